@@ -1,0 +1,1 @@
+"""What people train with relpos, one folder per task."""
