@@ -1,1 +1,23 @@
+"""Relative position attention at the price of plain attention."""
 
+from . import layers, positions
+from ._version import __version__
+from .attention import attention, backends
+from .errors import BackendError, ShapeError
+from .shear import relative_to_absolute, skew
+from .terms import GridTerms, OffsetTable, Terms
+
+__all__ = [
+    "BackendError",
+    "GridTerms",
+    "OffsetTable",
+    "ShapeError",
+    "Terms",
+    "__version__",
+    "attention",
+    "backends",
+    "layers",
+    "positions",
+    "relative_to_absolute",
+    "skew",
+]

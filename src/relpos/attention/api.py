@@ -1,0 +1,123 @@
+"""The one public op."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Literal, overload
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from ..terms import GridTerms, OffsetTable, Terms
+from .checks import check_attention
+from .dispatch import choose
+from .inputs import Inputs
+
+__all__ = ["attention"]
+
+_NO_TERMS = Terms()
+
+
+@overload
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms = ..., *, causal: bool = ...,
+    mask: Tensor | None = ..., dropout: float = ..., scale: float | None = ...,
+    query_start: int | None = ..., backend: str = ..., return_lse: Literal[False] = ...,
+) -> Tensor: ...  # fmt: skip
+@overload
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms = ..., *, causal: bool = ...,
+    mask: Tensor | None = ..., dropout: float = ..., scale: float | None = ...,
+    query_start: int | None = ..., backend: str = ..., return_lse: Literal[True],
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+def attention(
+    q: Float[Tensor, "b h i d"],
+    k: Float[Tensor, "b g j d"],
+    v: Float[Tensor, "b g j dv"],
+    terms: Terms | GridTerms = _NO_TERMS,
+    *,
+    causal: bool = False,
+    mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    query_start: int | None = None,
+    backend: str = "auto",
+    return_lse: bool = False,
+) -> Float[Tensor, "b h i dv"] | tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
+    """`o_i = sum_j softmax_j(s_ij) (v_j + V[j-i])` with relative terms in `s_ij`, exactly.
+
+    `s_ij = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + mask_ij`, where `p` is
+    `terms.q_rel` if given and else `q` (Shaw et al. 2018, eq. 3-4; Huang et al. 2018, eq. 3).
+    As `F.scaled_dot_product_attention` otherwise, with two differences: `causal` is aligned to
+    the lower right (the queries are the last ones), and a query without any key gives zeros.
+
+    Args:
+        q: queries; query head `n` meets key head `n // (h // g)`.
+        k: keys.
+        v: values.
+        terms: the tables of a position scheme; default none.
+        causal: whether keys ahead of the query are left out.
+        mask: broadcasts to `(b, h, i, j)` and is never expanded; boolean, True where a pair takes
+            part, or a number in logits added to the score (differentiable).
+        dropout: probability in `0..1` that a weight is dropped. The caller passes 0 at inference.
+        scale: of the content, `keys` and `queries` scores (not of `bias`); None: `1 / sqrt(d)`.
+        query_start: position of the first query, in tokens; None: the queries are the last `i`
+            of the `j` positions.
+        backend: `"auto"`, or a name from `relpos.backends()`.
+        return_lse: whether to return the log-sum-exp of the scores too.
+
+    Returns:
+        The output; with `return_lse` also the natural log-sum-exp of each row's scores, `-inf`
+        where a row has no key, differentiable too.
+
+    Raises:
+        ShapeError: if a shape, dtype or device does not fit `q`.
+        ValueError: if `dropout` or `backend` is out of range.
+        BackendError: if the named backend, or every one, refuses the inputs; with the reason.
+
+    >>> q = k = v = torch.ones(1, 1, 3, 2)
+    >>> decay = Terms(bias=OffsetTable(torch.tensor([[-2.0, -1.0, 0.0]]), first=-2))
+    >>> attention(q, k, v, decay, causal=True).shape
+    torch.Size([1, 1, 3, 2])
+    """
+    if torch.is_autocast_enabled(q.device.type):
+        q, k, v, terms = _autocast(q, k, v, terms)
+    check_attention(q, k, v, terms, mask, dropout)
+    inputs = Inputs(
+        q=q,
+        k=k,
+        v=v,
+        terms=terms,
+        causal=causal,
+        mask=None if mask is None else mask[(None,) * (4 - mask.ndim)],
+        dropout=float(dropout),
+        scale=1 / sqrt(q.shape[3]) if scale is None else float(scale),
+        query_start=k.shape[2] - q.shape[2] if query_start is None else query_start,
+        return_lse=return_lse,
+    )
+    output, lse = choose(backend, inputs).attention(inputs)
+    return (output, lse) if return_lse else output
+
+
+def _autocast(
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms
+) -> tuple[Tensor, Tensor, Tensor, Terms | GridTerms]:
+    """The tensors in autocast's dtype, as SDPA takes them; float64 is left alone."""
+    dtype = torch.get_autocast_dtype(q.device.type)
+
+    def cast(x: Tensor) -> Tensor:
+        return x if x.dtype == torch.float64 else x.to(dtype)
+
+    def cast_terms(terms: Terms) -> Terms:
+        tables = {
+            name: OffsetTable(cast(table.rows), table.first, table.beyond)
+            for name, table in terms.tables.items()
+        }
+        return Terms(**tables, q_rel=None if terms.q_rel is None else cast(terms.q_rel))
+
+    if isinstance(terms, GridTerms):
+        terms = GridTerms(terms.shape, tuple(cast_terms(axis) for axis in terms.axes))
+    else:
+        terms = cast_terms(terms)
+    return cast(q), cast(k), cast(v), terms

@@ -1,0 +1,5 @@
+from ..inputs import Inputs
+
+def unavailable(): return None
+def refuse(inputs: Inputs): return "not built"
+def attention(inputs): raise NotImplementedError

@@ -1,0 +1,71 @@
+"""Offsets between positions and the rows of a table that they meet: plain integer maps.
+
+`offset = key position - query position` everywhere in relpos; negative looks back.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Int64
+from torch import Tensor
+
+from .terms import OffsetTable
+
+__all__ = ["clipped_rows", "offsets", "rows_at", "table_rows"]
+
+
+def offsets(
+    queries: int, keys: int, *, query_start: int | None = None, device: torch.device | None = None
+) -> Int64[Tensor, "i j"]:
+    """`j - (query_start + i)` for every pair of a query `i` and a key `j`, in tokens.
+
+    Args:
+        queries: number of queries.
+        keys: number of keys.
+        query_start: position of the first query; None means that the queries are the last ones.
+        device: where the result is made.
+
+    >>> offsets(2, 3)
+    tensor([[-1,  0,  1],
+            [-2, -1,  0]])
+    """
+    start = keys - queries if query_start is None else query_start
+    columns = torch.arange(keys, device=device)
+    return columns - torch.arange(start, start + queries, device=device)[:, None]
+
+
+def table_rows(
+    table: OffsetTable, at: Int64[Tensor, "..."]
+) -> tuple[Int64[Tensor, "..."], Bool[Tensor, "..."] | None]:
+    """The row of `table` for each offset of `at`, and where that row counts (None: everywhere).
+
+    >>> rows, _ = table_rows(OffsetTable(torch.zeros(1, 3, 4), first=-1), torch.arange(-3, 4))
+    >>> rows
+    tensor([0, 0, 0, 1, 2, 2, 2])
+    """
+    row, count = at - table.first, table.rows.shape[1]
+    inside = (row >= 0) & (row < count) if table.beyond == "zero" else None
+    return row.clamp(0, count - 1), inside
+
+
+def rows_at(table: OffsetTable, first: int, last: int) -> Tensor:
+    """The rows that offsets `first..last` meet, `(h or 1, last - first + 1[, d])`, a new tensor.
+
+    >>> rows_at(OffsetTable(torch.tensor([[5.0, 6.0]]), first=0, beyond="zero"), -1, 2)
+    tensor([[0., 5., 6., 0.]])
+    """
+    device = table.rows.device
+    index, inside = table_rows(table, torch.arange(first, last + 1, device=device))
+    picked = table.rows.index_select(1, index)
+    if inside is None:
+        return picked
+    return picked.where(inside.view(1, -1, *[1] * (picked.ndim - 2)), 0)
+
+
+def clipped_rows(queries: int, keys: int, *, max_distance: int) -> Int64[Tensor, "i j"]:
+    """Shaw's row numbers `clip(j - i, -k, k) + k`, in `0..2k` (Shaw et al. 2018, section 3.2).
+
+    >>> clipped_rows(10, 10, max_distance=3)[0]
+    tensor([3, 4, 5, 6, 6, 6, 6, 6, 6, 6])
+    """
+    return offsets(queries, keys).clamp(-max_distance, max_distance) + max_distance

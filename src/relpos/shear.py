@@ -1,0 +1,123 @@
+"""The skew of Huang et al. (2018, section 3.4.1) as a strided view, and its adjoint.
+
+Scores against a table come as `x[a, n]`: row `a` is a query, column `n` an offset. Attention wants
+`y[a, c]`: column `c` a key. Each further query sees the table one offset earlier, so
+
+    y[a, c] = x[a, c + (m - 1) - a]          x (..., m, m + n - 1)  ->  y (..., m, n)
+
+which is a view of `x` with row stride `w - 1` instead of `w`: no padding, no copy, no index. Huang's
+pad-reshape-slice holds the same numbers on and below the diagonal; above it, it holds numbers of the
+*next* query, harmless only under a causal mask. Here `skew` fills those, and the bidirectional form
+(`relative_to_absolute`) takes the full table and has none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .errors import ShapeError
+
+__all__ = ["relative_to_absolute", "shear_view", "skew"]
+
+
+def shear_view(x: Float[Tensor, "*batch m w"], columns: int) -> Float[Tensor, "*batch m n"]:
+    """`y[a, c] = x[a, c + (m - 1) - a]` for the first `columns` columns, sharing memory with `x`.
+
+    Not differentiable by itself; `x` must be contiguous in its last two axes and
+    `w >= m + columns - 1`, both for the caller to see to.
+    """
+    rows, width = x.shape[-2:]
+    return x.as_strided(
+        (*x.shape[:-1], columns),
+        (*x.stride()[:-2], width - 1, 1),
+        x.storage_offset() + rows - 1,
+    )
+
+
+class _Shear(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return shear_view(x.contiguous(), x.shape[-1] - x.shape[-2] + 1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return _Unshear.apply(grad)  # pyright: ignore[reportReturnType]
+
+
+class _Unshear(torch.autograd.Function):
+    @staticmethod
+    def forward(y: Tensor) -> Tensor:
+        rows, columns = y.shape[-2:]
+        x = y.new_zeros(*y.shape[:-1], rows + columns - 1)
+        shear_view(x, columns).copy_(y)
+        return x
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return _Shear.apply(grad)  # pyright: ignore[reportReturnType]
+
+
+def relative_to_absolute(x: Float[Tensor, "*batch i w"]) -> Float[Tensor, "*batch i j"]:
+    """`y[a, c] = x[a, c + (i - 1) - a]`: scores by offset become scores by key, bidirectionally.
+
+    Column `n` of `x` belongs to offset `n - (i - 1)` from query 0 at key 0 (seed: AI Summer's and
+    lucidrains' function of this name, which takes `w = 2i - 1` only).
+
+    Args:
+        x: any leading axes; `w = i + j - 1` offsets, so `w >= i`.
+
+    Returns:
+        `(..., i, j)` with `j = w - i + 1`; a view of `x` where `x` is contiguous.
+
+    Raises:
+        ShapeError: if `x` has fewer than two axes, no query, or `w < i`.
+
+    >>> relative_to_absolute(torch.tensor([[-1., 0., 1.], [-1., 0., 1.]]))
+    tensor([[ 0.,  1.],
+            [-1.,  0.]])
+    """
+    if x.ndim < 2 or not 1 <= x.shape[-2] <= x.shape[-1]:
+        raise ShapeError(
+            "relative_to_absolute: x must be (..., i, w) with w = i + j - 1 >= i >= 1, "
+            f"got {tuple(x.shape)}"
+        )
+    return _Shear.apply(x)  # pyright: ignore[reportReturnType]
+
+
+def skew(x: Float[Tensor, "*batch i j"], fill: float = 0.0) -> Float[Tensor, "*batch i j"]:
+    """`y[a, c] = x[a, c + (i - 1) - a]` where the key is not ahead of the query, else `fill`.
+
+    Huang et al. (2018), section 3.4.1: the last column of `x = q E_r^T` is offset 0, the column
+    before it offset -1. The queries are the last `i` of the `j` positions. Unlike the paper's
+    pad-and-reshape, nothing above the diagonal comes from another query's row.
+
+    Args:
+        x: any leading axes; one column for each offset `-(j - 1)..0`.
+        fill: the number above the diagonal, where `x` has no offset.
+
+    Raises:
+        ShapeError: if `x` has fewer than two axes or an empty one among the last two.
+
+    >>> skew(torch.tensor([[-2., -1., 0.], [-2., -1., 0.], [-2., -1., 0.]]), fill=9)
+    tensor([[ 0.,  9.,  9.],
+            [-1.,  0.,  9.],
+            [-2., -1.,  0.]])
+    """
+    if x.ndim < 2 or 0 in x.shape[-2:]:
+        raise ShapeError(
+            f"skew: x must be (..., i, j) with i >= 1 and j >= 1, got {tuple(x.shape)}"
+        )
+    return relative_to_absolute(pad(x, (0, x.shape[-2] - 1), value=fill))
