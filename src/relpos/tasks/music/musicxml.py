@@ -9,7 +9,8 @@ What it does with what a score may hold:
 - **Ties**: a tied continuation is held, not struck.
 - **Chords** in one part: the highest note. **Several voices** in one part: the first one.
 - **Grace notes** and cue notes are left out.
-- **Pick-up**: a first bar that is shorter than its time signature.
+- **Pick-up**: a first bar that is shorter than its time signature. Silence before the first and
+  after the last note is left out, at the beginning as if it were missing from its bar.
 - **Key and time signature** are the first ones; after a change of metre the beats still fall on
   quarters, but the bars are counted on in the first metre.
 """
@@ -112,12 +113,18 @@ def read_lines(path: str | Path) -> Lines:
         for part, score in enumerate(scores):
             _paint(score[bar].notes, start, pitches[:, part], onsets[:, part])
         start += length
-    if (pitches == SILENCE).all():
+    sounding = (pitches != SILENCE).any(axis=1).nonzero()[0]
+    if not len(sounding):
         raise ScoreError(f"{path}: holds no note")
+    trimmed = slice(sounding[0], sounding[-1] + 1)
     steps_per_bar = _steps_per_bar(parts[0], str(path))
-    pickup = max(0, steps_per_bar - ceil(lengths[0]))
+    pickup = max(0, steps_per_bar - ceil(lengths[0])) + int(sounding[0])
     return Lines(
-        pitches, onsets | strikes_of(pitches), pickup, steps_per_bar, _fifths(parts[0], str(path))
+        pitches[trimmed],
+        (onsets | strikes_of(pitches))[trimmed],
+        pickup % steps_per_bar,
+        steps_per_bar,
+        _fifths(parts[0], str(path)),
     )
 
 
