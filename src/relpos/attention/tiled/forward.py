@@ -1,0 +1,55 @@
+"""Forward: `o_i = sum_j softmax(s_i)_j (v_j + V[j-i])`, block by block."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...shear import shear_view
+from .plan import Block, blocks
+from .problem import Problem, folded
+
+__all__ = ["forward", "unsheared"]
+
+
+def forward(problem: Problem, need_lse: bool) -> tuple[Tensor, Tensor]:
+    """The output `(b, h, i, dv)` and the log-sum-exp `(b, h, i)` (empty unless needed)."""
+    q, shape = problem.q, problem.shape
+    output = q.new_zeros(*q.shape[:3], problem.v.shape[3])
+    lse = q.new_full(q.shape[:3] if need_lse else (0,), -torch.inf)
+    for block in blocks(shape, problem.rows):
+        row_lse = q.new_empty(output[block.queries].shape[:3]) if need_lse else None
+        weights = problem.weights(block, row_lse)
+        if row_lse is not None:
+            lse[block.queries] = row_lse
+        if problem.dropout:
+            weights *= problem.keep(block, weights.shape)
+        v = problem.v[block.keys].flatten(0, 1)
+        some = torch.bmm(folded(weights, shape.repeat), v).view(*weights.shape[:3], -1)
+        output[block.queries] = _add_values(problem, block, weights, some)
+    if problem.dropout:
+        output /= 1 - problem.dropout
+    return output, lse
+
+
+def _add_values(problem: Problem, block: Block, weights: Tensor, output: Tensor) -> Tensor:
+    """Add `sum_j weights_ij V[j-i]` in place."""
+    table = problem.tables.get("values")
+    if table is None:
+        return output
+    rows, heads = block.rows, block.heads
+    for side, columns in problem.far_columns(rows):
+        far = table.far(side, heads)
+        if far is not None:
+            output += weights[..., columns].sum(-1, keepdim=True) * far
+    if rows.band:
+        output += unsheared(problem, block, weights) @ table.band(rows, heads)
+    return output
+
+
+def unsheared(problem: Problem, block: Block, scores: Tensor) -> Tensor:
+    """The band of `scores (b, h, m, n)` by offset, `(b, h, m, span)`, zeros where no key is."""
+    rows = block.rows
+    by_offset = problem.workspace.take("unsheared", *scores.shape[:3], rows.span).zero_()
+    shear_view(by_offset, rows.band).copy_(scores[..., rows.left : rows.right])
+    return by_offset

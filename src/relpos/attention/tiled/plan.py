@@ -1,0 +1,151 @@
+"""How the score matrix is walked: blocks of whole rows, and the three regions of each.
+
+A table is constant to the left of its window of offsets and to the right of it. For the rows of one
+block the columns therefore fall into three regions:
+
+    left    every offset is at or below the window: each table is its left constant
+    band    the rest; here the tables are read through the shear
+    right   every offset is at or above the window: each table is its right constant
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ...terms import OffsetTable
+
+__all__ = ["Block", "Rows", "Shape", "blocks", "row_blocks", "window"]
+
+# Scores that one block holds (times 4 bytes in float32): about the last-level cache of a CPU core,
+# and enough work for a GPU. A single head's block may be larger, up to the second number.
+_SCORES = {"cpu": (1 << 20, 1 << 21)}
+_SCORES_ELSEWHERE = (1 << 25, 1 << 25)
+_FEWEST_ROWS = 16
+_BAND_ALIGNMENT = 16  # an aligned row length makes the band's matrix product faster
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of one call: `b`, `g` key heads, `n` query heads to each, `i`, `j`."""
+
+    batch: int
+    groups: int
+    repeat: int
+    queries: int
+    keys: int
+    start: int  # position of query 0
+    causal: bool
+    device: str
+
+    @property
+    def heads(self) -> int:
+        return self.groups * self.repeat
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Queries `begin..end-1` and the columns that they may see, cut into regions."""
+
+    begin: int
+    end: int
+    position: int  # of the first query
+    columns: int  # keys 0..columns-1 are seen
+    left: int  # columns 0..left-1 are the left region
+    right: int  # columns right..columns-1 are the right region
+
+    @property
+    def count(self) -> int:
+        return self.end - self.begin
+
+    @property
+    def band(self) -> int:
+        """Columns in the band."""
+        return self.right - self.left
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of column 0 of the band's unsheared scores."""
+        return self.left - (self.position + self.count - 1)
+
+    @property
+    def span(self) -> int:
+        """Offsets that the unsheared scores of the band hold, rounded up."""
+        return -(-(self.count + self.band - 1) // _BAND_ALIGNMENT) * _BAND_ALIGNMENT
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of some heads: what is in memory at one time."""
+
+    number: int
+    rows: Rows
+    batch: slice
+    groups: slice
+    heads: slice
+
+    @property
+    def queries(self) -> tuple[slice, slice, slice]:
+        """Index of this block's queries in a `(b, h, i, ...)` tensor."""
+        return self.batch, self.heads, slice(self.rows.begin, self.rows.end)
+
+    @property
+    def keys(self) -> tuple[slice, slice, slice]:
+        """Index of this block's keys in a `(b, g, j, ...)` tensor."""
+        return self.batch, self.groups, slice(0, self.rows.columns)
+
+
+def window(tables: Iterable[OffsetTable]) -> tuple[int, int] | None:
+    """`(low, high)`: at or below `low`, and at or above `high`, every table is constant."""
+    edges = [
+        (table.first - (table.beyond == "zero"), table.last + (table.beyond == "zero"))
+        for table in tables
+    ]
+    if not edges:
+        return None
+    return min(low for low, _ in edges), max(high for _, high in edges)
+
+
+def row_blocks(shape: Shape, edges: tuple[int, int] | None) -> list[Rows]:
+    """All rows, the last ones first (under a causal mask those are the widest)."""
+    _, most = _SCORES.get(shape.device, _SCORES_ELSEWHERE)
+    tallest = 128 if shape.device == "cpu" else 512
+    count = max(_FEWEST_ROWS, min(tallest, most // max(1, shape.repeat * shape.keys)))
+    return [
+        _rows(shape, edges, begin, min(begin + count, shape.queries))
+        for begin in range(0, shape.queries, count)
+    ][::-1]
+
+
+def _rows(shape: Shape, edges: tuple[int, int] | None, begin: int, end: int) -> Rows:
+    position, last = shape.start + begin, shape.start + end - 1
+    columns = min(max(last + 1, 0), shape.keys) if shape.causal else shape.keys
+    if edges is None:
+        return Rows(begin, end, position, columns, columns, columns)
+    low, high = edges
+    left = min(max(position + low + 1, 0), columns)
+    right = min(max(last + high, left), columns)
+    return Rows(begin, end, position, columns, left, right)
+
+
+def blocks(shape: Shape, rows: list[Rows]) -> Iterator[Block]:
+    """Every block, in an order that forward and backward share (dropout depends on it)."""
+    target, _ = _SCORES.get(shape.device, _SCORES_ELSEWHERE)
+    number = 0
+    for some in rows:
+        if some.columns == 0:
+            continue
+        groups = max(1, target // (shape.repeat * some.count * some.columns))
+        batches = max(1, groups // shape.groups)
+        groups = min(groups, shape.groups)
+        for b in range(0, shape.batch, batches):
+            for g in range(0, shape.groups, groups):
+                end = min(g + groups, shape.groups)
+                yield Block(
+                    number,
+                    some,
+                    slice(b, min(b + batches, shape.batch)),
+                    slice(g, end),
+                    slice(g * shape.repeat, end * shape.repeat),
+                )
+                number += 1

@@ -1,0 +1,193 @@
+"""One call of the op, laid out for the blocks: shared by forward and backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ...shear import shear_view
+from ...terms import OffsetTable, Terms
+from .band import BandTable
+from .plan import Block, Rows, Shape, row_blocks, window
+
+__all__ = ["Problem", "Workspace", "folded", "table_product"]
+
+
+class Workspace:
+    """Buffers that are reused from block to block, by name."""
+
+    def __init__(self, like: Tensor) -> None:
+        self._like = like
+        self._buffers: dict[str, Tensor] = {}
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """An uninitialised `shape` tensor; the last one taken under this name is gone."""
+        size = torch.Size(shape).numel()
+        if name not in self._buffers or self._buffers[name].numel() < size:
+            self._buffers.pop(name, None)
+            self._buffers[name] = self._like.new_empty(size)
+        return self._buffers[name][:size].view(shape)
+
+
+@dataclass
+class Problem:
+    """Inputs in the dtype of the computation, `q` and `p` scaled, tables unrolled.
+
+    Args:
+        q: `(b, h, i, d)`, any layout; not scaled yet. Likewise `k`, `v`, and `q_rel` in `terms`.
+        k: `(b, g, j, d)`.
+        v: `(b, g, j, dv)`.
+        terms: the tables.
+        mask: four axes, each full or 1; or None.
+        seed: of the dropout, int64; or None.
+        causal: whether keys ahead of the query are left out.
+        scale: of the scores.
+        start: position of the first query.
+        dropout: probability.
+        learn: names of the tables that will collect gradients.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    terms: Terms
+    mask: Tensor | None
+    seed: Tensor | None
+    causal: bool
+    scale: float
+    start: int
+    dropout: float
+    learn: frozenset[str] = frozenset()
+    p: Tensor = field(init=False)
+    shape: Shape = field(init=False)
+    rows: list[Rows] = field(init=False)
+    tables: dict[str, BandTable] = field(init=False)
+    workspace: Workspace = field(init=False)
+
+    def __post_init__(self) -> None:
+        dtype = torch.promote_types(self.q.dtype, torch.float32)
+        (batch, heads, queries, _), (_, groups, keys, _) = self.q.shape, self.k.shape
+        self.q = self.q.to(dtype) * self.scale
+        rel = self.terms.q_rel
+        self.p = self.q if rel is None else rel.to(dtype) * self.scale
+        self.k, self.v = self.k.to(dtype).contiguous(), self.v.to(dtype).contiguous()
+        self.shape = Shape(
+            batch, groups, heads // groups, queries, keys, self.start, self.causal,
+            self.q.device.type,
+        )  # fmt: skip
+        edges = window(self.terms.tables.values())
+        self.rows = row_blocks(self.shape, edges)
+        self.tables = {
+            name: BandTable(table, self.rows, edges or (0, 0), dtype, name in self.learn)
+            for name, table in self.terms.tables.items()
+        }
+        self.workspace = Workspace(self.q)
+
+    def weights(self, block: Block, lse: Tensor | None = None) -> Tensor:
+        """`softmax(s)` of a block, `(b, h, m, n)`; the log-sum-exp is written to `lse`."""
+        rows = block.rows
+        q = folded(self.q[block.queries], self.shape.repeat)
+        k = self.k[block.keys].flatten(0, 1)
+        scores = self.workspace.take("weights", *q.shape[:2], rows.columns)
+        torch.bmm(q, k.mT, out=scores)
+        scores = self._unfolded(scores, block)
+        self._add_terms(block, scores)
+        empty = self._apply_masks(block, scores)
+        if lse is not None:
+            torch.logsumexp(scores, -1, out=lse)
+        torch.softmax(scores, -1, out=scores)
+        return scores if empty is None else scores.masked_fill_(empty, 0)
+
+    def keep(self, block: Block, shape: torch.Size) -> Tensor:
+        """Ones where dropout keeps a weight, zeros elsewhere: the same each time for a block."""
+        assert self.seed is not None
+        generator = torch.Generator(self.q.device).manual_seed(int(self.seed) + block.number)
+        keep = self.workspace.take("keep", *shape)
+        return keep.bernoulli_(1 - self.dropout, generator=generator)
+
+    def _unfolded(self, x: Tensor, block: Block) -> Tensor:
+        batch = block.batch.stop - block.batch.start
+        return x.view(batch, -1, block.rows.count, x.shape[-1])
+
+    def _add_terms(self, block: Block, scores: Tensor) -> None:
+        rows, heads = block.rows, block.heads
+        keys, bias = self.tables.get("keys"), self.tables.get("bias")
+        p = self.p[block.queries]
+        for side, columns in self.far_columns(rows):
+            far_key = keys and keys.far(side, heads)
+            if far_key is not None:
+                scores[..., columns] += p @ far_key.mT
+            far_bias = bias and bias.far(side, heads)
+            if far_bias is not None:
+                scores[..., columns] += far_bias[:, :, None]
+        if not rows.band or (keys is None and bias is None):
+            return
+        band = None
+        if keys is not None:
+            band = self.workspace.take("band", *p.shape[:-1], rows.span)
+            table_product(p, keys.band(rows, heads), out=band)
+        if bias is not None:
+            line = bias.band(rows, heads)[:, None]
+            if band is None:
+                band = line.expand(-1, rows.count, -1).contiguous()
+            else:
+                band += line
+        assert band is not None
+        self.add_sheared(scores, block, band)
+
+    def add_sheared(self, scores: Tensor, block: Block, band: Tensor) -> None:
+        """Add `band ([b,] h, m, span)`, by offset, to the band columns of `scores (b, h, m, n)`."""
+        rows = block.rows
+        scores[..., rows.left : rows.right] += shear_view(band, rows.band)
+
+    def far_columns(self, rows: Rows) -> list[tuple[int, slice]]:
+        """The side and the columns of each far region that is not empty."""
+        regions = [(0, slice(0, rows.left)), (1, slice(rows.right, rows.columns))]
+        return [(side, some) for side, some in regions if some.start < some.stop]
+
+    def mask_block(self, block: Block, mask: Tensor) -> Tensor:
+        """The part of a broadcastable `mask` that a block meets, still broadcastable."""
+        columns = slice(0, block.rows.columns)
+        index = (*block.queries, columns)
+        return mask[
+            tuple(
+                part if size > 1 else slice(None)
+                for part, size in zip(index, mask.shape, strict=True)
+            )
+        ]
+
+    def _apply_masks(self, block: Block, scores: Tensor) -> Tensor | None:
+        """Mask in place; where rows are empty, `(b, h, m, 1)`, or None if none can be."""
+        rows = block.rows
+        if self.mask is not None:
+            mask = self.mask_block(block, self.mask)
+            if mask.dtype == torch.bool:
+                scores.masked_fill_(~mask, -torch.inf)
+            else:
+                scores += mask
+        if self.causal and rows.columns > rows.position + 1:
+            begin = max(rows.position + 1, 0)
+            ahead = torch.arange(begin, rows.columns, device=scores.device) > torch.arange(
+                rows.position, rows.position + rows.count, device=scores.device
+            ).unsqueeze(1)
+            scores[..., begin:].masked_fill_(ahead, -torch.inf)
+        if self.mask is None and not (self.causal and rows.position < 0):
+            return None
+        return scores.amax(-1, keepdim=True) == -torch.inf
+
+
+def folded(x: Tensor, repeat: int) -> Tensor:
+    """`(b, g * n, m, d)` as `(b * g, n * m, d)`: the query heads that share a key head together."""
+    b, h, m, d = x.shape
+    return x.reshape(b * h // repeat, repeat * m, d)
+
+
+def table_product(x: Tensor, rows: Tensor, out: Tensor) -> Tensor:
+    """`x (b, h, m, d)` times `rows (h or 1, w, d)` transposed, `(b, h, m, w)`."""
+    if rows.shape[0] == 1:
+        torch.mm(x.reshape(-1, x.shape[-1]), rows[0].mT, out=out.view(-1, out.shape[-1]))
+        return out
+    return torch.matmul(x, rows.mT, out=out)
+
