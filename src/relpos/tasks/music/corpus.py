@@ -22,7 +22,7 @@ from .musicxml import read_lines
 __all__ = ["chorale_files", "chorales"]
 
 # Changes whenever the reader would make another grid from the same files.
-_FORMAT = 1
+_FORMAT = 2
 
 
 def chorales(*, cache: bool = True, progress: bool = False) -> list[Piece]:

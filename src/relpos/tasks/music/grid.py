@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Int16
 from numpy import ndarray
 
-__all__ = ["SILENCE", "STEPS_PER_QUARTER", "VOICES", "Piece", "ScoreError", "strikes_of"]
+__all__ = ["SILENCE", "STEPS_PER_QUARTER", "VOICES", "Lines", "Piece", "ScoreError", "strikes_of"]
 
 STEPS_PER_QUARTER = 4
 VOICES = ("soprano", "alto", "tenor", "bass")
@@ -113,6 +113,17 @@ class Piece:
     def bar_steps(self) -> Int[ndarray, "steps"]:
         """The place of each step in its bar, 0..steps_per_bar-1."""
         return (np.arange(self.steps) + self.pickup) % self.steps_per_bar
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """The parts of a score on the grid, one column per part; the fields are those of `Piece`."""
+
+    pitches: Int16[ndarray, "steps parts"]
+    onsets: Bool[ndarray, "steps parts"]
+    pickup: int
+    steps_per_bar: int
+    fifths: int
 
 
 def strikes_of(pitches: Int16[ndarray, "steps voices"]) -> Bool[ndarray, "steps voices"]:

@@ -28,23 +28,12 @@ import numpy as np
 from jaxtyping import Bool, Int16
 from numpy import ndarray
 
-from .grid import SILENCE, STEPS_PER_QUARTER, VOICES, Piece, ScoreError, strikes_of
+from .grid import SILENCE, STEPS_PER_QUARTER, VOICES, Lines, Piece, ScoreError, strikes_of
 from .mxl import read_xml
 
-__all__ = ["Lines", "read_lines", "read_piece"]
+__all__ = ["read_lines", "read_piece"]
 
 _SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
-
-
-@dataclass(frozen=True, eq=False)
-class Lines:
-    """The parts of a score on the grid, one column per part; the fields are those of `Piece`."""
-
-    pitches: Int16[ndarray, "steps parts"]
-    onsets: Bool[ndarray, "steps parts"]
-    pickup: int
-    steps_per_bar: int
-    fifths: int
 
 
 @dataclass(frozen=True)
