@@ -1,1 +1,7 @@
-"""Layers."""
+"""Layers that are given a position scheme as a module."""
+
+from .blocks import DecoderBlock
+from .cache import KeyValueCache
+from .multihead import MultiheadAttention
+
+__all__ = ["DecoderBlock", "KeyValueCache", "MultiheadAttention"]

@@ -1,1 +1,8 @@
-"""Position schemes."""
+"""Position schemes: modules called as `q, k, terms = position(q, k)`, or added to the input."""
+
+from .absolute import LearnedAbsolute, Sinusoidal
+from .bidirectional import Bidirectional
+from .huang import Huang
+from .shaw import Shaw
+
+__all__ = ["Bidirectional", "Huang", "LearnedAbsolute", "Shaw", "Sinusoidal"]

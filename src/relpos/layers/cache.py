@@ -1,0 +1,100 @@
+"""The keys and values of the tokens seen so far, for decoding step by step."""
+
+from __future__ import annotations
+
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from ..errors import ShapeError, check_shape
+
+__all__ = ["KeyValueCache"]
+
+
+class KeyValueCache:
+    """One layer's keys and values, in buffers that grow by doubling; holds no graph.
+
+    >>> import torch
+    >>> cache = KeyValueCache()
+    >>> keys, values = cache.append(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))
+    >>> cache.length
+    3
+    """
+
+    def __init__(self) -> None:
+        self._length = 0
+        self._buffers: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def length(self) -> int:
+        """Number of tokens held: the position of the next one."""
+        return self._length
+
+    def append(
+        self, k: Float[Tensor, "b g i d"], v: Float[Tensor, "b g i dv"]
+    ) -> tuple[Float[Tensor, "b g j d"], Float[Tensor, "b g j dv"]]:
+        """All keys and values so far, the new ones last, detached: for inference only.
+
+        Args:
+            k: keys of the new tokens, before any position acts on them.
+            v: their values.
+
+        Returns:
+            Views that later calls do not change.
+
+        Raises:
+            ShapeError: if `k` or `v` does not continue what is held.
+        """
+        new = {"k": k.detach(), "v": v.detach()}
+        check_shape("KeyValueCache.append", "k", k, "b g i d", {})
+        check_shape(
+            "KeyValueCache.append", "v", v, "b g i dv",
+            {"b": k.shape[0], "g": k.shape[1], "i": k.shape[2]},
+        )  # fmt: skip
+        if self._buffers is None:
+            self._buffers = (k.new_empty(0), v.new_empty(0))
+        else:
+            self._check_continues(new)
+        start, self._length = self._length, self._length + k.shape[2]
+        keys, values = (
+            _extended(buffer, x, start)
+            for buffer, x in zip(self._buffers, new.values(), strict=True)
+        )
+        self._buffers = (keys, values)
+        return keys[:, :, : self._length], values[:, :, : self._length]
+
+    def reset(self) -> None:
+        """Forget everything, and free the memory."""
+        self._length, self._buffers = 0, None
+
+    def reorder(self, index: Int64[Tensor, "b_new"]) -> None:
+        """Keep the batch entries `index`, in that order, as a beam search asks for.
+
+        Args:
+            index: numbers of batch entries; one may come several times.
+        """
+        if self._buffers is not None:
+            keys, values = (buffer.index_select(0, index) for buffer in self._buffers)
+            self._buffers = (keys, values)
+
+    def _check_continues(self, new: dict[str, Tensor]) -> None:
+        assert self._buffers is not None
+        for (name, x), held in zip(new.items(), self._buffers, strict=True):
+            b, g, _, d = held.shape
+            check_shape("KeyValueCache.append", name, x, "b g i d", {"b": b, "g": g, "d": d})
+            if x.dtype != held.dtype or x.device != held.device:
+                raise ShapeError(
+                    f"KeyValueCache.append: {name} must be {held.dtype} on {held.device} as the "
+                    f"tokens before, got {x.dtype} on {x.device}"
+                )
+
+
+def _extended(buffer: Tensor, x: Tensor, start: int) -> Tensor:
+    """`buffer` with `x` written from token `start` on; another buffer if it does not fit."""
+    needed = start + x.shape[2]
+    if buffer.ndim < 4 or buffer.shape[2] < needed:
+        larger = x.new_empty(*x.shape[:2], max(needed, 2 * start), x.shape[3])
+        if start:
+            larger[:, :, :start] = buffer[:, :, :start]
+        buffer = larger
+    buffer[:, :, start:needed] = x
+    return buffer

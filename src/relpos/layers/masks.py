@@ -1,0 +1,67 @@
+"""`nn.MultiheadAttention`'s two masks, turned into the one that `relpos.attention` takes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..errors import ShapeError
+
+__all__ = ["merge_masks"]
+
+
+def merge_masks(
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
+    *,
+    sizes: tuple[int, int, int, int],
+) -> Tensor | None:
+    """The mask of `relpos.attention`: boolean with True = takes part, or additive.
+
+    Args:
+        key_padding_mask: `(b, j)`; boolean with True = drop, or additive.
+        attn_mask: `(i, j)` or `(b * h, i, j)`; likewise.
+        sizes: `(b, h, i, j)`.
+
+    Returns:
+        A mask with four axes, each full or 1, boolean only if both are; None without masks.
+
+    Raises:
+        ShapeError: if a mask has another shape, or is neither boolean nor floating point.
+    """
+    b, h, i, j = sizes
+    masks = []
+    if key_padding_mask is not None:
+        _check("key_padding_mask", key_padding_mask, ((b, j),), "(b, j)")
+        masks.append(key_padding_mask[:, None, None, :])
+    if attn_mask is not None:
+        _check("attn_mask", attn_mask, ((i, j), (b * h, i, j)), "(i, j) or (b * h, i, j)")
+        masks.append(
+            attn_mask[None, None] if attn_mask.ndim == 2 else attn_mask.reshape(b, h, i, j)
+        )
+    if not masks:
+        return None
+    if all(mask.dtype == torch.bool for mask in masks):
+        return ~(masks[0] if len(masks) == 1 else masks[0] | masks[1])
+    dtype = next(mask.dtype for mask in masks if mask.dtype != torch.bool)
+    first, *rest = (_additive(mask, dtype) for mask in masks)
+    return first + rest[0] if rest else first
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, -torch.inf)
+
+
+def _check(name: str, mask: Tensor, shapes: tuple[tuple[int, ...], ...], axes: str) -> None:
+    if tuple(mask.shape) not in shapes:
+        rule = " or ".join(map(str, shapes))
+        raise ShapeError(
+            f"MultiheadAttention: {name} must be {axes}, here {rule}, got {tuple(mask.shape)}"
+        )
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise ShapeError(
+            f"MultiheadAttention: {name} must be boolean (True is dropped) or floating point, "
+            f"got {mask.dtype}"
+        )

@@ -1,0 +1,248 @@
+"""`torch.nn.MultiheadAttention` with relative positions, grouped keys and a cache.
+
+Same arguments, masks, returns, parameter names and initial numbers; with `position=None` the same
+output. It differs where torch's behaviour is a trap or needs the `i x j` matrix:
+
+- `batch_first` defaults to True.
+- `is_causal=True` is enough by itself, and means the lower right: the queries are the last `i` of
+  the `j` positions. In torch it is a hint about a mask that must be given as well.
+- A query whose keys are all masked gives zeros before the output projection; torch gives NaN.
+- `need_weights=True`, the default as in torch, returns the weights before dropout and builds them
+  as an `i x j` matrix beside the op; pass False for memory in `O(j)`.
+- `add_bias_kv` and `add_zero_attn` are refused: the keys that they append have no position.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from ..attention import attention
+from ..errors import check_shape
+from ..terms import Terms
+from .cache import KeyValueCache
+from .masks import merge_masks
+from .weights import attention_weights
+
+__all__ = ["MultiheadAttention"]
+
+
+class MultiheadAttention(nn.Module):
+    """`concat_h(attention(q W_q, k W_k, v W_v)) W_o`, with `position` acting on each head.
+
+    Args:
+        embed_dim: width e of the queries and of the output.
+        num_heads: query heads h; each is `e / h` wide.
+        dropout: probability that a weight is dropped in training.
+        bias: whether the projections have biases.
+        add_bias_kv: must be False.
+        add_zero_attn: must be False.
+        kdim: width of the keys; None means e.
+        vdim: width of the values; None means e.
+        batch_first: whether tensors are `(b, i, e)` instead of `(i, b, e)`.
+        device: of the parameters.
+        dtype: of the parameters.
+        position: a scheme called as `q, k, terms = position(q, k)`; None means no positions.
+        num_kv_heads: key and value heads g, which the query heads share; None means h.
+        scale: of the scores; None means `1 / sqrt(e / h)`.
+
+    Raises:
+        ValueError: if the heads do not divide the width, or an argument is refused.
+
+    >>> from relpos.positions import Shaw
+    >>> layer = MultiheadAttention(64, 4, position=Shaw(16, max_distance=8))
+    >>> x = torch.zeros(2, 5, 64)
+    >>> out, weights = layer(x, x, x)
+    >>> tuple(out.shape), tuple(weights.shape)
+    ((2, 5, 64), (2, 5, 5))
+    """
+
+    in_proj_weight: nn.Parameter | None
+    in_proj_bias: nn.Parameter | None
+    q_proj_weight: nn.Parameter | None
+    k_proj_weight: nn.Parameter | None
+    v_proj_weight: nn.Parameter | None
+
+    # torch's arguments, in torch's order.
+    def __init__(  # noqa: PLR0917
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        position: nn.Module | None = None,
+        num_kv_heads: int | None = None,
+        scale: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        for name, refused in (("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn)):
+            if refused:
+                raise ValueError(
+                    f"MultiheadAttention: {name} must be False, since an appended key has no "
+                    "position, got True"
+                )
+        self._check_sizes(dropout)
+        self.head_dim = embed_dim // num_heads
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self.dropout, self.batch_first, self.scale = dropout, batch_first, scale
+
+        inner = self.num_kv_heads * self.head_dim
+        self._sizes = (embed_dim, inner, inner)
+        packed = self.kdim == self.vdim == embed_dim
+        shapes = {
+            "in_proj_weight": (sum(self._sizes), embed_dim) if packed else None,
+            "q_proj_weight": None if packed else (embed_dim, embed_dim),
+            "k_proj_weight": None if packed else (inner, self.kdim),
+            "v_proj_weight": None if packed else (inner, self.vdim),
+            "in_proj_bias": (sum(self._sizes),) if bias else None,
+        }
+        for name, shape in shapes.items():
+            tensor = None if shape is None else torch.empty(shape, device=device, dtype=dtype)
+            self.register_parameter(name, None if tensor is None else nn.Parameter(tensor))
+        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
+        self.position = position
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Xavier-uniform input projections and zero biases, in torch's order and numbers."""
+        for name, parameter in self.named_parameters(recurse=False):
+            if name != "in_proj_bias":
+                nn.init.xavier_uniform_(parameter)
+        if self.in_proj_bias is not None:
+            nn.init.zeros_(self.in_proj_bias)
+            nn.init.zeros_(self.out_proj.bias)
+
+    def forward(  # noqa: PLR0917
+        self,
+        query: Float[Tensor, "..."],
+        key: Float[Tensor, "..."],
+        value: Float[Tensor, "..."],
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+        *,
+        cache: KeyValueCache | None = None,
+    ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."] | None]:
+        """Output like `query`, and the weights or None.
+
+        Args:
+            query: `(b, i, e)`, `(i, b, e)` without `batch_first`, or one sequence `(i, e)`.
+            key: likewise with j tokens of width kdim.
+            value: likewise with j tokens of width vdim.
+            key_padding_mask: `(b, j)` or `(j,)`; boolean, True is *dropped* (the opposite of
+                `relpos.attention`), or a number added to the scores.
+            need_weights: whether to return the weights, which builds an `i x j` matrix.
+            attn_mask: `(i, j)` or `(b * h, i, j)`; likewise.
+            average_attn_weights: whether the weights are averaged over the heads.
+            is_causal: whether keys ahead of the query are left out; no mask is needed for it.
+            cache: holds the tokens before these; the new ones are appended, j counts both, and
+                no gradient reaches the keys and values. `is_causal` is wanted as well.
+
+        Returns:
+            The output; the weights before dropout, `(b, i, j)` or `(b, h, i, j)`.
+
+        Raises:
+            ShapeError: if a tensor or mask does not fit the others.
+        """
+        self_attention = query is key and key is value
+        single = query.ndim == 2
+        if single:
+            query, key, value = (x[None] if x.ndim == 2 else x for x in (query, key, value))
+            if key_padding_mask is not None:
+                key_padding_mask = key_padding_mask[None]
+        elif not self.batch_first:
+            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        self._check_inputs(query, key, value)
+
+        q, k, v = self._project(query, key, value, self_attention=self_attention)
+        if cache is not None:
+            k, v = cache.append(k, v)
+        sizes = (q.shape[0], self.num_heads, q.shape[2], k.shape[2])
+        mask = merge_masks(key_padding_mask, attn_mask, sizes=sizes)
+        terms = Terms()
+        if self.position is not None:
+            q, k, terms = self.position(q, k)
+        heads = attention(
+            q, k, v, terms, causal=is_causal, mask=mask, scale=self.scale,
+            dropout=self.dropout if self.training else 0.0,
+        )  # fmt: skip
+        output = self.out_proj(heads.transpose(1, 2).flatten(2))
+        weights = None
+        if need_weights:
+            weights = attention_weights(
+                q, k, terms, causal=is_causal, mask=mask, scale=self.scale
+            )  # fmt: skip
+            weights = weights.mean(1) if average_attn_weights else weights
+        if single:
+            return output[0], None if weights is None else weights[0]
+        return output if self.batch_first else output.transpose(0, 1), weights
+
+    def extra_repr(self) -> str:
+        """Width and heads."""
+        groups = "" if self.num_kv_heads == self.num_heads else f", kv_heads={self.num_kv_heads}"
+        return f"embed_dim={self.embed_dim}, heads={self.num_heads}{groups}"
+
+    def _project(
+        self, query: Tensor, key: Tensor, value: Tensor, *, self_attention: bool
+    ) -> tuple[Tensor, ...]:
+        """Queries `(b, h, i, d)`, keys and values `(b, g, j, d)`."""
+        bias = self.in_proj_bias
+        if self.in_proj_weight is not None and self_attention:
+            projected = linear(query, self.in_proj_weight, bias).split(self._sizes, dim=-1)
+        else:
+            weights = (
+                self.in_proj_weight.split(self._sizes)
+                if self.in_proj_weight is not None
+                else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+            )
+            biases = (None,) * 3 if bias is None else bias.split(self._sizes)
+            projected = [
+                linear(x, cast(Tensor, weight), part)
+                for x, weight, part in zip((query, key, value), weights, biases, strict=True)
+            ]
+        return tuple(x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for x in projected)
+
+    def _check_sizes(self, dropout: float) -> None:
+        for name in ("embed_dim", "num_heads", "num_kv_heads"):
+            if getattr(self, name) < 1:
+                raise ValueError(
+                    f"MultiheadAttention: {name} must be >= 1, got {getattr(self, name)}"
+                )
+        if self.embed_dim % self.num_heads:
+            raise ValueError(
+                f"MultiheadAttention: embed_dim must be a multiple of num_heads={self.num_heads}, "
+                f"got {self.embed_dim}"
+            )
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                "MultiheadAttention: num_kv_heads must divide "
+                f"num_heads={self.num_heads}, got {self.num_kv_heads}"
+            )
+        if not 0 <= dropout < 1:
+            raise ValueError(
+                f"MultiheadAttention: dropout must be in 0 <= dropout < 1, got {dropout}"
+            )
+
+    def _check_inputs(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        name = "MultiheadAttention"
+        b, j = query.shape[0], key.shape[1] if key.ndim == 3 else 0
+        check_shape(name, "query", query, "b i e", {"e": self.embed_dim})
+        check_shape(name, "key", key, "b j kdim", {"b": b, "kdim": self.kdim})
+        check_shape(name, "value", value, "b j vdim", {"b": b, "j": j, "vdim": self.vdim})

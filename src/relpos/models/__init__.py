@@ -1,0 +1,6 @@
+"""Whole models."""
+
+from .decoder import DecoderConfig, DecoderLM
+from .generation import sample
+
+__all__ = ["DecoderConfig", "DecoderLM", "sample"]

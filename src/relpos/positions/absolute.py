@@ -1,0 +1,119 @@
+"""Absolute positions that are added to the input, before the first layer.
+
+    y_p = x_p + R_p                                              LearnedAbsolute
+    R_p[2c] = sin(p / 10000^(2c/e)),  R_p[2c+1] = cos(p / 10000^(2c/e))     Sinusoidal
+
+- Source: Vaswani et al. 2017, section 3.5, for both; AI Summer's seed for the learned one.
+- Position: `p = start + i`, from 0; a cached decoding step passes its start.
+- Rows: `max_length` (learned); any number, computed as needed (sinusoidal).
+- Scale: none. Vaswani et al. multiply the embeddings by `sqrt(e)`; here the caller decides.
+- Beyond the table: a learned table repeats its last row, where other implementations fail.
+- Elsewhere: tensor2tensor keeps all sines in the first half of the width and all cosines in the
+  second; the paper, and this file, alternate them. An odd width ends with a sine.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..errors import check_shape
+from .tables import check_count
+
+__all__ = ["LearnedAbsolute", "Sinusoidal"]
+
+
+class Sinusoidal(nn.Module):
+    """`x_p + scale * (sin(p w_0), cos(p w_0), sin(p w_1), ...)` with `w_c = 10000^(-2c/e)`.
+
+    Args:
+        dim: width e of the input.
+        scale: 1 fits inputs of unit variance (Vaswani et al. 2017, section 3.4).
+
+    Raises:
+        ValueError: if `dim` is below 1.
+
+    >>> Sinusoidal(3)(torch.zeros(1, 2, 3))[0, 1, :2]
+    tensor([0.8415, 0.5403])
+    """
+
+    def __init__(self, dim: int, *, scale: float = 1.0) -> None:
+        super().__init__()
+        self.dim = check_count(self, "dim", dim)
+        self.scale = float(scale)
+
+    def forward(self, x: Float[Tensor, "b i e"], start: int = 0) -> Float[Tensor, "b i e"]:
+        """`x_p + R_p`; `R` is computed in float32 at least, then cast.
+
+        Args:
+            x: input.
+            start: position of the first token.
+
+        Raises:
+            ShapeError: if `x` has another width.
+        """
+        check_shape("Sinusoidal", "x", x, "b i e", {"e": self.dim})
+        work = torch.promote_types(x.dtype, torch.float32)
+        even = torch.arange(0, self.dim, 2, device=x.device, dtype=work)
+        at = torch.arange(start, start + x.shape[1], device=x.device).to(work)
+        angles = at[:, None] * 10000 ** (-even / self.dim)
+        waves = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
+        return x + (self.scale * waves[:, : self.dim]).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """Width and scale."""
+        return f"dim={self.dim}" + ("" if self.scale == 1 else f", scale={self.scale:g}")
+
+
+class LearnedAbsolute(nn.Module):
+    """`x_p + R_p` with `max_length` learned rows; later positions meet the last one.
+
+    Args:
+        dim: width e of the input.
+        max_length: number of rows, in tokens.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: if a size is below 1.
+
+    >>> LearnedAbsolute(4, max_length=3)(torch.zeros(1, 5, 4)).shape
+    torch.Size([1, 5, 4])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        max_length: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.dim = check_count(self, "dim", dim)
+        self.max_length = check_count(self, "max_length", max_length)
+        self.rows = nn.Parameter(torch.empty(max_length, dim, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the rows from a normal distribution around 0 with variance `1 / dim`."""
+        nn.init.normal_(self.rows, std=self.dim**-0.5)
+
+    def forward(self, x: Float[Tensor, "b i e"], start: int = 0) -> Float[Tensor, "b i e"]:
+        """`x_p + R_p`.
+
+        Args:
+            x: input.
+            start: position of the first token.
+
+        Raises:
+            ShapeError: if `x` has another width.
+        """
+        check_shape("LearnedAbsolute", "x", x, "b i e", {"e": self.dim})
+        at = torch.arange(start, start + x.shape[1], device=x.device)
+        return x + self.rows[at.clamp(0, self.max_length - 1)]
+
+    def extra_repr(self) -> str:
+        """Width and rows."""
+        return f"dim={self.dim}, max_length={self.max_length}"

@@ -1,0 +1,106 @@
+"""What the learned schemes of Shaw, Huang and the bidirectional form share: tables over offsets."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..errors import check_shape
+from ..terms import OffsetTable, Terms
+
+__all__ = ["LearnedTables", "check_count"]
+
+
+class LearnedTables(nn.Module):
+    """Learned rows for the offsets `first..last`, given to attention as they are.
+
+    Args:
+        head_dim: width of one head.
+        first: offset of row 0, in tokens.
+        last: offset of the last row, in tokens.
+        heads: 1, one table that all heads share, or one table for each query head.
+        keys: whether there is a table that the queries meet.
+        values: whether there is a table added to the values.
+        beyond: what an offset outside the table meets: the end row, or nothing (`"zero"`).
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: if a size is below 1.
+    """
+
+    keys: nn.Parameter | None
+    values: nn.Parameter | None
+
+    def __init__(
+        self,
+        head_dim: int,
+        first: int,
+        last: int,
+        *,
+        heads: int,
+        keys: bool = True,
+        values: bool = False,
+        beyond: Literal["clamp", "zero"] = "clamp",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.head_dim = check_count(self, "head_dim", head_dim)
+        self.heads = check_count(self, "heads", heads)
+        self.first, self.last = first, last
+        self.beyond: Literal["clamp", "zero"] = beyond
+        for name, present in (("keys", keys), ("values", values)):
+            rows = torch.empty(heads, last - first + 1, head_dim, device=device, dtype=dtype)
+            self.register_parameter(name, nn.Parameter(rows) if present else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the rows from a normal distribution around 0 with variance `1 / head_dim`.
+
+        A row then has length 1 on average, and for a query of unit variance the relative score is
+        as large as `1 / sqrt(head_dim)` after scaling: the content decides at first.
+        """
+        for rows in self.parameters(recurse=False):
+            nn.init.normal_(rows, std=self.head_dim**-0.5)
+
+    def forward(
+        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"]
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms]:
+        """`q` and `k` unchanged, and the tables.
+
+        Args:
+            q: queries.
+            k: keys.
+
+        Raises:
+            ShapeError: if `q` or `k` has another width, or `q` another number of heads.
+        """
+        name = type(self).__name__
+        check_shape(name, "q", q, "b h i d", {"d": self.head_dim})
+        if self.heads > 1:
+            check_shape(name, "q", q, "b h i d", {"h": self.heads, "d": self.head_dim})
+        check_shape(name, "k", k, "b g j d", {"d": self.head_dim})
+        return q, k, Terms(keys=self._table(self.keys), values=self._table(self.values))
+
+    def extra_repr(self) -> str:
+        """Width, offsets and heads."""
+        return f"head_dim={self.head_dim}, offsets={self.first}..{self.last}, heads={self.heads}"
+
+    def _table(self, rows: Tensor | None) -> OffsetTable | None:
+        return None if rows is None else OffsetTable(rows, self.first, self.beyond)
+
+
+def check_count(module: nn.Module, argument: str, value: int) -> int:
+    """`value` if it is an integer of at least 1.
+
+    Raises:
+        ValueError: otherwise, in the name of the module's class.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        name = type(module).__name__
+        raise ValueError(f"{name}: {argument} must be an integer >= 1, got {value!r}")
+    return value
