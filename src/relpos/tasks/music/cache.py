@@ -57,7 +57,7 @@ def load_pieces(path: Path) -> list[Piece] | None:
         The pieces in the order in which they were given.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             ends = np.cumsum(arrays["steps"])[:-1]
             grids = zip(
                 json.loads(str(arrays["about"])),

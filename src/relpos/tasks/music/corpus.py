@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
+from rich.console import Console
 from rich.progress import track
 
 from .cache import load_pieces, save_pieces
@@ -33,7 +34,7 @@ def chorales(*, cache: bool = True, progress: bool = False) -> list[Piece]:
 
     Args:
         cache: False neither reads nor writes the cache.
-        progress: True shows a progress bar while scores are read.
+        progress: True shows a progress bar on stderr while scores are read.
 
     Returns:
         Pieces with onsets, named as their files, e.g. `"bwv269"`.
@@ -48,7 +49,9 @@ def chorales(*, cache: bool = True, progress: bool = False) -> list[Piece]:
     path = _cache_path(files)
     if cache and (pieces := load_pieces(path)) is not None:
         return pieces
-    steps: Iterable[Path] = track(files, "Reading the chorales") if progress else files
+    steps: Iterable[Path] = files
+    if progress:
+        steps = track(files, "Reading the chorales", console=Console(stderr=True))
     read, whole = [], True
     for file in steps:
         try:

@@ -22,6 +22,7 @@ from music21 import (
     tie,
 )
 from music21.musicxml.m21ToXml import GeneralObjectExporter
+from music21.stream.enums import ShowNumber
 
 from .grid import SILENCE, STEPS_PER_QUARTER, VOICES, Piece
 
@@ -124,6 +125,8 @@ def _part(piece: Piece, voice: int) -> stream.Part:
         if not measures:
             measure.append([_CLEFS[voice](), key.KeySignature(piece.fifths), _metre(piece)])
             measure.paddingLeft = piece.pickup / STEPS_PER_QUARTER
+            if piece.pickup:
+                measure.showNumber = ShowNumber.NEVER
         measure.append([element for _, element in bar_heads])
         measures.append(measure)
     measures[-1].rightBarline = bar.Barline("final")

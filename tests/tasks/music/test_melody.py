@@ -1,0 +1,117 @@
+import re
+
+import mido
+import numpy as np
+import pytest
+
+from relpos.tasks.music import ScoreError
+from relpos.tasks.music.melody import read_melody
+from relpos.tasks.music.score import musicxml_of
+from relpos.tasks.music.sound import midi_of
+
+from .scores import attributes, note, score
+
+
+def midi_file(path, *messages, ticks=480):
+    file = mido.MidiFile(ticks_per_beat=ticks)
+    file.tracks.append(mido.MidiTrack(messages))
+    file.save(path)
+    return path
+
+
+def on(pitch, time=0, channel=0):
+    return mido.Message("note_on", note=pitch, velocity=64, time=time, channel=channel)
+
+
+def off(pitch, time=0, channel=0):
+    return mido.Message("note_off", note=pitch, time=time, channel=channel)
+
+
+def test_midi_and_musicxml_of_a_chorale_give_its_soprano(by_name, tmp_path):
+    piece = by_name["bwv66.6"]
+    (tmp_path / "tune.mid").write_bytes(midi_of(piece))
+    (tmp_path / "tune.musicxml").write_text(musicxml_of(piece))
+    for name in ("tune.mid", "tune.musicxml"):
+        melody = read_melody(tmp_path / name)
+        assert np.array_equal(melody.pitches, piece.pitches[:, 0])
+        assert np.array_equal(melody.onsets, piece.onsets[:, 0])
+        assert (melody.pickup, melody.steps_per_bar, melody.fifths) == (12, 16, 3)
+
+
+def test_the_highest_note_is_the_melody(tmp_path):
+    messages = [on(60), on(72), off(72, 480), off(60, 480)]
+    melody = read_melody(midi_file(tmp_path / "m.mid", *messages))
+    assert melody.pitches.tolist() == [72] * 4 + [60] * 4
+    assert melody.onsets.nonzero()[0].tolist() == [0, 4]
+
+
+def test_midi_notes_go_to_the_nearest_step(tmp_path):
+    messages = [on(60, 20), off(60, 450), on(62, 5), off(62, 10), on(64, 100), off(64, 135)]
+    melody = read_melody(midi_file(tmp_path / "m.mid", *messages))
+    assert melody.pitches.tolist() == [60, 60, 60, 60, 62, 64]
+
+
+def test_metre_and_key_of_midi_are_read(tmp_path):
+    messages = [
+        mido.MetaMessage("time_signature", numerator=3, denominator=4),
+        mido.MetaMessage("key_signature", key="F#m"),
+        on(60, 960),
+        off(60, 480),
+    ]
+    melody = read_melody(midi_file(tmp_path / "m.mid", *messages))
+    assert (melody.pickup, melody.steps_per_bar, melody.fifths) == (8, 12, 3)
+
+
+def test_drums_are_no_melody(tmp_path):
+    path = midi_file(tmp_path / "m.mid", on(60, channel=9), off(60, 480, channel=9))
+    with pytest.raises(ScoreError, match="holds no note"):
+        read_melody(path)
+
+
+def test_a_note_out_of_range_is_named_with_its_bar(tmp_path):
+    path = tmp_path / "m.musicxml"
+    path.write_text(score([attributes() + note("C4", 4), note("C4", 2) + note("A6", 2)]))
+    assert len(read_melody(path).pitches) == 32
+    message = f"{path}: the melody must lie in C4..G5, got A6 in bar 2"
+    with pytest.raises(ScoreError, match=re.escape(message)):
+        read_melody(path, lowest=60, highest=79)
+
+
+def test_a_pickup_is_bar_0(tmp_path):
+    path = tmp_path / "m.musicxml"
+    path.write_text(score([attributes() + note("A6", 1), note("C4", 4)]))
+    with pytest.raises(ScoreError, match="got A6 in bar 0"):
+        read_melody(path, highest=80)
+
+
+def test_a_silent_first_part_is_refused(tmp_path):
+    path = tmp_path / "m.musicxml"
+    path.write_text(score([attributes() + note("-", 4)], [attributes() + note("C4", 4)]))
+    with pytest.raises(ScoreError, match="holds no note in its first part"):
+        read_melody(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "must be a MIDI or a MusicXML file"),
+        (b"RIFF....WAVE", "must be a MIDI or a MusicXML file"),
+        (b"MThd", "broken MIDI file"),
+        (b"MThd\0\0\0\6\0\1\0\1\1\xe0MTrk\0\0\0\x20\0\x90", "broken MIDI file"),
+        (b"MThd\0\0\0\6\0\0\0\0\1\xe0", "holds no note"),
+        (b"MThd\0\0\0\6\0\0\0\0\xe7\x28", "must count time in quarters"),
+        (b"<html/>", "must be MusicXML with root <score-partwise>"),
+        (b"PK\3\4", "broken compressed MusicXML"),
+    ],
+)
+def test_a_broken_file_is_named_with_what_is_wrong(tmp_path, content, message):
+    path = tmp_path / "tune"
+    path.write_bytes(content)
+    with pytest.raises(ScoreError, match=message) as caught:
+        read_melody(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ScoreError, match=r"gone\.mid: cannot be read: No such file"):
+        read_melody(tmp_path / "gone.mid")
