@@ -183,6 +183,8 @@ BROKEN = {
         score([attributes(beats=1, beat_type=64) + note("C4", 1)]),
         "a bar must be whole sixteenths long, got 1/4",
     ),
+    "exponent": (score([note("C4", 1).replace(">1</d", ">1e9</d")]), "must be a number, got '1e9'"),
+    "endless": (score([note("C4", 10**12)]), "must be at most 345600 sixteenths long, got 4000000"),
     "two parts": (score(WHOLE, WHOLE), "a four-part piece must have 4 parts, got 2"),
 }
 

@@ -12,11 +12,22 @@ import numpy as np
 from jaxtyping import Bool, Int, Int16
 from numpy import ndarray
 
-__all__ = ["SILENCE", "STEPS_PER_QUARTER", "VOICES", "Lines", "Piece", "ScoreError", "strikes_of"]
+__all__ = [
+    "LONGEST",
+    "SILENCE",
+    "STEPS_PER_QUARTER",
+    "VOICES",
+    "Lines",
+    "Piece",
+    "ScoreError",
+    "strikes_of",
+]
 
 STEPS_PER_QUARTER = 4
 VOICES = ("soprano", "alto", "tenor", "bass")
 SILENCE = -1
+# A day of music, in steps at 60 quarters a minute; a longer file has a broken duration.
+LONGEST = 4 * 60 * 60 * 24
 
 
 class ScoreError(ValueError):

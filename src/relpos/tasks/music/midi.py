@@ -9,12 +9,9 @@ from typing import Any
 import mido
 import numpy as np
 
-from .grid import SILENCE, STEPS_PER_QUARTER, Lines, ScoreError, strikes_of
+from .grid import LONGEST, SILENCE, STEPS_PER_QUARTER, Lines, ScoreError, strikes_of
 
 __all__ = ["read_midi"]
-
-# A day of music; more is a broken delta time.
-_LONGEST = 4 * 60 * 24 * 60
 
 
 def read_midi(path: str | Path) -> Lines:
@@ -48,8 +45,8 @@ def read_midi(path: str | Path) -> Lines:
     if not notes:
         raise ScoreError(f"{path}: holds no note")
     steps = max(end for _, end, _ in notes)
-    if steps > _LONGEST:
-        raise ScoreError(f"{path}: must be at most {_LONGEST} sixteenths long, got {steps}")
+    if steps > LONGEST:
+        raise ScoreError(f"{path}: must be at most {LONGEST} sixteenths long, got {steps}")
     pitches, onsets = np.full(steps, SILENCE, np.int16), np.zeros(steps, np.bool_)
     # From the lowest note to the highest, so that the highest is what remains; a later note of
     # the same pitch cuts the earlier one short.

@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Bool, Int16
 from numpy import ndarray
 
-from .grid import SILENCE, STEPS_PER_QUARTER, VOICES, Lines, Piece, ScoreError, strikes_of
+from .grid import LONGEST, SILENCE, STEPS_PER_QUARTER, VOICES, Lines, Piece, ScoreError, strikes_of
 from .mxl import read_xml
 
 __all__ = ["read_lines", "read_piece"]
@@ -95,6 +95,8 @@ def read_lines(path: str | Path) -> Lines:
     kept = [bar for bar in range(counts[0]) if bar not in skipped]
     lengths = [max(score[bar].length for score in scores) for bar in kept]
     steps = ceil(sum(lengths, Fraction(0)))
+    if steps > LONGEST:
+        raise ScoreError(f"{path}: must be at most {LONGEST} sixteenths long, got {steps}")
     pitches = np.full((steps, len(parts)), SILENCE, np.int16)
     onsets = np.zeros(pitches.shape, np.bool_)
     start = Fraction(0)
@@ -221,7 +223,8 @@ def _fifths(part: Element, where: str) -> int:
 def _number(element: Element, path: str, where: str) -> Fraction:
     text = element.findtext(path, "").strip()
     try:
-        return Fraction(text)
+        # Only digits, sign and point: "1e999999999" is a number too, one that fills the memory.
+        return Fraction(text if len(text) < 20 and "e" not in text.lower() else "")
     except (ValueError, ZeroDivisionError):
         raise ScoreError(
             f"{where}: <{path}> of <{element.tag}> must be a number, got {text!r}"
