@@ -3,5 +3,6 @@
 from .blocks import DecoderBlock
 from .cache import KeyValueCache
 from .multihead import MultiheadAttention
+from .relative_global import RelativeGlobalAttention
 
-__all__ = ["DecoderBlock", "KeyValueCache", "MultiheadAttention"]
+__all__ = ["DecoderBlock", "KeyValueCache", "MultiheadAttention", "RelativeGlobalAttention"]

@@ -194,6 +194,12 @@ class MultiheadAttention(nn.Module):
             return output[0], None if weights is None else weights[0]
         return output if self.batch_first else output.transpose(0, 1), weights
 
+    @property
+    def _qkv_same_embed_dim(self) -> bool:
+        # `nn.TransformerEncoderLayer` reads this of its `self_attn`. Where it is True, the layer's
+        # fused inference takes the weights and never calls `forward`: no position would act.
+        return False
+
     def extra_repr(self) -> str:
         """Width and heads."""
         groups = "" if self.num_kv_heads == self.num_heads else f", kv_heads={self.num_kv_heads}"

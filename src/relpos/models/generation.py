@@ -54,7 +54,7 @@ def sample(
     """
     _check(prompt, steps, temperature, top_p)
     tokens, chunk, cache = [prompt], prompt, model.new_cache()
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         for step in range(steps):
@@ -65,7 +65,8 @@ def sample(
                 chunk = _draw(logits, step, temperature, top_p, generator)
             tokens.append(chunk)
     finally:
-        model.train(training)
+        for module, training in modes:
+            module.training = training
     return torch.cat(tokens, dim=1)
 
 
@@ -79,7 +80,7 @@ def _draw(
     best, token = logits.max(dim=-1, keepdim=True)
     if not best.isfinite().all():
         raise ValueError(
-            f"sample: logits must leave a token in every sequence, got none at step {step}"
+            f"sample: logits must be finite for a token of every sequence, got none at step {step}"
         )
     if temperature == 0:
         return token

@@ -74,9 +74,9 @@ class Shaw(LearnedTables):
 
 
 def _distances(max_distance: int | tuple[int, int]) -> tuple[int, int]:
-    pair = (max_distance,) * 2 if isinstance(max_distance, int) else tuple(max_distance)
+    pair = max_distance if isinstance(max_distance, tuple | list) else (max_distance,) * 2
     if len(pair) != 2 or not all(isinstance(side, int) and side >= 0 for side in pair):
         raise ValueError(
             f"Shaw: max_distance must be an integer >= 0 or (left, right), got {max_distance!r}"
         )
-    return pair
+    return pair[0], pair[1]
