@@ -7,8 +7,9 @@ import torch
 from torch.testing import assert_close
 
 import relpos
-from factories import normal
 from relpos.positions import LearnedAbsolute, Sinusoidal
+
+from ..factories import normal
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5, 8])

@@ -3,8 +3,9 @@ import torch
 from torch.testing import assert_close
 
 import relpos
-from factories import LENGTHS, judged, qkv, table
 from relpos.positions import Shaw
+
+from ..factories import LENGTHS, judged, qkv, table
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)

@@ -8,8 +8,9 @@ import torch
 from torch.testing import assert_close
 
 import relpos
-from factories import qkv
 from relpos.positions import Bidirectional, Huang, Shaw
+
+from ..factories import qkv
 
 SCHEMES = [Shaw, Huang, Bidirectional]
 each_scheme = pytest.mark.parametrize("scheme", SCHEMES)
