@@ -1,0 +1,5 @@
+"""`python -m relpos`."""
+
+from .cli import main
+
+main()

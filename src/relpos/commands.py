@@ -1,0 +1,354 @@
+"""The commands. Whatever is slow to import is imported inside the command that needs it."""
+
+# ruff: noqa: PLC0415, PLR0917
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from .tasks.fitting import Devices
+    from .tasks.music.settings import MusicSettings
+
+__all__ = ["run"]
+
+app = typer.Typer(
+    name="relpos",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Train Bach chorales with relative positions, compare, measure, and compose.",
+    epilog="Begin with `relpos compare --preset tiny` (a minute) or `relpos compare`.",
+)
+
+
+class Preset(StrEnum):
+    """Sizes and budgets."""
+
+    default = "default"
+    tiny = "tiny"
+    paper = "paper"
+
+
+class Position(StrEnum):
+    """Position schemes of the decoder."""
+
+    huang = "huang"
+    shaw = "shaw"
+    absolute = "absolute"
+    sinusoidal = "sinusoidal"
+    none = "none"
+
+
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="The literature's grid, jsb-chorales-16th.json or .json.gz (pitches only). "
+        "Without it: the chorales inside the music21 package.",
+    ),
+]
+PresetOption = Annotated[
+    Preset,
+    typer.Option(
+        help="Sizes and budget: default (two CPU cores, minutes), tiny (the whole job in a "
+        "minute), paper (the sizes of Huang et al. 2018, for a GPU).",
+    ),
+]
+StepsOption = Annotated[
+    int | None, typer.Option(min=1, help="Training steps of each model, in place of the preset's.")
+]
+BatchOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Sequences per step over all devices, in place of the preset's."),
+]
+WindowOption = Annotated[
+    int | None,
+    typer.Option(
+        min=8,
+        help="Tokens in a training sequence, a multiple of 8, in place of the preset's. "
+        "Four tokens are a sixteenth.",
+    ),
+]
+SeedOption = Annotated[
+    int, typer.Option(min=0, help="Of weights, data order, dropout and sampling.")
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Of the run: its folder is RUNS/NAME. Made from the data and the preset by default. "
+        "A run of this name with the same settings is taken up where it was stopped.",
+    ),
+]
+RunsOption = Annotated[Path, typer.Option(help="The folder of all runs.")]
+AcceleratorOption = Annotated[
+    str, typer.Option(help="Lightning's: auto, cpu, gpu (or cuda), mps, tpu.")
+]
+DevicesOption = Annotated[
+    str, typer.Option(help="Lightning's: how many (2), which (0,1), or auto for all.")
+]
+PrecisionOption = Annotated[
+    str, typer.Option(help="Lightning's: 32-true, bf16-mixed, 16-mixed, 64-true.")
+]
+CheckpointArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="A trained model: its folder (RUNS/NAME/huang) or the .safetensors file in it.",
+        show_default=False,
+    ),
+]
+
+
+@app.command()
+def compare(
+    data: DataOption = None,
+    preset: PresetOption = Preset.default,
+    steps: StepsOption = None,
+    batch: BatchOption = None,
+    window: WindowOption = None,
+    seed: SeedOption = 0,
+    bars: Annotated[int, typer.Option(min=1, help="Bars of the generated chorale.")] = 8,
+    name: NameOption = None,
+    runs: RunsOption = Path("runs"),
+    accelerator: AcceleratorOption = "auto",
+    devices: DevicesOption = "1",
+    precision: PrecisionOption = "32-true",
+) -> None:
+    """Train with relative (huang) and with absolute positions, measure both, write a report.
+
+    Writes RUNS/NAME/report.html (a page that needs no network), metrics.json, chorale.mid,
+    chorale.musicxml, chorale.wav, and a checkpoint per model (RUNS/NAME/huang, .../absolute).
+    Stopped by Ctrl-C or otherwise, the same command goes on from the last checkpoint.
+    """
+    settings = _settings(preset, steps, batch, window, seed)
+    from .tasks.music.compare import compare as run_comparison
+    from .tasks.music.source import read_source
+
+    source = read_source(data, progress=sys.stderr.isatty())
+    folder = runs / _name(name, data, preset)
+    where = _devices(accelerator, devices, precision)
+    results = run_comparison(settings, source, folder=folder, bars=bars, devices=where, say=_say)
+    if results is not None:
+        _print_table(results)
+        typer.echo(f"report: {folder / 'report.html'}")
+
+
+@app.command()
+def train(
+    position: Annotated[Position, typer.Option(help="How the model knows where a token is.")],
+    data: DataOption = None,
+    preset: PresetOption = Preset.default,
+    steps: StepsOption = None,
+    batch: BatchOption = None,
+    window: WindowOption = None,
+    seed: SeedOption = 0,
+    name: NameOption = None,
+    runs: RunsOption = Path("runs"),
+    accelerator: AcceleratorOption = "auto",
+    devices: DevicesOption = "1",
+    precision: PrecisionOption = "32-true",
+) -> None:
+    """Train one model and print its nats per token on the validation pieces.
+
+    Writes model.safetensors, model.json, last.ckpt (to go on from) and logs (CSV, TensorBoard)
+    in RUNS/NAME/POSITION. `relpos evaluate` measures it on the held-out pieces.
+    """
+    settings = _settings(preset, steps, batch, window, seed)
+    from .tasks.music.source import read_source
+    from .tasks.music.train import train_position
+
+    source = read_source(data, progress=sys.stderr.isatty())
+    _say(f"pieces: {source.split}")
+    folder = runs / _name(name, data, preset) / position
+    where = _devices(accelerator, devices, precision)
+    trained = train_position(position, settings, source, folder=folder, devices=where)
+    for step, nats in trained.curves["valid"][-1:]:
+        typer.echo(f"validation: {nats:.4f} nats per token at step {step}")
+    typer.echo(f"checkpoint: {folder}")
+
+
+@app.command()
+def evaluate(
+    checkpoint: CheckpointArgument,
+    data: DataOption = None,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=8,
+            help="Tokens that the model sees at once, a multiple of 8; as trained by default.",
+        ),
+    ] = None,
+    lengths: Annotated[
+        bool, typer.Option(help="Measure at twice and four times the window too.")
+    ] = False,
+) -> None:
+    """Print a model's nats per token on the held-out pieces, beside counting baselines.
+
+    The pieces must be those that the model was trained beside: give --data again if it was
+    trained with it.
+    """
+    from .tasks.music.baselines import counting_baselines
+    from .tasks.music.evaluate import held_out_nats, lengths_test, long_enough
+    from .tasks.music.source import read_source
+    from .tasks.music.train import check_source, load_music
+
+    music = load_music(checkpoint)
+    source = read_source(data, progress=sys.stderr.isatty())
+    check_source(music, source, checkpoint)
+    pieces, vocabulary = source.split.held_out, music.vocabulary
+    window = window or music.window
+    nats = held_out_nats(music.model, pieces, vocabulary, window=window)
+    rows = [(f"{music.model.config.position}, {window:,} tokens", nats)]
+    rows += [
+        (f"counting: {name}", value)
+        for name, value in counting_baselines(
+            source.split.train, pieces, vocabulary=vocabulary
+        ).items()
+    ]
+    _print_rows("held out, nats per token", rows)
+    if lengths:
+        measured = lengths_test(music.model, pieces, vocabulary, window=window)
+        count = len(long_enough(pieces, window=window))
+        _print_rows(
+            f"on the {count} held-out pieces of at least {4 * window:,} tokens",
+            [(f"{tokens:,} tokens", value) for tokens, value in measured.items()],
+        )
+
+
+@app.command()
+def generate(
+    checkpoint: CheckpointArgument,
+    bars: Annotated[int, typer.Option(min=1, help="Bars of 4/4; not used with --melody.")] = 8,
+    melody: Annotated[
+        Path | None,
+        typer.Option(
+            help="A tune for the soprano to sing note for note, .mid or .musicxml; the other "
+            "voices are composed to it. The chorale is as long as the tune.",
+        ),
+    ] = None,
+    temperature: Annotated[
+        float,
+        typer.Option(
+            min=0.0, help="1 draws as the model believes, less is safer, 0 the likeliest."
+        ),
+    ] = 0.9,
+    top_p: Annotated[
+        float,
+        typer.Option(
+            help="Draw from the likeliest tokens that hold this much probability; 1: all."
+        ),
+    ] = 0.95,
+    seed: SeedOption = 0,
+    out: Annotated[
+        Path,
+        typer.Option(help="The files' name without ending: .mid, .musicxml and .wav are added."),
+    ] = Path("chorale"),
+) -> None:
+    """Compose a chorale, or harmonise a melody, and write it as MIDI, MusicXML and sound."""
+    from .tasks.music.compare import write_chorale
+    from .tasks.music.generate import compose
+    from .tasks.music.melody import read_melody
+    from .tasks.music.train import load_music
+
+    music = load_music(checkpoint)
+    lowest, highest = (int(pitch) for pitch in music.ranges[0])
+    tune = None if melody is None else read_melody(melody, lowest=lowest, highest=highest)
+    piece = compose(
+        music.model,
+        music.vocabulary,
+        music.ranges,
+        bars=bars,
+        melody=tune,
+        temperature=temperature,
+        top_p=top_p,
+        seed=seed,
+        name=out.name if melody is None else melody.stem,
+    )
+    write_chorale(out, piece)
+    typer.echo(f"wrote {out}.mid, {out}.musicxml and {out}.wav ({piece.steps // 4} quarters)")
+
+
+@app.command()
+def plot(
+    checkpoint: CheckpointArgument,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for the figures; the checkpoint's by default.")
+    ] = None,
+) -> None:
+    """Write what the positions learned as SVG: rows-cosine.svg and rows-norms.svg."""
+    from .tasks.figures import cosine_figure, norms_figure, table_rows
+    from .tasks.files import write_text
+    from .tasks.music.train import load_music
+
+    music = load_music(checkpoint)
+    rows, first, relative = table_rows(music.model)
+    if not len(rows):
+        raise ValueError(f"{checkpoint}: its positions have no learned rows to plot")
+    folder = out or music.folder
+    for name, figure in (("rows-cosine", cosine_figure), ("rows-norms", norms_figure)):
+        write_text(folder / f"{name}.svg", figure(rows, first, relative=relative))
+        typer.echo(f"wrote {folder / f'{name}.svg'}")
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command.
+
+    Args:
+        arguments: what follows the program's name.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        ValueError: on bad input, in one line.
+    """
+    try:
+        status: Any = app(arguments, prog_name="relpos", standalone_mode=False)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except typer.TyperException as error:
+        raise ValueError(error.format_message()) from error
+    return status or 0
+
+
+def _settings(
+    preset: Preset, steps: int | None, batch: int | None, window: int | None, seed: int
+) -> MusicSettings:
+    from .tasks.music.settings import preset as settings_of
+
+    return settings_of(preset, steps=steps, batch=batch, window=window, seed=seed)
+
+
+def _devices(accelerator: str, devices: str, precision: str) -> Devices:
+    from .tasks.fitting import Devices
+
+    return Devices(accelerator, devices, precision)
+
+
+def _name(name: str | None, data: Path | None, preset: Preset) -> str:
+    if name is None:
+        what = "chorales" if data is None else "literature"
+        return what if preset is Preset.default else f"{what}-{preset}"
+    if not name or Path(name).name != name:
+        raise ValueError(f"--name: must be a folder's name without slashes, got {name!r}")
+    return name
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _print_table(results: Any) -> None:
+    rows = [(name, nats) for name, nats in results.held_out.items()]
+    rows += [(f"counting: {name}", nats) for name, nats in results.counting.items()]
+    _print_rows("held out, nats per token", rows)
+
+
+def _print_rows(title: str, rows: list[tuple[str, float]]) -> None:
+    width = max((len(name) for name, _ in rows), default=0)
+    typer.echo(title)
+    for name, nats in rows:
+        typer.echo(f"  {name:<{width}}  {nats:.4f}")

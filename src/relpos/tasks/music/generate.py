@@ -1,0 +1,168 @@
+"""New chorales from a trained model, by cached decoding on the grid of four voices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int16
+from numpy import ndarray
+
+from ...models.decoder import DecoderLM
+from ...models.generation import sample
+from .grid import SILENCE, VOICES, Piece
+from .melody import Melody
+from .tokens import BEGIN, REST, Vocabulary
+
+__all__ = ["STEPS_PER_BAR", "Grid", "compose"]
+
+STEPS_PER_BAR = 16
+# The last chord of a free chorale: a half note.
+_LAST = 8
+
+
+class Grid:
+    """Which tokens may come next: four voices per step, a pitch held only after itself.
+
+    Each voice stays in its range, and the last chord is held to the end.
+
+    Args:
+        vocabulary: the tokens.
+        ranges: lowest and highest MIDI pitch of each voice.
+        steps: sixteenths in all.
+        last: the sixteenth after which nothing is struck any more.
+        melody: what the soprano sings; None leaves it free.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        ranges: Int16[ndarray, "4 2"],
+        *,
+        steps: int,
+        last: int,
+        melody: Melody | None = None,
+    ) -> None:
+        self.vocabulary, self.steps, self.last, self.melody = vocabulary, steps, last, melody
+        pitches = np.arange(vocabulary.lowest, vocabulary.highest + 1)
+        # For each voice: nothing sounds, each pitch struck, each pitch held (never by default).
+        self._struck = np.zeros((len(VOICES), vocabulary.size), np.bool_)
+        self._struck[:, REST] = True
+        self._struck[:, 2 : 2 + vocabulary.pitches] = (pitches >= ranges[:, :1]) & (
+            pitches <= ranges[:, 1:]
+        )
+
+    def allowed(self, tokens: Sequence[int]) -> Bool[ndarray, "vocabulary"]:
+        """The tokens that may follow.
+
+        Args:
+            tokens: so far, with the begin token in front.
+        """
+        step, voice = divmod(len(tokens) - 1, len(VOICES))
+        if voice == 0 and self.melody is not None:
+            return self._only(self._sung(step))
+        before = tokens[-len(VOICES)] if step else BEGIN
+        held = self._held(before)
+        if step > self.last:
+            return self._only(held if held is not None else REST)
+        allowed = self._struck[voice].copy()
+        if held is not None:
+            allowed[held] = True
+        return allowed
+
+    def _held(self, before: int) -> int | None:
+        """The token that goes on with a voice's last one; None after silence."""
+        if before in (BEGIN, REST):
+            return None
+        first_held = 2 + self.vocabulary.pitches
+        return before + self.vocabulary.pitches * (self.vocabulary.onsets and before < first_held)
+
+    def _sung(self, step: int) -> int:
+        assert self.melody is not None
+        pitch = int(self.melody.pitches[step])
+        if pitch == SILENCE:
+            return REST
+        held = self.vocabulary.onsets and not self.melody.onsets[step]
+        return pitch - self.vocabulary.lowest + 2 + self.vocabulary.pitches * held
+
+    def _only(self, token: int) -> Bool[ndarray, "vocabulary"]:
+        allowed = np.zeros(self.vocabulary.size, np.bool_)
+        allowed[token] = True
+        return allowed
+
+
+def compose(
+    model: DecoderLM,
+    vocabulary: Vocabulary,
+    ranges: Int16[ndarray, "4 2"],
+    *,
+    bars: int = 8,
+    melody: Melody | None = None,
+    temperature: float = 0.9,
+    top_p: float = 0.95,
+    seed: int = 0,
+    name: str = "chorale",
+) -> Piece:
+    """A chorale: `bars` bars of 4/4, or as long as the melody.
+
+    Args:
+        model: a trained model.
+        vocabulary: its tokens.
+        ranges: lowest and highest MIDI pitch of each voice.
+        bars: how long; not used with a melody.
+        melody: what the soprano sings, note for note; within its range.
+        temperature: of the sampling; 0 takes the likeliest token.
+        top_p: sample among the likeliest tokens that have this much probability together.
+        seed: of the sampling.
+        name: of the piece.
+
+    Raises:
+        ValueError: if a number is out of range.
+    """
+    if bars < 1:
+        raise ValueError(f"compose: bars must be at least 1, got {bars}")
+    if temperature < 0:
+        raise ValueError(f"compose: temperature must be 0 or more, got {temperature}")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"compose: top_p must be above 0 and at most 1, got {top_p}")
+    steps = bars * STEPS_PER_BAR if melody is None else len(melody.pitches)
+    last = steps - _LAST if melody is None else _last_strike(melody)
+    grid = Grid(vocabulary, ranges, steps=steps, last=last, melody=melody)
+    so_far: list[int] = []
+    reading = model.register_forward_pre_hook(lambda _, read: so_far.extend(read[0][0].tolist()))
+    try:
+        tokens = sample(
+            model,
+            torch.tensor([[BEGIN]]),
+            steps * len(VOICES),
+            temperature=temperature,
+            top_p=top_p,
+            generator=torch.Generator().manual_seed(seed),
+            constrain=lambda _, logits: logits.masked_fill(
+                torch.from_numpy(~grid.allowed(so_far)), -torch.inf
+            ),
+        )
+    finally:
+        reading.remove()
+    sung = (
+        {} if melody is None else {"pickup": melody.pickup, "steps_per_bar": melody.steps_per_bar}
+    )
+    piece = vocabulary.decode(tokens[0].numpy(), name=name, **sung)
+    return replace(piece, fifths=_fifths(piece) if melody is None else melody.fifths)
+
+
+def _last_strike(melody: Melody) -> int:
+    struck = melody.onsets.nonzero()[0]
+    return int(struck[-1]) if len(struck) else 0
+
+
+def _fifths(piece: Piece) -> int:
+    """The key signature, -5..6 fifths, whose scale holds most of the sounding sixteenths."""
+    sounding = np.bincount(piece.pitches[piece.pitches != SILENCE] % 12, minlength=12)
+    covered = {
+        fifths: int(sum(sounding[7 * (fifths + place) % 12] for place in range(-1, 6)))
+        for fifths in range(-5, 7)
+    }
+    return max(covered, key=lambda fifths: (covered[fifths], -abs(fifths)))

@@ -1,0 +1,109 @@
+"""Sizes and budgets of the chorale task, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ..training import TrainingSettings
+
+__all__ = ["PRESETS", "MusicSettings", "preset"]
+
+
+@dataclass(frozen=True)
+class MusicSettings:
+    """The model's sizes, the window and the training.
+
+    Args:
+        window: tokens in a training sequence, a multiple of 8; four tokens are a sixteenth.
+        width: of the model.
+        layers: of the decoder.
+        heads: per layer.
+        hidden: width of the feed-forward layers.
+        dropout: probability.
+        training: how to train.
+    """
+
+    window: int = 256
+    width: int = 128
+    layers: int = 4
+    heads: int = 4
+    hidden: int = 512
+    dropout: float = 0.1
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+
+    def __post_init__(self) -> None:
+        if self.window < 8 or self.window % 8:
+            raise ValueError(
+                f"MusicSettings: window must be a positive multiple of 8, got {self.window}"
+            )
+
+
+PRESETS = {
+    "default": MusicSettings(),
+    # The whole job in a minute, for trying out and for CI.
+    "tiny": MusicSettings(
+        window=64,
+        width=32,
+        layers=2,
+        heads=2,
+        hidden=64,
+        dropout=0.0,
+        training=TrainingSettings(
+            steps=60, batch=8, learning_rate=3e-3, warmup=10, valid_every=60, checkpoint_every=20
+        ),
+    ),
+    # The size of the relative model of Huang et al. 2018 (their table of JSB chorales: 5 layers,
+    # width 512, feed-forward 256, 8 heads). Their budget is not in the paper; this one is ours.
+    "paper": MusicSettings(
+        window=512,
+        width=512,
+        layers=5,
+        heads=8,
+        hidden=256,
+        dropout=0.1,
+        training=TrainingSettings(
+            steps=20_000,
+            batch=16,
+            learning_rate=5e-4,
+            warmup=1000,
+            valid_every=500,
+            checkpoint_every=500,
+        ),
+    ),
+}
+
+
+def preset(
+    name: str,
+    *,
+    steps: int | None = None,
+    batch: int | None = None,
+    window: int | None = None,
+    seed: int | None = None,
+) -> MusicSettings:
+    """The settings of a name, some of them replaced.
+
+    Args:
+        name: one of `PRESETS`.
+        steps: optimiser steps; None keeps the preset's, like the others.
+        batch: sequences per step.
+        window: tokens per sequence.
+        seed: of everything random.
+
+    Raises:
+        ValueError: if there is no such preset, or a number is out of range.
+
+    >>> preset("tiny", steps=5).training.steps
+    5
+    """
+    if name not in PRESETS:
+        raise ValueError(f"preset: name must be one of {', '.join(PRESETS)}, got {name!r}")
+    found = PRESETS[name]
+    given = {"steps": steps, "batch": batch, "seed": seed}
+    for argument, least in (("steps", 1), ("batch", 1), ("seed", 0)):
+        value = given[argument]
+        if value is not None and value < least:
+            raise ValueError(f"preset: {argument} must be at least {least}, got {value}")
+    changes = {argument: value for argument, value in given.items() if value is not None}
+    training = replace(found.training, **changes)
+    return replace(found, training=training, window=found.window if window is None else window)

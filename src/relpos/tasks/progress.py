@@ -1,0 +1,89 @@
+"""A progress bar in a terminal, and a line now and then elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import ProgressBar
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+__all__ = ["Progress"]
+
+
+class Progress(ProgressBar):
+    """Steps done, training loss, validation nats per token, tokens per second.
+
+    Args:
+        title: what is being trained.
+    """
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self.title = title or "train"
+        self.console = Console(stderr=True)
+        self.bar: Bar | None = None
+        self.row: Any = None
+
+    def disable(self) -> None:
+        """Say nothing: another process does."""
+        self.console.quiet = True
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Show the bar."""
+        if not self.console.is_terminal or self.console.quiet:
+            return
+        self.bar = Bar(
+            TextColumn("{task.description:>10}"),
+            BarColumn(None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+        )
+        self.row = self.bar.add_task(
+            self.title, total=trainer.max_steps, completed=trainer.global_step, figures=""
+        )
+        self.bar.start()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Move on."""
+        step = trainer.global_step
+        if self.bar is not None:
+            self.bar.update(self.row, completed=step, figures=_figures(trainer))
+        elif step == trainer.max_steps or step % max(1, trainer.max_steps // 10) == 0:
+            self.console.print(
+                f"{self.title}: step {step}/{trainer.max_steps}, {_figures(trainer)}",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Leave the finished bar."""
+        self._stop()
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        """Leave the bar as it is."""
+        self._stop()
+
+    def _stop(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+
+def _figures(trainer: Trainer) -> str:
+    figures = trainer.callback_metrics
+    parts = []
+    for name, text in (
+        ("train/loss", "loss {:.3f}"),
+        ("valid/loss", "valid {:.3f} nats/token"),
+        ("train/tokens_per_second", "{:,.0f} tokens/s"),
+    ):
+        if name in figures:
+            parts.append(text.format(float(figures[name])))
+    return ", ".join(parts)
