@@ -81,7 +81,7 @@ def attention(
     >>> attention(q, k, v, decay, causal=True).shape
     torch.Size([1, 1, 3, 2])
     """
-    if torch.is_autocast_enabled(q.device.type):
+    if q.device.type != "meta" and torch.is_autocast_enabled(q.device.type):
         q, k, v, terms = _autocast(q, k, v, terms)
     check_attention(q, k, v, terms, mask, dropout)
     inputs = Inputs(

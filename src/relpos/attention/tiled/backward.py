@@ -97,9 +97,8 @@ def _d_scores(
                 d_weights[..., columns] += d_o @ far.mT
         if rows.band:
             band = problem.workspace.take("band", *d_o.shape[:3], rows.span)
-            problem.add_sheared(
-                d_weights, block, table_product(d_o, table.band(rows, heads), out=band)
-            )
+            table_product(d_o, table.band(rows, heads), out=band[..., rows.met])
+            problem.add_sheared(d_weights, block, band)
     if keep is not None:
         d_weights *= keep
     return torch.ops.aten._softmax_backward_data.out(
@@ -172,6 +171,7 @@ def _over_rows(x: Tensor, y: Tensor | None, per_head: bool) -> Tensor:
     """`sum x (b, h, m, w)^T y (b, h, m, d)` over batch and rows (and heads): `(h or 1, w[, d])`."""
     if y is None:
         return x.sum((0, 2)) if per_head else x.sum((0, 1, 2)).unsqueeze(0)
-    if per_head:
-        return (x.mT @ y).sum(0)
-    return (x.reshape(-1, x.shape[-1]).mT @ y.reshape(-1, y.shape[-1])).unsqueeze(0)
+    # One product for each head of the batch, then their sum: one long product over everything
+    # rounds more.
+    each = x.mT @ y
+    return each.sum(0) if per_head else each.sum((0, 1)).unsqueeze(0)

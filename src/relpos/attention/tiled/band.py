@@ -34,7 +34,7 @@ class BandTable:
         self._table = table
         banded = [some for some in rows if some.band]
         self._first = min((some.first_offset for some in banded), default=0)
-        last = max((some.first_offset + some.span - 1 for some in banded), default=0)
+        last = max((some.first_offset + some.met.stop - 1 for some in banded), default=0)
         self._rows = rows_at(table, self._first, last).to(dtype)
         self._far = [rows_at(table, edge, edge).to(dtype) for edge in edges]
         self._rows_grad = torch.zeros_like(self._rows) if learn else None
@@ -51,7 +51,7 @@ class BandTable:
         return self._rows.shape[0] > 1
 
     def band(self, rows: Rows, heads: slice) -> Tensor:
-        """`(h or 1, span[, d])`: the rows of this block's band, a view."""
+        """`(h or 1, w[, d])`: the rows of this block's band, a view."""
         return self._rows[self._heads(heads), self._span(rows)]
 
     def far(self, side: int, heads: slice) -> Tensor | None:
@@ -61,7 +61,7 @@ class BandTable:
         return self._far[side][self._heads(heads)]
 
     def add_band(self, rows: Rows, heads: slice, grad: Tensor) -> None:
-        """Collect the gradient `(h or 1, span[, d])` of `band`."""
+        """Collect the gradient `(h or 1, w[, d])` of `band`."""
         assert self._rows_grad is not None
         self._rows_grad[self._heads(heads), self._span(rows)] += grad
 
@@ -91,4 +91,4 @@ class BandTable:
 
     def _span(self, rows: Rows) -> slice:
         begin = rows.first_offset - self._first
-        return slice(begin, begin + rows.span)
+        return slice(begin, begin + rows.met.stop)

@@ -48,8 +48,8 @@ def _add_values(problem: Problem, block: Block, weights: Tensor, output: Tensor)
 
 
 def unsheared(problem: Problem, block: Block, scores: Tensor) -> Tensor:
-    """The band of `scores (b, h, m, n)` by offset, `(b, h, m, span)`, zeros where no key is."""
+    """The band of `scores (b, h, m, n)` by offset, `(b, h, m, w)`, zeros where no key is."""
     rows = block.rows
     by_offset = problem.workspace.take("unsheared", *scores.shape[:3], rows.span).zero_()
     shear_view(by_offset, rows.band).copy_(scores[..., rows.left : rows.right])
-    return by_offset
+    return by_offset[..., rows.met]

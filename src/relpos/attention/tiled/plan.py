@@ -53,6 +53,7 @@ class Rows:
     columns: int  # keys 0..columns-1 are seen
     left: int  # columns 0..left-1 are the left region
     right: int  # columns right..columns-1 are the right region
+    causal: bool
 
     @property
     def count(self) -> int:
@@ -72,6 +73,11 @@ class Rows:
     def span(self) -> int:
         """Offsets that the unsheared scores of the band hold, rounded up."""
         return -(-(self.count + self.band - 1) // _BAND_ALIGNMENT) * _BAND_ALIGNMENT
+
+    @property
+    def met(self) -> slice:
+        """The part of `span` that is computed: under a causal mask no offset is above 0."""
+        return slice(0, min(self.span, 1 - self.first_offset) if self.causal else self.span)
 
 
 @dataclass(frozen=True)
@@ -121,11 +127,11 @@ def _rows(shape: Shape, edges: tuple[int, int] | None, begin: int, end: int) -> 
     position, last = shape.start + begin, shape.start + end - 1
     columns = min(max(last + 1, 0), shape.keys) if shape.causal else shape.keys
     if edges is None:
-        return Rows(begin, end, position, columns, columns, columns)
+        return Rows(begin, end, position, columns, columns, columns, shape.causal)
     low, high = edges
     left = min(max(position + low + 1, 0), columns)
     right = min(max(last + high, left), columns)
-    return Rows(begin, end, position, columns, left, right)
+    return Rows(begin, end, position, columns, left, right, shape.causal)
 
 
 def blocks(shape: Shape, rows: list[Rows]) -> Iterator[Block]:

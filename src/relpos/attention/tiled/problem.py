@@ -127,19 +127,21 @@ class Problem:
         band = None
         if keys is not None:
             band = self.workspace.take("band", *p.shape[:-1], rows.span)
-            table_product(p, keys.band(rows, heads), out=band)
+            table_product(p, keys.band(rows, heads), out=band[..., rows.met])
         if bias is not None:
             line = bias.band(rows, heads)[:, None]
             if band is None:
-                band = line.expand(-1, rows.count, -1).contiguous()
+                band = self.workspace.take("band", line.shape[0], rows.count, rows.span)
+                band[..., rows.met] = line
             else:
-                band += line
+                band[..., rows.met] += line
         assert band is not None
         self.add_sheared(scores, block, band)
 
     def add_sheared(self, scores: Tensor, block: Block, band: Tensor) -> None:
         """Add `band ([b,] h, m, span)`, by offset, to the band columns of `scores (b, h, m, n)`."""
         rows = block.rows
+        band[..., rows.met.stop :] = 0
         scores[..., rows.left : rows.right] += shear_view(band, rows.band)
 
     def far_columns(self, rows: Rows) -> list[tuple[int, slice]]:
@@ -187,7 +189,7 @@ def folded(x: Tensor, repeat: int) -> Tensor:
 def table_product(x: Tensor, rows: Tensor, out: Tensor) -> Tensor:
     """`x (b, h, m, d)` times `rows (h or 1, w, d)` transposed, `(b, h, m, w)`."""
     if rows.shape[0] == 1:
-        torch.mm(x.reshape(-1, x.shape[-1]), rows[0].mT, out=out.view(-1, out.shape[-1]))
+        torch.mm(x.reshape(-1, x.shape[-1]), rows[0].mT, out=out.flatten(0, 2))
         return out
     return torch.matmul(x, rows.mT, out=out)
 

@@ -1,0 +1,206 @@
+"""One factory for the op's inputs, and the one way to compare results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from relpos import OffsetTable, Terms, attention, definition
+
+
+@dataclass(frozen=True)
+class Case:
+    """Sizes and settings of one call; `inputs` draws its tensors."""
+
+    batch: int = 2
+    heads: int = 2
+    groups: int = 2
+    queries: int = 33
+    keys: int = 33
+    width: int = 6
+    value_width: int = 10
+    terms: str = "keys bias values"
+    window: tuple[int, int] = (3, 4)  # offsets -left..right
+    beyond: str = "clamp"
+    table_heads: int = 1
+    rel_width: int | None = None
+    causal: bool = False
+    mask: str | None = None  # "padding", "pairs", "additive", "column"
+    query_start: int | None = None
+    scale: float | None = None
+
+    def inputs(self, seed: int = 0) -> dict[str, Tensor]:
+        """Float64 tensors by name: q, k, v, the tables, q_rel and mask, where the case has them."""
+        draw = torch.Generator().manual_seed(seed)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=draw, dtype=torch.float64)
+
+        b, h, g, i, j = self.batch, self.heads, self.groups, self.queries, self.keys
+        named = {
+            "q": normal(b, h, i, self.width),
+            "k": normal(b, g, j, self.width),
+            "v": normal(b, g, j, self.value_width),
+        }
+        rows, heads = sum(self.window) + 1, self.table_heads
+        rel = self.width if self.rel_width is None else self.rel_width
+        shapes = {
+            "keys": (heads, rows, rel),
+            "queries": (heads, rows + 1, self.width),
+            "bias": (heads, rows + 2),
+            "values": (heads, rows, self.value_width),
+        }
+        named |= {name: normal(*shapes[name]) for name in self.terms.split()}
+        if self.rel_width is not None:
+            named["q_rel"] = normal(b, h, i, self.rel_width)
+        if self.mask == "padding":
+            named["mask"] = torch.rand(b, 1, 1, j, generator=draw) > 0.3
+            named["mask"][0] = False  # one piece of the batch has no key at all
+        elif self.mask == "pairs":
+            named["mask"] = torch.rand(1, h, i, j, generator=draw) > 0.4
+        elif self.mask == "additive":
+            named["mask"] = normal(b, h, i, j)
+        elif self.mask == "column":
+            named["mask"] = normal(1, h, i, 1)
+        return named
+
+    def tables(self, named: dict[str, Tensor]) -> dict[str, OffsetTable]:
+        """The tables among `named`; each starts at another offset, so that none hides another."""
+        firsts = {"keys": 0, "queries": 1, "bias": -1, "values": 0}
+        return {
+            name: OffsetTable(named[name], firsts[name] - self.window[0], self.beyond)  # type: ignore[arg-type]
+            for name in self.terms.split()
+        }
+
+    def run(self, named: dict[str, Tensor], backend: str, **changes) -> tuple[Tensor, Tensor]:
+        """Output and log-sum-exp of a backend."""
+        return attention(
+            named["q"],
+            named["k"],
+            named["v"],
+            Terms(**self.tables(named), q_rel=named.get("q_rel")),
+            **{
+                "causal": self.causal,
+                "mask": named.get("mask"),
+                "query_start": self.query_start,
+                "scale": self.scale,
+                "backend": backend,
+                "return_lse": True,
+                **changes,
+            },
+        )
+
+    def define(self, named: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
+        """Output and log-sum-exp by the NumPy double loop."""
+        arrays = {name: tensor.detach().numpy() for name, tensor in named.items()}
+        tables = {
+            name: definition.Table(arrays[name], table.first, table.beyond)
+            for name, table in self.tables(named).items()
+        }
+        return definition.attention(
+            arrays["q"],
+            arrays["k"],
+            arrays["v"],
+            **tables,
+            q_rel=arrays.get("q_rel"),
+            mask=arrays.get("mask"),
+            causal=self.causal,
+            query_start=self.query_start,
+            scale=self.scale,
+        )
+
+    def gradients(
+        self, named: dict[str, Tensor], backend: str, only: str | None = None, **changes
+    ) -> dict[str, Tensor]:
+        """Gradients of a fixed scalar of output and log-sum-exp, by name."""
+        wanted = [
+            name
+            for name, tensor in named.items()
+            if tensor.is_floating_point() and only in (None, name)
+        ]
+        leaves = {
+            name: tensor.detach().clone().requires_grad_(name in wanted)
+            for name, tensor in named.items()
+        }
+        output, lse = self.run(leaves, backend, **changes)
+        finite = lse.masked_fill(lse == -torch.inf, 0)
+        total = sum((_ramp(part) * part).sum() for part in (output, finite))
+        grads = torch.autograd.grad(total, [leaves[name] for name in wanted])  # type: ignore[arg-type]
+        return dict(zip(wanted, grads, strict=True))
+
+
+def _ramp(like: Tensor) -> Tensor:
+    return torch.linspace(-1, 1, like.numel(), dtype=like.dtype).view(like.shape)
+
+
+def cast(named: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """The floating tensors of `named` in `dtype`."""
+    return {n: x.to(dtype) if x.is_floating_point() else x for n, x in named.items()}
+
+
+def assert_within_budget(actual: Tensor, reference: Tensor, exact: Tensor) -> None:
+    """`|actual - exact| <= 2 (|reference - exact| + eps |exact|)`, in the largest element.
+
+    Args:
+        actual: a backend's result in some dtype.
+        reference: the reference backend's, in the same dtype.
+        exact: in float64, from the same (rounded) inputs.
+    """
+    assert actual.dtype == reference.dtype
+    assert actual.shape == reference.shape == exact.shape
+    finite = exact.isfinite()
+    assert torch.equal(actual.isfinite(), finite)
+    if not finite.any():
+        return
+
+    def error(x: Tensor) -> float:
+        return (x.double() - exact)[finite].abs().max().item()
+
+    rounding = torch.finfo(actual.dtype).eps * exact[finite].abs().max().item()
+    budget = 2 * (error(reference) + rounding)
+    assert error(actual) <= budget, f"error {error(actual):.3e} over the budget {budget:.3e}"
+
+
+BASE = Case()
+WIDE = (64, 64)  # a window that no pair of a short sequence leaves
+
+CASES = {
+    "plain": replace(BASE, terms=""),
+    "one token": replace(BASE, queries=1, keys=1),
+    "one query": replace(BASE, queries=1, keys=65, causal=True),
+    "keys": replace(BASE, terms="keys"),
+    "bias": replace(BASE, terms="bias", table_heads=2),
+    "values": replace(BASE, terms="values"),
+    "per head": replace(BASE, table_heads=2),
+    "zero beyond": replace(BASE, beyond="zero", table_heads=2),
+    "zero beyond, one row": replace(BASE, beyond="zero", window=(0, 0)),
+    "all offsets": replace(BASE, window=WIDE),
+    "all offsets, causal": replace(BASE, window=WIDE, causal=True),
+    "only the past": replace(BASE, window=(64, 0), causal=True),
+    "window ahead of all": replace(BASE, window=(-40, 44), terms="keys values"),
+    "window behind all": replace(BASE, window=(44, -40), terms="keys values"),
+    "causal": replace(BASE, causal=True, terms="keys values"),
+    "fewer queries": replace(BASE, queries=33, keys=65, causal=True),
+    "more queries than keys": replace(BASE, queries=65, keys=33, causal=True),
+    "several row blocks": replace(BASE, batch=1, queries=300, keys=300, window=(20, 30)),
+    "several row blocks, causal": replace(
+        BASE, batch=1, queries=290, keys=310, window=(20, 0), causal=True
+    ),
+    "queries start early": replace(BASE, query_start=-7, causal=True),
+    "queries start late": replace(BASE, query_start=50),
+    "grouped": replace(BASE, heads=6, groups=2),
+    "grouped, per head": replace(BASE, heads=6, groups=2, table_heads=6, causal=True),
+    "one key head": replace(BASE, heads=3, groups=1, rel_width=4),
+    "q_rel": replace(BASE, rel_width=5, terms="keys"),
+    "q_rel, zero beyond, causal": replace(
+        BASE, rel_width=5, terms="keys", beyond="zero", window=(7, 0), causal=True
+    ),
+    "padding": replace(BASE, mask="padding"),
+    "pairs": replace(BASE, mask="pairs", causal=True),
+    "additive": replace(BASE, mask="additive", table_heads=2),
+    "additive column": replace(BASE, mask="column", heads=4, groups=2),
+    "scale": replace(BASE, scale=0.7, rel_width=3),
+}

@@ -1,0 +1,88 @@
+"""Dropout: drawn again in backward, never stored, right in expectation and in gradient."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from relpos import attention
+
+from .cases import CASES
+
+
+@pytest.mark.parametrize("backend", ["reference", "tiled"])
+def test_a_seed_fixes_what_is_dropped(backend: str):
+    case = CASES["per head"]
+    named = case.inputs()
+
+    def run(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return case.run(named, backend, dropout=0.5)[0]
+
+    assert torch.equal(run(1), run(1))
+    assert not torch.equal(run(1), run(2))
+    assert not torch.equal(run(1), case.run(named, backend)[0])
+
+
+@pytest.mark.parametrize("backend", ["reference", "tiled"])
+@pytest.mark.parametrize("name", ["per head", "causal"])
+def test_the_mean_over_many_draws_is_the_output_without(backend: str, name: str):
+    case = replace(CASES[name], batch=1)
+    named = case.inputs()
+    many = named | {x: named[x].expand(2000, -1, -1, -1) for x in "qkv"}
+    torch.manual_seed(0)
+    outputs = case.run(many, backend, dropout=0.3)[0]
+    error = outputs.mean(0) - case.run(named, backend)[0][0]
+    expected = outputs.std(0) / 2000**0.5
+    assert ((error.abs() < 6 * expected) | (error.abs() < 1e-12)).all()
+
+
+def test_the_share_that_is_kept():
+    q = torch.zeros(4, 4, 257, 8)
+    eye = torch.eye(257).expand(4, 4, -1, -1)
+    torch.manual_seed(0)
+    weights = attention(q, q, eye, dropout=0.25, backend="tiled")
+    assert abs((weights > 0).float().mean().item() - 0.75) < 0.003
+    torch.testing.assert_close(weights.max(), torch.tensor(1 / 257 / 0.75))
+
+
+@pytest.mark.parametrize("name", ["per head", "several row blocks, causal", "grouped"])
+def test_gradients_belong_to_the_weights_that_were_kept(name: str):
+    """With the kept weights known from the forward pass, the reference formula is differentiated."""
+    case = replace(CASES[name], terms="keys bias")
+    named = case.inputs()
+    keys = named["k"].shape[2]
+    eye = torch.eye(keys, dtype=torch.float64).expand(*named["k"].shape[:2], -1, -1)
+    torch.manual_seed(3)
+    kept = case.run(named | {"v": eye}, "tiled", dropout=0.4)[0] != 0
+
+    grads = {}
+    for which in ("tiled", "formula"):
+        leaves = {n: x.detach().clone().requires_grad_() for n, x in named.items()}
+        if which == "tiled":
+            torch.manual_seed(3)
+            output = case.run(leaves, "tiled", dropout=0.4)[0]
+        else:
+            weights = case.run(leaves | {"v": eye}, "reference")[0]
+            repeat = leaves["q"].shape[1] // leaves["v"].shape[1]
+            output = (weights * kept / 0.6) @ leaves["v"].repeat_interleave(repeat, 1)
+        output.square().sum().backward()
+        grads[which] = {n: x.grad for n, x in leaves.items()}
+    torch.testing.assert_close(grads["tiled"], grads["formula"])
+
+
+def test_dropped_weights_drop_their_part_of_the_values_table():
+    """TRAPS 24: the value term comes after dropout."""
+    case = replace(CASES["values"], batch=1, window=(64, 64))
+    named = case.inputs()
+    named["v"] = torch.zeros_like(named["v"])
+    named["values"] = torch.ones_like(named["values"])
+    torch.manual_seed(0)
+    output = case.run(named, "tiled", dropout=0.5)[0]
+    eye = torch.eye(33, dtype=torch.float64).expand(1, 2, -1, -1)
+    torch.manual_seed(0)
+    weights = case.run(named | {"v": eye, "values": torch.zeros(1, 129, 33).double()},
+                       "tiled", dropout=0.5)[0]  # fmt: skip
+    torch.testing.assert_close(output, weights.sum(-1, keepdim=True).expand_as(output))

@@ -1,0 +1,95 @@
+"""Every wrong argument is named, with the rule and what was given."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import relpos
+from relpos import BackendError, GridTerms, OffsetTable, ShapeError, Terms, attention
+
+pytestmark = pytest.mark.no_typecheck
+
+Q = torch.zeros(2, 4, 3, 8)
+
+
+def table(*shape: int) -> OffsetTable:
+    return OffsetTable(torch.zeros(*shape), first=-1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"q": Q[0]}, r"attention: q must be \(b, h, i, d\), got \(4, 3, 8\)"),
+        ({"k": Q[..., :5]}, r"k must be \(b, g, j, d\) with b=2, d=8, got \(2, 4, 3, 5\)"),
+        ({"k": Q[:1]}, r"k must be .* got \(1, 4, 3, 8\)"),
+        ({"v": Q[:, :2]}, r"v must be .* with b=2, g=4, j=3, got \(2, 2, 3, 8\)"),
+        ({"k": Q[:, :3], "v": Q[:, :3]}, r"multiple of k's heads, got 4 query and 3 key heads"),
+        ({"q": Q.long()}, r"q must be a floating point tensor, got torch.int64"),
+        ({"k": Q.double()}, r"k must be torch.float32 on cpu as q is, got torch.float64"),
+        ({"terms": Terms(keys=table(1, 3, 5))}, r"terms.keys.rows must be .* d=8, got \(1, 3, 5\)"),
+        ({"terms": Terms(keys=table(3, 3, 8))}, r"h in \(1, 4\).* got \(3, 3, 8\)"),
+        ({"terms": Terms(bias=table(2, 3))}, r"terms.bias.rows must be \(h, r\).* got \(2, 3\)"),
+        (
+            {"terms": Terms(keys=table(1, 3, 5), q_rel=Q)},
+            r"terms.keys.rows must be .* d=8, got \(1, 3, 5\)",
+        ),
+        (
+            {"terms": Terms(keys=table(1, 3, 8), q_rel=Q[:, :, :2])},
+            r"terms.q_rel must be \(b, h, i, d_rel\) with b=2, h=4, i=3, got \(2, 4, 2, 8\)",
+        ),
+        (
+            {"terms": Terms(values=OffsetTable(torch.zeros(1, 3, 8).double(), 0))},
+            r"terms.values.rows must be torch.float32",
+        ),
+        ({"terms": {"keys": 1}}, r"terms must be Terms or GridTerms, got dict"),
+        ({"mask": torch.ones(2, 4, 3, 4)}, r"mask must broadcast to .* = \(2, 4, 3, 3\), got"),
+        ({"mask": torch.ones(3, 3).long()}, r"mask must be boolean .* got torch.int64"),
+        ({"dropout": 1.0}, r"dropout must be in 0 <= dropout < 1, got 1.0"),
+        ({"dropout": -0.1}, r"dropout must be in 0 <= dropout < 1, got -0.1"),
+        ({"backend": "cuda"}, r"backend must be 'auto' or one of 'tiled', 'reference', got 'cuda'"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict, message: str):
+    with pytest.raises((ValueError, TypeError), match=message):
+        attention(**{"q": Q, "k": Q, "v": Q, **arguments})
+
+
+def test_shape_errors_are_value_errors():
+    assert issubclass(ShapeError, ValueError)
+    assert issubclass(BackendError, RuntimeError)
+
+
+def test_a_backend_asked_for_by_name_says_why_it_refuses():
+    terms = Terms(queries=table(1, 3, 8))
+    with pytest.raises(BackendError, match=r"tiled: terms.queries .* not computed blockwise yet"):
+        attention(Q, Q, Q, terms, backend="tiled")
+    assert attention(Q, Q, Q, terms).shape == Q.shape
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference", "tiled"])
+def test_grid_terms_are_refused_in_words(backend: str):
+    grid = GridTerms((1, 3), (Terms(), Terms()))
+    with pytest.raises(BackendError, match="GridTerms are not computed yet"):
+        attention(Q, Q, Q, grid, backend=backend)
+
+
+def test_backends_names_each_with_none_where_it_runs():
+    assert relpos.backends() == {"tiled": None, "reference": None}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: OffsetTable(torch.zeros(3), 0), r"OffsetTable: rows must be .* got \(3,\)"),
+        (lambda: OffsetTable(torch.zeros(1, 0, 4), 0), r"r >= 1, got \(1, 0, 4\)"),
+        (lambda: OffsetTable(torch.zeros(1, 2), 0, "wrap"), r"'clamp' or 'zero', got 'wrap'"),
+        (lambda: Terms(keys=table(1, 3)), r"Terms: keys.rows must be \(h or 1, r, d\), got"),
+        (lambda: Terms(bias=table(1, 3, 8)), r"Terms: bias.rows must be \(h or 1, r\), got"),
+        (lambda: Terms(q_rel=Q), r"q_rel must come with keys"),
+        (lambda: GridTerms((2, 3), (Terms(),)), r"one Terms per axis of shape \(2, 3\), got 1"),
+    ],
+)
+def test_wrong_tables_are_named(make, message: str):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,215 @@
+"""What the op means, whichever backend computes it: judged by the NumPy double loop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relpos import OffsetTable, Terms, attention
+
+from .cases import CASES, Case
+
+BACKENDS = ("reference", "tiled")
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_backend_computes_the_definition(name: str, backend: str):
+    case = CASES[name]
+    named = case.inputs()
+    output, lse = case.run(named, backend)
+    expected, expected_lse = case.define(named)
+    torch.testing.assert_close(output, torch.from_numpy(expected), rtol=0, atol=1e-12)
+    torch.testing.assert_close(lse, torch.from_numpy(expected_lse), rtol=0, atol=1e-12)
+
+
+@st.composite
+def any_case(draw) -> Case:
+    groups, repeat = draw(st.sampled_from([1, 2])), draw(st.sampled_from([1, 3]))
+    heads = groups * repeat
+    left = draw(st.integers(-3, 40))
+    return Case(
+        batch=draw(st.integers(1, 2)),
+        heads=heads,
+        groups=groups,
+        queries=draw(st.integers(1, 24)),
+        keys=draw(st.integers(1, 24)),
+        width=draw(st.sampled_from([1, 3, 8])),
+        value_width=draw(st.sampled_from([1, 5])),
+        terms=" ".join(draw(st.sets(st.sampled_from(["keys", "bias", "values"])))),
+        window=(left, draw(st.integers(-left, 40))),
+        beyond=draw(st.sampled_from(["clamp", "zero"])),
+        table_heads=draw(st.sampled_from([1, heads])),
+        causal=draw(st.booleans()),
+        mask=draw(st.sampled_from([None, "padding", "pairs", "additive", "column"])),
+        query_start=draw(st.sampled_from([None, -5, 0, 9])),
+        scale=draw(st.sampled_from([None, 0.3])),
+    )
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(case=any_case(), seed=st.integers(0, 999))
+def test_any_shape_window_and_mask_computes_the_definition(case: Case, seed: int):
+    named = case.inputs(seed)
+    expected, expected_lse = case.define(named)
+    for backend in BACKENDS:
+        output, lse = case.run(named, backend)
+        torch.testing.assert_close(output, torch.from_numpy(expected), rtol=0, atol=1e-11)
+        torch.testing.assert_close(lse, torch.from_numpy(expected_lse), rtol=0, atol=1e-11)
+
+
+def test_reference_computes_the_queries_term():
+    case = replace(CASES["per head"], terms="keys queries values", heads=4, groups=2, table_heads=4)
+    named = case.inputs()
+    output, _ = case.run(named, "reference")
+    torch.testing.assert_close(
+        output, torch.from_numpy(case.define(named)[0]), rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_moving_all_positions_changes_nothing(backend: str):
+    """Offsets alone count: rows before or after do not, nor where the row begins."""
+    case = replace(CASES["keys"], terms="keys bias values", queries=7, keys=20, query_start=5)
+    named = case.inputs()
+    here = case.run(named, backend)[0]
+    longer = dict(named)
+    for name in ("k", "v"):
+        longer[name] = torch.cat([named[name], named[name][:, :, :3]], 2).roll(3, 2)
+    seen = torch.ones(1, 1, 1, 23, dtype=torch.bool)
+    seen[..., :3] = False
+    there = replace(case, query_start=8).run(longer | {"mask": seen}, backend)[0]
+    torch.testing.assert_close(here, there, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_without_tables_a_permutation_of_the_keys_changes_nothing(backend: str):
+    case = CASES["plain"]
+    named = case.inputs()
+    order = torch.randperm(case.keys, generator=torch.Generator().manual_seed(1))
+    mixed = named | {name: named[name][:, :, order] for name in ("k", "v")}
+    torch.testing.assert_close(case.run(named, backend)[0], case.run(mixed, backend)[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["causal", "only the past", "grouped, per head"])
+def test_chunks_of_queries_equal_one_pass(backend: str, name: str):
+    """TRAPS 4: with fewer queries than keys the queries are the last ones."""
+    case = CASES[name]
+    named = case.inputs()
+    whole = case.run(named, backend)[0]
+    parts, begin = [], 0
+    for end in (1, 6, 7, 20, 33):
+        chunk = {
+            "q": named["q"][:, :, begin:end],
+            "k": named["k"][:, :, :end],
+            "v": named["v"][:, :, :end],
+        }
+        parts.append(case.run(named | chunk, backend)[0])
+        begin = end
+    torch.testing.assert_close(torch.cat(parts, 2), whole, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_future_of_the_tables_cannot_be_seen(backend: str):
+    """TRAPS 1: NaN in every row of a positive offset leaves a causal output untouched."""
+    case = replace(CASES["only the past"], window=(64, 5), terms="keys bias")
+    named = case.inputs()
+    poisoned = {name: tensor.clone() for name, tensor in named.items()}
+    for name in ("keys", "bias"):
+        poisoned[name][:, 1 - case.tables(named)[name].first :] = torch.nan
+    assert torch.equal(case.run(poisoned, backend)[0], case.run(named, backend)[0])
+
+
+def test_tiled_never_reads_the_rows_of_the_future():
+    """TRAPS 1: not even multiplied by a weight of zero, forward or backward."""
+    case = replace(CASES["only the past"], window=(64, 5), terms="keys bias values")
+    named = case.inputs()
+    poisoned = {name: tensor.clone() for name, tensor in named.items()}
+    for name in ("keys", "bias", "values"):
+        poisoned[name][:, 1 - case.tables(named)[name].first :] = torch.nan
+    assert torch.equal(case.run(poisoned, "tiled")[0], case.run(named, "tiled")[0])
+    clean = case.gradients(named, "tiled")
+    for name, gradient in case.gradients(poisoned, "tiled").items():
+        assert torch.equal(gradient, clean[name]), name
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_masked_keys_cannot_be_seen(backend: str):
+    case = replace(CASES["padding"], causal=True)
+    named = case.inputs()
+    other = dict(named)
+    hidden = ~named["mask"].view(2, 1, -1, 1)
+    other["k"] = named["k"].masked_fill(hidden, 1e6)
+    other["v"] = named["v"].masked_fill(hidden, 1e6)
+    assert torch.equal(case.run(named, backend)[0], case.run(other, backend)[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_row_without_keys_gives_zeros_and_no_gradient(backend: str):
+    """TRAPS 11."""
+    case = CASES["padding"]
+    named = case.inputs()
+    output, lse = case.run(named, backend)
+    assert (output[0] == 0).all()
+    assert (lse[0] == -torch.inf).all()
+    for name, gradient in case.gradients(named, backend).items():
+        assert gradient.isfinite().all(), name
+        if name in ("q", "k", "v"):
+            assert (gradient[0] == 0).all(), name
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_smallest_number_as_a_mask_does_not_overflow_in_half_precision(backend: str):
+    """TRAPS 11: `finfo.min` plus a bias is -inf in float16."""
+    q = torch.ones(1, 1, 3, 4, dtype=torch.float16)
+    terms = Terms(bias=OffsetTable(torch.full((1, 1), -99.0, dtype=torch.float16), 0))
+    mask = torch.full((1, 1, 3, 3), torch.finfo(torch.float16).min, dtype=torch.float16)
+    mask[..., 0] = 0
+    assert attention(q, q, q, terms, mask=mask, backend=backend).isfinite().all()
+
+
+def test_heads_have_their_own_rows():
+    """TRAPS 10: head 0's positions for all heads would pass any test with shared tables."""
+    case = CASES["bias"]
+    named = case.inputs()
+    swapped = named | {"bias": named["bias"].flip(0)}
+    for backend in BACKENDS:
+        output = case.run(named, backend)[0]
+        other = case.run(swapped | {x: named[x].flip(1) for x in "qkv"}, backend)[0]
+        torch.testing.assert_close(other.flip(1), output)
+        assert not torch.allclose(case.run(swapped, backend)[0], output)
+
+
+@pytest.mark.parametrize("name", ["all offsets", "per head", "causal"])
+def test_partial_results_merge_by_their_log_sum_exp(name: str):
+    case = CASES[name]
+    named = case.inputs()
+    whole, whole_lse = case.run(named, "tiled")
+    parts = []
+    for columns in (slice(0, 14), slice(14, 33)):
+        seen = torch.zeros(1, 1, 1, 33, dtype=torch.bool)
+        seen[..., columns] = True
+        parts.append(case.run(named | {"mask": seen}, "tiled"))
+    lses = torch.stack([lse for _, lse in parts])
+    lse = lses.logsumexp(0)
+    share = (lses - lse).exp().unsqueeze(-1)
+    merged = sum(w * output for w, (output, _) in zip(share, parts, strict=True))
+    torch.testing.assert_close(merged, whole)
+    torch.testing.assert_close(lse, whole_lse)
+
+
+def test_many_heads_and_batches_fall_into_several_blocks():
+    """Blocks cut batches and heads too, with tables of every head its own."""
+    case = Case(
+        batch=5, heads=12, groups=6, queries=130, keys=515, width=4, value_width=4,
+        table_heads=12, window=(200, 90), mask="column", causal=True,
+    )  # fmt: skip
+    named = case.inputs()
+    torch.testing.assert_close(case.run(named, "tiled"), case.run(named, "reference"))
+    there, here = case.gradients(named, "tiled"), case.gradients(named, "reference")
+    torch.testing.assert_close(there, here)

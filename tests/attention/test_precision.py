@@ -1,0 +1,112 @@
+"""Each backend's error against float64 stays within twice the reference's, in every dtype."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from relpos import attention
+
+from .cases import CASES, assert_within_budget, cast
+
+NAMES = [
+    "keys", "per head", "all offsets, causal", "several row blocks", "grouped, per head",
+    "q_rel", "padding", "additive", "zero beyond",
+]  # fmt: skip
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_output_is_within_budget(name: str, dtype: torch.dtype):
+    case = CASES[name]
+    named = cast(case.inputs(), dtype)
+    exact = case.run(cast(named, torch.float64), "reference")
+    reference, actual = case.run(named, "reference"), case.run(named, "tiled")
+    assert actual[0].dtype == dtype
+    for a, r, e in zip(actual, reference, exact, strict=True):
+        assert_within_budget(a, r, e)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_are_within_budget(name: str, dtype: torch.dtype):
+    case = CASES[name]
+    named = cast(case.inputs(), dtype)
+    exact = case.gradients(cast(named, torch.float64), "reference")
+    reference, actual = case.gradients(named, "reference"), case.gradients(named, "tiled")
+    for key in exact:
+        assert_within_budget(actual[key], reference[key], exact[key])
+
+
+def test_a_table_summed_over_many_pairs_keeps_its_precision():
+    """TRAPS 15: sums over thousands of pairs are taken in float32, whatever the dtype."""
+    from dataclasses import replace
+
+    case = replace(CASES["per head"], batch=3, queries=400, keys=400, window=(4, 4))
+    named = cast(case.inputs(), torch.bfloat16)
+    exact = case.gradients(cast(named, torch.float64), "reference")
+    actual = case.gradients(named, "tiled")
+    for name in ("keys", "bias", "values"):
+        error = (actual[name].double() - exact[name]).abs().max() / exact[name].abs().max()
+        assert error < 2 * torch.finfo(torch.bfloat16).eps, name
+
+
+def test_the_budget_catches_a_scale_that_is_two_percent_off():
+    """TRAPS 20: in float32 such a kernel must not pass."""
+    case = CASES["keys"]
+    named = cast(case.inputs(), torch.float32)
+    exact = case.run(cast(named, torch.float64), "reference")[0]
+    reference = case.run(named, "reference")[0]
+    wrong = case.run(named, "tiled", scale=1.02 * case.width**-0.5)[0]
+    with pytest.raises(AssertionError, match="over the budget"):
+        assert_within_budget(wrong, reference, exact)
+
+
+def test_the_budget_catches_a_wrong_dtype_and_a_stray_nan():
+    x = torch.ones(3)
+    with pytest.raises(AssertionError):
+        assert_within_budget(x.double(), x, x.double())
+    with pytest.raises(AssertionError):
+        assert_within_budget(x * torch.nan, x, x.double())
+
+
+@pytest.mark.parametrize("backend", ["reference", "tiled"])
+def test_autocast_computes_in_its_dtype(backend: str):
+    case = CASES["per head"]
+    named = cast(case.inputs(), torch.float32)
+    named = {name: tensor.requires_grad_() for name, tensor in named.items()}
+    with torch.autocast("cpu", torch.bfloat16):
+        output, _ = case.run(named, backend)
+        doubles = case.run(cast(named, torch.float64), backend)[0]
+    assert output.dtype == torch.bfloat16
+    assert doubles.dtype == torch.float64
+    output.float().sum().backward()
+    assert all(tensor.grad.dtype == torch.float32 for tensor in named.values())  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("backend", ["reference", "tiled"])
+def test_memory_layout_does_not_matter(backend: str):
+    case = CASES["grouped"]
+    named = case.inputs()
+    expected = case.run(named, backend)[0]
+    apart = {
+        name: torch.stack([x, x], -1).select(-1, 0) if x.ndim == 4 else x.mT.contiguous().mT
+        for name, x in named.items()
+    }
+    swapped = {name: x.transpose(1, 2).contiguous().transpose(1, 2) for name, x in named.items()
+               if x.ndim == 4}  # fmt: skip
+    for other in (apart, swapped):
+        torch.testing.assert_close(case.run(named | other, backend)[0], expected)
+        torch.testing.assert_close(
+            case.gradients(named | other, backend), case.gradients(named, backend)
+        )
+
+
+def test_agrees_with_torch_where_there_are_no_terms():
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 65, 8) for _ in range(3))
+    torch.testing.assert_close(
+        attention(q, k, v, causal=True),
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True),
+    )
