@@ -21,7 +21,7 @@ def seeded(seed=0):
 @pytest.mark.parametrize("position", ["huang", "shaw", "absolute", "sinusoidal", "none"])
 def test_greedy_tokens_are_those_of_full_passes(position):
     model = built(position).double()
-    got = sample(model, PROMPT, 20, temperature=0)
+    got = sample(model, PROMPT, 20, temperature=0.0)
     want = PROMPT
     with torch.no_grad():
         for _ in range(20):
