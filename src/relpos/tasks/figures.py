@@ -24,14 +24,16 @@ __all__ = ["cosine_figure", "curves_figure", "lengths_figure", "norms_figure", "
 
 COLORS = {"huang": "#0b6e6e", "shaw": "#3b6fb6", "absolute": "#c2571a"}
 _GREY = "#667"
+# Inches: narrow enough to be read on a phone.
+_WIDTH = 6.2
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
-    "font.size": 10,
+    "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": "#99a",
     "axes.labelcolor": "#334",
-    "axes.titlesize": 10,
+    "axes.titlesize": 11,
     "axes.titlecolor": "#334",
     "xtick.color": _GREY,
     "ytick.color": _GREY,
@@ -73,7 +75,7 @@ def curves_figure(
         curves: for each model `"train"` and `"valid"`, lists of `(step, nats)`.
         baseline: a name and nats per token for a dashed line; None draws none.
     """
-    with _figure(7.2, 3.6) as (figure, (axes,)):
+    with _figure(_WIDTH, 3.4) as (figure, (axes,)):
         for name, parts in curves.items():
             color = COLORS.get(name, _GREY)
             if parts["train"]:
@@ -99,7 +101,7 @@ def lengths_figure(lengths: Mapping[str, Mapping[int, float]]) -> str:
     Args:
         lengths: nats per token by window (tokens) for each model.
     """
-    with _figure(7.2, 3.2) as (figure, (axes,)):
+    with _figure(_WIDTH, 3.0) as (figure, (axes,)):
         for name, nats in lengths.items():
             windows = sorted(nats)
             axes.plot(
@@ -127,7 +129,7 @@ def norms_figure(rows: Float[ndarray, "layer r d"], first: int, *, relative: boo
         first: the offset or position of the first row.
         relative: whether the rows belong to offsets.
     """
-    with _figure(7.2, 3.2) as (figure, (axes,)):
+    with _figure(_WIDTH, 3.0) as (figure, (axes,)):
         at = np.arange(first, first + rows.shape[1])
         for layer, color in zip(range(len(rows)), _ramp(len(rows)), strict=True):
             label = f"layer {layer + 1}" if len(rows) > 1 else None
@@ -147,9 +149,9 @@ def cosine_figure(rows: Float[ndarray, "layer r d"], first: int, *, relative: bo
         first: the offset or position of the first row.
         relative: whether the rows belong to offsets.
     """
-    columns = min(len(rows), 4)
+    columns = min(len(rows), 2)
     lines = -(-len(rows) // columns)
-    size = (3.4, 3.0) if columns == 1 else (1.9 * columns + 0.6, 2.1 * lines + 0.5)
+    size = (3.6, 3.0) if len(rows) == 1 else (_WIDTH, 0.8 + 2.3 * lines)
     with _figure(*size, lines, columns) as (figure, panels):
         last = first + rows.shape[1] - 1
         image = None
@@ -171,7 +173,7 @@ def cosine_figure(rows: Float[ndarray, "layer r d"], first: int, *, relative: bo
             axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
             if len(rows) > 1:
                 axes.set_title(f"layer {layer + 1}")
-        figure.supxlabel(_axis(relative), fontsize=10, color="#334")
+        figure.supxlabel(_axis(relative), fontsize=11, color="#334")
         if image is not None:
             shown = [axes for axes in panels if axes.get_visible()]
             figure.colorbar(image, ax=shown, shrink=0.8, label="cosine similarity")

@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["replacing", "write_bytes", "write_json", "write_text"]
+__all__ = ["PARTIAL", "replacing", "write_bytes", "write_json", "write_text"]
+
+# How the names of unfinished files begin.
+PARTIAL = ".part-"
 
 
 @contextmanager
@@ -31,7 +34,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-", suffix=path.suffix)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=PARTIAL, suffix=path.suffix)
     os.close(handle)
     partial = Path(name)
     try:

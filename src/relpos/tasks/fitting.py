@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import signal
 import threading
 import warnings
@@ -18,7 +19,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from .checkpoint import save_about, save_weights
-from .files import replacing
+from .files import PARTIAL, replacing
 from .progress import Progress
 from .training import LanguageModelTask, TrainingError, settings_differ
 
@@ -70,17 +71,39 @@ def fit(
         KeyboardInterrupt: on Ctrl-C; the checkpoints stay.
     """
     checkpoint = folder / RESUME
-    if checkpoint.exists() and (difference := settings_differ(folder, about)):
-        raise TrainingError(
-            f"{folder}: holds a run with other settings ({difference}); "
-            "choose another --name, or delete that folder"
-        )
-    if not checkpoint.exists():
-        save_about(folder, about)
-    resume = str(checkpoint) if checkpoint.exists() else None
+    if checkpoint.exists():
+        if difference := settings_differ(folder, about):
+            raise TrainingError(
+                f"{folder}: holds a run with other settings ({difference}); "
+                "choose another --name, or delete that folder"
+            )
+        if _finished(task, checkpoint):
+            task.eval()
+            return
     trainer = _trainer(task, folder, devices, title)
-    _interruptible(trainer, task, data, resume)
+    if trainer.is_global_zero:
+        save_about(folder, about)
+        for stale in folder.glob(f"{PARTIAL}*"):
+            # Of a run that was killed while it wrote.
+            stale.unlink(missing_ok=True)
+    _interruptible(trainer, task, data, str(checkpoint) if checkpoint.exists() else None)
     task.to("cpu").eval()
+
+
+def _finished(task: LanguageModelTask, checkpoint: Path) -> bool:
+    """Read the checkpoint; if it is that of the last step, take everything from it."""
+    try:
+        kept = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        if kept["global_step"] < task.settings.steps:
+            return False
+        task.load_state_dict(kept["state_dict"])
+        task.on_load_checkpoint(kept)
+    except (OSError, EOFError, KeyError, RuntimeError, pickle.UnpicklingError) as error:
+        raise TrainingError(
+            f"{checkpoint}: cannot be read ({' '.join(str(error).split())[:200]}); "
+            "delete it to begin anew"
+        ) from error
+    return True
 
 
 def _trainer(

@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..models.decoder import DecoderLM
+from ..positions.absolute import LearnedAbsolute
+from ..positions.tables import LearnedTables
 from .checkpoint import ABOUT
 
 __all__ = [
@@ -85,7 +87,7 @@ class LanguageModelTask(lightning.LightningModule):
         self.settings = settings
         self.curves: dict[str, list[list[float]]] = {"train": [], "valid": []}
         self.seconds = 0.0
-        self.tokens = 0
+        self._step_since = 0.0
         self._since: float | None = None
         self._recent: list[Tensor] = []
 
@@ -93,14 +95,12 @@ class LanguageModelTask(lightning.LightningModule):
         """Mean nats per token of a batch."""
         loss = _mean_nats(self.model, *batch)
         self._recent.append(loss.detach())
-        self.tokens += int(batch[0].numel()) * self.trainer.world_size
         self.log("train/loss", loss, prog_bar=False, batch_size=1)
         done = self.global_step + 1
         if done % self.curve_every == 0 or done == self.settings.steps:
             recent = float(torch.stack(self._recent).mean())
             self.curves["train"].append([done, recent])
             self._recent.clear()
-        self.log("train/tokens_per_second", self.tokens / max(self.elapsed, 1e-9), batch_size=1)
         return loss
 
     def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
@@ -122,20 +122,28 @@ class LanguageModelTask(lightning.LightningModule):
         """Seed the dropout, so that it depends on the seed, the step and the device alone."""
         place = (self.settings.seed * 2**20 + self.global_step) * 2**10 + self.global_rank
         torch.manual_seed(place % 2**63)
+        self._step_since = time.perf_counter()
+
+    def on_train_batch_end(
+        self, outputs: Any, batch: tuple[Tensor, Tensor], batch_idx: int
+    ) -> None:
+        """Log the speed: of the step alone, without validation and checkpoints."""
+        tokens = batch[0].numel() * self.trainer.world_size
+        rate = tokens / max(time.perf_counter() - self._step_since, 1e-9)
+        self.log("train/tokens_per_second", rate, batch_size=1)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what the curves need, beside what Lightning keeps."""
         checkpoint["relpos"] = {
             "curves": self.curves,
             "seconds": self.elapsed,
-            "tokens": self.tokens,
             "recent": [float(loss) for loss in self._recent],
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Go on where the checkpoint was written."""
         kept = checkpoint["relpos"]
-        self.curves, self.seconds, self.tokens = kept["curves"], kept["seconds"], kept["tokens"]
+        self.curves, self.seconds = kept["curves"], kept["seconds"]
         self._recent = [torch.tensor(loss) for loss in kept["recent"]]
 
     def on_train_end(self) -> None:
@@ -219,9 +227,16 @@ def _mean_nats(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     return nats(model(inputs), targets).sum() / (targets != IGNORE).sum().clamp(min=1)
 
 
-def _matrices(model: nn.Module) -> list[Tensor]:
-    """The weights of linear layers: what weight decay is for."""
-    return [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+def _matrices(model: nn.Module) -> list[nn.Parameter]:
+    """What weight decay is for: matrices, but neither embeddings nor the rows of positions."""
+    tables = (nn.Embedding, LearnedTables, LearnedAbsolute)
+    spared = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, tables)
+        for parameter in module.parameters()
+    }
+    return [p for p in model.parameters() if p.ndim >= 2 and id(p) not in spared]
 
 
 def _flat(nested: Any, prefix: str = "") -> dict[str, Any]:

@@ -123,10 +123,8 @@ def compose(
     """
     if bars < 1:
         raise ValueError(f"compose: bars must be at least 1, got {bars}")
-    if temperature < 0:
-        raise ValueError(f"compose: temperature must be 0 or more, got {temperature}")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"compose: top_p must be above 0 and at most 1, got {top_p}")
+    if seed < 0:
+        raise ValueError(f"compose: seed must be 0 or more, got {seed}")
     steps = bars * STEPS_PER_BAR if melody is None else len(melody.pitches)
     last = steps - _LAST if melody is None else _last_strike(melody)
     grid = Grid(vocabulary, ranges, steps=steps, last=last, melody=melody)

@@ -1,0 +1,130 @@
+import numpy as np
+import pytest
+
+from relpos.tasks.music.generate import Grid, compose
+from relpos.tasks.music.grid import SILENCE
+from relpos.tasks.music.melody import Melody
+from relpos.tasks.music.tokens import BEGIN, REST
+from relpos.tasks.music.train import build
+
+from ..small import SMALL, source_from
+from .pieces import piece_from
+
+
+@pytest.fixture(scope="module")
+def model(source):
+    return build("huang", SMALL, source.vocabulary)
+
+
+def tune(steps=27, **fields):
+    piece = piece_from(np.random.default_rng(4), steps)
+    return Melody(
+        piece.pitches[:, 0],
+        piece.onsets[:, 0],
+        **{"pickup": 4, "steps_per_bar": 12, "fifths": -2} | fields,
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 5.0])
+def test_a_chorale_obeys_the_grid(model, source, temperature):
+    piece = compose(
+        model, source.vocabulary, source.ranges, bars=2, temperature=temperature, top_p=1.0, seed=1
+    )
+    assert piece.steps == 32
+    sounding = piece.pitches != SILENCE
+    for voice, (lowest, highest) in enumerate(source.ranges):
+        pitches = piece.pitches[sounding[:, voice], voice]
+        assert ((pitches >= lowest) & (pitches <= highest)).all()
+    held = sounding & ~piece.onsets
+    np.testing.assert_array_equal(piece.pitches[1:][held[1:]], piece.pitches[:-1][held[1:]])
+    assert not held[0].any()
+    # The last chord is a half note.
+    assert not piece.onsets[-7:].any()
+
+
+def test_the_tokens_themselves_are_on_the_grid(model, source, monkeypatch):
+    drawn = []
+    encode = source.vocabulary.decode
+    monkeypatch.setattr(
+        type(source.vocabulary),
+        "decode",
+        lambda self, tokens, **fields: drawn.append(tokens) or encode(tokens, **fields),
+    )
+    piece = compose(model, source.vocabulary, source.ranges, bars=1, temperature=3.0, seed=2)
+    (tokens,) = drawn
+    assert tokens[0] == BEGIN
+    assert (tokens[1:] != BEGIN).all()
+    # Nothing had to be mended: what was drawn is what the piece says.
+    np.testing.assert_array_equal(tokens, source.vocabulary.encode(piece))
+
+
+@pytest.mark.parametrize("has_onsets", [True, False])
+def test_the_melody_is_kept_note_for_note(has_onsets):
+    source = source_from(np.random.default_rng(5), has_onsets=has_onsets)
+    model = build("huang", SMALL, source.vocabulary)
+    melody = tune()
+    piece = compose(model, source.vocabulary, source.ranges, melody=melody, seed=3)
+    np.testing.assert_array_equal(piece.pitches[:, 0], melody.pitches)
+    if has_onsets:
+        np.testing.assert_array_equal(piece.onsets[:, 0], melody.onsets)
+    assert (piece.pickup, piece.steps_per_bar, piece.fifths) == (4, 12, -2)
+
+
+def test_the_other_voices_end_with_the_melody(model, source):
+    melody = tune()
+    last = melody.onsets.nonzero()[0][-1]
+    piece = compose(model, source.vocabulary, source.ranges, melody=melody, temperature=3.0)
+    assert not piece.onsets[last + 1 :].any()
+
+
+def test_the_seed_decides_the_chorale(model, source):
+    one, two, other = (
+        compose(model, source.vocabulary, source.ranges, bars=1, temperature=2.0, seed=seed)
+        for seed in (1, 1, 2)
+    )
+    assert np.array_equal(one.pitches, two.pitches)
+    assert not np.array_equal(one.pitches, other.pitches)
+
+
+def test_the_model_is_left_without_hooks(model, source):
+    compose(model, source.vocabulary, source.ranges, bars=1)
+    assert not model._forward_pre_hooks
+
+
+def test_a_held_token_follows_its_own_pitch_alone(source):
+    vocabulary = source.vocabulary
+    grid = Grid(vocabulary, source.ranges, steps=4, last=3)
+    first_held = 2 + vocabulary.pitches
+    struck = 2 + int(source.ranges[0, 0]) - vocabulary.lowest
+    begun = [BEGIN, struck, REST, REST, REST]
+    for tokens in (begun, [*begun, struck + vocabulary.pitches, REST, REST, REST]):
+        allowed = grid.allowed(tokens).nonzero()[0]
+        assert [token for token in allowed if token >= first_held] == [struck + vocabulary.pitches]
+        assert BEGIN not in allowed
+    assert not (grid.allowed([*begun, REST]).nonzero()[0] >= first_held).any()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bars": 0}, "bars must be at least 1, got 0"),
+        ({"temperature": -1.0}, "temperature must be a number >= 0, got -1.0"),
+        ({"temperature": float("nan")}, "temperature must be a number >= 0, got nan"),
+        ({"top_p": 0.0}, "top_p must be in 0 < top_p <= 1, got 0.0"),
+        ({"seed": -1}, "seed must be 0 or more, got -1"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(model, source, options, message):
+    with pytest.raises(ValueError, match=message):
+        compose(model, source.vocabulary, source.ranges, **options)
+
+
+def test_the_key_signature_is_that_of_the_notes(source):
+    from relpos.tasks.music.generate import _fifths
+
+    for fifths, scale in ((0, "CDEFGAB"), (2, "CDEFGAB")):
+        pitches = [60 + 2 * (fifths // 2) + step for step in (0, 2, 4, 5, 7, 9, 11)]
+        assert len(scale) == len(pitches)
+        chord = np.array([pitches[:4], [*pitches[4:], -1]], np.int16)
+        piece = piece_from(np.random.default_rng(0), 2, has_onsets=False)
+        assert _fifths(type(piece)("", chord, piece.onsets, has_onsets=False)) == fifths

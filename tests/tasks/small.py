@@ -1,0 +1,62 @@
+"""A source, settings and runs that are small enough for tests."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from relpos.tasks.fitting import Devices
+from relpos.tasks.music.augment import voice_ranges
+from relpos.tasks.music.settings import MusicSettings
+from relpos.tasks.music.source import Source
+from relpos.tasks.music.split import Split
+from relpos.tasks.music.tokens import vocabulary_of
+from relpos.tasks.training import TrainingSettings
+
+from .music.pieces import piece_from
+
+CPU = Devices("cpu", "1", "32-true")
+SMALL = MusicSettings(
+    window=16,
+    width=8,
+    layers=1,
+    heads=2,
+    hidden=8,
+    dropout=0.2,
+    training=TrainingSettings(
+        steps=6, batch=2, warmup=2, seed=3, valid_every=4, checkpoint_every=2
+    ),
+)
+
+
+def small(**training) -> MusicSettings:
+    """The small settings, with other training settings."""
+    return replace(SMALL, training=replace(SMALL.training, **training))
+
+
+def source_from(rng: np.random.Generator, *, has_onsets: bool = True) -> Source:
+    """Six random pieces to train on, two to watch, three to measure on."""
+    sizes = (33, 17, 65, 5, 40, 29), (21, 8), (33, 16, 70)
+    parts = [
+        tuple(
+            piece_from(rng, steps, name=f"{part}-{n}", has_onsets=has_onsets)
+            for n, steps in enumerate(part_sizes)
+        )
+        for part, part_sizes in zip(("train", "valid", "held"), sizes, strict=True)
+    ]
+    split = Split(*parts)
+    return Source("random", "0", split, vocabulary_of(split.train), voice_ranges(split.train))
+
+
+def write_grid(path: Path) -> Path:
+    """A small file in the literature's form."""
+    rng = np.random.default_rng(7)
+    content = {
+        part: [piece_from(rng, steps).pitches.tolist() for steps in sizes]
+        for part, sizes in (("train", (40, 33, 48, 37, 29, 64, 41, 50)), ("valid", (34, 70)))
+    }
+    path.write_text(json.dumps(content))
+    return path
