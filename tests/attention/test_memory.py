@@ -26,18 +26,18 @@ def run(length):
 
 run(64)
 before = peak()
-run(12288)
+run(6144)
 print(json.dumps(peak() - before))
 """
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_forward_and_backward_stay_far_below_one_score_matrix(dropout: float):
-    """Two heads of 12288 x 12288 float32 scores would be 1152 MiB."""
+    """Two heads of 6144 x 6144 float32 scores would be 288 MiB."""
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT.replace("DROPOUT", str(dropout))],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert json.loads(result.stdout) < 200
+    assert json.loads(result.stdout) < 100

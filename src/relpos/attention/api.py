@@ -60,7 +60,8 @@ def attention(
         causal: whether keys ahead of the query are left out.
         mask: broadcasts to `(b, h, i, j)` and is never expanded; boolean, True where a pair takes
             part, or a number in logits added to the score (differentiable).
-        dropout: probability in `0..1` that a weight is dropped. The caller passes 0 at inference.
+        dropout: probability that a weight is dropped, `0 <= dropout < 1`; `tiled` rounds it to
+            a multiple of 2**-16. The caller passes 0 at inference.
         scale: of the content, `keys` and `queries` scores (not of `bias`); None: `1 / sqrt(d)`.
         query_start: position of the first query, in tokens; None: the queries are the last `i`
             of the `j` positions.

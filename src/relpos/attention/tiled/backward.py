@@ -47,13 +47,13 @@ def backward(
     """
     d_output = d_output.to(problem.q.dtype)
     if problem.dropout:
-        d_output = d_output / (1 - problem.dropout)
+        d_output = d_output / problem.kept_share
     for block in blocks(problem.shape, problem.rows):
         d_o = d_output[block.queries]
         weights = problem.weights(block)
-        keep = problem.keep(block, weights.shape) if problem.dropout else None
-        _values_side(problem, gradients, block, weights, keep, d_o)
-        d_scores = _d_scores(problem, block, weights, keep, d_o)
+        dropped = problem.dropped(block, weights.shape) if problem.dropout else None
+        _values_side(problem, gradients, block, weights, dropped, d_o)
+        d_scores = _d_scores(problem, block, weights, dropped, d_o)
         if d_lse is not None:
             d_scores.addcmul_(weights, d_lse[block.queries].unsqueeze(-1).to(weights.dtype))
         _scores_side(problem, gradients, block, d_scores)
@@ -64,7 +64,7 @@ def _values_side(
     gradients: Gradients,
     block: Block,
     weights: Tensor,
-    keep: Tensor | None,
+    dropped: Tensor | None,
     d_o: Tensor,
 ) -> None:
     """What flows to `v` and to the values table."""
@@ -72,8 +72,9 @@ def _values_side(
     learns = table is not None and table.learns
     if gradients.v is None and not learns:
         return
-    if keep is not None:
-        weights = torch.mul(weights, keep, out=problem.workspace.take("kept", *weights.shape))
+    if dropped is not None:
+        kept = problem.workspace.take("kept", *weights.shape)
+        weights = kept.copy_(weights).masked_fill_(dropped, 0)
     if gradients.v is not None:
         _add_outer(gradients.v, problem, block, weights, d_o)
     if table is not None and learns:
@@ -82,7 +83,7 @@ def _values_side(
 
 
 def _d_scores(
-    problem: Problem, block: Block, weights: Tensor, keep: Tensor | None, d_o: Tensor
+    problem: Problem, block: Block, weights: Tensor, dropped: Tensor | None, d_o: Tensor
 ) -> Tensor:
     """`dS = P * (dP - sum_j P dP)`, `(b, h, m, n)`."""
     rows, heads, table = block.rows, block.heads, problem.tables.get("values")
@@ -99,8 +100,8 @@ def _d_scores(
             band = problem.workspace.take("band", *d_o.shape[:3], rows.span)
             table_product(d_o, table.band(rows, heads), out=band[..., rows.met])
             problem.add_sheared(d_weights, block, band)
-    if keep is not None:
-        d_weights *= keep
+    if dropped is not None:
+        d_weights.masked_fill_(dropped, 0)
     return torch.ops.aten._softmax_backward_data.out(
         d_weights, weights, -1, weights.dtype, grad_input=d_weights
     )

@@ -23,12 +23,12 @@ def forward(problem: Problem, need_lse: bool) -> tuple[Tensor, Tensor]:
         if row_lse is not None:
             lse[block.queries] = row_lse
         if problem.dropout:
-            weights *= problem.keep(block, weights.shape)
+            weights.masked_fill_(problem.dropped(block, weights.shape), 0)
         v = problem.v[block.keys].flatten(0, 1)
         some = torch.bmm(folded(weights, shape.repeat), v).view(*weights.shape[:3], -1)
         output[block.queries] = _add_values(problem, block, weights, some)
     if problem.dropout:
-        output /= 1 - problem.dropout
+        output /= problem.kept_share
     return output, lse
 
 

@@ -1,0 +1,43 @@
+# The commands of the project; each builds the environment it needs.
+#   make run     train, measure, and write a chorale: runs/bach/report.html
+#   make test    the whole test suite, plain and with checked shapes
+#   make check   lint, types, doctests
+#   make bench   time and memory of the op against its rivals
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: setup run test check bench clean
+
+setup: $(VENV)/.complete
+
+# The constraints pin torch; a torch that is in the environment already and is newer is kept.
+$(VENV)/.complete: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "relpos needs Python 3.11 or newer, got " + sys.version.split()[0])'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing relpos and what it needs into $(VENV) (a few minutes the first time)"
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) --editable '.[dev]'
+	@touch $@
+
+run: setup
+	$(BIN)/relpos compare $(ARGS)
+
+test: setup
+	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -q --jaxtyping-packages=relpos,beartype.beartype tests/attention tests/positions tests/layers tests/models tests/test_shear.py tests/test_offsets.py
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -q --doctest-modules src/relpos
+
+bench: setup
+	$(BIN)/python benchmarks/attention.py $(ARGS)
+	$(BIN)/python benchmarks/tables.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info
