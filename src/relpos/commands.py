@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
+# What Typer raises for a wrong option; versions that bring their own click keep it elsewhere.
+_UsageError: Any = typer.BadParameter.__bases__[0]
+# What Typer makes of Ctrl-C.
+_INTERRUPTED = 130
+
 app = typer.Typer(
     name="relpos",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Train Bach chorales with relative positions, compare, measure, and compose.",
@@ -304,13 +308,16 @@ def run(arguments: list[str]) -> int:
 
     Raises:
         ValueError: on bad input, in one line.
+        KeyboardInterrupt: on Ctrl-C.
     """
     try:
-        status: Any = app(arguments, prog_name="relpos", standalone_mode=False)
+        status: Any = app(arguments or ["--help"], prog_name="relpos", standalone_mode=False)
     except typer.Abort:
         raise KeyboardInterrupt from None
-    except typer.TyperException as error:
+    except _UsageError as error:
         raise ValueError(error.format_message()) from error
+    if status == _INTERRUPTED:
+        raise KeyboardInterrupt
     return status or 0
 
 

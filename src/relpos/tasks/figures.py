@@ -22,7 +22,7 @@ from ..positions.tables import LearnedTables
 
 __all__ = ["cosine_figure", "curves_figure", "lengths_figure", "norms_figure", "table_rows"]
 
-COLORS = {"huang": "#0b6e6e", "shaw": "#3b6fb6", "absolute": "#c2571a"}
+_COLORS = {"relative": "#0b6e6e", "absolute": "#c2571a"}
 _GREY = "#667"
 # Inches: narrow enough to be read on a phone.
 _WIDTH = 6.2
@@ -72,20 +72,19 @@ def curves_figure(
     """Nats per token over steps; training thin, validation thick.
 
     Args:
-        curves: for each model `"train"` and `"valid"`, lists of `(step, nats)`.
+        curves: for each model, such as `"relative"`, its `"train"` and `"valid"`, lists of
+            `(step, nats)`.
         baseline: a name and nats per token for a dashed line; None draws none.
     """
     with _figure(_WIDTH, 3.4) as (figure, (axes,)):
         for name, parts in curves.items():
-            color = COLORS.get(name, _GREY)
+            color = _COLORS.get(name, _GREY)
             if parts["train"]:
                 axes.plot(*_columns(parts["train"]), color=color, alpha=0.45, linewidth=1)
             if parts["valid"]:
                 steps, nats = _columns(parts["valid"])
                 axes.plot(steps, nats, color=color, linewidth=2, marker="o", markersize=3.5)
-            last = [part[-1] for part in (parts["valid"], parts["train"]) if part]
-            if last:
-                axes.plot([], [], color=color, linewidth=2, label=f"{name} (thin: training)")
+            axes.plot([], [], color=color, linewidth=2, label=f"{name} (thin: training)")
         if baseline is not None:
             axes.axhline(baseline[1], color=_GREY, linewidth=1, linestyle="--")
             axes.plot([], [], color=_GREY, linewidth=1, linestyle="--", label=baseline[0])
@@ -107,7 +106,7 @@ def lengths_figure(lengths: Mapping[str, Mapping[int, float]]) -> str:
             axes.plot(
                 windows,
                 [nats[window] for window in windows],
-                color=COLORS.get(name, _GREY),
+                color=_COLORS.get(name, _GREY),
                 linewidth=2,
                 marker="o",
                 label=name,

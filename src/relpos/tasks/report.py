@@ -42,6 +42,7 @@ class Report:
     Args:
         title: of the page.
         summary: what was done, in three sentences.
+        good: whether the relative model beat all others.
         verdict: what came out, in words.
         rows: the table, the models first.
         scores: for wide and for narrow screens, pages of SVG.
@@ -59,6 +60,7 @@ class Report:
 
     title: str
     summary: str
+    good: bool
     verdict: list[str]
     rows: list[Row]
     scores: tuple[list[str], list[str]]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["page"]
 
+# As high as verovio lets a page be.
+_ONE_PAGE = 60_000
 _NAMES = {
     "huang": "relative (Huang et al. 2018)",
     "absolute": "absolute (learned)",
@@ -53,6 +55,7 @@ def page(  # noqa: PLR0917
     return Report(
         title="Bach chorales with relative and with absolute positions",
         summary=_summary(settings, source),
+        good=results.held_out["huang"] < min(results.held_out["absolute"], best[1]),
         verdict=verdict(results.held_out["huang"], results.held_out["absolute"], results.counting),
         rows=[
             Row(_NAMES[name], results.held_out[name], one.parameters, steps, one.seconds, name)
@@ -60,8 +63,8 @@ def page(  # noqa: PLR0917
         ]
         + [Row(f"counting: {name}", nats) for name, nats in results.counting.items()],
         scores=(
-            svg_pages(musicxml, width=2400, height=2970),
-            svg_pages(musicxml, width=1000, height=2970),
+            svg_pages(musicxml, width=2400, height=_ONE_PAGE),
+            svg_pages(musicxml, width=1000, height=_ONE_PAGE),
         ),
         wav=wav,
         midi=midi,
@@ -70,9 +73,12 @@ def page(  # noqa: PLR0917
         lengths_note=_lengths_note(settings, source, results),
         lengths_chart=_lengths_chart(results),
         curves=Chart(
-            curves_figure({name: one.curves for name, one in results.trained.items()}, best),
+            curves_figure(
+                {_short(name): one.curves for name, one in results.trained.items()},
+                (f"counting: {best[0]}", best[1]),
+            ),
             "Learning curves",
-            "Thin lines: training batches, transposed at random and with dropout. Thick lines: "
+            f"Thin lines: training batches, {_disturbed(settings)}. Thick lines: "
             f"the validation pieces. Dashed: the best counting baseline ({best[0]}) on the "
             "held-out pieces.",
         ),
@@ -137,7 +143,7 @@ def _lengths_chart(results: Results) -> Chart | None:
     if not results.long_pieces:
         return None
     return Chart(
-        lengths_figure(results.lengths),
+        lengths_figure({_short(name): nats for name, nats in results.lengths.items()}),
         "Nats per token over the length of the window",
         "Lower is better; a flat line does not suffer from lengths that it was not trained on.",
     )
@@ -151,8 +157,9 @@ def _learned(results: Results) -> list[Chart]:
             cosine_figure(rows, first, relative=relative),
             "Relative rows: cosine similarity",
             "Cosine similarity between the relative rows of any two offsets, layer by layer, as in "
-            "Wang and Chen (2020). Stripes four tokens apart are the four voices; what is far back "
-            "was met less often in training.",
+            "Wang and Chen (2020). The same voice comes back every four tokens, "
+            "the same place in the beat every sixteen; what is far back was met less often."
+            "",
         ),
         Chart(
             norms_figure(rows, first, relative=relative),
@@ -185,6 +192,10 @@ def _protocol(settings: MusicSettings, source: Source) -> list[str]:
         "Counting baselines see the same tokens: each adds to the context of the one above it "
         "(Witten-Bell smoothing).",
     ]
+
+
+def _disturbed(settings: MusicSettings) -> str:
+    return "transposed at random" + (" and with dropout" if settings.dropout else "")
 
 
 def _short(name: str) -> str:

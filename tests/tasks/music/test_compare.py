@@ -1,0 +1,101 @@
+import json
+
+import numpy as np
+import pytest
+from lightning.pytorch.utilities import rank_zero_only
+
+from relpos.tasks.checkpoint import CheckpointError
+from relpos.tasks.music.compare import compare
+from relpos.tasks.music.evaluate import held_out_nats
+from relpos.tasks.music.source import read_source
+from relpos.tasks.music.train import check_source, load_music
+
+from ..small import CPU, small, source_from, write_grid
+
+
+def test_a_run_leaves_these_files_and_no_others(compared):
+    folder, _ = compared
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "absolute",
+        "chorale.mid",
+        "chorale.musicxml",
+        "chorale.wav",
+        "huang",
+        "machine.json",
+        "metrics.json",
+        "report.html",
+    ]
+    assert not list(folder.rglob(".part-*"))
+
+
+def test_metrics_have_the_promised_names(compared):
+    folder, results = compared
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert set(metrics["held_out"]) == {"huang", "absolute", "counting"}
+    assert set(metrics["held_out"]["counting"]) == {"previous pitch", "+ beat", "+ voice above"}
+    for position in ("huang", "absolute"):
+        assert isinstance(metrics["held_out"][position], float)
+        assert list(metrics["lengths"][position]) == ["16", "32", "64"]
+    assert metrics["steps"] == 4
+    assert metrics["seconds"] > 0
+    assert metrics["long_pieces"] == 3
+    assert results.held_out["huang"] == metrics["held_out"]["huang"]
+
+
+@pytest.mark.parametrize("position", ["huang", "absolute"])
+def test_a_checkpoint_measures_as_the_model_did(compared, source, position):
+    folder, results = compared
+    music = load_music(folder / position)
+    check_source(music, source, folder)
+    measured = held_out_nats(
+        music.model, source.split.held_out, music.vocabulary, window=music.window
+    )
+    assert measured == results.held_out[position]
+    np.testing.assert_array_equal(music.ranges, source.ranges)
+
+
+def test_a_finished_comparison_writes_the_same_again(compared, source):
+    folder, results = compared
+    before = {name: (folder / name).read_bytes() for name in ("chorale.mid", "chorale.musicxml")}
+    again = compare(small(steps=4), source, folder=folder, bars=2, devices=CPU, say=lambda _: None)
+    assert again is not None
+    assert again.held_out == results.held_out
+    assert before == {name: (folder / name).read_bytes() for name in before}
+
+
+def test_helpers_of_the_first_process_write_nothing(compared, source, monkeypatch):
+    folder, _ = compared
+    before = (folder / "metrics.json").read_bytes()
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    assert compare(small(steps=4), source, folder=folder, devices=CPU, say=lambda _: None) is None
+    assert (folder / "metrics.json").read_bytes() == before
+
+
+def test_other_pieces_than_those_held_out_are_refused(compared):
+    folder, _ = compared
+    music = load_music(folder / "huang")
+    music.about["data"]["digest"] = "elsewhere"
+    with pytest.raises(CheckpointError, match="was trained on the pieces of random"):
+        check_source(music, source_from(np.random.default_rng(6)), folder)
+
+
+def test_a_checkpoint_of_another_task_is_refused(compared, tmp_path):
+    folder, _ = compared
+    about = json.loads((folder / "huang" / "model.json").read_text())
+    del about["data"]
+    (tmp_path / "model.json").write_text(json.dumps(about))
+    (tmp_path / "model.safetensors").write_bytes(
+        (folder / "huang" / "model.safetensors").read_bytes()
+    )
+    with pytest.raises(CheckpointError, match="is not a checkpoint of the music task"):
+        load_music(tmp_path)
+
+
+def test_the_source_of_a_file_is_known_by_its_content(tmp_path):
+    one = read_source(write_grid(tmp_path / "one.json"))
+    two = read_source(write_grid(tmp_path / "two.json"))
+    assert (one.name, two.name) == ("one.json", "two.json")
+    assert one.digest == two.digest
+    assert not one.vocabulary.onsets
+    assert [piece.name for piece in one.split.held_out] == ["valid-000", "valid-001"]
+    assert json.dumps(one.about())
