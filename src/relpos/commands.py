@@ -3,6 +3,7 @@
 # ruff: noqa: PLC0415, PLR0917
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -169,6 +170,8 @@ def train(
     folder = runs / _name(name, data, preset) / position
     where = _devices(accelerator, devices, precision)
     trained = train_position(position, settings, source, folder=folder, devices=where)
+    if not _first_process():
+        return
     for step, nats in trained.curves["valid"][-1:]:
         typer.echo(f"validation: {nats:.4f} nats per token at step {step}")
     typer.echo(f"checkpoint: {folder}")
@@ -345,7 +348,13 @@ def _name(name: str | None, data: Path | None, preset: Preset) -> str:
 
 
 def _say(line: str) -> None:
-    typer.echo(line, err=True)
+    if _first_process():
+        typer.echo(line, err=True)
+
+
+def _first_process() -> bool:
+    """Lightning starts this program once per device, with a number each."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def _print_table(results: Any) -> None:

@@ -16,8 +16,8 @@ from relpos.tasks.music.train import build
 from .small import SMALL
 
 CURVES = {
-    "relative": {"train": [[1, 4.0], [2, 3.0]], "valid": [[2, 3.5]]},
-    "absolute": {"train": [[1, 4.1]], "valid": []},
+    "relative": {"train": [(1, 4.0), (2, 3.0)], "valid": [(2, 3.5)]},
+    "absolute": {"train": [(1, 4.1)], "valid": []},
 }
 
 

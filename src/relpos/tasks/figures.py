@@ -66,7 +66,7 @@ def table_rows(model: nn.Module) -> tuple[Float[ndarray, "layer r d"], int, bool
 
 
 def curves_figure(
-    curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
+    curves: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]],
     baseline: tuple[str, float] | None,
 ) -> str:
     """Nats per token over steps; training thin, validation thick.
@@ -195,7 +195,7 @@ def _svg(figure: Figure) -> str:
     return file.getvalue()
 
 
-def _columns(points: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
+def _columns(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
     return [point[0] for point in points], [point[1] for point in points]
 
 

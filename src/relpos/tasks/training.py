@@ -28,6 +28,7 @@ from .checkpoint import ABOUT
 
 __all__ = [
     "IGNORE",
+    "Curves",
     "LanguageModelTask",
     "TrainingError",
     "TrainingSettings",
@@ -37,6 +38,9 @@ __all__ = [
 
 # The target of a token that is not scored.
 IGNORE = -100
+
+# For "train" and "valid": step and nats per token.
+Curves = dict[str, list[tuple[int, float]]]
 
 
 class TrainingError(ValueError):
@@ -85,7 +89,7 @@ class LanguageModelTask(lightning.LightningModule):
         super().__init__()
         self.model = model
         self.settings = settings
-        self.curves: dict[str, list[list[float]]] = {"train": [], "valid": []}
+        self.curves: Curves = {"train": [], "valid": []}
         self.seconds = 0.0
         self._step_since = 0.0
         self._since: float | None = None
@@ -99,20 +103,22 @@ class LanguageModelTask(lightning.LightningModule):
         done = self.global_step + 1
         if done % self.curve_every == 0 or done == self.settings.steps:
             recent = float(torch.stack(self._recent).mean())
-            self.curves["train"].append([done, recent])
+            self.curves["train"].append((done, recent))
             self._recent.clear()
         return loss
 
     def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
         """Nats per token of a batch, weighted by its tokens in the mean over batches."""
         scored = int((batch[1] != IGNORE).sum())
-        self.log("valid/loss", _mean_nats(self.model, *batch), batch_size=scored)
+        # Every device measures all pieces: the mean over devices is each one's.
+        loss = _mean_nats(self.model, *batch)
+        self.log("valid/loss", loss, batch_size=scored, sync_dist=True)
 
     def on_validation_epoch_end(self) -> None:
         """Keep the curve."""
         if not self.trainer.sanity_checking:
             value = float(self.trainer.callback_metrics["valid/loss"])
-            self.curves["valid"].append([self.global_step, value])
+            self.curves["valid"].append((self.global_step, value))
 
     def on_train_start(self) -> None:
         """Start the clock."""
@@ -173,7 +179,7 @@ class LanguageModelTask(lightning.LightningModule):
             weight_decay=self.settings.weight_decay,
             betas=(0.9, 0.98),
         )
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self._rate)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self._rate(step))
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},

@@ -12,7 +12,7 @@ import torch
 from ...models.decoder import DecoderConfig, DecoderLM
 from ..checkpoint import Checkpoint, CheckpointError, load, versions
 from ..fitting import Devices, fit
-from ..training import LanguageModelTask
+from ..training import Curves, LanguageModelTask
 from .data import ChoraleData
 from .settings import MusicSettings
 from .source import EMBEDDED, Source
@@ -33,7 +33,7 @@ class Trained:
     """
 
     model: DecoderLM
-    curves: dict[str, list[list[float]]]
+    curves: Curves
     seconds: float
     parameters: int
 
