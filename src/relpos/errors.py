@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
@@ -18,7 +18,7 @@ class BackendError(RuntimeError):
 
 
 def check_shape(
-    function: str, argument: str, tensor: Tensor, axes: str, sizes: dict[str, int | Sequence[int]]
+    function: str, argument: str, tensor: Tensor, axes: str, sizes: Mapping[str, int | Sequence[int]]
 ) -> None:
     """Raise unless `tensor` has the named axes, each of an allowed size.
 

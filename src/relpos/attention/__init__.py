@@ -1,4 +1,4 @@
-from .api import attention
+from .api import attention, attention_weights
 from .dispatch import backends
 
-__all__ = ["attention", "backends"]
+__all__ = ["attention", "attention_weights", "backends"]

@@ -1,4 +1,4 @@
-"""The one public op."""
+"""The one public op, and its weights for those who want to look at them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ..terms import GridTerms, OffsetTable, Terms
+from . import reference
 from .checks import check_attention
 from .dispatch import choose
 from .inputs import Inputs
 
-__all__ = ["attention"]
+__all__ = ["attention", "attention_weights"]
 
 _NO_TERMS = Terms()
 
@@ -82,10 +83,66 @@ def attention(
     >>> attention(q, k, v, decay, causal=True).shape
     torch.Size([1, 1, 3, 2])
     """
+    inputs = _inputs(
+        q, k, v, terms, causal, mask, dropout, scale, query_start, return_lse
+    )  # fmt: skip
+    output, lse = choose(backend, inputs).attention(inputs)
+    return (output, lse) if return_lse else output
+
+
+def attention_weights(
+    q: Float[Tensor, "b h i d"],
+    k: Float[Tensor, "b g j d"],
+    terms: Terms = _NO_TERMS,
+    *,
+    causal: bool = False,
+    mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
+    scale: float | None = None,
+    query_start: int | None = None,
+) -> Float[Tensor, "b h i j"]:
+    """`softmax_j(s_ij)`, the weights of `attention` before dropout: builds the `i x j` matrix.
+
+    Args:
+        q: queries.
+        k: keys.
+        terms: the tables; `values` plays no part.
+        causal: whether keys ahead of the query are left out.
+        mask: as in `attention`.
+        scale: as in `attention`.
+        query_start: as in `attention`.
+
+    Returns:
+        The weights; a row without any key is zero.
+
+    Raises:
+        ShapeError: if a shape, dtype or device does not fit `q`.
+
+    >>> attention_weights(torch.zeros(1, 1, 2, 3), torch.zeros(1, 1, 2, 3), causal=True)
+    tensor([[[[1.0000, 0.0000],
+              [0.5000, 0.5000]]]])
+    """
+    terms = Terms(terms.keys, terms.queries, terms.bias, q_rel=terms.q_rel)
+    inputs = _inputs(q, k, k, terms, causal, mask, 0.0, scale, query_start, False)
+    return reference.attention_weights(inputs)[0].to(inputs.q.dtype)
+
+
+def _inputs(  # noqa: PLR0917
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: Terms | GridTerms,
+    causal: bool,
+    mask: Tensor | None,
+    dropout: float,
+    scale: float | None,
+    query_start: int | None,
+    return_lse: bool,
+) -> Inputs:
+    """The arguments checked, in autocast's dtype, with every default filled in."""
     if q.device.type != "meta" and torch.is_autocast_enabled(q.device.type):
         q, k, v, terms = _autocast(q, k, v, terms)
     check_attention(q, k, v, terms, mask, dropout)
-    inputs = Inputs(
+    return Inputs(
         q=q,
         k=k,
         v=v,
@@ -97,8 +154,6 @@ def attention(
         query_start=k.shape[2] - q.shape[2] if query_start is None else query_start,
         return_lse=return_lse,
     )
-    output, lse = choose(backend, inputs).attention(inputs)
-    return (output, lse) if return_lse else output
 
 
 def _autocast(

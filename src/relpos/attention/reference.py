@@ -15,7 +15,7 @@ from ..offsets import offsets, table_rows
 from ..terms import GridTerms, OffsetTable
 from .inputs import Inputs
 
-__all__ = ["attention", "refuse", "unavailable"]
+__all__ = ["attention", "attention_weights", "refuse", "unavailable"]
 
 
 def unavailable() -> str | None:
@@ -33,13 +33,24 @@ def refuse(inputs: Inputs) -> str | None:
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
     """Output and log-sum-exp; half precision is computed in float32, as SDPA's math path does."""
     assert not isinstance(inputs.terms, GridTerms)
-    terms, dtype = inputs.terms, inputs.q.dtype
-    work = torch.promote_types(dtype, torch.float32)
-    q, k, v = (x.to(work) for x in (inputs.q, inputs.k, inputs.v))
-    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
-    at = offsets(
-        q.shape[2], k.shape[2], query_start=inputs.query_start, device=q.device
-    )  # fmt: skip
+    values = inputs.terms.values
+    weights, lse = attention_weights(inputs)
+    weights = dropout(weights, inputs.dropout)
+    v = inputs.v.to(weights.dtype)
+    output = weights @ v.repeat_interleave(weights.shape[1] // v.shape[1], dim=1)
+    if values is not None:
+        at = _offsets(inputs)
+        output = output + _gather(weights, values, at) @ values.rows.to(weights.dtype)
+    return output.to(inputs.q.dtype), lse
+
+
+def attention_weights(inputs: Inputs) -> tuple[Float[Tensor, "b h i j"], Float[Tensor, "b h i"]]:
+    """`softmax_j(s_ij)` before dropout and its log-sum-exp, in float32 at least."""
+    assert not isinstance(inputs.terms, GridTerms)
+    terms, at = inputs.terms, _offsets(inputs)
+    work = torch.promote_types(inputs.q.dtype, torch.float32)
+    q = inputs.q.to(work)
+    k = inputs.k.to(work).repeat_interleave(q.shape[1] // inputs.k.shape[1], dim=1)
 
     scores = q @ k.mT
     if terms.keys is not None:
@@ -61,11 +72,12 @@ def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, 
     lse = scores.logsumexp(-1)
     empty = (scores == -torch.inf).all(-1, keepdim=True)
     weights = scores.masked_fill(empty, 0).softmax(-1).masked_fill(empty, 0)
-    weights = dropout(weights, inputs.dropout)
-    output = weights @ v
-    if terms.values is not None:
-        output = output + _gather(weights, terms.values, at) @ terms.values.rows.to(work)
-    return output.to(dtype), lse.masked_fill(empty[..., 0], -torch.inf)
+    return weights, lse.masked_fill(empty[..., 0], -torch.inf)
+
+
+def _offsets(inputs: Inputs) -> Int64[Tensor, "i j"]:
+    i, j = inputs.q.shape[2], inputs.k.shape[2]
+    return offsets(i, j, query_start=inputs.query_start, device=inputs.q.device)
 
 
 def _pick(

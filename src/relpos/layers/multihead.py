@@ -21,12 +21,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from ..attention import attention
+from ..attention import attention, attention_weights
 from ..errors import check_shape
 from ..terms import Terms
 from .cache import KeyValueCache
 from .masks import merge_masks
-from .weights import attention_weights
 
 __all__ = ["MultiheadAttention"]
 

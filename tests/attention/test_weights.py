@@ -3,7 +3,7 @@ import torch
 from torch.testing import assert_close
 
 import relpos
-from relpos.layers.weights import attention_weights
+from relpos.attention import attention_weights
 
 from ..factories import LENGTHS, judged, normal, qkv, table
 

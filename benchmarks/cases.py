@@ -1,0 +1,135 @@
+"""What is compared: for each scheme our op, its rivals, the unit, and the exact result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import rivals
+import torch
+from torch import Tensor
+
+from relpos import OffsetTable, Terms, attention
+
+__all__ = ["Case", "Contender", "cases"]
+
+Run = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One implementation of a case."""
+
+    name: str
+    run: Run
+    backward: bool = True  # whether it has one on this device
+
+
+@dataclass(frozen=True)
+class Case:
+    """One scheme: what it is compared with, and its tables.
+
+    Args:
+        name: of the scheme.
+        unit: plain SDPA with the same causality.
+        contenders: ours first.
+        exact: the result in float64 from float64 inputs.
+        tables: the leaves that are learned.
+        length: tokens.
+    """
+
+    name: str
+    unit: Run
+    contenders: list[Contender]
+    exact: Run
+    tables: list[Tensor]
+    length: int
+
+
+def _ours(make: Callable[..., Terms], tables: list[Tensor], causal: bool, backend: str) -> Run:
+    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        rows = [table.to(q.dtype) for table in tables]
+        return attention(q, k, v, make(*rows), causal=causal, backend=backend)
+
+    return run
+
+
+def _case(
+    name: str,
+    length: int,
+    tables: list[Tensor],
+    make: Callable[..., Terms],
+    others: list[Contender],
+    causal: bool = False,
+) -> Case:
+    return Case(
+        name,
+        lambda q, k, v: rivals.plain(q, k, v, causal=causal),
+        [Contender("relpos tiled", _ours(make, tables, causal, "tiled")), *others],
+        _ours(make, tables, causal, "reference"),
+        tables,
+        length,
+    )
+
+
+def cases(length: int, heads: int, width: int, only_ours: bool = False) -> list[Case]:
+    """Every scheme at one length.
+
+    Args:
+        length: tokens.
+        heads: query heads.
+        width: of a head.
+        only_ours: leave the rivals out (they need `length ** 2` memory).
+    """
+
+    def table(*shape: int) -> Tensor:
+        return (torch.randn(*shape) / width**0.5).requires_grad_()
+
+    clipped, clipped_values = table(1, 129, width), table(1, 129, width)
+    past, both = table(1, length, width), table(1, 2 * length - 1, width)
+    bias = table(heads, 257)
+
+    def with_rows(function: Callable[..., Tensor], *rows: Tensor) -> Run:
+        return lambda q, k, v: function(q, k, v, *(some[0] for some in rows))
+
+    def others(*contenders: Contender) -> list[Contender]:
+        return [] if only_ours else list(contenders)
+
+    return [
+        _case(
+            "Shaw keys, k=64", length, [clipped],
+            lambda rows: Terms(keys=OffsetTable(rows, -64)),
+            others(
+                Contender("FlexAttention", with_rows(rivals.flex(), clipped), backward=False)
+            ),
+        ),
+        _case(
+            "Shaw keys + values, k=64", length, [clipped, clipped_values],
+            lambda rows, values: Terms(
+                keys=OffsetTable(rows, -64), values=OffsetTable(values, -64)
+            ),
+            others(
+                Contender(
+                    "literal Shaw", with_rows(rivals.literal_shaw, clipped, clipped_values)
+                )
+            ),
+        ),
+        _case(
+            "bias per head, k=128 (T5)", length, [bias],
+            lambda rows: Terms(bias=OffsetTable(rows, -128)), [],
+        ),
+        _case(
+            "Huang, global, causal", length, [past],
+            lambda rows: Terms(keys=OffsetTable(rows, 1 - length)),
+            others(Contender("eager skew", with_rows(rivals.eager_skew, past))), causal=True,
+        ),
+        _case(
+            "bidirectional, global", length, [both],
+            lambda rows: Terms(keys=OffsetTable(rows, 1 - length)),
+            others(
+                Contender("pad and reshape", with_rows(rivals.pad_and_reshape, both)),
+                Contender("SDPA with a dense bias", with_rows(rivals.dense_bias, both)),
+                Contender("FlexAttention", with_rows(rivals.flex(), both), backward=False),
+            ),
+        ),
+    ]  # fmt: skip
