@@ -228,7 +228,9 @@ def evaluate(
 @app.command()
 def generate(
     checkpoint: CheckpointArgument,
-    bars: Annotated[int, typer.Option(min=1, help="Bars of 4/4; not used with --melody.")] = 8,
+    bars: Annotated[
+        int, typer.Option(min=1, help="Bars of 4/4 after an upbeat; not used with --melody.")
+    ] = 8,
     melody: Annotated[
         Path | None,
         typer.Option(

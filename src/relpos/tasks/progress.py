@@ -80,8 +80,8 @@ def _figures(trainer: Trainer) -> str:
     figures = trainer.callback_metrics
     parts = []
     for name, text in (
-        ("train/loss", "loss {:.3f}"),
-        ("valid/loss", "valid {:.3f} nats/token"),
+        ("train/loss", "loss {:.3f} nats/token"),
+        ("valid/loss", "valid {:.3f}"),
         ("train/tokens_per_second", "{:,.0f} tokens/s"),
     ):
         if name in figures:

@@ -179,7 +179,11 @@ class LanguageModelTask(lightning.LightningModule):
             weight_decay=self.settings.weight_decay,
             betas=(0.9, 0.98),
         )
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self._rate(step))
+        # A lambda stays out of the checkpoint, into which a method would be written.
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer,
+            lambda step: self._rate(step),  # noqa: PLW0108
+        )
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},

@@ -38,8 +38,9 @@ def test_a_chorale_obeys_the_grid(model, source, temperature):
     held = sounding & ~piece.onsets
     np.testing.assert_array_equal(piece.pitches[1:][held[1:]], piece.pitches[:-1][held[1:]])
     assert not held[0].any()
-    # The last chord is a half note.
-    assert not piece.onsets[-7:].any()
+    # An upbeat, and three quarters for the last chord.
+    assert (piece.pickup, piece.steps_per_bar) == (12, 16)
+    assert not piece.onsets[-11:].any()
 
 
 def test_the_tokens_themselves_are_on_the_grid(model, source, monkeypatch):

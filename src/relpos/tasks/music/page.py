@@ -107,7 +107,7 @@ def _summary(settings: MusicSettings, source: Source) -> str:
 
 
 def _chorale(chorale: Piece, settings: MusicSettings) -> str:
-    bars = -(-(chorale.steps + chorale.pickup) // chorale.steps_per_bar)
+    bars = chorale.steps // chorale.steps_per_bar
     return (
         f"{bars} bars, drawn from the relative model one token at a time, soprano, alto, tenor, "
         f"bass, sixteenth by sixteenth: {4 * chorale.steps:,} tokens from a model trained on "
