@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import rivals
 import torch
 from torch import Tensor
 
+import rivals
 from relpos import OffsetTable, Terms, attention
 
 __all__ = ["Case", "Contender", "cases"]

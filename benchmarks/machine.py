@@ -25,6 +25,7 @@ def machine() -> dict[str, str | int]:
         cwd=Path(__file__).parent,
         capture_output=True,
         text=True,
+        check=False,
     ).stdout.strip()
     return {
         "processor": name,

@@ -1,6 +1,6 @@
 """Peak memory of one contender, forward and backward, in this process alone: prints JSON.
 
-    python benchmarks/memory.py CASE_NUMBER CONTENDER LENGTH BATCH
+python benchmarks/memory.py CASE_NUMBER CONTENDER LENGTH BATCH
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import resource
 import sys
 
 import torch
+
 from cases import cases
 
 

@@ -1,7 +1,7 @@
 """What people run today, each written from its formula: rivals of the op in the benchmark.
 
-All take `q, k, v (b, h, l, d)` and tables `(rows, d)` shared by the heads, and build tensors of size
-`l x l` (the literal Shaw: `l x l x d`).
+All take `q, k, v (b, h, l, d)` and tables `(rows, d)` shared by the heads, and build tensors of
+size `l x l` (the literal Shaw: `l x l x d`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,11 @@ class BackendError(RuntimeError):
 
 
 def check_shape(
-    function: str, argument: str, tensor: Tensor, axes: str, sizes: Mapping[str, int | Sequence[int]]
+    function: str,
+    argument: str,
+    tensor: Tensor,
+    axes: str,
+    sizes: Mapping[str, int | Sequence[int]],
 ) -> None:
     """Raise unless `tensor` has the named axes, each of an allowed size.
 

@@ -5,10 +5,10 @@ Scores against a table come as `x[a, n]`: row `a` is a query, column `n` an offs
 
     y[a, c] = x[a, c + (m - 1) - a]          x (..., m, m + n - 1)  ->  y (..., m, n)
 
-which is a view of `x` with row stride `w - 1` instead of `w`: no padding, no copy, no index. Huang's
-pad-reshape-slice holds the same numbers on and below the diagonal; above it, it holds numbers of the
-*next* query, harmless only under a causal mask. Here `skew` fills those, and the bidirectional form
-(`relative_to_absolute`) takes the full table and has none.
+which is a view of `x` with row stride `w - 1` instead of `w`: no padding, no copy, no index.
+Huang's pad-reshape-slice holds the same numbers on and below the diagonal; above it, it holds
+numbers of the *next* query, harmless only under a causal mask. Here `skew` fills those, and the
+bidirectional form (`relative_to_absolute`) takes the full table and has none.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def test_the_share_that_is_kept():
 
 @pytest.mark.parametrize("name", ["per head", "several row blocks, causal", "grouped"])
 def test_gradients_belong_to_the_weights_that_were_kept(name: str):
-    """With the kept weights known from the forward pass, the reference formula is differentiated."""
+    """Against the formula with the kept weights, known from the forward pass."""
     case = replace(CASES[name], terms="keys bias")
     named = case.inputs()
     keys = named["k"].shape[2]

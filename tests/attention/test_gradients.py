@@ -82,9 +82,7 @@ def test_gradients_are_the_same_bits_each_time():
 
 def test_a_second_derivative_is_refused_and_not_wrong():
     q = torch.randn(1, 1, 5, 4, requires_grad=True)
-    (grad,) = torch.autograd.grad(
-        attention(q, q, q, backend="tiled").sum(), q, create_graph=True
-    )
+    (grad,) = torch.autograd.grad(attention(q, q, q, backend="tiled").sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match=r"relpos.tiled_backward|does not require grad"):
         grad.sum().backward()
 

@@ -66,9 +66,7 @@ def test_reference_computes_the_queries_term():
     case = replace(CASES["per head"], terms="keys queries values", heads=4, groups=2, table_heads=4)
     named = case.inputs()
     output, _ = case.run(named, "reference")
-    torch.testing.assert_close(
-        output, torch.from_numpy(case.define(named)[0]), rtol=0, atol=1e-12
-    )
+    torch.testing.assert_close(output, torch.from_numpy(case.define(named)[0]), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -126,7 +126,7 @@ def attention_weights(
     return reference.attention_weights(inputs)[0].to(inputs.q.dtype)
 
 
-def _inputs(  # noqa: PLR0917
+def _inputs(
     q: Tensor,
     k: Tensor,
     v: Tensor,

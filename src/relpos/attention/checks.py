@@ -68,8 +68,7 @@ def _check_terms(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> None:
 def _check_mask(q: Tensor, k: Tensor, mask: Tensor) -> None:
     full = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     fits = mask.ndim <= 4 and all(
-        have in (1, want)
-        for have, want in zip(reversed(mask.shape), reversed(full), strict=False)
+        have in (1, want) for have, want in zip(reversed(mask.shape), reversed(full), strict=False)
     )
     if not fits:
         raise ShapeError(

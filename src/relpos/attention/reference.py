@@ -1,7 +1,7 @@
 """The specification in the shortest readable PyTorch: builds the `i x j` scores.
 
-    s_ij = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + mask_ij
-    o_i  = sum_j softmax(s_i)_j * (v_j + V[j-i])
+s_ij = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + mask_ij
+o_i  = sum_j softmax(s_i)_j * (v_j + V[j-i])
 """
 
 from __future__ import annotations

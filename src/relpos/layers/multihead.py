@@ -67,7 +67,7 @@ class MultiheadAttention(nn.Module):
     v_proj_weight: nn.Parameter | None
 
     # torch's arguments, in torch's order.
-    def __init__(  # noqa: PLR0917
+    def __init__(
         self,
         embed_dim: int,
         num_heads: int,
@@ -126,7 +126,7 @@ class MultiheadAttention(nn.Module):
             nn.init.zeros_(self.in_proj_bias)
             nn.init.zeros_(self.out_proj.bias)
 
-    def forward(  # noqa: PLR0917
+    def forward(
         self,
         query: Float[Tensor, "..."],
         key: Float[Tensor, "..."],

@@ -107,9 +107,7 @@ def _d_scores(
     )
 
 
-def _scores_side(
-    problem: Problem, gradients: Gradients, block: Block, d_scores: Tensor
-) -> None:
+def _scores_side(problem: Problem, gradients: Gradients, block: Block, d_scores: Tensor) -> None:
     """What flows to `q`, `k`, `q_rel`, the mask and the tables of the scores."""
     q, p = problem.q[block.queries], problem.p[block.queries]
     keys, bias = problem.tables.get("keys"), problem.tables.get("bias")

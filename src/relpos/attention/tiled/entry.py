@@ -28,7 +28,7 @@ def refuse(inputs: Inputs) -> str | None:
 
 
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "..."]]:
-    """Output and log-sum-exp (an empty tensor unless asked for); half precision computes in float32."""
+    """Output and log-sum-exp (empty unless asked for); half precision computes in float32."""
     assert not isinstance(inputs.terms, GridTerms)
     terms = inputs.terms
     tables = (terms.keys, terms.bias, terms.values)

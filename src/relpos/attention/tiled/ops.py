@@ -16,7 +16,7 @@ from .problem import Problem
 __all__ = ["tiled_forward"]
 
 # The tensors of a call, in the order of the ops' arguments, and those that may want gradients.
-_TENSORS = ("q", "k", "v", "keys", "bias", "values", "q_rel", "mask", "seed")
+_TENSORS: tuple[str, ...] = ("q", "k", "v", "keys", "bias", "values", "q_rel", "mask", "seed")
 _LEARNABLE = _TENSORS[:-1]
 _TABLES = ("keys", "bias", "values")
 
@@ -93,9 +93,7 @@ def _tiled_backward(d_output: Tensor, d_lse: Tensor | None, *arguments: Any) -> 
         name: torch.zeros(tensors[name].shape, dtype=problem.q.dtype, device=d_output.device)
         for name in wanted.difference(_TABLES)
     }
-    gradients = Gradients(
-        **{name: zeros.get(name) for name in ("q", "k", "v", "q_rel", "mask")}
-    )
+    gradients = Gradients(**{name: zeros.get(name) for name in ("q", "k", "v", "q_rel", "mask")})
     backward(problem, gradients, d_output, d_lse)
     for name in ("q", "q_rel"):
         if name in zeros:

@@ -40,6 +40,7 @@ class Shape:
 
     @property
     def heads(self) -> int:
+        """Query heads."""
         return self.groups * self.repeat
 
 
@@ -57,6 +58,7 @@ class Rows:
 
     @property
     def count(self) -> int:
+        """Queries in the block."""
         return self.end - self.begin
 
     @property

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...shear import shear_view
-from ...terms import OffsetTable, Terms
+from ...terms import Terms
 from .band import BandTable
 from .plan import Block, Rows, Shape, row_blocks, window
 
@@ -205,4 +205,3 @@ def table_product(x: Tensor, rows: Tensor, out: Tensor) -> Tensor:
         torch.mm(x.reshape(-1, x.shape[-1]), rows[0].mT, out=out.flatten(0, 2))
         return out
     return torch.matmul(x, rows.mT, out=out)
-
