@@ -60,6 +60,7 @@ def run_folder(grid, tmp_path_factory):
         capture_output=True,
         text=True,
         check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
     return runs / "literature-tiny", done
@@ -170,7 +171,7 @@ def test_train_goes_on_with_its_own_run(grid, relpos, tmp_path):
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
-def test_bad_input_is_one_line_and_exit_2(  # noqa: PLR0917
+def test_bad_input_is_one_line_and_exit_2(
     arguments, message, run_folder, grid, relpos, tmp_path, monkeypatch
 ):
     folder, _ = run_folder

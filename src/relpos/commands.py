@@ -1,6 +1,6 @@
 """The commands. Whatever is slow to import is imported inside the command that needs it."""
 
-# ruff: noqa: PLC0415, PLR0917
+# ruff: noqa: PLC0415
 from __future__ import annotations
 
 import os

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int16
+from jaxtyping import Bool, Int16, Int64
 from numpy import ndarray
 
 from ...models.decoder import DecoderLM
@@ -130,27 +130,45 @@ def compose(
     steps = bars * STEPS_PER_BAR if melody is None else len(melody.pitches)
     last = steps - _LAST if melody is None else _last_strike(melody)
     grid = Grid(vocabulary, ranges, steps=steps, last=last, melody=melody)
+    tokens = _drawn(
+        model,
+        grid,
+        temperature=temperature,
+        top_p=top_p,
+        generator=torch.Generator().manual_seed(seed),
+    )
+    bar = {"pickup": _PICKUP, "steps_per_bar": STEPS_PER_BAR}
+    if melody is not None:
+        bar = {"pickup": melody.pickup, "steps_per_bar": melody.steps_per_bar}
+    piece = vocabulary.decode(tokens, name=name, **bar)
+    return replace(piece, fifths=_fifths(piece) if melody is None else melody.fifths)
+
+
+def _drawn(
+    model: DecoderLM, grid: Grid, *, temperature: float, top_p: float, generator: torch.Generator
+) -> Int64[ndarray, "tokens"]:
+    """The begin token and `grid.steps` steps after it."""
     so_far: list[int] = []
     reading = model.register_forward_pre_hook(lambda _, read: so_far.extend(read[0][0].tolist()))
+    threads = torch.get_num_threads()
+    # A decoding step is so short that threads would mostly wait for each other.
+    torch.set_num_threads(1)
     try:
         tokens = sample(
             model,
             torch.tensor([[BEGIN]]),
-            steps * len(VOICES),
+            grid.steps * len(VOICES),
             temperature=temperature,
             top_p=top_p,
-            generator=torch.Generator().manual_seed(seed),
+            generator=generator,
             constrain=lambda _, logits: logits.masked_fill(
                 torch.from_numpy(~grid.allowed(so_far)), -torch.inf
             ),
         )
     finally:
         reading.remove()
-    bar = {"pickup": _PICKUP, "steps_per_bar": STEPS_PER_BAR}
-    if melody is not None:
-        bar = {"pickup": melody.pickup, "steps_per_bar": melody.steps_per_bar}
-    piece = vocabulary.decode(tokens[0].numpy(), name=name, **bar)
-    return replace(piece, fifths=_fifths(piece) if melody is None else melody.fifths)
+        torch.set_num_threads(threads)
+    return tokens[0].numpy()
 
 
 def _last_strike(melody: Melody) -> int:

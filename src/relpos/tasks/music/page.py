@@ -30,7 +30,7 @@ _NAMES = {
 }
 
 
-def page(  # noqa: PLR0917
+def page(
     settings: MusicSettings,
     source: Source,
     results: Results,
