@@ -200,6 +200,14 @@ def test_without_the_extra_one_line_says_how_to_install_it(monkeypatch, relpos):
     assert err == 'relpos: typer is not installed; run: pip install "relpos[music]"\n'
 
 
+def test_lightnings_own_words_for_a_missing_extra_are_understood(monkeypatch, relpos):
+    def refuse(arguments):
+        raise ModuleNotFoundError("Neither `tensorboard` nor `tensorboardX` is available.")
+
+    monkeypatch.setattr("relpos.commands.run", refuse)
+    assert "tensorboard is not installed; run: pip install" in relpos("train")[2]
+
+
 def test_without_a_command_there_is_help(relpos):
     status, out, err = relpos()
     assert (status, err) == (0, "")

@@ -26,9 +26,9 @@ def _run() -> int:
 
         return run(sys.argv[1:])
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _EXTRAS:
+        if (extra := _extra(error)) is None:
             raise
-        return _fail(f'{error.name} is not installed; run: pip install "relpos[music]"')
+        return _fail(f'{extra} is not installed; run: pip install "relpos[music]"')
     except ValueError as error:
         # Every check of ours is a ValueError with a line of its own.
         return _fail(str(error))
@@ -37,6 +37,15 @@ def _run() -> int:
     except KeyboardInterrupt:
         print("relpos: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
         return 130
+
+
+def _extra(error: ModuleNotFoundError) -> str | None:
+    """The package of the extra that is missing; None where it is something else."""
+    if error.name:
+        package = error.name.partition(".")[0]
+        return package if package in _EXTRAS else None
+    # Lightning words its own: "Neither `tensorboard` nor ... is available".
+    return next((package for package in sorted(_EXTRAS) if package in str(error)), None)
 
 
 def _fail(message: str) -> int:

@@ -2,12 +2,17 @@ import base64
 import io
 import json
 import wave
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import mido
 import pytest
 
-from relpos.tasks.report import verdict
+from relpos.tasks.music.page import page as page_of
+from relpos.tasks.music.score import musicxml_of
+from relpos.tasks.report import verdict, write_report
+
+from .small import small
 
 
 class Page(HTMLParser):
@@ -88,6 +93,17 @@ def test_the_numbers_of_the_page_are_those_of_the_metrics(page, compared):
     expected = verdict(results.held_out["huang"], results.held_out["absolute"], results.counting)
     assert " ".join(expected) in said
     assert "NaN" not in said
+
+
+def test_without_long_pieces_the_page_says_so(compared, source, tmp_path):
+    _, results = compared
+    short = replace(results, lengths={"huang": {}, "absolute": {}}, long_pieces=0)
+    piece = source.split.train[0]
+    given = page_of(small(steps=4), source, short, piece, musicxml_of(piece), b"MThd", b"RIFF")
+    write_report(tmp_path / "report.html", given)
+    said = Page((tmp_path / "report.html").read_text("utf-8"))
+    assert "the length test could not be made" in " ".join(" ".join(said.text).split())
+    assert "lengths" in said.ids
 
 
 @pytest.mark.parametrize(

@@ -63,10 +63,10 @@ class TrainingSettings:
         checkpoint_every: steps between checkpoints.
     """
 
-    steps: int = 1000
-    batch: int = 16
+    steps: int = 600
+    batch: int = 8
     learning_rate: float = 1e-3
-    warmup: int = 100
+    warmup: int = 60
     weight_decay: float = 0.1
     clip: float = 1.0
     seed: int = 0
