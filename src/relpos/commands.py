@@ -26,6 +26,7 @@ app = typer.Typer(
     name="relpos",
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     help="Train Bach chorales with relative positions, compare, measure, and compose.",
     epilog="Begin with `relpos compare --preset tiny` (a minute) or `relpos compare`.",
 )
