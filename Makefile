@@ -1,5 +1,5 @@
 # The commands of the project; each builds the environment it needs.
-#   make run     train, measure, and write a chorale: runs/bach/report.html
+#   make run     train, measure, and write a chorale: runs/chorales/report.html
 #   make test    the whole test suite, plain and with checked shapes
 #   make check   lint, types, doctests
 #   make bench   time and memory of the op against its rivals

@@ -52,9 +52,7 @@ class OffsetTable:
                 f"with r >= 1, got {tuple(self.rows.shape)}"
             )
         if self.beyond not in ("clamp", "zero"):
-            raise ValueError(
-                f"OffsetTable: beyond must be 'clamp' or 'zero', got {self.beyond!r}"
-            )
+            raise ValueError(f"OffsetTable: beyond must be 'clamp' or 'zero', got {self.beyond!r}")
 
     @property
     def last(self) -> int:

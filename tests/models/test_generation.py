@@ -72,7 +72,9 @@ def test_tokens_come_as_often_as_asked(arguments, want):
 def test_the_hook_sees_every_step_and_decides():
     seen = []
 
-    def constrain(step, logits):
+    def constrain(tokens, logits):
+        step = tokens.shape[1] - PROMPT.shape[1]
+        assert torch.equal(tokens[:, : PROMPT.shape[1]], PROMPT)
         seen.append((step, tuple(logits.shape)))
         return logits.masked_fill(torch.arange(13) != step, -torch.inf)
 
@@ -127,4 +129,4 @@ def test_an_empty_or_flat_prompt_is_named(shape):
 
 def test_forbidding_every_token_is_an_error():
     with pytest.raises(ValueError, match="finite for a token of every sequence, got none at step"):
-        sample(built(), PROMPT, 1, constrain=lambda step, logits: logits - torch.inf)
+        sample(built(), PROMPT, 1, constrain=lambda _, logits: logits - torch.inf)

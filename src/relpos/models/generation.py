@@ -23,7 +23,7 @@ def sample(
     temperature: float = 1.0,
     top_p: float = 1.0,
     generator: torch.Generator | None = None,
-    constrain: Callable[[int, Tensor], Tensor] | None = None,
+    constrain: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Int64[Tensor, "b total"]:
     """`prompt` followed by `steps` tokens, each drawn from `softmax(logits / temperature)`.
 
@@ -37,8 +37,9 @@ def sample(
         top_p: draws from the fewest tokens whose probabilities reach this sum (Holtzman et al.
             2020, section 3.1); 1 draws from all.
         generator: source of randomness, on the model's device; None means torch's own.
-        constrain: called as `constrain(step, logits)` with `step` from 0 and `logits
-            (b, vocabulary)` before temperature; returns the logits to use, `-inf` forbids.
+        constrain: called as `constrain(tokens, logits)` with all tokens so far, `(b, n)`, and the
+            next one's logits `(b, vocabulary)` before temperature; returns the logits to use,
+            `-inf` forbids.
 
     Returns:
         `(b, i + steps)` tokens.
@@ -61,7 +62,7 @@ def sample(
             with torch.no_grad():
                 logits = model(chunk, cache)[:, -1].float()
                 if constrain is not None:
-                    logits = constrain(step, logits)
+                    logits = constrain(torch.cat(tokens, dim=1), logits)
                 chunk = _draw(logits, step, temperature, top_p, generator)
             tokens.append(chunk)
     finally:

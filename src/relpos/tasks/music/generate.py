@@ -148,8 +148,6 @@ def _drawn(
     model: DecoderLM, grid: Grid, *, temperature: float, top_p: float, generator: torch.Generator
 ) -> Int64[ndarray, "tokens"]:
     """The begin token and `grid.steps` steps after it."""
-    so_far: list[int] = []
-    reading = model.register_forward_pre_hook(lambda _, read: so_far.extend(read[0][0].tolist()))
     threads = torch.get_num_threads()
     # A decoding step is so short that threads would mostly wait for each other.
     torch.set_num_threads(1)
@@ -161,12 +159,11 @@ def _drawn(
             temperature=temperature,
             top_p=top_p,
             generator=generator,
-            constrain=lambda _, logits: logits.masked_fill(
-                torch.from_numpy(~grid.allowed(so_far)), -torch.inf
+            constrain=lambda tokens, logits: logits.masked_fill(
+                torch.from_numpy(~grid.allowed(tokens[0].tolist())), -torch.inf
             ),
         )
     finally:
-        reading.remove()
         torch.set_num_threads(threads)
     return tokens[0].numpy()
 
