@@ -1,0 +1,65 @@
+"""What the documents show runs, and what they claim is what was measured."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def test_the_readmes_python_runs():
+    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.S)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_run(path: Path):
+    result = subprocess.run(
+        [sys.executable, path], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+
+
+def test_the_readmes_tables_are_what_was_measured():
+    result = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "tables.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_files_that_the_readme_names_exist():
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_importing_relpos_needs_only_torch_and_jaxtyping():
+    """In a fresh process nothing else is loaded for it, and it computes."""
+    script = """
+import sys
+import jaxtyping, torch
+before = set(sys.modules)
+import relpos, relpos.models
+loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
+others = loaded - set(sys.stdlib_module_names) - {"relpos", "torch"}
+assert not others, others
+q = torch.randn(1, 2, 5, 8)
+q, k, terms = relpos.positions.Shaw(8, 2)(q, q)
+assert relpos.attention(q, k, k, terms).shape == q.shape
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
