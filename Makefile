@@ -7,18 +7,20 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt
 
 .PHONY: setup run test check bench clean
 
 setup: $(VENV)/.complete
 
-# The constraints pin torch; a torch that is in the environment already and is newer is kept.
+# The constraints pin torch; a torch that is in $(VENV) already, a newer one or one for a GPU, stays.
 $(VENV)/.complete: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "relpos needs Python 3.11 or newer, got " + sys.version.split()[0])'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "relpos needs Python 3.11 or newer, got " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing relpos and what it needs into $(VENV) (a few minutes the first time)"
-	$(INSTALL) torch==2.13.0
+	@if $(BIN)/python -c 'import torch' 2>/dev/null; \
+	then grep -v '^torch==' constraints.txt; else cat constraints.txt; fi > $(VENV)/constraints.txt
+	$(INSTALL) torch
 	$(INSTALL) --editable '.[dev]'
 	@touch $@
 
