@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from relpos import OffsetTable
-from relpos.offsets import clipped_rows, offsets, rows_at, table_rows
+from relpos.offsets import offsets, rows_at, table_rows
 
 
 @pytest.mark.parametrize(("i", "j"), [(1, 1), (3, 5), (5, 3)])
@@ -21,7 +21,7 @@ def test_query_start_moves_the_queries():
 
 def test_clipping_at_k_has_2k_plus_1_rows():
     """TRAPS 5: seed 003 calls the last row `k - 1`; it is row `2k`."""
-    rows = clipped_rows(10, 10, max_distance=3)
+    rows, _ = table_rows(OffsetTable(torch.zeros(1, 7, 2), first=-3), offsets(10, 10))
     assert rows[0].tolist() == [3, 4, 5, 6, 6, 6, 6, 6, 6, 6]
     assert sorted(set(rows.flatten().tolist())) == list(range(7))
 

@@ -87,6 +87,20 @@ def test_derivatives_of_every_order(i: int, j: int):
 
 
 @pytest.mark.no_typecheck
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("function", [skew, relative_to_absolute])
+def test_compiles_and_maps(function):
+    x = torch.randn(3, 4, 6, requires_grad=True)
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), function(x))
+    torch.testing.assert_close(torch.func.vmap(function)(x), function(x))
+    compiled(x).square().sum().backward()
+    step = torch.randn_like(x)
+    _, slope = torch.func.jvp(lambda x: function(x).square().sum(), (x.detach(),), (step,))
+    torch.testing.assert_close(slope, (x.grad * step).sum())
+
+
+@pytest.mark.no_typecheck
 @pytest.mark.parametrize(
     ("function", "shape", "message"),
     [

@@ -2,7 +2,7 @@
 
 from . import layers, positions
 from ._version import __version__
-from .attention import attention, backends
+from .attention import attention, attention_weights, backends
 from .errors import BackendError, ShapeError
 from .shear import relative_to_absolute, skew
 from .terms import GridTerms, OffsetTable, Terms
@@ -15,6 +15,7 @@ __all__ = [
     "Terms",
     "__version__",
     "attention",
+    "attention_weights",
     "backends",
     "layers",
     "positions",

@@ -106,7 +106,7 @@ def attention(
                 vector = vector + values.at(h, offset)
             if mask is not None and mask.dtype != bool:
                 score = score + mask[b, h, i, j]
-            if score > -np.inf:
+            if score != -np.inf:
                 scores.append(score)
                 vectors.append(vector)
         if scores:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
-__all__ = ["BackendError", "ShapeError", "check_shape"]
+__all__ = ["BackendError", "ShapeError", "check_count", "check_shape"]
 
 
 class ShapeError(ValueError):
@@ -22,7 +24,7 @@ def check_shape(
     argument: str,
     tensor: Tensor,
     axes: str,
-    sizes: Mapping[str, int | Sequence[int]],
+    sizes: Mapping[str, int | tuple[int, ...]],
 ) -> None:
     """Raise unless `tensor` has the named axes, each of an allowed size.
 
@@ -38,16 +40,47 @@ def check_shape(
     """
     names = axes.split()
     fits = tensor.ndim == len(names) and all(
-        size in ((allowed,) if isinstance(allowed, int) else allowed)
+        # `==` one by one: sizes may be symbolic, which `in` and `isinstance(.., int)` mistake.
+        any(size == one for one in _several(allowed))
         for name, size in zip(names, tensor.shape, strict=True)
         if (allowed := sizes.get(name)) is not None
     )
     if fits:
         return
     rules = [
-        f"{name}={allowed}" if isinstance(allowed, int) else f"{name} in {tuple(allowed)}"
+        f"{name} in {allowed}" if isinstance(allowed, tuple) else f"{name}={allowed}"
         for name in names
         if (allowed := sizes.get(name)) is not None
     ]
     rule = f"({', '.join(names)})" + (f" with {', '.join(rules)}" if rules else "")
     raise ShapeError(f"{function}: {argument} must be {rule}, got {tuple(tensor.shape)}")
+
+
+def _several(allowed: int | tuple[int, ...]) -> tuple[int, ...]:
+    return allowed if isinstance(allowed, tuple) else (allowed,)
+
+
+def check_count(function: str, argument: str, value: Any, *, least: int | None = 1) -> int:
+    """`value` as an int, if it is an integer (NumPy's too, but no bool) of at least `least`.
+
+    Args:
+        function: the public function or class on whose behalf the check is made.
+        argument: the argument's name as the user wrote it.
+        value: the argument.
+        least: the smallest allowed number; None means any.
+
+    Raises:
+        ValueError: otherwise.
+
+    >>> check_count("Shaw", "heads", 4)
+    4
+    """
+    rule = "an integer" + ("" if least is None else f" >= {least}")
+    if not isinstance(value, bool):
+        try:
+            number = operator.index(value)
+        except TypeError:
+            number = None
+        if number is not None and (least is None or number >= least):
+            return number
+    raise ValueError(f"{function}: {argument} must be {rule}, got {value!r}")

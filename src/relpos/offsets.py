@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .terms import OffsetTable
 
-__all__ = ["clipped_rows", "offsets", "rows_at", "table_rows"]
+__all__ = ["offsets", "rows_at", "table_rows"]
 
 
 def offsets(
@@ -60,12 +60,3 @@ def rows_at(table: OffsetTable, first: int, last: int) -> Tensor:
     if inside is None:
         return picked
     return picked.where(inside.view(1, -1, *[1] * (picked.ndim - 2)), 0)
-
-
-def clipped_rows(queries: int, keys: int, *, max_distance: int) -> Int64[Tensor, "i j"]:
-    """Shaw's row numbers `clip(j - i, -k, k) + k`, in `0..2k` (Shaw et al. 2018, section 3.2).
-
-    >>> clipped_rows(10, 10, max_distance=3)[0]
-    tensor([3, 4, 5, 6, 6, 6, 6, 6, 6, 6])
-    """
-    return offsets(queries, keys).clamp(-max_distance, max_distance) + max_distance

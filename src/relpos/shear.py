@@ -13,9 +13,6 @@ bidirectional form (`relative_to_absolute`) takes the full table and has none.
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
@@ -39,37 +36,6 @@ def shear_view(x: Float[Tensor, "*batch m w"], columns: int) -> Float[Tensor, "*
     )
 
 
-class _Shear(torch.autograd.Function):
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return shear_view(x.contiguous(), x.shape[-1] - x.shape[-2] + 1)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return _Unshear.apply(grad)  # pyright: ignore[reportReturnType]
-
-
-class _Unshear(torch.autograd.Function):
-    @staticmethod
-    def forward(y: Tensor) -> Tensor:
-        rows, columns = y.shape[-2:]
-        x = y.new_zeros(*y.shape[:-1], rows + columns - 1)
-        shear_view(x, columns).copy_(y)
-        return x
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return _Shear.apply(grad)  # pyright: ignore[reportReturnType]
-
-
 def relative_to_absolute(x: Float[Tensor, "*batch i w"]) -> Float[Tensor, "*batch i j"]:
     """`y[a, c] = x[a, c + (i - 1) - a]`: scores by offset become scores by key, bidirectionally.
 
@@ -85,6 +51,7 @@ def relative_to_absolute(x: Float[Tensor, "*batch i w"]) -> Float[Tensor, "*batc
     Raises:
         ShapeError: if `x` has fewer than two axes, no query, or `w < i`.
 
+    >>> import torch
     >>> relative_to_absolute(torch.tensor([[-1., 0., 1.], [-1., 0., 1.]]))
     tensor([[ 0.,  1.],
             [-1.,  0.]])
@@ -94,7 +61,12 @@ def relative_to_absolute(x: Float[Tensor, "*batch i w"]) -> Float[Tensor, "*batc
             "relative_to_absolute: x must be (..., i, w) with w = i + j - 1 >= i >= 1, "
             f"got {tuple(x.shape)}"
         )
-    return _Shear.apply(x)  # pyright: ignore[reportReturnType]
+    rows, width = x.shape[-2:]
+    if rows == 1:
+        return x
+    # Chained views, where `shear_view` is one `as_strided`: they differentiate, export and map.
+    run = x.flatten(-2)[..., rows - 1 : rows * width - 1]
+    return run.unflatten(-1, (rows, width - 1))[..., : width - rows + 1]
 
 
 def skew(x: Float[Tensor, "*batch i j"], fill: float = 0.0) -> Float[Tensor, "*batch i j"]:
@@ -111,6 +83,7 @@ def skew(x: Float[Tensor, "*batch i j"], fill: float = 0.0) -> Float[Tensor, "*b
     Raises:
         ShapeError: if `x` has fewer than two axes or an empty one among the last two.
 
+    >>> import torch
     >>> skew(torch.tensor([[-2., -1., 0.], [-2., -1., 0.], [-2., -1., 0.]]), fill=9)
     tensor([[ 0.,  9.,  9.],
             [-1.,  0.,  9.],

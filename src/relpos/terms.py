@@ -14,14 +14,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-from .errors import ShapeError
+from .errors import ShapeError, check_count
 
 __all__ = ["GridTerms", "OffsetTable", "Terms"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OffsetTable:
     """A table with one row for each offset `first, first + 1, ..., last`.
 
@@ -33,7 +34,7 @@ class OffsetTable:
 
     Raises:
         ShapeError: if `rows` is neither two- nor three-dimensional, or has no row.
-        ValueError: if `beyond` is neither `"clamp"` nor `"zero"`.
+        ValueError: if `beyond` is neither `"clamp"` nor `"zero"`, or `first` is no integer.
 
     >>> import torch
     >>> table = OffsetTable(torch.zeros(1, 5, 8), first=-2)
@@ -46,6 +47,7 @@ class OffsetTable:
     beyond: Literal["clamp", "zero"] = "clamp"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "first", _first(self.first))
         if self.rows.ndim not in (2, 3) or 0 in self.rows.shape[:2]:
             raise ShapeError(
                 "OffsetTable: rows must be vectors (h or 1, r, d) or scalars (h or 1, r) "
@@ -60,7 +62,13 @@ class OffsetTable:
         return self.first + self.rows.shape[1] - 1
 
 
-@dataclass(frozen=True)
+def _first(value: int) -> int:
+    if isinstance(value, torch.SymInt):
+        return value
+    return check_count("OffsetTable", "first", value, least=None)
+
+
+@dataclass(frozen=True, eq=False)
 class Terms:
     """What a scheme adds to attention along one axis; each part may be absent.
 
@@ -73,6 +81,7 @@ class Terms:
 
     Raises:
         ShapeError: if `bias` holds vectors, or another table scalars.
+        TypeError: if a table is no `OffsetTable`.
         ValueError: if `q_rel` is given without `keys`.
     """
 
@@ -85,6 +94,10 @@ class Terms:
     def __post_init__(self) -> None:
         for name in ("keys", "queries", "bias", "values"):
             table: OffsetTable | None = getattr(self, name)
+            if table is not None and not isinstance(table, OffsetTable):
+                raise TypeError(
+                    f"Terms: {name} must be an OffsetTable or None, got {type(table).__name__}"
+                )
             axes = "(h or 1, r)" if name == "bias" else "(h or 1, r, d)"
             if table is not None and table.rows.ndim != axes.count(",") + 1:
                 raise ShapeError(
@@ -102,7 +115,7 @@ class Terms:
         return {name: table for name, table in named.items() if table is not None}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GridTerms:
     """Factorised terms of an n-dimensional grid: one `Terms` per axis.
 

@@ -28,9 +28,10 @@ class Case:
     table_heads: int = 1
     rel_width: int | None = None
     causal: bool = False
-    mask: str | None = None  # "padding", "pairs", "additive", "column"
+    mask: str | None = None  # "padding", "pairs", "additive", "additive, hiding", "column"
     query_start: int | None = None
     scale: float | None = None
+    hide_far: bool = False  # the bias is -inf at and beyond its ends: a local window
 
     def inputs(self, seed: int = 0) -> dict[str, Tensor]:
         """Float64 tensors by name: q, k, v, the tables, q_rel and mask, where the case has them."""
@@ -54,6 +55,8 @@ class Case:
             "values": (heads, rows, self.value_width),
         }
         named |= {name: normal(*shapes[name]) for name in self.terms.split()}
+        if self.hide_far:
+            named["bias"][:, [0, -1]] = -torch.inf
         if self.rel_width is not None:
             named["q_rel"] = normal(b, h, i, self.rel_width)
         if self.mask == "padding":
@@ -63,6 +66,10 @@ class Case:
             named["mask"] = torch.rand(1, h, i, j, generator=draw) > 0.4
         elif self.mask == "additive":
             named["mask"] = normal(b, h, i, j)
+        elif self.mask == "additive, hiding":
+            hidden = torch.rand(b, 1, i, j, generator=draw) > 0.5
+            hidden[0, :, 1] = True  # a row without any key
+            named["mask"] = normal(b, 1, i, j).masked_fill(hidden, -torch.inf)
         elif self.mask == "column":
             named["mask"] = normal(1, h, i, 1)
         return named
@@ -202,5 +209,9 @@ CASES = {
     "pairs": replace(BASE, mask="pairs", causal=True),
     "additive": replace(BASE, mask="additive", table_heads=2),
     "additive column": replace(BASE, mask="column", heads=4, groups=2),
+    "additive, hiding": replace(BASE, mask="additive, hiding", causal=True),
+    "window by a bias": replace(
+        BASE, hide_far=True, terms="keys bias", query_start=20, beyond="clamp"
+    ),
     "scale": replace(BASE, scale=0.7, rel_width=3),
 }

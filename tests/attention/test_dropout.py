@@ -86,3 +86,29 @@ def test_dropped_weights_drop_their_part_of_the_values_table():
     weights = case.run(named | {"v": eye, "values": torch.zeros(1, 129, 33).double()},
                        "tiled", dropout=0.5)[0]  # fmt: skip
     torch.testing.assert_close(output, weights.sum(-1, keepdim=True).expand_as(output))
+
+
+@pytest.mark.parametrize("rate", [1 - 1e-9, 0.99999, 1e-9])
+def test_rates_at_the_ends_stay_finite(rate: float):
+    x = torch.ones(1, 1, 65, 4)
+    assert attention(x, x, x, dropout=rate, backend="tiled").isfinite().all()
+
+
+def test_the_seed_is_drawn_on_the_cpu_whatever_the_default_device():
+    x = torch.randn(1, 1, 65, 4)
+    torch.manual_seed(1)
+    expected = attention(x, x, x, dropout=0.5, backend="tiled")
+    torch.manual_seed(1)
+    with torch.device("meta"):
+        assert torch.equal(attention(x, x, x, dropout=0.5, backend="tiled"), expected)
+
+
+def test_the_log_sum_exp_and_its_gradient_know_nothing_of_dropout():
+    case = CASES["per head"]
+    grads = []
+    for rate in (0.0, 0.5):
+        named = {name: x.requires_grad_() for name, x in case.inputs().items()}
+        lse = case.run(named, "tiled", dropout=rate)[1]
+        lse.square().sum().backward()
+        grads.append([lse.detach(), named["q"].grad, named["keys"].grad, named["bias"].grad])
+    torch.testing.assert_close(*grads)

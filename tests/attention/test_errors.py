@@ -20,12 +20,18 @@ def table(*shape: int) -> OffsetTable:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"q": Q[0]}, r"attention: q must be \(b, h, i, d\), got \(4, 3, 8\)"),
+        ({"q": Q[0]}, r"q must be \(b, h, i, d\), got \(4, 3, 8\)"),
         ({"k": Q[..., :5]}, r"k must be \(b, g, j, d\) with b=2, d=8, got \(2, 4, 3, 5\)"),
         ({"k": Q[:1]}, r"k must be .* got \(1, 4, 3, 8\)"),
         ({"v": Q[:, :2]}, r"v must be .* with b=2, g=4, j=3, got \(2, 2, 3, 8\)"),
         ({"k": Q[:, :3], "v": Q[:, :3]}, r"multiple of k's heads, got 4 query and 3 key heads"),
-        ({"q": Q.long()}, r"q must be a floating point tensor, got torch.int64"),
+        ({"q": Q.long()}, r"q must be one of torch.float64, .* got torch.int64"),
+        ({"q": Q.to(torch.float8_e5m2)}, r"q must be one of .* got torch.float8_e5m2"),
+        ({"q": Q[:, :0]}, r"multiple of k's heads, got 0 query and 4 key heads"),
+        ({"q": Q[..., :0], "k": Q[..., :0]}, r"at least one number wide, got \(2, 4, 3, 0\)"),
+        ({"query_start": 2.5}, r"query_start must be an integer, got 2.5"),
+        ({"dropout": None}, r"dropout must be in 0 <= dropout < 1, got None"),
+        ({"mask": [True]}, r"mask must be a tensor or None, got list"),
         ({"k": Q.double()}, r"k must be torch.float32 on cpu as q is, got torch.float64"),
         ({"terms": Terms(keys=table(1, 3, 5))}, r"terms.keys.rows must be .* d=8, got \(1, 3, 5\)"),
         ({"terms": Terms(keys=table(3, 3, 8))}, r"h in \(1, 4\).* got \(3, 3, 8\)"),
@@ -51,7 +57,7 @@ def table(*shape: int) -> OffsetTable:
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict, message: str):
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises((ValueError, TypeError), match="attention: .*" + message):
         attention(**{"q": Q, "k": Q, "v": Q, **arguments})
 
 
@@ -67,10 +73,27 @@ def test_a_backend_asked_for_by_name_says_why_it_refuses():
     assert attention(Q, Q, Q, terms).shape == Q.shape
 
 
+def test_the_weights_speak_in_their_own_name():
+    with pytest.raises(ShapeError, match=r"^attention_weights: k must be"):
+        relpos.attention_weights(Q, Q[..., :2])
+
+
+def test_numpy_integers_are_integers():
+    np = pytest.importorskip("numpy")
+    shifted = OffsetTable(torch.randn(1, 3, 8), np.int64(-1))
+    assert attention(Q, Q, Q, Terms(keys=shifted), query_start=np.int64(0)).shape == Q.shape
+
+
+def test_terms_compare_by_identity():
+    terms = Terms(keys=table(1, 3, 8))
+    assert terms == terms  # noqa: PLR0124
+    assert terms != Terms(keys=table(1, 3, 8))
+
+
 @pytest.mark.parametrize("backend", ["auto", "reference", "tiled"])
 def test_grid_terms_are_refused_in_words(backend: str):
     grid = GridTerms((1, 3), (Terms(), Terms()))
-    with pytest.raises(BackendError, match="GridTerms are not computed yet"):
+    with pytest.raises(BackendError, match="GridTerms are not computed by any backend yet"):
         attention(Q, Q, Q, grid, backend=backend)
 
 
@@ -84,6 +107,8 @@ def test_backends_names_each_with_none_where_it_runs():
         (lambda: OffsetTable(torch.zeros(3), 0), r"OffsetTable: rows must be .* got \(3,\)"),
         (lambda: OffsetTable(torch.zeros(1, 0, 4), 0), r"r >= 1, got \(1, 0, 4\)"),
         (lambda: OffsetTable(torch.zeros(1, 2), 0, "wrap"), r"'clamp' or 'zero', got 'wrap'"),
+        (lambda: OffsetTable(torch.zeros(1, 2), 1.5), r"first must be an integer, got 1.5"),
+        (lambda: Terms(keys=Q), r"Terms: keys must be an OffsetTable or None, got Tensor"),
         (lambda: Terms(keys=table(1, 3)), r"Terms: keys.rows must be \(h or 1, r, d\), got"),
         (lambda: Terms(bias=table(1, 3, 8)), r"Terms: bias.rows must be \(h or 1, r\), got"),
         (lambda: Terms(q_rel=Q), r"q_rel must come with keys"),
@@ -91,5 +116,5 @@ def test_backends_names_each_with_none_where_it_runs():
     ],
 )
 def test_wrong_tables_are_named(make, message: str):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         make()

@@ -71,18 +71,29 @@ def test_the_budget_catches_a_wrong_dtype_and_a_stray_nan():
         assert_within_budget(x * torch.nan, x, x.double())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("backend", ["reference", "tiled"])
-def test_autocast_computes_in_its_dtype(backend: str):
+def test_autocast_rounds_the_inputs_and_no_more(backend: str, dtype: torch.dtype):
     case = CASES["per head"]
     named = cast(case.inputs(), torch.float32)
+    rounded = cast(named, dtype)
     named = {name: tensor.requires_grad_() for name, tensor in named.items()}
-    with torch.autocast("cpu", torch.bfloat16):
-        output, _ = case.run(named, backend)
-        doubles = case.run(cast(named, torch.float64), backend)[0]
-    assert output.dtype == torch.bfloat16
-    assert doubles.dtype == torch.float64
+    with torch.autocast("cpu", dtype):
+        output, lse = case.run(named, backend)
+    plain, plain_lse = case.run(rounded, backend)
+    assert output.dtype == dtype
+    assert torch.equal(output, plain)
+    assert torch.equal(lse, plain_lse)
     output.float().sum().backward()
     assert all(tensor.grad.dtype == torch.float32 for tensor in named.values())  # type: ignore[union-attr]
+
+
+def test_autocast_leaves_float64_alone():
+    case = CASES["per head"]
+    named = case.inputs()
+    with torch.autocast("cpu", torch.bfloat16):
+        output = case.run(named, "tiled")[0]
+    assert torch.equal(output, case.run(named, "tiled")[0])
 
 
 @pytest.mark.parametrize("backend", ["reference", "tiled"])

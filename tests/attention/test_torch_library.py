@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
-from relpos import OffsetTable, Terms, attention
+from relpos import BackendError, OffsetTable, Terms, attention
 from relpos.attention.tiled.ops import tiled_forward
+from relpos.layers import MultiheadAttention
+from relpos.models import DecoderConfig, DecoderLM
+from relpos.positions import Huang
 
 from .cases import CASES
 
@@ -51,6 +55,63 @@ def test_compiles_without_a_graph_break_at_any_length(backend: str):
             run(x).sum().backward()
             results.append((run(x).detach(), x.grad, table.grad))
         torch.testing.assert_close(*results)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_compiled_with_parameters_as_tables_and_a_cache():
+    """Sizes of parameters stay numbers while those of inputs become symbols."""
+    torch.manual_seed(0)
+    model = DecoderLM(DecoderConfig(vocabulary=7, width=16, layers=1, heads=2, dropout=0.0))
+    compiled = torch.compile(model, dynamic=True, backend="eager")
+    tokens = torch.randint(7, (1, 13))
+    cache, parts = model.new_cache(), []
+    with torch.no_grad():
+        for begin, end in ((0, 4), (4, 9), (9, 10), (10, 13)):
+            parts.append(compiled(tokens[:, begin:end], cache))
+        torch.testing.assert_close(torch.cat(parts, 1), model(tokens))
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"
+)
+def test_exports_at_any_length():
+    layer = MultiheadAttention(16, 2, position=Huang(8, 12)).eval()
+
+    class Causal(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x, x, x, is_causal=True, need_weights=False)[0]
+
+    length = torch.export.Dim("length", min=2, max=64)
+    program = torch.export.export(
+        Causal(), (torch.randn(2, 5, 16),), dynamic_shapes={"x": {1: length}}
+    )
+    for tokens in (3, 5, 33):
+        x = torch.randn(2, tokens, 16)
+        torch.testing.assert_close(program.module()(x), Causal()(x))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_forward_mode_falls_to_the_reference_and_is_right():
+    q, k, v = (torch.randn(1, 1, 5, 3, dtype=torch.float64) for _ in range(3))
+
+    def run(q: torch.Tensor) -> torch.Tensor:
+        return attention(q, k, v)
+
+    step = torch.randn_like(q)
+    _, slope = torch.func.jvp(run, (q,), (step,))
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(run(forward_ad.make_dual(q, step))).tangent
+        with pytest.raises(BackendError, match="tiled: forward-mode derivatives"):
+            attention(forward_ad.make_dual(q, step), k, v, backend="tiled")
+    expected = (run(q + 1e-6 * step) - run(q - 1e-6 * step)) / 2e-6
+    torch.testing.assert_close(slope, expected, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(tangent, slope)
 
 
 def test_activation_checkpointing_repeats_the_same_dropout():

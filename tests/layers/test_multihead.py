@@ -201,8 +201,8 @@ def test_appended_keys_are_refused_in_words(refused):
     ("arguments", "words"),
     [
         ((12, 5), "embed_dim must be a multiple of num_heads=5, got 12"),
-        ((0, 1), "embed_dim must be >= 1, got 0"),
-        ((12, 0), "num_heads must be >= 1, got 0"),
+        ((0, 1), "embed_dim must be an integer >= 1, got 0"),
+        ((12, 0), "num_heads must be an integer >= 1, got 0"),
         ((12, 3, 1.0), "dropout must be in 0 <= dropout < 1, got 1.0"),
     ],
 )

@@ -111,7 +111,7 @@ def test_copies_agree_and_load(clone):
 def test_bad_sizes_are_named():
     with pytest.raises(ValueError, match="d_model must be a multiple of num_heads=5, got 12"):
         RelativeGlobalAttention(12, 5)
-    with pytest.raises(ValueError, match="max_len must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="max_len must be an integer >= 1, got 0"):
         RelativeGlobalAttention(12, 3, 0)
     with pytest.raises(relpos.ShapeError, match=r"x must be \(b, i, e\) with e=12, got \(2, 3\)"):
         built()(torch.zeros(2, 3))

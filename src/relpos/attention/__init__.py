@@ -1,3 +1,8 @@
+"""The op and its backends.
+
+`relpos.attention` is the function; this package is reached by `from relpos.attention import ...`.
+"""
+
 from .api import attention, attention_weights
 from .dispatch import backends
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from math import sqrt
 from typing import Literal, overload
 
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from ..errors import BackendError, check_count
 from ..terms import GridTerms, OffsetTable, Terms
 from . import reference
 from .checks import check_attention
@@ -75,7 +77,8 @@ def attention(
 
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.
-        ValueError: if `dropout` or `backend` is out of range.
+        ValueError: if `dropout`, `query_start` or `backend` is out of range.
+        TypeError: if `terms` or `mask` is of another kind.
         BackendError: if the named backend, or every one, refuses the inputs; with the reason.
 
     >>> q = k = v = torch.ones(1, 1, 3, 2)
@@ -84,9 +87,11 @@ def attention(
     torch.Size([1, 1, 3, 2])
     """
     inputs = _inputs(
-        q, k, v, terms, causal, mask, dropout, scale, query_start, return_lse
+        "attention", q, k, v, terms, mask, causal=causal, dropout=dropout, scale=scale,
+        query_start=query_start, return_lse=return_lse,
     )  # fmt: skip
-    output, lse = choose(backend, inputs).attention(inputs)
+    with _without_autocast(q):
+        output, lse = choose(backend, inputs).attention(inputs)
     return (output, lse) if return_lse else output
 
 
@@ -122,26 +127,37 @@ def attention_weights(
               [0.5000, 0.5000]]]])
     """
     terms = Terms(terms.keys, terms.queries, terms.bias, q_rel=terms.q_rel)
-    inputs = _inputs(q, k, k, terms, causal, mask, 0.0, scale, query_start, False)
-    return reference.attention_weights(inputs)[0].to(inputs.q.dtype)
+    inputs = _inputs(
+        "attention_weights", q, k, k, terms, mask, causal=causal, dropout=0.0, scale=scale,
+        query_start=query_start, return_lse=False,
+    )  # fmt: skip
+    with _without_autocast(q):
+        return reference.attention_weights(inputs)[0].to(inputs.q.dtype)
 
 
 def _inputs(
+    function: str,
     q: Tensor,
     k: Tensor,
     v: Tensor,
     terms: Terms | GridTerms,
-    causal: bool,
     mask: Tensor | None,
+    *,
+    causal: bool,
     dropout: float,
     scale: float | None,
     query_start: int | None,
     return_lse: bool,
 ) -> Inputs:
     """The arguments checked, in autocast's dtype, with every default filled in."""
-    if q.device.type != "meta" and torch.is_autocast_enabled(q.device.type):
+    if isinstance(terms, GridTerms):
+        raise BackendError(
+            f"{function}: GridTerms are not computed by any backend yet; flatten the grid to one "
+            "axis, or add its bias as a mask"
+        )
+    if _autocasts(q):
         q, k, v, terms = _autocast(q, k, v, terms)
-    check_attention(q, k, v, terms, mask, dropout)
+    check_attention(function, q, k, v, terms, mask, dropout)
     return Inputs(
         q=q,
         k=k,
@@ -151,29 +167,40 @@ def _inputs(
         mask=None if mask is None else mask[(None,) * (4 - mask.ndim)],
         dropout=float(dropout),
         scale=1 / sqrt(q.shape[3]) if scale is None else float(scale),
-        query_start=k.shape[2] - q.shape[2] if query_start is None else query_start,
+        query_start=_query_start(function, q, k, query_start),
         return_lse=return_lse,
     )
 
 
+def _query_start(function: str, q: Tensor, k: Tensor, given: int | None) -> int:
+    if given is None:
+        return k.shape[2] - q.shape[2]
+    if isinstance(given, torch.SymInt):
+        return given
+    return check_count(function, "query_start", given, least=None)
+
+
+def _autocasts(q: Tensor) -> bool:
+    return q.device.type != "meta" and torch.is_autocast_enabled(q.device.type)
+
+
+def _without_autocast(q: Tensor) -> AbstractContextManager[object]:
+    """The inputs are in autocast's dtype; what is computed from them is the backend's affair."""
+    return torch.autocast(q.device.type, enabled=False) if _autocasts(q) else nullcontext()
+
+
 def _autocast(
-    q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms
-) -> tuple[Tensor, Tensor, Tensor, Terms | GridTerms]:
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms
+) -> tuple[Tensor, Tensor, Tensor, Terms]:
     """The tensors in autocast's dtype, as SDPA takes them; float64 is left alone."""
     dtype = torch.get_autocast_dtype(q.device.type)
 
     def cast(x: Tensor) -> Tensor:
         return x if x.dtype == torch.float64 else x.to(dtype)
 
-    def cast_terms(terms: Terms) -> Terms:
-        tables = {
-            name: OffsetTable(cast(table.rows), table.first, table.beyond)
-            for name, table in terms.tables.items()
-        }
-        return Terms(**tables, q_rel=None if terms.q_rel is None else cast(terms.q_rel))
-
-    if isinstance(terms, GridTerms):
-        terms = GridTerms(terms.shape, tuple(cast_terms(axis) for axis in terms.axes))
-    else:
-        terms = cast_terms(terms)
-    return cast(q), cast(k), cast(v), terms
+    tables = {
+        name: OffsetTable(cast(table.rows), table.first, table.beyond)
+        for name, table in terms.tables.items()
+    }
+    q_rel = None if terms.q_rel is None else cast(terms.q_rel)
+    return cast(q), cast(k), cast(v), Terms(**tables, q_rel=q_rel)

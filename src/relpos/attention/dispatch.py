@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 
@@ -14,23 +13,27 @@ from .inputs import Inputs
 __all__ = ["backends", "choose"]
 
 
-@dataclass(frozen=True)
-class Backend:
-    """One way to compute the op."""
+class Backend(Protocol):
+    """One way to compute the op: a module with these functions."""
 
-    name: str
-    unavailable: Callable[[], str | None]  # why it cannot run on this machine at all
-    refuse: Callable[[Inputs], str | None]  # why it cannot take these inputs
-    attention: Callable[[Inputs], tuple[Tensor, Tensor]]
+    @staticmethod
+    def unavailable() -> str | None:
+        """Why it cannot run on this machine at all, or None."""
+        ...
+
+    @staticmethod
+    def refuse(inputs: Inputs) -> str | None:
+        """Why it cannot take these inputs, or None."""
+        ...
+
+    @staticmethod
+    def attention(inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """The output, and the log-sum-exp if it is asked for."""
+        ...
 
 
 # In the order in which "auto" asks them.
-_BACKENDS = {
-    module.__name__.rsplit(".", 1)[-1]: Backend(
-        module.__name__.rsplit(".", 1)[-1], module.unavailable, module.refuse, module.attention
-    )
-    for module in (tiled, reference)
-}
+_BACKENDS: dict[str, Backend] = {"tiled": tiled, "reference": reference}
 
 
 def backends() -> dict[str, str | None]:
@@ -54,11 +57,11 @@ def choose(name: str, inputs: Inputs) -> Backend:
             f"attention: backend must be 'auto' or one of {', '.join(map(repr, _BACKENDS))}, "
             f"got {name!r}"
         )
-    asked = list(_BACKENDS.values()) if name == "auto" else [_BACKENDS[name]]
     reasons = []
-    for backend in asked:
+    for label in _BACKENDS if name == "auto" else (name,):
+        backend = _BACKENDS[label]
         reason = backend.unavailable() or backend.refuse(inputs)
         if reason is None:
             return backend
-        reasons.append(f"{backend.name}: {reason}")
+        reasons.append(f"{label}: {reason}")
     raise BackendError(f"attention: no backend can run these inputs: {'; '.join(reasons)}")

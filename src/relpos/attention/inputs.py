@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..terms import GridTerms, Terms
+from ..terms import Terms
 
 __all__ = ["Inputs"]
 
@@ -31,7 +31,7 @@ class Inputs:
     q: Tensor
     k: Tensor
     v: Tensor
-    terms: Terms | GridTerms
+    terms: Terms
     causal: bool
     mask: Tensor | None
     dropout: float

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import dropout
 
 from ..offsets import offsets, table_rows
-from ..terms import GridTerms, OffsetTable
+from ..terms import OffsetTable
 from .inputs import Inputs
 
 __all__ = ["attention", "attention_weights", "refuse", "unavailable"]
@@ -25,14 +25,11 @@ def unavailable() -> str | None:
 
 def refuse(inputs: Inputs) -> str | None:
     """Why `attention` cannot take these inputs, or None."""
-    if isinstance(inputs.terms, GridTerms):
-        return "GridTerms are not computed yet; flatten to one axis or add the bias as a mask"
     return None
 
 
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
     """Output and log-sum-exp; half precision is computed in float32, as SDPA's math path does."""
-    assert not isinstance(inputs.terms, GridTerms)
     values = inputs.terms.values
     weights, lse = attention_weights(inputs)
     weights = dropout(weights, inputs.dropout)
@@ -46,7 +43,6 @@ def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, 
 
 def attention_weights(inputs: Inputs) -> tuple[Float[Tensor, "b h i j"], Float[Tensor, "b h i"]]:
     """`softmax_j(s_ij)` before dropout and its log-sum-exp, in float32 at least."""
-    assert not isinstance(inputs.terms, GridTerms)
     terms, at = inputs.terms, _offsets(inputs)
     work = torch.promote_types(inputs.q.dtype, torch.float32)
     q = inputs.q.to(work)
@@ -69,10 +65,10 @@ def attention_weights(inputs: Inputs) -> tuple[Float[Tensor, "b h i j"], Float[T
     if inputs.causal:
         scores = scores.masked_fill(at > 0, -torch.inf)
 
-    lse = scores.logsumexp(-1)
     empty = (scores == -torch.inf).all(-1, keepdim=True)
-    weights = scores.masked_fill(empty, 0).softmax(-1).masked_fill(empty, 0)
-    return weights, lse.masked_fill(empty[..., 0], -torch.inf)
+    scores = scores.masked_fill(empty, 0)
+    weights, lse = scores.softmax(-1), scores.logsumexp(-1)
+    return weights.masked_fill(empty, 0), lse.masked_fill(empty[..., 0], -torch.inf)
 
 
 def _offsets(inputs: Inputs) -> Int64[Tensor, "i j"]:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from ..attention import attention, attention_weights
-from ..errors import check_shape
+from ..errors import check_count, check_shape
 from ..terms import Terms
 from .cache import KeyValueCache
 from .masks import merge_masks
@@ -60,6 +60,10 @@ class MultiheadAttention(nn.Module):
     ((2, 5, 64), (2, 5, 5))
     """
 
+    # What torch's layer has, for code that asks.
+    bias_k: None = None
+    bias_v: None = None
+    add_zero_attn: bool = False
     in_proj_weight: nn.Parameter | None
     in_proj_bias: nn.Parameter | None
     q_proj_weight: nn.Parameter | None
@@ -94,10 +98,10 @@ class MultiheadAttention(nn.Module):
                     f"MultiheadAttention: {name} must be False, since an appended key has no "
                     "position, got True"
                 )
-        self._check_sizes(dropout)
-        self.head_dim = embed_dim // num_heads
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
+        self._check_sizes(dropout)
+        self.head_dim = embed_dim // num_heads
         self.dropout, self.batch_first, self.scale = dropout, batch_first, scale
 
         inner = self.num_kv_heads * self.head_dim
@@ -171,10 +175,12 @@ class MultiheadAttention(nn.Module):
         self._check_inputs(query, key, value)
 
         q, k, v = self._project(query, key, value, self_attention=self_attention)
+        held = 0 if cache is None else cache.length
+        sizes = (q.shape[0], self.num_heads, q.shape[2], held + k.shape[2])
+        # Checked before the cache grows: a refused call leaves it as it was.
+        mask = merge_masks(key_padding_mask, attn_mask, sizes=sizes)
         if cache is not None:
             k, v = cache.append(k, v)
-        sizes = (q.shape[0], self.num_heads, q.shape[2], k.shape[2])
-        mask = merge_masks(key_padding_mask, attn_mask, sizes=sizes)
         terms = Terms()
         if self.position is not None:
             q, k, terms = self.position(q, k)
@@ -225,11 +231,8 @@ class MultiheadAttention(nn.Module):
         return tuple(x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for x in projected)
 
     def _check_sizes(self, dropout: float) -> None:
-        for name in ("embed_dim", "num_heads", "num_kv_heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"MultiheadAttention: {name} must be >= 1, got {getattr(self, name)}"
-                )
+        for name in ("embed_dim", "num_heads", "num_kv_heads", "kdim", "vdim"):
+            setattr(self, name, check_count("MultiheadAttention", name, getattr(self, name)))
         if self.embed_dim % self.num_heads:
             raise ValueError(
                 f"MultiheadAttention: embed_dim must be a multiple of num_heads={self.num_heads}, "

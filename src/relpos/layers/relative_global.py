@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..attention import attention
-from ..errors import check_shape
+from ..errors import check_count, check_shape
 from ..terms import OffsetTable, Terms
 from .cache import KeyValueCache
 
@@ -56,13 +56,15 @@ class RelativeGlobalAttention(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if num_heads < 1 or d_model % num_heads:
+        name = "RelativeGlobalAttention"
+        d_model = check_count(name, "d_model", d_model)
+        num_heads = check_count(name, "num_heads", num_heads)
+        max_len = check_count(name, "max_len", max_len)
+        if d_model % num_heads:
             raise ValueError(
                 f"RelativeGlobalAttention: d_model must be a multiple of num_heads={num_heads}, "
                 f"got {d_model}"
             )
-        if max_len < 1:
-            raise ValueError(f"RelativeGlobalAttention: max_len must be >= 1, got {max_len}")
         self.d_model, self.num_heads, self.max_len = d_model, num_heads, max_len
         self.key = nn.Linear(d_model, d_model, device=device, dtype=dtype)
         self.value = nn.Linear(d_model, d_model, device=device, dtype=dtype)

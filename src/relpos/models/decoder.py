@@ -13,7 +13,7 @@ from typing import Any
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from ..errors import check_shape
+from ..errors import check_count, check_shape
 from ..layers import DecoderBlock, KeyValueCache, MultiheadAttention
 from ..positions import Huang, LearnedAbsolute, Shaw, Sinusoidal
 
@@ -62,17 +62,20 @@ class DecoderConfig:
             value = getattr(self, name)
             if name == "hidden" and value is None:
                 continue
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"DecoderConfig: {name} must be an integer >= 1, got {value!r}")
+            object.__setattr__(self, name, check_count("DecoderConfig", name, value))
         if self.width % self.heads:
             raise ValueError(
                 f"DecoderConfig: width must be a multiple of heads={self.heads}, got {self.width}"
             )
-        if not 0 <= self.dropout < 1:
+        if not isinstance(self.dropout, int | float) or not 0 <= self.dropout < 1:
             raise ValueError(
-                f"DecoderConfig: dropout must be in 0 <= dropout < 1, got {self.dropout}"
+                f"DecoderConfig: dropout must be in 0 <= dropout < 1, got {self.dropout!r}"
             )
-        if self.position not in POSITIONS:
+        if not isinstance(self.shared_heads, bool):
+            raise ValueError(
+                f"DecoderConfig: shared_heads must be True or False, got {self.shared_heads!r}"
+            )
+        if not isinstance(self.position, str) or self.position not in POSITIONS:
             raise ValueError(
                 f"DecoderConfig: position must be one of {', '.join(map(repr, POSITIONS))}, "
                 f"got {self.position!r}"

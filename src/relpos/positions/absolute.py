@@ -18,8 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_shape
-from .tables import check_count
+from ..errors import check_count, check_shape
 
 __all__ = ["LearnedAbsolute", "Sinusoidal"]
 
@@ -40,7 +39,7 @@ class Sinusoidal(nn.Module):
 
     def __init__(self, dim: int, *, scale: float = 1.0) -> None:
         super().__init__()
-        self.dim = check_count(self, "dim", dim)
+        self.dim = check_count("Sinusoidal", "dim", dim)
         self.scale = float(scale)
 
     def forward(self, x: Float[Tensor, "b i e"], start: int = 0) -> Float[Tensor, "b i e"]:
@@ -91,8 +90,8 @@ class LearnedAbsolute(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.dim = check_count(self, "dim", dim)
-        self.max_length = check_count(self, "max_length", max_length)
+        self.dim = check_count("LearnedAbsolute", "dim", dim)
+        self.max_length = check_count("LearnedAbsolute", "max_length", max_length)
         self.rows = nn.Parameter(torch.empty(max_length, dim, device=device, dtype=dtype))
         self.reset_parameters()
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import torch
 
-from .tables import LearnedTables, check_count
+from ..errors import check_count
+from .tables import LearnedTables
 
 __all__ = ["Bidirectional"]
 
@@ -47,5 +48,5 @@ class Bidirectional(LearnedTables):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        last = check_count(self, "max_length", max_length) - 1
+        last = check_count("Bidirectional", "max_length", max_length) - 1
         super().__init__(head_dim, -last, last, heads=heads, device=device, dtype=dtype)

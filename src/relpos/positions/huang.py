@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import torch
 
-from .tables import LearnedTables, check_count
+from ..errors import check_count
+from .tables import LearnedTables
 
 __all__ = ["Huang"]
 
@@ -46,5 +47,5 @@ class Huang(LearnedTables):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        first = 1 - check_count(self, "max_length", max_length)
+        first = 1 - check_count("Huang", "max_length", max_length)
         super().__init__(head_dim, first, 0, heads=heads, device=device, dtype=dtype)

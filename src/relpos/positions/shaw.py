@@ -18,6 +18,7 @@ from typing import Literal
 
 import torch
 
+from ..errors import check_count
 from .tables import LearnedTables
 
 __all__ = ["Shaw"]
@@ -75,8 +76,10 @@ class Shaw(LearnedTables):
 
 def _distances(max_distance: int | tuple[int, int]) -> tuple[int, int]:
     pair = max_distance if isinstance(max_distance, tuple | list) else (max_distance,) * 2
-    if len(pair) != 2 or not all(isinstance(side, int) and side >= 0 for side in pair):
+    try:
+        left, right = (check_count("Shaw", "max_distance", side, least=0) for side in pair)
+    except ValueError:
         raise ValueError(
             f"Shaw: max_distance must be an integer >= 0 or (left, right), got {max_distance!r}"
-        )
-    return pair[0], pair[1]
+        ) from None
+    return left, right

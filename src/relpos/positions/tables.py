@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_shape
+from ..errors import check_count, check_shape
 from ..terms import OffsetTable, Terms
 
-__all__ = ["LearnedTables", "check_count"]
+__all__ = ["LearnedTables"]
 
 
 class LearnedTables(nn.Module):
@@ -49,13 +49,15 @@ class LearnedTables(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.head_dim = check_count(self, "head_dim", head_dim)
-        self.heads = check_count(self, "heads", heads)
+        name = type(self).__name__
+        self.head_dim = check_count(name, "head_dim", head_dim)
+        self.heads = check_count(name, "heads", heads)
         self.first, self.last = first, last
         self.beyond: Literal["clamp", "zero"] = beyond
-        for name, present in (("keys", keys), ("values", values)):
-            rows = torch.empty(heads, last - first + 1, head_dim, device=device, dtype=dtype)
-            self.register_parameter(name, nn.Parameter(rows) if present else None)
+        shape = (self.heads, last - first + 1, self.head_dim)
+        for table, present in (("keys", keys), ("values", values)):
+            rows = torch.empty(shape, device=device, dtype=dtype)
+            self.register_parameter(table, nn.Parameter(rows) if present else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -80,10 +82,10 @@ class LearnedTables(nn.Module):
             ShapeError: if `q` or `k` has another width, or `q` another number of heads.
         """
         name = type(self).__name__
-        check_shape(name, "q", q, "b h i d", {"d": self.head_dim})
-        if self.heads > 1:
-            check_shape(name, "q", q, "b h i d", {"h": self.heads, "d": self.head_dim})
-        check_shape(name, "k", k, "b g j d", {"d": self.head_dim})
+        width = {"d": self.head_dim}
+        heads = {"h": self.heads} if self.heads > 1 else {}
+        check_shape(name, "q", q, "b h i d", heads | width)
+        check_shape(name, "k", k, "b g j d", width)
         return q, k, Terms(keys=self._table(self.keys), values=self._table(self.values))
 
     def extra_repr(self) -> str:
@@ -92,15 +94,3 @@ class LearnedTables(nn.Module):
 
     def _table(self, rows: Tensor | None) -> OffsetTable | None:
         return None if rows is None else OffsetTable(rows, self.first, self.beyond)
-
-
-def check_count(module: nn.Module, argument: str, value: int) -> int:
-    """`value` if it is an integer of at least 1.
-
-    Raises:
-        ValueError: otherwise, in the name of the module's class.
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        name = type(module).__name__
-        raise ValueError(f"{name}: {argument} must be an integer >= 1, got {value!r}")
-    return value

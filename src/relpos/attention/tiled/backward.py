@@ -102,6 +102,7 @@ def _d_scores(
             problem.add_sheared(d_weights, block, band)
     if dropped is not None:
         d_weights.masked_fill_(dropped, 0)
+    # What torch's own softmax calls backward: one pass where public operators would take three.
     return torch.ops.aten._softmax_backward_data.out(
         d_weights, weights, -1, weights.dtype, grad_input=d_weights
     )

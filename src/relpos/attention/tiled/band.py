@@ -38,7 +38,7 @@ class BandTable:
         self._rows = rows_at(table, self._first, last).to(dtype)
         self._far = [rows_at(table, edge, edge).to(dtype) for edge in edges]
         self._rows_grad = torch.zeros_like(self._rows) if learn else None
-        self._far_grad = [torch.zeros_like(far) for far in self._far]
+        self._far_grad = [torch.zeros_like(far) for far in self._far] if learn else []
 
     @property
     def learns(self) -> bool:

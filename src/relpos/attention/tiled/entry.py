@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
-from ...terms import GridTerms
 from ..inputs import Inputs
 from .ops import tiled_forward
 
@@ -20,20 +20,22 @@ def unavailable() -> str | None:
 
 def refuse(inputs: Inputs) -> str | None:
     """Why `attention` cannot take these inputs, or None."""
-    if isinstance(inputs.terms, GridTerms):
-        return "GridTerms are not computed yet; flatten to one axis or add the bias as a mask"
-    if inputs.terms.queries is not None:
+    terms = inputs.terms
+    if terms.queries is not None:
         return "terms.queries (a table that meets the keys) is not computed blockwise yet"
+    rows = [table.rows for table in terms.tables.values()]
+    tensors = (inputs.q, inputs.k, inputs.v, inputs.mask, terms.q_rel, *rows)
+    if any(tensor is not None and unpack_dual(tensor).tangent is not None for tensor in tensors):
+        return "forward-mode derivatives are not computed blockwise"
     return None
 
 
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "..."]]:
     """Output and log-sum-exp (empty unless asked for); half precision computes in float32."""
-    assert not isinstance(inputs.terms, GridTerms)
     terms = inputs.terms
     tables = (terms.keys, terms.bias, terms.values)
     # Drawn on the CPU, from torch's own generator: no device has to be waited for.
-    seed = torch.randint(1 << 62, ()) if inputs.dropout else None
+    seed = torch.randint(1 << 62, (), device="cpu") if inputs.dropout else None
     return tiled_forward(
         inputs.q,
         inputs.k,

@@ -49,7 +49,7 @@ def _problem(
     assert v is not None
     return Problem(
         q, k, v, Terms(**tables, q_rel=named["q_rel"]), named["mask"], named["seed"],
-        causal, scale, query_start, dropout, learn,
+        causal=causal, scale=scale, start=query_start, dropout=dropout, learn=learn,
     )  # fmt: skip
 
 

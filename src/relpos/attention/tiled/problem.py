@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import torch
 from torch import Tensor
 
@@ -31,12 +29,13 @@ class Workspace:
         return self._buffers[name][:size].view(shape)
 
 
-@dataclass
 class Problem:
-    """Inputs in the dtype of the computation, `q` and `p` scaled, tables unrolled.
+    """Inputs in the dtype of the computation, and what every block needs of them.
+
+    `q` and `p` (q_rel, or `q` again) are kept scaled, so that scores need no further factor.
 
     Args:
-        q: `(b, h, i, d)`, any layout; not scaled yet. Likewise `k`, `v`, and `q_rel` in `terms`.
+        q: `(b, h, i, d)`, any layout.
         k: `(b, g, j, d)`.
         v: `(b, g, j, dv)`.
         terms: the tables.
@@ -49,39 +48,36 @@ class Problem:
         learn: names of the tables that will collect gradients.
     """
 
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    terms: Terms
-    mask: Tensor | None
-    seed: Tensor | None
-    causal: bool
-    scale: float
-    start: int
-    dropout: float
-    learn: frozenset[str] = frozenset()
-    p: Tensor = field(init=False)
-    shape: Shape = field(init=False)
-    rows: list[Rows] = field(init=False)
-    tables: dict[str, BandTable] = field(init=False)
-    workspace: Workspace = field(init=False)
-
-    def __post_init__(self) -> None:
-        dtype = torch.promote_types(self.q.dtype, torch.float32)
-        (batch, heads, queries, _), (_, groups, keys, _) = self.q.shape, self.k.shape
-        self.q = self.q.to(dtype) * self.scale
-        rel = self.terms.q_rel
-        self.p = self.q if rel is None else rel.to(dtype) * self.scale
-        self.k, self.v = self.k.to(dtype).contiguous(), self.v.to(dtype).contiguous()
+    def __init__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        terms: Terms,
+        mask: Tensor | None,
+        seed: Tensor | None,
+        *,
+        causal: bool,
+        scale: float,
+        start: int,
+        dropout: float,
+        learn: frozenset[str] = frozenset(),
+    ) -> None:
+        dtype = torch.promote_types(q.dtype, torch.float32)
+        (batch, heads, queries, _), (_, groups, keys, _) = q.shape, k.shape
+        self.terms, self.mask, self.seed = terms, mask, seed
+        self.causal, self.scale, self.dropout = causal, scale, dropout
+        self.q = q.to(dtype) * scale
+        self.p = self.q if terms.q_rel is None else terms.q_rel.to(dtype) * scale
+        self.k, self.v = k.to(dtype).contiguous(), v.to(dtype).contiguous()
         self.shape = Shape(
-            batch, groups, heads // groups, queries, keys, self.start, self.causal,
-            self.q.device.type,
-        )  # fmt: skip
-        edges = window(self.terms.tables.values())
+            batch, groups, heads // groups, queries, keys, start, causal, q.device.type
+        )
+        edges = window(terms.tables.values())
         self.rows = row_blocks(self.shape, edges)
         self.tables = {
-            name: BandTable(table, self.rows, edges or (0, 0), dtype, name in self.learn)
-            for name, table in self.terms.tables.items()
+            name: BandTable(table, self.rows, edges or (0, 0), dtype, name in learn)
+            for name, table in terms.tables.items()
         }
         self.workspace = Workspace(self.q)
 
@@ -113,7 +109,7 @@ class Problem:
     @property
     def drop_level(self) -> int:
         """The dropout probability in units of 2**-16, to which it is rounded."""
-        return round(self.dropout * (1 << 16))
+        return min(round(self.dropout * (1 << 16)), (1 << 16) - 1)
 
     @property
     def kept_share(self) -> float:
@@ -188,7 +184,8 @@ class Problem:
                 rows.position, rows.position + rows.count, device=scores.device
             ).unsqueeze(1)
             scores[..., begin:].masked_fill_(ahead, -torch.inf)
-        if self.mask is None and not (self.causal and rows.position < 0):
+        nothing_hides = self.mask is None and self.terms.bias is None
+        if nothing_hides and not (self.causal and rows.position < 0):
             return None
         return scores.amax(-1, keepdim=True) == -torch.inf
 
