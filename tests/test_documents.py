@@ -63,3 +63,11 @@ assert relpos.attention(q, k, k, terms).shape == q.shape
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
+
+
+def test_every_test_that_the_traps_name_exists():
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "traps.md").read_text()))
+    sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    missing = {name for name in named if f"def {name}(" not in sources}
+    assert named
+    assert not missing

@@ -38,11 +38,6 @@ class Shape:
     causal: bool
     device: str
 
-    @property
-    def heads(self) -> int:
-        """Query heads."""
-        return self.groups * self.repeat
-
 
 @dataclass(frozen=True)
 class Rows:
