@@ -63,14 +63,14 @@ class TrainingSettings:
         checkpoint_every: steps between checkpoints.
     """
 
-    steps: int = 600
+    steps: int = 900
     batch: int = 8
-    learning_rate: float = 1e-3
-    warmup: int = 60
+    learning_rate: float = 4e-3
+    warmup: int = 50
     weight_decay: float = 0.1
     clip: float = 1.0
     seed: int = 0
-    valid_every: int = 100
+    valid_every: int = 150
     checkpoint_every: int = 50
 
 
