@@ -29,7 +29,7 @@ run: setup
 
 test: setup
 	$(BIN)/python -m pytest $(ARGS)
-	$(BIN)/python -m pytest -q --jaxtyping-packages=relpos,beartype.beartype tests/attention tests/positions tests/layers tests/models tests/test_shear.py tests/test_offsets.py
+	$(BIN)/python -m pytest -q --jaxtyping-packages=relpos,beartype.beartype $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .

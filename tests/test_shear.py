@@ -73,7 +73,7 @@ def test_skew_takes_nothing_from_another_query(i: int, j: int):
 @pytest.mark.parametrize(("i", "j"), SIZES)
 def test_skew_puts_each_offset_under_its_key(i: int, j: int):
     offset = torch.arange(j)[None] - (torch.arange(i)[:, None] + j - i)
-    y = skew(torch.arange(1.0 - j, 1).expand(i, j), fill=99)
+    y = skew(torch.arange(1.0 - j, 1).expand(i, j), fill=99.0)
     assert torch.equal(y, offset.masked_fill(offset > 0, 99).to(y.dtype))
 
 

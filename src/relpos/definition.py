@@ -29,7 +29,7 @@ class Table:
     first: int
     beyond: Literal["clamp", "zero"] = "clamp"
 
-    def at(self, head: int, offset: int) -> ndarray:
+    def at(self, head: int, offset: int) -> ndarray | np.floating:
         """The row (or scalar) that `head` sees at `offset = key position - query position`."""
         rows = self.rows[head if len(self.rows) > 1 else 0]
         row = offset - self.first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -13,6 +13,7 @@ from .inputs import Inputs
 __all__ = ["backends", "choose"]
 
 
+@runtime_checkable
 class Backend(Protocol):
     """One way to compute the op: a module with these functions."""
 
