@@ -68,7 +68,7 @@ class Case:
             named["mask"] = normal(b, h, i, j)
         elif self.mask == "additive, hiding":
             hidden = torch.rand(b, 1, i, j, generator=draw) > 0.5
-            hidden[0, :, 1] = True  # a row without any key
+            hidden[0, :, 0] = True  # a row without any key
             named["mask"] = normal(b, 1, i, j).masked_fill(hidden, -torch.inf)
         elif self.mask == "column":
             named["mask"] = normal(1, h, i, 1)

@@ -32,6 +32,7 @@ def any_case(draw) -> Case:
     groups, repeat = draw(st.sampled_from([1, 2])), draw(st.sampled_from([1, 3]))
     heads = groups * repeat
     left = draw(st.integers(-3, 40))
+    terms = sorted(draw(st.sets(st.sampled_from(["keys", "bias", "values"]))))
     return Case(
         batch=draw(st.integers(1, 2)),
         heads=heads,
@@ -40,12 +41,15 @@ def any_case(draw) -> Case:
         keys=draw(st.integers(1, 24)),
         width=draw(st.sampled_from([1, 3, 8])),
         value_width=draw(st.sampled_from([1, 5])),
-        terms=" ".join(draw(st.sets(st.sampled_from(["keys", "bias", "values"])))),
+        terms=" ".join(terms),
+        rel_width=draw(st.sampled_from([None, 2])) if "keys" in terms else None,
         window=(left, draw(st.integers(-left, 40))),
         beyond=draw(st.sampled_from(["clamp", "zero"])),
         table_heads=draw(st.sampled_from([1, heads])),
         causal=draw(st.booleans()),
-        mask=draw(st.sampled_from([None, "padding", "pairs", "additive", "column"])),
+        mask=draw(
+            st.sampled_from([None, "padding", "pairs", "additive", "additive, hiding", "column"])
+        ),
         query_start=draw(st.sampled_from([None, -5, 0, 9])),
         scale=draw(st.sampled_from([None, 0.3])),
     )
@@ -60,6 +64,15 @@ def test_any_shape_window_and_mask_computes_the_definition(case: Case, seed: int
         output, lse = case.run(named, backend)
         torch.testing.assert_close(output, torch.from_numpy(expected), rtol=0, atol=1e-11)
         torch.testing.assert_close(lse, torch.from_numpy(expected_lse), rtol=0, atol=1e-11)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(case=any_case(), seed=st.integers(0, 999))
+def test_any_shape_window_and_mask_has_the_reference_gradients(case: Case, seed: int):
+    named = case.inputs(seed)
+    torch.testing.assert_close(
+        case.gradients(named, "tiled"), case.gradients(named, "reference"), rtol=0, atol=1e-10
+    )
 
 
 def test_reference_computes_the_queries_term():
