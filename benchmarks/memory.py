@@ -6,17 +6,23 @@ python benchmarks/memory.py CASE_NUMBER CONTENDER LENGTH BATCH
 from __future__ import annotations
 
 import json
-import resource
 import sys
+from pathlib import Path
 
 import torch
 
 from cases import cases
 
 
-def peak() -> float:
-    """Largest resident set so far, in MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def resident(name: str) -> float:
+    """`VmRSS`, the resident set now, or `VmHWM`, the largest so far, in MiB (Linux).
+
+    Not `getrusage`: what that calls the largest is inherited from the parent process.
+    """
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"/proc/self/status must have {name}")
 
 
 def main() -> None:
@@ -27,9 +33,10 @@ def main() -> None:
         tensors = inputs(size, batch)
         case = cases(size, heads=tensors[0].shape[1], width=tensors[0].shape[3])[index]
         runs = {"plain SDPA": case.unit} | {some.name: some.run for some in case.contenders}
-        before = peak()
+        before = resident("VmRSS")
         runs[name](*tensors).backward(torch.ones_like(tensors[0]))
-    print(json.dumps({"growth_mib": peak() - before, "peak_mib": peak()}))
+    peak = resident("VmHWM")
+    print(json.dumps({"growth_mib": peak - before, "peak_mib": peak}))
 
 
 if __name__ == "__main__":

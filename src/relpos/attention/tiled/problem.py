@@ -80,6 +80,9 @@ class Problem:
             for name, table in terms.tables.items()
         }
         self.workspace = Workspace(self.q)
+        self._may_hide_all = mask is not None or (
+            terms.bias is not None and _may_be_infinite(terms.bias.rows)
+        )
 
     def weights(self, block: Block, lse: Tensor | None = None) -> Tensor:
         """`softmax(s)` of a block, `(b, h, m, n)`; the log-sum-exp is written to `lse`."""
@@ -184,10 +187,14 @@ class Problem:
                 rows.position, rows.position + rows.count, device=scores.device
             ).unsqueeze(1)
             scores[..., begin:].masked_fill_(ahead, -torch.inf)
-        nothing_hides = self.mask is None and self.terms.bias is None
-        if nothing_hides and not (self.causal and rows.position < 0):
+        if not self._may_hide_all and not (self.causal and rows.position < 0):
             return None
         return scores.amax(-1, keepdim=True) == -torch.inf
+
+
+def _may_be_infinite(rows: Tensor) -> bool:
+    """Whether a bias may hide keys; elsewhere than on the CPU, looking would mean to wait."""
+    return rows.device.type != "cpu" or bool((rows == -torch.inf).any())
 
 
 def folded(x: Tensor, repeat: int) -> Tensor:
