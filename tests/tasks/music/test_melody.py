@@ -62,6 +62,15 @@ def test_metre_and_key_of_midi_are_read(tmp_path):
     assert (melody.pickup, melody.steps_per_bar, melody.fifths) == (8, 12, 3)
 
 
+@pytest.mark.parametrize(("beats", "unit"), [(5, 32), (1, 32), (255, 1)])
+def test_a_metre_off_the_grid_is_refused_as_in_musicxml(tmp_path, beats, unit):
+    metre = mido.MetaMessage("time_signature", numerator=beats, denominator=unit)
+    path = midi_file(tmp_path / "m.mid", metre, on(60), off(60, 480))
+    message = f"{path}: a bar must be 1..64 whole sixteenths long, got a metre of {beats}/{unit}"
+    with pytest.raises(ScoreError, match=re.escape(message)):
+        read_melody(path)
+
+
 def test_drums_are_no_melody(tmp_path):
     path = midi_file(tmp_path / "m.mid", on(60, channel=9), off(60, 480, channel=9))
     with pytest.raises(ScoreError, match="holds no note"):
@@ -96,7 +105,7 @@ def test_a_silent_first_part_is_refused(tmp_path):
     [
         (b"", "must be a MIDI or a MusicXML file"),
         (b"RIFF....WAVE", "must be a MIDI or a MusicXML file"),
-        (b"MThd", "broken MIDI file"),
+        (b"MThd", r"broken MIDI file: \w+"),
         (b"MThd\0\0\0\6\0\1\0\1\1\xe0MTrk\0\0\0\x20\0\x90", "broken MIDI file"),
         (b"MThd\0\0\0\6\0\0\0\0\1\xe0", "holds no note"),
         (b"MThd\0\0\0\6\0\0\0\0\xe7\x28", "must count time in quarters"),

@@ -145,6 +145,11 @@ def test_a_bar_is_as_long_as_its_metre(read, beats, beat_type, steps):
     assert read([whole]).steps_per_bar == steps
 
 
+def test_an_additive_metre_is_its_sum(read):
+    whole = attributes().replace("<beats>4<", "<beats>3+2<") + note("C4", 5)
+    assert read([whole]).steps_per_bar == 20
+
+
 def test_compressed_and_plain_files_read_alike(tmp_path):
     text = score(*[[attributes() + note(name, 4)] for name in ("C5", "G4", "E4", "C3")])
     (tmp_path / "plain.xml").write_text(text)
@@ -158,6 +163,11 @@ def test_compressed_and_plain_files_read_alike(tmp_path):
         piece = read_piece(tmp_path / name)
         assert piece.name == name.split(".")[0]
         assert piece.pitches[0].tolist() == [72, 67, 64, 48]
+
+
+def metre(beats: str, beat_type: str) -> str:
+    time = f"<time><beats>{beats}</beats><beat-type>{beat_type}</beat-type></time>"
+    return score([f"<attributes>{time}</attributes>" + note("C4", 4)])
 
 
 WHOLE = [attributes() + note("C4", 4)]
@@ -179,9 +189,23 @@ BROKEN = {
     ),
     "divisions": (score([attributes(divisions=0)]), "divisions must be positive, got 0"),
     "too high": (score([note("C4", 1).replace(">4<", ">12<")]), "MIDI pitch 0..127, got 156"),
-    "metre": (
-        score([attributes(beats=1, beat_type=64) + note("C4", 1)]),
-        "a bar must be whole sixteenths long, got 1/4",
+    "short metre": (
+        metre("1", "64"),
+        "a bar must be 1..64 whole sixteenths long, got a metre of 1/",
+    ),
+    "odd metre": (metre("5", "32"), "whole sixteenths long, got a metre of 5/32"),
+    "long metre": (metre("255", "1"), "whole sixteenths long, got a metre of 255/1"),
+    "longer metre": (metre("1000", "4"), "whole sixteenths long, got a metre of 1000/4"),
+    "no unit": (metre("4", "0"), "whole sixteenths long, got a metre of 4/0"),
+    "two signs": (metre("-4", "-4"), "whole sixteenths long, got a metre of -4/-4"),
+    "endless metre": (metre("1e99999999", "4"), "<beats> of <time> must be a number, got '1e9999"),
+    "divided metre": (metre("1/0", "4"), "<beats> of <time> must be a number, got '1/0'"),
+    "metre in words": (metre("a", "4"), "<beats> of <time> must be a number, got 'a'"),
+    "unit in words": (metre("4", "b"), "<beat-type> of <time> must be a number, got 'b'"),
+    "sharps": (score([attributes(fifths=30) + note("C4", 4)]), "must have -7..7 fifths, got 30"),
+    "half a flat": (
+        score([attributes().replace(">0</f", ">-0.5</f") + note("C4", 4)]),
+        "a key must have -7..7 fifths, got -1/2",
     ),
     "exponent": (score([note("C4", 1).replace(">1</d", ">1e9</d")]), "must be a number, got '1e9'"),
     "endless": (score([note("C4", 10**12)]), "must be at most 345600 sixteenths long, got 4000000"),

@@ -7,6 +7,7 @@ pitches alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from jaxtyping import Bool, Int, Int16
@@ -14,12 +15,14 @@ from numpy import ndarray
 
 __all__ = [
     "LONGEST",
+    "LONGEST_BAR",
     "SILENCE",
     "STEPS_PER_QUARTER",
     "VOICES",
     "Lines",
     "Piece",
     "ScoreError",
+    "steps_in_bar",
     "strikes_of",
 ]
 
@@ -28,6 +31,8 @@ VOICES = ("soprano", "alto", "tenor", "bass")
 SILENCE = -1
 # A day of music, in steps at 60 quarters a minute; a longer file has a broken duration.
 LONGEST = 4 * 60 * 60 * 24
+# Four whole notes; a much longer bar is a broken metre, and cannot be written as MIDI.
+LONGEST_BAR = 64
 
 
 class ScoreError(ValueError):
@@ -135,6 +140,29 @@ class Lines:
     pickup: int
     steps_per_bar: int
     fifths: int
+
+
+def steps_in_bar(beats: Fraction | int, unit: Fraction | int, where: str) -> int:
+    """The sixteenths in a bar of a metre.
+
+    Args:
+        beats: 3 in 3/4.
+        unit: 4 in 3/4.
+        where: the file, for the message.
+
+    Raises:
+        ScoreError: unless it is a whole number of sixteenths in `1..LONGEST_BAR`.
+
+    >>> steps_in_bar(3, 4, "a.mid")
+    12
+    """
+    steps = Fraction(4 * STEPS_PER_QUARTER) * beats / unit if unit > 0 else Fraction(0)
+    if steps.denominator != 1 or not 1 <= steps <= LONGEST_BAR:
+        raise ScoreError(
+            f"{where}: a bar must be 1..{LONGEST_BAR} whole sixteenths long, "
+            f"got a metre of {beats}/{unit}"
+        )
+    return int(steps)
 
 
 def strikes_of(pitches: Int16[ndarray, "steps voices"]) -> Bool[ndarray, "steps voices"]:

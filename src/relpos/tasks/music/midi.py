@@ -9,7 +9,15 @@ from typing import Any
 import mido
 import numpy as np
 
-from .grid import LONGEST, SILENCE, STEPS_PER_QUARTER, Lines, ScoreError, strikes_of
+from .grid import (
+    LONGEST,
+    SILENCE,
+    STEPS_PER_QUARTER,
+    Lines,
+    ScoreError,
+    steps_in_bar,
+    strikes_of,
+)
 
 __all__ = ["read_midi"]
 
@@ -38,7 +46,9 @@ def read_midi(path: str | Path) -> Lines:
             now += message.time
             events.append((now, message))
     except (OSError, EOFError, ValueError, LookupError, mido.KeySignatureError) as error:
-        raise ScoreError(f"{path}: broken MIDI file: {error or type(error).__name__}") from error
+        raise ScoreError(
+            f"{path}: broken MIDI file: {str(error) or type(error).__name__}"
+        ) from error
     if ticks <= 0 or file.type == 2:
         raise ScoreError(f"{path}: must count time in quarters and play its tracks together")
     notes = _notes(events, STEPS_PER_QUARTER / ticks)
@@ -54,7 +64,7 @@ def read_midi(path: str | Path) -> Lines:
         pitches[start:end], onsets[start:end] = pitch, False
         onsets[start] = True
     bar = next((m for _, m in events if m.type == "time_signature"), None)
-    steps_per_bar = 16 if bar is None else max(1, bar.numerator * 16 // bar.denominator)
+    steps_per_bar = 16 if bar is None else steps_in_bar(bar.numerator, bar.denominator, str(path))
     key = next((m.key for _, m in events if m.type == "key_signature"), "C")
     # What a higher note has covered comes back as a struck note.
     onsets |= strikes_of(pitches[:, None])[:, 0]

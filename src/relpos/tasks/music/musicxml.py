@@ -28,7 +28,17 @@ import numpy as np
 from jaxtyping import Bool, Int16
 from numpy import ndarray
 
-from .grid import LONGEST, SILENCE, STEPS_PER_QUARTER, VOICES, Lines, Piece, ScoreError, strikes_of
+from .grid import (
+    LONGEST,
+    SILENCE,
+    STEPS_PER_QUARTER,
+    VOICES,
+    Lines,
+    Piece,
+    ScoreError,
+    steps_in_bar,
+    strikes_of,
+)
 from .mxl import read_xml
 
 __all__ = ["read_lines", "read_piece"]
@@ -208,24 +218,27 @@ def _steps_per_bar(part: Element, where: str) -> int:
     if time is None:
         return 4 * STEPS_PER_QUARTER
     # An additive metre is written "3+2".
-    beats = sum(Fraction(term) for term in time.findtext("beats", "").split("+") if term.strip())
-    steps = beats * 4 * STEPS_PER_QUARTER / _number(time, "beat-type", where)
-    if steps.denominator != 1 or steps < 1:
-        raise ScoreError(f"{where}: a bar must be whole sixteenths long, got {steps}")
-    return int(steps)
+    terms = time.findtext("beats", "").split("+")
+    beats = sum((_fraction(term, "<beats> of <time>", where) for term in terms), Fraction(0))
+    return steps_in_bar(beats, _number(time, "beat-type", where), where)
 
 
 def _fifths(part: Element, where: str) -> int:
     key = next((key for key in part.iter("key") if key.find("fifths") is not None), None)
-    return 0 if key is None else int(_number(key, "fifths", where))
+    fifths = Fraction(0) if key is None else _number(key, "fifths", where)
+    if fifths.denominator != 1 or not -7 <= fifths <= 7:
+        raise ScoreError(f"{where}: a key must have -7..7 fifths, got {fifths}")
+    return int(fifths)
 
 
 def _number(element: Element, path: str, where: str) -> Fraction:
-    text = element.findtext(path, "").strip()
+    return _fraction(element.findtext(path, ""), f"<{path}> of <{element.tag}>", where)
+
+
+def _fraction(text: str, what: str, where: str) -> Fraction:
+    text = text.strip()
     try:
         # Only digits, sign and point: "1e999999999" is a number too, one that fills the memory.
         return Fraction(text if len(text) < 20 and "e" not in text.lower() else "")
     except (ValueError, ZeroDivisionError):
-        raise ScoreError(
-            f"{where}: <{path}> of <{element.tag}> must be a number, got {text!r}"
-        ) from None
+        raise ScoreError(f"{where}: {what} must be a number, got {text[:60]!r}") from None
