@@ -104,6 +104,13 @@ def test_gradients_are_not_recorded_and_the_switch_is_left_alone():
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.parametrize("temperature", [1e-39, 1e-300, 5e-324])
+def test_the_limit_of_small_temperatures_is_the_likeliest_token(temperature):
+    model = built()
+    got = sample(model, PROMPT, 5, temperature=temperature, generator=seeded())
+    assert torch.equal(got, sample(model, PROMPT, 5, temperature=0.0))
+
+
 @pytest.mark.no_typecheck
 @pytest.mark.parametrize(
     ("arguments", "words"),

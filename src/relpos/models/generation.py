@@ -83,7 +83,8 @@ def _draw(
         raise ValueError(
             f"sample: logits must be finite for a token of every sequence, got none at step {step}"
         )
-    if temperature == 0:
+    # A smaller temperature is no number to divide by; its limit is the likeliest token.
+    if temperature < torch.finfo(logits.dtype).tiny:
         return token
     probabilities = ((logits - best) / temperature).softmax(-1)
     if top_p < 1:
