@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from relpos.tasks.files import replacing, write_bytes, write_json, write_text
+from relpos.tasks.files import PARTIAL, replacing, write_bytes, write_json, write_text
 
 
 def test_files_are_written_whole_with_their_folders(tmp_path):
@@ -29,6 +29,16 @@ def test_an_interrupted_write_leaves_what_was_there(tmp_path, error):
         interrupted()
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("place", ["a folder", "a file/a.txt"])
+def test_an_error_names_the_file_and_not_the_unfinished_one(tmp_path, place):
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / "a file").write_text("")
+    with pytest.raises(OSError, match=place.partition("/")[0]) as error:
+        write_text(tmp_path / place, "text")
+    assert PARTIAL not in str(error.value)
+    assert not list(tmp_path.glob(f"{PARTIAL}*"))
 
 
 def test_nan_is_refused_before_anything_is_written(tmp_path):

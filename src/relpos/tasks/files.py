@@ -33,17 +33,24 @@ def replacing(path: str | Path) -> Iterator[Path]:
     ['a.txt']
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=PARTIAL, suffix=path.suffix)
-    os.close(handle)
-    partial = Path(name)
+    partial = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=PARTIAL, suffix=path.suffix)
+        os.close(handle)
+        partial = Path(name)
         yield partial
         # mkstemp lets nobody else read; a result is an ordinary file.
         partial.chmod(0o666 & ~_umask())
         os.replace(partial, path)
+    except OSError as error:
+        # Whoever reads the message knows nothing of the unfinished file.
+        if PARTIAL in str(error.filename):
+            error.filename, error.filename2 = str(path), None
+        raise
     finally:
-        partial.unlink(missing_ok=True)
+        if partial is not None:
+            partial.unlink(missing_ok=True)
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import zipfile
 import zlib
 from pathlib import Path
 
 import numpy as np
 
+from ..files import replacing
 from .grid import Piece
 
 __all__ = ["load_pieces", "save_pieces"]
@@ -26,25 +25,18 @@ def save_pieces(path: Path, pieces: list[Piece]) -> None:
         pieces: what to write.
     """
     about = [{field: getattr(piece, field) for field in _FIELDS} for piece in pieces]
-    partial = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
-            partial = Path(file.name)
+        with replacing(path) as partial:
             np.savez_compressed(
-                file,
+                partial,
                 about=np.array(json.dumps(about)),
                 steps=np.array([piece.steps for piece in pieces]),
                 pitches=np.concatenate([piece.pitches for piece in pieces]),
                 onsets=np.concatenate([piece.onsets for piece in pieces]),
             )
-        os.replace(partial, path)
     except OSError:
         # Without a cache the next run reads the scores again, a few seconds.
         pass
-    finally:
-        if partial is not None:
-            partial.unlink(missing_ok=True)
 
 
 def load_pieces(path: Path) -> list[Piece] | None:
