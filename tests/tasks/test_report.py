@@ -107,6 +107,23 @@ def test_without_long_pieces_the_page_says_so(compared, source, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "true", "untrue"),
+    [
+        ("chorales", "pieces with the same music fall into the same part", "whether or not"),
+        ("jsb.json", "valid pieces are held out as they are, whether or not", "fall into the same"),
+    ],
+)
+def test_the_protocol_is_that_of_the_source(compared, source, name, true, untrue):
+    _, results = compared
+    piece, named = source.split.train[0], replace(source, name=name)
+    given = page_of(small(steps=4), named, results, piece, musicxml_of(piece), b"MThd", b"RIFF")
+    said = " ".join(given.protocol)
+    assert true in said
+    assert untrue not in said
+    assert "the row of its farthest offset" in given.lengths_note
+
+
+@pytest.mark.parametrize(
     ("relative", "absolute", "best", "words"),
     [
         (0.5, 0.6, 0.7, ["beats the absolute", "It beats the best counting baseline (b, 0.700)"]),

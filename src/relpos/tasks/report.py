@@ -28,11 +28,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure as SVG, what it shows in a word or two, and how to read it."""
+    """A figure as SVG, what it shows in a word or two, how to read it, and whether it is small."""
 
     svg: str
     alt: str
     caption: str
+    small: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ class Report:
         wav: the sound.
         midi: the file to download.
         chorale: what the score shows.
-        lengths: nats per token by window for each model; empty leaves the part out.
-        lengths_note: on which pieces.
-        lengths_chart: the same as a figure.
+        lengths: nats per token by window for each model.
+        lengths_note: on which pieces, or why there is no such test.
+        lengths_chart: the same as a figure; None where there is no such test.
         curves: the learning curves.
         learned: what the rows learned.
         protocol: how it was measured, as sentences.

@@ -52,6 +52,7 @@ def page(
     """
     steps = settings.training.steps
     best = min(results.counting.items(), key=lambda item: item[1])
+    lengths_note, lengths_chart = _lengths(settings, source, results)
     return Report(
         title="Bach chorales with relative and with absolute positions",
         summary=_summary(settings, source),
@@ -69,9 +70,9 @@ def page(
         wav=wav,
         midi=midi,
         chorale=_chorale(chorale, settings),
-        lengths={_short(name): nats for name, nats in results.lengths.items() if nats},
-        lengths_note=_lengths_note(settings, source, results),
-        lengths_chart=_lengths_chart(results),
+        lengths={_short(name): nats for name, nats in results.lengths.items()},
+        lengths_note=lengths_note,
+        lengths_chart=lengths_chart,
         curves=Chart(
             curves_figure(
                 {_short(name): one.curves for name, one in results.trained.items()},
@@ -115,38 +116,33 @@ def _chorale(chorale: Piece, settings: MusicSettings) -> str:
     )
 
 
-def _lengths_note(settings: MusicSettings, source: Source, results: Results) -> str:
+def _lengths(settings: MusicSettings, source: Source, results: Results) -> tuple[str, Chart | None]:
+    """What the length test was made on and showed, and its figure."""
     window, pieces = settings.window, results.long_pieces
     if not pieces:
         return (
             f"No held-out piece has the {4 * window:,} tokens of the longest window, so that the "
             "length test could not be made."
-        )
-    return (
-        f"Both models were trained on {window:,} tokens and read windows of {window:,}, "
-        f"{2 * window:,} and {4 * window:,} here, on the same tokens: those of the {pieces} of "
-        f"{len(source.split.held_out)} held-out pieces that are as long as the longest window. "
-        "Beyond the trained length both tables repeat their last row. " + _lengths_words(results)
-    )
-
-
-def _lengths_words(results: Results) -> str:
+        ), None
     changes = {name: nats[max(nats)] - nats[min(nats)] for name, nats in results.lengths.items()}
     said = [
         f"the {_short(name)} model {'loses' if change > 0 else 'gains'} {abs(change):.3f}"
         for name, change in changes.items()
     ]
-    return f"From the shortest to the longest, {' and '.join(said)} nats per token."
-
-
-def _lengths_chart(results: Results) -> Chart | None:
-    if not results.long_pieces:
-        return None
-    return Chart(
+    note = (
+        f"Both models were trained on {window:,} tokens and read windows of {window:,}, "
+        f"{2 * window:,} and {4 * window:,} here, on the same tokens: those of the {pieces} of "
+        f"{len(source.split.held_out)} held-out pieces that are as long as the longest window. "
+        "Beyond the trained length the relative table repeats the row of its farthest offset, and "
+        "the absolute one that of its last position. From the shortest to the longest, "
+        f"{' and '.join(said)} nats per token."
+    )
+    chart = Chart(
         lengths_figure({_short(name): nats for name, nats in results.lengths.items()}),
         "Nats per token over the length of the window",
         "Lower is better; a flat line does not suffer from lengths that it was not trained on.",
     )
+    return note, chart
 
 
 def _learned(results: Results) -> list[Chart]:
@@ -158,8 +154,7 @@ def _learned(results: Results) -> list[Chart]:
             "Relative rows: cosine similarity",
             "Cosine similarity between the relative rows of any two offsets, layer by layer, as in "
             "Wang and Chen (2020). The same voice comes back every four tokens, "
-            "the same place in the beat every sixteen; what is far back was met less often."
-            "",
+            "the same place in the beat every sixteen; what is far back was met less often.",
         ),
         Chart(
             norms_figure(rows, first, relative=relative),
@@ -171,6 +166,7 @@ def _learned(results: Results) -> list[Chart]:
             cosine_figure(absolute, start, relative=False),
             "Absolute rows: cosine similarity",
             "The same for the rows of the absolute model, one for each place in the window.",
+            small=True,
         ),
     ]
 
@@ -181,11 +177,17 @@ def _protocol(settings: MusicSettings, source: Source) -> list[str]:
         if source.vocabulary.onsets
         else "Pitches only: holds are not marked."
     )
+    parts = (
+        "pieces with the same music fall into the same part"
+        if source.name == EMBEDDED
+        else "the file's valid pieces are held out as they are, whether or not its train holds the "
+        "same music"
+    )
     return [
         "One token per voice and sixteenth, soprano, alto, tenor, bass, then the next sixteenth "
         f"({source.vocabulary.size} tokens in all). {onsets}",
-        f"Pieces: {source.split}. The split is by piece and fixed; pieces with the same music "
-        "fall into the same part, and nothing was chosen by looking at the held-out ones.",
+        f"Pieces: {source.split}. The split is by piece and fixed; {parts}, "
+        "and nothing was chosen by looking at the held-out ones.",
         f"Every token of every held-out piece is scored once, in windows of {settings.window} "
         f"tokens that slide by {settings.window // 2}; the begin token is not scored.",
         "Training pieces are transposed at random as far as each voice stays in its range.",
