@@ -112,7 +112,8 @@ def test_a_held_token_follows_its_own_pitch_alone(source):
         ({"temperature": -1.0}, "temperature must be a number >= 0, got -1.0"),
         ({"temperature": float("nan")}, "temperature must be a number >= 0, got nan"),
         ({"top_p": 0.0}, "top_p must be in 0 < top_p <= 1, got 0.0"),
-        ({"seed": -1}, "seed must be 0 or more, got -1"),
+        ({"seed": -1}, r"seed must be in 0\.\.4294967295, got -1"),
+        ({"seed": 2**64}, r"seed must be in 0\.\.4294967295, got 18446744073709551616"),
     ],
 )
 def test_numbers_out_of_range_are_refused(model, source, options, message):

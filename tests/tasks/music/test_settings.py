@@ -23,7 +23,8 @@ def test_options_take_the_presets_place():
         ({"name": "huge"}, "name must be one of default, tiny, paper, got 'huge'"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"batch": -1}, "batch must be at least 1, got -1"),
-        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"seed": -1}, r"seed must be in 0\.\.4294967295, got -1"),
+        ({"seed": 2**32}, r"seed must be in 0\.\.4294967295, got 4294967296"),
         ({"window": 20}, "window must be a positive multiple of 8, got 20"),
     ],
 )

@@ -72,10 +72,31 @@ def test_the_vocabulary_covers_the_pieces_and_a_transposition():
     assert not vocabulary_of([piece, piece_from(RNG, 3, has_onsets=False)]).onsets
 
 
-def test_json_is_stable():
-    text = '{"highest": 80, "lowest": 40, "onsets": false}'
-    assert Vocabulary(40, 80, onsets=False).to_json() == text
-    assert Vocabulary.from_json(text) == Vocabulary(40, 80, onsets=False)
+@pytest.mark.parametrize("onsets", [True, False])
+def test_struck_and_held_are_the_tokens_of_a_piece(onsets):
+    vocabulary = Vocabulary(40, 80, onsets=onsets)
+    piece = piece_from(RNG, 33, has_onsets=onsets)
+    grid = vocabulary.encode(piece)[1:].reshape(33, 4)
+    for step, voice in np.ndindex(grid.shape):
+        pitch = int(piece.pitches[step, voice])
+        struck = REST if pitch == -1 else vocabulary.struck(pitch)
+        goes_on = not piece.onsets[step, voice]
+        assert grid[step, voice] == (vocabulary.held(struck) if goes_on else struck)
+        assert vocabulary.held(vocabulary.held(struck)) == vocabulary.held(struck)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"lowest": "40"}, "lowest must be an integer >= 0, got '40'"),
+        ({"highest": 80.0}, "highest must be an integer >= 0, got 80.0"),
+        ({"onsets": 1}, "onsets must be True or False, got 1"),
+    ],
+)
+def test_a_vocabulary_is_made_of_whole_pitches(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Vocabulary(**{"lowest": 40, "highest": 80} | fields)
 
 
 def test_what_does_not_fit_is_refused_in_words():
@@ -88,7 +109,5 @@ def test_what_does_not_fit_is_refused_in_words():
         Vocabulary(60, 61).decode(np.array([0, 6]))
     with pytest.raises(ValueError, match="lowest and highest must be MIDI pitches"):
         Vocabulary(61, 60)
-    with pytest.raises(ValueError, match="text must be written by to_json"):
-        Vocabulary.from_json("{}")
     with pytest.raises(ValueError, match="pieces must hold a note, got 0"):
         vocabulary_of([])

@@ -153,7 +153,8 @@ class ChoraleData(lightning.LightningDataModule):
             rank, of = self.trainer.global_rank, self.trainer.world_size
         if self.batch % of:
             raise ValueError(
-                f"ChoraleData: batch must be a multiple of the devices ({of}), got {self.batch}"
+                f"ChoraleData: batch must be a multiple of the devices ({of}), got {self.batch}; "
+                "choose another --batch or --devices"
             )
         return Crops(
             self.split.train,

@@ -12,6 +12,7 @@ from numpy import ndarray
 
 from ...models.decoder import DecoderLM
 from ...models.generation import sample
+from ..seed import check_seed
 from .grid import SILENCE, VOICES, Piece
 from .melody import Melody
 from .tokens import BEGIN, REST, Vocabulary
@@ -52,7 +53,8 @@ class Grid:
         # For each voice: nothing sounds, each pitch struck, each pitch held (never by default).
         self._struck = np.zeros((len(VOICES), vocabulary.size), np.bool_)
         self._struck[:, REST] = True
-        self._struck[:, 2 : 2 + vocabulary.pitches] = (pitches >= ranges[:, :1]) & (
+        first = vocabulary.struck(vocabulary.lowest)
+        self._struck[:, first : first + vocabulary.pitches] = (pitches >= ranges[:, :1]) & (
             pitches <= ranges[:, 1:]
         )
 
@@ -65,29 +67,20 @@ class Grid:
         step, voice = divmod(len(tokens) - 1, len(VOICES))
         if voice == 0 and self.melody is not None:
             return self._only(self._sung(step))
-        before = tokens[-len(VOICES)] if step else BEGIN
-        held = self._held(before)
+        held = self.vocabulary.held(tokens[-len(VOICES)] if step else BEGIN)
         if step > self.last:
-            return self._only(held if held is not None else REST)
+            return self._only(held)
         allowed = self._struck[voice].copy()
-        if held is not None:
-            allowed[held] = True
+        allowed[held] = True
         return allowed
-
-    def _held(self, before: int) -> int | None:
-        """The token that goes on with a voice's last one; None after silence."""
-        if before in (BEGIN, REST):
-            return None
-        first_held = 2 + self.vocabulary.pitches
-        return before + self.vocabulary.pitches * (self.vocabulary.onsets and before < first_held)
 
     def _sung(self, step: int) -> int:
         assert self.melody is not None
         pitch = int(self.melody.pitches[step])
         if pitch == SILENCE:
             return REST
-        held = self.vocabulary.onsets and not self.melody.onsets[step]
-        return pitch - self.vocabulary.lowest + 2 + self.vocabulary.pitches * held
+        token = self.vocabulary.struck(pitch)
+        return token if self.melody.onsets[step] else self.vocabulary.held(token)
 
     def _only(self, token: int) -> Bool[ndarray, "vocabulary"]:
         allowed = np.zeros(self.vocabulary.size, np.bool_)
@@ -107,13 +100,13 @@ def compose(
     seed: int = 0,
     name: str = "chorale",
 ) -> Piece:
-    """A chorale: `bars` bars of 4/4 with an upbeat, or as long as the melody.
+    """A chorale: bars of 4/4 after an upbeat of a quarter, or as long as the melody.
 
     Args:
         model: a trained model.
         vocabulary: its tokens.
         ranges: lowest and highest MIDI pitch of each voice.
-        bars: how long; not used with a melody.
+        bars: how many, the last one that quarter short; not used with a melody.
         melody: what the soprano sings, note for note; within its range.
         temperature: of the sampling; 0 takes the likeliest token.
         top_p: sample among the likeliest tokens that have this much probability together.
@@ -125,8 +118,6 @@ def compose(
     """
     if bars < 1:
         raise ValueError(f"compose: bars must be at least 1, got {bars}")
-    if seed < 0:
-        raise ValueError(f"compose: seed must be 0 or more, got {seed}")
     steps = bars * STEPS_PER_BAR if melody is None else len(melody.pitches)
     last = steps - _LAST if melody is None else _last_strike(melody)
     grid = Grid(vocabulary, ranges, steps=steps, last=last, melody=melody)
@@ -135,7 +126,7 @@ def compose(
         grid,
         temperature=temperature,
         top_p=top_p,
-        generator=torch.Generator().manual_seed(seed),
+        generator=torch.Generator().manual_seed(check_seed("compose", seed)),
     )
     bar = {"pickup": _PICKUP, "steps_per_bar": STEPS_PER_BAR}
     if melody is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from ..seed import check_seed
 from ..training import TrainingSettings
 
 __all__ = ["PRESETS", "MusicSettings", "preset"]
@@ -101,11 +102,12 @@ def preset(
     if name not in PRESETS:
         raise ValueError(f"preset: name must be one of {', '.join(PRESETS)}, got {name!r}")
     found = PRESETS[name]
-    given = {"steps": steps, "batch": batch, "seed": seed}
-    for argument, least in (("steps", 1), ("batch", 1), ("seed", 0)):
-        value = given[argument]
-        if value is not None and value < least:
-            raise ValueError(f"preset: {argument} must be at least {least}, got {value}")
+    given = {"steps": steps, "batch": batch}
+    for argument, value in given.items():
+        if value is not None and value < 1:
+            raise ValueError(f"preset: {argument} must be at least 1, got {value}")
+    if seed is not None:
+        given["seed"] = check_seed("preset", seed)
     changes = {argument: value for argument, value in given.items() if value is not None}
     training = replace(found.training, **changes)
     return replace(found, training=training, window=found.window if window is None else window)

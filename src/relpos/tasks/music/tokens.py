@@ -6,14 +6,14 @@ token than the same pitch struck.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int64
 from numpy import ndarray
 
+from ...errors import check_count
 from .grid import SILENCE, VOICES, Piece, strikes_of
 
 __all__ = ["BEGIN", "REST", "Vocabulary", "vocabulary_of"]
@@ -47,7 +47,11 @@ class Vocabulary:
     onsets: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.lowest <= self.highest <= 127:
+        for name in ("lowest", "highest"):
+            check_count("Vocabulary", name, getattr(self, name), least=0)
+        if not isinstance(self.onsets, bool):
+            raise ValueError(f"Vocabulary: onsets must be True or False, got {self.onsets!r}")
+        if not self.lowest <= self.highest <= 127:
             raise ValueError(
                 "Vocabulary: lowest and highest must be MIDI pitches 0..127 in this order, "
                 f"got {self.lowest} and {self.highest}"
@@ -69,6 +73,25 @@ class Vocabulary:
             return ("begin", "silence")[token]
         held, pitch = divmod(token - _FIRST_PITCH, self.pitches)
         return f"{self.lowest + pitch}{' held' if held else ''}"
+
+    def struck(self, pitch: int) -> int:
+        """The token that strikes a MIDI pitch.
+
+        >>> Vocabulary(60, 61).struck(61)
+        3
+        """
+        return pitch - self.lowest + _FIRST_PITCH
+
+    def held(self, token: int) -> int:
+        """The token that goes on with what a token sounds; silence goes on as silence.
+
+        >>> [Vocabulary(60, 61).held(token) for token in range(6)]
+        [1, 1, 4, 5, 4, 5]
+        """
+        if token < _FIRST_PITCH:
+            return REST
+        is_struck = self.onsets and token < _FIRST_PITCH + self.pitches
+        return token + self.pitches * is_struck
 
     def encode(self, piece: Piece) -> Int64[ndarray, "tokens"]:
         """The begin token, then S A T B of each step: `1 + 4 * steps` tokens.
@@ -151,31 +174,6 @@ class Vocabulary:
         if self.onsets:
             onsets = (sounds & (held == 0)) | strikes_of(pitches)
         return Piece(name, pitches, onsets, pickup, steps_per_bar, fifths, self.onsets)
-
-    def to_json(self) -> str:
-        """The vocabulary as JSON text, the same on every machine; `from_json` reads it."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> Vocabulary:
-        """The vocabulary that `to_json` wrote.
-
-        Args:
-            text: JSON text.
-
-        Raises:
-            ValueError: if the text is not a vocabulary.
-
-        >>> Vocabulary.from_json(Vocabulary(40, 80).to_json())
-        Vocabulary(lowest=40, highest=80, onsets=True)
-        """
-        try:
-            fields = json.loads(text)
-            return cls(int(fields["lowest"]), int(fields["highest"]), bool(fields["onsets"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"Vocabulary.from_json: text must be written by to_json, got {text[:80]!r}"
-            ) from error
 
 
 def vocabulary_of(pieces: Iterable[Piece], *, transposition: int = 6) -> Vocabulary:

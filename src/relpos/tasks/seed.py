@@ -1,0 +1,26 @@
+"""The seeds that a run may have."""
+
+from __future__ import annotations
+
+__all__ = ["LARGEST_SEED", "check_seed"]
+
+# Times the most steps and devices, it still fits the 63 bits that seed the dropout of a step.
+LARGEST_SEED = 2**32 - 1
+
+
+def check_seed(function: str, seed: int) -> int:
+    """The seed, if it is in range.
+
+    Args:
+        function: on whose behalf the check is made.
+        seed: any number.
+
+    Raises:
+        ValueError: unless `0 <= seed <= LARGEST_SEED`.
+
+    >>> check_seed("compose", 7)
+    7
+    """
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ValueError(f"{function}: seed must be in 0..{LARGEST_SEED}, got {seed}")
+    return seed
