@@ -13,6 +13,7 @@ from numpy import ndarray
 
 from .augment import voice_ranges
 from .corpus import chorales
+from .grid import ScoreError
 from .literature import read_literature
 from .split import Split, split_literature, split_pieces
 from .tokens import Vocabulary, vocabulary_of
@@ -61,18 +62,31 @@ def read_source(path: str | Path | None = None, *, progress: bool = False) -> So
         progress: True shows a progress bar while scores are read.
 
     Raises:
-        ScoreError: if the file cannot be used.
+        ScoreError: if the file cannot be used, a part of the split is empty, or a piece to measure
+            on leaves the vocabulary.
     """
     if path is None:
-        name, split = EMBEDDED, split_pieces(chorales(progress=progress))
+        where, name, split = "music21", EMBEDDED, split_pieces(chorales(progress=progress))
     else:
-        name, split = Path(path).name, split_literature(read_literature(path))
+        where, name, split = path, Path(path).name, split_literature(read_literature(path))
+    try:
+        vocabulary, ranges = _described(split)
+    except ValueError as error:
+        raise ScoreError(f"{where}: {error}") from error
     digest = hashlib.blake2b(digest_size=8)
     for part in (split.train, split.valid, split.held_out):
         for piece in part:
             digest.update(piece.name.encode())
             digest.update(np.ascontiguousarray(piece.pitches).tobytes())
             digest.update(np.ascontiguousarray(piece.onsets).tobytes())
-    return Source(
-        name, digest.hexdigest(), split, vocabulary_of(split.train), voice_ranges(split.train)
-    )
+    return Source(name, digest.hexdigest(), split, vocabulary, ranges)
+
+
+def _described(split: Split) -> tuple[Vocabulary, Int16[ndarray, "4 2"]]:
+    """The training pieces' vocabulary and ranges, if all parts can be trained and measured on."""
+    if not (split.train and split.valid and split.held_out):
+        raise ValueError(f"every part of the split must have a piece, got {split}")
+    vocabulary = vocabulary_of(split.train)
+    for piece in (*split.valid, *split.held_out):
+        vocabulary.encode(piece)
+    return vocabulary, voice_ranges(split.train)

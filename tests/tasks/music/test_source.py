@@ -1,0 +1,40 @@
+import json
+
+import numpy as np
+import pytest
+
+from relpos.tasks.music import ScoreError, Split
+from relpos.tasks.music import source as source_module
+from relpos.tasks.music.source import read_source
+
+from ..small import write_grid
+from .pieces import piece_from
+
+
+def test_the_source_of_a_file_is_known_by_its_content(tmp_path):
+    one = read_source(write_grid(tmp_path / "one.json"))
+    two = read_source(write_grid(tmp_path / "two.json"))
+    assert (one.name, two.name) == ("one.json", "two.json")
+    assert one.digest == two.digest
+    assert not one.vocabulary.onsets
+    assert [piece.name for piece in one.split.held_out] == ["valid-000", "valid-001"]
+    assert json.dumps(one.about())
+
+
+def test_a_piece_beyond_the_vocabulary_is_named_before_anything_is_trained(tmp_path):
+    path = write_grid(tmp_path / "jsb.json")
+    content = json.loads(path.read_text())
+    content["valid"][1][3] = [120, 60, 50, 40]
+    path.write_text(json.dumps(content))
+    with pytest.raises(ScoreError, match=r"jsb\.json: .* got 120 in step 3 .* of 'valid-001'"):
+        read_source(path)
+
+
+@pytest.mark.parametrize("part", ["train", "valid", "held_out"])
+def test_an_empty_part_is_refused_in_words(monkeypatch, part):
+    piece = piece_from(np.random.default_rng(0), 9)
+    parts = {"train": (piece,), "valid": (piece,), "held_out": (piece,)} | {part: ()}
+    monkeypatch.setattr(source_module, "chorales", lambda progress: [])
+    monkeypatch.setattr(source_module, "split_pieces", lambda pieces: Split(**parts))
+    with pytest.raises(ScoreError, match=r"music21: every part .* must have a piece, got train "):
+        read_source()
