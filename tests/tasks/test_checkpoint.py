@@ -75,20 +75,30 @@ def about_a_list(folder):
     return folder
 
 
+def nested_about(folder):
+    (folder / ABOUT).write_text('{"model": ' + "[" * 100_000)
+    return folder
+
+
+def edited(**fields):
+    def edit(folder):
+        about = json.loads((folder / ABOUT).read_text())
+        save_about(folder, {"model": about["model"] | fields})
+        return folder
+
+    return edit
+
+
+def not_finite(folder):
+    model = load(folder).model
+    with torch.no_grad():
+        model.head.weight[3, 2] = torch.nan
+    save_weights(folder, model)
+    return folder
+
+
 def no_such_model(folder):
     save_about(folder, {"model": {"vocabulary": 7, "wdith": 8}})
-    return folder
-
-
-def other_sizes(folder):
-    about = json.loads((folder / ABOUT).read_text())
-    save_about(folder, {"model": about["model"] | {"max_length": 10}})
-    return folder
-
-
-def other_position(folder):
-    about = json.loads((folder / ABOUT).read_text())
-    save_about(folder, {"model": about["model"] | {"position": "none"}})
     return folder
 
 
@@ -103,8 +113,18 @@ def other_position(folder):
         (broken_about, "model.json: not JSON: "),
         (about_a_list, "model.json: must be an object with 'model', got "),
         (no_such_model, "model.json: describes no model: .*wdith"),
-        (other_sizes, r"position.keys must be \(1, 10, 4\) by model.json, got \(1, 9, 4\)"),
-        (other_position, "position.keys must be absent by model.json, got "),
+        (nested_about, "model.json: not JSON: "),
+        (
+            edited(max_length=10),
+            r"position.keys must be \(1, 10, 4\) by model.json, got \(1, 9, 4\)",
+        ),
+        (edited(position="none"), "position.keys must be absent by model.json, got "),
+        # None of these is given memory for.
+        (edited(max_length=10**12), r"position.keys must be \(1, 1000000000000, 4\) by model.json"),
+        (edited(vocabulary=10**30), "model.json: describes no model: "),
+        (edited(layers=10**12), "describes no model: layers must be those of model.safetensors"),
+        (edited(width="8"), "describes no model: DecoderConfig: width must be an integer"),
+        (not_finite, "model.safetensors: head.weight must be finite, got NaN or infinity"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(folder, spoil, message):

@@ -96,13 +96,15 @@ def load(path: str | Path) -> Checkpoint:
     about = _read_about(beside)
     try:
         state = weights_of(weights.read_bytes())
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, KeyError, ValueError) as error:
         raise CheckpointError(f"{weights}: not a safetensors file: {_line(error)}") from error
     try:
-        model = DecoderLM(DecoderConfig.from_dict(about["model"]))
-    except (TypeError, ValueError) as error:
+        config = DecoderConfig.from_dict(about["model"])
+        expected = _sizes(config, most_layers=len(state))
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise CheckpointError(f"{beside}: describes no model: {_line(error)}") from error
-    _check_sizes(weights, model, state)
+    _check_state(weights, expected, state)
+    model = DecoderLM(config)
     model.load_state_dict(state)
     return Checkpoint(model.eval(), about, folder)
 
@@ -121,15 +123,25 @@ def versions() -> dict[str, str]:
 def _read_about(path: Path) -> dict[str, Any]:
     try:
         about = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not JSON: {_line(error)}") from error
     if not isinstance(about, dict) or not isinstance(about.get("model"), dict):
         raise CheckpointError(f"{path}: must be an object with 'model', got {str(about)[:60]!r}")
     return about
 
 
-def _check_sizes(path: Path, model: DecoderLM, state: dict[str, torch.Tensor]) -> None:
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+def _sizes(config: DecoderConfig, *, most_layers: int) -> dict[str, tuple[int, ...]]:
+    """The sizes of a model's tensors, found without taking memory for them."""
+    if config.layers > most_layers:
+        raise ValueError(f"layers must be those of {WEIGHTS}, got {config.layers}")
+    with torch.device("meta"):
+        model = DecoderLM(config)
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+def _check_state(
+    path: Path, expected: dict[str, tuple[int, ...]], state: dict[str, torch.Tensor]
+) -> None:
     given = {name: tuple(tensor.shape) for name, tensor in state.items()}
     for name in sorted(expected.keys() | given.keys()):
         if expected.get(name) != given.get(name):
@@ -137,6 +149,8 @@ def _check_sizes(path: Path, model: DecoderLM, state: dict[str, torch.Tensor]) -
                 f"{path}: {name} must be {expected.get(name, 'absent')} by {ABOUT}, "
                 f"got {given.get(name, 'nothing')}"
             )
+        if not state[name].isfinite().all():
+            raise CheckpointError(f"{path}: {name} must be finite, got NaN or infinity")
 
 
 def _hint(folder: Path) -> str:
