@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .tasks.seed import LARGEST_SEED
+
 if TYPE_CHECKING:
     from .tasks.fitting import Devices
     from .tasks.music.settings import MusicSettings
@@ -50,6 +52,12 @@ class Position(StrEnum):
     none = "none"
 
 
+def _multiple_of_8(window: int | None) -> int | None:
+    if window is not None and window % 8:
+        raise typer.BadParameter(f"must be a multiple of 8, got {window}")
+    return window
+
+
 DataOption = Annotated[
     Path | None,
     typer.Option(
@@ -75,12 +83,14 @@ WindowOption = Annotated[
     int | None,
     typer.Option(
         min=8,
+        callback=_multiple_of_8,
         help="Tokens in a training sequence, a multiple of 8, in place of the preset's. "
         "Four tokens are a sixteenth.",
     ),
 ]
 SeedOption = Annotated[
-    int, typer.Option(min=0, help="Of weights, data order, dropout and sampling.")
+    int,
+    typer.Option(min=0, max=LARGEST_SEED, help="Of weights, data order, dropout and sampling."),
 ]
 NameOption = Annotated[
     str | None,
@@ -133,8 +143,8 @@ def compare(
     from .tasks.music.compare import compare as run_comparison
     from .tasks.music.source import read_source
 
-    source = read_source(data, progress=sys.stderr.isatty())
     folder = runs / _name(name, data, preset)
+    source = read_source(data, progress=sys.stderr.isatty())
     where = _devices(accelerator, devices, precision)
     results = run_comparison(settings, source, folder=folder, bars=bars, devices=where, say=_say)
     if results is not None:
@@ -166,9 +176,9 @@ def train(
     from .tasks.music.source import read_source
     from .tasks.music.train import train_position
 
+    folder = runs / _name(name, data, preset) / position
     source = read_source(data, progress=sys.stderr.isatty())
     _say(f"pieces: {source.split}")
-    folder = runs / _name(name, data, preset) / position
     where = _devices(accelerator, devices, precision)
     trained = train_position(position, settings, source, folder=folder, devices=where)
     if not _first_process():
@@ -186,6 +196,7 @@ def evaluate(
         int | None,
         typer.Option(
             min=8,
+            callback=_multiple_of_8,
             help="Tokens that the model sees at once, a multiple of 8; as trained by default.",
         ),
     ] = None,
@@ -200,8 +211,8 @@ def evaluate(
     """
     from .tasks.music.baselines import counting_baselines
     from .tasks.music.evaluate import held_out_nats, lengths_test, long_enough
+    from .tasks.music.model import check_source, load_music
     from .tasks.music.source import read_source
-    from .tasks.music.train import check_source, load_music
 
     music = load_music(checkpoint)
     source = read_source(data, progress=sys.stderr.isatty())
@@ -230,7 +241,12 @@ def evaluate(
 def generate(
     checkpoint: CheckpointArgument,
     bars: Annotated[
-        int, typer.Option(min=1, help="Bars of 4/4 after an upbeat; not used with --melody.")
+        int,
+        typer.Option(
+            min=1,
+            help="Bars of 4/4 after an upbeat of a quarter, the last one that quarter short; not "
+            "used with --melody.",
+        ),
     ] = 8,
     melody: Annotated[
         Path | None,
@@ -258,11 +274,12 @@ def generate(
     ] = Path("chorale"),
 ) -> None:
     """Compose a chorale, or harmonise a melody, and write it as MIDI, MusicXML and sound."""
-    from .tasks.music.compare import write_chorale
+    from .tasks.music.export import chorale_stem, write_chorale
     from .tasks.music.generate import compose
     from .tasks.music.melody import read_melody
-    from .tasks.music.train import load_music
+    from .tasks.music.model import load_music
 
+    stem = chorale_stem(out)
     music = load_music(checkpoint)
     lowest, highest = (int(pitch) for pitch in music.ranges[0])
     tune = None if melody is None else read_melody(melody, lowest=lowest, highest=highest)
@@ -275,10 +292,11 @@ def generate(
         temperature=temperature,
         top_p=top_p,
         seed=seed,
-        name=out.name if melody is None else melody.stem,
+        name=stem.name if melody is None else melody.stem,
     )
-    write_chorale(out, piece)
-    typer.echo(f"wrote {out}.mid, {out}.musicxml and {out}.wav ({piece.steps // 4} quarters)")
+    write_chorale(stem, piece)
+    length = f"{piece.steps / 4:g} quarter{'' if piece.steps == 4 else 's'}"
+    typer.echo(f"wrote {stem}.mid, {stem}.musicxml and {stem}.wav ({length})")
 
 
 @app.command()
@@ -291,7 +309,7 @@ def plot(
     """Write what the positions learned as SVG: rows-cosine.svg and rows-norms.svg."""
     from .tasks.figures import cosine_figure, norms_figure, table_rows
     from .tasks.files import write_text
-    from .tasks.music.train import load_music
+    from .tasks.music.model import load_music
 
     music = load_music(checkpoint)
     rows, first, relative = table_rows(music.model)
@@ -345,8 +363,10 @@ def _name(name: str | None, data: Path | None, preset: Preset) -> str:
     if name is None:
         what = "chorales" if data is None else "literature"
         return what if preset is Preset.default else f"{what}-{preset}"
-    if not name or Path(name).name != name:
-        raise ValueError(f"--name: must be a folder's name without slashes, got {name!r}")
+    if name in ("", ".", "..") or Path(name).name != name:
+        raise ValueError(
+            f"--name: must be a folder's name without slashes, and not '.' or '..', got {name!r}"
+        )
     return name
 
 

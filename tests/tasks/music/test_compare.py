@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 from lightning.pytorch.utilities import rank_zero_only
 
-from relpos.tasks.checkpoint import CheckpointError
 from relpos.tasks.music.compare import compare
 from relpos.tasks.music.evaluate import held_out_nats
-from relpos.tasks.music.source import read_source
-from relpos.tasks.music.train import check_source, load_music
+from relpos.tasks.music.model import check_source, load_music
 
-from ..small import CPU, small, source_from, write_grid
+from ..small import CPU, small
 
 
 def test_a_run_leaves_these_files_and_no_others(compared):
@@ -69,33 +67,3 @@ def test_helpers_of_the_first_process_write_nothing(compared, source, monkeypatc
     monkeypatch.setattr(rank_zero_only, "rank", 1)
     assert compare(small(steps=4), source, folder=folder, devices=CPU, say=lambda _: None) is None
     assert (folder / "metrics.json").read_bytes() == before
-
-
-def test_other_pieces_than_those_held_out_are_refused(compared):
-    folder, _ = compared
-    music = load_music(folder / "huang")
-    music.about["data"]["digest"] = "elsewhere"
-    with pytest.raises(CheckpointError, match="was trained on the pieces of random"):
-        check_source(music, source_from(np.random.default_rng(6)), folder)
-
-
-def test_a_checkpoint_of_another_task_is_refused(compared, tmp_path):
-    folder, _ = compared
-    about = json.loads((folder / "huang" / "model.json").read_text())
-    del about["data"]
-    (tmp_path / "model.json").write_text(json.dumps(about))
-    (tmp_path / "model.safetensors").write_bytes(
-        (folder / "huang" / "model.safetensors").read_bytes()
-    )
-    with pytest.raises(CheckpointError, match="is not a checkpoint of the music task"):
-        load_music(tmp_path)
-
-
-def test_the_source_of_a_file_is_known_by_its_content(tmp_path):
-    one = read_source(write_grid(tmp_path / "one.json"))
-    two = read_source(write_grid(tmp_path / "two.json"))
-    assert (one.name, two.name) == ("one.json", "two.json")
-    assert one.digest == two.digest
-    assert not one.vocabulary.onsets
-    assert [piece.name for piece in one.split.held_out] == ["valid-000", "valid-001"]
-    assert json.dumps(one.about())

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_only
 
-from ..files import write_bytes, write_json, write_text
+from ..files import write_json
 from ..fitting import Devices
 from ..machine import machine
 from ..report import write_report
 from .baselines import counting_baselines
 from .evaluate import held_out_nats, lengths_test, long_enough
+from .export import write_chorale
 from .generate import compose
-from .grid import Piece
 from .page import page
-from .score import musicxml_of
 from .settings import MusicSettings
-from .sound import midi_of, wav_of
 from .source import Source
 from .train import Trained, train_position
 
-__all__ = ["COMPARED", "Results", "compare", "write_chorale"]
+__all__ = ["COMPARED", "Results", "compare"]
 
 COMPARED = ("huang", "absolute")
 
@@ -121,28 +119,11 @@ def compare(
     files = write_chorale(folder / "chorale", chorale)
     seconds = sum(model.seconds for model in trained.values())
     seconds = max(seconds + time.perf_counter() - after_training, time.perf_counter() - begun)
-    results = Results(**{**vars(results), "seconds": seconds})
+    results = replace(results, seconds=seconds)
     write_json(folder / "metrics.json", results.metrics())
     write_json(folder / "machine.json", results.machine)
     write_report(folder / "report.html", page(settings, source, results, chorale, *files))
     return results
-
-
-def write_chorale(stem: Path, piece: Piece) -> tuple[str, bytes, bytes]:
-    """Write a piece as `.musicxml`, `.mid` and `.wav`.
-
-    Args:
-        stem: the files' path without an ending.
-        piece: what to write.
-
-    Returns:
-        The contents in this order.
-    """
-    musicxml, midi, wav = musicxml_of(piece), midi_of(piece), wav_of(piece)
-    write_text(stem.with_name(f"{stem.name}.musicxml"), musicxml)
-    write_bytes(stem.with_name(f"{stem.name}.mid"), midi)
-    write_bytes(stem.with_name(f"{stem.name}.wav"), wav)
-    return musicxml, midi, wav
 
 
 def _measure(settings: MusicSettings, source: Source, trained: dict[str, Trained]) -> Results:

@@ -1,24 +1,22 @@
-"""One model trained on chorales, and read back from its checkpoint."""
+"""One model trained on chorales."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
 from ...models.decoder import DecoderConfig, DecoderLM
-from ..checkpoint import Checkpoint, CheckpointError, load, versions
+from ..checkpoint import versions
 from ..fitting import Devices, fit
 from ..training import Curves, LanguageModelTask
 from .data import ChoraleData
 from .settings import MusicSettings
-from .source import EMBEDDED, Source
+from .source import Source
 from .tokens import Vocabulary
 
-__all__ = ["MusicModel", "Trained", "build", "check_source", "load_music", "train_position"]
+__all__ = ["Trained", "build", "train_position"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,18 +34,6 @@ class Trained:
     curves: Curves
     seconds: float
     parameters: int
-
-
-@dataclass(frozen=True, eq=False)
-class MusicModel:
-    """A model from a checkpoint, with what is needed to use it."""
-
-    model: DecoderLM
-    vocabulary: Vocabulary
-    ranges: np.ndarray
-    window: int
-    about: dict[str, Any]
-    folder: Path
 
 
 def train_position(
@@ -108,48 +94,6 @@ def build(position: str, settings: MusicSettings, vocabulary: Vocabulary) -> Dec
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.training.seed)
         return DecoderLM(config)
-
-
-def load_music(path: str | Path) -> MusicModel:
-    """The model that `train_position` left behind.
-
-    Args:
-        path: its folder, or the `.safetensors` file in it.
-
-    Raises:
-        CheckpointError: if it is not a checkpoint of this task.
-    """
-    found: Checkpoint = load(path)
-    try:
-        data, settings = found.about["data"], found.about["settings"]
-        vocabulary = Vocabulary(**data["vocabulary"])
-        ranges = np.array(data["ranges"], np.int16).reshape(4, 2)
-        window = int(settings["window"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{path}: is not a checkpoint of the music task: {type(error).__name__} {error}"
-        ) from error
-    return MusicModel(found.model, vocabulary, ranges, window, found.about, found.folder)
-
-
-def check_source(music: MusicModel, source: Source, path: str | Path) -> None:
-    """Refuse to measure a model on other pieces than those that were held out from it.
-
-    Args:
-        music: the model.
-        source: the pieces.
-        path: of the checkpoint, for the message.
-
-    Raises:
-        CheckpointError: if the model was trained on other pieces.
-    """
-    name, digest = music.about["data"].get("name"), music.about["data"].get("digest")
-    if digest != source.digest:
-        way_out = "leave --data out" if name == EMBEDDED else f"give it as --data PATH/{name}"
-        raise CheckpointError(
-            f"{path}: was trained on the pieces of {name} ({digest}), "
-            f"got {source.name} ({source.digest}); {way_out}"
-        )
 
 
 def _config(position: str, settings: MusicSettings, vocabulary: Vocabulary) -> DecoderConfig:
