@@ -90,7 +90,7 @@ def test_generate_writes_three_files(run_folder, relpos, tmp_path):
     out = tmp_path / "new" / "tune"
     status, said, _ = relpos("generate", folder / "huang", "--bars", 1, "--out", out)
     assert status == 0
-    assert str(out) in said
+    assert said == f"wrote {out}.mid, {out}.musicxml and {out}.wav (4 quarters)\n"
     assert sorted(file.name for file in out.parent.iterdir()) == [
         "tune.mid",
         "tune.musicxml",
@@ -148,20 +148,29 @@ def test_train_goes_on_with_its_own_run(grid, relpos, tmp_path):
         (["generate", "{huang}", "--temperature", "nan"], "temperature"),
         (["generate", "{huang}", "--top-p", "0"], "top_p must be in 0 < top_p <= 1, got 0.0"),
         (["generate", "{huang}", "--seed", "-1"], "Invalid value for '--seed'"),
+        (["generate", "{huang}", "--seed", "4294967296"], "Invalid value for '--seed'"),
+        (["compare", "--seed", "99999999999999999999"], "Invalid value for '--seed'"),
         (["generate", "{huang}", "--melody", "no.mid"], "no.mid: cannot be read: No such file"),
         (["generate", "{huang}", "--melody", "{grid}"], "must be a MIDI or a MusicXML file"),
         (["generate", "{huang}", "--melody", "{high}"], "the melody must lie in "),
-        (["generate", "{huang}", "--out", "{grid}/new"], "File exists"),
+        (["generate", "{huang}", "--out", "{grid}/new"], "/new: cannot be written, "),
+        (["generate", "{huang}", "--out", "."], ".: must be the files' name without ending"),
+        (["generate", "{huang}", "--out", "{huang}"], "huang: is a folder, not a file's name"),
         (["evaluate", "{huang}"], "was trained on the pieces of jsb.json"),
-        (["evaluate", "{huang}", "--data", "{grid}", "--window", "12"], "multiple of 8, got 12"),
+        (
+            ["evaluate", "{huang}", "--data", "{grid}", "--window", "12"],
+            "Invalid value for '--window'",
+        ),
         (["train", "--position", "rotary"], "'rotary' is not one of 'huang'"),
         (["train"], "Missing option '--position'"),
         (["compare", "--data", "no.json"], "no.json: cannot be read: No such file or directory"),
         (["compare", "--data", "{high}"], ": not JSON: "),
         (["compare", "--steps", "0"], "Invalid value for '--steps'"),
-        (["compare", "--window", "20"], "window must be a positive multiple of 8, got 20"),
+        (["compare", "--window", "20"], "'--window': must be a multiple of 8, got 20"),
         (["compare", "--preset", "huge"], "Invalid value for '--preset'"),
         (["compare", "--name", "a/b"], "--name: must be a folder's name without slashes"),
+        (["compare", "--name", ".."], "--name: must be a folder's name without slashes"),
+        (["train", "--position", "none", "--name", "."], "--name: must be a folder's name"),
         (["compare", "--data", "{grid}", "--accelerator", "abacus"], "abacus"),
         (["compare", "--data", "{grid}", "--accelerator", "gpu"], "No supported gpu backend found"),
         (["compare", "--data", "{grid}", "--devices", "none"], "devices"),
@@ -228,7 +237,16 @@ def test_help_explains_every_option(relpos, command):
     assert "Usage: relpos" in out
 
 
-def test_ctrl_c_is_130_and_the_same_command_goes_on(grid, tmp_path):
+def test_ctrl_c_without_a_checkpoint_promises_none(relpos, monkeypatch):
+    def stopped(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("relpos.commands.run", stopped)
+    assert relpos("evaluate", "here") == (130, "", "relpos: stopped\n")
+
+
+@pytest.mark.parametrize(("by", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_training_says_so_and_the_same_command_goes_on(grid, tmp_path, by, expected):
     steps = ["--preset", "tiny", "--steps", "100000", "--batch", "1", "--window", "8"]
     # A shell may have started the tests without Ctrl-C.
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
@@ -246,9 +264,9 @@ def test_ctrl_c_is_130_and_the_same_command_goes_on(grid, tmp_path):
         begun = time.monotonic()
         while not resume.exists() and time.monotonic() < begun + 60:
             time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(by)
         _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == expected
     lines = [line for line in err.splitlines() if not line.startswith(("pieces: ", "none: step"))]
     assert lines == ["relpos: stopped; the same command goes on from the last checkpoint"]
     assert not list(Path(tmp_path).rglob(".part-*"))

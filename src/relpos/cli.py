@@ -1,7 +1,8 @@
-"""The `relpos` command: its errors are one line and exit status 2, Ctrl-C is 130."""
+"""The `relpos` command: errors are one line and status 2, Ctrl-C is 130 and SIGTERM 143."""
 
 from __future__ import annotations
 
+import signal
 import sys
 import warnings
 
@@ -35,8 +36,18 @@ def _run() -> int:
     except OSError as error:
         return _fail(f"{error.filename or 'cannot go on'}: {error.strerror or error}")
     except KeyboardInterrupt:
-        print("relpos: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
-        return 130
+        return _stopped(signal.SIGINT)
+    except SystemExit as stopped:
+        if stopped.code != 128 + signal.SIGTERM:
+            raise
+        return _stopped(signal.SIGTERM)
+
+
+def _stopped(by: signal.Signals) -> int:
+    goes_on = sys.argv[1:2] in (["compare"], ["train"])
+    way_out = "; the same command goes on from the last checkpoint" if goes_on else ""
+    print(f"relpos: stopped{way_out}", file=sys.stderr)
+    return 128 + by
 
 
 def _extra(error: ModuleNotFoundError) -> str | None:

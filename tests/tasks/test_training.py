@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,9 +104,51 @@ def test_other_settings_in_the_same_folder_are_refused(source, tmp_path):
 
 def test_a_broken_resume_file_is_named(source, tmp_path):
     train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
-    (tmp_path / RESUME).write_bytes(b"PK broken")
-    with pytest.raises(TrainingError, match=r"last.ckpt: cannot be read .*delete it"):
-        train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+    whole = (tmp_path / RESUME).read_bytes()
+    torch.save([1], tmp_path / "other")
+    for broken in (b"", b"PK broken", whole[: len(whole) // 2], (tmp_path / "other").read_bytes()):
+        (tmp_path / RESUME).write_bytes(broken)
+        with pytest.raises(
+            TrainingError, match=r"last.ckpt: cannot be read; delete it to begin anew$"
+        ):
+            train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+
+
+@pytest.mark.parametrize("lost", [[ABOUT], [WEIGHTS], [ABOUT, WEIGHTS]])
+def test_a_finished_run_writes_again_what_was_lost(source, tmp_path, lost):
+    train_position("huang", small(steps=2), source, folder=tmp_path, devices=CPU)
+    before = {name: (tmp_path / name).read_bytes() for name in lost}
+    for name in lost:
+        (tmp_path / name).unlink()
+    with pytest.raises(TrainingError, match="holds a run with other settings"):
+        train_position("huang", small(steps=3), source, folder=tmp_path, devices=CPU)
+    train_position("huang", small(steps=2), source, folder=tmp_path, devices=CPU)
+    assert before == {name: (tmp_path / name).read_bytes() for name in lost}
+
+
+@pytest.mark.filterwarnings("ignore:Total length of")
+def test_the_last_checkpoint_is_written_without_a_validation_too(source, tmp_path):
+    # The last step is one after which to validate, and there is nothing to validate on.
+    unwatched = replace(source, split=replace(source.split, valid=()))
+    train_position("none", small(steps=4), unwatched, folder=tmp_path, devices=CPU)
+    assert torch.load(tmp_path / RESUME, weights_only=True)["global_step"] == 4
+    assert (tmp_path / WEIGHTS).exists()
+
+
+def test_two_runs_at_once_in_one_folder_are_refused(source, tmp_path, monkeypatch):
+    training_step = LanguageModelTask.training_step
+    inner = []
+
+    def second(self, batch, index):
+        if not inner:
+            inner.append(None)
+            with pytest.raises(TrainingError, match="another run is at work in it"):
+                train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+        return training_step(self, batch, index)
+
+    monkeypatch.setattr(LanguageModelTask, "training_step", second)
+    train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+    assert inner
 
 
 def test_unknown_devices_are_refused_in_one_line(source, tmp_path):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 import signal
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,9 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from .checkpoint import save_about, save_weights
+from .checkpoint import ABOUT, WEIGHTS, save_about, save_weights
 from .files import PARTIAL, replacing
 from .progress import Progress
 from .training import LanguageModelTask, TrainingError, settings_differ
@@ -27,6 +31,19 @@ __all__ = ["RESUME", "Devices", "fit"]
 
 # Lightning's checkpoint: weights, optimiser, schedule, place in the data.
 RESUME = "last.ckpt"
+_LOCK = ".lock"
+# What reading a file raises that is no checkpoint of ours.
+_BROKEN = (
+    AttributeError,
+    EOFError,
+    IndexError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +57,7 @@ class Devices:
     """
 
     accelerator: str = "auto"
-    devices: str = "auto"
+    devices: str = "1"
     precision: str = "32-true"
 
 
@@ -67,49 +84,79 @@ def fit(
         title: what the progress bar says.
 
     Raises:
-        TrainingError: if the folder holds a run with other settings, or Lightning refuses.
+        TrainingError: if the folder holds a run with other settings, another run is at work in
+            it, or Lightning refuses.
         KeyboardInterrupt: on Ctrl-C; the checkpoints stay.
+        SystemExit: with status 143, on SIGTERM; the checkpoints stay.
     """
-    checkpoint = folder / RESUME
-    if checkpoint.exists():
-        if difference := settings_differ(folder, about):
-            raise TrainingError(
-                f"{folder}: holds a run with other settings ({difference}); "
-                "choose another --name, or delete that folder"
-            )
-        if _finished(task, checkpoint):
-            task.eval()
-            return
-    trainer = _trainer(task, folder, devices, title)
-    if trainer.is_global_zero:
-        save_about(folder, about)
-        for stale in folder.glob(f"{PARTIAL}*"):
-            # Of a run that was killed while it wrote.
-            stale.unlink(missing_ok=True)
-    _interruptible(trainer, task, data, str(checkpoint) if checkpoint.exists() else None)
+    if _finished(task, folder, about):
+        return
+    trainer = _trainer(task, _Checkpoints(folder, about), devices, title)
+    with _alone(folder) if trainer.is_global_zero else nullcontext():
+        if trainer.is_global_zero:
+            save_about(folder, about)
+            for stale in folder.glob(f"{PARTIAL}*"):
+                # Of a run that was killed while it wrote.
+                stale.unlink(missing_ok=True)
+        checkpoint = folder / RESUME
+        _interruptible(trainer, task, data, str(checkpoint) if checkpoint.exists() else None)
     task.to("cpu").eval()
 
 
-def _finished(task: LanguageModelTask, checkpoint: Path) -> bool:
-    """Read the checkpoint; if it is that of the last step, take everything from it."""
+def _finished(task: LanguageModelTask, folder: Path, about: dict[str, Any]) -> bool:
+    """Read the last checkpoint; if it is that of the last step, take everything from it."""
+    checkpoint = folder / RESUME
+    if not checkpoint.exists():
+        return False
     try:
         kept = torch.load(checkpoint, map_location="cpu", weights_only=True)
-        if kept["global_step"] < task.settings.steps:
-            return False
-        task.load_state_dict(kept["state_dict"])
-        task.on_load_checkpoint(kept)
-    except (OSError, EOFError, KeyError, RuntimeError, pickle.UnpicklingError) as error:
+        before, step = json.loads(kept[ABOUT]), kept["global_step"]
+    except _BROKEN as error:
+        raise TrainingError(f"{checkpoint}: cannot be read; delete it to begin anew") from error
+    if difference := settings_differ(before, about):
         raise TrainingError(
-            f"{checkpoint}: cannot be read ({' '.join(str(error).split())[:200]}); "
-            "delete it to begin anew"
-        ) from error
+            f"{folder}: holds a run with other settings ({difference}); "
+            "choose another --name, or delete that folder"
+        )
+    if step < task.settings.steps:
+        return False
+    task.load_state_dict(kept["state_dict"])
+    task.on_load_checkpoint(kept)
+    task.eval()
+    if not (folder / ABOUT).exists():
+        save_about(folder, before)
+    if not (folder / WEIGHTS).exists():
+        save_weights(folder, task.model)
     return True
 
 
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep every other run out of the folder; the system lets go even of what was killed."""
+    try:
+        import fcntl  # noqa: PLC0415
+    except ImportError:
+        # Not on Windows.
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TrainingError(
+                f"{folder}: another run is at work in it; wait for it, or choose another --name"
+            ) from None
+        except OSError:
+            # Some network drives know no locks.
+            pass
+        yield
+
+
 def _trainer(
-    task: LanguageModelTask, folder: Path, devices: Devices, title: str
+    task: LanguageModelTask, checkpoints: _Checkpoints, devices: Devices, title: str
 ) -> lightning.Trainer:
-    settings = task.settings
+    settings, folder = task.settings, checkpoints.folder
     for name in ("lightning.pytorch", "lightning.fabric"):
         # Which devices there are is said once, in our own words.
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -129,7 +176,7 @@ def _trainer(
                 CSVLogger(folder, name="logs", version=version, flush_logs_every_n_steps=every),
                 TensorBoardLogger(folder, name="logs", version=version),
             ],
-            callbacks=[_Checkpoints(folder), Progress(title)],
+            callbacks=[checkpoints, Progress(title)],
             plugins=[_WholeCheckpoints()],
             enable_checkpointing=False,
             enable_model_summary=False,
@@ -150,7 +197,7 @@ def _interruptible(
     data: lightning.LightningDataModule,
     resume: str | None,
 ) -> None:
-    """Lightning turns Ctrl-C into exit status 1 and ignores any further one: neither is wanted."""
+    """Lightning turns Ctrl-C into exit status 1, ignores any further one, and SIGTERM into 0."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if main else None
     try:
@@ -161,6 +208,8 @@ def _interruptible(
     except SystemExit as stopped:
         if isinstance(stopped.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
+        if isinstance(stopped, SIGTERMException):
+            raise SystemExit(128 + signal.SIGTERM) from None
         raise
     finally:
         if before is not None:
@@ -168,10 +217,13 @@ def _interruptible(
 
 
 class _Checkpoints(Callback):
-    """Writes a checkpoint every so many steps, after the validation where both fall due."""
+    """Writes a checkpoint every so many steps, after the validation where both fall due, and last.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    Each holds what `model.json` says, so that it can be gone on from alone.
+    """
+
+    def __init__(self, folder: Path, about: dict[str, Any]) -> None:
+        self.folder, self.about = folder, about
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, *_: Any
@@ -184,6 +236,20 @@ class _Checkpoints(Callback):
     ) -> None:
         if not trainer.sanity_checking and _due(trainer, pl_module):
             self._write(trainer, pl_module)
+
+    def on_train_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        self._write(trainer, pl_module)
+
+    def on_save_checkpoint(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        checkpoint: dict[str, Any],
+    ) -> None:
+        # As text: its names may be of classes that torch's safe reader refuses.
+        checkpoint[ABOUT] = json.dumps(self.about)
 
     def _write(self, trainer: lightning.Trainer, task: lightning.LightningModule) -> None:
         if trainer.is_global_zero:
@@ -203,7 +269,7 @@ class _WholeCheckpoints(TorchCheckpointIO):
 
 def _due(trainer: lightning.Trainer, task: Any) -> bool:
     step, settings = trainer.global_step, task.settings
-    return step == settings.steps or step % settings.checkpoint_every == 0
+    return step < settings.steps and step % settings.checkpoint_every == 0
 
 
 def _validation_due(trainer: lightning.Trainer) -> bool:

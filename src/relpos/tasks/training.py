@@ -8,11 +8,9 @@ that was never stopped.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import lightning
@@ -24,7 +22,6 @@ from torch.nn import functional
 from ..models.decoder import DecoderLM
 from ..positions.absolute import LearnedAbsolute
 from ..positions.tables import LearnedTables
-from .checkpoint import ABOUT
 
 __all__ = [
     "IGNORE",
@@ -213,19 +210,16 @@ def nats(
     )
 
 
-def settings_differ(folder: Path, about: dict[str, Any]) -> str | None:
-    """Which setting of an earlier run in a folder is another one now; None if there is none.
+def settings_differ(before: dict[str, Any], about: dict[str, Any]) -> str | None:
+    """Which setting of an earlier run is another one now; None if there is none.
 
     Args:
-        folder: of the run.
-        about: what `model.json` is to say.
+        before: what the earlier run said in `model.json`.
+        about: what this one is to say.
+
+    >>> settings_differ({"batch": {"size": 8}}, {"batch": {"size": 9}})
+    'batch.size was 8, now 9'
     """
-    try:
-        before = json.loads((folder / ABOUT).read_text("utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValueError:
-        return f"{ABOUT} is broken"
     then, now = (_flat({k: v for k, v in it.items() if k != "versions"}) for it in (before, about))
     for name in sorted(then.keys() | now.keys()):
         if then.get(name) != now.get(name):
