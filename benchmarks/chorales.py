@@ -10,19 +10,21 @@ import argparse
 import json
 from pathlib import Path
 
-RESULT = Path(__file__).parent / "results" / "chorales.json"
+RESULTS = Path(__file__).parent / "results"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run", type=Path, help="the folder of a finished `relpos compare`")
-    folder = parser.parse_args().run
+    parser.add_argument("--name", default="chorales", help="of the result (chorales)")
+    options = parser.parse_args()
+    folder, result = options.run, RESULTS / f"{options.name}.json"
     metrics, machine = (
         json.loads((folder / name).read_text()) for name in ("metrics.json", "machine.json")
     )
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps({"machine": machine} | metrics, indent=1) + "\n")
-    print(f"wrote {RESULT}")
+    RESULTS.mkdir(exist_ok=True)
+    result.write_text(json.dumps({"machine": machine} | metrics, indent=1) + "\n")
+    print(f"wrote {result}")
 
 
 if __name__ == "__main__":

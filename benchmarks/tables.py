@@ -95,6 +95,7 @@ def written(text: str) -> str:
         "time": time_table(attention),
         "memory": memory_table(attention),
         "chorales": chorale_table(chorales),
+        "literature": chorale_table(load("literature.json")),
     }
     for name, part in parts.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"

@@ -52,7 +52,7 @@ PRESETS = {
         hidden=64,
         dropout=0.0,
         training=TrainingSettings(
-            steps=60, batch=8, learning_rate=3e-3, warmup=10, valid_every=60, checkpoint_every=20
+            steps=300, batch=8, learning_rate=5e-3, warmup=20, valid_every=100, checkpoint_every=50
         ),
     ),
     # Five layers of width 512, as Huang et al. 2018 report for their relative model on these
