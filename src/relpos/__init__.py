@@ -2,7 +2,7 @@
 
 from . import layers, positions
 from ._version import __version__
-from .attention import attention, attention_weights, backends
+from .attention import attention, attention_weights, backends, relative_logits
 from .errors import BackendError, ShapeError
 from .shear import relative_to_absolute, skew
 from .terms import GridTerms, OffsetTable, Terms
@@ -19,6 +19,7 @@ __all__ = [
     "backends",
     "layers",
     "positions",
+    "relative_logits",
     "relative_to_absolute",
     "skew",
 ]

@@ -1,4 +1,4 @@
-"""Offsets between positions and the rows of a table that they meet: plain integer maps.
+"""Offsets between positions and the rows of a table that they meet: plain maps of integers.
 
 `offset = key position - query position` everywhere in relpos; negative looks back.
 """
@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from .terms import OffsetTable
 
-__all__ = ["offsets", "rows_at", "table_rows"]
+__all__ = ["axis_offsets", "offsets", "rows_at", "table_rows"]
 
 
 def offsets(
@@ -32,6 +32,33 @@ def offsets(
     start = keys - queries if query_start is None else query_start
     columns = torch.arange(keys, device=device)
     return columns - torch.arange(start, start + queries, device=device)[:, None]
+
+
+def axis_offsets(
+    queries: int, keys: int, *, device: torch.device | None = None
+) -> Int64[Tensor, "i j"] | Float[Tensor, "i j"]:
+    """Offsets along one axis of a grid, in steps of the finer of the two sides.
+
+    A coarser side's places are `finer / coarser` steps apart, as in MViT (Fan et al. 2021;
+    Li et al. 2022, section 4.1); where that is no integer, so are the offsets, in float64.
+
+    Args:
+        queries: places of the queries along the axis.
+        keys: places of the keys.
+        device: where the result is made.
+
+    >>> axis_offsets(2, 4)
+    tensor([[ 0,  1,  2,  3],
+            [-2, -1,  0,  1]])
+    """
+    finer = max(queries, keys)
+    return _places(keys, finer, device) - _places(queries, finer, device)[:, None]
+
+
+def _places(count: int, finer: int, device: torch.device | None) -> Tensor:
+    places = torch.arange(count, device=device)
+    step, rest = divmod(finer, count)
+    return places.double() * (finer / count) if rest else places * step
 
 
 def table_rows(

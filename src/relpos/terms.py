@@ -11,7 +11,10 @@ A scheme adds at most four things to attention, each a table indexed by the offs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
 from typing import Literal
 
 import torch
@@ -47,7 +50,7 @@ class OffsetTable:
     beyond: Literal["clamp", "zero"] = "clamp"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "first", _first(self.first))
+        object.__setattr__(self, "first", _size("OffsetTable", "first", self.first, None))
         if self.rows.ndim not in (2, 3) or 0 in self.rows.shape[:2]:
             raise ShapeError(
                 "OffsetTable: rows must be vectors (h or 1, r, d) or scalars (h or 1, r) "
@@ -56,16 +59,14 @@ class OffsetTable:
         if self.beyond not in ("clamp", "zero"):
             raise ValueError(f"OffsetTable: beyond must be 'clamp' or 'zero', got {self.beyond!r}")
 
+    def map(self, function: Callable[[Tensor], Tensor]) -> OffsetTable:
+        """The same table with `function` applied to its rows."""
+        return replace(self, rows=function(self.rows))
+
     @property
     def last(self) -> int:
         """The offset of the last row, in tokens."""
         return self.first + self.rows.shape[1] - 1
-
-
-def _first(value: int) -> int:
-    if isinstance(value, torch.SymInt):
-        return value
-    return check_count("OffsetTable", "first", value, least=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +107,11 @@ class Terms:
         if self.q_rel is not None and self.keys is None:
             raise ValueError("Terms: q_rel must come with keys, got q_rel alone")
 
+    def map(self, function: Callable[[Tensor], Tensor]) -> Terms:
+        """The same terms with `function` applied to every tensor."""
+        tables = {name: table.map(function) for name, table in self.tables.items()}
+        return Terms(**tables, q_rel=None if self.q_rel is None else function(self.q_rel))
+
     @property
     def tables(self) -> dict[str, OffsetTable]:
         """The tables that are present, by name."""
@@ -117,22 +123,102 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class GridTerms:
-    """Factorised terms of an n-dimensional grid: one `Terms` per axis.
+    """Terms of an n-dimensional grid of tokens: one `Terms` per axis, and a joint bias.
+
+    The score of two tokens is the sum over the axes of what each `Terms` adds at the offset along
+    its axis (Ramachandran et al. 2019, eq. 3; Srinivas et al. 2021, figure 4), plus
+    `joint` at all offsets together (Liu et al. 2021, eq. 4). Where queries and keys have grids of
+    different size, offsets along an axis count steps of the finer of the two, and a table that
+    falls between two rows is interpolated linearly.
 
     Args:
-        shape: the grid, e.g. `(height, width)`; tokens come in row-major order.
-        axes: one `Terms` per axis of the grid, in the same order.
+        shape: the grid of the keys, e.g. `(height, width)`; tokens come in row-major order.
+        axes: one `Terms` per axis, in the same order; empty means none on any axis.
+        joint: `(h or 1, 2 n - 1, 2 m - 1, ...)` logits for a grid `n x m x ...`; the entry of
+            offset 0 along every axis is in the middle.
+        query_shape: the grid of the queries (pooled queries); None means that of the keys.
+        prefix: number of tokens before the grid, without a place on it (class tokens), among the
+            queries and among the keys; they meet no table.
 
     Raises:
-        ValueError: if there is not exactly one `Terms` per axis.
+        ShapeError: if `joint` does not fit the grid.
+        ValueError: if a size is out of range, or the axes are not as many as the grid's.
+
+    >>> GridTerms((4, 6), prefix=1).tokens
+    25
     """
 
     shape: tuple[int, ...]
-    axes: tuple[Terms, ...]
+    axes: tuple[Terms, ...] = ()
+    joint: Tensor | None = None
+    query_shape: tuple[int, ...] | None = None
+    prefix: int = 0
 
     def __post_init__(self) -> None:
-        if len(self.shape) != len(self.axes):
+        set_field = partial(object.__setattr__, self)
+        set_field("shape", _grid("shape", self.shape))
+        if self.query_shape is not None:
+            set_field("query_shape", _grid("query_shape", self.query_shape))
+        set_field("prefix", _size("GridTerms", "prefix", self.prefix, 0))
+        set_field("axes", tuple(self.axes) or (Terms(),) * len(self.shape))
+        for name in ("axes", "query_shape"):
+            value = getattr(self, name)
+            if value is not None and len(value) != len(self.shape):
+                raise ValueError(
+                    f"GridTerms: {name} must have one entry per axis of shape {self.shape}, "
+                    f"got {len(value)}"
+                )
+        for terms in self.axes:
+            if not isinstance(terms, Terms):
+                raise TypeError(f"GridTerms: axes must hold Terms, got {type(terms).__name__}")
+        if self.joint is not None:
+            self._check_joint(self.joint)
+
+    def _check_joint(self, joint: Tensor) -> None:
+        if self.queries != self.shape:
             raise ValueError(
-                "GridTerms: axes must hold one Terms per axis of shape "
-                f"{self.shape}, got {len(self.axes)}"
+                "GridTerms: query_shape must be None or shape with a joint bias, "
+                f"got {self.query_shape}"
             )
+        sizes = tuple(2 * size - 1 for size in self.shape)
+        if tuple(joint.shape[1:]) != sizes:
+            raise ShapeError(
+                f"GridTerms: joint must be (h or 1, {', '.join(map(str, sizes))}) for a grid of "
+                f"shape {self.shape}, got {tuple(joint.shape)}"
+            )
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> GridTerms:
+        """The same terms with `function` applied to every tensor."""
+        return replace(
+            self,
+            axes=tuple(axis.map(function) for axis in self.axes),
+            joint=None if self.joint is None else function(self.joint),
+        )
+
+    @property
+    def queries(self) -> tuple[int, ...]:
+        """The grid of the queries."""
+        return self.shape if self.query_shape is None else self.query_shape
+
+    @property
+    def tokens(self) -> int:
+        """Number of keys: the prefix and the whole grid."""
+        return self.prefix + prod(self.shape)
+
+    @property
+    def query_tokens(self) -> int:
+        """Number of queries: the prefix and their whole grid."""
+        return self.prefix + prod(self.queries)
+
+
+def _grid(name: str, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    if not isinstance(sizes, tuple | list) or not sizes:
+        raise ValueError(f"GridTerms: {name} must be one size per axis, got {sizes!r}")
+    return tuple(_size("GridTerms", name, size, 1) for size in sizes)
+
+
+def _size(owner: str, name: str, value: int, least: int | None) -> int:
+    """A count that may be a symbol of `torch.compile`."""
+    return (
+        value if isinstance(value, torch.SymInt) else check_count(owner, name, value, least=least)
+    )

@@ -90,13 +90,6 @@ def test_terms_compare_by_identity():
     assert terms != Terms(keys=table(1, 3, 8))
 
 
-@pytest.mark.parametrize("backend", ["auto", "reference", "tiled"])
-def test_grid_terms_are_refused_in_words(backend: str):
-    grid = GridTerms((1, 3), (Terms(), Terms()))
-    with pytest.raises(BackendError, match="GridTerms are not computed by any backend yet"):
-        attention(Q, Q, Q, grid, backend=backend)
-
-
 def test_backends_names_each_with_none_where_it_runs():
     assert relpos.backends() == {"tiled": None, "reference": None}
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from math import sqrt
 from typing import Literal, overload
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..errors import BackendError, check_count
-from ..terms import GridTerms, OffsetTable, Terms
+from ..errors import check_count
+from ..terms import GridTerms, Terms
 from . import reference
-from .checks import check_attention
+from .checks import check_attention, check_documents, check_grid
 from .dispatch import choose
 from .inputs import Inputs
 
-__all__ = ["attention", "attention_weights"]
+__all__ = ["attention", "attention_weights", "relative_logits"]
 
 _NO_TERMS = Terms()
 
@@ -26,13 +27,15 @@ _NO_TERMS = Terms()
 def attention(
     q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms = ..., *, causal: bool = ...,
     mask: Tensor | None = ..., dropout: float = ..., scale: float | None = ...,
-    query_start: int | None = ..., backend: str = ..., return_lse: Literal[False] = ...,
+    query_start: int | None = ..., documents: Tensor | None = ..., backend: str = ...,
+    return_lse: Literal[False] = ...,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def attention(
     q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms = ..., *, causal: bool = ...,
     mask: Tensor | None = ..., dropout: float = ..., scale: float | None = ...,
-    query_start: int | None = ..., backend: str = ..., return_lse: Literal[True],
+    query_start: int | None = ..., documents: Tensor | None = ..., backend: str = ...,
+    return_lse: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 def attention(
     q: Float[Tensor, "b h i d"],
@@ -45,6 +48,7 @@ def attention(
     dropout: float = 0.0,
     scale: float | None = None,
     query_start: int | None = None,
+    documents: Int[Tensor, "b j"] | None = None,
     backend: str = "auto",
     return_lse: bool = False,
 ) -> Float[Tensor, "b h i dv"] | tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
@@ -68,6 +72,9 @@ def attention(
         scale: of the content, `keys` and `queries` scores (not of `bias`); None: `1 / sqrt(d)`.
         query_start: position of the first query, in tokens; None: the queries are the last `i`
             of the `j` positions.
+        documents: `(b or 1, j)`, the document of each position: a pair takes part only within
+            one document, and a position with a negative number in none. The queries are positions
+            among these j. Sequences packed into one row need no `i x j` mask.
         backend: `"auto"`, or a name from `relpos.backends()`.
         return_lse: whether to return the log-sum-exp of the scores too.
 
@@ -87,7 +94,7 @@ def attention(
     torch.Size([1, 1, 3, 2])
     """
     inputs = _inputs(
-        "attention", q, k, v, terms, mask, causal=causal, dropout=dropout, scale=scale,
+        "attention", q, k, v, terms, mask, documents, causal=causal, dropout=dropout, scale=scale,
         query_start=query_start, return_lse=return_lse,
     )  # fmt: skip
     with _without_autocast(q):
@@ -98,12 +105,13 @@ def attention(
 def attention_weights(
     q: Float[Tensor, "b h i d"],
     k: Float[Tensor, "b g j d"],
-    terms: Terms = _NO_TERMS,
+    terms: Terms | GridTerms = _NO_TERMS,
     *,
     causal: bool = False,
     mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
     scale: float | None = None,
     query_start: int | None = None,
+    documents: Int[Tensor, "b j"] | None = None,
 ) -> Float[Tensor, "b h i j"]:
     """`softmax_j(s_ij)`, the weights of `attention` before dropout: builds the `i x j` matrix.
 
@@ -115,6 +123,7 @@ def attention_weights(
         mask: as in `attention`.
         scale: as in `attention`.
         query_start: as in `attention`.
+        documents: as in `attention`.
 
     Returns:
         The weights; a row without any key is zero.
@@ -126,22 +135,55 @@ def attention_weights(
     tensor([[[[1.0000, 0.0000],
               [0.5000, 0.5000]]]])
     """
-    terms = Terms(terms.keys, terms.queries, terms.bias, q_rel=terms.q_rel)
     inputs = _inputs(
-        "attention_weights", q, k, k, terms, mask, causal=causal, dropout=0.0, scale=scale,
-        query_start=query_start, return_lse=False,
+        "attention_weights", q, k, None, terms, mask, documents, causal=causal, dropout=0.0,
+        scale=scale, query_start=query_start, return_lse=False,
     )  # fmt: skip
     with _without_autocast(q):
         return reference.attention_weights(inputs)[0].to(inputs.q.dtype)
+
+
+def relative_logits(
+    q: Float[Tensor, "b h i d"],
+    k: Float[Tensor, "b g j d"],
+    terms: Terms | GridTerms,
+    *,
+    scale: float | None = None,
+    query_start: int | None = None,
+) -> Float[Tensor, "b h i j"]:
+    """What `terms` add to `scale * q_i . k_j`: builds the `i x j` matrix.
+
+    Args:
+        q: queries.
+        k: keys.
+        terms: the tables; `values` plays no part.
+        scale: as in `attention`.
+        query_start: as in `attention`.
+
+    Raises:
+        ShapeError: if a shape, dtype or device does not fit `q`.
+
+    >>> q, bias = torch.zeros(1, 1, 2, 3), OffsetTable(torch.tensor([[-1.0, 0.0, 1.0]]), first=-1)
+    >>> relative_logits(q, q, Terms(bias=bias))
+    tensor([[[[ 0.,  1.],
+              [-1.,  0.]]]])
+    """
+    inputs = _inputs(
+        "relative_logits", q, k, None, terms, None, None, causal=False, dropout=0.0, scale=scale,
+        query_start=query_start, return_lse=False,
+    )  # fmt: skip
+    with _without_autocast(q):
+        return reference.relative_logits(inputs).to(inputs.q.dtype)
 
 
 def _inputs(
     function: str,
     q: Tensor,
     k: Tensor,
-    v: Tensor,
+    v: Tensor | None,
     terms: Terms | GridTerms,
     mask: Tensor | None,
+    documents: Tensor | None,
     *,
     causal: bool,
     dropout: float,
@@ -150,14 +192,16 @@ def _inputs(
     return_lse: bool,
 ) -> Inputs:
     """The arguments checked, in autocast's dtype, with every default filled in."""
-    if isinstance(terms, GridTerms):
-        raise BackendError(
-            f"{function}: GridTerms are not computed by any backend yet; flatten the grid to one "
-            "axis, or add its bias as a mask"
-        )
+    if v is None:
+        v, terms = k, _without_values(terms)
     if _autocasts(q):
         q, k, v, terms = _autocast(q, k, v, terms)
+    start = _query_start(function, q, k, query_start)
     check_attention(function, q, k, v, terms, mask, dropout)
+    if isinstance(terms, GridTerms):
+        terms = check_grid(function, q, k, v, terms, causal=causal, query_start=query_start)
+    if documents is not None:
+        check_documents(function, q, k, documents, start)
     return Inputs(
         q=q,
         k=k,
@@ -167,7 +211,8 @@ def _inputs(
         mask=None if mask is None else mask[(None,) * (4 - mask.ndim)],
         dropout=float(dropout),
         scale=1 / sqrt(q.shape[3]) if scale is None else float(scale),
-        query_start=_query_start(function, q, k, query_start),
+        query_start=start,
+        documents=documents,
         return_lse=return_lse,
     )
 
@@ -180,6 +225,12 @@ def _query_start(function: str, q: Tensor, k: Tensor, given: int | None) -> int:
     return check_count(function, "query_start", given, least=None)
 
 
+def _without_values(terms: Terms | GridTerms) -> Terms | GridTerms:
+    if isinstance(terms, GridTerms):
+        return replace(terms, axes=tuple(replace(axis, values=None) for axis in terms.axes))
+    return replace(terms, values=None) if isinstance(terms, Terms) else terms
+
+
 def _autocasts(q: Tensor) -> bool:
     return q.device.type != "meta" and torch.is_autocast_enabled(q.device.type)
 
@@ -190,17 +241,12 @@ def _without_autocast(q: Tensor) -> AbstractContextManager[object]:
 
 
 def _autocast(
-    q: Tensor, k: Tensor, v: Tensor, terms: Terms
-) -> tuple[Tensor, Tensor, Tensor, Terms]:
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms
+) -> tuple[Tensor, Tensor, Tensor, Terms | GridTerms]:
     """The tensors in autocast's dtype, as SDPA takes them; float64 is left alone."""
     dtype = torch.get_autocast_dtype(q.device.type)
 
     def cast(x: Tensor) -> Tensor:
         return x if x.dtype == torch.float64 else x.to(dtype)
 
-    tables = {
-        name: OffsetTable(cast(table.rows), table.first, table.beyond)
-        for name, table in terms.tables.items()
-    }
-    q_rel = None if terms.q_rel is None else cast(terms.q_rel)
-    return cast(q), cast(k), cast(v), Terms(**tables, q_rel=q_rel)
+    return cast(q), cast(k), cast(v), terms.map(cast)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ..errors import ShapeError, check_shape
-from ..terms import Terms
+from ..terms import GridTerms, Terms
 
-__all__ = ["check_attention"]
+__all__ = ["check_attention", "check_documents", "check_grid"]
 
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -18,19 +18,80 @@ def check_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    terms: Terms,
+    terms: Terms | GridTerms,
     mask: Tensor | None,
     dropout: float,
 ) -> None:
     """Raise an error in the function's name: the argument, the rule, and what was given."""
-    if not isinstance(terms, Terms):
+    if not isinstance(terms, Terms | GridTerms):
         raise TypeError(f"{name}: terms must be Terms or GridTerms, got {type(terms).__name__}")
     _check_qkv(name, q, k, v)
-    _check_terms(name, q, k, v, terms)
+    if isinstance(terms, Terms):
+        _check_terms(name, "terms", q, k, v, terms)
     if mask is not None:
         _check_mask(name, q, k, mask)
     if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise ValueError(f"{name}: dropout must be in 0 <= dropout < 1, got {dropout!r}")
+
+
+def check_grid(
+    name: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: GridTerms,
+    *,
+    causal: bool,
+    query_start: int | None,
+) -> Terms | GridTerms:
+    """The terms checked; those of a line of tokens as plain `Terms`."""
+    for argument, tensor, tokens, shape in (
+        ("q", q, terms.query_tokens, terms.queries),
+        ("k", k, terms.tokens, terms.shape),
+    ):
+        if tensor.shape[2] != tokens:
+            raise ShapeError(
+                f"{name}: {argument} must have {tokens} tokens, {terms.prefix} and the whole grid "
+                f"{shape}, got {tensor.shape[2]}"
+            )
+    if query_start is not None:
+        raise ValueError(
+            f"{name}: query_start must be None with GridTerms, which place each token, "
+            f"got {query_start}"
+        )
+    if causal and terms.queries != terms.shape:
+        raise ValueError(
+            f"{name}: causal must be False where queries {terms.queries} and keys {terms.shape} "
+            "have grids of their own, got True"
+        )
+    for axis, some in enumerate(terms.axes):
+        _check_terms(name, f"terms.axes[{axis}]", q, k, v, some)
+    if terms.joint is not None:
+        if terms.joint.shape[0] not in (1, q.shape[1]):
+            raise ShapeError(
+                f"{name}: terms.joint must have 1 or h={q.shape[1]} heads, "
+                f"got {tuple(terms.joint.shape)}"
+            )
+        _check_kind(name, "terms.joint", terms.joint, q)
+    alone = len(terms.shape) == 1 and not terms.prefix and terms.queries == terms.shape
+    return terms.axes[0] if alone and terms.joint is None else terms
+
+
+def check_documents(name: str, q: Tensor, k: Tensor, documents: Tensor, query_start: int) -> None:
+    """Raise unless `documents` numbers each of the keys' positions, the queries' among them."""
+    if not isinstance(documents, Tensor):
+        raise TypeError(f"{name}: documents must be a tensor, got {type(documents).__name__}")
+    sizes = {"b": (1, q.shape[0]), "j": k.shape[2]}
+    check_shape(name, "documents", documents, "b j", sizes)
+    if documents.is_floating_point() or documents.dtype == torch.bool:
+        raise ShapeError(f"{name}: documents must be integers, got {documents.dtype}")
+    if documents.device != q.device:
+        raise ShapeError(f"{name}: documents must be on {q.device} as q is, got {documents.device}")
+    if query_start < 0 or query_start + q.shape[2] > k.shape[2]:
+        raise ValueError(
+            f"{name}: query_start must place the queries among the {k.shape[2]} positions of "
+            f"documents, got {query_start} for {q.shape[2]} queries"
+        )
 
 
 def _check_qkv(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -52,18 +113,18 @@ def _check_qkv(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
         _check_kind(name, argument, tensor, q)
 
 
-def _check_terms(name: str, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> None:
+def _check_terms(name: str, of: str, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> None:
     b, h, i, d = q.shape
     if terms.q_rel is not None:
-        check_shape(name, "terms.q_rel", terms.q_rel, "b h i d_rel", {"b": b, "h": h, "i": i})
-        _check_kind(name, "terms.q_rel", terms.q_rel, q)
+        check_shape(name, f"{of}.q_rel", terms.q_rel, "b h i d_rel", {"b": b, "h": h, "i": i})
+        _check_kind(name, f"{of}.q_rel", terms.q_rel, q)
     widths = {
         "keys": d if terms.q_rel is None else terms.q_rel.shape[3],
         "queries": d,
         "values": v.shape[3],
     }
     for part, table in terms.tables.items():
-        argument, heads = f"terms.{part}.rows", {"h": (1, h)}
+        argument, heads = f"{of}.{part}.rows", {"h": (1, h)}
         if part == "bias":
             check_shape(name, argument, table.rows, "h r", heads)
         else:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..terms import Terms
+from ..terms import GridTerms, Terms
 
 __all__ = ["Inputs"]
 
@@ -25,16 +25,18 @@ class Inputs:
         dropout: probability, in `0 <= dropout < 1`.
         scale: of the content, `keys` and `queries` scores.
         query_start: position of the first query, in tokens.
+        documents: `(b or 1, j)`, the document of each position, negative for none; or None.
         return_lse: whether the log-sum-exp is asked for.
     """
 
     q: Tensor
     k: Tensor
     v: Tensor
-    terms: Terms
+    terms: Terms | GridTerms
     causal: bool
     mask: Tensor | None
     dropout: float
     scale: float
     query_start: int
+    documents: Tensor | None
     return_lse: bool

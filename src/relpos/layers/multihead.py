@@ -45,7 +45,8 @@ class MultiheadAttention(nn.Module):
         batch_first: whether tensors are `(b, i, e)` instead of `(i, b, e)`.
         device: of the parameters.
         dtype: of the parameters.
-        position: a scheme called as `q, k, terms = position(q, k)`; None means no positions.
+        position: a scheme called as `q, k, terms = position(q, k)`, or with the query's input
+            `(b, i, e)` as third argument if it has `reads_input = True`; None: no positions.
         num_kv_heads: key and value heads g, which the query heads share; None means h.
         scale: of the scores; None means `1 / sqrt(e / h)`.
 
@@ -183,7 +184,8 @@ class MultiheadAttention(nn.Module):
             k, v = cache.append(k, v)
         terms = Terms()
         if self.position is not None:
-            q, k, terms = self.position(q, k)
+            reads_input = getattr(self.position, "reads_input", False)
+            q, k, terms = self.position(q, k, *[query] * reads_input)
         heads = attention(
             q, k, v, terms, causal=is_causal, mask=mask, scale=self.scale,
             dropout=self.dropout if self.training else 0.0,

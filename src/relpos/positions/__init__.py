@@ -1,8 +1,17 @@
 """Position schemes: modules called as `q, k, terms = position(q, k)`, or added to the input."""
 
 from .absolute import LearnedAbsolute, Sinusoidal
+from .base import BiasPosition, Position
 from .bidirectional import Bidirectional
 from .huang import Huang
 from .shaw import Shaw
 
-__all__ = ["Bidirectional", "Huang", "LearnedAbsolute", "Shaw", "Sinusoidal"]
+__all__ = [
+    "BiasPosition",
+    "Bidirectional",
+    "Huang",
+    "LearnedAbsolute",
+    "Position",
+    "Shaw",
+    "Sinusoidal",
+]

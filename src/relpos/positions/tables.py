@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from ..errors import check_count, check_shape
 from ..terms import OffsetTable, Terms
+from .base import Position
 
 __all__ = ["LearnedTables"]
 
 
-class LearnedTables(nn.Module):
+class LearnedTables(Position):
     """Learned rows for the offsets `first..last`, given to attention as they are.
 
     Args:

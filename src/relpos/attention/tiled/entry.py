@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
+from ...terms import GridTerms
 from ..inputs import Inputs
 from .ops import tiled_forward
 
@@ -21,6 +22,8 @@ def unavailable() -> str | None:
 def refuse(inputs: Inputs) -> str | None:
     """Why `attention` cannot take these inputs, or None."""
     terms = inputs.terms
+    if isinstance(terms, GridTerms) or inputs.documents is not None:
+        return "not yet"
     if terms.queries is not None:
         return "terms.queries (a table that meets the keys) is not computed blockwise yet"
     rows = [table.rows for table in terms.tables.values()]
