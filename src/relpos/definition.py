@@ -3,22 +3,31 @@
     s_ij = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + mask_ij
     o_i  = sum_j softmax(s_i)_j * (v_j + V[j-i])
 
-with `p_i = q_rel_i` where it is given and `q_i` otherwise. Written from these formulas (Shaw et al.
-2018, eq. 3-4; Huang et al. 2018, eq. 3; and their siblings) and from nothing else in this package.
-Slow on purpose.
+with `p_i = q_rel_i` where it is given and `q_i` otherwise. On an n-dimensional grid every axis `a`
+has tables of its own, met at the offset `o_a` along it, and there may be one bias at all offsets:
+
+    s_ij = scale * (q_i . k_j + sum_a (p_ai . K_a[o_a] + k_j . Q_a[o_a]))
+           + sum_a B_a[o_a] + J[o_1, ..., o_n] + mask_ij
+    o_i  = sum_j softmax(s_i)_j * (v_j + sum_a V_a[o_a])
+
+Written from these formulas (Shaw et al. 2018, eq. 3-4; Huang et al. 2018, eq. 3; Ramachandran et
+al. 2019, eq. 3; Srinivas et al. 2021, figure 4; Liu et al. 2021, eq. 4; and their siblings) and
+from nothing else in this package. Slow on purpose.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from fractions import Fraction
+from math import floor, sqrt
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-__all__ = ["Table", "attention"]
+__all__ = ["Axis", "Table", "attention", "grid_attention"]
 
 
 @dataclass(frozen=True)
@@ -29,8 +38,15 @@ class Table:
     first: int
     beyond: Literal["clamp", "zero"] = "clamp"
 
-    def at(self, head: int, offset: int) -> ndarray | np.floating:
-        """The row (or scalar) that `head` sees at `offset = key position - query position`."""
+    def at(self, head: int, offset: int | Fraction) -> ndarray | np.floating:
+        """The row (or scalar) that `head` sees at `offset = key position - query position`.
+
+        An offset between two integers lies between their rows, linearly.
+        """
+        if offset != floor(offset):
+            low, share = floor(offset), float(offset % 1)
+            return (1 - share) * self.at(head, low) + share * self.at(head, low + 1)
+        offset = int(offset)
         rows = self.rows[head if len(self.rows) > 1 else 0]
         row = offset - self.first
         if 0 <= row < len(rows):
@@ -38,6 +54,17 @@ class Table:
         if self.beyond == "zero":
             return np.zeros_like(rows[0])
         return rows[0] if row < 0 else rows[-1]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The tables along one axis of a grid; `q_rel (b, h, i, dr)` meets `keys` in place of q."""
+
+    keys: Table | None = None
+    queries: Table | None = None
+    bias: Table | None = None
+    values: Table | None = None
+    q_rel: ndarray | None = None
 
 
 def attention(
@@ -110,8 +137,102 @@ def attention(
                 scores.append(score)
                 vectors.append(vector)
         if scores:
-            highest = max(scores)
-            weights = np.exp(np.array(scores) - highest)
-            output[b, h, i] = (weights / weights.sum()) @ np.array(vectors)
-            lse[b, h, i] = highest + np.log(weights.sum())
+            output[b, h, i], lse[b, h, i] = _average(scores, vectors)
     return output, lse
+
+
+def grid_attention(
+    q: Float[ndarray, "b h i d"],
+    k: Float[ndarray, "b g j d"],
+    v: Float[ndarray, "b g j dv"],
+    *,
+    shape: tuple[int, ...],
+    axes: Sequence[Axis],
+    joint: Float[ndarray, "..."] | None = None,
+    query_shape: tuple[int, ...] | None = None,
+    prefix: int = 0,
+    causal: bool = False,
+    mask: Bool[ndarray, "..."] | Float[ndarray, "..."] | None = None,
+    scale: float | None = None,
+) -> tuple[Float[ndarray, "b h i dv"], Float[ndarray, "b h i"]]:
+    """Output `o` and natural log-sum-exp of the scores for tokens on a grid, pair by pair.
+
+    Args:
+        q: queries: `prefix` tokens without a place, then their grid in row-major order.
+        k: keys, likewise; query head `n` meets key head `n // (h // g)`.
+        v: values, likewise.
+        shape: the grid of the keys.
+        axes: K_a, Q_a, B_a, V_a and p_a of the formula, one entry per axis.
+        joint: J of the formula, `(h or 1, 2 n - 1, 2 m - 1, ...)`, offset 0 in the middle.
+        query_shape: the grid of the queries; None means that of the keys. Offsets along an axis
+            count steps of the finer of the two.
+        prefix: number of tokens before the grid, which meet no table.
+        causal: a query sees only keys at its own place in the row-major order and before.
+        mask: broadcasts to `(b, h, i, j)`; True takes part, or a number added to the score.
+        scale: None means `1 / sqrt(d)`.
+
+    Returns:
+        The output and the log-sum-exp; a row without any key gives zeros and `-inf`.
+    """
+    batch, heads, length, width = q.shape
+    groups, context = k.shape[1], k.shape[2]
+    scale = 1 / sqrt(width) if scale is None else scale
+    query_shape = shape if query_shape is None else query_shape
+    if mask is not None:
+        mask = np.broadcast_to(mask, (batch, heads, length, context))
+
+    output = np.zeros((batch, heads, length, v.shape[3]))
+    lse = np.full((batch, heads, length), -np.inf)
+    for b, h, i in np.ndindex(batch, heads, length):
+        g = h // (heads // groups)
+        scores, vectors = [], []
+        for j in range(context):
+            hidden = mask is not None and mask.dtype == bool and not mask[b, h, i, j]
+            if hidden or (causal and j > i):
+                continue
+            score = scale * (q[b, h, i] @ k[b, g, j])
+            vector = v[b, g, j]
+            on_grid = i >= prefix and j >= prefix
+            offsets = _offsets(i - prefix, j - prefix, query_shape, shape) if on_grid else []
+            # Without offsets, for a pair with a token of the prefix, no axis adds anything.
+            for axis, offset in zip(axes, offsets, strict=False):
+                p = q if axis.q_rel is None else axis.q_rel
+                if axis.keys is not None:
+                    score = score + scale * (p[b, h, i] @ axis.keys.at(h, offset))
+                if axis.queries is not None:
+                    score = score + scale * (k[b, g, j] @ axis.queries.at(h, offset))
+                if axis.bias is not None:
+                    score = score + axis.bias.at(h, offset)
+                if axis.values is not None:
+                    vector = vector + axis.values.at(h, offset)
+            if joint is not None and offsets:
+                entry = [int(offset) + n - 1 for offset, n in zip(offsets, shape, strict=True)]
+                score = score + joint[(h if len(joint) > 1 else 0, *entry)]
+            if mask is not None and mask.dtype != bool:
+                score = score + mask[b, h, i, j]
+            if score != -np.inf:
+                scores.append(score)
+                vectors.append(vector)
+        if scores:
+            output[b, h, i], lse[b, h, i] = _average(scores, vectors)
+    return output, lse
+
+
+def _offsets(
+    i: int, j: int, query_shape: tuple[int, ...], shape: tuple[int, ...]
+) -> list[Fraction]:
+    """Key place minus query place along each axis, in steps of the finer of the two sides."""
+    offsets = []
+    query, key = np.unravel_index(i, query_shape), np.unravel_index(j, shape)
+    for axis, (queries, keys) in enumerate(zip(query_shape, shape, strict=True)):
+        finer = max(queries, keys)
+        at_key = int(key[axis]) * Fraction(finer, keys)
+        offsets.append(at_key - int(query[axis]) * Fraction(finer, queries))
+    return offsets
+
+
+def _average(scores: list, vectors: list) -> tuple[ndarray, float]:
+    """`sum_j softmax(s)_j x_j`, and the log of the sum of `exp(s)`."""
+    highest = max(scores)
+    weights = np.exp(np.array(scores) - highest)
+    return (weights / weights.sum()) @ np.array(vectors), highest + np.log(weights.sum())
