@@ -109,8 +109,7 @@ def attention(
     if mask is not None:
         mask = np.broadcast_to(mask, (batch, heads, length, context))
 
-    output = np.zeros((batch, heads, length, v.shape[3]))
-    lse = np.full((batch, heads, length), -np.inf)
+    output, lse = np.empty((batch, heads, length, v.shape[3])), np.empty((batch, heads, length))
     for b, h, i in np.ndindex(batch, heads, length):
         g = h // (heads // groups)
         scores, vectors = [], []
@@ -136,8 +135,7 @@ def attention(
             if score != -np.inf:
                 scores.append(score)
                 vectors.append(vector)
-        if scores:
-            output[b, h, i], lse[b, h, i] = _average(scores, vectors)
+        output[b, h, i], lse[b, h, i] = _average(scores, vectors)
     return output, lse
 
 
@@ -181,8 +179,7 @@ def grid_attention(
     if mask is not None:
         mask = np.broadcast_to(mask, (batch, heads, length, context))
 
-    output = np.zeros((batch, heads, length, v.shape[3]))
-    lse = np.full((batch, heads, length), -np.inf)
+    output, lse = np.empty((batch, heads, length, v.shape[3])), np.empty((batch, heads, length))
     for b, h, i in np.ndindex(batch, heads, length):
         g = h // (heads // groups)
         scores, vectors = [], []
@@ -213,8 +210,7 @@ def grid_attention(
             if score != -np.inf:
                 scores.append(score)
                 vectors.append(vector)
-        if scores:
-            output[b, h, i], lse[b, h, i] = _average(scores, vectors)
+        output[b, h, i], lse[b, h, i] = _average(scores, vectors)
     return output, lse
 
 
@@ -231,8 +227,10 @@ def _offsets(
     return offsets
 
 
-def _average(scores: list, vectors: list) -> tuple[ndarray, float]:
-    """`sum_j softmax(s)_j x_j`, and the log of the sum of `exp(s)`."""
+def _average(scores: list, vectors: list) -> tuple[ndarray | float, float]:
+    """`sum_j softmax(s)_j x_j`, and the log of the sum of `exp(s)`; zeros if there is no pair."""
+    if not scores:
+        return 0.0, -np.inf
     highest = max(scores)
     weights = np.exp(np.array(scores) - highest)
     return (weights / weights.sum()) @ np.array(vectors), highest + np.log(weights.sum())
