@@ -23,7 +23,7 @@ from torch.nn.functional import linear
 
 from ..attention import attention, attention_weights
 from ..errors import check_count, check_shape
-from ..terms import Terms
+from ..terms import GridTerms, Terms
 from .cache import KeyValueCache
 from .masks import merge_masks
 
@@ -46,7 +46,8 @@ class MultiheadAttention(nn.Module):
         device: of the parameters.
         dtype: of the parameters.
         position: a scheme called as `q, k, terms = position(q, k)`, or with the query's input
-            `(b, i, e)` as third argument if it has `reads_input = True`; None: no positions.
+            `(b, i, e)` as third argument if it has `reads_input = True`, and with `query_start=`
+            if it has `reads_query_start = True`; None: no positions.
         num_kv_heads: key and value heads g, which the query heads share; None means h.
         scale: of the scores; None means `1 / sqrt(e / h)`.
 
@@ -143,6 +144,7 @@ class MultiheadAttention(nn.Module):
         is_causal: bool = False,
         *,
         cache: KeyValueCache | None = None,
+        query_start: int | None = None,
     ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."] | None]:
         """Output like `query`, and the weights or None.
 
@@ -158,6 +160,9 @@ class MultiheadAttention(nn.Module):
             is_causal: whether keys ahead of the query are left out; no mask is needed for it.
             cache: holds the tokens before these; the new ones are appended, j counts both, and
                 no gradient reaches the keys and values. `is_causal` is wanted as well.
+            query_start: position of the first query, in tokens; None: the queries are the last i
+                of the j positions. Across, where both sides count from 0, it is the number of
+                tokens before these queries.
 
         Returns:
             The output; the weights before dropout, `(b, i, j)` or `(b, h, i, j)`.
@@ -182,19 +187,19 @@ class MultiheadAttention(nn.Module):
         mask = merge_masks(key_padding_mask, attn_mask, sizes=sizes)
         if cache is not None:
             k, v = cache.append(k, v)
-        terms = Terms()
+        terms: Terms | GridTerms = Terms()
         if self.position is not None:
-            reads_input = getattr(self.position, "reads_input", False)
-            q, k, terms = self.position(q, k, *[query] * reads_input)
+            q, k, terms = self._positioned(query, q, k, query_start)
         heads = attention(
             q, k, v, terms, causal=is_causal, mask=mask, scale=self.scale,
-            dropout=self.dropout if self.training else 0.0,
+            dropout=self.dropout if self.training else 0.0, query_start=query_start,
         )  # fmt: skip
         output = self.out_proj(heads.transpose(1, 2).flatten(2))
         weights = None
         if need_weights:
             weights = attention_weights(
-                q, k, terms, causal=is_causal, mask=mask, scale=self.scale
+                q, k, terms, causal=is_causal, mask=mask, scale=self.scale,
+                query_start=query_start,
             )  # fmt: skip
             weights = weights.mean(1) if average_attn_weights else weights
         if single:
@@ -231,6 +236,16 @@ class MultiheadAttention(nn.Module):
                 for x, weight, part in zip((query, key, value), weights, biases, strict=True)
             ]
         return tuple(x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for x in projected)
+
+    def _positioned(
+        self, query: Tensor, q: Tensor, k: Tensor, query_start: int | None
+    ) -> tuple[Tensor, Tensor, Terms | GridTerms]:
+        """What `position` makes of the heads, called with as much as it says that it reads."""
+        assert self.position is not None
+        read: list[Tensor] = [query] if getattr(self.position, "reads_input", False) else []
+        if getattr(self.position, "reads_query_start", False):
+            return self.position(q, k, *read, query_start=query_start)
+        return self.position(q, k, *read)
 
     def _check_sizes(self, dropout: float) -> None:
         for name in ("embed_dim", "num_heads", "num_kv_heads", "kdim", "vdim"):

@@ -5,6 +5,7 @@ from .base import BiasPosition, Position
 from .bidirectional import Bidirectional
 from .huang import Huang
 from .shaw import Shaw
+from .transformer_xl import TransformerXL
 
 __all__ = [
     "BiasPosition",
@@ -14,4 +15,5 @@ __all__ = [
     "Position",
     "Shaw",
     "Sinusoidal",
+    "TransformerXL",
 ]

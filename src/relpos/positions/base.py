@@ -22,6 +22,9 @@ class Position(nn.Module):
 
     # Whether `forward` wants the layer's input `x (b, i, e)` as its third argument.
     reads_input: ClassVar[bool] = False
+    # Whether its rows depend on where the queries start: called with `query_start=` where one is
+    # given.
+    reads_query_start: ClassVar[bool] = False
 
     def logits(
         self,
@@ -41,7 +44,8 @@ class Position(nn.Module):
             scale: of the attention; None means `1 / sqrt(d)`.
             query_start: position of the first query; None means that the queries are the last.
         """
-        moved_q, moved_k, terms = self(q, k, x) if self.reads_input else self(q, k)
+        start = {"query_start": query_start} if self.reads_query_start else {}
+        moved_q, moved_k, terms = self(q, k, *[x] * self.reads_input, **start)
         added = relative_logits(moved_q, moved_k, terms, scale=scale, query_start=query_start)
         if moved_q is q and moved_k is k:
             return added

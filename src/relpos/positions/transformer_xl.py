@@ -1,0 +1,191 @@
+"""Relative positions of Transformer-XL (Dai et al. 2019), and of every Conformer.
+
+    s_ij = scale * ((q_i + u) . k_j + (q_i + v) . W_r R[j - i])        Dai et al. 2019, section 3.3
+         = scale * ((q_i + u) . (k_j + W_r R[j - i])) + scale * (v - u) . W_r R[j - i]
+
+- Source: the terms (a) to (d) of section 3.3 are `q.k`, `q.W_r R`, `u.k` and `v.W_r R`; the second
+  line is how they become queries `q + u`, a table of keys and a bias. The Conformer (Gulati et al.
+  2020, section 2.1) uses the same without the causal mask.
+- Offset: key minus query. The waves count query minus key, as in the paper: the row of an offset
+  `o` is `R[o] = (sin(-o w_c), cos(-o w_c))` with `w_c = 10000^(-2c/e)`.
+- Rows: one for each offset of the call, `i + j - 1`, or half as many with `causal=True`; W_r is
+  learned, R is computed.
+- Scale: `1 / sqrt(d)` on content and position alike. The bias is a part of the scores that
+  attention itself does not scale, so another scale must be given to this class as well.
+- Beyond the table: nothing is; every offset has its own row, however long the sequence.
+- Elsewhere: the paper's code keeps all sines in the first half of the width (`layout="halves"`);
+  espnet, NeMo and Parakeet alternate them with the cosines (`layout="interleaved"`). Some of these
+  start `u` and `v` at zero as here, some from a normal or uniform distribution, and the paper's
+  code shares them among the layers. Several Conformers divide by `sqrt(e)` instead of `sqrt(d)`,
+  which is `scale=e**-0.5` here and in attention. espnet's older `legacy` form shifts its rows
+  without a causal mask, so that keys ahead of a query meet the rows of another.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from ..errors import check_count, check_shape
+from ..terms import OffsetTable, Terms
+from .base import Position
+
+__all__ = ["TransformerXL", "sinusoids"]
+
+_LAYOUTS = ("interleaved", "halves")
+
+
+def sinusoids(
+    at: Int64[Tensor, "r"],
+    dim: int,
+    *,
+    layout: Literal["interleaved", "halves"] = "interleaved",
+    dtype: torch.dtype | None = None,
+) -> Float[Tensor, "r {dim}"]:
+    """`(sin(p w_c), cos(p w_c))` of each `p` in `at`, with `w_c = 10000^(-2c/dim)`.
+
+    Computed in float32 at least. An odd width has one cosine less.
+
+    Args:
+        at: positions or distances, in tokens.
+        dim: width of a row.
+        layout: sines and cosines in turn, or all sines before all cosines.
+        dtype: of the result; None means torch's default.
+
+    >>> sinusoids(torch.tensor([0, 1]), 4, layout="halves")
+    tensor([[0.0000, 0.0000, 1.0000, 1.0000],
+            [0.8415, 0.0100, 0.5403, 0.9999]])
+    """
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    work = torch.promote_types(dtype, torch.float32)
+    even = torch.arange(0, dim, 2, device=at.device, dtype=work)
+    angles = at.to(work)[:, None] * 10000 ** (-even / dim)
+    if layout == "halves":
+        return torch.cat((angles.sin(), angles[:, : dim // 2].cos()), dim=1).to(dtype)
+    return torch.stack((angles.sin(), angles.cos()), dim=2).flatten(1)[:, :dim].to(dtype)
+
+
+class TransformerXL(Position):
+    """`q + u`, `K = W_r R` for every offset of the call, and `B = scale * (v - u) . K`.
+
+    Args:
+        head_dim: width d of one head.
+        heads: query heads h, each with its own rows.
+        dim: width e of the sinusoids; None means `heads * head_dim`.
+        layout: of the sinusoids: sines and cosines in turn, or all sines before all cosines.
+        causal: whether no query meets a key ahead of it, so that only rows of the past are made.
+        biases: whether there are `u` and `v` (terms c and d).
+        scale: that of the attention; None means `1 / sqrt(head_dim)`.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: if a size is below 1, `layout` is unknown or `scale` no positive number.
+
+    >>> position = TransformerXL(16, heads=4)
+    >>> q = torch.zeros(1, 4, 5, 16)
+    >>> _, _, terms = position(q, q)
+    >>> terms.keys.first, tuple(terms.keys.rows.shape), tuple(terms.bias.rows.shape)
+    (-4, (4, 9, 16), (4, 9))
+    """
+
+    reads_query_start: ClassVar[bool] = True
+    pos_bias_u: nn.Parameter | None
+    pos_bias_v: nn.Parameter | None
+
+    def __init__(
+        self,
+        head_dim: int,
+        heads: int,
+        *,
+        dim: int | None = None,
+        layout: Literal["interleaved", "halves"] = "interleaved",
+        causal: bool = False,
+        biases: bool = True,
+        scale: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.head_dim = check_count("TransformerXL", "head_dim", head_dim)
+        self.heads = check_count("TransformerXL", "heads", heads)
+        inner = self.heads * self.head_dim
+        self.dim = check_count("TransformerXL", "dim", inner if dim is None else dim)
+        if layout not in _LAYOUTS:
+            raise ValueError(
+                f"TransformerXL: layout must be 'interleaved' or 'halves', got {layout!r}"
+            )
+        if scale is not None and not scale > 0:
+            raise ValueError(f"TransformerXL: scale must be a positive number, got {scale!r}")
+        self.layout: Literal["interleaved", "halves"] = layout
+        self.causal = bool(causal)
+        self.scale = 1 / sqrt(self.head_dim) if scale is None else float(scale)
+        self.linear_pos = nn.Linear(self.dim, inner, bias=False, device=device, dtype=dtype)
+        for name in ("pos_bias_u", "pos_bias_v"):
+            vectors = torch.empty(self.heads, self.head_dim, device=device, dtype=dtype)
+            self.register_parameter(name, nn.Parameter(vectors) if biases else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw W_r as `nn.Linear` does; `u` and `v` start at zero."""
+        self.linear_pos.reset_parameters()
+        for vectors in (self.pos_bias_u, self.pos_bias_v):
+            if vectors is not None:
+                nn.init.zeros_(vectors)
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h i d"],
+        k: Float[Tensor, "b g j d"],
+        *,
+        query_start: int | None = None,
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms]:
+        """`q + u`, `k` unchanged, and the rows of all offsets between these queries and keys.
+
+        Args:
+            q: queries.
+            k: keys.
+            query_start: that of the attention, if it is given one.
+
+        Raises:
+            ShapeError: if `q` or `k` has another width, or `q` another number of heads.
+        """
+        width = {"d": self.head_dim}
+        check_shape("TransformerXL", "q", q, "b h i d", {"h": self.heads} | width)
+        check_shape("TransformerXL", "k", k, "b g j d", width)
+        i, j = q.shape[2], k.shape[2]
+        start = j - i if query_start is None else query_start
+        first = 1 - start - i
+        keys = self.rows(first, 0 if self.causal else j - 1 - start)
+        if self.pos_bias_u is None or self.pos_bias_v is None:
+            return q, k, Terms(keys=OffsetTable(keys, first))
+        apart = self.scale * (self.pos_bias_v - self.pos_bias_u)
+        bias = (keys @ apart[:, :, None]).squeeze(2)
+        terms = Terms(keys=OffsetTable(keys, first), bias=OffsetTable(bias, first))
+        return q + self.pos_bias_u[:, None].to(q.dtype), k, terms
+
+    def rows(self, first: int, last: int) -> Float[Tensor, "h r d"]:
+        """`W_r R` of the offsets `first..last`, for each head.
+
+        Args:
+            first: the least offset, in tokens.
+            last: the greatest offset, in tokens.
+        """
+        weight = self.linear_pos.weight
+        # Query minus key, as the paper counts.
+        back = torch.arange(-first, -last - 1, -1, device=weight.device)
+        waves = sinusoids(back, self.dim, layout=self.layout, dtype=weight.dtype)
+        return self.linear_pos(waves).unflatten(1, (self.heads, self.head_dim)).transpose(0, 1)
+
+    def extra_repr(self) -> str:
+        """Widths, heads, layout, and what is not as usual."""
+        parts = [f"head_dim={self.head_dim}, heads={self.heads}, dim={self.dim}"]
+        parts.append(f"layout={self.layout!r}")
+        parts += ["causal=True"] if self.causal else []
+        parts += ["biases=False"] if self.pos_bias_u is None else []
+        parts += [f"scale={self.scale:g}"] if self.scale != 1 / sqrt(self.head_dim) else []
+        return ", ".join(parts)
