@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+from math import log
+
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from .terms import OffsetTable
 
-__all__ = ["axis_offsets", "offsets", "rows_at", "table_rows"]
+__all__ = ["axis_offsets", "offsets", "rows_at", "t5_buckets", "table_rows"]
 
 
 def offsets(
@@ -87,3 +89,36 @@ def rows_at(table: OffsetTable, first: int, last: int) -> Tensor:
     if inside is None:
         return picked
     return picked.where(inside.view(1, -1, *[1] * (picked.ndim - 2)), 0)
+
+
+def t5_buckets(
+    at: Int64[Tensor, "..."],
+    buckets: int = 32,
+    max_distance: int = 128,
+    *,
+    bidirectional: bool = True,
+) -> Int64[Tensor, "..."]:
+    """The bucket of each offset of `at`: one per distance at first, then ever wider ones.
+
+    Raffel et al. 2020, section 2.1. With `n` buckets on a side, distances below `m = n // 2` have
+    one each, and a distance `d` further away has number
+    `m + floor(log(d / m) / log(max_distance / m) * (n - m))`, at most `n - 1`.
+
+    Args:
+        at: offsets, in tokens.
+        buckets: of both sides together; at least 4, or 2 where there is one side.
+        max_distance: from here on all distances share the last bucket; more than `m`.
+        bidirectional: whether keys ahead have the second half of the buckets; else they meet
+            the bucket of offset 0.
+
+    >>> t5_buckets(torch.tensor([-200, -9, -2, 0, 2, 9]))
+    tensor([15,  8,  2,  0, 18, 24])
+    """
+    side = buckets // 2 if bidirectional else buckets
+    exact = side // 2
+    distance = at.abs() if bidirectional else (-at).clamp(min=0)
+    # In float32 and in this order, as in the paper's code: they decide where a boundary falls.
+    steps = (distance.clamp(min=exact).float() / exact).log() / log(max_distance / exact)
+    far = (exact + (steps * (side - exact)).long()).clamp(max=side - 1)
+    bucket = distance.where(distance < exact, far)
+    return bucket + side * (at > 0) if bidirectional else bucket

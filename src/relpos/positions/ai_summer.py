@@ -1,0 +1,284 @@
+"""`AbsPosEmb1D`, `RelPosEmb1D` and `RelPosEmb2D` as AI Summer's posts and package spell them.
+
+    R_ij = q_i . E[j - i]      q_i . A_j      q_i . (W[x_j - x_i] + H[y_j - y_i])
+
+The classes of Adaloglou's "How Positional Embeddings work in Self-Attention" and of the package
+`self-attention-cv`, for checkpoints and code written against them: same arguments, same parameter
+names, and `module(q)` gives the same dense logits, which are not scaled. As position schemes,
+`q, k, terms = module(q, k)`, they hand the same logits to `relpos.attention` as tables. New code
+has `AbsoluteKeys`, `Bidirectional` and a grid.
+
+- Offset: key minus query; row `n` belongs to offset `n - (tokens - 1)`. A map's tokens are in
+  row-major order.
+- Rows: `2 * tokens - 1`; for a map `2 w - 1` along its rows and `2 h - 1` along its columns.
+- Scale: the package scales the content only: `scale * q . k + R`. So the rows are divided by the
+  scale of the attention, `scale=` here, `1 / sqrt(dim_head)` by default. (The post's equations
+  scale both; that is `scale=1`.)
+- Beyond the table: other lengths clamp to the end rows; the originals fail. A map is fixed.
+
+Where the originals are wrong, this is right, and so differs from them:
+
+- Their `heads=n` never builds per-head tables; here it does. A state dict with one table for all
+  heads is taken, each head starting from it.
+- Their `RelPosEmb2D` adds, along the height, the logits of another token's query (that at the
+  transposed place), and fails unless the map is square. Here both axes are those of the token.
+- Their `emb_w` acts along the width, as its name says, but is sized by the height, and `emb_h` the
+  other way round. Here sizes follow the names. On a square map a state dict is taken by its names.
+  On any other map the sizes tell: where the two tables fit only if exchanged, they are exchanged.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..attention import relative_logits
+from ..errors import check_count, check_shape
+from ..terms import GridTerms, OffsetTable, Terms
+from .absolute_keys import first_rows
+from .base import Position
+from .unscaled import check_scale, unscaled
+
+__all__ = ["AbsPosEmb1D", "RelPosEmb1D", "RelPosEmb2D"]
+
+_Scheme = tuple[Tensor, Tensor, Terms | GridTerms]
+
+
+class AbsPosEmb1D(Position):
+    """`q_i . A_j` for keys at `tokens` places; called with keys too, `k_j + A_j / scale`.
+
+    Args:
+        tokens: rows of `A`.
+        dim_head: width of one head.
+        scale: the attention's scale, if it is given one; None means `1 / sqrt(dim_head)`.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: if a size is below 1, or the scale not positive.
+
+    >>> AbsPosEmb1D(5, 4)(torch.zeros(1, 2, 5, 4)).shape
+    torch.Size([1, 2, 5, 5])
+    """
+
+    def __init__(
+        self,
+        tokens: int,
+        dim_head: int,
+        *,
+        scale: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.tokens = check_count("AbsPosEmb1D", "tokens", tokens)
+        self.dim_head = check_count("AbsPosEmb1D", "dim_head", dim_head)
+        self.scale = check_scale("AbsPosEmb1D", scale)
+        rows = torch.empty(self.tokens, self.dim_head, device=device, dtype=dtype)
+        self.abs_pos_emb = nn.Parameter(rows)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the rows from a normal distribution around 0 with variance `1 / dim_head`."""
+        nn.init.normal_(self.abs_pos_emb, std=self.dim_head**-0.5)
+
+    def forward(
+        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"] | None = None
+    ) -> Float[Tensor, "b h i j"] | _Scheme:
+        """Unscaled logits `(b, h, i, tokens)`; given `k`, what attention needs instead.
+
+        Args:
+            q: queries.
+            k: keys, from position 0 on; None asks for the logits.
+
+        Raises:
+            ShapeError: if a tensor has another width.
+        """
+        check_shape("AbsPosEmb1D", "q", q, "b h i d", {"d": self.dim_head})
+        if k is None:
+            return q @ self.abs_pos_emb.mT
+        check_shape("AbsPosEmb1D", "k", k, "b g j d", {"d": self.dim_head})
+        rows = unscaled(self.abs_pos_emb, self.scale, self.dim_head)
+        return q, k + first_rows(rows, k.shape[2]), Terms()
+
+    def extra_repr(self) -> str:
+        """Rows and width."""
+        return f"tokens={self.tokens}, dim_head={self.dim_head}"
+
+
+class RelPosEmb1D(Position):
+    """`q_i . E[j - i]`, for the offsets `-(tokens - 1)..tokens - 1`.
+
+    Args:
+        tokens: longest sequence in which every offset has a row of its own.
+        dim_head: width of one head.
+        heads: None, one table that all heads share, or the number of tables, one for each head.
+        scale: the attention's scale, if it is given one; None means `1 / sqrt(dim_head)`.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: if a size is below 1, or the scale not positive.
+
+    >>> tuple(RelPosEmb1D(5, 4, heads=2).rel_pos_emb.shape)
+    (2, 9, 4)
+    """
+
+    def __init__(
+        self,
+        tokens: int,
+        dim_head: int,
+        heads: int | None = None,
+        *,
+        scale: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.tokens = check_count("RelPosEmb1D", "tokens", tokens)
+        self.dim_head = check_count("RelPosEmb1D", "dim_head", dim_head)
+        self.heads = None if heads is None else check_count("RelPosEmb1D", "heads", heads)
+        self.scale = check_scale("RelPosEmb1D", scale)
+        shape = (2 * self.tokens - 1, self.dim_head)
+        per_head = () if self.heads is None else (self.heads,)
+        self.rel_pos_emb = nn.Parameter(torch.empty(per_head + shape, device=device, dtype=dtype))
+        self.register_load_state_dict_pre_hook(_one_table_for_all)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the rows from a normal distribution around 0 with variance `1 / dim_head`."""
+        nn.init.normal_(self.rel_pos_emb, std=self.dim_head**-0.5)
+
+    def forward(
+        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"] | None = None
+    ) -> Float[Tensor, "b h i j"] | _Scheme:
+        """Unscaled logits `(b, h, i, i)`; given `k`, what attention needs instead.
+
+        Args:
+            q: queries.
+            k: keys; None asks for the logits, of keys at the queries' places.
+
+        Raises:
+            ShapeError: if `q` has another width or number of heads.
+        """
+        _check_queries(self, q, self.heads, self.dim_head)
+        if k is None:
+            return relative_logits(q, q, Terms(keys=self.table(1.0)), scale=1.0)
+        return q, k, Terms(keys=self.table(self.scale))
+
+    def table(self, scale: float | None) -> OffsetTable:
+        """`E / scale`.
+
+        Args:
+            scale: of the attention; None means `1 / sqrt(dim_head)`.
+        """
+        rows = self.rel_pos_emb if self.heads is not None else self.rel_pos_emb[None]
+        return OffsetTable(unscaled(rows, scale, self.dim_head), first=1 - self.tokens)
+
+    def extra_repr(self) -> str:
+        """Length, width and heads."""
+        return f"tokens={self.tokens}, dim_head={self.dim_head}, heads={self.heads}"
+
+
+class RelPosEmb2D(Position):
+    """`q_i . (W[x_j - x_i] + H[y_j - y_i])` on a map of `h x w` tokens in row-major order.
+
+    Args:
+        feat_map_size: `(height, width)`.
+        dim_head: width of one head.
+        heads: None, tables that all heads share, or the number of tables, one for each head.
+        scale: the attention's scale, if it is given one; None means `1 / sqrt(dim_head)`.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: if a size is below 1, or the scale not positive.
+
+    >>> {name: tuple(rows.shape) for name, rows in RelPosEmb2D((2, 3), 4).named_parameters()}
+    {'emb_w.rel_pos_emb': (5, 4), 'emb_h.rel_pos_emb': (3, 4)}
+    """
+
+    def __init__(
+        self,
+        feat_map_size: tuple[int, int],
+        dim_head: int,
+        heads: int | None = None,
+        *,
+        scale: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(feat_map_size, tuple | list) or len(feat_map_size) != 2:
+            raise ValueError(
+                f"RelPosEmb2D: feat_map_size must be (height, width), got {feat_map_size!r}"
+            )
+        self.h, self.w = (check_count("RelPosEmb2D", "feat_map_size", n) for n in feat_map_size)
+        self.dim_head = check_count("RelPosEmb2D", "dim_head", dim_head)
+        self.heads = None if heads is None else check_count("RelPosEmb2D", "heads", heads)
+        self.scale = check_scale("RelPosEmb2D", scale)
+        self.emb_w = RelPosEmb1D(self.w, dim_head, heads, device=device, dtype=dtype)
+        self.emb_h = RelPosEmb1D(self.h, dim_head, heads, device=device, dtype=dtype)
+        self.register_load_state_dict_pre_hook(_sized_by_the_other_side)
+
+    def reset_parameters(self) -> None:
+        """Draw both tables anew, as `RelPosEmb1D` does."""
+        self.emb_w.reset_parameters()
+        self.emb_h.reset_parameters()
+
+    def forward(
+        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"] | None = None
+    ) -> Float[Tensor, "b h i j"] | _Scheme:
+        """Unscaled logits `(b, h, i, i)`; given `k`, what attention needs instead.
+
+        Args:
+            q: queries, one for each place of the map.
+            k: keys, likewise; None asks for the logits.
+
+        Raises:
+            ShapeError: if `q` has another width, number of heads or number of tokens.
+        """
+        _check_queries(self, q, self.heads, self.dim_head, tokens=self.h * self.w)
+        if k is None:
+            return relative_logits(q, q, self._terms(1.0), scale=1.0)
+        return q, k, self._terms(self.scale)
+
+    def extra_repr(self) -> str:
+        """Map, width and heads."""
+        return f"feat_map_size=({self.h}, {self.w}), dim_head={self.dim_head}, heads={self.heads}"
+
+    def _terms(self, scale: float | None) -> GridTerms:
+        tables = (self.emb_h.table(scale), self.emb_w.table(scale))
+        return GridTerms((self.h, self.w), tuple(Terms(keys=table) for table in tables))
+
+
+def _check_queries(
+    module: nn.Module, q: Tensor, heads: int | None, width: int, *, tokens: int | None = None
+) -> None:
+    sizes = {"h": None if heads in (None, 1) else heads, "i": tokens, "d": width}
+    known = {axis: size for axis, size in sizes.items() if size is not None}
+    check_shape(type(module).__name__, "q", q, "b h i d", known)
+
+
+def _one_table_for_all(
+    module: RelPosEmb1D, state_dict: dict[str, Any], prefix: str, *rest: object
+) -> None:
+    """Give each head its copy of a table without heads, as `heads=n` was saved elsewhere."""
+    rows = state_dict.get(f"{prefix}rel_pos_emb")
+    if rows is not None and rows.ndim == 2 and module.heads is not None:
+        state_dict[f"{prefix}rel_pos_emb"] = rows.expand(module.heads, -1, -1).clone()
+
+
+def _sized_by_the_other_side(
+    module: RelPosEmb2D, state_dict: dict[str, Any], prefix: str, *rest: object
+) -> None:
+    """Exchange the two tables of a map that is not square where only that makes them fit."""
+    names = f"{prefix}emb_w.rel_pos_emb", f"{prefix}emb_h.rel_pos_emb"
+    if module.h == module.w or not all(name in state_dict for name in names):
+        return
+    tables = [state_dict[name] for name in names]
+    if [table.shape[-2] for table in tables] == [2 * module.h - 1, 2 * module.w - 1]:
+        state_dict.update(zip(names, reversed(tables), strict=True))

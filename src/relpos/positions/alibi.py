@@ -1,0 +1,135 @@
+"""Attention with linear biases, ALiBi (Press et al. 2022): a slope per head, nothing learned.
+
+    s_ij = scale * q_i . k_j - m_h |j - i|                        Press et al. 2022, section 3
+
+- Offset: key minus query. The paper is causal, so that `j <= i`; in both directions the bias is
+  the same on either side, as the authors advise for encoders.
+- Slopes: `m_h = 2^(-8 h / n)` for `h = 1..n` if the number of heads `n` is a power of two. Else
+  those for the largest power of two `p` below, then every other one for `2 p`, from the first on
+  (the authors' code).
+- Rows: one per offset of the call, `i + j - 1`, or half as many with `causal=True`; computed.
+- Scale: none on the bias.
+- Beyond the table: nothing is; every offset has its own row, however long the sequence.
+- Elsewhere: causal ports add `m_h j` instead, which differs by a constant in each row: the same
+  weights, another log-sum-exp. Some order the slopes of 12 heads by size, some take the other
+  half of the extra ones; weights trained with these need their slopes, not these.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..errors import check_count, check_shape
+from ..terms import OffsetTable, Terms
+from .base import BiasPosition
+
+__all__ = ["Alibi"]
+
+
+class Alibi(BiasPosition):
+    """`-m_h |j - i|`, with the slopes `m` of the paper.
+
+    Args:
+        heads: query heads.
+        causal: whether the table may leave out keys ahead of the query, since a mask hides them.
+        learned: whether the slopes are parameters (as `log2 m`), the paper's to begin with.
+        device: of the slopes.
+        dtype: of the slopes.
+
+    Raises:
+        ValueError: if `heads` is below 1.
+
+    >>> Alibi(8).slopes[:3]
+    tensor([0.5000, 0.2500, 0.1250])
+    >>> Alibi(1).dense(2, 3) * 256
+    tensor([[[-1.,  0., -1.],
+             [-2., -1.,  0.]]])
+    """
+
+    reads_query_start: ClassVar[bool] = True
+    log2_slopes: Tensor
+
+    def __init__(
+        self,
+        heads: int,
+        *,
+        causal: bool = False,
+        learned: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.heads, self.causal = check_count("Alibi", "heads", heads), causal
+        # The exponents, unlike the slopes, survive a cast to half precision unchanged.
+        exponents = torch.empty(self.heads, device=device, dtype=dtype)
+        if learned:
+            self.log2_slopes = nn.Parameter(exponents)
+        else:
+            self.register_buffer("log2_slopes", exponents, persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the slopes to the paper's."""
+        with torch.no_grad():
+            self.log2_slopes.copy_(torch.tensor(_exponents(self.heads), device="cpu"))
+
+    @property
+    def slopes(self) -> Float[Tensor, "h"]:
+        """`m`, in float32 at least, in logits per token."""
+        work = torch.promote_types(self.log2_slopes.dtype, torch.float32)
+        return self.log2_slopes.to(work).exp2()
+
+    def table(self, i: int, j: int) -> OffsetTable:
+        """One row for each offset that `i` queries, the last of `j` positions, have.
+
+        Args:
+            i: number of queries.
+            j: number of keys.
+        """
+        return self._table(i, j, j - i)
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h i d"],
+        k: Float[Tensor, "b g j d"],
+        *,
+        query_start: int | None = None,
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms]:
+        """`q` and `k` unchanged, and the bias in their dtype.
+
+        Args:
+            q: queries.
+            k: keys.
+            query_start: position of the first query; None means that the queries are the last.
+
+        Raises:
+            ShapeError: if `q` has another number of heads.
+        """
+        check_shape("Alibi", "q", q, "b h i d", {"h": self.heads})
+        i, j = q.shape[2], k.shape[2]
+        table = self._table(i, j, j - i if query_start is None else query_start)
+        return q, k, Terms(bias=table.map(lambda rows: rows.to(q.dtype)))
+
+    def extra_repr(self) -> str:
+        """Heads, direction, and whether the slopes are learned."""
+        learned = ", learned=True" if isinstance(self.log2_slopes, nn.Parameter) else ""
+        return f"heads={self.heads}, causal={self.causal}{learned}"
+
+    def _table(self, i: int, j: int, start: int) -> OffsetTable:
+        # `sym_min` and `sym_max`, since lengths may be symbols of `torch.compile`.
+        first = cast(int, torch.sym_min(1 - start - i, 0))
+        last = 0 if self.causal else cast(int, torch.sym_max(j - 1 - start, 0))
+        slopes = self.slopes
+        at = torch.arange(first, last + 1, device=slopes.device)
+        return OffsetTable(slopes[:, None] * -at.abs(), first)
+
+
+def _exponents(heads: int) -> list[float]:
+    """`log2` of the slopes."""
+    power = 1 << (heads.bit_length() - 1)
+    even = [-8 * step / power for step in range(1, power + 1)]
+    return even + [-4 * step / power for step in range(1, 2 * (heads - power), 2)]

@@ -1,0 +1,126 @@
+"""A bias that each token turns up or down, as WavLM does with T5's (Chen et al. 2022).
+
+    s_ij = scale * q_i . k_j + g_i B[j - i]
+    g_i  = 2 + a_i (c r_i - 1),   a_i = sigmoid(x_i . w_a + b_a),  r_i = sigmoid(x_i . w_r + b_r)
+
+- Source: Chen et al. 2022, section III-B: `B + u B + (1 - u) c r B` with an update gate `u` and a
+  reset gate `r`; `a = 1 - u`, which is the sigmoid of the other sign. `x_i` is the head's share of
+  the layer's input, as in the authors' code (the paper writes the query), and `c` a number per
+  head. The heads share the gates' weights.
+- Terms: a gate makes the bias depend on the query, so it is the `keys` term with vectors of width
+  1, met by `q_rel = g`. Offset, rows and what is beyond the table are those of the bias.
+- Scale: none on the bias. The op scales what meets `keys`, so the rows are divided by it; a layer
+  with a scale of its own must give it here too.
+- Elsewhere: WavLM's `gru_rel_pos_linear` has eight outputs, summed in fours into these two;
+  `gru_rel_pos_const` is `c`. Its layers share the table, and have gates of their own.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..errors import check_count, check_shape
+from ..terms import Terms
+from .base import BiasPosition, Position
+from .unscaled import check_scale, unscaled
+
+__all__ = ["GatedBias"]
+
+
+class GatedBias(Position):
+    """`g_i B[j - i]`, a bias times a gate that reads the query's token.
+
+    Args:
+        bias: the scheme whose bias is gated; layers may share one.
+        heads: query heads h.
+        head_dim: width of a head's share of the input, `e / h`.
+        scale: the attention's scale, if it is given one; None means `1 / sqrt(d)`.
+        device: of the gates' parameters.
+        dtype: of the gates' parameters.
+
+    Raises:
+        ValueError: if a size is below 1, or the scale not positive.
+
+    >>> from relpos.positions import T5Bias
+    >>> table = T5Bias(12, buckets=320, max_distance=800)
+    >>> layers = [GatedBias(table, 12, head_dim=64) for _ in range(2)]
+    """
+
+    reads_input: ClassVar[bool] = True
+    reads_query_start: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        bias: BiasPosition,
+        heads: int,
+        head_dim: int,
+        *,
+        scale: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.bias = bias
+        self.heads = check_count("GatedBias", "heads", heads)
+        self.head_dim = check_count("GatedBias", "head_dim", head_dim)
+        self.scale = check_scale("GatedBias", scale)
+        self.gates = nn.Linear(self.head_dim, 2, device=device, dtype=dtype)
+        self.reset = nn.Parameter(torch.empty(self.heads, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Gates as `nn.Linear` draws them, and `c = 1`: the gate is 1.75 where they are half open.
+
+        The bias, which others may share, is left as it is.
+        """
+        self.gates.reset_parameters()
+        nn.init.ones_(self.reset)
+
+    def gate(self, x: Float[Tensor, "b i e"]) -> Float[Tensor, "b h i"]:
+        """`g`, the factor on each query's bias.
+
+        Args:
+            x: the layer's input.
+
+        Raises:
+            ShapeError: if `x` is not `heads * head_dim` wide.
+        """
+        check_shape("GatedBias", "x", x, "b i e", {"e": self.heads * self.head_dim})
+        shares = x.unflatten(2, (self.heads, self.head_dim)).transpose(1, 2)
+        open_, reset = self.gates(shares).sigmoid().unbind(-1)
+        return 2 + open_ * (self.reset[:, None] * reset - 1)
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h i d"],
+        k: Float[Tensor, "b g j d"],
+        x: Float[Tensor, "b i e"],
+        *,
+        query_start: int | None = None,
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms]:
+        """`q` and `k` unchanged, and the bias as a table that the gate meets.
+
+        Args:
+            q: queries.
+            k: keys.
+            x: the layer's input, from which the queries were made.
+            query_start: position of the first query; None means that the queries are the last.
+
+        Raises:
+            ShapeError: if `q` has another number of heads, or `x` does not fit.
+        """
+        check_shape("GatedBias", "q", q, "b h i d", {"h": self.heads})
+        start = {"query_start": query_start} if self.bias.reads_query_start else {}
+        bias = self.bias(q, k, **start)[2].bias
+        gate = self.gate(x)[..., None]
+        keys = bias.map(lambda rows: unscaled(rows[..., None], self.scale, q.shape[3]))
+        return q, k, Terms(keys=keys, q_rel=gate)
+
+    def extra_repr(self) -> str:
+        """Heads, width and scale."""
+        scale = "" if self.scale is None else f", scale={self.scale:g}"
+        return f"heads={self.heads}, head_dim={self.head_dim}{scale}"

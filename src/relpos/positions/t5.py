@@ -1,0 +1,124 @@
+"""The bucketed bias of T5 (Raffel et al. 2020): one learned scalar per head and bucket.
+
+    s_ij = scale * q_i . k_j + B[bucket(j - i)]              Raffel et al. 2020, section 2.1
+
+- Offset: key minus query, as in the paper's code. `relpos.offsets.t5_buckets` is the map.
+- Rows: the parameter has one per bucket. Attention is given one per offset, from there to where
+  the last bucket starts (on both sides, or behind the query only).
+- Scale: the bias has none. T5 has none on the content either (`attention(..., scale=1)`): its
+  initial weights contain the `1 / sqrt(d)`. That is the caller's decision.
+- Beyond the table: clamps, by definition, since the last bucket has no end.
+- Encoders are bidirectional and have half of the buckets on each side. Decoders have all of them
+  behind the query (`bidirectional=False`); keys ahead, which a causal mask hides, meet bucket 0.
+- Cross-attention has no bias: a layer over the encoder's output has no position.
+- Layers share one table in T5; give each of them the same module.
+- Elsewhere: the parameter is called `relative_attention_bias.weight` and is `(buckets, heads)`,
+  this one transposed. Bucket `buckets // 2` of a bidirectional table, "ahead by 0", is met by no
+  offset, there as here.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..errors import check_count, check_shape
+from ..offsets import t5_buckets
+from ..terms import OffsetTable, Terms
+from .base import BiasPosition
+
+__all__ = ["T5Bias"]
+
+
+class T5Bias(BiasPosition):
+    """`B[bucket(j - i)]`, buckets that widen with the logarithm of the distance.
+
+    Args:
+        heads: query heads, with a table each; 1 is one table that all heads share.
+        buckets: number of buckets, of both sides together.
+        max_distance: the distance from which all keys share a bucket, in tokens.
+        bidirectional: whether keys ahead have buckets of their own (encoders).
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: if a size is out of range.
+
+    >>> position = T5Bias(8)
+    >>> tuple(position.bias.shape), tuple(position.dense(3, 200).shape)
+    ((8, 32), (8, 3, 200))
+    """
+
+    buckets_at: Tensor
+
+    def __init__(
+        self,
+        heads: int,
+        buckets: int = 32,
+        max_distance: int = 128,
+        *,
+        bidirectional: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.heads = check_count("T5Bias", "heads", heads)
+        self.buckets = check_count("T5Bias", "buckets", buckets, least=4 if bidirectional else 2)
+        exact = self.buckets // (4 if bidirectional else 2)
+        self.max_distance = check_count("T5Bias", "max_distance", max_distance, least=exact + 1)
+        self.bidirectional = bidirectional
+        self.bias = nn.Parameter(torch.empty(self.heads, self.buckets, device=device, dtype=dtype))
+        unrolled = self._unrolled()
+        self.first = -(len(unrolled) // 2) if bidirectional else 1 - len(unrolled)
+        self.register_buffer("buckets_at", unrolled.to(self.bias.device), persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the bias from a normal distribution around 0 with standard deviation 0.02."""
+        nn.init.normal_(self.bias, std=0.02)
+        # Derived, but memory that was only just given to a module of device "meta" lacks it.
+        self.buckets_at.copy_(self._unrolled())
+
+    def table(self, i: int, j: int) -> OffsetTable:
+        """One row per offset up to the start of the last bucket, whatever the lengths are.
+
+        Args:
+            i: number of queries.
+            j: number of keys.
+        """
+        return OffsetTable(self.bias[:, self.buckets_at], self.first)
+
+    def forward(
+        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"]
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms]:
+        """`q` and `k` unchanged, and the bias.
+
+        Args:
+            q: queries.
+            k: keys.
+
+        Raises:
+            ShapeError: if `q` has another number of heads.
+        """
+        check_shape("T5Bias", "q", q, "b h i d", {"h": self.heads} if self.heads > 1 else {})
+        return q, k, Terms(bias=self.table(q.shape[2], k.shape[2]))
+
+    def extra_repr(self) -> str:
+        """Heads, buckets and direction."""
+        return (
+            f"heads={self.heads}, buckets={self.buckets}, max_distance={self.max_distance}, "
+            f"bidirectional={self.bidirectional}"
+        )
+
+    def _unrolled(self) -> Tensor:
+        """The bucket of each offset for which there is a row."""
+        behind = self._buckets(torch.arange(-self.max_distance, 1, device="cpu"))
+        reach = self.max_distance - int((behind == behind[0]).sum()) + 1
+        ahead = reach if self.bidirectional else 0
+        return self._buckets(torch.arange(-reach, ahead + 1, device="cpu"))
+
+    def _buckets(self, at: Tensor) -> Tensor:
+        return t5_buckets(
+            at, self.buckets, self.max_distance, bidirectional=self.bidirectional
+        )  # fmt: skip
