@@ -1,0 +1,152 @@
+"""A scheme of relpos beside somebody else's implementation of it, with the same weights.
+
+Both sides are functions of the same leaves: the layer's input and the parameters of the other
+implementation, which reach ours through `functional_call`. So one set of leaves has two outputs
+and two gradients, and those are what is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+import relpos
+
+__all__ = ["Comparison", "Difference", "Trial", "attended", "compare", "randomized"]
+
+# The lengths at which a comparison runs unless it says otherwise: odd, and a single token.
+LENGTHS = ({"length": 1}, {"length": 33}, {"length": 65, "padded": True})
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Two outputs from the same leaves.
+
+    Args:
+        ours: output of relpos.
+        theirs: output of the other implementation.
+        leaves: what both were computed from, by name.
+        tables: the names among `leaves` that hold positions: their gradients may not vanish.
+    """
+
+    ours: Tensor
+    theirs: Tensor
+    leaves: Mapping[str, Tensor]
+    tables: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest differences of a trial, as parts of the largest value that was compared.
+
+    Args:
+        forward: of the outputs.
+        gradients: of the gradients with respect to every leaf.
+        tables: how large the smallest table gradient is, on the same scale.
+        summands: how many numbers the output has, over which each gradient is a sum.
+    """
+
+    forward: float
+    gradients: float
+    tables: float
+    summands: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One implementation that has the same formula as a scheme of relpos.
+
+    Args:
+        scheme: class in `relpos.positions`.
+        implementation: their class or function.
+        package: distribution that it is installed from.
+        formula: what the scores (or values) get, as their code has it.
+        run: builds both sides for a case.
+        cases: arguments for `run`.
+        precision: unit roundoff of the least precise step on either side.
+        remark: what explains a precision below float64, or another oddity.
+    """
+
+    scheme: str
+    implementation: str
+    package: str
+    formula: str
+    run: Callable[..., Trial]
+    cases: Sequence[Mapping[str, object]] = LENGTHS
+    precision: float = torch.finfo(torch.float64).eps
+    remark: str = ""
+
+    @property
+    def installed(self) -> str:
+        """The version of the package that is compared with."""
+        return version(self.package)
+
+    def bound(self, summands: int) -> float:
+        """What rounding explains: the errors of a sum grow with the root of its length."""
+        return self.precision * sqrt(summands)
+
+
+def compare(trial: Trial) -> Difference:
+    """The largest difference of the two outputs and of their gradients.
+
+    The gradients are those of one random weighting of the output. A leaf that has no part in an
+    output has gradient zero there.
+    """
+    draw = torch.Generator().manual_seed(1)
+    weights = torch.randn(trial.theirs.shape, generator=draw, dtype=trial.theirs.dtype)
+    if trial.ours.shape != trial.theirs.shape:
+        raise AssertionError(f"{tuple(trial.ours.shape)} is not {tuple(trial.theirs.shape)}")
+    ours, theirs = (
+        torch.autograd.grad(
+            output, list(trial.leaves.values()), weights, allow_unused=True, materialize_grads=True
+        )
+        for output in (trial.ours, trial.theirs)
+    )
+    largest = _largest(theirs)
+    named = dict(zip(trial.leaves, theirs, strict=True))
+    return Difference(
+        forward=_largest([trial.ours - trial.theirs]) / _largest([trial.theirs]),
+        gradients=_largest(map(torch.sub, ours, theirs)) / largest,
+        tables=min(_largest([named[name]]) for name in trial.tables) / largest,
+        summands=trial.theirs.numel(),
+    )
+
+
+def _largest(tensors: Iterable[Tensor]) -> float:
+    """The largest absolute value of all; a NaN anywhere stays one."""
+    return torch.stack([values.detach().abs().max() for values in tensors]).max().item()
+
+
+def randomized(module: nn.Module, *, seed: int = 0) -> nn.Module:
+    """`module` in float64 without dropout, each parameter drawn so that scores are around 1."""
+    draw = torch.Generator().manual_seed(seed)
+    module = module.double().eval()
+    with torch.no_grad():
+        for rows in module.parameters():
+            fan_in = rows[0].numel() if rows.ndim > 1 else 4
+            rows.copy_(torch.randn(rows.shape, generator=draw, dtype=rows.dtype) * fan_in**-0.5)
+    return module
+
+
+def attended(
+    position: nn.Module,
+    tables: Mapping[str, Tensor],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    x: Tensor | None = None,
+    **arguments: object,
+) -> Tensor:
+    """`relpos.attention` with a scheme whose parameters are `tables`, differentiable in them."""
+    for name, own in position.named_parameters():
+        if own.shape != tables[name].shape:
+            raise AssertionError(f"{name}: {tuple(tables[name].shape)} is not {tuple(own.shape)}")
+    inputs = (q, k) if x is None else (q, k, x)
+    q, k, terms = functional_call(position, dict(tables), inputs, strict=True)
+    return relpos.attention(q, k, v, terms, **arguments)
