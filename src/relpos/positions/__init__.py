@@ -1,19 +1,33 @@
 """Position schemes: modules called as `q, k, terms = position(q, k)`, or added to the input."""
 
 from .absolute import LearnedAbsolute, Sinusoidal
+from .absolute_keys import AbsoluteKeys
+from .ai_summer import AbsPosEmb1D, RelPosEmb1D, RelPosEmb2D
+from .alibi import Alibi
 from .base import BiasPosition, Position
 from .bidirectional import Bidirectional
+from .gated import GatedBias
 from .huang import Huang
+from .relative_logits import RelativeLogits
 from .shaw import Shaw
+from .t5 import T5Bias
 from .transformer_xl import TransformerXL
 
 __all__ = [
+    "AbsPosEmb1D",
+    "AbsoluteKeys",
+    "Alibi",
     "BiasPosition",
     "Bidirectional",
+    "GatedBias",
     "Huang",
     "LearnedAbsolute",
     "Position",
+    "RelPosEmb1D",
+    "RelPosEmb2D",
+    "RelativeLogits",
     "Shaw",
     "Sinusoidal",
+    "T5Bias",
     "TransformerXL",
 ]
