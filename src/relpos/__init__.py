@@ -2,8 +2,9 @@
 
 from . import layers, positions
 from ._version import __version__
-from .attention import attention, attention_weights, backends, relative_logits
+from .attention import attention, attention_weights, backends, merge, relative_logits
 from .errors import BackendError, ShapeError
+from .packing import document_ids
 from .shear import relative_to_absolute, skew
 from .terms import GridTerms, OffsetTable, Terms
 
@@ -17,7 +18,9 @@ __all__ = [
     "attention",
     "attention_weights",
     "backends",
+    "document_ids",
     "layers",
+    "merge",
     "positions",
     "relative_logits",
     "relative_to_absolute",

@@ -13,7 +13,15 @@ from torch import Tensor
 
 from .terms import OffsetTable
 
-__all__ = ["axis_offsets", "offsets", "rows_at", "t5_buckets", "table_rows"]
+__all__ = [
+    "axis_offsets",
+    "deberta_buckets",
+    "grid_coordinates",
+    "offsets",
+    "rows_at",
+    "t5_buckets",
+    "table_rows",
+]
 
 
 def offsets(
@@ -61,6 +69,53 @@ def _places(count: int, finer: int, device: torch.device | None) -> Tensor:
     places = torch.arange(count, device=device)
     step, rest = divmod(finer, count)
     return places.double() * (finer / count) if rest else places * step
+
+
+def grid_coordinates(
+    tokens: Int64[Tensor, "i"], shape: tuple[int, ...]
+) -> list[Int64[Tensor, "i"]]:
+    """The coordinate along each axis of tokens numbered in row-major order.
+
+    >>> grid_coordinates(torch.tensor([0, 4, 5]), (2, 3))
+    [tensor([0, 1, 1]), tensor([0, 1, 2])]
+    """
+    coordinates = []
+    for size in reversed(shape):
+        coordinates.append(tokens % size)
+        tokens = tokens // size
+    return coordinates[::-1]
+
+
+def deberta_buckets(
+    at: Int64[Tensor, "..."], *, max_distance: int, buckets: int | None = None
+) -> Int64[Tensor, "..."]:
+    """`clip(n + f(-at), 0, 2 n - 1)`: the row of DeBERTa's embedding that each offset meets.
+
+    He et al. 2021, eq. 3, counts query minus key. Without buckets `f` is the identity and
+    `n = max_distance`, so that distance `n` behind the query shares the row of `n - 1`. With
+    them `n = buckets` and, for `m = buckets / 2`, `f(x) = x` up to `|x| = m` and beyond
+    `f(x) = sign(x) * (m + ceil((m - 1) * log(|x| / m) / log((max_distance - 1) / m)))`,
+    as in DeBERTa-v2's code. Either way nothing changes outside `1 - max_distance..max_distance`.
+
+    Args:
+        at: offsets, key minus query.
+        max_distance: distance, in tokens, from which on all share a row; above `buckets / 2 + 1`.
+        buckets: half the number of rows, even and at least 4; None means `max_distance`.
+
+    >>> deberta_buckets(torch.arange(-4, 5), max_distance=3)
+    tensor([5, 5, 5, 4, 3, 2, 1, 0, 0])
+    >>> deberta_buckets(torch.arange(-8, 9, 2), max_distance=8, buckets=4)
+    tensor([7, 7, 7, 6, 4, 2, 1, 1, 0])
+    """
+    span = max_distance if buckets is None else buckets
+    steps = at.abs()
+    if buckets is not None:
+        middle = buckets // 2
+        share = (steps.clamp(min=middle).double() / middle).log() / log((max_distance - 1) / middle)
+        # However the logarithms round, where the share is an integer its ceiling is the same.
+        beyond = middle + ((middle - 1) * share - 1e-9).ceil().long()
+        steps = steps.where(steps <= middle, beyond)
+    return (span - at.sign() * steps).clamp(0, 2 * span - 1)
 
 
 def table_rows(

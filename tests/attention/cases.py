@@ -22,7 +22,7 @@ class Case:
     keys: int = 33
     width: int = 6
     value_width: int = 10
-    terms: str = "keys bias values"
+    terms: str = "keys queries bias values"
     window: tuple[int, int] = (3, 4)  # offsets -left..right
     beyond: str = "clamp"
     table_heads: int = 1
@@ -31,6 +31,7 @@ class Case:
     mask: str | None = None  # "padding", "pairs", "additive", "additive, hiding", "column"
     query_start: int | None = None
     scale: float | None = None
+    documents: str | None = None  # "runs", "runs, padded", "mixed"
     hide_far: bool = False  # the bias is -inf at and beyond its ends: a local window
 
     def inputs(self, seed: int = 0) -> dict[str, Tensor]:
@@ -57,6 +58,8 @@ class Case:
         named |= {name: normal(*shapes[name]) for name in self.terms.split()}
         if self.hide_far:
             named["bias"][:, [0, -1]] = -torch.inf
+        if self.documents is not None:
+            named["documents"] = self._documents(draw)
         if self.rel_width is not None:
             named["q_rel"] = normal(b, h, i, self.rel_width)
         if self.mask == "padding":
@@ -73,6 +76,13 @@ class Case:
         elif self.mask == "column":
             named["mask"] = normal(1, h, i, 1)
         return named
+
+    def _documents(self, draw: torch.Generator) -> Tensor:
+        """The document of each position: runs of some length, or any number for each."""
+        at = torch.randint(0, 3, (self.batch, self.keys), generator=draw)
+        if self.documents != "mixed":
+            at = (at == 0).long().cumsum(1)
+        return at.masked_fill(at == 2, -1) if self.documents == "runs, padded" else at
 
     def tables(self, named: dict[str, Tensor]) -> dict[str, OffsetTable]:
         """The tables among `named`; each starts at another offset, so that none hides another."""
@@ -92,6 +102,7 @@ class Case:
             **{
                 "causal": self.causal,
                 "mask": named.get("mask"),
+                "documents": named.get("documents"),
                 "query_start": self.query_start,
                 "scale": self.scale,
                 "backend": backend,
@@ -107,6 +118,13 @@ class Case:
             name: definition.Table(arrays[name], table.first, table.beyond)
             for name, table in self.tables(named).items()
         }
+        if self.documents is not None:
+            # The definition knows masks alone: this one is literal.
+            start = self.keys - self.queries if self.query_start is None else self.query_start
+            of = arrays["documents"]
+            of_queries = of[:, start : start + self.queries]
+            together = (of_queries[:, :, None] == of[:, None, :]) & (of[:, None, :] >= 0)
+            arrays["mask"] = together[:, None]
         return definition.attention(
             arrays["q"],
             arrays["k"],
@@ -214,4 +232,23 @@ CASES = {
         BASE, hide_far=True, terms="keys bias", query_start=20, beyond="clamp"
     ),
     "scale": replace(BASE, scale=0.7, rel_width=3),
+    "queries": replace(BASE, terms="queries"),
+    "queries per head": replace(BASE, terms="queries", table_heads=2, causal=True),
+    "queries, all offsets": replace(BASE, terms="queries", window=WIDE, queries=65, keys=65),
+    "queries, several row blocks": replace(
+        BASE, batch=1, terms="queries", queries=300, keys=310, window=(20, 30), table_heads=2
+    ),
+    "queries, grouped, causal": replace(
+        BASE, heads=6, groups=2, terms="keys queries", queries=150, keys=170, causal=True
+    ),
+    "queries, grouped, per head": replace(
+        BASE, heads=6, groups=2, table_heads=6, terms="queries", beyond="zero"
+    ),
+    "documents": replace(BASE, documents="runs"),
+    "documents, causal": replace(BASE, documents="runs", causal=True, window=(70, 70)),
+    "documents and padding": replace(BASE, documents="runs, padded", queries=20, keys=65),
+    "documents, mixed": replace(BASE, documents="mixed", causal=True, queries=65, keys=65),
+    "documents, several row blocks": replace(
+        BASE, documents="runs, padded", causal=True, queries=300, keys=310, batch=2
+    ),
 }

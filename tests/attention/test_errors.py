@@ -67,10 +67,12 @@ def test_shape_errors_are_value_errors():
 
 
 def test_a_backend_asked_for_by_name_says_why_it_refuses():
-    terms = Terms(queries=table(1, 3, 8))
-    with pytest.raises(BackendError, match=r"tiled: terms.queries .* not computed blockwise yet"):
-        attention(Q, Q, Q, terms, backend="tiled")
-    assert attention(Q, Q, Q, terms).shape == Q.shape
+    def run(q: torch.Tensor, backend: str) -> torch.Tensor:
+        return attention(q[None], Q[:1], Q[:1], backend=backend)
+
+    with pytest.raises(BackendError, match=r"tiled: torch\.func transforms want plain operations"):
+        torch.func.vmap(run, in_dims=(0, None))(Q, "tiled")
+    assert torch.func.vmap(run, in_dims=(0, None))(Q, "auto")[:, 0].shape == Q.shape
 
 
 def test_the_weights_speak_in_their_own_name():
@@ -105,7 +107,10 @@ def test_backends_names_each_with_none_where_it_runs():
         (lambda: Terms(keys=table(1, 3)), r"Terms: keys.rows must be \(h or 1, r, d\), got"),
         (lambda: Terms(bias=table(1, 3, 8)), r"Terms: bias.rows must be \(h or 1, r\), got"),
         (lambda: Terms(q_rel=Q), r"q_rel must come with keys"),
-        (lambda: GridTerms((2, 3), (Terms(),)), r"one Terms per axis of shape \(2, 3\), got 1"),
+        (
+            lambda: GridTerms((2, 3), (Terms(),)),
+            r"axes must have one entry per axis of shape \(2, 3\), got 1",
+        ),
     ],
 )
 def test_wrong_tables_are_named(make, message: str):

@@ -15,7 +15,7 @@ from relpos import GridTerms, OffsetTable, Terms, attention, attention_weights, 
 from relpos import relative_logits as added_logits
 
 # The reference first: what the others are compared with where the definition has no gradients.
-BACKENDS = ["reference"]
+BACKENDS = ["reference", "tiled"]
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,24 @@ def arguments(dropout: float = 0.0, need_lse: bool = True) -> tuple:
 
     return (
         leaf(2, 4, 5, 3), leaf(2, 2, 7, 3), leaf(2, 2, 7, 6),
-        leaf(4, 5, 2), leaf(1, 3), leaf(1, 5, 6), leaf(2, 4, 5, 2), leaf(2, 1, 5, 7),
-        torch.tensor(7), [-2, -1, -3], [True, False, True], True, 0.5, 2, dropout, need_lse,
+        leaf(4, 5, 2), leaf(1, 4, 3), leaf(1, 3), leaf(1, 5, 6), leaf(2, 4, 5, 2),
+        leaf(2, 1, 5, 7), None, None, None, torch.tensor([[0, 0, 0, 1, 1, 1, -1]]),
+        torch.tensor(7), [-2, -1, -1, -3], [True, True, False, True], [], [], 0, True, 0.5, 2,
+        dropout, need_lse, False,
+    )  # fmt: skip
+
+
+def grid_arguments() -> tuple:
+    """A grid of 2 x 3 keys with a class token, and one of 1 x 2 queries with one."""
+    torch.manual_seed(0)
+
+    def leaf(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, dtype=torch.float64).requires_grad_()
+
+    return (
+        leaf(2, 4, 3, 3), leaf(2, 2, 7, 3), leaf(2, 2, 7, 6), *[None] * 6,
+        leaf(1, 4, 3, 5), leaf(2, 4, 7, 3), None, None, None, [0] * 4, [True] * 4,
+        [2, 3], [1, 2], 1, False, 0.5, 0, 0.0, True, True,
     )  # fmt: skip
 
 
@@ -34,6 +50,11 @@ def arguments(dropout: float = 0.0, need_lse: bool = True) -> tuple:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_opcheck(dropout: float, need_lse: bool):
     torch.library.opcheck(tiled_forward, arguments(dropout, need_lse))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_opcheck_of_a_grid():
+    torch.library.opcheck(tiled_forward, grid_arguments())
 
 
 @pytest.mark.no_typecheck

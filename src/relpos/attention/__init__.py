@@ -5,5 +5,6 @@
 
 from .api import attention, attention_weights, relative_logits
 from .dispatch import backends
+from .merging import merge
 
-__all__ = ["attention", "attention_weights", "backends", "relative_logits"]
+__all__ = ["attention", "attention_weights", "backends", "merge", "relative_logits"]

@@ -74,7 +74,8 @@ def attention(
             of the `j` positions.
         documents: `(b or 1, j)`, the document of each position: a pair takes part only within
             one document, and a position with a negative number in none. The queries are positions
-            among these j. Sequences packed into one row need no `i x j` mask.
+            among these j. Sequences packed into one row need no `i x j` mask
+            (`relpos.document_ids` makes it from cumulative lengths).
         backend: `"auto"`, or a name from `relpos.backends()`.
         return_lse: whether to return the log-sum-exp of the scores too.
 
@@ -88,6 +89,7 @@ def attention(
         TypeError: if `terms` or `mask` is of another kind.
         BackendError: if the named backend, or every one, refuses the inputs; with the reason.
 
+    >>> from relpos import OffsetTable
     >>> q = k = v = torch.ones(1, 1, 3, 2)
     >>> decay = Terms(bias=OffsetTable(torch.tensor([[-2.0, -1.0, 0.0]]), first=-2))
     >>> attention(q, k, v, decay, causal=True).shape
@@ -163,6 +165,7 @@ def relative_logits(
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.
 
+    >>> from relpos import OffsetTable
     >>> q, bias = torch.zeros(1, 1, 2, 3), OffsetTable(torch.tensor([[-1.0, 0.0, 1.0]]), first=-1)
     >>> relative_logits(q, q, Terms(bias=bias))
     tensor([[[[ 0.,  1.],

@@ -2,8 +2,9 @@
 
 With `dP_ij = dO_i . (v_j + V[j-i])` and `dS = P * (dP - sum_j P dP)`:
 
-    dq   = scale * (dS k + dS K)    dk = scale * dS^T q     dv   = P^T dO
-    dK_r = scale * sum dS_ij p_i    dB_r = sum dS_ij        dV_r = sum P_ij dO_i    over j - i -> r
+    dq   = scale * (dS k + dS K)    dk = scale * (dS^T q + dS^T Q)    dv   = P^T dO
+    dK_r = scale * sum dS_ij p_i    dQ_r = scale * sum dS_ij k_j
+    dB_r = sum dS_ij                dV_r = sum P_ij dO_i              over j - i -> r
 
 Sums over blocks are taken in a fixed order, so that all gradients are deterministic.
 """
@@ -17,8 +18,12 @@ from torch import Tensor
 
 from .band import BandTable
 from .forward import unsheared
+from .grid import collect_joint
 from .plan import Block, blocks
-from .problem import Problem, folded, table_product
+from .problem import Problem, folded
+from .queries import collect_queries
+from .scores import add_sheared, table_product
+from .scores import weights as softmax_weights
 
 __all__ = ["Gradients", "backward"]
 
@@ -32,10 +37,17 @@ class Gradients:
     v: Tensor | None
     q_rel: Tensor | None
     mask: Tensor | None
+    by_key: Tensor | None
+    by_query: Tensor | None
+    joint: Tensor | None
 
 
 def backward(
-    problem: Problem, gradients: Gradients, d_output: Tensor, d_lse: Tensor | None
+    problem: Problem,
+    gradients: Gradients,
+    d_output: Tensor,
+    d_lse: Tensor | None,
+    d_places: Tensor | None,
 ) -> None:
     """Fill `gradients` and those of `problem.tables` that learn.
 
@@ -44,19 +56,23 @@ def backward(
         gradients: zeros where a gradient is asked for.
         d_output: `(b, h, i, dv)`.
         d_lse: `(b, h, i)`, or None.
+        d_places: `(b, h, i, s)`, or None.
     """
     d_output = d_output.to(problem.q.dtype)
     if problem.dropout:
         d_output = d_output / problem.kept_share
+        d_places = None if d_places is None else d_places / problem.kept_share
     for block in blocks(problem.shape, problem.rows):
         d_o = d_output[block.queries]
-        weights = problem.weights(block)
+        weights = softmax_weights(problem, block)
         dropped = problem.dropped(block, weights.shape) if problem.dropout else None
         _values_side(problem, gradients, block, weights, dropped, d_o)
-        d_scores = _d_scores(problem, block, weights, dropped, d_o)
+        d_place = None if d_places is None else d_places[block.queries]
+        d_scores = _d_scores(problem, block, weights, dropped, d_o, d_place)
         if d_lse is not None:
             d_scores.addcmul_(weights, d_lse[block.queries].unsqueeze(-1).to(weights.dtype))
         _scores_side(problem, gradients, block, d_scores)
+        _grid_side(problem, gradients, block, d_scores)
 
 
 def _values_side(
@@ -83,7 +99,12 @@ def _values_side(
 
 
 def _d_scores(
-    problem: Problem, block: Block, weights: Tensor, dropped: Tensor | None, d_o: Tensor
+    problem: Problem,
+    block: Block,
+    weights: Tensor,
+    dropped: Tensor | None,
+    d_o: Tensor,
+    d_place: Tensor | None,
 ) -> Tensor:
     """`dS = P * (dP - sum_j P dP)`, `(b, h, m, n)`."""
     rows, heads, table = block.rows, block.heads, problem.tables.get("values")
@@ -99,7 +120,9 @@ def _d_scores(
         if rows.band:
             band = problem.workspace.take("band", *d_o.shape[:3], rows.span)
             table_product(d_o, table.band(rows, heads), out=band[..., rows.met])
-            problem.add_sheared(d_weights, block, band)
+            add_sheared(d_weights, block, band)
+    if d_place is not None and problem.grid is not None:
+        problem.grid.blocks.add_by_key(d_weights, d_place)
     if dropped is not None:
         d_weights.masked_fill_(dropped, 0)
     # What torch's own softmax calls backward: one pass where public operators would take three.
@@ -117,6 +140,9 @@ def _scores_side(problem: Problem, gradients: Gradients, block: Block, d_scores:
         part += d_scores.sum_to_size(part.shape)
     if gradients.k is not None:
         _add_outer(gradients.k, problem, block, d_scores, q)
+    collect_queries(
+        problem, block, d_scores, None if gradients.k is None else gradients.k[block.keys]
+    )
     if gradients.q is not None:
         k = problem.k[block.keys].flatten(0, 1)
         d_q = torch.bmm(folded(d_scores, problem.shape.repeat), k)
@@ -140,6 +166,21 @@ def _scores_side(problem: Problem, gradients: Gradients, block: Block, d_scores:
                 part += d_scores[..., columns].sum(-1, keepdim=True) * far
         if by_offset is not None:
             part += by_offset @ keys.band(block.rows, block.heads)
+
+
+def _grid_side(problem: Problem, gradients: Gradients, block: Block, d_scores: Tensor) -> None:
+    """What flows to the terms of a grid by place."""
+    if problem.grid is None:
+        return
+    grid = problem.grid.blocks
+    if gradients.by_key is not None:
+        part = problem.part(block, gradients.by_key)
+        part += grid.sum_by_key(d_scores).sum_to_size(part.shape)
+    if gradients.by_query is not None:
+        marks = grid.of_queries(block, like=d_scores)
+        gradients.by_query[block.batch, block.heads] += d_scores.mT @ marks
+    if gradients.joint is not None:
+        collect_joint(grid, gradients.joint, block, d_scores)
 
 
 def _add_outer(total: Tensor, problem: Problem, block: Block, x: Tensor, y: Tensor) -> None:

@@ -21,6 +21,7 @@ class BandTable:
         edges: the window `(low, high)` that all tables of the call share.
         dtype: in which to compute.
         learn: whether gradients will be collected.
+        factor: by which the rows are multiplied.
     """
 
     def __init__(
@@ -30,15 +31,20 @@ class BandTable:
         edges: tuple[int, int],
         dtype: torch.dtype,
         learn: bool = False,
+        factor: float = 1.0,
     ) -> None:
-        self._table = table
+        self._table, self._factor = table, factor
         banded = [some for some in rows if some.band]
         self._first = min((some.first_offset for some in banded), default=0)
         last = max((some.first_offset + some.met.stop - 1 for some in banded), default=0)
-        self._rows = rows_at(table, self._first, last).to(dtype)
-        self._far = [rows_at(table, edge, edge).to(dtype) for edge in edges]
+        self._rows = self._working(rows_at(table, self._first, last), dtype)
+        self._far = [self._working(rows_at(table, edge, edge), dtype) for edge in edges]
         self._rows_grad = torch.zeros_like(self._rows) if learn else None
         self._far_grad = [torch.zeros_like(far) for far in self._far] if learn else []
+
+    def _working(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        rows = rows.to(dtype)
+        return rows if self._factor == 1 else rows * self._factor
 
     @property
     def learns(self) -> bool:
@@ -50,9 +56,14 @@ class BandTable:
         """Whether each query head has rows of its own."""
         return self._rows.shape[0] > 1
 
+    def at(self, first: int, count: int, heads: slice) -> Tensor:
+        """`(h or 1, count[, d])`: the rows of the offsets from `first` on, a view."""
+        begin = first - self._first
+        return self._rows[self._heads(heads), begin : begin + count]
+
     def band(self, rows: Rows, heads: slice) -> Tensor:
         """`(h or 1, w[, d])`: the rows of this block's band, a view."""
-        return self._rows[self._heads(heads), self._span(rows)]
+        return self.at(rows.first_offset, rows.met.stop, heads)
 
     def far(self, side: int, heads: slice) -> Tensor | None:
         """`(h or 1, 1[, d])`: the constant left (0) or right (1) of the window; None if zero."""
@@ -60,10 +71,15 @@ class BandTable:
             return None
         return self._far[side][self._heads(heads)]
 
+    def add_at(self, first: int, heads: slice, grad: Tensor) -> None:
+        """Collect the gradient `(h or 1, count[, d])` of `at`."""
+        assert self._rows_grad is not None
+        begin = first - self._first
+        self._rows_grad[self._heads(heads), begin : begin + grad.shape[1]] += grad
+
     def add_band(self, rows: Rows, heads: slice, grad: Tensor) -> None:
         """Collect the gradient `(h or 1, w[, d])` of `band`."""
-        assert self._rows_grad is not None
-        self._rows_grad[self._heads(heads), self._span(rows)] += grad
+        self.add_at(rows.first_offset, heads, grad)
 
     def add_far(self, side: int, heads: slice, grad: Tensor) -> None:
         """Collect the gradient `(h or 1, 1[, d])` of `far`."""
@@ -84,11 +100,7 @@ class BandTable:
             total[:, -1] += grad[:, max(skipped + count, 0) :].sum(1)
             total[:, :1] += self._far_grad[0]
             total[:, -1:] += self._far_grad[1]
-        return total.to(table.rows.dtype)
+        return (total * self._factor).to(table.rows.dtype)
 
     def _heads(self, heads: slice) -> slice:
         return heads if self.per_head else slice(0, 1)
-
-    def _span(self, rows: Rows) -> slice:
-        begin = rows.first_offset - self._first
-        return slice(begin, begin + rows.met.stop)

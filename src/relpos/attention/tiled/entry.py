@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
 from torch.autograd.forward_ad import unpack_dual
 
-from ...terms import GridTerms
+from ...terms import GridTerms, Terms
 from ..inputs import Inputs
+from .axes import by_key_place, by_query_place, values_by_place
 from .ops import tiled_forward
 
 __all__ = ["attention", "refuse", "unavailable"]
@@ -21,22 +25,62 @@ def unavailable() -> str | None:
 
 def refuse(inputs: Inputs) -> str | None:
     """Why `attention` cannot take these inputs, or None."""
-    terms = inputs.terms
-    if isinstance(terms, GridTerms) or inputs.documents is not None:
-        return "not yet"
-    if terms.queries is not None:
-        return "terms.queries (a table that meets the keys) is not computed blockwise yet"
-    rows = [table.rows for table in terms.tables.values()]
-    tensors = (inputs.q, inputs.k, inputs.v, inputs.mask, terms.q_rel, *rows)
-    if any(tensor is not None and unpack_dual(tensor).tangent is not None for tensor in tensors):
+    if torch.onnx.is_in_onnx_export():
+        return "ONNX has no such operator"
+    if not torch.compiler.is_compiling() and peek_interpreter_stack() is not None:
+        return "torch.func transforms want plain operations"
+    tensors: list[Tensor] = [inputs.q, inputs.k, inputs.v]
+    tensors += [] if inputs.mask is None else [inputs.mask]
+    inputs.terms.map(lambda x: tensors.append(x) or x)
+    if any(unpack_dual(tensor).tangent is not None for tensor in tensors):
         return "forward-mode derivatives are not computed blockwise"
     return None
 
 
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "..."]]:
     """Output and log-sum-exp (empty unless asked for); half precision computes in float32."""
-    terms = inputs.terms
-    tables = (terms.keys, terms.bias, terms.values)
+    if isinstance(inputs.terms, GridTerms):
+        return _on_grid(inputs, inputs.terms)
+    output, lse, _ = _call(inputs, inputs.terms)
+    return output, lse
+
+
+def _on_grid(inputs: Inputs, terms: GridTerms) -> tuple[Tensor, Tensor]:
+    """The terms of a grid by place go in, and its weights by place come out."""
+    work = torch.promote_types(inputs.q.dtype, torch.float32)
+    joint = terms.joint
+    need_places = any(axis.values is not None for axis in terms.axes)
+    grid = GridCall(
+        terms,
+        by_key_place(inputs.q.to(work), terms, inputs.scale),
+        by_query_place(inputs.k.to(work), terms, inputs.q.shape[1], inputs.scale),
+        None if joint is None else joint.to(work).flatten(1),
+        need_places,
+    )
+    if not need_places:
+        return _call(inputs, Terms(), grid)[:2]
+    # What is added to the output is not rounded before.
+    dtype = inputs.q.dtype
+    inputs = replace(inputs, q=inputs.q.to(work), k=inputs.k.to(work), v=inputs.v.to(work))
+    output, lse, places = _call(inputs, Terms(), grid)
+    return (output + values_by_place(places, terms)).to(dtype), lse
+
+
+@dataclass(frozen=True)
+class GridCall:
+    """A grid and its terms by place."""
+
+    terms: GridTerms
+    by_key: Tensor | None
+    by_query: Tensor | None
+    joint: Tensor | None
+    need_places: bool
+
+
+def _call(
+    inputs: Inputs, terms: Terms, grid: GridCall | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    tables = (terms.keys, terms.queries, terms.bias, terms.values)
     # Drawn on the CPU, from torch's own generator: no device has to be waited for.
     seed = torch.randint(1 << 62, (), device="cpu") if inputs.dropout else None
     return tiled_forward(
@@ -46,12 +90,20 @@ def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, 
         *(None if table is None else table.rows for table in tables),
         terms.q_rel,
         inputs.mask,
+        None if grid is None else grid.by_key,
+        None if grid is None else grid.by_query,
+        None if grid is None else grid.joint,
+        inputs.documents,
         seed,
         [0 if table is None else table.first for table in tables],
         [table is None or table.beyond == "clamp" for table in tables],
+        [] if grid is None else list(grid.terms.shape),
+        [] if grid is None else list(grid.terms.queries),
+        0 if grid is None else grid.terms.prefix,
         inputs.causal,
         inputs.scale,
         inputs.query_start,
         inputs.dropout,
         inputs.return_lse,
+        grid is not None and grid.need_places,
     )

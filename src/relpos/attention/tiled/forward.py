@@ -8,28 +8,41 @@ from torch import Tensor
 from ...shear import shear_view
 from .plan import Block, blocks
 from .problem import Problem, folded
+from .scores import weights
 
 __all__ = ["forward", "unsheared"]
 
 
-def forward(problem: Problem, need_lse: bool) -> tuple[Tensor, Tensor]:
-    """The output `(b, h, i, dv)` and the log-sum-exp `(b, h, i)` (empty unless needed)."""
+def forward(problem: Problem, need_lse: bool, need_places: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The output, the log-sum-exp, and the weights by place of a grid; empty unless needed.
+
+    Args:
+        problem: the call.
+        need_lse: whether to return the log-sum-exp `(b, h, i)`.
+        need_places: whether to return the weights summed over the keys of each place of a grid,
+            `(b, h, i, s)`.
+    """
     q, shape = problem.q, problem.shape
     output = q.new_zeros(*q.shape[:3], problem.v.shape[3])
     lse = q.new_full(q.shape[:3] if need_lse else (0,), -torch.inf)
+    grid = problem.grid.blocks if problem.grid is not None and need_places else None
+    places = q.new_zeros(0 if grid is None else (*q.shape[:3], grid.width))
     for block in blocks(shape, problem.rows):
         row_lse = q.new_empty(output[block.queries].shape[:3]) if need_lse else None
-        weights = problem.weights(block, row_lse)
+        some_weights = weights(problem, block, row_lse)
         if row_lse is not None:
             lse[block.queries] = row_lse
         if problem.dropout:
-            weights.masked_fill_(problem.dropped(block, weights.shape), 0)
+            some_weights.masked_fill_(problem.dropped(block, some_weights.shape), 0)
         v = problem.v[block.keys].flatten(0, 1)
-        some = torch.bmm(folded(weights, shape.repeat), v).view(*weights.shape[:3], -1)
-        output[block.queries] = _add_values(problem, block, weights, some)
+        some = torch.bmm(folded(some_weights, shape.repeat), v).view(*some_weights.shape[:3], -1)
+        output[block.queries] = _add_values(problem, block, some_weights, some)
+        if grid is not None:
+            places[block.queries] = grid.sum_by_key(some_weights)
     if problem.dropout:
         output /= problem.kept_share
-    return output, lse
+        places /= problem.kept_share
+    return output, lse, places
 
 
 def _add_values(problem: Problem, block: Block, weights: Tensor, output: Tensor) -> Tensor:

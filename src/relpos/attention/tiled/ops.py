@@ -11,19 +11,26 @@ from torch import Tensor
 from ...terms import OffsetTable, Terms
 from .backward import Gradients, backward
 from .forward import forward
-from .problem import Problem
+from .grid import GridBlocks
+from .problem import GridTensors, Problem
 
 __all__ = ["tiled_forward"]
 
 # The tensors of a call, in the order of the ops' arguments, and those that may want gradients.
-_TENSORS: tuple[str, ...] = ("q", "k", "v", "keys", "bias", "values", "q_rel", "mask", "seed")
-_LEARNABLE = _TENSORS[:-1]
-_TABLES = ("keys", "bias", "values")
+_TENSORS: tuple[str, ...] = (
+    "q", "k", "v", "keys", "queries", "bias", "values", "q_rel", "mask",
+    "by_key", "by_query", "joint", "documents", "seed",
+)  # fmt: skip
+_LEARNABLE = _TENSORS[:-2]
+_TABLES = ("keys", "queries", "bias", "values")
+_PLAIN = tuple(name for name in _LEARNABLE if name not in _TABLES)
 
 _ARGUMENTS = (
-    "Tensor q, Tensor k, Tensor v, Tensor? keys, Tensor? bias, Tensor? values, Tensor? q_rel, "
-    "Tensor? mask, Tensor? seed, SymInt[] firsts, bool[] clamps, bool causal, float scale, "
-    "SymInt query_start, float dropout"
+    "Tensor q, Tensor k, Tensor v, Tensor? keys, Tensor? queries, Tensor? bias, Tensor? values, "
+    "Tensor? q_rel, Tensor? mask, Tensor? by_key, Tensor? by_query, Tensor? joint, "
+    "Tensor? documents, Tensor? seed, SymInt[] firsts, bool[] clamps, SymInt[] grid, "
+    "SymInt[] query_grid, SymInt prefix, bool causal, float scale, SymInt query_start, "
+    "float dropout"
 )
 
 
@@ -31,6 +38,9 @@ def _problem(
     tensors: Sequence[Tensor | None],
     firsts: Sequence[int],
     clamps: Sequence[bool],
+    grid: Sequence[int],
+    query_grid: Sequence[int],
+    prefix: int,
     causal: bool,
     scale: float,
     query_start: int,
@@ -47,41 +57,50 @@ def _problem(
     assert q is not None
     assert k is not None
     assert v is not None
+    on_grid = None
+    if grid:
+        sizes = GridBlocks(tuple(grid), tuple(query_grid), prefix)
+        on_grid = GridTensors(sizes, named["by_key"], named["by_query"], named["joint"])
     return Problem(
-        q, k, v, Terms(**tables, q_rel=named["q_rel"]), named["mask"], named["seed"],
-        causal=causal, scale=scale, start=query_start, dropout=dropout, learn=learn,
+        q, k, v, Terms(**tables, q_rel=named["q_rel"]), named["mask"], named["documents"],
+        on_grid, named["seed"], causal=causal, scale=scale, start=query_start, dropout=dropout,
+        learn=learn,
     )  # fmt: skip
 
 
 @torch.library.custom_op(
     "relpos::tiled_forward",
     mutates_args=(),
-    schema=f"({_ARGUMENTS}, bool need_lse) -> (Tensor, Tensor)",
+    schema=f"({_ARGUMENTS}, bool need_lse, bool need_places) -> (Tensor, Tensor, Tensor)",
 )
-def tiled_forward(*arguments: Any) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp (empty unless needed) of one call, in q's dtype."""
-    *call, need_lse = arguments
+def tiled_forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Output in q's dtype; log-sum-exp, and weights by place of a grid, empty unless needed."""
+    *call, need_lse, need_places = arguments
     problem = _problem(call[: len(_TENSORS)], *call[len(_TENSORS) :])
-    output, lse = forward(problem, need_lse)
-    return output.to(call[0].dtype), lse
+    output, lse, places = forward(problem, need_lse, need_places)
+    return output.to(call[0].dtype), lse, places
 
 
 @tiled_forward.register_fake
-def _(*arguments: Any) -> tuple[Tensor, Tensor]:
+def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     q, _, v = arguments[:3]
-    need_lse = arguments[-1]
-    lse = q.new_empty(
-        q.shape[:3] if need_lse else (0,), dtype=torch.promote_types(q.dtype, torch.float32)
-    )
-    return q.new_empty(*q.shape[:3], v.shape[3]), lse
+    grid = arguments[len(_TENSORS) + 2]
+    need_lse, need_places = arguments[-2:]
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    lse = q.new_empty(q.shape[:3] if need_lse else (0,), dtype=dtype)
+    places = q.new_empty((*q.shape[:3], sum(grid)) if need_places else (0,), dtype=dtype)
+    return q.new_empty(*q.shape[:3], v.shape[3]), lse, places
 
 
 @torch.library.custom_op(
     "relpos::tiled_backward",
     mutates_args=(),
-    schema=f"(Tensor d_output, Tensor? d_lse, {_ARGUMENTS}, bool[] needs) -> Tensor[]",
+    schema=f"(Tensor d_output, Tensor? d_lse, Tensor? d_places, {_ARGUMENTS}, bool[] needs) "
+    "-> Tensor[]",
 )
-def _tiled_backward(d_output: Tensor, d_lse: Tensor | None, *arguments: Any) -> list[Tensor]:
+def _tiled_backward(
+    d_output: Tensor, d_lse: Tensor | None, d_places: Tensor | None, *arguments: Any
+) -> list[Tensor]:
     """One gradient for each of `_LEARNABLE`; an empty tensor where none is needed."""
     *call, needs = arguments
     tensors = dict(zip(_TENSORS, call, strict=False))
@@ -93,8 +112,8 @@ def _tiled_backward(d_output: Tensor, d_lse: Tensor | None, *arguments: Any) -> 
         name: torch.zeros(tensors[name].shape, dtype=problem.q.dtype, device=d_output.device)
         for name in wanted.difference(_TABLES)
     }
-    gradients = Gradients(**{name: zeros.get(name) for name in ("q", "k", "v", "q_rel", "mask")})
-    backward(problem, gradients, d_output, d_lse)
+    gradients = Gradients(**{name: zeros.get(name) for name in _PLAIN})
+    backward(problem, gradients, d_output, d_lse, d_places)
     for name in ("q", "q_rel"):
         if name in zeros:
             zeros[name] *= problem.scale
@@ -104,26 +123,33 @@ def _tiled_backward(d_output: Tensor, d_lse: Tensor | None, *arguments: Any) -> 
 
 
 @_tiled_backward.register_fake
-def _(d_output: Tensor, d_lse: Tensor | None, *arguments: Any) -> list[Tensor]:
-    needs = arguments[-1]
+def _(d_output: Tensor, d_lse: Tensor | None, d_places: Tensor | None, *rest: Any) -> list[Tensor]:
+    needs = rest[-1]
     return [
         torch.empty_like(tensor, memory_format=torch.contiguous_format)
         if need
         else d_output.new_empty(0)
-        for tensor, need in zip(arguments, needs, strict=False)
+        for tensor, need in zip(rest, needs, strict=False)
     ]
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*inputs[: len(_TENSORS)])
-    ctx.settings = inputs[len(_TENSORS) : -1]
-    ctx.need_lse = inputs[-1]
+    ctx.settings = inputs[len(_TENSORS) : -2]
+    ctx.need_lse, ctx.need_places = inputs[-2:]
 
 
-def _backward(ctx: Any, d_output: Tensor, d_lse: Tensor) -> tuple[Tensor | None, ...]:
+def _backward(
+    ctx: Any, d_output: Tensor, d_lse: Tensor, d_places: Tensor
+) -> tuple[Tensor | None, ...]:
     needs = [bool(need) for need in ctx.needs_input_grad[: len(_LEARNABLE)]]
     gradients = _tiled_backward(
-        d_output, d_lse if ctx.need_lse else None, *ctx.saved_tensors, *ctx.settings, needs
+        d_output,
+        d_lse if ctx.need_lse else None,
+        d_places if ctx.need_places else None,
+        *ctx.saved_tensors,
+        *ctx.settings,
+        needs,
     )
     wanted = [grad if need else None for grad, need in zip(gradients, needs, strict=True)]
     return (*wanted, *[None] * (len(ctx.needs_input_grad) - len(_LEARNABLE)))

@@ -10,18 +10,19 @@ block the columns therefore fall into three regions:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ...terms import OffsetTable
 
-__all__ = ["Block", "Rows", "Shape", "blocks", "row_blocks", "window"]
+__all__ = ["Block", "Reach", "Rows", "Shape", "blocks", "row_blocks", "window"]
 
 # Scores that one block holds (times 4 bytes in float32): about the last-level cache of a CPU core,
 # and enough work for a GPU. A single head's block may be larger, up to the second number.
 _SCORES = {"cpu": (1 << 20, 1 << 21)}
 _SCORES_ELSEWHERE = (1 << 25, 1 << 25)
 _FEWEST_ROWS = 16
+Reach = Callable[[int, int], tuple[int, int]]
 _BAND_ALIGNMENT = 16  # an aligned row length makes the band's matrix product faster
 
 
@@ -37,16 +38,21 @@ class Shape:
     start: int  # position of query 0
     causal: bool
     device: str
+    whole: bool = False  # every block has all keys: a grid is not cut
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Queries `begin..end-1` and the columns that they may see, cut into regions."""
+    """Queries `begin..end-1` and the columns that they may see, cut into regions.
+
+    Column 0 is key `skip`, and positions count from it.
+    """
 
     begin: int
     end: int
+    skip: int
     position: int  # of the first query
-    columns: int  # keys 0..columns-1 are seen
+    columns: int  # keys skip..skip+columns-1 are seen
     left: int  # columns 0..left-1 are the left region
     right: int  # columns right..columns-1 are the right region
     causal: bool
@@ -95,7 +101,12 @@ class Block:
     @property
     def keys(self) -> tuple[slice, slice, slice]:
         """Index of this block's keys in a `(b, g, j, ...)` tensor."""
-        return self.batch, self.groups, slice(0, self.rows.columns)
+        return self.batch, self.groups, self.columns
+
+    @property
+    def columns(self) -> slice:
+        """Index of this block's keys along j."""
+        return slice(self.rows.skip, self.rows.skip + self.rows.columns)
 
 
 def window(tables: Iterable[OffsetTable]) -> tuple[int, int] | None:
@@ -109,26 +120,40 @@ def window(tables: Iterable[OffsetTable]) -> tuple[int, int] | None:
     return min(low for low, _ in edges), max(high for _, high in edges)
 
 
-def row_blocks(shape: Shape, edges: tuple[int, int] | None) -> list[Rows]:
-    """All rows, the last ones first (under a causal mask those are the widest)."""
+def row_blocks(
+    shape: Shape, edges: tuple[int, int] | None, reach: Reach | None = None
+) -> list[Rows]:
+    """All rows, the last ones first (under a causal mask those are the widest).
+
+    Args:
+        shape: the sizes of the call.
+        edges: the window of the tables; None without tables.
+        reach: the keys `begin..end-1` that queries `begin..end-1` can see at most; None: all.
+    """
     _, most = _SCORES.get(shape.device, _SCORES_ELSEWHERE)
     tallest = 128 if shape.device == "cpu" else 512
     count = max(_FEWEST_ROWS, min(tallest, most // max(1, shape.repeat * shape.keys)))
     return [
-        _rows(shape, edges, begin, min(begin + count, shape.queries))
+        _rows(shape, edges, reach, begin, min(begin + count, shape.queries))
         for begin in range(0, shape.queries, count)
     ][::-1]
 
 
-def _rows(shape: Shape, edges: tuple[int, int] | None, begin: int, end: int) -> Rows:
-    position, last = shape.start + begin, shape.start + end - 1
-    columns = min(max(last + 1, 0), shape.keys) if shape.causal else shape.keys
+def _rows(
+    shape: Shape, edges: tuple[int, int] | None, reach: Reach | None, begin: int, end: int
+) -> Rows:
+    skip, seen = (0, shape.keys) if reach is None else reach(begin, end)
+    position = shape.start + begin - skip
+    last = position + end - begin - 1
+    columns = max(seen - skip, 0)
+    if shape.causal and not shape.whole:
+        columns = min(max(last + 1, 0), columns)
     if edges is None:
-        return Rows(begin, end, position, columns, columns, columns, shape.causal)
+        return Rows(begin, end, skip, position, columns, columns, columns, shape.causal)
     low, high = edges
     left = min(max(position + low + 1, 0), columns)
     right = min(max(last + high, left), columns)
-    return Rows(begin, end, position, columns, left, right, shape.causal)
+    return Rows(begin, end, skip, position, columns, left, right, shape.causal)
 
 
 def blocks(shape: Shape, rows: list[Rows]) -> Iterator[Block]:

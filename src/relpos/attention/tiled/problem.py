@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from ...shear import shear_view
 from ...terms import Terms
 from .band import BandTable
-from .plan import Block, Rows, Shape, row_blocks, window
+from .documents import document_reach
+from .grid import GridBlocks
+from .plan import Block, Reach, Rows, Shape, row_blocks, window
 
-__all__ = ["Problem", "Workspace", "folded", "table_product"]
+__all__ = ["GridTensors", "Problem", "Workspace", "folded"]
+
+
+@dataclass(frozen=True)
+class GridTensors:
+    """The terms of a grid, by place (`axes.py`).
+
+    Args:
+        blocks: the grid's sizes.
+        by_key: `(b or 1, h or 1, i, s)`, in logits; or None.
+        by_query: `(b, h, j, s)`, in logits; or None.
+        joint: `(h or 1, r)`: the joint bias, flat; or None.
+    """
+
+    blocks: GridBlocks
+    by_key: Tensor | None
+    by_query: Tensor | None
+    joint: Tensor | None
 
 
 class Workspace:
@@ -40,6 +60,8 @@ class Problem:
         v: `(b, g, j, dv)`.
         terms: the tables.
         mask: four axes, each full or 1; or None.
+        documents: `(b or 1, j)`, or None.
+        grid: the grid of the tokens; or None.
         seed: of the dropout, int64; or None.
         causal: whether keys ahead of the query are left out.
         scale: of the scores.
@@ -55,6 +77,8 @@ class Problem:
         v: Tensor,
         terms: Terms,
         mask: Tensor | None,
+        documents: Tensor | None,
+        grid: GridTensors | None,
         seed: Tensor | None,
         *,
         causal: bool,
@@ -65,49 +89,42 @@ class Problem:
     ) -> None:
         dtype = torch.promote_types(q.dtype, torch.float32)
         (batch, heads, queries, _), (_, groups, keys, _) = q.shape, k.shape
-        self.terms, self.mask, self.seed = terms, mask, seed
+        self.terms, self.mask, self.documents = terms, mask, documents
+        self.grid, self.seed = grid, seed
         self.causal, self.scale, self.dropout = causal, scale, dropout
         self.q = q.to(dtype) * scale
         self.p = self.q if terms.q_rel is None else terms.q_rel.to(dtype) * scale
         self.k, self.v = k.to(dtype).contiguous(), v.to(dtype).contiguous()
         self.shape = Shape(
-            batch, groups, heads // groups, queries, keys, start, causal, q.device.type
-        )
+            batch, groups, heads // groups, queries, keys, start, causal, q.device.type,
+            whole=grid is not None,
+        )  # fmt: skip
         edges = window(terms.tables.values())
-        self.rows = row_blocks(self.shape, edges)
+        self.rows = row_blocks(self.shape, edges, self._reach())
         self.tables = {
-            name: BandTable(table, self.rows, edges or (0, 0), dtype, name in learn)
+            name: BandTable(
+                table, self.rows, edges or (0, 0), dtype, name in learn,
+                scale if name == "queries" else 1.0,
+            )
             for name, table in terms.tables.items()
-        }
+        }  # fmt: skip
         self.workspace = Workspace(self.q)
-        self._may_hide_all = mask is not None or (
-            terms.bias is not None and _may_be_infinite(terms.bias.rows)
-        )
+        self.may_hide_all = mask is not None or self._may_hide_all()
 
-    def weights(self, block: Block, lse: Tensor | None = None) -> Tensor:
-        """`softmax(s)` of a block, `(b, h, m, n)`; the log-sum-exp is written to `lse`."""
-        rows = block.rows
-        q = folded(self.q[block.queries], self.shape.repeat)
-        k = self.k[block.keys].flatten(0, 1)
-        scores = self.workspace.take("weights", *q.shape[:2], rows.columns)
-        torch.bmm(q, k.mT, out=scores)
-        scores = self._unfolded(scores, block)
-        self._add_terms(block, scores)
-        empty = self._apply_masks(block, scores)
-        if lse is not None:
-            torch.logsumexp(scores, -1, out=lse)
-        torch.softmax(scores, -1, out=scores)
-        return scores if empty is None else scores.masked_fill_(empty, 0)
+    def _reach(self) -> Reach | None:
+        # Elsewhere than on the CPU, looking at the documents would mean to wait for the device.
+        if self.documents is None or self.documents.device.type != "cpu" or self.grid is not None:
+            return None
+        return document_reach(self.documents, self.shape.start)
 
-    def dropped(self, block: Block, shape: torch.Size) -> Tensor:
-        """True where dropout drops a weight: the same each time for a block."""
-        assert self.seed is not None
-        generator = torch.Generator(self.q.device).manual_seed(int(self.seed) + block.number)
-        words = torch.empty(-(-shape.numel() // 4), dtype=torch.int64, device=self.q.device)
-        words.random_(-(1 << 63), None, generator=generator)
-        # Four draws of 16 bits from each word: far cheaper than a Bernoulli draw for each weight.
-        draws = words.view(torch.int16)[: shape.numel()].view(shape)
-        return draws < self.drop_level - (1 << 15)
+    def _may_hide_all(self) -> bool:
+        """Whether a row can be without keys by a bias of -inf, or by belonging to no document."""
+        biases = [] if self.terms.bias is None else [self.terms.bias.rows]
+        if self.grid is not None:
+            biases += [x for x in (self.grid.by_key, self.grid.joint) if x is not None]
+        if any(_may(rows == -torch.inf) for rows in biases):
+            return True
+        return self.documents is not None and _may(self.documents < 0)
 
     @property
     def drop_level(self) -> int:
@@ -119,93 +136,41 @@ class Problem:
         """The probability that a weight is kept."""
         return 1 - self.drop_level / (1 << 16)
 
-    def _unfolded(self, x: Tensor, block: Block) -> Tensor:
-        batch = block.batch.stop - block.batch.start
-        return x.view(batch, -1, block.rows.count, x.shape[-1])
-
-    def _add_terms(self, block: Block, scores: Tensor) -> None:
-        rows, heads = block.rows, block.heads
-        keys, bias = self.tables.get("keys"), self.tables.get("bias")
-        p = self.p[block.queries]
-        for side, columns in self.far_columns(rows):
-            far_key = keys and keys.far(side, heads)
-            if far_key is not None:
-                scores[..., columns] += p @ far_key.mT
-            far_bias = bias and bias.far(side, heads)
-            if far_bias is not None:
-                scores[..., columns] += far_bias[:, :, None]
-        if not rows.band or (keys is None and bias is None):
-            return
-        band = None
-        if keys is not None:
-            band = self.workspace.take("band", *p.shape[:-1], rows.span)
-            table_product(p, keys.band(rows, heads), out=band[..., rows.met])
-        if bias is not None:
-            line = bias.band(rows, heads)[:, None]
-            if band is None:
-                band = self.workspace.take("band", line.shape[0], rows.count, rows.span)
-                band[..., rows.met] = line
-            else:
-                band[..., rows.met] += line
-        assert band is not None
-        self.add_sheared(scores, block, band)
-
-    def add_sheared(self, scores: Tensor, block: Block, band: Tensor) -> None:
-        """Add `band ([b,] h, m, span)`, by offset, to the band columns of `scores (b, h, m, n)`."""
-        rows = block.rows
-        band[..., rows.met.stop :] = 0
-        scores[..., rows.left : rows.right] += shear_view(band, rows.band)
+    def dropped(self, block: Block, shape: torch.Size) -> Tensor:
+        """True where dropout drops a weight: the same each time for a block."""
+        assert self.seed is not None
+        generator = torch.Generator(self.q.device).manual_seed(int(self.seed) + block.number)
+        words = torch.empty(-(-shape.numel() // 4), dtype=torch.int64, device=self.q.device)
+        words.random_(-(1 << 63), None, generator=generator)
+        # Four draws of 16 bits from each word: far cheaper than a Bernoulli draw for each weight.
+        draws = words.view(torch.int16)[: shape.numel()].view(shape)
+        return draws < self.drop_level - (1 << 15)
 
     def far_columns(self, rows: Rows) -> list[tuple[int, slice]]:
         """The side and the columns of each far region that is not empty."""
         regions = [(0, slice(0, rows.left)), (1, slice(rows.right, rows.columns))]
         return [(side, some) for side, some in regions if some.start < some.stop]
 
-    def mask_block(self, block: Block, mask: Tensor) -> Tensor:
-        """The part of a broadcastable `mask` that a block meets, still broadcastable."""
-        columns = slice(0, block.rows.columns)
-        index = (*block.queries, columns)
-        return mask[
+    def part(self, block: Block, x: Tensor, last: slice = slice(None)) -> Tensor:
+        """The part of a tensor that broadcasts to `(b, h, i, ...)` that a block meets."""
+        index = (*block.queries, last)
+        return x[
             tuple(
-                part if size > 1 else slice(None)
-                for part, size in zip(index, mask.shape, strict=True)
+                part if size > 1 else slice(None) for part, size in zip(index, x.shape, strict=True)
             )
         ]
 
-    def _apply_masks(self, block: Block, scores: Tensor) -> Tensor | None:
-        """Mask in place; where rows are empty, `(b, h, m, 1)`, or None if none can be."""
-        rows = block.rows
-        if self.mask is not None:
-            mask = self.mask_block(block, self.mask)
-            if mask.dtype == torch.bool:
-                scores.masked_fill_(~mask, -torch.inf)
-            else:
-                scores += mask
-        if self.causal and rows.columns > rows.position + 1:
-            begin = max(rows.position + 1, 0)
-            ahead = torch.arange(begin, rows.columns, device=scores.device) > torch.arange(
-                rows.position, rows.position + rows.count, device=scores.device
-            ).unsqueeze(1)
-            scores[..., begin:].masked_fill_(ahead, -torch.inf)
-        if not self._may_hide_all and not (self.causal and rows.position < 0):
-            return None
-        return scores.amax(-1, keepdim=True) == -torch.inf
+    def mask_block(self, block: Block, mask: Tensor) -> Tensor:
+        """The part of a broadcastable `mask` that a block meets, still broadcastable."""
+        return self.part(block, mask, block.columns)
 
 
-def _may_be_infinite(rows: Tensor) -> bool:
-    """Whether a bias may hide keys; elsewhere than on the CPU, looking would mean to wait."""
-    return rows.device.type != "cpu" or bool((rows == -torch.inf).any())
+def _may(condition: Tensor) -> bool:
+    """Whether it may hold somewhere; elsewhere than on the CPU, looking would mean to wait."""
+    return condition.device.type != "cpu" or bool(condition.any())
 
 
 def folded(x: Tensor, repeat: int) -> Tensor:
     """`(b, g * n, m, d)` as `(b * g, n * m, d)`: the query heads that share a key head together."""
     b, h, m, d = x.shape
     return x.reshape(b * h // repeat, repeat * m, d)
-
-
-def table_product(x: Tensor, rows: Tensor, out: Tensor) -> Tensor:
-    """`x (b, h, m, d)` times `rows (h or 1, w, d)` transposed, `(b, h, m, w)`."""
-    if rows.shape[0] == 1:
-        torch.mm(x.reshape(-1, x.shape[-1]), rows[0].mT, out=out.flatten(0, 2))
-        return out
-    return torch.matmul(x, rows.mT, out=out)

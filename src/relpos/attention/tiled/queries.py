@@ -1,0 +1,139 @@
+"""The table that meets the keys: `scale * k_j . Q[j - i]`, in column tiles.
+
+What a key meets is a row of scores by offset, `k_j . Q_r`, read upwards: the next query sees the
+same key one offset earlier. With the offsets in reverse it is the shear of the other tables,
+transposed:
+
+    y[a, c] = x[c, c + (m - 1) - a] = x'[c, a + (n - 1) - c]    with x'[c, o] = x[c, w - 1 - o]
+
+Tiles about as wide as the block is high keep the scores that no query meets below one half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...shear import shear_view
+from .band import BandTable
+from .plan import Block, Rows
+from .problem import Problem
+
+__all__ = ["add_queries", "collect_queries"]
+
+_NARROWEST = 64
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Some columns of the band, and the offsets that they meet."""
+
+    columns: slice
+    first: int  # offset of the last query at the first column
+    met: int  # offsets from there on that take part; those ahead of a causal query do not
+    span: int  # offsets in all
+
+    @property
+    def unmet(self) -> int:
+        """Reversed offsets at the start that nothing meets."""
+        return self.span - self.met
+
+
+def _tiles(rows: Rows) -> Iterator[_Tile]:
+    last = rows.position + rows.count - 1
+    step = max(rows.count, _NARROWEST)
+    for begin in range(rows.left, rows.right, step):
+        end = min(begin + step, rows.right)
+        first, span = begin - last, rows.count + end - begin - 1
+        met = min(span, 1 - first) if rows.causal else span
+        if met > 0:
+            yield _Tile(slice(begin, end), first, met, span)
+
+
+def add_queries(problem: Problem, block: Block, scores: Tensor) -> None:
+    """Add the term to `scores (b, h, m, n)`."""
+    table = problem.tables.get("queries")
+    if table is None:
+        return
+    rows, k = block.rows, _keys(problem, block)
+    scores = _grouped(scores, problem.shape.repeat)
+    for side, columns in problem.far_columns(rows):
+        far = table.far(side, block.heads)
+        if far is not None:
+            scores[..., columns] += (k[..., columns, :] @ _rows(far, k).mT).mT
+    for tile in _tiles(rows):
+        some = k[..., tile.columns, :]
+        reverse = _reverse(table, tile, block, k)
+        lead = torch.broadcast_shapes(some.shape[:3], (1, *reverse.shape[:2]))
+        by_offset = problem.workspace.take("by_key", *lead, some.shape[3], tile.span)
+        by_offset[..., : tile.unmet] = 0
+        torch.matmul(some, reverse.mT, out=by_offset[..., tile.unmet :])
+        scores[..., tile.columns] += shear_view(by_offset, rows.count).mT
+
+
+def collect_queries(problem: Problem, block: Block, d_scores: Tensor, d_k: Tensor | None) -> None:
+    """Add the gradients of the keys, to `d_k (b, g, n, d)`, and of the table.
+
+    Args:
+        problem: the call.
+        block: where.
+        d_scores: `(b, h, m, n)`.
+        d_k: the part of the gradient that belongs to the block's keys; None where not wanted.
+    """
+    table = problem.tables.get("queries")
+    if table is None or (d_k is None and not table.learns):
+        return
+    rows, k = block.rows, _keys(problem, block)
+    d_scores = _grouped(d_scores, problem.shape.repeat)
+    if not table.per_head:
+        d_scores = d_scores.sum(2, keepdim=True)
+    for side, columns in problem.far_columns(rows):
+        far = table.far(side, block.heads)
+        if far is None:
+            continue
+        over = d_scores[..., columns].sum(-2).unsqueeze(-1)  # (b, g, n or 1, columns, 1)
+        if d_k is not None:
+            d_k[..., columns, :] += (over @ _rows(far, k)).sum(2)
+        if table.learns:
+            table.add_far(side, block.heads, _table_gradient(over, k[..., columns, :], table))
+    for tile in _tiles(rows):
+        some = d_scores[..., tile.columns]
+        by_offset = problem.workspace.take(
+            "by_key", *some.shape[:3], some.shape[4], tile.span
+        ).zero_()
+        shear_view(by_offset, rows.count).copy_(some.mT)
+        by_offset = by_offset[..., tile.unmet :]
+        if d_k is not None:
+            d_k[..., tile.columns, :] += (by_offset @ _reverse(table, tile, block, k)).sum(2)
+        if table.learns:
+            grad = _table_gradient(by_offset, k[..., tile.columns, :], table)
+            table.add_at(tile.first, block.heads, grad.flip(1))
+
+
+def _grouped(x: Tensor, repeat: int) -> Tensor:
+    """`(b, h, ...)` as `(b, g, n, ...)`, the query heads that share a key head together."""
+    return x.unflatten(1, (-1, repeat))
+
+
+def _keys(problem: Problem, block: Block) -> Tensor:
+    """`(b, g, 1, n, d)`."""
+    return problem.k[block.keys].unsqueeze(2)
+
+
+def _rows(rows: Tensor, k: Tensor) -> Tensor:
+    """Rows `(h or 1, w, d)` of each head as `(g or 1, n or 1, w, d)`."""
+    return rows.unsqueeze(0) if rows.shape[0] == 1 else rows.unflatten(0, (k.shape[1], -1))
+
+
+def _reverse(table: BandTable, tile: _Tile, block: Block, k: Tensor) -> Tensor:
+    """The tile's rows, the last offset first."""
+    return _rows(table.at(tile.first, tile.met, block.heads).flip(1), k)
+
+
+def _table_gradient(x: Tensor, k: Tensor, table: BandTable) -> Tensor:
+    """`sum x (b, g, n, c, w)^T k (b, g, 1, c, d)` over batch (and heads): `(h or 1, w, d)`."""
+    each = (x.mT @ k).sum(0)
+    return each.flatten(0, 1) if table.per_head else each.sum((0, 1)).unsqueeze(0)

@@ -1,0 +1,37 @@
+"""Several documents in one row of tokens."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Int, Int64
+from torch import Tensor
+
+from .errors import ShapeError, check_count, check_shape
+
+__all__ = ["document_ids"]
+
+
+def document_ids(cumulative: Int[Tensor, "n"], length: int) -> Int64[Tensor, "1 j"]:
+    """The document of each position of a packed row, for `attention(..., documents=...)`.
+
+    Args:
+        cumulative: `(n + 1,)` lengths added up, from 0, in tokens: `cu_seqlens` of
+            variable-length kernels. Document `n` holds the positions
+            `cumulative[n]..cumulative[n + 1] - 1`.
+        length: of the row, in tokens; positions after the last document belong to none (-1).
+
+    Raises:
+        ShapeError: if `cumulative` is no line of integers.
+        ValueError: if `length` is below 1.
+
+    >>> document_ids(torch.tensor([0, 2, 5]), 6)
+    tensor([[ 0,  0,  1,  1,  1, -1]])
+    """
+    check_shape("document_ids", "cumulative", cumulative, "n", {})
+    if cumulative.is_floating_point() or cumulative.dtype == torch.bool:
+        raise ShapeError(f"document_ids: cumulative must be integers, got {cumulative.dtype}")
+    if not isinstance(length, torch.SymInt):
+        length = check_count("document_ids", "length", length)
+    at = torch.arange(length, device=cumulative.device, dtype=cumulative.dtype)
+    number = torch.searchsorted(cumulative, at, right=True) - 1
+    return number.masked_fill(number >= cumulative.shape[0] - 1, -1).unsqueeze(0)
