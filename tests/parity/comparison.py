@@ -49,7 +49,7 @@ class Difference:
         forward: of the outputs.
         gradients: of the gradients with respect to every leaf.
         tables: how large the smallest table gradient is, on the same scale.
-        summands: how many numbers the output has, over which each gradient is a sum.
+        summands: size of the largest tensor among the output and the leaves; sums run over it.
     """
 
     forward: float
@@ -114,7 +114,7 @@ def compare(trial: Trial) -> Difference:
         forward=_largest([trial.ours - trial.theirs]) / _largest([trial.theirs]),
         gradients=_largest(map(torch.sub, ours, theirs)) / largest,
         tables=min(_largest([named[name]]) for name in trial.tables) / largest,
-        summands=trial.theirs.numel(),
+        summands=max(tensor.numel() for tensor in (trial.theirs, *trial.leaves.values())),
     )
 
 
@@ -141,12 +141,21 @@ def attended(
     k: Tensor,
     v: Tensor,
     x: Tensor | None = None,
+    *,
+    shape: tuple[int, int] | None = None,
     **arguments: object,
 ) -> Tensor:
-    """`relpos.attention` with a scheme whose parameters are `tables`, differentiable in them."""
-    for name, own in position.named_parameters():
-        if own.shape != tables[name].shape:
-            raise AssertionError(f"{name}: {tuple(tables[name].shape)} is not {tuple(own.shape)}")
+    """`relpos.attention` with a scheme whose parameters are `tables`, differentiable in them.
+
+    `x` and `shape` are for schemes that read the layer's input, or another grid than their own.
+    """
+    own = dict(position.named_parameters())
+    for name in own.keys() | tables.keys():
+        given, wanted = (tuple(of[name].shape) if name in of else None for of in (tables, own))
+        if given != wanted:
+            raise AssertionError(f"{name}: {given} is not {wanted}")
     inputs = (q, k) if x is None else (q, k, x)
-    q, k, terms = functional_call(position, dict(tables), inputs, strict=True)
+    grid = {} if shape is None else {"shape": shape}
+    state = {**tables, **dict(position.named_buffers())}
+    q, k, terms = functional_call(position, state, inputs, grid, strict=True)
     return relpos.attention(q, k, v, terms, **arguments)
