@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from relpos import OffsetTable
-from relpos.offsets import offsets, rows_at, table_rows
+from relpos.offsets import offsets, rows_at, t5_buckets, table_rows
 
 
 @pytest.mark.parametrize(("i", "j"), [(1, 1), (3, 5), (5, 3)])
@@ -43,3 +43,33 @@ def test_rows_at_reads_vectors_and_scalars_alike(beyond):
     assert torch.equal(both[..., 0], one)
     assert torch.equal(both[:, 2:6], vectors)
     assert torch.equal(both[:, 0], vectors[:, 0] if beyond == "clamp" else torch.zeros(2, 3))
+
+
+def exact_bucket(distance: int, side: int, max_distance: int) -> int:
+    """T5's bucket in integers: the logarithms' inequality as one of powers."""
+    exact = side // 2
+    if distance < exact:
+        return distance
+    far = 0
+    for step in range(1, side - exact):
+        if max_distance**step * exact ** (side - exact) <= distance ** (side - exact) * exact**step:
+            far = step
+    return exact + far
+
+
+@pytest.mark.parametrize("side", [2, 3, 4, 8, 16, 32, 33])
+@pytest.mark.parametrize("max_distance", [20, 64, 128, 200, 256, 800])
+def test_t5_buckets_are_those_of_exact_arithmetic(side: int, max_distance: int):
+    reach = max_distance + 3
+    want = [exact_bucket(n, side, max_distance) for n in range(reach + 1)]
+    at = torch.arange(-reach, reach + 1)
+    behind = t5_buckets(at, side, max_distance, bidirectional=False).tolist()
+    assert behind == [*reversed(want), *[0] * reach]
+    both = t5_buckets(at, 2 * side, max_distance).tolist()
+    assert both == [*reversed(want), *(side + bucket for bucket in want[1:])]
+
+
+def test_t5_buckets_widen_where_the_paper_says():
+    """Raffel et al. 2020, section 2.1: up to an offset of 128, beyond which all share one."""
+    edges = t5_buckets(-torch.arange(130)).diff().nonzero().flatten() + 1
+    assert edges.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91]

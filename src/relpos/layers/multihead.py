@@ -206,6 +206,22 @@ class MultiheadAttention(nn.Module):
             return output[0], None if weights is None else weights[0]
         return output if self.batch_first else output.transpose(0, 1), weights
 
+    def project_queries(self, x: Float[Tensor, "... e"]) -> Float[Tensor, "... e"]:
+        """`x W_q + b_q`, for a position that shares this projection.
+
+        Args:
+            x: whatever has the width of the queries.
+        """
+        return self._linear(0, x)
+
+    def project_keys(self, x: Float[Tensor, "... kdim"]) -> Float[Tensor, "... gd"]:
+        """`x W_k + b_k`, for a position that shares this projection.
+
+        Args:
+            x: whatever has the width of the keys.
+        """
+        return self._linear(1, x)
+
     @property
     def _qkv_same_embed_dim(self) -> bool:
         # `nn.TransformerEncoderLayer` reads this of its `self_attn`. Where it is True, the layer's
@@ -221,21 +237,20 @@ class MultiheadAttention(nn.Module):
         self, query: Tensor, key: Tensor, value: Tensor, *, self_attention: bool
     ) -> tuple[Tensor, ...]:
         """Queries `(b, h, i, d)`, keys and values `(b, g, j, d)`."""
-        bias = self.in_proj_bias
         if self.in_proj_weight is not None and self_attention:
-            projected = linear(query, self.in_proj_weight, bias).split(self._sizes, dim=-1)
+            projected = linear(query, self.in_proj_weight, self.in_proj_bias)
+            projected = projected.split(self._sizes, dim=-1)
         else:
-            weights = (
-                self.in_proj_weight.split(self._sizes)
-                if self.in_proj_weight is not None
-                else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-            )
-            biases = (None,) * 3 if bias is None else bias.split(self._sizes)
-            projected = [
-                linear(x, cast(Tensor, weight), part)
-                for x, weight, part in zip((query, key, value), weights, biases, strict=True)
-            ]
+            projected = [self._linear(n, x) for n, x in enumerate((query, key, value))]
         return tuple(x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for x in projected)
+
+    def _linear(self, part: int, x: Tensor) -> Tensor:
+        """`x` through the projection of the queries (0), keys (1) or values (2)."""
+        bias = None if self.in_proj_bias is None else self.in_proj_bias.split(self._sizes)[part]
+        if self.in_proj_weight is not None:
+            return linear(x, self.in_proj_weight.split(self._sizes)[part], bias)
+        weight = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[part]
+        return linear(x, cast(Tensor, weight), bias)
 
     def _positioned(
         self, query: Tensor, q: Tensor, k: Tensor, query_start: int | None
