@@ -6,6 +6,7 @@ from .ai_summer import AbsPosEmb1D, RelPosEmb1D, RelPosEmb2D
 from .alibi import Alibi
 from .base import BiasPosition, Position
 from .bidirectional import Bidirectional
+from .deberta import Deberta, DebertaEmbedding
 from .gated import GatedBias
 from .huang import Huang
 from .relative_logits import RelativeLogits
@@ -19,6 +20,8 @@ __all__ = [
     "Alibi",
     "BiasPosition",
     "Bidirectional",
+    "Deberta",
+    "DebertaEmbedding",
     "GatedBias",
     "Huang",
     "LearnedAbsolute",
