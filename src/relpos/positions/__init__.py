@@ -8,11 +8,14 @@ from .base import BiasPosition, Position
 from .bidirectional import Bidirectional
 from .deberta import Deberta, DebertaEmbedding
 from .gated import GatedBias
+from .grid import Grid
 from .huang import Huang
 from .relative_logits import RelativeLogits
+from .resizing import resize_rows
 from .shaw import Shaw
 from .t5 import T5Bias
 from .transformer_xl import TransformerXL
+from .window import WindowBias
 
 __all__ = [
     "AbsPosEmb1D",
@@ -23,6 +26,7 @@ __all__ = [
     "Deberta",
     "DebertaEmbedding",
     "GatedBias",
+    "Grid",
     "Huang",
     "LearnedAbsolute",
     "Position",
@@ -33,4 +37,6 @@ __all__ = [
     "Sinusoidal",
     "T5Bias",
     "TransformerXL",
+    "WindowBias",
+    "resize_rows",
 ]

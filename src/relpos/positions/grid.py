@@ -1,0 +1,184 @@
+"""Relative keys on an image, a video or any other grid: one table per axis, their scores added.
+
+    s_ij = scale * (q_i . k_j + q_i . K_h[j_h - i_h] + q_i . K_w[j_w - i_w])
+
+- Source: Bottleneck Transformers (Srinivas et al. 2021, section 3 and figure 4); ViTDet and SAM
+  (Li et al. 2022; Kirillov et al. 2023); MViTv2 (Li et al. 2022, section 4.1), whose queries are
+  pooled. Stand-alone self-attention (Ramachandran et al. 2019, eq. 3) concatenates a row and a
+  column embedding of half the width instead, so that each axis meets its own part of the query:
+  `concatenated=True`.
+- Offset: key minus query along each axis, in steps of the finer of the two grids; row `n` belongs
+  to offset `n - (size - 1)`. Between two rows (queries pooled 7 to 3, say) it is interpolated.
+- Rows: `2 * size - 1` for each axis, height first, with the size of the finer grid.
+- Scale: `1 / sqrt(d)` on content and position (Bottleneck Transformers). The code of SAM, ViTDet
+  and MViTv2 leaves the position unscaled: `scaled=False`.
+- Beyond the table: for another grid the rows are resized, linearly as in SAM and ViTDet; with
+  `resize=False` each keeps its offset and further ones clamp.
+- Elsewhere: SAM, ViTDet and MViTv2 count query minus key; read backwards (`rows.flip(1)`) such a
+  table becomes this one. Where the keys are the coarser side, of `m` places against `n`, theirs
+  has offset 0 in row `(m - 1) * n / m`, not in the middle: move it there first. They cut an offset
+  between two rows down to an integer. AI Summer's `RelPosEmb2D` adds the rows of another token
+  and needs square maps.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..errors import check_count, check_shape
+from ..terms import GridTerms, OffsetTable, Terms
+from .base import Position
+from .resizing import grid_sizes, resize_rows
+
+__all__ = ["Grid"]
+
+
+class Grid(Position):
+    """`K_a` with one row for each offset `-(size - 1)..size - 1` along each axis of a grid.
+
+    Args:
+        head_dim: width of one head.
+        shape: places of the keys along each axis, e.g. `(height, width)`; tokens come in row-major
+            order.
+        heads: 1, one table per axis that all heads share, or one for each query head.
+        values: whether there are tables added to the values too; needs values of `head_dim`.
+        scaled: whether the position is scaled as the content is. If not, rows are divided by
+            `1 / sqrt(head_dim)`, which must then be the attention's scale.
+        concatenated: whether the axes share the query's width, each meeting its own part.
+        query_shape: places of the queries; None means those of the keys.
+        prefix: number of tokens before the grid (class tokens), which meet no table.
+        resize: whether the rows are resized for another grid; if not, they keep their offsets.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: if a size is out of range, or `concatenated` does not divide the width.
+
+    >>> position = Grid(32, (5, 7))
+    >>> [tuple(rows.shape) for rows in position.keys]
+    [(1, 9, 32), (1, 13, 32)]
+    >>> q = k = torch.zeros(1, 4, 35, 32)
+    >>> position(q, k)[2].shape, position(q[:, :, :12], k[:, :, :12], shape=(3, 4))[2].shape
+    ((5, 7), (3, 4))
+    """
+
+    # Whether `forward` takes the grid as `shape=` and `query_shape=`.
+    reads_shape: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        head_dim: int,
+        shape: tuple[int, ...],
+        heads: int = 1,
+        *,
+        values: bool = False,
+        scaled: bool = True,
+        concatenated: bool = False,
+        query_shape: tuple[int, ...] | None = None,
+        prefix: int = 0,
+        resize: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.head_dim = check_count("Grid", "head_dim", head_dim)
+        self.shape = grid_sizes("Grid", "shape", shape)
+        self.heads = check_count("Grid", "heads", heads)
+        axes = len(self.shape)
+        self.query_shape = (
+            self.shape
+            if query_shape is None
+            else grid_sizes("Grid", "query_shape", query_shape, axes)
+        )
+        self.prefix = check_count("Grid", "prefix", prefix, least=0)
+        if concatenated and self.head_dim % axes:
+            raise ValueError(
+                f"Grid: head_dim must be a multiple of the {axes} axes if they are concatenated, "
+                f"got {self.head_dim}"
+            )
+        self.scaled, self.concatenated, self.resize = scaled, concatenated, resize
+
+        def tables(width: int) -> nn.ParameterList:
+            return nn.ParameterList(
+                torch.empty(self.heads, 2 * max(sizes) - 1, width, device=device, dtype=dtype)
+                for sizes in zip(self.shape, self.query_shape, strict=True)
+            )
+
+        self.keys = tables(self.head_dim // axes if concatenated else self.head_dim)
+        self.values = tables(self.head_dim) if values else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the rows from a normal distribution around 0.
+
+        Their variance is `1 / head_dim`, that of unscaled keys smaller by as much again: for a
+        query of unit variance a relative score is as large as `1 / sqrt(head_dim)` either way.
+        """
+        for rows in self.keys:
+            nn.init.normal_(rows, std=self.head_dim ** (-0.5 if self.scaled else -1.0))
+        for rows in self.values or ():
+            nn.init.normal_(rows, std=self.head_dim**-0.5)
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h i d"],
+        k: Float[Tensor, "b g j d"],
+        *,
+        shape: tuple[int, ...] | None = None,
+        query_shape: tuple[int, ...] | None = None,
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], GridTerms]:
+        """`q` and `k` unchanged, and the tables of every axis.
+
+        Args:
+            q: queries, the prefix and then their grid.
+            k: keys, likewise.
+            shape: places of the keys along each axis; None means the grid this was made for.
+            query_shape: places of the queries; None means those of the keys if `shape` is given.
+
+        Raises:
+            ShapeError: if `q` or `k` has another width, or `q` another number of heads.
+            ValueError: if a shape has another number of axes.
+        """
+        width, axes = {"d": self.head_dim}, len(self.shape)
+        heads = {"h": self.heads} if self.heads > 1 else {}
+        check_shape("Grid", "q", q, "b h i d", heads | width)
+        check_shape("Grid", "k", k, "b g j d", width)
+        of_queries = self.query_shape if shape is None else shape
+        of_queries = of_queries if query_shape is None else query_shape
+        of_keys = grid_sizes("Grid", "shape", self.shape if shape is None else shape, axes)
+        of_queries = grid_sizes("Grid", "query_shape", of_queries, axes)
+
+        parts = q.chunk(axes, dim=-1) if self.concatenated else (None,) * axes
+        terms = []
+        for axis, sizes in enumerate(zip(of_keys, of_queries, strict=True)):
+            keys = self._table(self.keys[axis], max(sizes))
+            if not self.scaled:
+                keys = keys.map(lambda rows: rows * sqrt(self.head_dim))
+            values = None if self.values is None else self._table(self.values[axis], max(sizes))
+            terms.append(Terms(keys=keys, values=values, q_rel=parts[axis]))
+        return q, k, GridTerms(of_keys, tuple(terms), query_shape=of_queries, prefix=self.prefix)
+
+    def extra_repr(self) -> str:
+        """Width, grids, heads, and what is not as by default."""
+        plain = f"head_dim={self.head_dim}, shape={self.shape}, heads={self.heads}"
+        others = {
+            "values": (self.values is not None, False),
+            "scaled": (self.scaled, True),
+            "concatenated": (self.concatenated, False),
+            "query_shape": (self.query_shape, self.shape),
+            "prefix": (self.prefix, 0),
+            "resize": (self.resize, True),
+        }
+        changed = [f", {name}={value}" for name, (value, usual) in others.items() if value != usual]
+        return plain + "".join(changed)
+
+    def _table(self, rows: Tensor, size: int) -> OffsetTable:
+        """`rows` for an axis whose finer side has `size` places."""
+        if not self.resize:
+            return OffsetTable(rows, -(rows.shape[1] // 2))
+        return OffsetTable(resize_rows(rows, (2 * size - 1,)), 1 - size)

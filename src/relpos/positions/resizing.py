@@ -1,0 +1,99 @@
+"""Learned rows for another grid than the one they were learned on: interpolated between offsets.
+
+Row `n` of `r` rows lies at `(n + 1/2) / r` of the whole, so that the ends of both tables meet and
+offset 0 stays in the middle (`F.interpolate` with `align_corners=False`, as vision checkpoints are
+resized: Li et al. 2022, "ViTDet", linear per axis; Liu et al. 2021, bicubic over both). An offset
+then means a share of the grid rather than a number of steps.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from ..errors import ShapeError, check_count
+
+__all__ = ["grid_sizes", "resize_rows"]
+
+
+def resize_rows(
+    rows: Float[Tensor, "h ..."],
+    counts: tuple[int, ...],
+    *,
+    mode: Literal["linear", "cubic"] = "linear",
+) -> Float[Tensor, "h ..."]:
+    """`rows` with `counts` rows along the axes after the first, interpolated along each.
+
+    Equals `F.interpolate` with `mode` "linear" or "bicubic" and `align_corners=False`; as a product
+    with its weights, whose gradients are the same bits each time on every device.
+
+    Args:
+        rows: `(h, r, d)` or `(h, r)` for one count, `(h, r, s)` for two, and so on.
+        counts: rows wanted along each axis after the first; `2 n - 1` for `n` places.
+        mode: straight lines or cubics (Keys 1981, with a = -0.75) between the rows.
+
+    Raises:
+        ShapeError: if `rows` has fewer axes than counts.
+        ValueError: if a count is below 1, or `mode` is another.
+
+    >>> resize_rows(torch.tensor([[0.0, 1.0, 2.0]]), (5,))
+    tensor([[0.0000, 0.4000, 1.0000, 1.6000, 2.0000]])
+    """
+    if mode not in ("linear", "cubic"):
+        raise ValueError(f"resize_rows: mode must be 'linear' or 'cubic', got {mode!r}")
+    counts = grid_sizes("resize_rows", "counts", counts)
+    if rows.ndim <= len(counts):
+        raise ShapeError(
+            f"resize_rows: rows must have an axis for the heads and one for each of {counts}, "
+            f"got {tuple(rows.shape)}"
+        )
+    work = torch.promote_types(rows.dtype, torch.float32)
+    resized = rows
+    for axis, count in enumerate(counts, start=1):
+        if resized.shape[axis] != count:
+            weights = _weights(resized.shape[axis], count, mode, rows.device, work)
+            resized = (resized.to(work).movedim(axis, -1) @ weights).movedim(-1, axis)
+    return resized.to(rows.dtype)
+
+
+def _weights(
+    old: int, new: int, mode: str, device: torch.device, dtype: torch.dtype
+) -> Float[Tensor, "old new"]:
+    """The share of each old row in each new one."""
+    identity = torch.eye(old, device=device, dtype=dtype)
+    if mode == "linear":
+        return interpolate(identity[None], size=(new,), mode="linear")[0]
+    image = identity[None, :, :, None]
+    return interpolate(image, size=(new, 1), mode="bicubic")[0, :, :, 0]
+
+
+def grid_sizes(
+    owner: str, argument: str, sizes: tuple[int, ...], axes: int | None = None
+) -> tuple[int, ...]:
+    """`sizes` as a tuple of integers of at least 1.
+
+    Args:
+        owner: the public class or function on whose behalf the check is made.
+        argument: the argument's name as the user wrote it.
+        sizes: one per axis.
+        axes: how many there must be; None means any number.
+
+    Raises:
+        ValueError: otherwise.
+
+    >>> grid_sizes("Grid", "shape", [5, 7])
+    (5, 7)
+    """
+    several = isinstance(sizes, tuple | list) and len(sizes) > 0
+    if not several or (axes is not None and len(sizes) != axes):
+        rule = "one size per axis" + ("" if axes is None else f", {axes} in all")
+        raise ValueError(f"{owner}: {argument} must be {rule}, got {sizes!r}")
+    return tuple(
+        # A symbol of `torch.compile` stays one.
+        size if isinstance(size, torch.SymInt) else check_count(owner, argument, size)
+        for size in sizes
+    )

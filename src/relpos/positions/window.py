@@ -1,0 +1,136 @@
+"""The relative position bias of Swin Transformers: one scalar per head for all offsets together.
+
+    s_ij = scale * q_i . k_j + B[j_h - i_h, j_w - i_w]              Liu et al. 2021, eq. 4
+
+- Source: Liu et al. 2021, section 3.2, for windows `(height, width)`; Video Swin (Liu et al. 2022,
+  section 3.2), with a third axis; BEiT (Bao et al. 2022) over a whole image.
+- Offset: key minus query along each axis; entry `[n, m]` belongs to offset
+  `(n - (height - 1), m - (width - 1))`.
+- Rows: `2 * size - 1` along each axis, so `(2 h - 1) * (2 w - 1)` scalars per head.
+- Scale: none; a bias in logits, not multiplied by the attention's scale.
+- Beyond the table: for another window it is resized, by cubics along every axis, which for two is
+  the bicubic of Swin's fine-tuning; with `resize=False` each entry keeps its offset and further
+  ones clamp along each axis.
+- Elsewhere: Swin's `relative_position_bias_table` is `((2 h - 1) * (2 w - 1), heads)` and counts
+  query minus key: `table.mT.unflatten(1, (2 h - 1, 2 w - 1)).flip(1, 2)` is this one. BEiT has
+  three more scalars, for pairs with its class token; here tokens of the prefix meet no bias.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..attention import relative_logits
+from ..errors import check_count, check_shape
+from ..terms import GridTerms
+from .base import Position
+from .resizing import grid_sizes, resize_rows
+
+__all__ = ["WindowBias"]
+
+
+class WindowBias(Position):
+    """`B` with one scalar per head for each pair of offsets (triple, ...) within a window.
+
+    Args:
+        heads: query heads; 1 is shared by all.
+        shape: the window, e.g. `(height, width)`; its tokens come in row-major order.
+        prefix: number of tokens before the window (class tokens), which meet no bias.
+        resize: whether the scalars are resized for another window; if not, they keep their offsets.
+        device: of the parameter.
+        dtype: of the parameter.
+
+    Raises:
+        ValueError: if a size is out of range.
+
+    >>> position = WindowBias(4, (7, 7))
+    >>> position.joint.shape, position.dense().shape, position.dense((8, 12)).shape
+    (torch.Size([4, 13, 13]), torch.Size([4, 49, 49]), torch.Size([4, 96, 96]))
+    """
+
+    # Whether `forward` takes the grid as `shape=`.
+    reads_shape: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        heads: int,
+        shape: tuple[int, ...],
+        *,
+        prefix: int = 0,
+        resize: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.heads = check_count("WindowBias", "heads", heads)
+        self.shape = grid_sizes("WindowBias", "shape", shape)
+        self.prefix = check_count("WindowBias", "prefix", prefix, least=0)
+        self.resize = resize
+        sizes = [2 * size - 1 for size in self.shape]
+        self.joint = nn.Parameter(torch.empty(self.heads, *sizes, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the scalars from a normal distribution around 0 of standard deviation 0.02 logits.
+
+        As Swin does: at first the bias hardly decides.
+        """
+        nn.init.normal_(self.joint, std=0.02)
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h i d"],
+        k: Float[Tensor, "b g j d"],
+        *,
+        shape: tuple[int, ...] | None = None,
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], GridTerms]:
+        """`q` and `k` unchanged, and the bias.
+
+        Args:
+            q: queries, the prefix and then the window.
+            k: keys, likewise.
+            shape: another window; None means the one this was made for.
+
+        Raises:
+            ShapeError: if `q` has another number of heads.
+            ValueError: if `shape` has another number of axes.
+        """
+        check_shape("WindowBias", "q", q, "b h i d", {"h": self.heads} if self.heads > 1 else {})
+        return q, k, self._terms(shape)
+
+    def dense(self, shape: tuple[int, ...] | None = None) -> Float[Tensor, "h i j"]:
+        """The bias of every pair of tokens, the prefix among them, as a plain tensor.
+
+        Args:
+            shape: another window; None means the one this was made for.
+
+        Raises:
+            ValueError: if `shape` has another number of axes.
+        """
+        terms = self._terms(shape)
+        tokens = self.joint.new_zeros(1, self.heads, self.prefix + prod(terms.shape), 1)
+        return relative_logits(tokens, tokens, terms)[0]
+
+    def extra_repr(self) -> str:
+        """Heads, window, and what is not as by default."""
+        prefix = f", prefix={self.prefix}" if self.prefix else ""
+        resize = "" if self.resize else ", resize=False"
+        return f"heads={self.heads}, shape={self.shape}{prefix}{resize}"
+
+    def _terms(self, shape: tuple[int, ...] | None) -> GridTerms:
+        shape = self.shape if shape is None else shape
+        shape = grid_sizes("WindowBias", "shape", shape, len(self.shape))
+        counts = tuple(2 * size - 1 for size in shape)
+        if self.resize:
+            joint = resize_rows(self.joint, counts, mode="cubic")
+        else:
+            joint = self.joint
+            for axis, (size, own) in enumerate(zip(shape, self.shape, strict=True), start=1):
+                at = torch.arange(1 - size, size, device=joint.device).clamp(1 - own, own - 1)
+                joint = joint.index_select(axis, at + own - 1)
+        return GridTerms(shape, joint=joint, prefix=self.prefix)

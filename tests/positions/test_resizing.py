@@ -1,0 +1,80 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import interpolate
+from torch.testing import assert_close
+
+import relpos
+from relpos.positions import resize_rows
+
+from ..factories import normal
+
+SIZE = st.integers(1, 15)
+
+
+@given(old=SIZE, new=SIZE)
+@settings(max_examples=30, deadline=None, derandomize=True)
+def test_vectors_are_interpolated_as_checkpoints_are(old, new):
+    rows = normal(2, old, 3)
+    want = interpolate(rows.mT, size=new, mode="linear", align_corners=False).mT
+    assert_close(resize_rows(rows, (new,)), want)
+
+
+@given(old=st.tuples(SIZE, SIZE), new=st.tuples(SIZE, SIZE), linear=st.booleans())
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_planes_are_interpolated_as_images_are(old, new, linear):
+    joint = normal(2, *old)
+    want = interpolate(joint[None], size=new, mode="bilinear" if linear else "bicubic")[0]
+    assert_close(resize_rows(joint, new, mode="linear" if linear else "cubic"), want)
+
+
+def test_volumes_are_interpolated_along_every_axis():
+    joint = normal(2, 3, 5, 7)
+    want = interpolate(joint[None], size=(5, 3, 9), mode="trilinear")[0]
+    assert_close(resize_rows(joint, (5, 3, 9)), want)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_the_same_size_gives_the_rows_themselves(mode):
+    joint = normal(2, 5, 7)
+    assert resize_rows(joint, (5, 7), mode=mode) is joint
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("new", [1, 3, 9, 27])
+def test_offset_zero_stays_in_the_middle_and_symmetry_holds(mode, new):
+    rows = normal(1, 9)
+    mirrored = resize_rows(rows.flip(1), (new,), mode=mode)
+    assert_close(mirrored, resize_rows(rows, (new,), mode=mode).flip(1))
+    assert_close(resize_rows(rows, (new,), mode=mode)[:, new // 2], rows[:, 4])
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_gradients_are_exact(mode):
+    rows = normal(2, 5, 3).requires_grad_()
+    counts = (7,) if mode == "linear" else (7, 9)
+    assert torch.autograd.gradcheck(lambda x: resize_rows(x, counts, mode=mode), (rows,))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_low_precision_is_rounded_once(dtype):
+    rows = normal(2, 9, 3).to(dtype)
+    got = resize_rows(rows, (13,))
+    assert got.dtype == dtype
+    want = resize_rows(rows.double(), (13,))
+    # The last rounding, and float32's in between.
+    budget = torch.finfo(dtype).eps / 2 + 4 * torch.finfo(torch.float32).eps
+    assert ((got.double() - want).abs() <= budget * rows.abs().max().double()).all()
+
+
+@pytest.mark.no_typecheck
+def test_bad_arguments_are_named():
+    with pytest.raises(ValueError, match="resize_rows: mode must be 'linear' or 'cubic', got 'x'"):
+        resize_rows(torch.zeros(1, 3), (5,), mode="x")
+    with pytest.raises(ValueError, match="resize_rows: counts must be an integer >= 1, got 0"):
+        resize_rows(torch.zeros(1, 3), (0,))
+    with pytest.raises(
+        relpos.ShapeError, match="resize_rows: rows must have an axis for the heads"
+    ):
+        resize_rows(torch.zeros(1, 3), (5, 5))
