@@ -48,7 +48,7 @@ def attention(
     dropout: float = 0.0,
     scale: float | None = None,
     query_start: int | None = None,
-    documents: Int[Tensor, "b j"] | None = None,
+    documents: Int[Tensor, "#b j"] | None = None,
     backend: str = "auto",
     return_lse: bool = False,
 ) -> Float[Tensor, "b h i dv"] | tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
@@ -113,7 +113,7 @@ def attention_weights(
     mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
     scale: float | None = None,
     query_start: int | None = None,
-    documents: Int[Tensor, "b j"] | None = None,
+    documents: Int[Tensor, "#b j"] | None = None,
 ) -> Float[Tensor, "b h i j"]:
     """`softmax_j(s_ij)`, the weights of `attention` before dropout: builds the `i x j` matrix.
 

@@ -67,7 +67,8 @@ def check_grid(
     for axis, some in enumerate(terms.axes):
         _check_terms(name, f"terms.axes[{axis}]", q, k, v, some)
     if terms.joint is not None:
-        if terms.joint.shape[0] not in (1, q.shape[1]):
+        # `==` one by one: sizes may be symbolic, which `in` mistakes.
+        if not any(terms.joint.shape[0] == allowed for allowed in (1, q.shape[1])):
             raise ShapeError(
                 f"{name}: terms.joint must have 1 or h={q.shape[1]} heads, "
                 f"got {tuple(terms.joint.shape)}"
