@@ -6,6 +6,8 @@ probably repaired: then the implementation moves to `oracles`.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -21,13 +23,17 @@ from transformers.models.parakeet.modeling_parakeet import (
 from transformers.models.phi4_multimodal.modeling_phi4_multimodal import (
     Phi4MultimodalAudioRelativeAttentionBias,
 )
+from transformers.models.sam.modeling_sam import SamVisionAttention
+from transformers.models.vitdet import modeling_vitdet as vitdet
 
-from relpos import definition
+from relpos import definition, positions
 
 from ..factories import normal
 from .comparison import randomized
 from .oracles.inputs import HEADS, MODEL, hidden
 from .oracles.self_attention_cv import RelPosEmb1D, RelPosEmb2D
+
+sam_get_rel_pos = partial(SamVisionAttention.get_rel_pos, None)
 
 
 def grid_logits(q: ndarray, down: ndarray, across: ndarray, shape: tuple[int, int]) -> ndarray:
@@ -53,6 +59,10 @@ def test_rel_pos_emb_2d_takes_the_height_term_from_the_transposed_tokens_query()
     right = grid_logits(q.numpy(), along_y, along_x, (size, size))
     assert np.abs(got - right).max() > 0.5
 
+    ours = positions.RelPosEmb2D((size, size), width, dtype=torch.float64)
+    ours.load_state_dict(theirs.state_dict())
+    np.testing.assert_allclose(ours(q).detach().numpy(), right, atol=1e-13)
+
     transposed = q.numpy().reshape(2, 3, size, size, width).swapaxes(2, 3).reshape(q.shape)
     first = grid_logits(q.numpy(), np.zeros_like(along_y), along_x, (size, size))
     second = grid_logits(transposed, np.zeros_like(along_x), along_y, (size, size))
@@ -65,6 +75,7 @@ def test_rel_pos_emb_2d_fails_on_a_map_that_is_not_square():
     assert theirs.emb_w.rel_pos_emb.shape[0] == 2 * 5 - 1
     with pytest.raises(RuntimeError, match="is invalid for input of size"):
         theirs(torch.randn(1, 2, 35, 4))
+    assert positions.RelPosEmb2D((5, 7), 4)(torch.randn(1, 2, 35, 4)).shape == (1, 2, 35, 35)
 
 
 def test_rel_pos_emb_1d_with_heads_has_one_table_for_all():
@@ -126,6 +137,16 @@ def test_parakeets_positions_are_wrong_in_the_flex_path():
     right = parakeet("sdpa")
     assert_close(parakeet("eager"), right, atol=1e-6, rtol=1e-6)
     assert (parakeet("flex_attention") - right).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("get_rel_pos", [vitdet.get_rel_pos, sam_get_rel_pos])
+def test_sam_and_vitdet_cut_offsets_between_two_rows_down(get_rel_pos):
+    """With 4 queries and 6 keys an offset of half a step meets the row below it."""
+    rows = torch.arange(11.0)[:, None]
+    got = get_rel_pos(4, 6, rows)[..., 0]
+    exact = torch.arange(4)[:, None] * 1.5 - torch.arange(6) + 5
+    assert_close(got, exact.floor())
+    assert (got != exact).any()
 
 
 def test_phi_4s_symmetric_bias_indexes_past_its_table():

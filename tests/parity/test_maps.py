@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.wavlm.modeling_wavlm import WavLMAttention
 
-from relpos.offsets import t5_buckets
+from relpos.offsets import deberta_buckets, t5_buckets
 from relpos.positions import Alibi, T5Bias
 
 from .oracles.bias import AlibiPositionalBias, RelativePositionBias
@@ -49,3 +50,14 @@ def test_slopes_are_those_of_the_authors_code(heads):
     theirs = torch.tensor(AlibiPositionalBias._get_slopes(heads), dtype=torch.float64)
     ours = Alibi(heads, dtype=torch.float64).slopes
     assert (ours / theirs - 1).abs().max() <= 8 * torch.finfo(torch.float64).eps
+
+
+@pytest.mark.parametrize(
+    ("buckets", "max_distance"), [(256, 512), (8, 50), (32, 128), (64, 2048), (4, 9)]
+)
+def test_every_distance_meets_debertas_row(buckets, max_distance):
+    """(256, 512) is that of all published models."""
+    query_minus_key = make_log_bucket_position(-FAR, buckets, max_distance).long()
+    theirs = (query_minus_key + buckets).clamp(0, 2 * buckets - 1)
+    ours = deberta_buckets(FAR, max_distance=max_distance, buckets=buckets)
+    assert torch.equal(ours, theirs)

@@ -1,7 +1,17 @@
 """Everybody else's implementations, by scheme."""
 
 from ..comparison import Comparison
-from . import absolute_keys, bias, bidirectional, relative_logits, shaw, transformer_xl
+from . import (
+    absolute_keys,
+    bias,
+    bidirectional,
+    deberta,
+    grid,
+    relative_logits,
+    shaw,
+    transformer_xl,
+    window,
+)
 
 COMPARISONS: list[Comparison] = [
     *shaw.COMPARISONS,
@@ -9,5 +19,8 @@ COMPARISONS: list[Comparison] = [
     *absolute_keys.COMPARISONS,
     *transformer_xl.COMPARISONS,
     *relative_logits.COMPARISONS,
+    *deberta.COMPARISONS,
     *bias.COMPARISONS,
+    *window.COMPARISONS,
+    *grid.COMPARISONS,
 ]

@@ -6,8 +6,10 @@ from math import sqrt
 
 import torch
 from bottleneck_transformer_pytorch.bottleneck_transformer_pytorch import Attention
+from torch.func import functional_call
 
 from relpos.positions import Bidirectional
+from relpos.positions import RelPosEmb1D as OurRelPosEmb1D
 
 from ..comparison import Comparison, Trial, attended, randomized
 from .inputs import HEADS, MODEL, WIDTH, hidden
@@ -53,6 +55,20 @@ def run_self_attention_cv(length: int) -> Trial:
     )
 
 
+def run_namesake(length: int) -> Trial:
+    """The class of relpos with their name and parameter, and its dense logits."""
+    theirs = randomized(RelPosEmb1D(length, WIDTH))
+    q = hidden(length, width=WIDTH, batch=2 * HEADS).unflatten(0, (2, HEADS))
+    rows = dict(theirs.named_parameters())
+    ours = OurRelPosEmb1D(length, WIDTH, dtype=torch.float64)
+    return Trial(
+        ours=functional_call(ours, rows, (q,), strict=True),
+        theirs=theirs(q),
+        leaves={"q": q, **rows},
+        tables=["rel_pos_emb"],
+    )
+
+
 LENGTHS = ({"length": 1}, {"length": 33}, {"length": 65})
 COMPARISONS = [
     Comparison(
@@ -62,5 +78,9 @@ COMPARISONS = [
     Comparison(
         "Bidirectional", "RelPosEmb1D", "self-attention-cv",
         "S q_i . k_j + q_i . R[j - i]: unscaled", run_self_attention_cv, LENGTHS,
+    ),
+    Comparison(
+        "RelPosEmb1D", "RelPosEmb1D", "self-attention-cv", "q_i . R[j - i], the logits alone",
+        run_namesake, LENGTHS,
     ),
 ]  # fmt: skip

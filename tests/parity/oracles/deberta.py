@@ -1,0 +1,122 @@
+"""DeBERTa-v2's disentangled attention, whose scale is the float32 root of a whole number.
+
+With heads of width 12 and three terms the root is 6, with width 8 and two terms it is 4, and
+nothing is rounded; of 48 it is.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import isqrt
+
+import torch
+from torch import Tensor
+from transformers import DebertaV2Config
+from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Encoder
+
+from relpos.positions import Deberta, DebertaEmbedding
+
+from ..comparison import Comparison, Trial, attended, randomized
+from .inputs import HEADS, hidden, keep, merge, split
+
+FAR = 50
+
+
+def encoder(width: int, buckets: int | None, parts: str, **settings: object) -> DebertaV2Encoder:
+    """One layer, with the embedding of positions that belongs to all layers."""
+    config = DebertaV2Config(
+        hidden_size=HEADS * width, num_attention_heads=HEADS, num_hidden_layers=1,
+        relative_attention=True, max_relative_positions=FAR, position_buckets=buckets or -1,
+        pos_att_type=parts.split("|"), intermediate_size=1, vocab_size=1,
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **settings,
+    )  # fmt: skip
+    return randomized(DebertaV2Encoder(config))
+
+
+def run(
+    length: int,
+    padded: bool = False,
+    *,
+    width: int = 12,
+    buckets: int | None = 8,
+    parts: str = "c2p|p2c",
+    shared: bool = False,
+    queries: int | None = None,
+) -> Trial:
+    """The attention before the output's projection; `queries` are the first ones, if given."""
+    model = encoder(width, buckets, parts, share_att_key=shared, norm_rel_ebd="layer_norm")
+    theirs = model.layer[0].attention.self
+    x, mask = hidden(length, width=HEADS * width), keep(length, padded=padded)[:, None, None]
+    q, k, v = (
+        split(linear(x)) for linear in (theirs.query_proj, theirs.key_proj, theirs.value_proj)
+    )
+    rows = model.rel_embeddings.weight
+    tables = {
+        "embedding.weight": rows,
+        "embedding.norm.weight": model.LayerNorm.weight,
+        "embedding.norm.bias": model.LayerNorm.bias,
+    }
+    projections: dict[str, object] = {}
+    if shared:
+        # Functions, which belong to no scheme.
+        projections = {"key_proj": theirs.key_proj.forward, "query_proj": theirs.query_proj.forward}
+    own = {"c2p": ("key_proj", "pos_key_proj"), "p2c": ("query_proj", "pos_query_proj")}
+    for part in () if shared else parts.split("|"):
+        ours_name, their_name = own[part]
+        for name, weights in getattr(theirs, their_name).named_parameters():
+            tables[f"{ours_name}.{name}"] = weights
+    scheme = Deberta(
+        width, HEADS, FAR, position_buckets=buckets, c2p="c2p" in parts, p2c="p2c" in parts,
+        embedding=DebertaEmbedding(HEADS * width, len(rows) // 2, norm=True, dtype=torch.float64),
+        dtype=torch.float64, **projections,
+    )  # fmt: skip
+    some = slice(queries)
+    start = None if queries is None else 0
+    ours = attended(
+        scheme, tables, q[:, :, some], k, v, mask=mask, scale=scheme.scale, query_start=start
+    )
+    output = theirs(
+        x, mask, query_states=x[:, some], rel_embeddings=model.get_rel_embedding()
+    )[0]  # fmt: skip
+    return Trial(merge(ours), output, leaves(x, theirs, tables), ["embedding.weight"])
+
+
+def leaves(x: Tensor, theirs: torch.nn.Module, tables: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The input, the layer's projections, and the embedding with its norm."""
+    return {"x": x, **dict(theirs.named_parameters()), **tables}
+
+
+assert isqrt(12 * 3) ** 2 == 12 * 3
+assert isqrt(8 * 2) ** 2 == 8 * 2
+
+LENGTHS = ({"length": 1}, {"length": 33}, {"length": 65, "padded": True})
+FORMULA = "(q_i . k_j + q_i . Wk P[f(i - j)] + k_j . Wq P[f(i - j)]) / sqrt(3d)"
+NAME = "DisentangledSelfAttention"
+COMPARISONS = [
+    Comparison("Deberta", NAME, "transformers", FORMULA, run, LENGTHS, remark="d = 12"),
+    Comparison(
+        "Deberta", f"{NAME}, no buckets", "transformers",
+        f"{FORMULA}, f(x) = clip(x, -k, k - 1)", partial(run, buckets=None), LENGTHS,
+        remark="d = 12",
+    ),
+    Comparison(
+        "Deberta", f"{NAME}, share_att_key", "transformers",
+        f"{FORMULA}, Wk and Wq those of the content", partial(run, shared=True), LENGTHS,
+        remark="d = 12",
+    ),
+    Comparison(
+        "Deberta", f"{NAME}, c2p", "transformers",
+        "(q_i . k_j + q_i . Wk P[f(i - j)]) / sqrt(2d)", partial(run, width=8, parts="c2p"),
+        cases=(*LENGTHS, {"length": 65, "queries": 33}), remark="d = 8; i < j too",
+    ),
+    Comparison(
+        "Deberta", f"{NAME}, p2c", "transformers",
+        "(q_i . k_j + k_j . Wq P[f(i - j)]) / sqrt(2d)", partial(run, width=8, parts="p2c"),
+        LENGTHS, remark="d = 8",
+    ),
+    Comparison(
+        "Deberta", f"{NAME}, d = 16", "transformers", FORMULA, partial(run, width=16), LENGTHS,
+        precision=torch.finfo(torch.float32).eps / 2,
+        remark="their scale is the root of 48 in float32",
+    ),
+]  # fmt: skip

@@ -1,0 +1,145 @@
+"""Tables per axis of an image elsewhere: two signs, scaled and not, resized or made to measure."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from bottleneck_transformer_pytorch.bottleneck_transformer_pytorch import Attention
+from torch import Tensor, nn
+from transformers import SamVisionConfig, VitDetConfig
+from transformers.models.sam.modeling_sam import SamVisionSdpaAttention
+from transformers.models.vitdet.modeling_vitdet import (
+    VitDetAttention,
+    add_decomposed_relative_positions,
+)
+
+from relpos.positions import Grid
+
+from ..comparison import Comparison, Trial, attended, randomized
+from .inputs import HEADS, MODEL, WIDTH, hidden
+
+Shape = tuple[int, int]
+
+
+def image(shape: Shape) -> Tensor:
+    """A leaf `(b, height, width, e)`."""
+    return hidden(prod(shape)).detach().unflatten(1, shape).requires_grad_()
+
+
+def like_sam(theirs: nn.Module, own: Shape, x: Tensor, shape: Shape) -> Tensor:
+    """A layer of SAM or ViTDet with relpos inside; its tables count query minus key."""
+    q, k, v = theirs.qkv(x).flatten(1, 2).unflatten(2, (3, HEADS, WIDTH)).permute(2, 0, 3, 1, 4)
+    scheme = Grid(WIDTH, own, scaled=False, dtype=torch.float64)
+    tables = {"keys.0": theirs.rel_pos_h.flip(0)[None], "keys.1": theirs.rel_pos_w.flip(0)[None]}
+    out = attended(scheme, tables, q, k, v, shape=shape)
+    return theirs.proj(out.transpose(1, 2).flatten(2).unflatten(1, shape))
+
+
+def trial(theirs: nn.Module, ours: Tensor, output: Tensor, x: Tensor, tables: str) -> Trial:
+    named = dict(theirs.named_parameters())
+    return Trial(ours, output, {"x": x, **named}, [name for name in named if tables in name])
+
+
+def run_sam(shape: Shape, window: int = 0) -> Trial:
+    """Its own maps are square, of 5 x 5 or of a window; others resize the tables."""
+    config = SamVisionConfig(
+        hidden_size=MODEL, num_attention_heads=HEADS, image_size=80, patch_size=16
+    )
+    theirs = randomized(SamVisionSdpaAttention(config, window))
+    x, side = image(shape), window or 5
+    return trial(theirs, like_sam(theirs, (side, side), x, shape), theirs(x)[0], x, "rel_pos")
+
+
+def run_vitdet(shape: Shape, own: Shape = (5, 7)) -> Trial:
+    config = VitDetConfig(
+        hidden_size=MODEL, num_attention_heads=HEADS, use_relative_position_embeddings=True
+    )
+    theirs = randomized(VitDetAttention(config, input_size=own))
+    x = image(shape)
+    return trial(theirs, like_sam(theirs, own, x, shape), theirs(x)[0], x, "rel_pos")
+
+
+def run_pooled(queries: Shape, keys: Shape) -> Trial:
+    """Grids of two sizes, one a multiple of the other along each axis, as where MViTv2 pools."""
+    sizes = [max(pair) for pair in zip(queries, keys, strict=True)]
+    draw = [hidden(2 * size - 1, width=WIDTH, batch=1, seed=size) for size in sizes]
+    lengths = (prod(queries), prod(keys), prod(keys))
+    q, k, v = (
+        hidden(length, width=WIDTH, batch=2 * HEADS, seed=seed)
+        for seed, length in enumerate(lengths)
+    )
+    scores = add_decomposed_relative_positions(
+        q @ k.mT * WIDTH**-0.5, q, draw[0][0], draw[1][0], queries, keys
+    )
+    tables = {f"keys.{axis}": from_their_center(rows, keys[axis]) for axis, rows in enumerate(draw)}
+    scheme = Grid(WIDTH, keys, query_shape=queries, scaled=False, dtype=torch.float64)
+    heads = (each.unflatten(0, (2, HEADS)) for each in (q, k, v))
+    return Trial(
+        ours=attended(scheme, tables, *heads).flatten(0, 1),
+        theirs=scores.softmax(-1) @ v,
+        leaves={"q": q, "k": k, "v": v, "rel_pos_h": draw[0], "rel_pos_w": draw[1]},
+        tables=["rel_pos_h", "rel_pos_w"],
+    )
+
+
+def from_their_center(rows: Tensor, keys: int) -> Tensor:
+    """Their rows read backwards, with offset 0 in the middle.
+
+    It is in the row of the last key's place, which is not the middle where keys are coarser.
+    """
+    finer = rows.shape[1] // 2 + 1
+    used = finer + (keys - 1) * (finer // keys)
+    return nn.functional.pad(rows[:, :used].flip(1), (0, 0, 0, rows.shape[1] - used))
+
+
+def run_bottleneck(shape: Shape) -> Trial:
+    theirs = randomized(
+        Attention(dim=MODEL, fmap_size=shape, heads=HEADS, dim_head=WIDTH, rel_pos_emb=True)
+    )
+    x = image(shape)
+    channels = x.permute(0, 3, 1, 2)
+    q, k, v = (
+        part.flatten(2).unflatten(1, (HEADS, WIDTH)).mT
+        for part in theirs.to_qkv(channels).chunk(3, dim=1)
+    )
+    rows = theirs.pos_emb
+    tables = {"keys.0": rows.rel_height[None], "keys.1": rows.rel_width[None]}
+    ours = attended(Grid(WIDTH, shape, dtype=torch.float64), tables, q, k, v)
+    return trial(
+        theirs, ours.mT.flatten(1, 2).unflatten(2, shape), theirs(channels), x, "pos_emb"
+    )  # fmt: skip
+
+
+UNSCALED = "S q_i . k_j + q_i . (H[y_i - y_j] + W[x_i - x_j])"
+COMPARISONS = [
+    Comparison(
+        "Grid", "Attention, 5 x 7 map", "bottleneck-transformer-pytorch",
+        "S q_i . (k_j + H[y_j - y_i] + W[x_j - x_i])", run_bottleneck,
+        cases=({"shape": (1, 1)}, {"shape": (7, 5)}, {"shape": (5, 7)}),
+    ),
+    Comparison(
+        "Grid", "SamVisionSdpaAttention, global", "transformers", UNSCALED, run_sam,
+        cases=({"shape": (5, 5)}, {"shape": (5, 7)}, {"shape": (3, 9)}),
+        remark="tables of 5 x 5, resized",
+    ),
+    Comparison(
+        "Grid", "SamVisionSdpaAttention, window", "transformers", UNSCALED, run_sam,
+        cases=({"shape": (1, 1), "window": 1}, {"shape": (7, 7), "window": 7}),
+    ),
+    Comparison(
+        "Grid", "VitDetAttention", "transformers", UNSCALED, run_vitdet,
+        cases=({"shape": (5, 7)}, {"shape": (9, 4)}, {"shape": (3, 11)}),
+        remark="tables of 5 x 7, resized",
+    ),
+    Comparison(
+        "Grid", "add_decomposed_relative_positions", "transformers",
+        "S q_i . k_j + q_i . (H[y_i - y_j] + W[x_i - x_j]), in finer steps", run_pooled,
+        cases=(
+            {"queries": (2, 3), "keys": (6, 9)},
+            {"queries": (6, 9), "keys": (2, 3)},
+            {"queries": (6, 3), "keys": (2, 9)},
+        ),
+        remark="pooled queries or keys",
+    ),
+]  # fmt: skip
