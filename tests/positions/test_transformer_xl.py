@@ -88,6 +88,13 @@ def test_across_rows_follow_the_start_of_the_queries():
     assert (keys.first, keys.last) == (-22, -14)
 
 
+@pytest.mark.parametrize("lengths", [(0, 0), (0, 1), (1, 0), (0, 5), (5, 0)])
+def test_without_queries_or_keys_there_is_nothing_to_read(lengths):
+    q, k, v = qkv(*lengths)
+    moved, _, terms = built()(q, k)
+    assert_close(relpos.attention(moved, k, v, terms), torch.zeros_like(q))
+
+
 def test_long_sequences_are_never_clamped():
     position = built(dim=64)
     rows = position.rows(-3000, 3000)

@@ -1,25 +1,44 @@
-"""Transformer blocks, composed from an attention layer that is given to them."""
+"""Transformer blocks, composed from attention layers that are given to them.
+
+    x = x + A(norm(x));  x = x + C(norm(x), memory);  x = x + MLP(norm(x))
+
+- Source: Vaswani et al. 2017, section 3.1, with the norm before each part instead of after it
+  (pre-norm, Radford et al. 2019, section 2.3), and GELU. The encoder's block sees both directions;
+  the decoder's is causal, and has the middle part if it is given a cross-attention C.
+- Across, the queries and the memory both count from 0. Without a position in C, as in the paper
+  and in T5, nothing is relative there; with one, the offset is the memory's place minus the
+  query's own.
+"""
 
 from __future__ import annotations
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ..errors import check_shape
 from .cache import KeyValueCache
 from .multihead import MultiheadAttention
 
-__all__ = ["DecoderBlock"]
+__all__ = ["DecoderBlock", "EncoderBlock"]
 
 
-class DecoderBlock(nn.Module):
-    """`x + A(norm(x))`, then `x + MLP(norm(x))`: pre-norm and causal (Radford et al. 2019).
+def _mlp(width: int, hidden: int | None) -> nn.Sequential:
+    hidden = 4 * width if hidden is None else hidden
+    return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+
+
+class EncoderBlock(nn.Module):
+    """`x + A(norm(x))`, then `x + MLP(norm(x))`, each token seeing all others.
 
     Args:
-        attention: causal self-attention over the width of the block.
+        attention: self-attention over the width of the block.
         hidden: width of the MLP; None means four times that of the block.
         dropout: probability that an entry of what is added to `x` is dropped in training.
 
-    >>> block = DecoderBlock(MultiheadAttention(8, 2))
+    >>> import torch
+    >>> block = EncoderBlock(MultiheadAttention(8, 2))
+    >>> block(torch.zeros(1, 5, 8)).shape
+    torch.Size([1, 5, 8])
     """
 
     def __init__(
@@ -27,23 +46,132 @@ class DecoderBlock(nn.Module):
     ) -> None:
         super().__init__()
         width = attention.embed_dim
-        hidden = 4 * width if hidden is None else hidden
         self.attention_norm = nn.LayerNorm(width)
         self.attention = attention
         self.mlp_norm = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+        self.mlp = _mlp(width, hidden)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x: Float[Tensor, "b i e"], cache: KeyValueCache | None = None
+        self, x: Float[Tensor, "b i e"], key_padding_mask: Tensor | None = None
+    ) -> Float[Tensor, "b i e"]:
+        """The next residual stream.
+
+        Args:
+            x: residual stream.
+            key_padding_mask: `(b, i)`; boolean, True is *dropped* as in `nn.MultiheadAttention`,
+                or a number added to the scores. What stands in a dropped place reaches no other.
+        """
+        y = self.attention_norm(x)
+        y, _ = self.attention(y, y, y, key_padding_mask, need_weights=False)
+        x = x + self.dropout(y)
+        return x + self.dropout(self.mlp(self.mlp_norm(x)))
+
+
+class DecoderBlock(nn.Module):
+    """`x + A(norm(x))`, causal; with `cross`, `x + C(norm(x), memory)`; then `x + MLP(norm(x))`.
+
+    Args:
+        attention: self-attention over the width of the block.
+        cross: attention of the same width to an encoder's output, whose width is its `kdim` and
+            `vdim`; None means none.
+        hidden: width of the MLP; None means four times that of the block.
+        dropout: probability that an entry of what is added to `x` is dropped in training.
+
+    Raises:
+        ValueError: if `cross` has another width, or its keys and values are not equally wide.
+
+    >>> block = DecoderBlock(MultiheadAttention(8, 2), cross=MultiheadAttention(8, 2))
+    """
+
+    def __init__(
+        self,
+        attention: MultiheadAttention,
+        *,
+        cross: MultiheadAttention | None = None,
+        hidden: int | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        width = attention.embed_dim
+        if cross is not None and cross.embed_dim != width:
+            raise ValueError(
+                f"DecoderBlock: cross must have embed_dim={width}, got {cross.embed_dim}"
+            )
+        if cross is not None and cross.kdim != cross.vdim:
+            raise ValueError(
+                "DecoderBlock: cross must have kdim equal to vdim, as both read the memory, "
+                f"got {cross.kdim} and {cross.vdim}"
+            )
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = attention
+        self.cross_norm = None if cross is None else nn.LayerNorm(width)
+        self.cross = cross
+        self.mlp_norm = nn.LayerNorm(width)
+        self.mlp = _mlp(width, hidden)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b i e"],
+        cache: KeyValueCache | None = None,
+        *,
+        memory: Float[Tensor, "b j kdim"] | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        memory_cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "b i e"]:
         """The next residual stream.
 
         Args:
             x: residual stream.
             cache: this layer's tokens before these.
+            memory: the encoder's output, for `cross`; not needed where `memory_cache` holds it.
+            memory_key_padding_mask: `(b, j)`; boolean, True is *dropped* as in
+                `nn.MultiheadAttention`, or a number added to the scores.
+            memory_cache: another cache than `cache`; if empty, it takes the memory's keys and
+                values, and otherwise what it holds is read and nothing projected again. No
+                gradient reaches the memory through it. `reset` it before another memory.
+
+        Raises:
+            ShapeError: if a tensor or mask does not fit the others, or what a cache holds.
+            ValueError: if a memory is wanted and not given, or given and not wanted.
         """
+        # Checked before a cache grows: a refused call leaves them as they were.
+        memory = self._unread(x, memory, memory_key_padding_mask, memory_cache)
+        start = 0 if cache is None else cache.length
         y = self.attention_norm(x)
         y, _ = self.attention(y, y, y, need_weights=False, is_causal=True, cache=cache)
         x = x + self.dropout(y)
+        if self.cross is not None and self.cross_norm is not None:
+            y, _ = self.cross(
+                self.cross_norm(x), memory, memory, memory_key_padding_mask, need_weights=False,
+                cache=memory_cache, query_start=start,
+            )  # fmt: skip
+            x = x + self.dropout(y)
         return x + self.dropout(self.mlp(self.mlp_norm(x)))
+
+    def _unread(
+        self,
+        x: Tensor,
+        memory: Tensor | None,
+        mask: Tensor | None,
+        memory_cache: KeyValueCache | None,
+    ) -> Tensor | None:
+        """What of the memory is yet to be projected: all of it, or none; None without `cross`."""
+        if self.cross is None:
+            if memory is not None or memory_cache is not None:
+                raise ValueError("DecoderBlock: memory must be None without cross, got one")
+            return None
+        b, kdim = x.shape[0], self.cross.kdim
+        length = 0 if memory_cache is None else memory_cache.length
+        unread = x.new_empty(b, 0, kdim) if length else memory
+        if unread is None:
+            raise ValueError("DecoderBlock: memory must be given to a block with cross, got None")
+        if memory is not None:
+            sizes = {"b": b, "kdim": kdim} | ({"j": length} if length else {})
+            check_shape("DecoderBlock", "memory", memory, "b j kdim", sizes)
+            length = memory.shape[1]
+        if mask is not None:
+            sizes = {"b": b, "j": length}
+            check_shape("DecoderBlock", "memory_key_padding_mask", mask, "b j", sizes)
+        return unread

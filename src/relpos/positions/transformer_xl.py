@@ -24,7 +24,7 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Float, Int64
@@ -160,7 +160,9 @@ class TransformerXL(Position):
         i, j = q.shape[2], k.shape[2]
         start = j - i if query_start is None else query_start
         first = 1 - start - i
-        keys = self.rows(first, 0 if self.causal else j - 1 - start)
+        # One row at least, even without queries or keys; lengths may be symbols of `torch.compile`.
+        last = cast(int, torch.sym_max(first, 0 if self.causal else j - 1 - start))
+        keys = self.rows(first, last)
         if self.pos_bias_u is None or self.pos_bias_v is None:
             return q, k, Terms(keys=OffsetTable(keys, first))
         apart = self.scale * (self.pos_bias_v - self.pos_bias_u)
