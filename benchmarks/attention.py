@@ -109,7 +109,7 @@ def all_memory() -> list[dict]:
     """Every contender at L=2048, ours and plain SDPA at L=16384."""
     rows = []
     for length, batch, everyone in ((2048, BATCH, True), (LONG, 1, False)):
-        for index, case in enumerate(cases(8, HEADS, WIDTH)):
+        for index, case in enumerate(cases(length, HEADS, WIDTH)):
             names = [some.name for some in case.contenders if some.backward] if everyone else [
                 "relpos tiled"]  # fmt: skip
             for name in ("plain SDPA", *names):

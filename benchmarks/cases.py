@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isqrt
 
 import torch
 from torch import Tensor
 
 import rivals
-from relpos import OffsetTable, Terms, attention
+from relpos import GridTerms, OffsetTable, Terms, attention
 
 __all__ = ["Case", "Contender", "cases"]
 
@@ -46,10 +47,17 @@ class Case:
     length: int
 
 
-def _ours(make: Callable[..., Terms], tables: list[Tensor], causal: bool, backend: str) -> Run:
+Make = Callable[..., Terms | GridTerms]
+
+
+def _ours(
+    make: Make, tables: list[Tensor], causal: bool, documents: Tensor | None, backend: str
+) -> Run:
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows = [table.to(q.dtype) for table in tables]
-        return attention(q, k, v, make(*rows), causal=causal, backend=backend)
+        return attention(
+            q, k, v, make(*rows), causal=causal, documents=documents, backend=backend
+        )
 
     return run
 
@@ -58,15 +66,16 @@ def _case(
     name: str,
     length: int,
     tables: list[Tensor],
-    make: Callable[..., Terms],
+    make: Make,
     others: list[Contender],
     causal: bool = False,
+    documents: Tensor | None = None,
 ) -> Case:
     return Case(
         name,
         lambda q, k, v: rivals.plain(q, k, v, causal=causal),
-        [Contender("relpos tiled", _ours(make, tables, causal, "tiled")), *others],
-        _ours(make, tables, causal, "reference"),
+        [Contender("relpos tiled", _ours(make, tables, causal, documents, "tiled")), *others],
+        _ours(make, tables, causal, documents, "reference"),
         tables,
         length,
     )
@@ -88,6 +97,17 @@ def cases(length: int, heads: int, width: int, only_ours: bool = False) -> list[
     clipped, clipped_values = table(1, 129, width), table(1, 129, width)
     past, both = table(1, length, width), table(1, 2 * length - 1, width)
     bias = table(heads, 257)
+
+    # The map of as many tokens that is nearest to a square.
+    height = next(n for n in range(isqrt(length), 0, -1) if length % n == 0)
+    shape = (height, length // height)
+    axes = [table(1, 2 * size - 1, width) for size in shape]
+    joint = table(heads, *(2 * size - 1 for size in shape))
+    documents = torch.arange(length)[None] // (length // 8)
+
+    def on_map(rows: Tensor, columns: Tensor) -> GridTerms:
+        tables = [OffsetTable(some, 1 - n) for some, n in zip((rows, columns), shape, strict=True)]
+        return GridTerms(shape, tuple(Terms(keys=some) for some in tables))
 
     def with_rows(function: Callable[..., Tensor], *rows: Tensor) -> Run:
         return lambda q, k, v: function(q, k, v, *(some[0] for some in rows))
@@ -115,6 +135,15 @@ def cases(length: int, heads: int, width: int, only_ours: bool = False) -> list[
             ),
         ),
         _case(
+            "Shaw values, k=64", length, [clipped_values],
+            lambda values: Terms(values=OffsetTable(values, -64)), [],
+        ),
+        _case(
+            "queries, k=64 (DeBERTa)", length, [clipped],
+            lambda rows: Terms(queries=OffsetTable(rows, -64)),
+            others(Contender("gathered", with_rows(rivals.gathered_queries, clipped))),
+        ),
+        _case(
             "bias per head, k=128 (T5)", length, [bias],
             lambda rows: Terms(bias=OffsetTable(rows, -128)), [],
         ),
@@ -131,5 +160,29 @@ def cases(length: int, heads: int, width: int, only_ours: bool = False) -> list[
                 Contender("SDPA with a dense bias", with_rows(rivals.dense_bias, both)),
                 Contender("FlexAttention", with_rows(rivals.flex(), both), backward=False),
             ),
+        ),
+        _case(
+            "queries, global", length, [both],
+            lambda rows: Terms(queries=OffsetTable(rows, 1 - length)),
+            others(Contender("gathered", with_rows(rivals.gathered_queries, both))),
+        ),
+        _case(
+            f"grid {shape[0]} x {shape[1]} (SAM)", length, axes, on_map,
+            others(Contender("SDPA, dense bias", with_rows(rivals.decomposed_bias, *axes))),
+        ),
+        _case(
+            f"joint bias {shape[0]} x {shape[1]} (Swin)", length, [joint],
+            lambda rows: GridTerms(shape, joint=rows), [],
+        ),
+        _case(
+            "8 packed documents, bias", length, [bias],
+            lambda rows: Terms(bias=OffsetTable(rows, -128)),
+            others(
+                Contender(
+                    "SDPA, dense mask",
+                    lambda q, k, v: rivals.masked_documents(q, k, v, bias, documents),
+                )
+            ),
+            documents=documents,
         ),
     ]  # fmt: skip

@@ -13,7 +13,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-__all__ = ["dense_bias", "eager_skew", "flex", "literal_shaw", "pad_and_reshape", "plain"]
+__all__ = [
+    "decomposed_bias",
+    "dense_bias",
+    "eager_skew",
+    "flex",
+    "gathered_queries",
+    "literal_shaw",
+    "masked_documents",
+    "pad_and_reshape",
+    "plain",
+]
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False) -> Tensor:
@@ -62,6 +72,33 @@ def dense_bias(q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> Tensor:
     """The same scores handed to SDPA as a float mask."""
     bias = _by_key(q @ rows.mT) / sqrt(q.shape[3])
     return scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+
+def gathered_queries(q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> Tensor:
+    """A table that meets the keys, gathered from `k Q^T` (He et al. 2021, as DeBERTa's code)."""
+    index = _clipped_index(q.shape[2], rows.shape[0] // 2)
+    met = (k @ rows.mT).gather(-1, index.mT.expand(*k.shape[:2], -1, -1)).mT
+    return ((q @ k.mT + met) / sqrt(q.shape[3])).softmax(-1) @ v
+
+
+def decomposed_bias(q: Tensor, k: Tensor, v: Tensor, *tables: Tensor) -> Tensor:
+    """Rows and columns of a map (Li et al. 2022), added up to one dense bias for SDPA."""
+    height, width = (table.shape[0] // 2 + 1 for table in tables)
+    on_map = q.unflatten(2, (height, width)) / sqrt(q.shape[3])
+    rows, columns = (
+        table[_clipped_index(table.shape[0] // 2 + 1, table.shape[0] // 2)] for table in tables
+    )
+    up = torch.einsum("bhyxd,ykd->bhyxk", on_map, rows)
+    along = torch.einsum("bhyxd,xkd->bhyxk", on_map, columns)
+    bias = (up.unsqueeze(-1) + along.unsqueeze(-2)).flatten(4).flatten(2, 3)
+    return scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+
+def masked_documents(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, documents: Tensor) -> Tensor:
+    """Packed documents kept apart by a dense mask, with the clipped bias in it, for SDPA."""
+    bias = rows[:, _clipped_index(q.shape[2], rows.shape[1] // 2)]
+    apart = documents[:, :, None] != documents[:, None, :]
+    return scaled_dot_product_attention(q, k, v, attn_mask=bias.masked_fill(apart, -torch.inf))
 
 
 def flex() -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:

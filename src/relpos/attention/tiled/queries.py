@@ -6,7 +6,7 @@ transposed:
 
     y[a, c] = x[c, c + (m - 1) - a] = x'[c, a + (n - 1) - c]    with x'[c, o] = x[c, w - 1 - o]
 
-Tiles about as wide as the block is high keep the scores that no query meets below one half.
+Tiles about half as wide as the block is high keep what no query meets to a third of the scores.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Tile:
 
 def _tiles(rows: Rows) -> Iterator[_Tile]:
     last = rows.position + rows.count - 1
-    step = max(rows.count, _NARROWEST)
+    step = max(rows.count // 2, _NARROWEST)
     for begin in range(rows.left, rows.right, step):
         end = min(begin + step, rows.right)
         first, span = begin - last, rows.count + end - begin - 1
