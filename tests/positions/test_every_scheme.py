@@ -1,0 +1,267 @@
+"""What every scheme promises, whatever its terms are."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.testing import assert_close
+
+import relpos
+from relpos.layers import KeyValueCache, MultiheadAttention
+from relpos.positions import (
+    AbsoluteKeys,
+    AbsPosEmb1D,
+    Alibi,
+    GatedBias,
+    RelativeLogits,
+    RelPosEmb1D,
+    RelPosEmb2D,
+    T5Bias,
+)
+
+from ..factories import normal
+
+# For 4 heads that are 4 wide. Those of a sequence, with tables shorter than the tests' inputs:
+SEQUENCES = {
+    "t5": lambda: T5Bias(4, 8, 20),
+    "t5 decoder": lambda: T5Bias(4, 8, 20, bidirectional=False),
+    "t5 shared": lambda: T5Bias(1, 8, 20),
+    "gated t5": lambda: GatedBias(T5Bias(4, 8, 20), 4, 4),
+    "gated alibi": lambda: GatedBias(Alibi(4), 4, 4),
+    "alibi": lambda: Alibi(4),
+    "alibi causal": lambda: Alibi(4, causal=True),
+    "alibi learned": lambda: Alibi(4, learned=True),
+    "relative logits": lambda: RelativeLogits(7, 3, 4, 16),
+    "absolute keys": lambda: AbsoluteKeys(4, 7),
+    "AbsPosEmb1D": lambda: AbsPosEmb1D(7, 4),
+    "RelPosEmb1D": lambda: RelPosEmb1D(7, 4),
+    "RelPosEmb1D per head": lambda: RelPosEmb1D(7, 4, 4),
+}
+# Those of a map of 3 x 5 tokens:
+MAPS = {
+    "RelPosEmb2D": lambda: RelPosEmb2D((3, 5), 4),
+    "RelPosEmb2D per head": lambda: RelPosEmb2D((3, 5), 4, 4),
+}
+SCHEMES = SEQUENCES | MAPS
+each_sequence = pytest.mark.parametrize("name", SEQUENCES)
+each_scheme = pytest.mark.parametrize("name", SCHEMES)
+
+
+def built(name, dtype=torch.float64):
+    torch.manual_seed(0)
+    return SCHEMES[name]().to(dtype)
+
+
+def layer_with(name):
+    torch.manual_seed(0)
+    layer = MultiheadAttention(16, 4, num_kv_heads=2, position=SCHEMES[name]())
+    return layer.double().eval()
+
+
+def attended(position, q, k, v, x, **arguments):
+    q, k, terms = position(q, k, x) if position.reads_input else position(q, k)
+    return relpos.attention(q, k, v, terms, **arguments)
+
+
+def inputs(i=15, j=None, dtype=torch.float64):
+    shapes = (2, 4, i, 4), (2, 2, j or i, 4), (2, 2, j or i, 4), (2, i, 16)
+    return [normal(*shape, seed=n, dtype=dtype) for n, shape in enumerate(shapes)]
+
+
+@each_sequence
+@given(cuts=st.sets(st.integers(1, 32), max_size=5))
+@settings(max_examples=5, deadline=None)
+def test_decoding_in_chunks_equals_one_pass(name, cuts):
+    layer, x = layer_with(name), normal(2, 33, 16)
+    want = layer(x, x, x, is_causal=True, need_weights=False)[0]
+    cache, parts = KeyValueCache(), []
+    for part in x.tensor_split(sorted(cuts), dim=1):
+        parts.append(layer(part, part, part, need_weights=False, is_causal=True, cache=cache)[0])
+    assert_close(torch.cat(parts, 1), want)
+
+
+@each_scheme
+def test_logits_are_what_is_added_to_the_content(name):
+    position, (q, k, _, x) = built(name), inputs()
+    identity = torch.eye(15, dtype=torch.float64).expand(2, 2, 15, 15)
+    weights = attended(position, q, k, identity, x)
+    scores = q @ k.repeat_interleave(2, 1).mT / 2 + position.logits(q, k, x)
+    assert_close(weights, scores.softmax(-1))
+
+
+@each_scheme
+def test_every_parameter_moves_the_output(name):
+    position, (q, k, v, x) = built(name), inputs()
+    attended(position, q.requires_grad_(), k, v, x).square().sum().backward()
+    for label, numbers in position.named_parameters():
+        assert numbers.grad.isfinite().all(), label
+        assert numbers.grad.abs().sum() > 1e-6, label
+
+
+@each_scheme
+def test_gradients_are_exact(name):
+    position = built(name)
+    names = [label for label, _ in position.named_parameters()]
+    q, k, v, x = (tensor[:1] for tensor in inputs())
+
+    def outputs(q, k, v, x, *parameters):
+        values = dict(zip(names, parameters, strict=True))
+        given = (q, k, x) if position.reads_input else (q, k)
+        q, k, terms = torch.func.functional_call(position, values, given)
+        return relpos.attention(q, k, v, terms)
+
+    tensors = [tensor.requires_grad_() for tensor in (q, k, v, x)]
+    assert torch.autograd.gradcheck(outputs, (*tensors, *position.parameters()), fast_mode=True)
+
+
+@each_scheme
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_agree_and_share_nothing(name, clone):
+    position = built(name)
+    other = clone(position)
+    given = inputs()
+    assert torch.equal(attended(position, *given), attended(other, *given))
+    for numbers, others in zip(position.parameters(), other.parameters(), strict=True):
+        assert numbers.data_ptr() != others.data_ptr()
+
+
+@each_scheme
+def test_a_state_dict_goes_round(name):
+    position, other = built(name), SCHEMES[name]().double()
+    with torch.no_grad():
+        for numbers in position.parameters():
+            numbers.add_(torch.randn_like(numbers))
+    other.load_state_dict(position.state_dict())
+    given = inputs()
+    assert torch.equal(attended(position, *given), attended(other, *given))
+    assert position.state_dict().keys() == dict(position.named_parameters()).keys()
+
+
+@each_scheme
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_results_have_the_dtype_of_the_queries(name, dtype):
+    output = attended(built(name, dtype), *inputs(dtype=dtype))
+    assert output.dtype == dtype
+    assert output.isfinite().all()
+
+
+@each_scheme
+def test_autocast_is_taken(name):
+    position = built(name, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = attended(position, *inputs(dtype=torch.float32))
+    assert output.dtype == torch.bfloat16
+    assert output.isfinite().all()
+
+
+@each_scheme
+def test_memory_given_later_is_filled_by_reset_parameters(name):
+    want = built(name, torch.float32)
+    with torch.device("meta"):
+        position = SCHEMES[name]()
+    assert {numbers.device.type for numbers in position.state_dict().values()} <= {"meta"}
+    position = position.to_empty(device="cpu")
+    for module in position.modules():
+        for numbers in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+            numbers.data.fill_(5)
+    for module in position.modules():
+        if isinstance(module, relpos.positions.Position):
+            module.reset_parameters()
+    position.load_state_dict(want.state_dict())
+    given = inputs(dtype=torch.float32)
+    assert torch.equal(attended(position, *given), attended(want, *given))
+
+
+REPRS = {
+    "t5 decoder": "T5Bias(heads=4, buckets=8, max_distance=20, bidirectional=False)",
+    "alibi learned": "Alibi(heads=4, causal=False, learned=True)",
+    "alibi causal": "Alibi(heads=4, causal=True)",
+    "absolute keys": "AbsoluteKeys(head_dim=4, max_length=7)",
+    "AbsPosEmb1D": "AbsPosEmb1D(tokens=7, dim_head=4)",
+    "RelPosEmb1D per head": "RelPosEmb1D(tokens=7, dim_head=4, heads=4)",
+}
+
+
+@pytest.mark.parametrize("name", REPRS)
+def test_repr_tells_the_arguments(name):
+    assert repr(built(name)) == REPRS[name]
+
+
+@pytest.mark.parametrize(
+    ("position", "told"),
+    [
+        (GatedBias(Alibi(4), 4, 4, scale=0.5), "heads=4, head_dim=4, scale=0.5"),
+        (RelativeLogits(7, 3, 4, 16), "extent=7, width=3, heads=4, embed_dim=16"),
+        (RelPosEmb2D((3, 5), 4), "feat_map_size=(3, 5), dim_head=4, heads=None"),
+    ],
+)
+def test_repr_of_a_scheme_with_parts_tells_the_arguments(position, told):
+    assert position.extra_repr() == told
+
+
+@each_sequence
+@pytest.mark.no_typecheck
+def test_compiled_graphs_serve_other_lengths(name):
+    torch._dynamo.reset()
+    position = built(name, torch.float32)
+
+    @torch.compile(fullgraph=True, dynamic=True, backend="eager")
+    def compiled(q, k, v, x):
+        return attended(position, q, k, v, x, causal=True)
+
+    # One graph where queries and keys are as many, and one where they are not. The first offset of
+    # ALiBi's rows, which follow the lengths, is a constant of its graph.
+    known = 4 if "alibi" in name else 2
+    for number, lengths in enumerate([(5, 5), (3, 12), (9, 9), (33, 65)]):
+        q, k, v, x = inputs(*lengths, dtype=torch.float32)
+        want = attended(position, q, k, v, x, causal=True)
+        with torch.compiler.set_stance("default" if number < known else "fail_on_recompile"):
+            assert_close(compiled(q, k, v, x), want)
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.no_typecheck
+def test_a_map_compiles_to_one_graph(name):
+    torch._dynamo.reset()
+    position = built(name, torch.float32)
+    compiled = torch.compile(
+        lambda *given: attended(position, *given), fullgraph=True, backend="eager"
+    )
+    given = inputs(dtype=torch.float32)
+    assert_close(compiled(*given), attended(position, *given))
+
+
+class Attention(nn.Module):
+    """A scheme and the op, as a module to export."""
+
+    def __init__(self, position):
+        super().__init__()
+        self.position = position
+
+    def forward(self, q, k, v, x):
+        return attended(self.position, q, k, v, x, causal=True, backend="reference")
+
+
+@each_sequence
+@pytest.mark.no_typecheck
+def test_an_exported_program_serves_all_lengths(name):
+    module = Attention(built(name, torch.float32)).eval()
+    length = torch.export.Dim("length", min=2, max=512)
+    at = {2: length}
+    program = torch.export.export(
+        module, tuple(inputs(9, dtype=torch.float32)), dynamic_shapes=(at, at, at, {1: length})
+    ).module()
+    for i in (2, 9, 33):
+        given = inputs(i, dtype=torch.float32)
+        assert_close(program(*given), module(*given))
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.no_typecheck
+def test_a_map_is_exported(name):
+    module, given = Attention(built(name, torch.float32)), tuple(inputs(dtype=torch.float32))
+    assert_close(torch.export.export(module, given).module()(*given), module(*given))
