@@ -1,0 +1,128 @@
+"""The block of Bottleneck Transformers: a residual bottleneck that attends where others convolve.
+
+    y = act(shortcut(x) + expand(pool(attention(contract(x)))))    Srinivas et al. 2021, figure 1
+
+- `contract` and `expand` are 1 x 1 convolutions with batch norms; between them stands
+  `GridAttention` with relative positions (figure 4) in place of ResNet's 3 x 3 convolution. It has
+  no projection of its own, since `expand` follows.
+- A stride is an average pool behind the attention, as in the paper, so the attention works on the
+  map as it comes in, and `fmap_size` is that map's.
+- Where channels or sides change, `shortcut` is a convolution (3 x 3 with a stride, else 1 x 1) with
+  batch norm and activation.
+- The last batch norm starts at 0: the block starts as its shortcut.
+- Elsewhere: the package `bottleneck-transformer-pytorch` has these arguments, `rel_pos_emb=True`
+  being what there is here always. Its maps must have the size they were made for, and sides that
+  the stride divides: its pool rounds down where its shortcut rounds up. Here both round up, and a
+  map of another size meets resized rows.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..errors import check_count, check_shape
+from ..positions import Grid
+from ..positions.resizing import grid_sizes
+from .grid import GridAttention
+
+__all__ = ["BottleneckBlock"]
+
+
+class BottleneckBlock(nn.Module):
+    """`act(shortcut(x) + expand(pool(attention(contract(x)))))` on maps `(b, dim, height, width)`.
+
+    Args:
+        dim: channels of the input.
+        fmap_size: height and width of the input, or one number for both; other sizes meet
+            resized rows.
+        dim_out: channels of the output.
+        proj_factor: how many times narrower the attention's input is than the output.
+        downsample: whether the output is smaller than the input, by `stride`.
+        stride: by how much; sides that it does not divide are rounded up.
+        heads: heads of the attention.
+        dim_head: width of one head.
+        position: the attention's scheme; None means `Grid(dim_head, fmap_size)`, the paper's.
+        activation: after each norm and at the end; None means a ReLU.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: if a size is below 1, or `proj_factor` does not divide `dim_out`.
+
+    >>> block = BottleneckBlock(64, (7, 9), dim_out=128, downsample=True, dim_head=16)
+    >>> block(torch.zeros(2, 64, 7, 9)).shape
+    torch.Size([2, 128, 4, 5])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        fmap_size: int | tuple[int, int],
+        *,
+        dim_out: int = 2048,
+        proj_factor: int = 4,
+        downsample: bool = False,
+        stride: int = 2,
+        heads: int = 4,
+        dim_head: int = 128,
+        position: nn.Module | None = None,
+        activation: nn.Module | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        name = "BottleneckBlock"
+        self.dim = check_count(name, "dim", dim)
+        dim_out = check_count(name, "dim_out", dim_out)
+        proj_factor = check_count(name, "proj_factor", proj_factor)
+        stride = check_count(name, "stride", stride) if downsample else 1
+        heads, dim_head = check_count(name, "heads", heads), check_count(name, "dim_head", dim_head)
+        pair = (fmap_size,) * 2 if isinstance(fmap_size, int) else fmap_size
+        shape = grid_sizes(name, "fmap_size", pair, 2)
+        if dim_out % proj_factor:
+            raise ValueError(
+                f"BottleneckBlock: dim_out must be a multiple of proj_factor={proj_factor}, "
+                f"got {dim_out}"
+            )
+        kind = {"device": device, "dtype": dtype}
+        narrow, inner = dim_out // proj_factor, heads * dim_head
+        if position is None:
+            position = Grid(dim_head, shape, **kind)
+
+        self.activation = nn.ReLU() if activation is None else activation
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or dim != dim_out:
+            kernel = 3 if stride > 1 else 1
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(dim, dim_out, kernel, stride, kernel // 2, bias=False, **kind),
+                nn.BatchNorm2d(dim_out, **kind),
+                self.activation,
+            )
+        self.contract = nn.Sequential(
+            nn.Conv2d(dim, narrow, 1, bias=False, **kind), nn.BatchNorm2d(narrow, **kind)
+        )
+        self.attention = GridAttention(
+            narrow, heads, head_dim=dim_head, position=position, bias=False, projection=False,
+            **kind,
+        )  # fmt: skip
+        self.pool = nn.AvgPool2d(stride, ceil_mode=True) if stride > 1 else nn.Identity()
+        self.attention_norm = nn.BatchNorm2d(inner, **kind)
+        last = nn.BatchNorm2d(dim_out, **kind)
+        nn.init.zeros_(last.weight)
+        self.expand = nn.Sequential(nn.Conv2d(inner, dim_out, 1, bias=False, **kind), last)
+
+    def forward(self, x: Float[Tensor, "b e m n"]) -> Float[Tensor, "b c s t"]:
+        """The next map, smaller by the stride.
+
+        Args:
+            x: feature map.
+
+        Raises:
+            ShapeError: if `x` is no map of `dim` channels.
+        """
+        check_shape("BottleneckBlock", "x", x, "b e height width", {"e": self.dim})
+        y = self.activation(self.contract(x))
+        y = self.activation(self.attention_norm(self.pool(self.attention(y))))
+        return self.activation(self.shortcut(x) + self.expand(y))

@@ -1,0 +1,169 @@
+"""Multi-head self-attention over a feature map, image, video or any other grid.
+
+    y = W_o concat_h attention(W_q x, W_k x, W_v x)        x (b, e, height, width), row by row
+
+As the attention layer of Bottleneck Transformers (Srinivas et al. 2021, figure 4), which has no
+`W_o` (`projection=False`), of ViTDet and SAM, and with `query_pool` that of MViT (Fan et al. 2021,
+section 3.1), whose queries lie on a coarser grid than its keys.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from ..attention import attention
+from ..errors import ShapeError, check_count
+from ..terms import GridTerms, Terms
+
+__all__ = ["GridAttention"]
+
+
+class GridAttention(nn.Module):
+    """Each place of a map `(b, e, *grid)` reads from all places, with `position` on each head.
+
+    A map of another size than `position` was made for is no error: the position resizes its rows.
+
+    Args:
+        embed_dim: channels e of the map.
+        num_heads: heads h.
+        head_dim: width of one head; None means `e / h`.
+        position: a scheme called as `q, k, terms = position(q, k)`, with `shape=` (and with
+            `query_shape=` if queries are pooled) if it has `reads_shape = True`, as `Grid` and
+            `WindowBias` have; others see the row-major sequence. None: no positions.
+        bias: whether the projections have biases.
+        projection: whether there is a `W_o` back to e channels; if not, the output has `h` times
+            `head_dim` channels.
+        query_pool: a module that makes a map of queries `(b, h * head_dim, *grid)` smaller, e.g.
+            `nn.AvgPool2d(2)`; the output is as small. None: as many queries as keys.
+        dropout: probability that a weight is dropped in training.
+        scale: of the scores; None means `1 / sqrt(head_dim)`.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: if a size is out of range, or the heads do not divide the channels.
+
+    >>> from relpos.positions import Grid
+    >>> layer = GridAttention(64, 4, position=Grid(16, (7, 9)))
+    >>> layer(torch.zeros(2, 64, 7, 9)).shape, layer(torch.zeros(2, 64, 8, 5)).shape
+    (torch.Size([2, 64, 7, 9]), torch.Size([2, 64, 8, 5]))
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        head_dim: int | None = None,
+        position: nn.Module | None = None,
+        bias: bool = True,
+        projection: bool = True,
+        query_pool: nn.Module | None = None,
+        dropout: float = 0.0,
+        scale: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.embed_dim = check_count("GridAttention", "embed_dim", embed_dim)
+        self.num_heads = check_count("GridAttention", "num_heads", num_heads)
+        if head_dim is None and self.embed_dim % self.num_heads:
+            raise ValueError(
+                f"GridAttention: embed_dim must be a multiple of num_heads={self.num_heads} "
+                f"without a head_dim, got {self.embed_dim}"
+            )
+        if not 0 <= dropout < 1:
+            raise ValueError(f"GridAttention: dropout must be in 0 <= dropout < 1, got {dropout}")
+        width = self.embed_dim // self.num_heads if head_dim is None else head_dim
+        self.head_dim = check_count("GridAttention", "head_dim", width)
+        self.dropout, self.scale = dropout, scale
+        inner = self.num_heads * self.head_dim
+        self.in_proj = nn.Linear(embed_dim, 3 * inner, bias=bias, device=device, dtype=dtype)
+        self.out_proj = (
+            nn.Linear(inner, embed_dim, bias=bias, device=device, dtype=dtype)
+            if projection
+            else None
+        )
+        self.query_pool = query_pool
+        self.position = position
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Xavier-uniform projections and zero biases; the given modules keep their numbers."""
+        for linear in (self.in_proj, self.out_proj):
+            if linear is not None:
+                nn.init.xavier_uniform_(linear.weight)
+                if linear.bias is not None:
+                    nn.init.zeros_(linear.bias)
+
+    def forward(
+        self, x: Float[Tensor, "b e *grid"], mask: Bool[Tensor, "b *grid"] | None = None
+    ) -> Float[Tensor, "..."]:
+        """A map of what each place reads, on the grid of the queries.
+
+        Args:
+            x: feature map.
+            mask: True at places that take part as keys; None: all.
+
+        Raises:
+            ShapeError: if `x` has other channels or no grid, or the mask another shape.
+        """
+        self._check_inputs(x, mask)
+        grid = query_grid = tuple(x.shape[2:])
+        tokens = x.flatten(2).mT
+        q, k, v = self.in_proj(tokens).chunk(3, dim=-1)
+        if self.query_pool is not None:
+            pooled = self.query_pool(q.mT.unflatten(2, grid))
+            query_grid, q = tuple(pooled.shape[2:]), pooled.flatten(2).mT
+        q, k, v = (
+            part.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+            for part in (q, k, v)
+        )
+        terms: Terms | GridTerms = Terms()
+        if self.position is not None:
+            q, k, terms = self._positioned(tokens, q, k, grid, query_grid)
+        heads = attention(
+            q, k, v, terms, mask=None if mask is None else mask.flatten(1)[:, None, None],
+            scale=self.scale, dropout=self.dropout if self.training else 0.0,
+        )  # fmt: skip
+        output = heads.transpose(1, 2).flatten(2)
+        if self.out_proj is not None:
+            output = self.out_proj(output)
+        return output.mT.unflatten(2, query_grid)
+
+    def extra_repr(self) -> str:
+        """Width and heads."""
+        width = f"embed_dim={self.embed_dim}, heads={self.num_heads}, head_dim={self.head_dim}"
+        return width + ("" if self.out_proj is not None else ", projection=False")
+
+    def _positioned(
+        self,
+        tokens: Tensor,
+        q: Tensor,
+        k: Tensor,
+        grid: tuple[int, ...],
+        query_grid: tuple[int, ...],
+    ) -> tuple[Tensor, Tensor, Terms | GridTerms]:
+        """What `position` makes of the heads, called with as much as it says that it reads."""
+        assert self.position is not None
+        read: list[Tensor] = [tokens] if getattr(self.position, "reads_input", False) else []
+        shapes = {}
+        if getattr(self.position, "reads_shape", False):
+            shapes["shape"] = grid
+            if self.query_pool is not None:
+                shapes["query_shape"] = query_grid
+        return self.position(q, k, *read, **shapes)
+
+    def _check_inputs(self, x: Tensor, mask: Tensor | None) -> None:
+        if x.ndim < 3 or x.shape[1] != self.embed_dim:
+            raise ShapeError(
+                f"GridAttention: x must be (b, e, *grid) with e={self.embed_dim}, "
+                f"got {tuple(x.shape)}"
+            )
+        if mask is not None and mask.shape != x[:, 0].shape:
+            raise ShapeError(
+                f"GridAttention: mask must be (b, *grid) = {tuple(x[:, 0].shape)}, "
+                f"got {tuple(mask.shape)}"
+            )

@@ -1,0 +1,132 @@
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import relpos
+from relpos.layers import BottleneckBlock
+from relpos.positions import Grid, WindowBias
+
+from ..factories import normal
+
+SMALL = {"dim_out": 24, "proj_factor": 2, "heads": 2, "dim_head": 6}
+
+
+def made(dim, fmap_size, **arguments):
+    block = BottleneckBlock(dim, fmap_size, **SMALL | arguments).double().eval()
+    with torch.no_grad():
+        for number, tensor in enumerate([*block.parameters(), *block.buffers()]):
+            if tensor.is_floating_point():
+                tensor.copy_(normal(*tensor.shape, seed=number).abs() / 2 + 0.1)
+    return block
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (7, 5), (6, 8), (1, 9), (2, 3)])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_both_branches_have_the_same_size_at_any_stride(shape, stride):
+    block = BottleneckBlock(10, shape, downsample=stride > 1, stride=stride, **SMALL)
+    assert block(torch.zeros(2, 10, *shape)).shape == (2, 24, *(-(-n // stride) for n in shape))
+
+
+@pytest.mark.parametrize("dim", [10, 24])
+def test_the_block_is_its_parts_in_their_order(dim):
+    block, x = made(dim, (4, 6), downsample=dim == 10), normal(2, dim, 4, 6)
+    y = block.contract(x).relu()
+    y = block.attention(y)
+    y = nn.functional.avg_pool2d(y, 2) if dim == 10 else y
+    y = block.expand(block.attention_norm(y).relu())
+    assert_close(block(x), (y + block.shortcut(x)).relu())
+    assert isinstance(block.shortcut, nn.Identity) == (dim == 24)
+
+
+def test_it_starts_as_its_shortcut():
+    block = BottleneckBlock(24, (3, 4), **SMALL)
+    x = torch.randn(2, 24, 3, 4)
+    assert torch.equal(block(x), x.relu())
+
+
+def test_positions_are_the_papers_unless_others_are_given():
+    position = BottleneckBlock(10, (3, 4), **SMALL).attention.position
+    assert isinstance(position, Grid)
+    assert [rows.shape for rows in position.keys] == [(1, 5, 6), (1, 7, 6)]
+    square = BottleneckBlock(10, 4, **SMALL).attention.position
+    assert square.shape == (4, 4)
+    window = WindowBias(2, (3, 4))
+    assert BottleneckBlock(10, (3, 4), position=window, **SMALL).attention.position is window
+
+
+def test_places_matter_and_other_maps_meet_resized_rows():
+    block = made(10, (3, 4))
+    with torch.no_grad():
+        for rows in block.attention.position.keys:
+            rows.copy_(normal(*rows.shape, seed=9))
+    x = normal(2, 10, 5, 3)
+    assert block(x).shape == (2, 24, 5, 3)
+    assert not torch.allclose(block(x.flip(2)).flip(2), block(x))
+
+
+def test_every_parameter_receives_a_gradient():
+    block = made(10, (3, 5), downsample=True).train()
+    block(normal(3, 10, 3, 5)).square().sum().backward()
+    for name, parameter in block.named_parameters():
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+def test_the_activation_can_be_chosen():
+    block, x = made(24, (3, 4), activation=nn.GELU()), normal(2, 24, 3, 4)
+    assert (block(x - 2) < 0).any()
+    assert not any(isinstance(module, nn.ReLU) for module in block.modules())
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_and_loading_agree(clone):
+    block, x = made(10, (3, 4)), normal(2, 10, 3, 4)
+    assert_close(clone(block)(x), block(x))
+    other = BottleneckBlock(10, (3, 4), **SMALL).double().eval()
+    other.load_state_dict(block.state_dict())
+    assert_close(other(x), block(x))
+
+
+def test_dtype_and_device_are_taken():
+    block = BottleneckBlock(10, (3, 4), device="meta", dtype=torch.bfloat16, **SMALL)
+    assert {p.dtype for p in block.parameters()} == {torch.bfloat16}
+    assert {p.device.type for p in block.parameters()} == {"meta"}
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_compiles_without_a_graph_break_on_any_map():
+    block = made(10, (3, 4), downsample=True)
+    compiled = torch.compile(block, fullgraph=True, dynamic=True, backend="aot_eager")
+    for shape in ((3, 4), (5, 7), (6, 4)):
+        x = normal(2, 10, *shape)
+        assert_close(compiled(x), block(x))
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"dim": 0}, "dim must be an integer >= 1, got 0"),
+        ({"fmap_size": (3, 4, 5)}, "fmap_size must be one size per axis, 2 in all, got"),
+        ({"fmap_size": 0}, "fmap_size must be an integer >= 1, got 0"),
+        ({"proj_factor": 5}, "dim_out must be a multiple of proj_factor=5, got 24"),
+        ({"downsample": True, "stride": 0}, "stride must be an integer >= 1, got 0"),
+        ({"heads": 0}, "heads must be an integer >= 1, got 0"),
+        ({"dim_head": 0}, "dim_head must be an integer >= 1, got 0"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, words):
+    with pytest.raises(ValueError, match=f"BottleneckBlock: {words}"):
+        BottleneckBlock(**{"dim": 10, "fmap_size": (3, 4)} | SMALL | arguments)
+
+
+@pytest.mark.no_typecheck
+def test_a_map_that_does_not_fit_is_named():
+    block = BottleneckBlock(10, (3, 4), **SMALL)
+    with pytest.raises(relpos.ShapeError, match=r"BottleneckBlock: x must be .* with e=10, got"):
+        block(torch.zeros(2, 11, 3, 4))
