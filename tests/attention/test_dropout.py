@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from relpos import attention
+from relpos import attention, attention_weights
 
 from .cases import CASES
+from .grid_cases import GRID_CASES
 
 
 @pytest.mark.parametrize("backend", ["reference", "tiled"])
@@ -48,15 +49,50 @@ def test_the_share_that_is_kept():
     torch.testing.assert_close(weights.max(), torch.tensor(1 / 257 / 0.75))
 
 
+def kept_weights(case, named: dict[str, torch.Tensor], seed: int, rate: float) -> torch.Tensor:
+    """Which weights `tiled` keeps: with the identity as values, those that are not zero."""
+    keys = named["k"].shape[2]
+    eye = torch.eye(keys, dtype=torch.float64).expand(*named["k"].shape[:2], -1, -1)
+    without = {name: x for name, x in named.items() if not name.startswith("values")}
+    terms = " ".join(part for part in case.terms.split() if part != "values")
+    torch.manual_seed(seed)
+    return replace(case, terms=terms).run(without | {"v": eye}, "tiled", dropout=rate)[0] != 0
+
+
+@pytest.mark.parametrize("name", ["prefix", "two before", "pooled, between rows"])
+def test_values_of_a_grid_come_after_dropout(name: str):
+    """TRAPS 24: the kept weights alone reach the tables of the values, and their gradients."""
+    case = replace(GRID_CASES[name], terms="keys values")
+    named = case.inputs()
+    kept = kept_weights(case, named, 3, 0.5)
+    results = {}
+    for which in ("tiled", "formula"):
+        leaves = {n: x.detach().clone().requires_grad_() for n, x in named.items()}
+        if which == "tiled":
+            torch.manual_seed(3)
+            output = case.run(leaves, "tiled", dropout=0.5)[0]
+        else:
+            # Values are linear in the weights: those of each pair, from one key seen at a time.
+            weights = attention_weights(leaves["q"], leaves["k"], case.terms_of(leaves))
+            weights = weights * kept * 2
+            output = torch.zeros(*weights.shape[:3], case.value_width, dtype=torch.float64)
+            for key in range(weights.shape[3]):
+                alone = torch.arange(weights.shape[3]) == key
+                seen = case.run(leaves, "reference", mask=alone)[0]
+                output = output + weights[..., key, None] * seen
+        output.square().sum().backward()
+        results[which] = {n: x.grad for n, x in leaves.items()} | {"output": output.detach()}
+    torch.testing.assert_close(results["tiled"], results["formula"])
+
+
 @pytest.mark.parametrize("name", ["per head", "several row blocks, causal", "grouped"])
 def test_gradients_belong_to_the_weights_that_were_kept(name: str):
     """Against the formula with the kept weights, known from the forward pass."""
-    case = replace(CASES[name], terms="keys bias")
+    case = replace(CASES[name], terms="keys queries bias")
     named = case.inputs()
     keys = named["k"].shape[2]
     eye = torch.eye(keys, dtype=torch.float64).expand(*named["k"].shape[:2], -1, -1)
-    torch.manual_seed(3)
-    kept = case.run(named | {"v": eye}, "tiled", dropout=0.375)[0] != 0
+    kept = kept_weights(case, named, 3, 0.375)
 
     grads = {}
     for which in ("tiled", "formula"):

@@ -9,7 +9,8 @@ import torch
 
 from relpos import attention
 
-from .cases import CASES, Case
+from .cases import CASES, Case, cast
+from .grid_cases import GRID_CASES
 
 SMALL = Case(batch=1, heads=2, groups=1, queries=4, keys=6, width=3, value_width=2, table_heads=2)
 
@@ -68,10 +69,18 @@ def test_gradient_of_the_output_alone_and_of_the_log_sum_exp_alone():
         torch.testing.assert_close(*grads)
 
 
-def test_gradients_are_the_same_bits_each_time():
+REPEATED = {
+    "line": replace(CASES["several row blocks"], batch=2, window=(200, 10)),
+    "grid": replace(GRID_CASES["joint beside tables"], shape=(13, 17), batch=2),
+    "documents": replace(CASES["documents, several row blocks"], batch=2),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_gradients_are_the_same_bits_each_time(name: str):
     """TRAPS 15."""
-    case = replace(CASES["several row blocks"], batch=2, window=(200, 10))
-    named = {name: tensor.float() for name, tensor in case.inputs().items()}
+    case = REPEATED[name]
+    named = cast(case.inputs(), torch.float32)
     first = case.gradients(named, "tiled")
     for _ in range(3):
         again = case.gradients(named, "tiled")

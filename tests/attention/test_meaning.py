@@ -128,20 +128,20 @@ def test_chunks_of_queries_equal_one_pass(backend: str, name: str):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_future_of_the_tables_cannot_be_seen(backend: str):
     """TRAPS 1: NaN in every row of a positive offset leaves a causal output untouched."""
-    case = replace(CASES["only the past"], window=(64, 5), terms="keys bias")
+    case = replace(CASES["only the past"], window=(64, 5), terms="keys queries bias")
     named = case.inputs()
     poisoned = {name: tensor.clone() for name, tensor in named.items()}
-    for name in ("keys", "bias"):
+    for name in ("keys", "queries", "bias"):
         poisoned[name][:, 1 - case.tables(named)[name].first :] = torch.nan
     assert torch.equal(case.run(poisoned, backend)[0], case.run(named, backend)[0])
 
 
 def test_tiled_never_reads_the_rows_of_the_future():
     """TRAPS 1: not even multiplied by a weight of zero, forward or backward."""
-    case = replace(CASES["only the past"], window=(64, 5), terms="keys bias values")
+    case = replace(CASES["only the past"], window=(64, 5))
     named = case.inputs()
     poisoned = {name: tensor.clone() for name, tensor in named.items()}
-    for name in ("keys", "bias", "values"):
+    for name in ("keys", "queries", "bias", "values"):
         poisoned[name][:, 1 - case.tables(named)[name].first :] = torch.nan
     assert torch.equal(case.run(poisoned, "tiled")[0], case.run(named, "tiled")[0])
     clean = case.gradients(named, "tiled")

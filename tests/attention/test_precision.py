@@ -8,18 +8,28 @@ import torch
 from relpos import attention
 
 from .cases import CASES, assert_within_budget, cast
+from .grid_cases import GRID_CASES
 
 NAMES = [
     "keys", "per head", "all offsets, causal", "several row blocks", "grouped, per head",
-    "q_rel", "padding", "additive", "zero beyond",
+    "q_rel", "padding", "additive", "zero beyond", "queries", "queries, grouped, causal",
+    "documents and padding",
 ]  # fmt: skip
+GRID_NAMES = [
+    "prefix",
+    "pooled, between rows",
+    "space, prefix, joint",
+    "grouped",
+    "q_rel, per head",
+]
+BOTH = {name: CASES[name] for name in NAMES} | {f"grid, {n}": GRID_CASES[n] for n in GRID_NAMES}
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BOTH)
 def test_output_is_within_budget(name: str, dtype: torch.dtype):
-    case = CASES[name]
+    case = BOTH[name]
     named = cast(case.inputs(), dtype)
     exact = case.run(cast(named, torch.float64), "reference")
     reference, actual = case.run(named, "reference"), case.run(named, "tiled")
@@ -29,9 +39,9 @@ def test_output_is_within_budget(name: str, dtype: torch.dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BOTH)
 def test_gradients_are_within_budget(name: str, dtype: torch.dtype):
-    case = CASES[name]
+    case = BOTH[name]
     named = cast(case.inputs(), dtype)
     exact = case.gradients(cast(named, torch.float64), "reference")
     reference, actual = case.gradients(named, "reference"), case.gradients(named, "tiled")
@@ -73,8 +83,8 @@ def test_the_budget_catches_a_wrong_dtype_and_a_stray_nan():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("backend", ["reference", "tiled"])
-def test_autocast_rounds_the_inputs_and_no_more(backend: str, dtype: torch.dtype):
-    case = CASES["per head"]
+@pytest.mark.parametrize("case", [CASES["per head"], GRID_CASES["joint beside tables"]])
+def test_autocast_rounds_the_inputs_and_no_more(case, backend: str, dtype: torch.dtype):
     named = cast(case.inputs(), torch.float32)
     rounded = cast(named, dtype)
     named = {name: tensor.requires_grad_() for name, tensor in named.items()}
