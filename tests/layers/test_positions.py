@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from relpos import Terms
 from relpos.layers import KeyValueCache, MultiheadAttention, RelativeGlobalAttention
-from relpos.positions import Bidirectional, Huang, Shaw
+from relpos.positions import Bidirectional, Huang, Shaw, TransformerXL
 
 from ..factories import judged, normal, table
 
@@ -26,8 +27,11 @@ POSITIONS = {
 
 def layer_with(name, **arguments):
     torch.manual_seed(0)
-    layer = MultiheadAttention(16, 4, position=POSITIONS[name](), **arguments)
-    return layer.double().eval()
+    return layer_of(POSITIONS[name](), **arguments)
+
+
+def layer_of(position, **arguments):
+    return MultiheadAttention(16, 4, position=position, **arguments).double().eval()
 
 
 def heads_of(layer, x):
@@ -168,3 +172,37 @@ def test_autocast_is_near_the_exact_numbers(name):
     exact, _ = layer(x, x, x, is_causal=True)
     # Three roundings in a row on numbers of this size: projection, attention, projection.
     assert (output - exact).abs().max() < 4 * torch.finfo(torch.bfloat16).eps
+
+
+@pytest.mark.parametrize("start", [0, 2, 30])
+@pytest.mark.parametrize("name", [*POSITIONS, "xl"])
+def test_queries_start_where_they_are_told(name, start):
+    layer = layer_with(name) if name != "xl" else layer_of(TransformerXL(4, 4, biases=False))
+    x, memory = normal(2, 5, 16), normal(2, 9, 16, seed=1)
+    got, weights = layer(x, memory, memory, query_start=start, average_attn_weights=False)
+    (q, _, _), (_, k, v) = heads_of(layer, x), heads_of(layer, memory)
+    tables = {}
+    if layer.position is not None:
+        given_ = layer.position(q, k, query_start=start) if name == "xl" else layer.position(q, k)
+        tables = {
+            part: table(some.rows, some.first, some.beyond)
+            for part, some in given_[2].tables.items()
+        }
+    heads = judged(q, k, v, query_start=start, **tables)
+    assert_close(got, layer.out_proj(heads.transpose(1, 2).reshape(2, 5, 16)))
+    tables.pop("values", None)
+    identity = torch.eye(9, dtype=torch.float64).expand(2, 4, 9, 9)
+    assert_close(weights, judged(q, k, identity, query_start=start, **tables))
+
+
+@pytest.mark.parametrize("widths", [{}, {"kdim": 7, "vdim": 5}, {"bias": False}])
+def test_a_position_can_borrow_the_projections(widths):
+    layer, borrowed = layer_with("none", num_kv_heads=2, **widths), []
+    layer.position = lambda q, k: (borrowed.extend((q, k)), (q, k, Terms()))[1]
+    x = normal(2, 5, 16)
+    key, value = normal(2, 5, layer.kdim, seed=1), normal(2, 5, layer.vdim, seed=2)
+    layer(x, key, value)
+    for made, heads in zip(
+        (layer.project_queries(x), layer.project_keys(key)), borrowed, strict=True
+    ):
+        assert_close(made, heads.transpose(1, 2).flatten(2))

@@ -8,8 +8,8 @@
   2020, section 2.1) uses the same without the causal mask.
 - Offset: key minus query. The waves count query minus key, as in the paper: the row of an offset
   `o` is `R[o] = (sin(-o w_c), cos(-o w_c))` with `w_c = 10000^(-2c/e)`.
-- Rows: one for each offset of the call, `i + j - 1`, or half as many with `causal=True`; W_r is
-  learned, R is computed.
+- Rows: one for each offset of the call, `i + j - 1`, or only those of the past with `causal=True`;
+  W_r is learned, R is computed. A step of cached decoding computes and projects all j of them.
 - Scale: `1 / sqrt(d)` on content and position alike. The bias is a part of the scores that
   attention itself does not scale, so another scale must be given to this class as well.
 - Beyond the table: nothing is; every offset has its own row, however long the sequence.
