@@ -19,7 +19,7 @@ def built(heads=2, width=3, bias=None, **arguments):
 
 
 def gated(position, x, bias):
-    """Chen et al. 2022, section III-B: `B + u B + (1 - u) c r B`, token by token."""
+    """Chen et al. 2022: `B + u B + (1 - u) c r B`, token by token."""
     weight, shift = (numbers.detach().numpy() for numbers in position.gates.parameters())
     c = position.reset.detach().numpy()
     x, bias = x.numpy(), bias.detach().numpy()

@@ -3,7 +3,7 @@
     s_ij = scale * q_i . k_j - m_h |j - i|                        Press et al. 2022, section 3
 
 - Offset: key minus query. The paper is causal, so that `j <= i`; in both directions the bias is
-  the same on either side, as the authors advise for encoders.
+  the same on either side.
 - Slopes: `m_h = 2^(-8 h / n)` for `h = 1..n` if the number of heads `n` is a power of two. Else
   those for the largest power of two `p` below, then every other one for `2 p`, from the first on
   (the authors' code).

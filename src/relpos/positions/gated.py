@@ -3,10 +3,10 @@
     s_ij = scale * q_i . k_j + g_i B[j - i]
     g_i  = 2 + a_i (c r_i - 1),   a_i = sigmoid(x_i . w_a + b_a),  r_i = sigmoid(x_i . w_r + b_r)
 
-- Source: Chen et al. 2022, section III-B: `B + u B + (1 - u) c r B` with an update gate `u` and a
-  reset gate `r`; `a = 1 - u`, which is the sigmoid of the other sign. `x_i` is the head's share of
-  the layer's input, as in the authors' code (the paper writes the query), and `c` a number per
-  head. The heads share the gates' weights.
+- Source: Chen et al. 2022, "gated relative position bias": `B + u B + (1 - u) c r B` with an update
+  gate `u` and a reset gate `r`; `a = 1 - u`, which is the sigmoid of the other sign. `x_i` is the
+  head's share of the layer's input, as in the authors' code (the paper writes the query), and `c`
+  a number per head. The heads share the gates' weights.
 - Terms: a gate makes the bias depend on the query, so it is the `keys` term with vectors of width
   1, met by `q_rel = g`. Offset, rows and what is beyond the table are those of the bias.
 - Scale: none on the bias. The op scales what meets `keys`, so the rows are divided by it; a layer
