@@ -113,6 +113,12 @@ class Terms:
         return Terms(**tables, q_rel=None if self.q_rel is None else function(self.q_rel))
 
     @property
+    def tensors(self) -> list[Tensor]:
+        """Every tensor of the terms."""
+        rows = [table.rows for table in self.tables.values()]
+        return rows if self.q_rel is None else [*rows, self.q_rel]
+
+    @property
     def tables(self) -> dict[str, OffsetTable]:
         """The tables that are present, by name."""
         named = {
@@ -194,6 +200,12 @@ class GridTerms:
             axes=tuple(axis.map(function) for axis in self.axes),
             joint=None if self.joint is None else function(self.joint),
         )
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Every tensor of the terms."""
+        tensors = [tensor for axis in self.axes for tensor in axis.tensors]
+        return tensors if self.joint is None else [*tensors, self.joint]
 
     @property
     def queries(self) -> tuple[int, ...]:

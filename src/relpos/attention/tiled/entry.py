@@ -29,10 +29,8 @@ def refuse(inputs: Inputs) -> str | None:
         return "ONNX has no such operator"
     if not torch.compiler.is_compiling() and peek_interpreter_stack() is not None:
         return "torch.func transforms want plain operations"
-    tensors: list[Tensor] = [inputs.q, inputs.k, inputs.v]
-    tensors += [] if inputs.mask is None else [inputs.mask]
-    inputs.terms.map(lambda x: tensors.append(x) or x)
-    if any(unpack_dual(tensor).tangent is not None for tensor in tensors):
+    tensors = [inputs.q, inputs.k, inputs.v, inputs.mask, *inputs.terms.tensors]
+    if any(x is not None and unpack_dual(x).tangent is not None for x in tensors):
         return "forward-mode derivatives are not computed blockwise"
     return None
 
