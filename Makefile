@@ -3,6 +3,7 @@
 #   make test    the whole test suite, plain and with checked shapes
 #   make check   lint, types, doctests
 #   make bench   time and memory of the op against its rivals
+#   make parity  agreement with other implementations: docs/parity.md
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,7 +13,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $
 # Judges of tests/parity whose own requirements (librosa, torchvision) the tests do without.
 ORACLES := espnet self-attention-cv
 
-.PHONY: setup run test check bench clean
+.PHONY: setup run test check bench parity clean
 
 setup: $(VENV)/.complete
 
@@ -44,6 +45,9 @@ check: setup
 bench: setup
 	$(BIN)/python benchmarks/attention.py $(ARGS)
 	$(BIN)/python benchmarks/tables.py
+
+parity: setup
+	$(BIN)/python benchmarks/parity.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

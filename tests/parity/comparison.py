@@ -83,9 +83,21 @@ class Comparison:
     remark: str = ""
 
     @property
-    def installed(self) -> str:
-        """The version of the package that is compared with."""
-        return version(self.package)
+    def name(self) -> str:
+        """What tells it from the others."""
+        remark = f" ({self.remark})" if self.remark else ""
+        return f"{self.scheme}: {self.implementation}{remark}"
+
+    def named(self) -> dict[str, str]:
+        """What is compared, in words."""
+        return {
+            "scheme": self.scheme,
+            "implementation": self.implementation,
+            "package": self.package,
+            "version": version(self.package),
+            "formula": self.formula,
+            "remark": self.remark,
+        }
 
     def bound(self, summands: int) -> float:
         """What rounding explains: the errors of a sum grow with the root of its length."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from relpos import positions
+
 from .comparison import Comparison, compare
 from .oracles import COMPARISONS
 
 CASES = [
-    pytest.param(comparison, case, id=f"{comparison.scheme}-{comparison.implementation}-{number}")
+    pytest.param(comparison, case, id=f"{comparison.name}-{number}")
     for comparison in COMPARISONS
     for number, case in enumerate(comparison.cases)
 ]
@@ -22,10 +24,16 @@ def test_outputs_and_gradients_agree(comparison: Comparison, case: dict):
     assert difference.gradients <= bound
 
 
-@pytest.mark.parametrize(
-    "comparison", COMPARISONS, ids=lambda comparison: comparison.implementation
-)
+@pytest.mark.parametrize("comparison", COMPARISONS, ids=lambda comparison: comparison.name)
 def test_positions_take_part(comparison: Comparison):
     """Their tables move the output, so that agreement says something about them."""
     difference = compare(comparison.run(**comparison.cases[-1]))
     assert difference.tables > 1e-3
+
+
+def test_every_scheme_is_compared():
+    """A new one is compared too, or named here."""
+    bases_and_helpers = {"BiasPosition", "Position", "DebertaEmbedding", "resize_rows"}
+    added_to_the_input = {"LearnedAbsolute", "Sinusoidal"}
+    schemes = set(positions.__all__) - bases_and_helpers - added_to_the_input
+    assert {comparison.scheme for comparison in COMPARISONS} == schemes

@@ -136,17 +136,17 @@ def run_wavlm(length: int, padded: bool = False) -> Trial:
 PAIRS = ({"queries": 1, "keys": 33}, {"queries": 33, "keys": 65}, {"queries": 65, "keys": 65})
 COMPARISONS = [
     Comparison(
-        "T5Bias", "T5Attention, encoder", "transformers",
-        "q_i . k_j + B[bucket(j - i)], both sides", run_encoder,
+        "T5Bias", "T5Attention", "transformers",
+        "q_i . k_j + B[bucket(j - i)]", run_encoder, remark="encoder",
     ),
     Comparison(
-        "T5Bias", "T5Attention, decoder", "transformers",
-        "q_i . k_j + B[bucket(j - i)], one side", run_decoder,
+        "T5Bias", "T5Attention", "transformers",
+        "q_i . k_j + B[bucket(j - i)]", run_decoder, remark="decoder, with its cache too",
         cases=({"length": 1}, {"length": 33}, {"length": 65, "cached": 32}),
     ),
     Comparison(
         "T5Bias", "RelativePositionBias", "x-transformers",
-        "S q_i . k_j + c B[bucket(j - i)], both sides", run_x_transformers, PAIRS,
+        "S q_i . k_j + c B[bucket(j - i)]", run_x_transformers, PAIRS,
     ),
     Comparison(
         "Alibi", "AlibiPositionalBias", "x-transformers", "S q_i . k_j - m |j - i|", run_alibi,

@@ -72,15 +72,16 @@ def run_namesake(length: int) -> Trial:
 LENGTHS = ({"length": 1}, {"length": 33}, {"length": 65})
 COMPARISONS = [
     Comparison(
-        "Bidirectional", "Attention, 1 x L map", "bottleneck-transformer-pytorch",
+        "Bidirectional", "Attention", "bottleneck-transformer-pytorch",
         "S q_i . (k_j + R[j - i])", run_bottleneck, LENGTHS,
+        remark="a map of one row",
     ),
     Comparison(
         "Bidirectional", "RelPosEmb1D", "self-attention-cv",
-        "S q_i . k_j + q_i . R[j - i]: unscaled", run_self_attention_cv, LENGTHS,
+        "S q_i . k_j + q_i . R[j - i]", run_self_attention_cv, LENGTHS,
     ),
     Comparison(
-        "RelPosEmb1D", "RelPosEmb1D", "self-attention-cv", "q_i . R[j - i], the logits alone",
-        run_namesake, LENGTHS,
+        "RelPosEmb1D", "RelPosEmb1D", "self-attention-cv", "q_i . R[j - i]",
+        run_namesake, LENGTHS, remark="the logits alone",
     ),
 ]  # fmt: skip

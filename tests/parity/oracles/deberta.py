@@ -7,7 +7,6 @@ nothing is rounded; of 48 it is.
 from __future__ import annotations
 
 from functools import partial
-from math import isqrt
 
 import torch
 from torch import Tensor
@@ -86,37 +85,34 @@ def leaves(x: Tensor, theirs: torch.nn.Module, tables: dict[str, Tensor]) -> dic
     return {"x": x, **dict(theirs.named_parameters()), **tables}
 
 
-assert isqrt(12 * 3) ** 2 == 12 * 3
-assert isqrt(8 * 2) ** 2 == 8 * 2
-
 LENGTHS = ({"length": 1}, {"length": 33}, {"length": 65, "padded": True})
 FORMULA = "(q_i . k_j + q_i . Wk P[f(i - j)] + k_j . Wq P[f(i - j)]) / sqrt(3d)"
 NAME = "DisentangledSelfAttention"
 COMPARISONS = [
-    Comparison("Deberta", NAME, "transformers", FORMULA, run, LENGTHS, remark="d = 12"),
     Comparison(
-        "Deberta", f"{NAME}, no buckets", "transformers",
-        f"{FORMULA}, f(x) = clip(x, -k, k - 1)", partial(run, buckets=None), LENGTHS,
-        remark="d = 12",
+        "Deberta", NAME, "transformers", FORMULA, run, LENGTHS, remark="d = 12, log buckets"
     ),
     Comparison(
-        "Deberta", f"{NAME}, share_att_key", "transformers",
-        f"{FORMULA}, Wk and Wq those of the content", partial(run, shared=True), LENGTHS,
-        remark="d = 12",
+        "Deberta", NAME, "transformers", FORMULA, partial(run, buckets=None), LENGTHS,
+        remark="d = 12, no buckets: f(x) = clip(x, -k, k - 1)",
     ),
     Comparison(
-        "Deberta", f"{NAME}, c2p", "transformers",
+        "Deberta", NAME, "transformers", FORMULA, partial(run, shared=True), LENGTHS,
+        remark="d = 12, Wk and Wq those of the content",
+    ),
+    Comparison(
+        "Deberta", NAME, "transformers",
         "(q_i . k_j + q_i . Wk P[f(i - j)]) / sqrt(2d)", partial(run, width=8, parts="c2p"),
-        cases=(*LENGTHS, {"length": 65, "queries": 33}), remark="d = 8; i < j too",
+        cases=(*LENGTHS, {"length": 65, "queries": 33}), remark="d = 8, fewer queries too",
     ),
     Comparison(
-        "Deberta", f"{NAME}, p2c", "transformers",
+        "Deberta", NAME, "transformers",
         "(q_i . k_j + k_j . Wq P[f(i - j)]) / sqrt(2d)", partial(run, width=8, parts="p2c"),
         LENGTHS, remark="d = 8",
     ),
     Comparison(
-        "Deberta", f"{NAME}, d = 16", "transformers", FORMULA, partial(run, width=16), LENGTHS,
+        "Deberta", NAME, "transformers", FORMULA, partial(run, width=16), LENGTHS,
         precision=torch.finfo(torch.float32).eps / 2,
-        remark="their scale is the root of 48 in float32",
+        remark="d = 16: their scale is the root of 48 in float32",
     ),
 ]  # fmt: skip

@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import prod
 
 import torch
-from bottleneck_transformer_pytorch.bottleneck_transformer_pytorch import Attention
+from bottleneck_transformer_pytorch.bottleneck_transformer_pytorch import Attention, RelPosEmb
 from torch import Tensor, nn
+from torch.func import functional_call
 from transformers import SamVisionConfig, VitDetConfig
 from transformers.models.sam.modeling_sam import SamVisionSdpaAttention
 from transformers.models.vitdet.modeling_vitdet import (
@@ -14,7 +15,7 @@ from transformers.models.vitdet.modeling_vitdet import (
     add_decomposed_relative_positions,
 )
 
-from relpos.positions import Grid
+from relpos.positions import Grid, RelPosEmb2D
 
 from ..comparison import Comparison, Trial, attended, randomized
 from .inputs import HEADS, MODEL, WIDTH, hidden
@@ -111,35 +112,53 @@ def run_bottleneck(shape: Shape) -> Trial:
     )  # fmt: skip
 
 
+def run_logits(shape: Shape) -> Trial:
+    """What relpos's class for AI Summer's weights gives where their own is wrong."""
+    theirs = randomized(RelPosEmb(shape, WIDTH))
+    q = hidden(prod(shape), width=WIDTH, batch=2 * HEADS)
+    heads = q.unflatten(0, (2, HEADS))
+    tables = {"emb_h.rel_pos_emb": theirs.rel_height, "emb_w.rel_pos_emb": theirs.rel_width}
+    scheme = RelPosEmb2D(shape, WIDTH, dtype=torch.float64)
+    ours = functional_call(scheme, tables, (heads,), strict=True)
+    return trial(theirs, ours, theirs(heads), q, "rel_")
+
+
 UNSCALED = "S q_i . k_j + q_i . (H[y_i - y_j] + W[x_i - x_j])"
 COMPARISONS = [
     Comparison(
-        "Grid", "Attention, 5 x 7 map", "bottleneck-transformer-pytorch",
+        "Grid", "Attention", "bottleneck-transformer-pytorch",
         "S q_i . (k_j + H[y_j - y_i] + W[x_j - x_i])", run_bottleneck,
+        cases=({"shape": (1, 1)}, {"shape": (7, 5)}, {"shape": (5, 7)}), remark="maps of 5 x 7",
+    ),
+    Comparison(
+        "RelPosEmb2D", "RelPosEmb", "bottleneck-transformer-pytorch",
+        "q_i . (H[y_j - y_i] + W[x_j - x_i])", run_logits,
         cases=({"shape": (1, 1)}, {"shape": (7, 5)}, {"shape": (5, 7)}),
+        remark="the logits alone, maps of 5 x 7",
     ),
     Comparison(
-        "Grid", "SamVisionSdpaAttention, global", "transformers", UNSCALED, run_sam,
+        "Grid", "SamVisionSdpaAttention", "transformers", UNSCALED, run_sam,
         cases=({"shape": (5, 5)}, {"shape": (5, 7)}, {"shape": (3, 9)}),
-        remark="tables of 5 x 5, resized",
+        remark="tables of 5 x 5, resized for 5 x 7",
     ),
     Comparison(
-        "Grid", "SamVisionSdpaAttention, window", "transformers", UNSCALED, run_sam,
+        "Grid", "SamVisionSdpaAttention", "transformers", UNSCALED, run_sam,
         cases=({"shape": (1, 1), "window": 1}, {"shape": (7, 7), "window": 7}),
+        remark="windows",
     ),
     Comparison(
         "Grid", "VitDetAttention", "transformers", UNSCALED, run_vitdet,
         cases=({"shape": (5, 7)}, {"shape": (9, 4)}, {"shape": (3, 11)}),
-        remark="tables of 5 x 7, resized",
+        remark="tables of 5 x 7, resized for 9 x 4",
     ),
     Comparison(
         "Grid", "add_decomposed_relative_positions", "transformers",
-        "S q_i . k_j + q_i . (H[y_i - y_j] + W[x_i - x_j]), in finer steps", run_pooled,
+        UNSCALED, run_pooled,
         cases=(
             {"queries": (2, 3), "keys": (6, 9)},
             {"queries": (6, 9), "keys": (2, 3)},
             {"queries": (6, 3), "keys": (2, 9)},
         ),
-        remark="pooled queries or keys",
+        remark="pooled queries or keys, in steps of the finer grid",
     ),
 ]  # fmt: skip

@@ -59,13 +59,15 @@ def run_x_transformers(queries: int, keys: int) -> Trial:
 
 
 PAIRS = ({"queries": 1, "keys": 33}, {"queries": 33, "keys": 33}, {"queries": 33, "keys": 65})
-FORMULA = "q_i . k_j / d + (x W)_i . P[i - j] for 0 <= i - j < extent"
+FORMULA = "q_i . k_j / d + (x W)_i . P[i - j]"
+REMARK = "causal; nothing from the extent on"
 COMPARISONS = [
     Comparison(
-        "RelativeLogits", "InklingRelativeLogits", "transformers", FORMULA, run_inkling, PAIRS
+        "RelativeLogits", "InklingRelativeLogits", "transformers", FORMULA, run_inkling, PAIRS,
+        remark=REMARK,
     ),
     Comparison(
         "RelativeLogits", "RelativeProjPositionalBias", "x-transformers", FORMULA,
-        run_x_transformers, PAIRS,
+        run_x_transformers, PAIRS, remark=REMARK,
     ),
 ]  # fmt: skip

@@ -149,25 +149,29 @@ COMPARISONS = [
         cases=({"length": 1}, {"length": 33}, {"length": 97, "padded": True}),
     ),
     Comparison(
-        "Shaw", "its function, i < j", "transformers",
-        "S q_i . (k_j + E[clip(j - i, -64, 8)]), i from 0", run_first_queries,
+        "Shaw", "_apply_relative_key_position_encoding", "transformers",
+        "S q_i . (k_j + E[clip(j - i, -64, 8)])", run_first_queries,
         cases=({"queries": 1, "keys": 33}, {"queries": 33, "keys": 65}),
+        remark="the first queries of more keys",
     ),
     Comparison(
         "Shaw", "VitsAttention", "transformers",
-        "S q_i . (k_j + K[j - i]), v_j + V[j - i]; nothing beyond 4", run_vits,
+        "S q_i . (k_j + K[j - i]), v_j + V[j - i]", run_vits,
+        remark="nothing beyond 4 tokens",
     ),
     Comparison(
         "Shaw", "SpeechT5Attention", "transformers",
-        "S q_i . (k_j + E[clip(i - j, -k, k - 1)]): 2k rows", run_speecht5,
+        "S q_i . (k_j + E[clip(i - j, -k, k - 1)])", run_speecht5,
+        remark="2k rows: +k falls into k - 1",
     ),
     Comparison(
-        "Shaw", "conformer Attention", "conformer",
+        "Shaw", "Attention", "conformer",
         "S q_i . (k_j + E[clip(i - j, -k, k)])", run_conformer,
     ),
     Comparison(
-        "Huang", "Wav2Vec2BertSelfAttention, causal", "transformers",
-        "S q_i . (k_j + E[max(j - i, 1 - L)]), j <= i", run_causal,
+        "Huang", "Wav2Vec2BertSelfAttention", "transformers",
+        "S q_i . (k_j + E[max(j - i, 1 - L)])", run_causal,
         cases=({"length": 1}, {"length": 33}, {"length": 65}),
+        remark="causal; nothing clipped ahead, 40 rows",
     ),
 ]  # fmt: skip

@@ -94,7 +94,7 @@ COMPARISONS = [
         remark="one key head for all query heads",
     ),
     Comparison(
-        "TransformerXL", "Wav2Vec2BertSelfAttention, relative", "transformers", FORMULA,
-        run_wav2vec2_bert,
+        "TransformerXL", "Wav2Vec2BertSelfAttention", "transformers", FORMULA,
+        run_wav2vec2_bert, remark='position_embeddings_type="relative"',
     ),
 ]  # fmt: skip

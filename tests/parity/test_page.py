@@ -1,0 +1,40 @@
+"""The page about agreement is what was measured, of everything that is compared."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .mistakes import MISTAKES
+from .oracles import COMPARISONS
+
+ROOT = Path(__file__).parents[2]
+RESULT = json.loads((ROOT / "benchmarks" / "results" / "parity.json").read_text())
+
+
+def test_the_page_is_what_the_json_says():
+    result = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "parity.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("rows", "registry"), [("comparisons", COMPARISONS), ("mistakes", MISTAKES)]
+)
+def test_the_json_has_every_comparison_as_it_is(rows, registry):
+    measured = [{key: row.get(key) for key in registry[0].named()} for row in RESULT[rows]]
+    assert measured == [one.named() for one in registry], "run make parity"
+
+
+def test_what_was_measured_is_within_the_bounds():
+    for row, comparison in zip(RESULT["comparisons"], COMPARISONS, strict=True):
+        # The largest tensors of all cases have fewer than 2**16 numbers.
+        assert max(row["forward"], row["gradients"]) <= comparison.bound(2**16)
