@@ -235,3 +235,12 @@ def test_a_cross_attention_that_does_not_fit_is_named():
         block(cross=MultiheadAttention(8, 2))
     with pytest.raises(ValueError, match=r"cross must have kdim equal to vdim, .* got 10 and 12"):
         block(cross=MultiheadAttention(12, 3, kdim=10))
+
+
+@pytest.mark.parametrize("make", [block, encoder])
+def test_packed_documents_are_as_if_alone(make):
+    layer, x = make(), normal(1, 12, 12)
+    documents = relpos.document_ids(torch.tensor([0, 5, 12]), 12)
+    got = layer(x, documents=documents)
+    for part in (slice(0, 5), slice(5, 12)):
+        assert_close(got[:, part], layer(x[:, part]))

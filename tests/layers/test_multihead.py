@@ -9,7 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import relpos
-from relpos.layers import MultiheadAttention
+from relpos.layers import KeyValueCache, MultiheadAttention
 from relpos.positions import Shaw
 
 from ..factories import normal
@@ -244,3 +244,39 @@ def test_masks_that_do_not_fit_are_named(name, mask, words):
     x, memory = torch.zeros(2, 5, 12), torch.zeros(2, 9, 12)
     with pytest.raises(relpos.ShapeError, match=f"MultiheadAttention: {name} .*{words}"):
         MultiheadAttention(12, 3)(x, memory, memory, **{name: mask})
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_documents_packed_into_one_row_are_as_if_alone(causal):
+    layer = MultiheadAttention(16, 4, position=Shaw(4, 3)).double()
+    x = normal(1, 12, 16)
+    documents = relpos.document_ids(torch.tensor([0, 5, 12]), 12)
+    got, weights = layer(x, x, x, is_causal=causal, documents=documents)
+    for part in (slice(0, 5), slice(5, 12)):
+        one = x[:, part]
+        alone, alone_weights = layer(one, one, one, is_causal=causal)
+        assert_close(got[:, part], alone)
+        assert_close(weights[:, part, part], alone_weights)
+    assert_close(layer(x[0], x[0], x[0], is_causal=causal, documents=documents[0])[0], got[0])
+
+
+def test_documents_reach_over_the_cache():
+    layer = MultiheadAttention(16, 4, position=Shaw(4, 3)).double().eval()
+    x, documents = normal(2, 9, 16), torch.arange(9)[None] // 4
+    whole, _ = layer(x, x, x, is_causal=True, documents=documents)
+    cache = KeyValueCache()
+    parts = [
+        layer(y, y, y, is_causal=True, cache=cache, documents=documents[:, :end])[0]
+        for y, end in ((x[:, :6], 6), (x[:, 6:], 9))
+    ]
+    assert_close(torch.cat(parts, 1), whole)
+
+
+@pytest.mark.no_typecheck
+def test_wrong_documents_leave_the_cache_as_it_was():
+    layer, cache = MultiheadAttention(16, 4), KeyValueCache()
+    x = normal(1, 5, 16, dtype=torch.float32)
+    for wrong in (torch.zeros(1, 4).long(), torch.zeros(1, 5)):
+        with pytest.raises(relpos.ShapeError, match="MultiheadAttention: documents must be"):
+            layer(x, x, x, is_causal=True, cache=cache, documents=wrong)
+    assert cache.length == 0

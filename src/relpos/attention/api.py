@@ -204,7 +204,7 @@ def _inputs(
     if isinstance(terms, GridTerms):
         terms = check_grid(function, q, k, v, terms, causal=causal, query_start=query_start)
     if documents is not None:
-        check_documents(function, q, k, documents, start)
+        check_documents(function, q, k.shape[2], documents, start)
     return Inputs(
         q=q,
         k=k,

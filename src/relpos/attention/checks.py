@@ -78,20 +78,22 @@ def check_grid(
     return terms.axes[0] if alone and terms.joint is None else terms
 
 
-def check_documents(name: str, q: Tensor, k: Tensor, documents: Tensor, query_start: int) -> None:
-    """Raise unless `documents` numbers each of the keys' positions, the queries' among them."""
+def check_documents(
+    name: str, q: Tensor, keys: int, documents: Tensor, query_start: int | None
+) -> None:
+    """Raise unless `documents` numbers each of the `keys` positions, the queries' among them."""
     if not isinstance(documents, Tensor):
         raise TypeError(f"{name}: documents must be a tensor, got {type(documents).__name__}")
-    sizes = {"b": (1, q.shape[0]), "j": k.shape[2]}
-    check_shape(name, "documents", documents, "b j", sizes)
+    check_shape(name, "documents", documents, "b j", {"b": (1, q.shape[0]), "j": keys})
     if documents.is_floating_point() or documents.dtype == torch.bool:
         raise ShapeError(f"{name}: documents must be integers, got {documents.dtype}")
     if documents.device != q.device:
         raise ShapeError(f"{name}: documents must be on {q.device} as q is, got {documents.device}")
-    if query_start < 0 or query_start + q.shape[2] > k.shape[2]:
+    start = keys - q.shape[2] if query_start is None else query_start
+    if start < 0 or start + q.shape[2] > keys:
         raise ValueError(
-            f"{name}: query_start must place the queries among the {k.shape[2]} positions of "
-            f"documents, got {query_start} for {q.shape[2]} queries"
+            f"{name}: query_start must place the queries among the {keys} positions of "
+            f"documents, got {start} for {q.shape[2]} queries"
         )
 
 

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..errors import check_shape
@@ -53,7 +53,11 @@ class EncoderBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x: Float[Tensor, "b i e"], key_padding_mask: Tensor | None = None
+        self,
+        x: Float[Tensor, "b i e"],
+        key_padding_mask: Tensor | None = None,
+        *,
+        documents: Int[Tensor, "#b i"] | None = None,
     ) -> Float[Tensor, "b i e"]:
         """The next residual stream.
 
@@ -61,9 +65,10 @@ class EncoderBlock(nn.Module):
             x: residual stream.
             key_padding_mask: `(b, i)`; boolean, True is *dropped* as in `nn.MultiheadAttention`,
                 or a number added to the scores. What stands in a dropped place reaches no other.
+            documents: the document of each position of a packed row, as in `relpos.attention`.
         """
         y = self.attention_norm(x)
-        y, _ = self.attention(y, y, y, key_padding_mask, need_weights=False)
+        y, _ = self.attention(y, y, y, key_padding_mask, need_weights=False, documents=documents)
         x = x + self.dropout(y)
         return x + self.dropout(self.mlp(self.mlp_norm(x)))
 
@@ -116,9 +121,10 @@ class DecoderBlock(nn.Module):
         x: Float[Tensor, "b i e"],
         cache: KeyValueCache | None = None,
         *,
-        memory: Float[Tensor, "b j kdim"] | None = None,
+        memory: Float[Tensor, "b m kdim"] | None = None,
         memory_key_padding_mask: Tensor | None = None,
         memory_cache: KeyValueCache | None = None,
+        documents: Int[Tensor, "#b j"] | None = None,
     ) -> Float[Tensor, "b i e"]:
         """The next residual stream.
 
@@ -131,6 +137,8 @@ class DecoderBlock(nn.Module):
             memory_cache: another cache than `cache`; if empty, it takes the memory's keys and
                 values, and otherwise what it holds is read and nothing projected again. No
                 gradient reaches the memory through it. `reset` it before another memory.
+            documents: the document of each position of a packed row, those in `cache` included,
+                as in `relpos.attention`; the memory is seen by all.
 
         Raises:
             ShapeError: if a tensor or mask does not fit the others, or what a cache holds.
@@ -140,7 +148,9 @@ class DecoderBlock(nn.Module):
         memory = self._unread(x, memory, memory_key_padding_mask, memory_cache)
         start = 0 if cache is None else cache.length
         y = self.attention_norm(x)
-        y, _ = self.attention(y, y, y, need_weights=False, is_causal=True, cache=cache)
+        y, _ = self.attention(
+            y, y, y, need_weights=False, is_causal=True, cache=cache, documents=documents
+        )
         x = x + self.dropout(y)
         if self.cross is not None and self.cross_norm is not None:
             y, _ = self.cross(

@@ -17,11 +17,12 @@ from __future__ import annotations
 from typing import cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from ..attention import attention, attention_weights
+from ..attention.checks import check_documents
 from ..errors import check_count, check_shape
 from ..terms import GridTerms, Terms
 from .cache import KeyValueCache
@@ -145,6 +146,7 @@ class MultiheadAttention(nn.Module):
         *,
         cache: KeyValueCache | None = None,
         query_start: int | None = None,
+        documents: Int[Tensor, "..."] | None = None,
     ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."] | None]:
         """Output like `query`, and the weights or None.
 
@@ -163,6 +165,8 @@ class MultiheadAttention(nn.Module):
             query_start: position of the first query, in tokens; None: the queries are the last i
                 of the j positions. Across, where both sides count from 0, it is the number of
                 tokens before these queries.
+            documents: `(b or 1, j)`, or `(j,)` for one sequence: the document of each position
+                of a packed row, as in `relpos.attention`; tokens see only their own.
 
         Returns:
             The output; the weights before dropout, `(b, i, j)` or `(b, h, i, j)`.
@@ -176,6 +180,8 @@ class MultiheadAttention(nn.Module):
             query, key, value = (x[None] if x.ndim == 2 else x for x in (query, key, value))
             if key_padding_mask is not None:
                 key_padding_mask = key_padding_mask[None]
+            if documents is not None and documents.ndim == 1:
+                documents = documents[None]
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         self._check_inputs(query, key, value)
@@ -185,6 +191,8 @@ class MultiheadAttention(nn.Module):
         sizes = (q.shape[0], self.num_heads, q.shape[2], held + k.shape[2])
         # Checked before the cache grows: a refused call leaves it as it was.
         mask = merge_masks(key_padding_mask, attn_mask, sizes=sizes)
+        if documents is not None:
+            check_documents("MultiheadAttention", q, sizes[3], documents, query_start)
         if cache is not None:
             k, v = cache.append(k, v)
         terms: Terms | GridTerms = Terms()
@@ -193,13 +201,14 @@ class MultiheadAttention(nn.Module):
         heads = attention(
             q, k, v, terms, causal=is_causal, mask=mask, scale=self.scale,
             dropout=self.dropout if self.training else 0.0, query_start=query_start,
+            documents=documents,
         )  # fmt: skip
         output = self.out_proj(heads.transpose(1, 2).flatten(2))
         weights = None
         if need_weights:
             weights = attention_weights(
                 q, k, terms, causal=is_causal, mask=mask, scale=self.scale,
-                query_start=query_start,
+                query_start=query_start, documents=documents,
             )  # fmt: skip
             weights = weights.mean(1) if average_attn_weights else weights
         if single:

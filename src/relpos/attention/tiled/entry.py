@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch._C._functorch import peek_interpreter_stack
+from torch._C._functorch import CInterpreter, peek_interpreter_stack
 from torch.autograd.forward_ad import unpack_dual
 
 from ...terms import GridTerms, Terms
@@ -27,7 +27,8 @@ def refuse(inputs: Inputs) -> str | None:
     """Why `attention` cannot take these inputs, or None."""
     if torch.onnx.is_in_onnx_export():
         return "ONNX has no such operator"
-    if not torch.compiler.is_compiling() and peek_interpreter_stack() is not None:
+    # Not `is not None`: inside `torch.compile`, which traces this, that is True without a transform.
+    if isinstance(peek_interpreter_stack(), CInterpreter):
         return "torch.func transforms want plain operations"
     tensors = [inputs.q, inputs.k, inputs.v, inputs.mask, *inputs.terms.tensors]
     if any(x is not None and unpack_dual(x).tangent is not None for x in tensors):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...errors import BackendError
 from ...terms import OffsetTable, Terms
 from .backward import Gradients, backward
 from .forward import forward
@@ -131,6 +132,31 @@ def _(d_output: Tensor, d_lse: Tensor | None, d_places: Tensor | None, *rest: An
         else d_output.new_empty(0)
         for tensor, need in zip(rest, needs, strict=False)
     ]
+
+
+@_tiled_backward.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[list[Tensor], list[int]]:
+    """One call after another: the output's gradients may come in batches, for Jacobians."""
+    each = [
+        _tiled_backward(
+            *(
+                x.select(dim, n) if isinstance(x, Tensor) and dim is not None else x
+                for x, dim in zip(arguments, in_dims, strict=True)
+            )
+        )
+        for n in range(info.batch_size)
+    ]
+    return [torch.stack(some) for some in zip(*each, strict=True)], [0] * len(_LEARNABLE)
+
+
+def _no_second_derivative(ctx: Any, *gradients: Any) -> None:
+    raise BackendError(
+        "attention: tiled: second derivatives are not computed blockwise; name "
+        "backend='reference', or take derivatives by torch.func, for which 'auto' chooses it"
+    )
+
+
+_tiled_backward.register_autograd(_no_second_derivative)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
