@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import CInterpreter, is_legacy_batchedtensor, peek_interpreter_stack
 
 from ...errors import BackendError
 from ...terms import OffsetTable, Terms
@@ -134,21 +135,6 @@ def _(d_output: Tensor, d_lse: Tensor | None, d_places: Tensor | None, *rest: An
     ]
 
 
-@_tiled_backward.register_vmap
-def _(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[list[Tensor], list[int]]:
-    """One call after another: the output's gradients may come in batches, for Jacobians."""
-    each = [
-        _tiled_backward(
-            *(
-                x.select(dim, n) if isinstance(x, Tensor) and dim is not None else x
-                for x, dim in zip(arguments, in_dims, strict=True)
-            )
-        )
-        for n in range(info.batch_size)
-    ]
-    return [torch.stack(some) for some in zip(*each, strict=True)], [0] * len(_LEARNABLE)
-
-
 def _no_second_derivative(ctx: Any, *gradients: Any) -> None:
     raise BackendError(
         "attention: tiled: second derivatives are not computed blockwise; name "
@@ -168,6 +154,12 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 def _backward(
     ctx: Any, d_output: Tensor, d_lse: Tensor, d_places: Tensor
 ) -> tuple[Tensor | None, ...]:
+    if is_legacy_batchedtensor(d_output) or isinstance(peek_interpreter_stack(), CInterpreter):
+        raise BackendError(
+            "attention: tiled: gradients of several outputs at once (is_grads_batched, vectorize) "
+            "are not computed blockwise; name backend='reference', or use torch.func.jacrev, for "
+            "which 'auto' chooses it"
+        )
     needs = [bool(need) for need in ctx.needs_input_grad[: len(_LEARNABLE)]]
     gradients = _tiled_backward(
         d_output,
