@@ -1,0 +1,186 @@
+"""Every scheme and every layer once, as a module that takes tensors and gives one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from relpos.layers import (
+    BottleneckBlock,
+    DecoderBlock,
+    EncoderBlock,
+    GridAttention,
+    MultiheadAttention,
+    RelativeGlobalAttention,
+)
+from relpos.positions import (
+    AbsoluteKeys,
+    AbsPosEmb1D,
+    Alibi,
+    Bidirectional,
+    Deberta,
+    GatedBias,
+    Grid,
+    Huang,
+    LearnedAbsolute,
+    RelativeLogits,
+    RelPosEmb1D,
+    RelPosEmb2D,
+    Shaw,
+    Sinusoidal,
+    T5Bias,
+    TransformerXL,
+    WindowBias,
+)
+
+__all__ = ["LENGTHS", "SUBJECTS", "Attention", "Subject", "inputs", "made"]
+
+# Longer than most tables of the schemes below, and two of them no multiple of 2.
+LENGTHS = (5, 33, 65)
+# The map that stands for each length.
+_MAPS = {5: (3, 5), 33: (4, 7), 65: (6, 5)}
+_WIDTH, _HEADS, _HEAD = 16, 2, 8
+
+
+class Attention(nn.Module):
+    """Self-attention with one scheme, and maybe one at the input."""
+
+    def __init__(
+        self, position: nn.Module | None, causal: bool = False, at_input: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        self.at_input = at_input
+        self.attention = MultiheadAttention(_WIDTH, _HEADS, position=position)
+        self.causal = causal
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.at_input is not None:
+            x = self.at_input(x)
+        return self.attention(x, x, x, need_weights=False, is_causal=self.causal)[0]
+
+
+class _WithMemory(nn.Module):
+    """A decoder's block, whose memory has another length than its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = DecoderBlock(
+            MultiheadAttention(_WIDTH, _HEADS, position=Shaw(_HEAD, (3, 0))),
+            cross=MultiheadAttention(_WIDTH, _HEADS, position=Bidirectional(_HEAD, 7)),
+        )
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        return self.block(x, memory=memory)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A module, and what it is called with.
+
+    Args:
+        make: the module, in training mode.
+        shapes: of the inputs, for one of `LENGTHS`.
+        dynamic: the axes of each input that follow the length, with their names; None where the
+            module is made for one size.
+    """
+
+    make: Callable[[], nn.Module]
+    shapes: Callable[[int], tuple[tuple[int, ...], ...]]
+    dynamic: tuple[dict[int, str], ...] | None
+
+
+def _line(
+    position: Callable[[], nn.Module | None], causal: bool = False, at_input: bool = False
+) -> Subject:
+    def make() -> nn.Module:
+        scheme = position()
+        return Attention(None, causal, scheme) if at_input else Attention(scheme, causal)
+
+    return _sequence(make)
+
+
+def _sequence(make: Callable[[], nn.Module]) -> Subject:
+    return Subject(make, lambda n: ((2, n, _WIDTH),), ({1: "length"},))
+
+
+def _map(make: Callable[[], nn.Module]) -> Subject:
+    axes = ({2: "height", 3: "width"},)
+    return Subject(make, lambda n: ((2, _WIDTH, *_MAPS[n]),), axes)
+
+
+def _queries(make: Callable[[], nn.Module], tokens: int) -> Subject:
+    """The dense logits of AI Summer's classes, for maps and sequences of one size."""
+    return Subject(make, lambda n: ((2, _HEADS, tokens, _HEAD),), None)
+
+
+def _pooled() -> nn.Module:
+    # As in MViT: queries at every second place along both axes.
+    pool = nn.AvgPool2d(2, ceil_mode=True)
+    return GridAttention(_WIDTH, _HEADS, position=Grid(_HEAD, (3, 5)), query_pool=pool)
+
+
+SUBJECTS: dict[str, Subject] = {
+    "none": _line(lambda: None),
+    "Shaw": _line(lambda: Shaw(_HEAD, 3, _HEADS)),
+    "Huang": _line(lambda: Huang(_HEAD, 7), causal=True),
+    "Bidirectional": _line(lambda: Bidirectional(_HEAD, 7, _HEADS)),
+    "AbsoluteKeys": _line(lambda: AbsoluteKeys(_HEAD, 7)),
+    "TransformerXL": _line(lambda: TransformerXL(_HEAD, _HEADS)),
+    "Deberta": _line(lambda: Deberta(_HEAD, _HEADS, 16, position_buckets=4)),
+    "T5Bias": _line(lambda: T5Bias(_HEADS, 8, 20)),
+    "Alibi": _line(lambda: Alibi(_HEADS, learned=True)),
+    "Alibi, causal": _line(lambda: Alibi(_HEADS, causal=True), causal=True),
+    "GatedBias": _line(lambda: GatedBias(T5Bias(_HEADS, 8, 20), _HEADS, _HEAD)),
+    "RelativeLogits": _line(lambda: RelativeLogits(7, 3, _HEADS, _WIDTH), causal=True),
+    "Sinusoidal": _line(lambda: Sinusoidal(_WIDTH), at_input=True),
+    "LearnedAbsolute": _line(lambda: LearnedAbsolute(_WIDTH, 7), at_input=True),
+    "AbsPosEmb1D": _line(lambda: AbsPosEmb1D(7, _HEAD)),
+    "RelPosEmb1D": _line(lambda: RelPosEmb1D(7, _HEAD, _HEADS)),
+    "RelPosEmb2D": Subject(
+        lambda: Attention(RelPosEmb2D((3, 5), _HEAD)), lambda n: ((2, 15, _WIDTH),), None
+    ),
+    "logits of AbsPosEmb1D": _queries(lambda: AbsPosEmb1D(7, _HEAD), 7),
+    "logits of RelPosEmb1D": _queries(lambda: RelPosEmb1D(7, _HEAD, _HEADS), 7),
+    "logits of RelPosEmb2D": _queries(lambda: RelPosEmb2D((3, 5), _HEAD), 15),
+    "EncoderBlock": _sequence(
+        lambda: EncoderBlock(MultiheadAttention(_WIDTH, _HEADS, position=T5Bias(_HEADS, 8, 20)))
+    ),
+    "DecoderBlock": Subject(
+        _WithMemory,
+        lambda n: ((2, n, _WIDTH), (2, n + 2, _WIDTH)),
+        ({1: "length"}, {1: "memory"}),
+    ),
+    "RelativeGlobalAttention": _sequence(
+        lambda: RelativeGlobalAttention(_WIDTH, _HEADS, max_len=7, dropout=0.0)
+    ),
+    "Grid": _map(lambda: GridAttention(_WIDTH, _HEADS, position=Grid(_HEAD, (3, 5)))),
+    "Grid, pooled queries": _map(_pooled),
+    "WindowBias": _map(
+        lambda: GridAttention(_WIDTH, _HEADS, position=WindowBias(_HEADS, (3, 5)))
+    ),
+    "BottleneckBlock": _map(
+        lambda: BottleneckBlock(_WIDTH, (3, 5), dim_out=32, downsample=True, heads=2, dim_head=8)
+    ),
+}  # fmt: skip
+
+
+def made(name: str, dtype: torch.dtype = torch.float32) -> nn.Module:
+    """The module with the same numbers each time, at inference."""
+    torch.manual_seed(0)
+    module = SUBJECTS[name].make().to(dtype).eval()
+    # What starts at 0 or 1 (biases, norms) would hide a term that is left out.
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return module
+
+
+def inputs(name: str, length: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
+    """The same draws each time."""
+    generator = torch.Generator().manual_seed(length)
+    return tuple(
+        torch.randn(shape, generator=generator).to(dtype) for shape in SUBJECTS[name].shapes(length)
+    )
