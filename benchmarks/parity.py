@@ -53,7 +53,6 @@ END = """\
   comparisons are with their other path, of the same formula, which does not.
 - Sinusoids in speech encoders are made in float32. They agree with ours within that, and the
   comparisons of Transformer-XL hand ours to both sides.
-- Inkling's layer normalises its queries in float32; its relative logits alone are compared.
 - MViTv2's own code comes with torchvision or timm, which the set-up leaves out. ViTDet has its
   formula, and its function for pooled queries and keys.
 
