@@ -78,7 +78,8 @@ def check_count(function: str, argument: str, value: Any, *, least: int | None =
     rule = "an integer" + ("" if least is None else f" >= {least}")
     if not isinstance(value, bool):
         try:
-            number = operator.index(value)
+            # A length may be a symbol of `torch.compile`, of which `index` would make a constant.
+            number = value if isinstance(value, int) else operator.index(value)
         except TypeError:
             number = None
         if number is not None and (least is None or number >= least):

@@ -67,8 +67,8 @@ def axis_offsets(
 
 def _places(count: int, finer: int, device: torch.device | None) -> Tensor:
     places = torch.arange(count, device=device)
-    step, rest = divmod(finer, count)
-    return places.double() * (finer / count) if rest else places * step
+    # Not `divmod`: `torch.compile` cannot take it of sizes that are symbols.
+    return places.double() * (finer / count) if finer % count else places * (finer // count)
 
 
 def grid_coordinates(

@@ -41,7 +41,7 @@ __all__ = ["LENGTHS", "SUBJECTS", "Attention", "Subject", "inputs", "made"]
 # Longer than most tables of the schemes below, and two of them no multiple of 2.
 LENGTHS = (5, 33, 65)
 # The map that stands for each length.
-_MAPS = {5: (3, 5), 33: (4, 7), 65: (6, 5)}
+_MAPS = {5: (3, 5), 33: (4, 7), 65: (6, 9)}
 _WIDTH, _HEADS, _HEAD = 16, 2, 8
 
 
@@ -85,11 +85,14 @@ class Subject:
         shapes: of the inputs, for one of `LENGTHS`.
         dynamic: the axes of each input that follow the length, with their names; None where the
             module is made for one size.
+        graphs: how many graphs serve all lengths. A map of the size that the scheme was made for
+            has one of its own, without resized rows.
     """
 
     make: Callable[[], nn.Module]
     shapes: Callable[[int], tuple[tuple[int, ...], ...]]
     dynamic: tuple[dict[int, str], ...] | None
+    graphs: int = 1
 
 
 def _line(
@@ -108,7 +111,7 @@ def _sequence(make: Callable[[], nn.Module]) -> Subject:
 
 def _map(make: Callable[[], nn.Module]) -> Subject:
     axes = ({2: "height", 3: "width"},)
-    return Subject(make, lambda n: ((2, _WIDTH, *_MAPS[n]),), axes)
+    return Subject(make, lambda n: ((2, _WIDTH, *_MAPS[n]),), axes, graphs=2)
 
 
 def _queries(make: Callable[[], nn.Module], tokens: int) -> Subject:

@@ -27,7 +27,7 @@ def refuse(inputs: Inputs) -> str | None:
     """Why `attention` cannot take these inputs, or None."""
     if torch.onnx.is_in_onnx_export():
         return "ONNX has no such operator"
-    # Not `is not None`: inside `torch.compile`, which traces this, that is True without a transform.
+    # Not `is not None`: as `torch.compile` traces it, that is True without a transform too.
     if isinstance(peek_interpreter_stack(), CInterpreter):
         return "torch.func transforms want plain operations"
     tensors = [inputs.q, inputs.k, inputs.v, inputs.mask, *inputs.terms.tensors]

@@ -1,0 +1,41 @@
+"""`torch.compile` makes one graph of every scheme and layer, which serves all lengths."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from .schemes import LENGTHS, SUBJECTS, inputs, made
+
+pytestmark = [
+    pytest.mark.no_typecheck,
+    # torch's own, as it traces its own code.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_graphs() -> None:
+    torch._dynamo.reset()
+
+
+def gradients(module: nn.Module, run: nn.Module, given: tuple[Tensor, ...]) -> list[Tensor]:
+    """Of the inputs and of the parameters that the output depends on; the output before them."""
+    leaves = [x.clone().requires_grad_() for x in given]
+    output = run(*leaves)
+    wanted = [*leaves, *module.parameters()]
+    found = torch.autograd.grad(output.square().sum(), wanted, allow_unused=True)
+    return [output.detach(), *(x for x in found if x is not None)]
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_compiled_equals_eager_forward_and_backward_and_lengths_share_a_graph(name: str):
+    module, known = made(name), LENGTHS[: SUBJECTS[name].graphs]
+    compiled = torch.compile(module, fullgraph=True, dynamic=True, backend="aot_eager")
+    for length in LENGTHS:
+        given = inputs(name, length)
+        want = gradients(module, module, given)
+        with torch.compiler.set_stance("default" if length in known else "fail_on_recompile"):
+            assert_close(gradients(module, compiled, given), want)
