@@ -195,7 +195,7 @@ def test_repr_tells_the_sizes():
 def test_compiles_without_a_graph_break_on_any_map(pool):
     layer = made(Grid(6, (5, 7)), query_pool=pool)
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
-    for grid in ((5, 7), (4, 6), (3, 9)):
+    for grid in ((4, 6), (5, 7), (3, 9)):
         results = []
         for run in (layer, compiled):
             x = normal(2, 12, *grid).requires_grad_()
