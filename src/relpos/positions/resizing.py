@@ -54,7 +54,8 @@ def resize_rows(
     work = torch.promote_types(rows.dtype, torch.float32)
     resized = rows
     for axis, count in enumerate(counts, start=1):
-        if resized.shape[axis] != count:
+        # A symbol is not asked whether it is the same: the answer would become a condition.
+        if isinstance(count, torch.SymInt) or resized.shape[axis] != count:
             weights = _weights(resized.shape[axis], count, mode, rows.device, work)
             resized = (resized.to(work).movedim(axis, -1) @ weights).movedim(-1, axis)
     return resized.to(rows.dtype)
