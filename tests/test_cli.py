@@ -114,10 +114,12 @@ def test_generate_keeps_a_melody(run_folder, relpos, tmp_path):
     assert read_melody(tmp_path / "new.mid").pitches.tolist() == pitches
 
 
-def test_plot_writes_figures(run_folder, relpos, tmp_path):
+def test_plot_draws_what_compare_trained(run_folder, grid, relpos, tmp_path):
     folder, _ = run_folder
-    assert relpos("plot", folder / "absolute", "--out", tmp_path)[0] == 0
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["rows-cosine.svg", "rows-norms.svg"]
+    tables, maps = tmp_path / "tables.svg", tmp_path / "maps.png"
+    assert relpos("plot", "tables", folder / "absolute", "--out", tables)[0] == 0
+    assert relpos("plot", "attention", folder / "huang", "--data", grid, "--out", maps)[0] == 0
+    assert sorted(tmp_path.iterdir()) == [maps, tables]
 
 
 def test_train_goes_on_with_its_own_run(grid, relpos, tmp_path):
@@ -138,7 +140,7 @@ def test_train_goes_on_with_its_own_run(grid, relpos, tmp_path):
     [
         (["evaluate", "nowhere"], "nowhere: no such file or folder"),
         (["generate", "nowhere", "--out", "new"], "nowhere: no such file or folder"),
-        (["plot", "."], ".: is not a checkpoint, model.safetensors is missing"),
+        (["plot", "tables", "."], ".: is not a checkpoint, model.safetensors is missing"),
         (
             ["generate", "{huang}", "--bars", "0"],
             "Invalid value for '--bars'",

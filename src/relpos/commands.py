@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .options import CheckpointArgument, DataOption
+from .plot_commands import plots
 from .tasks.seed import LARGEST_SEED
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ app = typer.Typer(
     help="Train Bach chorales with relative positions, compare, measure, and compose.",
     epilog="Begin with `relpos compare --preset tiny` (a minute) or `relpos compare`.",
 )
+app.add_typer(plots, name="plot")
 
 
 class Preset(StrEnum):
@@ -58,13 +61,6 @@ def _multiple_of_8(window: int | None) -> int | None:
     return window
 
 
-DataOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="The literature's grid, jsb-chorales-16th.json or .json.gz (pitches only). "
-        "Without it: the chorales inside the music21 package.",
-    ),
-]
 PresetOption = Annotated[
     Preset,
     typer.Option(
@@ -108,13 +104,6 @@ DevicesOption = Annotated[
 ]
 PrecisionOption = Annotated[
     str, typer.Option(help="Lightning's: 32-true, bf16-mixed, 16-mixed, 64-true.")
-]
-CheckpointArgument = Annotated[
-    Path,
-    typer.Argument(
-        help="A trained model: its folder (RUNS/NAME/huang) or the .safetensors file in it.",
-        show_default=False,
-    ),
 ]
 
 
@@ -299,28 +288,6 @@ def generate(
     typer.echo(f"wrote {stem}.mid, {stem}.musicxml and {stem}.wav ({length})")
 
 
-@app.command()
-def plot(
-    checkpoint: CheckpointArgument,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder for the figures; the checkpoint's by default.")
-    ] = None,
-) -> None:
-    """Write what the positions learned as SVG: rows-cosine.svg and rows-norms.svg."""
-    from .tasks.figures import cosine_figure, norms_figure, table_rows
-    from .tasks.files import write_text
-    from .tasks.music.model import load_music
-
-    music = load_music(checkpoint)
-    rows, first, relative = table_rows(music.model)
-    if not len(rows):
-        raise ValueError(f"{checkpoint}: its positions have no learned rows to plot")
-    folder = out or music.folder
-    for name, figure in (("rows-cosine", cosine_figure), ("rows-norms", norms_figure)):
-        write_text(folder / f"{name}.svg", figure(rows, first, relative=relative))
-        typer.echo(f"wrote {folder / f'{name}.svg'}")
-
-
 def run(arguments: list[str]) -> int:
     """Run a command.
 
@@ -334,8 +301,10 @@ def run(arguments: list[str]) -> int:
         ValueError: on bad input, in one line.
         KeyboardInterrupt: on Ctrl-C.
     """
+    # What only groups commands lists them.
+    given = [*arguments, "--help"] if arguments in ([], ["plot"]) else arguments
     try:
-        status: Any = app(arguments or ["--help"], prog_name="relpos", standalone_mode=False)
+        status: Any = app(given, prog_name="relpos", standalone_mode=False)
     except typer.Abort:
         raise KeyboardInterrupt from None
     except _UsageError as error:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..figures import (
-    cosine_figure,
-    curves_figure,
-    lengths_figure,
-    norms_figure,
-    table_rows,
-)
+from ...plots import cosine_figure, norms_figure, table_rows
+from ...plots.style import svg
+from ..figures import curves_figure, lengths_figure
 from ..report import Chart, Report, Row, verdict
 from .grid import Piece
 from .score import svg_pages
@@ -150,20 +146,20 @@ def _learned(results: Results) -> list[Chart]:
     absolute, start, _ = table_rows(results.trained["absolute"].model)
     return [
         Chart(
-            cosine_figure(rows, first, relative=relative),
+            svg(cosine_figure(rows, first, relative=relative)),
             "Relative rows: cosine similarity",
             "Cosine similarity between the relative rows of any two offsets, layer by layer, as in "
             "Wang and Chen (2020). The same voice comes back every four tokens, "
             "the same place in the beat every sixteen; what is far back was met less often.",
         ),
         Chart(
-            norms_figure(rows, first, relative=relative),
+            svg(norms_figure(rows, first, relative=relative)),
             "Relative rows: length over the offset",
             "How long each relative row is: what a token looks for by distance alone. Every row "
             "began with length 1 on average.",
         ),
         Chart(
-            cosine_figure(absolute, start, relative=False),
+            svg(cosine_figure(absolute, start, relative=False)),
             "Absolute rows: cosine similarity",
             "The same for the rows of the absolute model, one for each place in the window.",
             small=True,
