@@ -1,0 +1,65 @@
+"""`torch.export` makes one program of every scheme and layer, which serves all lengths."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from .schemes import LENGTHS, SUBJECTS, inputs, made
+
+pytestmark = [
+    pytest.mark.no_typecheck,
+    # torch's own, as it traces its own code.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
+]
+
+
+def exported(name: str, *, strict: bool = False) -> torch.export.ExportedProgram:
+    # Not the size that the scheme was made for, at which a map's rows are not resized.
+    given = inputs(name, LENGTHS[1])
+    dims = SUBJECTS[name].dynamic
+    shapes = None if dims is None else tuple(
+        dict.fromkeys(axes, torch.export.Dim.DYNAMIC) for axes in dims
+    )  # fmt: skip
+    return torch.export.export(made(name), given, dynamic_shapes=shapes, strict=strict)
+
+
+def assert_serves_all_lengths(program: torch.export.ExportedProgram, name: str) -> None:
+    module, run = made(name), program.module()
+    for length in SUBJECTS[name].exported:
+        given = inputs(name, length)
+        assert_close(run(*given), module(*given))
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_an_exported_program_serves_all_lengths(name: str):
+    program = exported(name)
+    assert_serves_all_lengths(program, name)
+    assert not any("as_strided" in str(node.target) for node in program.graph.nodes)
+
+
+@pytest.mark.parametrize("name", ["Shaw", "TransformerXL", "Alibi, causal", "GatedBias"])
+def test_strict_export_serves_all_lengths_too(name: str):
+    assert_serves_all_lengths(exported(name, strict=True), name)
+
+
+def test_a_saved_program_computes_and_learns_as_the_module_does():
+    file = io.BytesIO()
+    torch.export.save(exported("Shaw"), file)
+    file.seek(0)
+    run, module = torch.export.load(file).module(), made("Shaw")
+    given = inputs("Shaw", LENGTHS[0])
+    gradients = []
+    for some in (run, module):
+        some(*given).square().sum().backward()
+        gradients.append({name: x.grad for name, x in some.named_parameters()})
+    assert_close(*gradients)
+
+
+def test_a_program_of_pooled_queries_refuses_sides_of_the_other_parity():
+    run = exported("Grid, pooled queries").module()
+    with pytest.raises(AssertionError, match="Guard failed"):
+        run(*inputs("Grid, pooled queries", LENGTHS[0]))
