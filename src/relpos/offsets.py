@@ -67,8 +67,12 @@ def axis_offsets(
 
 def _places(count: int, finer: int, device: torch.device | None) -> Tensor:
     places = torch.arange(count, device=device)
+    # An exported program is one for all sizes; ONNX would not even keep a condition on them.
+    between = isinstance(finer, torch.SymInt) and finer != count
     # Not `divmod`: `torch.compile` cannot take it of sizes that are symbols.
-    return places.double() * (finer / count) if finer % count else places * (finer // count)
+    if between or finer % count:
+        return places.double() * (finer / count)
+    return places * (finer // count)
 
 
 def grid_coordinates(

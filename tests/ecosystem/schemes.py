@@ -87,15 +87,12 @@ class Subject:
             module is made for one size.
         graphs: how many graphs serve all lengths. A map of the size that the scheme was made for
             has one of its own, without resized rows.
-        exported: lengths that one exported program serves. Whether pooled queries lie between the
-            keys or upon them depends on whether a side is even.
     """
 
     make: Callable[[], nn.Module]
     shapes: Callable[[int], tuple[tuple[int, ...], ...]]
     dynamic: tuple[dict[int, str], ...] | None
     graphs: int = 1
-    exported: tuple[int, ...] = LENGTHS
 
 
 def _line(
@@ -112,9 +109,9 @@ def _sequence(make: Callable[[], nn.Module]) -> Subject:
     return Subject(make, lambda n: ((2, n, _WIDTH),), ({1: "length"},))
 
 
-def _map(make: Callable[[], nn.Module], exported: tuple[int, ...] = LENGTHS) -> Subject:
+def _map(make: Callable[[], nn.Module]) -> Subject:
     axes = ({2: "height", 3: "width"},)
-    return Subject(make, lambda n: ((2, _WIDTH, *_MAPS[n]),), axes, 2, exported)
+    return Subject(make, lambda n: ((2, _WIDTH, *_MAPS[n]),), axes, graphs=2)
 
 
 def _queries(make: Callable[[], nn.Module], tokens: int) -> Subject:
@@ -163,7 +160,7 @@ SUBJECTS: dict[str, Subject] = {
         lambda: RelativeGlobalAttention(_WIDTH, _HEADS, max_len=7, dropout=0.0)
     ),
     "Grid": _map(lambda: GridAttention(_WIDTH, _HEADS, position=Grid(_HEAD, (3, 5)))),
-    "Grid, pooled queries": _map(_pooled, LENGTHS[1:]),
+    "Grid, pooled queries": _map(_pooled),
     "WindowBias": _map(
         lambda: GridAttention(_WIDTH, _HEADS, position=WindowBias(_HEADS, (3, 5)))
     ),
