@@ -173,12 +173,12 @@ SUBJECTS: dict[str, Subject] = {
 def made(name: str, dtype: torch.dtype = torch.float32) -> nn.Module:
     """The module with the same numbers each time, at inference."""
     torch.manual_seed(0)
-    module = SUBJECTS[name].make().to(dtype).eval()
+    module = SUBJECTS[name].make().eval()
     # What starts at 0 or 1 (biases, norms) would hide a term that is left out.
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    return module
+    return module.to(dtype)
 
 
 def inputs(name: str, length: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:

@@ -70,6 +70,7 @@ class Alibi(BiasPosition):
             self.log2_slopes = nn.Parameter(exponents)
         else:
             self.register_buffer("log2_slopes", exponents, persistent=False)
+            self.register_load_state_dict_post_hook(_derive_again)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -126,6 +127,11 @@ class Alibi(BiasPosition):
         slopes = self.slopes
         at = torch.arange(first, last + 1, device=slopes.device)
         return OffsetTable(slopes[:, None] * -at.abs(), first)
+
+
+def _derive_again(module: Alibi, keys: object) -> None:
+    """Fill what no state dict holds: a module of device "meta" may have its memory only now."""
+    module.reset_parameters()
 
 
 def _exponents(heads: int) -> list[float]:

@@ -72,6 +72,7 @@ class T5Bias(BiasPosition):
         unrolled = self._unrolled()
         self.first = -(len(unrolled) // 2) if bidirectional else 1 - len(unrolled)
         self.register_buffer("buckets_at", unrolled.to(self.bias.device), persistent=False)
+        self.register_load_state_dict_post_hook(_derive_again)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -122,3 +123,8 @@ class T5Bias(BiasPosition):
         return t5_buckets(
             at, self.buckets, self.max_distance, bidirectional=self.bidirectional
         )  # fmt: skip
+
+
+def _derive_again(module: T5Bias, keys: object) -> None:
+    """Fill what no state dict holds: a module of device "meta" may have its memory only now."""
+    module.buckets_at = module._unrolled().to(module.bias.device)

@@ -1,0 +1,113 @@
+"""Copies, files, state dicts, dtypes and autocast of every scheme and layer."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from relpos import ShapeError
+
+from .schemes import SUBJECTS, inputs, made
+
+each_subject = pytest.mark.parametrize("name", SUBJECTS)
+
+
+def through_a_file(module: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@each_subject
+@pytest.mark.parametrize(
+    "clone",
+    [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)), through_a_file],
+    ids=["deepcopy", "pickle", "file"],
+)
+def test_copies_compute_the_same_and_share_nothing(
+    name: str, clone: Callable[[nn.Module], nn.Module]
+):
+    module, given = made(name), inputs(name, 33)
+    want = module(*given)
+    other = clone(module)
+    assert repr(other) == repr(module)
+    assert torch.equal(other(*given), want)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    assert torch.equal(module(*given), want)
+
+
+@each_subject
+def test_a_state_dict_goes_through_a_file_of_weights_only(name: str):
+    module, given = made(name), inputs(name, 33)
+    file = io.BytesIO()
+    torch.save(module.state_dict(), file)
+    file.seek(0)
+    other = SUBJECTS[name].make().eval()
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(other(*given), module(*given))
+
+
+def without_memory(name: str) -> nn.Module:
+    with torch.device("meta"):
+        return SUBJECTS[name].make().eval()
+
+
+@each_subject
+def test_memory_given_later_is_filled_by_a_state_dict(name: str):
+    module, other, given = made(name), without_memory(name), inputs(name, 33)
+    other.to_empty(device="cpu")
+    with torch.no_grad():
+        for numbers in (*other.parameters(), *other.buffers()):
+            numbers.fill_(3)
+    other.load_state_dict(module.state_dict())
+    assert torch.equal(other(*given), module(*given))
+
+
+@each_subject
+def test_an_assigned_state_dict_is_memory_enough_but_for_fixed_slopes(name: str):
+    module, other, given = made(name), without_memory(name), inputs(name, 33)
+    other.load_state_dict(module.state_dict(), assign=True)
+    # No tensor of a state dict says where slopes that are not learned belong.
+    if name == "Alibi, causal":
+        with pytest.raises(ShapeError, match=r"bias.rows must be .* on cpu .* on meta"):
+            other(*given)
+    else:
+        assert torch.equal(other(*given), module(*given))
+
+
+@each_subject
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_a_module_moves_to_another_dtype(name: str, dtype: torch.dtype):
+    exact = made(name, torch.float64)(*inputs(name, 5, torch.float64))
+    module = made(name).to(dtype)
+    output = module(*inputs(name, 5, dtype))
+    assert output.dtype == dtype
+    if dtype == torch.float64:
+        # Drawn in float32 like the other's, so that only the sums differ.
+        assert_close(output, exact, rtol=1e-6, atol=1e-6)
+    else:
+        assert (output - exact).abs().max() < 16 * torch.finfo(dtype).eps * exact.abs().max()
+
+
+@each_subject
+def test_autocast_is_near_the_exact_numbers(name: str):
+    module, given = made(name), inputs(name, 33)
+    leaves = [x.requires_grad_() for x in given]
+    with torch.autocast("cpu", torch.bfloat16):
+        output = module(*leaves)
+    exact = module(*given)
+    assert (output - exact).abs().max() < 16 * torch.finfo(torch.bfloat16).eps * exact.abs().max()
+    output.float().square().sum().backward()
+    assert all(x.grad is not None and x.grad.isfinite().all() for x in leaves)
+    for label, parameter in module.named_parameters():
+        assert parameter.grad is None or parameter.grad.dtype == torch.float32, label
