@@ -43,3 +43,15 @@ def test_onnxruntime_computes_the_same_numbers_at_any_length(name: str, tmp_path
         fed = {x.name: y.numpy() for x, y in zip(session.get_inputs(), given, strict=True)}
         (output,) = session.run(None, fed)
         assert_close(torch.from_numpy(output), module(*given))
+
+
+@pytest.mark.filterwarnings("ignore:.*legacy TorchScript-based ONNX export.*:DeprecationWarning")
+def test_the_old_exporter_refuses(tmp_path: Path):
+    with pytest.raises(torch.onnx.errors.UnsupportedOperatorError, match="aten::mT"):
+        torch.onnx.export(made("Shaw"), inputs("Shaw", 5), tmp_path / "x.onnx", dynamo=False)
+
+
+def test_a_program_that_was_exported_before_is_refused_by_the_ops_name():
+    program = torch.export.export(made("Shaw"), inputs("Shaw", 5))
+    with pytest.raises(torch.onnx.OnnxExporterError, match=r"relpos.tiled_forward"):
+        torch.onnx.export(program, dynamo=True, verbose=False)

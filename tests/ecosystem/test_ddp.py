@@ -1,0 +1,74 @@
+"""DistributedDataParallel: two processes with half a batch each, as one with all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, distributed, multiprocessing, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing import assert_close
+
+from relpos.layers import DecoderBlock, EncoderBlock, GridAttention, MultiheadAttention
+from relpos.positions import Deberta, GatedBias, Grid, RelativeLogits, Shaw, T5Bias, TransformerXL
+
+
+class Model(nn.Module):
+    """Tables, rows made in each call, gates that read the input, a memory, and a grid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        bias = T5Bias(2, 8, 20)
+        self.encoder = nn.ModuleList(
+            EncoderBlock(MultiheadAttention(16, 2, position=position), hidden=16)
+            for position in (TransformerXL(8, 2), Deberta(8, 2, 16), GatedBias(bias, 2, 8), bias)
+        )
+        self.decoder = DecoderBlock(
+            MultiheadAttention(16, 2, position=RelativeLogits(7, 3, 2, 16)),
+            cross=MultiheadAttention(16, 2, position=Shaw(8, 3, 2)),
+            hidden=16,
+        )
+        self.grid = GridAttention(16, 2, position=Grid(8, (3, 5)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        memory = x
+        for block in self.encoder:
+            memory = block(memory)
+        x = self.decoder(x, memory=memory)
+        return self.grid(x.mT.unflatten(2, (3, 5)))
+
+
+def model_and_batch() -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    return Model().double(), torch.randn(4, 15, 16, dtype=torch.float64)
+
+
+def gradients(run: nn.Module, model: nn.Module, x: Tensor) -> dict[str, Tensor | None]:
+    run(x).square().mean().backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def half(rank: int, folder: str) -> None:
+    """What one of the processes does."""
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
+    )
+    model, batch = model_and_batch()
+    # With `find_unused_parameters` left at False, a parameter without a gradient is an error.
+    parallel = DistributedDataParallel(model)
+    found = gradients(parallel, model, batch[2 * rank : 2 * rank + 2])
+    if rank == 0:
+        torch.save(found, Path(folder) / "gradients.pt")
+    # A second step fails if a parameter had no gradient in the first.
+    parallel(batch[:2]).sum().backward()
+    distributed.destroy_process_group()
+
+
+def test_two_processes_have_the_gradients_of_one(tmp_path: Path):
+    model, batch = model_and_batch()
+    want = gradients(model, model, batch)
+    assert all(x is not None for x in want.values())
+    multiprocessing.spawn(half, args=(str(tmp_path),), nprocs=2)
+    found = torch.load(tmp_path / "gradients.pt", weights_only=True)
+    assert_close(found, want)

@@ -1,0 +1,138 @@
+"""`torch.func` and derivatives of higher order: computed by the reference, or refused in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
+from torch.testing import assert_close
+
+from relpos import BackendError, OffsetTable, Terms, attention
+
+from .schemes import SUBJECTS, inputs, made
+
+D = torch.float64
+ROWS = torch.randn(2, 5, 3, dtype=D, generator=torch.Generator().manual_seed(2))
+# torch's own, where forward-mode derivatives begin.
+forward_mode = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+
+
+def tokens(batch: int = 1) -> Tensor:
+    return torch.randn(batch, 2, 4, 3, dtype=D, generator=torch.Generator().manual_seed(1))
+
+
+def attended(q: Tensor, backend: str = "auto") -> Tensor:
+    terms = Terms(keys=OffsetTable(ROWS, -2), values=OffsetTable(ROWS, -3))
+    return attention(q, 2 * q, q, terms, causal=True, backend=backend)
+
+
+def loss(q: Tensor, backend: str = "auto") -> Tensor:
+    return attended(q, backend).square().sum()
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_gradients_of_a_functional_call_equal_those_of_backward(name: str):
+    module, given = made(name, D), inputs(name, 5, D)
+    parameters = dict(module.named_parameters())
+
+    def run(parameters: dict[str, Tensor], *given: Tensor) -> Tensor:
+        return functional_call(module, parameters, given).square().sum()
+
+    run(parameters, *given).backward()
+    want = {label: x.grad for label, x in parameters.items() if x.grad is not None}
+    found = grad(run)(parameters, *given)
+    assert_close({label: found[label] for label in want}, want)
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_gradients_of_each_sample_add_up(name: str):
+    module, given = made(name, D), inputs(name, 5, D)
+    parameters = dict(module.named_parameters())
+
+    def run(parameters: dict[str, Tensor], *given: Tensor) -> Tensor:
+        return functional_call(module, parameters, given).square().sum()
+
+    each = vmap(grad(run), in_dims=(None, *(0 for _ in given)))(
+        parameters, *(x.unsqueeze(1) for x in given)
+    )
+    want = grad(run)(parameters, *given)
+    assert_close({label: x.sum(0) for label, x in each.items()}, want)
+
+
+@pytest.mark.parametrize("transform", [vmap, jacrev, jacfwd, hessian], ids=lambda f: f.__name__)
+@forward_mode
+def test_transforms_of_auto_are_those_of_the_reference(transform: Callable):
+    q = tokens(2)
+    function = loss if transform is hessian else attended
+    # A batch of its own within the function, as `vmap` takes one away.
+    found = transform(lambda x: function(x.view(-1, 2, 4, 3)))(q)
+    assert_close(found, transform(lambda x: function(x.view(-1, 2, 4, 3), "reference"))(q))
+
+
+@forward_mode
+def test_jacobians_are_right():
+    q, step = tokens(), torch.randn(1, 2, 4, 3, dtype=D)
+    slope = (attended(q + 1e-6 * step) - attended(q - 1e-6 * step)) / 2e-6
+    near = {"rtol": 1e-6, "atol": 1e-8}
+    assert_close(jvp(attended, (q,), (step,))[1], slope, **near)
+    for transform in (jacrev, jacfwd):
+        assert_close((transform(attended)(q) * step).sum((-4, -3, -2, -1)), slope, **near)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("name", ["grad", "vmap of grad", "vmap", "jacrev", "jvp", "hessian"])
+@forward_mode
+def test_transforms_inside_compile_are_right(name: str):
+    torch._dynamo.reset()
+    run = {
+        "grad": grad(loss),
+        "vmap of grad": vmap(grad(lambda x: loss(x[None]))),
+        "vmap": vmap(lambda x: attended(x[None])),
+        "jacrev": jacrev(attended),
+        "jvp": lambda q: jvp(attended, (q,), (q,)),
+        "hessian": hessian(loss),
+    }[name]
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    assert_close(compiled(tokens()), run(tokens()))
+
+
+@pytest.mark.no_typecheck
+def test_transforms_of_a_compiled_function_are_right():
+    torch._dynamo.reset()
+    compiled = torch.compile(loss, backend="aot_eager")
+    assert_close(grad(compiled)(tokens()), grad(loss)(tokens()))
+
+
+@pytest.mark.parametrize("transform", [grad, vmap], ids=lambda f: f.__name__)
+def test_transforms_of_tiled_are_refused(transform: Callable):
+    with pytest.raises(BackendError, match=r"tiled: torch.func transforms want plain operations"):
+        transform(lambda x: loss(x.view(-1, 2, 4, 3), "tiled"))(tokens())
+
+
+def test_second_derivatives_of_auto_are_refused_with_the_way_out():
+    q = tokens().requires_grad_()
+    (first,) = torch.autograd.grad(loss(q), q, create_graph=True)
+    with pytest.raises(BackendError, match=r"name backend='reference', or .* torch.func"):
+        first.sum().backward()
+    (first,) = torch.autograd.grad(loss(q, "reference"), q, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), q)
+    assert_close(second, hessian(loss)(q.detach()).sum((0, 1, 2, 3)))
+
+
+@pytest.mark.parametrize("way", ["is_grads_batched", "vectorize", "vmap"])
+def test_gradients_of_several_outputs_at_once_are_refused_with_the_way_out(way: str):
+    q = tokens().requires_grad_()
+    output = attended(q)
+    directions = torch.ones(2, *output.shape, dtype=D)
+    ways: dict[str, Callable] = {
+        "is_grads_batched": lambda: torch.autograd.grad(
+            output, q, directions, is_grads_batched=True
+        ),
+        "vectorize": lambda: torch.autograd.functional.jacobian(attended, q, vectorize=True),
+        "vmap": lambda: vmap(lambda x: torch.autograd.grad(output, q, x))(directions),
+    }
+    with pytest.raises(BackendError, match=r"several outputs at once .* use torch.func.jacrev"):
+        ways[way]()
