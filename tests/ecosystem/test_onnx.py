@@ -46,6 +46,7 @@ def test_onnxruntime_computes_the_same_numbers_at_any_length(name: str, tmp_path
 
 
 @pytest.mark.filterwarnings("ignore:.*legacy TorchScript-based ONNX export.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_the_old_exporter_refuses(tmp_path: Path):
     with pytest.raises(torch.onnx.errors.UnsupportedOperatorError, match="aten::mT"):
         torch.onnx.export(made("Shaw"), inputs("Shaw", 5), tmp_path / "x.onnx", dynamo=False)
