@@ -18,8 +18,8 @@ pytestmark = [
 
 
 def exported(name: str, *, strict: bool = False) -> torch.export.ExportedProgram:
-    # Not the size that the scheme was made for, at which a map's rows are not resized.
-    given = inputs(name, LENGTHS[1])
+    # For a map the size that its scheme was made for, at which its rows need no resizing.
+    given = inputs(name, LENGTHS[0])
     dims = SUBJECTS[name].dynamic
     shapes = None if dims is None else tuple(
         dict.fromkeys(axes, torch.export.Dim.DYNAMIC) for axes in dims

@@ -34,7 +34,7 @@ def exported(module: nn.Module, given: tuple, subject: Subject, path: Path) -> o
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_onnxruntime_computes_the_same_numbers_at_any_length(name: str, tmp_path: Path):
     module, path = made(name), tmp_path / "model.onnx"
-    model = exported(module, inputs(name, LENGTHS[1]), SUBJECTS[name], path)
+    model = exported(module, inputs(name, LENGTHS[0]), SUBJECTS[name], path)
     # ONNX's own operators only: neither the op that torch sees nor a strided view.
     assert {node.domain for node in model.graph.node} == {""}
     session = onnxruntime.InferenceSession(path)
