@@ -6,9 +6,10 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
-__all__ = ["BackendError", "ShapeError", "check_count", "check_shape"]
+__all__ = ["BackendError", "ShapeError", "check_count", "check_shape", "check_tensor"]
 
 
 class ShapeError(ValueError):
@@ -60,6 +61,25 @@ def _several(allowed: int | tuple[int, ...]) -> tuple[int, ...]:
     return allowed if isinstance(allowed, tuple) else (allowed,)
 
 
+# Sizes and offsets are added up in 64 bits.
+_LARGEST = 1 << 62
+
+
+def check_tensor(function: str, argument: str, value: Any) -> None:
+    """Raise unless `value` is a tensor.
+
+    Args:
+        function: the public function or class on whose behalf the check is made.
+        argument: the argument's name as the user wrote it.
+        value: the argument.
+
+    Raises:
+        TypeError: otherwise.
+    """
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{function}: {argument} must be a tensor, got {type(value).__name__}")
+
+
 def check_count(function: str, argument: str, value: Any, *, least: int | None = 1) -> int:
     """`value` as an int, if it is an integer (NumPy's too, but no bool) of at least `least`.
 
@@ -78,10 +98,11 @@ def check_count(function: str, argument: str, value: Any, *, least: int | None =
     rule = "an integer" + ("" if least is None else f" >= {least}")
     if not isinstance(value, bool):
         try:
-            # A length may be a symbol of `torch.compile`, of which `index` would make a constant.
-            number = value if isinstance(value, int) else operator.index(value)
+            # A length may be a symbol of `torch.compile` or of an export, of which `index` would
+            # make a constant.
+            number: Any = value if isinstance(value, int | torch.SymInt) else operator.index(value)
         except TypeError:
             number = None
-        if number is not None and (least is None or number >= least):
+        if number is not None and (least is None or number >= least) and abs(number) < _LARGEST:
             return number
     raise ValueError(f"{function}: {argument} must be {rule}, got {value!r}")

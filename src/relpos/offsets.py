@@ -21,6 +21,7 @@ __all__ = [
     "rows_at",
     "t5_buckets",
     "table_rows",
+    "whole_offsets",
 ]
 
 
@@ -73,6 +74,19 @@ def _places(count: int, finer: int, device: torch.device | None) -> Tensor:
     if between or finer % count:
         return places.double() * (finer / count)
     return places * (finer // count)
+
+
+def whole_offsets(at: Tensor) -> list[tuple[Int64[Tensor, "..."], Tensor | None]]:
+    """Offsets as integers with their shares: one, or two where they fall between rows.
+
+    >>> whole_offsets(torch.tensor([0.0, 1.25], dtype=torch.float64))
+    [(tensor([0, 1]), tensor([1.0000, 0.7500], dtype=torch.float64)), (tensor([1, 2]), \
+tensor([0.0000, 0.2500], dtype=torch.float64))]
+    """
+    if not at.is_floating_point():
+        return [(at, None)]
+    low = at.floor()
+    return [(low.long(), 1 - (at - low)), (low.long() + 1, at - low)]
 
 
 def grid_coordinates(
@@ -137,11 +151,15 @@ def table_rows(
 
 
 def rows_at(table: OffsetTable, first: int, last: int) -> Tensor:
-    """The rows that offsets `first..last` meet, `(h or 1, last - first + 1[, d])`, a new tensor.
+    """The rows that offsets `first..last` meet, `(h or 1, last - first + 1[, d])`.
+
+    A view where the table has them all, else a new tensor.
 
     >>> rows_at(OffsetTable(torch.tensor([[5.0, 6.0]]), first=0, beyond="zero"), -1, 2)
     tensor([[0., 5., 6., 0.]])
     """
+    if table.first <= first and last <= table.last:
+        return table.rows[:, first - table.first : last + 1 - table.first]
     device = table.rows.device
     index, inside = table_rows(table, torch.arange(first, last + 1, device=device))
     picked = table.rows.index_select(1, index)

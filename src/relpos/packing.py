@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int, Int64
 from torch import Tensor
 
-from .errors import ShapeError, check_count, check_shape
+from .errors import ShapeError, check_count, check_shape, check_tensor
 
 __all__ = ["document_ids"]
 
@@ -22,16 +22,30 @@ def document_ids(cumulative: Int[Tensor, "n"], length: int) -> Int64[Tensor, "1 
 
     Raises:
         ShapeError: if `cumulative` is no line of integers.
-        ValueError: if `length` is below 1.
+        TypeError: if it is no tensor.
+        ValueError: if `length` is below 1, or `cumulative` does not begin with 0, falls, or ends
+            beyond `length` (looked at on the CPU alone).
 
     >>> document_ids(torch.tensor([0, 2, 5]), 6)
     tensor([[ 0,  0,  1,  1,  1, -1]])
     """
+    check_tensor("document_ids", "cumulative", cumulative)
     check_shape("document_ids", "cumulative", cumulative, "n", {})
-    if cumulative.is_floating_point() or cumulative.dtype == torch.bool:
+    if cumulative.is_floating_point() or cumulative.is_complex() or cumulative.dtype == torch.bool:
         raise ShapeError(f"document_ids: cumulative must be integers, got {cumulative.dtype}")
-    if not isinstance(length, torch.SymInt):
-        length = check_count("document_ids", "length", length)
-    at = torch.arange(length, device=cumulative.device, dtype=cumulative.dtype)
+    length = check_count("document_ids", "length", length)
+    cumulative = cumulative.long()
+    if cumulative.device.type == "cpu" and not torch.compiler.is_compiling():
+        _check_adds_up(cumulative, length)
+    at = torch.arange(length, device=cumulative.device)
     number = torch.searchsorted(cumulative, at, right=True) - 1
     return number.masked_fill(number >= cumulative.shape[0] - 1, -1).unsqueeze(0)
+
+
+def _check_adds_up(cumulative: Tensor, length: int) -> None:
+    ends = cumulative.tolist()
+    if not ends or ends[0] != 0 or ends != sorted(ends) or ends[-1] > length:
+        raise ValueError(
+            "document_ids: cumulative must begin with 0, never fall, and end at most at "
+            f"length={length}, got {ends if len(ends) < 9 else [*ends[:8], '...']}"
+        )

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 
 from .errors import ShapeError
 
-__all__ = ["relative_to_absolute", "shear_view", "skew"]
+__all__ = ["absolute_to_relative", "relative_to_absolute", "shear_view", "skew"]
 
 
 def shear_view(x: Float[Tensor, "*batch m w"], columns: int) -> Float[Tensor, "*batch m n"]:
@@ -67,6 +67,36 @@ def relative_to_absolute(x: Float[Tensor, "*batch i w"]) -> Float[Tensor, "*batc
     # Chained views, where `shear_view` is one `as_strided`: they differentiate, export and map.
     run = x.flatten(-2)[..., rows - 1 : rows * width - 1]
     return run.unflatten(-1, (rows, width - 1))[..., : width - rows + 1]
+
+
+def absolute_to_relative(y: Float[Tensor, "*batch i j"]) -> Float[Tensor, "*batch i w"]:
+    """`x[a, c + (i - 1) - a] = y[a, c]`, zeros elsewhere: the adjoint of `relative_to_absolute`.
+
+    Args:
+        y: numbers by query and key, any leading axes.
+
+    Returns:
+        The same by query and offset, `(..., i, i + j - 1)`.
+
+    Raises:
+        ShapeError: if `y` has fewer than two axes or an empty one among the last two.
+
+    >>> import torch
+    >>> absolute_to_relative(torch.tensor([[0., 1.], [-1., 0.]]))
+    tensor([[ 0.,  0.,  1.],
+            [-1.,  0.,  0.]])
+    """
+    if y.ndim < 2 or 0 in y.shape[-2:]:
+        raise ShapeError(
+            "absolute_to_relative: y must be (..., i, j) with i >= 1 and j >= 1, "
+            f"got {tuple(y.shape)}"
+        )
+    rows, columns = y.shape[-2:]
+    if rows == 1:
+        return y
+    # The way of `relative_to_absolute` back: rows of w - 1, all in one line, then rows of w.
+    line = pad(y, (0, rows - 2)).flatten(-2)
+    return pad(line, (rows - 1, 1)).unflatten(-1, (rows, rows + columns - 1))
 
 
 def skew(x: Float[Tensor, "*batch i j"], fill: float = 0.0) -> Float[Tensor, "*batch i j"]:

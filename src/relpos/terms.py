@@ -17,10 +17,9 @@ from functools import partial
 from math import prod
 from typing import Literal
 
-import torch
 from torch import Tensor
 
-from .errors import ShapeError, check_count
+from .errors import ShapeError, check_count, check_tensor
 
 __all__ = ["GridTerms", "OffsetTable", "Terms"]
 
@@ -50,7 +49,10 @@ class OffsetTable:
     beyond: Literal["clamp", "zero"] = "clamp"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "first", _size("OffsetTable", "first", self.first, None))
+        check_tensor("OffsetTable", "rows", self.rows)
+        object.__setattr__(
+            self, "first", check_count("OffsetTable", "first", self.first, least=None)
+        )
         if self.rows.ndim not in (2, 3) or 0 in self.rows.shape[:2]:
             raise ShapeError(
                 "OffsetTable: rows must be vectors (h or 1, r, d) or scalars (h or 1, r) "
@@ -104,6 +106,8 @@ class Terms:
                 raise ShapeError(
                     f"Terms: {name}.rows must be {axes}, got {tuple(table.rows.shape)}"
                 )
+        if self.q_rel is not None:
+            check_tensor("Terms", "q_rel", self.q_rel)
         if self.q_rel is not None and self.keys is None:
             raise ValueError("Terms: q_rel must come with keys, got q_rel alone")
 
@@ -165,7 +169,11 @@ class GridTerms:
         set_field("shape", _grid("shape", self.shape))
         if self.query_shape is not None:
             set_field("query_shape", _grid("query_shape", self.query_shape))
-        set_field("prefix", _size("GridTerms", "prefix", self.prefix, 0))
+        set_field("prefix", check_count("GridTerms", "prefix", self.prefix, least=0))
+        if not isinstance(self.axes, tuple | list):
+            raise TypeError(
+                f"GridTerms: axes must be a tuple of Terms, got {type(self.axes).__name__}"
+            )
         set_field("axes", tuple(self.axes) or (Terms(),) * len(self.shape))
         for name in ("axes", "query_shape"):
             value = getattr(self, name)
@@ -181,7 +189,8 @@ class GridTerms:
             self._check_joint(self.joint)
 
     def _check_joint(self, joint: Tensor) -> None:
-        if self.queries != self.shape:
+        check_tensor("GridTerms", "joint", joint)
+        if self.query_grid != self.shape:
             raise ValueError(
                 "GridTerms: query_shape must be None or shape with a joint bias, "
                 f"got {self.query_shape}"
@@ -208,8 +217,8 @@ class GridTerms:
         return tensors if self.joint is None else [*tensors, self.joint]
 
     @property
-    def queries(self) -> tuple[int, ...]:
-        """The grid of the queries."""
+    def query_grid(self) -> tuple[int, ...]:
+        """The grid of the queries, that of the keys if they have none of their own."""
         return self.shape if self.query_shape is None else self.query_shape
 
     @property
@@ -220,17 +229,10 @@ class GridTerms:
     @property
     def query_tokens(self) -> int:
         """Number of queries: the prefix and their whole grid."""
-        return self.prefix + prod(self.queries)
+        return self.prefix + prod(self.query_grid)
 
 
 def _grid(name: str, sizes: tuple[int, ...]) -> tuple[int, ...]:
     if not isinstance(sizes, tuple | list) or not sizes:
         raise ValueError(f"GridTerms: {name} must be one size per axis, got {sizes!r}")
-    return tuple(_size("GridTerms", name, size, 1) for size in sizes)
-
-
-def _size(owner: str, name: str, value: int, least: int | None) -> int:
-    """A count that may be a symbol of `torch.compile`."""
-    return (
-        value if isinstance(value, torch.SymInt) else check_count(owner, name, value, least=least)
-    )
+    return tuple(check_count("GridTerms", name, size) for size in sizes)

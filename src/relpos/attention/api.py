@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from math import sqrt
 from typing import Literal, overload
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..errors import check_count
 from ..terms import GridTerms, Terms
 from . import reference
-from .checks import check_attention, check_documents, check_grid
 from .dispatch import choose
-from .inputs import Inputs
+from .inputs import prepare, without_autocast, without_values
 
 __all__ = ["attention", "attention_weights", "relative_logits"]
 
@@ -69,12 +63,13 @@ def attention(
             part, or a number in logits added to the score (differentiable).
         dropout: probability that a weight is dropped, `0 <= dropout < 1`; `tiled` rounds it to
             a multiple of 2**-16. The caller passes 0 at inference.
-        scale: of the content, `keys` and `queries` scores (not of `bias`); None: `1 / sqrt(d)`.
+        scale: of the content, `keys` and `queries` scores (not of `bias`), a plain number: a
+            learned one is multiplied into `q`. None: `1 / sqrt(d)`.
         query_start: position of the first query, in tokens; None: the queries are the last `i`
             of the `j` positions.
         documents: `(b or 1, j)`, the document of each position: a pair takes part only within
-            one document, and a position with a negative number in none. The queries are positions
-            among these j. Sequences packed into one row need no `i x j` mask
+            one document, and a position with a negative number in none. The queries are some of
+            these j positions (not pooled ones). Sequences packed into one row need no `i x j` mask
             (`relpos.document_ids` makes it from cumulative lengths).
         backend: `"auto"`, or a name from `relpos.backends()`.
         return_lse: whether to return the log-sum-exp of the scores too.
@@ -85,8 +80,8 @@ def attention(
 
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.
-        ValueError: if `dropout`, `query_start` or `backend` is out of range.
-        TypeError: if `terms` or `mask` is of another kind.
+        ValueError: if `dropout`, `scale`, `query_start` or `backend` is out of range.
+        TypeError: if an argument is of another kind.
         BackendError: if the named backend, or every one, refuses the inputs; with the reason.
 
     >>> from relpos import OffsetTable
@@ -95,11 +90,11 @@ def attention(
     >>> attention(q, k, v, decay, causal=True).shape
     torch.Size([1, 1, 3, 2])
     """
-    inputs = _inputs(
+    inputs = prepare(
         "attention", q, k, v, terms, mask, documents, causal=causal, dropout=dropout, scale=scale,
         query_start=query_start, return_lse=return_lse,
     )  # fmt: skip
-    with _without_autocast(q):
+    with without_autocast(q):
         output, lse = choose(backend, inputs).attention(inputs)
     return (output, lse) if return_lse else output
 
@@ -137,11 +132,11 @@ def attention_weights(
     tensor([[[[1.0000, 0.0000],
               [0.5000, 0.5000]]]])
     """
-    inputs = _inputs(
-        "attention_weights", q, k, None, terms, mask, documents, causal=causal, dropout=0.0,
-        scale=scale, query_start=query_start, return_lse=False,
+    inputs = prepare(
+        "attention_weights", q, k, k, without_values(terms), mask, documents, causal=causal,
+        dropout=0.0, scale=scale, query_start=query_start, return_lse=False,
     )  # fmt: skip
-    with _without_autocast(q):
+    with without_autocast(q):
         return reference.attention_weights(inputs)[0].to(inputs.q.dtype)
 
 
@@ -171,85 +166,9 @@ def relative_logits(
     tensor([[[[ 0.,  1.],
               [-1.,  0.]]]])
     """
-    inputs = _inputs(
-        "relative_logits", q, k, None, terms, None, None, causal=False, dropout=0.0, scale=scale,
-        query_start=query_start, return_lse=False,
+    inputs = prepare(
+        "relative_logits", q, k, k, without_values(terms), None, None, causal=False,
+        dropout=0.0, scale=scale, query_start=query_start, return_lse=False,
     )  # fmt: skip
-    with _without_autocast(q):
+    with without_autocast(q):
         return reference.relative_logits(inputs).to(inputs.q.dtype)
-
-
-def _inputs(
-    function: str,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor | None,
-    terms: Terms | GridTerms,
-    mask: Tensor | None,
-    documents: Tensor | None,
-    *,
-    causal: bool,
-    dropout: float,
-    scale: float | None,
-    query_start: int | None,
-    return_lse: bool,
-) -> Inputs:
-    """The arguments checked, in autocast's dtype, with every default filled in."""
-    if v is None:
-        v, terms = k, _without_values(terms)
-    if _autocasts(q):
-        q, k, v, terms = _autocast(q, k, v, terms)
-    start = _query_start(function, q, k, query_start)
-    check_attention(function, q, k, v, terms, mask, dropout)
-    if isinstance(terms, GridTerms):
-        terms = check_grid(function, q, k, v, terms, causal=causal, query_start=query_start)
-    if documents is not None:
-        check_documents(function, q, k.shape[2], documents, start)
-    return Inputs(
-        q=q,
-        k=k,
-        v=v,
-        terms=terms,
-        causal=causal,
-        mask=None if mask is None else mask[(None,) * (4 - mask.ndim)],
-        dropout=float(dropout),
-        scale=1 / sqrt(q.shape[3]) if scale is None else float(scale),
-        query_start=start,
-        documents=documents,
-        return_lse=return_lse,
-    )
-
-
-def _query_start(function: str, q: Tensor, k: Tensor, given: int | None) -> int:
-    if given is None:
-        return k.shape[2] - q.shape[2]
-    if isinstance(given, torch.SymInt):
-        return given
-    return check_count(function, "query_start", given, least=None)
-
-
-def _without_values(terms: Terms | GridTerms) -> Terms | GridTerms:
-    if isinstance(terms, GridTerms):
-        return replace(terms, axes=tuple(replace(axis, values=None) for axis in terms.axes))
-    return replace(terms, values=None) if isinstance(terms, Terms) else terms
-
-
-def _autocasts(q: Tensor) -> bool:
-    return q.device.type != "meta" and torch.is_autocast_enabled(q.device.type)
-
-
-def _without_autocast(q: Tensor) -> AbstractContextManager[object]:
-    """The inputs are in autocast's dtype; what is computed from them is the backend's affair."""
-    return torch.autocast(q.device.type, enabled=False) if _autocasts(q) else nullcontext()
-
-
-def _autocast(
-    q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms
-) -> tuple[Tensor, Tensor, Tensor, Terms | GridTerms]:
-    """The tensors in autocast's dtype, as SDPA takes them; float64 is left alone."""
-    dtype = torch.get_autocast_dtype(q.device.type)
-
-    def cast(x: Tensor) -> Tensor:
-        return x if x.dtype == torch.float64 else x.to(dtype)
-
-    return cast(q), cast(k), cast(v), terms.map(cast)

@@ -2,15 +2,69 @@
 
 from __future__ import annotations
 
+from math import isfinite
+from numbers import Real
+
 import torch
 from torch import Tensor
 
-from ..errors import ShapeError, check_shape
+from ..errors import ShapeError, check_shape, check_tensor
 from ..terms import GridTerms, Terms
 
-__all__ = ["check_attention", "check_documents", "check_grid"]
+__all__ = ["check_attention", "check_documents", "check_kinds", "check_settings"]
 
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def check_kinds(
+    name: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: Terms | GridTerms,
+    mask: Tensor | None,
+    documents: Tensor | None,
+) -> None:
+    """Raise unless each argument is of the kind that it must be: axes, floating point or integer.
+
+    Made before autocast changes a dtype.
+    """
+    for argument, tensor, axes in (("q", q, "b h i d"), ("k", k, "b g j d"), ("v", v, "b g j dv")):
+        check_tensor(name, argument, tensor)
+        check_shape(name, argument, tensor, axes, {})
+        _check_dtype(name, argument, tensor, _DTYPES)
+    if not isinstance(terms, Terms | GridTerms):
+        raise TypeError(f"{name}: terms must be Terms or GridTerms, got {type(terms).__name__}")
+    for tensor in terms.tensors:
+        _check_dtype(name, "terms", tensor, _DTYPES)
+    if mask is not None:
+        check_tensor(name, "mask", mask)
+        if mask.dtype not in (torch.bool, *_DTYPES):
+            raise ShapeError(
+                f"{name}: mask must be boolean (True takes part) or floating point, "
+                f"got {mask.dtype}"
+            )
+    if documents is not None:
+        check_tensor(name, "documents", documents)
+        if documents.dtype not in _INTEGERS:
+            raise ShapeError(f"{name}: documents must be integers, got {documents.dtype}")
+
+
+def check_settings(name: str, *, causal: bool, dropout: float, scale: float | None) -> None:
+    """Raise unless the settings are plain values within their range."""
+    if not isinstance(causal, bool):
+        raise TypeError(f"{name}: causal must be True or False, got {causal!r}")
+    if not isinstance(dropout, float | int | Real) or not 0 <= dropout < 1:
+        raise ValueError(f"{name}: dropout must be in 0 <= dropout < 1, got {dropout!r}")
+    if scale is None or isinstance(scale, torch.SymFloat):
+        return
+    number = isinstance(scale, float | int | Real) and not isinstance(scale, bool)
+    if not number or not isfinite(scale):
+        raise ValueError(
+            f"{name}: scale must be a finite number or None (multiply q by a learned one), "
+            f"got {scale!r}"
+        )
 
 
 def check_attention(
@@ -20,33 +74,69 @@ def check_attention(
     v: Tensor,
     terms: Terms | GridTerms,
     mask: Tensor | None,
-    dropout: float,
-) -> None:
-    """Raise an error in the function's name: the argument, the rule, and what was given."""
-    if not isinstance(terms, Terms | GridTerms):
-        raise TypeError(f"{name}: terms must be Terms or GridTerms, got {type(terms).__name__}")
-    _check_qkv(name, q, k, v)
-    if isinstance(terms, Terms):
-        _check_terms(name, "terms", q, k, v, terms)
-    if mask is not None:
-        _check_mask(name, q, k, mask)
-    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-        raise ValueError(f"{name}: dropout must be in 0 <= dropout < 1, got {dropout!r}")
-
-
-def check_grid(
-    name: str,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    terms: GridTerms,
+    documents: Tensor | None,
     *,
     causal: bool,
     query_start: int | None,
-) -> Terms | GridTerms:
-    """The terms checked; those of a line of tokens as plain `Terms`."""
+) -> None:
+    """Raise an error in the function's name: the argument, the rule, and what was given."""
+    _check_qkv(name, q, k, v)
+    if isinstance(terms, GridTerms):
+        _check_grid(name, q, k, terms, documents, causal=causal, query_start=query_start)
+        for axis, some in enumerate(terms.axes):
+            _check_terms(name, f"terms.axes[{axis}]", q, v, some)
+    else:
+        _check_terms(name, "terms", q, v, terms)
+    if mask is not None:
+        _check_mask(name, q, k, mask)
+
+
+def check_documents(name: str, q: Tensor, keys: int, documents: Tensor, start: int) -> None:
+    """Raise unless `documents` numbers each of the `keys` positions, the queries' among them.
+
+    Args:
+        name: in whose name errors are worded.
+        q: `(b, h, i, d)`.
+        keys: number of keys j.
+        documents: a tensor of integers.
+        start: position of the first query.
+    """
+    check_shape(name, "documents", documents, "b j", {"b": (1, q.shape[0]), "j": keys})
+    _check_device(name, "documents", documents, q)
+    if start < 0 or start + q.shape[2] > keys:
+        raise ValueError(
+            f"{name}: query_start must place the queries among the {keys} positions of "
+            f"documents, got {start} for {q.shape[2]} queries"
+        )
+
+
+def _check_qkv(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
+    b, h, _, d = q.shape
+    check_shape(name, "k", k, "b g j d", {"b": b, "d": d})
+    check_shape(name, "v", v, "b g j dv", {"b": b, "g": k.shape[1], "j": k.shape[2]})
+    g = k.shape[1]
+    if g == 0 or h == 0 or h % g:
+        raise ShapeError(
+            f"{name}: q must have a multiple of k's heads, got {h} query and {g} key heads"
+        )
+    if d == 0:
+        raise ShapeError(f"{name}: q must be at least one number wide, got {tuple(q.shape)}")
+    for argument, tensor in (("k", k), ("v", v)):
+        _check_like(name, argument, tensor, q)
+
+
+def _check_grid(
+    name: str,
+    q: Tensor,
+    k: Tensor,
+    terms: GridTerms,
+    documents: Tensor | None,
+    *,
+    causal: bool,
+    query_start: int | None,
+) -> None:
     for argument, tensor, tokens, shape in (
-        ("q", q, terms.query_tokens, terms.queries),
+        ("q", q, terms.query_tokens, terms.query_grid),
         ("k", k, terms.tokens, terms.shape),
     ):
         if tensor.shape[2] != tokens:
@@ -59,68 +149,28 @@ def check_grid(
             f"{name}: query_start must be None with GridTerms, which place each token, "
             f"got {query_start}"
         )
-    if causal and terms.queries != terms.shape:
-        raise ValueError(
-            f"{name}: causal must be False where queries {terms.queries} and keys {terms.shape} "
-            "have grids of their own, got True"
-        )
-    for axis, some in enumerate(terms.axes):
-        _check_terms(name, f"terms.axes[{axis}]", q, k, v, some)
-    if terms.joint is not None:
-        # `==` one by one: sizes may be symbolic, which `in` mistakes.
-        if not any(terms.joint.shape[0] == allowed for allowed in (1, q.shape[1])):
-            raise ShapeError(
-                f"{name}: terms.joint must have 1 or h={q.shape[1]} heads, "
-                f"got {tuple(terms.joint.shape)}"
+    pooled = terms.query_grid != terms.shape
+    for argument, given in (("causal", causal), ("documents", documents is not None)):
+        if pooled and given:
+            raise ValueError(
+                f"{name}: {argument} must be left out where queries {terms.query_grid} and keys "
+                f"{terms.shape} have grids of their own, got it"
             )
-        _check_kind(name, "terms.joint", terms.joint, q)
-    alone = len(terms.shape) == 1 and not terms.prefix and terms.queries == terms.shape
-    return terms.axes[0] if alone and terms.joint is None else terms
+    if terms.joint is not None:
+        check_shape(name, "terms.joint", terms.joint.flatten(1), "h r", {"h": (1, q.shape[1])})
+        _check_like(name, "terms.joint", terms.joint, q)
 
 
-def check_documents(
-    name: str, q: Tensor, keys: int, documents: Tensor, query_start: int | None
-) -> None:
-    """Raise unless `documents` numbers each of the `keys` positions, the queries' among them."""
-    if not isinstance(documents, Tensor):
-        raise TypeError(f"{name}: documents must be a tensor, got {type(documents).__name__}")
-    check_shape(name, "documents", documents, "b j", {"b": (1, q.shape[0]), "j": keys})
-    if documents.is_floating_point() or documents.dtype == torch.bool:
-        raise ShapeError(f"{name}: documents must be integers, got {documents.dtype}")
-    if documents.device != q.device:
-        raise ShapeError(f"{name}: documents must be on {q.device} as q is, got {documents.device}")
-    start = keys - q.shape[2] if query_start is None else query_start
-    if start < 0 or start + q.shape[2] > keys:
-        raise ValueError(
-            f"{name}: query_start must place the queries among the {keys} positions of "
-            f"documents, got {start} for {q.shape[2]} queries"
-        )
-
-
-def _check_qkv(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
-    check_shape(name, "q", q, "b h i d", {})
-    b, h, _, d = q.shape
-    check_shape(name, "k", k, "b g j d", {"b": b, "d": d})
-    check_shape(name, "v", v, "b g j dv", {"b": b, "g": k.shape[1], "j": k.shape[2]})
-    g = k.shape[1]
-    if g == 0 or h == 0 or h % g:
-        raise ShapeError(
-            f"{name}: q must have a multiple of k's heads, got {h} query and {g} key heads"
-        )
-    if d == 0:
-        raise ShapeError(f"{name}: q must be at least one number wide, got {tuple(q.shape)}")
-    if q.dtype not in _DTYPES:
-        names = ", ".join(str(dtype) for dtype in _DTYPES)
-        raise ShapeError(f"{name}: q must be one of {names}, got {q.dtype}")
-    for argument, tensor in (("k", k), ("v", v)):
-        _check_kind(name, argument, tensor, q)
-
-
-def _check_terms(name: str, of: str, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> None:
+def _check_terms(name: str, of: str, q: Tensor, v: Tensor, terms: Terms) -> None:
     b, h, i, d = q.shape
     if terms.q_rel is not None:
         check_shape(name, f"{of}.q_rel", terms.q_rel, "b h i d_rel", {"b": b, "h": h, "i": i})
-        _check_kind(name, f"{of}.q_rel", terms.q_rel, q)
+        _check_like(name, f"{of}.q_rel", terms.q_rel, q)
+        if terms.q_rel.shape[3] == 0:
+            raise ShapeError(
+                f"{name}: {of}.q_rel must be at least one number wide, "
+                f"got {tuple(terms.q_rel.shape)}"
+            )
     widths = {
         "keys": d if terms.q_rel is None else terms.q_rel.shape[3],
         "queries": d,
@@ -132,29 +182,37 @@ def _check_terms(name: str, of: str, q: Tensor, k: Tensor, v: Tensor, terms: Ter
             check_shape(name, argument, table.rows, "h r", heads)
         else:
             check_shape(name, argument, table.rows, "h r d", heads | {"d": widths[part]})
-        _check_kind(name, argument, table.rows, q)
+        _check_like(name, argument, table.rows, q)
 
 
 def _check_mask(name: str, q: Tensor, k: Tensor, mask: Tensor) -> None:
-    if not isinstance(mask, Tensor):
-        raise TypeError(f"{name}: mask must be a tensor or None, got {type(mask).__name__}")
     full = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     fits = mask.ndim <= 4 and all(
-        have in (1, want) for have, want in zip(reversed(mask.shape), reversed(full), strict=False)
+        # `==` one by one: sizes may be symbolic, which `in` mistakes.
+        have == 1 or have == want  # noqa: PLR1714
+        for have, want in zip(reversed(mask.shape), reversed(full), strict=False)
     )
     if not fits:
         raise ShapeError(
             f"{name}: mask must broadcast to (b, h, i, j) = {full}, got {tuple(mask.shape)}"
         )
-    if mask.dtype != torch.bool and not mask.is_floating_point():
-        raise ShapeError(
-            f"{name}: mask must be boolean (True takes part) or floating point, got {mask.dtype}"
-        )
-    if mask.device != q.device:
-        raise ShapeError(f"{name}: mask must be on {q.device} as q is, got {mask.device}")
+    _check_device(name, "mask", mask, q)
 
 
-def _check_kind(function: str, name: str, tensor: Tensor, q: Tensor) -> None:
+def _check_dtype(
+    name: str, argument: str, tensor: Tensor, allowed: tuple[torch.dtype, ...]
+) -> None:
+    if tensor.dtype not in allowed:
+        names = ", ".join(str(dtype) for dtype in allowed)
+        raise ShapeError(f"{name}: {argument} must be one of {names}, got {tensor.dtype}")
+
+
+def _check_device(name: str, argument: str, tensor: Tensor, q: Tensor) -> None:
+    if tensor.device != q.device:
+        raise ShapeError(f"{name}: {argument} must be on {q.device} as q is, got {tensor.device}")
+
+
+def _check_like(function: str, name: str, tensor: Tensor, q: Tensor) -> None:
     if tensor.dtype != q.dtype or tensor.device != q.device:
         raise ShapeError(
             f"{function}: {name} must be {q.dtype} on {q.device} as q is, "

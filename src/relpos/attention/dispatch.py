@@ -53,7 +53,7 @@ def choose(name: str, inputs: Inputs) -> Backend:
         ValueError: if there is no backend of that name.
         BackendError: with the reason, if the named backend (or every one) refuses.
     """
-    if name != "auto" and name not in _BACKENDS:
+    if not isinstance(name, str) or (name != "auto" and name not in _BACKENDS):
         raise ValueError(
             f"attention: backend must be 'auto' or one of {', '.join(map(repr, _BACKENDS))}, "
             f"got {name!r}"

@@ -1,14 +1,19 @@
-"""What every backend receives: checked tensors and resolved settings."""
+"""From the arguments of `relpos.attention` to what every backend receives."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from math import sqrt
 
+import torch
 from torch import Tensor
 
+from ..errors import check_count
 from ..terms import GridTerms, Terms
+from .checks import check_attention, check_documents, check_kinds, check_settings
 
-__all__ = ["Inputs"]
+__all__ = ["Inputs", "prepare", "without_autocast", "without_values"]
 
 
 @dataclass(frozen=True)
@@ -40,3 +45,91 @@ class Inputs:
     query_start: int
     documents: Tensor | None
     return_lse: bool
+
+
+def prepare(
+    function: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: Terms | GridTerms,
+    mask: Tensor | None,
+    documents: Tensor | None,
+    *,
+    causal: bool,
+    dropout: float,
+    scale: float | None,
+    query_start: int | None,
+    return_lse: bool,
+) -> Inputs:
+    """The arguments of `relpos.attention` checked, in autocast's dtype, with defaults filled in.
+
+    Errors are worded in the name of `function`.
+    """
+    check_kinds(function, q, k, v, terms, mask, documents)
+    check_settings(function, causal=causal, dropout=dropout, scale=scale)
+    if _autocasts(q):
+        q, k, v, terms = _autocast(q, k, v, terms)
+    check_attention(
+        function, q, k, v, terms, mask, documents, causal=causal, query_start=query_start
+    )
+    if query_start is None:
+        start = k.shape[2] - q.shape[2]
+    else:
+        start = check_count(function, "query_start", query_start, least=None)
+    if documents is not None:
+        check_documents(function, q, k.shape[2], documents, start)
+    return Inputs(
+        q=q,
+        k=k,
+        v=v,
+        terms=_on_a_line(terms),
+        causal=causal,
+        mask=None if mask is None else mask[(None,) * (4 - mask.ndim)],
+        dropout=float(dropout),
+        scale=1 / sqrt(q.shape[3]) if scale is None else float(scale),
+        query_start=start,
+        documents=documents,
+        return_lse=return_lse,
+    )
+
+
+def _on_a_line(terms: Terms | GridTerms) -> Terms | GridTerms:
+    """A grid that is nothing but a line of tokens as plain `Terms`."""
+    if (
+        isinstance(terms, Terms)
+        or len(terms.shape) > 1
+        or terms.prefix
+        or terms.joint is not None
+        or terms.query_grid != terms.shape
+    ):
+        return terms
+    return terms.axes[0]
+
+
+def without_values(terms: Terms | GridTerms) -> Terms | GridTerms:
+    """The terms that act on the scores."""
+    if isinstance(terms, GridTerms):
+        return replace(terms, axes=tuple(replace(axis, values=None) for axis in terms.axes))
+    return replace(terms, values=None) if isinstance(terms, Terms) else terms
+
+
+def without_autocast(q: Tensor) -> AbstractContextManager[object]:
+    """The inputs are in autocast's dtype; what is computed from them is the backend's affair."""
+    return torch.autocast(q.device.type, enabled=False) if _autocasts(q) else nullcontext()
+
+
+def _autocasts(q: Tensor) -> bool:
+    return q.device.type != "meta" and torch.is_autocast_enabled(q.device.type)
+
+
+def _autocast(
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms
+) -> tuple[Tensor, Tensor, Tensor, Terms | GridTerms]:
+    """The tensors in autocast's dtype, as SDPA takes them; float64 is left alone."""
+    dtype = torch.get_autocast_dtype(q.device.type)
+
+    def cast(x: Tensor) -> Tensor:
+        return x if x.dtype == torch.float64 else x.to(dtype)
+
+    return cast(q), cast(k), cast(v), terms.map(cast)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import ShapeError, check_shape
+from ..errors import ShapeError, check_shape, check_tensor
 
 __all__ = ["merge"]
 
 
 def merge(
-    outputs: Sequence[Float[Tensor, "b h i dv"]], lses: Sequence[Float[Tensor, "b h i"]]
+    outputs: Iterable[Float[Tensor, "b h i dv"]], lses: Iterable[Float[Tensor, "b h i"]]
 ) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
     """`o = sum_n exp(lse_n - lse) o_n` with `lse = log sum_n exp(lse_n)`: attention over all keys.
 
@@ -26,14 +26,15 @@ def merge(
     and a log-sum-exp of `s`: `output * torch.sigmoid(lse - s).unsqueeze(-1)`.
 
     Args:
-        outputs: of the parts.
+        outputs: of the parts, in any sequence, or stacked along a first axis.
         lses: their natural log-sum-exps, `-inf` where a row has no key.
 
     Returns:
         The output, in the dtype of the first part, and its log-sum-exp.
 
     Raises:
-        ShapeError: if the parts differ in shape, or there is none.
+        ShapeError: if the parts differ in shape or device, are no floating point, or there is none.
+        TypeError: if a part is no tensor.
 
     >>> q, k = torch.ones(1, 1, 1, 2), torch.tensor([[[[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]]])
     >>> from relpos import attention
@@ -42,22 +43,40 @@ def merge(
     >>> torch.allclose(output, attention(q, k, k))
     True
     """
-    if not outputs or len(outputs) != len(lses):
-        raise ShapeError(
-            "merge: outputs and lses must have one entry for each part, at least one, "
-            f"got {len(outputs)} and {len(lses)}"
-        )
-    b, h, i, dv = outputs[0].shape if outputs[0].ndim == 4 else (0, 0, 0, 0)
-    sizes = {"b": b, "h": h, "i": i}
-    for output, lse in zip(outputs, lses, strict=True):
-        check_shape("merge", "outputs", output, "b h i dv", sizes | {"dv": dv})
-        check_shape("merge", "lses", lse, "b h i", sizes)
-    stacked = torch.stack(tuple(lses))
+    outputs, lses = tuple(outputs), tuple(lses)
+    _check(outputs, lses)
+    stacked = torch.stack(lses)
     empty = (stacked == -torch.inf).all(0)
     # Where there is no key at all, zeros keep the gradients finite.
     stacked = stacked.masked_fill(empty, 0)
     total = stacked.logsumexp(0)
     shares = (stacked - total).exp().unsqueeze(-1)
-    merged = sum(share * output for share, output in zip(shares, outputs, strict=True))
-    merged = torch.as_tensor(merged).masked_fill(empty.unsqueeze(-1), 0)
+    # A part without a key has no share, whatever stands in its output.
+    parts = [
+        (share * output).masked_fill(share == 0, 0)
+        for share, output in zip(shares, outputs, strict=True)
+    ]
+    merged = torch.stack(parts).sum(0).masked_fill(empty.unsqueeze(-1), 0)
     return merged.to(outputs[0].dtype), total.masked_fill(empty, -torch.inf)
+
+
+def _check(outputs: tuple[Tensor, ...], lses: tuple[Tensor, ...]) -> None:
+    if not outputs or len(outputs) != len(lses):
+        raise ShapeError(
+            "merge: outputs and lses must have one entry for each part, at least one, "
+            f"got {len(outputs)} and {len(lses)}"
+        )
+    for output, lse in zip(outputs, lses, strict=True):
+        for name, tensor in (("outputs", output), ("lses", lse)):
+            check_tensor("merge", name, tensor)
+            if not tensor.is_floating_point() or tensor.device != outputs[0].device:
+                raise ShapeError(
+                    f"merge: {name} must be floating point on {outputs[0].device} as the first "
+                    f"part is, got {tensor.dtype} on {tensor.device}"
+                )
+    check_shape("merge", "outputs", outputs[0], "b h i dv", {})
+    b, h, i, dv = outputs[0].shape
+    sizes = {"b": b, "h": h, "i": i}
+    for output, lse in zip(outputs, lses, strict=True):
+        check_shape("merge", "outputs", output, "b h i dv", sizes | {"dv": dv})
+        check_shape("merge", "lses", lse, "b h i", sizes)

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import dropout, pad
 
-from ..offsets import axis_offsets, offsets, table_rows
+from ..offsets import axis_offsets, offsets, table_rows, whole_offsets
 from ..terms import GridTerms, OffsetTable, Terms
 from .inputs import Inputs
 
@@ -100,7 +100,7 @@ def _axes(inputs: Inputs) -> list[_Axis]:
         return [_Axis(terms, at, None)]
     lines = [
         axis_offsets(queries, keys, device=device)
-        for queries, keys in zip(terms.queries, terms.shape, strict=True)
+        for queries, keys in zip(terms.query_grid, terms.shape, strict=True)
     ]
     placed = None
     if terms.prefix:
@@ -117,7 +117,7 @@ def _on_grid(line: Tensor, axis: int, terms: GridTerms) -> Tensor:
     n = len(terms.shape)
     sizes = [1] * 2 * n
     sizes[axis], sizes[n + axis] = line.shape
-    full = line.view(sizes).expand(*terms.queries, *terms.shape)
+    full = line.view(sizes).expand(*terms.query_grid, *terms.shape)
     return full.flatten(0, n - 1).flatten(1)
 
 
@@ -161,21 +161,21 @@ def _pick(
     by_row: Float[Tensor, "*batch i r"], table: OffsetTable, at: Tensor
 ) -> Float[Tensor, "*batch i j"]:
     """`y[i, j] = by_row[i, row of offset at[i, j]]`, linear between two rows."""
-    if at.is_floating_point():
-        low, share = at.floor().long(), (at - at.floor()).to(by_row.dtype)
-        return (1 - share) * _pick(by_row, table, low) + share * _pick(by_row, table, low + 1)
-    index, inside = table_rows(table, at)
-    picked = by_row.gather(-1, index.expand(*by_row.shape[:-2], *index.shape))
-    return picked if inside is None else picked.where(inside, 0)
+    total = by_row.new_zeros(())
+    for whole, share in whole_offsets(at):
+        index, inside = table_rows(table, whole)
+        picked = by_row.gather(-1, index.expand(*by_row.shape[:-2], *index.shape))
+        picked = picked if inside is None else picked.where(inside, 0)
+        total = total + (picked if share is None else picked * share.to(picked.dtype))
+    return total
 
 
 def _by_row(weights: Tensor, table: OffsetTable, at: Tensor) -> Float[Tensor, "b h i r"]:
     """`y[i, r]` = the weight that query i gives to all keys whose offset meets row r."""
-    if at.is_floating_point():
-        low, share = at.floor().long(), (at - at.floor()).to(weights.dtype)
-        lower = _by_row(weights * (1 - share), table, low)
-        return lower + _by_row(weights * share, table, low + 1)
-    index, inside = table_rows(table, at)
-    weights = weights if inside is None else weights.where(inside, 0)
     by_row = weights.new_zeros(*weights.shape[:-1], table.rows.shape[1])
-    return by_row.scatter_add(-1, index.expand_as(weights), weights)
+    for whole, share in whole_offsets(at):
+        index, inside = table_rows(table, whole)
+        some = weights if inside is None else weights.where(inside, 0)
+        some = some if share is None else some * share.to(some.dtype)
+        by_row = by_row.scatter_add(-1, index.expand_as(some), some)
+    return by_row

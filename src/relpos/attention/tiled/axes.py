@@ -1,19 +1,23 @@
-"""The terms of a grid as numbers by place, in `O(L (h + w))`, with torch's own autograd.
+"""The terms of a grid as numbers by place: `O(L)` for each place of an axis, by torch's autograd.
 
 For one axis with `n_i` places of the queries and `n_j` of the keys, and the token's place `y`:
 
     A[i, c] = scale * p_i . K[c - y_i] + B[c - y_i]      what query i gives to keys at place c
     D[j, c] = scale * k_j . Q[y_j - c]                   what key j gives to queries at place c
     o_i    += sum_c W[i, c] V[c - y_i]                   with W the weights summed by place
+
+Where both sides have the same places this is the shear again, along the axis. Elsewhere (pooled
+queries) the rows of each pair of places are looked up: `n_i x n_j x d` numbers, without L.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
+from torch.nn.functional import embedding, pad
 
-from ...offsets import axis_offsets, table_rows
+from ...offsets import axis_offsets, table_rows, whole_offsets
+from ...shear import absolute_to_relative, relative_to_absolute
 from ...terms import GridTerms, OffsetTable
 
 __all__ = ["by_key_place", "by_query_place", "values_by_place"]
@@ -31,15 +35,15 @@ def by_key_place(q: Tensor, terms: GridTerms, scale: float) -> Tensor | None:
         return None
     parts = []
     for number, axis in enumerate(terms.axes):
-        sizes = terms.queries[number], terms.shape[number]
-        part = q.new_zeros(1, 1, *terms.queries, sizes[1])
+        sizes = terms.query_grid[number], terms.shape[number]
+        part = q.new_zeros(1, 1, *terms.query_grid, sizes[1])
         if axis.keys is not None:
-            p = _placed(q if axis.q_rel is None else axis.q_rel.to(q.dtype), terms, terms.queries)
-            rows = scale * _pairs(axis.keys, *sizes, q.dtype)
-            part = part + _product(p, rows, number)
+            p = q if axis.q_rel is None else axis.q_rel.to(q.dtype)
+            p = scale * _placed(p, terms, terms.query_grid)
+            part = part + _by_place(p, axis.keys, number, sizes)
         if axis.bias is not None:
             line = _pairs(axis.bias, *sizes, q.dtype)  # (h or 1, n_i, n_j)
-            shape = [1] * len(terms.queries)
+            shape = [1] * len(terms.query_grid)
             shape[number] = sizes[0]
             part = part + line.unflatten(1, shape).unsqueeze(0)
         parts.append(part)
@@ -57,15 +61,14 @@ def by_query_place(k: Tensor, terms: GridTerms, heads: int, scale: float) -> Ten
     """
     if all(axis.queries is None for axis in terms.axes):
         return None
-    k = _placed(k.repeat_interleave(heads // k.shape[1], dim=1), terms, terms.shape)
+    k = scale * _placed(k.repeat_interleave(heads // k.shape[1], dim=1), terms, terms.shape)
     parts = []
     for number, axis in enumerate(terms.axes):
-        sizes = terms.queries[number], terms.shape[number]
+        sizes = terms.query_grid[number], terms.shape[number]
         if axis.queries is None:
             parts.append(k.new_zeros(*k.shape[:2], *terms.shape, sizes[0]))
         else:
-            rows = scale * _pairs(axis.queries, *sizes, k.dtype).transpose(1, 2)
-            parts.append(_product(k, rows, number))
+            parts.append(_by_place(k, axis.queries, number, sizes, of_keys=True))
     return _with_prefix(_side_by_side(parts), terms)
 
 
@@ -81,48 +84,86 @@ def values_by_place(weights: Tensor, terms: GridTerms) -> Tensor:
     for number, (axis, part) in enumerate(zip(terms.axes, parts, strict=True)):
         if axis.values is None:
             continue
-        sizes = terms.queries[number], terms.shape[number]
-        rows = _pairs(axis.values, *sizes, weights.dtype).transpose(2, 3)  # (h or 1, n_i, d, n_j)
-        term = _product(part.unflatten(2, terms.queries), rows, number)
+        queries, keys = terms.query_grid[number], terms.shape[number]
+        x, others = _along(part.unflatten(2, terms.query_grid), number)
+        if queries == keys:
+            rows = _picked(axis.values, torch.arange(1 - keys, keys, device=x.device), x.dtype)
+            term = _product(absolute_to_relative(x), rows.mT)
+        else:
+            rows = _pairs(axis.values, queries, keys, x.dtype)
+            term = _paired_product(x, rows.transpose(2, 3))
+        term = _back(term, number, others)
         total = term if total is None else total + term
     assert total is not None
-    return _with_prefix(total, terms)
+    return _with_prefix(total.flatten(2, -2), terms)
+
+
+def _by_place(
+    x: Tensor, table: OffsetTable, axis: int, sizes: tuple[int, int], of_keys: bool = False
+) -> Tensor:
+    """`x (b, h, *grid, d)` times the row that each place of the other side meets: `(.., c)`."""
+    queries, keys = sizes
+    x, others = _along(x, axis)
+    if queries == keys:
+        at = torch.arange(1 - keys, keys, device=x.device)
+        rows = _picked(table, at.flip(0) if of_keys else at, x.dtype)
+        out = relative_to_absolute(_product(x, rows))
+    else:
+        rows = _pairs(table, queries, keys, x.dtype)
+        out = _paired_product(x, rows.transpose(1, 2) if of_keys else rows)
+    return _back(out, axis, others)
+
+
+def _product(x: Tensor, rows: Tensor) -> Tensor:
+    """`x (b, h, x, y, d)` times `rows (h or 1, r, d)`: `(b, h, x, y, r)`."""
+    if rows.shape[0] == 1:
+        return torch.einsum("bhxyd,rd->bhxyr", x, rows[0])
+    return torch.einsum("bhxyd,hrd->bhxyr", x, rows)
+
+
+def _paired_product(x: Tensor, rows: Tensor) -> Tensor:
+    """`x (b, h, x, y, d)` times the `rows (h or 1, y, c, d)` of its place: `(b, h, x, y, c)`."""
+    if rows.shape[0] == 1:
+        return torch.einsum("bhxyd,ycd->bhxyc", x, rows[0])
+    return torch.einsum("bhxyd,hycd->bhxyc", x, rows)
 
 
 def _pairs(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
     """`(h or 1, n_i, n_j[, d])`: the row that each pair of places along an axis meets."""
     at = axis_offsets(queries, keys, device=table.rows.device)
-    rows = table.rows.to(dtype)
-    if at.is_floating_point():
-        low = at.floor()
-        share = (at - low).to(dtype)
-        share = share.unsqueeze(-1) if rows.ndim == 3 else share
-        low = low.long()
-        return (1 - share) * _picked(table, rows, low) + share * _picked(table, rows, low + 1)
-    return _picked(table, rows, at)
+    total: Tensor | None = None
+    for whole, share in whole_offsets(at):
+        rows = _picked(table, whole, dtype)
+        if share is not None:
+            rows = rows * share.to(dtype).view(*share.shape, *[1] * (rows.ndim - 3))
+        total = rows if total is None else total + rows
+    assert total is not None
+    return total
 
 
-def _picked(table: OffsetTable, rows: Tensor, at: Tensor) -> Tensor:
+def _picked(table: OffsetTable, at: Tensor, dtype: torch.dtype) -> Tensor:
+    """`(h or 1, *offsets[, d])`: the rows of these offsets."""
     index, inside = table_rows(table, at)
+    rows = table.rows.to(dtype)
     # An embedding, whose gradient is summed in a fixed order on every device.
     flat = rows.transpose(0, 1).flatten(1)
-    picked = embedding(index, flat).unflatten(-1, (rows.shape[0], *rows.shape[2:])).movedim(2, 0)
+    picked = embedding(index, flat).unflatten(-1, (rows.shape[0], *rows.shape[2:]))
+    picked = picked.movedim(at.ndim, 0)
     if inside is None:
         return picked
     return picked.where(inside.unsqueeze(-1) if rows.ndim == 3 else inside, 0)
 
 
-def _product(x: Tensor, rows: Tensor, axis: int) -> Tensor:
-    """`x (b, h, *grid, d)` times `rows (h or 1, n, c, d)` of its place along an axis, `(.., c)`."""
-    moved = x.movedim(2 + axis, 2)
-    others = moved.shape[3:-1]
-    flat = moved.flatten(3, -2) if others else moved.unsqueeze(3)
-    if rows.shape[0] == 1:
-        out = torch.einsum("bhyxd,ycd->bhyxc", flat, rows[0])
-    else:
-        out = torch.einsum("bhyxd,hycd->bhyxc", flat, rows)
-    out = out.unflatten(3, others) if others else out.squeeze(3)
-    return out.movedim(2, 2 + axis)
+def _along(x: Tensor, axis: int) -> tuple[Tensor, tuple[int, ...]]:
+    """`x (b, h, *grid, d)` with one axis last: `(b, h, the others, n, d)`, and their sizes."""
+    moved = x.movedim(2 + axis, -2)
+    others = tuple(moved.shape[2:-2])
+    return (moved.flatten(2, -3) if others else moved.unsqueeze(2)), others
+
+
+def _back(x: Tensor, axis: int, others: tuple[int, ...]) -> Tensor:
+    """`x (b, h, the others, n, c)` on its grid again."""
+    return (x.unflatten(2, others) if others else x.squeeze(2)).movedim(-2, 2 + axis)
 
 
 def _placed(x: Tensor, terms: GridTerms, shape: tuple[int, ...]) -> Tensor:
@@ -139,5 +180,5 @@ def _side_by_side(parts: list[Tensor]) -> Tensor:
 
 
 def _with_prefix(x: Tensor, terms: GridTerms) -> Tensor:
-    """`x (.., tokens, c)` after rows of zeros for the tokens before the grid."""
-    return torch.nn.functional.pad(x.flatten(2, -2), (0, 0, terms.prefix, 0))
+    """`x (b, h, tokens, c)` after rows of zeros for the tokens before the grid."""
+    return pad(x, (0, 0, terms.prefix, 0))

@@ -136,7 +136,7 @@ def _scores_side(problem: Problem, gradients: Gradients, block: Block, d_scores:
     q, p = problem.q[block.queries], problem.p[block.queries]
     keys, bias = problem.tables.get("keys"), problem.tables.get("bias")
     if gradients.mask is not None:
-        part = problem.mask_block(block, gradients.mask)
+        part = problem.part(block, gradients.mask, block.columns)
         part += d_scores.sum_to_size(part.shape)
     if gradients.k is not None:
         _add_outer(gradients.k, problem, block, d_scores, q)

@@ -18,11 +18,13 @@ def document_reach(documents: Tensor, start: int) -> Reach:
         start: position of query 0.
     """
     batch, keys = documents.shape
+    if documents.numel() == 0:
+        return lambda begin, end: (0, keys)
     _, number = documents.unique(return_inverse=True)
     # A number may stand in several rows of the batch, where it is another document.
-    number = (number + torch.arange(batch).unsqueeze(1) * (keys + 1)).unique(return_inverse=True)[1]
+    number = number + torch.arange(batch).unsqueeze(1) * (int(number.max()) + 1)
     at = torch.arange(keys).expand(batch, -1).flatten()
-    count, flat = int(number.max()) + 1 if number.numel() else 0, number.flatten()
+    count, flat = int(number.max()) + 1, number.flatten()
     first = at.new_full((count,), keys).scatter_reduce_(0, flat, at, "amin")[number]
     last = at.new_zeros(count).scatter_reduce_(0, flat, at + 1, "amax")[number]
     nowhere = documents < 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -13,7 +13,9 @@ from torch.autograd.forward_ad import unpack_dual
 from ...terms import GridTerms, Terms
 from ..inputs import Inputs
 from .axes import by_key_place, by_query_place, values_by_place
+from .grid import GridBlocks
 from .ops import tiled_forward
+from .problem import GridTensors
 
 __all__ = ["attention", "refuse", "unavailable"]
 
@@ -49,35 +51,24 @@ def _on_grid(inputs: Inputs, terms: GridTerms) -> tuple[Tensor, Tensor]:
     work = torch.promote_types(inputs.q.dtype, torch.float32)
     joint = terms.joint
     need_places = any(axis.values is not None for axis in terms.axes)
-    grid = GridCall(
-        terms,
+    sizes = GridBlocks(terms.shape, terms.query_grid, terms.prefix)
+    grid = GridTensors(
+        sizes,
         by_key_place(inputs.q.to(work), terms, inputs.scale),
         by_query_place(inputs.k.to(work), terms, inputs.q.shape[1], inputs.scale),
         None if joint is None else joint.to(work).flatten(1),
-        need_places,
     )
     if not need_places:
         return _call(inputs, Terms(), grid)[:2]
     # What is added to the output is not rounded before.
     dtype = inputs.q.dtype
     inputs = replace(inputs, q=inputs.q.to(work), k=inputs.k.to(work), v=inputs.v.to(work))
-    output, lse, places = _call(inputs, Terms(), grid)
+    output, lse, places = _call(inputs, Terms(), grid, need_places=True)
     return (output + values_by_place(places, terms)).to(dtype), lse
 
 
-@dataclass(frozen=True)
-class GridCall:
-    """A grid and its terms by place."""
-
-    terms: GridTerms
-    by_key: Tensor | None
-    by_query: Tensor | None
-    joint: Tensor | None
-    need_places: bool
-
-
 def _call(
-    inputs: Inputs, terms: Terms, grid: GridCall | None = None
+    inputs: Inputs, terms: Terms, grid: GridTensors | None = None, need_places: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
     tables = (terms.keys, terms.queries, terms.bias, terms.values)
     # Drawn on the CPU, from torch's own generator: no device has to be waited for.
@@ -96,13 +87,13 @@ def _call(
         seed,
         [0 if table is None else table.first for table in tables],
         [table is None or table.beyond == "clamp" for table in tables],
-        [] if grid is None else list(grid.terms.shape),
-        [] if grid is None else list(grid.terms.queries),
-        0 if grid is None else grid.terms.prefix,
+        [] if grid is None else list(grid.blocks.shape),
+        [] if grid is None else list(grid.blocks.query_shape),
+        0 if grid is None else grid.blocks.prefix,
         inputs.causal,
         inputs.scale,
         inputs.query_start,
         inputs.dropout,
         inputs.return_lse,
-        grid is not None and grid.need_places,
+        need_places,
     )

@@ -109,22 +109,16 @@ class Problem:
             for name, table in terms.tables.items()
         }  # fmt: skip
         self.workspace = Workspace(self.q)
-        self.may_hide_all = mask is not None or self._may_hide_all()
+        # Elsewhere than on the CPU, looking at the result would mean to wait for the device.
+        self.expects_empty_rows = (
+            mask is not None or documents is not None or q.device.type != "cpu"
+        )
 
     def _reach(self) -> Reach | None:
         # Elsewhere than on the CPU, looking at the documents would mean to wait for the device.
         if self.documents is None or self.documents.device.type != "cpu" or self.grid is not None:
             return None
         return document_reach(self.documents, self.shape.start)
-
-    def _may_hide_all(self) -> bool:
-        """Whether a row can be without keys by a bias of -inf, or by belonging to no document."""
-        biases = [] if self.terms.bias is None else [self.terms.bias.rows]
-        if self.grid is not None:
-            biases += [x for x in (self.grid.by_key, self.grid.joint) if x is not None]
-        if any(_may(rows == -torch.inf) for rows in biases):
-            return True
-        return self.documents is not None and _may(self.documents < 0)
 
     @property
     def drop_level(self) -> int:
@@ -152,22 +146,13 @@ class Problem:
         return [(side, some) for side, some in regions if some.start < some.stop]
 
     def part(self, block: Block, x: Tensor, last: slice = slice(None)) -> Tensor:
-        """The part of a tensor that broadcasts to `(b, h, i, ...)` that a block meets."""
+        """What a block meets of a tensor that broadcasts to `(b, h, i, ...)`, as broadcastable."""
         index = (*block.queries, last)
         return x[
             tuple(
                 part if size > 1 else slice(None) for part, size in zip(index, x.shape, strict=True)
             )
         ]
-
-    def mask_block(self, block: Block, mask: Tensor) -> Tensor:
-        """The part of a broadcastable `mask` that a block meets, still broadcastable."""
-        return self.part(block, mask, block.columns)
-
-
-def _may(condition: Tensor) -> bool:
-    """Whether it may hold somewhere; elsewhere than on the CPU, looking would mean to wait."""
-    return condition.device.type != "cpu" or bool(condition.any())
 
 
 def folded(x: Tensor, repeat: int) -> Tensor:

@@ -7,6 +7,7 @@ transposed:
     y[a, c] = x[c, c + (m - 1) - a] = x'[c, a + (n - 1) - c]    with x'[c, o] = x[c, w - 1 - o]
 
 Tiles about half as wide as the block is high keep what no query meets to a third of the scores.
+Few queries, as in a step of decoding, would leave a tile nearly empty: they go one by one.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .problem import Problem
 __all__ = ["add_queries", "collect_queries"]
 
 _NARROWEST = 64
+_FEW = 8  # queries, below which a tile would be nearly empty
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,16 @@ def add_queries(problem: Problem, block: Block, scores: Tensor) -> None:
         far = table.far(side, block.heads)
         if far is not None:
             scores[..., columns] += (k[..., columns, :] @ _rows(far, k).mT).mT
+    if rows.count < _FEW:
+        for row, columns, first in _one_by_one(rows):
+            met = _rows(table.at(first, columns.stop - columns.start, block.heads), k)
+            scores[..., row, columns] += _dot(k[..., columns, :], met)
+        return
     for tile in _tiles(rows):
         some = k[..., tile.columns, :]
         reverse = _reverse(table, tile, block, k)
         lead = torch.broadcast_shapes(some.shape[:3], (1, *reverse.shape[:2]))
-        by_offset = problem.workspace.take("by_key", *lead, some.shape[3], tile.span)
+        by_offset = problem.workspace.take("sheared keys", *lead, some.shape[3], tile.span)
         by_offset[..., : tile.unmet] = 0
         torch.matmul(some, reverse.mT, out=by_offset[..., tile.unmet :])
         scores[..., tile.columns] += shear_view(by_offset, rows.count).mT
@@ -99,10 +106,13 @@ def collect_queries(problem: Problem, block: Block, d_scores: Tensor, d_k: Tenso
             d_k[..., columns, :] += (over @ _rows(far, k)).sum(2)
         if table.learns:
             table.add_far(side, block.heads, _table_gradient(over, k[..., columns, :], table))
+    if rows.count < _FEW:
+        _collect_one_by_one(problem, block, table, d_scores, d_k)
+        return
     for tile in _tiles(rows):
         some = d_scores[..., tile.columns]
         by_offset = problem.workspace.take(
-            "by_key", *some.shape[:3], some.shape[4], tile.span
+            "sheared keys", *some.shape[:3], some.shape[4], tile.span
         ).zero_()
         shear_view(by_offset, rows.count).copy_(some.mT)
         by_offset = by_offset[..., tile.unmet :]
@@ -111,6 +121,37 @@ def collect_queries(problem: Problem, block: Block, d_scores: Tensor, d_k: Tenso
         if table.learns:
             grad = _table_gradient(by_offset, k[..., tile.columns, :], table)
             table.add_at(tile.first, block.heads, grad.flip(1))
+
+
+def _one_by_one(rows: Rows) -> Iterator[tuple[int, slice, int]]:
+    """Each query, the columns of the band that it may see, and the offset of the first of them."""
+    for row in range(rows.count):
+        position = rows.position + row
+        end = min(rows.right, position + 1) if rows.causal else rows.right
+        if rows.left < end:
+            yield row, slice(rows.left, end), rows.left - position
+
+
+def _collect_one_by_one(
+    problem: Problem, block: Block, table: BandTable, d_scores: Tensor, d_k: Tensor | None
+) -> None:
+    k = _keys(problem, block)
+    for row, columns, first in _one_by_one(block.rows):
+        d_row = d_scores[..., row, columns].unsqueeze(-1)
+        if d_k is not None:
+            met = _rows(table.at(first, columns.stop - columns.start, block.heads), k)
+            d_k[..., columns, :] += (d_row * met).sum(2)
+        if table.learns:
+            each = (d_row * k[..., columns, :]).sum(0)
+            shared = each.sum((0, 1)).unsqueeze(0)
+            table.add_at(first, block.heads, each.flatten(0, 1) if table.per_head else shared)
+
+
+def _dot(k: Tensor, rows: Tensor) -> Tensor:
+    """`k (b, g, 1, c, d) . rows (g or 1, n or 1, c, d)`: `(b, g, n or 1, c)`."""
+    if rows.shape[:2] == (1, 1):
+        return torch.einsum("bgcd,cd->bgc", k[:, :, 0], rows[0, 0]).unsqueeze(2)
+    return torch.einsum("bgcd,gncd->bgnc", k[:, :, 0], rows)
 
 
 def _grouped(x: Tensor, repeat: int) -> Tensor:

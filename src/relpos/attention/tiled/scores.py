@@ -17,6 +17,27 @@ __all__ = ["add_sheared", "table_product", "weights"]
 
 def weights(problem: Problem, block: Block, lse: Tensor | None = None) -> Tensor:
     """`softmax(s)` of a block, `(b, h, m, n)`; the log-sum-exp is written to `lse`."""
+    scores = _scores(problem, block)
+    empty = None
+    if problem.expects_empty_rows or (problem.causal and block.rows.position < 0):
+        empty = _without_keys(scores)
+    if lse is not None:
+        torch.logsumexp(scores, -1, out=lse)
+    torch.softmax(scores, -1, out=scores)
+    if empty is None and not problem.expects_empty_rows and scores[..., 0].isnan().any():
+        # Seldom: biases of -inf, or an overflow, hid all keys of a row, or there was a NaN before.
+        empty = _without_keys(_scores(problem, block))
+        torch.softmax(scores, -1, out=scores)
+    return scores if empty is None else scores.masked_fill_(empty, 0)
+
+
+def _without_keys(scores: Tensor) -> Tensor:
+    """`(b, h, m, 1)`: True where a row has no key left."""
+    return scores.amax(-1, keepdim=True) == -torch.inf
+
+
+def _scores(problem: Problem, block: Block) -> Tensor:
+    """`s` of a block, `(b, h, m, n)`, -inf where a pair takes no part."""
     rows = block.rows
     q = folded(problem.q[block.queries], problem.shape.repeat)
     k = problem.k[block.keys].flatten(0, 1)
@@ -27,11 +48,8 @@ def weights(problem: Problem, block: Block, lse: Tensor | None = None) -> Tensor
     _add_keys_and_bias(problem, block, scores)
     add_queries(problem, block, scores)
     _add_grid(problem, block, scores)
-    empty = _apply_masks(problem, block, scores)
-    if lse is not None:
-        torch.logsumexp(scores, -1, out=lse)
-    torch.softmax(scores, -1, out=scores)
-    return scores if empty is None else scores.masked_fill_(empty, 0)
+    _apply_masks(problem, block, scores)
+    return scores
 
 
 def _add_keys_and_bias(problem: Problem, block: Block, scores: Tensor) -> None:
@@ -75,11 +93,11 @@ def _add_grid(problem: Problem, block: Block, scores: Tensor) -> None:
         add_joint(grid, problem.grid.joint, block, scores)
 
 
-def _apply_masks(problem: Problem, block: Block, scores: Tensor) -> Tensor | None:
-    """Mask in place; where rows are empty, `(b, h, m, 1)`, or None if none can be."""
+def _apply_masks(problem: Problem, block: Block, scores: Tensor) -> None:
+    """Mask in place."""
     rows = block.rows
     if problem.mask is not None:
-        mask = problem.mask_block(block, problem.mask)
+        mask = problem.part(block, problem.mask, block.columns)
         if mask.dtype == torch.bool:
             scores.masked_fill_(~mask, -torch.inf)
         else:
@@ -93,9 +111,6 @@ def _apply_masks(problem: Problem, block: Block, scores: Tensor) -> Tensor | Non
             rows.position, rows.position + rows.count, device=scores.device
         ).unsqueeze(1)
         scores[..., begin:].masked_fill_(ahead, -torch.inf)
-    if not problem.may_hide_all and not (problem.causal and rows.position < 0):
-        return None
-    return scores.amax(-1, keepdim=True) == -torch.inf
 
 
 def add_sheared(scores: Tensor, block: Block, band: Tensor) -> None:
