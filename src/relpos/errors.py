@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from math import isfinite
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["BackendError", "ShapeError", "check_count", "check_shape", "check_tensor"]
+__all__ = [
+    "BackendError",
+    "ShapeError",
+    "check_count",
+    "check_scale",
+    "check_shape",
+    "check_tensor",
+]
 
 
 class ShapeError(ValueError):
@@ -106,3 +115,26 @@ def check_count(function: str, argument: str, value: Any, *, least: int | None =
         if number is not None and (least is None or number >= least) and abs(number) < _LARGEST:
             return number
     raise ValueError(f"{function}: {argument} must be {rule}, got {value!r}")
+
+
+def check_scale(function: str, scale: Any, *, positive: bool = True) -> float | None:
+    """`scale` as a float, if it is a finite number (NumPy's too, but no bool), or None.
+
+    Args:
+        function: the public function or class on whose behalf the check is made.
+        scale: the argument, whose name is `scale`.
+        positive: whether it must be more than 0, as what one divides by.
+
+    Raises:
+        ValueError: otherwise.
+
+    >>> check_scale("MultiheadAttention", 1)
+    1.0
+    """
+    if scale is None:
+        return None
+    number = float(scale) if isinstance(scale, Real) and not isinstance(scale, bool) else None
+    if number is not None and isfinite(number) and (number > 0 or not positive):
+        return number
+    rule = "a positive number" if positive else "a finite number or None"
+    raise ValueError(f"{function}: scale must be {rule}, got {scale!r}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import sqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -11,7 +12,71 @@ from torch import Tensor, nn
 from ..attention import relative_logits
 from ..terms import GridTerms, OffsetTable, Terms
 
-__all__ = ["BiasPosition", "Position"]
+__all__ = ["BiasPosition", "Position", "positioned", "settled_scale"]
+
+
+def positioned(
+    position: Callable[..., Any] | None,
+    q: Float[Tensor, "b h i d"],
+    k: Float[Tensor, "b g j d"],
+    x: Float[Tensor, "b i e"] | None = None,
+    *,
+    query_start: int | None = None,
+    shape: tuple[int, ...] | None = None,
+    query_shape: tuple[int, ...] | None = None,
+) -> tuple[Tensor, Tensor, Terms | GridTerms]:
+    """`position(q, k)`, or with as much more as `position` says that it reads.
+
+    Args:
+        position: any module or function; what it does not say of itself (see `Position`), it does
+            not read. None: no positions, so `q`, `k` and no terms.
+        q: queries.
+        k: keys.
+        x: the layer's input, for one that reads it.
+        query_start: position of the first query; None means that the queries are the last.
+        shape: the keys' grid; None means the one that the position was made for.
+        query_shape: the queries' grid; None means the keys'.
+    """
+    if position is None:
+        return q, k, Terms()
+    more: dict[str, Any] = {}
+    if getattr(position, "reads_query_start", False):
+        more["query_start"] = query_start
+    if shape is not None and getattr(position, "reads_shape", False):
+        more["shape"] = shape
+    if query_shape is not None and getattr(position, "reads_query_shape", False):
+        more["query_shape"] = query_shape
+    if getattr(position, "reads_input", False):
+        return position(q, k, x, **more)
+    return position(q, k, **more)
+
+
+def settled_scale(
+    function: str, position: Callable[..., Any] | None, scale: float | None
+) -> float | None:
+    """The scale of an attention with `position`: `scale`, or else the one that the position needs.
+
+    Args:
+        function: the function or class on whose behalf the check is made.
+        position: as in `positioned`; what has no `attention_scale` goes with any.
+        scale: the one that was asked for; None means none.
+
+    Returns:
+        None if neither says one, which stands for `1 / sqrt(d)`.
+
+    Raises:
+        ValueError: if the position needs another scale than the one that was asked for.
+    """
+    needed = getattr(position, "attention_scale", None)
+    if scale is None or needed is None:
+        return needed if scale is None else scale
+    # The same number may have been worked out in two ways.
+    if abs(scale - needed) > 1e-6 * abs(needed):
+        raise ValueError(
+            f"{function}: scale must be None or {needed:g}, as {type(position).__name__} needs, "
+            f"got {scale:g}"
+        )
+    return needed
 
 
 class Position(nn.Module):
@@ -22,9 +87,17 @@ class Position(nn.Module):
 
     # Whether `forward` wants the layer's input `x (b, i, e)` as its third argument.
     reads_input: ClassVar[bool] = False
-    # Whether its rows depend on where the queries start: called with `query_start=` where one is
-    # given.
+    # Whether its rows depend on where the queries start: called with `query_start=`.
     reads_query_start: ClassVar[bool] = False
+    # Whether it is made for a grid: on a map called with its places as `shape=`.
+    reads_shape: ClassVar[bool] = False
+    # Whether the queries may lie on another grid than the keys: called with `query_shape=` too.
+    reads_query_shape: ClassVar[bool] = False
+
+    @property
+    def attention_scale(self) -> float | None:
+        """The scale that the attention must have for this scheme to be what it says; None: any."""
+        return None
 
     def logits(
         self,
@@ -41,11 +114,17 @@ class Position(nn.Module):
             q: queries.
             k: keys.
             x: the layer's input, for a scheme that reads it.
-            scale: of the attention; None means `1 / sqrt(d)`.
+            scale: of the attention; None means the `attention_scale`, or else `1 / sqrt(d)`.
             query_start: position of the first query; None means that the queries are the last.
+
+        Raises:
+            ValueError: if the scheme reads x and none is given, or needs another scale.
         """
-        start = {"query_start": query_start} if self.reads_query_start else {}
-        moved_q, moved_k, terms = self(q, k, *[x] * self.reads_input, **start)
+        name = f"{type(self).__name__}.logits"
+        if x is None and self.reads_input:
+            raise ValueError(f"{name}: x must be given, as the scheme reads it, got None")
+        scale = settled_scale(name, self, scale)
+        moved_q, moved_k, terms = positioned(self, q, k, x, query_start=query_start)
         added = relative_logits(moved_q, moved_k, terms, scale=scale, query_start=query_start)
         if moved_q is q and moved_k is k:
             return added

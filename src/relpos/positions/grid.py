@@ -67,8 +67,8 @@ class Grid(Position):
     ((5, 7), (3, 4))
     """
 
-    # Whether `forward` takes the grid as `shape=` and `query_shape=`.
     reads_shape: ClassVar[bool] = True
+    reads_query_shape: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from math import inf, sqrt
+from math import sqrt
 
 from torch import Tensor
 
+from ..errors import check_scale
+
 __all__ = ["check_scale", "unscaled"]
-
-
-def check_scale(name: str, scale: float | None) -> float | None:
-    """`scale`, if one can divide by it.
-
-    Args:
-        name: the class on whose behalf the check is made.
-        scale: the argument; None is left for `unscaled` to fill in.
-
-    Raises:
-        ValueError: if it is not positive.
-    """
-    if scale is not None and not 0 < scale < inf:
-        raise ValueError(f"{name}: scale must be a positive number, got {scale!r}")
-    return scale
 
 
 def unscaled(rows: Tensor, scale: float | None, width: int) -> Tensor:
