@@ -13,7 +13,7 @@ from ..errors import check_count
 from ..terms import GridTerms, Terms
 from .checks import check_attention, check_documents, check_kinds, check_settings
 
-__all__ = ["Inputs", "prepare", "without_autocast", "without_values"]
+__all__ = ["Inputs", "autocasts", "prepare", "without_autocast", "without_values"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def prepare(
     """
     check_kinds(function, q, k, v, terms, mask, documents)
     check_settings(function, causal=causal, dropout=dropout, scale=scale)
-    if _autocasts(q):
+    if autocasts(q):
         q, k, v, terms = _autocast(q, k, v, terms)
     check_attention(
         function, q, k, v, terms, mask, documents, causal=causal, query_start=query_start
@@ -116,10 +116,11 @@ def without_values(terms: Terms | GridTerms) -> Terms | GridTerms:
 
 def without_autocast(q: Tensor) -> AbstractContextManager[object]:
     """The inputs are in autocast's dtype; what is computed from them is the backend's affair."""
-    return torch.autocast(q.device.type, enabled=False) if _autocasts(q) else nullcontext()
+    return torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext()
 
 
-def _autocasts(q: Tensor) -> bool:
+def autocasts(q: Tensor) -> bool:
+    """Whether autocast is on for the device of `q`."""
     return q.device.type != "meta" and torch.is_autocast_enabled(q.device.type)
 
 
