@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relpos import OffsetTable, ShapeError, Terms, attention, document_ids
+from relpos.attention.tiled.documents import document_reach
 
 from .attention.test_meaning import BACKENDS
 from .factories import normal, qkv
@@ -18,6 +19,26 @@ from .factories import normal, qkv
 def test_ids_are_counted_from_cumulative_lengths():
     assert document_ids(torch.tensor([0, 3, 3, 4]), 6).tolist() == [[0, 0, 0, 2, -1, -1]]
     assert document_ids(torch.tensor([0], dtype=torch.int32), 2).tolist() == [[-1, -1]]
+
+
+def test_small_integers_do_not_wrap():
+    ids = document_ids(torch.tensor([0, 3], dtype=torch.uint8), 300)
+    assert ids.tolist() == [[0] * 3 + [-1] * 297]
+
+
+@pytest.mark.parametrize("wrong", [[2, 3], [0, 5, 3], [0, 7], []])
+def test_lengths_that_do_not_add_up_are_refused(wrong):
+    with pytest.raises(ValueError, match="cumulative must begin with 0, never fall, and end"):
+        document_ids(torch.tensor(wrong, dtype=torch.int64), 6)
+
+
+def test_blocks_read_the_keys_of_their_documents_alone():
+    documents = torch.tensor([[0, 0, 1, 1, 1, -1], [0, 1, 1, 1, 2, 2]])
+    reach = document_reach(documents, start=0)
+    assert [reach(i, i + 1) for i in range(6)] == [(0, 2), (0, 4), (1, 5), (1, 5), (2, 6), (4, 6)]
+    assert reach(0, 2) == (0, 4)
+    assert document_reach(documents[:1], start=2)(2, 4) == (2, 5)
+    assert document_reach(documents[:1], start=0)(5, 6) == (0, 0)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -53,13 +74,14 @@ def test_the_last_queries_of_packed_keys_find_their_document(backend):
     torch.testing.assert_close(last, whole[:, :, 5:])
 
 
-def test_each_row_of_the_batch_has_documents_of_its_own():
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_each_row_of_the_batch_has_documents_of_its_own(backend):
     q, k, v = qkv(12, 12)
     documents = torch.stack([torch.arange(12) // 4, torch.arange(12) // 6])
-    both = attention(q, k, v, documents=documents)
+    both = attention(q, k, v, documents=documents, backend=backend)
     for n in range(2):
         one = [x[n : n + 1] for x in (q, k, v)]
-        alone = attention(*one, documents=documents[n : n + 1])
+        alone = attention(*one, documents=documents[n : n + 1], backend=backend)
         torch.testing.assert_close(both[n : n + 1], alone)
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import pad
 
 from relpos import ShapeError, relative_to_absolute, skew
+from relpos.shear import absolute_to_relative
 
 SIZES = [(1, 1), (1, 33), (33, 1), (33, 33), (33, 65), (65, 33)]
 
@@ -113,3 +114,18 @@ def test_compiles_and_maps(function):
 def test_wrong_shapes_are_named(function, shape: tuple[int, ...], message: str):
     with pytest.raises(ShapeError, match=message):
         function(torch.zeros(shape))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 5), (2, 1), (5, 5), (4, 9), (9, 4)])
+def test_absolute_to_relative_is_the_adjoint(rows: int, columns: int):
+    x = torch.randn(2, rows, rows + columns - 1, dtype=torch.float64, requires_grad=True)
+    y = torch.randn(2, rows, columns, dtype=torch.float64)
+    (expected,) = torch.autograd.grad(relative_to_absolute(x), x, y)
+    assert torch.equal(absolute_to_relative(y), expected)
+    assert torch.equal(relative_to_absolute(absolute_to_relative(y)), y)
+
+
+@pytest.mark.no_typecheck
+def test_absolute_to_relative_wants_rows_and_columns():
+    with pytest.raises(ValueError, match=r"absolute_to_relative: y must be \(..., i, j\)"):
+        absolute_to_relative(torch.zeros(3))

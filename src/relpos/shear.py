@@ -92,11 +92,9 @@ def absolute_to_relative(y: Float[Tensor, "*batch i j"]) -> Float[Tensor, "*batc
             f"got {tuple(y.shape)}"
         )
     rows, columns = y.shape[-2:]
-    if rows == 1:
-        return y
-    # The way of `relative_to_absolute` back: rows of w - 1, all in one line, then rows of w.
-    line = pad(y, (0, rows - 2)).flatten(-2)
-    return pad(line, (rows - 1, 1)).unflatten(-1, (rows, rows + columns - 1))
+    x = y.new_zeros(*y.shape[:-1], rows + columns - 1)
+    relative_to_absolute(x).copy_(y)
+    return x
 
 
 def skew(x: Float[Tensor, "*batch i j"], fill: float = 0.0) -> Float[Tensor, "*batch i j"]:

@@ -124,7 +124,10 @@ class Case:
             of = arrays["documents"]
             of_queries = of[:, start : start + self.queries]
             together = (of_queries[:, :, None] == of[:, None, :]) & (of[:, None, :] >= 0)
-            arrays["mask"] = together[:, None]
+            hidden, mask = ~together[:, None], arrays.get("mask", np.bool_(True))
+            arrays["mask"] = mask & ~hidden if mask.dtype == bool else np.where(
+                hidden, -np.inf, mask
+            )  # fmt: skip
         return definition.attention(
             arrays["q"],
             arrays["k"],
@@ -248,6 +251,17 @@ CASES = {
     "documents, causal": replace(BASE, documents="runs", causal=True, window=(70, 70)),
     "documents and padding": replace(BASE, documents="runs, padded", queries=20, keys=65),
     "documents, mixed": replace(BASE, documents="mixed", causal=True, queries=65, keys=65),
+    "documents and a mask": replace(BASE, documents="runs, padded", mask="additive"),
+    "documents, padded queries": replace(
+        BASE, documents="runs, padded", queries=65, keys=65, mask="pairs", causal=True
+    ),
+    "one query of queries": replace(BASE, queries=1, keys=65, causal=True, table_heads=2),
+    "few queries, grouped": replace(
+        BASE, queries=5, keys=65, heads=6, groups=2, table_heads=6, terms="keys queries"
+    ),
+    "few queries, grouped, shared": replace(
+        BASE, queries=5, keys=65, heads=6, groups=2, terms="queries", causal=True, query_start=20
+    ),
     "documents, several row blocks": replace(
         BASE, documents="runs, padded", causal=True, queries=300, keys=310, batch=2
     ),

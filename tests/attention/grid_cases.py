@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
@@ -32,6 +33,8 @@ class GridCase:
     rel_width: int | None = None  # that of the first axis; each further one is one wider
     causal: bool = False
     mask: str | None = None  # "padding", "pairs", "additive"
+    documents: bool = False  # tokens belong to one of three documents, or to none
+    hide_far: bool = False  # the bias of the first axis is -inf but at one offset
     scale: float | None = None
 
     @property
@@ -61,6 +64,11 @@ class GridCase:
                 named[f"{part}{axis}"] = normal(self.table_heads, last - first + 1, *width)
             if self.rel_width is not None:
                 named[f"q_rel{axis}"] = normal(b, h, i, rel)
+        if self.documents:
+            named["documents"] = torch.randint(-1, 3, (b, j), generator=draw)
+        if self.hide_far:
+            named["bias0"] = torch.full_like(named["bias0"], -torch.inf)
+            named["bias0"][:, 0] = 0
         if self.joint:
             named["joint"] = normal(self.table_heads, *(2 * n - 1 for n in self.shape))
         if self.mask == "padding":
@@ -102,7 +110,10 @@ class GridCase:
 
     def run(self, named: dict[str, Tensor], backend: str, **changes) -> tuple[Tensor, Tensor]:
         """Output and log-sum-exp of a backend."""
-        settings = {"causal": self.causal, "mask": named.get("mask"), "scale": self.scale}
+        settings = {
+            "causal": self.causal, "mask": named.get("mask"), "scale": self.scale,
+            "documents": named.get("documents"),
+        }  # fmt: skip
         return attention(
             named["q"], named["k"], named["v"], self.terms_of(named), backend=backend,
             return_lse=True, **settings | changes,
@@ -125,6 +136,8 @@ class GridCase:
             )
             for axis in range(len(self.shape))
         ]
+        if self.documents:
+            arrays["mask"] = within_documents(named["documents"], named.get("mask"))
         output, lse = definition.grid_attention(
             arrays["q"], arrays["k"], arrays["v"], shape=self.shape, axes=axes,
             joint=arrays.get("joint"), query_shape=self.query_shape, prefix=self.prefix,
@@ -150,6 +163,18 @@ class GridCase:
 
 
 BASE = GridCase()
+
+
+def within_documents(documents: Tensor, mask: Tensor | None) -> np.ndarray:
+    """What the definition, which knows masks alone, makes of documents: `(b, 1, i, j)`, i = j."""
+    of = documents.numpy()
+    together = ((of[:, :, None] == of[:, None, :]) & (of[:, None, :] >= 0))[:, None]
+    if mask is None:
+        return together
+    if mask.dtype == torch.bool:
+        return together & mask.numpy()
+    return np.where(together, mask.detach().numpy(), -np.inf)
+
 
 GRID_CASES = {
     "plane": BASE,
@@ -188,6 +213,14 @@ GRID_CASES = {
     "additive": replace(BASE, mask="additive", prefix=1, joint=True),
     "causal": replace(BASE, causal=True, prefix=1),
     "scale": replace(BASE, scale=0.7, joint=True),
+    "documents": replace(BASE, documents=True, prefix=1, joint=True),
+    "documents and a mask": replace(BASE, documents=True, mask="padding", batch=2, causal=True),
+    "rows hidden by a bias": replace(BASE, terms="keys bias", hide_far=True),
+    # More tokens than one block of rows has:
+    "rows": replace(BASE, shape=(13, 17), prefix=1, joint=True, table_heads=2),
+    "rows, causal": replace(BASE, shape=(13, 17), prefix=1, causal=True, joint=True),
+    "rows, long prefix": replace(BASE, shape=(3, 7), prefix=150, joint=True),
+    "rows, pooled": replace(BASE, shape=(9, 17), query_shape=(18, 9), prefix=1),
 }
 
 
@@ -217,5 +250,6 @@ def any_grid(draw) -> GridCase:
         rel_width=draw(st.sampled_from([None, 2])) if "keys" in parts else None,
         causal=query_shape in (None, shape) and draw(st.booleans()),
         mask=draw(st.sampled_from([None, "padding", "pairs", "additive"])),
+        documents=query_shape in (None, shape) and draw(st.booleans()),
         scale=draw(st.sampled_from([None, 0.3])),
     )

@@ -53,7 +53,6 @@ def table(*shape: int) -> OffsetTable:
         ({"mask": torch.ones(3, 3).long()}, r"mask must be boolean .* got torch.int64"),
         ({"dropout": 1.0}, r"dropout must be in 0 <= dropout < 1, got 1.0"),
         ({"dropout": -0.1}, r"dropout must be in 0 <= dropout < 1, got -0.1"),
-        ({"q": Q[0]}, r"q must be \(b, h, i, d\), got \(4, 3, 8\)"),
         ({"q": None}, "q must be a tensor, got NoneType"),
         ({"v": None}, "v must be a tensor, got NoneType"),
         ({"k": Q.long()}, r"k must be one of torch.float64, .* got torch.int64"),
@@ -129,3 +128,66 @@ def test_backends_names_each_with_none_where_it_runs():
 def test_wrong_tables_are_named(make, message: str):
     with pytest.raises((ValueError, TypeError), match=message):
         make()
+
+
+GRID = torch.zeros(1, 4, 6, 8)
+
+
+@pytest.mark.parametrize(
+    ("terms", "arguments", "message"),
+    [
+        (GridTerms((2, 4)), {}, r"q must have 8 tokens, 0 and the whole grid \(2, 4\), got 6"),
+        (GridTerms((2, 3)), {"query_start": 0}, "query_start must be None with GridTerms"),
+        (GridTerms((2, 6), query_shape=(2, 3)), {}, "k must have 12 tokens"),
+        (GridTerms((2, 3), joint=torch.zeros(3, 3, 5)), {}, r"terms.joint must be \(h, r\) with h"),
+        (GridTerms((2, 3), joint=torch.zeros(1, 3, 5).double()), {}, "terms.joint must be torch"),
+        (
+            GridTerms((2, 3), (Terms(), Terms(keys=table(1, 3, 5)))), {},
+            r"terms.axes\[1\].keys.rows must be .* d=8",
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_grids_are_named(terms: GridTerms, arguments: dict, message: str):
+    with pytest.raises(ValueError, match="attention: " + message):
+        attention(GRID, GRID, GRID, terms, **arguments)
+
+
+@pytest.mark.parametrize("given", [{"causal": True}, {"documents": torch.zeros(1, 6).long()}])
+def test_pooled_queries_have_no_order_and_no_documents(given: dict):
+    terms = GridTerms((2, 3), query_shape=(1, 3))
+    with pytest.raises(ValueError, match=f"{next(iter(given))} must be left out where queries"):
+        attention(GRID[:, :, :3], GRID, GRID, terms, **given)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: OffsetTable([[1.0]], 0), TypeError, "OffsetTable: rows must be a tensor"),
+        (lambda: Terms(keys=table(1, 3, 8), q_rel=[1]), TypeError, "Terms: q_rel must be a tensor"),
+        (lambda: GridTerms((1, 3), joint=[1]), TypeError, "GridTerms: joint must be a tensor"),
+        (lambda: GridTerms((1, 3), Terms()), TypeError, "GridTerms: axes must be a tuple of Terms"),
+        (lambda: GridTerms((1, 3), (None, None)), TypeError, "axes must hold Terms, got NoneType"),
+        (lambda: GridTerms((3, 0)), ValueError, "GridTerms: shape must be an integer >= 1, got 0"),
+        (lambda: GridTerms(3), ValueError, "GridTerms: shape must be one size per axis, got 3"),
+        (lambda: GridTerms((3,), prefix=-1), ValueError, "prefix must be an integer >= 0, got -1"),
+        (
+            lambda: GridTerms((2, 3), joint=torch.zeros(1, 3, 4)), ShapeError,
+            r"GridTerms: joint must be \(h or 1, 3, 5\) for a grid of shape \(2, 3\)",
+        ),
+        (
+            lambda: GridTerms((2, 3), joint=torch.zeros(1, 3, 5), query_shape=(1, 3)), ValueError,
+            "query_shape must be None or shape with a joint bias",
+        ),
+    ],
+)  # fmt: skip
+def test_terms_of_the_wrong_kind_are_named(make, error: type, message: str):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_autocast_hides_no_mistake():
+    with torch.autocast("cpu", torch.bfloat16):
+        with pytest.raises(ShapeError, match=r"attention: q must be one of .* got torch.int64"):
+            attention(Q.long(), Q, Q)
+        with pytest.raises(TypeError, match="attention: terms must be Terms or GridTerms"):
+            attention(Q, Q, Q, {})

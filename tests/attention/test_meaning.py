@@ -54,7 +54,7 @@ def any_case(draw) -> Case:
         beyond=draw(st.sampled_from(["clamp", "zero"])),
         table_heads=draw(st.sampled_from([1, heads])),
         causal=draw(st.booleans()),
-        mask=draw(st.sampled_from(MASKS)) if documents is None else None,
+        mask=draw(st.sampled_from(MASKS)),
         query_start=draw(st.sampled_from([None, -5, 0, 9])) if documents is None else None,
         scale=draw(st.sampled_from([None, 0.3])),
     )
@@ -206,3 +206,29 @@ def test_many_heads_and_batches_fall_into_several_blocks():
     torch.testing.assert_close(case.run(named, "tiled"), case.run(named, "reference"))
     there, here = case.gradients(named, "tiled"), case.gradients(named, "reference")
     torch.testing.assert_close(there, here)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_row_whose_scores_overflow_gives_zeros_in_every_backend(backend: str):
+    """No mask says so: -inf from the tables, or from finite numbers that are too large."""
+    ones, endless = torch.ones(1, 1, 2, 2), torch.full((1, 1, 2), -torch.inf)
+    huge = 1e30 * ones
+    for q, terms in ((ones, Terms(queries=OffsetTable(endless, 0))), (-huge, Terms())):
+        output, lse = attention(q, huge, ones, terms, backend=backend, return_lse=True)
+        assert torch.equal(output, torch.zeros_like(ones))
+        assert (lse == -torch.inf).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_nan_is_not_hidden(backend: str):
+    q = torch.ones(1, 1, 2, 2)
+    q[0, 0, 1] = torch.nan
+    output = attention(q, torch.ones(1, 1, 3, 2), torch.ones(1, 1, 3, 2), backend=backend)
+    assert output[0, 0, 0].isfinite().all()
+    assert output[0, 0, 1].isnan().all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_empty_batch_of_documents_gives_nothing(backend: str):
+    x, documents = torch.zeros(0, 2, 3, 4), torch.zeros(0, 3, dtype=torch.int64)
+    assert attention(x, x, x, documents=documents, backend=backend).shape == x.shape

@@ -94,6 +94,25 @@ def test_half_precision_keeps_its_dtype_and_a_float32_log_sum_exp():
     assert (output - exact).abs().max() < 4 * torch.finfo(torch.bfloat16).eps
 
 
+def test_the_first_part_decides_the_dtype_and_a_part_without_keys_may_hold_anything():
+    output, lse = torch.ones(1, 1, 1, 2), torch.zeros(1, 1, 1)
+    nothing = torch.full((1, 1, 1, 2), torch.nan, dtype=torch.float64, requires_grad=True)
+    merged, _ = merge([output, nothing], [lse, lse - torch.inf])
+    assert merged.dtype == torch.float32
+    assert torch.equal(merged, output)
+    merged.sum().backward()
+    assert nothing.grad is not None
+    assert not nothing.grad.any()
+
+
+def test_stacked_parts_are_parts():
+    case = CASES["keys"]
+    output, lse = case.run(case.inputs(), "tiled")
+    merged, total = merge(torch.stack([output, output]), torch.stack([lse, lse]))
+    torch.testing.assert_close(merged, output)
+    torch.testing.assert_close(total, lse + torch.tensor(2.0).log().double())
+
+
 @pytest.mark.no_typecheck
 def test_parts_that_do_not_fit_are_named():
     output, lse = torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3)
@@ -103,6 +122,12 @@ def test_parts_that_do_not_fit_are_named():
         merge([output, output[:, :, :2]], [lse, lse])
     with pytest.raises(ShapeError, match=r"merge: lses must be \(b, h, i\) with b=1, h=2, i=3"):
         merge([output], [lse[:, :, :2]])
+    with pytest.raises(ShapeError, match=r"merge: outputs must be \(b, h, i, dv\), got"):
+        merge([output[0]], [lse])
+    with pytest.raises(ShapeError, match="merge: outputs must be floating point on cpu"):
+        merge([output.long()], [lse])
+    with pytest.raises(TypeError, match="merge: lses must be a tensor, got float"):
+        merge([output], [0.0])
 
 
 def test_far_keys_by_plain_attention_and_near_ones_by_the_table():

@@ -36,16 +36,20 @@ def by_key_place(q: Tensor, terms: GridTerms, scale: float) -> Tensor | None:
     parts = []
     for number, axis in enumerate(terms.axes):
         sizes = terms.query_grid[number], terms.shape[number]
-        part = q.new_zeros(1, 1, *terms.query_grid, sizes[1])
+        part: Tensor | None = None
         if axis.keys is not None:
             p = q if axis.q_rel is None else axis.q_rel.to(q.dtype)
             p = scale * _placed(p, terms, terms.query_grid)
-            part = part + _by_place(p, axis.keys, number, sizes)
+            part = _by_place(p, axis.keys, number, sizes)
         if axis.bias is not None:
             line = _pairs(axis.bias, *sizes, q.dtype)  # (h or 1, n_i, n_j)
             shape = [1] * len(terms.query_grid)
             shape[number] = sizes[0]
-            part = part + line.unflatten(1, shape).unsqueeze(0)
+            bias = line.unflatten(1, shape).unsqueeze(0)
+            bias = bias.expand(-1, -1, *terms.query_grid, -1)
+            part = bias if part is None else part + bias
+        if part is None:
+            part = q.new_zeros(()).expand(1, 1, *terms.query_grid, sizes[1])
         parts.append(part)
     return _with_prefix(_side_by_side(parts), terms)
 
@@ -181,4 +185,4 @@ def _side_by_side(parts: list[Tensor]) -> Tensor:
 
 def _with_prefix(x: Tensor, terms: GridTerms) -> Tensor:
     """`x (b, h, tokens, c)` after rows of zeros for the tokens before the grid."""
-    return pad(x, (0, 0, terms.prefix, 0))
+    return pad(x, (0, 0, terms.prefix, 0)) if terms.prefix else x
