@@ -14,7 +14,7 @@ from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import (
     Wav2Vec2BertRelPositionalEmbedding,
 )
 
-from relpos.positions.transformer_xl import sinusoids
+from relpos.positions.sinusoids import sinusoids
 
 with contextlib.redirect_stdout(io.StringIO()):
     from espnet.nets.pytorch_backend.transformer.embedding import RelPositionalEncoding

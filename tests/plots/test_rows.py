@@ -66,9 +66,9 @@ def test_the_effect_is_what_attention_adds_to_the_scores():
 
 def test_the_effect_is_on_the_scale_that_the_scheme_has():
     position, _ = initial("deberta", Sizes(7, 2, 4))
-    assert position.scale == pytest.approx(1 / 12**0.5)
+    assert position.attention_scale == pytest.approx(1 / 12**0.5)
     ratio = effect_of(position, **SIZES)
-    position.__class__ = type("Unscaled", (type(position),), {"scale": 1.0})
+    position.attention_scale = 1.0
     np.testing.assert_allclose(effect_of(position, **SIZES), ratio * 12**0.5, rtol=1e-5)
 
 

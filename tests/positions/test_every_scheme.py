@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 from torch.testing import assert_close
 
 import relpos
@@ -201,67 +200,3 @@ def test_repr_tells_the_arguments(name):
 )
 def test_repr_of_a_scheme_with_parts_tells_the_arguments(position, told):
     assert position.extra_repr() == told
-
-
-@each_sequence
-@pytest.mark.no_typecheck
-def test_compiled_graphs_serve_other_lengths(name):
-    torch._dynamo.reset()
-    position = built(name, torch.float32)
-
-    @torch.compile(fullgraph=True, dynamic=True, backend="eager")
-    def compiled(q, k, v, x):
-        return attended(position, q, k, v, x, causal=True)
-
-    # One graph where queries and keys are as many, and one where they are not. The first offset of
-    # ALiBi's rows, which follow the lengths, is a constant of its graph.
-    known = 4 if "alibi" in name else 2
-    for number, lengths in enumerate([(5, 5), (3, 12), (9, 9), (33, 65)]):
-        q, k, v, x = inputs(*lengths, dtype=torch.float32)
-        want = attended(position, q, k, v, x, causal=True)
-        with torch.compiler.set_stance("default" if number < known else "fail_on_recompile"):
-            assert_close(compiled(q, k, v, x), want)
-
-
-@pytest.mark.parametrize("name", MAPS)
-@pytest.mark.no_typecheck
-def test_a_map_compiles_to_one_graph(name):
-    torch._dynamo.reset()
-    position = built(name, torch.float32)
-    compiled = torch.compile(
-        lambda *given: attended(position, *given), fullgraph=True, backend="eager"
-    )
-    given = inputs(dtype=torch.float32)
-    assert_close(compiled(*given), attended(position, *given))
-
-
-class Attention(nn.Module):
-    """A scheme and the op, as a module to export."""
-
-    def __init__(self, position):
-        super().__init__()
-        self.position = position
-
-    def forward(self, q, k, v, x):
-        return attended(self.position, q, k, v, x, causal=True, backend="reference")
-
-
-@each_sequence
-@pytest.mark.no_typecheck
-def test_an_exported_program_serves_all_lengths(name):
-    module = Attention(built(name, torch.float32)).eval()
-    length = torch.export.Dim("length", min=2, max=512)
-    at = {2: length}
-    program = torch.export.export(
-        module, tuple(inputs(9, dtype=torch.float32)), dynamic_shapes=(at, at, at, {1: length})
-    ).module()
-    for i in (2, 9, 33):
-        given = inputs(i, dtype=torch.float32)
-        assert_close(program(*given), module(*given))
-
-
-@pytest.mark.parametrize("name", MAPS)
-@pytest.mark.no_typecheck
-def test_a_map_is_exported(name):
-    module, given = Attention(built(name, torch.float32)), tuple(inputs(dtype=torch.float32))
-    assert_close(torch.export.export(module, given).module()(*given), module(*given))

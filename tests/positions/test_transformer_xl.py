@@ -10,7 +10,7 @@ from torch.testing import assert_close
 import relpos
 from relpos.layers import KeyValueCache, MultiheadAttention
 from relpos.positions import TransformerXL
-from relpos.positions.transformer_xl import sinusoids
+from relpos.positions.sinusoids import sinusoids
 
 from ..factories import LENGTHS, judged, normal, qkv, table
 
@@ -217,41 +217,6 @@ def test_autocast_is_near_the_exact_numbers():
         output, _ = layer(x, x, x)
     assert output.dtype == torch.bfloat16
     assert (output - exact).abs().max() < 4 * torch.finfo(torch.bfloat16).eps
-
-
-@pytest.mark.no_typecheck
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_compiles_without_a_graph_break_at_any_length():
-    layer = MultiheadAttention(10, 2, position=built()).double()
-
-    def run(x):
-        return layer(x, x, x, need_weights=False)[0]
-
-    compiled = torch.compile(run, fullgraph=True, dynamic=True, backend="aot_eager")
-    for length in (5, 33, 65):
-        x = normal(2, length, 10)
-        assert_close(compiled(x), run(x))
-
-
-@pytest.mark.no_typecheck
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"
-)
-def test_exports_at_any_length():
-    class Layer(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = MultiheadAttention(10, 2, position=built()).double()
-
-        def forward(self, x):
-            return self.layer(x, x, x, need_weights=False)[0]
-
-    layer = Layer().eval()
-    shapes = {"x": {1: torch.export.Dim("length", min=2, max=99)}}
-    program = torch.export.export(layer, (normal(2, 5, 10),), dynamic_shapes=shapes)
-    for length in (3, 33, 65):
-        x = normal(2, length, 10)
-        assert_close(program.module()(x), layer(x))
 
 
 def test_repr_tells_what_is_not_as_usual():

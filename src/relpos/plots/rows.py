@@ -140,10 +140,8 @@ def effect_of(
     q, k, x = _random(length, heads, head_dim, seed)
     with torch.no_grad():
         if isinstance(position, Position):
-            # Where a scheme has a scale, it is the one that attention must be given.
-            scale = getattr(position, "scale", None)
             read = x if position.reads_input else None
-            return _numbers(position.logits(q, k, read, scale=scale)[0])
+            return _numbers(position.logits(q, k, read)[0])
     raise TypeError(f"effect_of: position must be a Position, got {type(position).__name__}")
 
 

@@ -4,7 +4,9 @@
     R_p[2c] = sin(p / 10000^(2c/e)),  R_p[2c+1] = cos(p / 10000^(2c/e))     Sinusoidal
 
 - Source: Vaswani et al. 2017, section 3.5, for both; AI Summer's seed for the learned one.
-- Position: `p = start + i`, from 0; a cached decoding step passes its start.
+- Position: `p = start + i`, from 0; a cached decoding step passes its start. Positions count along
+  the row: a text behind left padding, or a later one of several packed into a row, starts where it
+  stands there and is not as it would be alone.
 - Rows: `max_length` (learned); any number, computed as needed (sinusoidal).
 - Scale: none. Vaswani et al. multiply the embeddings by `sqrt(e)`; here the caller decides.
 - Beyond the table: a learned table repeats its last row, where other implementations fail.
@@ -19,8 +21,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..errors import check_count, check_shape
+from .checks import check_floating, check_like
+from .sinusoids import sinusoids
 
-__all__ = ["LearnedAbsolute", "Sinusoidal"]
+__all__ = ["LearnedAbsolute", "Sinusoidal", "placed_rows"]
 
 
 class Sinusoidal(nn.Module):
@@ -50,15 +54,15 @@ class Sinusoidal(nn.Module):
             start: position of the first token.
 
         Raises:
-            ShapeError: if `x` has another width.
+            ShapeError: if `x` has another width or is not floating point.
+            ValueError: if `start` is no integer.
         """
         check_shape("Sinusoidal", "x", x, "b i e", {"e": self.dim})
+        check_floating("Sinusoidal", "x", x)
+        start = check_count("Sinusoidal", "start", start, least=None)
+        at = torch.arange(start, start + x.shape[1], device=x.device)
         work = torch.promote_types(x.dtype, torch.float32)
-        even = torch.arange(0, self.dim, 2, device=x.device, dtype=work)
-        at = torch.arange(start, start + x.shape[1], device=x.device).to(work)
-        angles = at[:, None] * 10000 ** (-even / self.dim)
-        waves = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
-        return x + (self.scale * waves[:, : self.dim]).to(x.dtype)
+        return x + (self.scale * sinusoids(at, self.dim, dtype=work)).to(x.dtype)
 
     def extra_repr(self) -> str:
         """Width and scale."""
@@ -107,12 +111,31 @@ class LearnedAbsolute(nn.Module):
             start: position of the first token.
 
         Raises:
-            ShapeError: if `x` has another width.
+            ShapeError: if `x` has another width, dtype or device.
+            ValueError: if `start` is no integer or negative.
         """
         check_shape("LearnedAbsolute", "x", x, "b i e", {"e": self.dim})
-        at = torch.arange(start, start + x.shape[1], device=x.device)
-        return x + self.rows[at.clamp(0, self.max_length - 1)]
+        check_like("LearnedAbsolute", "x", x, self.rows)
+        start = check_count("LearnedAbsolute", "start", start, least=0)
+        return x + placed_rows(self.rows, x.shape[1], start=start)
 
     def extra_repr(self) -> str:
         """Width and rows."""
         return f"dim={self.dim}, max_length={self.max_length}"
+
+
+def placed_rows(
+    rows: Float[Tensor, "r d"], count: int, *, start: int = 0
+) -> Float[Tensor, "{count} d"]:
+    """The rows of `count` positions from `start` on; those beyond the table meet its last row.
+
+    Args:
+        rows: one for each position from 0 on.
+        count: number of positions, in tokens.
+        start: the first of them, from 0.
+
+    >>> placed_rows(torch.tensor([[5.0], [6.0]]), 4).flatten()
+    tensor([5., 6., 6., 6.])
+    """
+    at = torch.arange(start, start + count, device=rows.device)
+    return rows[at.clamp(max=rows.shape[0] - 1)]

@@ -5,7 +5,9 @@
 - Source: AI Summer, "How Positional Embeddings work in Self-Attention" (`AbsPosEmb1D`), where it is
   written `softmax((Q K^T + Q R) / sqrt(d))`. The term depends on the query's content and on the
   key's place, not on the offset, and costs one addition to the keys: there are no tables to meet.
-- Position: the keys are the positions `0..j-1`, also where there are fewer queries (a cache).
+- Position: the keys are the positions `0..j-1`, also where there are fewer queries (a cache). They
+  count along the row: a text behind left padding, or a later one of several packed into a row
+  (`documents=`), has the rows of where it stands there and is not as it would be alone.
 - Rows: `max_length`, which all heads share.
 - Scale: `1 / sqrt(d)` on both terms, as in that equation; `AbsPosEmb1D` has the unscaled form.
 - Beyond the table: the last row repeats; the original needs the exact length.
@@ -19,9 +21,11 @@ from torch import Tensor, nn
 
 from ..errors import check_count, check_shape
 from ..terms import Terms
+from .absolute import placed_rows
 from .base import Position
+from .checks import check_like
 
-__all__ = ["AbsoluteKeys", "first_rows"]
+__all__ = ["AbsoluteKeys"]
 
 
 class AbsoluteKeys(Position):
@@ -71,24 +75,12 @@ class AbsoluteKeys(Position):
             k: keys, from position 0 on.
 
         Raises:
-            ShapeError: if `k` has another width.
+            ShapeError: if `k` has another width, dtype or device.
         """
         check_shape("AbsoluteKeys", "k", k, "b g j d", {"d": self.head_dim})
-        return q, k + first_rows(self.rows, k.shape[2]), Terms()
+        check_like("AbsoluteKeys", "k", k, self.rows)
+        return q, k + placed_rows(self.rows, k.shape[2]), Terms()
 
     def extra_repr(self) -> str:
         """Width and rows."""
         return f"head_dim={self.head_dim}, max_length={self.max_length}"
-
-
-def first_rows(rows: Float[Tensor, "r d"], count: int) -> Float[Tensor, "j d"]:
-    """The rows of the positions `0..count-1`; those beyond the table meet its last row.
-
-    Args:
-        rows: one for each position from 0 on.
-        count: number of positions, in tokens.
-
-    >>> first_rows(torch.tensor([[5.0], [6.0]]), 4).flatten()
-    tensor([5., 6., 6., 6.])
-    """
-    return rows[torch.arange(count, device=rows.device).clamp(max=rows.shape[0] - 1)]

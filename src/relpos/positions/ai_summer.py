@@ -12,8 +12,11 @@ has `AbsoluteKeys`, `Bidirectional` and a grid.
   row-major order.
 - Rows: `2 * tokens - 1`; for a map `2 w - 1` along its rows and `2 h - 1` along its columns.
 - Scale: the package scales the content only: `scale * q . k + R`. So the rows are divided by the
-  scale of the attention, `scale=` here, `1 / sqrt(dim_head)` by default. (The post's equations
-  scale both; that is `scale=1`.)
+  scale of the attention, `scale=` here, `1 / sqrt(dim_head)` by default; layers take it from here
+  (`attention_scale`). (The post's equations scale both, as `AbsoluteKeys`
+  and `Bidirectional` do.)
+- Position (`AbsPosEmb1D`): counted along the row, as in `AbsoluteKeys`: a text behind left padding,
+  or a later one of several packed into a row, is not as it would be alone.
 - Beyond the table: other lengths clamp to the end rows; the originals fail. A map is fixed.
 
 Where the originals are wrong, this is right, and so differs from them:
@@ -36,11 +39,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..attention import relative_logits
-from ..errors import check_count, check_shape
+from ..errors import check_count, check_scale, check_shape
 from ..terms import GridTerms, OffsetTable, Terms
-from .absolute_keys import first_rows
+from .absolute import placed_rows
 from .base import Position
-from .unscaled import check_scale, unscaled
+from .checks import check_like, check_queries
+from .scales import scale_or_usual
 
 __all__ = ["AbsPosEmb1D", "RelPosEmb1D", "RelPosEmb2D"]
 
@@ -53,7 +57,7 @@ class AbsPosEmb1D(Position):
     Args:
         tokens: rows of `A`.
         dim_head: width of one head.
-        scale: the attention's scale, if it is given one; None means `1 / sqrt(dim_head)`.
+        scale: the attention's scale; None means `1 / sqrt(dim_head)`.
         device: of the parameters.
         dtype: of the parameters.
 
@@ -63,6 +67,8 @@ class AbsPosEmb1D(Position):
     >>> AbsPosEmb1D(5, 4)(torch.zeros(1, 2, 5, 4)).shape
     torch.Size([1, 2, 5, 5])
     """
+
+    attention_scale: float
 
     def __init__(
         self,
@@ -76,7 +82,7 @@ class AbsPosEmb1D(Position):
         super().__init__()
         self.tokens = check_count("AbsPosEmb1D", "tokens", tokens)
         self.dim_head = check_count("AbsPosEmb1D", "dim_head", dim_head)
-        self.scale = check_scale("AbsPosEmb1D", scale)
+        self.attention_scale = scale_or_usual(check_scale("AbsPosEmb1D", scale), self.dim_head)
         rows = torch.empty(self.tokens, self.dim_head, device=device, dtype=dtype)
         self.abs_pos_emb = nn.Parameter(rows)
         self.reset_parameters()
@@ -95,14 +101,15 @@ class AbsPosEmb1D(Position):
             k: keys, from position 0 on; None asks for the logits.
 
         Raises:
-            ShapeError: if a tensor has another width.
+            ShapeError: if a tensor has another width, or `k` another dtype or device.
         """
         check_shape("AbsPosEmb1D", "q", q, "b h i d", {"d": self.dim_head})
         if k is None:
             return q @ self.abs_pos_emb.mT
         check_shape("AbsPosEmb1D", "k", k, "b g j d", {"d": self.dim_head})
-        rows = unscaled(self.abs_pos_emb, self.scale, self.dim_head)
-        return q, k + first_rows(rows, k.shape[2]), Terms()
+        check_like("AbsPosEmb1D", "k", k, self.abs_pos_emb)
+        rows = self.abs_pos_emb / self.attention_scale
+        return q, k + placed_rows(rows, k.shape[2]), Terms()
 
     def extra_repr(self) -> str:
         """Rows and width."""
@@ -116,7 +123,7 @@ class RelPosEmb1D(Position):
         tokens: longest sequence in which every offset has a row of its own.
         dim_head: width of one head.
         heads: None, one table that all heads share, or the number of tables, one for each head.
-        scale: the attention's scale, if it is given one; None means `1 / sqrt(dim_head)`.
+        scale: the attention's scale; None means `1 / sqrt(dim_head)`.
         device: of the parameters.
         dtype: of the parameters.
 
@@ -126,6 +133,8 @@ class RelPosEmb1D(Position):
     >>> tuple(RelPosEmb1D(5, 4, heads=2).rel_pos_emb.shape)
     (2, 9, 4)
     """
+
+    attention_scale: float
 
     def __init__(
         self,
@@ -141,7 +150,7 @@ class RelPosEmb1D(Position):
         self.tokens = check_count("RelPosEmb1D", "tokens", tokens)
         self.dim_head = check_count("RelPosEmb1D", "dim_head", dim_head)
         self.heads = None if heads is None else check_count("RelPosEmb1D", "heads", heads)
-        self.scale = check_scale("RelPosEmb1D", scale)
+        self.attention_scale = scale_or_usual(check_scale("RelPosEmb1D", scale), self.dim_head)
         shape = (2 * self.tokens - 1, self.dim_head)
         per_head = () if self.heads is None else (self.heads,)
         self.rel_pos_emb = nn.Parameter(torch.empty(per_head + shape, device=device, dtype=dtype))
@@ -164,19 +173,19 @@ class RelPosEmb1D(Position):
         Raises:
             ShapeError: if `q` has another width or number of heads.
         """
-        _check_queries(self, q, self.heads, self.dim_head)
+        check_queries("RelPosEmb1D", q, self.heads, width=self.dim_head)
         if k is None:
             return relative_logits(q, q, Terms(keys=self.table(1.0)), scale=1.0)
-        return q, k, Terms(keys=self.table(self.scale))
+        return q, k, Terms(keys=self.table(self.attention_scale))
 
-    def table(self, scale: float | None) -> OffsetTable:
+    def table(self, scale: float) -> OffsetTable:
         """`E / scale`.
 
         Args:
-            scale: of the attention; None means `1 / sqrt(dim_head)`.
+            scale: of the attention.
         """
         rows = self.rel_pos_emb if self.heads is not None else self.rel_pos_emb[None]
-        return OffsetTable(unscaled(rows, scale, self.dim_head), first=1 - self.tokens)
+        return OffsetTable(rows / scale, first=1 - self.tokens)
 
     def extra_repr(self) -> str:
         """Length, width and heads."""
@@ -190,7 +199,7 @@ class RelPosEmb2D(Position):
         feat_map_size: `(height, width)`.
         dim_head: width of one head.
         heads: None, tables that all heads share, or the number of tables, one for each head.
-        scale: the attention's scale, if it is given one; None means `1 / sqrt(dim_head)`.
+        scale: the attention's scale; None means `1 / sqrt(dim_head)`.
         device: of the parameters.
         dtype: of the parameters.
 
@@ -200,6 +209,8 @@ class RelPosEmb2D(Position):
     >>> {name: tuple(rows.shape) for name, rows in RelPosEmb2D((2, 3), 4).named_parameters()}
     {'emb_w.rel_pos_emb': (5, 4), 'emb_h.rel_pos_emb': (3, 4)}
     """
+
+    attention_scale: float
 
     def __init__(
         self,
@@ -219,7 +230,7 @@ class RelPosEmb2D(Position):
         self.h, self.w = (check_count("RelPosEmb2D", "feat_map_size", n) for n in feat_map_size)
         self.dim_head = check_count("RelPosEmb2D", "dim_head", dim_head)
         self.heads = None if heads is None else check_count("RelPosEmb2D", "heads", heads)
-        self.scale = check_scale("RelPosEmb2D", scale)
+        self.attention_scale = scale_or_usual(check_scale("RelPosEmb2D", scale), self.dim_head)
         self.emb_w = RelPosEmb1D(self.w, dim_head, heads, device=device, dtype=dtype)
         self.emb_h = RelPosEmb1D(self.h, dim_head, heads, device=device, dtype=dtype)
         self.register_load_state_dict_pre_hook(_sized_by_the_other_side)
@@ -241,26 +252,19 @@ class RelPosEmb2D(Position):
         Raises:
             ShapeError: if `q` has another width, number of heads or number of tokens.
         """
-        _check_queries(self, q, self.heads, self.dim_head, tokens=self.h * self.w)
+        tokens = self.h * self.w
+        check_queries("RelPosEmb2D", q, self.heads, width=self.dim_head, tokens=tokens)
         if k is None:
             return relative_logits(q, q, self._terms(1.0), scale=1.0)
-        return q, k, self._terms(self.scale)
+        return q, k, self._terms(self.attention_scale)
 
     def extra_repr(self) -> str:
         """Map, width and heads."""
         return f"feat_map_size=({self.h}, {self.w}), dim_head={self.dim_head}, heads={self.heads}"
 
-    def _terms(self, scale: float | None) -> GridTerms:
+    def _terms(self, scale: float) -> GridTerms:
         tables = (self.emb_h.table(scale), self.emb_w.table(scale))
         return GridTerms((self.h, self.w), tuple(Terms(keys=table) for table in tables))
-
-
-def _check_queries(
-    module: nn.Module, q: Tensor, heads: int | None, width: int, *, tokens: int | None = None
-) -> None:
-    sizes = {"h": None if heads in (None, 1) else heads, "i": tokens, "d": width}
-    known = {axis: size for axis, size in sizes.items() if size is not None}
-    check_shape(type(module).__name__, "q", q, "b h i d", known)
 
 
 def _one_table_for_all(
@@ -280,5 +284,6 @@ def _sized_by_the_other_side(
     if module.h == module.w or not all(name in state_dict for name in names):
         return
     tables = [state_dict[name] for name in names]
-    if [table.shape[-2] for table in tables] == [2 * module.h - 1, 2 * module.w - 1]:
+    # What is no table at all is for the loading itself to name.
+    if [table.shape[-2:-1] for table in tables] == [(2 * module.h - 1,), (2 * module.w - 1,)]:
         state_dict.update(zip(names, reversed(tables), strict=True))

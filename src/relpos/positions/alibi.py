@@ -35,7 +35,8 @@ class Alibi(BiasPosition):
 
     Args:
         heads: query heads.
-        causal: whether the table may leave out keys ahead of the query, since a mask hides them.
+        causal: whether the table leaves out keys ahead of the query. Only right under a causal
+            mask: a key ahead would meet the bias of offset 0.
         learned: whether the slopes are parameters (as `log2 m`), the paper's to begin with.
         device: of the slopes.
         dtype: of the slopes.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import sqrt
 from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..attention import relative_logits
+from ..errors import check_count
 from ..terms import GridTerms, OffsetTable, Terms
+from .checks import check_queries
+from .scales import scale_or_usual
 
 __all__ = ["BiasPosition", "Position", "positioned", "settled_scale"]
 
@@ -93,11 +95,8 @@ class Position(nn.Module):
     reads_shape: ClassVar[bool] = False
     # Whether the queries may lie on another grid than the keys: called with `query_shape=` too.
     reads_query_shape: ClassVar[bool] = False
-
-    @property
-    def attention_scale(self) -> float | None:
-        """The scale that the attention must have for this scheme to be what it says; None: any."""
-        return None
+    # The scale that the attention must have for the scheme to be what it says; None: any.
+    attention_scale: float | None = None
 
     def logits(
         self,
@@ -128,7 +127,7 @@ class Position(nn.Module):
         added = relative_logits(moved_q, moved_k, terms, scale=scale, query_start=query_start)
         if moved_q is q and moved_k is k:
             return added
-        scale = 1 / sqrt(q.shape[3]) if scale is None else scale
+        scale = scale_or_usual(scale, q.shape[3])
         return added + scale * (_content(moved_q, moved_k) - _content(q, k))
 
 
@@ -159,8 +158,13 @@ class BiasPosition(Position):
         Args:
             q: queries.
             k: keys.
+
+        Raises:
+            ShapeError: if `q` has another number of heads than the table, unless that has one.
         """
-        return q, k, Terms(bias=self.table(q.shape[2], k.shape[2]))
+        table = self.table(q.shape[2], k.shape[2])
+        check_queries(type(self).__name__, q, table.rows.shape[0])
+        return q, k, Terms(bias=table)
 
     def dense(self, i: int, j: int | None = None) -> Float[Tensor, "h i j"]:
         """The bias of `i` queries, the last of `j` positions (None: `i`), as a plain tensor.
@@ -168,9 +172,14 @@ class BiasPosition(Position):
         Args:
             i: number of queries.
             j: number of keys.
+
+        Raises:
+            ValueError: if a number is no integer or negative.
         """
-        table = self.table(i, i if j is None else j)
+        name = f"{type(self).__name__}.dense"
+        i = check_count(name, "i", i, least=0)
+        j = i if j is None else check_count(name, "j", j, least=0)
+        table = self.table(i, j)
         empty = table.rows.new_zeros(1, table.rows.shape[0], 1, 1)
-        keys = empty.expand(-1, -1, i if j is None else j, -1)
-        queries = empty.expand(-1, -1, i, -1)
+        queries, keys = (empty.expand(-1, -1, count, -1) for count in (i, j))
         return relative_logits(queries, keys, Terms(bias=table), scale=1.0)[0]

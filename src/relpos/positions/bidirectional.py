@@ -7,7 +7,7 @@
 - Offset: key minus query; row `n` belongs to offset `n - (max_length - 1)`.
 - Rows: `2 * max_length - 1`, for the offsets `-(max_length - 1)..max_length - 1`.
 - Scale: `1 / sqrt(d)` on both terms. AI Summer's and timm's default leave the position unscaled:
-  their rows are these divided by `scale`.
+  divide their rows by the scale.
 - Beyond the table: clamps to the end rows; `2L - 1` forms elsewhere need the exact length.
 - Elsewhere: AI Summer's `RelPosEmb1D(heads=n)` never builds its per-head tables; here it does.
 """

@@ -13,11 +13,15 @@
   behind the query has no row of its own; it shares that of `k - 1`. Unrolled to one row for each
   offset, a table has `2k` rows, for `-(k - 1)..k`.
 - Scale: `1 / sqrt(d * (1 + number of terms))`, so `1 / sqrt(3d)` for both (section 3.1). It acts on
-  the content as well, so attention gets it: `MultiheadAttention(..., scale=position.scale)`.
+  the content as well: it is the `attention_scale`, which layers take from here.
 - Beyond the table: clamps, by definition; the buckets do not change there.
-- Elsewhere: v1 projects without buckets and without a bias in `key_proj`; v2 and v3 put P through a
-  LayerNorm and share the projections of the content (`share_att_key`). transformers takes the root
-  of the scale in float32, and in its p2c term needs as many queries as keys.
+- Elsewhere: `encoder.rel_embeddings.weight` is `embedding.weight`, as it is. v1 has no buckets; its
+  `pos_proj`, without a bias, is `key_proj`, its `pos_q_proj` is `query_proj`. v2 and v3 put P
+  through a LayerNorm (`encoder.LayerNorm` is `embedding.norm`) and share the projections of the
+  content (`share_att_key`); where not, theirs are `pos_key_proj` and `pos_query_proj`. Their
+  configurations have `max_relative_positions=-1`, which means `max_position_embeddings`.
+  transformers takes the root of the scale in float32, and in its p2c term needs as many queries as
+  keys.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from ..errors import check_count, check_shape
 from ..offsets import deberta_buckets
 from ..terms import OffsetTable, Terms
 from .base import Position
+from .checks import check_like
 
 __all__ = ["Deberta", "DebertaEmbedding"]
 
@@ -111,8 +116,9 @@ class Deberta(Position):
         embedding: gives P `(2n, e)` when called, e.g. the `DebertaEmbedding` of all layers; None
             means one of its own.
         key_proj: W_k, from `(2n, e)` to `(2n, h * d)`, e.g. `MultiheadAttention.project_keys`
-            (`share_att_key`); None means an `nn.Linear` of its own. A module is registered here,
-            a plain function or method is not.
+            (`share_att_key`), in which case the layer comes first and is given its position then;
+            None means an `nn.Linear` of its own. A module is registered here, a plain function or
+            method is not.
         query_proj: W_q, likewise.
         device: of the parameters.
         dtype: of the parameters.
@@ -126,10 +132,20 @@ class Deberta(Position):
     >>> _, _, terms = position(q, q)
     >>> terms.keys.first, terms.queries.last, tuple(position.embedding().shape)
     (-511, 512, (512, 64))
-    >>> round(1 / position.scale**2)
+    >>> round(1 / position.attention_scale**2)
     48
+
+    With the projections of its layer:
+
+    >>> from relpos.layers import MultiheadAttention
+    >>> layer = MultiheadAttention(64, 4)
+    >>> shared = {"key_proj": layer.project_keys, "query_proj": layer.project_queries}
+    >>> layer.position = Deberta(16, 4, max_relative_positions=512, **shared)
+    >>> [name for name, _ in layer.position.named_parameters()]
+    ['embedding.weight']
     """
 
+    attention_scale: float
     embedding: nn.Module
     key_proj: Projection | None
     query_proj: Projection | None
@@ -155,6 +171,11 @@ class Deberta(Position):
         self.heads = check_count("Deberta", "heads", heads)
         inner = self.heads * self.head_dim
         self.dim = check_count("Deberta", "dim", inner if dim is None else dim)
+        if max_relative_positions == -1:
+            raise ValueError(
+                "Deberta: max_relative_positions must be an integer >= 1, got -1, which in a "
+                "configuration means its max_position_embeddings"
+            )
         self.max_relative_positions = check_count(
             "Deberta", "max_relative_positions", max_relative_positions
         )
@@ -162,6 +183,7 @@ class Deberta(Position):
         self._check_buckets()
         if not c2p and not p2c:
             raise ValueError("Deberta: c2p or p2c must be True, got False for both")
+        self.attention_scale = 1 / sqrt(self.head_dim * (1 + c2p + p2c))
         self._own: list[str] = [] if embedding is not None else ["embedding"]
         self.embedding = (
             DebertaEmbedding(self.dim, self.span, device=device, dtype=dtype)
@@ -186,12 +208,6 @@ class Deberta(Position):
         buckets = self.position_buckets
         return self.max_relative_positions if buckets is None else buckets
 
-    @property
-    def scale(self) -> float:
-        """`1 / sqrt(d * (1 + number of terms))`, to be given to the attention."""
-        terms = (self.key_proj is not None) + (self.query_proj is not None)
-        return 1 / sqrt(self.head_dim * (1 + terms))
-
     def reset_parameters(self) -> None:
         """Draw what is its own and was not given, as each module does."""
         for name in self._own:
@@ -207,7 +223,8 @@ class Deberta(Position):
             k: keys.
 
         Raises:
-            ShapeError: if `q`, `k` or what a given module returns has another width or number.
+            ShapeError: if `q`, `k` or what a given module returns has another width, number, dtype
+                or device.
         """
         width = {"d": self.head_dim}
         check_shape("Deberta", "q", q, "b h i d", {"h": self.heads} | width)
@@ -236,6 +253,8 @@ class Deberta(Position):
     ) -> Float[Tensor, "h r d"] | None:
         if project is None:
             return None
+        if isinstance(project, nn.Linear):
+            check_like("Deberta", "embedding()", p, project.weight)
         projected, inner = project(p), self.heads * self.head_dim
         check_shape("Deberta", f"{name}(P)", projected, "r hd", {"r": len(p), "hd": inner})
         # As an embedding, whose gradient is summed in a fixed order.

@@ -9,10 +9,13 @@
   a number per head. The heads share the gates' weights.
 - Terms: a gate makes the bias depend on the query, so it is the `keys` term with vectors of width
   1, met by `q_rel = g`. Offset, rows and what is beyond the table are those of the bias.
-- Scale: none on the bias. The op scales what meets `keys`, so the rows are divided by it; a layer
-  with a scale of its own must give it here too.
-- Elsewhere: WavLM's `gru_rel_pos_linear` has eight outputs, summed in fours into these two;
-  `gru_rel_pos_const` is `c`. Its layers share the table, and have gates of their own.
+- Scale: none on the bias. The op scales what meets `keys`, so the rows are divided by it. Another
+  scale than `1 / sqrt(d)` is given to this class, of which layers take it (`attention_scale`).
+- Elsewhere: WavLM's `gru_rel_pos_linear` has eight outputs, summed in fours into `gates`: the first
+  four are `a`, the last four `r`, so `gates.weight = linear.weight.view(2, 4, d).sum(1)`, and
+  likewise the biases. `gru_rel_pos_const` `(1, h, 1, 1)` is `reset`. The table of its first layer,
+  `rel_attn_embed.weight` `(buckets, heads)`, is transposed in `bias.bias`; its layers share it, and
+  have gates of their own.
 """
 
 from __future__ import annotations
@@ -23,26 +26,31 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
-from ..terms import Terms
-from .base import BiasPosition, Position
-from .unscaled import check_scale, unscaled
+from ..errors import check_count, check_scale, check_shape
+from ..terms import OffsetTable, Terms
+from .base import BiasPosition, Position, positioned
+from .checks import check_like
+from .scales import scale_or_usual
 
 __all__ = ["GatedBias"]
+
+_RULE = "be a module whose only term is a bias over offsets (T5Bias, Alibi, a BiasPosition, ...)"
 
 
 class GatedBias(Position):
     """`g_i B[j - i]`, a bias times a gate that reads the query's token.
 
     Args:
-        bias: the scheme whose bias is gated; layers may share one.
+        bias: the scheme whose bias is gated: T5Bias, Alibi, or any module whose only term is a bias
+            over offsets; layers may share one.
         heads: query heads h.
         head_dim: width of a head's share of the input, `e / h`.
-        scale: the attention's scale, if it is given one; None means `1 / sqrt(d)`.
+        scale: the attention's scale; None means `1 / sqrt(d)`, so then give the attention none.
         device: of the gates' parameters.
         dtype: of the gates' parameters.
 
     Raises:
+        TypeError: if `bias` is no such scheme.
         ValueError: if a size is below 1, or the scale not positive.
 
     >>> from relpos.positions import T5Bias
@@ -55,7 +63,7 @@ class GatedBias(Position):
 
     def __init__(
         self,
-        bias: BiasPosition,
+        bias: nn.Module,
         heads: int,
         head_dim: int,
         *,
@@ -64,10 +72,14 @@ class GatedBias(Position):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        # Whether any other module has a bias is only known once it is called.
+        other = isinstance(bias, Position) and not isinstance(bias, BiasPosition)
+        if not isinstance(bias, nn.Module) or other:
+            raise TypeError(f"GatedBias: bias must {_RULE}, got {type(bias).__name__}")
         self.bias = bias
         self.heads = check_count("GatedBias", "heads", heads)
         self.head_dim = check_count("GatedBias", "head_dim", head_dim)
-        self.scale = check_scale("GatedBias", scale)
+        self.attention_scale = check_scale("GatedBias", scale)
         self.gates = nn.Linear(self.head_dim, 2, device=device, dtype=dtype)
         self.reset = nn.Parameter(torch.empty(self.heads, device=device, dtype=dtype))
         self.reset_parameters()
@@ -87,9 +99,10 @@ class GatedBias(Position):
             x: the layer's input.
 
         Raises:
-            ShapeError: if `x` is not `heads * head_dim` wide.
+            ShapeError: if `x` is not `heads * head_dim` wide, or of another dtype or device.
         """
         check_shape("GatedBias", "x", x, "b i e", {"e": self.heads * self.head_dim})
+        check_like("GatedBias", "x", x, self.reset)
         shares = x.unflatten(2, (self.heads, self.head_dim)).transpose(1, 2)
         open_, reset = self.gates(shares).sigmoid().unbind(-1)
         return 2 + open_ * (self.reset[:, None] * reset - 1)
@@ -112,15 +125,29 @@ class GatedBias(Position):
 
         Raises:
             ShapeError: if `q` has another number of heads, or `x` does not fit.
+            TypeError: if `bias` has other terms than a bias over offsets.
         """
         check_shape("GatedBias", "q", q, "b h i d", {"h": self.heads})
-        start = {"query_start": query_start} if self.bias.reads_query_start else {}
-        bias = self.bias(q, k, **start)[2].bias
+        table = self._table(q, k, query_start)
         gate = self.gate(x)[..., None]
-        keys = bias.map(lambda rows: unscaled(rows[..., None], self.scale, q.shape[3]))
+        scale = scale_or_usual(self.attention_scale, q.shape[3])
+        keys = table.map(lambda rows: rows[..., None] / scale)
         return q, k, Terms(keys=keys, q_rel=gate)
 
     def extra_repr(self) -> str:
         """Heads, width and scale."""
-        scale = "" if self.scale is None else f", scale={self.scale:g}"
+        own = self.attention_scale
+        scale = "" if own is None else f", scale={own:g}"
         return f"heads={self.heads}, head_dim={self.head_dim}{scale}"
+
+    def _table(self, q: Tensor, k: Tensor, query_start: int | None) -> OffsetTable:
+        """The bias before the gate."""
+        same_q, same_k, terms = positioned(self.bias, q, k, query_start=query_start)
+        found = list(terms.tables) if isinstance(terms, Terms) else ["a grid"]
+        found += [] if same_q is q and same_k is k else ["other queries or keys"]
+        if not isinstance(terms, Terms) or terms.bias is None or found != ["bias"]:
+            raise TypeError(
+                f"GatedBias: bias must {_RULE}, got {' and '.join(found) or 'nothing'} from "
+                f"{type(self.bias).__name__}"
+            )
+        return terms.bias

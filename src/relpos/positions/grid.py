@@ -11,29 +11,35 @@
   to offset `n - (size - 1)`. Between two rows (queries pooled 7 to 3, say) it is interpolated.
 - Rows: `2 * size - 1` for each axis, height first, with the size of the finer grid.
 - Scale: `1 / sqrt(d)` on content and position (Bottleneck Transformers). The code of SAM, ViTDet
-  and MViTv2 leaves the position unscaled: `scaled=False`.
+  and MViTv2 leaves the position unscaled: `scaled=False`, where rows are divided by the scale and
+  layers take it from here (`attention_scale`). Ramachandran et al.'s eq. 3 has no scale at all:
+  `concatenated=True, scale=1`.
 - Beyond the table: for another grid the rows are resized, linearly as in SAM and ViTDet; with
   `resize=False` each keeps its offset and further ones clamp.
-- Elsewhere: SAM, ViTDet and MViTv2 count query minus key; read backwards (`rows.flip(1)`) such a
-  table becomes this one. Where the keys are the coarser side, of `m` places against `n`, theirs
-  has offset 0 in row `(m - 1) * n / m`, not in the middle: move it there first. They cut an offset
-  between two rows down to an integer. AI Summer's `RelPosEmb2D` adds the rows of another token
-  and needs square maps.
+- Elsewhere: `rel_pos_h` and `rel_pos_w` of SAM, ViTDet and MViTv2, `(2 n - 1, d)`, count query
+  minus key and are unscaled: read backwards, `rel_pos_h.flip(0)[None]` is `keys.0` and
+  `rel_pos_w.flip(0)[None]` is `keys.1`, with `scaled=False`. Where the keys are the coarser side,
+  of `m` places against `n`, theirs has offset 0 in row `(m - 1) * n / m`, not in the middle: move
+  it there first. They cut an offset between two rows down to an integer. `rel_height` and
+  `rel_width` of Bottleneck Transformers count as here, `keys.0 = rel_height[None]`; so do timm's
+  `height_rel` and `width_rel`, which are unscaled by default. AI Summer's `RelPosEmb2D` adds the
+  rows of another token and needs square maps.
 """
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
+from ..errors import check_count, check_scale, check_shape
 from ..terms import GridTerms, OffsetTable, Terms
 from .base import Position
+from .checks import check_queries
 from .resizing import grid_sizes, resize_rows
+from .scales import scale_or_usual
 
 __all__ = ["Grid"]
 
@@ -47,17 +53,20 @@ class Grid(Position):
             order.
         heads: 1, one table per axis that all heads share, or one for each query head.
         values: whether there are tables added to the values too; needs values of `head_dim`.
-        scaled: whether the position is scaled as the content is. If not, rows are divided by
-            `1 / sqrt(head_dim)`, which must then be the attention's scale.
+        scaled: whether the position is scaled as the content is. If not, rows are divided by the
+            scale.
         concatenated: whether the axes share the query's width, each meeting its own part.
         query_shape: places of the queries; None means those of the keys.
         prefix: number of tokens before the grid (class tokens), which meet no table.
         resize: whether the rows are resized for another grid; if not, they keep their offsets.
+        scale: the attention's scale; None means `1 / sqrt(head_dim)` where not `scaled`, and else
+            any.
         device: of the parameters.
         dtype: of the parameters.
 
     Raises:
-        ValueError: if a size is out of range, or `concatenated` does not divide the width.
+        ValueError: if a size is out of range, `concatenated` does not divide the width, or the
+            scale is not positive.
 
     >>> position = Grid(32, (5, 7))
     >>> [tuple(rows.shape) for rows in position.keys]
@@ -82,6 +91,7 @@ class Grid(Position):
         query_shape: tuple[int, ...] | None = None,
         prefix: int = 0,
         resize: bool = True,
+        scale: float | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -102,6 +112,9 @@ class Grid(Position):
                 f"got {self.head_dim}"
             )
         self.scaled, self.concatenated, self.resize = scaled, concatenated, resize
+        self.attention_scale = check_scale("Grid", scale)
+        if not scaled:
+            self.attention_scale = scale_or_usual(self.attention_scale, self.head_dim)
 
         def tables(width: int) -> nn.ParameterList:
             return nn.ParameterList(
@@ -144,10 +157,9 @@ class Grid(Position):
             ShapeError: if `q` or `k` has another width, or `q` another number of heads.
             ValueError: if a shape has another number of axes.
         """
-        width, axes = {"d": self.head_dim}, len(self.shape)
-        heads = {"h": self.heads} if self.heads > 1 else {}
-        check_shape("Grid", "q", q, "b h i d", heads | width)
-        check_shape("Grid", "k", k, "b g j d", width)
+        axes = len(self.shape)
+        check_queries("Grid", q, self.heads, width=self.head_dim)
+        check_shape("Grid", "k", k, "b g j d", {"d": self.head_dim})
         of_queries = self.query_shape if shape is None else shape
         of_queries = of_queries if query_shape is None else query_shape
         of_keys = grid_sizes("Grid", "shape", self.shape if shape is None else shape, axes)
@@ -158,7 +170,7 @@ class Grid(Position):
         for axis, sizes in enumerate(zip(of_keys, of_queries, strict=True)):
             keys = self._table(self.keys[axis], max(sizes))
             if not self.scaled:
-                keys = keys.map(lambda rows: rows * sqrt(self.head_dim))
+                keys = keys.map(self._unscaled)
             values = None if self.values is None else self._table(self.values[axis], max(sizes))
             terms.append(Terms(keys=keys, values=values, q_rel=parts[axis]))
         return q, k, GridTerms(of_keys, tuple(terms), query_shape=of_queries, prefix=self.prefix)
@@ -166,6 +178,7 @@ class Grid(Position):
     def extra_repr(self) -> str:
         """Width, grids, heads, and what is not as by default."""
         plain = f"head_dim={self.head_dim}, shape={self.shape}, heads={self.heads}"
+        usual_scale = None if self.scaled else scale_or_usual(None, self.head_dim)
         others = {
             "values": (self.values is not None, False),
             "scaled": (self.scaled, True),
@@ -173,9 +186,13 @@ class Grid(Position):
             "query_shape": (self.query_shape, self.shape),
             "prefix": (self.prefix, 0),
             "resize": (self.resize, True),
+            "scale": (self.attention_scale, usual_scale),
         }
         changed = [f", {name}={value}" for name, (value, usual) in others.items() if value != usual]
         return plain + "".join(changed)
+
+    def _unscaled(self, rows: Tensor) -> Tensor:
+        return rows / scale_or_usual(self.attention_scale, self.head_dim)
 
     def _table(self, rows: Tensor, size: int) -> OffsetTable:
         """`rows` for an axis whose finer side has `size` places."""

@@ -9,8 +9,9 @@ Huang's term, whose query has the width of the head.
   `K`.
 - Offset: key minus query; row `n` belongs to offset `n - (extent - 1)`, the last row to 0.
 - Rows: `extent`, for the offsets `-(extent - 1)..0`.
-- Scale: none. The op scales what meets `keys`, so the rows are divided by it; a layer with a scale
-  of its own (Inkling's is `1 / d`, since its queries and keys have unit length) gives it here too.
+- Scale: none. The op scales what meets `keys`, so the rows are divided by it. Another scale than
+  `1 / sqrt(d)` (Inkling's is `1 / d`, since its queries and keys have unit length) is given to this
+  class, of which layers take it (`attention_scale`).
 - Beyond the table: nothing, further back as well as ahead of the query.
 - Elsewhere: the parameters are `r_proj.weight`, as here, and `rel_logits_proj.proj`, of shape
   `(width, extent)` and counted by distance: `keys[0] = proj.T.flip(0)`. Its long-context factor on
@@ -25,10 +26,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
+from ..errors import check_count, check_scale, check_shape
 from ..terms import OffsetTable, Terms
 from .base import Position
-from .unscaled import check_scale, unscaled
+from .checks import check_like
+from .scales import scale_or_usual
 
 __all__ = ["RelativeLogits"]
 
@@ -41,7 +43,7 @@ class RelativeLogits(Position):
         width: of the rows and of the relative queries.
         heads: query heads, each with a relative query of its own.
         embed_dim: width e of the layer's input.
-        scale: the attention's scale, if it is given one; None means `1 / sqrt(d)`.
+        scale: the attention's scale; None means `1 / sqrt(d)`, so then give the attention none.
         device: of the parameters.
         dtype: of the parameters.
 
@@ -72,7 +74,7 @@ class RelativeLogits(Position):
         self.width = check_count(name, "width", width)
         self.heads = check_count(name, "heads", heads)
         self.embed_dim = check_count(name, "embed_dim", embed_dim)
-        self.scale = check_scale(name, scale)
+        self.attention_scale = check_scale(name, scale)
         inner = self.heads * self.width
         self.r_proj = nn.Linear(self.embed_dim, inner, bias=False, device=device, dtype=dtype)
         self.keys = nn.Parameter(
@@ -102,17 +104,19 @@ class RelativeLogits(Position):
             x: the layer's input, from which the queries were made.
 
         Raises:
-            ShapeError: if `q` has another number of heads, or `x` another width.
+            ShapeError: if `q` has another number of heads, or `x` another width, dtype or device.
         """
         check_shape("RelativeLogits", "q", q, "b h i d", {"h": self.heads})
         check_shape("RelativeLogits", "x", x, "b i e", {"e": self.embed_dim})
+        check_like("RelativeLogits", "x", x, self.r_proj.weight)
         q_rel = self.r_proj(x).unflatten(2, (self.heads, self.width)).transpose(1, 2)
-        rows = unscaled(self.keys, self.scale, q.shape[3])
+        rows = self.keys / scale_or_usual(self.attention_scale, q.shape[3])
         return q, k, Terms(keys=OffsetTable(rows, 1 - self.extent, "zero"), q_rel=q_rel)
 
     def extra_repr(self) -> str:
         """Rows, widths, heads and scale."""
-        scale = "" if self.scale is None else f", scale={self.scale:g}"
+        own = self.attention_scale
+        scale = "" if own is None else f", scale={own:g}"
         return (
             f"extent={self.extent}, width={self.width}, heads={self.heads}, "
             f"embed_dim={self.embed_dim}{scale}"

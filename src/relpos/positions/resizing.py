@@ -15,7 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from ..attention.inputs import without_autocast
 from ..errors import ShapeError, check_count
+from .checks import check_floating
 
 __all__ = ["grid_sizes", "resize_rows"]
 
@@ -37,7 +39,7 @@ def resize_rows(
         mode: straight lines or cubics (Keys 1981, with a = -0.75) between the rows.
 
     Raises:
-        ShapeError: if `rows` has fewer axes than counts.
+        ShapeError: if `rows` has fewer axes than counts, or is not floating point.
         ValueError: if a count is below 1, or `mode` is another.
 
     >>> resize_rows(torch.tensor([[0.0, 1.0, 2.0]]), (5,))
@@ -51,6 +53,13 @@ def resize_rows(
             f"resize_rows: rows must have an axis for the heads and one for each of {counts}, "
             f"got {tuple(rows.shape)}"
         )
+    check_floating("resize_rows", "rows", rows)
+    # Not in autocast's dtype either: a checkpoint would be resized to half of its digits.
+    with without_autocast(rows):
+        return _resized(rows, counts, mode)
+
+
+def _resized(rows: Tensor, counts: tuple[int, ...], mode: str) -> Tensor:
     work = torch.promote_types(rows.dtype, torch.float32)
     resized = rows
     for axis, count in enumerate(counts, start=1):
@@ -93,8 +102,4 @@ def grid_sizes(
     if not several or (axes is not None and len(sizes) != axes):
         rule = "one size per axis" + ("" if axes is None else f", {axes} in all")
         raise ValueError(f"{owner}: {argument} must be {rule}, got {sizes!r}")
-    return tuple(
-        # A symbol of `torch.compile` stays one.
-        size if isinstance(size, torch.SymInt) else check_count(owner, argument, size)
-        for size in sizes
-    )
+    return tuple(check_count(owner, argument, size) for size in sizes)

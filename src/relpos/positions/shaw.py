@@ -8,8 +8,11 @@
   right meets the last row, number `2k`. Some ports own `2k` rows and fold `+k` into `k - 1`.
 - Scale: the same `1 / sqrt(d)` for content and position. Some ports leave the position unscaled.
 - Beyond the table: clamps, by definition; `beyond="zero"` drops it instead, as VITS does.
-- Elsewhere: BERT's `relative_key` counts query minus key and needs the sequence to fit its table;
-  read backwards (`rows.flip(1)`) such a table becomes this one.
+- Elsewhere: `distance_embedding.weight` of w2v-BERT `(l + r + 1, d)` is `keys[0]` as it is. That of
+  BERT's `relative_key` (transformers 4) `(2 n - 1, d)` counts query minus key and needs the
+  sequence to fit: `weight.flip(0)` is `keys[0]`, for a distance of `n - 1`. `emb_rel_k` and
+  `emb_rel_v` of VITS `(1, 2 k + 1, d)` are `keys` and `values`, with `beyond="zero"`; fairseq2's
+  `rel_k_embed.weight` and `rel_v_embed.weight` are `keys[0]` and `values[0]`.
 """
 
 from __future__ import annotations

@@ -20,12 +20,11 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
+from ..errors import check_count
 from ..offsets import t5_buckets
-from ..terms import OffsetTable, Terms
+from ..terms import OffsetTable
 from .base import BiasPosition
 
 __all__ = ["T5Bias"]
@@ -90,21 +89,6 @@ class T5Bias(BiasPosition):
         """
         return OffsetTable(self.bias[:, self.buckets_at], self.first)
 
-    def forward(
-        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"]
-    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms]:
-        """`q` and `k` unchanged, and the bias.
-
-        Args:
-            q: queries.
-            k: keys.
-
-        Raises:
-            ShapeError: if `q` has another number of heads.
-        """
-        check_shape("T5Bias", "q", q, "b h i d", {"h": self.heads} if self.heads > 1 else {})
-        return q, k, Terms(bias=self.table(q.shape[2], k.shape[2]))
-
     def extra_repr(self) -> str:
         """Heads, buckets and direction."""
         return (
@@ -120,9 +104,7 @@ class T5Bias(BiasPosition):
         return self._buckets(torch.arange(-reach, ahead + 1, device="cpu"))
 
     def _buckets(self, at: Tensor) -> Tensor:
-        return t5_buckets(
-            at, self.buckets, self.max_distance, bidirectional=self.bidirectional
-        )  # fmt: skip
+        return t5_buckets(at, self.buckets, self.max_distance, bidirectional=self.bidirectional)
 
 
 def _derive_again(module: T5Bias, keys: object) -> None:

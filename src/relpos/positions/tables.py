@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..errors import check_count, check_shape
 from ..terms import OffsetTable, Terms
 from .base import Position
+from .checks import check_queries
 
 __all__ = ["LearnedTables"]
 
@@ -83,10 +84,8 @@ class LearnedTables(Position):
             ShapeError: if `q` or `k` has another width, or `q` another number of heads.
         """
         name = type(self).__name__
-        width = {"d": self.head_dim}
-        heads = {"h": self.heads} if self.heads > 1 else {}
-        check_shape(name, "q", q, "b h i d", heads | width)
-        check_shape(name, "k", k, "b g j d", width)
+        check_queries(name, q, self.heads, width=self.head_dim)
+        check_shape(name, "k", k, "b g j d", {"d": self.head_dim})
         return q, k, Terms(keys=self._table(self.keys), values=self._table(self.values))
 
     def extra_repr(self) -> str:

@@ -11,62 +11,37 @@
 - Rows: one for each offset of the call, `i + j - 1`, or only those of the past with `causal=True`;
   W_r is learned, R is computed. A step of cached decoding computes and projects all j of them.
 - Scale: `1 / sqrt(d)` on content and position alike. The bias is a part of the scores that
-  attention itself does not scale, so another scale must be given to this class as well.
+  attention itself does not scale, so another scale is given to this class, of which layers take it
+  (`attention_scale`).
 - Beyond the table: nothing is; every offset has its own row, however long the sequence.
-- Elsewhere: the paper's code keeps all sines in the first half of the width (`layout="halves"`);
-  espnet, NeMo and Parakeet alternate them with the cosines (`layout="interleaved"`). Some of these
+- Elsewhere: espnet, NeMo, Wav2Vec2-Conformer and w2v-BERT have these names, `linear_pos.weight`,
+  `pos_bias_u` and `pos_bias_v`; Parakeet in transformers has `relative_k_proj.weight`, `bias_u` and
+  `bias_v`, and the paper's code `r_net.weight`, `r_w_bias` and `r_r_bias`, all of these shapes. The
+  paper's code keeps all sines in the first half of the width (`layout="halves"`); the others
+  alternate them with the cosines (`layout="interleaved"`). Some of these
   start `u` and `v` at zero as here, some from a normal or uniform distribution, and the paper's
   code shares them among the layers. Several Conformers divide by `sqrt(e)` instead of `sqrt(d)`,
-  which is `scale=e**-0.5` here and in attention. espnet's older `legacy` form shifts its rows
+  which is `scale=e**-0.5` here. espnet's older `legacy` form shifts its rows
   without a causal mask, so that keys ahead of a query meet the rows of another.
 """
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import ClassVar, Literal, cast
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
+from ..errors import check_count, check_scale, check_shape
 from ..terms import OffsetTable, Terms
 from .base import Position
+from .scales import scale_or_usual
+from .sinusoids import sinusoids
 
-__all__ = ["TransformerXL", "sinusoids"]
+__all__ = ["TransformerXL"]
 
 _LAYOUTS = ("interleaved", "halves")
-
-
-def sinusoids(
-    at: Int64[Tensor, "r"],
-    dim: int,
-    *,
-    layout: Literal["interleaved", "halves"] = "interleaved",
-    dtype: torch.dtype | None = None,
-) -> Float[Tensor, "r {dim}"]:
-    """`(sin(p w_c), cos(p w_c))` of each `p` in `at`, with `w_c = 10000^(-2c/dim)`.
-
-    Computed in float32 at least. An odd width has one cosine less.
-
-    Args:
-        at: positions or distances, in tokens.
-        dim: width of a row.
-        layout: sines and cosines in turn, or all sines before all cosines.
-        dtype: of the result; None means torch's default.
-
-    >>> sinusoids(torch.tensor([0, 1]), 4, layout="halves")
-    tensor([[0.0000, 0.0000, 1.0000, 1.0000],
-            [0.8415, 0.0100, 0.5403, 0.9999]])
-    """
-    dtype = torch.get_default_dtype() if dtype is None else dtype
-    work = torch.promote_types(dtype, torch.float32)
-    even = torch.arange(0, dim, 2, device=at.device, dtype=work)
-    angles = at.to(work)[:, None] * 10000 ** (-even / dim)
-    if layout == "halves":
-        return torch.cat((angles.sin(), angles[:, : dim // 2].cos()), dim=1).to(dtype)
-    return torch.stack((angles.sin(), angles.cos()), dim=2).flatten(1)[:, :dim].to(dtype)
 
 
 class TransformerXL(Position):
@@ -77,7 +52,8 @@ class TransformerXL(Position):
         heads: query heads h, each with its own rows.
         dim: width e of the sinusoids; None means `heads * head_dim`.
         layout: of the sinusoids: sines and cosines in turn, or all sines before all cosines.
-        causal: whether no query meets a key ahead of it, so that only rows of the past are made.
+        causal: whether only rows of the past are made. Only right under a causal mask: a key ahead
+            would meet the row of offset 0.
         biases: whether there are `u` and `v` (terms c and d).
         scale: that of the attention; None means `1 / sqrt(head_dim)`.
         device: of the parameters.
@@ -94,6 +70,7 @@ class TransformerXL(Position):
     """
 
     reads_query_start: ClassVar[bool] = True
+    attention_scale: float
     pos_bias_u: nn.Parameter | None
     pos_bias_v: nn.Parameter | None
 
@@ -119,11 +96,9 @@ class TransformerXL(Position):
             raise ValueError(
                 f"TransformerXL: layout must be 'interleaved' or 'halves', got {layout!r}"
             )
-        if scale is not None and not scale > 0:
-            raise ValueError(f"TransformerXL: scale must be a positive number, got {scale!r}")
         self.layout: Literal["interleaved", "halves"] = layout
         self.causal = bool(causal)
-        self.scale = 1 / sqrt(self.head_dim) if scale is None else float(scale)
+        self.attention_scale = scale_or_usual(check_scale("TransformerXL", scale), self.head_dim)
         self.linear_pos = nn.Linear(self.dim, inner, bias=False, device=device, dtype=dtype)
         for name in ("pos_bias_u", "pos_bias_v"):
             vectors = torch.empty(self.heads, self.head_dim, device=device, dtype=dtype)
@@ -154,9 +129,8 @@ class TransformerXL(Position):
         Raises:
             ShapeError: if `q` or `k` has another width, or `q` another number of heads.
         """
-        width = {"d": self.head_dim}
-        check_shape("TransformerXL", "q", q, "b h i d", {"h": self.heads} | width)
-        check_shape("TransformerXL", "k", k, "b g j d", width)
+        check_shape("TransformerXL", "q", q, "b h i d", {"h": self.heads, "d": self.head_dim})
+        check_shape("TransformerXL", "k", k, "b g j d", {"d": self.head_dim})
         i, j = q.shape[2], k.shape[2]
         start = j - i if query_start is None else query_start
         first = 1 - start - i
@@ -165,7 +139,7 @@ class TransformerXL(Position):
         keys = self.rows(first, last)
         if self.pos_bias_u is None or self.pos_bias_v is None:
             return q, k, Terms(keys=OffsetTable(keys, first))
-        apart = self.scale * (self.pos_bias_v - self.pos_bias_u)
+        apart = self.attention_scale * (self.pos_bias_v - self.pos_bias_u)
         bias = (keys @ apart[:, :, None]).squeeze(2)
         terms = Terms(keys=OffsetTable(keys, first), bias=OffsetTable(bias, first))
         return q + self.pos_bias_u[:, None].to(q.dtype), k, terms
@@ -185,9 +159,10 @@ class TransformerXL(Position):
 
     def extra_repr(self) -> str:
         """Widths, heads, layout, and what is not as usual."""
+        usual = scale_or_usual(None, self.head_dim)
         parts = [f"head_dim={self.head_dim}, heads={self.heads}, dim={self.dim}"]
         parts.append(f"layout={self.layout!r}")
         parts += ["causal=True"] if self.causal else []
         parts += ["biases=False"] if self.pos_bias_u is None else []
-        parts += [f"scale={self.scale:g}"] if self.scale != 1 / sqrt(self.head_dim) else []
+        parts += [f"scale={self.attention_scale:g}"] if self.attention_scale != usual else []
         return ", ".join(parts)

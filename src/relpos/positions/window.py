@@ -26,9 +26,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..attention import relative_logits
-from ..errors import check_count, check_shape
+from ..errors import check_count
 from ..terms import GridTerms
 from .base import Position
+from .checks import check_queries
 from .resizing import grid_sizes, resize_rows
 
 __all__ = ["WindowBias"]
@@ -53,7 +54,6 @@ class WindowBias(Position):
     (torch.Size([4, 13, 13]), torch.Size([4, 49, 49]), torch.Size([4, 96, 96]))
     """
 
-    # Whether `forward` takes the grid as `shape=`.
     reads_shape: ClassVar[bool] = True
 
     def __init__(
@@ -100,7 +100,7 @@ class WindowBias(Position):
             ShapeError: if `q` has another number of heads.
             ValueError: if `shape` has another number of axes.
         """
-        check_shape("WindowBias", "q", q, "b h i d", {"h": self.heads} if self.heads > 1 else {})
+        check_queries("WindowBias", q, self.heads)
         return q, k, self._terms(shape)
 
     def dense(self, shape: tuple[int, ...] | None = None) -> Float[Tensor, "h i j"]:

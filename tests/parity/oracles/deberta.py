@@ -72,7 +72,14 @@ def run(
     some = slice(queries)
     start = None if queries is None else 0
     ours = attended(
-        scheme, tables, q[:, :, some], k, v, mask=mask, scale=scheme.scale, query_start=start
+        scheme,
+        tables,
+        q[:, :, some],
+        k,
+        v,
+        mask=mask,
+        scale=scheme.attention_scale,
+        query_start=start,
     )
     output = theirs(
         x, mask, query_states=x[:, some], rel_embeddings=model.get_rel_embedding()

@@ -16,7 +16,7 @@ from transformers.models.parakeet.modeling_parakeet import ParakeetEncoderAttent
 from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import Wav2Vec2BertSelfAttention
 
 from relpos.positions import TransformerXL
-from relpos.positions.transformer_xl import sinusoids
+from relpos.positions.sinusoids import sinusoids
 
 from ..comparison import Comparison, Trial, attended, randomized
 from .inputs import BATCH, HEADS, MODEL, WIDTH, additive, hidden, keep, merge, split
