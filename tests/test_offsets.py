@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from relpos import OffsetTable
-from relpos.offsets import offsets, rows_at, t5_buckets, table_rows
+from relpos.offsets import deberta_buckets, offsets, rows_at, t5_buckets, table_rows
 
 
 @pytest.mark.parametrize(("i", "j"), [(1, 1), (3, 5), (5, 3)])
@@ -73,3 +73,28 @@ def test_t5_buckets_widen_where_the_paper_says():
     """Raffel et al. 2020, section 2.1: up to an offset of 128, beyond which all share one."""
     edges = t5_buckets(-torch.arange(130)).diff().nonzero().flatten() + 1
     assert edges.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91]
+
+
+@pytest.mark.parametrize(
+    ("buckets", "max_distance"), [(4, 9), (6, 20), (18, 26), (20, 81), (32, 129), (256, 512)]
+)
+def test_deberta_buckets_are_those_of_exact_arithmetic(buckets: int, max_distance: int):
+    """Also where a power is whole, 32 = 16 * 8^(1/3), and logarithms round to either side."""
+    middle = buckets // 2
+    at = torch.arange(-3 * max_distance, 3 * max_distance + 1)
+
+    def steps(distance: int) -> int:
+        if distance <= middle:
+            return distance
+        # The least t with (distance / middle)^(middle - 1) <= ((max_distance - 1) / middle)^t.
+        t, left, right = 0, distance ** (middle - 1), middle ** (middle - 1)
+        while left > right:
+            t, left, right = t + 1, left * middle, right * (max_distance - 1)
+        return middle + t
+
+    want = [
+        min(max(buckets - (1 if o > 0 else -1) * steps(abs(o)), 0), 2 * buckets - 1)
+        for o in at.tolist()
+    ]
+    got = deberta_buckets(at, max_distance=max_distance, buckets=buckets)
+    assert got.tolist() == want

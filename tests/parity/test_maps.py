@@ -53,7 +53,8 @@ def test_slopes_are_those_of_the_authors_code(heads):
 
 
 @pytest.mark.parametrize(
-    ("buckets", "max_distance"), [(256, 512), (8, 50), (32, 128), (64, 2048), (4, 9)]
+    ("buckets", "max_distance"),
+    [(256, 512), (8, 50), (32, 128), (64, 2048), (4, 9), (32, 129), (20, 81)],
 )
 def test_every_distance_meets_debertas_row(buckets, max_distance):
     """(256, 512) is that of all published models."""

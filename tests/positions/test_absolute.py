@@ -58,6 +58,43 @@ def test_learned_rows_are_added_and_the_last_one_repeats():
         assert_close(got[:, p], x[:, p] + position.rows[row])
 
 
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("start", [-1, 1.5, "3", torch.tensor([1, 2])])
+def test_learned_rows_start_at_a_position_that_there_is(start):
+    with pytest.raises(ValueError, match="LearnedAbsolute: start must be an integer >= 0, got"):
+        LearnedAbsolute(4, 3)(torch.zeros(1, 5, 4), start=start)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("start", [1.5, "3", torch.tensor([1, 2])])
+def test_waves_start_at_a_whole_position(start):
+    with pytest.raises(ValueError, match="Sinusoidal: start must be an integer, got"):
+        Sinusoidal(4)(torch.zeros(1, 5, 4), start=start)
+
+
+def test_waves_go_on_before_the_first_position():
+    x = normal(1, 9, 6)
+    assert_close(Sinusoidal(6)(x, start=-4)[:, 4:], Sinusoidal(6)(x[:, 4:]))
+
+
+@pytest.mark.no_typecheck
+def test_an_input_of_another_kind_is_named():
+    with pytest.raises(relpos.ShapeError, match=r"Sinusoidal: x must be floating point, got .*64"):
+        Sinusoidal(4)(torch.ones(1, 3, 4, dtype=torch.int64))
+    words = "LearnedAbsolute: x must be torch.float32 on cpu as the parameters are, got"
+    for dtype in (torch.bfloat16, torch.float64):
+        with pytest.raises(relpos.ShapeError, match=f"{words} {dtype} on cpu"):
+            LearnedAbsolute(4, 3)(torch.zeros(1, 3, 4, dtype=dtype))
+    with pytest.raises(relpos.ShapeError, match=f"{words} torch.float32 on meta"):
+        LearnedAbsolute(4, 3)(torch.zeros(1, 3, 4, device="meta"))
+
+
+def test_autocast_is_taken():
+    x = torch.zeros(1, 3, 4, dtype=torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert LearnedAbsolute(4, 3)(x).isfinite().all()
+
+
 def test_learned_rows_start_symmetric_around_zero():
     torch.manual_seed(0)
     rows = LearnedAbsolute(64, 500).rows

@@ -38,6 +38,22 @@ def test_the_term_depends_on_the_place_and_not_on_the_offset():
     assert logits[0].unique().numel() == 9
 
 
+def test_positions_count_along_the_row_over_packed_documents_and_padding():
+    position = AbsoluteKeys(5, 9, dtype=torch.float64)
+    q, k, v = qkv(9, 9)
+    _, moved, terms = position(q, k)
+    second = [x[:, :, 4:] for x in (q, k, v)]
+    # The second document, or the text behind four tokens of padding, stands at places 4..8.
+    documents = torch.tensor([[0] * 4 + [1] * 5])
+    packed = relpos.attention(q, moved, v, terms, documents=documents)[:, :, 4:]
+    padded = relpos.attention(q, moved, v, terms, mask=documents[:, None, None] == 1)[:, :, 4:]
+    want = judged(second[0], second[1] + position.rows.detach()[4:], second[2])
+    assert_close(packed, want)
+    assert_close(padded, want)
+    alone = relpos.attention(second[0], position(*second[:2])[1], second[2])
+    assert not torch.allclose(packed, alone, rtol=1e-3)
+
+
 @pytest.mark.parametrize("name", ["head_dim", "max_length"])
 def test_bad_sizes_are_named(name):
     with pytest.raises(ValueError, match=f"AbsoluteKeys: {name} must be an integer >= 1, got 0"):
@@ -49,3 +65,6 @@ def test_keys_of_another_width_are_named():
     q, k, _ = qkv(3, 3)
     with pytest.raises(relpos.ShapeError, match=r"AbsoluteKeys: k must be .* with d=4, got"):
         AbsoluteKeys(4, 3)(q, k)
+    words = "AbsoluteKeys: k must be torch.bfloat16 on cpu as the parameters are, got torch.float64"
+    with pytest.raises(relpos.ShapeError, match=words):
+        AbsoluteKeys(5, 3, dtype=torch.bfloat16)(q, k)

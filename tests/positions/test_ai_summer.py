@@ -164,7 +164,7 @@ def test_tables_of_a_map_that_fit_go_by_their_names(size):
 
 def test_tables_of_another_map_are_refused():
     saved = {"emb_w.rel_pos_emb": torch.randn(5, 4), "emb_h.rel_pos_emb": torch.randn(7, 4)}
-    with pytest.raises(RuntimeError, match="size mismatch for emb_w"):
+    with pytest.raises(RuntimeError, match=r"size mismatch for emb_w"):
         RelPosEmb2D((3, 5), 4).load_state_dict(saved)
     with pytest.raises(RuntimeError, match="Missing key"):
         RelPosEmb2D((3, 5), 4).load_state_dict({"emb_w.rel_pos_emb": torch.randn(5, 4)})
@@ -216,3 +216,19 @@ def test_queries_that_do_not_fit_are_named():
 def test_bad_sizes_are_named(build, named):
     with pytest.raises(ValueError, match=named):
         build()
+
+
+@pytest.mark.no_typecheck
+def test_numbers_that_are_no_tables_are_named_when_they_are_loaded():
+    names = ("emb_w.rel_pos_emb", "emb_h.rel_pos_emb")
+    for size in ((5, 7), (3, 3)):
+        with pytest.raises(RuntimeError, match=r"size mismatch for emb_w.rel_pos_emb"):
+            RelPosEmb2D(size, 4).load_state_dict({name: torch.zeros(()) for name in names})
+    with pytest.raises(RuntimeError, match="size mismatch for rel_pos_emb"):
+        RelPosEmb1D(5, 4).load_state_dict({"rel_pos_emb": torch.zeros(())})
+
+
+def test_keys_of_another_dtype_are_named():
+    q = torch.zeros(1, 2, 5, 4, dtype=torch.bfloat16)
+    with pytest.raises(relpos.ShapeError, match=r"AbsPosEmb1D: k must be torch.float32 on cpu as"):
+        AbsPosEmb1D(5, 4)(q, q)

@@ -60,6 +60,16 @@ def test_there_is_a_row_for_each_offset_of_the_call_and_no_more():
         assert (past.first, past.last) == (1 - j, 0)
 
 
+@pytest.mark.parametrize("lengths", [(0, 0), (0, 1), (1, 0), (0, 5), (5, 0)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_without_queries_or_keys_there_is_nothing_to_read(lengths, causal):
+    position = Alibi(2, causal=causal, dtype=torch.float64)
+    q, k, v = qkv(*lengths)
+    got = relpos.attention(q, k, v, position(q, k)[2], causal=causal)
+    assert_close(got, torch.zeros_like(q))
+    assert position.dense(*lengths).shape == (2, *lengths)
+
+
 def test_long_sequences_are_never_clamped():
     far = Alibi(1).dense(1, 100_001)[0, 0]
     assert_close(far[0], torch.tensor(-100_000 / 256))
@@ -98,3 +108,8 @@ def test_what_does_not_fit_is_named():
     q, k, _ = qkv(3, 3)
     with pytest.raises(relpos.ShapeError, match=r"Alibi: q must be \(b, h, i, d\) with h=3, got"):
         Alibi(3)(q, k)
+    for count in (-1, 1.5, "3", True):
+        with pytest.raises(ValueError, match=r"Alibi.dense: i must be an integer >= 0, got"):
+            Alibi(3).dense(count)
+        with pytest.raises(ValueError, match=r"Alibi.dense: j must be an integer >= 0, got"):
+            Alibi(3).dense(2, count)

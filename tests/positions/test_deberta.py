@@ -294,6 +294,10 @@ def test_inputs_that_do_not_fit_are_named():
 def test_given_modules_that_do_not_fit_are_named():
     q, k, _ = qkv(3, 3)
     with pytest.raises(
+        relpos.ShapeError, match=r"Deberta: embedding\(\) must be .*64 on cpu as the parameters are"
+    ):
+        Deberta(5, 2, 4, key_proj=torch.nn.Linear(10, 10).double())(q, k)
+    with pytest.raises(
         relpos.ShapeError, match=r"Deberta: embedding\(\) must be .* with r=8, e=10, got \(10, 10\)"
     ):
         Deberta(5, 2, 4, embedding=DebertaEmbedding(10, 5))(q, k)
@@ -311,6 +315,11 @@ def test_given_modules_that_do_not_fit_are_named():
         ({"head_dim": 0}, "head_dim must be an integer >= 1, got 0"),
         ({"heads": 0}, "heads must be an integer >= 1, got 0"),
         ({"dim": 0}, "dim must be an integer >= 1, got 0"),
+        (
+            {"max_relative_positions": -1},
+            "max_relative_positions must be .* got -1, which in a configuration means its "
+            "max_position_embeddings",
+        ),
         ({"max_relative_positions": 0}, "max_relative_positions must be an integer >= 1, got 0"),
         ({"position_buckets": 2}, "position_buckets must be an integer >= 4, got 2"),
         ({"position_buckets": 7}, "position_buckets must be even, got 7"),

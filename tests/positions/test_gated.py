@@ -4,7 +4,9 @@ import torch
 from torch.testing import assert_close
 
 import relpos
-from relpos.positions import Alibi, GatedBias, T5Bias
+from relpos.layers import MultiheadAttention
+from relpos.offsets import offsets
+from relpos.positions import Alibi, GatedBias, Shaw, T5Bias, WindowBias
 
 from ..factories import LENGTHS, judged, normal, qkv
 
@@ -78,6 +80,63 @@ def test_initialising_a_layer_leaves_a_shared_table_alone():
     assert torch.equal(position.reset, torch.ones(2))
 
 
+class Slope(torch.nn.Module):
+    """A scheme of one's own, which is no `Position` and says nothing of itself."""
+
+    def forward(self, q, k):
+        rows = torch.linspace(-1, 1, 2 * 7, dtype=q.dtype).view(2, 7)
+        return q, k, relpos.Terms(bias=relpos.OffsetTable(rows, first=-3))
+
+
+def test_any_module_with_a_bias_of_scalars_can_be_gated():
+    position = built(bias=Slope())
+    q, k, _ = qkv(5, 9)
+    x = normal(2, 5, 6)
+    at = offsets(5, 9)
+    want = gated(position, x, Slope()(q, k)[2].bias.rows[:, (at + 3).clamp(0, 6)])
+    assert_close(position.logits(q, k, x), torch.from_numpy(want))
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("other", [None, WindowBias(2, (3, 3)), Shaw(3, 2), "t5", T5Bias])
+def test_what_has_no_bias_over_offsets_is_named_when_it_is_given(other):
+    name = type(other).__name__
+    with pytest.raises(TypeError, match=rf"GatedBias: bias must be a module .*T5Bias.*got {name}$"):
+        GatedBias(other, 2, 3)
+
+
+class Moving(torch.nn.Module):
+    """Terms, and what happens to the keys, as told."""
+
+    def __init__(self, terms, by=0):
+        super().__init__()
+        self.terms, self.by = terms, by
+
+    def forward(self, q, k):
+        return q, k + self.by if self.by else k, self.terms
+
+
+def test_what_has_no_bias_over_offsets_is_named_when_it_is_called():
+    q, k, _ = qkv(4, 4)
+    scalars = relpos.OffsetTable(torch.zeros(2, 3, dtype=torch.float64), first=-1)
+    vectors = relpos.OffsetTable(torch.zeros(2, 3, 5, dtype=torch.float64), first=-1)
+    for terms, by, words in (
+        (relpos.Terms(), 0, "nothing"),
+        (relpos.Terms(keys=vectors, bias=scalars), 0, "keys and bias"),
+        (relpos.GridTerms((2, 2)), 0, "a grid"),
+        (relpos.Terms(bias=scalars), 1, "bias and other queries or keys"),
+    ):
+        position = GatedBias(Moving(terms, by), 2, 3).double()
+        with pytest.raises(TypeError, match=f"GatedBias: bias must .* got {words} from Moving"):
+            position(q, k, normal(2, 4, 6))
+
+
+def test_a_layer_takes_its_input_and_scale():
+    position = GatedBias(T5Bias(2, 8, 20), 2, 3, scale=0.3)
+    layer = MultiheadAttention(6, 2, position=position)
+    assert layer(*[torch.randn(2, 5, 6)] * 3)[0].isfinite().all()
+
+
 @pytest.mark.no_typecheck
 def test_what_does_not_fit_is_named():
     position = GatedBias(T5Bias(2), 2, 3)
@@ -86,6 +145,8 @@ def test_what_does_not_fit_is_named():
         position(q, k, torch.zeros(2, 4, 7))
     with pytest.raises(relpos.ShapeError, match=r"GatedBias: q must be .* with h=2, got"):
         position(*(x.float() for x in qkv(4, 4, h=3)[:2]), torch.zeros(2, 4, 6))
+    with pytest.raises(relpos.ShapeError, match=r"GatedBias: x must be torch.float32 on cpu as"):
+        position(q, k, torch.zeros(2, 4, 6, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(

@@ -53,13 +53,14 @@ def test_attention_equals_the_double_loop(shape, heads, prefix):
 
 
 @pytest.mark.parametrize("heads", [1, 2])
-def test_values_equal_the_double_loop(heads):
-    position = Grid(6, (3, 5), heads, values=True, dtype=torch.float64)
-    q, k, v = tokens((3, 5))
+@pytest.mark.parametrize("shape", [(3, 5), (4, 4)])
+def test_values_equal_the_double_loop(shape, heads):
+    position = Grid(6, shape, heads, values=True, dtype=torch.float64)
+    q, k, v = tokens(shape)
     axes = keys_of(position)
     for axis, rows in zip(axes, position.values, strict=True):
         axis["values"] = table(rows, -(rows.shape[1] // 2))
-    assert_close(attended(position, q, k, v), judged(q, k, v, axes, shape=(3, 5)))
+    assert_close(attended(position, q, k, v), judged(q, k, v, axes, shape=shape))
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (3, 4, 5)])

@@ -74,6 +74,10 @@ def test_what_does_not_fit_is_named():
     q, k, _ = qkv(4, 4)
     with pytest.raises(relpos.ShapeError, match=r"RelativeLogits: x must be .* with e=6, got"):
         built()(q, k, normal(2, 4, 5))
+    with pytest.raises(
+        relpos.ShapeError, match=r"RelativeLogits: x must be .*64 on cpu as the parameters are, got"
+    ):
+        built()(q, k, normal(2, 4, 6).float())
     with pytest.raises(relpos.ShapeError, match=r"RelativeLogits: q must be .* with h=3, got"):
         built(heads=3)(q, k, normal(2, 4, 6))
 

@@ -68,6 +68,26 @@ def test_low_precision_is_rounded_once(dtype):
     assert ((got.double() - want).abs() <= budget * rows.abs().max().double()).all()
 
 
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_computed_in_float32(dtype, mode):
+    rows = normal(2, 9, 4, 3).to(dtype)
+    want = resize_rows(rows.float(), (13, 7), mode=mode).to(dtype)
+    assert torch.equal(resize_rows(rows, (13, 7), mode=mode), want)
+
+
+def test_autocast_takes_no_digits():
+    rows = normal(2, 9, 3, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = resize_rows(rows, (13,))
+    assert got.dtype == torch.float32
+    assert torch.equal(got, resize_rows(rows, (13,)))
+    want = interpolate(rows.double().mT, size=13, mode="linear").mT
+    # The weights are rounded, their products, and the sum.
+    budget = 3 * torch.finfo(torch.float32).eps * rows.abs().max()
+    assert (got.double() - want).abs().max() <= budget
+
+
 @pytest.mark.no_typecheck
 def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="resize_rows: mode must be 'linear' or 'cubic', got 'x'"):
@@ -78,3 +98,7 @@ def test_bad_arguments_are_named():
         relpos.ShapeError, match="resize_rows: rows must have an axis for the heads"
     ):
         resize_rows(torch.zeros(1, 3), (5, 5))
+    with pytest.raises(
+        relpos.ShapeError, match=r"resize_rows: rows must be floating point, got torch.int64"
+    ):
+        resize_rows(torch.arange(6).view(2, 3), (5,))

@@ -10,7 +10,6 @@ from torch.testing import assert_close
 import relpos
 from relpos.layers import KeyValueCache, MultiheadAttention
 from relpos.positions import TransformerXL
-from relpos.positions.sinusoids import sinusoids
 
 from ..factories import LENGTHS, judged, normal, qkv, table
 
@@ -109,6 +108,19 @@ def test_another_scale_is_that_of_the_attention():
     assert_close(got, scores(position, q, k, scale=0.3, start=4))
 
 
+def test_the_bias_and_the_queries_have_the_dtype_of_each_other():
+    """Parameters of float32 under autocast move no query of half precision out of it."""
+    q, k, _ = (x.bfloat16() for x in qkv(3, 7))
+    moved, _, _ = built().float()(q, k)
+    assert moved.dtype == torch.bfloat16
+
+
+def test_rows_end_at_the_query_under_a_causal_mask_wherever_queries_start():
+    q, k, _ = qkv(3, 7)
+    keys = built(causal=True)(q, k, query_start=2)[2].keys
+    assert (keys.first, keys.last) == (-4, 0)
+
+
 def test_grouped_keys_meet_the_rows_of_their_query_heads():
     position = built(heads=6)
     q, k, v = qkv(9, 9, h=6, g=2)
@@ -129,20 +141,6 @@ def test_without_biases_the_queries_pass_through():
 def test_parameters_have_the_names_of_conformer_checkpoints():
     shapes = {name: tuple(x.shape) for name, x in built(dim=8).state_dict().items()}
     assert shapes == {"linear_pos.weight": (10, 8), "pos_bias_u": (2, 5), "pos_bias_v": (2, 5)}
-
-
-@pytest.mark.parametrize("dim", [1, 2, 5, 8])
-@pytest.mark.parametrize("layout", ["interleaved", "halves"])
-def test_sinusoids_equal_the_formula_at_every_entry(dim, layout):
-    got = sinusoids(torch.arange(-3, 4), dim, layout=layout, dtype=torch.float64)
-    assert got.shape == (7, dim)
-    sines = (dim + 1) // 2
-    for row, p in enumerate(range(-3, 4)):
-        for c in range(dim):
-            cosine, wave = (c % 2, c // 2) if layout == "interleaved" else divmod(c, sines)
-            angle = p / 10000 ** (2 * wave / dim)
-            want = math.cos(angle) if cosine else math.sin(angle)
-            assert abs(got[row, c].item() - want) < 1e-12
 
 
 @pytest.mark.parametrize("cuts", [[33], [1, 32], [20, 1, 1, 11]])
