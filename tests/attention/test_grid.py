@@ -56,6 +56,15 @@ def test_all_backends_have_the_same_gradients_on_any_grid(case: GridCase, seed: 
         torch.testing.assert_close(case.gradients(named, backend), expected, rtol=0, atol=1e-10)
 
 
+def test_many_heads_and_batches_fall_into_several_blocks():
+    """A bias that all of the batch shares is summed over blocks."""
+    case = GridCase((20, 26), batch=3, heads=6, groups=6, width=2, terms="bias", joint=True)
+    named = case.inputs()
+    torch.testing.assert_close(case.run(named, "tiled"), case.run(named, "reference"))
+    there, here = case.gradients(named, "tiled"), case.gradients(named, "reference")
+    torch.testing.assert_close(there, here)
+
+
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(case=any_grid(), seed=st.integers(0, 999))
 def test_any_parts_of_the_keys_merge_to_one_pass(case: GridCase, seed: int):

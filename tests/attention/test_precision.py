@@ -49,6 +49,15 @@ def test_gradients_are_within_budget(name: str, dtype: torch.dtype):
         assert_within_budget(actual[key], reference[key], exact[key])
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["per head", "grid, prefix", "grid, space, prefix, joint"])
+def test_half_precision_is_rounded_once(name: str, dtype: torch.dtype):
+    case = BOTH[name]
+    named = cast(case.inputs(), dtype)
+    working = case.run(cast(named, torch.float32), "tiled")[0]
+    assert torch.equal(case.run(named, "tiled")[0], working.to(dtype))
+
+
 def test_a_table_summed_over_many_pairs_keeps_its_precision():
     """TRAPS 15: sums over thousands of pairs are taken in float32, whatever the dtype."""
     from dataclasses import replace
