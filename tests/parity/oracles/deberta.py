@@ -1,4 +1,4 @@
-"""DeBERTa-v2's disentangled attention, whose scale is the float32 root of a whole number.
+"""DeBERTa's disentangled attention, whose scale is the float32 root of a whole number.
 
 With heads of width 12 and three terms the root is 6, with width 8 and two terms it is 4, and
 nothing is rounded; of 48 it is.
@@ -10,7 +10,8 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from transformers import DebertaV2Config
+from transformers import DebertaConfig, DebertaV2Config
+from transformers.models.deberta.modeling_deberta import DebertaEncoder, build_relative_position
 from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Encoder
 
 from relpos.positions import Deberta, DebertaEmbedding
@@ -87,6 +88,35 @@ def run(
     return Trial(merge(ours), output, leaves(x, theirs, tables), ["embedding.weight"])
 
 
+def run_v1(length: int, padded: bool = False) -> Trial:
+    """The first version: heads that hold q, k and v each, and no bias where P meets queries."""
+    width = 12
+    config = DebertaConfig(
+        hidden_size=HEADS * width, num_attention_heads=HEADS, num_hidden_layers=1,
+        relative_attention=True, max_relative_positions=FAR, pos_att_type=["c2p", "p2c"],
+        intermediate_size=1, vocab_size=1, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    model = randomized(DebertaEncoder(config))
+    theirs, rows = model.layer[0].attention.self, model.rel_embeddings.weight
+    x, mask = hidden(length, width=HEADS * width), keep(length, padded=padded)[:, None, None]
+    q, k, v = split(theirs.in_proj(x)).chunk(3, dim=-1)
+    q, v = (
+        part + bias.view(HEADS, 1, width) for part, bias in ((q, theirs.q_bias), (v, theirs.v_bias))
+    )
+    tables = {"embedding.weight": rows, "key_proj.weight": theirs.pos_proj.weight}
+    for name, weights in theirs.pos_q_proj.named_parameters():
+        tables[f"query_proj.{name}"] = weights
+    scheme = Deberta(
+        width, HEADS, FAR, dtype=torch.float64,
+        key_proj=torch.nn.Linear(HEADS * width, HEADS * width, bias=False, dtype=torch.float64),
+    )  # fmt: skip
+    ours = attended(scheme, tables, q, k, v, mask=mask, scale=scheme.attention_scale)
+    places = build_relative_position(x, x)
+    output = theirs(x, mask, relative_pos=places, rel_embeddings=rows)[0]
+    return Trial(merge(ours), output, leaves(x, theirs, tables), ["embedding.weight"])
+
+
 def leaves(x: Tensor, theirs: torch.nn.Module, tables: dict[str, Tensor]) -> dict[str, Tensor]:
     """The input, the layer's projections, and the embedding with its norm."""
     return {"x": x, **dict(theirs.named_parameters()), **tables}
@@ -96,6 +126,11 @@ LENGTHS = ({"length": 1}, {"length": 33}, {"length": 65, "padded": True})
 FORMULA = "(q_i . k_j + q_i . Wk P[f(i - j)] + k_j . Wq P[f(i - j)]) / sqrt(3d)"
 NAME = "DisentangledSelfAttention"
 COMPARISONS = [
+    Comparison(
+        "Deberta", "deberta.DisentangledSelfAttention", "transformers",
+        "(q_i . k_j + q_i . Wk P[f(i - j)] + k_j . Wq P[f(i - j)]) / sqrt(3d)", run_v1, LENGTHS,
+        remark="version 1, d = 12: f(x) = clip(x, -k, k - 1)",
+    ),
     Comparison(
         "Deberta", NAME, "transformers", FORMULA, run, LENGTHS, remark="d = 12, log buckets"
     ),

@@ -5,7 +5,11 @@ from __future__ import annotations
 from math import prod
 
 import torch
-from bottleneck_transformer_pytorch.bottleneck_transformer_pytorch import Attention, RelPosEmb
+from bottleneck_transformer_pytorch.bottleneck_transformer_pytorch import (
+    Attention,
+    BottleBlock,
+    RelPosEmb,
+)
 from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import SamVisionConfig, VitDetConfig
@@ -15,6 +19,7 @@ from transformers.models.vitdet.modeling_vitdet import (
     add_decomposed_relative_positions,
 )
 
+from relpos.layers import BottleneckBlock
 from relpos.positions import Grid, RelPosEmb2D
 
 from ..comparison import Comparison, Trial, attended, randomized
@@ -112,6 +117,38 @@ def run_bottleneck(shape: Shape) -> Trial:
     )  # fmt: skip
 
 
+def run_block(shape: Shape, downsample: bool, channels: int = MODEL) -> Trial:
+    """The whole residual block, in training: batch norms take their means from the batch."""
+    sizes = {"dim_out": channels, "proj_factor": 2, "downsample": downsample, "heads": HEADS}
+    theirs = BottleBlock(
+        dim=MODEL, fmap_size=shape, dim_head=WIDTH, rel_pos_emb=True, **sizes
+    )  # fmt: skip
+    theirs = randomized(theirs).train()
+    # Sharp attention: a batch norm divides by how much places differ, and multiplies roundings.
+    with torch.no_grad():
+        theirs.net[3].to_qkv.weight.mul_(3)
+    block = BottleneckBlock(MODEL, shape, dim_head=WIDTH, **sizes).double().train()
+    names = {
+        "shortcut.": "shortcut.", "net.0.": "contract.0.", "net.1.": "contract.1.",
+        "net.3.to_qkv.": "attention.in_proj.", "net.5.": "attention_norm.",
+        "net.7.": "expand.0.", "net.8.": "expand.1.",
+        "net.3.pos_emb.rel_height": "attention.position.keys.0",
+        "net.3.pos_emb.rel_width": "attention.position.keys.1",
+    }  # fmt: skip
+    state = dict(block.named_buffers())
+    for name, numbers in theirs.named_parameters():
+        start = next(start for start in names if name.startswith(start))
+        ours = names[start] + name.removeprefix(start)
+        if "pos_emb" in name:
+            state[ours] = numbers[None]
+        else:
+            state[ours] = numbers.flatten(1) if "to_qkv" in name else numbers
+    x = image(shape)
+    maps = x.permute(0, 3, 1, 2)
+    output = functional_call(block, state, (maps,), strict=True)
+    return trial(theirs, output, theirs(maps), x, "pos_emb")
+
+
 def run_logits(shape: Shape) -> Trial:
     """What relpos's class for AI Summer's weights gives where their own is wrong."""
     theirs = randomized(RelPosEmb(shape, WIDTH))
@@ -129,6 +166,17 @@ COMPARISONS = [
         "Grid", "Attention", "bottleneck-transformer-pytorch",
         "S q_i . (k_j + H[y_j - y_i] + W[x_j - x_i])", run_bottleneck,
         cases=({"shape": (1, 1)}, {"shape": (7, 5)}, {"shape": (5, 7)}), remark="maps of 5 x 7",
+    ),
+    Comparison(
+        "Grid", "BottleBlock", "bottleneck-transformer-pytorch",
+        "S q_i . (k_j + H[y_j - y_i] + W[x_j - x_i])", run_block,
+        cases=(
+            {"shape": (1, 5), "downsample": False},
+            {"shape": (5, 7), "downsample": False, "channels": 2 * MODEL},
+            {"shape": (4, 6), "downsample": True},
+            {"shape": (6, 4), "downsample": True, "channels": 2 * MODEL},
+        ),
+        remark="a whole residual block in training, strides 1 and 2",
     ),
     Comparison(
         "RelPosEmb2D", "RelPosEmb", "bottleneck-transformer-pytorch",
