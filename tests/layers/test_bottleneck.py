@@ -1,6 +1,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,8 +16,8 @@ from ..factories import normal
 SMALL = {"dim_out": 24, "proj_factor": 2, "heads": 2, "dim_head": 6}
 
 
-def made(dim, fmap_size, **arguments):
-    block = BottleneckBlock(dim, fmap_size, **SMALL | arguments).double().eval()
+def made(dim, feat_map_size, **arguments):
+    block = BottleneckBlock(dim, feat_map_size, **SMALL | arguments).double().eval()
     with torch.no_grad():
         for number, tensor in enumerate([*block.parameters(), *block.buffers()]):
             if tensor.is_floating_point():
@@ -40,6 +41,79 @@ def test_the_block_is_its_parts_in_their_order(dim):
     y = block.expand(block.attention_norm(y).relu())
     assert_close(block(x), (y + block.shortcut(x)).relu())
     assert isinstance(block.shortcut, nn.Identity) == (dim == 24)
+
+
+def normed(norm, x):
+    """Batch norm at inference, channel by channel."""
+    scale = norm.weight / (norm.running_var + norm.eps).sqrt()
+    return (x - norm.running_mean.view(-1, 1, 1)) * scale.view(-1, 1, 1) + norm.bias.view(-1, 1, 1)
+
+
+def mixed(conv, x):
+    """A 1 x 1 convolution without bias: a matrix on the channels."""
+    return torch.einsum("oe,behw->bohw", conv.weight[:, :, 0, 0], x)
+
+
+def attended(layer, x):
+    """Softmax of `(q_i . k_j + q_i . H[j_h - i_h] + q_i . W[j_w - i_w]) / sqrt(d)`, no biases."""
+    b, _, m, n = x.shape
+    q, k, v = torch.einsum("oe,behw->bohw", layer.in_proj.weight, x).chunk(3, 1)
+    q, k, v = (y.reshape(b, layer.num_heads, layer.head_dim, m, n) for y in (q, k, v))
+    rows, columns = (table[0] for table in layer.position.keys)
+    at = torch.arange(m) - torch.arange(m)[:, None] + m - 1
+    across = torch.arange(n) - torch.arange(n)[:, None] + n - 1
+    scores = torch.einsum("bhdmn,bhdrs->bhmnrs", q, k)
+    scores = scores + torch.einsum("bhdmn,mrd->bhmnr", q, rows[at])[..., None]
+    scores = scores + torch.einsum("bhdmn,nsd->bhmns", q, columns[across])[..., None, :]
+    weights = (scores / layer.head_dim**0.5).flatten(4).softmax(-1).unflatten(-1, (m, n))
+    return torch.einsum("bhmnrs,bhdrs->bhdmn", weights, v).reshape(b, -1, m, n)
+
+
+@pytest.mark.parametrize(("dim", "stride"), [(24, 1), (10, 1), (10, 2), (24, 2), (10, 3)])
+def test_the_block_is_its_formula(dim, stride):
+    block = made(dim, (4, 6), downsample=stride > 1, stride=stride)
+    with torch.no_grad():
+        # Signs of both kinds, so that an activation that is missing shows.
+        for number, parameter in enumerate(block.parameters()):
+            parameter.copy_(normal(*parameter.shape, seed=50 + number) / 2)
+    x = normal(2, dim, 4, 6)
+    y = normed(block.contract[1], mixed(block.contract[0], x)).relu()
+    y = attended(block.attention, y)
+    y = nn.functional.avg_pool2d(y, stride, ceil_mode=True)
+    y = normed(block.attention_norm, y).relu()
+    y = normed(block.expand[1], mixed(block.expand[0], y))
+    past = x
+    if stride > 1:
+        past = nn.functional.conv2d(x, block.shortcut[0].weight, stride=stride, padding=1)
+    elif dim != 24:
+        past = mixed(block.shortcut[0], x)
+    if past is not x:
+        past = normed(block.shortcut[1], past).relu()
+    assert_close(block(x), (past + y).relu())
+
+
+@pytest.mark.parametrize(("stride", "kernel"), [(1, 1), (2, 3), (3, 3)])
+def test_the_parts_are_as_the_docstring_says(stride, kernel):
+    block = BottleneckBlock(10, (4, 6), downsample=stride > 1, stride=stride, **SMALL)
+    shapes = {name: tuple(p.shape) for name, p in block.named_parameters() if p.ndim > 1}
+    assert shapes == {
+        "shortcut.0.weight": (24, 10, kernel, kernel),
+        "contract.0.weight": (12, 10, 1, 1),
+        "attention.in_proj.weight": (36, 12),
+        "attention.position.keys.0": (1, 7, 6),
+        "attention.position.keys.1": (1, 11, 6),
+        "expand.0.weight": (24, 12, 1, 1),
+    }
+    # Only the norms have biases.
+    norms = ("shortcut.1", "contract.1", "attention_norm", "expand.1")
+    names = {name for name, _ in block.named_parameters() if name.endswith("bias")}
+    assert names == {f"{norm}.bias" for norm in norms}
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("size", [np.int64(4), (np.int32(4), 4), [4, 4]])
+def test_sizes_of_numpy_are_welcome(size):
+    assert BottleneckBlock(10, feat_map_size=size, **SMALL).attention.position.shape == (4, 4)
 
 
 def test_it_starts_as_its_shortcut():
@@ -112,8 +186,10 @@ def test_compiles_without_a_graph_break_on_any_map():
     ("arguments", "words"),
     [
         ({"dim": 0}, "dim must be an integer >= 1, got 0"),
-        ({"fmap_size": (3, 4, 5)}, "fmap_size must be one size per axis, 2 in all, got"),
-        ({"fmap_size": 0}, "fmap_size must be an integer >= 1, got 0"),
+        ({"feat_map_size": (3, 4, 5)}, "feat_map_size must be one size per axis, 2 in all, got"),
+        ({"feat_map_size": 0}, "feat_map_size must be an integer >= 1, got 0"),
+        ({"feat_map_size": 5.0}, "feat_map_size must be an integer >= 1, got 5.0"),
+        ({"feat_map_size": None}, "feat_map_size must be an integer >= 1, got None"),
         ({"proj_factor": 5}, "dim_out must be a multiple of proj_factor=5, got 24"),
         ({"downsample": True, "stride": 0}, "stride must be an integer >= 1, got 0"),
         ({"heads": 0}, "heads must be an integer >= 1, got 0"),
@@ -122,7 +198,7 @@ def test_compiles_without_a_graph_break_on_any_map():
 )
 def test_bad_arguments_are_named(arguments, words):
     with pytest.raises(ValueError, match=f"BottleneckBlock: {words}"):
-        BottleneckBlock(**{"dim": 10, "fmap_size": (3, 4)} | SMALL | arguments)
+        BottleneckBlock(**{"dim": 10, "feat_map_size": (3, 4)} | SMALL | arguments)
 
 
 @pytest.mark.no_typecheck

@@ -6,14 +6,14 @@
   `GridAttention` with relative positions (figure 4) in place of ResNet's 3 x 3 convolution. It has
   no projection of its own, since `expand` follows.
 - A stride is an average pool behind the attention, as in the paper, so the attention works on the
-  map as it comes in, and `fmap_size` is that map's.
+  map as it comes in, and `feat_map_size` is that map's.
 - Where channels or sides change, `shortcut` is a convolution (3 x 3 with a stride, else 1 x 1) with
   batch norm and activation.
 - The last batch norm starts at 0: the block starts as its shortcut.
-- Elsewhere: the package `bottleneck-transformer-pytorch` has these arguments, `rel_pos_emb=True`
-  being what there is here always. Its maps must have the size they were made for, and sides that
-  the stride divides: its pool rounds down where its shortcut rounds up. Here both round up, and a
-  map of another size meets resized rows.
+- Elsewhere: the package `bottleneck-transformer-pytorch` has these arguments, with `fmap_size` for
+  `feat_map_size` (AI Summer's word) and `rel_pos_emb=True` for what there is here always. Its maps
+  must have the size they were made for, and sides that the stride divides: its pool rounds down
+  where its shortcut rounds up. Here both round up, and a map of another size meets resized rows.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class BottleneckBlock(nn.Module):
 
     Args:
         dim: channels of the input.
-        fmap_size: height and width of the input, or one number for both; other sizes meet
-            resized rows.
+        feat_map_size: height and width of the input, or one number for both; other sizes meet
+            resized rows. `fmap_size` in `bottleneck-transformer-pytorch`.
         dim_out: channels of the output.
         proj_factor: how many times narrower the attention's input is than the output.
         downsample: whether the output is smaller than the input, by `stride`.
         stride: by how much; sides that it does not divide are rounded up.
         heads: heads of the attention.
         dim_head: width of one head.
-        position: the attention's scheme; None means `Grid(dim_head, fmap_size)`, the paper's.
+        position: the attention's scheme; None means `Grid(dim_head, feat_map_size)`, the paper's.
         activation: after each norm and at the end; None means a ReLU.
         device: of the parameters.
         dtype: of the parameters.
@@ -59,7 +59,7 @@ class BottleneckBlock(nn.Module):
     def __init__(
         self,
         dim: int,
-        fmap_size: int | tuple[int, int],
+        feat_map_size: int | tuple[int, int],
         *,
         dim_out: int = 2048,
         proj_factor: int = 4,
@@ -79,8 +79,9 @@ class BottleneckBlock(nn.Module):
         proj_factor = check_count(name, "proj_factor", proj_factor)
         stride = check_count(name, "stride", stride) if downsample else 1
         heads, dim_head = check_count(name, "heads", heads), check_count(name, "dim_head", dim_head)
-        pair = (fmap_size,) * 2 if isinstance(fmap_size, int) else fmap_size
-        shape = grid_sizes(name, "fmap_size", pair, 2)
+        several = isinstance(feat_map_size, tuple | list)
+        pair = feat_map_size if several else (feat_map_size, feat_map_size)
+        shape = grid_sizes(name, "feat_map_size", pair, 2)
         if dim_out % proj_factor:
             raise ValueError(
                 f"BottleneckBlock: dim_out must be a multiple of proj_factor={proj_factor}, "
