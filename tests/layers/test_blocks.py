@@ -237,6 +237,23 @@ def test_a_cross_attention_that_does_not_fit_is_named():
         block(cross=MultiheadAttention(12, 3, kdim=10))
 
 
+def test_attention_that_is_not_batch_first_is_refused():
+    other = MultiheadAttention(12, 3, batch_first=False)
+    with pytest.raises(ValueError, match="EncoderBlock: attention must have batch_first=True"):
+        EncoderBlock(other)
+    with pytest.raises(ValueError, match="DecoderBlock: attention must have batch_first=True"):
+        DecoderBlock(other)
+    with pytest.raises(ValueError, match="DecoderBlock: cross must have batch_first=True"):
+        block(cross=other)
+
+
+def test_one_cache_for_both_parts_is_refused():
+    made, cache = reader(ACROSS["none"]), KeyValueCache()
+    with pytest.raises(ValueError, match="memory_cache must be another cache than cache, got the"):
+        made(normal(2, 3, 12), cache, memory=normal(2, 7, 10), memory_cache=cache)
+    assert cache.length == 0
+
+
 @pytest.mark.parametrize("make", [block, encoder])
 def test_packed_documents_are_as_if_alone(make):
     layer, x = make(), normal(1, 12, 12)

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import relpos
-from relpos.layers import KeyValueCache
+from relpos.layers import DecoderBlock, KeyValueCache, MultiheadAttention, RelativeGlobalAttention
+from relpos.layers.cache import undone_on_error
+from relpos.positions import Alibi, Grid, Shaw
 
 from ..factories import normal
 
@@ -99,3 +101,135 @@ def test_tokens_that_do_not_continue_are_named_and_not_kept(k, v, words):
     with pytest.raises(relpos.ShapeError, match=rf"KeyValueCache.append: {words}"):
         cache.append(k, v)
     assert cache.length == 3
+
+
+def _fail_after(cache, *appended):
+    with undone_on_error(None, cache):
+        for x in appended:
+            cache.append(x, x)
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("held", [0, 3, 4])
+def test_an_error_undoes_what_was_appended(held):
+    cache, x = KeyValueCache(), normal(2, 1, 9, 4)
+    for n in range(held):
+        cache.append(x[:, :, n : n + 1], x[:, :, n : n + 1])
+    with pytest.raises(ZeroDivisionError):
+        _fail_after(cache, x[:, :, :1], x)
+    assert cache.length == held
+    keys, values = cache.append(x[:, :, held:], x[:, :, held:])
+    assert torch.equal(keys, x)
+    assert torch.equal(values, x)
+
+
+def test_an_error_undoes_a_reset_and_a_first_call_of_any_shape():
+    cache, x = KeyValueCache(), normal(2, 1, 3, 4)
+    cache.append(x, x)
+
+    def replace():
+        with undone_on_error(cache):
+            cache.reset()
+            _fail_after(cache, x[:1])
+
+    with pytest.raises(ZeroDivisionError):
+        replace()
+    assert torch.equal(cache.append(x[:, :, :1], x[:, :, :1])[0][:, :, :3], x)
+
+
+def test_without_an_error_nothing_is_undone():
+    cache = KeyValueCache()
+    with undone_on_error(cache):
+        cache.append(torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2))
+    assert cache.length == 3
+
+
+def test_an_append_without_memory_left_is_as_none(monkeypatch):
+    cache, k = KeyValueCache(), torch.zeros(1, 1, 3, 2)
+    cache.append(k, k)
+
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("relpos.layers.cache._extended", full)
+    with pytest.raises(MemoryError):
+        cache.append(k, k)
+    assert cache.length == 3
+
+
+class _Raises(torch.nn.Module):
+    """A scheme that refuses from its second call on."""
+
+    calls = 0
+
+    def forward(self, q, k):
+        self.calls += 1
+        if self.calls > 1:
+            raise ZeroDivisionError
+        return q, k, relpos.Terms()
+
+
+_WIDE = torch.float64
+# What goes wrong behind the cache, and in which call.
+REFUSED = {
+    "a scheme that raises": (_Raises, 1, ZeroDivisionError),
+    "rows of another dtype": (lambda: Shaw(4, 3, dtype=_WIDE), 0, relpos.ShapeError),
+    "heads that do not fit": (lambda: Alibi(8), 0, relpos.ShapeError),
+    "a grid that is too small": (lambda: Grid(4, (3, 3)), 0, ValueError),
+}
+each_refused = pytest.mark.parametrize(
+    ("position", "good", "error"), REFUSED.values(), ids=list(REFUSED)
+)
+
+
+@pytest.mark.no_typecheck
+@each_refused
+def test_a_refused_attention_leaves_the_cache_as_it_was(position, good, error):
+    layer, cache = MultiheadAttention(16, 4, position=position()), KeyValueCache()
+    x = normal(2, 7, 16, dtype=torch.float32)
+    for _ in range(good):
+        layer(x, x, x, is_causal=True, cache=cache)
+    with pytest.raises(error):
+        layer(x, x, x, is_causal=True, cache=cache)
+    assert cache.length == 7 * good
+    layer.position = None
+    layer(x, x, x, is_causal=True, cache=cache)
+    assert cache.length == 7 * (good + 1)
+
+
+@pytest.mark.no_typecheck
+@each_refused
+def test_a_cross_attention_that_is_refused_leaves_both_caches_as_they_were(position, good, error):
+    cross = MultiheadAttention(16, 4, position=position())
+    block = DecoderBlock(MultiheadAttention(16, 4, position=Alibi(4)), cross=cross)
+    x, memory = normal(2, 3, 16, dtype=torch.float32), normal(2, 7, 16, dtype=torch.float32)
+    cache, memory_cache = KeyValueCache(), KeyValueCache()
+    for _ in range(good):
+        block(x, cache, memory=memory, memory_cache=memory_cache)
+    with pytest.raises(error):
+        block(x, cache, memory=memory, memory_cache=memory_cache)
+    assert (cache.length, memory_cache.length) == (3 * good, 7 * good)
+
+
+@pytest.mark.no_typecheck
+def test_a_memory_of_a_wrong_dtype_leaves_both_caches_as_they_were():
+    block = DecoderBlock(MultiheadAttention(16, 4), cross=MultiheadAttention(16, 4))
+    x, memory = normal(2, 3, 16, dtype=torch.float32), normal(2, 7, 16, dtype=torch.float32)
+    cache, memory_cache = KeyValueCache(), KeyValueCache()
+    with pytest.raises(relpos.ShapeError, match="key_padding_mask must be boolean"):
+        block(
+            x, cache, memory=memory, memory_cache=memory_cache,
+            memory_key_padding_mask=torch.zeros(2, 7, dtype=torch.int64),
+        )  # fmt: skip
+    with pytest.raises(RuntimeError, match="dtype"):
+        block(x, cache, memory=memory.double(), memory_cache=memory_cache)
+    assert (cache.length, memory_cache.length) == (0, 0)
+
+
+@pytest.mark.no_typecheck
+def test_relative_global_attention_that_is_refused_leaves_the_cache_as_it_was():
+    layer, cache = RelativeGlobalAttention(16, 4, max_len=7), KeyValueCache()
+    layer.Er.data = layer.Er.data.double()
+    with pytest.raises(relpos.ShapeError):
+        layer(normal(2, 7, 16, dtype=torch.float32), cache=cache)
+    assert cache.length == 0

@@ -92,6 +92,19 @@ def test_pooled_queries_equal_the_double_loop(grid):
     assert_close(got, expected(layer, x, pool=pool, axes=axes_of(layer.position)))
 
 
+@pytest.mark.parametrize(
+    "position", [Shaw(6, 3), WindowBias(2, (4, 6)), torch.nn.Identity()], ids=repr
+)
+def test_pooled_queries_are_refused_where_the_position_does_not_know_their_places(position):
+    words = f"position must have reads_query_shape = True, .*, got {type(position).__name__}"
+    with pytest.raises(ValueError, match=f"GridAttention: {words}"):
+        GridAttention(12, 2, position=position, query_pool=nn.AvgPool2d(2))
+    layer = GridAttention(12, 2, query_pool=nn.AvgPool2d(2))
+    layer.position = position
+    with pytest.raises(ValueError, match=f"GridAttention: {words}"):
+        layer(torch.zeros(2, 12, 4, 6))
+
+
 def test_a_learned_pool_receives_gradients():
     layer = made(Grid(6, (5, 7)), query_pool=nn.Conv2d(12, 12, 3, 2, 1, groups=12))
     layer(normal(2, 12, 5, 7)).square().sum().backward()
@@ -187,6 +200,7 @@ def test_copies_and_loading_agree(clone):
 def test_repr_tells_the_sizes():
     layer = GridAttention(12, 2, head_dim=5, projection=False)
     assert layer.extra_repr() == "embed_dim=12, heads=2, head_dim=5, projection=False"
+    assert GridAttention(12, 2, scale=0.25).extra_repr().endswith("head_dim=6, scale=0.25")
 
 
 @pytest.mark.no_typecheck
@@ -226,8 +240,11 @@ def test_exports():
             "embed_dim must be a multiple of num_heads=5 without a head_dim, got 12",
         ),
         ({"dropout": 1.0}, "dropout must be in 0 <= dropout < 1, got 1.0"),
+        ({"scale": float("nan")}, "scale must be a finite number or None, got nan"),
+        ({"scale": "0.5"}, "scale must be a finite number or None, got '0.5'"),
     ],
 )
+@pytest.mark.no_typecheck
 def test_bad_arguments_are_named(arguments, words):
     with pytest.raises(ValueError, match=f"GridAttention: {words}"):
         GridAttention(**{"embed_dim": 12, "num_heads": 2} | arguments)

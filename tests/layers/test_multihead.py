@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -200,7 +201,7 @@ def test_appended_keys_are_refused_in_words(refused):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((12, 5), "embed_dim must be a multiple of num_heads=5, got 12"),
+        ((12, 5), "embed_dim must be a multiple of num_heads=5 without a head_dim, got 12"),
         ((0, 1), "embed_dim must be an integer >= 1, got 0"),
         ((12, 0), "num_heads must be an integer >= 1, got 0"),
         ((12, 3, 1.0), "dropout must be in 0 <= dropout < 1, got 1.0"),
@@ -246,6 +247,62 @@ def test_masks_that_do_not_fit_are_named(name, mask, words):
         MultiheadAttention(12, 3)(x, memory, memory, **{name: mask})
 
 
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("scale", [0.1, -0.5, 0, np.float32(0.1)])
+def test_the_weights_use_the_layers_scale(scale):
+    layer = MultiheadAttention(12, 3, position=Shaw(4, 2), scale=scale).double()
+    x = normal(2, 9, 12)
+    q, k, _ = (y.unflatten(-1, (3, 4)).transpose(1, 2) for y in packed(layer, x))
+    scores = float(scale) * (q @ k.mT) + relpos.relative_logits(
+        q, k, layer.position(q, k)[2], scale=float(scale)
+    )
+    _, weights = layer(x, x, x, average_attn_weights=False)
+    assert_close(weights, scores.softmax(-1))
+
+
+def packed(layer, x):
+    """The inputs of the heads, side by side."""
+    return (x @ layer.in_proj_weight.mT + layer.in_proj_bias).chunk(3, -1)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), "0.5", True, torch.tensor(0.5)])
+def test_a_scale_that_is_no_finite_number_is_named(scale):
+    with pytest.raises(ValueError, match="MultiheadAttention: scale must be a finite number or"):
+        MultiheadAttention(12, 3, scale=scale)
+
+
+@pytest.mark.parametrize("form", [{}, {"kdim": 7, "vdim": 5}, {"bias": False}], ids=str)
+@pytest.mark.parametrize("groups", [3, 1])
+def test_heads_can_have_another_width(form, groups):
+    position = Shaw(5, 2)
+    layer = MultiheadAttention(12, 3, head_dim=5, num_kv_heads=groups, position=position, **form)
+    layer.double()
+    assert layer.out_proj.weight.shape == (12, 15)
+    x, key = normal(2, 9, 12), normal(2, 9, layer.kdim, seed=1)
+    value = normal(2, 9, layer.vdim, seed=2)
+    parts = (layer.project_queries(x), layer.project_keys(key), layer._linear(2, value))
+    q, k, v = (y.unflatten(-1, (-1, 5)).transpose(1, 2) for y in parts)
+    heads = relpos.attention(q, k, v, layer.position(q, k)[2])
+    got, weights = layer(x, key, value)
+    assert_close(got, layer.out_proj(heads.transpose(1, 2).flatten(2)))
+    assert_close(weights.sum(-1), torch.ones(2, 9, dtype=torch.float64))
+    assert q.shape == (2, 3, 9, 5)
+
+
+def test_the_widths_of_t5s_largest_models_are_possible():
+    layer = MultiheadAttention(8, 4, bias=False, head_dim=16, scale=1.0)
+    shapes = {name: tuple(p.shape) for name, p in layer.state_dict().items()}
+    assert shapes == {"in_proj_weight": (192, 8), "out_proj.weight": (8, 64)}
+    assert MultiheadAttention(8, 5, head_dim=3).head_dim == 3
+
+
+def test_repr_tells_what_is_not_as_in_torch():
+    assert MultiheadAttention(12, 3).extra_repr() == "embed_dim=12, heads=3"
+    layer = MultiheadAttention(12, 4, num_kv_heads=2, head_dim=5, scale=0.25)
+    assert layer.extra_repr() == "embed_dim=12, heads=4, kv_heads=2, head_dim=5, scale=0.25"
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_documents_packed_into_one_row_are_as_if_alone(causal):
     layer = MultiheadAttention(16, 4, position=Shaw(4, 3)).double()
@@ -277,6 +334,6 @@ def test_wrong_documents_leave_the_cache_as_it_was():
     layer, cache = MultiheadAttention(16, 4), KeyValueCache()
     x = normal(1, 5, 16, dtype=torch.float32)
     for wrong in (torch.zeros(1, 4).long(), torch.zeros(1, 5)):
-        with pytest.raises(relpos.ShapeError, match="MultiheadAttention: documents must be"):
+        with pytest.raises(relpos.ShapeError, match="documents must be"):
             layer(x, x, x, is_causal=True, cache=cache, documents=wrong)
     assert cache.length == 0

@@ -8,6 +8,8 @@
 - Across, the queries and the memory both count from 0. Without a position in C, as in the paper
   and in T5, nothing is relative there; with one, the offset is the memory's place minus the
   query's own.
+- Places count along the row, padding on the left and other documents included: see
+  `MultiheadAttention` on schemes whose term depends on the place itself.
 """
 
 from __future__ import annotations
@@ -16,15 +18,34 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..errors import check_shape
-from .cache import KeyValueCache
+from .cache import KeyValueCache, undone_on_error
 from .multihead import MultiheadAttention
 
 __all__ = ["DecoderBlock", "EncoderBlock"]
 
 
+def _check_batch_first(name: str, argument: str, attention: MultiheadAttention) -> None:
+    if not attention.batch_first:
+        raise ValueError(
+            f"{name}: {argument} must have batch_first=True, since a block's input is (b, i, e), "
+            "got False"
+        )
+
+
 def _mlp(width: int, hidden: int | None) -> nn.Sequential:
     hidden = 4 * width if hidden is None else hidden
     return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+
+
+def _check_cross(cross: MultiheadAttention, width: int) -> None:
+    _check_batch_first("DecoderBlock", "cross", cross)
+    if cross.embed_dim != width:
+        raise ValueError(f"DecoderBlock: cross must have embed_dim={width}, got {cross.embed_dim}")
+    if cross.kdim != cross.vdim:
+        raise ValueError(
+            "DecoderBlock: cross must have kdim equal to vdim, as both read the memory, "
+            f"got {cross.kdim} and {cross.vdim}"
+        )
 
 
 class EncoderBlock(nn.Module):
@@ -34,6 +55,9 @@ class EncoderBlock(nn.Module):
         attention: self-attention over the width of the block.
         hidden: width of the MLP; None means four times that of the block.
         dropout: probability that an entry of what is added to `x` is dropped in training.
+
+    Raises:
+        ValueError: if `attention` is not `batch_first`.
 
     >>> import torch
     >>> block = EncoderBlock(MultiheadAttention(8, 2))
@@ -45,6 +69,7 @@ class EncoderBlock(nn.Module):
         self, attention: MultiheadAttention, *, hidden: int | None = None, dropout: float = 0.0
     ) -> None:
         super().__init__()
+        _check_batch_first("EncoderBlock", "attention", attention)
         width = attention.embed_dim
         self.attention_norm = nn.LayerNorm(width)
         self.attention = attention
@@ -84,7 +109,8 @@ class DecoderBlock(nn.Module):
         dropout: probability that an entry of what is added to `x` is dropped in training.
 
     Raises:
-        ValueError: if `cross` has another width, or its keys and values are not equally wide.
+        ValueError: if an attention is not `batch_first`, `cross` has another width, or its keys
+            and values are not equally wide.
 
     >>> block = DecoderBlock(MultiheadAttention(8, 2), cross=MultiheadAttention(8, 2))
     """
@@ -99,15 +125,9 @@ class DecoderBlock(nn.Module):
     ) -> None:
         super().__init__()
         width = attention.embed_dim
-        if cross is not None and cross.embed_dim != width:
-            raise ValueError(
-                f"DecoderBlock: cross must have embed_dim={width}, got {cross.embed_dim}"
-            )
-        if cross is not None and cross.kdim != cross.vdim:
-            raise ValueError(
-                "DecoderBlock: cross must have kdim equal to vdim, as both read the memory, "
-                f"got {cross.kdim} and {cross.vdim}"
-            )
+        _check_batch_first("DecoderBlock", "attention", attention)
+        if cross is not None:
+            _check_cross(cross, width)
         self.attention_norm = nn.LayerNorm(width)
         self.attention = attention
         self.cross_norm = None if cross is None else nn.LayerNorm(width)
@@ -142,10 +162,31 @@ class DecoderBlock(nn.Module):
 
         Raises:
             ShapeError: if a tensor or mask does not fit the others, or what a cache holds.
-            ValueError: if a memory is wanted and not given, or given and not wanted.
+            ValueError: if a memory is wanted and not given, or given and not wanted, or both
+                caches are the same. A refused call leaves them as they were.
         """
-        # Checked before a cache grows: a refused call leaves them as they were.
+        if memory_cache is not None and memory_cache is cache:
+            raise ValueError(
+                "DecoderBlock: memory_cache must be another cache than cache, got the same"
+            )
         memory = self._unread(x, memory, memory_key_padding_mask, memory_cache)
+        with undone_on_error(cache, memory_cache):
+            x = self._attended(
+                x, cache, memory, memory_key_padding_mask, memory_cache, documents=documents
+            )
+        return x + self.dropout(self.mlp(self.mlp_norm(x)))
+
+    def _attended(
+        self,
+        x: Tensor,
+        cache: KeyValueCache | None,
+        memory: Tensor | None,
+        mask: Tensor | None,
+        memory_cache: KeyValueCache | None,
+        *,
+        documents: Tensor | None,
+    ) -> Tensor:
+        """`x + A(norm(x))`, and what comes across added to that."""
         start = 0 if cache is None else cache.length
         y = self.attention_norm(x)
         y, _ = self.attention(
@@ -154,11 +195,11 @@ class DecoderBlock(nn.Module):
         x = x + self.dropout(y)
         if self.cross is not None and self.cross_norm is not None:
             y, _ = self.cross(
-                self.cross_norm(x), memory, memory, memory_key_padding_mask, need_weights=False,
+                self.cross_norm(x), memory, memory, mask, need_weights=False,
                 cache=memory_cache, query_start=start,
             )  # fmt: skip
             x = x + self.dropout(y)
-        return x + self.dropout(self.mlp(self.mlp_norm(x)))
+        return x
 
     def _unread(
         self,

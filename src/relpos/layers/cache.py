@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from jaxtyping import Float, Int64
 from torch import Tensor
 
 from ..errors import ShapeError, check_shape
 
-__all__ = ["KeyValueCache"]
+__all__ = ["KeyValueCache", "undone_on_error"]
+
+
+@contextmanager
+def undone_on_error(*caches: KeyValueCache | None) -> Iterator[None]:
+    """A context in which an error leaves the caches as they were before it.
+
+    Args:
+        caches: those that may grow inside; None is passed over.
+
+    >>> import torch
+    >>> cache = KeyValueCache()
+    >>> try:
+    ...     with undone_on_error(cache):
+    ...         keys, values = cache.append(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))
+    ...         keys @ torch.ones(7)
+    ... except RuntimeError:
+    ...     cache.length
+    0
+    """
+    held = [(cache, cache._length, cache._buffers) for cache in caches if cache is not None]
+    try:
+        yield
+    except BaseException:
+        # What was appended lies behind the earlier length, or in other buffers.
+        for cache, length, buffers in held:
+            cache._length, cache._buffers = length, buffers
+        raise
 
 
 class KeyValueCache:
@@ -50,16 +80,13 @@ class KeyValueCache:
             "KeyValueCache.append", "v", v, "b g i dv",
             {"b": k.shape[0], "g": k.shape[1], "i": k.shape[2]},
         )  # fmt: skip
-        if self._buffers is None:
-            self._buffers = (k.new_empty(0), v.new_empty(0))
-        else:
+        if self._buffers is not None:
             self._check_continues(new)
-        start, self._length = self._length, self._length + k.shape[2]
         keys, values = (
-            _extended(buffer, x, start)
-            for buffer, x in zip(self._buffers, new.values(), strict=True)
+            _extended(buffer, x, self._length)
+            for buffer, x in zip(self._buffers or (None, None), new.values(), strict=True)
         )
-        self._buffers = (keys, values)
+        self._buffers, self._length = (keys, values), self._length + k.shape[2]
         return keys[:, :, : self._length], values[:, :, : self._length]
 
     def reset(self) -> None:
@@ -88,12 +115,12 @@ class KeyValueCache:
                 )
 
 
-def _extended(buffer: Tensor, x: Tensor, start: int) -> Tensor:
+def _extended(buffer: Tensor | None, x: Tensor, start: int) -> Tensor:
     """`buffer` with `x` written from token `start` on; another buffer if it does not fit."""
     needed = start + x.shape[2]
-    if buffer.ndim < 4 or buffer.shape[2] < needed:
+    if buffer is None or buffer.shape[2] < needed:
         larger = x.new_empty(*x.shape[:2], max(needed, 2 * start), x.shape[3])
-        if start:
+        if buffer is not None:
             larger[:, :, :start] = buffer[:, :, :start]
         buffer = larger
     buffer[:, :, start:needed] = x

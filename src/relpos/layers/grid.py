@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from ..attention import attention
-from ..errors import ShapeError, check_count
-from ..terms import GridTerms, Terms
+from ..errors import ShapeError, check_count, check_scale
+from ..positions.base import positioned, settled_scale
 
 __all__ = ["GridAttention"]
 
@@ -29,21 +29,24 @@ class GridAttention(nn.Module):
         embed_dim: channels e of the map.
         num_heads: heads h.
         head_dim: width of one head; None means `e / h`.
-        position: a scheme called as `q, k, terms = position(q, k)`, with `shape=` (and with
-            `query_shape=` if queries are pooled) if it has `reads_shape = True`, as `Grid` and
-            `WindowBias` have; others see the row-major sequence. None: no positions.
+        position: a scheme called as `q, k, terms = position(q, k)`, with `shape=` if it has
+            `reads_shape = True`, as `Grid` and `WindowBias` have; others see the row-major
+            sequence. If queries are pooled it must have `reads_query_shape = True`, as `Grid` has,
+            and is called with `query_shape=` too. None: no positions.
         bias: whether the projections have biases.
         projection: whether there is a `W_o` back to e channels; if not, the output has `h` times
             `head_dim` channels.
         query_pool: a module that makes a map of queries `(b, h * head_dim, *grid)` smaller, e.g.
             `nn.AvgPool2d(2)`; the output is as small. None: as many queries as keys.
         dropout: probability that a weight is dropped in training.
-        scale: of the scores; None means `1 / sqrt(head_dim)`.
+        scale: of the scores; None means the one that the position needs, or else
+            `1 / sqrt(head_dim)`.
         device: of the parameters.
         dtype: of the parameters.
 
     Raises:
-        ValueError: if a size is out of range, or the heads do not divide the channels.
+        ValueError: if a size or the scale is out of range, the heads do not divide the channels,
+            or the position needs another scale or knows no pooled queries.
 
     >>> from relpos.positions import Grid
     >>> layer = GridAttention(64, 4, position=Grid(16, (7, 9)))
@@ -78,7 +81,7 @@ class GridAttention(nn.Module):
             raise ValueError(f"GridAttention: dropout must be in 0 <= dropout < 1, got {dropout}")
         width = self.embed_dim // self.num_heads if head_dim is None else head_dim
         self.head_dim = check_count("GridAttention", "head_dim", width)
-        self.dropout, self.scale = dropout, scale
+        self.dropout, self.scale = dropout, check_scale("GridAttention", scale, positive=False)
         inner = self.num_heads * self.head_dim
         self.in_proj = nn.Linear(embed_dim, 3 * inner, bias=bias, device=device, dtype=dtype)
         self.out_proj = (
@@ -88,6 +91,8 @@ class GridAttention(nn.Module):
         )
         self.query_pool = query_pool
         self.position = position
+        self._check_pooling()
+        settled_scale("GridAttention", position, self.scale)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -111,6 +116,9 @@ class GridAttention(nn.Module):
             ShapeError: if `x` has other channels or no grid, or the mask another shape.
         """
         self._check_inputs(x, mask)
+        # Again, since the position may have been given later.
+        self._check_pooling()
+        scale = settled_scale("GridAttention", self.position, self.scale)
         grid = query_grid = tuple(x.shape[2:])
         tokens = x.flatten(2).mT
         q, k, v = self.in_proj(tokens).chunk(3, dim=-1)
@@ -121,12 +129,13 @@ class GridAttention(nn.Module):
             part.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
             for part in (q, k, v)
         )
-        terms: Terms | GridTerms = Terms()
-        if self.position is not None:
-            q, k, terms = self._positioned(tokens, q, k, grid, query_grid)
+        q, k, terms = positioned(
+            self.position, q, k, tokens, shape=grid,
+            query_shape=None if self.query_pool is None else query_grid,
+        )  # fmt: skip
         heads = attention(
             q, k, v, terms, mask=None if mask is None else mask.flatten(1)[:, None, None],
-            scale=self.scale, dropout=self.dropout if self.training else 0.0,
+            scale=scale, dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
         output = heads.transpose(1, 2).flatten(2)
         if self.out_proj is not None:
@@ -134,27 +143,20 @@ class GridAttention(nn.Module):
         return output.mT.unflatten(2, query_grid)
 
     def extra_repr(self) -> str:
-        """Width and heads."""
+        """Width, heads, and what is not as by default."""
         width = f"embed_dim={self.embed_dim}, heads={self.num_heads}, head_dim={self.head_dim}"
-        return width + ("" if self.out_proj is not None else ", projection=False")
+        projection = "" if self.out_proj is not None else ", projection=False"
+        scale = "" if self.scale is None else f", scale={self.scale:g}"
+        return width + projection + scale
 
-    def _positioned(
-        self,
-        tokens: Tensor,
-        q: Tensor,
-        k: Tensor,
-        grid: tuple[int, ...],
-        query_grid: tuple[int, ...],
-    ) -> tuple[Tensor, Tensor, Terms | GridTerms]:
-        """What `position` makes of the heads, called with as much as it says that it reads."""
-        assert self.position is not None
-        read: list[Tensor] = [tokens] if getattr(self.position, "reads_input", False) else []
-        shapes = {}
-        if getattr(self.position, "reads_shape", False):
-            shapes["shape"] = grid
-            if self.query_pool is not None:
-                shapes["query_shape"] = query_grid
-        return self.position(q, k, *read, **shapes)
+    def _check_pooling(self) -> None:
+        if self.position is None or self.query_pool is None:
+            return
+        if not getattr(self.position, "reads_query_shape", False):
+            raise ValueError(
+                "GridAttention: position must have reads_query_shape = True, as Grid has, where "
+                f"query_pool moves the queries, got {type(self.position).__name__}"
+            )
 
     def _check_inputs(self, x: Tensor, mask: Tensor | None) -> None:
         if x.ndim < 3 or x.shape[1] != self.embed_dim:

@@ -10,6 +10,10 @@ output. It differs where torch's behaviour is a trap or needs the `i x j` matrix
 - `need_weights=True`, the default as in torch, returns the weights before dropout and builds them
   as an `i x j` matrix beside the op; pass False for memory in `O(j)`.
 - `add_bias_kv` and `add_zero_attn` are refused: the keys that they append have no position.
+
+Places count along the row, padding and other documents included. Offsets do not notice; a scheme
+whose term depends on the place itself (`AbsoluteKeys`, `AbsPosEmb1D`, and those at the input) does:
+with `documents` or padding on the left its rows begin at the row's start, not at the sequence's.
 """
 
 from __future__ import annotations
@@ -22,10 +26,9 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from ..attention import attention, attention_weights
-from ..attention.checks import check_documents
-from ..errors import check_count, check_shape
-from ..terms import GridTerms, Terms
-from .cache import KeyValueCache
+from ..errors import check_count, check_scale, check_shape
+from ..positions.base import positioned, settled_scale
+from .cache import KeyValueCache, undone_on_error
 from .masks import merge_masks
 
 __all__ = ["MultiheadAttention"]
@@ -36,7 +39,7 @@ class MultiheadAttention(nn.Module):
 
     Args:
         embed_dim: width e of the queries and of the output.
-        num_heads: query heads h; each is `e / h` wide.
+        num_heads: query heads h.
         dropout: probability that a weight is dropped in training.
         bias: whether the projections have biases.
         add_bias_kv: must be False.
@@ -50,10 +53,12 @@ class MultiheadAttention(nn.Module):
             `(b, i, e)` as third argument if it has `reads_input = True`, and with `query_start=`
             if it has `reads_query_start = True`; None: no positions.
         num_kv_heads: key and value heads g, which the query heads share; None means h.
-        scale: of the scores; None means `1 / sqrt(e / h)`.
+        head_dim: width d of one head; None means `e / h`, as in torch.
+        scale: of the scores; None means the one that the position needs, or else `1 / sqrt(d)`.
 
     Raises:
-        ValueError: if the heads do not divide the width, or an argument is refused.
+        ValueError: if the heads do not divide the width, the position needs another scale, or an
+            argument is refused.
 
     >>> from relpos.positions import Shaw
     >>> layer = MultiheadAttention(64, 4, position=Shaw(16, max_distance=8))
@@ -90,6 +95,7 @@ class MultiheadAttention(nn.Module):
         *,
         position: nn.Module | None = None,
         num_kv_heads: int | None = None,
+        head_dim: int | None = None,
         scale: float | None = None,
     ) -> None:
         super().__init__()
@@ -103,16 +109,19 @@ class MultiheadAttention(nn.Module):
                 )
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
-        self._check_sizes(dropout)
-        self.head_dim = embed_dim // num_heads
-        self.dropout, self.batch_first, self.scale = dropout, batch_first, scale
+        self._check_sizes(head_dim, dropout)
+        width = self.embed_dim // self.num_heads if head_dim is None else head_dim
+        self.head_dim = check_count("MultiheadAttention", "head_dim", width)
+        self.dropout, self.batch_first = dropout, batch_first
+        self.scale = check_scale("MultiheadAttention", scale, positive=False)
+        settled_scale("MultiheadAttention", position, self.scale)
 
-        inner = self.num_kv_heads * self.head_dim
-        self._sizes = (embed_dim, inner, inner)
+        heads, inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        self._sizes = (heads, inner, inner)
         packed = self.kdim == self.vdim == embed_dim
         shapes = {
             "in_proj_weight": (sum(self._sizes), embed_dim) if packed else None,
-            "q_proj_weight": None if packed else (embed_dim, embed_dim),
+            "q_proj_weight": None if packed else (heads, embed_dim),
             "k_proj_weight": None if packed else (inner, self.kdim),
             "v_proj_weight": None if packed else (inner, self.vdim),
             "in_proj_bias": (sum(self._sizes),) if bias else None,
@@ -120,7 +129,7 @@ class MultiheadAttention(nn.Module):
         for name, shape in shapes.items():
             tensor = None if shape is None else torch.empty(shape, device=device, dtype=dtype)
             self.register_parameter(name, None if tensor is None else nn.Parameter(tensor))
-        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
+        self.out_proj = nn.Linear(heads, embed_dim, bias=bias, device=device, dtype=dtype)
         self.position = position
         self.reset_parameters()
 
@@ -172,7 +181,9 @@ class MultiheadAttention(nn.Module):
             The output; the weights before dropout, `(b, i, j)` or `(b, h, i, j)`.
 
         Raises:
-            ShapeError: if a tensor or mask does not fit the others.
+            ShapeError: if a tensor or mask does not fit the others, or what the cache holds. A
+                refused call leaves the cache as it was, whatever the error.
+            ValueError: if the position needs another scale.
         """
         self_attention = query is key and key is value
         single = query.ndim == 2
@@ -189,33 +200,22 @@ class MultiheadAttention(nn.Module):
         q, k, v = self._project(query, key, value, self_attention=self_attention)
         held = 0 if cache is None else cache.length
         sizes = (q.shape[0], self.num_heads, q.shape[2], held + k.shape[2])
-        # Checked before the cache grows: a refused call leaves it as it was.
         mask = merge_masks(key_padding_mask, attn_mask, sizes=sizes)
-        if documents is not None:
-            check_documents("MultiheadAttention", q, sizes[3], documents, query_start)
-        if cache is not None:
-            k, v = cache.append(k, v)
-        terms: Terms | GridTerms = Terms()
-        if self.position is not None:
-            q, k, terms = self._positioned(query, q, k, query_start)
-        heads = attention(
-            q, k, v, terms, causal=is_causal, mask=mask, scale=self.scale,
-            dropout=self.dropout if self.training else 0.0, query_start=query_start,
-            documents=documents,
-        )  # fmt: skip
-        output = self.out_proj(heads.transpose(1, 2).flatten(2))
-        weights = None
-        if need_weights:
-            weights = attention_weights(
-                q, k, terms, causal=is_causal, mask=mask, scale=self.scale,
+        with undone_on_error(cache):
+            if cache is not None:
+                k, v = cache.append(k, v)
+            heads, weights = self._attended(
+                q, k, v, query, need_weights=need_weights, causal=is_causal, mask=mask,
                 query_start=query_start, documents=documents,
             )  # fmt: skip
-            weights = weights.mean(1) if average_attn_weights else weights
+            output = self.out_proj(heads.transpose(1, 2).flatten(2))
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
         if single:
             return output[0], None if weights is None else weights[0]
         return output if self.batch_first else output.transpose(0, 1), weights
 
-    def project_queries(self, x: Float[Tensor, "... e"]) -> Float[Tensor, "... e"]:
+    def project_queries(self, x: Float[Tensor, "... e"]) -> Float[Tensor, "... hd"]:
         """`x W_q + b_q`, for a position that shares this projection.
 
         Args:
@@ -238,9 +238,12 @@ class MultiheadAttention(nn.Module):
         return False
 
     def extra_repr(self) -> str:
-        """Width and heads."""
+        """Width, heads, and what is not as by default."""
         groups = "" if self.num_kv_heads == self.num_heads else f", kv_heads={self.num_kv_heads}"
-        return f"embed_dim={self.embed_dim}, heads={self.num_heads}{groups}"
+        own = self.num_heads * self.head_dim != self.embed_dim
+        width = f", head_dim={self.head_dim}" if own else ""
+        scale = "" if self.scale is None else f", scale={self.scale:g}"
+        return f"embed_dim={self.embed_dim}, heads={self.num_heads}{groups}{width}{scale}"
 
     def _project(
         self, query: Tensor, key: Tensor, value: Tensor, *, self_attention: bool
@@ -261,23 +264,43 @@ class MultiheadAttention(nn.Module):
         weight = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[part]
         return linear(x, cast(Tensor, weight), bias)
 
-    def _positioned(
-        self, query: Tensor, q: Tensor, k: Tensor, query_start: int | None
-    ) -> tuple[Tensor, Tensor, Terms | GridTerms]:
-        """What `position` makes of the heads, called with as much as it says that it reads."""
-        assert self.position is not None
-        read: list[Tensor] = [query] if getattr(self.position, "reads_input", False) else []
-        if getattr(self.position, "reads_query_start", False):
-            return self.position(q, k, *read, query_start=query_start)
-        return self.position(q, k, *read)
+    def _attended(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        *,
+        need_weights: bool,
+        causal: bool,
+        mask: Tensor | None,
+        query_start: int | None,
+        documents: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The heads `(b, h, i, d)` and, if wanted, their weights `(b, h, i, j)`."""
+        # Settled here too, since the position may have been given later.
+        scale = settled_scale("MultiheadAttention", self.position, self.scale)
+        q, k, terms = positioned(self.position, q, k, x, query_start=query_start)
+        heads = attention(
+            q, k, v, terms, causal=causal, mask=mask, scale=scale,
+            dropout=self.dropout if self.training else 0.0, query_start=query_start,
+            documents=documents,
+        )  # fmt: skip
+        if not need_weights:
+            return heads, None
+        weights = attention_weights(
+            q, k, terms, causal=causal, mask=mask, scale=scale, query_start=query_start,
+            documents=documents,
+        )  # fmt: skip
+        return heads, weights
 
-    def _check_sizes(self, dropout: float) -> None:
+    def _check_sizes(self, head_dim: int | None, dropout: float) -> None:
         for name in ("embed_dim", "num_heads", "num_kv_heads", "kdim", "vdim"):
             setattr(self, name, check_count("MultiheadAttention", name, getattr(self, name)))
-        if self.embed_dim % self.num_heads:
+        if head_dim is None and self.embed_dim % self.num_heads:
             raise ValueError(
-                f"MultiheadAttention: embed_dim must be a multiple of num_heads={self.num_heads}, "
-                f"got {self.embed_dim}"
+                f"MultiheadAttention: embed_dim must be a multiple of num_heads={self.num_heads} "
+                f"without a head_dim, got {self.embed_dim}"
             )
         if self.num_heads % self.num_kv_heads:
             raise ValueError(

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..attention import attention
 from ..errors import check_count, check_shape
 from ..terms import OffsetTable, Terms
-from .cache import KeyValueCache
+from .cache import KeyValueCache, undone_on_error
 
 __all__ = ["RelativeGlobalAttention"]
 
@@ -96,10 +96,11 @@ class RelativeGlobalAttention(nn.Module):
             project(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for project in (self.query, self.key, self.value)
         )
-        if cache is not None:
-            k, v = cache.append(k, v)
         terms = Terms(keys=OffsetTable(self.Er[None], first=1 - self.max_len))
-        heads = attention(q, k, v, terms, causal=True)
+        with undone_on_error(cache):
+            if cache is not None:
+                k, v = cache.append(k, v)
+            heads = attention(q, k, v, terms, causal=True)
         return self.dropout(heads.transpose(1, 2).flatten(2))
 
     def extra_repr(self) -> str:

@@ -21,7 +21,7 @@ def positioned(
     position: Callable[..., Any] | None,
     q: Float[Tensor, "b h i d"],
     k: Float[Tensor, "b g j d"],
-    x: Float[Tensor, "b i e"] | None = None,
+    x: Float[Tensor, "b n e"] | None = None,
     *,
     query_start: int | None = None,
     shape: tuple[int, ...] | None = None,
