@@ -141,6 +141,9 @@ class GridTerms:
     different size, offsets along an axis count steps of the finer of the two, and a table that
     falls between two rows is interpolated linearly.
 
+    Memory is that of tokens times the sum of the sides. A grid of one axis therefore costs a score
+    matrix where it has a prefix or pooled queries; without, it is a line of tokens like any other.
+
     Args:
         shape: the grid of the keys, e.g. `(height, width)`; tokens come in row-major order.
         axes: one `Terms` per axis, in the same order; empty means none on any axis.

@@ -21,7 +21,6 @@ class BandTable:
         edges: the window `(low, high)` that all tables of the call share.
         dtype: in which to compute.
         learn: whether gradients will be collected.
-        factor: by which the rows are multiplied.
     """
 
     def __init__(
@@ -31,20 +30,15 @@ class BandTable:
         edges: tuple[int, int],
         dtype: torch.dtype,
         learn: bool = False,
-        factor: float = 1.0,
     ) -> None:
-        self._table, self._factor = table, factor
+        self._table = table
         banded = [some for some in rows if some.band]
         self._first = min((some.first_offset for some in banded), default=0)
         last = max((some.first_offset + some.met.stop - 1 for some in banded), default=0)
-        self._rows = self._working(rows_at(table, self._first, last), dtype)
-        self._far = [self._working(rows_at(table, edge, edge), dtype) for edge in edges]
+        self._rows = rows_at(table, self._first, last).to(dtype)
+        self._far = [rows_at(table, edge, edge).to(dtype) for edge in edges]
         self._rows_grad = torch.zeros_like(self._rows) if learn else None
         self._far_grad = [torch.zeros_like(far) for far in self._far] if learn else []
-
-    def _working(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
-        rows = rows.to(dtype)
-        return rows if self._factor == 1 else rows * self._factor
 
     @property
     def learns(self) -> bool:
@@ -100,7 +94,7 @@ class BandTable:
             total[:, -1] += grad[:, max(skipped + count, 0) :].sum(1)
             total[:, :1] += self._far_grad[0]
             total[:, -1:] += self._far_grad[1]
-        return (total * self._factor).to(table.rows.dtype)
+        return total.to(table.rows.dtype)
 
     def _heads(self, heads: slice) -> slice:
         return heads if self.per_head else slice(0, 1)

@@ -102,12 +102,9 @@ class Problem:
         edges = window(terms.tables.values())
         self.rows = row_blocks(self.shape, edges, self._reach())
         self.tables = {
-            name: BandTable(
-                table, self.rows, edges or (0, 0), dtype, name in learn,
-                scale if name == "queries" else 1.0,
-            )
+            name: BandTable(table, self.rows, edges or (0, 0), dtype, name in learn)
             for name, table in terms.tables.items()
-        }  # fmt: skip
+        }
         self.workspace = Workspace(self.q)
         # Elsewhere than on the CPU, looking at the result would mean to wait for the device.
         self.expects_empty_rows = (

@@ -27,6 +27,7 @@ __all__ = ["add_queries", "collect_queries"]
 
 _NARROWEST = 64
 _FEW = 8  # queries, below which a tile would be nearly empty
+_WIDEST = 512  # columns that one query meets at a time, whose products stay in the cache
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,16 @@ def add_queries(problem: Problem, block: Block, scores: Tensor) -> None:
     table = problem.tables.get("queries")
     if table is None:
         return
-    rows, k = block.rows, _keys(problem, block)
+    rows, k, scale = block.rows, _keys(problem, block), problem.scale
     scores = _grouped(scores, problem.shape.repeat)
     for side, columns in problem.far_columns(rows):
         far = table.far(side, block.heads)
         if far is not None:
-            scores[..., columns] += (k[..., columns, :] @ _rows(far, k).mT).mT
+            scores[..., columns].add_((k[..., columns, :] @ _rows(far, k).mT).mT, alpha=scale)
     if rows.count < _FEW:
         for row, columns, first in _one_by_one(rows):
             met = _rows(table.at(first, columns.stop - columns.start, block.heads), k)
-            scores[..., row, columns] += _dot(k[..., columns, :], met)
+            scores[..., row, columns].add_(_dot(k[..., columns, :], met), alpha=scale)
         return
     for tile in _tiles(rows):
         some = k[..., tile.columns, :]
@@ -78,7 +79,7 @@ def add_queries(problem: Problem, block: Block, scores: Tensor) -> None:
         by_offset = problem.workspace.take("sheared keys", *lead, some.shape[3], tile.span)
         by_offset[..., : tile.unmet] = 0
         torch.matmul(some, reverse.mT, out=by_offset[..., tile.unmet :])
-        scores[..., tile.columns] += shear_view(by_offset, rows.count).mT
+        scores[..., tile.columns].add_(shear_view(by_offset, rows.count).mT, alpha=scale)
 
 
 def collect_queries(problem: Problem, block: Block, d_scores: Tensor, d_k: Tensor | None) -> None:
@@ -93,7 +94,7 @@ def collect_queries(problem: Problem, block: Block, d_scores: Tensor, d_k: Tenso
     table = problem.tables.get("queries")
     if table is None or (d_k is None and not table.learns):
         return
-    rows, k = block.rows, _keys(problem, block)
+    rows, k, scale = block.rows, _keys(problem, block), problem.scale
     d_scores = _grouped(d_scores, problem.shape.repeat)
     if not table.per_head:
         d_scores = d_scores.sum(2, keepdim=True)
@@ -103,9 +104,10 @@ def collect_queries(problem: Problem, block: Block, d_scores: Tensor, d_k: Tenso
             continue
         over = d_scores[..., columns].sum(-2).unsqueeze(-1)  # (b, g, n or 1, columns, 1)
         if d_k is not None:
-            d_k[..., columns, :] += (over @ _rows(far, k)).sum(2)
+            d_k[..., columns, :].add_((over @ _rows(far, k)).sum(2), alpha=scale)
         if table.learns:
-            table.add_far(side, block.heads, _table_gradient(over, k[..., columns, :], table))
+            grad = scale * _table_gradient(over, k[..., columns, :], table)
+            table.add_far(side, block.heads, grad)
     if rows.count < _FEW:
         _collect_one_by_one(problem, block, table, d_scores, d_k)
         return
@@ -117,19 +119,20 @@ def collect_queries(problem: Problem, block: Block, d_scores: Tensor, d_k: Tenso
         shear_view(by_offset, rows.count).copy_(some.mT)
         by_offset = by_offset[..., tile.unmet :]
         if d_k is not None:
-            d_k[..., tile.columns, :] += (by_offset @ _reverse(table, tile, block, k)).sum(2)
+            part = (by_offset @ _reverse(table, tile, block, k)).sum(2)
+            d_k[..., tile.columns, :].add_(part, alpha=scale)
         if table.learns:
-            grad = _table_gradient(by_offset, k[..., tile.columns, :], table)
+            grad = scale * _table_gradient(by_offset, k[..., tile.columns, :], table)
             table.add_at(tile.first, block.heads, grad.flip(1))
 
 
 def _one_by_one(rows: Rows) -> Iterator[tuple[int, slice, int]]:
-    """Each query, the columns of the band that it may see, and the offset of the first of them."""
+    """Each query, some columns of the band that it may see, and the offset of the first of them."""
     for row in range(rows.count):
         position = rows.position + row
-        end = min(rows.right, position + 1) if rows.causal else rows.right
-        if rows.left < end:
-            yield row, slice(rows.left, end), rows.left - position
+        last = min(rows.right, position + 1) if rows.causal else rows.right
+        for begin in range(rows.left, last, _WIDEST):
+            yield row, slice(begin, min(begin + _WIDEST, last)), begin - position
 
 
 def _collect_one_by_one(
@@ -140,9 +143,9 @@ def _collect_one_by_one(
         d_row = d_scores[..., row, columns].unsqueeze(-1)
         if d_k is not None:
             met = _rows(table.at(first, columns.stop - columns.start, block.heads), k)
-            d_k[..., columns, :] += (d_row * met).sum(2)
+            d_k[..., columns, :].add_((d_row * met).sum(2), alpha=problem.scale)
         if table.learns:
-            each = (d_row * k[..., columns, :]).sum(0)
+            each = problem.scale * (d_row * k[..., columns, :]).sum(0)
             shared = each.sum((0, 1)).unsqueeze(0)
             table.add_at(first, block.heads, each.flatten(0, 1) if table.per_head else shared)
 
@@ -151,7 +154,7 @@ def _dot(k: Tensor, rows: Tensor) -> Tensor:
     """`k (b, g, 1, c, d) . rows (g or 1, n or 1, c, d)`: `(b, g, n or 1, c)`."""
     if rows.shape[:2] == (1, 1):
         return torch.einsum("bgcd,cd->bgc", k[:, :, 0], rows[0, 0]).unsqueeze(2)
-    return torch.einsum("bgcd,gncd->bgnc", k[:, :, 0], rows)
+    return (k * rows).sum(-1)
 
 
 def _grouped(x: Tensor, repeat: int) -> Tensor:
