@@ -226,6 +226,16 @@ def test_a_memory_of_a_wrong_dtype_leaves_both_caches_as_they_were():
     assert (cache.length, memory_cache.length) == (0, 0)
 
 
+def test_an_mlp_that_raises_leaves_both_caches_as_they_were():
+    block = DecoderBlock(MultiheadAttention(16, 4), cross=MultiheadAttention(16, 4))
+    block.mlp[1].register_forward_hook(lambda *_: 1 / 0)
+    x, memory = normal(2, 3, 16, dtype=torch.float32), normal(2, 7, 16, dtype=torch.float32)
+    cache, memory_cache = KeyValueCache(), KeyValueCache()
+    with pytest.raises(ZeroDivisionError):
+        block(x, cache, memory=memory, memory_cache=memory_cache)
+    assert (cache.length, memory_cache.length) == (0, 0)
+
+
 @pytest.mark.no_typecheck
 def test_relative_global_attention_that_is_refused_leaves_the_cache_as_it_was():
     layer, cache = RelativeGlobalAttention(16, 4, max_len=7), KeyValueCache()

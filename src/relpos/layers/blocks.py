@@ -174,7 +174,7 @@ class DecoderBlock(nn.Module):
             x = self._attended(
                 x, cache, memory, memory_key_padding_mask, memory_cache, documents=documents
             )
-        return x + self.dropout(self.mlp(self.mlp_norm(x)))
+            return x + self.dropout(self.mlp(self.mlp_norm(x)))
 
     def _attended(
         self,
