@@ -39,7 +39,7 @@ ASSUMED = {
     "Grid, unscaled": (lambda: Grid(4, (3, 3), scaled=False), 0.5),
     "Grid, unscaled, own": (lambda: Grid(4, (3, 3), scaled=False, scale=0.3), 0.3),
     # Ramachandran et al. 2019, eq. 3.
-    "Grid, no scale": (lambda: Grid(4, (3, 3), concatenated=True, scale=1), 1.0),
+    "Grid, no scale": (lambda: Grid(4, (3, 3), concatenated=True, scale=1.0), 1.0),
 }
 each_assumed = pytest.mark.parametrize("name", ASSUMED)
 

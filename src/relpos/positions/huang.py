@@ -2,6 +2,7 @@
 
     s_ij = scale * (q_i . k_j + q_i . E[j - i])      for j <= i       Huang et al. 2018, eq. 3
 
+- Source: Huang et al. 2018, eq. 3, unclipped as in section 3.4.
 - Offset: key minus query; row `n` belongs to offset `n - (max_length - 1)`, the last row to 0.
 - Rows: `max_length`, for the offsets `-(max_length - 1)..0`.
 - Scale: `1 / sqrt(d)` on both terms, as in the paper's equation.
