@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from math import isfinite
+from math import inf
 from numbers import Real
 from typing import Any
 
@@ -133,8 +133,10 @@ def check_scale(function: str, scale: Any, *, positive: bool = True) -> float | 
     """
     if scale is None:
         return None
-    number = float(scale) if isinstance(scale, Real) and not isinstance(scale, bool) else None
-    if number is not None and isfinite(number) and (number > 0 or not positive):
-        return number
+    if isinstance(scale, float | Real | torch.SymFloat) and not isinstance(scale, bool):
+        # Not `float` nor `isfinite`: a scale may be a symbol of `torch.compile`.
+        number: Any = scale if isinstance(scale, float | torch.SymFloat) else float(scale)
+        if abs(number) < inf and (number > 0 or not positive):
+            return number
     rule = "a positive number" if positive else "a finite number or None"
     raise ValueError(f"{function}: scale must be {rule}, got {scale!r}")

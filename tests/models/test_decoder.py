@@ -156,3 +156,13 @@ def test_bad_tokens_and_caches_are_named():
         model(torch.zeros(3, dtype=torch.int64))
     with pytest.raises(ValueError, match="DecoderLM: cache must have 2 layers, got 1"):
         model(read(1, 3), model.new_cache()[:1])
+
+
+def test_an_error_in_a_later_layer_leaves_every_cache_as_it_was():
+    model = DecoderLM(DecoderConfig(vocabulary=7, width=8, layers=2, heads=2)).eval()
+    cache, tokens = model.new_cache(), torch.zeros(1, 3, dtype=torch.int64)
+    model(tokens, cache)
+    model.blocks[1].double()
+    with pytest.raises((RuntimeError, ValueError)):
+        model(tokens, cache)
+    assert [layer.length for layer in cache] == [3, 3]

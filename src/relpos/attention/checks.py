@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from numbers import Real
 
 import torch
 from torch import Tensor
 
-from ..errors import ShapeError, check_shape, check_tensor
+from ..errors import ShapeError, check_scale, check_shape, check_tensor
 from ..terms import GridTerms, Terms
 
 __all__ = ["check_attention", "check_documents", "check_kinds", "check_settings"]
@@ -57,14 +56,7 @@ def check_settings(name: str, *, causal: bool, dropout: float, scale: float | No
         raise TypeError(f"{name}: causal must be True or False, got {causal!r}")
     if not isinstance(dropout, float | int | Real) or not 0 <= dropout < 1:
         raise ValueError(f"{name}: dropout must be in 0 <= dropout < 1, got {dropout!r}")
-    if scale is None or isinstance(scale, torch.SymFloat):
-        return
-    number = isinstance(scale, float | int | Real) and not isinstance(scale, bool)
-    if not number or not isfinite(scale):
-        raise ValueError(
-            f"{name}: scale must be a finite number or None (multiply q by a learned one), "
-            f"got {scale!r}"
-        )
+    check_scale(name, scale, positive=False)
 
 
 def check_attention(

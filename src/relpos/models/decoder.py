@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import check_count, check_shape
 from ..layers import DecoderBlock, KeyValueCache, MultiheadAttention
+from ..layers.cache import undone_on_error
 from ..positions import Huang, LearnedAbsolute, Shaw, Sinusoidal
 
 __all__ = ["POSITIONS", "DecoderConfig", "DecoderLM"]
@@ -225,8 +226,9 @@ class DecoderLM(nn.Module):
         if self.position is not None:
             x = self.position(x, start=0 if cache is None else cache[0].length)
         x = self.dropout(x)
-        for n, block in enumerate(self.blocks):
-            x = block(x, None if cache is None else cache[n])
+        with undone_on_error(*cache or ()):
+            for n, block in enumerate(self.blocks):
+                x = block(x, None if cache is None else cache[n])
         return self.head(self.norm(x))
 
     def new_cache(self) -> list[KeyValueCache]:
