@@ -55,9 +55,7 @@ def _ours(
 ) -> Run:
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows = [table.to(q.dtype) for table in tables]
-        return attention(
-            q, k, v, make(*rows), causal=causal, documents=documents, backend=backend
-        )
+        return attention(q, k, v, make(*rows), causal=causal, documents=documents, backend=backend)
 
     return run
 
