@@ -84,6 +84,7 @@ def attention(
         TypeError: if an argument is of another kind.
         BackendError: if the named backend, or every one, refuses the inputs; with the reason.
 
+    >>> import torch
     >>> from relpos import OffsetTable
     >>> q = k = v = torch.ones(1, 1, 3, 2)
     >>> decay = Terms(bias=OffsetTable(torch.tensor([[-2.0, -1.0, 0.0]]), first=-2))
@@ -128,6 +129,7 @@ def attention_weights(
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.
 
+    >>> import torch
     >>> attention_weights(torch.zeros(1, 1, 2, 3), torch.zeros(1, 1, 2, 3), causal=True)
     tensor([[[[1.0000, 0.0000],
               [0.5000, 0.5000]]]])
@@ -160,6 +162,7 @@ def relative_logits(
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.
 
+    >>> import torch
     >>> from relpos import OffsetTable
     >>> q, bias = torch.zeros(1, 1, 2, 3), OffsetTable(torch.tensor([[-1.0, 0.0, 1.0]]), first=-1)
     >>> relative_logits(q, q, Terms(bias=bias))
