@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Int, Int64
+from jaxtyping import Int64, Integer
 from torch import Tensor
 
 from .errors import ShapeError, check_count, check_shape, check_tensor
@@ -11,7 +11,7 @@ from .errors import ShapeError, check_count, check_shape, check_tensor
 __all__ = ["document_ids"]
 
 
-def document_ids(cumulative: Int[Tensor, "n"], length: int) -> Int64[Tensor, "1 j"]:
+def document_ids(cumulative: Integer[Tensor, "n"], length: int) -> Int64[Tensor, "1 j"]:
     """The document of each position of a packed row, for `attention(..., documents=...)`.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from ..terms import GridTerms, Terms
@@ -42,7 +42,7 @@ def attention(
     dropout: float = 0.0,
     scale: float | None = None,
     query_start: int | None = None,
-    documents: Int[Tensor, "#b j"] | None = None,
+    documents: Integer[Tensor, "#b j"] | None = None,
     backend: str = "auto",
     return_lse: bool = False,
 ) -> Float[Tensor, "b h i dv"] | tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
@@ -109,7 +109,7 @@ def attention_weights(
     mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
     scale: float | None = None,
     query_start: int | None = None,
-    documents: Int[Tensor, "#b j"] | None = None,
+    documents: Integer[Tensor, "#b j"] | None = None,
 ) -> Float[Tensor, "b h i j"]:
     """`softmax_j(s_ij)`, the weights of `attention` before dropout: builds the `i x j` matrix.
 

@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from ..errors import check_shape
@@ -82,7 +82,7 @@ class EncoderBlock(nn.Module):
         x: Float[Tensor, "b i e"],
         key_padding_mask: Tensor | None = None,
         *,
-        documents: Int[Tensor, "#b i"] | None = None,
+        documents: Integer[Tensor, "#b i"] | None = None,
     ) -> Float[Tensor, "b i e"]:
         """The next residual stream.
 
@@ -144,7 +144,7 @@ class DecoderBlock(nn.Module):
         memory: Float[Tensor, "b m kdim"] | None = None,
         memory_key_padding_mask: Tensor | None = None,
         memory_cache: KeyValueCache | None = None,
-        documents: Int[Tensor, "#b j"] | None = None,
+        documents: Integer[Tensor, "#b j"] | None = None,
     ) -> Float[Tensor, "b i e"]:
         """The next residual stream.
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
@@ -155,7 +155,7 @@ class MultiheadAttention(nn.Module):
         *,
         cache: KeyValueCache | None = None,
         query_start: int | None = None,
-        documents: Int[Tensor, "..."] | None = None,
+        documents: Integer[Tensor, "..."] | None = None,
     ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."] | None]:
         """Output like `query`, and the weights or None.
 
