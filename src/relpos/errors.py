@@ -17,6 +17,7 @@ __all__ = [
     "check_count",
     "check_scale",
     "check_shape",
+    "check_sizes",
     "check_tensor",
 ]
 
@@ -115,6 +116,30 @@ def check_count(function: str, argument: str, value: Any, *, least: int | None =
         if number is not None and (least is None or number >= least) and abs(number) < _LARGEST:
             return number
     raise ValueError(f"{function}: {argument} must be {rule}, got {value!r}")
+
+
+def check_sizes(
+    function: str, argument: str, sizes: tuple[int, ...], axes: int | None = None
+) -> tuple[int, ...]:
+    """`sizes` as a tuple of integers of at least 1.
+
+    Args:
+        function: the public function or class on whose behalf the check is made.
+        argument: the argument's name as the user wrote it.
+        sizes: one per axis.
+        axes: how many there must be; None means any number.
+
+    Raises:
+        ValueError: otherwise.
+
+    >>> check_sizes("Grid", "shape", [5, 7])
+    (5, 7)
+    """
+    several = isinstance(sizes, tuple | list) and len(sizes) > 0
+    if not several or (axes is not None and len(sizes) != axes):
+        rule = "one size per axis" + ("" if axes is None else f", {axes} in all")
+        raise ValueError(f"{function}: {argument} must be {rule}, got {sizes!r}")
+    return tuple(check_count(function, argument, size) for size in sizes)
 
 
 def check_scale(function: str, scale: Any, *, positive: bool = True) -> float | None:

@@ -19,7 +19,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from .errors import ShapeError, check_count, check_tensor
+from .errors import ShapeError, check_count, check_sizes, check_tensor
 
 __all__ = ["GridTerms", "OffsetTable", "Terms"]
 
@@ -169,9 +169,9 @@ class GridTerms:
 
     def __post_init__(self) -> None:
         set_field = partial(object.__setattr__, self)
-        set_field("shape", _grid("shape", self.shape))
+        set_field("shape", check_sizes("GridTerms", "shape", self.shape))
         if self.query_shape is not None:
-            set_field("query_shape", _grid("query_shape", self.query_shape))
+            set_field("query_shape", check_sizes("GridTerms", "query_shape", self.query_shape))
         set_field("prefix", check_count("GridTerms", "prefix", self.prefix, least=0))
         if not isinstance(self.axes, tuple | list):
             raise TypeError(
@@ -233,9 +233,3 @@ class GridTerms:
     def query_tokens(self) -> int:
         """Number of queries: the prefix and their whole grid."""
         return self.prefix + prod(self.query_grid)
-
-
-def _grid(name: str, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    if not isinstance(sizes, tuple | list) or not sizes:
-        raise ValueError(f"GridTerms: {name} must be one size per axis, got {sizes!r}")
-    return tuple(check_count("GridTerms", name, size) for size in sizes)

@@ -22,9 +22,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
+from ..errors import check_count, check_shape, check_sizes
 from ..positions import Grid
-from ..positions.resizing import grid_sizes
 from .grid import GridAttention
 
 __all__ = ["BottleneckBlock"]
@@ -81,7 +80,7 @@ class BottleneckBlock(nn.Module):
         heads, dim_head = check_count(name, "heads", heads), check_count(name, "dim_head", dim_head)
         several = isinstance(feat_map_size, tuple | list)
         pair = feat_map_size if several else (feat_map_size, feat_map_size)
-        shape = grid_sizes(name, "feat_map_size", pair, 2)
+        shape = check_sizes(name, "feat_map_size", pair, 2)
         if dim_out % proj_factor:
             raise ValueError(
                 f"BottleneckBlock: dim_out must be a multiple of proj_factor={proj_factor}, "

@@ -34,11 +34,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_scale, check_shape
+from ..errors import check_count, check_scale, check_shape, check_sizes
 from ..terms import GridTerms, OffsetTable, Terms
 from .base import Position
 from .checks import check_queries
-from .resizing import grid_sizes, resize_rows
+from .resizing import resize_rows
 from .scales import scale_or_usual
 
 __all__ = ["Grid"]
@@ -97,13 +97,13 @@ class Grid(Position):
     ) -> None:
         super().__init__()
         self.head_dim = check_count("Grid", "head_dim", head_dim)
-        self.shape = grid_sizes("Grid", "shape", shape)
+        self.shape = check_sizes("Grid", "shape", shape)
         self.heads = check_count("Grid", "heads", heads)
         axes = len(self.shape)
         self.query_shape = (
             self.shape
             if query_shape is None
-            else grid_sizes("Grid", "query_shape", query_shape, axes)
+            else check_sizes("Grid", "query_shape", query_shape, axes)
         )
         self.prefix = check_count("Grid", "prefix", prefix, least=0)
         if concatenated and self.head_dim % axes:
@@ -162,8 +162,8 @@ class Grid(Position):
         check_shape("Grid", "k", k, "b g j d", {"d": self.head_dim})
         of_queries = self.query_shape if shape is None else shape
         of_queries = of_queries if query_shape is None else query_shape
-        of_keys = grid_sizes("Grid", "shape", self.shape if shape is None else shape, axes)
-        of_queries = grid_sizes("Grid", "query_shape", of_queries, axes)
+        of_keys = check_sizes("Grid", "shape", self.shape if shape is None else shape, axes)
+        of_queries = check_sizes("Grid", "query_shape", of_queries, axes)
 
         parts = q.chunk(axes, dim=-1) if self.concatenated else (None,) * axes
         terms = []

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from ..attention.inputs import without_autocast
-from ..errors import ShapeError, check_count
+from ..errors import ShapeError, check_sizes
 from .checks import check_floating
 
-__all__ = ["grid_sizes", "resize_rows"]
+__all__ = ["resize_rows"]
 
 
 def resize_rows(
@@ -47,7 +47,7 @@ def resize_rows(
     """
     if mode not in ("linear", "cubic"):
         raise ValueError(f"resize_rows: mode must be 'linear' or 'cubic', got {mode!r}")
-    counts = grid_sizes("resize_rows", "counts", counts)
+    counts = check_sizes("resize_rows", "counts", counts)
     if rows.ndim <= len(counts):
         raise ShapeError(
             f"resize_rows: rows must have an axis for the heads and one for each of {counts}, "
@@ -79,27 +79,3 @@ def _weights(
         return interpolate(identity[None], size=(new,), mode="linear")[0]
     image = identity[None, :, :, None]
     return interpolate(image, size=(new, 1), mode="bicubic")[0, :, :, 0]
-
-
-def grid_sizes(
-    owner: str, argument: str, sizes: tuple[int, ...], axes: int | None = None
-) -> tuple[int, ...]:
-    """`sizes` as a tuple of integers of at least 1.
-
-    Args:
-        owner: the public class or function on whose behalf the check is made.
-        argument: the argument's name as the user wrote it.
-        sizes: one per axis.
-        axes: how many there must be; None means any number.
-
-    Raises:
-        ValueError: otherwise.
-
-    >>> grid_sizes("Grid", "shape", [5, 7])
-    (5, 7)
-    """
-    several = isinstance(sizes, tuple | list) and len(sizes) > 0
-    if not several or (axes is not None and len(sizes) != axes):
-        rule = "one size per axis" + ("" if axes is None else f", {axes} in all")
-        raise ValueError(f"{owner}: {argument} must be {rule}, got {sizes!r}")
-    return tuple(check_count(owner, argument, size) for size in sizes)

@@ -26,11 +26,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..attention import relative_logits
-from ..errors import check_count
+from ..errors import check_count, check_sizes
 from ..terms import GridTerms
 from .base import Position
 from .checks import check_queries
-from .resizing import grid_sizes, resize_rows
+from .resizing import resize_rows
 
 __all__ = ["WindowBias"]
 
@@ -68,7 +68,7 @@ class WindowBias(Position):
     ) -> None:
         super().__init__()
         self.heads = check_count("WindowBias", "heads", heads)
-        self.shape = grid_sizes("WindowBias", "shape", shape)
+        self.shape = check_sizes("WindowBias", "shape", shape)
         self.prefix = check_count("WindowBias", "prefix", prefix, least=0)
         self.resize = resize
         sizes = [2 * size - 1 for size in self.shape]
@@ -124,7 +124,7 @@ class WindowBias(Position):
 
     def _terms(self, shape: tuple[int, ...] | None) -> GridTerms:
         shape = self.shape if shape is None else shape
-        shape = grid_sizes("WindowBias", "shape", shape, len(self.shape))
+        shape = check_sizes("WindowBias", "shape", shape, len(self.shape))
         counts = tuple(2 * size - 1 for size in shape)
         if self.resize:
             joint = resize_rows(self.joint, counts, mode="cubic")

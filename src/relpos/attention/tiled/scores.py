@@ -24,7 +24,7 @@ def weights(problem: Problem, block: Block, lse: Tensor | None = None) -> Tensor
     if lse is not None:
         torch.logsumexp(scores, -1, out=lse)
     torch.softmax(scores, -1, out=scores)
-    if empty is None and not problem.expects_empty_rows and scores[..., 0].isnan().any():
+    if empty is None and scores[..., 0].isnan().any():
         # Seldom: biases of -inf, or an overflow, hid all keys of a row, or there was a NaN before.
         empty = _without_keys(_scores(problem, block))
         torch.softmax(scores, -1, out=scores)
