@@ -12,6 +12,7 @@ from relpos import definition
 from relpos.positions import WindowBias
 
 from ..factories import normal
+from .test_grid import OnMap
 
 SHAPES = [(5, 7), (1, 9), (4,), (2, 3, 4)]
 
@@ -124,22 +125,10 @@ def test_repr_tells_heads_and_window():
     assert repr(position) == "WindowBias(heads=2, shape=(3, 4), prefix=1, resize=False)"
 
 
-class InWindow(torch.nn.Module):
-    """Attention whose window is read from the tensor."""
-
-    def __init__(self, position):
-        super().__init__()
-        self.position = position
-
-    def forward(self, x):
-        q = x.flatten(-2).mT
-        return relpos.attention(q, q, q, self.position(q, q, shape=x.shape[-2:])[2])
-
-
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_without_resizing_compiles_without_a_graph_break_on_any_window():
-    module = InWindow(WindowBias(2, (5, 7), resize=False))
+    module = OnMap(WindowBias(2, (5, 7), resize=False))
     compiled = torch.compile(module, fullgraph=True, dynamic=True, backend="eager")
     for shape in ((4, 6), (5, 7), (3, 9)):
         results = []
