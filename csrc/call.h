@@ -1,0 +1,125 @@
+// What one call of the op hands to a kernel: plain data, the same for every instruction set.
+#pragma once
+
+#include <stdint.h>
+
+namespace relpos {
+
+enum class Dtype : int { f32, bf16, f16, boolean };
+
+// A tensor whose last axis is contiguous; strides count elements, 0 along a broadcast axis.
+struct View {
+  const void* data = nullptr;
+  int64_t strides[3] = {0, 0, 0};
+
+  bool present() const { return data != nullptr; }
+};
+
+// A table of `count` rows for the offsets `first, first + 1, ...` (see relpos.OffsetTable).
+struct Table {
+  const void* rows = nullptr;
+  int64_t heads = 0;  // 1 where all heads share it
+  int64_t count = 0;
+  int64_t width = 0;  // 1 for a bias
+  int64_t first = 0;
+  bool zero = false;  // beyond its ends: nothing, in place of the end row
+
+  bool present() const { return rows != nullptr; }
+};
+
+enum Kind { kKeys, kQueries, kBias, kValues, kKinds };
+
+constexpr int kMostAxes = 8;
+
+// A grid of tokens: sizes of both sides, and its terms by place, in float32.
+struct Grid {
+  int axes = 0;  // 0: the tokens are a line
+  int64_t keys[kMostAxes] = {};
+  int64_t queries[kMostAxes] = {};
+  int64_t prefix = 0;
+  int64_t width = 0;        // places of the keys, all axes together
+  int64_t query_width = 0;  // places of the queries
+  View by_key;              // (b, h, i, width)
+  View by_query;            // (b, h, query_width, j)
+  const float* joint = nullptr;  // (heads or 1, joint_count)
+  int64_t joint_heads = 0;
+  int64_t joint_count = 0;
+};
+
+struct Mask {
+  const void* data = nullptr;
+  Dtype dtype = Dtype::boolean;
+  int64_t strides[4] = {0, 0, 0, 0};
+};
+
+// The keys that each query may meet by its document: begin..end-1, and there, where documents are
+// mixed, those of the same number.
+struct Documents {
+  const int32_t* numbers = nullptr;  // (b or 1, j), below 0 for none
+  const int64_t* begin = nullptr;    // (b or 1, j)
+  const int64_t* end = nullptr;
+  int64_t stride = 0;
+  bool mixed = false;
+};
+
+struct Gradients {
+  void* q = nullptr;
+  void* k = nullptr;
+  void* v = nullptr;
+  void* q_rel = nullptr;
+  void* tables[kKinds] = {};
+  float* mask = nullptr;  // of the mask's own sizes, zeros
+  int64_t mask_strides[4] = {0, 0, 0, 0};
+  float* by_key = nullptr;    // (b, h, i, width)
+  float* by_query = nullptr;  // (b, h, query_width, j)
+  float* joint = nullptr;     // (heads or 1, joint_count)
+};
+
+struct Call {
+  int64_t batch, heads, groups, queries, keys, width, value_width, rel_width;
+  Dtype dtype;  // of q, k, v, q_rel, the tables, and all that belongs to them
+  View q, k, v, q_rel;
+  Table tables[kKinds];
+  Mask mask;
+  Grid grid;
+  Documents documents;
+  bool causal;
+  float scale;
+  int64_t start;    // position of query 0
+  uint64_t seed;
+  double dropout;
+
+  // Written by forward, read by backward.
+  void* output = nullptr;   // (b, h, i, dv)
+  float* lse = nullptr;     // (b, h, i)
+  float* places = nullptr;  // (b, h, i, grid.width), or null
+
+  // Backward.
+  View d_output, d_lse, d_places;  // d_lse: (b, h, i); either may be absent
+  Gradients gradients;
+
+  int64_t repeat() const { return heads / groups; }
+};
+
+// What a kernel needs of its host.
+struct Host {
+  int threads;
+  // Calls body(context, n) for n = 0..count-1, on at most `threads` threads.
+  void (*parallel)(int64_t count, void (*body)(void* context, int64_t n), void* context);
+  // 64-byte aligned memory; null if there is none. `release` takes null too.
+  void* (*allocate)(uint64_t bytes);
+  void (*release)(void* memory);
+};
+
+struct Kernel {
+  const char* name;
+  // Both return false if there is no memory.
+  bool (*forward)(const Call&, const Host&);
+  bool (*backward)(const Call&, const Host&);
+};
+
+const Kernel* portable_kernel();
+const Kernel* avx2_kernel();    // null where it was not compiled
+const Kernel* avx512_kernel();  // likewise
+
+}  // namespace relpos

@@ -1,0 +1,155 @@
+// Forward: an online softmax over the tiles of keys.
+#pragma once
+
+namespace relpos {
+namespace {
+
+struct Forward : Worker {
+  float most[kRowsOfBlock], total[kRowsOfBlock];
+  float left[kRowsOfBlock], right[kRowsOfBlock];  // weights beyond the values' window
+  int64_t weights_from = 0;                       // columns below are not in the strip
+
+  using Worker::Worker;
+
+  void run(int64_t b, int64_t h, int64_t first, int64_t count) {
+    Block block;
+    begin_block(block, b, h, first, count);
+    fill(most, count, -kInfinity);
+    fill(total, count, 0);
+    fill(left, count, 0);
+    fill(right, count, 0);
+    fill(work.output, count * problem.value_width, 0);
+    work.weights.restart(0);
+    float shift[kRowsOfBlock];
+    for (Tile tile = {0, 0, 0, 0}; next_tile(block, tile);) {
+      tile_scores(block, tile, shift);
+      for (int64_t r = 0; r < count; ++r) soften(block, tile, r, shift[r]);
+      int64_t row;
+      const float* v =
+          rows_of(call.v, block, tile, call.value_width, problem.value_width, work.value_tile, &row);
+      add_times_rows<kRows>(count, tile.to - tile.from, work.scores + tile.from, kTileRow,
+                            v + tile.from * row, row, work.output, problem.value_width,
+                            problem.value_width);
+      if (problem.values.present) collect_weights(block, tile);
+    }
+    if (problem.values.present) finish_values(block);
+    write(block);
+  }
+
+  // Scores of a row as weights relative to the largest score so far.
+  void soften(const Block& block, const Tile& tile, int64_t r, float shift) {
+    float* x = work.scores + r * kTileRow;
+    if (tile.row_from(block, r) >= tile.row_to(block, r)) {
+      fill(x + tile.low(), tile.high() - tile.low(), 0);
+      return;
+    }
+    const int64_t from = rounded_down(tile.row_from(block, r), W);
+    const int64_t to = rounded_up(tile.row_to(block, r), W);
+    vfloat top = broadcast(-kInfinity);
+    for (int64_t n = from; n < to; n += W) top = maximum(load(x + n), top);
+    float now = maximum_of(top) + shift;
+    if (!(now > -kInfinity)) {
+      // The row has no key here, unless there are NaN, which the maximum does not show.
+      if (shift == shift && !any_nan(x + from, to - from)) {
+        fill(x + tile.low(), tile.high() - tile.low(), 0);
+        return;
+      }
+      now = __builtin_nanf("");
+    }
+    if (!(now <= most[r])) {
+      if (most[r] != -kInfinity) rescale(block, r, exponential(most[r] - now));
+      most[r] = now;
+    }
+    const vfloat base = broadcast(most[r] - shift);
+    vfloat sum = {};
+    for (int64_t n = from; n < to; n += W) {
+      const vfloat weight = exponential(load(x + n) - base);
+      sum += weight;
+      store(x + n, weight);
+    }
+    total[r] += sum_of(sum);
+    fill(x + tile.low(), from - tile.low(), 0);
+    fill(x + to, tile.high() - to, 0);
+    if (problem.drop_below) drop(block, tile, r, from, to, x);
+  }
+
+  void rescale(const Block& block, int64_t r, float factor) {
+    total[r] *= factor, left[r] *= factor, right[r] *= factor;
+    float* out = work.output + r * problem.value_width;
+    for (int64_t n = 0; n < problem.value_width; ++n) out[n] *= factor;
+    float* by_offset = work.weights.data + r * kStripRow;
+    for (int64_t n = 0; n < work.weights.end - work.weights.origin; ++n) by_offset[n] *= factor;
+    if (!call.places) return;
+    float* places = places_of(block, r);
+    for (int64_t n = 0; n < call.grid.width; ++n) places[n] *= factor;
+  }
+
+  float* places_of(const Block& block, int64_t r) const {
+    return call.places +
+           ((block.b * call.heads + block.h) * call.queries + block.first + r) * call.grid.width;
+  }
+
+  // Sum the weights by offset, for the table of the values.
+  void collect_weights(const Block& block, const Tile& tile) {
+    const Window& window = problem.values;
+    const Region region = region_of(window, block, tile);
+    if (region != kBand) {
+      for (int64_t r = 0; r < block.count; ++r)
+        (region == kLeft ? left : right)[r] += sum_of(work.scores + r * kTileRow + tile.low(), tile.high() - tile.low());
+      return;
+    }
+    reach_weights(block, tile.first_column(window, block), tile.end_column(window, block));
+    for (int64_t r = 0; r < block.count; ++r)
+      collect_sheared(work.scores + r * kTileRow + tile.low(), window, tile.key(tile.low()),
+                      block.position + r, tile.high() - tile.low(), work.weights.row(r));
+  }
+
+  void reach_weights(const Block& block, int64_t from, int64_t to) {
+    Strip& strip = work.weights;
+    if (strip.end == 0) strip.restart(from);
+    if (to - strip.origin > kStrip) {
+      flush_weights(block, strip.origin, smaller(from, strip.end));
+      strip.move(from, block.count);
+    }
+    if (to > strip.end) strip.clear(to, block.count);
+  }
+
+  void flush_weights(const Block& block, int64_t from, int64_t to) {
+    const float* rows = columns(kValues, block.h).rows;
+    add_times_rows<kRows>(block.count, to - from, work.weights.row(0) + from, kStripRow,
+                          rows + from * problem.value_width, problem.value_width, work.output,
+                          problem.value_width, problem.value_width);
+  }
+
+  void finish_values(const Block& block) {
+    flush_weights(block, work.weights.origin, work.weights.end);
+    const float* rows = columns(kValues, block.h).rows;
+    const Window& window = problem.values;
+    for (int64_t r = 0; r < block.count; ++r) {
+      float* out = work.output + r * problem.value_width;
+      if (left[r] != 0) axpy(left[r], rows + window.left() * problem.value_width, out);
+      if (right[r] != 0) axpy(right[r], rows + window.right() * problem.value_width, out);
+    }
+  }
+
+  void axpy(float factor, const float* x, float* y) const {
+    for (int64_t n = 0; n < problem.value_width; ++n) y[n] += factor * x[n];
+  }
+
+  void write(const Block& block) {
+    for (int64_t r = 0; r < block.count; ++r) {
+      const int64_t at = (block.b * call.heads + block.h) * call.queries + block.first + r;
+      float* out = work.output + r * problem.value_width;
+      const float factor = total[r] == 0 ? 0 : 1 / (total[r] * problem.kept);
+      for (int64_t n = 0; n < problem.value_width; ++n) out[n] *= factor;
+      narrow(out, call.value_width, call.output, call.dtype, at * call.value_width);
+      call.lse[at] = total[r] == 0 ? -kInfinity : most[r] + __builtin_logf(total[r]);
+      if (!call.places) continue;
+      float* places = places_of(block, r);
+      for (int64_t n = 0; n < call.grid.width; ++n) places[n] *= factor;
+    }
+  }
+};
+
+}  // namespace
+}  // namespace relpos

@@ -1,0 +1,61 @@
+// A strip: for the rows of one block, numbers by offset, of the offsets around the current tile.
+//
+// It moves along a window from left to right. Read, it is the unsheared half of the skew: row r's
+// number for key j is at column (j - position of r), so that a tile is a view whose rows start one
+// column earlier each. Written, it is the adjoint: sums by offset, that go to a table's gradient.
+#pragma once
+
+namespace relpos {
+namespace {
+
+constexpr int64_t kStrip = 512;            // columns that a strip holds
+constexpr int64_t kStripRow = kStrip + 16;  // an odd number of cache lines, against aliasing
+
+struct Strip {
+  float* data = nullptr;
+  int64_t origin = 0;  // column `origin` is at data[0]
+  int64_t end = 0;     // columns origin..end-1 hold something
+
+  const float* row(int64_t r) const { return data + r * kStripRow - origin; }
+  float* row(int64_t r) { return data + r * kStripRow - origin; }
+
+  void restart(int64_t at) { origin = end = at; }
+
+  // Forget the columns before `at`.
+  void move(int64_t at, int64_t rows) {
+    const int64_t kept = larger(end - at, 0);
+    for (int64_t r = 0; r < rows && kept > 0; ++r) {
+      float* to = data + r * kStripRow;
+      const float* from = to + (at - origin);
+      for (int64_t n = 0; n < kept; ++n) to[n] = from[n];
+    }
+    origin = at;
+    end = larger(end, at);
+  }
+
+  void clear(int64_t until, int64_t rows) {
+    for (int64_t r = 0; r < rows; ++r) fill(row(r) + end, until - end, 0);
+    end = until;
+  }
+};
+
+// x += the strip, sheared: `count` keys from `key` on, for the query at `position`.
+inline void add_sheared(const float* strip_row, const Window& window, int64_t key, int64_t position,
+                        int64_t count, float* x) {
+  const int64_t first = key - position - window.base, last = window.count - W;
+  for (int64_t n = 0; n < count; n += W)
+    store(x + n, load(x + n) + load(strip_row + clamped(first + n, 0, last)));
+}
+
+// The adjoint: the strip += x, unsheared.
+inline void collect_sheared(const float* x, const Window& window, int64_t key, int64_t position,
+                            int64_t count, float* strip_row) {
+  const int64_t first = key - position - window.base, last = window.count - W;
+  for (int64_t n = 0; n < count; n += W) {
+    float* to = strip_row + clamped(first + n, 0, last);
+    store(to, load(to) + load(x + n));
+  }
+}
+
+}  // namespace
+}  // namespace relpos
