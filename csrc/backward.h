@@ -19,7 +19,7 @@ struct Totals {
 
 struct Backward : Worker {
   Totals totals;
-  float delta[kRowsOfBlock];
+  float delta[kRowsOfBlock], d_lse[kRowsOfBlock];
   float left[kRowsOfBlock], right[kRowsOfBlock];              // sums of dS beyond the window
   float value_left[kRowsOfBlock], value_right[kRowsOfBlock];  // dO . V beyond the window
   float weight_left[kRowsOfBlock], weight_right[kRowsOfBlock];
@@ -51,21 +51,19 @@ struct Backward : Worker {
   void begin_backward(Block& block) {
     const int64_t width = problem.value_width;
     const float share = 1 / problem.kept;
-    widen_rows(call.d_output, block.b, block.h, block.first, block.count, call.value_width, width,
-               share, work.d_output);
+    widen_rows(call.d_output, Dtype::f32, block.b, block.h, block.first, block.count,
+               call.value_width, width, share, work.d_output);
     pack_left(work.d_output, width, block.count, call.value_width, work.d_output_panels);
     for (int64_t r = 0; r < block.count; ++r) {
       const int64_t row = (block.b * call.heads + block.h) * call.queries + block.first + r;
-      fill(work.scratch, width, 0);
-      widen(call.output, call.dtype, row * call.value_width, call.value_width, 1, work.scratch);
-      delta[r] = dot(work.scratch, work.d_output + r * width, width) * problem.kept;
-      if (call.d_lse.present())
-        delta[r] -= *at_view(call.d_lse, block.b, block.h, block.first + r);
-      if (call.d_places.present()) {
-        const float* d_places = at_view(call.d_places, block.b, block.h, block.first + r);
-        const float* places = call.places + row * call.grid.width;
-        for (int64_t n = 0; n < call.grid.width; ++n) delta[r] += d_places[n] * places[n];
-      }
+      d_lse[r] = call.d_lse.present() ? *at_view(call.d_lse, block.b, block.h, block.first + r) : 0;
+      double sum = dot_in_double(call.output + row * call.value_width, work.d_output + r * width,
+                                 call.value_width) * problem.kept;
+      if (call.d_places.present())
+        sum += dot_in_double(call.places + row * call.grid.width,
+                             at_view(call.d_places, block.b, block.h, block.first + r),
+                             call.grid.width);
+      delta[r] = (float)(sum - d_lse[r]);
     }
     fill(work.d_q, block.count * problem.width, 0);
     if (call.q_rel.present()) fill(work.d_p, block.count * problem.rel_width, 0);
@@ -133,35 +131,44 @@ struct Backward : Worker {
     float* x = work.scores + r * kTileRow;
     float* d = work.d_scores + r * kTileRow;
     const int64_t first = tile.row_from(block, r), last = tile.row_to(block, r);
-    const float lse =
-        call.lse[(block.b * call.heads + block.h) * call.queries + block.first + r];
-    if (first >= last || lse == -kInfinity) {
+    const int64_t row = (block.b * call.heads + block.h) * call.queries + block.first + r;
+    if (first >= last || call.most[row] == -kInfinity) {
       fill(x + tile.low(), tile.high() - tile.low(), 0);
       fill(d + tile.low(), tile.high() - tile.low(), 0);
       return;
     }
     const int64_t from = rounded_down(first, W), to = rounded_up(last, W);
-    const vfloat base = broadcast(lse - shift);
+    const vfloat base = broadcast(call.most[row] - shift), share = broadcast(1 / call.total[row]);
     float constant = 0;
     if (problem.values.present && values != kBand)
       constant = values == kLeft ? value_left[r] : value_right[r];
-    const vfloat less = broadcast(delta[r] - constant);
-    if (!problem.drop_below) {
+    const bool alone = block.begin[r] >= tile.begin && block.end[r] <= tile.begin + tile.count;
+    if (!problem.drop_below && !alone) {
+      const vfloat less = broadcast(delta[r] - constant);
       for (int64_t n = from; n < to; n += W) {
-        const vfloat weight = exponential(load(x + n) - base);
+        const vfloat weight = exponential(load(x + n) - base) * share;
         store(x + n, weight);
         store(d + n, weight * (load(d + n) - less));
       }
     } else {
-      for (int64_t n = from; n < to; n += W) store(x + n, exponential(load(x + n) - base));
       float kept[kTile];
       for (int64_t n = from; n < to; n += W) store(kept + n, broadcast(1));
-      drop(block, tile, r, from, to, kept);
-      const vfloat own = broadcast(delta[r]), beyond = broadcast(constant);
+      if (problem.drop_below) drop(block, tile, r, from, to, kept);
+      vfloat sum = {};
       for (int64_t n = from; n < to; n += W) {
-        const vfloat weight = load(x + n), keeps = load(kept + n);
-        store(d + n, weight * (keeps * (load(d + n) + beyond) - own));
-        store(x + n, weight * keeps);
+        const vfloat weight = exponential(load(x + n) - base) * share;
+        const vfloat slope = load(kept + n) * (load(d + n) + constant);
+        sum += n + W > last ? choose(lanes_below(last - n), weight * slope, vfloat{}) : weight * slope;
+        store(x + n, weight);
+        store(d + n, slope);
+      }
+      // With all keys in one tile delta comes from these very weights: no rounding in between.
+      const vfloat less = broadcast(alone ? sum_of(sum) : delta[r]);
+      const vfloat more = broadcast(alone ? d_lse[r] : 0);
+      for (int64_t n = from; n < to; n += W) {
+        const vfloat weight = load(x + n);
+        store(d + n, weight * (load(d + n) - less + more));
+        store(x + n, weight * load(kept + n));
       }
     }
     fill(x + tile.low(), from - tile.low(), 0);
@@ -279,8 +286,7 @@ struct Backward : Worker {
       add_times_rows<kColumns>(count, block.count, d, row, work.p, width, total + from * width,
                                width, width);
     if (float* total = table_total(kBias, block.h))
-      for (int64_t r = 0; r < block.count; ++r)
-        for (int64_t n = 0; n < count; ++n) total[from + n] += d[r * row + n];
+      add_columns(block.count, count, d, row, total + from);
   }
 
   void collect_met(const Block& block, const Tile& tile) {
@@ -320,6 +326,17 @@ struct Backward : Worker {
       if (total)
         add_times_rows<kColumns>(high - low, some, work.d_met, kStripRow, k + n * row, row,
                                  total + low * width, width, width);
+    }
+  }
+
+  // Rows are summed up before they meet the total, which rounds less.
+  static void add_columns(int64_t rows, int64_t count, const float* d, int64_t row, float* total) {
+    for (int64_t n = 0; n < count; n += W) {
+      float sums[W] = {};
+      const int64_t some = smaller(W, count - n);
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t k = 0; k < some; ++k) sums[k] += d[r * row + n + k];
+      for (int64_t k = 0; k < some; ++k) total[n + k] += sums[k];
     }
   }
 

@@ -89,13 +89,19 @@ struct Call {
   uint64_t seed;
   double dropout;
 
-  // Written by forward, read by backward.
-  void* output = nullptr;   // (b, h, i, dv)
-  float* lse = nullptr;     // (b, h, i)
-  float* places = nullptr;  // (b, h, i, grid.width), or null
+  // Written by forward, read by backward, all in float32. A row's softmax is its largest score and
+  // the sum of exp(score - that): the log-sum-exp alone would round each weight by its own ulp.
+  float* output = nullptr;  // (b, h, i, dv)
+  float* most = nullptr;    // (b, h, i), -inf where a row has no key
+  float* total = nullptr;   // (b, h, i)
+  float* places = nullptr;  // (b, h, i, grid.width), zeros at first; or null
 
-  // Backward.
-  View d_output, d_lse, d_places;  // d_lse: (b, h, i); either may be absent
+  float* lse = nullptr;     // (b, h, i); for the caller alone
+
+  // Backward, in float32; the last two may be absent.
+  View d_output;            // (b, h, i, dv)
+  View d_lse;               // (b, h, i)
+  View d_places;            // (b, h, i, grid.width)
   Gradients gradients;
 
   int64_t repeat() const { return heads / groups; }

@@ -31,6 +31,8 @@ struct Forward : Worker {
                             v + tile.from * row, row, work.output, problem.value_width,
                             problem.value_width);
       if (problem.values.present) collect_weights(block, tile);
+      for (int64_t r = 0; r < count && call.places; ++r)
+        collect_by_key(tile, work.scores + r * kTileRow, places_of(block, r));
     }
     if (problem.values.present) finish_values(block);
     write(block);
@@ -142,7 +144,9 @@ struct Forward : Worker {
       float* out = work.output + r * problem.value_width;
       const float factor = total[r] == 0 ? 0 : 1 / (total[r] * problem.kept);
       for (int64_t n = 0; n < problem.value_width; ++n) out[n] *= factor;
-      narrow(out, call.value_width, call.output, call.dtype, at * call.value_width);
+      narrow(out, call.value_width, call.output, Dtype::f32, at * call.value_width);
+      call.most[at] = total[r] == 0 ? -kInfinity : most[r];
+      call.total[at] = total[r];
       call.lse[at] = total[r] == 0 ? -kInfinity : most[r] + __builtin_logf(total[r]);
       if (!call.places) continue;
       float* places = places_of(block, r);

@@ -23,7 +23,7 @@ inline void register_block(int64_t depth, const float* __restrict a, int64_t a_r
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m)
 #pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) sums[m][n] = Add ? load(c + m * c_row + n * W) : vfloat{};
+    for (int n = 0; n < N; ++n) sums[m][n] = vfloat{};
   for (int64_t k = 0; k < depth; ++k) {
     vfloat row[N];
 #pragma GCC unroll 8
@@ -38,7 +38,11 @@ inline void register_block(int64_t depth, const float* __restrict a, int64_t a_r
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m)
 #pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) store(c + m * c_row + n * W, sums[m][n]);
+    for (int n = 0; n < N; ++n) {
+      float* to = c + m * c_row + n * W;
+      // Added to what was there at the end, not at the start: sums of sums round less.
+      store(to, Add ? load(to) + sums[m][n] : sums[m][n]);
+    }
 }
 
 enum Left { kPanels, kRows, kColumns };
@@ -110,6 +114,12 @@ inline void pack_left(const float* from, int64_t row, int64_t count, int64_t dep
 // One of NR columns of a panel `depth x NR`.
 inline void pack_column(const float* from, int64_t depth, float* panel, int64_t column) {
   for (int64_t k = 0; k < depth; ++k) panel[k * NR + column] = from[k];
+}
+
+inline double dot_in_double(const float* x, const float* y, int64_t count) {
+  double total = 0;
+  for (int64_t n = 0; n < count; ++n) total += (double)x[n] * (double)y[n];
+  return total;
 }
 
 inline float dot(const float* x, const float* y, int64_t count) {

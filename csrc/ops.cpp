@@ -242,9 +242,15 @@ Tensor empty(const Tensor& like, const Sizes& sizes, ScalarType dtype) {
   return torch::stable::new_empty(like, sizes, dtype);
 }
 
+// (2, b, h, i): each row's largest score and sum.
+void bind_softmax(Call& call, const Tensor& softmax) {
+  call.most = softmax.mutable_data_ptr<float>();
+  call.total = call.most + call.batch * call.heads * call.queries;
+}
+
 // ---- the ops ------------------------------------------------------------------------------------
 
-std::tuple<Tensor, Tensor, Tensor> forward(
+std::tuple<Tensor, Tensor, Tensor, Tensor> forward(
     Tensor q, Tensor k, Tensor v, Optional keys, Optional queries, Optional bias, Optional values,
     Optional q_rel, Optional mask, Optional by_key, Optional by_query, Optional joint,
     Optional documents, Optional seed, Sizes firsts, Sizes zeros, Sizes grid, Sizes query_grid,
@@ -255,7 +261,8 @@ std::tuple<Tensor, Tensor, Tensor> forward(
               {firsts, zeros, grid, query_grid, prefix, causal, scale, query_start, dropout});
   Call& call = bound.call;
   const Sizes rows = {call.batch, call.heads, call.queries};
-  Tensor output = empty(q, {rows[0], rows[1], rows[2], call.value_width}, q.scalar_type());
+  Tensor output = empty(q, {rows[0], rows[1], rows[2], call.value_width}, ScalarType::Float);
+  Tensor softmax = empty(q, {2, rows[0], rows[1], rows[2]}, ScalarType::Float);
   Tensor lse = empty(q, rows, ScalarType::Float);
   Tensor places = empty(q, {0}, ScalarType::Float);
   if (need_places) {
@@ -263,14 +270,15 @@ std::tuple<Tensor, Tensor, Tensor> forward(
     torch::stable::zero_(places);
     call.places = places.mutable_data_ptr<float>();
   }
-  call.output = output.mutable_data_ptr();
+  call.output = output.mutable_data_ptr<float>();
+  bind_softmax(call, softmax);
   call.lse = lse.mutable_data_ptr<float>();
   require(kernel().forward(call, host()));
-  return {output, lse, places};
+  return {output, lse, places, softmax};
 }
 
 std::vector<Tensor> backward(
-    Tensor d_output, Optional d_lse, Optional d_places, Tensor output, Tensor lse, Tensor places,
+    Tensor d_output, Optional d_lse, Optional d_places, Tensor output, Tensor places, Tensor softmax,
     Tensor q, Tensor k, Tensor v, Optional keys, Optional queries, Optional bias, Optional values,
     Optional q_rel, Optional mask, Optional by_key, Optional by_query, Optional joint,
     Optional documents, Optional seed, Sizes firsts, Sizes zeros, Sizes grid, Sizes query_grid,
@@ -280,8 +288,8 @@ std::vector<Tensor> backward(
   Bound bound(q, k, v, tables, q_rel, mask, by_key, by_query, joint, documents, seed,
               {firsts, zeros, grid, query_grid, prefix, causal, scale, query_start, dropout});
   Call& call = bound.call;
-  call.output = bound.keeper.contiguous(output).mutable_data_ptr();
-  call.lse = bound.keeper.contiguous(lse).mutable_data_ptr<float>();
+  call.output = bound.keeper.contiguous(output).mutable_data_ptr<float>();
+  bind_softmax(call, bound.keeper.contiguous(softmax));
   call.d_output = view(d_output, bound.keeper);
   if (d_lse) call.d_lse = view_of_rows(*d_lse, bound.keeper);
   if (d_places) {
@@ -332,9 +340,10 @@ std::string instructions() { return kernel().name; }
   "float dropout"
 
 STABLE_TORCH_LIBRARY_FRAGMENT(relpos, library) {
-  library.def("native_forward(" RELPOS_ARGUMENTS ", bool need_places) -> (Tensor, Tensor, Tensor)");
+  library.def("native_forward(" RELPOS_ARGUMENTS ", bool need_places) "
+              "-> (Tensor, Tensor, Tensor, Tensor)");
   library.def("native_backward(Tensor d_output, Tensor? d_lse, Tensor? d_places, Tensor output, "
-              "Tensor lse, Tensor places, " RELPOS_ARGUMENTS ", int[] needs) -> Tensor[]");
+              "Tensor places, Tensor softmax, " RELPOS_ARGUMENTS ", int[] needs) -> Tensor[]");
   library.def("native_instructions() -> str");
 }
 

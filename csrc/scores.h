@@ -32,11 +32,11 @@ struct Worker {
 
   // ---- the inputs of a block ------------------------------------------------------------------
 
-  void widen_rows(const View& x, int64_t b, int64_t h, int64_t first, int64_t count, int64_t width,
-                  int64_t padded, float scale, float* to) {
+  void widen_rows(const View& x, Dtype dtype, int64_t b, int64_t h, int64_t first, int64_t count,
+                  int64_t width, int64_t padded, float scale, float* to) {
     for (int64_t n = 0; n < count; ++n) {
       const int64_t at = b * x.strides[0] + h * x.strides[1] + (first + n) * x.strides[2];
-      widen(x.data, call.dtype, at, width, scale, to + n * padded);
+      widen(x.data, dtype, at, width, scale, to + n * padded);
       fill(to + n * padded + width, padded - width, 0);
     }
   }
@@ -50,7 +50,7 @@ struct Worker {
              tile.begin * x.strides[2];
     }
     *row = padded;
-    widen_rows(x, block.b, block.g, tile.begin, tile.to, width, padded, 1, copy);
+    widen_rows(x, call.dtype, block.b, block.g, tile.begin, tile.to, width, padded, 1, copy);
     return copy;
   }
 
@@ -80,11 +80,12 @@ struct Worker {
       if (problem.backward) pack_keys(call.v, b, block.g, call.value_width, work.value_panels);
       work.packed_batch = b, work.packed_group = block.g;
     }
-    widen_rows(call.q, b, h, first, count, call.width, problem.width, call.scale, work.q);
+    widen_rows(call.q, call.dtype, b, h, first, count, call.width, problem.width, call.scale,
+               work.q);
     pack_left(work.q, problem.width, count, call.width, work.q_panels);
     if (call.q_rel.present()) {
-      widen_rows(call.q_rel, b, h, first, count, call.rel_width, problem.rel_width, call.scale,
-                 work.p);
+      widen_rows(call.q_rel, call.dtype, b, h, first, count, call.rel_width, problem.rel_width,
+                 call.scale, work.p);
       pack_left(work.p, problem.rel_width, count, call.rel_width, work.p_panels);
     }
     limit_keys(block);

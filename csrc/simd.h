@@ -29,6 +29,8 @@ inline vuint lane_numbers() {
   return numbers;
 }
 
+inline vint lanes_below(int64_t count) { return (vint)(lane_numbers() < (uint32_t)count); }
+
 inline float sum_of(vfloat x) {
   float lanes[W];
   store(lanes, x);

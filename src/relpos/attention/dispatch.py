@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor
 
 from ..errors import BackendError
-from . import reference, tiled
+from . import native, reference, tiled
 from .inputs import Inputs
 
 __all__ = ["backends", "choose"]
@@ -34,7 +34,11 @@ class Backend(Protocol):
 
 
 # In the order in which "auto" asks them.
-_BACKENDS: dict[str, Backend] = {"tiled": tiled, "reference": reference}
+_BACKENDS: dict[str, Backend] = {
+    "native": native,
+    "tiled": tiled,
+    "reference": reference,
+}
 
 
 def backends() -> dict[str, str | None]:

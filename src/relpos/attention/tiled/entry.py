@@ -7,12 +7,11 @@ from dataclasses import replace
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch._C._functorch import CInterpreter, peek_interpreter_stack
-from torch.autograd.forward_ad import unpack_dual
 
 from ...terms import GridTerms, Terms
 from ..inputs import Inputs
-from .axes import by_key_place, by_query_place, values_by_place
+from ..transforms import refuse_transforms
+from ..places import by_key_place, by_query_place, values_by_place
 from .grid import GridBlocks
 from .ops import tiled_forward
 from .problem import GridTensors
@@ -27,15 +26,7 @@ def unavailable() -> str | None:
 
 def refuse(inputs: Inputs) -> str | None:
     """Why `attention` cannot take these inputs, or None."""
-    if torch.onnx.is_in_onnx_export():
-        return "ONNX has no such operator"
-    # Not `is not None`: as `torch.compile` traces it, that is True without a transform too.
-    if isinstance(peek_interpreter_stack(), CInterpreter):
-        return "torch.func transforms want plain operations"
-    tensors = [inputs.q, inputs.k, inputs.v, inputs.mask, *inputs.terms.tensors]
-    if any(x is not None and unpack_dual(x).tangent is not None for x in tensors):
-        return "forward-mode derivatives are not computed blockwise"
-    return None
+    return refuse_transforms(inputs)
 
 
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "..."]]:

@@ -1,7 +1,7 @@
 """A grid inside a block: numbers by coordinate, added to scores and summed out of weights.
 
 Along one axis a query meets only as many different rows as the axis has places. So the term of a
-whole grid is one short vector for each query and axis, `A_a[i, c]` (`axes.py` computes it), and
+whole grid is one short vector for each query and axis, `A_a[i, c]` (`places.py` computes it), and
 
     s_ij += sum_a A_a[i, c_a(j)]        dA_a[i, c] = sum of dS_ij over the keys j with c_a(j) = c
 

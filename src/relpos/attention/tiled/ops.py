@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import CInterpreter, is_legacy_batchedtensor, peek_interpreter_stack
 
-from ...errors import BackendError
 from ...terms import OffsetTable, Terms
+from ..transforms import check_not_batched, refuse_second_derivatives
 from .backward import Gradients, backward
 from .forward import forward
 from .grid import GridBlocks
@@ -135,14 +134,7 @@ def _(d_output: Tensor, d_lse: Tensor | None, d_places: Tensor | None, *rest: An
     ]
 
 
-def _no_second_derivative(ctx: Any, *gradients: Any) -> None:
-    raise BackendError(
-        "attention: tiled: second derivatives are not computed blockwise; name "
-        "backend='reference', or take derivatives by torch.func, for which 'auto' chooses it"
-    )
-
-
-_tiled_backward.register_autograd(_no_second_derivative)
+_tiled_backward.register_autograd(refuse_second_derivatives("tiled"))
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -154,12 +146,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 def _backward(
     ctx: Any, d_output: Tensor, d_lse: Tensor, d_places: Tensor
 ) -> tuple[Tensor | None, ...]:
-    if is_legacy_batchedtensor(d_output) or isinstance(peek_interpreter_stack(), CInterpreter):
-        raise BackendError(
-            "attention: tiled: gradients of several outputs at once (is_grads_batched, vectorize) "
-            "are not computed blockwise; name backend='reference', or use torch.func.jacrev, for "
-            "which 'auto' chooses it"
-        )
+    check_not_batched("tiled", d_output)
     needs = [bool(need) for need in ctx.needs_input_grad[: len(_LEARNABLE)]]
     gradients = _tiled_backward(
         d_output,

@@ -18,7 +18,7 @@ __all__ = ["GridTensors", "Problem", "Workspace", "folded"]
 
 @dataclass(frozen=True)
 class GridTensors:
-    """The terms of a grid, by place (`axes.py`).
+    """The terms of a grid, by place (`places.py`).
 
     Args:
         blocks: the grid's sizes.

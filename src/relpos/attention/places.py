@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
-from ...offsets import axis_offsets, table_rows, whole_offsets
-from ...shear import absolute_to_relative, relative_to_absolute
-from ...terms import GridTerms, OffsetTable
+from ..offsets import axis_offsets, table_rows, whole_offsets
+from ..shear import absolute_to_relative, relative_to_absolute
+from ..terms import GridTerms, OffsetTable
 
 __all__ = ["by_key_place", "by_query_place", "values_by_place"]
 

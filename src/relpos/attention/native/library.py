@@ -1,0 +1,38 @@
+"""The compiled kernel (`csrc/`), linked into torch when this module is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+__all__ = ["MISSING", "instructions"]
+
+
+def _link() -> str | None:
+    """None once torch has the kernel's operators, else why it has not."""
+    here = Path(__file__).parent
+    compiled = [*here.glob("_kernel*.so"), *here.glob("_kernel*.pyd")]
+    if not compiled:
+        reason = here / "missing.txt"
+        return (
+            reason.read_text().strip()
+            if reason.exists()
+            else "relpos was installed without its compiled kernel"
+        )
+    try:
+        torch.ops.load_library(compiled[0])
+    except OSError as error:
+        return f"its compiled kernel does not fit this torch or machine: {error}"
+    return None
+
+
+MISSING = _link()
+
+
+def instructions() -> str | None:
+    """The instruction set that the kernel uses: `"avx512"`, `"avx2"` or `"portable"`; None without.
+
+    The environment variable `RELPOS_NATIVE` names a lower one for comparisons.
+    """
+    return None if MISSING else torch.ops.relpos.native_instructions()
