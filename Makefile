@@ -4,6 +4,7 @@
 #   make check   lint, types, doctests
 #   make bench   time and memory of the op against its rivals
 #   make parity  agreement with other implementations: docs/parity.md
+#   make wheel   sdist and wheel, with what the compiled kernel needs: dist/
 
 PYTHON ?= python3
 VENV := .venv
@@ -13,12 +14,13 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $
 # Judges of tests/parity whose own requirements (librosa, torchvision) the tests do without.
 ORACLES := espnet self-attention-cv
 
-.PHONY: setup run test check bench parity clean
+.PHONY: setup run test check bench parity wheel clean
 
 setup: $(VENV)/.complete
 
 # The constraints pin torch; a torch that is in $(VENV) already, a newer one or one for a GPU, stays.
-$(VENV)/.complete: pyproject.toml constraints.txt
+# torch comes before relpos, whose kernel is compiled with torch's headers.
+$(VENV)/.complete: pyproject.toml constraints.txt setup.py $(wildcard csrc/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "relpos needs Python 3.11 or newer, got " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing relpos and what it needs into $(VENV) (a few minutes the first time)"
@@ -49,5 +51,9 @@ bench: setup
 parity: setup
 	$(BIN)/python benchmarks/parity.py
 
+wheel: setup
+	$(BIN)/python scripts/build_wheel.py
+
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info
+	rm -f $(addprefix src/relpos/attention/native/,_kernel*.so _kernel*.pyd missing.txt)
