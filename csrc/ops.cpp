@@ -40,7 +40,7 @@ void release(void* memory) { free(memory); }
 
 Host host() { return {(int)torch::stable::get_num_threads(), parallel, allocate, release}; }
 
-// The best kernel for this processor, or the one that RELPOS_NATIVE names.
+// The best kernel for this processor; as for torch's own, ATEN_CPU_CAPABILITY names a lower one.
 const Kernel& kernel() {
   static const Kernel* const chosen = [] {
     const Kernel* best = portable_kernel();
@@ -51,8 +51,8 @@ const Kernel& kernel() {
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
       best = avx512_kernel();
-    const char* wanted = std::getenv("RELPOS_NATIVE");
-    if (wanted && std::strcmp(wanted, "portable") == 0) best = portable_kernel();
+    const char* wanted = std::getenv("ATEN_CPU_CAPABILITY");
+    if (wanted && std::strcmp(wanted, "default") == 0) best = portable_kernel();
     if (wanted && std::strcmp(wanted, "avx2") == 0 && best == avx512_kernel()) best = avx2_kernel();
 #endif
     return best;

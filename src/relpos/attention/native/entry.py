@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...terms import GridTerms, Terms
-from ..places import by_key_place, by_query_place, values_by_place
 from ..inputs import Inputs
+from ..places import by_key_place, by_query_place, values_by_place
 from ..transforms import refuse_transforms
 from .library import MISSING
 from .ops import native_forward
@@ -61,8 +61,11 @@ def _on_grid(inputs: Inputs, terms: GridTerms) -> tuple[Tensor, Tensor]:
 
 
 def _call(
-    inputs: Inputs, terms: Terms, grid: GridTerms | None = None,
-    on_grid: tuple[Tensor | None, ...] = _PLAIN, need_places: bool = False,
+    inputs: Inputs,
+    terms: Terms,
+    grid: GridTerms | None = None,
+    on_grid: tuple[Tensor | None, ...] = _PLAIN,
+    need_places: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     tables = (terms.keys, terms.queries, terms.bias, terms.values)
     mask = inputs.mask

@@ -33,6 +33,7 @@ MISSING = _link()
 def instructions() -> str | None:
     """The instruction set that the kernel uses: `"avx512"`, `"avx2"` or `"portable"`; None without.
 
-    The environment variable `RELPOS_NATIVE` names a lower one for comparisons.
+    As for torch's own kernels, the environment variable `ATEN_CPU_CAPABILITY` (`default`, `avx2`,
+    `avx512`) names a lower one.
     """
     return None if MISSING else torch.ops.relpos.native_instructions()

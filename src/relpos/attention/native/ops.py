@@ -19,6 +19,8 @@ _TENSORS: tuple[str, ...] = (
     "by_key", "by_query", "joint", "documents", "seed",
 )  # fmt: skip
 _LEARNABLE = _TENSORS[:-2]
+_BY_PLACE = ("by_key", "by_query")  # whose gradients come for each head of the batch
+_IN_FLOAT32 = ("mask", "by_key", "by_query", "joint")  # whose gradients come so
 
 
 def native_forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -32,24 +34,20 @@ def _fake_forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rows = q.shape[:3]
     places = (*rows, sum(grid)) if need_places else (0,)
     shapes = ((*rows, v.shape[3]), rows, places, (2, *rows))
-    output, lse, by_place, softmax = (q.new_empty(s, dtype=torch.float32) for s in shapes)
+    output, lse, by_place, softmax = (q.new_empty(shape, dtype=torch.float32) for shape in shapes)
     return output, lse, by_place, softmax
 
 
 def _fake_backward(*arguments: Any) -> list[Tensor]:
     tensors, needs = arguments[6 : 6 + len(_LEARNABLE)], arguments[-1]
-    q, k = tensors[:2]
+    q = tensors[0]
     results = []
     for name, tensor, need in zip(_LEARNABLE, tensors, needs, strict=True):
-        shape, dtype = (0,), torch.float32
-        if need and tensor is not None:
-            shape, dtype = tensor.shape, tensor.dtype
-        if need and name in ("by_key", "by_query"):
-            lengths = (q.shape[2], tensor.shape[3]) if name == "by_key" else tensor.shape[2:]
-            shape = (*q.shape[:2], *lengths)
-        if name in ("mask", "by_key", "by_query", "joint"):
-            dtype = torch.float32
-        results.append(k.new_empty(shape, dtype=dtype))
+        shape = tensor.shape if need else (0,)
+        if need and name in _BY_PLACE:
+            shape = (*q.shape[:2], *tensor.shape[2:])
+        dtype = q.dtype if need and name not in _IN_FLOAT32 else torch.float32
+        results.append(q.new_empty(shape, dtype=dtype))
     return results
 
 

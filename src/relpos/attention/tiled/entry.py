@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ...terms import GridTerms, Terms
 from ..inputs import Inputs
-from ..transforms import refuse_transforms
 from ..places import by_key_place, by_query_place, values_by_place
+from ..transforms import refuse_transforms
 from .grid import GridBlocks
 from .ops import tiled_forward
 from .problem import GridTensors
