@@ -190,8 +190,24 @@ struct BackwardTasks {
       all.joint = arena.take((call().grid.joint_heads == 1 ? 1 : heads) * call().grid.joint_count);
   }
   void lay_out_unit(Totals& all, Arena& arena) const {
-    if (call().gradients.k) all.k = arena.take(call().keys * problem->width);
-    if (call().gradients.v) all.v = arena.take(call().keys * problem->value_width);
+    if (call().gradients.k && !in_place(call().width))
+      all.k = arena.take(call().keys * problem->width);
+    if (call().gradients.v && !in_place(call().value_width))
+      all.v = arena.take(call().keys * problem->value_width);
+  }
+  // Whether a unit adds to the gradients themselves.
+  bool in_place(int64_t width) const {
+    return pieces == 1 && call().dtype == Dtype::f32 && width % W == 0;
+  }
+  // The sums of one unit, zeros at first.
+  void begin_unit(Totals& all, int64_t b, int64_t g) const {
+    const int64_t first = (b * call().groups + g) * call().keys;
+    const Gradients& gradients = call().gradients;
+    if (gradients.k && in_place(call().width)) all.k = (float*)gradients.k + first * call().width;
+    if (gradients.v && in_place(call().value_width))
+      all.v = (float*)gradients.v + first * call().value_width;
+    clear(all.k, call().keys * problem->width * (int64_t)sizeof(float));
+    clear(all.v, call().keys * problem->value_width * (int64_t)sizeof(float));
   }
 
   Totals totals_of_group(int64_t group) const {
@@ -223,18 +239,14 @@ struct BackwardTasks {
       if (pieces > 1) {
         Arena arena{memory_of_unit(unit), 0};
         lay_out_unit(backward.totals, arena);
-        clear(memory_of_unit(unit), unit_bytes);
       }
       const int64_t g = group_of_keys(unit), b = unit / pieces % call().batch;
+      begin_unit(backward.totals, b, g);
       const int64_t blocks = call().repeat() * rows.blocks;
       for (int64_t n = blocks - 1 - unit % pieces; n >= 0; n -= pieces)
         backward.run(b, g * call().repeat() + n / rows.blocks, n % rows.blocks * rows.height,
                      rows.count(n % rows.blocks));
-      if (pieces == 1) {
-        write(backward.totals, b, g);
-        clear(backward.totals.k, call().keys * problem->width * (int64_t)sizeof(float));
-        clear(backward.totals.v, call().keys * problem->value_width * (int64_t)sizeof(float));
-      }
+      if (pieces == 1) write(backward.totals, b, g);
     }
   }
 
@@ -244,10 +256,10 @@ struct BackwardTasks {
 
   void write(const Totals& from, int64_t b, int64_t g) const {
     const int64_t first = (b * call().groups + g) * call().keys;
-    for (int64_t j = 0; from.k && j < call().keys; ++j)
+    for (int64_t j = 0; from.k && !in_place(call().width) && j < call().keys; ++j)
       narrow(from.k + j * problem->width, call().width, call().gradients.k, call().dtype,
              (first + j) * call().width);
-    for (int64_t j = 0; from.v && j < call().keys; ++j)
+    for (int64_t j = 0; from.v && !in_place(call().value_width) && j < call().keys; ++j)
       narrow(from.v + j * problem->value_width, call().value_width, call().gradients.v,
              call().dtype, (first + j) * call().value_width);
   }
