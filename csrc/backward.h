@@ -154,16 +154,20 @@ struct Backward : Worker {
       float kept[kTile];
       for (int64_t n = from; n < to; n += W) store(kept + n, broadcast(1));
       if (problem.drop_below) drop(block, tile, r, from, to, kept);
-      vfloat sum = {};
+      vfloat sum = {}, all = {};
       for (int64_t n = from; n < to; n += W) {
         const vfloat weight = exponential(load(x + n) - base) * share;
         const vfloat slope = load(kept + n) * (load(d + n) + constant);
-        sum += n + W > last ? choose(lanes_below(last - n), weight * slope, vfloat{}) : weight * slope;
+        const vfloat part = weight * slope;
+        // Hidden lanes have no weight, but what they would add may be NaN.
+        const bool whole = n >= first && n + W <= last;
+        sum += whole ? part : choose(lanes_between(first - n, last - n), part, vfloat{});
+        all += weight;
         store(x + n, weight);
         store(d + n, slope);
       }
       // With all keys in one tile delta comes from these very weights: no rounding in between.
-      const vfloat less = broadcast(alone ? sum_of(sum) : delta[r]);
+      const vfloat less = broadcast(alone ? sum_of(sum) / sum_of(all) : delta[r]);
       const vfloat more = broadcast(alone ? d_lse[r] : 0);
       for (int64_t n = from; n < to; n += W) {
         const vfloat weight = load(x + n);

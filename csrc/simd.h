@@ -29,7 +29,11 @@ inline vuint lane_numbers() {
   return numbers;
 }
 
-inline vint lanes_below(int64_t count) { return (vint)(lane_numbers() < (uint32_t)count); }
+// The lanes from..to-1, of which some may lie outside the vector.
+inline vint lanes_between(int64_t from, int64_t to) {
+  const vint lanes = (vint)lane_numbers();
+  return (lanes >= (int32_t)from) & (lanes < (int32_t)to);
+}
 
 inline float sum_of(vfloat x) {
   float lanes[W];
