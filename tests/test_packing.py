@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from relpos import OffsetTable, ShapeError, Terms, attention, document_ids
 from relpos.attention.tiled.documents import document_reach
 
-from .attention.test_meaning import BACKENDS
+from .attention.agreement import assert_agrees
+from .attention.backends import DTYPES, every_backend
 from .factories import normal, qkv
 
 
@@ -41,7 +42,7 @@ def test_blocks_read_the_keys_of_their_documents_alone():
     assert document_reach(documents[:1], start=0)(5, 6) == (0, 0)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@every_backend
 @given(
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5), causal=st.booleans(),
     padding=st.integers(0, 5),
@@ -50,39 +51,40 @@ def test_blocks_read_the_keys_of_their_documents_alone():
 def test_documents_of_a_row_are_as_if_alone(backend, lengths, causal, padding):
     cumulative = torch.tensor([0, *lengths]).cumsum(0)
     tokens = int(cumulative[-1]) + padding
-    q, k, v = qkv(tokens, tokens, h=4, g=2)
+    dtype = DTYPES[backend]
+    q, k, v = (x.to(dtype) for x in qkv(tokens, tokens, h=4, g=2))
     terms = Terms(
         keys=OffsetTable(normal(4, 9, 5, seed=7), -6),
         queries=OffsetTable(normal(1, 50, 5, seed=8), -25),
         values=OffsetTable(normal(1, 5, 5, seed=9), -2, "zero"),
-    )
+    ).map(lambda rows: rows.to(dtype))
     documents = document_ids(cumulative, tokens)
     packed = attention(q, k, v, terms, causal=causal, documents=documents, backend=backend)
     for a, b in pairwise(cumulative.tolist()):
         one = [x[:, :, a:b] for x in (q, k, v)]
         alone = attention(*one, terms, causal=causal, backend=backend)
-        torch.testing.assert_close(packed[:, :, a:b], alone, rtol=0, atol=1e-12)
+        assert_agrees(packed[:, :, a:b], alone)
     assert not packed[:, :, tokens - padding :].any()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@every_backend
 def test_the_last_queries_of_packed_keys_find_their_document(backend):
-    q, k, v = qkv(30, 30)
+    q, k, v = (x.to(DTYPES[backend]) for x in qkv(30, 30))
     documents = document_ids(torch.tensor([0, 11, 30]), 30)
     whole = attention(q, k, v, documents=documents, backend=backend)
     last = attention(q[:, :, 5:], k, v, documents=documents, backend=backend)
-    torch.testing.assert_close(last, whole[:, :, 5:])
+    assert_agrees(last, whole[:, :, 5:])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@every_backend
 def test_each_row_of_the_batch_has_documents_of_its_own(backend):
-    q, k, v = qkv(12, 12)
+    q, k, v = (x.to(DTYPES[backend]) for x in qkv(12, 12))
     documents = torch.stack([torch.arange(12) // 4, torch.arange(12) // 6])
     both = attention(q, k, v, documents=documents, backend=backend)
     for n in range(2):
         one = [x[n : n + 1] for x in (q, k, v)]
         alone = attention(*one, documents=documents[n : n + 1], backend=backend)
-        torch.testing.assert_close(both[n : n + 1], alone)
+        assert_agrees(both[n : n + 1], alone)
 
 
 @pytest.mark.no_typecheck

@@ -1,4 +1,4 @@
-"""One factory for the op's inputs, and the one way to compare results."""
+"""One factory for the op's inputs, for a line of tokens."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from hypothesis import strategies as st
 from torch import Tensor
 
 from relpos import OffsetTable, Terms, attention, definition
+
+from .agreement import arrays_of, cast
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,15 @@ class Case:
     documents: str | None = None  # "runs", "runs, padded", "mixed"
     hide_far: bool = False  # the bias is -inf at and beyond its ends: a local window
 
-    def inputs(self, seed: int = 0) -> dict[str, Tensor]:
-        """Float64 tensors by name: q, k, v, the tables, q_rel and mask, where the case has them."""
+    def inputs(self, seed: int = 0, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+        """Tensors by name: q, k, v, the tables, q_rel and mask, where the case has them.
+
+        The same numbers in float32 and float64.
+        """
         draw = torch.Generator().manual_seed(seed)
 
         def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=draw, dtype=torch.float64)
+            return torch.randn(*shape, generator=draw).double()
 
         b, h, g, i, j = self.batch, self.heads, self.groups, self.queries, self.keys
         named = {
@@ -75,7 +81,7 @@ class Case:
             named["mask"] = normal(b, 1, i, j).masked_fill(hidden, -torch.inf)
         elif self.mask == "column":
             named["mask"] = normal(1, h, i, 1)
-        return named
+        return cast(named, dtype)
 
     def _documents(self, draw: torch.Generator) -> Tensor:
         """The document of each position: runs of some length, or any number for each."""
@@ -111,9 +117,9 @@ class Case:
             },
         )
 
-    def define(self, named: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
-        """Output and log-sum-exp by the NumPy double loop."""
-        arrays = {name: tensor.detach().numpy() for name, tensor in named.items()}
+    def define(self, named: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Output and log-sum-exp by the NumPy double loop, in float64."""
+        arrays = arrays_of(named)
         tables = {
             name: definition.Table(arrays[name], table.first, table.beyond)
             for name, table in self.tables(named).items()
@@ -128,7 +134,7 @@ class Case:
             arrays["mask"] = mask & ~hidden if mask.dtype == bool else np.where(
                 hidden, -np.inf, mask
             )  # fmt: skip
-        return definition.attention(
+        output, lse = definition.attention(
             arrays["q"],
             arrays["k"],
             arrays["v"],
@@ -139,6 +145,7 @@ class Case:
             query_start=self.query_start,
             scale=self.scale,
         )
+        return torch.from_numpy(output), torch.from_numpy(lse)
 
     def gradients(
         self, named: dict[str, Tensor], backend: str, only: str | None = None, **changes
@@ -162,34 +169,6 @@ class Case:
 
 def _ramp(like: Tensor) -> Tensor:
     return torch.linspace(-1, 1, like.numel(), dtype=like.dtype).view(like.shape)
-
-
-def cast(named: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """The floating tensors of `named` in `dtype`."""
-    return {n: x.to(dtype) if x.is_floating_point() else x for n, x in named.items()}
-
-
-def assert_within_budget(actual: Tensor, reference: Tensor, exact: Tensor) -> None:
-    """`|actual - exact| <= 2 (|reference - exact| + eps |exact|)`, in the largest element.
-
-    Args:
-        actual: a backend's result in some dtype.
-        reference: the reference backend's, in the same dtype.
-        exact: in float64, from the same (rounded) inputs.
-    """
-    assert actual.dtype == reference.dtype
-    assert actual.shape == reference.shape == exact.shape
-    finite = exact.isfinite()
-    assert torch.equal(actual.isfinite(), finite)
-    if not finite.any():
-        return
-
-    def error(x: Tensor) -> float:
-        return (x.double() - exact)[finite].abs().max().item()
-
-    rounding = torch.finfo(actual.dtype).eps * exact[finite].abs().max().item()
-    budget = 2 * (error(reference) + rounding)
-    assert error(actual) <= budget, f"error {error(actual):.3e} over the budget {budget:.3e}"
 
 
 BASE = Case()
@@ -266,3 +245,38 @@ CASES = {
         BASE, documents="runs, padded", causal=True, queries=300, keys=310, batch=2
     ),
 }
+
+
+MASKS = (None, "padding", "pairs", "additive", "additive, hiding", "column")
+
+
+@st.composite
+def any_case(draw, longest: int = 24) -> Case:
+    """Any sizes and settings; with many tokens, windows may be long too."""
+    groups, repeat = draw(st.sampled_from([1, 2])), draw(st.sampled_from([1, 3]))
+    heads = groups * repeat
+    reach = max(40, longest)
+    left = draw(st.integers(-3, reach))
+    documents = draw(st.sampled_from([None, None, "runs", "runs, padded", "mixed"]))
+    keys = draw(st.integers(1, longest))
+    queries = draw(st.integers(1, longest if documents is None else keys))
+    terms = sorted(draw(st.sets(st.sampled_from(["keys", "queries", "bias", "values"]))))
+    return Case(
+        batch=draw(st.integers(1, 2)),
+        heads=heads,
+        groups=groups,
+        queries=queries,
+        keys=keys,
+        documents=documents,
+        width=draw(st.sampled_from([1, 3, 8])),
+        value_width=draw(st.sampled_from([1, 5])),
+        terms=" ".join(terms),
+        rel_width=draw(st.sampled_from([None, 2])) if "keys" in terms else None,
+        window=(left, draw(st.integers(-left, reach))),
+        beyond=draw(st.sampled_from(["clamp", "zero"])),
+        table_heads=draw(st.sampled_from([1, heads])),
+        causal=draw(st.booleans()),
+        mask=draw(st.sampled_from(MASKS)),
+        query_start=draw(st.sampled_from([None, -5, 0, 9])) if documents is None else None,
+        scale=draw(st.sampled_from([None, 0.3])),
+    )

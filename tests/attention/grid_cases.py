@@ -12,6 +12,8 @@ from torch import Tensor
 
 from relpos import GridTerms, OffsetTable, Terms, attention, definition
 
+from .agreement import arrays_of, cast
+
 
 @dataclass(frozen=True)
 class GridCase:
@@ -41,12 +43,15 @@ class GridCase:
     def queries(self) -> tuple[int, ...]:
         return self.shape if self.query_shape is None else self.query_shape
 
-    def inputs(self, seed: int = 0) -> dict[str, Tensor]:
-        """Float64 tensors by name: q, k, v, `keys0`, ..., `q_rel1`, joint, mask."""
+    def inputs(self, seed: int = 0, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+        """Tensors by name: q, k, v, `keys0`, ..., `q_rel1`, joint, mask.
+
+        The same numbers in float32 and float64.
+        """
         draw = torch.Generator().manual_seed(seed)
 
         def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=draw, dtype=torch.float64)
+            return torch.randn(*shape, generator=draw).double()
 
         b, h = self.batch, self.heads
         i, j = self.prefix + prod(self.queries), self.prefix + prod(self.shape)
@@ -79,7 +84,7 @@ class GridCase:
             named["mask"][:, :, 0] = False  # a row without any key
         elif self.mask == "additive":
             named["mask"] = normal(b, h, i, j)
-        return named
+        return cast(named, dtype)
 
     def window(self, part: str, axis: int) -> tuple[int, int]:
         """First and last offset: never the same for two tables, nor on two axes."""
@@ -120,8 +125,8 @@ class GridCase:
         )  # fmt: skip
 
     def define(self, named: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Output and log-sum-exp by the NumPy double loop."""
-        arrays = {name: tensor.detach().numpy() for name, tensor in named.items()}
+        """Output and log-sum-exp by the NumPy double loop, in float64."""
+        arrays = arrays_of(named)
         axes = [
             definition.Axis(
                 **{

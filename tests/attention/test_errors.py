@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
 
 import relpos
 from relpos import BackendError, GridTerms, OffsetTable, ShapeError, Terms, attention
+from relpos.attention import native
+from relpos.attention.native.library import MISSING
+
+from .backends import every_blockwise, native_alone
 
 pytestmark = pytest.mark.no_typecheck
 
@@ -65,7 +71,10 @@ def table(*shape: int) -> OffsetTable:
         ({"documents": torch.zeros(1, 3, dtype=torch.uint16)}, "documents must be integers"),
         ({"terms": Terms(keys=table(1, 3, 0), q_rel=Q[..., :0])}, "q_rel must be at least one"),
         ({"backend": ["tiled"]}, "backend must be 'auto' or one of"),
-        ({"backend": "cuda"}, r"backend must be 'auto' or one of 'tiled', 'reference', got 'cuda'"),
+        (
+            {"backend": "cuda"},
+            r"backend must be 'auto' or one of 'native', 'tiled', 'reference', got 'cuda'",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict, message: str):
@@ -78,13 +87,35 @@ def test_shape_errors_are_value_errors():
     assert issubclass(BackendError, RuntimeError)
 
 
-def test_a_backend_asked_for_by_name_says_why_it_refuses():
+@every_blockwise
+def test_a_backend_asked_for_by_name_says_why_it_refuses(backend: str):
     def run(q: torch.Tensor, backend: str) -> torch.Tensor:
         return attention(q[None], Q[:1], Q[:1], backend=backend)
 
-    with pytest.raises(BackendError, match=r"tiled: torch\.func transforms want plain operations"):
-        torch.func.vmap(run, in_dims=(0, None))(Q, "tiled")
+    message = rf"attention: .*{backend}: torch\.func transforms want plain operations"
+    with pytest.raises(BackendError, match=message):
+        torch.func.vmap(run, in_dims=(0, None))(Q, backend)
     assert torch.func.vmap(run, in_dims=(0, None))(Q, "auto")[:, 0].shape == Q.shape
+
+
+@native_alone
+@pytest.mark.parametrize(
+    ("q", "terms", "message"),
+    [
+        (Q.double(), Terms(), "it computes in float32, which is not enough for float64"),
+        (Q.to("meta"), Terms(), "it runs on the CPU, not on meta"),
+        (Q[:, :, :1], GridTerms((1,) * 9), "its grids have at most 8 axes"),
+    ],
+    ids=["float64", "device", "axes"],
+)
+def test_native_refuses_what_tiled_takes(
+    backend: str, q: torch.Tensor, terms: Terms | GridTerms, message: str
+):
+    with pytest.raises(BackendError, match=f"attention: .*{backend}: {message}"):
+        attention(q, q, q, terms, backend=backend)
+    plain = attention(q, q, q, terms, backend="tiled")
+    assert (plain.dtype, plain.device) == (q.dtype, q.device)
+    assert attention(q, q, q, terms).shape == plain.shape
 
 
 def test_the_weights_speak_in_their_own_name():
@@ -104,8 +135,25 @@ def test_terms_compare_by_identity():
     assert terms != Terms(keys=table(1, 3, 8))
 
 
-def test_backends_names_each_with_none_where_it_runs():
-    assert relpos.backends() == {"tiled": None, "reference": None}
+def test_backends_names_each_with_none_where_it_runs_and_else_the_reason():
+    assert relpos.backends() == {"native": MISSING, "tiled": None, "reference": None}
+    assert list(relpos.backends()) == ["native", "tiled", "reference"]
+
+
+@pytest.mark.skipif(
+    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no C++ compiler"
+)
+def test_native_is_there_where_a_compiler_is():
+    """So that its tests are not skipped in silence."""
+    assert MISSING is None
+
+
+def test_a_kernel_that_is_missing_is_refused_by_its_reason(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(native.entry, "MISSING", "it was left at home")
+    assert relpos.backends()["native"] == "it was left at home"
+    with pytest.raises(BackendError, match="native: it was left at home"):
+        attention(Q, Q, Q, backend="native")
+    assert torch.equal(attention(Q, Q, Q), attention(Q, Q, Q, backend="tiled"))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,9 @@ import torch
 
 from relpos import BackendError, attention
 
-from .cases import CASES, Case, cast
+from .agreement import assert_agrees
+from .backends import DTYPES, every_blockwise
+from .cases import CASES, Case
 from .grid_cases import GRID_CASES
 
 SMALL = Case(batch=1, heads=2, groups=1, queries=4, keys=6, width=3, value_width=2, table_heads=2)
@@ -38,35 +41,43 @@ def test_gradients_are_the_slopes(name: str, backend: str):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_tiled_gradients_equal_the_reference(name: str):
+@every_blockwise
+def test_blockwise_gradients_equal_the_reference(name: str, backend: str):
     case = CASES[name]
-    named = case.inputs()
-    torch.testing.assert_close(
-        case.gradients(named, "tiled"), case.gradients(named, "reference"), rtol=0, atol=1e-11
-    )
+    exact = case.gradients(case.inputs(), "reference")
+    assert_agrees(case.gradients(case.inputs(dtype=DTYPES[backend]), backend), exact)
 
 
-@pytest.mark.parametrize("name", ["per head", "q_rel", "additive", "several row blocks, causal"])
-def test_each_input_alone_gets_the_same_gradient(name: str):
+@pytest.mark.parametrize(
+    "name",
+    ["per head", "q_rel", "additive", "several row blocks, causal", "queries, grouped, causal"],
+)
+@every_blockwise
+def test_each_input_alone_gets_the_same_gradient(name: str, backend: str):
     """TRAPS 13: only the table, or only the mask, requires grad."""
     case = CASES[name]
-    named = case.inputs()
-    together = case.gradients(named, "tiled")
+    named = case.inputs(dtype=DTYPES[backend])
+    together = case.gradients(named, backend)
     for only, expected in together.items():
-        alone = case.gradients(named, "tiled", only=only)
+        alone = case.gradients(named, backend, only=only)
         assert list(alone) == [only]
         assert torch.equal(alone[only], expected), only
 
 
-def test_gradient_of_the_output_alone_and_of_the_log_sum_exp_alone():
+@every_blockwise
+def test_gradient_of_the_output_alone_and_of_the_log_sum_exp_alone(backend: str):
     case = CASES["per head"]
     for part in (0, 1):
         grads = []
-        for backend in ("tiled", "reference"):
-            named = {name: x.requires_grad_() for name, x in case.inputs().items()}
-            case.run(named, backend)[part].square().sum().backward()
-            grads.append(named["q"].grad)
-        torch.testing.assert_close(*grads)
+        for judge, dtype in ((backend, DTYPES[backend]), ("reference", torch.float64)):
+            named = {name: x.requires_grad_() for name, x in case.inputs(dtype=dtype).items()}
+            case.run(named, judge)[part].square().sum().backward()
+            grads.append({name: x.grad for name, x in named.items() if x.grad is not None})
+        for name in grads[0].keys() ^ grads[1].keys():
+            # Zeros and no gradient at all mean the same.
+            assert not any(found[name].any() for found in grads if name in found), name
+        both = grads[0].keys() & grads[1].keys()
+        assert_agrees(*({name: found[name] for name in both} for found in grads))
 
 
 REPEATED = {
@@ -76,21 +87,53 @@ REPEATED = {
 }
 
 
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    """To set the number of threads; the one before comes back."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize("name", REPEATED)
-def test_gradients_are_the_same_bits_each_time(name: str):
+@every_blockwise
+def test_gradients_are_the_same_bits_each_time(
+    name: str, backend: str, count: int, threads: Callable[[int], None]
+):
     """TRAPS 15."""
+    threads(count)
     case = REPEATED[name]
-    named = cast(case.inputs(), torch.float32)
-    first = case.gradients(named, "tiled")
-    for _ in range(3):
-        again = case.gradients(named, "tiled")
-        assert all(torch.equal(first[name], again[name]) for name in first)
+    named = case.inputs(dtype=torch.float32)
+    first = case.run(named, backend), case.gradients(named, backend)
+    for _ in range(20 if backend == "native" else 3):
+        output, gradients = case.run(named, backend), case.gradients(named, backend)
+        assert all(map(torch.equal, output, first[0]))
+        assert all(torch.equal(gradients[name], first[1][name]) for name in first[1])
 
 
-def test_a_second_derivative_is_refused_and_not_wrong():
+@pytest.mark.parametrize("name", REPEATED)
+@every_blockwise
+def test_threads_change_rounding_and_no_more(
+    name: str, backend: str, threads: Callable[[int], None]
+):
+    case = REPEATED[name]
+    named = case.inputs(dtype=DTYPES[backend])
+    results = []
+    for count in (1, 2, 3, 5):
+        threads(count)
+        results.append((case.run(named, backend), case.gradients(named, backend)))
+    for output, gradients in results[1:]:
+        assert_agrees(output, results[0][0])
+        assert_agrees(gradients, results[0][1])
+
+
+@every_blockwise
+def test_a_second_derivative_is_refused_and_not_wrong(backend: str):
     q = torch.randn(1, 1, 5, 4, requires_grad=True)
-    (grad,) = torch.autograd.grad(attention(q, q, q, backend="tiled").sum(), q, create_graph=True)
-    with pytest.raises(BackendError, match="second derivatives are not computed blockwise"):
+    (grad,) = torch.autograd.grad(attention(q, q, q, backend=backend).sum(), q, create_graph=True)
+    message = f"{backend}: second derivatives are not computed blockwise"
+    with pytest.raises(BackendError, match=message):
         grad.sum().backward()
 
 

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from relpos import OffsetTable, ShapeError, Terms, attention, merge
 
-from .cases import CASES, Case
-from .test_meaning import BACKENDS, any_case
+from .agreement import assert_agrees, cast
+from .backends import DTYPES, every_backend, every_blockwise
+from .cases import CASES, Case, any_case
 
 
 def in_parts(case: Case, named: dict[str, Tensor], cuts: set[int], backend: str) -> tuple:
@@ -32,21 +33,23 @@ def in_parts(case: Case, named: dict[str, Tensor], cuts: set[int], backend: str)
     return merge(outputs, lses)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@every_backend
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(case=any_case(), cuts=st.sets(st.integers(1, 23), max_size=3), seed=st.integers(0, 999))
-def test_any_split_of_the_keys_merges_to_one_pass(case: Case, cuts: set[int], seed: int):
+def test_any_split_of_the_keys_merges_to_one_pass(
+    backend: str, case: Case, cuts: set[int], seed: int
+):
     case = replace(case, documents=None)
-    named = case.inputs(seed)
-    for backend in BACKENDS:
-        merged = in_parts(case, named, cuts, backend)
-        torch.testing.assert_close(merged, case.run(named, backend), rtol=0, atol=1e-11)
+    named = case.inputs(seed, DTYPES[backend])
+    assert_agrees(in_parts(case, named, cuts, backend), case.run(named, backend))
 
 
 @pytest.mark.parametrize("name", ["all offsets", "per head", "causal", "additive, hiding"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@every_backend
 def test_gradients_of_a_merge_are_those_of_one_pass(name: str, backend: str):
     case = CASES[name]
-    named = {n: x.requires_grad_(x.is_floating_point()) for n, x in case.inputs().items()}
+    named = case.inputs(dtype=DTYPES[backend])
+    named = {n: x.requires_grad_(x.is_floating_point()) for n, x in named.items()}
     leaves = [x for x in named.values() if x.requires_grad]
 
     def gradients(output: Tensor, lse: Tensor) -> tuple[Tensor, ...]:
@@ -55,7 +58,7 @@ def test_gradients_of_a_merge_are_those_of_one_pass(name: str, backend: str):
         return torch.autograd.grad(total, leaves)
 
     here = gradients(*in_parts(case, named, {5, 20}, backend))
-    torch.testing.assert_close(here, gradients(*case.run(named, backend)), rtol=0, atol=1e-11)
+    assert_agrees(here, gradients(*case.run(named, backend)))
 
 
 def test_a_row_without_keys_in_any_part_gives_zeros():
@@ -68,21 +71,22 @@ def test_a_row_without_keys_in_any_part_gives_zeros():
     assert output.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@every_backend
 def test_a_sink_is_one_line(backend: str):
     """A key of logit s without a value: as a column of the softmax, and from the log-sum-exp."""
     case = replace(CASES["keys"], terms="keys bias", heads=2, groups=2)
-    named = case.inputs()
+    named = case.inputs(dtype=DTYPES[backend])
     output, lse = case.run(named, backend)
-    sink = torch.tensor([0.3, -1.0], dtype=torch.float64)[:, None]
+    sink = torch.tensor([0.3, -1.0], dtype=output.dtype)[:, None]
     got = output * torch.sigmoid(lse - sink).unsqueeze(-1)
 
+    named, sink = cast(named, torch.float64), sink.double()
     keys = torch.eye(case.keys, dtype=torch.float64).expand(2, 2, -1, -1)
     weights, lse = replace(case, value_width=case.keys).run(named | {"v": keys}, "reference")
     scores = weights.log() + lse.unsqueeze(-1)
     column = sink.unsqueeze(-1).expand(2, -1, case.queries, -1)
     with_sink = torch.cat([scores, column], -1).softmax(-1)[..., :-1]
-    torch.testing.assert_close(got, with_sink @ named["v"])
+    assert_agrees(got, with_sink @ named["v"])
 
 
 def test_half_precision_keeps_its_dtype_and_a_float32_log_sum_exp():
@@ -105,12 +109,12 @@ def test_the_first_part_decides_the_dtype_and_a_part_without_keys_may_hold_anyth
     assert not nothing.grad.any()
 
 
-def test_stacked_parts_are_parts():
+@every_backend
+def test_stacked_parts_are_parts(backend: str):
     case = CASES["keys"]
-    output, lse = case.run(case.inputs(), "tiled")
-    merged, total = merge(torch.stack([output, output]), torch.stack([lse, lse]))
-    torch.testing.assert_close(merged, output)
-    torch.testing.assert_close(total, lse + torch.tensor(2.0).log().double())
+    output, lse = case.run(case.inputs(dtype=DTYPES[backend]), backend)
+    merged = merge(torch.stack([output, output]), torch.stack([lse, lse]))
+    assert_agrees(merged, (output, lse + torch.tensor(2.0).double().log().to(lse.dtype)))
 
 
 @pytest.mark.no_typecheck
@@ -130,17 +134,20 @@ def test_parts_that_do_not_fit_are_named():
         merge([output], [0.0])
 
 
-def test_far_keys_by_plain_attention_and_near_ones_by_the_table():
+@every_blockwise
+def test_far_keys_by_plain_attention_and_near_ones_by_the_table(backend: str):
     """What the log-sum-exp is for: a clipped table is plain attention and a constant, far away."""
     case = replace(CASES["keys"], window=(4, 0), causal=True, batch=1)
-    named = case.inputs()
+    named = case.inputs(dtype=DTYPES[backend])
     q, k, v, rows = (named[name] for name in ("q", "k", "v", "keys"))
-    whole = case.run(named, "tiled")
+    whole = case.run(named, backend)
     terms = Terms(keys=OffsetTable(rows, -4))
     at = torch.arange(33)
     offset = at - at[:, None]
-    near = attention(q, k, v, terms, mask=offset > -4, causal=True, return_lse=True)
-    output, lse = attention(q, k, v, mask=offset <= -4, return_lse=True)
+    near = attention(
+        q, k, v, terms, mask=offset > -4, causal=True, backend=backend, return_lse=True
+    )
+    output, lse = attention(q, k, v, mask=offset <= -4, backend=backend, return_lse=True)
     constant = (q @ rows[:, 0].mT).squeeze(-1) / q.shape[-1] ** 0.5
     merged = merge([near[0], output], [near[1], lse + constant])
-    torch.testing.assert_close(merged, whole)
+    assert_agrees(merged, whole)

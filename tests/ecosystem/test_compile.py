@@ -33,13 +33,19 @@ def gradients(module: nn.Module, run: nn.Module, given: tuple[Tensor, ...]) -> l
     return [output.detach(), *(x for x in found if x is not None)]
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
-def test_compiled_equals_eager_forward_and_backward_and_lengths_share_a_graph(name: str):
-    module, known = made(name), LENGTHS[: SUBJECTS[name].graphs]
+# `native` does not take float64, which is `tiled`'s.
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, torch.float32) for name in SUBJECTS] + [(n, torch.float64) for n in ("Shaw", "Grid")],
+)
+def test_compiled_equals_eager_forward_and_backward_and_lengths_share_a_graph(
+    name: str, dtype: torch.dtype
+):
+    module, known = made(name, dtype), LENGTHS[: SUBJECTS[name].graphs]
     backend = "aot_eager" if name in AHEAD_OF_TIME else "eager"
     compiled = torch.compile(module, fullgraph=True, dynamic=True, backend=backend)
     for length in LENGTHS:
-        given = inputs(name, length)
+        given = inputs(name, length, dtype)
         want = gradients(module, module, given)
         with torch.compiler.set_stance("default" if length in known else "fail_on_recompile"):
             assert_close(gradients(module, compiled, given), want)

@@ -13,6 +13,8 @@ from torch.testing import assert_close
 from relpos.layers import DecoderBlock, EncoderBlock, GridAttention, MultiheadAttention
 from relpos.positions import Deberta, GatedBias, Grid, RelativeLogits, Shaw, T5Bias, TransformerXL
 
+from ..attention.backends import DTYPES, every_blockwise
+
 
 class Model(nn.Module):
     """Tables, rows made in each call, gates that read the input, a memory, and a grid."""
@@ -39,9 +41,9 @@ class Model(nn.Module):
         return self.grid(x.mT.unflatten(2, (3, 5)))
 
 
-def model_and_batch() -> tuple[nn.Module, Tensor]:
+def model_and_batch(dtype: torch.dtype) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
-    return Model().double(), torch.randn(4, 15, 16, dtype=torch.float64)
+    return Model().to(dtype), torch.randn(4, 15, 16, dtype=dtype)
 
 
 def gradients(run: nn.Module, model: nn.Module, x: Tensor) -> dict[str, Tensor | None]:
@@ -49,21 +51,21 @@ def gradients(run: nn.Module, model: nn.Module, x: Tensor) -> dict[str, Tensor |
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
-def half(rank: int, folder: str) -> None:
+def half(rank: int, folder: str, dtype: torch.dtype) -> None:
     """What one of the processes does."""
     torch.set_num_threads(1)
     distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
     )
-    two_steps(rank, folder)
+    two_steps(rank, folder, dtype)
     # Nobody leaves while the other still speaks, and nothing holds the group any more.
     gc.collect()
     distributed.barrier()
     distributed.destroy_process_group()
 
 
-def two_steps(rank: int, folder: str) -> None:
-    model, batch = model_and_batch()
+def two_steps(rank: int, folder: str, dtype: torch.dtype) -> None:
+    model, batch = model_and_batch(dtype)
     # With `find_unused_parameters` left at False, a parameter without a gradient is an error.
     parallel = DistributedDataParallel(model)
     found = gradients(parallel, model, batch[2 * rank : 2 * rank + 2])
@@ -73,10 +75,13 @@ def two_steps(rank: int, folder: str) -> None:
     parallel(batch[:2]).sum().backward()
 
 
-def test_two_processes_have_the_gradients_of_one(tmp_path: Path):
-    model, batch = model_and_batch()
+@every_blockwise
+def test_two_processes_have_the_gradients_of_one(backend: str, tmp_path: Path):
+    """`auto` takes this backend for this dtype."""
+    dtype = DTYPES[backend]
+    model, batch = model_and_batch(dtype)
     want = gradients(model, model, batch)
     assert all(x is not None for x in want.values())
-    multiprocessing.spawn(half, args=(str(tmp_path),), nprocs=2)
+    multiprocessing.spawn(half, args=(str(tmp_path), dtype), nprocs=2)
     found = torch.load(tmp_path / "gradients.pt", weights_only=True)
     assert_close(found, want)

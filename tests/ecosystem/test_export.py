@@ -17,27 +17,35 @@ pytestmark = [
 ]
 
 
-def exported(name: str, *, strict: bool = False) -> torch.export.ExportedProgram:
+def exported(
+    name: str, dtype: torch.dtype = torch.float32, *, strict: bool = False
+) -> torch.export.ExportedProgram:
     # For a map the size that its scheme was made for, at which its rows need no resizing.
-    given = inputs(name, LENGTHS[0])
+    given = inputs(name, LENGTHS[0], dtype)
     dims = SUBJECTS[name].dynamic
     shapes = None if dims is None else tuple(
         dict.fromkeys(axes, torch.export.Dim.DYNAMIC) for axes in dims
     )  # fmt: skip
-    return torch.export.export(made(name), given, dynamic_shapes=shapes, strict=strict)
+    return torch.export.export(made(name, dtype), given, dynamic_shapes=shapes, strict=strict)
 
 
-def assert_serves_all_lengths(program: torch.export.ExportedProgram, name: str) -> None:
-    module, run = made(name), program.module()
+def assert_serves_all_lengths(
+    program: torch.export.ExportedProgram, name: str, dtype: torch.dtype = torch.float32
+) -> None:
+    module, run = made(name, dtype), program.module()
     for length in LENGTHS:
-        given = inputs(name, length)
+        given = inputs(name, length, dtype)
         assert_close(run(*given), module(*given))
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
-def test_an_exported_program_serves_all_lengths(name: str):
-    program = exported(name)
-    assert_serves_all_lengths(program, name)
+# `native` does not take float64, which is `tiled`'s.
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, torch.float32) for name in SUBJECTS] + [(n, torch.float64) for n in ("Shaw", "Grid")],
+)
+def test_an_exported_program_serves_all_lengths(name: str, dtype: torch.dtype):
+    program = exported(name, dtype)
+    assert_serves_all_lengths(program, name, dtype)
     assert not any("as_strided" in str(node.target) for node in program.graph.nodes)
 
 

@@ -12,6 +12,8 @@ from torch.testing import assert_close
 
 from relpos import BackendError, OffsetTable, Terms, attention
 
+from ..attention.agreement import assert_agrees
+from ..attention.backends import DTYPES, every_blockwise
 from .schemes import SUBJECTS, inputs, made
 
 D = torch.float64
@@ -20,12 +22,14 @@ ROWS = torch.randn(2, 5, 3, dtype=D, generator=torch.Generator().manual_seed(2))
 forward_mode = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
 
-def tokens(batch: int = 1) -> Tensor:
-    return torch.randn(batch, 2, 4, 3, dtype=D, generator=torch.Generator().manual_seed(1))
+def tokens(batch: int = 1, dtype: torch.dtype = D) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(batch, 2, 4, 3, dtype=D, generator=generator).to(dtype)
 
 
 def attended(q: Tensor, backend: str = "auto") -> Tensor:
-    terms = Terms(keys=OffsetTable(ROWS, -2), values=OffsetTable(ROWS, -3))
+    rows = ROWS.to(q.dtype)
+    terms = Terms(keys=OffsetTable(rows, -2), values=OffsetTable(rows, -3))
     return attention(q, 2 * q, q, terms, causal=True, backend=backend)
 
 
@@ -107,26 +111,34 @@ def test_transforms_of_a_compiled_function_are_right():
 
 
 @pytest.mark.parametrize("transform", [grad, vmap], ids=lambda f: f.__name__)
-def test_transforms_of_tiled_are_refused(transform: Callable):
-    with pytest.raises(BackendError, match=r"tiled: torch.func transforms want plain operations"):
-        transform(lambda x: loss(x.view(-1, 2, 4, 3), "tiled"))(tokens())
+@every_blockwise
+def test_transforms_of_a_named_backend_are_refused(backend: str, transform: Callable):
+    message = rf"{backend}: torch.func transforms want plain operations"
+    with pytest.raises(BackendError, match=message):
+        transform(lambda x: loss(x.view(-1, 2, 4, 3), backend))(tokens(1, DTYPES[backend]))
 
 
-def test_second_derivatives_of_auto_are_refused_with_the_way_out():
-    q = tokens().requires_grad_()
+@every_blockwise
+def test_second_derivatives_of_auto_are_refused_with_the_way_out(backend: str):
+    """`auto` takes this backend for this dtype."""
+    q = tokens(1, DTYPES[backend]).requires_grad_()
     (first,) = torch.autograd.grad(loss(q), q, create_graph=True)
-    with pytest.raises(BackendError, match=r"name backend='reference', or .* torch.func"):
+    with pytest.raises(
+        BackendError, match=rf"{backend}: .* name backend='reference', .* torch.func"
+    ):
         first.sum().backward()
     (first,) = torch.autograd.grad(loss(q, "reference"), q, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), q)
-    assert_close(second, hessian(loss)(q.detach()).sum((0, 1, 2, 3)))
+    assert_agrees(second, hessian(loss)(q.detach()).sum((0, 1, 2, 3)))
 
 
 @pytest.mark.parametrize("way", ["is_grads_batched", "vectorize", "vmap"])
-def test_gradients_of_several_outputs_at_once_are_refused_with_the_way_out(way: str):
-    q = tokens().requires_grad_()
+@every_blockwise
+def test_gradients_of_several_outputs_at_once_are_refused_with_the_way_out(backend: str, way: str):
+    """`auto` takes this backend for this dtype."""
+    q = tokens(1, DTYPES[backend]).requires_grad_()
     output = attended(q)
-    directions = torch.ones(2, *output.shape, dtype=D)
+    directions = torch.ones(2, *output.shape, dtype=q.dtype)
     ways: dict[str, Callable] = {
         "is_grads_batched": lambda: torch.autograd.grad(
             output, q, directions, is_grads_batched=True
@@ -134,5 +146,6 @@ def test_gradients_of_several_outputs_at_once_are_refused_with_the_way_out(way: 
         "vectorize": lambda: torch.autograd.functional.jacobian(attended, q, vectorize=True),
         "vmap": lambda: vmap(lambda x: torch.autograd.grad(output, q, x))(directions),
     }
-    with pytest.raises(BackendError, match=r"several outputs at once .* use torch.func.jacrev"):
+    message = rf"{backend}: .* several outputs at once .* use torch.func.jacrev"
+    with pytest.raises(BackendError, match=message):
         ways[way]()

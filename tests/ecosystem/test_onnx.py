@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from ..attention.backends import DTYPES, every_blockwise
 from .schemes import LENGTHS, SUBJECTS, Subject, inputs, made
 
 pytestmark = [
@@ -52,7 +53,9 @@ def test_the_old_exporter_refuses(tmp_path: Path):
         torch.onnx.export(made("Shaw"), inputs("Shaw", 5), tmp_path / "x.onnx", dynamo=False)
 
 
-def test_a_program_that_was_exported_before_is_refused_by_the_ops_name():
-    program = torch.export.export(made("Shaw"), inputs("Shaw", 5))
-    with pytest.raises(torch.onnx.OnnxExporterError, match=r"relpos.tiled_forward"):
+@every_blockwise
+def test_a_program_that_was_exported_before_is_refused_by_the_ops_name(backend: str):
+    dtype = DTYPES[backend]
+    program = torch.export.export(made("Shaw", dtype), inputs("Shaw", 5, dtype))
+    with pytest.raises(torch.onnx.OnnxExporterError, match=rf"relpos.{backend}_forward"):
         torch.onnx.export(program, dynamo=True, verbose=False)
