@@ -49,64 +49,74 @@ inline int useful_threads(const Call& call, const Host& host) {
   return most < 2 ? 1 : most < host.threads ? (int)most : host.threads;
 }
 
-// The tables that all heads share, over their windows.
-inline void prepare_tables(Problem& problem, const Host& host, int threads) {
-  for (int kind = 0; kind < kKinds; ++kind) {
-    const Table& table = problem.call.tables[kind];
-    if (!table.present() || table.heads > 1) continue;
-    problem.tables[kind].head = 0;
-    struct Task {
-      const Problem* problem;
-      int kind;
-      int64_t step;
-    } task = {&problem, kind, (problem.window(kind).panels() + threads - 1) / threads};
-    auto body = [](void* context, int64_t n) {
-      const Task& some = *(const Task*)context;
-      const Window& window = some.problem->window(some.kind);
-      const int64_t padded = some.problem->padded(some.kind);
-      float* scratch = nullptr;
-      float small[1024];
-      if (!some.problem->tables[some.kind].rows) scratch = small;
-      for (int64_t p = n * some.step; p < smaller((n + 1) * some.step, window.panels()); ++p)
-        fill_panel(some.problem->call.tables[some.kind], some.problem->call.dtype, window, p,
-                   padded, some.problem->tables[some.kind], scratch);
-    };
-    if (threads == 1)
-      body(&task, 0);
-    else
-      host.parallel(threads, body, &task);
-  }
-}
-
-// Tables and one workspace for each thread, in one piece of memory.
+// Shared tables and one workspace for each thread, in one piece of memory.
 struct Workplace {
-  int64_t shared, each;
-  char* memory;
+  int64_t shared, each, bytes;
+  char* memory = nullptr;
 
   Workplace(Problem& problem, int threads) {
     Arena arena;
-    for (int kind = 0; kind < kKinds; ++kind)
-      if (problem.call.tables[kind].heads == 1) problem.columns(kind, arena);
+    lay_out_tables(problem, arena);
     shared = arena.used;
     Arena own;
     Workspace measured(problem, own);
-    each = rounded_up(own.used, 64) + 64;
+    each = rounded_up(own.used, 64);
     bytes = shared + each * threads;
   }
-  int64_t bytes;
 
-  void settle(Problem& problem, char* at) {
-    memory = at;
-    Arena arena{at, 0};
+  static void lay_out_tables(Problem& problem, Arena& arena) {
     for (int kind = 0; kind < kKinds; ++kind)
       if (problem.call.tables[kind].heads == 1)
         problem.tables[kind] = problem.columns(kind, arena);
   }
+
+  void settle(Problem& problem, char* at) {
+    memory = at;
+    Arena arena{at, 0};
+    lay_out_tables(problem, arena);
+  }
+
   Workspace workspace(const Problem& problem, int64_t thread) const {
     Arena arena{memory + shared + each * thread, 0};
     return Workspace(problem, arena);
   }
 };
+
+// Work for some threads; where there is but one, in this one.
+inline void on_threads(const Host& host, int threads, void (*body)(void*, int64_t), void* context) {
+  if (threads == 1)
+    body(context, 0);
+  else
+    host.parallel(threads, body, context);
+}
+
+// Fills a table that all heads share.
+struct TableTasks {
+  const Problem* problem;
+  const Workplace* workplace;
+  int kind;
+  int64_t threads;
+
+  static void work(void* context, int64_t thread) {
+    const TableTasks& all = *(const TableTasks*)context;
+    const Problem& problem = *all.problem;
+    const Window& window = problem.window(all.kind);
+    const Workspace workspace = all.workplace->workspace(problem, thread);
+    for (int64_t panel = thread; panel < window.panels(); panel += all.threads)
+      fill_panel(problem.call.tables[all.kind], problem.call.dtype, window, panel,
+                 problem.padded(all.kind), problem.tables[all.kind], workspace.scratch);
+  }
+};
+
+inline void fill_tables(Problem& problem, const Workplace& workplace, const Host& host,
+                        int threads) {
+  for (int kind = 0; kind < kKinds; ++kind) {
+    if (problem.call.tables[kind].heads != 1) continue;
+    problem.tables[kind].head = 0;
+    TableTasks tasks = {&problem, &workplace, kind, threads};
+    on_threads(host, threads, TableTasks::work, &tasks);
+  }
+}
 
 // ---- forward ------------------------------------------------------------------------------------
 
@@ -139,16 +149,13 @@ inline bool run_forward(const Call& call, const Host& host) {
   Memory memory(host, workplace.bytes);
   if (!memory.data) return false;
   workplace.settle(problem, memory.data);
-  prepare_tables(problem, host, threads);
+  fill_tables(problem, workplace, host, threads);
   const Rows rows(call.queries);
   const int64_t heads = call.batch * call.heads;
   int64_t pieces = threads == 1 || heads == 0 ? 1 : (4 * threads + heads - 1) / heads;
   if (heads % threads == 0) pieces = 1;
   ForwardTasks tasks = {&problem, &workplace, rows, clamped(pieces, 1, larger(rows.blocks, 1)), 0};
-  if (threads == 1)
-    ForwardTasks::work(&tasks, 0);
-  else
-    host.parallel(threads, ForwardTasks::work, &tasks);
+  on_threads(host, threads, ForwardTasks::work, &tasks);
   return true;
 }
 
@@ -354,13 +361,10 @@ inline bool run_backward(const Call& call, const Host& host) {
   Memory sums(host, table_bytes);
   if (!memory.data || !totals.data || !sums.data) return false;
   workplace.settle(problem, memory.data);
-  prepare_tables(problem, host, threads);
+  fill_tables(problem, workplace, host, threads);
   tasks.workplace = &workplace;
   tasks.totals = totals.data;
-  if (threads == 1)
-    BackwardTasks::work(&tasks, 0);
-  else
-    host.parallel(threads, BackwardTasks::work, &tasks);
+  on_threads(host, threads, BackwardTasks::work, &tasks);
   if (tasks.pieces > 1) host.parallel(heads, BackwardTasks::add_pieces, &tasks);
   for (int kind = 0; kind < kKinds; ++kind)
     for (int64_t h = 0; call.gradients.tables[kind] && h < call.tables[kind].heads; ++h)
