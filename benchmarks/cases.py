@@ -1,186 +1,255 @@
-"""What is compared: for each scheme our op, its rivals, the unit, and the exact result."""
+"""What is compared: each scheme's terms at a scene's sizes, and what others run in its place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import isqrt
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 import rivals
 from relpos import GridTerms, OffsetTable, Terms, attention
+from relpos.positions import Alibi
+from scenes import Scene
 
-__all__ = ["Case", "Contender", "cases"]
+__all__ = ["NATIVE", "SCHEMES", "UNIT", "Case", "Run", "contenders", "exact", "inputs", "make_case"]
 
 Run = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Contender:
-    """One implementation of a case."""
-
-    name: str
-    run: Run
-    backward: bool = True  # whether it has one on this device
+UNIT = "plain SDPA"
+NATIVE = "relpos native"
+_MOST_SCORES = 2**26  # that are held in float64 at once
 
 
 @dataclass(frozen=True)
 class Case:
-    """One scheme: what it is compared with, and its tables.
+    """One scheme at one size.
 
     Args:
-        name: of the scheme.
-        unit: plain SDPA with the same causality.
-        contenders: ours first.
-        exact: the result in float64 from float64 inputs.
+        terms: from the queries and keys, in their dtype.
         tables: the leaves that are learned.
-        length: tokens.
+        causal: whether keys ahead are left out.
+        documents: as in `relpos.attention`.
+        mask: as in `relpos.attention`.
+        dropout: as in `relpos.attention`.
+        others: rivals by name.
     """
 
-    name: str
-    unit: Run
-    contenders: list[Contender]
-    exact: Run
-    tables: list[Tensor]
-    length: int
+    terms: Callable[[Tensor, Tensor], Terms | GridTerms]
+    tables: tuple[Tensor, ...] = ()
+    causal: bool = False
+    documents: Tensor | None = None
+    mask: Tensor | None = None
+    dropout: float = 0.0
+    others: dict[str, Run] = field(default_factory=dict)
+
+    def settings(self, q: Tensor, k: Tensor) -> dict[str, Any]:
+        """Arguments of `relpos.attention`. Queries that are fewer than the keys are decoded."""
+        return {
+            "causal": self.causal or q.shape[2] < k.shape[2],
+            "documents": self.documents,
+            "mask": self.mask,
+            "dropout": self.dropout,
+        }
 
 
-Make = Callable[..., Terms | GridTerms]
+Draw = Callable[..., Tensor]  # a learned table of that shape
 
 
-def _ours(
-    make: Make, tables: list[Tensor], causal: bool, documents: Tensor | None, backend: str
-) -> Run:
-    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        rows = [table.to(q.dtype) for table in tables]
-        return attention(q, k, v, make(*rows), causal=causal, documents=documents, backend=backend)
-
-    return run
-
-
-def _case(
-    name: str,
-    length: int,
-    tables: list[Tensor],
-    make: Make,
-    others: list[Contender],
-    causal: bool = False,
-    documents: Tensor | None = None,
+def _learned(
+    make: Callable[..., Terms | GridTerms], *tables: Tensor, causal: bool = False, **others: Run
 ) -> Case:
+    """The case of tables that are cast to the queries' dtype; `_` in a rival's name is a space."""
     return Case(
-        name,
-        lambda q, k, v: rivals.plain(q, k, v, causal=causal),
-        [Contender("relpos tiled", _ours(make, tables, causal, documents, "tiled")), *others],
-        _ours(make, tables, causal, documents, "reference"),
+        lambda q, _: make(*(table.to(q.dtype) for table in tables)),
         tables,
-        length,
+        causal,
+        others={name.replace("_", " "): run for name, run in others.items()},
     )
 
 
-def cases(length: int, heads: int, width: int, only_ours: bool = False) -> list[Case]:
-    """Every scheme at one length.
+def _with(function: Callable[..., Tensor], *tables: Tensor) -> Run:
+    """A rival that takes tables without an axis for heads."""
+    return lambda q, k, v: function(q, k, v, *(table[0] for table in tables))
 
-    Args:
-        length: tokens.
-        heads: query heads.
-        width: of a head.
-        only_ours: leave the rivals out (they need `length ** 2` memory).
-    """
 
-    def table(*shape: int) -> Tensor:
-        return (torch.randn(*shape) / width**0.5).requires_grad_()
+def _shaw_keys(scene: Scene, draw: Draw) -> Case:
+    rows = draw(1, 129, scene.width)
+    return _learned(
+        lambda rows: Terms(keys=OffsetTable(rows, -64)), rows,
+        FlexAttention=_with(rivals.flex(), rows),
+    )  # fmt: skip
 
-    clipped, clipped_values = table(1, 129, width), table(1, 129, width)
-    past, both = table(1, length, width), table(1, 2 * length - 1, width)
-    bias = table(heads, 257)
 
-    # The map of as many tokens that is nearest to a square.
-    height = next(n for n in range(isqrt(length), 0, -1) if length % n == 0)
-    shape = (height, length // height)
-    axes = [table(1, 2 * size - 1, width) for size in shape]
-    joint = table(heads, *(2 * size - 1 for size in shape))
-    documents = torch.arange(length)[None] // (length // 8)
+def _shaw(scene: Scene, draw: Draw) -> Case:
+    tables = draw(1, 129, scene.width), draw(1, 129, scene.width)
+    return _learned(
+        lambda keys, values: Terms(keys=OffsetTable(keys, -64), values=OffsetTable(values, -64)),
+        *tables, literal_Shaw=_with(rivals.literal_shaw, *tables),
+    )  # fmt: skip
 
-    def on_map(rows: Tensor, columns: Tensor) -> GridTerms:
-        tables = [OffsetTable(some, 1 - n) for some, n in zip((rows, columns), shape, strict=True)]
-        return GridTerms(shape, tuple(Terms(keys=some) for some in tables))
 
-    def with_rows(function: Callable[..., Tensor], *rows: Tensor) -> Run:
-        return lambda q, k, v: function(q, k, v, *(some[0] for some in rows))
+def _shaw_values(scene: Scene, draw: Draw) -> Case:
+    rows = draw(1, 129, scene.width)
+    return _learned(lambda rows: Terms(values=OffsetTable(rows, -64)), rows)
 
-    def others(*contenders: Contender) -> list[Contender]:
-        return [] if only_ours else list(contenders)
 
+def _queries(scene: Scene, draw: Draw) -> Case:
+    rows = draw(1, 129, scene.width)
+    return _learned(
+        lambda rows: Terms(queries=OffsetTable(rows, -64)), rows,
+        gathered=_with(rivals.gathered_queries, rows),
+    )  # fmt: skip
+
+
+def _clipped_bias(scene: Scene, draw: Draw) -> Case:
+    return _learned(lambda rows: Terms(bias=OffsetTable(rows, -128)), draw(scene.heads, 257))
+
+
+def _alibi(scene: Scene, draw: Draw) -> Case:
+    position = Alibi(scene.heads)
+    return Case(lambda q, k: position(q, k)[2])
+
+
+def _huang(scene: Scene, draw: Draw) -> Case:
+    rows = draw(1, scene.length, scene.width)
+    return _learned(
+        lambda rows: Terms(keys=OffsetTable(rows, 1 - scene.length)), rows, causal=True,
+        eager_skew=_with(rivals.eager_skew, rows),
+    )  # fmt: skip
+
+
+def _bidirectional(scene: Scene, draw: Draw) -> Case:
+    rows = draw(1, 2 * scene.length - 1, scene.width)
+    return _learned(
+        lambda rows: Terms(keys=OffsetTable(rows, 1 - scene.length)), rows,
+        pad_and_reshape=_with(rivals.pad_and_reshape, rows),
+        SDPA_with_a_dense_bias=_with(rivals.dense_bias, rows),
+        FlexAttention=_with(rivals.flex(), rows),
+    )  # fmt: skip
+
+
+def _global_queries(scene: Scene, draw: Draw) -> Case:
+    rows = draw(1, 2 * scene.length - 1, scene.width)
+    return _learned(
+        lambda rows: Terms(queries=OffsetTable(rows, 1 - scene.length)), rows,
+        gathered=_with(rivals.gathered_queries, rows),
+    )  # fmt: skip
+
+
+def _grid(scene: Scene, draw: Draw) -> Case:
+    shape = scene.map_shape
+    axes = tuple(draw(1, 2 * size - 1, scene.width) for size in shape)
+
+    def terms(*tables: Tensor) -> GridTerms:
+        each = zip(tables, shape, strict=True)
+        return GridTerms(shape, tuple(Terms(keys=OffsetTable(some, 1 - n)) for some, n in each))
+
+    return _learned(terms, *axes, SDPA_with_a_dense_bias=_with(rivals.decomposed_bias, *axes))
+
+
+def _joint(scene: Scene, draw: Draw) -> Case:
+    shape = scene.map_shape
+    joint = draw(scene.heads, *(2 * size - 1 for size in shape))
+    return _learned(lambda joint: GridTerms(shape, joint=joint), joint)
+
+
+def _documents(scene: Scene, draw: Draw) -> Case:
+    rows = draw(scene.heads, 257)
+    documents = torch.arange(scene.length)[None] // max(1, scene.length // 8)
+    return Case(
+        lambda q, _: Terms(bias=OffsetTable(rows.to(q.dtype), -128)),
+        (rows,),
+        documents=documents,
+        others={
+            "SDPA with a dense mask": lambda q, k, v: rivals.masked_documents(
+                q, k, v, rows, documents
+            )
+        },
+    )
+
+
+def _nothing(scene: Scene, draw: Draw) -> Case:
+    return Case(lambda q, k: Terms())
+
+
+def _dropout(scene: Scene, draw: Draw) -> Case:
+    return replace(_shaw_keys(scene, draw), dropout=0.1)
+
+
+def _additive_mask(scene: Scene, draw: Draw) -> Case:
+    mask = draw(1, 1, scene.queries, scene.length).detach()
+    return Case(lambda q, k: Terms(), mask=mask.to(scene.torch_dtype))
+
+
+def _boolean_mask(scene: Scene, draw: Draw) -> Case:
+    mask = draw(1, 1, scene.queries, scene.length).detach() > 0
+    return replace(_shaw_keys(scene, draw), mask=mask)
+
+
+SCHEMES: dict[str, Callable[[Scene, Draw], Case]] = {
+    "Shaw keys, k=64": _shaw_keys,
+    "Shaw keys + values, k=64": _shaw,
+    "Shaw values, k=64": _shaw_values,
+    "queries, k=64 (DeBERTa)": _queries,
+    "bias, k=128 (T5)": _clipped_bias,
+    "bias, all offsets (ALiBi)": _alibi,
+    "Huang, global, causal": _huang,
+    "bidirectional, global": _bidirectional,
+    "queries, global": _global_queries,
+    "grid, per axis (SAM)": _grid,
+    "grid, joint bias (Swin)": _joint,
+    "8 packed documents, bias": _documents,
+    "no terms": _nothing,
+    "Shaw keys, dropout": _dropout,
+    "Shaw keys, boolean mask": _boolean_mask,
+    "additive mask": _additive_mask,
+}
+
+
+def make_case(name: str, scene: Scene) -> Case:
+    """The scheme of that name at a scene's sizes; the same numbers each time."""
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(*shape: int) -> Tensor:
+        return (torch.randn(*shape, generator=generator) / scene.width**0.5).requires_grad_()
+
+    return SCHEMES[name](scene, draw)
+
+
+def inputs(scene: Scene) -> list[Tensor]:
+    """Queries, keys and values; the same numbers each time."""
+    generator = torch.Generator().manual_seed(0)
     return [
-        _case(
-            "Shaw keys, k=64", length, [clipped],
-            lambda rows: Terms(keys=OffsetTable(rows, -64)),
-            others(
-                Contender("FlexAttention", with_rows(rivals.flex(), clipped), backward=False)
-            ),
-        ),
-        _case(
-            "Shaw keys + values, k=64", length, [clipped, clipped_values],
-            lambda rows, values: Terms(
-                keys=OffsetTable(rows, -64), values=OffsetTable(values, -64)
-            ),
-            others(
-                Contender(
-                    "literal Shaw", with_rows(rivals.literal_shaw, clipped, clipped_values)
-                )
-            ),
-        ),
-        _case(
-            "Shaw values, k=64", length, [clipped_values],
-            lambda values: Terms(values=OffsetTable(values, -64)), [],
-        ),
-        _case(
-            "queries, k=64 (DeBERTa)", length, [clipped],
-            lambda rows: Terms(queries=OffsetTable(rows, -64)),
-            others(Contender("gathered", with_rows(rivals.gathered_queries, clipped))),
-        ),
-        _case(
-            "bias per head, k=128 (T5)", length, [bias],
-            lambda rows: Terms(bias=OffsetTable(rows, -128)), [],
-        ),
-        _case(
-            "Huang, global, causal", length, [past],
-            lambda rows: Terms(keys=OffsetTable(rows, 1 - length)),
-            others(Contender("eager skew", with_rows(rivals.eager_skew, past))), causal=True,
-        ),
-        _case(
-            "bidirectional, global", length, [both],
-            lambda rows: Terms(keys=OffsetTable(rows, 1 - length)),
-            others(
-                Contender("pad and reshape", with_rows(rivals.pad_and_reshape, both)),
-                Contender("SDPA with a dense bias", with_rows(rivals.dense_bias, both)),
-                Contender("FlexAttention", with_rows(rivals.flex(), both), backward=False),
-            ),
-        ),
-        _case(
-            "queries, global", length, [both],
-            lambda rows: Terms(queries=OffsetTable(rows, 1 - length)),
-            others(Contender("gathered", with_rows(rivals.gathered_queries, both))),
-        ),
-        _case(
-            f"grid {shape[0]} x {shape[1]} (SAM)", length, axes, on_map,
-            others(Contender("SDPA, dense bias", with_rows(rivals.decomposed_bias, *axes))),
-        ),
-        _case(
-            f"joint bias {shape[0]} x {shape[1]} (Swin)", length, [joint],
-            lambda rows: GridTerms(shape, joint=rows), [],
-        ),
-        _case(
-            "8 packed documents, bias", length, [bias],
-            lambda rows: Terms(bias=OffsetTable(rows, -128)),
-            others(
-                Contender(
-                    "SDPA, dense mask",
-                    lambda q, k, v: rivals.masked_documents(q, k, v, bias, documents),
-                )
-            ),
-            documents=documents,
-        ),
-    ]  # fmt: skip
+        torch.randn(scene.batch, scene.heads, length, scene.width, generator=generator)
+        .to(scene.torch_dtype)
+        .requires_grad_()
+        for length in (scene.queries, scene.length, scene.length)
+    ]
+
+
+def contenders(scene: Scene, case: Case) -> dict[str, Run]:
+    """What runs in a scene, by name: the unit, ours, then the rivals."""
+    square = scene.queries == scene.length  # one query that sees everything needs no mask
+
+    def ours(backend: str) -> Run:
+        return lambda q, k, v: attention(
+            q, k, v, case.terms(q, k), backend=backend, **case.settings(q, k)
+        )
+
+    runs: dict[str, Run] = {
+        UNIT: lambda q, k, v: rivals.plain(q, k, v, causal=case.causal and square)
+    }
+    runs |= {f"relpos {backend}": ours(backend) for backend in scene.backends}
+    return runs | (case.others if scene.rivals else {})
+
+
+def exact(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The result in float64, of as many sequences and heads (the first ones) as fit in memory."""
+    batch, heads = q.shape[:2]
+    most = max(1, _MOST_SCORES // (q.shape[2] * k.shape[2]))
+    batch, heads = min(batch, max(1, most // heads)), min(heads, most)
+    terms = case.terms(q, k).map(lambda table: table[:heads].double())
+    q, k, v = (x[:batch, :heads].double() for x in (q, k, v))
+    return attention(q, k, v, terms, backend="reference", **case.settings(q, k))

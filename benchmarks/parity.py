@@ -14,8 +14,8 @@ import json
 import sys
 from pathlib import Path
 
+from figures import load
 from machine import machine
-from tables import load
 
 ROOT = Path(__file__).parent.parent
 RESULT = ROOT / "benchmarks" / "results" / "parity.json"

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 __all__ = [
+    "FORWARD_ONLY",
     "decomposed_bias",
     "dense_bias",
     "eager_skew",
@@ -24,6 +25,9 @@ __all__ = [
     "pad_and_reshape",
     "plain",
 ]
+
+# Contenders without a backward on the CPU.
+FORWARD_ONLY = ("FlexAttention",)
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False) -> Tensor:

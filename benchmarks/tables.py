@@ -1,71 +1,78 @@
-"""Write the README's tables from the JSON of measured runs; no figure there is typed by hand.
+"""Write the README's tables and docs/benchmark.md from the JSON of measured runs.
 
-python benchmarks/tables.py            # rewrites README.md
-python benchmarks/tables.py --check    # exits 1 if README.md is not what the JSON says
+No figure there is typed by hand.
+
+python benchmarks/tables.py            # rewrites both
+python benchmarks/tables.py --check    # exits 1 if one of them is not what the JSON says
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
+from cases import NATIVE
+from figures import PASSES, amount, by_contender, grid, load, machine_note, ratio
+from page import page
+from targets import TARGETS
 
-
-def load(name: str) -> dict:
-    return json.loads((HERE / "results" / name).read_text())
-
-
-def grid(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table; the first column to the left, the others to the right."""
-    rule = ["---"] + ["---:"] * (len(head) - 1)
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *rows))
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "benchmark.md"
+SCENE = "L=2048"
 
 
 def time_table(result: dict) -> str:
-    """Ratios to plain SDPA by case and contender."""
-    by_row: dict[tuple[str, str], dict[str, dict]] = {}
-    for row in result["time"]:
-        by_row.setdefault((row["case"], row["contender"]), {})[row["pass"]] = row
-
-    def ratio(passes: dict[str, dict], name: str) -> str:
-        if name not in passes:
-            return "none"
-        own = passes[name]["ratio"]
-        return f"{own['median']:.2f} ({own['p20']:.2f} to {own['p80']:.2f})"
-
-    rows = [
-        [case, contender, ratio(passes, "forward"), ratio(passes, "forward+backward"),
-         f"{passes['forward']['error']:.0e}"]
-        for (case, contender), passes in by_row.items()
-    ]  # fmt: skip
-    head = ["scheme", "computed by", "forward", "forward + backward", "error"]
-    settings, machine = result["settings"], result["machine"]
-    length = result["time"][0]["length"]
+    """Ratios to plain SDPA, the compiled kernel's first, and how much longer the rivals take."""
+    found, settings = by_contender(result, SCENE), result["scenes"][SCENE]
+    ours, rivals = [], []
+    for case in settings["cases"]:
+        native, tiled = (found.get((case, f"relpos {name}"), {}) for name in ("native", "tiled"))
+        error = f"{native['forward']['error']:.0e}" if native else "none"
+        ours.append([case, *(ratio(native, label) for label in PASSES),
+                     *(ratio(tiled, label, spread=False) for label in PASSES), error])  # fmt: skip
+    for (case, contender), passes in found.items():
+        if not contender.startswith("relpos"):
+            times = [ratio(passes, label, NATIVE, spread=False) for label in PASSES]
+            rivals.append([contender, case, *times])
     note = (
         f"Time as a multiple of plain `scaled_dot_product_attention` (causal where the scheme is): "
-        f"medians of ratios within {settings['rounds']} interleaved rounds, 20th to 80th "
-        f"percentile; largest difference from float64 in the output. B={settings['batch']}, "
-        f"H={settings['heads']}, L={length}, d={settings['width']}, {settings['dtype']}, "
-        f"{machine['threads']} threads of an {machine['processor']} ({machine['capability']}), "
-        f"torch {machine['torch']}. FlexAttention has no backward on the CPU."
+        f"medians of ratios within interleaved rounds, 20th to 80th percentile; largest "
+        f"difference of native's output from float64. B={settings['batch']}, "
+        f"H={settings['heads']}, L={settings['queries']}, d={settings['width']}, "
+        f"{settings['dtype']}, {machine_note(result['machine'])}."
     )
-    return f"{note}\n\n{grid(head, rows)}"
+    head = ["scheme", "native, forward", "forward + backward",
+            "tiled, forward", "forward + backward", "error"]  # fmt: skip
+    beside = (
+        "How many times as long as native others take (FlexAttention has no backward on the CPU):"
+    )
+    rivals_head = ["what people run", "scheme", "forward", "forward + backward"]
+    missed = sum(one.missed(result) for one in TARGETS)
+    summary = (
+        f"[docs/benchmark.md](docs/benchmark.md) has other lengths, few heads, bfloat16, decoding "
+        f"and short sequences, and {len(TARGETS)} targets, of which {missed} are missed."
+    )
+    return "\n\n".join([note, grid(head, ours), beside, grid(rivals_head, rivals, 2), summary])
 
 
 def memory_table(result: dict) -> str:
-    """Growth of a process by forward and backward."""
+    """Peaks of processes at the longest length."""
+    sizes = result["scenes"]
+    longest = max(sizes[row["scene"]]["queries"] for row in result["memory"])
     rows = [
-        [f"{row['case']}, L={row['length']}, B={row['batch']}", row["contender"],
-         f"{row['growth_mib']:.0f}", f"{row['peak_mib']:.0f}"]
+        [row["case"], row["contender"], f"{row['growth_mib']:.0f} ({row['unit_growth_mib']:.0f})",
+         f"{row['peak_mib']:.0f} ({row['unit_peak_mib']:.0f})", amount(row["peak_ratio"])]
         for row in result["memory"]
+        if sizes[row["scene"]]["queries"] == longest
     ]  # fmt: skip
-    head = ["scheme", "computed by", "growth, MiB", "whole process, MiB"]
-    note = "Peak memory of a fresh process over forward and backward (inputs and gradients count)."
-    return f"{note}\n\n{grid(head, rows)}"
+    head = ["scheme", "computed by", "growth, MiB", "whole process, MiB", "ratio"]
+    note = (
+        f"Peak memory of a fresh process over forward and backward at L={longest}, B=1, H=8, in "
+        "brackets that of plain SDPA, and the ratio of the processes."
+    )
+    return f"{note}\n\n{grid(head, rows, 2)}"
 
 
 def chorale_table(metrics: dict) -> str:
@@ -88,13 +95,12 @@ def chorale_table(metrics: dict) -> str:
     )
 
 
-def written(text: str) -> str:
+def readme(text: str, result: dict) -> str:
     """The README with each part between its markers made anew."""
-    attention, chorales = load("cpu.json"), load("chorales.json")
     parts = {
-        "time": time_table(attention),
-        "memory": memory_table(attention),
-        "chorales": chorale_table(chorales),
+        "time": time_table(result),
+        "memory": memory_table(result),
+        "chorales": chorale_table(load("chorales.json")),
         "literature": chorale_table(load("literature.json")),
     }
     for name, part in parts.items():
@@ -108,12 +114,17 @@ def written(text: str) -> str:
 
 
 def main() -> None:
-    before = README.read_text()
-    after = written(before)
-    if "--check" in sys.argv:
-        sys.exit(after != before and "README.md is not what the JSON says: run make bench")
-    README.write_text(after)
-    print(f"wrote {README.name}")
+    result = load("cpu.json")
+    written = {
+        README: readme(README.read_text(), result),
+        PAGE: page(result, load("choice.json")),
+    }
+    for path, text in written.items():
+        if "--check" not in sys.argv:
+            path.write_text(text)
+            print(f"wrote {path.relative_to(ROOT)}")
+        elif not path.exists() or path.read_text() != text:
+            sys.exit(f"{path.relative_to(ROOT)} is not what the JSON says: run make bench")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,110 @@
+"""In what settings the op is measured: one table for time and one for memory.
+
+Lengths are in tokens. A name is also the key under which tables and targets find a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isqrt
+
+import torch
+
+__all__ = ["MEMORY", "TIME", "Scene", "scene"]
+
+SHAW = ("Shaw keys, k=64", "Shaw keys + values, k=64")
+BIASES = ("bias, k=128 (T5)", "bias, all offsets (ALiBi)")
+GLOBAL = ("Huang, global, causal", "bidirectional, global")
+CLIPPED = (*SHAW, "Shaw values, k=64", "queries, k=64 (DeBERTa)", BIASES[0])
+GRIDS = ("grid, per axis (SAM)", "grid, joint bias (Swin)")
+MOST = (*SHAW, *BIASES, *GLOBAL)
+EVERY = (*CLIPPED, BIASES[1], *GLOBAL, "queries, global", *GRIDS, "8 packed documents, bias")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One setting, in which every case runs beside plain SDPA.
+
+    Args:
+        name: of the scene.
+        queries: tokens.
+        cases: names in `cases.SCHEMES`.
+        keys: tokens; None: as many as queries. With more, the queries are the last ones.
+        batch: sequences.
+        heads: query heads and key heads.
+        width: of a head.
+        dtype: of the inputs; learned tables stay in float32 and are cast, as by autocast.
+        backends: of relpos.
+        rivals: whether the cases' rivals run too (most need `length ** 2` memory).
+        backward: whether forward and backward together are timed too.
+        seconds: after how many a contender rests, once it has enough rounds.
+    """
+
+    name: str
+    queries: int
+    cases: tuple[str, ...]
+    keys: int | None = None
+    batch: int = 2
+    heads: int = 8
+    width: int = 64
+    dtype: str = "float32"
+    backends: tuple[str, ...] = ("native", "tiled")
+    rivals: bool = False
+    backward: bool = True
+    seconds: float = 2.0
+
+    @property
+    def length(self) -> int:
+        """Number of keys."""
+        return self.queries if self.keys is None else self.keys
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """`dtype` as torch calls it."""
+        return getattr(torch, self.dtype)
+
+    @property
+    def map_shape(self) -> tuple[int, int]:
+        """The map of as many tokens that is nearest to a square."""
+        height = next(n for n in range(isqrt(self.length), 0, -1) if self.length % n == 0)
+        return height, self.length // height
+
+    def at(self, length: int) -> Scene:
+        """The same setting at another length."""
+        return replace(self, queries=length, keys=None)
+
+
+_DECODING = Scene(
+    "decoding", 1, (SHAW[0], BIASES[0], GLOBAL[0]), keys=32768, backward=False, seconds=1.0
+)
+_SHORT = Scene(
+    "short", 64, (*SHAW, *BIASES, *GLOBAL, *GRIDS), batch=64,
+    backends=("auto", "native", "tiled", "reference"), seconds=0.5,
+)  # fmt: skip
+
+TIME = (
+    Scene("L=2048", 2048, EVERY, rivals=True),
+    Scene("L=1024", 1024, MOST, seconds=1.5),
+    Scene("L=8192, B=1", 8192, MOST, batch=1),
+    Scene("L=4096, B=1, H=1", 4096, CLIPPED, batch=1, heads=1, seconds=1.5),
+    Scene("L=4096, B=1, H=2", 4096, CLIPPED, batch=1, heads=2, seconds=1.5),
+    Scene("64 x 64, B=1", 4096, GRIDS, batch=1),
+    Scene("L=2048, bfloat16", 2048, EVERY, dtype="bfloat16", seconds=1.5),
+    replace(_DECODING, name="one query, 32768 keys, B=1", batch=1),
+    replace(_DECODING, name="one query, 32768 keys, B=2", batch=2),
+    replace(_SHORT, name="L=64, B=64, d=32", width=32),
+    replace(_SHORT, name="L=64, B=64, d=64"),
+    replace(_SHORT, name="L=128, B=64, d=64", queries=128),
+    replace(_SHORT, name="L=64, B=1", batch=1),
+)
+
+MEMORY = (
+    Scene("memory, L=2048", 2048, EVERY, rivals=True),
+    Scene("memory, L=16384, B=1", 16384, EVERY, batch=1, backends=("native",)),
+    Scene("memory of tiled", 16384, (SHAW[1], GLOBAL[0], *GRIDS), batch=1, backends=("tiled",)),
+)
+
+
+def scene(name: str) -> Scene:
+    """The scene of that name."""
+    return next(one for one in (*TIME, *MEMORY) if one.name == name)

@@ -1,0 +1,77 @@
+"""Interleaved timing: every round runs each contender once, and ratios are taken within a round."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from math import ceil
+
+__all__ = ["interleaved", "ratios", "spread"]
+
+_SHORTEST = 0.005  # seconds of one timing: what is shorter runs several times in it
+
+Rounds = list[dict[str, float]]  # for each round the seconds of one run, by contender
+
+
+def _seconds(run: Callable[[], object], repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    return (time.perf_counter() - start) / repeats
+
+
+def _repeats(run: Callable[[], object]) -> int:
+    """How many runs make one timing; also warms up."""
+    lasted = _seconds(run, 1)
+    if lasted < 0.5:  # the first run may have loaded a library
+        lasted = min(_seconds(run, 1) for _ in range(3))
+    return ceil(_SHORTEST / lasted)
+
+
+def interleaved(
+    runs: Mapping[str, Callable[[], object]],
+    *,
+    leading: tuple[str, ...] = (),
+    seconds: float,
+    most: int = 25,
+) -> Rounds:
+    """Time `runs` in rounds.
+
+    Args:
+        runs: by name.
+        leading: those that have at least five rounds, and run in every round that any other has.
+        seconds: after how many a contender rests, once it has its rounds (others: at least three).
+        most: rounds.
+    """
+    repeats = {name: _repeats(run) for name, run in runs.items()}
+    spent = dict.fromkeys(runs, 0.0)
+    rounds: Rounds = []
+    while len(rounds) < most:
+        turn = len(rounds)
+        wanting = [
+            name for name in runs
+            if turn < (5 if name in leading else 3) or spent[name] < seconds
+        ]  # fmt: skip
+        if not wanting:
+            break
+        taken = {
+            name: _seconds(run, repeats[name])
+            for name, run in runs.items()
+            if name in wanting or name in leading
+        }
+        for name, lasted in taken.items():
+            spent[name] += lasted * repeats[name]
+        rounds.append(taken)
+    return rounds
+
+
+def ratios(rounds: Rounds, own: str, other: str) -> list[float]:
+    """How many times as long as `other` its own runs took, in the rounds that had both."""
+    return [taken[own] / taken[other] for taken in rounds if own in taken and other in taken]
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Median and percentiles."""
+    steps = statistics.quantiles(values, n=5, method="inclusive")
+    return {"median": statistics.median(values), "p20": steps[0], "p80": steps[3]}
