@@ -66,7 +66,7 @@ struct Backward : Worker {
       delta[r] = (float)(sum - d_lse[r]);
     }
     fill(work.d_q, block.count * problem.width, 0);
-    if (call.q_rel.present()) fill(work.d_p, block.count * problem.rel_width, 0);
+    if (call.own_p()) fill(work.d_p, block.count * problem.rel_width, 0);
     float* const sums[] = {left, right, weight_left, weight_right};
     for (float* some : sums) fill(some, block.count, 0);
     if (problem.values.present) {
@@ -247,7 +247,7 @@ struct Backward : Worker {
     if (call.grid.axes) collect_grid(block, tile);
   }
 
-  bool wants_p() const { return call.q_rel.present() ? call.gradients.q_rel : call.gradients.q; }
+  bool wants_p() const { return call.own_p() ? call.gradients.q_rel : call.gradients.q; }
 
   // Whether anything asks for dS by offset.
   bool follows_scores() const {

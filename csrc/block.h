@@ -7,7 +7,10 @@ namespace {
 constexpr int64_t kRowsOfBlock = 64;
 constexpr int64_t kTile = 256;         // keys
 constexpr int64_t kTileRow = kTile + 16;
-constexpr int64_t kFew = 4;            // up to so many queries keys are not packed first
+// Up to so many queries, scores are single products of rows as they lie: to pack all keys would cost
+// more than to multiply them.
+constexpr int64_t kFew = 4;
+constexpr float kLargestShift = 65536;
 constexpr int64_t kKeysAtOnce = 32;    // of the term that meets the keys
 
 // Memory handed out piece by piece; without any it only counts.
@@ -40,13 +43,14 @@ struct Problem {
   Problem(const Call& c, bool is_backward) : call(c), backward(is_backward) {
     width = rounded_up(c.width, W);
     value_width = rounded_up(c.value_width, W);
-    rel_width = c.q_rel.present() ? rounded_up(c.rel_width, W) : width;
+    rel_width = c.own_p() ? rounded_up(c.rel_width, W) : width;
     scores = window_of(c, kKeys, kBias);
     queries = window_of(c, kQueries, kQueries);
     values = window_of(c, kValues, kValues);
     drop_below = (uint32_t)(c.dropout * 4294967296.0);
     kept = (float)(1 - (double)drop_below / 4294967296.0);
-    few = !is_backward && c.queries <= kFew;
+    // In both passes: backward's weights are right only if its scores are forward's to the bit.
+    few = c.queries <= kFew;
   }
 
   const Window& window(int kind) const {
@@ -55,16 +59,16 @@ struct Problem {
   int64_t padded(int kind) const {
     return kind == kBias ? 1 : kind == kValues ? value_width : kind == kKeys ? rel_width : width;
   }
-  int64_t rel_depth() const { return call.q_rel.present() ? call.rel_width : call.width; }
+  int64_t rel_depth() const { return call.own_p() ? call.rel_width : call.width; }
 
   // Which forms of a table this pass reads.
   bool needs_rows(int kind) const {
     if (kind == kBias) return false;
-    return kind == kValues ? !backward : backward || few;
+    return kind == kValues ? !backward : backward;
   }
   bool needs_panels(int kind) const {
-    if (kind == kBias || few) return kind == kQueries;
-    return kind == kValues ? backward : true;
+    if (kind == kBias) return false;
+    return kind == kValues ? backward : !few;
   }
   Columns columns(int kind, Arena& arena) const {
     Columns some;
@@ -90,7 +94,7 @@ struct Workspace {
 
   Workspace(const Problem& problem, Arena& arena) {
     const Call& call = problem.call;
-    const bool own_p = call.q_rel.present();
+    const bool own_p = call.own_p();
     const int64_t widest = larger(larger(problem.width, problem.value_width), problem.rel_width);
     q = arena.take(kRowsOfBlock * problem.width);
     q_panels = arena.take(kRowsOfBlock * problem.width + MR * problem.width);

@@ -76,7 +76,8 @@ struct Gradients {
 };
 
 struct Call {
-  int64_t batch, heads, groups, queries, keys, width, value_width, rel_width;
+  int64_t batch, heads, groups, queries, keys, width, value_width;
+  int64_t rel_width;  // of q_rel; 0 without
   Dtype dtype;  // of q, k, v, q_rel, the tables, and all that belongs to them
   View q, k, v, q_rel;
   Table tables[kKinds];
@@ -105,6 +106,8 @@ struct Call {
   Gradients gradients;
 
   int64_t repeat() const { return heads / groups; }
+  // Whether q_rel meets the keys table in place of q. (An empty tensor has no data.)
+  bool own_p() const { return rel_width > 0; }
 };
 
 // What a kernel needs of its host.

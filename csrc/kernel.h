@@ -112,7 +112,9 @@ inline void fill_tables(Problem& problem, const Workplace& workplace, const Host
                         int threads) {
   for (int kind = 0; kind < kKinds; ++kind) {
     if (problem.call.tables[kind].heads != 1) continue;
-    problem.tables[kind].head = 0;
+    Columns& columns = problem.tables[kind];
+    if (!columns.rows && !columns.panels && !columns.line) continue;
+    columns.head = 0;
     TableTasks tasks = {&problem, &workplace, kind, threads};
     on_threads(host, threads, TableTasks::work, &tasks);
   }
@@ -331,7 +333,6 @@ inline bool run_backward(const Call& call, const Host& host) {
   const int threads = serial ? 1 : useful_threads(call, host);
   BackwardTasks tasks = {&problem, nullptr, Rows(call.queries), 1, 0, 1, 0, nullptr, 0, 0};
   const int64_t heads = call.batch * call.groups;
-  if (heads == 0) return true;
   if (threads > 1 && heads % threads != 0 && heads < 4 * threads && !call.gradients.by_query)
     tasks.pieces = clamped((2 * threads + heads - 1) / heads, 1,
                            larger(call.repeat() * tasks.rows.blocks, 1));

@@ -193,7 +193,9 @@ struct Bound {
 
   void bind_mask(const Tensor& x) {
     call.mask.dtype = dtype_of(x);
-    const bool fits = call.mask.dtype == Dtype::boolean || call.mask.dtype == Dtype::f32;
+    // Those of half precision are read by whole rows, or one number for a row.
+    const bool fits = call.mask.dtype == Dtype::boolean || call.mask.dtype == Dtype::f32 ||
+                      stride(x, 3) == 0;
     const Tensor& kept = fits ? (keeper.kept.push_back(x), keeper.kept.back()) : keeper.rows(x);
     call.mask.data = kept.const_data_ptr();
     for (int64_t axis = 0; axis < 4; ++axis) call.mask.strides[axis] = stride(kept, axis);

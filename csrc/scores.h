@@ -4,7 +4,7 @@
 namespace relpos {
 namespace {
 
-// Half-open range of places along a grid's last axis that neighbouring keys show.
+// Neighbouring keys that lie along a grid's last axis.
 struct Run {
   int64_t begin, count;       // columns of the tile
   int64_t places[kMostAxes];  // of its first key, along each axis
@@ -75,15 +75,15 @@ struct Worker {
     block.b = b, block.h = h, block.g = h / call.repeat();
     block.first = first, block.count = count;
     block.position = call.start + first;
-    if (!problem.few && (work.packed_batch != b || work.packed_group != block.g)) {
-      pack_keys(call.k, b, block.g, call.width, work.key_panels);
+    if (work.packed_batch != b || work.packed_group != block.g) {
+      if (!problem.few) pack_keys(call.k, b, block.g, call.width, work.key_panels);
       if (problem.backward) pack_keys(call.v, b, block.g, call.value_width, work.value_panels);
       work.packed_batch = b, work.packed_group = block.g;
     }
     widen_rows(call.q, call.dtype, b, h, first, count, call.width, problem.width, call.scale,
                work.q);
     pack_left(work.q, problem.width, count, call.width, work.q_panels);
-    if (call.q_rel.present()) {
+    if (call.own_p()) {
       widen_rows(call.q_rel, call.dtype, b, h, first, count, call.rel_width, problem.rel_width,
                  call.scale, work.p);
       pack_left(work.p, problem.rel_width, count, call.rel_width, work.p_panels);
@@ -151,12 +151,23 @@ struct Worker {
       const Region region = region_of(problem.scores, block, tile);
       if (region == kBand) add_band(block, tile, scores);
       for (int64_t r = 0; r < block.count && region != kBand; ++r)
-        shift[r] = region == kLeft ? block.left[r] : block.right[r];
+        shift_row(tile, region == kLeft ? block.left[r] : block.right[r],
+                  scores + r * kTileRow, shift + r);
     }
     if (problem.queries.present) add_met(block, tile, scores);
     if (call.grid.axes) add_grid(block, tile, scores);
     if (call.mask.data) add_mask(block, tile, scores);
     hide(block, tile, scores);
+  }
+
+  // A row's constant beyond the window is kept apart, so that no score is touched; unless it is so
+  // large (a mask made of biases) that the scores would be lost beside it.
+  void shift_row(const Tile& tile, float constant, float* scores, float* shift) {
+    if (constant > -kLargestShift && constant < kLargestShift) {
+      *shift = constant;
+      return;
+    }
+    for (int64_t n = tile.from; n < tile.to; ++n) scores[n] += constant;
   }
 
   void multiply_keys(const Block& block, const Tile& tile, float* scores) {
@@ -179,12 +190,43 @@ struct Worker {
   void add_band(const Block& block, const Tile& tile, float* scores) {
     const Window& window = problem.scores;
     const bool vectors = call.tables[kKeys].present();
+    if (vectors && problem.few) {
+      add_pairs(block, tile, scores);
+      return;
+    }
     if (vectors)
       reach_scores(block, tile.first_column(window, block), tile.end_column(window, block));
     const float* line = vectors ? nullptr : columns(kBias, block.h).line;
     for (int64_t r = 0; r < block.count; ++r)
       add_sheared(vectors ? work.by_offset.row(r) : line, window, tile.key(tile.low()),
                   block.position + r, tile.high() - tile.low(), scores + r * kTileRow + tile.low());
+  }
+
+  // The same for few queries: the table is read where it lies, a row for each pair.
+  void add_pairs(const Block& block, const Tile& tile, float* scores) {
+    const Window& window = problem.scores;
+    const float* line =
+        call.tables[kBias].present() ? columns(kBias, block.h).line : nullptr;
+    for (int64_t r = 0; r < block.count; ++r)
+      for (int64_t n = tile.from; n < tile.to; ++n) {
+        const int64_t column = window.single(tile.key(n), block.position + r);
+        scores[r * kTileRow + n] +=
+            dot(work.p + r * problem.rel_width, row_shown(kKeys, block.h, column),
+                problem.rel_width) +
+            (line ? line[column] : 0);
+      }
+  }
+
+  // The row of a table that a column shows: where it lies if it can be read there, or a copy.
+  const float* row_shown(int kind, int64_t head, int64_t column) {
+    const Table& table = call.tables[kind];
+    const Window& window = problem.window(kind);
+    const int64_t padded = problem.padded(kind), row = source_row(table, window, column);
+    if (row >= 0 && call.dtype == Dtype::f32 && table.width == padded)
+      return (const float*)table.rows +
+             ((table.heads == 1 ? 0 : head) * table.count + row) * padded;
+    table_column(table, call.dtype, window, head, column, padded, work.scratch);
+    return work.scratch;
   }
 
   // Have the columns from..to-1 of keys and bias in the strip.
@@ -201,16 +243,8 @@ struct Worker {
     const int64_t depth = problem.rel_depth();
     for (int64_t n = strip.end; n < to; n += NR) {
       float* out = strip.row(0) + n;
-      if (problem.few) {
-        for (int64_t r = 0; r < block.count; ++r)
-          for (int64_t c = 0; c < NR; ++c)
-            out[r * kStripRow + c] = dot(work.p + r * problem.rel_width,
-                                         keys.rows + (n + c) * problem.rel_width,
-                                         problem.rel_width);
-      } else {
-        times_panels<kPanels>(block.count, depth, work.p_panels, 0, keys.panels + n * depth, 1, out,
-                              kStripRow);
-      }
+      times_panels<kPanels>(block.count, depth, work.p_panels, 0, keys.panels + n * depth, 1, out,
+                            kStripRow);
       for (int64_t r = 0; r < block.count && line; ++r)
         for (int64_t c = 0; c < NR; c += W)
           store(out + r * kStripRow + c, load(out + r * kStripRow + c) + load(line + n + c));
@@ -241,9 +275,16 @@ struct Worker {
           scores[r * kTileRow + n] += work.line[n];
       return;
     }
-    const Columns& table = columns(kQueries, block.h);
     int64_t row;
     const float* k = rows_of(call.k, block, tile, call.width, problem.width, work.key_tile, &row);
+    for (int64_t r = 0; r < block.count && problem.few; ++r)
+      for (int64_t n = tile.from; n < tile.to; ++n) {
+        const int64_t column = window.single(tile.key(n), block.position + r);
+        scores[r * kTileRow + n] +=
+            call.scale * dot(k + n * row, row_shown(kQueries, block.h, column), problem.width);
+      }
+    if (problem.few) return;
+    const Columns& table = columns(kQueries, block.h);
     for (int64_t n = tile.from; n < tile.to; n += kKeysAtOnce) {
       const int64_t count = smaller(kKeysAtOnce, tile.to - n);
       const int64_t low = rounded_down(window.single(tile.key(n), block.last_position()), NR);

@@ -63,8 +63,9 @@ inline vfloat exponential(vfloat x) {
   y = y * r + 1.6666665459e-1f;
   y = y * r + 5.0000001201e-1f;
   y = y * (r * r) + r + 1.0f;
-  const vfloat scaled = (vfloat)((vint)y + ((vint)shifted << 23));
-  return x < -87.3f ? vfloat{} : scaled;
+  // 2^whole: the low bits of `shifted` are that integer, and the bits above leave by the shift.
+  const vfloat power = (vfloat)(((vuint)shifted + 127u) << 23);
+  return x < -87.3f ? vfloat{} : y * power;
 }
 
 inline float sum_of(const float* x, int64_t count) {  // whole vectors

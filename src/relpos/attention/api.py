@@ -62,7 +62,7 @@ def attention(
         mask: broadcasts to `(b, h, i, j)` and is never expanded; boolean, True where a pair takes
             part, or a number in logits added to the score (differentiable).
         dropout: probability that a weight is dropped, `0 <= dropout < 1`; `tiled` rounds it to
-            a multiple of 2**-16. The caller passes 0 at inference.
+            a multiple of 2**-16, `native` of 2**-32. The caller passes 0 at inference.
         scale: of the content, `keys` and `queries` scores (not of `bias`), a plain number: a
             learned one is multiplied into `q`. None: `1 / sqrt(d)`.
         query_start: position of the first query, in tokens; None: the queries are the last `i`
