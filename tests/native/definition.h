@@ -1,0 +1,395 @@
+// What a call means, pair by pair in double precision, and how far floats may be from it.
+//
+//     s_ij = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + grid_ij + mask_ij
+//     w_ij = exp(s_ij) / sum_j exp(s_ij)
+//     o_i  = sum_j w_ij m_ij (v_j + V[j-i])         m_ij: 0 or 1 / kept, by dropout
+//
+//     dP_ij = m_ij (dO_i . (v_j + V[j-i]) + the gradient of its places)
+//     dS_ij = w_ij (dP_ij - sum_j w_ij dP_ij + dlse_i)
+//
+// The bounds are those of any summation: a sum of n rounded terms, in any order, is off by at most
+// n * 2^-24 * (the sum of their absolute values). They follow the numbers from the scores to the
+// gradients. Nothing is tuned.
+#pragma once
+
+#include "draw.h"
+
+namespace fuzz {
+
+constexpr double kUnit = 0x1p-24;
+
+struct Number {
+  double value = 0, error = 0;
+
+  double most() const { return std::fabs(value) + error; }
+};
+
+// Sums of terms, each with its error, and the absolute values that went in.
+struct Sums {
+  std::vector<double> value, error, size;
+
+  void make(int64_t count) {
+    value.assign((size_t)count, 0), error = value, size = value;
+  }
+  bool present() const { return !value.empty(); }
+
+  void add(int64_t at, Number x) { add(at, x, nullptr, 1); }
+  // += x * row
+  void add(int64_t at, Number x, const double* row, int64_t width) {
+    for (int64_t n = 0; n < width; ++n) {
+      const double factor = row ? row[n] : 1;
+      value[(size_t)(at + n)] += x.value * factor;
+      error[(size_t)(at + n)] += x.error * std::fabs(factor);
+      size[(size_t)(at + n)] += x.most() * std::fabs(factor);
+    }
+  }
+  // No more than `terms` roundings lie between any term and its sum.
+  void settle(double terms) {
+    for (size_t n = 0; n < value.size(); ++n) error[n] += terms * kUnit * size[n];
+  }
+};
+
+struct Expected {
+  Sums output, lse, places, d_q, d_k, d_v, d_q_rel, d_tables[kKinds], d_mask, d_by_key, d_by_query,
+      d_joint;
+};
+
+// One query and one key.
+struct Pair {
+  bool met = false;
+  double score = 0, size = 0;        // size: the sum of its terms' absolute values
+  double dropout = 1;                // m of the formula
+  Number weight;                     // w
+  double d_weight = 0, d_size = 0;   // dP, likewise
+};
+
+class Definition {
+ public:
+  Definition(const Case& drawn) : c(drawn), call(drawn.call), pairs((size_t)call.keys) {
+    tiles = (double)(call.keys / 256 + 1);
+    blocks = (double)(call.queries / 64 + 1);
+    place_tokens(call.grid.keys, call.keys, key_places);
+    place_tokens(call.grid.queries, call.queries, query_places);
+    make();
+    for (b = 0; b < call.batch; ++b)
+      for (h = 0; h < call.heads; ++h)
+        for (i = 0; i < call.queries; ++i) add_row();
+    settle();
+  }
+
+  Expected expected;
+
+ private:
+  const Case& c;
+  const Call& call;
+  std::vector<Pair> pairs;                            // of the current row
+  std::vector<Sizes> key_places, query_places;        // along each axis; empty before the grid
+  int64_t b = 0, h = 0, i = 0, g = 0, row = 0, position = 0;
+  double tiles = 1, blocks = 1;
+  Number lse;
+
+  // ---- sizes ----------------------------------------------------------------------------------
+
+  void place_tokens(const int64_t* shape, int64_t count, std::vector<Sizes>& all) {
+    all.resize((size_t)count);
+    for (int64_t n = call.grid.prefix; call.grid.axes && n < count; ++n) {
+      int64_t rest = n - call.grid.prefix;
+      for (int axis = call.grid.axes; axis-- > 0; rest /= shape[axis])
+        all[(size_t)n].insert(all[(size_t)n].begin(), rest % shape[axis]);
+    }
+  }
+
+  void make() {
+    Expected& to = expected;
+    const int64_t rows = call.batch * call.heads * call.queries;
+    to.output.make(rows * call.value_width), to.lse.make(rows);
+    if (c.wants_places) to.places.make(rows * call.grid.width);
+    const auto some = [&](Sums& sums, int wanted, const Sizes& sizes) {
+      if (c.wanted[wanted]) sums.make(product(sizes));
+    };
+    some(to.d_q, kQ, c.q.sizes), some(to.d_k, kK, c.k.sizes), some(to.d_v, kV, c.v.sizes);
+    some(to.d_q_rel, kQRel, c.q_rel.sizes), some(to.d_mask, kMask, c.mask.sizes);
+    for (int kind = 0; kind < kKinds; ++kind)
+      some(to.d_tables[kind], kTables + kind, c.tables[kind].sizes);
+    some(to.d_by_key, kByKey, c.by_key.sizes), some(to.d_by_query, kByQuery, c.by_query.sizes);
+    some(to.d_joint, kJoint, c.joint.sizes);
+  }
+
+  // How many roundings a term may meet on its way into a sum: the numbers that are added up, in
+  // runs (of keys, rows of a block, columns of a table) whose sums are added up again.
+  void settle() {
+    Expected& to = expected;
+    const double keys = (double)call.keys, rows = (double)call.queries + 64;
+    const double heads = (double)(call.batch * call.heads), repeat = (double)call.repeat();
+    to.d_q.settle(4 * keys + 256), to.d_q_rel.settle(4 * keys + 256);
+    to.d_k.settle(repeat * blocks * 256), to.d_v.settle(repeat * rows + 64);
+    for (int kind = 0; kind < kKinds; ++kind)
+      to.d_tables[kind].settle(kind == kQueries ? heads * blocks * (keys + 128) + 256
+                                                : 2 * heads * rows + 2 * keys + 256);
+    to.d_mask.settle(c.mask.present() ? heads * rows * keys / (double)product(c.mask.sizes) + 64
+                                      : 0);
+    to.d_by_key.settle(keys + 8), to.d_by_query.settle(rows + 8);
+    to.d_joint.settle(heads * rows + 64);
+  }
+
+  // ---- scores ---------------------------------------------------------------------------------
+
+  static double dot(const double* x, const double* y, int64_t width, double* size) {
+    double sum = 0;
+    for (int64_t n = 0; n < width; ++n) sum += x[n] * y[n], *size += std::fabs(x[n] * y[n]);
+    return sum;
+  }
+
+  // The row of a table that key j shows, counted through all heads; -1 for none.
+  int64_t table_row(int kind, int64_t j) const {
+    const relpos::Table& table = call.tables[kind];
+    const int64_t at = j - position - table.first, last = table.count - 1;
+    if (!c.tables[kind].present() || (table.zero && (at < 0 || at > last))) return -1;
+    return (table.heads == 1 ? 0 : h) * table.count + std::min(std::max<int64_t>(at, 0), last);
+  }
+  const double* table(int kind, int64_t j) const {
+    const int64_t at = table_row(kind, j);
+    return at < 0 ? nullptr : c.tables[kind].row(at);
+  }
+
+  int64_t mask_at(int64_t j) const {
+    const Sizes& sizes = c.mask.sizes;
+    const int64_t index[] = {b, h, i, j};
+    int64_t at = 0;
+    for (size_t n = 0; n < 4; ++n) at = at * sizes[n] + (sizes[n] == 1 ? 0 : index[n]);
+    return at;
+  }
+
+  bool visible(int64_t j) const {
+    if (call.causal && j > position) return false;
+    if (!c.numbers.empty()) {
+      const int32_t* numbers = c.numbers.data() + b * call.documents.stride;
+      if (numbers[j] < 0 || numbers[j] != numbers[position]) return false;
+    }
+    if (!c.mask.present()) return true;
+    const double mask = c.mask.numbers[(size_t)mask_at(j)];
+    return c.mask.dtype == Dtype::boolean ? mask != 0 : mask != -kInfinity;
+  }
+
+  const double* p() const { return c.q_rel.present() ? c.q_rel.row(row) : c.q.row(row); }
+  int64_t p_width() const { return c.q_rel.present() ? call.rel_width : call.width; }
+
+  static void add(Pair& pair, double term) { pair.score += term, pair.size += std::fabs(term); }
+
+  void score(Pair& pair, int64_t j) const {
+    const double* k = c.k.row((b * call.groups + g) * call.keys + j);
+    double size = 0, sum = dot(c.q.row(row), k, call.width, &size);
+    if (const double* keys = table(kKeys, j)) sum += dot(p(), keys, p_width(), &size);
+    if (const double* queries = table(kQueries, j)) sum += dot(k, queries, call.width, &size);
+    pair.score = call.scale * sum, pair.size = std::fabs(call.scale) * size;
+    if (const double* bias = table(kBias, j)) add(pair, *bias);
+    if (c.mask.present() && c.mask.dtype != Dtype::boolean)
+      add(pair, c.mask.numbers[(size_t)mask_at(j)]);
+    each_by_key(j, [&](int64_t at) {
+      if (c.by_key.present()) add(pair, c.by_key.numbers[(size_t)at]);
+    });
+    each_by_query(j, [&](int64_t at) {
+      if (c.by_query.present()) add(pair, c.by_query.numbers[(size_t)at]);
+    });
+    if (joint_at(j) >= 0) add(pair, c.joint.numbers[(size_t)joint_at(j)]);
+  }
+
+  // ---- places on a grid -----------------------------------------------------------------------
+
+  template <class Visit>
+  void each_by_key(int64_t j, Visit visit) const {
+    int64_t first = row * call.grid.width;
+    for (size_t axis = 0; axis < key_places[(size_t)j].size(); ++axis) {
+      visit(first + key_places[(size_t)j][axis]);
+      first += call.grid.keys[axis];
+    }
+  }
+
+  template <class Visit>
+  void each_by_query(int64_t j, Visit visit) const {
+    int64_t first = (b * call.heads + h) * call.grid.query_width;
+    for (size_t axis = 0; axis < query_places[(size_t)i].size(); ++axis) {
+      visit((first + query_places[(size_t)i][axis]) * call.keys + j);
+      first += call.grid.queries[axis];
+    }
+  }
+
+  int64_t joint_at(int64_t j) const {
+    const Sizes &key = key_places[(size_t)j], &query = query_places[(size_t)i];
+    if (!c.joint.present() || key.empty() || query.empty()) return -1;
+    int64_t at = call.grid.joint_heads == 1 ? 0 : h;
+    for (size_t axis = 0; axis < key.size(); ++axis)
+      at = at * (2 * call.grid.keys[axis] - 1) + key[axis] - query[axis] + call.grid.keys[axis] - 1;
+    return at;
+  }
+
+  // ---- one row --------------------------------------------------------------------------------
+
+  void add_row() {
+    g = h / call.repeat(), row = (b * call.heads + h) * call.queries + i;
+    position = call.start + i;
+    for (int64_t j = 0; j < call.keys; ++j) {
+      Pair& pair = pairs[(size_t)j] = Pair();
+      pair.met = visible(j);
+      if (!c.kept.empty()) pair.dropout = c.kept[(size_t)(row * call.keys + j)] / kept_share();
+      if (pair.met) score(pair, j);
+      pair.met = pair.met && pair.score != -kInfinity;
+    }
+    soften();
+    average();
+    if (std::isfinite(lse.value)) differentiate();
+  }
+
+  double kept_share() const {
+    return 1 - (double)(uint32_t)(call.dropout * 4294967296.0) / 4294967296.0;
+  }
+
+  // The weights. An exponential is off by 4 units at most, and has the error of its argument:
+  // that of the score, and of the largest score so far, which each tile may replace.
+  void soften() {
+    double most = -kInfinity, total = 0, wrong = 0;
+    for (const Pair& pair : pairs)
+      if (pair.met) most = std::max(most, pair.score);
+    for (const Pair& pair : pairs)
+      if (pair.met) total += std::exp(pair.score - most);
+    lse = {total > 0 ? most + std::log(total) : -kInfinity, 0};
+    const double terms = (double)(2 * call.width + call.rel_width + 2 * call.grid.axes) + 12;
+    for (Pair& pair : pairs) {
+      if (!pair.met) continue;
+      const double slack = (terms + tiles) * pair.size + (tiles + 4) * (std::fabs(most) + 5);
+      pair.weight = exponential(pair.score - lse.value, kUnit * slack);
+      wrong += pair.weight.error;
+    }
+    wrong += ((double)call.keys + 2 * tiles + 8) * kUnit;
+    for (Pair& pair : pairs) {
+      if (!pair.met) continue;
+      Number& weight = pair.weight;
+      weight.error = wrong < 1 ? (weight.error + weight.value * wrong) / (1 - wrong) : kInfinity;
+    }
+    if (total > 0) lse.error = wrong < 0.5 ? 2 * wrong : kInfinity;
+    if (total > 0) lse.error += 4 * kUnit * (std::fabs(most) + std::fabs(lse.value) + 1);
+    expected.lse.add(row, lse);
+  }
+
+  // exp(x) of an x that is off by `slack`; what is below the smallest normal float may be lost.
+  static Number exponential(double x, double slack) {
+    const double value = std::exp(x);
+    return {value, std::exp(x + slack) - value + 2e-38};
+  }
+
+  static Number kept_weight(const Pair& pair) {
+    return {pair.weight.value * pair.dropout, pair.weight.error * pair.dropout};
+  }
+
+  void average() {
+    const int64_t width = call.value_width;
+    const double terms = 2 * (double)call.keys + 2 * tiles + 32;
+    Sums sums, by_place;
+    sums.make(width), by_place.make(c.wants_places ? call.grid.width : 0);
+    for (int64_t j = 0; j < call.keys; ++j) {
+      const Pair& pair = pairs[(size_t)j];
+      if (!pair.met) continue;
+      const Number weight = kept_weight(pair);
+      sums.add(0, weight, c.v.row((b * call.groups + g) * call.keys + j), width);
+      if (const double* values = table(kValues, j)) sums.add(0, weight, values, width);
+      if (c.wants_places)
+        each_by_key(j, [&](int64_t at) { by_place.add(at - row * call.grid.width, weight); });
+    }
+    sums.settle(terms), by_place.settle(terms);
+    copy(sums, expected.output, row * width);
+    copy(by_place, expected.places, row * call.grid.width);
+  }
+
+  static void copy(const Sums& from, Sums& to, int64_t at) {
+    std::copy(from.value.begin(), from.value.end(), to.value.begin() + at);
+    std::copy(from.error.begin(), from.error.end(), to.error.begin() + at);
+    std::copy(from.size.begin(), from.size.end(), to.size.begin() + at);
+  }
+
+  // ---- gradients ------------------------------------------------------------------------------
+
+  void differentiate_weight(Pair& pair, int64_t j) const {
+    const double* d_output = c.d_output.row(row);
+    const int64_t width = call.value_width;
+    double size = 0;
+    double sum = dot(d_output, c.v.row((b * call.groups + g) * call.keys + j), width, &size);
+    if (const double* values = table(kValues, j)) sum += dot(d_output, values, width, &size);
+    if (c.d_places.present())
+      each_by_key(j, [&](int64_t at) {
+        const double d_place = c.d_places.numbers[(size_t)at];
+        sum += d_place, size += std::fabs(d_place);
+      });
+    pair.d_weight = sum * pair.dropout, pair.d_size = size * pair.dropout;
+  }
+
+  // dS needs the mean of dP, from the pairs or from the output: in both ways the same terms.
+  void differentiate() {
+    const double terms = (double)(call.value_width + call.grid.width) + 16;
+    Sums mean;
+    mean.make(1);
+    for (int64_t j = 0; j < call.keys; ++j) {
+      Pair& pair = pairs[(size_t)j];
+      if (!pair.met) continue;
+      differentiate_weight(pair, j);
+      mean.value[0] += pair.weight.value * pair.d_weight;
+      mean.error[0] += pair.weight.error * pair.d_size;
+      mean.size[0] += pair.weight.most() * pair.d_size;
+    }
+    if (c.d_lse.present()) mean.add(0, {-c.d_lse.numbers[(size_t)row], 0});
+    mean.settle(2 * (double)call.keys + 2 * tiles + terms + 32);
+    for (int64_t j = 0; j < call.keys; ++j) {
+      const Pair& pair = pairs[(size_t)j];
+      if (!pair.met) continue;
+      const double difference = pair.d_weight - mean.value[0];
+      const double wrong = terms * kUnit * (pair.d_size + mean.size[0]) + mean.error[0];
+      const Number d_score = {pair.weight.value * difference,
+                              pair.weight.error * (std::fabs(difference) + wrong) +
+                                  pair.weight.value * wrong};
+      to_values(j, kept_weight(pair));
+      to_vectors(j, {d_score.value * call.scale, d_score.error * std::fabs(call.scale)});
+      to_scalars(j, d_score);
+    }
+  }
+
+  void to_values(int64_t j, Number weight) {
+    const int64_t width = call.value_width, at = table_row(kValues, j);
+    const double* d_output = c.d_output.row(row);
+    Expected& to = expected;
+    if (c.wanted[kV])
+      to.d_v.add(((b * call.groups + g) * call.keys + j) * width, weight, d_output, width);
+    if (c.wanted[kTables + kValues] && at >= 0)
+      to.d_tables[kValues].add(at * width, weight, d_output, width);
+  }
+
+  void to_vectors(int64_t j, Number d_score) {
+    Expected& to = expected;
+    const int64_t width = call.width, key = (b * call.groups + g) * call.keys + j;
+    const int64_t at_keys = table_row(kKeys, j), at_queries = table_row(kQueries, j);
+    if (c.wanted[kQ]) to.d_q.add(row * width, d_score, c.k.row(key), width);
+    if (c.wanted[kK]) to.d_k.add(key * width, d_score, c.q.row(row), width);
+    if (at_keys >= 0) {
+      Sums& d_p = c.q_rel.present() ? to.d_q_rel : to.d_q;
+      const double* keys = c.tables[kKeys].row(at_keys);
+      if (c.wanted[c.q_rel.present() ? kQRel : kQ])
+        d_p.add(row * p_width(), d_score, keys, p_width());
+      if (c.wanted[kTables + kKeys])
+        to.d_tables[kKeys].add(at_keys * p_width(), d_score, p(), p_width());
+    }
+    if (at_queries < 0) return;
+    if (c.wanted[kK]) to.d_k.add(key * width, d_score, c.tables[kQueries].row(at_queries), width);
+    if (c.wanted[kTables + kQueries])
+      to.d_tables[kQueries].add(at_queries * width, d_score, c.k.row(key), width);
+  }
+
+  void to_scalars(int64_t j, Number d_score) {
+    Expected& to = expected;
+    if (c.wanted[kTables + kBias] && table_row(kBias, j) >= 0)
+      to.d_tables[kBias].add(table_row(kBias, j), d_score);
+    if (c.wanted[kMask]) to.d_mask.add(mask_at(j), d_score);
+    if (c.wanted[kByKey]) each_by_key(j, [&](int64_t at) { to.d_by_key.add(at, d_score); });
+    if (c.wanted[kByQuery]) each_by_query(j, [&](int64_t at) { to.d_by_query.add(at, d_score); });
+    if (c.wanted[kJoint] && joint_at(j) >= 0) to.d_joint.add(joint_at(j), d_score);
+  }
+};
+
+}  // namespace fuzz

@@ -1,0 +1,370 @@
+// Random calls of the CPU kernel, for every instruction set of this machine, against the
+// definition: the output, the log-sum-exp, and every gradient, each within its error bound.
+//
+//     fuzz SEEDS [FIRST [threads]]
+//
+// takes the seeds FIRST..FIRST+SEEDS-1 (FIRST is 0 unless given), with `threads` those alone whose
+// call is worth several threads.
+//
+// Prints nothing and returns 0 if all is well. Otherwise it prints each call that fails, and where;
+// `fuzz 1 SEED` makes the same call again. Under a sanitizer, it stops at the first.
+//
+// Without torch, from this folder (add -fsanitize=address,undefined or -fsanitize=thread):
+//
+//     g++ -std=c++17 -O2 -g -pthread fuzz.cpp ../../csrc/kernel_*.cpp -o /tmp/fuzz
+//
+// Inputs end where their memory ends, outputs and what the kernel allocates begin as NaN, memory
+// may run out, and threads are real ones.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include "definition.h"
+#include "host.h"
+
+// A sanitizer that finds something is to end with SIGABRT, whose handler says where. What the
+// kernel keeps is counted here, without the help of a debugger's rights.
+extern "C" const char* __asan_default_options() { return "abort_on_error=1:detect_leaks=0"; }
+extern "C" const char* __ubsan_default_options() { return "abort_on_error=1:print_stacktrace=1"; }
+extern "C" const char* __tsan_default_options() { return "abort_on_error=1:halt_on_error=1"; }
+
+namespace fuzz {
+namespace {
+
+// ---- one run ------------------------------------------------------------------------------------
+
+struct Output {
+  const char* name = "";
+  Dtype dtype = Dtype::f32;
+  int64_t count = 0;
+  Memory memory;
+  const Sums* expected = nullptr;
+};
+
+// The outputs of a call, and the call with its pointers to them.
+struct Run {
+  Call call;
+  std::vector<Output> outputs;
+  Memory most, total;
+
+  Run(const Case& c, const Expected& e) : call(c.call) {
+    const Dtype dtype = call.dtype;
+    const int64_t rows = (int64_t)e.lse.value.size() * bytes_of(Dtype::f32);
+    most = Memory(rows, kNotANumber), total = Memory(rows, kNotANumber);
+    call.most = (float*)most.data, call.total = (float*)total.data;
+    call.output = (float*)output("output", Dtype::f32, e.output, kNotANumber);
+    call.lse = (float*)output("lse", Dtype::f32, e.lse, kNotANumber);
+    if (c.wants_places) call.places = (float*)output("places", Dtype::f32, e.places, 0);
+    relpos::Gradients& to = call.gradients;
+    to.q = output("d_q", dtype, e.d_q, kNotANumber);
+    to.k = output("d_k", dtype, e.d_k, kNotANumber);
+    to.v = output("d_v", dtype, e.d_v, kNotANumber);
+    to.q_rel = output("d_q_rel", dtype, e.d_q_rel, kNotANumber);
+    for (int kind = 0; kind < kKinds; ++kind)
+      to.tables[kind] = output(kKindNames[kind], dtype, e.d_tables[kind], kNotANumber);
+    to.mask = (float*)output("d_mask", Dtype::f32, e.d_mask, 0);
+    to.by_key = (float*)output("d_by_key", Dtype::f32, e.d_by_key, 0);
+    to.by_query = (float*)output("d_by_query", Dtype::f32, e.d_by_query, 0);
+    to.joint = (float*)output("d_joint", Dtype::f32, e.d_joint, 0);
+    if (!to.mask) return;
+    const Sizes strides = contiguous(c.mask.sizes);
+    for (size_t axis = 0; axis < 4; ++axis)
+      to.mask_strides[axis] = c.mask.sizes[axis] == 1 ? 0 : strides[axis];
+  }
+
+  void* output(const char* name, Dtype dtype, const Sums& expected, int byte) {
+    const int64_t count = (int64_t)expected.value.size();
+    outputs.push_back({name, dtype, count, Memory(count * bytes_of(dtype), byte), &expected});
+    return outputs.back().memory.data;
+  }
+
+  bool finish(const Kernel& kernel) {
+    return kernel.forward(call, host()) && kernel.backward(call, host());
+  }
+
+  bool same_bits(const Run& other) const {
+    for (size_t n = 0; n < outputs.size(); ++n) {
+      const Output& one = outputs[n];
+      if (one.count && std::memcmp(one.memory.data, other.outputs[n].memory.data,
+                                   (size_t)(one.count * bytes_of(one.dtype))) != 0)
+        return false;
+    }
+    return true;
+  }
+};
+
+// ---- checks -------------------------------------------------------------------------------------
+
+std::string current;   // the call, in words
+std::string reported;  // the last one that failed
+int64_t failures = 0;
+double worst = 0;  // error found, as a share of its bound
+
+void fail(const std::string& what) {
+  if (reported != current) std::fprintf(stderr, "%s\n", current.c_str());
+  std::fprintf(stderr, "  %s\n", what.c_str());
+  reported = current;
+  ++failures;
+}
+
+double bound_of(const Output& output, int64_t n) {
+  const double value = output.expected->value[(size_t)n], bound = output.expected->error[(size_t)n];
+  return bound + rounding(output.dtype) * (std::fabs(value) + bound) + least(output.dtype);
+}
+
+// The first number that is not what is expected, in words; empty if there is none.
+std::string difference(const Output& output) {
+  for (int64_t n = 0; n < output.count; ++n) {
+    const double found = decode(output.dtype, output.memory.data, n);
+    const double value = output.expected->value[(size_t)n], bound = bound_of(output, n);
+    const double error = found == value ? 0 : std::fabs(found - value);
+    // A row of masks so low that they swallow its scores may give any number.
+    const bool any = !(bound < kInfinity) && !std::isnan(found);
+    if (!any && output.dtype == Dtype::f32) worst = std::max(worst, error / bound);
+    if (any || error <= bound) continue;
+    char text[200];
+    std::snprintf(text, sizeof text, "%s[%lld of %lld] is %.9g, not %.9g to within %.2g",
+                  output.name, (long long)n, (long long)output.count, found, value, bound);
+    return text;
+  }
+  return "";
+}
+
+std::string where(const Kernel& kernel) {
+  return std::string(kernel.name) + ", " + std::to_string(threads) + " threads";
+}
+
+void check(Run& run, const Kernel& kernel) {
+  if (!run.finish(kernel)) return fail(where(kernel) + ": no memory");
+  for (const Output& output : run.outputs) {
+    const std::string found = difference(output);
+    if (!found.empty()) fail(where(kernel) + ": " + found);
+  }
+}
+
+// One number changed by little more than its bound, and one that nobody has written, are noticed.
+void check_notices(Run& run, Random& random) {
+  const double before = worst;
+  for (Output& output : run.outputs) {
+    if (output.count == 0) continue;
+    const int64_t n = random.whole(0, output.count - 1);
+    const double bound = bound_of(output, n), value = output.expected->value[(size_t)n];
+    if (output.dtype == Dtype::f32 && std::isfinite(value) && bound < 1e30) {
+      encode(output.dtype, value + 2 * bound, output.memory.data, n);
+      if (difference(output).empty()) fail(std::string("nothing noticed in ") + output.name);
+    }
+    std::memset(output.memory.data + n * bytes_of(output.dtype), kNotANumber,
+                (size_t)bytes_of(output.dtype));
+    if (difference(output).empty()) fail(std::string("no NaN noticed in ") + output.name);
+  }
+  worst = before;
+}
+
+// Without any one piece of its memory a call is to say so, and to give back the others.
+void check_without_memory(const Case& c, const Expected& expected, const Kernel& kernel) {
+  requests = 0;
+  Run(c, expected).finish(kernel);
+  const int64_t wanted = requests;
+  for (int64_t n = 0; n < wanted; ++n) {
+    requests = 0, refused = n;
+    const bool finished = Run(c, expected).finish(kernel);
+    refused = -1;
+    if (finished) fail(where(kernel) + ": finishes without memory");
+  }
+}
+
+// The same bits again, and the same numbers with another number of threads.
+void check_again(const Run& first, const Case& c, const Expected& expected, const Kernel& kernel) {
+  Run again(c, expected), other(c, expected);
+  again.finish(kernel);
+  if (!first.same_bits(again)) fail(where(kernel) + ": other bits the second time");
+  threads = threads % 4 + 1;
+  check(other, kernel);
+  threads = c.threads;
+}
+
+// A call whose scores are all 0: each output is the mean of the values.
+struct Mean {
+  Call call = {};
+  float zero = 0;
+  std::vector<float> v, output, rows;
+
+  Mean() {
+    call.batch = call.heads = call.groups = call.queries = call.keys = call.width = 1;
+    call.q.data = call.k.data = &zero;
+    call.scale = 1;
+  }
+  void allocate() {
+    const int64_t count = call.batch * call.heads * call.queries;
+    v.resize((size_t)(call.keys * call.value_width));
+    output.resize((size_t)(count * call.value_width));
+    rows.resize((size_t)(3 * count));
+    call.v = {v.data(), {0, 0, call.value_width}};
+    call.output = output.data();
+    call.lse = rows.data(), call.most = call.lse + count, call.total = call.most + count;
+  }
+};
+
+// Which pairs dropout keeps: with the powers of two as values, each output is a sum of those kept.
+// Only the seed and the pair's place are as in the case; nothing else may matter.
+std::vector<char> kept_pairs(const Call& of) {
+  constexpr int64_t kBits = 16;
+  Mean mean;
+  Call& call = mean.call;
+  call.batch = of.batch, call.heads = of.heads, call.queries = of.queries, call.keys = of.keys;
+  call.seed = of.seed, call.dropout = of.dropout;
+  call.value_width = of.keys / kBits + 1;
+  mean.allocate();
+  for (int64_t j = 0; j < of.keys; ++j)
+    mean.v[(size_t)(j * call.value_width + j / kBits)] = (float)(1 << j % kBits);
+  relpos::portable_kernel()->forward(call, host());
+  const double unit = (1 - of.dropout) * (double)of.keys;
+  std::vector<char> kept;
+  for (int64_t row = 0; row < of.batch * of.heads * of.queries; ++row)
+    for (int64_t j = 0; j < of.keys; ++j) {
+      const double sum = mean.output[(size_t)(row * call.value_width + j / kBits)] * unit;
+      kept.push_back(std::llround(sum) >> j % kBits & 1);
+    }
+  return kept;
+}
+
+void check_share(const Case& c) {
+  const double count = (double)c.kept.size(), share = 1 - c.call.dropout;
+  const double kept = (double)std::count(c.kept.begin(), c.kept.end(), 1);
+  if (std::fabs(kept - share * count) > 6 * std::sqrt(count * share * (1 - share)) + 1)
+    fail("dropout keeps " + std::to_string(kept) + " of " + std::to_string(count) + " pairs");
+}
+
+void check_seed(uint64_t seed, bool threads_only) {
+  Case c(seed);
+  if (threads_only && !c.worth_threads()) return;
+  current = c.words();
+  threads = c.threads;
+  if (c.call.dropout > 0) {
+    c.kept = kept_pairs(c.call);
+    check_share(c);
+  }
+  const Expected expected = Definition(c).expected;
+  const std::vector<const Kernel*> all = kernels();
+  for (size_t n = 0; n < all.size(); ++n) {
+    Run run(c, expected);
+    check(run, *all[n]);
+    if (seed % all.size() == n) check_again(run, c, expected, *all[n]);
+    if (seed / all.size() % 8 == 0) check_without_memory(c, expected, *all[n]);
+    if (seed % all.size() == n) check_notices(run, c.random);
+  }
+  if (held != 0) fail("memory is not given back");
+}
+
+// Every number of a half precision is to become the same float, and what lies `eighths` of the way
+// to the next one is to be rounded to the nearer of the two, to the even one halfway: one query
+// with one key passes on the values and their gradient as they are.
+void check_rounding(const Kernel& kernel, Dtype dtype, int eighths) {
+  constexpr size_t kNumbers = 0x10000;
+  std::vector<uint16_t> v(kNumbers), d_v(kNumbers);
+  std::vector<float> d_output(kNumbers);
+  const auto number = [&](size_t n) { return decode_half(dtype, (uint16_t)n); };
+  const auto usable = [&](size_t n) {
+    return std::isfinite(number(n)) && std::isfinite(number(n + 1));
+  };
+  for (size_t n = 0; n < kNumbers; ++n) {
+    v[n] = usable(n) ? (uint16_t)n : 0;
+    d_output[n] = usable(n) ? (float)(number(n) + (number(n + 1) - number(n)) * eighths / 8) : 0;
+  }
+  Mean mean;
+  Call& call = mean.call;
+  call.dtype = dtype, call.batch = kNumbers / 16, call.value_width = 16;
+  mean.allocate();
+  call.v = {v.data(), {16, 0, 0}}, call.d_output = {d_output.data(), {16, 0, 0}};
+  call.gradients.v = d_v.data();
+  kernel.forward(call, host());
+  kernel.backward(call, host());
+  for (size_t n = 0; n < kNumbers; ++n) {
+    const bool up = eighths == 4 ? n % 2 : eighths > 4;
+    const double nearer = number(up ? n + 1 : n), rounded = decode_half(dtype, d_v[n]);
+    if (!usable(n) || (mean.output[n] == number(n) && rounded == nearer)) continue;
+    return fail(where(kernel) + ": reads " + std::to_string(mean.output[n]) + " and rounds to " +
+                std::to_string(rounded) + " what is " + std::to_string(eighths) +
+                " eighths beyond the bits " + std::to_string(n));
+  }
+}
+
+// exp(x) / (1 + exp(x)), the weight of a key whose mask is x beside one whose mask is 0: off by the
+// exponential's 4 units at most, and one each for the sum, its inverse and the product.
+void check_exponential(const Kernel& kernel) {
+  constexpr int64_t kPoints = 50000;
+  Mean mean;
+  Call& call = mean.call;
+  call.queries = kPoints, call.keys = 2, call.value_width = 1;
+  mean.allocate();
+  mean.v[1] = 1;
+  std::vector<float> mask((size_t)(2 * kPoints));
+  for (size_t n = 0; n < kPoints; ++n) mask[2 * n + 1] = -95 * (float)n / kPoints;
+  call.mask.data = mask.data(), call.mask.dtype = Dtype::f32;
+  call.mask.strides[2] = 2, call.mask.strides[3] = 1;
+  kernel.forward(call, host());
+  for (size_t n = 0; n < kPoints; ++n) {
+    const double x = mask[2 * n + 1], weight = std::exp(x) / (1 + std::exp(x));
+    if (std::fabs(mean.output[n] - weight) <= 7.1 * kUnit * weight + 2e-38) continue;
+    return fail(where(kernel) + ": exp(" + std::to_string(x) + ") is off by " +
+                std::to_string(std::fabs(mean.output[n] / weight - 1) / kUnit) + " units");
+  }
+}
+
+// A query or a key that is NaN makes NaN of the rows that see it, and of no others.
+void check_nan(const Kernel& kernel, bool of_key) {
+  Mean mean;
+  Call& call = mean.call;
+  call.queries = 40, call.keys = 600, call.value_width = 3;
+  call.start = 560, call.causal = true;
+  mean.allocate();
+  std::vector<float> q((size_t)call.queries), k((size_t)call.keys);
+  (of_key ? k[580] : q[20]) = NAN;
+  call.q = {q.data(), {0, 0, 1}}, call.k = {k.data(), {0, 0, 1}};
+  kernel.forward(call, host());
+  for (size_t i = 0; i < q.size(); ++i)
+    if (std::isnan(mean.output[3 * i]) != (of_key ? i >= 20 : i == 20))
+      return fail(where(kernel) + ": query " + std::to_string(i) + " gives " +
+                  std::to_string(mean.output[3 * i]));
+}
+
+void check_numbers() {
+  threads = 1;
+  for (const Kernel* kernel : kernels()) {
+    current = "exponentials";
+    check_exponential(*kernel);
+    current = "a query that is NaN";
+    check_nan(*kernel, false);
+    current = "a key that is NaN";
+    check_nan(*kernel, true);
+    for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
+      current = dtype == Dtype::f16 ? "numbers in f16" : "numbers in bf16";
+      for (int eighths = 0; eighths < 8; ++eighths) check_rounding(*kernel, dtype, eighths);
+    }
+  }
+}
+
+void say_where(int) { std::fprintf(stderr, "in %s\n", current.c_str()); }
+
+int fuzz(int64_t count, uint64_t first, bool threads_only) {
+  std::signal(SIGABRT, say_where);
+  if (!threads_only) check_numbers();
+  for (uint64_t seed = first; seed < first + (uint64_t)count; ++seed)
+    check_seed(seed, threads_only);
+  if (std::getenv("FUZZ_VERBOSE"))
+    std::fprintf(stderr, "largest error as a share of its bound: %.3f\n", worst);
+  return failures != 0;
+}
+
+}  // namespace
+}  // namespace fuzz
+
+int main(int count, char** arguments) {
+  const bool threads_only = count == 4 && std::strcmp(arguments[3], "threads") == 0;
+  if (count < 2 || count > 3 + threads_only) {
+    std::fprintf(stderr, "usage: fuzz SEEDS [FIRST [threads]]\n");
+    return 2;
+  }
+  return fuzz::fuzz(std::atoll(arguments[1]),
+                    count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 0, threads_only);
+}
