@@ -20,7 +20,7 @@ struct Totals {
 struct Backward : Worker {
   Totals totals;
   float delta[kRowsOfBlock], d_lse[kRowsOfBlock];
-  float left[kRowsOfBlock], right[kRowsOfBlock];              // sums of dS beyond the window
+  float d_scores_left[kRowsOfBlock], d_scores_right[kRowsOfBlock];              // sums of dS beyond the window
   float value_left[kRowsOfBlock], value_right[kRowsOfBlock];  // dO . V beyond the window
   float weight_left[kRowsOfBlock], weight_right[kRowsOfBlock];
 
@@ -67,7 +67,7 @@ struct Backward : Worker {
     }
     fill(work.d_q, block.count * problem.width, 0);
     if (call.own_p()) fill(work.d_p, block.count * problem.rel_width, 0);
-    float* const sums[] = {left, right, weight_left, weight_right};
+    float* const sums[] = {d_scores_left, d_scores_right, weight_left, weight_right};
     for (float* some : sums) fill(some, block.count, 0);
     if (problem.values.present) {
       value_beyond(block, problem.values.left(), value_left);
@@ -198,13 +198,8 @@ struct Backward : Worker {
       return;
     }
     Strip& strip = work.weights;
-    const int64_t from = tile.first_column(window, block), to = tile.end_column(window, block);
-    if (strip.end == 0) strip.restart(from);
-    if (to - strip.origin > kStrip) {
-      flush_values(block, strip.origin, smaller(from, strip.end));
-      strip.move(from, block.count);
-    }
-    if (to > strip.end) strip.clear(to, block.count);
+    strip.reach(tile.first_column(window, block), tile.end_column(window, block), block.count,
+                [&](int64_t from, int64_t to) { flush_values(block, from, to); });
     collect_band(block, tile, window, work.scores, strip);
   }
 
@@ -220,11 +215,6 @@ struct Backward : Worker {
     for (int64_t r = 0; r < block.count; ++r)
       collect_sheared(x + r * kTileRow + tile.low(), window, tile.key(tile.low()),
                       block.position + r, tile.high() - tile.low(), strip.row(r));
-  }
-
-  void add_row_sums(const Block& block, const Tile& tile, const float* x, float* sums) {
-    for (int64_t r = 0; r < block.count; ++r)
-      sums[r] += sum_of(x + r * kTileRow + tile.low(), tile.high() - tile.low());
   }
 
   // ---- what flows to q, k, the tables of the scores, the mask and the grid --------------------
@@ -259,17 +249,12 @@ struct Backward : Worker {
     const Window& window = problem.scores;
     const Region region = region_of(window, block, tile);
     if (region != kBand) {
-      add_row_sums(block, tile, work.d_scores, region == kLeft ? left : right);
+      add_row_sums(block, tile, work.d_scores, region == kLeft ? d_scores_left : d_scores_right);
       return;
     }
     Strip& strip = work.d_scores_by_offset;
-    const int64_t from = tile.first_column(window, block), to = tile.end_column(window, block);
-    if (strip.end == 0) strip.restart(from);
-    if (to - strip.origin > kStrip) {
-      flush_offsets(block, strip.origin, smaller(from, strip.end));
-      strip.move(from, block.count);
-    }
-    if (to > strip.end) strip.clear(to, block.count);
+    strip.reach(tile.first_column(window, block), tile.end_column(window, block), block.count,
+                [&](int64_t from, int64_t to) { flush_offsets(block, from, to); });
     collect_band(block, tile, window, work.d_scores, strip);
   }
 
@@ -308,8 +293,8 @@ struct Backward : Worker {
         float sum = 0;
         for (int64_t r = 0; r < block.count; ++r) sum += work.d_scores[r * kTileRow + n];
         sum *= call.scale;
-        if (totals.k) axpy(width, sum, rows + column * width, totals.k + tile.key(n) * width);
-        if (total) axpy(width, sum, k + n * row, total + column * width);
+        if (totals.k) add_scaled(width, sum, rows + column * width, totals.k + tile.key(n) * width);
+        if (total) add_scaled(width, sum, k + n * row, total + column * width);
       }
       return;
     }
@@ -342,10 +327,6 @@ struct Backward : Worker {
         for (int64_t k = 0; k < some; ++k) sums[k] += d[r * row + n + k];
       for (int64_t k = 0; k < some; ++k) total[n + k] += sums[k];
     }
-  }
-
-  static void axpy(int64_t count, float factor, const float* x, float* y) {
-    for (int64_t n = 0; n < count; ++n) y[n] += factor * x[n];
   }
 
   void collect_mask(const Block& block, const Tile& tile) {
@@ -401,8 +382,8 @@ struct Backward : Worker {
     if (follows_scores()) {
       const Strip& strip = work.d_scores_by_offset;
       flush_offsets(block, strip.origin, strip.end);
-      pass_on(block, left, 1, problem.scores.left(), 1);
-      pass_on(block, right, 1, problem.scores.right(), 1);
+      pass_on(block, d_scores_left, 1, problem.scores.left(), 1);
+      pass_on(block, d_scores_right, 1, problem.scores.right(), 1);
     }
     if (call.gradients.q) write(block, work.d_q, problem.width, call.width, call.gradients.q);
     if (call.gradients.q_rel)

@@ -135,7 +135,7 @@ struct Block {
   int64_t position;              // of the first one
   int64_t begin[kRowsOfBlock], end[kRowsOfBlock];  // the keys that a row may meet
   int64_t keys_begin, keys_end;  // that some row may meet
-  float left[kRowsOfBlock], right[kRowsOfBlock];   // a row's score beyond the window
+  float score_left[kRowsOfBlock], score_right[kRowsOfBlock];  // keys and bias beyond their window
 
   int64_t last_position() const { return position + count - 1; }
 };

@@ -6,8 +6,7 @@ namespace {
 
 struct Forward : Worker {
   float most[kRowsOfBlock], total[kRowsOfBlock];
-  float left[kRowsOfBlock], right[kRowsOfBlock];  // weights beyond the values' window
-  int64_t weights_from = 0;                       // columns below are not in the strip
+  float weight_left[kRowsOfBlock], weight_right[kRowsOfBlock];  // weights beyond the values' window
 
   using Worker::Worker;
 
@@ -16,8 +15,8 @@ struct Forward : Worker {
     begin_block(block, b, h, first, count);
     fill(most, count, -kInfinity);
     fill(total, count, 0);
-    fill(left, count, 0);
-    fill(right, count, 0);
+    fill(weight_left, count, 0);
+    fill(weight_right, count, 0);
     fill(work.output, count * problem.value_width, 0);
     work.weights.restart(0);
     float shift[kRowsOfBlock];
@@ -76,7 +75,7 @@ struct Forward : Worker {
   }
 
   void rescale(const Block& block, int64_t r, float factor) {
-    total[r] *= factor, left[r] *= factor, right[r] *= factor;
+    total[r] *= factor, weight_left[r] *= factor, weight_right[r] *= factor;
     float* out = work.output + r * problem.value_width;
     for (int64_t n = 0; n < problem.value_width; ++n) out[n] *= factor;
     float* by_offset = work.weights.data + r * kStripRow;
@@ -96,24 +95,14 @@ struct Forward : Worker {
     const Window& window = problem.values;
     const Region region = region_of(window, block, tile);
     if (region != kBand) {
-      for (int64_t r = 0; r < block.count; ++r)
-        (region == kLeft ? left : right)[r] += sum_of(work.scores + r * kTileRow + tile.low(), tile.high() - tile.low());
+      add_row_sums(block, tile, work.scores, region == kLeft ? weight_left : weight_right);
       return;
     }
-    reach_weights(block, tile.first_column(window, block), tile.end_column(window, block));
+    work.weights.reach(tile.first_column(window, block), tile.end_column(window, block),
+                       block.count, [&](int64_t from, int64_t to) { flush_weights(block, from, to); });
     for (int64_t r = 0; r < block.count; ++r)
       collect_sheared(work.scores + r * kTileRow + tile.low(), window, tile.key(tile.low()),
                       block.position + r, tile.high() - tile.low(), work.weights.row(r));
-  }
-
-  void reach_weights(const Block& block, int64_t from, int64_t to) {
-    Strip& strip = work.weights;
-    if (strip.end == 0) strip.restart(from);
-    if (to - strip.origin > kStrip) {
-      flush_weights(block, strip.origin, smaller(from, strip.end));
-      strip.move(from, block.count);
-    }
-    if (to > strip.end) strip.clear(to, block.count);
   }
 
   void flush_weights(const Block& block, int64_t from, int64_t to) {
@@ -129,13 +118,9 @@ struct Forward : Worker {
     const Window& window = problem.values;
     for (int64_t r = 0; r < block.count; ++r) {
       float* out = work.output + r * problem.value_width;
-      if (left[r] != 0) axpy(left[r], rows + window.left() * problem.value_width, out);
-      if (right[r] != 0) axpy(right[r], rows + window.right() * problem.value_width, out);
+      if (weight_left[r] != 0) add_scaled(problem.value_width, weight_left[r], rows + window.left() * problem.value_width, out);
+      if (weight_right[r] != 0) add_scaled(problem.value_width, weight_right[r], rows + window.right() * problem.value_width, out);
     }
-  }
-
-  void axpy(float factor, const float* x, float* y) const {
-    for (int64_t n = 0; n < problem.value_width; ++n) y[n] += factor * x[n];
   }
 
   void write(const Block& block) {

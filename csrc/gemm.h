@@ -116,6 +116,11 @@ inline void pack_column(const float* from, int64_t depth, float* panel, int64_t 
   for (int64_t k = 0; k < depth; ++k) panel[k * NR + column] = from[k];
 }
 
+// y += factor * x.
+inline void add_scaled(int64_t count, float factor, const float* x, float* y) {
+  for (int64_t n = 0; n < count; ++n) y[n] += factor * x[n];
+}
+
 inline double dot_in_double(const float* x, const float* y, int64_t count) {
   double total = 0;
   for (int64_t n = 0; n < count; ++n) total += (double)x[n] * (double)y[n];

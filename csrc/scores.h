@@ -90,8 +90,8 @@ struct Worker {
     }
     limit_keys(block);
     if (problem.scores.present) {
-      beyond(block, problem.scores.left(), block.left);
-      beyond(block, problem.scores.right(), block.right);
+      beyond(block, problem.scores.left(), block.score_left);
+      beyond(block, problem.scores.right(), block.score_right);
       work.by_offset.restart(0);
     }
   }
@@ -151,7 +151,7 @@ struct Worker {
       const Region region = region_of(problem.scores, block, tile);
       if (region == kBand) add_band(block, tile, scores);
       for (int64_t r = 0; r < block.count && region != kBand; ++r)
-        shift_row(tile, region == kLeft ? block.left[r] : block.right[r],
+        shift_row(tile, region == kLeft ? block.score_left[r] : block.score_right[r],
                   scores + r * kTileRow, shift + r);
     }
     if (problem.queries.present) add_met(block, tile, scores);
@@ -459,6 +459,11 @@ struct Worker {
       for (int64_t n = rounded_down(from, W); n < from; ++n) x[n] = -kInfinity;
       for (int64_t n = to; n < rounded_up(to, W); ++n) x[n] = -kInfinity;
     }
+  }
+
+  void add_row_sums(const Block& block, const Tile& tile, const float* x, float* sums) {
+    for (int64_t r = 0; r < block.count; ++r)
+      sums[r] += sum_of(x + r * kTileRow + tile.low(), tile.high() - tile.low());
   }
 
   // ---- dropout --------------------------------------------------------------------------------

@@ -21,6 +21,18 @@ struct Strip {
 
   void restart(int64_t at) { origin = end = at; }
 
+  // Make room for the columns from..to-1 of sums, new ones zero. Columns before `from` are complete:
+  // where they have to go, flush(begin, end) is called for them first.
+  template <class Flush>
+  void reach(int64_t from, int64_t to, int64_t rows, const Flush& flush) {
+    if (end == 0) restart(from);
+    if (to - origin > kStrip) {
+      flush(origin, smaller(from, end));
+      move(from, rows);
+    }
+    if (to > end) clear(to, rows);
+  }
+
   // Forget the columns before `at`.
   void move(int64_t at, int64_t rows) {
     const int64_t kept = larger(end - at, 0);

@@ -12,7 +12,7 @@ __all__ = ["MISSING", "instructions"]
 def _link() -> str | None:
     """None once torch has the kernel's operators, else why it has not."""
     here = Path(__file__).parent
-    compiled = [*here.glob("_kernel*.so"), *here.glob("_kernel*.pyd")]
+    compiled = [*here.glob("_kernel*.so")]
     if not compiled:
         reason = here / "missing.txt"
         return (

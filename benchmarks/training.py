@@ -1,0 +1,136 @@
+"""Steps per second of the main job's relative model, by what computes its attention.
+
+Every round trains each contender's copy of the model for some steps on the same batches, one after
+the other; a ratio is taken within its round.
+
+    python benchmarks/training.py --out benchmarks/results/training.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+import rivals
+from machine import machine
+from relpos import Terms, attention
+from relpos.tasks.music.settings import MusicSettings, preset
+from relpos.tasks.music.tokens import Vocabulary
+from relpos.tasks.music.train import build
+from relpos.tasks.training import LanguageModelTask
+
+HERE = Path(__file__).parent
+WHERE = "relpos.layers.multihead.attention"
+
+
+def eager_skew(q: Tensor, k: Tensor, v: Tensor, terms: Terms, **_: object) -> Tensor:
+    """Huang's published way, in the op's place; the model has nothing but keys."""
+    assert terms.keys is not None
+    return rivals.eager_skew(q, k, v, terms.keys.rows[:, -q.shape[2] :])
+
+
+def contenders() -> dict[str, Callable[..., Tensor]]:
+    """What stands in the op's place."""
+    ours = {name: partial(attention, backend=name) for name in ("native", "tiled", "reference")}
+    return {f"relpos {name}": op for name, op in ours.items()} | {"eager skew": eager_skew}
+
+
+class Training:
+    """A model in training with one contender.
+
+    Args:
+        settings: sizes and budget of the job.
+        vocabulary: the tokens.
+        model: is copied.
+        op: in the place of `relpos.attention`.
+    """
+
+    def __init__(
+        self, settings: MusicSettings, model: torch.nn.Module, op: Callable[..., Tensor]
+    ) -> None:
+        self.op = op
+        self.task = LanguageModelTask(deepcopy(model), settings.training)  # type: ignore[arg-type]
+        self.optimizer = torch.optim.AdamW(self.task.parameters(), lr=1e-4)
+        self.clip = settings.training.clip
+
+    def step(self, tokens: Tensor) -> float:
+        """One step; its loss."""
+        with patch(WHERE, self.op):
+            logits = self.task.model(tokens[:, :-1])
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+            self.optimizer.zero_grad()
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.task.parameters(), self.clip)
+        self.optimizer.step()
+        return loss.item()
+
+    def seconds(self, batches: list[Tensor]) -> float:
+        """How long these steps take."""
+        start = time.perf_counter()
+        for batch in batches:
+            self.step(batch)
+        return time.perf_counter() - start
+
+
+def measure(window: int, steps: int, rounds: int) -> list[dict]:
+    """Rows of the result, one for each contender."""
+    settings = preset("default", window=window)
+    vocabulary = Vocabulary(lowest=36, highest=81)
+    model = build("huang", settings, vocabulary)
+    runs = {name: Training(settings, model, op) for name, op in contenders().items()}
+    draw = torch.Generator().manual_seed(0)
+    shape = (settings.training.batch, window + 1)
+    batches = [torch.randint(vocabulary.size, shape, generator=draw) for _ in range(steps)]
+    losses = {name: run.step(batches[0]) for name, run in runs.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            seconds[name].append(run.seconds(batches))
+    fastest = seconds["relpos native"]
+    rows = []
+    for name, own in seconds.items():
+        faster = [b / a for a, b in zip(fastest, own, strict=True)]
+        rows.append(
+            {
+                "window": window,
+                "contender": name,
+                "steps_per_second": steps / statistics.median(own),
+                "native_is_faster_by": statistics.median(faster),
+                "first_loss": losses[name],
+            }
+        )
+        print(
+            f"window {window:5} {name:18} {rows[-1]['steps_per_second']:6.2f} steps/s, native is "
+            f"{rows[-1]['native_is_faster_by']:.2f} times as fast; loss {losses[name]:.5f}",
+            flush=True,
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--windows", type=int, nargs="+", default=[256, 1024], help="tokens")
+    parser.add_argument("--steps", type=int, default=4, help="of a round (4)")
+    parser.add_argument("--rounds", type=int, default=5, help="(5)")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "training.json")
+    options = parser.parse_args()
+    rows = [
+        row for window in options.windows for row in measure(window, options.steps, options.rounds)
+    ]
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps({"machine": machine(), "training": rows}, indent=1) + "\n")
+    print(f"wrote {options.out}")
+
+
+if __name__ == "__main__":
+    main()
