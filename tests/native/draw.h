@@ -63,7 +63,7 @@ struct Case {
 
   void draw_sizes() {
     call.queries = draw_length(), call.keys = draw_length();
-    call.batch = random.chance(0.02) ? 0 : random.whole(1, 3);
+    call.batch = random.chance(0.08) ? 0 : random.whole(1, 3);
     call.groups = random.whole(1, 3);
     call.heads = call.groups * random.whole(1, 3);
     call.width = draw_width();
@@ -243,7 +243,7 @@ struct Case {
     mask.dtype = dtypes[random.whole(0, 3)];
     mask.sizes = {call.batch, call.heads, call.queries, call.keys};
     for (int64_t& size : mask.sizes)
-      if (random.chance(0.4)) size = 1;
+      if (random.chance(0.5)) size = 1;
     const bool half = mask.dtype == Dtype::bf16 || mask.dtype == Dtype::f16;
     mask.strides = any_strides(random, mask.sizes, half);
     const double share = random.chance(0.1) ? 1 : random.number(0, 0.9);
