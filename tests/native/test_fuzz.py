@@ -61,7 +61,9 @@ def check(program: Path, *arguments: str) -> None:
 
 
 def test_random_calls_agree_with_the_definition_and_stay_within_their_memory(tmp_path):
-    check(build(tmp_path, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"), "300", "300")
+    check(
+        build(tmp_path, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"), "300", "300"
+    )
 
 
 def test_threads_of_random_calls_do_not_race(tmp_path):
