@@ -342,7 +342,7 @@ inline bool run_backward(const Call& call, const Host& host) {
   tasks.lay_out_unit(measured, unit);
   tasks.lay_out(measured, group, call.heads);
   const bool small = group.used * 4 * threads < 16 << 20;
-  tasks.groups = serial ? 1 : smaller(tasks.units, small ? 4 * threads : threads);
+  tasks.groups = smaller(tasks.units, serial ? 1 : small ? 4 * threads : threads);
   Arena widest;  // the group that meets most heads
   int64_t most = 0;
   for (int64_t n = 0; n < tasks.groups; ++n)
