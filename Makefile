@@ -56,4 +56,4 @@ wheel: setup
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info
-	rm -f $(addprefix src/relpos/attention/native/,_kernel*.so _kernel*.pyd missing.txt)
+	rm -f $(addprefix src/relpos/attention/native/,_kernel*.so missing.txt)

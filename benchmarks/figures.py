@@ -55,7 +55,7 @@ def ratio(passes: dict[str, dict], label: str, against: str = UNIT, spread: bool
     """The median of a ratio, and where its 20th to 80th percentiles lie."""
     own = passes.get(label, {}).get("ratios", {}).get(against)
     if own is None:
-        return "none"
+        return "not measured"
     median = amount(own["median"])
     return f"{median} ({amount(own['p20'])} to {amount(own['p80'])})" if spread else median
 

@@ -1,4 +1,4 @@
-// Backward: the weights are computed again, tile by tile, from the saved log-sum-exp.
+// Backward: the weights are computed again, tile by tile, from each row's saved largest score and sum.
 //
 // With dO divided by the share that dropout keeps, and delta_i = dO_i . o_i - d lse_i:
 //
@@ -20,8 +20,9 @@ struct Totals {
 struct Backward : Worker {
   Totals totals;
   float delta[kRowsOfBlock], d_lse[kRowsOfBlock];
-  float d_scores_left[kRowsOfBlock], d_scores_right[kRowsOfBlock];              // sums of dS beyond the window
-  float value_left[kRowsOfBlock], value_right[kRowsOfBlock];  // dO . V beyond the window
+  // Beyond the windows: sums of dS, dO . V, and sums of the weights.
+  float d_scores_left[kRowsOfBlock], d_scores_right[kRowsOfBlock];
+  float value_left[kRowsOfBlock], value_right[kRowsOfBlock];
   float weight_left[kRowsOfBlock], weight_right[kRowsOfBlock];
 
   using Worker::Worker;
@@ -208,13 +209,6 @@ struct Backward : Worker {
     add_times_rows<kColumns>(to - from, block.count, work.weights.row(0) + from, kStripRow,
                              work.d_output, width, table_total(kValues, block.h) + from * width,
                              width, width);
-  }
-
-  void collect_band(const Block& block, const Tile& tile, const Window& window, const float* x,
-                    Strip& strip) {
-    for (int64_t r = 0; r < block.count; ++r)
-      collect_sheared(x + r * kTileRow + tile.low(), window, tile.key(tile.low()),
-                      block.position + r, tile.high() - tile.low(), strip.row(r));
   }
 
   // ---- what flows to q, k, the tables of the scores, the mask and the grid --------------------

@@ -10,6 +10,7 @@ constexpr int64_t kTileRow = kTile + 16;
 // Up to so many queries, scores are single products of rows as they lie: to pack all keys would cost
 // more than to multiply them.
 constexpr int64_t kFew = 4;
+// Constants beyond a window are kept apart from the scores up to this size.
 constexpr float kLargestShift = 65536;
 constexpr int64_t kKeysAtOnce = 32;    // of the term that meets the keys
 
@@ -18,13 +19,11 @@ struct Arena {
   char* memory = nullptr;
   int64_t used = 0;
 
-  template <class T>
-  T* take_as(int64_t count) {
-    T* piece = memory ? (T*)(memory + used) : nullptr;
-    used += rounded_up(count * (int64_t)sizeof(T), 64);
+  float* take(int64_t count) {
+    float* piece = memory ? (float*)(memory + used) : nullptr;
+    used += rounded_up(count * (int64_t)sizeof(float), 64);
     return piece;
   }
-  float* take(int64_t count) { return take_as<float>(count); }
 };
 
 // What does not change during a call.
@@ -89,7 +88,7 @@ struct Workspace {
   int64_t packed_batch = -1, packed_group = -1;
   Columns tables[kKinds];
   // Backward:
-  float *d_output, *d_output_panels, *d_scores, *d_q, *d_p, *d_k, *d_v, *value_panels, *d_met;
+  float *d_output, *d_output_panels, *d_scores, *d_q, *d_p, *value_panels, *d_met;
   Strip value_by_offset, d_scores_by_offset;
 
   Workspace(const Problem& problem, Arena& arena) {
@@ -97,7 +96,7 @@ struct Workspace {
     const bool own_p = call.own_p();
     const int64_t widest = larger(larger(problem.width, problem.value_width), problem.rel_width);
     q = arena.take(kRowsOfBlock * problem.width);
-    q_panels = arena.take(kRowsOfBlock * problem.width + MR * problem.width);
+    q_panels = arena.take((kRowsOfBlock + MR) * problem.width);
     p = own_p ? arena.take(kRowsOfBlock * problem.rel_width) : q;
     p_panels = own_p ? arena.take((kRowsOfBlock + MR) * problem.rel_width) : q_panels;
     scores = arena.take(kRowsOfBlock * kTileRow);
@@ -123,8 +122,9 @@ struct Workspace {
     d_p = own_p ? arena.take(kRowsOfBlock * problem.rel_width) : d_q;
     value_panels = arena.take(panels * NR * call.value_width);
     d_met = meets_keys ? arena.take(kKeysAtOnce * kStripRow) : nullptr;
-    value_by_offset.data = problem.values.present ? arena.take(kRowsOfBlock * kStripRow) : nullptr;
-    d_scores_by_offset.data = problem.scores.present ? arena.take(kRowsOfBlock * kStripRow) : nullptr;
+    const int64_t strip = kRowsOfBlock * kStripRow;
+    value_by_offset.data = problem.values.present ? arena.take(strip) : nullptr;
+    d_scores_by_offset.data = problem.scores.present ? arena.take(strip) : nullptr;
   }
 };
 

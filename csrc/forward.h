@@ -98,11 +98,9 @@ struct Forward : Worker {
       add_row_sums(block, tile, work.scores, region == kLeft ? weight_left : weight_right);
       return;
     }
-    work.weights.reach(tile.first_column(window, block), tile.end_column(window, block),
-                       block.count, [&](int64_t from, int64_t to) { flush_weights(block, from, to); });
-    for (int64_t r = 0; r < block.count; ++r)
-      collect_sheared(work.scores + r * kTileRow + tile.low(), window, tile.key(tile.low()),
-                      block.position + r, tile.high() - tile.low(), work.weights.row(r));
+    work.weights.reach(tile.first_column(window, block), tile.end_column(window, block), block.count,
+                       [&](int64_t from, int64_t to) { flush_weights(block, from, to); });
+    collect_band(block, tile, window, work.scores, work.weights);
   }
 
   void flush_weights(const Block& block, int64_t from, int64_t to) {
@@ -114,12 +112,14 @@ struct Forward : Worker {
 
   void finish_values(const Block& block) {
     flush_weights(block, work.weights.origin, work.weights.end);
+    const int64_t width = problem.value_width;
     const float* rows = columns(kValues, block.h).rows;
-    const Window& window = problem.values;
+    const float* left = rows + problem.values.left() * width;
+    const float* right = rows + problem.values.right() * width;
     for (int64_t r = 0; r < block.count; ++r) {
-      float* out = work.output + r * problem.value_width;
-      if (weight_left[r] != 0) add_scaled(problem.value_width, weight_left[r], rows + window.left() * problem.value_width, out);
-      if (weight_right[r] != 0) add_scaled(problem.value_width, weight_right[r], rows + window.right() * problem.value_width, out);
+      float* out = work.output + r * width;
+      if (weight_left[r] != 0) add_scaled(width, weight_left[r], left, out);
+      if (weight_right[r] != 0) add_scaled(width, weight_right[r], right, out);
     }
   }
 

@@ -90,14 +90,9 @@ struct Keeper {
 
 int64_t stride(const Tensor& x, int64_t axis) { return x.size(axis) == 1 ? 0 : x.stride(axis); }
 
+// Of (b, h, i, d), or (b, h, i).
 View view(const Tensor& x, Keeper& keeper) {
   const Tensor& kept = keeper.rows(x);
-  return {kept.const_data_ptr(), {stride(kept, 0), stride(kept, 1), stride(kept, 2)}};
-}
-
-// (b, h, i), in float32.
-View view_of_rows(const Tensor& x, Keeper& keeper) {
-  const Tensor& kept = keeper.contiguous(x);
   return {kept.const_data_ptr(), {stride(kept, 0), stride(kept, 1), stride(kept, 2)}};
 }
 
@@ -293,7 +288,7 @@ std::vector<Tensor> backward(
   call.output = bound.keeper.contiguous(output).mutable_data_ptr<float>();
   bind_softmax(call, bound.keeper.contiguous(softmax));
   call.d_output = view(d_output, bound.keeper);
-  if (d_lse) call.d_lse = view_of_rows(*d_lse, bound.keeper);
+  if (d_lse) call.d_lse = view(*d_lse, bound.keeper);
   if (d_places) {
     call.d_places = view(*d_places, bound.keeper);
     call.places = bound.keeper.contiguous(places).mutable_data_ptr<float>();

@@ -6,7 +6,7 @@ namespace {
 
 // Neighbouring keys that lie along a grid's last axis.
 struct Run {
-  int64_t begin, count;       // columns of the tile
+  int64_t count;              // columns of the tile
   int64_t places[kMostAxes];  // of its first key, along each axis
 };
 
@@ -308,7 +308,6 @@ struct Worker {
   Run run_at(const Tile& tile, int64_t at) const {
     const Grid& grid = call.grid;
     Run run;
-    run.begin = at;
     int64_t token = tile.key(at) - grid.prefix;
     for (int axis = grid.axes - 1; axis >= 0; --axis) {
       run.places[axis] = token % grid.keys[axis];
@@ -461,6 +460,15 @@ struct Worker {
     }
   }
 
+  // x by offset, added to the strip.
+  void collect_band(const Block& block, const Tile& tile, const Window& window, const float* x,
+                    Strip& strip) {
+    for (int64_t r = 0; r < block.count; ++r)
+      collect_sheared(x + r * kTileRow + tile.low(), window, tile.key(tile.low()),
+                      block.position + r, tile.high() - tile.low(), strip.row(r));
+  }
+
+  // Row sums of x, added to `sums`.
   void add_row_sums(const Block& block, const Tile& tile, const float* x, float* sums) {
     for (int64_t r = 0; r < block.count; ++r)
       sums[r] += sum_of(x + r * kTileRow + tile.low(), tile.high() - tile.low());

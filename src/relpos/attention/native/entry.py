@@ -16,7 +16,7 @@ from .ops import native_forward
 __all__ = ["attention", "refuse", "unavailable"]
 
 _MOST_AXES = 8  # of a grid: kMostAxes in csrc/call.h
-_PLAIN: tuple[None, ...] = (None,) * 3
+_ON_A_LINE: tuple[None, ...] = (None,) * 3  # no terms by place
 
 
 def unavailable() -> str | None:
@@ -64,7 +64,7 @@ def _call(
     inputs: Inputs,
     terms: Terms,
     grid: GridTerms | None = None,
-    on_grid: tuple[Tensor | None, ...] = _PLAIN,
+    on_grid: tuple[Tensor | None, ...] = _ON_A_LINE,
     need_places: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     tables = (terms.keys, terms.queries, terms.bias, terms.values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -84,13 +83,10 @@ def _like(tensor: Tensor, gradient: Tensor) -> Tensor:
     return gradient.sum_to_size(tensor.shape).to(tensor.dtype)
 
 
-def _register(names: Sequence[str]) -> None:
-    forward, backward = names
-    torch.library.register_fake(forward, _fake_forward)
-    torch.library.register_fake(backward, _fake_backward)
-    torch.library.register_autograd(forward, _backward, setup_context=_setup_context)
-    torch.library.register_autograd(backward, refuse_second_derivatives("native"))
-
-
 if MISSING is None:
-    _register(("relpos::native_forward", "relpos::native_backward"))
+    torch.library.register_fake("relpos::native_forward", _fake_forward)
+    torch.library.register_fake("relpos::native_backward", _fake_backward)
+    torch.library.register_autograd(
+        "relpos::native_forward", _backward, setup_context=_setup_context
+    )
+    torch.library.register_autograd("relpos::native_backward", refuse_second_derivatives("native"))
