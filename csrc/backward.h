@@ -13,6 +13,7 @@ struct Totals {
   float* k = nullptr;  // (j, width), of one head of keys
   float* v = nullptr;
   float* tables[kKinds] = {};  // (heads, columns, padded), from head `first_head` on
+  float* grid = nullptr;       // (heads, numbers of the padded tables of the axes), likewise
   float* joint = nullptr;      // (heads, joint_count), likewise
   int64_t first_head = 0;
 };
@@ -60,10 +61,6 @@ struct Backward : Worker {
       d_lse[r] = call.d_lse.present() ? *at_view(call.d_lse, block.b, block.h, block.first + r) : 0;
       double sum = dot_in_double(call.output + row * call.value_width, work.d_output + r * width,
                                  call.value_width) * problem.kept;
-      if (call.d_places.present())
-        sum += dot_in_double(call.places + row * call.grid.width,
-                             at_view(call.d_places, block.b, block.h, block.first + r),
-                             call.grid.width);
       delta[r] = (float)(sum - d_lse[r]);
     }
     fill(work.d_q, block.count * problem.width, 0);
@@ -74,9 +71,23 @@ struct Backward : Worker {
       value_beyond(block, problem.values.left(), value_left);
       value_beyond(block, problem.values.right(), value_right);
     }
+    begin_places(block);
     work.value_by_offset.restart(0);
     work.weights.restart(0);
     work.d_scores_by_offset.restart(0);
+  }
+
+  void begin_places(const Block& block) {
+    const int64_t count = block.count * call.grid.width;
+    if (problem.grid.by_key) fill(work.d_by_key, count, 0);
+    if (!problem.grid.values) return;
+    fill(work.weights_by_place, count, 0);
+    fill(work.value_by_place, count, 0);
+    for (int axis = 0; axis < call.grid.count; ++axis)
+      if (call.grid.axes[axis].values)
+        multiply_places(block, axis, work.d_output, problem.value_width, call.value_width,
+                        work.axis_columns + problem.grid.axes[axis].crossing.values,
+                        work.value_by_place);
   }
 
   void value_beyond(const Block& block, int64_t column, float* to) {
@@ -89,13 +100,12 @@ struct Backward : Worker {
 
   // dO . (v_j + V[j-i]) in work.d_scores, but for V's constants beyond the window.
   Region multiply_values(const Block& block, const Tile& tile) {
-    const int64_t panel = tile.from / NR, panels = (tile.to + NR - 1) / NR - panel;
-    times_panels<kPanels>(block.count, call.value_width, work.d_output_panels, 0,
-                          work.value_panels + (tile.begin + panel * NR) * call.value_width, panels,
-                          work.d_scores + panel * NR, kTileRow);
-    if (call.d_places.present())
-      for (int64_t r = 0; r < block.count; ++r)
-        add_by_key(tile, scaled_places(block, r), work.d_scores + r * kTileRow);
+    const int64_t first = rounded_down(tile.from, NR);
+    times_panels(block.count, call.value_width, work.d_output_panels,
+                 work.value_panels + tile.key(first) * call.value_width, tile.to - first,
+                 work.d_scores + first, kTileRow);
+    for (int64_t r = placed; r < block.count && problem.grid.values; ++r)
+      add_by_place(work.value_by_place + r * call.grid.width, work.d_scores + r * kTileRow);
     if (!problem.values.present) return kBand;
     const Window& window = problem.values;
     const Region region = region_of(window, block, tile);
@@ -107,13 +117,6 @@ struct Backward : Worker {
     return region;
   }
 
-  // d_places as the rest of dO: divided by the share that dropout keeps.
-  const float* scaled_places(const Block& block, int64_t r) {
-    const float* from = at_view(call.d_places, block.b, block.h, block.first + r);
-    for (int64_t n = 0; n < call.grid.width; ++n) work.line[n] = from[n] / problem.kept;
-    return work.line;
-  }
-
   void reach_values(const Block& block, int64_t from, int64_t to) {
     Strip& strip = work.value_by_offset;
     from = rounded_down(from, NR), to = rounded_up(to, NR);
@@ -121,9 +124,9 @@ struct Backward : Worker {
     if (to - strip.origin > kStrip) strip.move(from, block.count);
     if (to <= strip.end) return;
     const int64_t depth = call.value_width;
-    times_panels<kPanels>(block.count, depth, work.d_output_panels, 0,
-                          columns(kValues, block.h).panels + strip.end * depth,
-                          (to - strip.end) / NR, strip.row(0) + strip.end, kStripRow);
+    times_panels(block.count, depth, work.d_output_panels,
+                 columns(kValues, block.h).panels + strip.end * depth, to - strip.end,
+                 strip.row(0) + strip.end, kStripRow);
     strip.end = to;
   }
 
@@ -191,6 +194,8 @@ struct Backward : Worker {
       add_times_rows<kColumns>(tile.to - tile.from, block.count, work.scores + tile.from, kTileRow,
                                work.d_output, width, totals.v + tile.key(tile.from) * width, width,
                                width);
+    for (int64_t r = placed; r < block.count && problem.grid.values && totals.grid; ++r)
+      collect_by_place(work.scores + r * kTileRow, work.weights_by_place + r * call.grid.width);
     if (!totals.tables[kValues]) return;
     const Window& window = problem.values;
     const Region region = region_of(window, block, tile);
@@ -228,7 +233,7 @@ struct Backward : Worker {
     if (follows_scores()) collect_offsets(block, tile);
     if (problem.queries.present) collect_met(block, tile);
     if (call.gradients.mask) collect_mask(block, tile);
-    if (call.grid.axes) collect_grid(block, tile);
+    if (call.grid.count) collect_grid(block, tile);
   }
 
   bool wants_p() const { return call.own_p() ? call.gradients.q_rel : call.gradients.q; }
@@ -283,10 +288,11 @@ struct Backward : Worker {
     const float* rows = columns(kQueries, block.h).rows;
     if (region != kBand) {
       const int64_t column = region == kLeft ? window.left() : window.right();
+      fill(work.line, tile.to, 0);
+      add_columns(block.count, tile.to - tile.from, work.d_scores + tile.from, kTileRow,
+                  work.line + tile.from);
       for (int64_t n = tile.from; n < tile.to; ++n) {
-        float sum = 0;
-        for (int64_t r = 0; r < block.count; ++r) sum += work.d_scores[r * kTileRow + n];
-        sum *= call.scale;
+        const float sum = call.scale * work.line[n];
         if (totals.k) add_scaled(width, sum, rows + column * width, totals.k + tile.key(n) * width);
         if (total) add_scaled(width, sum, k + n * row, total + column * width);
       }
@@ -314,12 +320,16 @@ struct Backward : Worker {
 
   // Rows are summed up before they meet the total, which rounds less.
   static void add_columns(int64_t rows, int64_t count, const float* d, int64_t row, float* total) {
-    for (int64_t n = 0; n < count; n += W) {
-      float sums[W] = {};
-      const int64_t some = smaller(W, count - n);
-      for (int64_t r = 0; r < rows; ++r)
-        for (int64_t k = 0; k < some; ++k) sums[k] += d[r * row + n + k];
-      for (int64_t k = 0; k < some; ++k) total[n + k] += sums[k];
+    int64_t n = 0;
+    for (; n + W <= count; n += W) {
+      vfloat sums = {};
+      for (int64_t r = 0; r < rows; ++r) sums += load(d + r * row + n);
+      store(total + n, load(total + n) + sums);
+    }
+    for (; n < count; ++n) {
+      float sum = 0;
+      for (int64_t r = 0; r < rows; ++r) sum += d[r * row + n];
+      total[n] += sum;
     }
   }
 
@@ -335,30 +345,59 @@ struct Backward : Worker {
 
   void collect_grid(const Block& block, const Tile& tile) {
     const Grid& grid = call.grid;
-    const Gradients& gradients = call.gradients;
-    for (int64_t r = 0; r < block.count; ++r) {
+    const int64_t head = block.b * call.heads + block.h;
+    for (int64_t r = placed; r < block.count; ++r) {
       const float* d = work.d_scores + r * kTileRow;
-      const int64_t query = block.first + r;
-      const int64_t head = block.b * call.heads + block.h;
-      if (gradients.by_key)
-        collect_by_key(tile, d, gradients.by_key + (head * call.queries + query) * grid.width);
-      int64_t places[kMostAxes];
-      if (!query_places(query, places)) continue;
+      if (problem.grid.by_key) collect_by_place(d, work.d_by_key + r * grid.width);
       int64_t begin = 0;
-      for (int axis = 0; axis < grid.axes && gradients.by_query; ++axis) {
-        float* to = gradients.by_query +
-                    (head * grid.query_width + begin + places[axis]) * call.keys + tile.begin;
-        for (int64_t n = tile.from; n < tile.to; ++n) to[n] += d[n];
-        begin += grid.queries[axis];
+      for (int n = 0; n < grid.count && call.gradients.by_query; ++n) {
+        float* to = call.gradients.by_query +
+                    (head * grid.query_width + begin + places[r][n]) * call.keys + tile.begin;
+        add_line(tile.to - tile.from, d + tile.from, to + tile.from);
+        begin += grid.axes[n].queries;
       }
       if (!totals.joint) continue;
       float* joint = totals.joint + (grid.joint_heads == 1 ? 0 : block.h - totals.first_head) *
                                         grid.joint_count;
-      for (int64_t at = first_run(tile); at < tile.to;) {
-        const Run run = run_at(tile, at);
-        float* to = joint + joint_entry(run, places);
-        for (int64_t n = 0; n < run.count; ++n) to[n] += d[at + n];
-        at += run.count;
+      for (int64_t n = 0; n < run_count; ++n)
+        add_line(runs[n].count, d + runs[n].at, joint + runs[n].entry - entries[r]);
+    }
+  }
+
+  // Sums by place, to p and to the tables of the axes.
+  void finish_places(const Block& block) {
+    const Grid& grid = call.grid;
+    const int64_t wide = problem.grid.group, value_width = problem.value_width;
+    float* const total =
+        totals.grid ? totals.grid + (grid.table_heads == 1 ? 0 : block.h - totals.first_head) *
+                                        problem.grid.padded
+                    : nullptr;
+    for (int n = 0; n < grid.count; ++n) {
+      const Axis& axis = grid.axes[n];
+      const AxisPlan& plan = problem.grid.axes[n];
+      const int64_t width = plan.key_width, row = p_row(n);
+      const bool wants_p = axis.own_p ? call.gradients.q_rel : call.gradients.q;
+      float* const d_p = axis.own_p ? work.d_p + plan.p : work.d_q;
+      for (Group group; (width || axis.bias) && next_group(block, n, group);) {
+        unshear(n, group, work.d_by_key);
+        if (width && wants_p)
+          add_times_rows<kRows>(group.count, group.span, work.group, wide,
+                                work.axis_rows + plan.padded.keys + group.start * width, width,
+                                d_p + group.first * row, row, width);
+        if (width && total)
+          add_times_rows<kColumns>(group.span, group.count, work.group, wide,
+                                   axis_p(n) + group.first * row, row,
+                                   total + plan.padded.keys + group.start * width, width, width);
+        if (axis.bias && total)
+          add_columns(group.count, group.span, work.group, wide,
+                      total + plan.padded.bias + group.start);
+      }
+      for (Group group; axis.values && total && next_group(block, n, group);) {
+        unshear(n, group, work.weights_by_place);
+        add_times_rows<kColumns>(group.span, group.count, work.group, wide,
+                                 work.d_output + group.first * value_width, value_width,
+                                 total + plan.padded.values + group.start * value_width,
+                                 value_width, value_width);
       }
     }
   }
@@ -379,6 +418,7 @@ struct Backward : Worker {
       pass_on(block, d_scores_left, 1, problem.scores.left(), 1);
       pass_on(block, d_scores_right, 1, problem.scores.right(), 1);
     }
+    if (call.grid.count) finish_places(block);
     if (call.gradients.q) write(block, work.d_q, problem.width, call.width, call.gradients.q);
     if (call.gradients.q_rel)
       write(block, work.d_p, problem.rel_width, call.rel_width, call.gradients.q_rel);

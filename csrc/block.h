@@ -34,6 +34,7 @@ struct Problem {
   Window scores;   // of keys and bias together
   Window queries;
   Window values;
+  GridPlan grid;
   Columns tables[kKinds];  // those that all heads share
   float kept;              // share of the weights that dropout keeps
   uint32_t drop_below;
@@ -42,7 +43,9 @@ struct Problem {
   Problem(const Call& c, bool is_backward) : call(c), backward(is_backward) {
     width = rounded_up(c.width, W);
     value_width = rounded_up(c.value_width, W);
-    rel_width = c.own_p() ? rounded_up(c.rel_width, W) : width;
+    // The parts of a grid's axes lie side by side, and one is read by whole vectors.
+    rel_width = c.own_p() ? rounded_up(c.rel_width + (c.grid.count ? W : 0), W) : width;
+    grid = GridPlan(c, value_width);
     scores = window_of(c, kKeys, kBias);
     queries = window_of(c, kQueries, kQueries);
     values = window_of(c, kValues, kValues);
@@ -84,11 +87,14 @@ struct Problem {
 struct Workspace {
   float *q, *q_panels, *p, *p_panels, *scores, *output, *key_tile, *value_tile, *line, *scratch;
   float *key_panels, *met, *left_panels;
+  // Of a grid: one head's tables, a group of rows, and numbers of each row by place.
+  float *axis_rows, *axis_columns, *group, *by_key, *weights_by_place;
   Strip by_offset, weights;
   int64_t packed_batch = -1, packed_group = -1;
   Columns tables[kKinds];
   // Backward:
   float *d_output, *d_output_panels, *d_scores, *d_q, *d_p, *value_panels, *d_met;
+  float *d_by_key, *value_by_place;
   Strip value_by_offset, d_scores_by_offset;
 
   Workspace(const Problem& problem, Arena& arena) {
@@ -103,7 +109,7 @@ struct Workspace {
     output = arena.take(kRowsOfBlock * problem.value_width);
     key_tile = arena.take(kTile * problem.width);
     value_tile = arena.take(kTile * problem.value_width);
-    line = arena.take(kTile + 2 * NR + call.grid.width);
+    line = arena.take(kTile + 2 * NR);
     scratch = arena.take(widest + NR);
     const int64_t panels = (call.keys + NR - 1) / NR;
     key_panels = problem.few ? nullptr : arena.take(panels * NR * call.width);
@@ -114,6 +120,13 @@ struct Workspace {
     left_panels = meets_keys ? arena.take((kKeysAtOnce + MR) * problem.width) : nullptr;
     for (int kind = 0; kind < kKinds; ++kind)
       if (call.tables[kind].heads > 1) tables[kind] = problem.columns(kind, arena);
+    const GridPlan& grid = problem.grid;
+    const int64_t by_place = kRowsOfBlock * call.grid.width;
+    axis_rows = arena.take(grid.padded);
+    axis_columns = arena.take(grid.crossing);
+    group = arena.take(MR * grid.group);
+    by_key = arena.take(grid.by_key ? by_place : 0);
+    weights_by_place = arena.take(grid.values ? by_place : 0);
     if (!problem.backward) return;
     d_output = arena.take(kRowsOfBlock * problem.value_width);
     d_output_panels = arena.take((kRowsOfBlock + MR) * problem.value_width);
@@ -125,6 +138,8 @@ struct Workspace {
     const int64_t strip = kRowsOfBlock * kStripRow;
     value_by_offset.data = problem.values.present ? arena.take(strip) : nullptr;
     d_scores_by_offset.data = problem.scores.present ? arena.take(strip) : nullptr;
+    d_by_key = arena.take(grid.by_key ? by_place : 0);
+    value_by_place = arena.take(grid.values ? by_place : 0);
   }
 };
 

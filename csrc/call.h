@@ -31,16 +31,31 @@ enum Kind { kKeys, kQueries, kBias, kValues, kKinds };
 
 constexpr int kMostAxes = 8;
 
-// A grid of tokens: sizes of both sides, and its terms by place, in float32.
+// One axis of a grid of tokens. Its tables have a row for each offset that places can meet, from
+// 1 - keys on; or, where the queries have other places than the keys, one for each pair of places.
+struct Axis {
+  int64_t keys = 1, queries = 1;  // places
+  int64_t key_width = 0;          // of the rows that meet a query; 0 without
+  bool own_p = false;             // they meet a part of q_rel in place of q
+  bool bias = false, values = false;
+
+  int64_t rows() const { return keys == queries ? 2 * keys - 1 : queries * keys; }
+  // The row of the keys' place 0 for a place of the queries; the other places follow.
+  int64_t start(int64_t place) const { return keys == queries ? keys - 1 - place : place * keys; }
+};
+
+// A grid of tokens, and its terms, in float32.
 struct Grid {
-  int axes = 0;  // 0: the tokens are a line
-  int64_t keys[kMostAxes] = {};
-  int64_t queries[kMostAxes] = {};
+  int count = 0;  // of axes; 0: the tokens are a line
+  Axis axes[kMostAxes];
   int64_t prefix = 0;
   int64_t width = 0;        // places of the keys, all axes together
   int64_t query_width = 0;  // places of the queries
-  View by_key;              // (b, h, i, width)
-  View by_query;            // (b, h, query_width, j)
+  // (heads or 1, table_count): of each axis in turn the rows of keys, of bias and of values.
+  const float* tables = nullptr;
+  int64_t table_heads = 0;
+  int64_t table_count = 0;
+  View by_query;            // (b, h, query_width, j): what keys say to places of the queries
   const float* joint = nullptr;  // (heads or 1, joint_count)
   int64_t joint_heads = 0;
   int64_t joint_count = 0;
@@ -70,14 +85,15 @@ struct Gradients {
   void* tables[kKinds] = {};
   float* mask = nullptr;  // of the mask's own sizes, zeros
   int64_t mask_strides[4] = {0, 0, 0, 0};
-  float* by_key = nullptr;    // (b, h, i, width)
-  float* by_query = nullptr;  // (b, h, query_width, j)
-  float* joint = nullptr;     // (heads or 1, joint_count)
+  // Of the grid:
+  float* grid_tables = nullptr;  // (heads or 1, table_count)
+  float* by_query = nullptr;     // (b, h, query_width, j), zeros
+  float* joint = nullptr;        // (heads or 1, joint_count), zeros
 };
 
 struct Call {
   int64_t batch, heads, groups, queries, keys, width, value_width;
-  int64_t rel_width;  // of q_rel; 0 without
+  int64_t rel_width;  // of q_rel, with a grid those of its axes side by side; 0 without
   Dtype dtype;  // of q, k, v, q_rel, the tables, and all that belongs to them
   View q, k, v, q_rel;
   Table tables[kKinds];
@@ -95,18 +111,16 @@ struct Call {
   float* output = nullptr;  // (b, h, i, dv)
   float* most = nullptr;    // (b, h, i), -inf where a row has no key
   float* total = nullptr;   // (b, h, i)
-  float* places = nullptr;  // (b, h, i, grid.width), zeros at first; or null
 
   float* lse = nullptr;     // (b, h, i); for the caller alone
 
-  // Backward, in float32; the last two may be absent.
+  // Backward, in float32; the last may be absent.
   View d_output;            // (b, h, i, dv)
   View d_lse;               // (b, h, i)
-  View d_places;            // (b, h, i, grid.width)
   Gradients gradients;
 
   int64_t repeat() const { return heads / groups; }
-  // Whether q_rel meets the keys table in place of q. (An empty tensor has no data.)
+  // Whether q_rel meets tables of keys in place of q. (An empty tensor has no data.)
   bool own_p() const { return rel_width > 0; }
 };
 

@@ -19,6 +19,7 @@ struct Forward : Worker {
     fill(weight_right, count, 0);
     fill(work.output, count * problem.value_width, 0);
     work.weights.restart(0);
+    if (problem.grid.values) fill(work.weights_by_place, count * call.grid.width, 0);
     float shift[kRowsOfBlock];
     for (Tile tile = {0, 0, 0, 0}; next_tile(block, tile);) {
       tile_scores(block, tile, shift);
@@ -30,10 +31,11 @@ struct Forward : Worker {
                             v + tile.from * row, row, work.output, problem.value_width,
                             problem.value_width);
       if (problem.values.present) collect_weights(block, tile);
-      for (int64_t r = 0; r < count && call.places; ++r)
-        collect_by_key(tile, work.scores + r * kTileRow, places_of(block, r));
+      for (int64_t r = placed; r < count && problem.grid.values; ++r)
+        collect_by_place(work.scores + r * kTileRow, work.weights_by_place + r * call.grid.width);
     }
     if (problem.values.present) finish_values(block);
+    if (problem.grid.values) finish_values_by_place(block);
     write(block);
   }
 
@@ -58,7 +60,7 @@ struct Forward : Worker {
       now = __builtin_nanf("");
     }
     if (!(now <= most[r])) {
-      if (most[r] != -kInfinity) rescale(block, r, exponential(most[r] - now));
+      if (most[r] != -kInfinity) rescale(r, exponential(most[r] - now));
       most[r] = now;
     }
     const vfloat base = broadcast(most[r] - shift);
@@ -74,20 +76,15 @@ struct Forward : Worker {
     if (problem.drop_below) drop(block, tile, r, from, to, x);
   }
 
-  void rescale(const Block& block, int64_t r, float factor) {
+  void rescale(int64_t r, float factor) {
     total[r] *= factor, weight_left[r] *= factor, weight_right[r] *= factor;
     float* out = work.output + r * problem.value_width;
     for (int64_t n = 0; n < problem.value_width; ++n) out[n] *= factor;
     float* by_offset = work.weights.data + r * kStripRow;
     for (int64_t n = 0; n < work.weights.end - work.weights.origin; ++n) by_offset[n] *= factor;
-    if (!call.places) return;
-    float* places = places_of(block, r);
-    for (int64_t n = 0; n < call.grid.width; ++n) places[n] *= factor;
-  }
-
-  float* places_of(const Block& block, int64_t r) const {
-    return call.places +
-           ((block.b * call.heads + block.h) * call.queries + block.first + r) * call.grid.width;
+    if (!problem.grid.values) return;
+    float* by_place = work.weights_by_place + r * call.grid.width;
+    for (int64_t n = 0; n < call.grid.width; ++n) by_place[n] *= factor;
   }
 
   // Sum the weights by offset, for the table of the values.
@@ -123,6 +120,20 @@ struct Forward : Worker {
     }
   }
 
+  void finish_values_by_place(const Block& block) {
+    const int64_t width = problem.value_width;
+    for (int axis = 0; axis < call.grid.count; ++axis) {
+      if (!call.grid.axes[axis].values) continue;
+      const float* rows = work.axis_rows + problem.grid.axes[axis].padded.values;
+      for (Group group; next_group(block, axis, group);) {
+        unshear(axis, group, work.weights_by_place);
+        add_times_rows<kRows>(group.count, group.span, work.group, problem.grid.group,
+                              rows + group.start * width, width, work.output + group.first * width,
+                              width, width);
+      }
+    }
+  }
+
   void write(const Block& block) {
     for (int64_t r = 0; r < block.count; ++r) {
       const int64_t at = (block.b * call.heads + block.h) * call.queries + block.first + r;
@@ -133,9 +144,6 @@ struct Forward : Worker {
       call.most[at] = total[r] == 0 ? -kInfinity : most[r];
       call.total[at] = total[r];
       call.lse[at] = total[r] == 0 ? -kInfinity : most[r] + __builtin_logf(total[r]);
-      if (!call.places) continue;
-      float* places = places_of(block, r);
-      for (int64_t n = 0; n < call.grid.width; ++n) places[n] *= factor;
     }
   }
 };

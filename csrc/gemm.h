@@ -62,16 +62,20 @@ inline void some_rows(int64_t count, int64_t depth, const float* a, int64_t lda,
   }
 }
 
-// C (rows x panels * NR) = A B, with B in panels.
-template <Left L>
-__attribute__((noinline)) void times_panels(int64_t rows, int64_t depth, const float* a,
-                                            int64_t lda, const float* panels, int64_t count,
-                                            float* c, int64_t c_row) {
-  for (int64_t panel = 0; panel < count; ++panel)
+// C (rows x columns, in whole vectors) = A B, with A and B in panels.
+__attribute__((noinline)) inline void times_panels(int64_t rows, int64_t depth, const float* a,
+                                                   const float* panels, int64_t columns, float* c,
+                                                   int64_t c_row) {
+  for (int64_t n = 0; n < columns; n += NR)
     for (int64_t m = 0; m < rows; m += MR) {
-      const float* left = L == kPanels ? a + m * depth : L == kRows ? a + m * lda : a + m;
-      some_rows<NV, L, false>(smaller(MR, rows - m), depth, left, lda,
-                              panels + panel * depth * NR, NR, c + m * c_row + panel * NR, c_row);
+      const float *left = a + m * depth, *right = panels + n * depth;
+      float* out = c + m * c_row + n;
+      const int64_t some = smaller(MR, rows - m);
+      if (columns - n > NR - W)
+        some_rows<NV, kPanels, false>(some, depth, left, 0, right, NR, out, c_row);
+      else
+        for (int64_t v = 0; v < columns - n; v += W)
+          some_rows<1, kPanels, false>(some, depth, left, 0, right + v, NR, out + v, c_row);
     }
 }
 

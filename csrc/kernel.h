@@ -8,7 +8,9 @@
 #include "gemm.h"
 #include "windows.h"
 #include "strips.h"
+#include "axes.h"
 #include "block.h"
+#include "grid.h"
 #include "scores.h"
 #include "forward.h"
 #include "backward.h"
@@ -195,6 +197,8 @@ struct BackwardTasks {
       all.tables[kind] =
           arena.take(some * problem->window(kind).panels() * NR * problem->padded(kind));
     }
+    if (gradients.grid_tables)
+      all.grid = arena.take((call().grid.table_heads == 1 ? 1 : heads) * problem->grid.padded);
     if (gradients.joint)
       all.joint = arena.take((call().grid.joint_heads == 1 ? 1 : heads) * call().grid.joint_count);
   }
@@ -309,6 +313,27 @@ struct BackwardTasks {
              (head * table.count + row) * table.width);
   }
 
+  // The gradients of the axes' tables of one head.
+  void write_grid(int64_t head) const {
+    const Grid& grid = call().grid;
+    const int64_t value_width = problem->value_width;
+    float* const to = call().gradients.grid_tables + head * grid.table_count;
+    fill(to, grid.table_count, 0);
+    for (int64_t group = 0; group < groups; ++group) {
+      if (grid.table_heads > 1 && (head < first_head(group) || head >= end_head(group))) continue;
+      const Totals some = totals_of_group(group);
+      const int64_t of_head = grid.table_heads == 1 ? 0 : head - some.first_head;
+      const float* from = some.grid + of_head * problem->grid.padded;
+      each_axis_table(call(), problem->grid, value_width,
+                      [&](const AxisPlan& plan, int64_t given, int64_t padded, int64_t,
+                          int64_t width, int64_t padded_width) {
+                        for (int64_t n = 0; n < plan.rows; ++n)
+                          for (int64_t k = 0; k < width; ++k)
+                            to[given + n * width + k] += from[padded + n * padded_width + k];
+                      });
+    }
+  }
+
   void write_joint() const {
     const Grid& grid = call().grid;
     for (int64_t group = 0; group < groups; ++group) {
@@ -370,6 +395,8 @@ inline bool run_backward(const Call& call, const Host& host) {
   for (int kind = 0; kind < kKinds; ++kind)
     for (int64_t h = 0; call.gradients.tables[kind] && h < call.tables[kind].heads; ++h)
       tasks.write_table(kind, h, (float*)sums.data);
+  for (int64_t h = 0; call.gradients.grid_tables && h < call.grid.table_heads; ++h)
+    tasks.write_grid(h);
   if (call.gradients.joint) tasks.write_joint();
   return true;
 }

@@ -96,11 +96,19 @@ View view(const Tensor& x, Keeper& keeper) {
   return {kept.const_data_ptr(), {stride(kept, 0), stride(kept, 1), stride(kept, 2)}};
 }
 
+// The tensors of a call that may want gradients, in the order of the ops' arguments.
+enum Input { kQ, kK, kV, kTables, kQRel = kTables + kKinds, kMask, kAxisTables, kByQuery, kJoint,
+             kInputs };
+
 struct Settings {
   const Sizes& firsts;
   const Sizes& zeros;
   const Sizes& grid;
   const Sizes& query_grid;
+  const Sizes& axis_keys;
+  const Sizes& axis_own_p;
+  const Sizes& axis_bias;
+  const Sizes& axis_values;
   int64_t prefix;
   bool causal;
   double scale;
@@ -154,7 +162,7 @@ struct Bound {
   Numbered numbered;
 
   Bound(const Tensor& q, const Tensor& k, const Tensor& v, const Optional* tables,
-        const Optional& q_rel, const Optional& mask, const Optional& by_key,
+        const Optional& q_rel, const Optional& mask, const Optional& axis_tables,
         const Optional& by_query, const Optional& joint, const Optional& documents,
         const Optional& seed, const Settings& settings) {
     call.batch = q.size(0), call.heads = q.size(1), call.queries = q.size(2);
@@ -169,7 +177,7 @@ struct Bound {
     for (int kind = 0; kind < kKinds; ++kind)
       if (tables[kind]) bind_table(call.tables[kind], *tables[kind], settings, (size_t)kind);
     if (mask) bind_mask(*mask);
-    if (!settings.grid.empty()) bind_grid(by_key, by_query, joint, settings);
+    if (!settings.grid.empty()) bind_grid(axis_tables, by_query, joint, settings);
     if (documents) bind_documents(*documents);
     call.causal = settings.causal;
     call.scale = (float)settings.scale;
@@ -196,18 +204,22 @@ struct Bound {
     for (int64_t axis = 0; axis < 4; ++axis) call.mask.strides[axis] = stride(kept, axis);
   }
 
-  void bind_grid(const Optional& by_key, const Optional& by_query, const Optional& joint,
+  void bind_grid(const Optional& axis_tables, const Optional& by_query, const Optional& joint,
                  const Settings& settings) {
     Grid& grid = call.grid;
-    grid.axes = (int)settings.grid.size();
-    for (int axis = 0; axis < grid.axes; ++axis) {
-      grid.keys[axis] = settings.grid[(size_t)axis];
-      grid.queries[axis] = settings.query_grid[(size_t)axis];
-      grid.width += grid.keys[axis];
-      grid.query_width += grid.queries[axis];
+    grid.count = (int)settings.grid.size();
+    for (size_t n = 0; n < settings.grid.size(); ++n) {
+      grid.axes[n] = {settings.grid[n],        settings.query_grid[n],
+                      settings.axis_keys[n],   settings.axis_own_p[n] != 0,
+                      settings.axis_bias[n] != 0, settings.axis_values[n] != 0};
+      grid.width += settings.grid[n];
+      grid.query_width += settings.query_grid[n];
     }
     grid.prefix = settings.prefix;
-    if (by_key) grid.by_key = view(*by_key, keeper);
+    if (axis_tables) {
+      grid.tables = keeper.contiguous(*axis_tables).const_data_ptr<float>();
+      grid.table_heads = axis_tables->size(0), grid.table_count = axis_tables->size(1);
+    }
     if (by_query) grid.by_query = view(*by_query, keeper);
     if (!joint) return;
     grid.joint = keeper.contiguous(*joint).const_data_ptr<float>();
@@ -247,79 +259,73 @@ void bind_softmax(Call& call, const Tensor& softmax) {
 
 // ---- the ops ------------------------------------------------------------------------------------
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> forward(
+std::tuple<Tensor, Tensor, Tensor> forward(
     Tensor q, Tensor k, Tensor v, Optional keys, Optional queries, Optional bias, Optional values,
-    Optional q_rel, Optional mask, Optional by_key, Optional by_query, Optional joint,
+    Optional q_rel, Optional mask, Optional axis_tables, Optional by_query, Optional joint,
     Optional documents, Optional seed, Sizes firsts, Sizes zeros, Sizes grid, Sizes query_grid,
-    int64_t prefix, bool causal, double scale, int64_t query_start, double dropout,
-    bool need_places) {
+    Sizes axis_keys, Sizes axis_own_p, Sizes axis_bias, Sizes axis_values, int64_t prefix,
+    bool causal, double scale, int64_t query_start, double dropout) {
   const Optional tables[kKinds] = {keys, queries, bias, values};
-  Bound bound(q, k, v, tables, q_rel, mask, by_key, by_query, joint, documents, seed,
-              {firsts, zeros, grid, query_grid, prefix, causal, scale, query_start, dropout});
+  Bound bound(q, k, v, tables, q_rel, mask, axis_tables, by_query, joint, documents, seed,
+              {firsts, zeros, grid, query_grid, axis_keys, axis_own_p, axis_bias, axis_values,
+               prefix, causal, scale, query_start, dropout});
   Call& call = bound.call;
   const Sizes rows = {call.batch, call.heads, call.queries};
   Tensor output = empty(q, {rows[0], rows[1], rows[2], call.value_width}, ScalarType::Float);
   Tensor softmax = empty(q, {2, rows[0], rows[1], rows[2]}, ScalarType::Float);
   Tensor lse = empty(q, rows, ScalarType::Float);
-  Tensor places = empty(q, {0}, ScalarType::Float);
-  if (need_places) {
-    places = empty(q, {rows[0], rows[1], rows[2], call.grid.width}, ScalarType::Float);
-    torch::stable::zero_(places);
-    call.places = places.mutable_data_ptr<float>();
-  }
   call.output = output.mutable_data_ptr<float>();
   bind_softmax(call, softmax);
   call.lse = lse.mutable_data_ptr<float>();
   require(kernel().forward(call, host()));
-  return {output, lse, places, softmax};
+  return {output, lse, softmax};
 }
 
+// Gradients of what is added to scores, one for all pairs that share it, are summed in place.
+bool begins_with_zeros(size_t input) { return input == kMask || input >= kByQuery; }
+
 std::vector<Tensor> backward(
-    Tensor d_output, Optional d_lse, Optional d_places, Tensor output, Tensor places, Tensor softmax,
-    Tensor q, Tensor k, Tensor v, Optional keys, Optional queries, Optional bias, Optional values,
-    Optional q_rel, Optional mask, Optional by_key, Optional by_query, Optional joint,
-    Optional documents, Optional seed, Sizes firsts, Sizes zeros, Sizes grid, Sizes query_grid,
-    int64_t prefix, bool causal, double scale, int64_t query_start, double dropout,
-    std::vector<int64_t> needs) {
+    Tensor d_output, Optional d_lse, Tensor output, Tensor softmax, Tensor q, Tensor k, Tensor v,
+    Optional keys, Optional queries, Optional bias, Optional values, Optional q_rel, Optional mask,
+    Optional axis_tables, Optional by_query, Optional joint, Optional documents, Optional seed,
+    Sizes firsts, Sizes zeros, Sizes grid, Sizes query_grid, Sizes axis_keys, Sizes axis_own_p,
+    Sizes axis_bias, Sizes axis_values, int64_t prefix, bool causal, double scale,
+    int64_t query_start, double dropout, Sizes needs) {
   const Optional tables[kKinds] = {keys, queries, bias, values};
-  Bound bound(q, k, v, tables, q_rel, mask, by_key, by_query, joint, documents, seed,
-              {firsts, zeros, grid, query_grid, prefix, causal, scale, query_start, dropout});
+  Bound bound(q, k, v, tables, q_rel, mask, axis_tables, by_query, joint, documents, seed,
+              {firsts, zeros, grid, query_grid, axis_keys, axis_own_p, axis_bias, axis_values,
+               prefix, causal, scale, query_start, dropout});
   Call& call = bound.call;
   call.output = bound.keeper.contiguous(output).mutable_data_ptr<float>();
   bind_softmax(call, bound.keeper.contiguous(softmax));
   call.d_output = view(d_output, bound.keeper);
   if (d_lse) call.d_lse = view(*d_lse, bound.keeper);
-  if (d_places) {
-    call.d_places = view(*d_places, bound.keeper);
-    call.places = bound.keeper.contiguous(places).mutable_data_ptr<float>();
-  }
-  const Optional inputs[] = {q,    k,      v,      keys,  queries, bias, values,
-                             q_rel, mask, by_key, by_query, joint};
+  const Optional inputs[kInputs] = {q,     k,    v,           keys,     queries, bias, values,
+                                    q_rel, mask, axis_tables, by_query, joint};
   std::vector<Tensor> results;
-  for (size_t n = 0; n < 12; ++n) {
+  void* data[kInputs] = {};
+  for (size_t n = 0; n < kInputs; ++n) {
     if (!needs[n] || !inputs[n]) {
       results.push_back(empty(q, {0}, ScalarType::Float));
       continue;
     }
     const auto sizes = inputs[n]->sizes();
-    Sizes full(sizes.begin(), sizes.end());
-    if (n == 9) full = {call.batch, call.heads, call.queries, call.grid.width};
-    if (n == 10) full = {call.batch, call.heads, call.grid.query_width, call.keys};
-    results.push_back(empty(q, full, n < 8 ? q.scalar_type() : ScalarType::Float));
-    if (n >= 8) torch::stable::zero_(results.back());
+    const Sizes full(sizes.begin(), sizes.end());
+    const ScalarType dtype = n < kMask ? q.scalar_type() : ScalarType::Float;
+    results.push_back(empty(q, full, dtype));
+    if (begins_with_zeros(n)) torch::stable::zero_(results.back());
+    data[n] = results.back().mutable_data_ptr();
   }
-  const auto data = [&](size_t n) -> void* {
-    return needs[n] && inputs[n] ? results[n].mutable_data_ptr() : nullptr;
-  };
   Gradients& gradients = call.gradients;
-  gradients.q = data(0), gradients.k = data(1), gradients.v = data(2);
-  for (int kind = 0; kind < kKinds; ++kind) gradients.tables[kind] = data(3 + (size_t)kind);
-  gradients.q_rel = data(7);
-  gradients.mask = (float*)data(8);
+  gradients.q = data[kQ], gradients.k = data[kK], gradients.v = data[kV];
+  for (int kind = 0; kind < kKinds; ++kind) gradients.tables[kind] = data[kTables + kind];
+  gradients.q_rel = data[kQRel];
+  gradients.mask = (float*)data[kMask];
   for (int64_t axis = 0; gradients.mask && axis < 4; ++axis)
-    gradients.mask_strides[axis] = stride(results[8], axis);
-  gradients.by_key = (float*)data(9), gradients.by_query = (float*)data(10);
-  gradients.joint = (float*)data(11);
+    gradients.mask_strides[axis] = stride(results[kMask], axis);
+  gradients.grid_tables = (float*)data[kAxisTables];
+  gradients.by_query = (float*)data[kByQuery];
+  gradients.joint = (float*)data[kJoint];
   require(kernel().backward(call, host()));
   return results;
 }
@@ -329,18 +335,17 @@ std::string instructions() { return kernel().name; }
 }  // namespace
 }  // namespace relpos
 
-#define RELPOS_ARGUMENTS                                                                       \
-  "Tensor q, Tensor k, Tensor v, Tensor? keys, Tensor? queries, Tensor? bias, Tensor? values, " \
-  "Tensor? q_rel, Tensor? mask, Tensor? by_key, Tensor? by_query, Tensor? joint, "              \
-  "Tensor? documents, Tensor? seed, SymInt[] firsts, int[] zeros, SymInt[] grid, "              \
-  "SymInt[] query_grid, SymInt prefix, bool causal, float scale, SymInt query_start, "          \
-  "float dropout"
+#define RELPOS_ARGUMENTS                                                                         \
+  "Tensor q, Tensor k, Tensor v, Tensor? keys, Tensor? queries, Tensor? bias, Tensor? values, "   \
+  "Tensor? q_rel, Tensor? mask, Tensor? axis_tables, Tensor? by_query, Tensor? joint, "           \
+  "Tensor? documents, Tensor? seed, SymInt[] firsts, int[] zeros, SymInt[] grid, "                \
+  "SymInt[] query_grid, SymInt[] axis_keys, int[] axis_own_p, int[] axis_bias, "                  \
+  "int[] axis_values, SymInt prefix, bool causal, float scale, SymInt query_start, float dropout"
 
 STABLE_TORCH_LIBRARY_FRAGMENT(relpos, library) {
-  library.def("native_forward(" RELPOS_ARGUMENTS ", bool need_places) "
-              "-> (Tensor, Tensor, Tensor, Tensor)");
-  library.def("native_backward(Tensor d_output, Tensor? d_lse, Tensor? d_places, Tensor output, "
-              "Tensor places, Tensor softmax, " RELPOS_ARGUMENTS ", int[] needs) -> Tensor[]");
+  library.def("native_forward(" RELPOS_ARGUMENTS ") -> (Tensor, Tensor, Tensor)");
+  library.def("native_backward(Tensor d_output, Tensor? d_lse, Tensor output, Tensor softmax, "
+              RELPOS_ARGUMENTS ", int[] needs) -> Tensor[]");
   library.def("native_instructions() -> str");
 }
 

@@ -4,18 +4,8 @@
 namespace relpos {
 namespace {
 
-// Neighbouring keys that lie along a grid's last axis.
-struct Run {
-  int64_t count;              // columns of the tile
-  int64_t places[kMostAxes];  // of its first key, along each axis
-};
-
-struct Worker {
-  const Problem& problem;
-  const Call& call;
-  Workspace work;
-
-  Worker(const Problem& p, Workspace w) : problem(p), call(p.call), work(w) {}
+struct Worker : OnGrid {
+  using OnGrid::OnGrid;
 
   const Columns& columns(int kind, int64_t head) {
     const Table& table = call.tables[kind];
@@ -86,9 +76,11 @@ struct Worker {
     if (call.own_p()) {
       widen_rows(call.q_rel, call.dtype, b, h, first, count, call.rel_width, problem.rel_width,
                  call.scale, work.p);
-      pack_left(work.p, problem.rel_width, count, call.rel_width, work.p_panels);
+      if (!call.grid.count)
+        pack_left(work.p, problem.rel_width, count, call.rel_width, work.p_panels);
     }
     limit_keys(block);
+    if (call.grid.count) begin_grid(block);
     if (problem.scores.present) {
       beyond(block, problem.scores.left(), block.score_left);
       beyond(block, problem.scores.right(), block.score_right);
@@ -155,7 +147,7 @@ struct Worker {
                   scores + r * kTileRow, shift + r);
     }
     if (problem.queries.present) add_met(block, tile, scores);
-    if (call.grid.axes) add_grid(block, tile, scores);
+    if (call.grid.count) add_grid(block, tile, scores);
     if (call.mask.data) add_mask(block, tile, scores);
     hide(block, tile, scores);
   }
@@ -180,10 +172,10 @@ struct Worker {
               dot(work.q + r * problem.width, k + n * row, problem.width);
       return;
     }
-    const int64_t panel = tile.from / NR, panels = (tile.to + NR - 1) / NR - panel;
-    times_panels<kPanels>(block.count, call.width, work.q_panels, 0,
-                          work.key_panels + (tile.begin + panel * NR) * call.width, panels,
-                          scores + panel * NR, kTileRow);
+    const int64_t first = rounded_down(tile.from, NR);
+    times_panels(block.count, call.width, work.q_panels,
+                 work.key_panels + tile.key(first) * call.width, tile.to - first, scores + first,
+                 kTileRow);
   }
 
   // Terms of keys and bias within their window.
@@ -243,8 +235,7 @@ struct Worker {
     const int64_t depth = problem.rel_depth();
     for (int64_t n = strip.end; n < to; n += NR) {
       float* out = strip.row(0) + n;
-      times_panels<kPanels>(block.count, depth, work.p_panels, 0, keys.panels + n * depth, 1, out,
-                            kStripRow);
+      times_panels(block.count, depth, work.p_panels, keys.panels + n * depth, NR, out, kStripRow);
       for (int64_t r = 0; r < block.count && line; ++r)
         for (int64_t c = 0; c < NR; c += W)
           store(out + r * kStripRow + c, load(out + r * kStripRow + c) + load(line + n + c));
@@ -291,127 +282,13 @@ struct Worker {
       const int64_t high =
           rounded_up(window.single(tile.key(n + count - 1), block.position) + 1, NR);
       pack_left(k + n * row, row, count, call.width, work.left_panels);
-      times_panels<kPanels>(count, call.width, work.left_panels, 0,
-                            table.panels + low * call.width, (high - low) / NR, work.met,
-                            kStripRow);
+      times_panels(count, call.width, work.left_panels, table.panels + low * call.width,
+                   high - low, work.met, kStripRow);
       for (int64_t r = 0; r < block.count; ++r)
         for (int64_t c = 0; c < count; ++c)
           scores[r * kTileRow + n + c] +=
               call.scale *
               work.met[c * kStripRow + window.single(tile.key(n + c), block.position + r) - low];
-    }
-  }
-
-  // ---- grids ----------------------------------------------------------------------------------
-
-  // The next run of keys with neighbouring places, from column `at` of the tile on.
-  Run run_at(const Tile& tile, int64_t at) const {
-    const Grid& grid = call.grid;
-    Run run;
-    int64_t token = tile.key(at) - grid.prefix;
-    for (int axis = grid.axes - 1; axis >= 0; --axis) {
-      run.places[axis] = token % grid.keys[axis];
-      token /= grid.keys[axis];
-    }
-    const int last = grid.axes - 1;
-    run.count = smaller(grid.keys[last] - run.places[last], tile.to - at);
-    return run;
-  }
-
-  int64_t first_run(const Tile& tile) const {
-    return clamped(call.grid.prefix - tile.begin, tile.from, tile.to);
-  }
-
-  bool query_places(int64_t query, int64_t* places) const {
-    const Grid& grid = call.grid;
-    int64_t token = query - grid.prefix;
-    if (token < 0) return false;
-    for (int axis = grid.axes - 1; axis >= 0; --axis) {
-      places[axis] = token % grid.queries[axis];
-      token /= grid.queries[axis];
-    }
-    return true;
-  }
-
-  // Where the joint bias of a run starts.
-  int64_t joint_entry(const Run& run, const int64_t* query) const {
-    int64_t entry = 0;
-    for (int axis = 0; axis < call.grid.axes; ++axis)
-      entry = entry * (2 * call.grid.keys[axis] - 1) + run.places[axis] - query[axis] +
-              call.grid.keys[axis] - 1;
-    return entry;
-  }
-
-  const float* joint_of(int64_t h) const {
-    return call.grid.joint + (call.grid.joint_heads == 1 ? 0 : h) * call.grid.joint_count;
-  }
-
-  // The number of a row for a run's places: outer axes summed, and where the last axis starts.
-  float outer_of(const float* by_place, const Run& run, int64_t* last) const {
-    float outer = 0;
-    int64_t begin = 0;
-    for (int axis = 0; axis + 1 < call.grid.axes; ++axis) {
-      outer += by_place[begin + run.places[axis]];
-      begin += call.grid.keys[axis];
-    }
-    *last = begin + run.places[call.grid.axes - 1];
-    return outer;
-  }
-
-  // x (of one row) += numbers by place of the keys.
-  void add_by_key(const Tile& tile, const float* by_place, float* x) const {
-    for (int64_t at = first_run(tile); at < tile.to;) {
-      const Run run = run_at(tile, at);
-      int64_t last;
-      const float outer = outer_of(by_place, run, &last);
-      for (int64_t n = 0; n < run.count; ++n) x[at + n] += outer + by_place[last + n];
-      at += run.count;
-    }
-  }
-
-  // The adjoint: sums by place of the keys += x.
-  void collect_by_key(const Tile& tile, const float* x, float* by_place) const {
-    const int axes = call.grid.axes;
-    for (int64_t at = first_run(tile); at < tile.to;) {
-      const Run run = run_at(tile, at);
-      float total = 0;
-      for (int64_t n = 0; n < run.count; ++n) total += x[at + n];
-      int64_t begin = 0;
-      for (int axis = 0; axis + 1 < axes; ++axis) {
-        by_place[begin + run.places[axis]] += total;
-        begin += call.grid.keys[axis];
-      }
-      float* last = by_place + begin + run.places[axes - 1];
-      for (int64_t n = 0; n < run.count; ++n) last[n] += x[at + n];
-      at += run.count;
-    }
-  }
-
-  const float* at_view(const View& x, int64_t b, int64_t h, int64_t i) const {
-    return (const float*)x.data + b * x.strides[0] + h * x.strides[1] + i * x.strides[2];
-  }
-
-  void add_grid(const Block& block, const Tile& tile, float* scores) {
-    const Grid& grid = call.grid;
-    for (int64_t r = 0; r < block.count; ++r) {
-      float* x = scores + r * kTileRow;
-      if (grid.by_key.present())
-        add_by_key(tile, at_view(grid.by_key, block.b, block.h, block.first + r), x);
-      int64_t places[kMostAxes];
-      if (!query_places(block.first + r, places)) continue;
-      int64_t begin = 0;
-      for (int axis = 0; axis < grid.axes && grid.by_query.present(); ++axis) {
-        const float* line =
-            at_view(grid.by_query, block.b, block.h, begin + places[axis]) + tile.begin;
-        for (int64_t n = tile.from; n < tile.to; ++n) x[n] += line[n];
-        begin += grid.queries[axis];
-      }
-      for (int64_t at = first_run(tile); grid.joint && at < tile.to;) {
-        const Run run = run_at(tile, at);
-        const float* line = joint_of(block.h) + joint_entry(run, places);
-        for (int64_t n = 0; n < run.count; ++n) x[at + n] += line[n];
-        at += run.count;
-      }
     }
   }
 

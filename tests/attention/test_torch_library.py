@@ -36,13 +36,33 @@ def leaves(backend: str) -> Callable[..., torch.Tensor]:
 
 
 def settings(
-    backend: str, clamps: list[bool], *others: list[int] | Number, lse: bool, places: bool
+    backend: str,
+    clamps: list[bool],
+    firsts: list[int],
+    grid: tuple[list[int], ...],
+    *others: Number,
+    lse: bool,
+    places: bool,
 ) -> tuple:
-    """The arguments behind the tensors: `native` always has a log-sum-exp, and flags as numbers."""
-    firsts, *rest = others
+    """The arguments behind the tensors; those that one of the backends alone has are named.
+
+    Args:
+        backend: `native` or `tiled`.
+        clamps: of the tables.
+        firsts: of the tables.
+        grid: of the keys, of the queries, and for each axis, which `native` alone is told, the
+            width of its keys, whether it has a q_rel, a bias, values.
+        others: prefix, causal, scale, query_start, dropout.
+        lse: whether `tiled` is to give it.
+        places: whether `tiled` is to give weights by place.
+    """
+    keys, queries, *axes = grid
     if backend == "native":
-        return (firsts, [int(not clamp) for clamp in clamps], *rest, places)
-    return (firsts, clamps, *rest, lse, places)
+        return (firsts, [int(not clamp) for clamp in clamps], keys, queries, *axes, *others)
+    return (firsts, clamps, keys, queries, *others, lse, places)
+
+
+NO_GRID: tuple[list[int], ...] = ([],) * 6
 
 
 def arguments(backend: str, dropout: float = 0.0, need_lse: bool = True) -> tuple:
@@ -53,21 +73,27 @@ def arguments(backend: str, dropout: float = 0.0, need_lse: bool = True) -> tupl
         leaf(2, 1, 5, 7), None, None, None, torch.tensor([[0, 0, 0, 1, 1, 1, -1]]),
         torch.tensor(7),
         *settings(
-            backend, [True, True, False, True], [-2, -1, -1, -3], [], [], 0, True, 0.5, 2,
+            backend, [True, True, False, True], [-2, -1, -1, -3], NO_GRID, 0, True, 0.5, 2,
             dropout, lse=need_lse, places=False,
         ),
     )  # fmt: skip
 
 
 def grid_arguments(backend: str) -> tuple:
-    """A grid of 2 x 3 keys with a class token, and one of 1 x 2 queries with one."""
+    """A grid of 2 x 3 keys with a class token, and one of 1 x 2 queries with one.
+
+    For `native` the first axis has all tables, which meet a q_rel, and the other one keys.
+    """
     leaf = leaves(backend)
+    axes = [4, 3], [1, 0], [1, 0], [1, 0]
+    native = leaf(4, 1 * 2 * (4 + 1 + 6) + 2 * 3 * 3), leaf(2, 4, 3, 7)
+    tiled = leaf(1, 4, 3, 5), leaf(2, 4, 7, 3)
     return (
-        leaf(2, 4, 3, 3), leaf(2, 2, 7, 3), leaf(2, 2, 7, 6), *[None] * 6,
-        leaf(1, 4, 3, 5), leaf(2, 4, 3, 7) if backend == "native" else leaf(2, 4, 7, 3),
-        None, None, None,
+        leaf(2, 4, 3, 3), leaf(2, 2, 7, 3), leaf(2, 2, 7, 6), *[None] * 4,
+        leaf(2, 4, 3, 4) if backend == "native" else None, None,
+        *(native if backend == "native" else tiled), None, None, None,
         *settings(
-            backend, [True] * 4, [0] * 4, [2, 3], [1, 2], 1, False, 0.5, 0, 0.0,
+            backend, [True] * 4, [0] * 4, ([2, 3], [1, 2], *axes), 1, False, 0.5, 0, 0.0,
             lse=True, places=True,
         ),
     )  # fmt: skip
@@ -76,10 +102,11 @@ def grid_arguments(backend: str) -> tuple:
 def joint_arguments(backend: str) -> tuple:
     """A grid of 2 x 3 with a bias of each pair of offsets alone."""
     leaf = leaves(backend)
+    nothing = [[0, 0]] * 4
     return (
         leaf(2, 4, 6, 3), leaf(2, 4, 6, 3), leaf(2, 4, 6, 6), *[None] * 8, leaf(4, 15), None, None,
         *settings(
-            backend, [True] * 4, [0] * 4, [2, 3], [2, 3], 0, False, 0.5, 0, 0.0,
+            backend, [True] * 4, [0] * 4, ([2, 3], [2, 3], *nothing), 0, False, 0.5, 0, 0.0,
             lse=False, places=False,
         ),
     )  # fmt: skip

@@ -141,6 +141,12 @@ struct Array {
     each([&](size_t, int64_t at) { encode(dtype, draw(), memory.data, at); });
     each([&](size_t n, int64_t at) { numbers[n] = decode(dtype, memory.data, at); });
   }
+
+  // One number of a contiguous array.
+  void set(int64_t at, double x) {
+    encode(dtype, x, memory.data, at);
+    numbers[(size_t)at] = decode(dtype, memory.data, at);
+  }
 };
 
 inline Sizes contiguous(const Sizes& sizes) {

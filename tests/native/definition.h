@@ -1,11 +1,13 @@
 // What a call means, pair by pair in double precision, and how far floats may be from it.
 //
-//     s_ij = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + grid_ij + mask_ij
+//     s_ij = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + mask_ij
 //     w_ij = exp(s_ij) / sum_j exp(s_ij)
 //     o_i  = sum_j w_ij m_ij (v_j + V[j-i])         m_ij: 0 or 1 / kept, by dropout
 //
-//     dP_ij = m_ij (dO_i . (v_j + V[j-i]) + the gradient of its places)
+//     dP_ij = m_ij dO_i . (v_j + V[j-i])
 //     dS_ij = w_ij (dP_ij - sum_j w_ij dP_ij + dlse_i)
+//
+// On a grid K, B and V are sums over its axes, each at the pair of places along it.
 //
 // The bounds are those of any summation: a sum of n rounded terms, in any order, is off by at most
 // n * 2^-24 * (the sum of their absolute values). They follow the numbers from the scores to the
@@ -50,7 +52,7 @@ struct Sums {
 };
 
 struct Expected {
-  Sums output, lse, places, d_q, d_k, d_v, d_q_rel, d_tables[kKinds], d_mask, d_by_key, d_by_query,
+  Sums output, lse, d_q, d_k, d_v, d_q_rel, d_tables[kKinds], d_mask, d_axis_tables, d_by_query,
       d_joint;
 };
 
@@ -68,8 +70,8 @@ class Definition {
   Definition(const Case& drawn) : c(drawn), call(drawn.call), pairs((size_t)call.keys) {
     tiles = (double)(call.keys / 256 + 1);
     blocks = (double)(call.queries / 64 + 1);
-    place_tokens(call.grid.keys, call.keys, key_places);
-    place_tokens(call.grid.queries, call.queries, query_places);
+    place_tokens([](const relpos::Axis& axis) { return axis.keys; }, call.keys, key_places);
+    place_tokens([](const relpos::Axis& axis) { return axis.queries; }, call.queries, query_places);
     make();
     for (b = 0; b < call.batch; ++b)
       for (h = 0; h < call.heads; ++h)
@@ -90,12 +92,13 @@ class Definition {
 
   // ---- sizes ----------------------------------------------------------------------------------
 
-  void place_tokens(const int64_t* shape, int64_t count, std::vector<Sizes>& all) {
+  template <class Size>
+  void place_tokens(Size size, int64_t count, std::vector<Sizes>& all) {
     all.resize((size_t)count);
-    for (int64_t n = call.grid.prefix; call.grid.axes && n < count; ++n) {
+    for (int64_t n = call.grid.prefix; call.grid.count && n < count; ++n) {
       int64_t rest = n - call.grid.prefix;
-      for (int axis = call.grid.axes; axis-- > 0; rest /= shape[axis])
-        all[(size_t)n].insert(all[(size_t)n].begin(), rest % shape[axis]);
+      for (int axis = call.grid.count; axis-- > 0; rest /= size(call.grid.axes[axis]))
+        all[(size_t)n].insert(all[(size_t)n].begin(), rest % size(call.grid.axes[axis]));
     }
   }
 
@@ -103,7 +106,6 @@ class Definition {
     Expected& to = expected;
     const int64_t rows = call.batch * call.heads * call.queries;
     to.output.make(rows * call.value_width), to.lse.make(rows);
-    if (c.wants_places) to.places.make(rows * call.grid.width);
     const auto some = [&](Sums& sums, int wanted, const Sizes& sizes) {
       if (c.wanted[wanted]) sums.make(product(sizes));
     };
@@ -111,7 +113,8 @@ class Definition {
     some(to.d_q_rel, kQRel, c.q_rel.sizes), some(to.d_mask, kMask, c.mask.sizes);
     for (int kind = 0; kind < kKinds; ++kind)
       some(to.d_tables[kind], kTables + kind, c.tables[kind].sizes);
-    some(to.d_by_key, kByKey, c.by_key.sizes), some(to.d_by_query, kByQuery, c.by_query.sizes);
+    some(to.d_axis_tables, kAxisTables, c.axis_tables.sizes);
+    some(to.d_by_query, kByQuery, c.by_query.sizes);
     some(to.d_joint, kJoint, c.joint.sizes);
   }
 
@@ -121,14 +124,15 @@ class Definition {
     Expected& to = expected;
     const double keys = (double)call.keys, rows = (double)call.queries + 64;
     const double heads = (double)(call.batch * call.heads), repeat = (double)call.repeat();
-    to.d_q.settle(4 * keys + 256), to.d_q_rel.settle(4 * keys + 256);
+    const double to_p = (4 + 2 * call.grid.count) * keys + 256;
+    to.d_q.settle(to_p), to.d_q_rel.settle(to_p);
     to.d_k.settle(repeat * blocks * 256), to.d_v.settle(repeat * rows + 64);
     for (int kind = 0; kind < kKinds; ++kind)
       to.d_tables[kind].settle(kind == kQueries ? heads * blocks * (keys + 128) + 256
                                                 : 2 * heads * rows + 2 * keys + 256);
     to.d_mask.settle(c.mask.present() ? heads * rows * keys / (double)product(c.mask.sizes) + 64
                                       : 0);
-    to.d_by_key.settle(keys + 8), to.d_by_query.settle(rows + 8);
+    to.d_axis_tables.settle(2 * heads * rows + 2 * keys + 256), to.d_by_query.settle(rows + 8);
     to.d_joint.settle(heads * rows + 64);
   }
 
@@ -181,12 +185,15 @@ class Definition {
     double size = 0, sum = dot(c.q.row(row), k, call.width, &size);
     if (const double* keys = table(kKeys, j)) sum += dot(p(), keys, p_width(), &size);
     if (const double* queries = table(kQueries, j)) sum += dot(k, queries, call.width, &size);
+    each_axis(j, [&](const Met& met) {
+      if (met.width) sum += dot(axis_p(met), axis_row(met.keys), met.width, &size);
+    });
     pair.score = call.scale * sum, pair.size = std::fabs(call.scale) * size;
     if (const double* bias = table(kBias, j)) add(pair, *bias);
     if (c.mask.present() && c.mask.dtype != Dtype::boolean)
       add(pair, c.mask.numbers[(size_t)mask_at(j)]);
-    each_by_key(j, [&](int64_t at) {
-      if (c.by_key.present()) add(pair, c.by_key.numbers[(size_t)at]);
+    each_axis(j, [&](const Met& met) {
+      if (met.bias >= 0) add(pair, *axis_row(met.bias));
     });
     each_by_query(j, [&](int64_t at) {
       if (c.by_query.present()) add(pair, c.by_query.numbers[(size_t)at]);
@@ -196,12 +203,35 @@ class Definition {
 
   // ---- places on a grid -----------------------------------------------------------------------
 
+  // What a pair meets along one axis: where its rows begin in the tables, -1 for none, and where
+  // the axis's part of q_rel begins.
+  struct Met {
+    int64_t width, keys, bias, values, p;
+    bool own_p;
+  };
+
+  const double* axis_row(int64_t at) const { return c.axis_tables.numbers.data() + at; }
+  const double* axis_p(const Met& met) const {
+    return met.own_p ? c.q_rel.row(row) + met.p : c.q.row(row);
+  }
+
   template <class Visit>
-  void each_by_key(int64_t j, Visit visit) const {
-    int64_t first = row * call.grid.width;
-    for (size_t axis = 0; axis < key_places[(size_t)j].size(); ++axis) {
-      visit(first + key_places[(size_t)j][axis]);
-      first += call.grid.keys[axis];
+  void each_axis(int64_t j, Visit visit) const {
+    const Sizes &key = key_places[(size_t)j], &query = query_places[(size_t)i];
+    if (!c.axis_tables.present() || key.empty() || query.empty()) return;
+    int64_t at = (call.grid.table_heads == 1 ? 0 : h) * call.grid.table_count, p = 0;
+    for (size_t n = 0; n < key.size(); ++n) {
+      const relpos::Axis& axis = call.grid.axes[n];
+      const bool same = axis.keys == axis.queries;
+      const int64_t number =
+          same ? key[n] - query[n] + axis.keys - 1 : query[n] * axis.keys + key[n];
+      const int64_t rows = same ? 2 * axis.keys - 1 : axis.queries * axis.keys;
+      Met met = {axis.key_width, at + number * axis.key_width, -1, -1, p, axis.own_p};
+      at += rows * axis.key_width;
+      if (axis.bias) met.bias = at + number, at += rows;
+      if (axis.values) met.values = at + number * call.value_width, at += rows * call.value_width;
+      visit(met);
+      p += axis.own_p ? axis.key_width : 0;
     }
   }
 
@@ -210,7 +240,7 @@ class Definition {
     int64_t first = (b * call.heads + h) * call.grid.query_width;
     for (size_t axis = 0; axis < query_places[(size_t)i].size(); ++axis) {
       visit((first + query_places[(size_t)i][axis]) * call.keys + j);
-      first += call.grid.queries[axis];
+      first += call.grid.axes[axis].queries;
     }
   }
 
@@ -219,7 +249,8 @@ class Definition {
     if (!c.joint.present() || key.empty() || query.empty()) return -1;
     int64_t at = call.grid.joint_heads == 1 ? 0 : h;
     for (size_t axis = 0; axis < key.size(); ++axis)
-      at = at * (2 * call.grid.keys[axis] - 1) + key[axis] - query[axis] + call.grid.keys[axis] - 1;
+      at = at * (2 * call.grid.axes[axis].keys - 1) + key[axis] - query[axis] +
+           call.grid.axes[axis].keys - 1;
     return at;
   }
 
@@ -253,7 +284,8 @@ class Definition {
     for (const Pair& pair : pairs)
       if (pair.met) total += std::exp(pair.score - most);
     lse = {total > 0 ? most + std::log(total) : -kInfinity, 0};
-    const double terms = (double)(2 * call.width + call.rel_width + 2 * call.grid.axes) + 12;
+    const double terms =
+        (double)((2 + call.grid.count) * (call.width + 2) + call.rel_width) + 12;
     for (Pair& pair : pairs) {
       if (!pair.met) continue;
       const double slack = (terms + tiles) * pair.size + (tiles + 4) * (std::fabs(most) + 5);
@@ -283,21 +315,21 @@ class Definition {
 
   void average() {
     const int64_t width = call.value_width;
-    const double terms = 2 * (double)call.keys + 2 * tiles + 32;
-    Sums sums, by_place;
-    sums.make(width), by_place.make(c.wants_places ? call.grid.width : 0);
+    const double terms = (2 + 2 * call.grid.count) * (double)call.keys + 2 * tiles + 32;
+    Sums sums;
+    sums.make(width);
     for (int64_t j = 0; j < call.keys; ++j) {
       const Pair& pair = pairs[(size_t)j];
       if (!pair.met) continue;
       const Number weight = kept_weight(pair);
       sums.add(0, weight, c.v.row((b * call.groups + g) * call.keys + j), width);
       if (const double* values = table(kValues, j)) sums.add(0, weight, values, width);
-      if (c.wants_places)
-        each_by_key(j, [&](int64_t at) { by_place.add(at - row * call.grid.width, weight); });
+      each_axis(j, [&](const Met& met) {
+        if (met.values >= 0) sums.add(0, weight, axis_row(met.values), width);
+      });
     }
-    sums.settle(terms), by_place.settle(terms);
+    sums.settle(terms);
     copy(sums, expected.output, row * width);
-    copy(by_place, expected.places, row * call.grid.width);
   }
 
   static void copy(const Sums& from, Sums& to, int64_t at) {
@@ -314,17 +346,15 @@ class Definition {
     double size = 0;
     double sum = dot(d_output, c.v.row((b * call.groups + g) * call.keys + j), width, &size);
     if (const double* values = table(kValues, j)) sum += dot(d_output, values, width, &size);
-    if (c.d_places.present())
-      each_by_key(j, [&](int64_t at) {
-        const double d_place = c.d_places.numbers[(size_t)at];
-        sum += d_place, size += std::fabs(d_place);
-      });
+    each_axis(j, [&](const Met& met) {
+      if (met.values >= 0) sum += dot(d_output, axis_row(met.values), width, &size);
+    });
     pair.d_weight = sum * pair.dropout, pair.d_size = size * pair.dropout;
   }
 
   // dS needs the mean of dP, from the pairs or from the output: in both ways the same terms.
   void differentiate() {
-    const double terms = (double)(call.value_width + call.grid.width) + 16;
+    const double terms = (double)((1 + call.grid.count) * (call.value_width + 2)) + 16;
     Sums mean;
     mean.make(1);
     for (int64_t j = 0; j < call.keys; ++j) {
@@ -359,6 +389,10 @@ class Definition {
       to.d_v.add(((b * call.groups + g) * call.keys + j) * width, weight, d_output, width);
     if (c.wanted[kTables + kValues] && at >= 0)
       to.d_tables[kValues].add(at * width, weight, d_output, width);
+    if (!c.wanted[kAxisTables]) return;
+    each_axis(j, [&](const Met& met) {
+      if (met.values >= 0) to.d_axis_tables.add(met.values, weight, d_output, width);
+    });
   }
 
   void to_vectors(int64_t j, Number d_score) {
@@ -375,6 +409,14 @@ class Definition {
       if (c.wanted[kTables + kKeys])
         to.d_tables[kKeys].add(at_keys * p_width(), d_score, p(), p_width());
     }
+    each_axis(j, [&](const Met& met) {
+      if (met.width == 0) return;
+      Sums& d_p = met.own_p ? to.d_q_rel : to.d_q;
+      const int64_t first = met.own_p ? row * call.rel_width + met.p : row * width;
+      if (c.wanted[met.own_p ? kQRel : kQ]) d_p.add(first, d_score, axis_row(met.keys), met.width);
+      if (c.wanted[kAxisTables])
+        to.d_axis_tables.add(met.keys, d_score, axis_p(met), met.width);
+    });
     if (at_queries < 0) return;
     if (c.wanted[kK]) to.d_k.add(key * width, d_score, c.tables[kQueries].row(at_queries), width);
     if (c.wanted[kTables + kQueries])
@@ -386,7 +428,10 @@ class Definition {
     if (c.wanted[kTables + kBias] && table_row(kBias, j) >= 0)
       to.d_tables[kBias].add(table_row(kBias, j), d_score);
     if (c.wanted[kMask]) to.d_mask.add(mask_at(j), d_score);
-    if (c.wanted[kByKey]) each_by_key(j, [&](int64_t at) { to.d_by_key.add(at, d_score); });
+    if (c.wanted[kAxisTables])
+      each_axis(j, [&](const Met& met) {
+        if (met.bias >= 0) to.d_axis_tables.add(met.bias, d_score);
+      });
     if (c.wanted[kByQuery]) each_by_query(j, [&](int64_t at) { to.d_by_query.add(at, d_score); });
     if (c.wanted[kJoint] && joint_at(j) >= 0) to.d_joint.add(joint_at(j), d_score);
   }

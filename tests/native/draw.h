@@ -19,17 +19,16 @@ using relpos::kValues;
 constexpr const char* kKindNames[] = {"keys", "queries", "bias", "values"};
 
 // Which gradients a call asks for.
-enum Wanted { kQ, kK, kV, kQRel, kTables, kMask = kTables + kKinds, kByKey, kByQuery, kJoint,
+enum Wanted { kQ, kK, kV, kQRel, kTables, kMask = kTables + kKinds, kAxisTables, kByQuery, kJoint,
               kWanted };
 
 struct Case {
   uint64_t seed;
   Random random;
   Call call = {};
-  Array q, k, v, q_rel, tables[kKinds], mask, by_key, by_query, joint, d_output, d_lse, d_places;
+  Array q, k, v, q_rel, tables[kKinds], mask, axis_tables, by_query, joint, d_output, d_lse;
   std::vector<int32_t> numbers;  // of documents
   std::vector<int64_t> begin, end;
-  bool wants_places = false;
   bool wanted[kWanted] = {};
   int threads = 1;
   double magnitude = 1;
@@ -40,8 +39,8 @@ struct Case {
     if (random.chance(0.25)) draw_grid();
     draw_settings();
     draw_inputs();
-    if (call.grid.axes ? random.chance(0.2) : random.chance(0.9)) draw_tables();
-    if (call.grid.axes) draw_by_place();
+    if (!call.grid.count && random.chance(0.9)) draw_tables();
+    if (call.grid.count) draw_on_grid();
     if (random.chance(0.4)) draw_mask();
     if (starts_inside() && random.chance(0.3)) draw_documents();
     draw_gradients();
@@ -108,25 +107,27 @@ struct Case {
   // Rows of tokens, a plane of them, or a volume; the queries on it may be pooled.
   void draw_grid() {
     relpos::Grid& grid = call.grid;
-    grid.axes = random.chance(0.2) ? 1 : (int)random.whole(2, 3);
+    grid.count = random.chance(0.2) ? 1 : (int)random.whole(2, 3);
     grid.prefix = random.chance(0.5) ? 0 : random.whole(1, 3);
     const bool other_queries = random.chance(0.3);
     const int64_t tokens = random.chance(0.4) ? random.whole(257, 700) : random.whole(1, 120);
-    const double side = std::pow((double)tokens, 1.0 / grid.axes);
+    const double side = std::pow((double)tokens, 1.0 / grid.count);
     call.keys = call.queries = 1;
-    for (int axis = 0; axis < grid.axes; ++axis) {
-      grid.keys[axis] = 1 + (int64_t)(side * random.number(random.chance(0.2) ? 0 : 0.8, 1.2));
-      grid.queries[axis] = other_queries ? random.whole(1, grid.keys[axis] + 1) : grid.keys[axis];
-      grid.width += grid.keys[axis], grid.query_width += grid.queries[axis];
-      call.keys *= grid.keys[axis], call.queries *= grid.queries[axis];
+    for (int n = 0; n < grid.count; ++n) {
+      relpos::Axis& axis = grid.axes[n];
+      axis.keys = 1 + (int64_t)(side * random.number(random.chance(0.2) ? 0 : 0.8, 1.2));
+      axis.queries = other_queries ? random.whole(1, axis.keys + 1) : axis.keys;
+      grid.width += axis.keys, grid.query_width += axis.queries;
+      call.keys *= axis.keys, call.queries *= axis.queries;
     }
     call.keys += grid.prefix, call.queries += grid.prefix;
     limit_work(false);
   }
 
   bool pooled() const {
-    const relpos::Grid& grid = call.grid;
-    return !std::equal(grid.keys, grid.keys + grid.axes, grid.queries);
+    const relpos::Axis* const axes = call.grid.axes;
+    return std::any_of(axes, axes + call.grid.count,
+                       [](const relpos::Axis& axis) { return axis.keys != axis.queries; });
   }
 
   bool starts_inside() const {
@@ -143,10 +144,10 @@ struct Case {
     call.scale = (float)(1 / std::sqrt((double)call.width));
     if (random.chance(0.1)) call.scale = (float)random.number(-1, 1);
     call.start = call.keys - call.queries;
-    if (!call.grid.axes && random.chance(0.4))
+    if (!call.grid.count && random.chance(0.4))
       call.start = random.whole(-call.queries - 20, call.keys + 20);
     const int64_t far = random.chance(0.5) ? 1ll << 40 : -(1ll << 40);
-    if (!call.grid.axes && random.chance(0.01)) call.start = far;
+    if (!call.grid.count && random.chance(0.01)) call.start = far;
     call.causal = !pooled() && random.chance(0.4);
     const double shares[] = {0.1, 0.5, 0.9};
     if (random.chance(0.2)) call.dropout = shares[random.whole(0, 2)];
@@ -213,29 +214,58 @@ struct Case {
     table.rows = tables[kind].memory.data;
   }
 
-  void draw_by_place() {
+  void draw_on_grid() {
     relpos::Grid& grid = call.grid;
-    if (random.chance(0.7)) {
-      draw(by_key, {call.batch, call.heads, call.queries, grid.width}, Dtype::f32, true,
-           share_hidden() / grid.axes);
-      grid.by_key = by_key.view();
-    }
+    draw_axes();
     if (random.chance(0.5)) {
       draw(by_query, {call.batch, call.heads, grid.query_width, call.keys}, Dtype::f32);
       grid.by_query = by_query.view();
     }
     if (!pooled() && random.chance(0.5)) {
       grid.joint_count = 1;
-      for (int axis = 0; axis < grid.axes; ++axis) grid.joint_count *= 2 * grid.keys[axis] - 1;
+      for (int n = 0; n < grid.count; ++n) grid.joint_count *= 2 * grid.axes[n].keys - 1;
       grid.joint_heads = random.chance(0.5) ? 1 : call.heads;
       draw(joint, {grid.joint_heads, grid.joint_count}, Dtype::f32, false, share_hidden());
       grid.joint = (const float*)joint.memory.data;
     }
-    wants_places = random.chance(0.5);
-    if (wants_places && random.chance(0.8)) {
-      draw(d_places, {call.batch, call.heads, call.queries, grid.width}, Dtype::f32);
-      call.d_places = d_places.view();
+  }
+
+  // Tables of some axes, some of whose keys meet an own part of q_rel.
+  void draw_axes() {
+    relpos::Grid& grid = call.grid;
+    const double share = random.chance(0.15) ? 0 : 0.6;
+    for (int n = 0; n < grid.count; ++n) {
+      relpos::Axis& axis = grid.axes[n];
+      axis.own_p = random.chance(share / 3);
+      if (axis.own_p || random.chance(share))
+        axis.key_width = axis.own_p ? random.whole(1, call.width + 3) : call.width;
+      axis.bias = random.chance(share);
+      axis.values = call.value_width > 0 && random.chance(share / 2);
+      call.rel_width += axis.own_p ? axis.key_width : 0;
+      grid.table_count +=
+          axis.rows() * (axis.key_width + axis.bias + (axis.values ? call.value_width : 0));
     }
+    if (call.rel_width) {
+      draw(q_rel, {call.batch, call.heads, call.queries, call.rel_width}, call.dtype);
+      call.q_rel = q_rel.view();
+    }
+    if (grid.table_count == 0) return;
+    grid.table_heads = random.chance(0.5) ? 1 : call.heads;
+    draw(axis_tables, {grid.table_heads, grid.table_count}, Dtype::f32, false);
+    hide_by_bias(share_hidden() / grid.count);
+    grid.tables = (const float*)axis_tables.memory.data;
+  }
+
+  void hide_by_bias(double share) {
+    const relpos::Grid& grid = call.grid;
+    for (int64_t h = 0, at = 0; h < grid.table_heads; ++h)
+      for (int n = 0; n < grid.count; ++n) {
+        const relpos::Axis& axis = grid.axes[n];
+        at += axis.rows() * axis.key_width;
+        for (int64_t row = 0; axis.bias && row < axis.rows(); ++row, ++at)
+          if (random.chance(share)) axis_tables.set(at, -kInfinity);
+        at += axis.values ? axis.rows() * call.value_width : 0;
+      }
   }
 
   void draw_mask() {
@@ -294,7 +324,7 @@ struct Case {
     const bool all = random.chance(0.7);
     for (bool& one : wanted) one = all || random.chance(0.5);
     const Array* const inputs[] = {&q, &k, &v, &q_rel, &tables[0], &tables[1], &tables[2],
-                                   &tables[3], &mask, &by_key, &by_query, &joint};
+                                   &tables[3], &mask, &axis_tables, &by_query, &joint};
     for (int n = 0; n < kWanted; ++n) wanted[n] = wanted[n] && inputs[n]->present();
     if (mask.dtype == Dtype::boolean) wanted[kMask] = false;
   }
@@ -321,12 +351,16 @@ struct Case {
     if (!numbers.empty())
       to << " documents(" << (call.documents.mixed ? "mixed" : "runs")
          << (call.documents.stride ? " of each entry)" : ")");
-    if (call.grid.axes) {
-      to << " grid(keys" << words({call.grid.keys, call.grid.keys + call.grid.axes}) << " queries"
-         << words({call.grid.queries, call.grid.queries + call.grid.axes})
-         << " prefix=" << call.grid.prefix << (by_key.present() ? " by_key" : "")
-         << (by_query.present() ? " by_query" : "") << (joint.present() ? " joint" : "")
-         << (wants_places ? " places" : "") << (d_places.present() ? " d_places" : "") << ")";
+    if (call.grid.count) {
+      to << " grid(";
+      for (int n = 0; n < call.grid.count; ++n) {
+        const relpos::Axis& axis = call.grid.axes[n];
+        to << axis.queries << "x" << axis.keys << (axis.key_width ? " keys" : "")
+           << (axis.own_p ? " own" : "") << (axis.bias ? " bias" : "")
+           << (axis.values ? " values, " : ", ");
+      }
+      to << "prefix=" << call.grid.prefix << " h=" << call.grid.table_heads
+         << (by_query.present() ? " by_query" : "") << (joint.present() ? " joint)" : ")");
     }
     if (d_lse.present()) to << " d_lse";
     to << " strides: q" << words(q.strides) << " k" << words(k.strides) << " v" << words(v.strides);

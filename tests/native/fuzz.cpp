@@ -54,7 +54,6 @@ struct Run {
     call.most = (float*)most.data, call.total = (float*)total.data;
     call.output = (float*)output("output", Dtype::f32, e.output, kNotANumber);
     call.lse = (float*)output("lse", Dtype::f32, e.lse, kNotANumber);
-    if (c.wants_places) call.places = (float*)output("places", Dtype::f32, e.places, 0);
     relpos::Gradients& to = call.gradients;
     to.q = output("d_q", dtype, e.d_q, kNotANumber);
     to.k = output("d_k", dtype, e.d_k, kNotANumber);
@@ -63,7 +62,7 @@ struct Run {
     for (int kind = 0; kind < kKinds; ++kind)
       to.tables[kind] = output(kKindNames[kind], dtype, e.d_tables[kind], kNotANumber);
     to.mask = (float*)output("d_mask", Dtype::f32, e.d_mask, 0);
-    to.by_key = (float*)output("d_by_key", Dtype::f32, e.d_by_key, 0);
+    to.grid_tables = (float*)output("d_axis_tables", Dtype::f32, e.d_axis_tables, kNotANumber);
     to.by_query = (float*)output("d_by_query", Dtype::f32, e.d_by_query, 0);
     to.joint = (float*)output("d_joint", Dtype::f32, e.d_joint, 0);
     if (!to.mask) return;

@@ -20,7 +20,35 @@ from ..offsets import axis_offsets, table_rows, whole_offsets
 from ..shear import absolute_to_relative, relative_to_absolute
 from ..terms import GridTerms, OffsetTable
 
-__all__ = ["by_key_place", "by_query_place", "values_by_place"]
+__all__ = ["axis_tables", "by_key_place", "by_query_place", "values_by_place"]
+
+
+def axis_tables(terms: GridTerms, dtype: torch.dtype) -> Tensor | None:
+    """`(h or 1, n)`: of each axis the rows of keys, bias and values that places meet; None if none.
+
+    Where both sides have the same places an axis has `2 n - 1` rows, from offset `1 - n` on; else
+    one for each pair of places, those of the queries first.
+
+    Args:
+        terms: the grid.
+        dtype: of the result.
+    """
+    parts = []
+    for number, axis in enumerate(terms.axes):
+        queries, keys = terms.query_grid[number], terms.shape[number]
+        for table in (axis.keys, axis.bias, axis.values):
+            if table is None:
+                continue
+            if queries == keys:
+                at = torch.arange(1 - keys, keys, device=table.rows.device)
+                rows = _picked(table, at, dtype)
+            else:
+                rows = _pairs(table, queries, keys, dtype)
+            parts.append(rows.flatten(1))
+    if not parts:
+        return None
+    heads = max(part.shape[0] for part in parts)
+    return torch.cat([part.expand(heads, -1) for part in parts], 1)
 
 
 def by_key_place(q: Tensor, terms: GridTerms, scale: float) -> Tensor | None:

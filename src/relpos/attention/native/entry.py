@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...terms import GridTerms, Terms
 from ..inputs import Inputs
-from ..places import by_key_place, by_query_place, values_by_place
+from ..places import axis_tables, by_query_place
 from ..transforms import refuse_transforms
 from .library import MISSING
 from .ops import native_forward
@@ -16,7 +16,6 @@ from .ops import native_forward
 __all__ = ["attention", "refuse", "unavailable"]
 
 _MOST_AXES = 8  # of a grid: kMostAxes in csrc/call.h
-_ON_A_LINE: tuple[None, ...] = (None,) * 3  # no terms by place
 
 
 def unavailable() -> str | None:
@@ -38,59 +37,64 @@ def refuse(inputs: Inputs) -> str | None:
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "..."]]:
     """Output and log-sum-exp; half precision computes in float32."""
     if isinstance(inputs.terms, GridTerms):
-        return _on_grid(inputs, inputs.terms)
-    output, lse, _ = _call(inputs, inputs.terms)
+        output, lse = _on_grid(inputs, inputs.terms)
+    else:
+        output, lse = _on_a_line(inputs, inputs.terms)
     return output.to(inputs.q.dtype), lse
 
 
-def _on_grid(inputs: Inputs, terms: GridTerms) -> tuple[Tensor, Tensor]:
-    """The terms of a grid by place go in, and its weights by place come out."""
-    q, k = inputs.q, inputs.k
-    by_query = by_query_place(k.float(), terms, q.shape[1], inputs.scale)
-    on_grid = (
-        by_key_place(q.float(), terms, inputs.scale),
-        None if by_query is None else by_query.mT.contiguous(),
-        None if terms.joint is None else terms.joint.float().flatten(1),
-    )
-    if all(axis.values is None for axis in terms.axes):
-        output, lse, _ = _call(inputs, Terms(), terms, on_grid)
-    else:
-        output, lse, places = _call(inputs, Terms(), terms, on_grid, need_places=True)
-        output = output + values_by_place(places, terms)
-    return output.to(q.dtype), lse
-
-
-def _call(
-    inputs: Inputs,
-    terms: Terms,
-    grid: GridTerms | None = None,
-    on_grid: tuple[Tensor | None, ...] = _ON_A_LINE,
-    need_places: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _on_a_line(inputs: Inputs, terms: Terms) -> tuple[Tensor, Tensor]:
     tables = (terms.keys, terms.queries, terms.bias, terms.values)
-    mask = inputs.mask
-    if mask is not None and mask.dtype == torch.float64:
-        mask = mask.float()
-    # Drawn from torch's own generator.
-    seed = torch.randint(1 << 62, (), device="cpu") if inputs.dropout else None
     return native_forward(
-        inputs.q,
-        inputs.k,
-        inputs.v,
+        *(inputs.q, inputs.k, inputs.v),
         *(None if table is None else table.rows for table in tables),
         terms.q_rel,
-        mask,
-        *on_grid,
+        _mask(inputs),
+        *(None, None, None),  # of a grid
         inputs.documents,
-        seed,
+        _seed(inputs),
         [0 if table is None else table.first for table in tables],
         [int(table is not None and table.beyond == "zero") for table in tables],
-        [] if grid is None else list(grid.shape),
-        [] if grid is None else list(grid.query_grid),
-        0 if grid is None else grid.prefix,
-        inputs.causal,
-        inputs.scale,
-        inputs.query_start,
-        inputs.dropout,
-        need_places,
+        *([], [], [], [], [], [], 0),  # of a grid
+        *_settings(inputs),
     )
+
+
+def _on_grid(inputs: Inputs, terms: GridTerms) -> tuple[Tensor, Tensor]:
+    q, k = inputs.q, inputs.k
+    by_query = by_query_place(k.float(), terms, q.shape[1], inputs.scale)
+    own_p = [axis.q_rel for axis in terms.axes if axis.q_rel is not None]
+    return native_forward(
+        *(q, k, inputs.v),
+        *(None, None, None, None),  # of a line
+        torch.cat(own_p, -1) if own_p else None,
+        _mask(inputs),
+        axis_tables(terms, torch.float32),
+        None if by_query is None else by_query.mT.contiguous(),
+        None if terms.joint is None else terms.joint.float().flatten(1),
+        inputs.documents,
+        _seed(inputs),
+        *([0] * 4, [0] * 4),  # of a line
+        list(terms.shape),
+        list(terms.query_grid),
+        [0 if axis.keys is None else axis.keys.rows.shape[2] for axis in terms.axes],
+        [int(axis.q_rel is not None) for axis in terms.axes],
+        [int(axis.bias is not None) for axis in terms.axes],
+        [int(axis.values is not None) for axis in terms.axes],
+        terms.prefix,
+        *_settings(inputs),
+    )
+
+
+def _mask(inputs: Inputs) -> Tensor | None:
+    mask = inputs.mask
+    return mask.float() if mask is not None and mask.dtype == torch.float64 else mask
+
+
+def _seed(inputs: Inputs) -> Tensor | None:
+    """Drawn from torch's own generator."""
+    return torch.randint(1 << 62, (), device="cpu") if inputs.dropout else None
+
+
+def _settings(inputs: Inputs) -> tuple[bool, float, int, float]:
+    return inputs.causal, inputs.scale, inputs.query_start, inputs.dropout
