@@ -278,44 +278,53 @@ struct Backward : Worker {
   }
 
   void collect_met(const Block& block, const Tile& tile) {
-    float* total = table_total(kQueries, block.h);
-    if (!totals.k && !total) return;
-    const Window& window = problem.queries;
-    const int64_t width = problem.width;
-    const Region region = region_of(window, block, tile);
+    if (!totals.k && !totals.tables[kQueries]) return;
     int64_t row;
-    const float* k = rows_of(call.k, block, tile, call.width, width, work.key_tile, &row);
-    const float* rows = columns(kQueries, block.h).rows;
-    if (region != kBand) {
-      const int64_t column = region == kLeft ? window.left() : window.right();
-      fill(work.line, tile.to, 0);
-      add_columns(block.count, tile.to - tile.from, work.d_scores + tile.from, kTileRow,
-                  work.line + tile.from);
-      for (int64_t n = tile.from; n < tile.to; ++n) {
-        const float sum = call.scale * work.line[n];
-        if (totals.k) add_scaled(width, sum, rows + column * width, totals.k + tile.key(n) * width);
-        if (total) add_scaled(width, sum, k + n * row, total + column * width);
-      }
-      return;
+    const float* k =
+        rows_of(call.k, block, tile, call.width, problem.width, work.key_tile, &row);
+    Region region;
+    for (int64_t at = tile.from; at < tile.to;) {
+      const Tile part = met_part(block, tile, at, region);
+      if (region != kBand)
+        collect_met_beyond(block, part, region, k, row);
+      else
+        collect_met_band(block, part, k, row);
+      at = part.to;
     }
-    for (int64_t n = tile.from; n < tile.to; n += kKeysAtOnce) {
-      const int64_t some = smaller(kKeysAtOnce, tile.to - n);
-      const int64_t low = window.single(tile.key(n), block.last_position());
-      const int64_t high = window.single(tile.key(n + some - 1), block.position) + 1;
-      for (int64_t c = 0; c < some; ++c) {
-        float* to = work.d_met + c * kStripRow;
-        fill(to, high - low, 0);
-        for (int64_t r = 0; r < block.count; ++r)
-          to[window.single(tile.key(n + c), block.position + r) - low] +=
-              call.scale * work.d_scores[r * kTileRow + n + c];
-      }
-      if (totals.k)
-        add_times_rows<kRows>(some, high - low, work.d_met, kStripRow, rows + low * width, width,
-                              totals.k + tile.key(n) * width, width, width);
-      if (total)
-        add_times_rows<kColumns>(high - low, some, work.d_met, kStripRow, k + n * row, row,
-                                 total + low * width, width, width);
+  }
+
+  void collect_met_beyond(const Block& block, const Tile& part, Region region, const float* k,
+                          int64_t row) {
+    const Window& window = problem.queries;
+    const int64_t width = problem.width, count = part.to - part.from;
+    const int64_t column = region == kLeft ? window.left() : window.right();
+    float* const sums = work.line;
+    fill(sums, count, 0);
+    add_columns(block.count, count, work.d_scores + part.from, kTileRow, sums);
+    for (int64_t n = 0; n < count; ++n) sums[n] *= call.scale;
+    if (totals.k) {
+      const float* shown = columns(kQueries, block.h).rows + column * width;
+      for (int64_t n = 0; n < count; ++n)
+        add_scaled(width, sums[n], shown, totals.k + part.key(part.from + n) * width);
     }
+    if (float* total = table_total(kQueries, block.h))
+      add_times_rows<kRows>(1, count, sums, 0, k + part.from * row, row, total + column * width,
+                            width, width);
+  }
+
+  void collect_met_band(const Block& block, const Tile& part, const float* k, int64_t row) {
+    const int64_t width = problem.width, count = part.to - part.from;
+    const int64_t low = met_low(block, part), columns_met = met_high(block, part) - low;
+    for (int64_t n = 0; n < count; ++n) fill(work.d_met + n * kStripRow, columns_met, 0);
+    collect_sheared_by_key(call.scale, work.d_met, low, problem.queries, part.key(part.from), count,
+                           block.position, block.count, work.d_scores + part.from, kTileRow);
+    if (totals.k)
+      add_times_rows<kRows>(count, columns_met, work.d_met, kStripRow,
+                            columns(kQueries, block.h).rows + low * width, width,
+                            totals.k + part.key(part.from) * width, width, width);
+    if (float* total = table_total(kQueries, block.h))
+      add_times_rows<kColumns>(columns_met, count, work.d_met, kStripRow, k + part.from * row, row,
+                               total + low * width, width, width);
   }
 
   // Rows are summed up before they meet the total, which rounds less.

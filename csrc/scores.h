@@ -245,51 +245,81 @@ struct Worker : OnGrid {
 
   // ---- the term that meets the keys -----------------------------------------------------------
 
-  // scale * k_j . Q[low or high] for each key of the tile.
-  void met_beyond(const Block& block, const Tile& tile, Region region, float* line) {
-    const Window& window = problem.queries;
-    table_column(call.tables[kQueries], call.dtype, window, block.h,
-                 region == kLeft ? window.left() : window.right(), problem.width, work.scratch);
-    int64_t row;
-    const float* k = rows_of(call.k, block, tile, call.width, problem.width, work.key_tile, &row);
-    for (int64_t n = tile.from; n < tile.to; ++n)
-      line[n] = call.scale * dot(work.scratch, k + n * row, problem.width);
+  // The part of a tile from key `at` on whose keys are met alike: far ones, or a few of the band.
+  Tile met_part(const Block& block, const Tile& tile, int64_t at, Region& region) const {
+    Tile part = tile;
+    part.from = at, part.to = smaller(at + kKeysAtOnce, tile.to);
+    region = region_of(problem.queries, block, part);
+    while (region != kBand && part.to < tile.to) {
+      Tile more = part;
+      more.to = smaller(part.to + kKeysAtOnce, tile.to);
+      if (region_of(problem.queries, block, more) != region) break;
+      part = more;
+    }
+    return part;
   }
 
   void add_met(const Block& block, const Tile& tile, float* scores) {
-    const Window& window = problem.queries;
-    const Region region = region_of(window, block, tile);
-    if (region != kBand) {
-      met_beyond(block, tile, region, work.line);
-      for (int64_t r = 0; r < block.count; ++r)
-        for (int64_t n = tile.from; n < tile.to; ++n)
-          scores[r * kTileRow + n] += work.line[n];
-      return;
-    }
     int64_t row;
     const float* k = rows_of(call.k, block, tile, call.width, problem.width, work.key_tile, &row);
-    for (int64_t r = 0; r < block.count && problem.few; ++r)
-      for (int64_t n = tile.from; n < tile.to; ++n) {
-        const int64_t column = window.single(tile.key(n), block.position + r);
+    Region region;
+    for (int64_t at = tile.from; at < tile.to;) {
+      const Tile part = met_part(block, tile, at, region);
+      if (region != kBand)
+        add_met_beyond(block, part, region, k, row, scores);
+      else if (problem.few)
+        add_met_pairs(block, part, k, row, scores);
+      else
+        add_met_band(block, part, k, row, scores);
+      at = part.to;
+    }
+  }
+
+  // scale * k_j . Q[low or high] for each key.
+  void add_met_beyond(const Block& block, const Tile& part, Region region, const float* k,
+                      int64_t row, float* scores) {
+    const Window& window = problem.queries;
+    float* const line = work.line;
+    table_column(call.tables[kQueries], call.dtype, window, block.h,
+                 region == kLeft ? window.left() : window.right(), problem.width, work.scratch);
+    for (int64_t n = 0; n < problem.width; ++n) work.scratch[n] *= call.scale;
+    for (int64_t n = part.from; n < part.to && problem.few; ++n)
+      line[n] = dot(work.scratch, k + n * row, problem.width);
+    for (int64_t n = rounded_down(part.from, NR); n < part.to && !problem.few; n += NR)
+      some_rows<NV, kRows, false>(1, call.width, work.scratch, 0,
+                                  work.key_panels + part.key(n) * call.width, NR, line + n, 0);
+    for (int64_t r = 0; r < block.count; ++r)
+      for (int64_t n = part.from; n < part.to; ++n) scores[r * kTileRow + n] += line[n];
+  }
+
+  void add_met_pairs(const Block& block, const Tile& part, const float* k, int64_t row,
+                     float* scores) {
+    for (int64_t r = 0; r < block.count; ++r)
+      for (int64_t n = part.from; n < part.to; ++n) {
+        const int64_t column = problem.queries.single(part.key(n), block.position + r);
         scores[r * kTileRow + n] +=
             call.scale * dot(k + n * row, row_shown(kQueries, block.h, column), problem.width);
       }
-    if (problem.few) return;
+  }
+
+  void add_met_band(const Block& block, const Tile& part, const float* k, int64_t row,
+                    float* scores) {
     const Columns& table = columns(kQueries, block.h);
-    for (int64_t n = tile.from; n < tile.to; n += kKeysAtOnce) {
-      const int64_t count = smaller(kKeysAtOnce, tile.to - n);
-      const int64_t low = rounded_down(window.single(tile.key(n), block.last_position()), NR);
-      const int64_t high =
-          rounded_up(window.single(tile.key(n + count - 1), block.position) + 1, NR);
-      pack_left(k + n * row, row, count, call.width, work.left_panels);
-      times_panels(count, call.width, work.left_panels, table.panels + low * call.width,
-                   high - low, work.met, kStripRow);
-      for (int64_t r = 0; r < block.count; ++r)
-        for (int64_t c = 0; c < count; ++c)
-          scores[r * kTileRow + n + c] +=
-              call.scale *
-              work.met[c * kStripRow + window.single(tile.key(n + c), block.position + r) - low];
-    }
+    const int64_t count = part.to - part.from, low = rounded_down(met_low(block, part), NR);
+    pack_left(k + part.from * row, row, count, call.width, work.left_panels);
+    times_panels(count, call.width, work.left_panels, table.panels + low * call.width,
+                 met_high(block, part) - low, work.met, kStripRow);
+    add_sheared_by_key(call.scale, work.met, low, problem.queries, part.key(part.from), count,
+                       block.position, block.count, scores + part.from, kTileRow);
+  }
+
+  // The columns that whole vectors of queries read for these keys.
+  int64_t met_low(const Block& block, const Tile& part) const {
+    return problem.queries.column(part.key(part.from),
+                                  block.position + rounded_up(block.count, W) - 1);
+  }
+  int64_t met_high(const Block& block, const Tile& part) const {
+    return problem.queries.column(part.key(part.to - 1), block.position + W - 1) + W;
   }
 
   // ---- masks ----------------------------------------------------------------------------------

@@ -20,6 +20,17 @@ inline vfloat choose(vint mask, vfloat yes, vfloat no) {
   return (vfloat)(((vint)yes & mask) | ((vint)no & ~mask));
 }
 
+// The lanes of x and then y that `lanes` numbers.
+inline vfloat shuffle(vfloat x, vfloat y, vint lanes) {
+#if defined(__clang__)
+  vfloat out;
+  for (int n = 0; n < W; ++n) out[n] = lanes[n] < W ? x[lanes[n]] : y[lanes[n] - W];
+  return out;
+#else
+  return __builtin_shuffle(x, y, lanes);
+#endif
+}
+
 // The larger of each pair; a NaN in `x` is lost.
 inline vfloat maximum(vfloat x, vfloat y) { return x > y ? x : y; }
 
@@ -33,6 +44,23 @@ inline vuint lane_numbers() {
 inline vint lanes_between(int64_t from, int64_t to) {
   const vint lanes = (vint)lane_numbers();
   return (lanes >= (int32_t)from) & (lanes < (int32_t)to);
+}
+
+// Rows become columns.
+inline void transpose(vfloat (&rows)[W]) {
+#pragma GCC unroll 4
+  for (int half = W / 2; half > 0; half /= 2) {
+    const vint lanes = (vint)lane_numbers();
+    const vint low = (lanes & half) == 0 ? lanes : lanes - half + W;
+    const vint high = (lanes & half) == 0 ? lanes + half : lanes + W;
+#pragma GCC unroll 16
+    for (int n = 0; n < W; ++n) {
+      if (n & half) continue;
+      const vfloat x = rows[n], y = rows[n + half];
+      rows[n] = shuffle(x, y, low);
+      rows[n + half] = shuffle(x, y, high);
+    }
+  }
 }
 
 inline float sum_of(vfloat x) {

@@ -69,5 +69,44 @@ inline void collect_sheared(const float* x, const Window& window, int64_t key, i
   }
 }
 
+// The same seen from the keys: `met` has a row for each of `count` keys from `key` on, and in it the
+// window's columns from `low` on. x, which gets `factor` times that, has a row for each query from
+// `position` on, `row` apart.
+inline void add_sheared_by_key(float factor, const float* met, int64_t low, const Window& window,
+                               int64_t key, int64_t count, int64_t position, int64_t queries,
+                               float* x, int64_t row) {
+  for (int64_t c = 0; c < count; c += W)
+    for (int64_t r = 0; r < queries; r += W) {
+      vfloat square[W];  // of a key and, backwards, the queries; then transposed
+#pragma GCC unroll 16
+      for (int n = 0; n < W; ++n)
+        square[n] = load(met + (c + n) * kStripRow +
+                         window.column(key + c + n, position + r + W - 1) - low);
+      transpose(square);
+      float* to = x + r * row + c;
+      for (int64_t n = 0; n < smaller(W, queries - r); ++n)
+        store(to + n * row, load(to + n * row) + factor * square[W - 1 - n]);
+    }
+}
+
+// The adjoint: met += factor * x.
+inline void collect_sheared_by_key(float factor, float* met, int64_t low, const Window& window,
+                                   int64_t key, int64_t count, int64_t position, int64_t queries,
+                                   const float* x, int64_t row) {
+  for (int64_t c = 0; c < count; c += W)
+    for (int64_t r = 0; r < queries; r += W) {
+      vfloat square[W];
+#pragma GCC unroll 16
+      for (int n = 0; n < W; ++n)
+        square[W - 1 - n] = r + n < queries ? load(x + (r + n) * row + c) : vfloat{};
+      transpose(square);
+      for (int64_t n = 0; n < smaller(W, count - c); ++n) {
+        float* to = met + (c + n) * kStripRow +
+                    window.column(key + c + n, position + r + W - 1) - low;
+        store(to, load(to) + factor * square[n]);
+      }
+    }
+}
+
 }  // namespace
 }  // namespace relpos
