@@ -2,7 +2,8 @@
 #   make run     train, measure, and write a chorale: runs/chorales/report.html
 #   make test    the whole test suite, plain and with checked shapes
 #   make check   lint, types, doctests
-#   make bench   time and memory of the op against its rivals
+#   make bench   time and memory of the op against its rivals, and what follows from them
+#                (about 45 minutes; nothing else should run)
 #   make parity  agreement with other implementations: docs/parity.md
 #   make wheel   sdist and wheel, with what the compiled kernel needs: dist/
 
@@ -46,6 +47,8 @@ check: setup
 
 bench: setup
 	$(BIN)/python benchmarks/attention.py $(ARGS)
+	$(BIN)/python benchmarks/choice.py
+	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/tables.py
 
 parity: setup

@@ -37,16 +37,26 @@ within {slack:.0%} of native's count as native; the table has the rest. The fast
 Measured on {machine}.
 """
 
+TRAINING = """\
+Whole optimiser steps of the main job's relative model (Huang's keys in every layer, batches of its
+preset), with the attention of each contender in its place; every round trains them all on the same
+batches (`benchmarks/training.py`). Steps per second are medians; how many times as fast native is,
+medians of the ratios within rounds.
+
+Measured on {machine}.
+"""
+
 SLACK = 1.05
 
 
-def page(result: dict, choice: dict) -> str:
+def page(result: dict, choice: dict, trained: dict) -> str:
     """The whole page."""
     parts = [
         HEAD.format(machine=machine_note(result["machine"])),
         "## Targets", targets(result),
         "## Time", *(time(result, name) for name in _timed(result)),
         "## Memory", MEMORY, memory(result),
+        "## Steps of the main job", training(trained),
         '## What `"auto"` is to choose', choices(choice),
     ]  # fmt: skip
     return "\n\n".join(part.strip() for part in parts) + "\n"
@@ -130,6 +140,18 @@ def memory(result: dict) -> str:
     return grid(head, rows, 2)
 
 
+def training(trained: dict) -> str:
+    """Steps per second of the main job's model."""
+    rows = [
+        [f"{row['window']} tokens", row["contender"], amount(row["steps_per_second"]),
+         amount(row["native_is_faster_by"])]
+        for row in trained["training"]
+    ]  # fmt: skip
+    head = ["window", "attention by", "steps per second", "native is faster by"]
+    note = TRAINING.format(machine=machine_note(trained["machine"]))
+    return f"{note.strip()}\n\n{grid(head, rows, 2)}"
+
+
 def choices(choice: dict) -> str:
     """How often each backend is fastest, and where that is clearly not native."""
     rows = choice["choice"]
@@ -149,4 +171,4 @@ def choices(choice: dict) -> str:
     note = CHOICE.format(
         count=len(rows), counts=told, slack=SLACK - 1, machine=machine_note(choice["machine"])
     )
-    return f"{note.strip()}\n\n{grid(head, others, 5)}"
+    return f"{note.strip()}\n\n{grid(head, others, 5) if others else 'There is no rest.'}"

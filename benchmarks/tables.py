@@ -118,7 +118,7 @@ def main() -> None:
     result = load("cpu.json")
     written = {
         README: readme(README.read_text(), result),
-        PAGE: page(result, load("choice.json")),
+        PAGE: page(result, load("choice.json"), load("training.json")),
     }
     for path, text in written.items():
         if "--check" not in sys.argv:

@@ -5,13 +5,15 @@
 namespace relpos {
 namespace {
 
-// Rows whose rows of a table nearly coincide are multiplied together, up to MR of them.
-constexpr int64_t kSlack = MR + NR;  // columns that such a product may read beyond the last row
+// Up to MR queries whose rows of a table nearly coincide are multiplied together: so many columns
+// such a product may read beyond the last row.
+constexpr int64_t kSlack = MR + NR;
 
 struct AxisPlan {
   int64_t place = 0;      // its place 0 among those of all axes
   int64_t p = 0;          // its part of q_rel
-  int64_t rows = 0, key_width = 0;
+  int64_t rows = 0;       // of each of its tables
+  int64_t key_width = 0;  // padded
   int64_t across = 0;     // columns of a table that is read across
   // Where each table begins; what is absent is empty.
   struct Tables {
@@ -55,8 +57,8 @@ struct GridPlan {
   }
 };
 
-// Calls visit(table's rows as given, its padded rows, its columns across or null, width, padded
-// width, rows, columns) for each table of the grid.
+// Calls visit(plan of the axis, where the table begins as given, padded, and read across (-1: it is
+// not), the width of its rows, and their padded width) for each table of the grid.
 template <class Visit>
 void each_axis_table(const Call& call, const GridPlan& grid, int64_t value_width, Visit visit) {
   for (int n = 0; n < call.grid.count; ++n) {

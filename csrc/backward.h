@@ -1,4 +1,5 @@
-// Backward: the weights are computed again, tile by tile, from each row's saved largest score and sum.
+// Backward: the weights are computed again, tile by tile, from each row's saved largest score and
+// sum.
 //
 // With dO divided by the share that dropout keeps, and delta_i = dO_i . o_i - d lse_i:
 //

@@ -7,8 +7,8 @@ namespace {
 constexpr int64_t kRowsOfBlock = 64;
 constexpr int64_t kTile = 256;         // keys
 constexpr int64_t kTileRow = kTile + 16;
-// Up to so many queries, scores are single products of rows as they lie: to pack all keys would cost
-// more than to multiply them.
+// Up to so many queries, scores are single products of rows as they lie: to pack all keys would
+// cost more than to multiply them.
 constexpr int64_t kFew = 4;
 // Constants beyond a window are kept apart from the scores up to this size.
 constexpr float kLargestShift = 65536;
@@ -106,7 +106,7 @@ struct Workspace {
     p = own_p ? arena.take(kRowsOfBlock * problem.rel_width) : q;
     p_panels = own_p ? arena.take((kRowsOfBlock + MR) * problem.rel_width) : q_panels;
     scores = arena.take(kRowsOfBlock * kTileRow);
-    output = arena.take(kRowsOfBlock * problem.value_width);
+    output = problem.backward ? nullptr : arena.take(kRowsOfBlock * problem.value_width);
     key_tile = arena.take(kTile * problem.width);
     value_tile = arena.take(kTile * problem.value_width);
     line = arena.take(kTile + 2 * NR);

@@ -25,8 +25,8 @@ struct Forward : Worker {
       tile_scores(block, tile, shift);
       for (int64_t r = 0; r < count; ++r) soften(block, tile, r, shift[r]);
       int64_t row;
-      const float* v =
-          rows_of(call.v, block, tile, call.value_width, problem.value_width, work.value_tile, &row);
+      const float* v = rows_of(call.v, block, tile, call.value_width, problem.value_width,
+                               work.value_tile, &row);
       add_times_rows<kRows>(count, tile.to - tile.from, work.scores + tile.from, kTileRow,
                             v + tile.from * row, row, work.output, problem.value_width,
                             problem.value_width);
@@ -95,7 +95,8 @@ struct Forward : Worker {
       add_row_sums(block, tile, work.scores, region == kLeft ? weight_left : weight_right);
       return;
     }
-    work.weights.reach(tile.first_column(window, block), tile.end_column(window, block), block.count,
+    work.weights.reach(tile.first_column(window, block), tile.end_column(window, block),
+                       block.count,
                        [&](int64_t from, int64_t to) { flush_weights(block, from, to); });
     collect_band(block, tile, window, work.scores, work.weights);
   }

@@ -4,8 +4,9 @@
 //     s_ij  += A_a[i, c_a(j)]      A_a[i, c] = p_i . K_a[c - y_i] + B_a[c - y_i]
 //     dP_ij += U_a[i, c_a(j)]      U_a[i, c] = dO_i . V_a[c - y_i]
 //
-// with c_a(j) the place of key j. Their adjoints are the sums of dS and of the weights over the keys
-// of each place. They are made for one block and forgotten: nothing grows with tokens times places.
+// with c_a(j) the place of key j. Their adjoints are the sums of dS and of the weights over the
+// keys of each place. They are made for one block and forgotten: nothing grows with tokens times
+// places.
 #pragma once
 
 namespace relpos {

@@ -155,12 +155,14 @@ struct Numbered {
   }
 };
 
-// A call with all that it points to.
+// A call with all that it points to: the tensors that had to be copied, and what is counted of
+// documents. It must outlive the call and stay where it is.
 struct Bound {
   Call call = {};
   Keeper keeper;
   Numbered numbered;
 
+  Bound(const Bound&) = delete;
   Bound(const Tensor& q, const Tensor& k, const Tensor& v, const Optional* tables,
         const Optional& q_rel, const Optional& mask, const Optional& axis_tables,
         const Optional& by_query, const Optional& joint, const Optional& documents,

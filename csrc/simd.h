@@ -153,7 +153,8 @@ inline uint16_t narrow_f16(float x) {
 }
 
 // `count` numbers from anywhere in a tensor, times `scale`, as floats.
-inline void widen(const void* from, Dtype dtype, int64_t at, int64_t count, float scale, float* to) {
+inline void widen(const void* from, Dtype dtype, int64_t at, int64_t count, float scale,
+                  float* to) {
   int64_t n = 0;
   if (dtype == Dtype::f32) {
     const float* source = (const float*)from + at;

@@ -21,8 +21,8 @@ struct Strip {
 
   void restart(int64_t at) { origin = end = at; }
 
-  // Make room for the columns from..to-1 of sums, new ones zero. Columns before `from` are complete:
-  // where they have to go, flush(begin, end) is called for them first.
+  // Make room for the columns from..to-1 of sums, new ones zero. Columns before `from` are
+  // complete: where they have to go, flush(begin, end) is called for them first.
   template <class Flush>
   void reach(int64_t from, int64_t to, int64_t rows, const Flush& flush) {
     if (end == 0) restart(from);
@@ -69,9 +69,9 @@ inline void collect_sheared(const float* x, const Window& window, int64_t key, i
   }
 }
 
-// The same seen from the keys: `met` has a row for each of `count` keys from `key` on, and in it the
-// window's columns from `low` on. x, which gets `factor` times that, has a row for each query from
-// `position` on, `row` apart.
+// The same seen from the keys: `met` has a row for each of `count` keys from `key` on, and in it
+// the window's columns from `low` on. x, which gets `factor` times that, has a row for each query
+// from `position` on, `row` apart.
 inline void add_sheared_by_key(float factor, const float* met, int64_t low, const Window& window,
                                int64_t key, int64_t count, int64_t position, int64_t queries,
                                float* x, int64_t row) {

@@ -50,6 +50,13 @@ def test_every_note_is_about_a_target(benchmarks):
     assert set(targets.notes()) <= {target.name for target in targets.TARGETS}
 
 
+def test_auto_took_the_fastest_wherever_it_was_measured(benchmarks):
+    rows = benchmarks("figures").load("choice.json")["choice"]
+    slack = benchmarks("page").SLACK
+    assert {row["dtype"] for row in rows} == {"float32", "bfloat16"}
+    assert [row for row in rows if row["auto_slower_by"] > slack] == []
+
+
 def test_every_scheme_and_rival_computes_what_is_exact(benchmarks):
     scenes, cases = benchmarks("scenes"), benchmarks("cases")
     scene = scenes.Scene("small", 12, (), heads=2, width=8, backends=("tiled",), rivals=True)

@@ -71,8 +71,8 @@ def _several(allowed: int | tuple[int, ...]) -> tuple[int, ...]:
     return allowed if isinstance(allowed, tuple) else (allowed,)
 
 
-# Sizes and offsets are added up in 64 bits.
-_LARGEST = 1 << 62
+# Sizes and offsets are added up in 64 bits, some of them at a time.
+_LARGEST = 1 << 60
 
 
 def check_tensor(function: str, argument: str, value: Any) -> None:

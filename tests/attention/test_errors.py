@@ -67,6 +67,7 @@ def table(*shape: int) -> OffsetTable:
         ({"scale": torch.tensor(0.5)}, "scale must be a finite number or None"),
         ({"scale": True}, "scale must be a finite number or None"),
         ({"query_start": 10**30}, "query_start must be an integer"),
+        ({"query_start": 2**60}, "query_start must be an integer"),
         ({"mask": torch.ones(3, 3).to(torch.float8_e5m2)}, "mask must be boolean"),
         ({"documents": torch.zeros(1, 3, dtype=torch.uint16)}, "documents must be integers"),
         ({"terms": Terms(keys=table(1, 3, 0), q_rel=Q[..., :0])}, "q_rel must be at least one"),

@@ -72,6 +72,20 @@ def test_moving_all_positions_changes_nothing(backend: str):
     assert_agrees(there, here)
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+@every_backend
+def test_positions_may_be_as_far_away_as_integers_allow(backend: str, sign: int):
+    x, far = torch.randn(1, 1, 3, 4, dtype=DTYPES[backend]), 2**60 - 1
+    rows, start = torch.randn(1, 2, 4, dtype=DTYPES[backend]), sign * far
+
+    def run(first: int, query_start: int) -> Tensor:
+        terms = Terms(keys=OffsetTable(rows, first, "zero"))
+        return attention(x, x, x, terms, query_start=query_start, backend=backend)
+
+    assert_agrees(run(-start, start), run(0, 0))
+    assert_agrees(run(start, start), attention(x, x, x, backend=backend))
+
+
 @every_backend
 def test_without_tables_a_permutation_of_the_keys_changes_nothing(backend: str):
     case = CASES["plain"]

@@ -60,7 +60,8 @@ def attention(
         terms: the tables of a position scheme; default none.
         causal: whether keys ahead of the query are left out.
         mask: broadcasts to `(b, h, i, j)` and is never expanded; boolean, True where a pair takes
-            part, or a number in logits added to the score (differentiable).
+            part, or a number in logits added to the score (differentiable). What is hidden must be
+            finite all the same, as for SDPA: its weight is 0, and 0 times NaN is NaN.
         dropout: probability that a weight is dropped, `0 <= dropout < 1`; `tiled` rounds it to
             a multiple of 2**-16, `native` of 2**-32. The caller passes 0 at inference.
         scale: of the content, `keys` and `queries` scores (not of `bias`), a plain number: a

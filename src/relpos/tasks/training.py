@@ -60,7 +60,7 @@ class TrainingSettings:
         checkpoint_every: steps between checkpoints.
     """
 
-    steps: int = 900
+    steps: int = 1150
     batch: int = 8
     learning_rate: float = 4e-3
     warmup: int = 50

@@ -1,4 +1,8 @@
-"""The compiled kernel (`csrc/`), linked into torch when this module is imported."""
+"""The compiled kernel (`csrc/`), linked into torch when this module is imported.
+
+Not later: `torch.compile` and a loaded export must find its operators, and what `ops.py` tells of
+them, before any call.
+"""
 
 from __future__ import annotations
 
