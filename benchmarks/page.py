@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from figures import PASSES, amount, by_contender, grid, machine_note, milliseconds, ratio
+from relpos.attention.dispatch import SMALL
 from targets import TARGETS, Target, notes
 
 __all__ = ["page"]
@@ -33,6 +34,10 @@ Native, tiled and reference were timed at {count} combinations of size, terms, d
 (`benchmarks/choice.py`; [`choice.json`](../benchmarks/results/choice.json) has them all). Figures
 within {slack:.0%} of native's count as native; the table has the rest. The fastest was
 {counts}.
+
+Without native, tiled was faster than reference in {tiled} of {large} cases; in the {small} others,
+where gradients are wanted of at most {most} pairs of all heads together, reference was faster in
+{reference}. `"auto"` goes by that.
 
 Measured on {machine}.
 """
@@ -152,6 +157,12 @@ def training(trained: dict) -> str:
     return f"{note.strip()}\n\n{grid(head, rows, 2)}"
 
 
+def is_small_training(row: dict) -> bool:
+    """Whether `"auto"` prefers reference to tiled in this case."""
+    pairs = row["queries"] * row["keys"] * row["batch"] * row["heads"]
+    return row["pass"] != "forward" and pairs <= SMALL
+
+
 def choices(choice: dict) -> str:
     """How often each backend is fastest, and where that is clearly not native."""
     rows = choice["choice"]
@@ -166,9 +177,14 @@ def choices(choice: dict) -> str:
         for row in rows
         if row["native_slower_by"] > SLACK
     ]  # fmt: skip
+    small = [row for row in rows if is_small_training(row)]
+    large = [row for row in rows if not is_small_training(row)]
     head = ["queries x keys", "terms", "dtype", "pass", "fastest",
             "native takes times as long", '`"auto"` takes']  # fmt: skip
     note = CHOICE.format(
-        count=len(rows), counts=told, slack=SLACK - 1, machine=machine_note(choice["machine"])
-    )
+        count=len(rows), counts=told, slack=SLACK - 1, machine=machine_note(choice["machine"]),
+        tiled=sum(row["seconds"]["tiled"] < row["seconds"]["reference"] for row in large),
+        large=len(large), small=len(small), most=SMALL,
+        reference=sum(row["seconds"]["reference"] < row["seconds"]["tiled"] for row in small),
+    )  # fmt: skip
     return f"{note.strip()}\n\n{grid(head, others, 5) if others else 'There is no rest.'}"

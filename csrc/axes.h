@@ -5,8 +5,8 @@
 namespace relpos {
 namespace {
 
-// Up to MR queries whose rows of a table nearly coincide are multiplied together: so many columns
-// such a product may read beyond the last row.
+// Up to MR queries whose rows of a table nearly coincide are multiplied together, by whole panels: so
+// many columns more than the places of an axis such a product may write, and beyond a table read.
 constexpr int64_t kSlack = MR + NR;
 
 struct AxisPlan {
@@ -57,8 +57,13 @@ struct GridPlan {
   }
 };
 
-// Calls visit(plan of the axis, where the table begins as given, padded, and read across (-1: it is
-// not), the width of its rows, and their padded width) for each table of the grid.
+// Where one table of an axis lies in each form, and the width of its rows, also padded.
+struct AxisTable {
+  Kind kind;
+  int64_t given, padded, crossing, width, padded_width;
+};
+
+// Calls visit(plan of the axis, table) for each table of the grid.
 template <class Visit>
 void each_axis_table(const Call& call, const GridPlan& grid, int64_t value_width, Visit visit) {
   for (int n = 0; n < call.grid.count; ++n) {
@@ -66,12 +71,40 @@ void each_axis_table(const Call& call, const GridPlan& grid, int64_t value_width
     const AxisPlan& plan = grid.axes[n];
     const AxisPlan::Tables &given = plan.given, &padded = plan.padded, &crossing = plan.crossing;
     if (axis.key_width)
-      visit(plan, given.keys, padded.keys, crossing.keys, axis.key_width, plan.key_width);
-    if (axis.bias) visit(plan, given.bias, padded.bias, int64_t{-1}, int64_t{1}, int64_t{1});
+      visit(plan, AxisTable{kKeys, given.keys, padded.keys, crossing.keys, axis.key_width,
+                            plan.key_width});
+    if (axis.bias) visit(plan, AxisTable{kBias, given.bias, padded.bias, 0, 1, 1});
     if (axis.values)
-      visit(plan, given.values, padded.values, crossing.values, call.value_width, value_width);
+      visit(plan, AxisTable{kValues, given.values, padded.values, crossing.values,
+                            call.value_width, value_width});
   }
 }
+
+// One head's tables of all axes: with padded rows, and read across.
+struct AxisTables {
+  float* rows = nullptr;
+  float* columns = nullptr;
+
+  // Every `step`-th row from `first` on, in the forms that a pass reads: keys meet rows across, and
+  // their gradient the rows; values the other way round.
+  void fill_rows(const Call& call, const GridPlan& grid, int64_t value_width, bool backward,
+                 int64_t head, int64_t first, int64_t step) const {
+    const float* all = call.grid.tables + head * call.grid.table_count;
+    each_axis_table(call, grid, value_width, [&](const AxisPlan& plan, const AxisTable& table) {
+      const bool by_rows = table.kind == kBias || (table.kind == kValues) != backward;
+      const bool across = table.kind != kBias && (table.kind == kKeys || backward);
+      for (int64_t n = first; n < plan.across; n += step) {
+        const bool inside = n < plan.rows;
+        const float* from = all + table.given + n * table.width;
+        float* to = rows + table.padded + n * table.padded_width;
+        for (int64_t k = 0; k < table.padded_width && inside && by_rows; ++k)
+          to[k] = k < table.width ? from[k] : 0;
+        for (int64_t k = 0; k < table.width && across; ++k)
+          columns[table.crossing + k * plan.across + n] = inside ? from[k] : 0;
+      }
+    });
+  }
+};
 
 }  // namespace
 }  // namespace relpos

@@ -87,7 +87,7 @@ struct Backward : Worker {
     for (int axis = 0; axis < call.grid.count; ++axis)
       if (call.grid.axes[axis].values)
         multiply_places(block, axis, work.d_output, problem.value_width, call.value_width,
-                        work.axis_columns + problem.grid.axes[axis].crossing.values,
+                        axis_tables().columns + problem.grid.axes[axis].crossing.values,
                         work.value_by_place);
   }
 
@@ -388,11 +388,12 @@ struct Backward : Worker {
       const int64_t width = plan.key_width, row = p_row(n);
       const bool wants_p = axis.own_p ? call.gradients.q_rel : call.gradients.q;
       float* const d_p = axis.own_p ? work.d_p + plan.p : work.d_q;
-      for (Group group; (width || axis.bias) && next_group(block, n, group);) {
+      const bool wanted = (width && (wants_p || total)) || (axis.bias && total);
+      for (Group group; wanted && next_group(block, n, group);) {
         unshear(n, group, work.d_by_key);
         if (width && wants_p)
           add_times_rows<kRows>(group.count, group.span, work.group, wide,
-                                work.axis_rows + plan.padded.keys + group.start * width, width,
+                                axis_tables().rows + plan.padded.keys + group.start * width, width,
                                 d_p + group.first * row, row, width);
         if (width && total)
           add_times_rows<kColumns>(group.span, group.count, work.group, wide,

@@ -13,6 +13,8 @@ constexpr int64_t kFew = 4;
 // Constants beyond a window are kept apart from the scores up to this size.
 constexpr float kLargestShift = 65536;
 constexpr int64_t kKeysAtOnce = 32;    // of the term that meets the keys
+static_assert(kKeysAtOnce % W == 0 && kRowsOfBlock % W == 0 && kTile + W <= kTileRow,
+              "whole vectors of keys and of queries");
 
 // Memory handed out piece by piece; without any it only counts.
 struct Arena {
@@ -36,6 +38,7 @@ struct Problem {
   Window values;
   GridPlan grid;
   Columns tables[kKinds];  // those that all heads share
+  AxisTables axes;         // likewise
   float kept;              // share of the weights that dropout keeps
   uint32_t drop_below;
   bool few;
@@ -72,6 +75,9 @@ struct Problem {
     if (kind == kBias) return false;
     return kind == kValues ? backward : !few;
   }
+  AxisTables axis_tables(Arena& arena) const {
+    return {arena.take(grid.padded), arena.take(grid.crossing)};
+  }
   Columns columns(int kind, Arena& arena) const {
     Columns some;
     if (!call.tables[kind].present()) return some;
@@ -88,7 +94,8 @@ struct Workspace {
   float *q, *q_panels, *p, *p_panels, *scores, *output, *key_tile, *value_tile, *line, *scratch;
   float *key_panels, *met, *left_panels;
   // Of a grid: one head's tables, a group of rows, and numbers of each row by place.
-  float *axis_rows, *axis_columns, *group, *by_key, *weights_by_place;
+  AxisTables axes;
+  float *group, *by_key, *weights_by_place;
   Strip by_offset, weights;
   int64_t packed_batch = -1, packed_group = -1;
   Columns tables[kKinds];
@@ -122,8 +129,7 @@ struct Workspace {
       if (call.tables[kind].heads > 1) tables[kind] = problem.columns(kind, arena);
     const GridPlan& grid = problem.grid;
     const int64_t by_place = kRowsOfBlock * call.grid.width;
-    axis_rows = arena.take(grid.padded);
-    axis_columns = arena.take(grid.crossing);
+    if (call.grid.table_heads > 1) axes = problem.axis_tables(arena);
     group = arena.take(MR * grid.group);
     by_key = arena.take(grid.by_key ? by_place : 0);
     weights_by_place = arena.take(grid.values ? by_place : 0);

@@ -96,7 +96,7 @@ struct Call {
   int64_t rel_width;  // of q_rel, with a grid those of its axes side by side; 0 without
   Dtype dtype;  // of q, k, v, q_rel, the tables, and all that belongs to them
   View q, k, v, q_rel;
-  Table tables[kKinds];
+  Table tables[kKinds];  // none with a grid
   Mask mask;
   Grid grid;
   Documents documents;

@@ -125,7 +125,7 @@ struct Forward : Worker {
     const int64_t width = problem.value_width;
     for (int axis = 0; axis < call.grid.count; ++axis) {
       if (!call.grid.axes[axis].values) continue;
-      const float* rows = work.axis_rows + problem.grid.axes[axis].padded.values;
+      const float* rows = axis_tables().rows + problem.grid.axes[axis].padded.values;
       for (Group group; next_group(block, axis, group);) {
         unshear(axis, group, work.weights_by_place);
         add_times_rows<kRows>(group.count, group.span, work.group, problem.grid.group,

@@ -115,11 +115,6 @@ inline void pack_left(const float* from, int64_t row, int64_t count, int64_t dep
   }
 }
 
-// One of NR columns of a panel `depth x NR`.
-inline void pack_column(const float* from, int64_t depth, float* panel, int64_t column) {
-  for (int64_t k = 0; k < depth; ++k) panel[k * NR + column] = from[k];
-}
-
 // y += factor * x.
 inline void add_scaled(int64_t count, float factor, const float* x, float* y) {
   for (int64_t n = 0; n < count; ++n) y[n] += factor * x[n];

@@ -5,8 +5,8 @@
 //     dP_ij += U_a[i, c_a(j)]      U_a[i, c] = dO_i . V_a[c - y_i]
 //
 // with c_a(j) the place of key j. Their adjoints are the sums of dS and of the weights over the
-// keys of each place. They are made for one block and forgotten: nothing grows with tokens times
-// places.
+// keys of each place. They are made for one block and forgotten: nothing of theirs grows with tokens
+// times places. (What keys say to places of the queries comes from outside, and does.)
 #pragma once
 
 namespace relpos {
@@ -36,37 +36,23 @@ struct OnGrid {
   int64_t placed = 0;
   Run runs[kTile];
   int64_t run_count = 0;
-  int64_t packed_tables = -1;  // whose tables are in the workspace
+  int64_t filled_head = -1;  // whose tables are in the workspace
 
   OnGrid(const Problem& p, Workspace w) : problem(p), call(p.call), work(w) {}
 
   // ---- tables ---------------------------------------------------------------------------------
 
-  void pack_tables(int64_t h) {
-    const Grid& grid = call.grid;
-    const int64_t head = grid.table_heads == 1 ? 0 : h;
-    if (!grid.tables || head == packed_tables) return;
-    packed_tables = head;
-    const float* all = grid.tables + head * grid.table_count;
-    each_axis_table(call, problem.grid, problem.value_width,
-                    [&](const AxisPlan& plan, int64_t given, int64_t padded, int64_t crossing,
-                        int64_t width, int64_t padded_width) {
-                      for (int64_t n = 0; n < plan.rows; ++n) {
-                        const float* from = all + given + n * width;
-                        float* to = work.axis_rows + padded + n * padded_width;
-                        for (int64_t k = 0; k < width; ++k) to[k] = from[k];
-                        fill(to + width, padded_width - width, 0);
-                      }
-                      if (crossing < 0) return;
-                      for (int64_t k = 0; k < width; ++k) {
-                        float* to = work.axis_columns + crossing + k * plan.across;
-                        for (int64_t n = 0; n < plan.rows; ++n) to[n] = all[given + n * width + k];
-                        fill(to + plan.rows, plan.across - plan.rows, 0);
-                      }
-                    });
+  const AxisTables& axis_tables() const {
+    return call.grid.table_heads > 1 ? work.axes : problem.axes;
   }
 
-  // What meets an axis's keys, (rows of the block, `p_row` apart).
+  void fill_axis_tables(int64_t head) {
+    if (call.grid.table_heads <= 1 || head == filled_head) return;
+    filled_head = head;
+    work.axes.fill_rows(call, problem.grid, problem.value_width, problem.backward, head, 0, 1);
+  }
+
+  // What meets an axis's keys: rows of the block, `p_row` apart.
   const float* axis_p(int axis) const {
     return call.grid.axes[axis].own_p ? work.p + problem.grid.axes[axis].p : work.q;
   }
@@ -78,7 +64,7 @@ struct OnGrid {
 
   void begin_grid(const Block& block) {
     const Grid& grid = call.grid;
-    pack_tables(block.h);
+    fill_axis_tables(block.h);
     placed = clamped(grid.prefix - block.first, 0, block.count);
     for (int64_t r = placed; r < block.count; ++r) {
       int64_t token = block.first + r - grid.prefix, step = 1;
@@ -97,7 +83,7 @@ struct OnGrid {
       const AxisPlan& plan = problem.grid.axes[n];
       if (axis.key_width)
         multiply_places(block, n, axis_p(n), p_row(n), axis.key_width,
-                        work.axis_columns + plan.crossing.keys, work.by_key);
+                        axis_tables().columns + plan.crossing.keys, work.by_key);
       if (axis.bias) add_bias_by_place(block, n, work.by_key);
     }
   }
@@ -138,7 +124,7 @@ struct OnGrid {
     const AxisPlan& plan = problem.grid.axes[axis];
     const Axis& of = call.grid.axes[axis];
     for (int64_t r = placed; r < block.count; ++r)
-      add_line(of.keys, work.axis_rows + plan.padded.bias + of.start(places[r][axis]),
+      add_line(of.keys, axis_tables().rows + plan.padded.bias + of.start(places[r][axis]),
                to + r * call.grid.width + plan.place);
   }
 

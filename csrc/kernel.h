@@ -1,7 +1,7 @@
 // The whole call: how its work is cut, and how the parts are added up in a fixed order.
 //
 // Included by one source file for each instruction set, after it has said W (floats in a vector),
-// MR and NV (rows and vectors of a register block), and the names of what it exports.
+// and MR and NV (rows and vectors of a register block).
 #pragma once
 
 #include "simd.h"
@@ -70,6 +70,7 @@ struct Workplace {
     for (int kind = 0; kind < kKinds; ++kind)
       if (problem.call.tables[kind].heads == 1)
         problem.tables[kind] = problem.columns(kind, arena);
+    if (problem.call.grid.table_heads == 1) problem.axes = problem.axis_tables(arena);
   }
 
   void settle(Problem& problem, char* at) {
@@ -92,7 +93,7 @@ inline void on_threads(const Host& host, int threads, void (*body)(void*, int64_
     host.parallel(threads, body, context);
 }
 
-// Fills a table that all heads share.
+// Fills a table that all heads share, or (a kind beyond them) those of the axes.
 struct TableTasks {
   const Problem* problem;
   const Workplace* workplace;
@@ -102,6 +103,11 @@ struct TableTasks {
   static void work(void* context, int64_t thread) {
     const TableTasks& all = *(const TableTasks*)context;
     const Problem& problem = *all.problem;
+    if (all.kind == kKinds) {
+      problem.axes.fill_rows(problem.call, problem.grid, problem.value_width, problem.backward, 0,
+                             thread, all.threads);
+      return;
+    }
     const Window& window = problem.window(all.kind);
     const Workspace workspace = all.workplace->workspace(problem, thread);
     for (int64_t panel = thread; panel < window.panels(); panel += all.threads)
@@ -120,6 +126,9 @@ inline void fill_tables(Problem& problem, const Workplace& workplace, const Host
     TableTasks tasks = {&problem, &workplace, kind, threads};
     on_threads(host, threads, TableTasks::work, &tasks);
   }
+  if (problem.call.grid.table_heads != 1) return;
+  TableTasks tasks = {&problem, &workplace, kKinds, threads};
+  on_threads(host, threads, TableTasks::work, &tasks);
 }
 
 // ---- forward ------------------------------------------------------------------------------------
@@ -325,11 +334,11 @@ struct BackwardTasks {
       const int64_t of_head = grid.table_heads == 1 ? 0 : head - some.first_head;
       const float* from = some.grid + of_head * problem->grid.padded;
       each_axis_table(call(), problem->grid, value_width,
-                      [&](const AxisPlan& plan, int64_t given, int64_t padded, int64_t,
-                          int64_t width, int64_t padded_width) {
+                      [&](const AxisPlan& plan, const AxisTable& table) {
                         for (int64_t n = 0; n < plan.rows; ++n)
-                          for (int64_t k = 0; k < width; ++k)
-                            to[given + n * width + k] += from[padded + n * padded_width + k];
+                          for (int64_t k = 0; k < table.width; ++k)
+                            to[table.given + n * table.width + k] +=
+                                from[table.padded + n * table.padded_width + k];
                       });
     }
   }

@@ -1,4 +1,6 @@
 // For x86-64 processors with AVX2 and FMA.
+#include "call.h"
+
 #define KERNEL avx2
 #define TARGET "avx2,fma"
 

@@ -71,7 +71,8 @@ inline void collect_sheared(const float* x, const Window& window, int64_t key, i
 
 // The same seen from the keys: `met` has a row for each of `count` keys from `key` on, and in it
 // the window's columns from `low` on. x, which gets `factor` times that, has a row for each query
-// from `position` on, `row` apart.
+// from `position` on, `row` apart. Rows of `met` are read, and numbers of x written, up to the next
+// whole vector of keys.
 inline void add_sheared_by_key(float factor, const float* met, int64_t low, const Window& window,
                                int64_t key, int64_t count, int64_t position, int64_t queries,
                                float* x, int64_t row) {

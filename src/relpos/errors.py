@@ -71,7 +71,7 @@ def _several(allowed: int | tuple[int, ...]) -> tuple[int, ...]:
     return allowed if isinstance(allowed, tuple) else (allowed,)
 
 
-# Sizes and offsets are added up in 64 bits, some of them at a time.
+# The sum of a few sizes and offsets is to fit 64 bits.
 _LARGEST = 1 << 60
 
 

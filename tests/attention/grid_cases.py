@@ -27,12 +27,12 @@ class GridCase:
     groups: int = 2
     width: int = 5
     value_width: int = 3
-    terms: str = "keys queries bias values"
+    terms: str = "keys queries bias values"  # of all axes; or of each, between bars
     joint: bool = False
     reach: int | None = None  # offsets of the tables, about -reach..reach; None: all of the grid
     beyond: str = "clamp"
-    table_heads: int = 1
-    rel_width: int | None = None  # that of the first axis; each further one is one wider
+    table_heads: int = 1  # with bars, of the first axis; 1 for the others
+    rel_width: int | None = None  # of the first axis; with bars, others have none, else one more
     causal: bool = False
     mask: str | None = None  # "padding", "pairs", "additive"
     documents: bool = False  # tokens belong to one of three documents, or to none
@@ -42,6 +42,17 @@ class GridCase:
     @property
     def queries(self) -> tuple[int, ...]:
         return self.shape if self.query_shape is None else self.query_shape
+
+    def parts(self, axis: int) -> list[str]:
+        """The tables of an axis."""
+        each = self.terms.split("|")
+        return each[axis % len(each)].split()
+
+    def own_width(self, axis: int) -> int | None:
+        """The width of an axis's q_rel, None without."""
+        if self.rel_width is None or "keys" not in self.parts(axis) or ("|" in self.terms and axis):
+            return None
+        return self.rel_width + axis
 
     def inputs(self, seed: int = 0, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
         """Tensors by name: q, k, v, `keys0`, ..., `q_rel1`, joint, mask.
@@ -61,14 +72,14 @@ class GridCase:
             "v": normal(b, self.groups, j, self.value_width),
         }
         for axis in range(len(self.shape)):
-            rel = self.width if self.rel_width is None else self.rel_width + axis
-            widths = {"keys": rel, "queries": self.width, "values": self.value_width}
-            for part in self.terms.split():
+            own, heads = self.own_width(axis), 1 if "|" in self.terms and axis else self.table_heads
+            widths = {"keys": own or self.width, "queries": self.width, "values": self.value_width}
+            for part in self.parts(axis):
                 first, last = self.window(part, axis)
                 width = [] if part == "bias" else [widths[part]]
-                named[f"{part}{axis}"] = normal(self.table_heads, last - first + 1, *width)
-            if self.rel_width is not None:
-                named[f"q_rel{axis}"] = normal(b, h, i, rel)
+                named[f"{part}{axis}"] = normal(heads, last - first + 1, *width)
+            if own is not None:
+                named[f"q_rel{axis}"] = normal(b, h, i, own)
         if self.documents:
             named["documents"] = torch.randint(-1, 3, (b, j), generator=draw)
         if self.hide_far:
@@ -102,7 +113,7 @@ class GridCase:
                     self.window(part, axis)[0],
                     self.beyond,  # type: ignore[arg-type]
                 )
-                for part in self.terms.split()
+                for part in self.parts(axis)
             }
             axes.append(Terms(**tables, q_rel=named.get(f"q_rel{axis}")))
         return GridTerms(
@@ -135,7 +146,7 @@ class GridCase:
                         self.window(part, axis)[0],
                         self.beyond,  # type: ignore[arg-type]
                     )
-                    for part in self.terms.split()
+                    for part in self.parts(axis)
                 },
                 q_rel=arrays.get(f"q_rel{axis}"),
             )
@@ -186,6 +197,21 @@ GRID_CASES = {
     "plane, keys": replace(BASE, terms="keys"),
     "plane, per head": replace(BASE, table_heads=2),
     "plane, no tables": replace(BASE, terms=""),
+    "axes that differ": replace(
+        BASE,
+        shape=(3, 2, 3),
+        terms="keys values|keys bias queries|",
+        table_heads=2,
+        rel_width=4,
+        prefix=1,
+    ),
+    "axes that differ, pooled": replace(
+        BASE,
+        shape=(6, 4),
+        query_shape=(3, 4),
+        terms="bias|keys values",
+        table_heads=2,
+    ),
     "one row": replace(BASE, shape=(1, 9)),
     "one column": replace(BASE, shape=(9, 1)),
     "one token": replace(BASE, shape=(1, 1)),

@@ -62,7 +62,8 @@ print(json.dumps(resident("VmHWM") - before))
 
 # Two heads of 6144 x 6144 float32 scores are 288 MiB. On a thin grid, 4 x 1536, a vector of 16
 # numbers for each pair of an axis' places would be 144 MiB, for each of two tables and again for
-# their gradients; what stays is a number for each token and place, 72 MiB, a few times.
+# their gradients; what stays is a number for each token and place, 72 MiB, a few times. `native`
+# keeps not even that.
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     ("run", "dropout", "most"),
@@ -78,6 +79,8 @@ print(json.dumps(resident("VmHWM") - before))
 def test_forward_and_backward_stay_far_below_the_score_matrices(
     backend: str, run: str, dropout: float, most: int
 ):
+    if (run, backend) == ("run_thin_grid", "native"):
+        most = 72
     script = SCRIPT.replace("RUN", run).replace("DROPOUT", str(dropout))
     script = script.replace("BACKEND", backend)
     result = subprocess.run(

@@ -1,13 +1,14 @@
 // What a call means, pair by pair in double precision, and how far floats may be from it.
 //
-//     s_ij = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + mask_ij
+//     s_ij = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + mask_ij + grid_ij
 //     w_ij = exp(s_ij) / sum_j exp(s_ij)
 //     o_i  = sum_j w_ij m_ij (v_j + V[j-i])         m_ij: 0 or 1 / kept, by dropout
 //
 //     dP_ij = m_ij dO_i . (v_j + V[j-i])
 //     dS_ij = w_ij (dP_ij - sum_j w_ij dP_ij + dlse_i)
 //
-// On a grid K, B and V are sums over its axes, each at the pair of places along it.
+// On a grid K, B and V are sums over its axes, each at the pair of places along it, and grid_ij is
+// the joint bias and what key j says to the places of query i.
 //
 // The bounds are those of any summation: a sum of n rounded terms, in any order, is off by at most
 // n * 2^-24 * (the sum of their absolute values). They follow the numbers from the scores to the

@@ -107,7 +107,7 @@ struct Case {
   // Rows of tokens, a plane of them, or a volume; the queries on it may be pooled.
   void draw_grid() {
     relpos::Grid& grid = call.grid;
-    grid.count = random.chance(0.2) ? 1 : (int)random.whole(2, 3);
+    grid.count = random.chance(0.2) ? 1 : (int)random.whole(2, random.chance(0.2) ? 8 : 3);
     grid.prefix = random.chance(0.5) ? 0 : random.whole(1, 3);
     const bool other_queries = random.chance(0.3);
     const int64_t tokens = random.chance(0.4) ? random.whole(257, 700) : random.whole(1, 120);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import Protocol, runtime_checkable
 
@@ -12,7 +13,7 @@ from ..errors import BackendError
 from . import native, reference, tiled
 from .inputs import Inputs
 
-__all__ = ["backends", "choose"]
+__all__ = ["SMALL", "backends", "choose"]
 
 
 @runtime_checkable
@@ -41,17 +42,9 @@ _BACKENDS: dict[str, Backend] = {
     "reference": reference,
 }
 
-# "auto" asks the fastest first, as benchmarks/choice.py found it (results/choice.json): on two
-# cores, in float32 and bfloat16, for all kinds of terms and masks, 1 to 2048 queries and 16 to 8192
-# keys.
-#
-#   native     the fastest in all 496 cases
-#   tiled      without native, faster than reference in 382 of 464 cases, 800 times at best
-#   reference  without native, faster than tiled in the 32 others: gradients are wanted, and all
-#              heads together have up to 32768 pairs
-_ORDER = ("native", "tiled", "reference")
-_ORDER_IF_SMALL = ("native", "reference", "tiled")
-_SMALL = 1 << 15  # pairs
+# Up to so many pairs of all heads together, `reference` is faster than `tiled` where gradients are
+# wanted, whatever the terms. From twice as many on it depends on them.
+SMALL = 1 << 15
 
 
 def backends() -> dict[str, str | None]:
@@ -76,7 +69,7 @@ def choose(name: str, inputs: Inputs) -> Backend:
             f"got {name!r}"
         )
     reasons = []
-    for label in _order(inputs) if name == "auto" else (name,):
+    for label in _order(inputs) if name == "auto" else iter((name,)):
         backend = _BACKENDS[label]
         reason = backend.unavailable() or backend.refuse(inputs)
         if reason is None:
@@ -85,15 +78,20 @@ def choose(name: str, inputs: Inputs) -> Backend:
     raise BackendError(f"attention: no backend can run these inputs: {'; '.join(reasons)}")
 
 
-def _order(inputs: Inputs) -> tuple[str, ...]:
-    """The backends, the fastest first."""
-    sizes = (*inputs.q.shape[:3], inputs.k.shape[2])
-    # A length that is a symbol stays one: what is compiled or exported is for all lengths.
-    known = not any(isinstance(size, torch.SymInt) for size in sizes)
-    small = known and inputs.q.device.type == "cpu" and prod(sizes) <= _SMALL
-    return _ORDER_IF_SMALL if small and _trains(inputs) else _ORDER
+def _order(inputs: Inputs) -> Iterator[str]:
+    """The backends, the fastest first, as benchmarks/choice.py measured them.
+
+    The counts are in docs/benchmark.md: `native` is the fastest wherever it is willing; without it
+    `tiled` mostly is, but for small calls in training.
+    """
+    yield "native"
+    yield from ("reference", "tiled") if _is_small_training(inputs) else ("tiled", "reference")
 
 
-def _trains(inputs: Inputs) -> bool:
+def _is_small_training(inputs: Inputs) -> bool:
+    # What is compiled or exported is for all lengths.
+    if torch.compiler.is_compiling() or inputs.q.device.type != "cpu":
+        return False
     tensors = [inputs.q, inputs.k, inputs.v, inputs.mask, *inputs.terms.tensors]
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    trains = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    return trains and prod(inputs.q.shape[:3]) * inputs.k.shape[2] <= SMALL

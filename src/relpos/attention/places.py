@@ -1,4 +1,4 @@
-"""The terms of a grid as numbers by place: `O(L)` for each place of an axis, by torch's autograd.
+"""What a grid's places meet: rows of tables, and terms as numbers by place, by torch's autograd.
 
 For one axis with `n_i` places of the queries and `n_j` of the keys, and the token's place `y`:
 
@@ -23,28 +23,21 @@ from ..terms import GridTerms, OffsetTable
 __all__ = ["axis_tables", "by_key_place", "by_query_place", "values_by_place"]
 
 
-def axis_tables(terms: GridTerms, dtype: torch.dtype) -> Tensor | None:
-    """`(h or 1, n)`: of each axis the rows of keys, bias and values that places meet; None if none.
+def axis_tables(terms: GridTerms) -> Tensor | None:
+    """`(h or 1, n)` in float32: each axis's rows of keys, bias and values in turn; None if none.
 
     Where both sides have the same places an axis has `2 n - 1` rows, from offset `1 - n` on; else
     one for each pair of places, those of the queries first.
 
     Args:
         terms: the grid.
-        dtype: of the result.
     """
     parts = []
     for number, axis in enumerate(terms.axes):
         queries, keys = terms.query_grid[number], terms.shape[number]
         for table in (axis.keys, axis.bias, axis.values):
-            if table is None:
-                continue
-            if queries == keys:
-                at = torch.arange(1 - keys, keys, device=table.rows.device)
-                rows = _picked(table, at, dtype)
-            else:
-                rows = _pairs(table, queries, keys, dtype)
-            parts.append(rows.flatten(1))
+            if table is not None:
+                parts.append(_shown(table, queries, keys, torch.float32).flatten(1))
     if not parts:
         return None
     heads = max(part.shape[0] for part in parts)
@@ -82,18 +75,23 @@ def by_key_place(q: Tensor, terms: GridTerms, scale: float) -> Tensor | None:
     return _with_prefix(_side_by_side(parts), terms)
 
 
-def by_query_place(k: Tensor, terms: GridTerms, heads: int, scale: float) -> Tensor | None:
+def by_query_place(
+    k: Tensor, terms: GridTerms, dtype: torch.dtype, heads: int, scale: float
+) -> Tensor | None:
     """`(b, h, j, sum of the queries' places)`: D of all axes, side by side; None if zero.
 
     Args:
-        k: `(b, g, j, d)`, in the dtype of the computation.
+        k: `(b, g, j, d)`.
+        dtype: of the computation.
         terms: the grid.
         heads: query heads.
         scale: of the term.
     """
     if all(axis.queries is None for axis in terms.axes):
         return None
-    k = scale * _placed(k.repeat_interleave(heads // k.shape[1], dim=1), terms, terms.shape)
+    k = scale * _placed(
+        k.to(dtype).repeat_interleave(heads // k.shape[1], dim=1), terms, terms.shape
+    )
     parts = []
     for number, axis in enumerate(terms.axes):
         sizes = terms.query_grid[number], terms.shape[number]
@@ -118,11 +116,10 @@ def values_by_place(weights: Tensor, terms: GridTerms) -> Tensor:
             continue
         queries, keys = terms.query_grid[number], terms.shape[number]
         x, others = _along(part.unflatten(2, terms.query_grid), number)
+        rows = _shown(axis.values, queries, keys, x.dtype)
         if queries == keys:
-            rows = _picked(axis.values, torch.arange(1 - keys, keys, device=x.device), x.dtype)
             term = _product(absolute_to_relative(x), rows.mT)
         else:
-            rows = _pairs(axis.values, queries, keys, x.dtype)
             term = _paired_product(x, rows.transpose(2, 3))
         term = _back(term, number, others)
         total = term if total is None else total + term
@@ -136,12 +133,10 @@ def _by_place(
     """`x (b, h, *grid, d)` times the row that each place of the other side meets: `(.., c)`."""
     queries, keys = sizes
     x, others = _along(x, axis)
+    rows = _shown(table, queries, keys, x.dtype)
     if queries == keys:
-        at = torch.arange(1 - keys, keys, device=x.device)
-        rows = _picked(table, at.flip(0) if of_keys else at, x.dtype)
-        out = relative_to_absolute(_product(x, rows))
+        out = relative_to_absolute(_product(x, rows.flip(1) if of_keys else rows))
     else:
-        rows = _pairs(table, queries, keys, x.dtype)
         out = _paired_product(x, rows.transpose(1, 2) if of_keys else rows)
     return _back(out, axis, others)
 
@@ -158,6 +153,17 @@ def _paired_product(x: Tensor, rows: Tensor) -> Tensor:
     if rows.shape[0] == 1:
         return torch.einsum("bhxyd,ycd->bhxyc", x, rows[0])
     return torch.einsum("bhxyd,hycd->bhxyc", x, rows)
+
+
+def _shown(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
+    """The rows that places along an axis show.
+
+    `(h or 1, 2 n - 1[, d])` from offset `1 - n` on, where both sides have `n` places; else
+    `(h or 1, n_i, n_j[, d])`.
+    """
+    if queries == keys:
+        return _picked(table, torch.arange(1 - keys, keys, device=table.rows.device), dtype)
+    return _pairs(table, queries, keys, dtype)
 
 
 def _pairs(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> Tensor:

@@ -62,14 +62,14 @@ def _on_a_line(inputs: Inputs, terms: Terms) -> tuple[Tensor, Tensor]:
 
 def _on_grid(inputs: Inputs, terms: GridTerms) -> tuple[Tensor, Tensor]:
     q, k = inputs.q, inputs.k
-    by_query = by_query_place(k.float(), terms, q.shape[1], inputs.scale)
+    by_query = by_query_place(k, terms, torch.float32, q.shape[1], inputs.scale)
     own_p = [axis.q_rel for axis in terms.axes if axis.q_rel is not None]
     return native_forward(
         *(q, k, inputs.v),
         *(None, None, None, None),  # of a line
         torch.cat(own_p, -1) if own_p else None,
         _mask(inputs),
-        axis_tables(terms, torch.float32),
+        axis_tables(terms),
         None if by_query is None else by_query.mT.contiguous(),
         None if terms.joint is None else terms.joint.float().flatten(1),
         inputs.documents,

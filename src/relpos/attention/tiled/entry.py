@@ -46,7 +46,7 @@ def _on_grid(inputs: Inputs, terms: GridTerms) -> tuple[Tensor, Tensor]:
     grid = GridTensors(
         sizes,
         by_key_place(inputs.q.to(work), terms, inputs.scale),
-        by_query_place(inputs.k.to(work), terms, inputs.q.shape[1], inputs.scale),
+        by_query_place(inputs.k, terms, work, inputs.q.shape[1], inputs.scale),
         None if joint is None else joint.to(work).flatten(1),
     )
     if not need_places:
