@@ -3,7 +3,7 @@
 #   make test    the whole test suite, plain and with checked shapes
 #   make check   lint, types, doctests
 #   make bench   time and memory of the op against its rivals, and what follows from them
-#                (about 45 minutes; nothing else should run)
+#                (about an hour on 2 cores; nothing else should run)
 #   make parity  agreement with other implementations: docs/parity.md
 #   make wheel   sdist and wheel, with what the compiled kernel needs: dist/
 

@@ -31,12 +31,11 @@ the full one. Growth is what the second run adds to the inputs: the output and t
 
 CHOICE = """\
 Native, tiled and reference were timed at {count} combinations of size, terms, dtype and pass
-(`benchmarks/choice.py`; [`choice.json`](../benchmarks/results/choice.json) has them all). Figures
-within {slack:.0%} of native's count as native; the table has the rest. The fastest was
-{counts}.
+(`benchmarks/choice.py`; [`choice.json`](../benchmarks/results/choice.json) has them all). Native
+counts as the fastest where no other takes {slack:.0%} less{rest}. The fastest was {counts}.
 
-Without native, tiled was faster than reference in {tiled} of {large} cases; in the {small} others,
-where gradients are wanted of at most {most} pairs of all heads together, reference was faster in
+Without native, tiled was faster than reference in {tiled} of {large} cases; of the {small} others,
+in which gradients are wanted of at most {most} pairs of all heads together, reference was faster in
 {reference}. `"auto"` goes by that.
 
 Measured on {machine}.
@@ -185,6 +184,7 @@ def choices(choice: dict) -> str:
         count=len(rows), counts=told, slack=SLACK - 1, machine=machine_note(choice["machine"]),
         tiled=sum(row["seconds"]["tiled"] < row["seconds"]["reference"] for row in large),
         large=len(large), small=len(small), most=SMALL,
+        rest="; the table has the other cases" if others else "",
         reference=sum(row["seconds"]["reference"] < row["seconds"]["tiled"] for row in small),
     )  # fmt: skip
-    return f"{note.strip()}\n\n{grid(head, others, 5) if others else 'There is no rest.'}"
+    return "\n\n".join([note.strip(), *([grid(head, others, 5)] if others else [])])
