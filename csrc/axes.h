@@ -85,23 +85,24 @@ struct AxisTables {
   float* rows = nullptr;
   float* columns = nullptr;
 
-  // Every `step`-th row from `first` on, in the forms that a pass reads: keys meet rows across, and
-  // their gradient the rows; values the other way round.
+  // Every `step`-th run of W rows from the `first` one on, in the forms that a pass reads: keys meet
+  // rows across, and their gradient the rows; values the other way round.
   void fill_rows(const Call& call, const GridPlan& grid, int64_t value_width, bool backward,
                  int64_t head, int64_t first, int64_t step) const {
     const float* all = call.grid.tables + head * call.grid.table_count;
     each_axis_table(call, grid, value_width, [&](const AxisPlan& plan, const AxisTable& table) {
       const bool by_rows = table.kind == kBias || (table.kind == kValues) != backward;
       const bool across = table.kind != kBias && (table.kind == kKeys || backward);
-      for (int64_t n = first; n < plan.across; n += step) {
-        const bool inside = n < plan.rows;
-        const float* from = all + table.given + n * table.width;
-        float* to = rows + table.padded + n * table.padded_width;
-        for (int64_t k = 0; k < table.padded_width && inside && by_rows; ++k)
-          to[k] = k < table.width ? from[k] : 0;
-        for (int64_t k = 0; k < table.width && across; ++k)
-          columns[table.crossing + k * plan.across + n] = inside ? from[k] : 0;
-      }
+      for (int64_t run = first * W; run < plan.across; run += step * W)
+        for (int64_t n = run; n < run + W; ++n) {
+          const bool inside = n < plan.rows;
+          const float* from = all + table.given + n * table.width;
+          float* to = rows + table.padded + n * table.padded_width;
+          for (int64_t k = 0; k < table.padded_width && inside && by_rows; ++k)
+            to[k] = k < table.width ? from[k] : 0;
+          for (int64_t k = 0; k < table.width && across; ++k)
+            columns[table.crossing + k * plan.across + n] = inside ? from[k] : 0;
+        }
     });
   }
 };

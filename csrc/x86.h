@@ -1,5 +1,6 @@
-// A kernel for some x86-64 processors. Included by a source file that has said KERNEL, its name;
-// TARGET, the instructions it may use, in the compiler's words; and what kernel.h wants to know.
+// A kernel for some x86-64 processors. Included, after call.h, by a source file that has said
+// KERNEL, its name; TARGET, the instructions it may use, in the compiler's words; and what kernel.h
+// wants to know.
 #pragma once
 
 #define RELPOS_FUNCTION_OF(name) name##_kernel

@@ -22,6 +22,10 @@ def encoder(name: str) -> nn.Module:
     return EncoderBlock(MultiheadAttention(16, 2, 0.3, position=SCHEMES[name]()), dropout=0.3)
 
 
+# One of each of the backends that have a dropout of their own.
+every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+
+
 def gradients(module: nn.Module, x: Tensor, use_reentrant: bool | None) -> list[Tensor]:
     """Of the input and the parameters; without checkpointing for None."""
     torch.manual_seed(3)
@@ -34,19 +38,21 @@ def gradients(module: nn.Module, x: Tensor, use_reentrant: bool | None) -> list[
     return [x.grad, *(parameter.grad for parameter in module.parameters())]
 
 
+@every_dtype
 @pytest.mark.parametrize("use_reentrant", [False, True])
 @pytest.mark.parametrize("name", SCHEMES)
-def test_a_block_repeats_its_dropout(name: str, use_reentrant: bool):
-    module, x = encoder(name).train(), torch.randn(2, 33, 16)
+def test_a_block_repeats_its_dropout(name: str, use_reentrant: bool, dtype: torch.dtype):
+    module, x = encoder(name).train().to(dtype), torch.randn(2, 33, 16, dtype=dtype)
     want = gradients(module, x, None)
     for found, wanted in zip(gradients(module, x, use_reentrant), want, strict=True):
         assert torch.equal(found, wanted)
 
 
+@every_dtype
 @pytest.mark.parametrize("use_reentrant", [False, True])
-def test_a_grid_repeats_its_dropout(use_reentrant: bool):
-    module = GridAttention(16, 2, dropout=0.3, position=Grid(8, (3, 5))).train()
-    x = torch.randn(2, 16, 3, 5)
+def test_a_grid_repeats_its_dropout(use_reentrant: bool, dtype: torch.dtype):
+    module = GridAttention(16, 2, dropout=0.3, position=Grid(8, (3, 5))).train().to(dtype)
+    x = torch.randn(2, 16, 3, 5, dtype=dtype)
     assert_close(gradients(module, x, use_reentrant), gradients(module, x, None), rtol=0, atol=0)
 
 

@@ -11,7 +11,6 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.testing import assert_close
 
 from relpos import BackendError, OffsetTable, Terms, attention
-from relpos.attention import dispatch
 
 from ..attention.agreement import assert_agrees
 from ..attention.backends import DTYPES, every_blockwise
@@ -36,12 +35,6 @@ def attended(q: Tensor, backend: str = "auto") -> Tensor:
 
 def loss(q: Tensor, backend: str = "auto") -> Tensor:
     return attended(q, backend).square().sum()
-
-
-@pytest.fixture
-def as_if_long(monkeypatch: pytest.MonkeyPatch):
-    """`auto` chooses as for inputs that are too long for the reference."""
-    monkeypatch.setattr(dispatch, "SMALL", 0)
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
@@ -125,7 +118,6 @@ def test_transforms_of_a_named_backend_are_refused(backend: str, transform: Call
         transform(lambda x: loss(x.view(-1, 2, 4, 3), backend))(tokens(1, DTYPES[backend]))
 
 
-@pytest.mark.usefixtures("as_if_long")
 @every_blockwise
 def test_second_derivatives_of_auto_are_refused_with_the_way_out(backend: str):
     """`auto` takes this backend for this dtype."""
@@ -141,7 +133,6 @@ def test_second_derivatives_of_auto_are_refused_with_the_way_out(backend: str):
 
 
 @pytest.mark.parametrize("way", ["is_grads_batched", "vectorize", "vmap"])
-@pytest.mark.usefixtures("as_if_long")
 @every_blockwise
 def test_gradients_of_several_outputs_at_once_are_refused_with_the_way_out(backend: str, way: str):
     """`auto` takes this backend for this dtype."""

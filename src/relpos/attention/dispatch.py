@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import prod
 from typing import Protocol, runtime_checkable
 
-import torch
 from torch import Tensor
 
 from ..errors import BackendError
 from . import native, reference, tiled
 from .inputs import Inputs
 
-__all__ = ["SMALL", "backends", "choose"]
+__all__ = ["backends", "choose"]
 
 
 @runtime_checkable
@@ -36,15 +33,18 @@ class Backend(Protocol):
         ...
 
 
+# In the order in which "auto" asks them: the fastest first, as benchmarks/choice.py measured them
+# on the CPU (the counts are in docs/benchmark.md).
+#
+#   native     the fastest wherever it is willing
+#   tiled      without native, mostly faster than reference, but not for short calls in training
+#   reference  not even there: if "auto" went by whether gradients are wanted, the second forward
+#              pass of checkpointing could draw another dropout than the first
 _BACKENDS: dict[str, Backend] = {
     "native": native,
     "tiled": tiled,
     "reference": reference,
 }
-
-# Up to so many pairs of all heads together, `reference` is faster than `tiled` where gradients are
-# wanted, whatever the terms. From twice as many on it depends on them.
-SMALL = 1 << 15
 
 
 def backends() -> dict[str, str | None]:
@@ -69,29 +69,10 @@ def choose(name: str, inputs: Inputs) -> Backend:
             f"got {name!r}"
         )
     reasons = []
-    for label in _order(inputs) if name == "auto" else iter((name,)):
+    for label in _BACKENDS if name == "auto" else (name,):
         backend = _BACKENDS[label]
         reason = backend.unavailable() or backend.refuse(inputs)
         if reason is None:
             return backend
         reasons.append(f"{label}: {reason}")
     raise BackendError(f"attention: no backend can run these inputs: {'; '.join(reasons)}")
-
-
-def _order(inputs: Inputs) -> Iterator[str]:
-    """The backends, the fastest first, as benchmarks/choice.py measured them.
-
-    The counts are in docs/benchmark.md: `native` is the fastest wherever it is willing; without it
-    `tiled` mostly is, but for small calls in training.
-    """
-    yield "native"
-    yield from ("reference", "tiled") if _is_small_training(inputs) else ("tiled", "reference")
-
-
-def _is_small_training(inputs: Inputs) -> bool:
-    # What is compiled or exported is for all lengths.
-    if torch.compiler.is_compiling() or inputs.q.device.type != "cpu":
-        return False
-    tensors = [inputs.q, inputs.k, inputs.v, inputs.mask, *inputs.terms.tensors]
-    trains = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-    return trains and prod(inputs.q.shape[:3]) * inputs.k.shape[2] <= SMALL
