@@ -4,6 +4,8 @@
 #   make check   lint, types, doctests
 #   make bench   time and memory of the op against its rivals, and what follows from them
 #                (about an hour on 2 cores; nothing else should run)
+#   make gpu     on a machine with a GPU, in ten minutes: tests, checks and time of the triton
+#                backend; PYTHON needs torch, jaxtyping and pytest, and nothing is installed
 #   make parity  agreement with other implementations: docs/parity.md
 #   make wheel   sdist and wheel, with what the compiled kernel needs: dist/
 
@@ -15,7 +17,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $
 # Judges of tests/parity whose own requirements (librosa, torchvision) the tests do without.
 ORACLES := espnet self-attention-cv
 
-.PHONY: setup run test check bench parity wheel clean
+.PHONY: setup run test check bench gpu parity wheel clean
 
 setup: $(VENV)/.complete
 
@@ -50,6 +52,9 @@ bench: setup
 	$(BIN)/python benchmarks/choice.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/tables.py
+
+gpu:
+	$(PYTHON) scripts/gpu.py $(ARGS)
 
 parity: setup
 	$(BIN)/python benchmarks/parity.py

@@ -12,13 +12,25 @@ from torch import Tensor
 import rivals
 from relpos import GridTerms, OffsetTable, Terms, attention
 from relpos.positions import Alibi
-from scenes import Scene
+from scenes import LOGITS, Scene
 
-__all__ = ["NATIVE", "SCHEMES", "UNIT", "Case", "Run", "contenders", "exact", "inputs", "make_case"]
+__all__ = [
+    "NATIVE",
+    "SCHEMES",
+    "TRITON",
+    "UNIT",
+    "Case",
+    "Run",
+    "contenders",
+    "exact",
+    "inputs",
+    "make_case",
+]
 
 Run = Callable[[Tensor, Tensor, Tensor], Tensor]
 UNIT = "plain SDPA"
 NATIVE = "relpos native"
+TRITON = "relpos triton"
 _MOST_SCORES = 2**26  # that are held in float64 at once
 
 
@@ -70,8 +82,18 @@ def _learned(
 
 
 def _with(function: Callable[..., Tensor], *tables: Tensor) -> Run:
-    """A rival that takes tables without an axis for heads."""
-    return lambda q, k, v: function(q, k, v, *(table[0] for table in tables))
+    """A rival that takes tables without an axis for heads, in the queries' dtype."""
+    return lambda q, k, v: function(q, k, v, *(table[0].to(q.dtype) for table in tables))
+
+
+def _with_scalars(function: Callable[..., Tensor], table: Tensor) -> Run:
+    """A rival that takes a bias for each head, in the queries' dtype."""
+    return lambda q, k, v: function(q, k, v, table.to(q.dtype))
+
+
+def _on_gpu(scene: Scene, **others: Run) -> dict[str, Any]:
+    """Rivals that run on a GPU alone."""
+    return others if scene.device == "cuda" else {}
 
 
 def _shaw_keys(scene: Scene, draw: Draw) -> Case:
@@ -79,6 +101,7 @@ def _shaw_keys(scene: Scene, draw: Draw) -> Case:
     return _learned(
         lambda rows: Terms(keys=OffsetTable(rows, -64)), rows,
         FlexAttention=_with(rivals.flex(), rows),
+        **_on_gpu(scene, SDPA_with_a_dense_bias=_with(rivals.clipped_dense_bias, rows)),
     )  # fmt: skip
 
 
@@ -104,19 +127,27 @@ def _queries(scene: Scene, draw: Draw) -> Case:
 
 
 def _clipped_bias(scene: Scene, draw: Draw) -> Case:
-    return _learned(lambda rows: Terms(bias=OffsetTable(rows, -128)), draw(scene.heads, 257))
+    rows = draw(scene.heads, 257)
+    others = _on_gpu(
+        scene,
+        FlexAttention=_with_scalars(rivals.flex_scalars(), rows),
+        SDPA_with_a_dense_bias=_with_scalars(rivals.dense_scalars, rows),
+    )
+    return _learned(lambda rows: Terms(bias=OffsetTable(rows, -128)), rows, **others)
 
 
 def _alibi(scene: Scene, draw: Draw) -> Case:
-    position = Alibi(scene.heads)
+    position = Alibi(scene.heads).to(scene.device)
     return Case(lambda q, k: position(q, k)[2])
 
 
 def _huang(scene: Scene, draw: Draw) -> Case:
-    rows = draw(1, scene.length, scene.width)
+    rows, first = draw(1, scene.length, scene.width), 1 - scene.length
+    flex = rivals.flex(first=first, causal=True)
     return _learned(
-        lambda rows: Terms(keys=OffsetTable(rows, 1 - scene.length)), rows, causal=True,
+        lambda rows: Terms(keys=OffsetTable(rows, first)), rows, causal=True,
         eager_skew=_with(rivals.eager_skew, rows),
+        **_on_gpu(scene, FlexAttention=_with(flex, rows)),
     )  # fmt: skip
 
 
@@ -138,6 +169,25 @@ def _global_queries(scene: Scene, draw: Draw) -> Case:
     )  # fmt: skip
 
 
+def _logits(scene: Scene, draw: Draw) -> Case:
+    def unit(*shape: int) -> Tensor:
+        return (draw(*shape) * scene.width**0.5).detach()
+
+    rows = unit(1, 1024, 16).requires_grad_()
+    # As a layer hands them on: in the dtype of the queries.
+    q_rel = unit(scene.batch, scene.heads, scene.queries, 16)
+    q_rel = q_rel.to(scene.torch_dtype).requires_grad_()
+    flex = rivals.flex(first=-1023, causal=True, beyond="zero")
+    return Case(
+        lambda q, _: Terms(keys=OffsetTable(rows.to(q.dtype), -1023, "zero"), q_rel=q_rel),
+        (rows, q_rel),
+        causal=True,
+        others=_on_gpu(
+            scene, FlexAttention=lambda q, k, v: flex(q, k, v, rows[0].to(q.dtype), q_rel)
+        ),
+    )
+
+
 def _grid(scene: Scene, draw: Draw) -> Case:
     shape = scene.map_shape
     axes = tuple(draw(1, 2 * size - 1, scene.width) for size in shape)
@@ -157,14 +207,14 @@ def _joint(scene: Scene, draw: Draw) -> Case:
 
 def _documents(scene: Scene, draw: Draw) -> Case:
     rows = draw(scene.heads, 257)
-    documents = torch.arange(scene.length)[None] // max(1, scene.length // 8)
+    documents = torch.arange(scene.length, device=scene.device)[None] // max(1, scene.length // 8)
     return Case(
         lambda q, _: Terms(bias=OffsetTable(rows.to(q.dtype), -128)),
         (rows,),
         documents=documents,
         others={
             "SDPA with a dense mask": lambda q, k, v: rivals.masked_documents(
-                q, k, v, rows, documents
+                q, k, v, rows.to(q.dtype), documents
             )
         },
     )
@@ -175,7 +225,7 @@ def _nothing(scene: Scene, draw: Draw) -> Case:
 
 
 def _dropout(scene: Scene, draw: Draw) -> Case:
-    return replace(_shaw_keys(scene, draw), dropout=0.1)
+    return replace(_shaw_keys(scene, draw), dropout=0.1, others={})
 
 
 def _additive_mask(scene: Scene, draw: Draw) -> Case:
@@ -185,7 +235,7 @@ def _additive_mask(scene: Scene, draw: Draw) -> Case:
 
 def _boolean_mask(scene: Scene, draw: Draw) -> Case:
     mask = draw(1, 1, scene.queries, scene.length).detach() > 0
-    return replace(_shaw_keys(scene, draw), mask=mask)
+    return replace(_shaw_keys(scene, draw), mask=mask, others={})
 
 
 SCHEMES: dict[str, Callable[[Scene, Draw], Case]] = {
@@ -198,6 +248,7 @@ SCHEMES: dict[str, Callable[[Scene, Draw], Case]] = {
     "Huang, global, causal": _huang,
     "bidirectional, global": _bidirectional,
     "queries, global": _global_queries,
+    LOGITS: _logits,
     "grid, per axis (SAM)": _grid,
     "grid, joint bias (Swin)": _joint,
     "8 packed documents, bias": _documents,
@@ -210,19 +261,23 @@ SCHEMES: dict[str, Callable[[Scene, Draw], Case]] = {
 
 def make_case(name: str, scene: Scene) -> Case:
     """The scheme of that name at a scene's sizes; the same numbers each time."""
-    generator = torch.Generator().manual_seed(1)
+    device = scene.device
+    generator = torch.Generator(device).manual_seed(1)
 
     def draw(*shape: int) -> Tensor:
-        return (torch.randn(*shape, generator=generator) / scene.width**0.5).requires_grad_()
+        drawn = torch.randn(*shape, generator=generator, device=device)
+        return (drawn / scene.width**0.5).requires_grad_()
 
     return SCHEMES[name](scene, draw)
 
 
 def inputs(scene: Scene) -> list[Tensor]:
     """Queries, keys and values; the same numbers each time."""
-    generator = torch.Generator().manual_seed(0)
+    device = scene.device
+    generator = torch.Generator(device).manual_seed(0)
+    width = scene.width
     return [
-        torch.randn(scene.batch, scene.heads, length, scene.width, generator=generator)
+        torch.randn(scene.batch, scene.heads, length, width, generator=generator, device=device)
         .to(scene.torch_dtype)
         .requires_grad_()
         for length in (scene.queries, scene.length, scene.length)
@@ -250,6 +305,10 @@ def exact(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     batch, heads = q.shape[:2]
     most = max(1, _MOST_SCORES // (q.shape[2] * k.shape[2]))
     batch, heads = min(batch, max(1, most // heads)), min(heads, most)
-    terms = case.terms(q, k).map(lambda table: table[:heads].double())
+
+    def first(x: Tensor) -> Tensor:  # q_rel alone has four axes, and is no table
+        return (x[:batch, :heads] if x.ndim == 4 else x[:heads]).double()
+
+    terms = case.terms(q, k).map(first)
     q, k, v = (x[:batch, :heads].double() for x in (q, k, v))
     return attention(q, k, v, terms, backend="reference", **case.settings(q, k))

@@ -12,18 +12,34 @@ __all__ = [
     "amount",
     "by_contender",
     "grid",
+    "has",
     "load",
     "machine_note",
     "milliseconds",
     "ratio",
+    "save",
 ]
 
 PASSES = ("forward", "forward+backward")
+RESULTS = Path(__file__).parent / "results"
+
+
+def has(name: str) -> bool:
+    """Whether there is that committed result."""
+    return (RESULTS / name).exists()
 
 
 def load(name: str) -> dict:
     """A committed result."""
-    return json.loads((Path(__file__).parent / "results" / name).read_text())
+    return json.loads((RESULTS / name).read_text())
+
+
+def save(path: Path, result: dict) -> None:
+    """Write a result; what was there stays whole until it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(result, indent=1) + "\n")
+    part.replace(path)
 
 
 def grid(head: list[str], rows: list[list[str]], text: int = 1) -> str:
@@ -62,6 +78,11 @@ def ratio(passes: dict[str, dict], label: str, against: str = UNIT, spread: bool
 
 def machine_note(machine: dict) -> str:
     """On what it was measured."""
+    if "gpu" in machine:
+        return (
+            f"one {machine['gpu']} (driver {machine['driver']}), torch {machine['torch']}, "
+            f"Triton {machine['triton']}, relpos {machine['commit']}"
+        )
     threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}"
     return (
         f"{threads} of an {machine['processor']} ({machine['capability']}), "

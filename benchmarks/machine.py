@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import shutil
 import subprocess
 from pathlib import Path
 
 import torch
 
-__all__ = ["machine"]
+__all__ = ["gpu", "machine"]
 
 
 def machine() -> dict[str, str | int]:
@@ -20,13 +22,6 @@ def machine() -> dict[str, str | int]:
             if line.startswith("model name"):
                 name = line.split(":", 1)[1].strip()
                 break
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
     return {
         "processor": name,
         "capability": torch.backends.cpu.get_cpu_capability(),
@@ -35,5 +30,41 @@ def machine() -> dict[str, str | int]:
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "commit": commit or "unknown",
+        "commit": _commit(),
     }
+
+
+def gpu() -> dict[str, str | float]:
+    """The first CUDA device, its driver, and what runs kernels on it."""
+    import triton
+
+    device = torch.cuda.get_device_properties(0)
+    return {
+        "gpu": device.name,
+        "gpu_gib": round(device.total_memory / 2**30, 1),
+        "driver": _said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "cuda": torch.version.cuda or "none",
+        "triton": triton.__version__,
+    }
+
+
+def _commit() -> str:
+    """What git says; `RELPOS_COMMIT` in a copy that is no repository."""
+    said = _said("git", "describe", "--always", "--dirty")
+    return os.environ.get("RELPOS_COMMIT", said) if said == "unknown" else said
+
+
+def _said(*command: str) -> str:
+    """The first line that a command prints, or "unknown"."""
+    if shutil.which(command[0]) is None:
+        return "unknown"
+    ran = subprocess.run(
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return next(iter(ran.stdout.split("\n")), "").strip() or "unknown"
+
+
+if __name__ == "__main__":
+    facts = machine() | gpu()
+    print(json.dumps(facts))
+    print("{gpu}, driver {driver}, torch {torch}, Triton {triton}, {commit}".format(**facts))

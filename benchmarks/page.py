@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from figures import PASSES, amount, by_contender, grid, machine_note, milliseconds, ratio
-from targets import TARGETS, Target, notes
+from targets import CUDA_TARGETS, TARGETS, Target, notes
 
 __all__ = ["page"]
 
@@ -50,26 +50,52 @@ medians of the ratios within rounds.
 Measured on {machine}.
 """
 
+CUDA = """\
+The unit is the fastest of torch's SDPA backends (flash, cuDNN, memory-efficient) at the same shape,
+causal where the scheme is, found for each pass by timing them all. Times are by CUDA events, and
+learned tables are in float32 and cast, as by autocast. Memory is the most that torch had allocated
+over one forward and backward pass, the inputs with it.
+
+Measured on {machine}.
+"""
+
 SLACK = 1.05
 
 
-def page(result: dict, choice: dict, trained: dict) -> str:
-    """The whole page."""
+def page(result: dict, choice: dict, trained: dict, cuda: dict | None = None) -> str:
+    """The whole page; the part on a GPU only if there was one."""
     parts = [
         HEAD.format(machine=machine_note(result["machine"])),
-        "## Targets", targets(result),
+        "## Targets", targets(result, TARGETS),
         "## Time", *(time(result, name) for name in _timed(result)),
         "## Memory", MEMORY, memory(result),
         "## Steps of the main job", training(trained),
         '## What `"auto"` is to choose', choices(choice),
+        *([] if cuda is None else on_cuda(cuda)),
     ]  # fmt: skip
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def targets(result: dict) -> str:
+def on_cuda(cuda: dict) -> list[str]:
+    """What was measured on a GPU, its targets first."""
+    left = [
+        [row["scene"], row["case"], row["contender"], row["reason"].replace("|", "/")]
+        for row in cuda["left_out"]
+    ]
+    head = ["scene", "scheme", "computed by", "why"]
+    return [
+        "## On a GPU", CUDA.format(machine=machine_note(cuda["machine"])),
+        targets(cuda, CUDA_TARGETS),
+        *(time(cuda, name) for name in _timed(cuda)),
+        "### Memory on a GPU", memory(cuda, "peak", "ratio of peaks"),
+        *(["### Left out", grid(head, left, 4)] if left else []),
+    ]  # fmt: skip
+
+
+def targets(result: dict, wanted: tuple[Target, ...]) -> str:
     """Each group of targets with what was measured, then the missed ones with their notes."""
     groups: dict[str, dict[tuple[str, str, str], dict[str, Target]]] = {}
-    for one in TARGETS:
+    for one in wanted:
         row = one.scene, one.case, one.own
         groups.setdefault(one.group, {}).setdefault(row, {})[one.label] = one
     parts = []
@@ -85,7 +111,7 @@ def targets(result: dict) -> str:
             for (scene, case, own), row in rows.items()
         ]  # fmt: skip
         parts.append(f"### {group}\n\n{grid(head, cells, 2 + rivals)}")
-    return "\n\n".join([*parts, "### Missed", missed(result)])
+    return "\n\n".join([*parts, "### Missed", missed(result, wanted)])
 
 
 def _cells(target: Target | None, result: dict) -> tuple[str, str]:
@@ -97,13 +123,13 @@ def _cells(target: Target | None, result: dict) -> tuple[str, str]:
     return (f"**{amount(value)}, missed**" if target.missed(result) else amount(value)), bound
 
 
-def missed(result: dict) -> str:
+def missed(result: dict, wanted: tuple[Target, ...]) -> str:
     """The missed targets, with what was written about them."""
     written = notes()
     lines = [
         f"- {one.name}: {amount(one.measured(result) or 0)} in place of {one.bound:g}. "
         + written.get(one.name, "")
-        for one in TARGETS
+        for one in wanted
         if one.missed(result)
     ]
     return "\n".join(line.strip() for line in lines) or "None."
@@ -131,7 +157,7 @@ def _has(settings: dict, label: str) -> bool:
     return label == "forward" or settings["backward"]
 
 
-def memory(result: dict) -> str:
+def memory(result: dict, whole: str = "whole process", ratio: str = "ratio of processes") -> str:
     """Peaks and growth beside plain SDPA's."""
     rows = [
         [f"{row['case']}, L={result['scenes'][row['scene']]['queries']}", row["contender"],
@@ -140,7 +166,7 @@ def memory(result: dict) -> str:
         for row in result["memory"]
     ]  # fmt: skip
     head = ["scheme", "computed by", "growth, MiB", "plain SDPA's",
-            "whole process, MiB", "plain SDPA's", "ratio of processes"]  # fmt: skip
+            f"{whole}, MiB", "plain SDPA's", ratio]  # fmt: skip
     return grid(head, rows, 2)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import sqrt
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,10 +16,13 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 __all__ = [
     "FORWARD_ONLY",
+    "clipped_dense_bias",
     "decomposed_bias",
     "dense_bias",
+    "dense_scalars",
     "eager_skew",
     "flex",
+    "flex_scalars",
     "gathered_queries",
     "literal_shaw",
     "masked_documents",
@@ -28,6 +32,7 @@ __all__ = [
 
 # Contenders without a backward on the CPU.
 FORWARD_ONLY = ("FlexAttention",)
+_MOST_BYTES = 20e9  # of a tensor of size l x l x d
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False) -> Tensor:
@@ -35,14 +40,17 @@ def plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False) -> Tensor:
     return scaled_dot_product_attention(q, k, v, is_causal=causal)
 
 
-def _clipped_index(length: int, distance: int) -> Tensor:
-    at = torch.arange(length)
+def _clipped_index(length: int, distance: int, device: torch.device) -> Tensor:
+    at = torch.arange(length, device=device)
     return (at[None, :] - at[:, None]).clamp(-distance, distance) + distance
 
 
 def literal_shaw(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Shaw et al. (2018), eq. 3-4, as written: a vector for each pair, `l x l x d`, twice."""
-    index = _clipped_index(q.shape[2], keys.shape[0] // 2)
+    size = q.shape[2] ** 2 * q.shape[3] * q.element_size()
+    if size > _MOST_BYTES:
+        raise MemoryError(f"its tensor of size L x L x d would take {size / 1e9:.0f} GB")
+    index = _clipped_index(q.shape[2], keys.shape[0] // 2, q.device)
     scores = q @ k.mT + torch.einsum("bhid,ijd->bhij", q, keys[index])
     weights = (scores / sqrt(q.shape[3])).softmax(-1)
     return weights @ v + torch.einsum("bhij,ijd->bhid", weights, values[index])
@@ -53,7 +61,7 @@ def eager_skew(q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> Tensor:
     length = q.shape[2]
     padded = pad(q @ rows.mT, (1, 0))
     skewed = padded.reshape(*q.shape[:2], length + 1, length)[:, :, 1:]
-    ahead = torch.ones(length, length, dtype=torch.bool).triu(1)
+    ahead = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
     scores = ((q @ k.mT + skewed) / sqrt(q.shape[3])).masked_fill(ahead, -torch.inf)
     return scores.softmax(-1) @ v
 
@@ -78,9 +86,22 @@ def dense_bias(q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> Tensor:
     return scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
 
+def clipped_dense_bias(q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> Tensor:
+    """Shaw's keys gathered from `q K^T` into a float mask for SDPA."""
+    index = _clipped_index(q.shape[2], rows.shape[0] // 2, q.device)
+    bias = (q @ rows.mT).gather(-1, index.expand(*q.shape[:2], -1, -1)) / sqrt(q.shape[3])
+    return scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+
+def dense_scalars(q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> Tensor:
+    """A clipped bias `(h, rows)` unrolled into a float mask for SDPA (T5 as it is published)."""
+    bias = rows[None, :, _clipped_index(q.shape[2], rows.shape[1] // 2, q.device)]
+    return scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+
 def gathered_queries(q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> Tensor:
     """A table that meets the keys, gathered from `k Q^T` (He et al. 2021, as DeBERTa's code)."""
-    index = _clipped_index(q.shape[2], rows.shape[0] // 2)
+    index = _clipped_index(q.shape[2], rows.shape[0] // 2, q.device)
     met = (k @ rows.mT).gather(-1, index.mT.expand(*k.shape[:2], -1, -1)).mT
     return ((q @ k.mT + met) / sqrt(q.shape[3])).softmax(-1) @ v
 
@@ -90,7 +111,8 @@ def decomposed_bias(q: Tensor, k: Tensor, v: Tensor, *tables: Tensor) -> Tensor:
     height, width = (table.shape[0] // 2 + 1 for table in tables)
     on_map = q.unflatten(2, (height, width)) / sqrt(q.shape[3])
     rows, columns = (
-        table[_clipped_index(table.shape[0] // 2 + 1, table.shape[0] // 2)] for table in tables
+        table[_clipped_index(table.shape[0] // 2 + 1, table.shape[0] // 2, q.device)]
+        for table in tables
     )
     up = torch.einsum("bhyxd,ykd->bhyxk", on_map, rows)
     along = torch.einsum("bhyxd,xkd->bhyxk", on_map, columns)
@@ -100,28 +122,75 @@ def decomposed_bias(q: Tensor, k: Tensor, v: Tensor, *tables: Tensor) -> Tensor:
 
 def masked_documents(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, documents: Tensor) -> Tensor:
     """Packed documents kept apart by a dense mask, with the clipped bias in it, for SDPA."""
-    bias = rows[:, _clipped_index(q.shape[2], rows.shape[1] // 2)]
+    bias = rows[:, _clipped_index(q.shape[2], rows.shape[1] // 2, q.device)]
     apart = documents[:, :, None] != documents[:, None, :]
     return scaled_dot_product_attention(q, k, v, attn_mask=bias.masked_fill(apart, -torch.inf))
 
 
-def flex() -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """Compiled FlexAttention whose score function reads `q rows^T`; forward only on the CPU."""
-    compiled: Callable[..., Tensor] | None = None
+def flex(
+    *, first: int | None = None, causal: bool = False, beyond: str = "clamp"
+) -> Callable[..., Tensor]:
+    """Compiled FlexAttention whose score function reads `q rows^T`; forward only on the CPU.
 
-    def attention(q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> Tensor:
-        nonlocal compiled
-        if compiled is None:  # only when it is run: its imports would count as memory
-            from torch.nn.attention.flex_attention import flex_attention
+    Args:
+        first: the offset of row 0, in tokens; None: offset 0 is in the middle.
+        causal: whether keys ahead are left out, by a block mask.
+        beyond: as in `OffsetTable`.
+    """
+    run = _flex_attention(causal)
 
-            compiled = torch.compile(flex_attention, dynamic=False)
-        q, k, v, rows = (x.detach() for x in (q, k, v, rows))
-        distance = rows.shape[0] // 2
-        relative = q @ rows.mT / sqrt(q.shape[3])
+    def attention(
+        q: Tensor, k: Tensor, v: Tensor, rows: Tensor, q_rel: Tensor | None = None
+    ) -> Tensor:
+        if q.device.type == "cpu":
+            q, k, v, rows = (x.detach() for x in (q, k, v, rows))
+        start = -(rows.shape[0] // 2) if first is None else first
+        last = rows.shape[0] - 1
+        relative = (q if q_rel is None else q_rel) @ rows.mT / sqrt(q.shape[3])
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return s + relative[b, h, i, (j - i).clamp(-distance, distance) + distance]
+            row = j - i - start
+            logit = relative[b, h, i, row.clamp(0, last)]
+            if beyond == "zero":
+                logit = torch.where((row >= 0) & (row <= last), logit, 0.0)
+            return s + logit
 
-        return compiled(q, k, v, score_mod=score)
+        return run(q, k, v, score)
 
     return attention
+
+
+def flex_scalars() -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """Compiled FlexAttention whose score function reads a clipped bias `(h, rows)`."""
+    run = _flex_attention(causal=False)
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> Tensor:
+        distance = rows.shape[1] // 2
+
+        def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return s + rows[h, (j - i).clamp(-distance, distance) + distance]
+
+        return run(q, k, v, score)
+
+    return attention
+
+
+def _flex_attention(causal: bool) -> Callable[..., Tensor]:
+    """`flex_attention(q, k, v, score_mod)`, compiled at its first call."""
+    compiled: Callable[..., Tensor] | None = None
+    settings: dict[str, Any] = {}
+
+    def run(q: Tensor, k: Tensor, v: Tensor, score: Callable[..., Tensor]) -> Tensor:
+        nonlocal compiled
+        if compiled is None:  # only when it is run: its imports would count as memory
+            from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+            compiled = torch.compile(flex_attention, dynamic=False)
+            if causal:
+                length = q.shape[2]
+                settings["block_mask"] = create_block_mask(
+                    lambda b, h, i, j: i >= j, None, None, length, length, device=str(q.device)
+                )
+        return compiled(q, k, v, score_mod=score, **settings)
+
+    return run

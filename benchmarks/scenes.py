@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import isqrt
+from typing import ClassVar
 
 import torch
 
-__all__ = ["MEMORY", "TIME", "Scene", "scene"]
+__all__ = ["LOGITS", "MEMORY", "TIME", "Scene", "scene"]
 
 SHAW = ("Shaw keys, k=64", "Shaw keys + values, k=64")
 BIASES = ("bias, k=128 (T5)", "bias, all offsets (ALiBi)")
 GLOBAL = ("Huang, global, causal", "bidirectional, global")
 CLIPPED = (*SHAW, "Shaw values, k=64", "queries, k=64 (DeBERTa)", BIASES[0])
 GRIDS = ("grid, per axis (SAM)", "grid, joint bias (Swin)")
+LOGITS = "logits, causal (Inkling)"
 MOST = (*SHAW, *BIASES, *GLOBAL)
 EVERY = (*CLIPPED, BIASES[1], *GLOBAL, "queries, global", *GRIDS, "8 packed documents, bias")
 
@@ -52,6 +54,8 @@ class Scene:
     rivals: bool = False
     backward: bool = True
     seconds: float = 2.0
+
+    device: ClassVar[str] = "cpu"
 
     @property
     def length(self) -> int:

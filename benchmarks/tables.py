@@ -12,10 +12,11 @@ import re
 import sys
 from pathlib import Path
 
-from cases import NATIVE
-from figures import PASSES, amount, by_contender, grid, load, machine_note, ratio
+from cases import NATIVE, TRITON
+from cuda_scenes import ON_CUDA, RIVALS
+from figures import PASSES, amount, by_contender, grid, has, load, machine_note, ratio
 from page import page
-from targets import TARGETS
+from targets import TARGETS, verdict
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -96,7 +97,25 @@ def chorale_table(metrics: dict) -> str:
     )
 
 
-def readme(text: str, result: dict) -> str:
+def cuda_table(result: dict) -> str:
+    """Ratios to the fastest SDPA on a GPU, and what became of the targets."""
+    rows = [
+        [scene, case, *(ratio(passes, label) for label in PASSES),
+         f"{passes['forward']['error']:.0e}"]
+        for scene in (one.name for one in ON_CUDA if RIVALS not in one.name)
+        for (case, contender), passes in by_contender(result, scene).items()
+        if contender == TRITON
+    ]  # fmt: skip
+    note = (
+        "On a GPU, as a multiple of the fastest of torch's SDPA backends (causal where the scheme "
+        "is): medians of ratios within interleaved rounds, 20th to 80th percentile; largest "
+        f"difference from float64. H=16, bfloat16, {machine_note(result['machine'])}."
+    )
+    head = ["setting", "scheme", "triton, forward", "forward + backward", "error"]
+    return "\n\n".join([note, grid(head, rows, 2), verdict(result).splitlines()[-1] + "."])
+
+
+def readme(text: str, result: dict, cuda: dict | None = None) -> str:
     """The README with each part between its markers made anew."""
     parts = {
         "time": time_table(result),
@@ -104,6 +123,8 @@ def readme(text: str, result: dict) -> str:
         "chorales": chorale_table(load("chorales.json")),
         "literature": chorale_table(load("literature.json")),
     }
+    if cuda is not None:
+        parts["cuda"] = cuda_table(cuda)
     for name, part in parts.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
         text, count = re.subn(
@@ -115,10 +136,10 @@ def readme(text: str, result: dict) -> str:
 
 
 def main() -> None:
-    result = load("cpu.json")
+    result, cuda = load("cpu.json"), load("cuda.json") if has("cuda.json") else None
     written = {
-        README: readme(README.read_text(), result),
-        PAGE: page(result, load("choice.json"), load("training.json")),
+        README: readme(README.read_text(), result, cuda),
+        PAGE: page(result, load("choice.json"), load("training.json"), cuda),
     }
     for path, text in written.items():
         if "--check" not in sys.argv:

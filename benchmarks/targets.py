@@ -1,6 +1,7 @@
 """What the op is to reach, as data, and what it reached.
 
-A target is a bound on the median of one ratio of `results/cpu.json`. Notes on missed ones (what
+A target is a bound on the median of one ratio of `results/cpu.json`, or of `results/cuda.json` for
+those on a GPU. Notes on missed ones (what
 was tried, what the profile shows, what the floor is) are in `notes.json` under the target's name.
 """
 
@@ -10,10 +11,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from cases import NATIVE, UNIT
-from scenes import BIASES, CLIPPED, EVERY, GLOBAL, SHAW, TIME
+from cases import NATIVE, TRITON, UNIT
+from cuda_scenes import ON_CUDA, RIVALS, cuda_name
+from scenes import BIASES, CLIPPED, EVERY, GLOBAL, GRIDS, LOGITS, SHAW, TIME
 
-__all__ = ["TARGETS", "Target", "notes"]
+__all__ = ["CUDA_TARGETS", "TARGETS", "Target", "notes", "verdict"]
 
 FORWARD, BOTH = "forward", "forward+backward"
 
@@ -45,7 +47,7 @@ class Target:
     @property
     def name(self) -> str:
         """By which the notes name it."""
-        rival = f", {self.own}" if self.own != NATIVE else ""
+        rival = f", {self.own}" if self.own not in (NATIVE, TRITON) else ""
         return f"{self.scene}: {self.case}: {self.label}{rival}"
 
     def measured(self, result: dict) -> float | None:
@@ -140,7 +142,59 @@ def _memory() -> list[Target]:
     return [Target(group, "memory, L=16384, B=1", case, "memory", 1.15) for case in EVERY]
 
 
+def _cuda_ratios() -> list[Target]:
+    bounds = {
+        SHAW[0]: ((1.35, 1.4), (1.12, 1.2), (1.05, 1.1)),
+        SHAW[1]: ((1.5, 1.6), (1.2, 1.3), (1.1, 1.15)),
+        BIASES[0]: ((1.1, 1.2), (1.08, 1.15), (1.05, 1.1)),
+        GLOBAL[0]: ((2.0, 2.2), (1.9, 2.1), (1.9, 2.1)),
+        LOGITS: ((1.6, 1.8), (1.3, 1.4), (1.15, 1.2)),
+        GRIDS[0]: (None, (1.15, 1.3), None),
+    }
+    group = "Time on a GPU, as a multiple of the fastest SDPA's"
+    return [
+        Target(group, cuda_name(length, width), case, label, bound, own=TRITON)
+        for width in (64, 128)
+        for case, pairs in bounds.items()
+        for length, pair in zip((1024, 4096, 16384), pairs, strict=True)
+        if pair is not None
+        for label, bound in zip((FORWARD, BOTH), pair, strict=True)
+    ]
+
+
+def _cuda_memory() -> list[Target]:
+    group = "Peak memory on a GPU, as a multiple of the fastest SDPA's"
+    return [
+        Target(group, one.name, case, "memory", 1.2, own=TRITON)
+        for one in ON_CUDA
+        if one.name in {cuda_name(length, 64) for length in (1024, 4096, 16384)}
+        for case in one.cases
+    ]
+
+
+def _cuda_rivals() -> list[Target]:
+    group = "Rivals on a GPU: how many times as long they take"
+    return [
+        Target(
+            group, cuda_name(length, 64) + RIVALS, case, BOTH, 2.0,
+            own="FlexAttention", against=TRITON, least=True,
+        )
+        for length in (1024, 4096, 16384)
+        for case in (SHAW[0], BIASES[0])
+    ]  # fmt: skip
+
+
 TARGETS = (*_ratios(), *_few_heads(), *_rivals(), *_decoding_and_short(), *_memory())
+CUDA_TARGETS = (*_cuda_ratios(), *_cuda_memory(), *_cuda_rivals())
+
+
+def verdict(result: dict) -> str:
+    """What a result on a GPU misses, a line each, and then how many it has."""
+    measured = [one for one in CUDA_TARGETS if one.measured(result) is not None]
+    missed = [one for one in measured if one.missed(result)]
+    lines = [f"missed: {one.name}: {one.measured(result):.2f}, not {one.bound:g}" for one in missed]
+    last = f"{len(CUDA_TARGETS)} targets: {len(measured)} measured, {len(missed)} missed"
+    return "\n".join([*lines, last])
 
 
 def notes() -> dict[str, str]:

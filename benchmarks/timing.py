@@ -7,25 +7,27 @@ import time
 from collections.abc import Callable, Mapping
 from math import ceil
 
-__all__ = ["interleaved", "ratios", "spread"]
+__all__ = ["Clock", "interleaved", "ratios", "spread", "wall"]
 
 _SHORTEST = 0.005  # seconds of one timing: what is shorter runs several times in it
 
 Rounds = list[dict[str, float]]  # for each round the seconds of one run, by contender
+Clock = Callable[[Callable[[], object], int], float]  # the seconds of one of so many runs
 
 
-def _seconds(run: Callable[[], object], repeats: int) -> float:
+def wall(run: Callable[[], object], repeats: int) -> float:
+    """The seconds of one run, by the processor's clock."""
     start = time.perf_counter()
     for _ in range(repeats):
         run()
     return (time.perf_counter() - start) / repeats
 
 
-def _repeats(run: Callable[[], object]) -> int:
+def _repeats(run: Callable[[], object], clock: Clock) -> int:
     """How many runs make one timing; also warms up."""
-    lasted = _seconds(run, 1)
+    lasted = clock(run, 1)
     if lasted < 0.5:  # the first run may have loaded a library
-        lasted = min(_seconds(run, 1) for _ in range(3))
+        lasted = min(clock(run, 1) for _ in range(3))
     return ceil(_SHORTEST / lasted)
 
 
@@ -35,6 +37,7 @@ def interleaved(
     leading: tuple[str, ...] = (),
     seconds: float,
     most: int = 25,
+    clock: Clock = wall,
 ) -> Rounds:
     """Time `runs` in rounds.
 
@@ -43,8 +46,9 @@ def interleaved(
         leading: those that have at least five rounds, and run in every round that any other has.
         seconds: after how many a contender rests, once it has its rounds (others: at least three).
         most: rounds.
+        clock: takes the time; no work may be left when it returns.
     """
-    repeats = {name: _repeats(run) for name, run in runs.items()}
+    repeats = {name: _repeats(run, clock) for name, run in runs.items()}
     spent = dict.fromkeys(runs, 0.0)
     rounds: Rounds = []
     while len(rounds) < most:
@@ -56,7 +60,7 @@ def interleaved(
         if not wanting:
             break
         taken = {
-            name: _seconds(run, repeats[name])
+            name: clock(run, repeats[name])
             for name, run in runs.items()
             if name in wanting or name in leading
         }

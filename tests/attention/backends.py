@@ -8,7 +8,12 @@ import torch
 from relpos import backends
 
 # The widest that each computes in.
-DTYPES = {"reference": torch.float64, "tiled": torch.float64, "native": torch.float32}
+DTYPES = {
+    "reference": torch.float64,
+    "tiled": torch.float64,
+    "native": torch.float32,
+    "triton": torch.float32,
+}
 
 
 def _named(*names: str) -> pytest.MarkDecorator:
@@ -27,5 +32,5 @@ def _named(*names: str) -> pytest.MarkDecorator:
 
 every_backend = _named(*DTYPES)
 # Those of O(L) memory, which torch sees as one operation.
-every_blockwise = _named("tiled", "native")
+every_blockwise = _named("tiled", "native", "triton")
 native_alone = _named("native")

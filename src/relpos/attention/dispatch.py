@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor
 
 from ..errors import BackendError
-from . import native, reference, tiled
+from . import native, reference, tiled, triton
 from .inputs import Inputs
 
 __all__ = ["backends", "choose"]
@@ -33,18 +33,23 @@ class Backend(Protocol):
         ...
 
 
-# In the order in which "auto" asks them: the fastest first, as benchmarks/choice.py measured them
-# on the CPU (the counts are in docs/benchmark.md).
+_BACKENDS: dict[str, Backend] = {
+    "native": native,
+    "triton": triton,
+    "tiled": tiled,
+    "reference": reference,
+}
+
+# What "auto" asks, the fastest first, as benchmarks/choice.py measured them on the CPU (the counts
+# are in docs/benchmark.md).
 #
 #   native     the fastest wherever it is willing
 #   tiled      without native, mostly faster than reference, but not for short calls in training
 #   reference  not even there: if "auto" went by whether gradients are wanted, the second forward
 #              pass of checkpointing could draw another dropout than the first
-_BACKENDS: dict[str, Backend] = {
-    "native": native,
-    "tiled": tiled,
-    "reference": reference,
-}
+#
+# Not triton: no GPU has run it yet, and "auto" goes by what was measured.
+_AUTO = ("native", "tiled", "reference")
 
 
 def backends() -> dict[str, str | None]:
@@ -69,7 +74,7 @@ def choose(name: str, inputs: Inputs) -> Backend:
             f"got {name!r}"
         )
     reasons = []
-    for label in _BACKENDS if name == "auto" else (name,):
+    for label in _AUTO if name == "auto" else (name,):
         backend = _BACKENDS[label]
         reason = backend.unavailable() or backend.refuse(inputs)
         if reason is None:

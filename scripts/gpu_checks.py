@@ -1,0 +1,172 @@
+"""Checks of the triton backend that a GPU alone can make, over one call of each kind of term.
+
+    python scripts/gpu_checks.py terms          # near float64, as the suite has it
+    python scripts/gpu_checks.py determinism    # the same bits each time
+    python scripts/gpu_checks.py touch          # runs each once: for compute-sanitizer
+    python scripts/gpu_checks.py capture        # in a CUDA graph, and compiled, as eager
+
+A line of JSON for each call, then how many are right; exits 1 if one is not. Without a GPU it runs
+in Triton's interpreter (TRITON_INTERPRET=1), at a small size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from gpu_calls import CUDA, Call, calls, outcome
+
+BITS = {2: torch.int16, 4: torch.int32}
+Finding = tuple[str, bool, str]  # of what, whether it is right, and what was seen
+
+
+def terms(call: Call) -> Iterator[Finding]:
+    """Output and gradients near float64: at most twice as far as the reference, and rounding."""
+    if call.settings.get("dropout"):  # each backend draws its own
+        return
+    dtype = call.leaves[0].dtype
+    used = []
+    for own, usual, right in zip(
+        call.both(), call.reference(dtype), call.reference(torch.float64), strict=True
+    ):
+        rounding = torch.finfo(dtype).eps * right.abs().max()
+        used.append((far(own, right) / (2 * (far(usual, right) + rounding))).item())
+    yield "", all(one <= 1 for one in used), f"uses {max(used):.0%} of the error allowed"
+
+
+def touch(call: Call) -> Iterator[Finding]:
+    """Forward and backward once; compute-sanitizer is the judge."""
+    call.both()
+    if CUDA:
+        torch.cuda.synchronize()
+    yield "", True, "ran"
+
+
+def determinism(call: Call) -> Iterator[Finding]:
+    """Output and every gradient have the same bits each time."""
+    times, first = 20 if CUDA else 3, call.both()
+    others = sum(not same(first, call.both()) for _ in range(times - 1))
+    yield "", others == 0, f"{others} of {times - 1} runs differ from the first"
+
+
+def capture(call: Call) -> Iterator[Finding]:
+    """A CUDA graph of forward and backward gives eager's bits, torch.compile its numbers."""
+    if call.settings.get("dropout"):  # a graph's draws are its own
+        return
+    eager = call.both()
+    if CUDA:
+        graph = replayed(call)
+        yield ", CUDA graph", same(eager, graph), apart(eager, graph)
+    torch.compiler.reset()
+    compiled = torch.compile(call.run, fullgraph=True, backend="inductor" if CUDA else "eager")
+    found = outcome(compiled(*call.leaves), call.leaves)
+    yield ", compiled", close(eager, found), apart(eager, found)
+
+
+def same(some: list[Tensor], others: list[Tensor]) -> bool:
+    """Whether all have the same bits."""
+    return all(torch.equal(bits(one), bits(other)) for one, other in zip(some, others, strict=True))
+
+
+def far(own: Tensor, right: Tensor) -> Tensor:
+    """The largest difference."""
+    return (own.double() - right).abs().max()
+
+
+def bits(x: Tensor) -> Tensor:
+    """The numbers as integers, so that NaN and the sign of zero count."""
+    return x.contiguous().view(BITS[x.element_size()])
+
+
+def close(some: list[Tensor], others: list[Tensor]) -> bool:
+    """Whether they are as near as rounding, of the largest number, leaves them."""
+    return all(
+        far(one, other.double()) <= 2 * torch.finfo(one.dtype).eps * one.abs().max()
+        for one, other in zip(some, others, strict=True)
+    )
+
+
+def apart(some: list[Tensor], others: list[Tensor]) -> str:
+    """How far, in words."""
+    if same(some, others):
+        return "the same bits"
+    most = max(far(one, other.double()).item() for one, other in zip(some, others, strict=True))
+    return f"apart by {most:.1e}"
+
+
+def replayed(call: Call) -> list[Tensor]:
+    """What a captured graph leaves behind when it is replayed over poisoned results."""
+
+    def step() -> list[Tensor]:
+        return outcome(call.run(*call.leaves), call.leaves)
+
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = step()
+    for part in results:
+        part.fill_(float("nan"))
+    graph.replay()
+    torch.cuda.synchronize()
+    return results
+
+
+def small(backend: str) -> Iterator[tuple[str, Call]]:
+    """Every call at a small odd size; the interpreter has no bfloat16."""
+    for dtype in (torch.float32, torch.bfloat16) if CUDA else (torch.float32,):
+        for name, call in calls(backend, 5, 24, dtype).items():
+            yield f"{name}, {str(dtype).removeprefix('torch.')}", call
+
+
+def large(backend: str) -> Iterator[tuple[str, Call]]:
+    """Every call in bfloat16 at a size for a GPU; on the CPU at one for the interpreter."""
+    sizes = (27, 64, torch.bfloat16) if CUDA else (4, 8, torch.float32)
+    yield from calls(backend, *sizes).items()
+
+
+CHECKS = {
+    "terms": (terms, small),
+    "determinism": (determinism, large),
+    "touch": (touch, small),
+    "capture": (capture, large),
+}
+
+
+def findings(check: str, backend: str) -> Iterator[Finding]:
+    """What a check finds of each call; an error is a finding too."""
+    judge, calls_of = CHECKS[check]
+    for name, call in calls_of(backend):
+        try:
+            for suffix, right, detail in judge(call):
+                yield name + suffix, right, detail
+        except Exception as error:
+            line = (str(error).strip().splitlines() or [""])[0]
+            yield name, False, f"{type(error).__name__}: {line[:300]}"
+
+
+def main() -> None:
+    """Runs a check and prints its findings."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("check", choices=tuple(CHECKS))
+    parser.add_argument("--backend", default="triton", help="another one, to try this program")
+    options = parser.parse_args()
+    seen = right = 0
+    for name, is_right, detail in findings(options.check, options.backend):
+        seen, right = seen + 1, right + is_right
+        print(json.dumps({"case": name, "ok": is_right, "detail": detail}), flush=True)
+    print(f"{right} of {seen} right")
+    sys.exit(right < seen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+from .entry import attention, refuse, unavailable
+
+__all__ = ["attention", "refuse", "unavailable"]

@@ -1,0 +1,205 @@
+"""What every kernel receives: the tensors of one call, and the settings it is compiled for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+__all__ = ["Call", "Pairs", "Rows", "Settings", "Table", "power_of_two"]
+
+
+class Rows(NamedTuple):
+    """A tensor `(b, h, n, width)` whose last axis is contiguous: its address and strides."""
+
+    data: Any
+    b: Any
+    h: Any
+    n: Any
+
+
+class Pairs(NamedTuple):
+    """A tensor that broadcasts to `(b, h, i, j)`: strides are 0 along an axis of size 1."""
+
+    data: Any
+    b: Any
+    h: Any
+    i: Any
+    j: Any
+
+
+class Table(NamedTuple):
+    """A table `(h or 1, r, width)`: the stride of its heads is 0 where they share it."""
+
+    data: Any
+    h: Any
+
+
+class Call(NamedTuple):
+    """One call. What is absent is None; integers count tokens unless they say otherwise.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        p: what meets the keys' table: `q_rel`, or the queries again.
+        keys: all four tables cover the same window of offsets, contiguous, and clamp.
+        queries: see `keys`.
+        values: see `keys`.
+        mask: boolean or additive.
+        documents: `(b, j)` as int32, as `Rows` without heads.
+        query_reach: `(b, tiles, 2)` int32, the keys that a tile of queries sees at most.
+        key_reach: `(b, tiles, 2)` int32, the queries that a tile of keys is seen by at most.
+        by_key: a grid's terms by place of the key, `(b, h, i, s)`, in logits.
+        by_query: a grid's terms by place of the query, `(b, h, j, s)`, in logits.
+        joint: a grid's joint bias, flat.
+        key_places: `(axes, j)` int32, where `by_key` has the place of a key; -1 for none.
+        query_places: `(axes, i)` int32, where `by_query` has the place of a query; -1 for none.
+        key_lines: `(j,)` int32; a pair meets entry `key_lines[j] - query_lines[i]` of `joint`.
+        query_lines: `(i,)` int32.
+        seed: of the dropout, int64.
+        slabs: float32 workspace, `Settings.slab` numbers for each program.
+        heads: query heads.
+        repeat: query heads to one key head.
+        length: number of queries.
+        key_length: number of keys.
+        start: position of the first query.
+        first: offset of the tables' row 0.
+        rows: of the tables.
+        tiles: of the kernel, dealt out among its programs.
+        scale: of the scores.
+        drop: a weight is dropped where a draw of 32 bits is below it.
+        kept: 1 / (probability that a weight is kept).
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    p: Any
+    keys_table: Any
+    queries_table: Any
+    bias_table: Any
+    values_table: Any
+    mask: Any
+    documents: Any
+    query_reach: Any
+    key_reach: Any
+    by_key: Any
+    by_query: Any
+    joint: Any
+    key_places: Any
+    query_places: Any
+    key_lines: Any
+    query_lines: Any
+    seed: Any
+    slabs: Any
+    heads: Any
+    repeat: Any
+    length: Any
+    key_length: Any
+    start: Any
+    first: Any
+    rows: Any
+    tiles: Any
+    scale: Any
+    drop: Any
+    kept: Any
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a kernel is compiled for.
+
+    Args:
+        m: queries in a tile.
+        n: keys in a tile.
+        d: width of queries and keys.
+        dp: width of what meets the keys' table.
+        dv: width of the values.
+        keys: whether there is such a table; likewise `queries`, `bias`, `values`.
+        queries: see `keys`.
+        bias: see `keys`.
+        values: see `keys`.
+        own_p: whether `p` are not the queries.
+        causal: whether keys ahead of the query are hidden.
+        causal_left: whether the left region may hold keys ahead of the query.
+        ragged: whether the last tile of keys is not full.
+        mask: "none", "boolean" or "additive".
+        mask_i: whether the mask has an axis of queries.
+        mask_j: whether the mask has an axis of keys.
+        documents: whether there are documents.
+        dropout: whether weights are dropped.
+        axes: of a grid; 0 on a line.
+        key_columns: places of the keys on all axes of a grid together.
+        query_columns: places of the queries.
+        by_key: whether the grid has such terms; likewise `by_query`, `joint`.
+        by_query: see `by_key`.
+        joint: see `by_key`.
+        places: whether weights are summed by place of the key.
+        slab: float32 numbers of workspace for each program.
+        long: whether an offset within one head may exceed 32 bits.
+        precision: of float32 matrix products, "ieee" or "tf32".
+    """
+
+    m: int
+    n: int
+    d: int
+    dp: int
+    dv: int
+    keys: bool
+    queries: bool
+    bias: bool
+    values: bool
+    own_p: bool
+    causal: bool
+    causal_left: bool
+    ragged: bool
+    mask: str
+    mask_i: bool
+    mask_j: bool
+    documents: bool
+    dropout: bool
+    axes: int
+    key_columns: int
+    query_columns: int
+    by_key: bool
+    by_query: bool
+    joint: bool
+    places: bool
+    slab: int
+    long: bool
+    precision: str
+
+    @property
+    def block_d(self) -> int:
+        """The power of two from `d` on, 16 at least; likewise `block_p` and `block_v`."""
+        return power_of_two(max(self.d, 16))
+
+    @property
+    def block_p(self) -> int:
+        """See `block_d`."""
+        return power_of_two(max(self.dp, 16))
+
+    @property
+    def block_v(self) -> int:
+        """See `block_d`."""
+        return power_of_two(max(self.dv, 16))
+
+    @property
+    def ring(self) -> int:
+        """Numbers in a row of a slab: the power of two from `m + 2 n` on."""
+        return power_of_two(self.m + 2 * self.n)
+
+    @property
+    def block_places(self) -> int:
+        """The power of two from `key_columns` on, 16 at least."""
+        return power_of_two(max(self.key_columns, 16))
+
+    @property
+    def block_query_places(self) -> int:
+        """The power of two from `query_columns` on, 16 at least."""
+        return power_of_two(max(self.query_columns, 16))
+
+
+def power_of_two(n: int) -> int:
+    """The smallest from `n` on."""
+    return 1 << (n - 1).bit_length()
