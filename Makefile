@@ -28,7 +28,7 @@ $(VENV)/.complete: pyproject.toml constraints.txt setup.py $(wildcard csrc/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing relpos and what it needs into $(VENV) (a few minutes the first time)"
 	@if $(BIN)/python -c 'import torch' 2>/dev/null; \
-	then grep -v '^torch==' constraints.txt; else cat constraints.txt; fi > $(VENV)/constraints.txt
+	then grep -Ev '^(torch|triton)==' constraints.txt; else cat constraints.txt; fi > $(VENV)/constraints.txt
 	$(INSTALL) torch
 	$(INSTALL) --editable '.[dev]'
 	$(INSTALL) --no-deps $(ORACLES)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
 
 import pytest
 import torch
@@ -24,3 +28,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def _same_draws_each_time() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _triton_by_way_of_the_gpu():
+    """Let the triton backend take the suite's tensors, which are the CPU's, if there is a GPU."""
+    if not torch.cuda.is_available():
+        yield
+        return
+    triton = import_module("relpos.attention.triton")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(triton, "refuse", _on_gpu(triton.refuse))
+        patch.setattr(triton, "attention", _and_back(_on_gpu(triton.attention)))
+        yield
+
+
+def _on_gpu(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def cuda(x: torch.Tensor) -> torch.Tensor:
+        return x.cuda()
+
+    def moved(inputs: Any) -> Any:
+        tensors = {name: getattr(inputs, name) for name in ("q", "k", "v", "mask", "documents")}
+        tensors = {name: x if x is None else cuda(x) for name, x in tensors.items()}
+        return function(replace(inputs, **tensors, terms=inputs.terms.map(cuda)))
+
+    return moved
+
+
+def _and_back(function: Callable[[Any], tuple[torch.Tensor, ...]]) -> Callable[[Any], Any]:
+    return lambda inputs: tuple(x.cpu() for x in function(inputs))

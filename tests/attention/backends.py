@@ -14,6 +14,8 @@ DTYPES = {
     "native": torch.float32,
     "triton": torch.float32,
 }
+# In its interpreter triton is too slow for the whole suite: what runs there is in test_triton.py.
+_SUITE = [name for name in DTYPES if name != "triton" or torch.cuda.is_available()]
 
 
 def _named(*names: str) -> pytest.MarkDecorator:
@@ -26,11 +28,14 @@ def _named(*names: str) -> pytest.MarkDecorator:
                 name, marks=pytest.mark.skipif(bool(reasons[name]), reason=str(reasons[name]))
             )
             for name in names
+            if name in _SUITE
         ],
     )
 
 
-every_backend = _named(*DTYPES)
+every_backend = _named(*_SUITE)
 # Those of O(L) memory, which torch sees as one operation.
 every_blockwise = _named("tiled", "native", "triton")
+# Those that compute half precision in float32, on the CPU's memory.
+every_cpu_blockwise = _named("tiled", "native")
 native_alone = _named("native")

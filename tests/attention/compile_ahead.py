@@ -30,7 +30,7 @@ backend = importlib.import_module("relpos.attention.triton.launch")
 tuning = importlib.import_module("relpos.attention.triton.tuning")
 package = importlib.import_module("relpos.attention.triton")
 
-LENGTH = 256
+LENGTH = 512
 
 
 class Absent:
@@ -94,9 +94,7 @@ def table(heads: int, left: int, right: int, width: int | None, **options: Any) 
     return OffsetTable(some(*shape) if width is None else some(*shape, width), -left, **options)
 
 
-def line(
-    width: int, keys: bool = True, dtype: torch.dtype = torch.bfloat16, **options: Any
-) -> None:
+def line(width: int, dtype: torch.dtype = torch.bfloat16, **options: Any) -> None:
     """One call, forward and backward, of heads of some width."""
     groups = options.pop("groups", 4)
     terms = options.pop("terms", Terms())
@@ -127,11 +125,11 @@ def logits(q: Tensor) -> Terms:
 
 def grid(q: Tensor) -> GridTerms:
     width = q.shape[3]
-    axis = Terms(
-        keys=table(1, 15, 15, width), queries=table(1, 15, 15, width),
-        values=table(1, 15, 15, width),
-    )  # fmt: skip
-    return GridTerms((16, 16), (axis, axis), some(4, 31, 31))
+    axes = tuple(
+        Terms(keys=some_table, queries=some_table, values=some_table)
+        for some_table in (table(1, 15, 15, width), table(1, 31, 31, width))
+    )
+    return GridTerms((16, 32), axes, some(4, 31, 63))
 
 
 CALLS: dict[str, Any] = {

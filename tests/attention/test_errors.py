@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -74,7 +77,7 @@ def table(*shape: int) -> OffsetTable:
         ({"backend": ["tiled"]}, "backend must be 'auto' or one of"),
         (
             {"backend": "cuda"},
-            r"backend must be 'auto' or one of 'native', 'tiled', 'reference', got 'cuda'",
+            r"backend must be 'auto' or one of 'native', 'triton', 'tiled', .*, got 'cuda'",
         ),
     ],
 )
@@ -137,8 +140,30 @@ def test_terms_compare_by_identity():
 
 
 def test_backends_names_each_with_none_where_it_runs_and_else_the_reason():
-    assert relpos.backends() == {"native": MISSING, "tiled": None, "reference": None}
-    assert list(relpos.backends()) == ["native", "tiled", "reference"]
+    found = relpos.backends()
+    assert list(found) == ["native", "triton", "tiled", "reference"]
+    assert found | {"triton": None} == {"native": MISSING} | dict.fromkeys([*found][1:])
+
+
+def test_without_a_gpu_or_triton_the_triton_backend_says_so():
+    script = """
+import sys
+if "without" in sys.argv:
+    import importlib.util
+    find = importlib.util.find_spec
+    importlib.util.find_spec = lambda name, *rest: None if name == "triton" else find(name, *rest)
+import torch
+torch.cuda.is_available = lambda: False
+import relpos
+print(relpos.backends()["triton"])
+"""
+    environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
+    for option, words in (("with", "there is no CUDA device"), ("without", "not installed")):
+        run = subprocess.run(
+            [sys.executable, "-c", script, option],
+            capture_output=True, text=True, check=True, env=environment,
+        )  # fmt: skip
+        assert words in run.stdout
 
 
 @pytest.mark.skipif(

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from .backends import every_blockwise
+from .backends import every_cpu_blockwise
 
 SCRIPT = """
 import json
@@ -75,7 +75,7 @@ print(json.dumps(resident("VmHWM") - before))
         ("run_thin_grid", 0.0, 500),
     ],
 )
-@every_blockwise
+@every_cpu_blockwise
 def test_forward_and_backward_stay_far_below_the_score_matrices(
     backend: str, run: str, dropout: float, most: int
 ):

@@ -13,7 +13,7 @@ from torch import Tensor
 from relpos import attention
 
 from .agreement import assert_agrees, assert_within_budget, cast
-from .backends import DTYPES, every_backend, every_blockwise
+from .backends import DTYPES, every_backend, every_blockwise, every_cpu_blockwise
 from .cases import CASES
 from .grid_cases import GRID_CASES
 
@@ -62,7 +62,7 @@ def test_output_and_gradients_are_within_budget(backend: str, name: str, dtype: 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", ["per head", "grid, prefix", "grid, space, prefix, joint"])
-@every_blockwise
+@every_cpu_blockwise
 def test_half_precision_is_rounded_once(backend: str, name: str, dtype: torch.dtype):
     case = BOTH[name]
     named = case.inputs(dtype=dtype)

@@ -32,7 +32,13 @@ def operator(backend: str) -> Any:
 def leaves(backend: str) -> Callable[..., torch.Tensor]:
     """Random tensors that want gradients, from their sizes."""
     torch.manual_seed(0)
-    return lambda *shape: torch.randn(*shape, dtype=DTYPES[backend]).requires_grad_()
+    options = {"dtype": DTYPES[backend], "device": place(backend)}
+    return lambda *shape: torch.randn(*shape, **options).requires_grad_()
+
+
+def place(backend: str) -> str:
+    """The device of its operator's tensors."""
+    return "cuda" if backend == "triton" and torch.cuda.is_available() else "cpu"
 
 
 def settings(
@@ -47,7 +53,7 @@ def settings(
     """The arguments behind the tensors; those that one of the backends alone has are named.
 
     Args:
-        backend: `native` or `tiled`.
+        backend: `native`, `tiled` or `triton`.
         clamps: of the tables.
         firsts: of the tables.
         grid: of the keys, of the queries, and for each axis, which `native` alone is told, the
@@ -57,8 +63,11 @@ def settings(
         places: whether `tiled` is to give weights by place.
     """
     keys, queries, *axes = grid
+    zeros = [int(not clamp) for clamp in clamps]
     if backend == "native":
-        return (firsts, [int(not clamp) for clamp in clamps], keys, queries, *axes, *others)
+        return (firsts, zeros, keys, queries, *axes, *others)
+    if backend == "triton":
+        return (firsts, zeros, keys, queries, *others, places)
     return (firsts, clamps, keys, queries, *others, lse, places)
 
 
@@ -70,8 +79,9 @@ def arguments(backend: str, dropout: float = 0.0, need_lse: bool = True) -> tupl
     return (
         leaf(2, 4, 5, 3), leaf(2, 2, 7, 3), leaf(2, 2, 7, 6),
         leaf(4, 5, 2), leaf(1, 4, 3), leaf(1, 3), leaf(1, 5, 6), leaf(2, 4, 5, 2),
-        leaf(2, 1, 5, 7), None, None, None, torch.tensor([[0, 0, 0, 1, 1, 1, -1]]),
-        torch.tensor(7),
+        leaf(2, 1, 5, 7), None, None, None,
+        torch.tensor([[0, 0, 0, 1, 1, 1, -1]], device=place(backend)),
+        torch.tensor(7, device=place(backend)),
         *settings(
             backend, [True, True, False, True], [-2, -1, -1, -3], NO_GRID, 0, True, 0.5, 2,
             dropout, lse=need_lse, places=False,

@@ -46,7 +46,7 @@ class Call(NamedTuple):
         queries: see `keys`.
         values: see `keys`.
         mask: boolean or additive.
-        documents: `(b, j)` as int32, as `Rows` without heads.
+        documents: `(b, j)` as int64, as `Rows` without heads.
         query_reach: `(b, tiles, 2)` int32, the keys that a tile of queries sees at most.
         key_reach: `(b, tiles, 2)` int32, the queries that a tile of keys is seen by at most.
         by_key: a grid's terms by place of the key, `(b, h, i, s)`, in logits.
@@ -107,7 +107,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """What a kernel is compiled for.
+    """What a kernel is compiled for; compiled kernels are found again by these fields alone.
 
     Args:
         m: queries in a tile.
@@ -115,6 +115,9 @@ class Settings:
         d: width of queries and keys.
         dp: width of what meets the keys' table.
         dv: width of the values.
+        block_d: the power of two from `d` on, 16 at least; likewise the other blocks.
+        block_p: see `block_d`.
+        block_v: see `block_d`.
         keys: whether there is such a table; likewise `queries`, `bias`, `values`.
         queries: see `keys`.
         bias: see `keys`.
@@ -131,10 +134,14 @@ class Settings:
         axes: of a grid; 0 on a line.
         key_columns: places of the keys on all axes of a grid together.
         query_columns: places of the queries.
+        block_places: the power of two from `key_columns` on, 16 at least.
+        block_query_places: that from `query_columns` on.
         by_key: whether the grid has such terms; likewise `by_query`, `joint`.
         by_query: see `by_key`.
         joint: see `by_key`.
         places: whether weights are summed by place of the key.
+        ring: numbers in a row of a slab: the power of two from `m + 2 n` on.
+        whole: whether a slab has a place for each row of the tables (`kernels/band.py`).
         slab: float32 numbers of workspace for each program.
         long: whether an offset within one head may exceed 32 bits.
         precision: of float32 matrix products, "ieee" or "tf32".
@@ -145,6 +152,9 @@ class Settings:
     d: int
     dp: int
     dv: int
+    block_d: int
+    block_p: int
+    block_v: int
     keys: bool
     queries: bool
     bias: bool
@@ -161,43 +171,17 @@ class Settings:
     axes: int
     key_columns: int
     query_columns: int
+    block_places: int
+    block_query_places: int
     by_key: bool
     by_query: bool
     joint: bool
     places: bool
+    ring: int
+    whole: bool
     slab: int
     long: bool
     precision: str
-
-    @property
-    def block_d(self) -> int:
-        """The power of two from `d` on, 16 at least; likewise `block_p` and `block_v`."""
-        return power_of_two(max(self.d, 16))
-
-    @property
-    def block_p(self) -> int:
-        """See `block_d`."""
-        return power_of_two(max(self.dp, 16))
-
-    @property
-    def block_v(self) -> int:
-        """See `block_d`."""
-        return power_of_two(max(self.dv, 16))
-
-    @property
-    def ring(self) -> int:
-        """Numbers in a row of a slab: the power of two from `m + 2 n` on."""
-        return power_of_two(self.m + 2 * self.n)
-
-    @property
-    def block_places(self) -> int:
-        """The power of two from `key_columns` on, 16 at least."""
-        return power_of_two(max(self.key_columns, 16))
-
-    @property
-    def block_query_places(self) -> int:
-        """The power of two from `query_columns` on, 16 at least."""
-        return power_of_two(max(self.query_columns, 16))
 
 
 def power_of_two(n: int) -> int:

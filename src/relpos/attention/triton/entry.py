@@ -56,7 +56,8 @@ def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, 
     """Output and log-sum-exp; products in the inputs' dtype, sums in float32."""
     if isinstance(inputs.terms, GridTerms):
         return _on_grid(inputs, inputs.terms)
-    return _call(inputs, inputs.terms)[:2]
+    output, lse, _ = _call(inputs, inputs.terms)
+    return output, lse
 
 
 def _on_grid(inputs: Inputs, terms: GridTerms) -> tuple[Tensor, Tensor]:
@@ -92,7 +93,7 @@ def _call(
         mask = mask.float()
     # From the device's own generator: nothing waits, and a captured graph draws anew each time.
     seed = torch.randint(1 << 62, (), device=device) if inputs.dropout else None
-    return triton_forward(
+    output, lse, _, places = triton_forward(
         inputs.q,
         inputs.k,
         inputs.v,
@@ -115,3 +116,4 @@ def _call(
         inputs.dropout,
         need_places,
     )
+    return output, lse, places

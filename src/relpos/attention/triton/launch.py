@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from triton import OutOfResources
 
-from .call import power_of_two
+from .call import Settings, power_of_two
 from .grid import joint_chunks
 from .kernels.by_key import by_key_kernel
 from .kernels.by_offset import by_offset_kernel, ends_kernel
@@ -45,30 +45,33 @@ def _tiles(count: int, size: int) -> int:
     return -(-count // size)
 
 
-def forward(problem: Problem, need_places: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Output, log-sum-exp in nats, and weights by place of a grid (`ops.py`)."""
+def forward(problem: Problem, need_places: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Output, log-sum-exp in nats, what backward needs, weights by place of a grid (`ops.py`)."""
     q, v = problem.q, problem.v
     lead = tuple(q.shape[:3])
     wide = torch.float32
     out = q.new_empty((*lead, v.shape[3]), dtype=wide if need_places else q.dtype)
     lse = q.new_empty(lead, dtype=wide)
+    softmax = q.new_empty((2, *lead), dtype=wide)
     columns = sum(problem.grid.shape) if problem.grid is not None and need_places else 0
     places = q.new_empty((*lead, columns) if columns else (0,), dtype=wide)
     if problem.empty:
-        return out.zero_(), lse.fill_(-torch.inf), places.zero_()
+        return out.zero_(), lse.fill_(-torch.inf), softmax.zero_(), places.zero_()
     slabs = len(problem.rows.keys() & {"keys", "values", "queries"})
 
     def run(shape: Shape) -> None:
-        settings = problem.settings(shape.m, shape.n, slabs=slabs, places=need_places)
+        settings = problem.settings(
+            shape.m, shape.n, slabs=slabs, places=need_places, besides=(out, places)
+        )
         tiles = problem.batch * problem.heads * _tiles(problem.queries, shape.m)
         programs = program_count(tiles, q.device, slabs > 0)
         launch(
             forward_kernel, programs, problem.call(settings, tiles, programs), rows_of(out), lse,
-            rows_of(places) if need_places else None, S=settings, shape=shape,
+            softmax, rows_of(places) if need_places else None, S=settings, shape=shape,
         )  # fmt: skip
 
     _fitting("forward", problem, run)
-    return out, lse, places
+    return out, lse, softmax, places
 
 
 @dataclass(frozen=True)
@@ -77,15 +80,15 @@ class Saved:
 
     Args:
         out: `(b, h, i, dv)`.
-        lse: `(b, h, i)`.
+        softmax: `(2, b, h, i)`: the largest score of each row, and 1 over the sum.
         places: `(b, h, i, s)`, or None.
         d_out: as `out`.
-        d_lse: as `lse`, or None.
+        d_lse: `(b, h, i)`, or None.
         d_places: as `places`, or None.
     """
 
     out: Tensor
-    lse: Tensor
+    softmax: Tensor
     places: Tensor | None
     d_out: Tensor
     d_lse: Tensor | None
@@ -96,7 +99,7 @@ class Saved:
         cls,
         problem: Problem,
         out: Tensor,
-        lse: Tensor,
+        softmax: Tensor,
         places: Tensor,
         d_out: Tensor,
         d_lse: Tensor | None,
@@ -107,9 +110,9 @@ class Saved:
         d_out = rows_contiguous(d_out.to(problem.q.dtype))
         d_lse = None if d_lse is None else d_lse.contiguous()
         if places.ndim == 1:
-            return cls(out, lse, None, d_out, d_lse, None)
+            return cls(out, softmax, None, d_out, d_lse, None)
         d_places = torch.zeros_like(places) if d_places is None else rows_contiguous(d_places)
-        return cls(out, lse, places, d_out, d_lse, d_places)
+        return cls(out, softmax, places, d_out, d_lse, d_places)
 
 
 def backward(problem: Problem, saved: Saved, wanted: frozenset[str]) -> dict[str, Tensor]:
@@ -160,10 +163,12 @@ class _Backward:
             for name in self.wanted
         }
 
-    def _settings(self, shape: Shape, slabs: int) -> Any:
+    def _settings(self, shape: Shape, slabs: int) -> Settings:
+        saved = self.saved
         return self.problem.settings(
-            shape.m, shape.n, slabs=slabs, places=self.saved.d_places is not None
-        )
+            shape.m, shape.n, slabs=slabs, places=saved.d_places is not None,
+            besides=(saved.out, saved.d_out, saved.places, saved.d_places),
+        )  # fmt: skip
 
     def _by_query(self) -> None:
         problem, saved = self.problem, self.saved
@@ -185,7 +190,7 @@ class _Backward:
             programs = program_count(tiles, q.device, slabs > 0)
             launch(
                 by_query_kernel, programs, problem.call(settings, tiles, programs),
-                rows_of(saved.out), saved.lse, rows_of(saved.d_out), saved.d_lse,
+                rows_of(saved.out), saved.softmax, rows_of(saved.d_out), saved.d_lse,
                 _rows(saved.places), _rows(saved.d_places), _rows(d_q), _rows(d_p),
                 _rows(d_by_key), self.delta, self.ends, S=settings,
                 D_LSE=saved.d_lse is not None, D_Q=d_q is not None, D_P=d_p is not None,
@@ -221,7 +226,7 @@ class _Backward:
             tiles = problem.batch * problem.groups * _tiles(problem.keys, shape.n)
             programs = program_count(tiles, d_k.device, slabs > 0)
             launch(
-                by_key_kernel, programs, problem.call(settings, tiles, programs), saved.lse,
+                by_key_kernel, programs, problem.call(settings, tiles, programs), saved.softmax,
                 rows_of(saved.d_out), self.delta, _rows(saved.d_places), rows_of(d_k),
                 rows_of(d_v), _rows(d_by_query), self.key_ends, S=settings,
                 D_BY_QUERY=d_by_query is not None, D_QUERIES=learns, shape=shape,
@@ -274,7 +279,7 @@ class _Backward:
             programs = program_count(each * parts, device, True)
             launch(
                 by_offset_kernel, programs, problem.call(settings, each * parts, programs),
-                saved.lse, rows_of(saved.d_out), self.delta, _rows(saved.d_places), chunks,
+                saved.softmax, rows_of(saved.d_out), self.delta, _rows(saved.d_places), chunks,
                 *(sums.get(name) for name in ("keys", "queries", "bias", "values")),
                 problem.batch, heads, parts, entries, S=settings, D_KEYS="keys" in names,
                 D_QUERIES="queries" in names, D_BIAS="bias" in names, D_VALUES="values" in names,
@@ -330,7 +335,7 @@ class _Backward:
             tiles *= _tiles(mask.shape[2], shape.m) * _tiles(mask.shape[3], shape.n)
             programs = program_count(tiles, mask.device, slabs > 0)
             launch(
-                mask_kernel, programs, problem.call(settings, tiles, programs), saved.lse,
+                mask_kernel, programs, problem.call(settings, tiles, programs), saved.softmax,
                 rows_of(saved.d_out), self.delta, _rows(saved.d_places), d_mask, problem.batch,
                 mask.shape[0], mask.shape[1], S=settings, shape=shape,
             )  # fmt: skip

@@ -59,10 +59,10 @@ def _problem(
 @torch.library.custom_op(
     "relpos::triton_forward",
     mutates_args=(),
-    schema=f"({_ARGUMENTS}, bool need_places) -> (Tensor, Tensor, Tensor)",
+    schema=f"({_ARGUMENTS}, bool need_places) -> (Tensor, Tensor, Tensor, Tensor)",
 )
-def triton_forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Output, log-sum-exp, and weights by place of a grid.
+def triton_forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Output, log-sum-exp, what backward needs of the softmax, and weights by place of a grid.
 
     The output is in q's dtype, or in float32 with weights by place, which are empty unless needed.
     """
@@ -73,7 +73,7 @@ def triton_forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @triton_forward.register_fake
-def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     q, _, v = arguments[:3]
     grid, need_places = arguments[len(_TENSORS) + 2], arguments[-1]
     rows = q.shape[:3]
@@ -81,6 +81,7 @@ def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     return (
         q.new_empty((*rows, v.shape[3]), dtype=wide if need_places else q.dtype),
         q.new_empty(rows, dtype=wide),
+        q.new_empty((2, *rows), dtype=wide),
         q.new_empty((*rows, sum(grid)) if need_places else (0,), dtype=wide),
     )
 
@@ -88,19 +89,19 @@ def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 @torch.library.custom_op(
     "relpos::triton_backward",
     mutates_args=(),
-    schema="(Tensor d_output, Tensor? d_lse, Tensor? d_places, Tensor output, Tensor lse, "
+    schema="(Tensor d_output, Tensor? d_lse, Tensor? d_places, Tensor output, Tensor softmax, "
     f"Tensor places, {_ARGUMENTS}, bool[] needs) -> Tensor[]",
 )
 def _triton_backward(*arguments: Any) -> list[Tensor]:
     """One gradient for each of `_LEARNABLE`; an empty tensor where none is needed."""
     from .launch import Saved, backward  # noqa: PLC0415
 
-    d_output, d_lse, d_places, output, lse, places = arguments[:6]
+    d_output, d_lse, d_places, output, softmax, places = arguments[:6]
     *call, needs = arguments[6:]
     tensors = dict(zip(_TENSORS, call, strict=False))
     wanted = frozenset(name for name, need in zip(_LEARNABLE, needs, strict=True) if need)
     problem = _problem(call[: len(_TENSORS)], *call[len(_TENSORS) :])
-    saved = Saved.of(problem, output, lse, places, d_output, d_lse, d_places)
+    saved = Saved.of(problem, output, softmax, places, d_output, d_lse, d_places)
     found = backward(problem, saved, wanted)
     return [
         found[name].to(tensors[name].dtype) if name in wanted else d_output.new_empty(0)
@@ -123,17 +124,19 @@ _triton_backward.register_autograd(refuse_second_derivatives("triton"))
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*output, *inputs[: len(_TENSORS)])
+    attended, _, softmax, places = output
+    ctx.mark_non_differentiable(softmax)
+    ctx.save_for_backward(attended, softmax, places, *inputs[: len(_TENSORS)])
     ctx.settings = inputs[len(_TENSORS) : -1]
     ctx.need_places = inputs[-1]
     ctx.set_materialize_grads(False)
 
 
 def _backward(
-    ctx: Any, d_output: Tensor | None, d_lse: Tensor | None, d_places: Tensor | None
+    ctx: Any, d_output: Tensor | None, d_lse: Tensor | None, _: None, d_places: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     check_not_batched("triton", d_lse if d_output is None else d_output)
-    output, lse, places, *tensors = ctx.saved_tensors
+    output, softmax, places, *tensors = ctx.saved_tensors
     needs = [bool(need) for need in ctx.needs_input_grad[: len(_LEARNABLE)]]
     if d_output is None:
         d_output = output.new_zeros(()).expand_as(output)
@@ -142,7 +145,7 @@ def _backward(
         d_lse,
         d_places if ctx.need_places else None,
         output,
-        lse,
+        softmax,
         places,
         *tensors,
         *ctx.settings,

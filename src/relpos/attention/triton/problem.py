@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ...terms import OffsetTable
-from .call import Call, Pairs, Rows, Settings, Table
+from .call import Call, Pairs, Rows, Settings, Table, power_of_two
 from .grid import GridPlan
 from .window import Window, shared_window
 
 __all__ = ["Grid", "Problem", "rows_contiguous", "rows_of"]
 
 _INT32 = 1 << 31
+_MOST_PAIRS = 1 << 20  # of tiles, that are compared at once
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,9 @@ class Problem:
         """Whether there is no pair at all."""
         return 0 in (self.batch, self.queries, self.keys)
 
-    def settings(self, m: int, n: int, *, slabs: int, places: bool) -> Settings:
+    def settings(
+        self, m: int, n: int, *, slabs: int, places: bool, besides: Iterable[Tensor | None] = ()
+    ) -> Settings:
         """What a kernel with tiles of `m` queries and `n` keys is compiled for.
 
         Args:
@@ -89,14 +94,22 @@ class Problem:
             n: keys.
             slabs: of the program's workspace, `m` rows each.
             places: whether weights are summed by place of the key.
+            besides: tensors `(b, h, n, width)` of the kernel that are not the problem's.
         """
         mask, grid = self.mask, self.grid
-        settings = Settings(
+        d, dp, dv = (x.shape[3] for x in (self.q, self.p, self.v))
+        key_columns = 0 if grid is None else sum(grid.shape)
+        query_columns = 0 if grid is None else sum(grid.query_shape)
+        ring = power_of_two(m + 2 * n)
+        return Settings(
             m=m,
             n=n,
-            d=self.q.shape[3],
-            dp=self.p.shape[3],
-            dv=self.v.shape[3],
+            d=d,
+            dp=dp,
+            dv=dv,
+            block_d=_block(d),
+            block_p=_block(dp),
+            block_v=_block(dv),
             keys="keys" in self.rows,
             queries="queries" in self.rows,
             bias="bias" in self.rows,
@@ -111,19 +124,24 @@ class Problem:
             documents=self.documents is not None,
             dropout=self.dropout > 0,
             axes=0 if grid is None else len(grid.shape),
-            key_columns=0 if grid is None else sum(grid.shape),
-            query_columns=0 if grid is None else sum(grid.query_shape),
+            key_columns=key_columns,
+            query_columns=query_columns,
+            block_places=_block(key_columns),
+            block_query_places=_block(query_columns),
             by_key=self.by_key is not None,
             by_query=self.by_query is not None,
             joint=self.joint is not None,
             places=places,
-            slab=0,
+            ring=ring,
+            whole=self.window.rows <= ring,
+            slab=slabs * m * ring,
             long=any(
-                x.shape[2] * abs(x.stride(2)) >= _INT32 for x in (self.q, self.k, self.v, self.p)
+                x.shape[2] * max(abs(x.stride(2)), x.shape[3]) >= _INT32
+                for x in (self.q, self.k, self.v, self.p, self.by_key, self.by_query, *besides)
+                if x is not None and x.ndim == 4
             ),
             precision=_precision(),
         )
-        return replace(settings, slab=slabs * m * settings.ring)
 
     def call(self, settings: Settings, tiles: int, programs: int) -> Call:
         """The arguments of a kernel whose `tiles` are dealt out among `programs`."""
@@ -172,7 +190,7 @@ class Problem:
     def _documents(self, m: int, n: int) -> tuple[Rows | None, Tensor | None, Tensor | None]:
         if self.documents is None:
             return None, None, None
-        documents = self.documents.int().contiguous()
+        documents = self.documents.long().contiguous()
         of_queries = documents[:, self.start : self.start + self.queries]
         by_query, by_key = _reach(of_queries, documents, m, n)
         batch = documents.shape[0]
@@ -212,10 +230,11 @@ def rows_contiguous(x: Any) -> Any:
 
 def _precision() -> str:
     """How float32 matrix products are to be made, as torch's own setting says."""
-    setting = torch.backends.cuda.matmul.fp32_precision
-    if setting == "none":
-        setting = torch.backends.fp32_precision
-    return "tf32" if setting == "tf32" else "ieee"
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
+
+
+def _block(width: int) -> int:
+    return power_of_two(max(width, 16))
 
 
 def _reach(of_queries: Tensor, of_keys: Tensor, m: int, n: int) -> tuple[Tensor, Tensor]:
@@ -230,29 +249,35 @@ def _reach(of_queries: Tensor, of_keys: Tensor, m: int, n: int) -> tuple[Tensor,
     Returns:
         `(b, tiles, 2)` int32 each: the first token and the one after the last, in whole tiles.
     """
-    query_least, query_most = _range_of_tiles(of_queries, m)
-    key_least, key_most = _range_of_tiles(of_keys, n)
-    meet = (query_least[:, :, None] <= key_most[:, None, :]) & (
-        key_least[:, None, :] <= query_most[:, :, None]
-    )
-    return _ends(meet, n), _ends(meet.mT, m)
+    queries, keys = _range_of_tiles(of_queries, m), _range_of_tiles(of_keys, n)
+    return _met(queries, keys, n), _met(keys, queries, m)
 
 
-def _range_of_tiles(documents: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The least and the largest document of each tile, `(b, tiles)`; without any, the least is."""
-    count = documents.shape[1]
-    padded = torch.nn.functional.pad(documents, (0, -count % size), value=-1).unflatten(
-        1, (-1, size)
-    )
-    most = padded.amax(2)
+def _range_of_tiles(documents: Tensor, size: int) -> Tensor:
+    """The least and the largest document of each tile, `(b, tiles, 2)`; a tile without has none."""
+    padded = pad(documents, (0, -documents.shape[1] % size), value=-1).unflatten(1, (-1, size))
     least = padded.masked_fill(padded < 0, torch.iinfo(padded.dtype).max).amin(2)
-    return least, most
+    return torch.stack([least, padded.amax(2)], 2)
 
 
-def _ends(meet: Tensor, size: int) -> Tensor:
-    """`(b, rows, 2)`: where the first marked column begins and the last one ends, in tokens."""
-    count = meet.shape[2]
-    at = torch.arange(count, device=meet.device, dtype=torch.int32)
-    begin = at.expand_as(meet).masked_fill(~meet, count).amin(2)
-    end = (at + 1).expand_as(meet).masked_fill(~meet, 0).amax(2)
-    return torch.stack([torch.minimum(begin, end), end], 2) * size
+def _met(own: Tensor, others: Tensor, size: int) -> Tensor:
+    """Where the first of the `others` begins that each tile may meet, and where the last ends.
+
+    Args:
+        own: `(b, tiles, 2)`, ranges of documents.
+        others: `(b, their tiles, 2)`.
+        size: tokens in one of the others.
+
+    Returns:
+        `(b, tiles, 2)` int32, in tokens.
+    """
+    count = others.shape[1]
+    at = torch.arange(count, device=own.device, dtype=torch.int32)
+    least, most = others.unsqueeze(1).unbind(3)
+    found = []
+    for some in own.split(max(1, _MOST_PAIRS // count), 1):  # so that memory stays O(L)
+        apart = (some[:, :, :1] > most) | (least > some[:, :, 1:])
+        end = (at + 1).expand_as(apart).masked_fill(apart, 0).amax(2)
+        begin = at.expand_as(apart).masked_fill(apart, count).amin(2)
+        found.append(torch.stack([torch.minimum(begin, end), end], 2))
+    return torch.cat(found, 1) * size

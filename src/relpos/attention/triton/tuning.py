@@ -33,11 +33,11 @@ _SMALLEST = Shape(32, 16, 4, 1)
 # them: they are those for which the compiler, asked for sm_90, spills the fewest registers.
 _FORWARD = {
     16: (Shape(128, 64, 8, 2), Shape(128, 64, 8, 2), Shape(64, 32, 8, 2)),
-    32: (Shape(64, 32, 8, 1), Shape(64, 32, 8, 1), Shape(32, 16, 8, 1)),
+    32: (Shape(32, 32, 8, 1), Shape(32, 16, 8, 1), Shape(32, 16, 8, 1)),
 }
 _BY_QUERY = {
     16: (Shape(128, 64, 8, 2), Shape(64, 64, 8, 2), Shape(64, 32, 8, 1)),
-    32: (Shape(64, 32, 8, 1), Shape(32, 32, 8, 1), Shape(32, 16, 8, 1)),
+    32: (Shape(32, 32, 8, 1), Shape(32, 16, 8, 1), Shape(32, 16, 8, 1)),
 }
 _BY_KEY = {
     16: (Shape(64, 64, 8, 2), Shape(64, 64, 8, 1), Shape(32, 32, 4, 1)),

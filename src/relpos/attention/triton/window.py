@@ -32,13 +32,14 @@ class Window:
         """`(h or 1, rows[, d])`, contiguous: what each offset of the window meets."""
         before, inner, after = self._parts(table)
         rows = table.rows
-        parts = [rows[:, inner]]
-        for at, count in ((0, before), (-1, after)):
-            end = rows[:, [at]] if table.beyond == "clamp" else torch.zeros_like(rows[:, :1])
-            part = end.expand(-1, count, *rows.shape[2:])
-            parts = [part, *parts] if at == 0 else [*parts, part]
-        parts = [part for part in parts if part.shape[1]]
-        return parts[0].contiguous() if len(parts) == 1 else torch.cat(parts, 1)
+        ends = rows[:, :1], rows[:, -1:]
+        if table.beyond == "zero":
+            ends = torch.zeros_like(ends[0]), torch.zeros_like(ends[1])
+        first, last = (
+            end.expand(-1, count, *rows.shape[2:])
+            for end, count in zip(ends, (before, after), strict=True)
+        )
+        return torch.cat([first, rows[:, inner], last], 1)
 
     def gathered(self, gradient: Tensor, table: OffsetTable) -> Tensor:
         """The gradient of `table.rows` from that of `stretched(table)`; the adjoint."""

@@ -9,7 +9,7 @@ tile.
 import triton
 import triton.language as tl
 
-from .by_query import load_row_numbers, load_shift
+from .by_query import load_row_numbers, load_softmax, weights_of
 from .products import queries_products, row_products
 from .scores import BAND, LEFT, all_place_marks, by_place, complete_scores
 from .tiles import (
@@ -25,7 +25,7 @@ from .tiles import (
 
 @triton.jit
 def d_scores_of(
-    call, b, h, i0, j0, q, k, v, p, d_o, lse, delta, d_places, slab,
+    call, b, h, i0, j0, q, k, v, p, d_o, softmax, all_rows, delta, d_places, slab,
     REGION: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
     """The weights that dropout leaves and `dS` of one tile, `(m, n)` each."""
@@ -39,7 +39,8 @@ def d_scores_of(
     if S.queries:
         x += queries_products(call, h, k, i0, j0, crossed, REGION, S)
     x = complete_scores(call, b, h, i[:, None], j[None, :], x, REGION, S.ragged, S)
-    weights = tl.exp2(x - load_shift(lse, b, h, i, call)[:, None])
+    top, inverse = load_softmax(softmax, b, h, i, call, all_rows)
+    weights = weights_of(x, top, inverse)
     d_weights = tl.dot(d_o, tl.trans(v), input_precision=S.precision)
     if S.values:
         d_weights += row_products(
@@ -61,7 +62,7 @@ def d_scores_of(
 
 @triton.jit
 def by_key_kernel(
-    call, lse, d_out, delta, d_places, d_k, d_v, d_by_query, ends,
+    call, softmax, d_out, delta, d_places, d_k, d_v, d_by_query, ends,
     S: tl.constexpr, D_BY_QUERY: tl.constexpr, D_QUERIES: tl.constexpr,
 ):  # fmt: skip
     """Write `d_k`, `d_v`, `d_by_query (b, h, j, s)` and `ends (2, b, h, j)`.
@@ -73,6 +74,7 @@ def by_key_kernel(
     turned = slab + S.m * S.ring * (S.keys + S.values + S.queries)
     tiles = tl.cdiv(call.key_length, S.n)
     groups = call.heads // call.repeat
+    all_rows = tl.cast(call.tiles // tiles * call.repeat, tl.int64) * call.length
     for tile in range(tl.program_id(0), call.tiles, tl.num_programs(0)):
         number = tile % tiles
         b = tile // tiles // groups
@@ -104,8 +106,9 @@ def by_key_kernel(
                         p = load_rows(call.p, b, h, i, call.length, S.dp, S.block_p, S)
                     d_o = load_rows(d_out, b, h, i, call.length, S.dv, S.block_v, S)
                     weights, d_scores = d_scores_of(
-                        call, b, h, i0, j0, q, k, v, p, d_o, lse, delta, d_places, slab, REGION, S
-                    )
+                        call, b, h, i0, j0, q, k, v, p, d_o, softmax, all_rows, delta, d_places,
+                        slab, REGION, S,
+                    )  # fmt: skip
                     turned_weights = tl.trans(weights).to(d_o.dtype)
                     turned_scores = tl.trans(d_scores)
                     acc_v += tl.dot(turned_weights, d_o, input_precision=S.precision)

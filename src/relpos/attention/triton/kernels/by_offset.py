@@ -13,14 +13,14 @@ The two end rows, which many keys meet, come from `ends` (`by_query.py`, `by_key
 import triton
 import triton.language as tl
 
-from .by_query import load_row_numbers, load_shift
+from .by_query import load_row_numbers, load_softmax, weights_of
 from .scores import BAND, by_place, complete_scores
 from .tiles import load_rows, load_table, weights_kept, zeros, zeros_in_row
 
 
 @triton.jit
 def by_offset_kernel(
-    call, lse, d_out, delta, d_places, chunks, d_keys, d_queries, d_bias, d_values,
+    call, softmax, d_out, delta, d_places, chunks, d_keys, d_queries, d_bias, d_values,
     batch, table_heads, parts, entries,
     S: tl.constexpr, D_KEYS: tl.constexpr, D_QUERIES: tl.constexpr, D_BIAS: tl.constexpr,
     D_VALUES: tl.constexpr,
@@ -29,7 +29,7 @@ def by_offset_kernel(
 
     Args:
         call: the call.
-        lse: `(b, h, i)`.
+        softmax: `(2, b, h, i)`.
         d_out: `(b, h, i, dv)`.
         delta: `(b, h, i)`.
         d_places: `(b, h, i, s)` or None.
@@ -52,6 +52,7 @@ def by_offset_kernel(
     slab = call.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
     value_slab = slab + S.m * S.ring
     crossed = value_slab + S.m * S.ring
+    all_rows = tl.cast(batch * call.heads, tl.int64) * call.length
     a = tl.arange(0, S.m)
     r = tl.arange(0, S.n)
     along = a[:, None] * S.ring + a[:, None] + r[None, :]
@@ -123,7 +124,8 @@ def by_offset_kernel(
             if S.axes:
                 inside = inside & _on_entry(call, i[:, None], j, entry + r[None, :])
             x = tl.where(inside, x, float("-inf"))
-            weights = tl.exp2(x - load_shift(lse, b, h, i, call)[:, None])
+            top, inverse = load_softmax(softmax, b, h, i, call, all_rows)
+            weights = weights_of(x, top, inverse)
             if S.places:
                 d_weights += by_place(
                     d_places, call.key_places, b, h, i[:, None], call.length, j,

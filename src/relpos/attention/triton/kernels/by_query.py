@@ -10,11 +10,19 @@ weights meets the tables' two end rows.
 import triton
 import triton.language as tl
 
+from .band import begin_kept, begin_products, first_row, keep, next_products, read_products, take
 from .products import queries_products
-from .scores import BAND, LEFT, all_place_marks, by_place, complete_scores, regions, tile_of
-from .shear import read_by_key, read_by_offset, write_by_key, write_products
+from .scores import (
+    BAND,
+    LEFT,
+    all_place_marks,
+    by_place,
+    complete_scores,
+    regions,
+    row_sums_beyond,
+    tile_of,
+)
 from .tiles import (
-    LOG2E,
     load_rows,
     load_table,
     load_table_row,
@@ -33,15 +41,23 @@ def load_row_numbers(x, b, h, i, call, other):
 
 
 @triton.jit
-def load_shift(lse, b, h, i, call):
-    """The log-sum-exp in units of log 2; infinite for a query without keys, whose weights are 0."""
-    nats = load_row_numbers(lse, b, h, i, call, float("-inf"))
-    return tl.where(nats == float("-inf"), float("inf"), nats * LOG2E)
+def load_softmax(softmax, b, h, i, call, all_rows):
+    """The largest score and 1 over the sum, for `weights_of`."""
+    return (
+        load_row_numbers(softmax, b, h, i, call, float("inf")),
+        load_row_numbers(softmax + all_rows, b, h, i, call, 0.0),
+    )
+
+
+@triton.jit
+def weights_of(x, top, inverse):
+    """The weights of scores `x (m, n)`; 0 in rows without keys, whose `top` is infinite."""
+    return tl.exp(x - top[:, None]) * inverse[:, None]
 
 
 @triton.jit
 def by_query_kernel(
-    call, out, lse, d_out, d_lse, places, d_places, d_q, d_p, d_by_key, delta, ends,
+    call, out, softmax, d_out, d_lse, places, d_places, d_q, d_p, d_by_key, delta, ends,
     S: tl.constexpr, D_LSE: tl.constexpr, D_Q: tl.constexpr, D_P: tl.constexpr,
     D_BY_KEY: tl.constexpr, D_TABLES: tl.constexpr,
 ):  # fmt: skip
@@ -58,6 +74,7 @@ def by_query_kernel(
     crossed = score_ring + (S.m * W if S.keys else 0)
     TO_P: tl.constexpr = S.keys and (D_P if S.own_p else D_Q)
     tiles = tl.cdiv(call.length, S.m)
+    all_rows = tl.cast(call.tiles // tiles, tl.int64) * call.length
     for tile in range(tl.program_id(0), call.tiles, tl.num_programs(0)):
         b, h, number = tile_of(tile, tiles, call)
         g = h // call.repeat
@@ -77,25 +94,31 @@ def by_query_kernel(
         if D_LSE:
             less -= load_row_numbers(d_lse, b, h, i, call, 0.0)
         head = (tl.cast(b, tl.int64) * call.heads + h) * call.length
+        top, inverse = load_softmax(softmax, b, h, i, call, all_rows)
+        less = tl.where(inverse > 0, less, 0.0)  # what flows into a row without keys may be NaN
         tl.store(delta + head + i, less, mask=i < call.length)
-        shift = load_shift(lse, b, h, i, call)
         acc = zeros(S.m, S.block_d)
         if TO_P:
             acc_p = zeros(S.m, S.block_p)
-        if D_TABLES:
+        if D_TABLES or TO_P:
             left_scores = zeros_in_row(S.m)
             right_scores = zeros_in_row(S.m)
+        if D_TABLES:
             left_weights = zeros_in_row(S.m)
             right_weights = zeros_in_row(S.m)
         if D_BY_KEY:
             acc_places = zeros(S.m, S.block_places)
 
         begin, left, right, end = regions(call, b, i0, S)
-        row = left - (call.start + i0 + S.m - 1) - call.first
+        row = first_row(call, i0, left, S)
         if (S.keys or S.values) and left < right:
             tl.debug_barrier()  # the tile before may still be read
-            for part in tl.static_range(S.m // S.n + 1):
-                _write_both(call, h, ring, value_ring, p, d_o, row, part * S.n, S)
+            if S.keys:
+                begin_products(call, ring, p, call.keys_table, h, row, S.dp, S.block_p, S)
+            if S.values:
+                begin_products(call, value_ring, d_o, call.values_table, h, row, S.dv, S.block_v, S)
+            if TO_P:
+                begin_kept(score_ring, 0.0, call, S)
             tl.debug_barrier()
 
         for REGION in tl.static_range(3):
@@ -109,7 +132,6 @@ def by_query_kernel(
                 if S.values:
                     end_values = load_table_row(call.values_table, h, end_row, S.dv, S.block_v)
                     far_value = tl.sum(d_o.to(tl.float32) * end_values[None, :], 1)
-                far_scores = zeros_in_row(S.m)
             for j0 in range(lower, upper, S.n):
                 j = j0 + tl.arange(0, S.n)
                 k = load_rows(call.k, b, g, j, call.key_length, S.d, S.block_d, S)
@@ -119,12 +141,12 @@ def by_query_kernel(
                 u = j0 - left
                 if S.keys:
                     if REGION == BAND:
-                        x += read_by_key(ring, W, u, S.m, S.n)
+                        x += read_products(call, ring, i[:, None], j[None, :], u, S)
                     else:
                         x += far[:, None]
                 if S.values:
                     if REGION == BAND:
-                        d_weights += read_by_key(value_ring, W, u, S.m, S.n)
+                        d_weights += read_products(call, value_ring, i[:, None], j[None, :], u, S)
                     else:
                         d_weights += far_value[:, None]
                 if S.queries:
@@ -135,7 +157,7 @@ def by_query_kernel(
                         call.key_length, S.axes,
                     )  # fmt: skip
                 x = complete_scores(call, b, h, i[:, None], j[None, :], x, REGION, S.ragged, S)
-                weights = tl.exp2(x - shift[:, None])
+                weights = weights_of(x, top, inverse)
                 if S.dropout:
                     kept = weights_kept(call, b, h, i[:, None], j[None, :])
                     d_weights = tl.where(kept, d_weights * call.kept, 0.0)
@@ -148,37 +170,51 @@ def by_query_kernel(
                     acc_places += tl.dot(
                         d_scores.to(k.dtype), marks.to(k.dtype), input_precision=S.precision
                     )
-                if TO_P and REGION != BAND:
-                    far_scores += tl.sum(d_scores, 1)
+                if D_TABLES or TO_P:
+                    before, after = row_sums_beyond(call, i, j, d_scores, REGION)
+                    left_scores += before
+                    right_scores += after
                 if D_TABLES:
                     if S.dropout:
                         weights = tl.where(kept, weights * call.kept, 0.0)
-                    offset = j[None, :] - (call.start + i)[:, None]
-                    scores_before, scores_after = _beyond(call, offset, d_scores, REGION)
-                    weights_before, weights_after = _beyond(call, offset, weights, REGION)
-                    left_scores += scores_before
-                    right_scores += scores_after
-                    left_weights += weights_before
-                    right_weights += weights_after
-                if (S.keys or S.values) and REGION == BAND:
-                    if TO_P:
-                        write_by_key(score_ring, W, u, d_scores, S.m, S.n)
-                    _write_both(call, h, ring, value_ring, p, d_o, row, u + S.m + S.n, S)
-                    tl.debug_barrier()
+                    before, after = row_sums_beyond(call, i, j, weights, REGION)
+                    left_weights += before
+                    right_weights += after
+                if TO_P and REGION == BAND:
+                    keep(call, score_ring, i[:, None], j[None, :], u, d_scores, S)
+                if REGION == BAND and not S.whole:
+                    if S.keys:
+                        next_products(call, ring, p, call.keys_table, h, row, u, S.dp, S.block_p, S)
+                    if S.values:
+                        next_products(
+                            call, value_ring, d_o, call.values_table, h, row, u, S.dv, S.block_v, S
+                        )
+                    if S.keys or S.values:
+                        tl.debug_barrier()
                     if TO_P:
                         acc_p += _keys_by_offset(
                             call, h, score_ring, row, u, left, right, k.dtype, S
                         )
-            if REGION != BAND:
-                if TO_P:
-                    acc_p += far_scores[:, None] * end_keys[None, :]
-            elif TO_P and left < right:
-                for part in tl.static_range(S.m // S.n):
-                    acc_p += _keys_by_offset(
-                        call, h, score_ring, row, right - left + part * S.n, left, right,
-                        q.dtype, S,
-                    )  # fmt: skip
+            if TO_P and REGION == BAND and not S.whole:
+                if left < right:
+                    for part in tl.static_range(S.m // S.n):
+                        u = right - left + part * S.n
+                        acc_p += _keys_by_offset(
+                            call, h, score_ring, row, u, left, right, q.dtype, S
+                        )
 
+        if TO_P:
+            if S.whole:
+                if left < right:
+                    tl.debug_barrier()
+                    for u in range(0, call.rows, S.n):
+                        acc_p += _keys_by_offset(
+                            call, h, score_ring, row, u, left, right, q.dtype, S
+                        )
+            end_keys = load_table_row(call.keys_table, h, 0, S.dp, S.block_p)
+            acc_p += left_scores[:, None] * end_keys[None, :]
+            end_keys = load_table_row(call.keys_table, h, call.rows - 1, S.dp, S.block_p)
+            acc_p += right_scores[:, None] * end_keys[None, :]
         if D_Q:
             if TO_P and not S.own_p:
                 acc += acc_p
@@ -186,7 +222,6 @@ def by_query_kernel(
         if TO_P and S.own_p:
             store_rows(d_p, b, h, i, call.length, acc_p * call.scale, S.dp, S.block_p, S)
         if D_TABLES:
-            all_rows = tl.cast(call.tiles // tiles, tl.int64) * call.length
             tl.store(ends + head + i, left_scores, mask=i < call.length)
             tl.store(ends + all_rows + head + i, right_scores, mask=i < call.length)
             tl.store(ends + 2 * all_rows + head + i, left_weights, mask=i < call.length)
@@ -196,41 +231,8 @@ def by_query_kernel(
 
 
 @triton.jit
-def _beyond(call, offset, x, REGION: tl.constexpr):
-    """The row sums of `x` over the pairs that meet the tables' first row, and their last one."""
-    if REGION == LEFT:
-        before = tl.sum(x, 1)
-        return before, tl.zeros_like(before)
-    elif REGION == BAND:
-        before = tl.sum(tl.where(offset <= call.first, x, 0.0), 1)
-        return before, tl.sum(tl.where(offset >= call.first + call.rows - 1, x, 0.0), 1)
-    else:
-        after = tl.sum(x, 1)
-        return tl.zeros_like(after), after
-
-
-@triton.jit
-def _write_both(call, h, ring, value_ring, p, d_o, row, u, S: tl.constexpr):
-    """The products of offsets `u..u + n - 1` with the tables of keys and values."""
-    if S.keys:
-        write_products(
-            ring, S.ring, p, call.keys_table, h, row + u, call.rows, u,
-            S.n, S.dp, S.block_p, S,
-        )  # fmt: skip
-    if S.values:
-        write_products(
-            value_ring, S.ring, d_o, call.values_table, h, row + u, call.rows, u,
-            S.n, S.dv, S.block_v, S,
-        )  # fmt: skip
-
-
-@triton.jit
 def _keys_by_offset(call, h, score_ring, row, u, left, right, dtype: tl.constexpr, S: tl.constexpr):
-    """`dS` at offsets `u..u + n - 1` of the ring, times their rows of the keys' table."""
-    a = tl.arange(0, S.m)
-    c = tl.arange(0, S.n)
-    key = left + u + c[None, :] - (S.m - 1 - a)[:, None]
-    inside = (key >= left) & (key < right)
-    d_scores = read_by_offset(score_ring, S.ring, u, inside, 0.0, S.m, S.n)
-    rows = load_table(call.keys_table, h, row + u + c, call.rows, S.dp, S.block_p)
+    """`dS` at places `u..u + n - 1` of the slab, times their rows of the keys' table."""
+    d_scores = take(call, score_ring, row, u, left, right, 0.0, S)
+    rows = load_table(call.keys_table, h, row + u + tl.arange(0, S.n), call.rows, S.dp, S.block_p)
     return tl.dot(d_scores.to(dtype), rows, input_precision=S.precision)

@@ -1,18 +1,25 @@
 """Forward: `o_i = sum_j softmax(s_i)_j (v_j + V[j-i])`, one tile of queries at a time.
 
-Online softmax (Milakov & Gimelshein 2018; Dao et al. 2022). In the band, the keys' table is
-multiplied once for each offset (a ring of products, `shear.py`), and the values' table takes the
-scores back by offset when all keys of an offset have passed.
+Online softmax (Milakov & Gimelshein 2018; Dao et al. 2022). In the band, the products with the
+table of keys come from the program's slab, and the scores go there, to come back by offset for the
+table of values (`band.py`).
 """
 
 import triton
 import triton.language as tl
 
+from .band import begin_kept, begin_products, first_row, keep, next_products, read_products, take
 from .products import queries_products
-from .scores import BAND, LEFT, all_place_marks, complete_scores, regions, tile_of
-from .shear import read_by_key, read_by_offset, write_by_key, write_products
+from .scores import (
+    BAND,
+    LEFT,
+    all_place_marks,
+    complete_scores,
+    regions,
+    row_sums_beyond,
+    tile_of,
+)
 from .tiles import (
-    LOG2E,
     load_rows,
     load_table,
     load_table_row,
@@ -24,8 +31,12 @@ from .tiles import (
 
 
 @triton.jit
-def forward_kernel(call, out, lse, places, S: tl.constexpr):
-    """Write `out (b, h, i, dv)`, `lse (b, h, i)` in nats, and `places (b, h, i, s)`."""
+def forward_kernel(call, out, lse, softmax, places, S: tl.constexpr):
+    """Write `out (b, h, i, dv)`, `lse (b, h, i)`, `softmax (2, b, h, i)`, `places (b, h, i, s)`.
+
+    `softmax`: the largest score of each row and 1 over its sum, from which backward has the weights
+    again: from the log-sum-exp of large scores it would not.
+    """
     W: tl.constexpr = S.ring
     ring = call.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
     kept_scores = ring + (S.m * W if S.keys else 0)
@@ -47,19 +58,18 @@ def forward_kernel(call, out, lse, places, S: tl.constexpr):
             by_place = zeros(S.m, S.block_places)
 
         begin, left, right, end = regions(call, b, i0, S)
-        position = call.start + i0
-        # The row of the tables at offset 0 of the ring: that of the band's first key.
-        row = left - (position + S.m - 1) - call.first
+        row = first_row(call, i0, left, S)
         if (S.keys or S.values) and left < right:
             tl.debug_barrier()  # the tile before may still be read
             if S.keys:
-                for part in tl.static_range(S.m // S.n + 1):
-                    write_products(
-                        ring, W, p, call.keys_table, h, row + part * S.n, call.rows, part * S.n,
-                        S.n, S.dp, S.block_p, S,
-                    )  # fmt: skip
+                begin_products(call, ring, p, call.keys_table, h, row, S.dp, S.block_p, S)
+            if S.values:
+                begin_kept(kept_scores, float("-inf"), call, S)
             tl.debug_barrier()
 
+        if S.values:  # of the keys that meet the table's first row, and its last
+            left_weight = zeros_in_row(S.m)
+            right_weight = zeros_in_row(S.m)
         for REGION in tl.static_range(3):
             lower = begin if REGION == 0 else (left if REGION == 1 else right)
             upper = left if REGION == 0 else (right if REGION == 1 else end)
@@ -68,8 +78,6 @@ def forward_kernel(call, out, lse, places, S: tl.constexpr):
                 if S.keys:
                     end_keys = load_table_row(call.keys_table, h, end_row, S.dp, S.block_p)
                     far = tl.sum(p.to(tl.float32) * end_keys[None, :], 1)
-                if S.values:
-                    far_weight = zeros_in_row(S.m)
             for j0 in range(lower, upper, S.n):
                 j = j0 + tl.arange(0, S.n)
                 k = load_rows(call.k, b, g, j, call.key_length, S.d, S.block_d, S)
@@ -78,7 +86,7 @@ def forward_kernel(call, out, lse, places, S: tl.constexpr):
                 u = j0 - left
                 if S.keys:
                     if REGION == BAND:
-                        x += read_by_key(ring, W, u, S.m, S.n)
+                        x += read_products(call, ring, i[:, None], j[None, :], u, S)
                     else:
                         x += far[:, None]
                 if S.queries:
@@ -87,9 +95,9 @@ def forward_kernel(call, out, lse, places, S: tl.constexpr):
 
                 new_top = tl.maximum(top, tl.max(x, 1))
                 shift = tl.where(new_top == float("-inf"), 0.0, new_top)
-                rescale = tl.exp2(top - shift)
+                rescale = tl.exp(top - shift)
                 top = new_top
-                weights = tl.exp2(x - shift[:, None])
+                weights = tl.exp(x - shift[:, None])
                 total = total * rescale + tl.sum(weights, 1)
                 acc = acc * rescale[:, None]
                 if S.dropout:
@@ -103,37 +111,45 @@ def forward_kernel(call, out, lse, places, S: tl.constexpr):
                     by_place = by_place * rescale[:, None] + tl.dot(
                         weights.to(v.dtype), marks.to(v.dtype), input_precision=S.precision
                     )
-                if S.values and REGION != BAND:
-                    far_weight = far_weight * rescale + tl.sum(weights, 1)
-                if (S.keys or S.values) and REGION == BAND:
-                    if S.values:
+                if S.values:
+                    before, after = row_sums_beyond(call, i, j, weights, REGION)
+                    left_weight = left_weight * rescale + before
+                    right_weight = right_weight * rescale + after
+                    if REGION == BAND:
                         if S.dropout:
                             x = tl.where(kept, x, float("-inf"))
-                        write_by_key(kept_scores, W, u, x, S.m, S.n)
+                        keep(call, kept_scores, i[:, None], j[None, :], u, x, S)
+                if REGION == BAND and not S.whole:
                     if S.keys:
-                        beyond = u + S.m + S.n  # what the next tile needs besides
-                        write_products(
-                            ring, W, p, call.keys_table, h, row + beyond, call.rows, beyond,
-                            S.n, S.dp, S.block_p, S,
-                        )  # fmt: skip
-                    tl.debug_barrier()
+                        next_products(call, ring, p, call.keys_table, h, row, u, S.dp, S.block_p, S)
+                    if S.keys or S.values:
+                        tl.debug_barrier()
                     if S.values:
                         acc += _values_by_offset(
-                            call, h, kept_scores, shift, row, u, i0, left, right, v, S
+                            call, h, kept_scores, shift, row, u, left, right, S
                         )
-            if S.values:
-                if REGION == BAND:
-                    if left < right:
-                        shift = tl.where(top == float("-inf"), 0.0, top)
-                        for part in tl.static_range(S.m // S.n):
-                            acc += _values_by_offset(
-                                call, h, kept_scores, shift, row, right - left + part * S.n,
-                                i0, left, right, q, S,
-                            )  # fmt: skip
-                else:
-                    end_values = load_table_row(call.values_table, h, end_row, S.dv, S.block_v)
-                    acc += far_weight[:, None] * end_values[None, :]
+            if S.values and REGION == BAND and not S.whole:
+                if left < right:
+                    shift = tl.where(top == float("-inf"), 0.0, top)
+                    for part in tl.static_range(S.m // S.n):
+                        u = right - left + part * S.n
+                        acc += _values_by_offset(
+                            call, h, kept_scores, shift, row, u, left, right, S
+                        )
 
+        if S.values:
+            if S.whole:
+                if left < right:
+                    tl.debug_barrier()
+                    shift = tl.where(top == float("-inf"), 0.0, top)
+                    for u in range(0, call.rows, S.n):
+                        acc += _values_by_offset(
+                            call, h, kept_scores, shift, row, u, left, right, S
+                        )
+            ends = load_table_row(call.values_table, h, 0, S.dv, S.block_v)
+            acc += left_weight[:, None] * ends[None, :]
+            ends = load_table_row(call.values_table, h, call.rows - 1, S.dv, S.block_v)
+            acc += right_weight[:, None] * ends[None, :]
         some = total > 0
         total = tl.where(some, total, 1.0)
         share = tl.where(some, 1.0 / total, 0.0)
@@ -145,19 +161,19 @@ def forward_kernel(call, out, lse, places, S: tl.constexpr):
                 places, b, h, i, call.length, by_place * share[:, None],
                 S.key_columns, S.block_places, S,
             )  # fmt: skip
-        nats = tl.where(some, (top + tl.log2(total)) / LOG2E, float("-inf"))
+        row_sum = tl.where(some, top + tl.log(total), float("-inf"))
         head = (tl.cast(b, tl.int64) * call.heads + h) * call.length
-        tl.store(lse + head + i, nats, mask=i < call.length)
+        all_rows = tl.cast(call.tiles // tiles, tl.int64) * call.length
+        known = i < call.length
+        tl.store(lse + head + i, row_sum, mask=known)
+        tl.store(softmax + head + i, tl.where(some, top, float("inf")), mask=known)
+        tl.store(softmax + all_rows + head + i, tl.where(some, 1.0 / total, 0.0), mask=known)
 
 
 @triton.jit
-def _values_by_offset(call, h, kept_scores, shift, row, u, i0, left, right, like, S: tl.constexpr):
-    """The weights at offsets `u..u + n - 1` of the ring, times their rows of the values' table."""
-    a = tl.arange(0, S.m)
-    c = tl.arange(0, S.n)
-    key = left + u + c[None, :] - (S.m - 1 - a)[:, None]
-    inside = (key >= left) & (key < right)
-    x = read_by_offset(kept_scores, S.ring, u, inside, float("-inf"), S.m, S.n)
-    weights = tl.exp2(x - shift[:, None])
-    rows = load_table(call.values_table, h, row + u + c, call.rows, S.dv, S.block_v)
+def _values_by_offset(call, h, kept_scores, shift, row, u, left, right, S: tl.constexpr):
+    """The weights at places `u..u + n - 1` of the slab, times their rows of the values' table."""
+    x = take(call, kept_scores, row, u, left, right, float("-inf"), S)
+    weights = tl.exp(x - shift[:, None])
+    rows = load_table(call.values_table, h, row + u + tl.arange(0, S.n), call.rows, S.dv, S.block_v)
     return tl.dot(weights.to(rows.dtype), rows, input_precision=S.precision)

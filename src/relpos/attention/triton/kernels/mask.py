@@ -10,7 +10,7 @@ from .tiles import load_rows, zeros
 
 @triton.jit
 def mask_kernel(
-    call, lse, d_out, delta, d_places, d_mask, batch, mask_batch, mask_heads,
+    call, softmax, d_out, delta, d_places, d_mask, batch, mask_batch, mask_heads,
     S: tl.constexpr,
 ):  # fmt: skip
     """Write `d_mask (b or 1, h or 1, i or 1, j or 1)`, contiguous, in float32."""
@@ -22,6 +22,7 @@ def mask_kernel(
     tiles_j, sum_j = (all_j, 1) if S.mask_j else (1, all_j)
     sum_b = batch // mask_batch
     sum_h = call.heads // mask_heads
+    all_rows = tl.cast(batch * call.heads, tl.int64) * call.length
     a = tl.arange(0, S.m)
     c = tl.arange(0, S.n)
     for tile in range(tl.program_id(0), call.tiles, tl.num_programs(0)):
@@ -46,8 +47,9 @@ def mask_kernel(
             k = load_rows(call.k, b, g, j, call.key_length, S.d, S.block_d, S)
             v = load_rows(call.v, b, g, j, call.key_length, S.dv, S.block_v, S)
             _, d_scores = d_scores_of(
-                call, b, h, i0, j0, q, k, v, p, d_o, lse, delta, d_places, slab, BAND, S
-            )
+                call, b, h, i0, j0, q, k, v, p, d_o, softmax, all_rows, delta, d_places, slab,
+                BAND, S,
+            )  # fmt: skip
             acc += d_scores
         i = tile_i * S.m + a
         j = tile_j * S.n + c

@@ -1,9 +1,9 @@
-"""From products to scores: bias, a grid's terms and masks; scores are in units of log 2."""
+"""From products to scores, in logits: bias, a grid's terms and masks."""
 
 import triton
 import triton.language as tl
 
-from .tiles import LOG2E, keys_seen, load_mask
+from .tiles import keys_seen, load_mask
 
 # The regions of tiles, by what every offset in them is.
 LEFT = tl.constexpr(0)  # at or before the tables' first row
@@ -57,7 +57,7 @@ def regions(call, b, i0, S: tl.constexpr):
 def complete_scores(
     call, b, h, i, j, products, REGION: tl.constexpr, EDGE: tl.constexpr, S: tl.constexpr
 ):
-    """`scale * products + bias + ...` times log2(e); -inf where a pair takes no part.
+    """`scale * products + bias + ...`; -inf where a pair takes no part.
 
     Args:
         call: the call.
@@ -70,25 +70,40 @@ def complete_scores(
         EDGE: whether some `j` may be beyond the last key.
         S: the settings.
     """
-    x = products * (call.scale * LOG2E)
+    x = products * call.scale
     if S.bias:
         bias = call.bias_table.data + tl.cast(h, tl.int64) * call.bias_table.h
         if REGION == LEFT:
-            x += tl.load(bias).to(tl.float32) * LOG2E
+            x += tl.load(bias).to(tl.float32)
         elif REGION == RIGHT:
-            x += tl.load(bias + call.rows - 1).to(tl.float32) * LOG2E
+            x += tl.load(bias + call.rows - 1).to(tl.float32)
         else:
-            x += tl.load(bias + row_at(call, i, j)).to(tl.float32) * LOG2E
+            x += tl.load(bias + row_at(call, i, j)).to(tl.float32)
     if S.axes:
-        x += _grid_terms(call, b, h, i, j, S) * LOG2E
+        x += _grid_terms(call, b, h, i, j, S)
     if S.mask == "additive":
-        x += load_mask(call, b, h, i, j, S).to(tl.float32) * LOG2E
+        x += load_mask(call, b, h, i, j, S).to(tl.float32)
     HIDE: tl.constexpr = S.causal and (REGION != LEFT or S.causal_left)
     if S.mask == "boolean":
         x = tl.where(load_mask(call, b, h, i, j, S) != 0, x, float("-inf"))
     if HIDE or EDGE or S.documents:
         x = tl.where(keys_seen(call, b, h, i, j, HIDE, EDGE, S), x, float("-inf"))
     return x
+
+
+@triton.jit
+def row_sums_beyond(call, i, j, x, REGION: tl.constexpr):
+    """The row sums of `x (m, n)` over the pairs that meet the tables' first row, and their last."""
+    if REGION == LEFT:
+        before = tl.sum(x, 1)
+        return before, tl.zeros_like(before)
+    elif REGION == BAND:
+        row = row_at(call, i[:, None], j[None, :])
+        before = tl.sum(tl.where(row == 0, x, 0.0), 1)
+        return before, tl.sum(tl.where(row == call.rows - 1, x, 0.0), 1)
+    else:
+        after = tl.sum(x, 1)
+        return tl.zeros_like(after), after
 
 
 @triton.jit

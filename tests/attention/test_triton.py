@@ -1,0 +1,239 @@
+"""The Triton kernels in the interpreter, or on a GPU: every term and gradient at small odd sizes.
+
+The interpreter runs the programs of a launch one after another: of races it says nothing. On a GPU
+the whole suite runs on this backend too (`backends.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from torch import Tensor
+
+from relpos import BackendError, OffsetTable, Terms, attention, backends
+
+from . import test_dropout, test_gradients, test_torch_library
+from .agreement import assert_agrees, assert_within_budget, cast
+from .cases import CASES, Case, any_case
+from .grid_cases import GRID_CASES, GridCase
+from .test_precision import LAYOUTS
+
+pytestmark = [
+    pytest.mark.skipif(bool(backends()["triton"]), reason=str(backends()["triton"])),
+    # The kernels carry no annotations, and the interpreter is slow.
+    pytest.mark.no_typecheck,
+]
+
+FLOAT = torch.float32
+SLOW = {"several row blocks", "queries, several row blocks", "documents, several row blocks"}
+SLOW_GRIDS = {"rows", "rows, causal", "rows, long prefix", "rows, pooled", "padding", "two before"}
+
+
+def computed(case: Case | GridCase, seed: int, dtype: torch.dtype, backend: str) -> dict:
+    """Output, log-sum-exp and gradients; from the same numbers, which `dtype` can hold."""
+    named = cast(case.inputs(seed), dtype)
+    if backend == "reference":
+        named = cast(named, torch.float64)
+    output, lse = case.run(named, backend)
+    return {"output": output, "lse": lse} | case.gradients(named, backend)
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - SLOW))
+def test_output_and_gradients_equal_the_reference(name: str):
+    case = replace(CASES[name], batch=1)
+    assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
+
+
+@pytest.mark.parametrize("name", sorted(GRID_CASES.keys() - SLOW_GRIDS))
+def test_output_and_gradients_on_a_grid_equal_the_reference(name: str):
+    case = GRID_CASES[name]
+    assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
+
+
+@pytest.mark.parametrize("name", ["per head", "padding", "documents, mixed"])
+def test_sequences_of_a_batch_keep_apart(name: str):
+    case = replace(CASES[name], batch=3, queries=17, keys=20)
+    assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
+
+
+@hypothesis_settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+@given(case=any_case())
+def test_any_shape_window_and_mask_equals_the_reference(case: Case):
+    assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
+
+
+@pytest.mark.parametrize(
+    "name", ["per head", "all offsets, causal", "q_rel", "queries", "additive"]
+)
+def test_half_precision_is_within_budget(name: str):
+    case, draws = replace(CASES[name], batch=1), range(3)
+    found = [computed(case, seed, torch.float16, "triton") for seed in draws]
+    exact = [computed(case, seed, torch.float16, "reference") for seed in draws]
+    for part in found[0]:
+        actual, right = (torch.stack([one[part] for one in some]) for some in (found, exact))
+        # The reference computes in float32: its error is one rounding, and nothing where a
+        # result stays in float32. Here products are made of numbers in half precision.
+        rounded = right.half().to(actual.dtype)
+        assert_within_budget(actual.half(), rounded.half(), right)
+
+
+@pytest.mark.parametrize("name", ["per head", "one query"])
+def test_dropout_and_its_gradients_belong_together(name: str):
+    check = test_dropout.test_gradients_belong_to_the_weights_that_were_kept
+    check("triton", name)
+
+
+def test_dropout_keeps_its_share_and_draws_each_pair_alone():
+    q = torch.randn(2, 3, 129, 16)
+    eye = torch.eye(129).expand(2, 3, -1, -1)
+    torch.manual_seed(1)
+    kept = attention(q, q, eye, dropout=0.25, backend="triton") > 0
+    drawn = kept.double() - 0.75
+    deviation = (0.75 * 0.25) ** 0.5
+    assert drawn.mean().abs() < 5 * deviation / kept.numel() ** 0.5
+    shifted = [drawn.roll(1, axis) for axis in range(4)] + [drawn.roll((1, 1), (2, 3))]
+    for other in shifted:  # neighbours know nothing of each other
+        assert (drawn * other).mean().abs() < 5 * deviation**2 / kept.numel() ** 0.5
+
+
+def test_each_input_alone_gets_the_same_gradient():
+    test_gradients.test_each_input_alone_gets_the_same_gradient("queries per head", "triton")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("make", ["arguments", "grid_arguments", "joint_arguments"])
+def test_opcheck(make: str):
+    arguments = getattr(test_torch_library, make)("triton")
+    torch.library.opcheck(test_torch_library.operator("triton"), arguments)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_compiles_without_a_graph_break_at_any_length():
+    table = torch.randn(2, 9, 8, requires_grad=True)
+
+    def layer(x: Tensor) -> Tensor:
+        terms = Terms(keys=OffsetTable(table, -4), values=OffsetTable(table, -8))
+        return attention(2 * x, x, x, terms, causal=True, backend="triton").sin()
+
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
+    for length in (5, 33):
+        x = torch.randn(1, 2, length, 8, requires_grad=True)
+        results = []
+        for run in (layer, compiled):
+            x.grad = table.grad = None
+            run(x).sum().backward()
+            results.append((run(x).detach(), x.grad, table.grad))
+        assert_agrees(*results)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_memory_layout_does_not_matter(layout: str):
+    case = replace(CASES["grouped"], batch=1, heads=2, groups=1)
+    named = case.inputs(dtype=FLOAT)
+    moved = {name: LAYOUTS[layout](x) for name, x in named.items()}
+    assert_agrees(case.run(moved, "triton"), case.run(named, "triton"))
+
+
+@pytest.mark.parametrize("level", [-1e9, torch.finfo(torch.float32).min])
+def test_gradients_of_rows_whose_scores_are_all_huge(level: float):
+    """Padding by large negative numbers, of a query that sees nothing else.
+
+    Not against the reference: there the log-sum-exp's derivative comes from its rounded value.
+    """
+    case = replace(CASES["causal"], batch=1)
+    results = []
+    for backend in ("triton", "tiled"):
+        named = case.inputs(dtype=FLOAT)
+        named["mask"] = torch.zeros(1, 1, 1, case.keys)
+        named["mask"][..., :5] = level
+        results.append({"output": case.run(named, backend)[0]} | case.gradients(named, backend))
+    assert_agrees(*results)
+
+
+def test_documents_may_have_any_number():
+    case = replace(CASES["documents"], batch=1)
+    named = case.inputs(dtype=FLOAT)
+    far = named | {"documents": named["documents"] * 2**32 + 2**40}
+    assert_agrees(case.run(far, "triton"), case.run(named, "triton"))
+
+
+def test_nothing_flows_back_from_a_row_without_keys():
+    """Whatever its own gradient is: that of logaddexp of two -inf is NaN."""
+    q = torch.randn(1, 1, 4, 8, requires_grad=True)
+    seen = torch.tensor([True, True, False, True]).view(1, 1, 4, 1)
+    _, lse = attention(q, q.detach(), q.detach(), mask=seen, backend="triton", return_lse=True)
+    gradient = torch.ones_like(lse)
+    gradient[..., 2] = torch.nan
+    (slope,) = torch.autograd.grad(lse, q, gradient)
+    assert slope.isfinite().all()
+    assert slope[..., 2, :].eq(0).all()
+
+
+def test_what_it_cannot_take_is_refused_in_words():
+    for dtype, width, reason in (
+        (torch.float64, 8, "float64"),
+        (torch.float32, 257, "at most 256 wide"),
+    ):
+        q = torch.zeros(1, 1, 3, width, dtype=dtype)
+        with pytest.raises(BackendError, match=f"triton: .*{reason}"):
+            attention(q, q, q, backend="triton")
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4), (1, 2, 0, 4), (1, 2, 3, 4)])
+def test_no_pair_at_all_gives_zeros(shape: tuple[int, ...]):
+    q = torch.ones(shape, requires_grad=True)
+    k = torch.zeros(shape[0], 2, 0 if shape[2] == 3 and shape[0] else 3, 4)
+    rows = torch.zeros(1, 3, 4, requires_grad=True)
+    output = attention(q, k, k, Terms(keys=OffsetTable(rows, 0)), backend="triton")
+    assert torch.equal(output, torch.zeros(shape))
+    output.sum().backward()
+    assert torch.equal(rows.grad, torch.zeros(1, 3, 4))  # type: ignore[arg-type]
+
+
+def test_triton_is_imported_when_the_op_first_runs():
+    script = """
+import sys, torch, relpos
+relpos.backends()
+q = torch.zeros(1, 1, 3, 8)
+relpos.attention(q, q, q)
+assert "triton" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+HERE = Path(__file__).parent
+# Bytes of memory that a program may have on one processor: an H100; a card for games.
+MEMORY = {("sm_90", "best"): 227 << 10, ("sm_86", "least"): 99 << 10}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tiles", MEMORY, ids=" ".join)
+def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
+    """Triton and ptxas for a GPU that need not be there: the interpreter takes more than they."""
+    calls = {
+        "best": ["plain", "shaw", "huang", "mask"],
+        "least": ["shaw", "everything", "grid", "widest", "float32"],
+    }[tiles[1]]
+    environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
+    run = subprocess.run(
+        [sys.executable, HERE / "compile_ahead.py", *tiles, *calls],
+        capture_output=True, text=True, check=False, env=environment, cwd=HERE.parents[1],
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-2000:]
+    kernels = json.loads(run.stdout.splitlines()[-1])
+    assert {kernel["call"] for kernel in kernels} == set(calls)
+    for kernel in kernels:
+        assert kernel["shared"] <= MEMORY[tiles], kernel
+        half = kernel["call"] != "float32" and kernel["kernel"] != "ends_kernel"
+        assert kernel["tensor cores"] == half, kernel
