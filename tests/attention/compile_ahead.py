@@ -65,6 +65,7 @@ def compiled(kernel: Any, *arguments: Any, shape: Any, **constants: Any) -> dict
         "registers": int(registers.group(1)) if registers else None,
         "spilled": int(spilled.group(1)) if spilled else None,
         "tensor cores": "mma" in ptx,
+        "variants": sum(len(kernels) for kernels, *_ in kernel.device_caches.values()),
     }
 
 
@@ -94,12 +95,14 @@ def table(heads: int, left: int, right: int, width: int | None, **options: Any) 
     return OffsetTable(some(*shape) if width is None else some(*shape, width), -left, **options)
 
 
-def line(width: int, dtype: torch.dtype = torch.bfloat16, **options: Any) -> None:
+def line(
+    width: int, length: int = LENGTH, dtype: torch.dtype = torch.bfloat16, **options: Any
+) -> None:
     """One call, forward and backward, of heads of some width."""
     groups = options.pop("groups", 4)
     terms = options.pop("terms", Terms())
-    q = some(2, 4, LENGTH, width, dtype=dtype)
-    k, v = (some(2, groups, LENGTH, width, dtype=dtype) for _ in range(2))
+    q = some(2, 4, length, width, dtype=dtype)
+    k, v = (some(2, groups, length, width, dtype=dtype) for _ in range(2))
     terms = terms(q) if callable(terms) else terms
     terms = terms.map(lambda x: x.detach().to(dtype).requires_grad_())
     output, lse = attention(q, k, v, terms, backend="triton", return_lse=True, **options)
@@ -136,6 +139,7 @@ CALLS: dict[str, Any] = {
     "plain": lambda: line(64, causal=True),
     "shaw": lambda: line(64, terms=shaw),
     "wide heads": lambda: line(128, terms=shaw),
+    "lengths": lambda: [line(64, n, terms=shaw, causal=True) for n in (31, 32 + 16, 100, 1)],
     "huang": lambda: line(
         64, terms=lambda q: Terms(keys=table(1, LENGTH - 1, 0, q.shape[3])), causal=True
     ),

@@ -161,6 +161,18 @@ def test_gradients_of_rows_whose_scores_are_all_huge(level: float):
     assert_agrees(*results)
 
 
+@pytest.mark.parametrize("far", [2**59, -(2**59)])
+def test_queries_may_be_as_far_off_as_the_tables_are(far: int):
+    x, rows = torch.randn(1, 1, 3, 8), torch.randn(1, 4, 8)
+    near, away = (
+        attention(
+            x, x, x, Terms(keys=OffsetTable(rows, first)), query_start=start, backend="triton"
+        )
+        for first, start in ((-2, 1), (-2 - far, 1 + far))
+    )
+    assert_agrees(near, away)
+
+
 def test_documents_may_have_any_number():
     case = replace(CASES["documents"], batch=1)
     named = case.inputs(dtype=FLOAT)
@@ -212,9 +224,26 @@ assert "triton" not in sys.modules
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_no_kernel_is_compiled_anew_for_another_length():
+    """Lengths that are 1, odd, and a multiple of 16: to Triton they are not the same."""
+    for kernel in compiled_ahead("sm_90", "best", "lengths"):
+        assert kernel["variants"] == 1, kernel
+
+
 HERE = Path(__file__).parent
 # Bytes of memory that a program may have on one processor: an H100; a card for games.
 MEMORY = {("sm_90", "best"): 227 << 10, ("sm_86", "least"): 99 << 10}
+
+
+def compiled_ahead(*arguments: str) -> list[dict]:
+    """What the compiler says of each kernel."""
+    environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
+    run = subprocess.run(
+        [sys.executable, HERE / "compile_ahead.py", *arguments],
+        capture_output=True, text=True, check=False, env=environment, cwd=HERE.parents[1],
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-2000:]
+    return json.loads(run.stdout.splitlines()[-1])
 
 
 @pytest.mark.slow
@@ -225,13 +254,7 @@ def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
         "best": ["plain", "shaw", "huang", "mask"],
         "least": ["shaw", "everything", "grid", "widest", "float32"],
     }[tiles[1]]
-    environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
-    run = subprocess.run(
-        [sys.executable, HERE / "compile_ahead.py", *tiles, *calls],
-        capture_output=True, text=True, check=False, env=environment, cwd=HERE.parents[1],
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr[-2000:]
-    kernels = json.loads(run.stdout.splitlines()[-1])
+    kernels = compiled_ahead(*tiles, *calls)
     assert {kernel["call"] for kernel in kernels} == set(calls)
     for kernel in kernels:
         assert kernel["shared"] <= MEMORY[tiles], kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Call", "Pairs", "Rows", "Settings", "Table", "power_of_two"]
+__all__ = ["Call", "Pairs", "Rows", "Settings", "Sizes", "Table", "power_of_two"]
 
 
 class Rows(NamedTuple):
@@ -35,7 +35,7 @@ class Table(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call. What is absent is None; integers count tokens unless they say otherwise.
+    """The tensors and settings of one call; what is absent is None.
 
     Args:
         q: queries.
@@ -60,12 +60,6 @@ class Call(NamedTuple):
         slabs: float32 workspace, `Settings.slab` numbers for each program.
         heads: query heads.
         repeat: query heads to one key head.
-        length: number of queries.
-        key_length: number of keys.
-        start: position of the first query.
-        first: offset of the tables' row 0.
-        rows: of the tables.
-        tiles: of the kernel, dealt out among its programs.
         scale: of the scores.
         drop: a weight is dropped where a draw of 32 bits is below it.
         kept: 1 / (probability that a weight is kept).
@@ -94,15 +88,32 @@ class Call(NamedTuple):
     slabs: Any
     heads: Any
     repeat: Any
+    scale: Any
+    drop: Any
+    kept: Any
+
+
+class Sizes(NamedTuple):
+    """The numbers that differ from call to call: kernels are not compiled anew for them.
+
+    Triton compiles for integers that are 1, or a multiple of 16, unless it is told not to, and of
+    those in a tuple it cannot be told. So they are arguments of their own (`kernels/sizes.py`).
+
+    Args:
+        length: number of queries.
+        key_length: number of keys.
+        start: position of the first query.
+        first: offset of the tables' row 0.
+        rows: of the tables.
+        tiles: of the kernel, dealt out among its programs.
+    """
+
     length: Any
     key_length: Any
     start: Any
     first: Any
     rows: Any
     tiles: Any
-    scale: Any
-    drop: Any
-    kept: Any
 
 
 @dataclass(frozen=True)

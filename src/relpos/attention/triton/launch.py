@@ -66,7 +66,7 @@ def forward(problem: Problem, need_places: bool) -> tuple[Tensor, Tensor, Tensor
         tiles = problem.batch * problem.heads * _tiles(problem.queries, shape.m)
         programs = program_count(tiles, q.device, slabs > 0)
         launch(
-            forward_kernel, programs, problem.call(settings, tiles, programs), rows_of(out), lse,
+            forward_kernel, programs, *problem.call(settings, tiles, programs), rows_of(out), lse,
             softmax, rows_of(places) if need_places else None, S=settings, shape=shape,
         )  # fmt: skip
 
@@ -189,7 +189,7 @@ class _Backward:
             tiles = problem.batch * problem.heads * _tiles(problem.queries, shape.m)
             programs = program_count(tiles, q.device, slabs > 0)
             launch(
-                by_query_kernel, programs, problem.call(settings, tiles, programs),
+                by_query_kernel, programs, *problem.call(settings, tiles, programs),
                 rows_of(saved.out), saved.softmax, rows_of(saved.d_out), saved.d_lse,
                 _rows(saved.places), _rows(saved.d_places), _rows(d_q), _rows(d_p),
                 _rows(d_by_key), self.delta, self.ends, S=settings,
@@ -226,7 +226,7 @@ class _Backward:
             tiles = problem.batch * problem.groups * _tiles(problem.keys, shape.n)
             programs = program_count(tiles, d_k.device, slabs > 0)
             launch(
-                by_key_kernel, programs, problem.call(settings, tiles, programs), saved.softmax,
+                by_key_kernel, programs, *problem.call(settings, tiles, programs), saved.softmax,
                 rows_of(saved.d_out), self.delta, _rows(saved.d_places), rows_of(d_k),
                 rows_of(d_v), _rows(d_by_query), self.key_ends, S=settings,
                 D_BY_QUERY=d_by_query is not None, D_QUERIES=learns, shape=shape,
@@ -278,7 +278,7 @@ class _Backward:
             settings = self._settings(shape, 3 if "queries" in problem.rows else 2)
             programs = program_count(each * parts, device, True)
             launch(
-                by_offset_kernel, programs, problem.call(settings, each * parts, programs),
+                by_offset_kernel, programs, *problem.call(settings, each * parts, programs),
                 saved.softmax, rows_of(saved.d_out), self.delta, _rows(saved.d_places), chunks,
                 *(sums.get(name) for name in ("keys", "queries", "bias", "values")),
                 problem.batch, heads, parts, entries, S=settings, D_KEYS="keys" in names,
@@ -294,7 +294,7 @@ class _Backward:
         if "joint" in self.wanted:
             assert problem.grid is not None
             return joint_chunks(problem.grid.shape, n, problem.q.device)
-        return line_chunks(problem.window, n, problem.q.device)
+        return line_chunks(problem.first, problem.window.rows, n, problem.q.device)
 
     def _ends_of(self, name: str, table_heads: int) -> Tensor:
         """The gradient `(table_heads, 2[, d])` of the window's end rows, not yet scaled."""
@@ -335,7 +335,7 @@ class _Backward:
             tiles *= _tiles(mask.shape[2], shape.m) * _tiles(mask.shape[3], shape.n)
             programs = program_count(tiles, mask.device, slabs > 0)
             launch(
-                mask_kernel, programs, problem.call(settings, tiles, programs), saved.softmax,
+                mask_kernel, programs, *problem.call(settings, tiles, programs), saved.softmax,
                 rows_of(saved.d_out), self.delta, _rows(saved.d_places), d_mask, problem.batch,
                 mask.shape[0], mask.shape[1], S=settings, shape=shape,
             )  # fmt: skip

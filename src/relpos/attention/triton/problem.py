@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ...terms import OffsetTable
-from .call import Call, Pairs, Rows, Settings, Table, power_of_two
+from .call import Call, Pairs, Rows, Settings, Sizes, Table, power_of_two
 from .grid import GridPlan
 from .window import Window, shared_window
 
@@ -69,10 +69,13 @@ class Problem:
         self.tables = tables
         self.batch, self.heads, self.queries, _ = q.shape
         self.groups, self.keys = k.shape[1], k.shape[2]
-        self.causal, self.scale, self.start, self.dropout = causal, scale, start, dropout
+        self.causal, self.scale, self.dropout = causal, scale, dropout
         self.grid = grid
         self.window = shared_window(tables.values(), start, self.queries, self.keys) or Window(0, 1)
         self.rows = {name: self.window.stretched(table) for name, table in tables.items()}
+        # However far off the queries are, positions fit in 32 bits: only offsets count.
+        self.start = min(max(start, -self.queries), self.keys)
+        self.first = self.window.first + start - self.start
         self.plan = (
             None
             if grid is None
@@ -116,7 +119,7 @@ class Problem:
             values="values" in self.rows,
             own_p=self.own_p,
             causal=self.causal,
-            causal_left=self.causal and self.window.first > 0,
+            causal_left=self.causal and self.first > 0,
             ragged=self.keys % n != 0,
             mask="none" if mask is None else "boolean" if mask.dtype == torch.bool else "additive",
             mask_i=mask is not None and mask.shape[2] > 1,
@@ -143,8 +146,8 @@ class Problem:
             precision=_precision(),
         )
 
-    def call(self, settings: Settings, tiles: int, programs: int) -> Call:
-        """The arguments of a kernel whose `tiles` are dealt out among `programs`."""
+    def call(self, settings: Settings, tiles: int, programs: int) -> tuple[Any, ...]:
+        """A `Call` and its `Sizes`, for a kernel whose `tiles` are dealt out among `programs`."""
         documents, query_reach, key_reach = self._documents(settings.m, settings.n)
         plan, mask = self.plan, self.mask
         drop = min(round(self.dropout * (1 << 32)), (1 << 32) - 1)
@@ -152,7 +155,7 @@ class Problem:
             f"{name}_table": Table(x, x.stride(0) if x.shape[0] > 1 else 0)
             for name, x in self.rows.items()
         }
-        return Call(
+        call = Call(
             q=rows_of(self.q),
             k=rows_of(self.k),
             v=rows_of(self.v),
@@ -176,15 +179,17 @@ class Problem:
             slabs=self.q.new_empty(max(programs * settings.slab, 1), dtype=torch.float32),
             heads=self.heads,
             repeat=self.heads // self.groups,
-            length=self.queries,
-            key_length=self.keys,
-            start=self.start,
-            first=self.window.first,
-            rows=self.window.rows,
-            tiles=tiles,
             scale=self.scale,
             drop=drop,
             kept=1 / (1 - drop / (1 << 32)),
+        )
+        return call, *Sizes(
+            length=self.queries,
+            key_length=self.keys,
+            start=self.start,
+            first=self.first,
+            rows=self.window.rows,
+            tiles=tiles,
         )
 
     def _documents(self, m: int, n: int) -> tuple[Rows | None, Tensor | None, Tensor | None]:

@@ -82,7 +82,7 @@ def shared_window(
     return Window(first, last - first + 1)
 
 
-def line_chunks(window: Window, n: int, device: torch.device) -> Tensor:
+def line_chunks(first: int, rows: int, n: int, device: torch.device) -> Tensor:
     """`(chunks, 3)` int32: offset, row and count of up to `n` rows between the first and last."""
-    row = torch.arange(1, window.rows - 1, n, device=device)
-    return torch.stack([row + window.first, row, (window.rows - 1 - row).clamp(max=n)], 1).int()
+    row = torch.arange(1, rows - 1, n, device=device)
+    return torch.stack([row + first, row, (rows - 1 - row).clamp(max=n)], 1).int()

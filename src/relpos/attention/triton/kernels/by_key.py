@@ -12,6 +12,7 @@ import triton.language as tl
 from .by_query import load_row_numbers, load_softmax, weights_of
 from .products import queries_products, row_products
 from .scores import BAND, LEFT, all_place_marks, by_place, complete_scores
+from .sizes import SIZES, SizedCall
 from .tiles import (
     load_rows,
     load_table,
@@ -35,7 +36,9 @@ def d_scores_of(
     crossed = value_slab + (S.m * S.ring if S.values else 0)
     x = tl.dot(q, tl.trans(k), input_precision=S.precision)
     if S.keys:
-        x += row_products(call, h, p, call.keys_table, i0, j0, slab, REGION, S.dp, S.block_p, S)
+        x += row_products(
+            call, h, p, call.given.keys_table, i0, j0, slab, REGION, S.dp, S.block_p, S
+        )
     if S.queries:
         x += queries_products(call, h, k, i0, j0, crossed, REGION, S)
     x = complete_scores(call, b, h, i[:, None], j[None, :], x, REGION, S.ragged, S)
@@ -44,25 +47,26 @@ def d_scores_of(
     d_weights = tl.dot(d_o, tl.trans(v), input_precision=S.precision)
     if S.values:
         d_weights += row_products(
-            call, h, d_o, call.values_table, i0, j0, value_slab, REGION, S.dv, S.block_v, S
+            call, h, d_o, call.given.values_table, i0, j0, value_slab, REGION, S.dv, S.block_v, S
         )
     if S.places:
         d_weights += by_place(
-            d_places, call.key_places, b, h, i[:, None], call.length, j[None, :],
+            d_places, call.given.key_places, b, h, i[:, None], call.length, j[None, :],
             call.key_length, S.axes,
         )  # fmt: skip
     left = weights
     if S.dropout:
         kept = weights_kept(call, b, h, i[:, None], j[None, :])
-        left = tl.where(kept, weights * call.kept, 0.0)
-        d_weights = tl.where(kept, d_weights * call.kept, 0.0)
+        left = tl.where(kept, weights * call.given.kept, 0.0)
+        d_weights = tl.where(kept, d_weights * call.given.kept, 0.0)
     less = load_row_numbers(delta, b, h, i, call, 0.0)
     return left, weights * (d_weights - less[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def by_key_kernel(
-    call, softmax, d_out, delta, d_places, d_k, d_v, d_by_query, ends,
+    call, length, key_length, start, window_first, window_rows, all_tiles,
+    softmax, d_out, delta, d_places, d_k, d_v, d_by_query, ends,
     S: tl.constexpr, D_BY_QUERY: tl.constexpr, D_QUERIES: tl.constexpr,
 ):  # fmt: skip
     """Write `d_k`, `d_v`, `d_by_query (b, h, j, s)` and `ends (2, b, h, j)`.
@@ -70,23 +74,24 @@ def by_key_kernel(
     `ends`: the sums of `dS` over the queries that meet the first row of the table of queries, and
     its last one.
     """
-    slab = call.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
+    call = SizedCall(call, length, key_length, start, window_first, window_rows, all_tiles)
+    slab = call.given.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
     turned = slab + S.m * S.ring * (S.keys + S.values + S.queries)
     tiles = tl.cdiv(call.key_length, S.n)
-    groups = call.heads // call.repeat
-    all_rows = tl.cast(call.tiles // tiles * call.repeat, tl.int64) * call.length
+    groups = call.given.heads // call.given.repeat
+    all_rows = tl.cast(call.tiles // tiles * call.given.repeat, tl.int64) * call.length
     for tile in range(tl.program_id(0), call.tiles, tl.num_programs(0)):
         number = tile % tiles
         b = tile // tiles // groups
         g = tile // tiles % groups
         j0 = number * S.n
         j = j0 + tl.arange(0, S.n)
-        k = load_rows(call.k, b, g, j, call.key_length, S.d, S.block_d, S)
-        v = load_rows(call.v, b, g, j, call.key_length, S.dv, S.block_v, S)
+        k = load_rows(call.given.k, b, g, j, call.key_length, S.d, S.block_d, S)
+        v = load_rows(call.given.v, b, g, j, call.key_length, S.dv, S.block_v, S)
         acc_k = zeros(S.n, S.block_d)
         acc_v = zeros(S.n, S.block_v)
         begin, right, left, end = _query_regions(call, b, j0, S)
-        for h in range(g * call.repeat, (g + 1) * call.repeat):
+        for h in range(g * call.given.repeat, (g + 1) * call.given.repeat):
             if D_QUERIES:
                 left_scores = zeros_in_row(S.n)
                 right_scores = zeros_in_row(S.n)
@@ -100,10 +105,10 @@ def by_key_kernel(
                     far = zeros_in_row(S.n)
                 for i0 in range(lower, upper, S.m):
                     i = i0 + tl.arange(0, S.m)
-                    q = load_rows(call.q, b, h, i, call.length, S.d, S.block_d, S)
+                    q = load_rows(call.given.q, b, h, i, call.length, S.d, S.block_d, S)
                     p = q
                     if S.own_p:
-                        p = load_rows(call.p, b, h, i, call.length, S.dp, S.block_p, S)
+                        p = load_rows(call.given.p, b, h, i, call.length, S.dp, S.block_p, S)
                     d_o = load_rows(d_out, b, h, i, call.length, S.dv, S.block_v, S)
                     weights, d_scores = d_scores_of(
                         call, b, h, i0, j0, q, k, v, p, d_o, softmax, all_rows, delta, d_places,
@@ -125,7 +130,7 @@ def by_key_kernel(
                         right_scores += after
                     if D_BY_QUERY:
                         marks = all_place_marks(
-                            call.query_places, i, call.length, S.axes, S.block_query_places
+                            call.given.query_places, i, call.length, S.axes, S.block_query_places
                         )
                         acc_places += tl.dot(
                             turned_scores.to(q.dtype), marks.to(q.dtype),
@@ -133,11 +138,11 @@ def by_key_kernel(
                         )  # fmt: skip
                 if S.queries and REGION != BAND:
                     end_row = 0 if REGION == LEFT else call.rows - 1
-                    row = load_table_row(call.queries_table, h, end_row, S.d, S.block_d)
+                    row = load_table_row(call.given.queries_table, h, end_row, S.d, S.block_d)
                     acc_k += far[:, None] * row[None, :]
             if D_QUERIES:
-                heads = tl.cast(call.tiles // tiles * call.repeat, tl.int64) * call.key_length
-                head = (tl.cast(b, tl.int64) * call.heads + h) * call.key_length
+                heads = tl.cast(call.tiles // tiles * call.given.repeat, tl.int64) * call.key_length
+                head = (tl.cast(b, tl.int64) * call.given.heads + h) * call.key_length
                 tl.store(ends + head + j, left_scores, mask=j < call.key_length)
                 tl.store(ends + heads + head + j, right_scores, mask=j < call.key_length)
             if D_BY_QUERY:
@@ -145,7 +150,7 @@ def by_key_kernel(
                     d_by_query, b, h, j, call.key_length, acc_places,
                     S.query_columns, S.block_query_places, S,
                 )  # fmt: skip
-        store_rows(d_k, b, g, j, call.key_length, acc_k * call.scale, S.d, S.block_d, S)
+        store_rows(d_k, b, g, j, call.key_length, acc_k * call.given.scale, S.d, S.block_d, S)
         store_rows(d_v, b, g, j, call.key_length, acc_v, S.dv, S.block_v, S)
 
 
@@ -174,7 +179,7 @@ def _query_regions(call, b, j0, S: tl.constexpr):
     if S.causal:
         begin = tl.maximum(j0 - call.start, 0) // S.m * S.m
     if S.documents:
-        reach = call.key_reach + (b * tl.cdiv(call.key_length, S.n) + j0 // S.n) * 2
+        reach = call.given.key_reach + (b * tl.cdiv(call.key_length, S.n) + j0 // S.n) * 2
         begin = tl.maximum(begin, tl.load(reach) // S.m * S.m)
         end = tl.minimum(end, tl.cdiv(tl.load(reach + 1), S.m) * S.m)
     begin = tl.minimum(begin, end)
@@ -208,6 +213,8 @@ def _queries_by_offset(call, h, turned_scores, i0, j0, slab, S: tl.constexpr):
         at = c[:, None] + (S.m - 1 - part * S.n - c)[None, :]
         inside = (at >= 0) & (at < S.m)
         d_scores = tl.load(slab + c[:, None] * S.m + at, mask=inside, other=0.0)
-        rows = load_table(call.queries_table, h, row + part * S.n + c, call.rows, S.d, S.block_d)
+        rows = load_table(
+            call.given.queries_table, h, row + part * S.n + c, call.rows, S.d, S.block_d
+        )
         total += tl.dot(d_scores.to(rows.dtype), rows, input_precision=S.precision)
     return total

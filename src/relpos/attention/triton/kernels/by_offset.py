@@ -15,12 +15,14 @@ import triton.language as tl
 
 from .by_query import load_row_numbers, load_softmax, weights_of
 from .scores import BAND, by_place, complete_scores
+from .sizes import SIZES, SizedCall
 from .tiles import load_rows, load_table, weights_kept, zeros, zeros_in_row
 
 
-@triton.jit
+@triton.jit(do_not_specialize=(*SIZES, "batch", "parts", "entries"))
 def by_offset_kernel(
-    call, softmax, d_out, delta, d_places, chunks, d_keys, d_queries, d_bias, d_values,
+    call, length, key_length, start, window_first, window_rows, all_tiles,
+    softmax, d_out, delta, d_places, chunks, d_keys, d_queries, d_bias, d_values,
     batch, table_heads, parts, entries,
     S: tl.constexpr, D_KEYS: tl.constexpr, D_QUERIES: tl.constexpr, D_BIAS: tl.constexpr,
     D_VALUES: tl.constexpr,
@@ -29,6 +31,12 @@ def by_offset_kernel(
 
     Args:
         call: the call.
+        length: this and what follows, as in `call.Sizes`.
+        key_length: see `length`.
+        start: see `length`.
+        window_first: see `length`.
+        window_rows: see `length`.
+        all_tiles: see `length`.
         softmax: `(2, b, h, i)`.
         d_out: `(b, h, i, dv)`.
         delta: `(b, h, i)`.
@@ -49,10 +57,11 @@ def by_offset_kernel(
         D_BIAS: see `D_KEYS`.
         D_VALUES: see `D_KEYS`.
     """
-    slab = call.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
+    call = SizedCall(call, length, key_length, start, window_first, window_rows, all_tiles)
+    slab = call.given.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
     value_slab = slab + S.m * S.ring
     crossed = value_slab + S.m * S.ring
-    all_rows = tl.cast(batch * call.heads, tl.int64) * call.length
+    all_rows = tl.cast(batch * call.given.heads, tl.int64) * call.length
     a = tl.arange(0, S.m)
     r = tl.arange(0, S.n)
     along = a[:, None] * S.ring + a[:, None] + r[None, :]
@@ -79,26 +88,28 @@ def by_offset_kernel(
         tiles = tl.maximum(tl.cdiv(tl.maximum(last, 0), S.m) - first, 0)
         if S.causal and not S.axes:
             tiles = tl.where(offset > 0, 0, tiles)
-        heads = call.heads // table_heads
+        heads = call.given.heads // table_heads
         for item in range(part, batch * heads * tiles, parts):
             i0 = (first + item % tiles) * S.m
             b = item // tiles // heads
             h = table_head + item // tiles % heads
-            g = h // call.repeat
+            g = h // call.given.repeat
             i = i0 + a
-            q = load_rows(call.q, b, h, i, call.length, S.d, S.block_d, S)
+            q = load_rows(call.given.q, b, h, i, call.length, S.d, S.block_d, S)
             p = q
             if S.own_p:
-                p = load_rows(call.p, b, h, i, call.length, S.dp, S.block_p, S)
+                p = load_rows(call.given.p, b, h, i, call.length, S.dp, S.block_p, S)
             d_o = load_rows(d_out, b, h, i, call.length, S.dv, S.block_v, S)
             key0 = call.start + i0 + offset
             if S.queries:
-                query_rows = load_table(call.queries_table, h, entry + r, call.rows, S.d, S.block_d)
+                query_rows = load_table(
+                    call.given.queries_table, h, entry + r, call.rows, S.d, S.block_d
+                )
             tl.debug_barrier()  # the slab may still be read
             for some in tl.static_range(S.m // S.n + 1):
                 u = some * S.n + r
-                k = load_rows(call.k, b, g, key0 + u, call.key_length, S.d, S.block_d, S)
-                v = load_rows(call.v, b, g, key0 + u, call.key_length, S.dv, S.block_v, S)
+                k = load_rows(call.given.k, b, g, key0 + u, call.key_length, S.d, S.block_d, S)
+                v = load_rows(call.given.v, b, g, key0 + u, call.key_length, S.dv, S.block_v, S)
                 content = tl.dot(q, tl.trans(k), input_precision=S.precision)
                 tl.store(slab + a[:, None] * S.ring + u[None, :], content)
                 d_content = tl.dot(d_o, tl.trans(v), input_precision=S.precision)
@@ -110,12 +121,12 @@ def by_offset_kernel(
             x = tl.load(slab + along)
             d_weights = tl.load(value_slab + along)
             if S.keys:
-                rows = load_table(call.keys_table, h, entry + r, call.rows, S.dp, S.block_p)
+                rows = load_table(call.given.keys_table, h, entry + r, call.rows, S.dp, S.block_p)
                 x += tl.dot(p, tl.trans(rows), input_precision=S.precision)
             if S.queries:
                 x += tl.trans(tl.load(crossed + r[:, None] * S.ring + r[:, None] + a[None, :]))
             if S.values:
-                rows = load_table(call.values_table, h, entry + r, call.rows, S.dv, S.block_v)
+                rows = load_table(call.given.values_table, h, entry + r, call.rows, S.dv, S.block_v)
                 d_weights += tl.dot(d_o, tl.trans(rows), input_precision=S.precision)
 
             j = key0 + a[:, None] + r[None, :]
@@ -128,14 +139,14 @@ def by_offset_kernel(
             weights = weights_of(x, top, inverse)
             if S.places:
                 d_weights += by_place(
-                    d_places, call.key_places, b, h, i[:, None], call.length, j,
+                    d_places, call.given.key_places, b, h, i[:, None], call.length, j,
                     call.key_length, S.axes,
                 )  # fmt: skip
             left = weights
             if S.dropout:
                 kept = weights_kept(call, b, h, i[:, None], j)
-                left = tl.where(kept, weights * call.kept, 0.0)
-                d_weights = tl.where(kept, d_weights * call.kept, 0.0)
+                left = tl.where(kept, weights * call.given.kept, 0.0)
+                d_weights = tl.where(kept, d_weights * call.given.kept, 0.0)
             less = load_row_numbers(delta, b, h, i, call, 0.0)
             d_scores = weights * (d_weights - less[:, None])
 
@@ -154,7 +165,7 @@ def by_offset_kernel(
                     at = u[None, :] - r[:, None]
                     within = (at >= 0) & (at < S.m)
                     by_key = tl.load(crossed + r[:, None] * S.m + at, mask=within, other=0.0)
-                    k = load_rows(call.k, b, g, key0 + u, call.key_length, S.d, S.block_d, S)
+                    k = load_rows(call.given.k, b, g, key0 + u, call.key_length, S.d, S.block_d, S)
                     acc_queries += tl.dot(by_key.to(k.dtype), k, input_precision=S.precision)
 
         row = tl.cast(part * table_heads + table_head, tl.int64) * entries + entry + r
@@ -173,10 +184,10 @@ def by_offset_kernel(
 def _on_entry(call, i, j, entry):
     """Whether a pair of tokens has places on the grid and meets `entry` of the joint bias."""
     known = (j >= 0) & (j < call.key_length)
-    key_place = tl.load(call.key_places + j, mask=known, other=-1)
-    query_place = tl.load(call.query_places + i, mask=i < call.length, other=-1)
-    key_line = tl.load(call.key_lines + j, mask=known, other=0)
-    query_line = tl.load(call.query_lines + i, mask=i < call.length, other=0)
+    key_place = tl.load(call.given.key_places + j, mask=known, other=-1)
+    query_place = tl.load(call.given.query_places + i, mask=i < call.length, other=-1)
+    key_line = tl.load(call.given.key_lines + j, mask=known, other=0)
+    query_line = tl.load(call.given.query_lines + i, mask=i < call.length, other=0)
     return (key_place >= 0) & (query_place >= 0) & (key_line - query_line == entry)
 
 
@@ -190,7 +201,7 @@ def _store_sums(x, row, known, sums, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("batch", "count", "parts"))
 def ends_kernel(
     numbers, x, sums, batch, heads, repeat, count, parts, table_heads,
     M: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, S: tl.constexpr,

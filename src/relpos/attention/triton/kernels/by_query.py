@@ -22,6 +22,7 @@ from .scores import (
     row_sums_beyond,
     tile_of,
 )
+from .sizes import SIZES, SizedCall
 from .tiles import (
     load_rows,
     load_table,
@@ -36,7 +37,7 @@ from .tiles import (
 @triton.jit
 def load_row_numbers(x, b, h, i, call, other):
     """Numbers `(b, h, i)` of the queries `i`; `other` beyond the last."""
-    head = (tl.cast(b, tl.int64) * call.heads + h) * call.length
+    head = (tl.cast(b, tl.int64) * call.given.heads + h) * call.length
     return tl.load(x + head + i, mask=i < call.length, other=other)
 
 
@@ -55,9 +56,10 @@ def weights_of(x, top, inverse):
     return tl.exp(x - top[:, None]) * inverse[:, None]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def by_query_kernel(
-    call, out, softmax, d_out, d_lse, places, d_places, d_q, d_p, d_by_key, delta, ends,
+    call, length, key_length, start, window_first, window_rows, all_tiles,
+    out, softmax, d_out, d_lse, places, d_places, d_q, d_p, d_by_key, delta, ends,
     S: tl.constexpr, D_LSE: tl.constexpr, D_Q: tl.constexpr, D_P: tl.constexpr,
     D_BY_KEY: tl.constexpr, D_TABLES: tl.constexpr,
 ):  # fmt: skip
@@ -66,9 +68,10 @@ def by_query_kernel(
     `ends (4, b, h, i)`: the sums of `dS` over the keys that meet the tables' first row and their
     last one, and those of the weights that dropout leaves.
     """
+    call = SizedCall(call, length, key_length, start, window_first, window_rows, all_tiles)
     W: tl.constexpr = S.ring
     # What the tables' gradients need: products with K and V by offset, and dS by offset.
-    ring = call.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
+    ring = call.given.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
     value_ring = ring + (S.m * W if S.keys else 0)
     score_ring = value_ring + (S.m * W if S.values else 0)
     crossed = score_ring + (S.m * W if S.keys else 0)
@@ -77,13 +80,13 @@ def by_query_kernel(
     all_rows = tl.cast(call.tiles // tiles, tl.int64) * call.length
     for tile in range(tl.program_id(0), call.tiles, tl.num_programs(0)):
         b, h, number = tile_of(tile, tiles, call)
-        g = h // call.repeat
+        g = h // call.given.repeat
         i0 = number * S.m
         i = i0 + tl.arange(0, S.m)
-        q = load_rows(call.q, b, h, i, call.length, S.d, S.block_d, S)
+        q = load_rows(call.given.q, b, h, i, call.length, S.d, S.block_d, S)
         p = q
         if S.own_p:
-            p = load_rows(call.p, b, h, i, call.length, S.dp, S.block_p, S)
+            p = load_rows(call.given.p, b, h, i, call.length, S.dp, S.block_p, S)
         d_o = load_rows(d_out, b, h, i, call.length, S.dv, S.block_v, S)
         o = load_rows(out, b, h, i, call.length, S.dv, S.block_v, S)
         less = tl.sum(d_o.to(tl.float32) * o.to(tl.float32), 1)
@@ -93,7 +96,7 @@ def by_query_kernel(
             less += tl.sum(summed * d_summed, 1)
         if D_LSE:
             less -= load_row_numbers(d_lse, b, h, i, call, 0.0)
-        head = (tl.cast(b, tl.int64) * call.heads + h) * call.length
+        head = (tl.cast(b, tl.int64) * call.given.heads + h) * call.length
         top, inverse = load_softmax(softmax, b, h, i, call, all_rows)
         less = tl.where(inverse > 0, less, 0.0)  # what flows into a row without keys may be NaN
         tl.store(delta + head + i, less, mask=i < call.length)
@@ -114,9 +117,11 @@ def by_query_kernel(
         if (S.keys or S.values) and left < right:
             tl.debug_barrier()  # the tile before may still be read
             if S.keys:
-                begin_products(call, ring, p, call.keys_table, h, row, S.dp, S.block_p, S)
+                begin_products(call, ring, p, call.given.keys_table, h, row, S.dp, S.block_p, S)
             if S.values:
-                begin_products(call, value_ring, d_o, call.values_table, h, row, S.dv, S.block_v, S)
+                begin_products(
+                    call, value_ring, d_o, call.given.values_table, h, row, S.dv, S.block_v, S
+                )
             if TO_P:
                 begin_kept(score_ring, 0.0, call, S)
             tl.debug_barrier()
@@ -127,15 +132,17 @@ def by_query_kernel(
             if REGION != BAND:
                 end_row = 0 if REGION == LEFT else call.rows - 1
                 if S.keys:
-                    end_keys = load_table_row(call.keys_table, h, end_row, S.dp, S.block_p)
+                    end_keys = load_table_row(call.given.keys_table, h, end_row, S.dp, S.block_p)
                     far = tl.sum(p.to(tl.float32) * end_keys[None, :], 1)
                 if S.values:
-                    end_values = load_table_row(call.values_table, h, end_row, S.dv, S.block_v)
+                    end_values = load_table_row(
+                        call.given.values_table, h, end_row, S.dv, S.block_v
+                    )
                     far_value = tl.sum(d_o.to(tl.float32) * end_values[None, :], 1)
             for j0 in range(lower, upper, S.n):
                 j = j0 + tl.arange(0, S.n)
-                k = load_rows(call.k, b, g, j, call.key_length, S.d, S.block_d, S)
-                v = load_rows(call.v, b, g, j, call.key_length, S.dv, S.block_v, S)
+                k = load_rows(call.given.k, b, g, j, call.key_length, S.d, S.block_d, S)
+                v = load_rows(call.given.v, b, g, j, call.key_length, S.dv, S.block_v, S)
                 x = tl.dot(q, tl.trans(k), input_precision=S.precision)
                 d_weights = tl.dot(d_o, tl.trans(v), input_precision=S.precision)
                 u = j0 - left
@@ -153,19 +160,19 @@ def by_query_kernel(
                     x += queries_products(call, h, k, i0, j0, crossed, REGION, S)
                 if S.places:
                     d_weights += by_place(
-                        d_places, call.key_places, b, h, i[:, None], call.length, j[None, :],
+                        d_places, call.given.key_places, b, h, i[:, None], call.length, j[None, :],
                         call.key_length, S.axes,
                     )  # fmt: skip
                 x = complete_scores(call, b, h, i[:, None], j[None, :], x, REGION, S.ragged, S)
                 weights = weights_of(x, top, inverse)
                 if S.dropout:
                     kept = weights_kept(call, b, h, i[:, None], j[None, :])
-                    d_weights = tl.where(kept, d_weights * call.kept, 0.0)
+                    d_weights = tl.where(kept, d_weights * call.given.kept, 0.0)
                 d_scores = weights * (d_weights - less[:, None])
                 acc += tl.dot(d_scores.to(k.dtype), k, input_precision=S.precision)
                 if D_BY_KEY:
                     marks = all_place_marks(
-                        call.key_places, j, call.key_length, S.axes, S.block_places
+                        call.given.key_places, j, call.key_length, S.axes, S.block_places
                     )
                     acc_places += tl.dot(
                         d_scores.to(k.dtype), marks.to(k.dtype), input_precision=S.precision
@@ -176,7 +183,7 @@ def by_query_kernel(
                     right_scores += after
                 if D_TABLES:
                     if S.dropout:
-                        weights = tl.where(kept, weights * call.kept, 0.0)
+                        weights = tl.where(kept, weights * call.given.kept, 0.0)
                     before, after = row_sums_beyond(call, i, j, weights, REGION)
                     left_weights += before
                     right_weights += after
@@ -184,10 +191,21 @@ def by_query_kernel(
                     keep(call, score_ring, i[:, None], j[None, :], u, d_scores, S)
                 if REGION == BAND and not S.whole:
                     if S.keys:
-                        next_products(call, ring, p, call.keys_table, h, row, u, S.dp, S.block_p, S)
+                        next_products(
+                            call, ring, p, call.given.keys_table, h, row, u, S.dp, S.block_p, S
+                        )
                     if S.values:
                         next_products(
-                            call, value_ring, d_o, call.values_table, h, row, u, S.dv, S.block_v, S
+                            call,
+                            value_ring,
+                            d_o,
+                            call.given.values_table,
+                            h,
+                            row,
+                            u,
+                            S.dv,
+                            S.block_v,
+                            S,
                         )
                     if S.keys or S.values:
                         tl.debug_barrier()
@@ -211,16 +229,16 @@ def by_query_kernel(
                         acc_p += _keys_by_offset(
                             call, h, score_ring, row, u, left, right, q.dtype, S
                         )
-            end_keys = load_table_row(call.keys_table, h, 0, S.dp, S.block_p)
+            end_keys = load_table_row(call.given.keys_table, h, 0, S.dp, S.block_p)
             acc_p += left_scores[:, None] * end_keys[None, :]
-            end_keys = load_table_row(call.keys_table, h, call.rows - 1, S.dp, S.block_p)
+            end_keys = load_table_row(call.given.keys_table, h, call.rows - 1, S.dp, S.block_p)
             acc_p += right_scores[:, None] * end_keys[None, :]
         if D_Q:
             if TO_P and not S.own_p:
                 acc += acc_p
-            store_rows(d_q, b, h, i, call.length, acc * call.scale, S.d, S.block_d, S)
+            store_rows(d_q, b, h, i, call.length, acc * call.given.scale, S.d, S.block_d, S)
         if TO_P and S.own_p:
-            store_rows(d_p, b, h, i, call.length, acc_p * call.scale, S.dp, S.block_p, S)
+            store_rows(d_p, b, h, i, call.length, acc_p * call.given.scale, S.dp, S.block_p, S)
         if D_TABLES:
             tl.store(ends + head + i, left_scores, mask=i < call.length)
             tl.store(ends + all_rows + head + i, right_scores, mask=i < call.length)
@@ -234,5 +252,7 @@ def by_query_kernel(
 def _keys_by_offset(call, h, score_ring, row, u, left, right, dtype: tl.constexpr, S: tl.constexpr):
     """`dS` at places `u..u + n - 1` of the slab, times their rows of the keys' table."""
     d_scores = take(call, score_ring, row, u, left, right, 0.0, S)
-    rows = load_table(call.keys_table, h, row + u + tl.arange(0, S.n), call.rows, S.dp, S.block_p)
+    rows = load_table(
+        call.given.keys_table, h, row + u + tl.arange(0, S.n), call.rows, S.dp, S.block_p
+    )
     return tl.dot(d_scores.to(dtype), rows, input_precision=S.precision)

@@ -19,6 +19,7 @@ from .scores import (
     row_sums_beyond,
     tile_of,
 )
+from .sizes import SIZES, SizedCall
 from .tiles import (
     load_rows,
     load_table,
@@ -30,27 +31,31 @@ from .tiles import (
 )
 
 
-@triton.jit
-def forward_kernel(call, out, lse, softmax, places, S: tl.constexpr):
+@triton.jit(do_not_specialize=SIZES)
+def forward_kernel(
+    call, length, key_length, start, window_first, window_rows, all_tiles,
+    out, lse, softmax, places, S: tl.constexpr,
+):  # fmt: skip
     """Write `out (b, h, i, dv)`, `lse (b, h, i)`, `softmax (2, b, h, i)`, `places (b, h, i, s)`.
 
     `softmax`: the largest score of each row and 1 over its sum, from which backward has the weights
     again: from the log-sum-exp of large scores it would not.
     """
+    call = SizedCall(call, length, key_length, start, window_first, window_rows, all_tiles)
     W: tl.constexpr = S.ring
-    ring = call.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
+    ring = call.given.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
     kept_scores = ring + (S.m * W if S.keys else 0)
     crossed = kept_scores + (S.m * W if S.values else 0)
     tiles = tl.cdiv(call.length, S.m)
     for tile in range(tl.program_id(0), call.tiles, tl.num_programs(0)):
         b, h, number = tile_of(tile, tiles, call)
-        g = h // call.repeat
+        g = h // call.given.repeat
         i0 = number * S.m
         i = i0 + tl.arange(0, S.m)
-        q = load_rows(call.q, b, h, i, call.length, S.d, S.block_d, S)
+        q = load_rows(call.given.q, b, h, i, call.length, S.d, S.block_d, S)
         p = q
         if S.own_p:
-            p = load_rows(call.p, b, h, i, call.length, S.dp, S.block_p, S)
+            p = load_rows(call.given.p, b, h, i, call.length, S.dp, S.block_p, S)
         acc = zeros(S.m, S.block_v)
         top = zeros_in_row(S.m) - float("inf")
         total = zeros_in_row(S.m)
@@ -62,7 +67,7 @@ def forward_kernel(call, out, lse, softmax, places, S: tl.constexpr):
         if (S.keys or S.values) and left < right:
             tl.debug_barrier()  # the tile before may still be read
             if S.keys:
-                begin_products(call, ring, p, call.keys_table, h, row, S.dp, S.block_p, S)
+                begin_products(call, ring, p, call.given.keys_table, h, row, S.dp, S.block_p, S)
             if S.values:
                 begin_kept(kept_scores, float("-inf"), call, S)
             tl.debug_barrier()
@@ -76,12 +81,12 @@ def forward_kernel(call, out, lse, softmax, places, S: tl.constexpr):
             if REGION != BAND:
                 end_row = 0 if REGION == LEFT else call.rows - 1
                 if S.keys:
-                    end_keys = load_table_row(call.keys_table, h, end_row, S.dp, S.block_p)
+                    end_keys = load_table_row(call.given.keys_table, h, end_row, S.dp, S.block_p)
                     far = tl.sum(p.to(tl.float32) * end_keys[None, :], 1)
             for j0 in range(lower, upper, S.n):
                 j = j0 + tl.arange(0, S.n)
-                k = load_rows(call.k, b, g, j, call.key_length, S.d, S.block_d, S)
-                v = load_rows(call.v, b, g, j, call.key_length, S.dv, S.block_v, S)
+                k = load_rows(call.given.k, b, g, j, call.key_length, S.d, S.block_d, S)
+                v = load_rows(call.given.v, b, g, j, call.key_length, S.dv, S.block_v, S)
                 x = tl.dot(q, tl.trans(k), input_precision=S.precision)
                 u = j0 - left
                 if S.keys:
@@ -106,7 +111,7 @@ def forward_kernel(call, out, lse, softmax, places, S: tl.constexpr):
                 acc += tl.dot(weights.to(v.dtype), v, input_precision=S.precision)
                 if S.places:
                     marks = all_place_marks(
-                        call.key_places, j, call.key_length, S.axes, S.block_places
+                        call.given.key_places, j, call.key_length, S.axes, S.block_places
                     )
                     by_place = by_place * rescale[:, None] + tl.dot(
                         weights.to(v.dtype), marks.to(v.dtype), input_precision=S.precision
@@ -121,7 +126,9 @@ def forward_kernel(call, out, lse, softmax, places, S: tl.constexpr):
                         keep(call, kept_scores, i[:, None], j[None, :], u, x, S)
                 if REGION == BAND and not S.whole:
                     if S.keys:
-                        next_products(call, ring, p, call.keys_table, h, row, u, S.dp, S.block_p, S)
+                        next_products(
+                            call, ring, p, call.given.keys_table, h, row, u, S.dp, S.block_p, S
+                        )
                     if S.keys or S.values:
                         tl.debug_barrier()
                     if S.values:
@@ -146,15 +153,15 @@ def forward_kernel(call, out, lse, softmax, places, S: tl.constexpr):
                         acc += _values_by_offset(
                             call, h, kept_scores, shift, row, u, left, right, S
                         )
-            ends = load_table_row(call.values_table, h, 0, S.dv, S.block_v)
+            ends = load_table_row(call.given.values_table, h, 0, S.dv, S.block_v)
             acc += left_weight[:, None] * ends[None, :]
-            ends = load_table_row(call.values_table, h, call.rows - 1, S.dv, S.block_v)
+            ends = load_table_row(call.given.values_table, h, call.rows - 1, S.dv, S.block_v)
             acc += right_weight[:, None] * ends[None, :]
         some = total > 0
         total = tl.where(some, total, 1.0)
         share = tl.where(some, 1.0 / total, 0.0)
         if S.dropout:
-            share = share * call.kept
+            share = share * call.given.kept
         store_rows(out, b, h, i, call.length, acc * share[:, None], S.dv, S.block_v, S)
         if S.places:
             store_rows(
@@ -162,7 +169,7 @@ def forward_kernel(call, out, lse, softmax, places, S: tl.constexpr):
                 S.key_columns, S.block_places, S,
             )  # fmt: skip
         row_sum = tl.where(some, top + tl.log(total), float("-inf"))
-        head = (tl.cast(b, tl.int64) * call.heads + h) * call.length
+        head = (tl.cast(b, tl.int64) * call.given.heads + h) * call.length
         all_rows = tl.cast(call.tiles // tiles, tl.int64) * call.length
         known = i < call.length
         tl.store(lse + head + i, row_sum, mask=known)
@@ -175,5 +182,7 @@ def _values_by_offset(call, h, kept_scores, shift, row, u, left, right, S: tl.co
     """The weights at places `u..u + n - 1` of the slab, times their rows of the values' table."""
     x = take(call, kept_scores, row, u, left, right, float("-inf"), S)
     weights = tl.exp(x - shift[:, None])
-    rows = load_table(call.values_table, h, row + u + tl.arange(0, S.n), call.rows, S.dv, S.block_v)
+    rows = load_table(
+        call.given.values_table, h, row + u + tl.arange(0, S.n), call.rows, S.dv, S.block_v
+    )
     return tl.dot(weights.to(rows.dtype), rows, input_precision=S.precision)

@@ -5,24 +5,27 @@ import triton.language as tl
 
 from .by_key import d_scores_of
 from .scores import BAND
+from .sizes import SIZES, SizedCall
 from .tiles import load_rows, zeros
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def mask_kernel(
-    call, softmax, d_out, delta, d_places, d_mask, batch, mask_batch, mask_heads,
+    call, length, key_length, start, window_first, window_rows, all_tiles,
+    softmax, d_out, delta, d_places, d_mask, batch, mask_batch, mask_heads,
     S: tl.constexpr,
 ):  # fmt: skip
     """Write `d_mask (b or 1, h or 1, i or 1, j or 1)`, contiguous, in float32."""
-    slab = call.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
+    call = SizedCall(call, length, key_length, start, window_first, window_rows, all_tiles)
+    slab = call.given.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
     all_i = tl.cdiv(call.length, S.m)
     all_j = tl.cdiv(call.key_length, S.n)
     # How many tiles the mask has, and how many there are to sum for each of them.
     tiles_i, sum_i = (all_i, 1) if S.mask_i else (1, all_i)
     tiles_j, sum_j = (all_j, 1) if S.mask_j else (1, all_j)
     sum_b = batch // mask_batch
-    sum_h = call.heads // mask_heads
-    all_rows = tl.cast(batch * call.heads, tl.int64) * call.length
+    sum_h = call.given.heads // mask_heads
+    all_rows = tl.cast(batch * call.given.heads, tl.int64) * call.length
     a = tl.arange(0, S.m)
     c = tl.arange(0, S.n)
     for tile in range(tl.program_id(0), call.tiles, tl.num_programs(0)):
@@ -36,16 +39,16 @@ def mask_kernel(
             i0 = (tile_i + item // sum_j % sum_i) * S.m
             h = mask_h + item // sum_j // sum_i % sum_h
             b = mask_b + item // sum_j // sum_i // sum_h
-            g = h // call.repeat
+            g = h // call.given.repeat
             i = i0 + a
             j = j0 + c
-            q = load_rows(call.q, b, h, i, call.length, S.d, S.block_d, S)
+            q = load_rows(call.given.q, b, h, i, call.length, S.d, S.block_d, S)
             p = q
             if S.own_p:
-                p = load_rows(call.p, b, h, i, call.length, S.dp, S.block_p, S)
+                p = load_rows(call.given.p, b, h, i, call.length, S.dp, S.block_p, S)
             d_o = load_rows(d_out, b, h, i, call.length, S.dv, S.block_v, S)
-            k = load_rows(call.k, b, g, j, call.key_length, S.d, S.block_d, S)
-            v = load_rows(call.v, b, g, j, call.key_length, S.dv, S.block_v, S)
+            k = load_rows(call.given.k, b, g, j, call.key_length, S.d, S.block_d, S)
+            v = load_rows(call.given.v, b, g, j, call.key_length, S.dv, S.block_v, S)
             _, d_scores = d_scores_of(
                 call, b, h, i0, j0, q, k, v, p, d_o, softmax, all_rows, delta, d_places, slab,
                 BAND, S,

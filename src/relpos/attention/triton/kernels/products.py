@@ -56,8 +56,9 @@ def queries_products(call, h, k, i0, j0, slab, REGION: tl.constexpr, S: tl.const
         row = j0 - (call.start + i0 + S.m - 1) - call.first
         tl.debug_barrier()  # the slab may still be read
         for part in tl.static_range(S.m // S.n + 1):
+            u = part * S.n
             write_products(
-                slab, S.ring, k, call.queries_table, h, row + part * S.n, call.rows, part * S.n,
+                slab, S.ring, k, call.given.queries_table, h, row + u, call.rows, u,
                 S.n, S.d, S.block_d, S,
             )  # fmt: skip
         tl.debug_barrier()
@@ -66,6 +67,6 @@ def queries_products(call, h, k, i0, j0, slab, REGION: tl.constexpr, S: tl.const
         return tl.trans(tl.load(slab + at))
     else:
         rows = load_table_row(
-            call.queries_table, h, 0 if REGION == LEFT else call.rows - 1, S.d, S.block_d
+            call.given.queries_table, h, 0 if REGION == LEFT else call.rows - 1, S.d, S.block_d
         )
         return tl.sum(k.to(tl.float32) * rows[None, :], 1)[None, :]

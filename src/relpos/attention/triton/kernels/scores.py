@@ -22,7 +22,7 @@ def tile_of(tile, tiles, call):
     """`(b, h, number)` of a tile among `tiles` to a head, the last ones first."""
     number = tiles - 1 - tile % tiles
     head = tile // tiles
-    return head // call.heads, head % call.heads, number
+    return head // call.given.heads, head % call.given.heads, number
 
 
 @triton.jit
@@ -37,7 +37,7 @@ def regions(call, b, i0, S: tl.constexpr):
     if S.causal:
         end = tl.minimum(end, tl.maximum(position + S.m, 0))
     if S.documents:
-        reach = call.query_reach + (b * tl.cdiv(call.length, S.m) + i0 // S.m) * 2
+        reach = call.given.query_reach + (b * tl.cdiv(call.length, S.m) + i0 // S.m) * 2
         begin = tl.load(reach) // S.n * S.n
         end = tl.minimum(end, tl.load(reach + 1))
     end = tl.maximum(tl.cdiv(end, S.n) * S.n, begin)
@@ -70,9 +70,9 @@ def complete_scores(
         EDGE: whether some `j` may be beyond the last key.
         S: the settings.
     """
-    x = products * call.scale
+    x = products * call.given.scale
     if S.bias:
-        bias = call.bias_table.data + tl.cast(h, tl.int64) * call.bias_table.h
+        bias = call.given.bias_table.data + tl.cast(h, tl.int64) * call.given.bias_table.h
         if REGION == LEFT:
             x += tl.load(bias).to(tl.float32)
         elif REGION == RIGHT:
@@ -137,20 +137,36 @@ def _grid_terms(call, b, h, i, j, S: tl.constexpr):
     total = tl.zeros_like(i + j).to(tl.float32)
     if S.by_key:
         total += by_place(
-            call.by_key, call.key_places, b, h, i, call.length, j, call.key_length, S.axes
+            call.given.by_key,
+            call.given.key_places,
+            b,
+            h,
+            i,
+            call.length,
+            j,
+            call.key_length,
+            S.axes,
         )
     if S.by_query:
         total += by_place(
-            call.by_query, call.query_places, b, h, j, call.key_length, i, call.length, S.axes
+            call.given.by_query,
+            call.given.query_places,
+            b,
+            h,
+            j,
+            call.key_length,
+            i,
+            call.length,
+            S.axes,
         )
     if S.joint:
         key_known = (j >= 0) & (j < call.key_length)
         query_known = i < call.length
-        key_place = tl.load(call.key_places + j, mask=key_known, other=-1)
-        query_place = tl.load(call.query_places + i, mask=query_known, other=-1)
-        key_line = tl.load(call.key_lines + j, mask=key_known, other=0)
-        query_line = tl.load(call.query_lines + i, mask=query_known, other=0)
-        joint = call.joint.data + tl.cast(h, tl.int64) * call.joint.h
+        key_place = tl.load(call.given.key_places + j, mask=key_known, other=-1)
+        query_place = tl.load(call.given.query_places + i, mask=query_known, other=-1)
+        key_line = tl.load(call.given.key_lines + j, mask=key_known, other=0)
+        query_line = tl.load(call.given.query_lines + i, mask=query_known, other=0)
+        joint = call.given.joint.data + tl.cast(h, tl.int64) * call.given.joint.h
         inside = (key_place >= 0) & (query_place >= 0)
         total += tl.load(joint + key_line - query_line, mask=inside, other=0.0).to(tl.float32)
     return total

@@ -73,7 +73,7 @@ def keys_seen(call, b, h, i, j, HIDE: tl.constexpr, EDGE: tl.constexpr, S: tl.co
     if HIDE:
         seen = seen & (j <= call.start + i)
     if S.documents:
-        base = call.documents.data + tl.cast(b, tl.int64) * call.documents.b
+        base = call.given.documents.data + tl.cast(b, tl.int64) * call.given.documents.b
         at = call.start + i
         inside = (i >= 0) & (i < call.length)
         of_query = tl.load(base + at, mask=inside, other=-1)
@@ -85,16 +85,20 @@ def keys_seen(call, b, h, i, j, HIDE: tl.constexpr, EDGE: tl.constexpr, S: tl.co
 @triton.jit
 def load_mask(call, b, h, i, j, S: tl.constexpr):
     """The mask at pairs of queries `i` and keys `j`, in as few numbers as it has."""
-    base = call.mask.data + tl.cast(b, tl.int64) * call.mask.b + tl.cast(h, tl.int64) * call.mask.h
+    base = (
+        call.given.mask.data
+        + tl.cast(b, tl.int64) * call.given.mask.b
+        + tl.cast(h, tl.int64) * call.given.mask.h
+    )
     if S.mask_i and S.mask_j:
         inside = (i < call.length) & (j >= 0) & (j < call.key_length)
-        at = tl.cast(i, tl.int64) * call.mask.i + tl.cast(j, tl.int64) * call.mask.j
+        at = tl.cast(i, tl.int64) * call.given.mask.i + tl.cast(j, tl.int64) * call.given.mask.j
     elif S.mask_i:
         inside = i < call.length
-        at = tl.cast(i, tl.int64) * call.mask.i
+        at = tl.cast(i, tl.int64) * call.given.mask.i
     elif S.mask_j:
         inside = (j >= 0) & (j < call.key_length)
-        at = tl.cast(j, tl.int64) * call.mask.j
+        at = tl.cast(j, tl.int64) * call.given.mask.j
     else:
         inside = i >= 0
         at = tl.cast(tl.zeros_like(i), tl.int64)
@@ -108,13 +112,13 @@ def weights_kept(call, b, h, i, j):
     The row's two keys come from Philox (Salmon et al. 2011); a 32-bit mixing function in the form
     of MurmurHash3's last steps takes them together with the column.
     """
-    row = (tl.cast(b, tl.int64) * call.heads + h) * call.length + i
+    row = (tl.cast(b, tl.int64) * call.given.heads + h) * call.length + i
     low = (row & 0xFFFFFFFF).to(tl.uint32)
     high = (row >> 32).to(tl.uint32)
-    one, other, _, _ = tl.philox(tl.load(call.seed), low, high, low * 0, low * 0)
+    one, other, _, _ = tl.philox(tl.load(call.given.seed), low, high, low * 0, low * 0)
     x = j.to(tl.uint32) * 0x9E3779B9 + one
     x = (x ^ (x >> 16)) * 0x21F0AAAD
     x = x ^ other
     x = (x ^ (x >> 15)) * 0x735A2D97
     x = x ^ (x >> 15)
-    return x >= call.drop
+    return x >= call.given.drop
