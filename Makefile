@@ -5,7 +5,8 @@
 #   make bench   time and memory of the op against its rivals, and what follows from them
 #                (about an hour on 2 cores; nothing else should run)
 #   make gpu     on a machine with a GPU, in ten minutes: tests, checks and time of the triton
-#                backend; PYTHON needs torch, jaxtyping and pytest, and nothing is installed
+#                backend; PYTHON needs torch, triton, jaxtyping, pytest and hypothesis, and
+#                nothing is installed
 #   make parity  agreement with other implementations: docs/parity.md
 #   make wheel   sdist and wheel, with what the compiled kernel needs: dist/
 
@@ -27,8 +28,8 @@ $(VENV)/.complete: pyproject.toml constraints.txt setup.py $(wildcard csrc/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "relpos needs Python 3.11 or newer, got " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing relpos and what it needs into $(VENV) (a few minutes the first time)"
-	@if $(BIN)/python -c 'import torch' 2>/dev/null; \
-	then grep -Ev '^(torch|triton)==' constraints.txt; else cat constraints.txt; fi > $(VENV)/constraints.txt
+	@if own=$$($(BIN)/python -c 'import torch; print("torch|triton" if torch.version.cuda else "torch")' 2>/dev/null); \
+	then grep -Ev "^($$own)==" constraints.txt; else cat constraints.txt; fi > $(VENV)/constraints.txt
 	$(INSTALL) torch
 	$(INSTALL) --editable '.[dev]'
 	$(INSTALL) --no-deps $(ORACLES)

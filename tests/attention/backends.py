@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -15,7 +17,8 @@ DTYPES = {
     "triton": torch.float32,
 }
 # In its interpreter triton is too slow for the whole suite: what runs there is in test_triton.py.
-_SUITE = [name for name in DTYPES if name != "triton" or torch.cuda.is_available()]
+ON_GPU = torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1"
+_SUITE = [name for name in DTYPES if name != "triton" or ON_GPU]
 
 
 def _named(*names: str) -> pytest.MarkDecorator:
@@ -36,6 +39,6 @@ def _named(*names: str) -> pytest.MarkDecorator:
 every_backend = _named(*_SUITE)
 # Those of O(L) memory, which torch sees as one operation.
 every_blockwise = _named("tiled", "native", "triton")
-# Those that compute half precision in float32, on the CPU's memory.
+# Those that "auto" may take, which compute half precision in float32.
 every_cpu_blockwise = _named("tiled", "native")
 native_alone = _named("native")

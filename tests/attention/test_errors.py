@@ -148,10 +148,9 @@ def test_backends_names_each_with_none_where_it_runs_and_else_the_reason():
 def test_without_a_gpu_or_triton_the_triton_backend_says_so():
     script = """
 import sys
-if "without" in sys.argv:
-    import importlib.util
-    find = importlib.util.find_spec
-    importlib.util.find_spec = lambda name, *rest: None if name == "triton" else find(name, *rest)
+import importlib.util
+find, found = importlib.util.find_spec, None if "without" in sys.argv else "somewhere"
+importlib.util.find_spec = lambda name, *rest: found if name == "triton" else find(name, *rest)
 import torch
 torch.cuda.is_available = lambda: False
 import relpos

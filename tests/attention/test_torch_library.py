@@ -17,7 +17,7 @@ from relpos.models import DecoderConfig, DecoderLM
 from relpos.positions import Huang
 
 from .agreement import assert_agrees
-from .backends import DTYPES, every_backend, every_blockwise
+from .backends import DTYPES, ON_GPU, every_backend, every_blockwise
 from .cases import CASES
 from .grid_cases import GRID_CASES
 
@@ -38,7 +38,7 @@ def leaves(backend: str) -> Callable[..., torch.Tensor]:
 
 def place(backend: str) -> str:
     """The device of its operator's tensors."""
-    return "cuda" if backend == "triton" and torch.cuda.is_available() else "cpu"
+    return "cuda" if backend == "triton" and ON_GPU else "cpu"
 
 
 def settings(
@@ -281,7 +281,8 @@ def test_activation_checkpointing_repeats_the_same_dropout(backend: str):
     case = CASES["per head"]
     grads = []
     for saved in (False, True):
-        named = {n: x.requires_grad_() for n, x in case.inputs(dtype=DTYPES[backend]).items()}
+        named = case.inputs(dtype=DTYPES[backend])
+        named = {n: x.to(place(backend)).requires_grad_() for n, x in named.items()}
         torch.manual_seed(5)
 
         def run(q: torch.Tensor, named=named) -> torch.Tensor:

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from torch import Tensor
 
-from relpos import BackendError, OffsetTable, Terms, attention, backends
+from relpos import BackendError, GridTerms, OffsetTable, Terms, attention, backends
 
-from . import test_dropout, test_gradients, test_torch_library
+from . import test_dropout, test_gradients, test_meaning, test_torch_library
 from .agreement import assert_agrees, assert_within_budget, cast
 from .cases import CASES, Case, any_case
 from .grid_cases import GRID_CASES, GridCase
@@ -105,6 +105,25 @@ def test_dropout_keeps_its_share_and_draws_each_pair_alone():
     shifted = [drawn.roll(1, axis) for axis in range(4)] + [drawn.roll((1, 1), (2, 3))]
     for other in shifted:  # neighbours know nothing of each other
         assert (drawn * other).mean().abs() < 5 * deviation**2 / kept.numel() ** 0.5
+
+
+def test_the_rows_of_the_future_are_never_read():
+    test_meaning.test_the_rows_of_the_future_are_never_read("triton")
+
+
+@pytest.mark.parametrize("which", ["k", "v"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        replace(CASES["only the past"], keys=65, query_start=20, batch=1),
+        replace(CASES["only the past"], queries=40, query_start=-30, batch=1),
+        replace(CASES["documents and padding"], batch=1),
+    ],
+    ids=["future", "far future", "padding"],
+)
+def test_keys_that_no_query_reaches_are_never_read(case: Case, which: str):
+    check = test_meaning.test_keys_that_no_query_reaches_are_never_read
+    check("triton", case, which, torch.nan)
 
 
 def test_each_input_alone_gets_the_same_gradient():
@@ -193,6 +212,10 @@ def test_nothing_flows_back_from_a_row_without_keys():
 
 
 def test_what_it_cannot_take_is_refused_in_words():
+    wide = GridTerms((300, 300))
+    x = torch.zeros(1, 1, 90000, 1)
+    with pytest.raises(BackendError, match="triton: its grids have at most 512 places"):
+        attention(x, x, x, wide, backend="triton")
     for dtype, width, reason in (
         (torch.float64, 8, "float64"),
         (torch.float32, 257, "at most 256 wide"),

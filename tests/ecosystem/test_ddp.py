@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from relpos.layers import DecoderBlock, EncoderBlock, GridAttention, MultiheadAttention
 from relpos.positions import Deberta, GatedBias, Grid, RelativeLogits, Shaw, T5Bias, TransformerXL
 
-from ..attention.backends import DTYPES, every_blockwise
+from ..attention.backends import DTYPES, every_cpu_blockwise
 
 
 class Model(nn.Module):
@@ -75,7 +75,7 @@ def two_steps(rank: int, folder: str, dtype: torch.dtype) -> None:
     parallel(batch[:2]).sum().backward()
 
 
-@every_blockwise
+@every_cpu_blockwise
 def test_two_processes_have_the_gradients_of_one(backend: str, tmp_path: Path):
     """`auto` takes this backend for this dtype."""
     dtype = DTYPES[backend]

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from relpos import BackendError, OffsetTable, Terms, attention
 
 from ..attention.agreement import assert_agrees
-from ..attention.backends import DTYPES, every_blockwise
+from ..attention.backends import DTYPES, every_cpu_blockwise
 from .schemes import SUBJECTS, inputs, made
 
 D = torch.float64
@@ -111,14 +111,14 @@ def test_transforms_of_a_compiled_function_are_right():
 
 
 @pytest.mark.parametrize("transform", [grad, vmap], ids=lambda f: f.__name__)
-@every_blockwise
+@every_cpu_blockwise
 def test_transforms_of_a_named_backend_are_refused(backend: str, transform: Callable):
     message = rf"{backend}: torch.func transforms want plain operations"
     with pytest.raises(BackendError, match=message):
         transform(lambda x: loss(x.view(-1, 2, 4, 3), backend))(tokens(1, DTYPES[backend]))
 
 
-@every_blockwise
+@every_cpu_blockwise
 def test_second_derivatives_of_auto_are_refused_with_the_way_out(backend: str):
     """`auto` takes this backend for this dtype."""
     q = tokens(1, DTYPES[backend]).requires_grad_()
@@ -133,7 +133,7 @@ def test_second_derivatives_of_auto_are_refused_with_the_way_out(backend: str):
 
 
 @pytest.mark.parametrize("way", ["is_grads_batched", "vectorize", "vmap"])
-@every_blockwise
+@every_cpu_blockwise
 def test_gradients_of_several_outputs_at_once_are_refused_with_the_way_out(backend: str, way: str):
     """`auto` takes this backend for this dtype."""
     q = tokens(1, DTYPES[backend]).requires_grad_()

@@ -24,6 +24,7 @@ _INSTALLED = find_spec("triton") is not None
 # As Triton itself does, which reads it when its functions are made.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _WIDEST = 256
+_MOST_PLACES = 512
 
 
 def unavailable() -> str | None:
@@ -32,6 +33,8 @@ def unavailable() -> str | None:
         return "triton is not installed"
     if not _INTERPRETED and not torch.cuda.is_available():
         return "there is no CUDA device (for tests, TRITON_INTERPRET=1 runs it on the CPU)"
+    if torch.version.hip is not None:
+        return "its kernels are for NVIDIA's GPUs"
     return None
 
 
@@ -45,11 +48,22 @@ def refuse(inputs: Inputs) -> str | None:
         return "it computes in float32, which is not enough for float64"
     if _INTERPRETED and q.dtype == torch.bfloat16:
         return "Triton's interpreter multiplies bfloat16 wrongly"
-    tables = [] if isinstance(inputs.terms, GridTerms) else inputs.terms.tensors
-    widths = [x.shape[3] for x in (q, inputs.v)] + [x.shape[-1] for x in tables if x.ndim > 2]
-    if max(widths) > _WIDEST:
+    if not _INTERPRETED and torch.cuda.get_device_capability(q.device) < (8, 0):
+        return "it needs a GPU of compute capability 8.0 or higher"
+    return _too_wide(inputs) or refuse_transforms(inputs)
+
+
+def _too_wide(inputs: Inputs) -> str | None:
+    """Why a tile would not fit into registers, or None."""
+    terms, tables = inputs.terms, []
+    if isinstance(terms, Terms):
+        tables = terms.tensors
+    elif max(sum(terms.shape), sum(terms.query_grid)) > _MOST_PLACES:
+        return f"its grids have at most {_MOST_PLACES} places on all axes together"
+    widths = [x.shape[3] for x in (inputs.q, inputs.v)]
+    if max(widths + [x.shape[-1] for x in tables if x.ndim > 2]) > _WIDEST:
         return f"its heads are at most {_WIDEST} wide"
-    return refuse_transforms(inputs)
+    return None
 
 
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:

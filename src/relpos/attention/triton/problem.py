@@ -71,7 +71,9 @@ class Problem:
         self.groups, self.keys = k.shape[1], k.shape[2]
         self.causal, self.scale, self.dropout = causal, scale, dropout
         self.grid = grid
-        self.window = shared_window(tables.values(), start, self.queries, self.keys) or Window(0, 1)
+        self.window = shared_window(
+            tables.values(), start, self.queries, self.keys, causal=causal and grid is None
+        ) or Window(0, 1)
         self.rows = {name: self.window.stretched(table) for name, table in tables.items()}
         # However far off the queries are, positions fit in 32 bits: only offsets count.
         self.start = min(max(start, -self.queries), self.keys)

@@ -30,7 +30,7 @@ class _Sized(Protocol):
 _SMALLEST = Shape(32, 16, 4, 1)
 
 # By the width of a head (up to 64, 128, 256), for 16-bit and for 32-bit numbers. No GPU has timed
-# them: they are those for which the compiler, asked for sm_90, spills the fewest registers.
+# them: among those tried, the compiler spills few registers for these.
 _FORWARD = {
     16: (Shape(128, 64, 8, 2), Shape(128, 64, 8, 2), Shape(64, 32, 8, 2)),
     32: (Shape(32, 32, 8, 1), Shape(32, 16, 8, 1), Shape(32, 16, 8, 1)),

@@ -60,7 +60,7 @@ class Window:
 
 
 def shared_window(
-    tables: Iterable[OffsetTable], start: int, queries: int, keys: int
+    tables: Iterable[OffsetTable], start: int, queries: int, keys: int, *, causal: bool
 ) -> Window | None:
     """The smallest window beyond which no table changes at any offset of the call; None: no table.
 
@@ -69,6 +69,7 @@ def shared_window(
         start: position of the first query.
         queries: tokens.
         keys: tokens.
+        causal: whether keys ahead are hidden; then rows for them are not read either.
     """
     edges = [
         (table.first - (table.beyond == "zero"), table.last + (table.beyond == "zero"))
@@ -77,8 +78,12 @@ def shared_window(
     if not edges:
         return None
     least, most = -(start + queries - 1), keys - 1 - start  # the offsets that there are
-    first = min(max(min(low for low, _ in edges), least), most)
-    last = max(min(max(high for _, high in edges), most), first + 1)
+    if causal:
+        most = min(most, 0)
+        least = min(least, most)
+    first, last = min(low for low, _ in edges), max(high for _, high in edges)
+    first, last = min(max(first, least), most), min(max(last, least), most)
+    first = min(first, last - 1)
     return Window(first, last - first + 1)
 
 

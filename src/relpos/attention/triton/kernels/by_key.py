@@ -14,6 +14,7 @@ from .products import queries_products, row_products
 from .scores import BAND, LEFT, all_place_marks, by_place, complete_scores
 from .sizes import SIZES, SizedCall
 from .tiles import (
+    load_keys,
     load_rows,
     load_table,
     load_table_row,
@@ -86,8 +87,8 @@ def by_key_kernel(
         g = tile // tiles % groups
         j0 = number * S.n
         j = j0 + tl.arange(0, S.n)
-        k = load_rows(call.given.k, b, g, j, call.key_length, S.d, S.block_d, S)
-        v = load_rows(call.given.v, b, g, j, call.key_length, S.dv, S.block_v, S)
+        k = load_keys(call.given.k, call, b, g, j, S.d, S.block_d, S)
+        v = load_keys(call.given.v, call, b, g, j, S.dv, S.block_v, S)
         acc_k = zeros(S.n, S.block_d)
         acc_v = zeros(S.n, S.block_v)
         begin, right, left, end = _query_regions(call, b, j0, S)

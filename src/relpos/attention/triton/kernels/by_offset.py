@@ -16,7 +16,7 @@ import triton.language as tl
 from .by_query import load_row_numbers, load_softmax, weights_of
 from .scores import BAND, by_place, complete_scores
 from .sizes import SIZES, SizedCall
-from .tiles import load_rows, load_table, weights_kept, zeros, zeros_in_row
+from .tiles import load_keys, load_rows, load_table, weights_kept, zeros, zeros_in_row
 
 
 @triton.jit(do_not_specialize=(*SIZES, "batch", "parts", "entries"))
@@ -108,8 +108,8 @@ def by_offset_kernel(
             tl.debug_barrier()  # the slab may still be read
             for some in tl.static_range(S.m // S.n + 1):
                 u = some * S.n + r
-                k = load_rows(call.given.k, b, g, key0 + u, call.key_length, S.d, S.block_d, S)
-                v = load_rows(call.given.v, b, g, key0 + u, call.key_length, S.dv, S.block_v, S)
+                k = load_keys(call.given.k, call, b, g, key0 + u, S.d, S.block_d, S)
+                v = load_keys(call.given.v, call, b, g, key0 + u, S.dv, S.block_v, S)
                 content = tl.dot(q, tl.trans(k), input_precision=S.precision)
                 tl.store(slab + a[:, None] * S.ring + u[None, :], content)
                 d_content = tl.dot(d_o, tl.trans(v), input_precision=S.precision)
@@ -165,7 +165,7 @@ def by_offset_kernel(
                     at = u[None, :] - r[:, None]
                     within = (at >= 0) & (at < S.m)
                     by_key = tl.load(crossed + r[:, None] * S.m + at, mask=within, other=0.0)
-                    k = load_rows(call.given.k, b, g, key0 + u, call.key_length, S.d, S.block_d, S)
+                    k = load_keys(call.given.k, call, b, g, key0 + u, S.d, S.block_d, S)
                     acc_queries += tl.dot(by_key.to(k.dtype), k, input_precision=S.precision)
 
         row = tl.cast(part * table_heads + table_head, tl.int64) * entries + entry + r
@@ -233,11 +233,14 @@ def ends_kernel(
         n = item % tiles * M + tl.arange(0, M)
         b = item // tiles // summed
         h = table_head + item // tiles % summed
-        rows = load_rows(x, b, h // repeat, n, count, WIDTH, BLOCK, S).to(tl.float32)
         at = numbers + (tl.cast(b, tl.int64) * heads + h) * count + n
         side = tl.cast(batch * heads, tl.int64) * count
-        before += tl.sum(rows * tl.load(at, mask=n < count, other=0.0)[:, None], 0)
-        after += tl.sum(rows * tl.load(at + side, mask=n < count, other=0.0)[:, None], 0)
+        one = tl.load(at, mask=n < count, other=0.0)
+        other = tl.load(at + side, mask=n < count, other=0.0)
+        n = tl.where((one == 0) & (other == 0), -1, n)  # not read: it may be anything
+        rows = load_rows(x, b, h // repeat, n, count, WIDTH, BLOCK, S).to(tl.float32)
+        before += tl.sum(rows * one[:, None], 0)
+        after += tl.sum(rows * other[:, None], 0)
     columns = tl.arange(0, BLOCK)
     base = sums + tl.cast(part * table_heads + table_head, tl.int64) * 2 * WIDTH
     tl.store(base + columns, before, mask=columns < WIDTH)

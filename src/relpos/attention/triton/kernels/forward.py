@@ -21,6 +21,7 @@ from .scores import (
 )
 from .sizes import SIZES, SizedCall
 from .tiles import (
+    load_keys,
     load_rows,
     load_table,
     load_table_row,
@@ -85,8 +86,8 @@ def forward_kernel(
                     far = tl.sum(p.to(tl.float32) * end_keys[None, :], 1)
             for j0 in range(lower, upper, S.n):
                 j = j0 + tl.arange(0, S.n)
-                k = load_rows(call.given.k, b, g, j, call.key_length, S.d, S.block_d, S)
-                v = load_rows(call.given.v, b, g, j, call.key_length, S.dv, S.block_v, S)
+                k = load_keys(call.given.k, call, b, g, j, S.d, S.block_d, S)
+                v = load_keys(call.given.v, call, b, g, j, S.dv, S.block_v, S)
                 x = tl.dot(q, tl.trans(k), input_precision=S.precision)
                 u = j0 - left
                 if S.keys:

@@ -6,7 +6,7 @@ import triton.language as tl
 from .by_key import d_scores_of
 from .scores import BAND
 from .sizes import SIZES, SizedCall
-from .tiles import load_rows, zeros
+from .tiles import load_keys, load_rows, zeros
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -47,8 +47,8 @@ def mask_kernel(
             if S.own_p:
                 p = load_rows(call.given.p, b, h, i, call.length, S.dp, S.block_p, S)
             d_o = load_rows(d_out, b, h, i, call.length, S.dv, S.block_v, S)
-            k = load_rows(call.given.k, b, g, j, call.key_length, S.d, S.block_d, S)
-            v = load_rows(call.given.v, b, g, j, call.key_length, S.dv, S.block_v, S)
+            k = load_keys(call.given.k, call, b, g, j, S.d, S.block_d, S)
+            v = load_keys(call.given.v, call, b, g, j, S.dv, S.block_v, S)
             _, d_scores = d_scores_of(
                 call, b, h, i0, j0, q, k, v, p, d_o, softmax, all_rows, delta, d_places, slab,
                 BAND, S,

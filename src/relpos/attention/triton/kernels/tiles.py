@@ -30,6 +30,22 @@ def load_rows(x, b, h, rows, count, WIDTH: tl.constexpr, BLOCK: tl.constexpr, S:
 
 
 @triton.jit
+def load_keys(x, call, b, g, j, WIDTH: tl.constexpr, BLOCK: tl.constexpr, S: tl.constexpr):
+    """Rows `j` of keys or values `(b, g, j, WIDTH)`; zeros for those that no query ever sees.
+
+    What lies there may be anything, and a weight of 0 would not make it 0.
+    """
+    count = call.key_length
+    if S.causal:
+        count = tl.minimum(count, call.start + call.length)
+    if S.documents:
+        base = call.given.documents.data + tl.cast(b, tl.int64) * call.given.documents.b
+        document = tl.load(base + j, mask=(j >= 0) & (j < count), other=-1)
+        j = tl.where(document >= 0, j, -1)
+    return load_rows(x, b, g, j, count, WIDTH, BLOCK, S)
+
+
+@triton.jit
 def store_rows(
     x, b, h, rows, count, tile, WIDTH: tl.constexpr, BLOCK: tl.constexpr, S: tl.constexpr
 ):
