@@ -59,11 +59,16 @@ over one forward and backward pass, the inputs with it.
 Measured on {machine}.
 """
 
+NO_CUDA = """\
+No GPU has run the kernels of `backend="triton"` yet. What is wanted of them, as multiples of the
+fastest of torch's SDPA backends at the same shape (bfloat16, 16 heads, 16384 tokens in all):
+"""
+
 SLACK = 1.05
 
 
 def page(result: dict, choice: dict, trained: dict, cuda: dict | None = None) -> str:
-    """The whole page; the part on a GPU only if there was one."""
+    """The whole page; without a GPU's result, what is wanted of one."""
     parts = [
         HEAD.format(machine=machine_note(result["machine"])),
         "## Targets", targets(result, TARGETS),
@@ -71,7 +76,7 @@ def page(result: dict, choice: dict, trained: dict, cuda: dict | None = None) ->
         "## Memory", MEMORY, memory(result),
         "## Steps of the main job", training(trained),
         '## What `"auto"` is to choose', choices(choice),
-        *([] if cuda is None else on_cuda(cuda)),
+        *(without_cuda() if cuda is None else on_cuda(cuda)),
     ]  # fmt: skip
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -92,8 +97,18 @@ def on_cuda(cuda: dict) -> list[str]:
     ]  # fmt: skip
 
 
+def without_cuda() -> list[str]:
+    """The targets of which nothing is known."""
+    return ["## On a GPU: not measured", NO_CUDA, bounds({"time": [], "memory": []}, CUDA_TARGETS)]
+
+
 def targets(result: dict, wanted: tuple[Target, ...]) -> str:
     """Each group of targets with what was measured, then the missed ones with their notes."""
+    return "\n\n".join([bounds(result, wanted), "### Missed", missed(result, wanted)])
+
+
+def bounds(result: dict, wanted: tuple[Target, ...]) -> str:
+    """Each group of targets with what was measured."""
     groups: dict[str, dict[tuple[str, str, str], dict[str, Target]]] = {}
     for one in wanted:
         row = one.scene, one.case, one.own
@@ -111,7 +126,7 @@ def targets(result: dict, wanted: tuple[Target, ...]) -> str:
             for (scene, case, own), row in rows.items()
         ]  # fmt: skip
         parts.append(f"### {group}\n\n{grid(head, cells, 2 + rivals)}")
-    return "\n\n".join([*parts, "### Missed", missed(result, wanted)])
+    return "\n\n".join(parts)
 
 
 def _cells(target: Target | None, result: dict) -> tuple[str, str]:

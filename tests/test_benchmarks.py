@@ -131,11 +131,13 @@ def test_the_page_has_what_was_measured_on_a_gpu(benchmarks, no_gpu, tmp_path, c
     assert "Left out" not in page
     assert ": 3 measured, " in verdict.splitlines()[-1]
     assert "missed: L=4096, B=4, d=64: logits, causal (Inkling): forward: 9.00, not 1.3" in verdict
-    text = tables.README.read_text() + "<!-- cuda -->\n<!-- /cuda -->"
+    text = tables.README.read_text()
     result_on_cpu = benchmarks("figures").load("cpu.json")
     assert "| L=4096, B=4, d=64 | logits, causal (Inkling) |" in tables.readme(
         text, result_on_cpu, result
     )
+    without = benchmarks("page").without_cuda()
+    assert "| L=4096, B=4, d=64 | grid, per axis (SAM) | not measured | 1.15 |" in without[-1]
 
 
 def test_what_cannot_run_on_a_gpu_is_left_out_with_its_reason(benchmarks, no_gpu, tmp_path, capsys):
