@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Call", "Pairs", "Rows", "Settings", "Sizes", "Table", "power_of_two"]
+__all__ = ["Call", "Pairs", "Rows", "Settings", "SizedCall", "Sizes", "Table", "power_of_two"]
 
 
 class Rows(NamedTuple):
@@ -41,14 +41,16 @@ class Call(NamedTuple):
         q: queries.
         k: keys.
         v: values.
-        p: what meets the keys' table: `q_rel`, or the queries again.
-        keys: all four tables cover the same window of offsets, contiguous, and clamp.
-        queries: see `keys`.
-        values: see `keys`.
+        p: what meets the keys' table in place of the queries (`q_rel`).
+        keys_table: all four tables cover the same window of offsets, contiguous, and clamp.
+        queries_table: see `keys_table`.
+        bias_table: see `keys_table`; one number wide.
+        values_table: see `keys_table`.
         mask: boolean or additive.
         documents: `(b, j)` as int64, as `Rows` without heads.
-        query_reach: `(b, tiles, 2)` int32, the keys that a tile of queries sees at most.
-        key_reach: `(b, tiles, 2)` int32, the queries that a tile of keys is seen by at most.
+        query_reach: `(b, tiles, 2)` int32, the tiles of keys that one of queries sees at most:
+            their first token, and the one after their last.
+        key_reach: `(b, tiles, 2)` int32, likewise the queries that a tile of keys is seen by.
         by_key: a grid's terms by place of the key, `(b, h, i, s)`, in logits.
         by_query: a grid's terms by place of the query, `(b, h, j, s)`, in logits.
         joint: a grid's joint bias, flat.
@@ -97,17 +99,29 @@ class Sizes(NamedTuple):
     """The numbers that differ from call to call: kernels are not compiled anew for them.
 
     Triton compiles for integers that are 1, or a multiple of 16, unless it is told not to, and of
-    those in a tuple it cannot be told. So they are arguments of their own (`kernels/sizes.py`).
+    those in a tuple it cannot be told. So they are arguments of their own, by these names.
 
     Args:
         length: number of queries.
         key_length: number of keys.
         start: position of the first query.
-        first: offset of the tables' row 0.
-        rows: of the tables.
-        tiles: of the kernel, dealt out among its programs.
+        window_first: offset of the tables' row 0.
+        window_rows: of the tables.
+        all_tiles: of the kernel, dealt out among its programs.
     """
 
+    length: Any
+    key_length: Any
+    start: Any
+    window_first: Any
+    window_rows: Any
+    all_tiles: Any
+
+
+class SizedCall(NamedTuple):
+    """What a kernel makes of the two for its helpers: a `Call`, and the fields of `Sizes`."""
+
+    given: Any
     length: Any
     key_length: Any
     start: Any

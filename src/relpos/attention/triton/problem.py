@@ -189,9 +189,9 @@ class Problem:
             length=self.queries,
             key_length=self.keys,
             start=self.start,
-            first=self.first,
-            rows=self.window.rows,
-            tiles=tiles,
+            window_first=self.first,
+            window_rows=self.window.rows,
+            all_tiles=tiles,
         )
 
     def _documents(self, m: int, n: int) -> tuple[Rows | None, Tensor | None, Tensor | None]:

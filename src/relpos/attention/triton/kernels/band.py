@@ -61,7 +61,7 @@ def read_products(call, slab, i, j, u, S: tl.constexpr):
 
 
 @triton.jit
-def begin_kept(slab, value, call, S: tl.constexpr):
+def begin_kept(call, slab, value, S: tl.constexpr):
     """Fill the places of pairs that may never come; a ring has none that is read."""
     if S.whole:
         a = tl.arange(0, S.m)

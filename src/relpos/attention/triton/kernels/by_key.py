@@ -9,10 +9,10 @@ tile.
 import triton
 import triton.language as tl
 
+from ..call import SizedCall, Sizes
 from .by_query import load_row_numbers, load_softmax, weights_of
 from .products import queries_products, row_products
 from .scores import BAND, LEFT, all_place_marks, by_place, complete_scores
-from .sizes import SIZES, SizedCall
 from .tiles import (
     load_keys,
     load_rows,
@@ -64,7 +64,7 @@ def d_scores_of(
     return left, weights * (d_weights - less[:, None])
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=Sizes._fields)
 def by_key_kernel(
     call, length, key_length, start, window_first, window_rows, all_tiles,
     softmax, d_out, delta, d_places, d_k, d_v, d_by_query, ends,
@@ -100,8 +100,8 @@ def by_key_kernel(
                 acc_places = zeros(S.n, S.block_query_places)
             for REGION in tl.static_range(3):
                 # From the first queries on, the offsets fall: the right region comes first.
-                lower = left if REGION == 0 else (right if REGION == 1 else begin)
-                upper = end if REGION == 0 else (left if REGION == 1 else right)
+                lower = left if REGION == LEFT else (right if REGION == BAND else begin)
+                upper = end if REGION == LEFT else (left if REGION == BAND else right)
                 if S.queries and REGION != BAND:
                     far = zeros_in_row(S.n)
                 for i0 in range(lower, upper, S.m):
@@ -181,8 +181,8 @@ def _query_regions(call, b, j0, S: tl.constexpr):
         begin = tl.maximum(j0 - call.start, 0) // S.m * S.m
     if S.documents:
         reach = call.given.key_reach + (b * tl.cdiv(call.key_length, S.n) + j0 // S.n) * 2
-        begin = tl.maximum(begin, tl.load(reach) // S.m * S.m)
-        end = tl.minimum(end, tl.cdiv(tl.load(reach + 1), S.m) * S.m)
+        begin = tl.maximum(begin, tl.load(reach))
+        end = tl.minimum(end, tl.load(reach + 1))
     begin = tl.minimum(begin, end)
     if S.keys or S.queries or S.bias or S.values or S.causal:
         last = call.first + call.rows - 1

@@ -13,13 +13,13 @@ The two end rows, which many keys meet, come from `ends` (`by_query.py`, `by_key
 import triton
 import triton.language as tl
 
+from ..call import SizedCall, Sizes
 from .by_query import load_row_numbers, load_softmax, weights_of
 from .scores import BAND, by_place, complete_scores
-from .sizes import SIZES, SizedCall
 from .tiles import load_keys, load_rows, load_table, weights_kept, zeros, zeros_in_row
 
 
-@triton.jit(do_not_specialize=(*SIZES, "batch", "parts", "entries"))
+@triton.jit(do_not_specialize=(*Sizes._fields, "batch", "parts", "entries"))
 def by_offset_kernel(
     call, length, key_length, start, window_first, window_rows, all_tiles,
     softmax, d_out, delta, d_places, chunks, d_keys, d_queries, d_bias, d_values,

@@ -10,6 +10,7 @@ weights meets the tables' two end rows.
 import triton
 import triton.language as tl
 
+from ..call import SizedCall, Sizes
 from .band import begin_kept, begin_products, first_row, keep, next_products, read_products, take
 from .products import queries_products
 from .scores import (
@@ -22,7 +23,6 @@ from .scores import (
     row_sums_beyond,
     tile_of,
 )
-from .sizes import SIZES, SizedCall
 from .tiles import (
     load_keys,
     load_rows,
@@ -57,7 +57,7 @@ def weights_of(x, top, inverse):
     return tl.exp(x - top[:, None]) * inverse[:, None]
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=Sizes._fields)
 def by_query_kernel(
     call, length, key_length, start, window_first, window_rows, all_tiles,
     out, softmax, d_out, d_lse, places, d_places, d_q, d_p, d_by_key, delta, ends,
@@ -71,11 +71,11 @@ def by_query_kernel(
     """
     call = SizedCall(call, length, key_length, start, window_first, window_rows, all_tiles)
     W: tl.constexpr = S.ring
-    # What the tables' gradients need: products with K and V by offset, and dS by offset.
-    ring = call.given.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
-    value_ring = ring + (S.m * W if S.keys else 0)
-    score_ring = value_ring + (S.m * W if S.values else 0)
-    crossed = score_ring + (S.m * W if S.keys else 0)
+    # Products with K and with V, and dS, each by place (`band.py`).
+    key_slab = call.given.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
+    value_slab = key_slab + (S.m * W if S.keys else 0)
+    kept_slab = value_slab + (S.m * W if S.values else 0)
+    crossed = kept_slab + (S.m * W if S.keys else 0)
     TO_P: tl.constexpr = S.keys and (D_P if S.own_p else D_Q)
     tiles = tl.cdiv(call.length, S.m)
     all_rows = tl.cast(call.tiles // tiles, tl.int64) * call.length
@@ -118,18 +118,18 @@ def by_query_kernel(
         if (S.keys or S.values) and left < right:
             tl.debug_barrier()  # the tile before may still be read
             if S.keys:
-                begin_products(call, ring, p, call.given.keys_table, h, row, S.dp, S.block_p, S)
+                begin_products(call, key_slab, p, call.given.keys_table, h, row, S.dp, S.block_p, S)
             if S.values:
                 begin_products(
-                    call, value_ring, d_o, call.given.values_table, h, row, S.dv, S.block_v, S
+                    call, value_slab, d_o, call.given.values_table, h, row, S.dv, S.block_v, S
                 )
             if TO_P:
-                begin_kept(score_ring, 0.0, call, S)
+                begin_kept(call, kept_slab, 0.0, S)
             tl.debug_barrier()
 
         for REGION in tl.static_range(3):
-            lower = begin if REGION == 0 else (left if REGION == 1 else right)
-            upper = left if REGION == 0 else (right if REGION == 1 else end)
+            lower = begin if REGION == LEFT else (left if REGION == BAND else right)
+            upper = left if REGION == LEFT else (right if REGION == BAND else end)
             if REGION != BAND:
                 end_row = 0 if REGION == LEFT else call.rows - 1
                 if S.keys:
@@ -149,12 +149,12 @@ def by_query_kernel(
                 u = j0 - left
                 if S.keys:
                     if REGION == BAND:
-                        x += read_products(call, ring, i[:, None], j[None, :], u, S)
+                        x += read_products(call, key_slab, i[:, None], j[None, :], u, S)
                     else:
                         x += far[:, None]
                 if S.values:
                     if REGION == BAND:
-                        d_weights += read_products(call, value_ring, i[:, None], j[None, :], u, S)
+                        d_weights += read_products(call, value_slab, i[:, None], j[None, :], u, S)
                     else:
                         d_weights += far_value[:, None]
                 if S.queries:
@@ -189,16 +189,16 @@ def by_query_kernel(
                     left_weights += before
                     right_weights += after
                 if TO_P and REGION == BAND:
-                    keep(call, score_ring, i[:, None], j[None, :], u, d_scores, S)
+                    keep(call, kept_slab, i[:, None], j[None, :], u, d_scores, S)
                 if REGION == BAND and not S.whole:
                     if S.keys:
                         next_products(
-                            call, ring, p, call.given.keys_table, h, row, u, S.dp, S.block_p, S
+                            call, key_slab, p, call.given.keys_table, h, row, u, S.dp, S.block_p, S
                         )
                     if S.values:
                         next_products(
                             call,
-                            value_ring,
+                            value_slab,
                             d_o,
                             call.given.values_table,
                             h,
@@ -212,14 +212,14 @@ def by_query_kernel(
                         tl.debug_barrier()
                     if TO_P:
                         acc_p += _keys_by_offset(
-                            call, h, score_ring, row, u, left, right, k.dtype, S
+                            call, h, kept_slab, row, u, left, right, k.dtype, S
                         )
             if TO_P and REGION == BAND and not S.whole:
                 if left < right:
                     for part in tl.static_range(S.m // S.n):
                         u = right - left + part * S.n
                         acc_p += _keys_by_offset(
-                            call, h, score_ring, row, u, left, right, q.dtype, S
+                            call, h, kept_slab, row, u, left, right, q.dtype, S
                         )
 
         if TO_P:
@@ -228,7 +228,7 @@ def by_query_kernel(
                     tl.debug_barrier()
                     for u in range(0, call.rows, S.n):
                         acc_p += _keys_by_offset(
-                            call, h, score_ring, row, u, left, right, q.dtype, S
+                            call, h, kept_slab, row, u, left, right, q.dtype, S
                         )
             end_keys = load_table_row(call.given.keys_table, h, 0, S.dp, S.block_p)
             acc_p += left_scores[:, None] * end_keys[None, :]
@@ -250,9 +250,9 @@ def by_query_kernel(
 
 
 @triton.jit
-def _keys_by_offset(call, h, score_ring, row, u, left, right, dtype: tl.constexpr, S: tl.constexpr):
+def _keys_by_offset(call, h, kept_slab, row, u, left, right, dtype: tl.constexpr, S: tl.constexpr):
     """`dS` at places `u..u + n - 1` of the slab, times their rows of the keys' table."""
-    d_scores = take(call, score_ring, row, u, left, right, 0.0, S)
+    d_scores = take(call, kept_slab, row, u, left, right, 0.0, S)
     rows = load_table(
         call.given.keys_table, h, row + u + tl.arange(0, S.n), call.rows, S.dp, S.block_p
     )

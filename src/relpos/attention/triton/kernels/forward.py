@@ -8,6 +8,7 @@ table of values (`band.py`).
 import triton
 import triton.language as tl
 
+from ..call import SizedCall, Sizes
 from .band import begin_kept, begin_products, first_row, keep, next_products, read_products, take
 from .products import queries_products
 from .scores import (
@@ -19,7 +20,6 @@ from .scores import (
     row_sums_beyond,
     tile_of,
 )
-from .sizes import SIZES, SizedCall
 from .tiles import (
     load_keys,
     load_rows,
@@ -32,7 +32,7 @@ from .tiles import (
 )
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=Sizes._fields)
 def forward_kernel(
     call, length, key_length, start, window_first, window_rows, all_tiles,
     out, lse, softmax, places, S: tl.constexpr,
@@ -44,9 +44,9 @@ def forward_kernel(
     """
     call = SizedCall(call, length, key_length, start, window_first, window_rows, all_tiles)
     W: tl.constexpr = S.ring
-    ring = call.given.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
-    kept_scores = ring + (S.m * W if S.keys else 0)
-    crossed = kept_scores + (S.m * W if S.values else 0)
+    key_slab = call.given.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
+    kept_slab = key_slab + (S.m * W if S.keys else 0)
+    crossed = kept_slab + (S.m * W if S.values else 0)
     tiles = tl.cdiv(call.length, S.m)
     for tile in range(tl.program_id(0), call.tiles, tl.num_programs(0)):
         b, h, number = tile_of(tile, tiles, call)
@@ -68,17 +68,17 @@ def forward_kernel(
         if (S.keys or S.values) and left < right:
             tl.debug_barrier()  # the tile before may still be read
             if S.keys:
-                begin_products(call, ring, p, call.given.keys_table, h, row, S.dp, S.block_p, S)
+                begin_products(call, key_slab, p, call.given.keys_table, h, row, S.dp, S.block_p, S)
             if S.values:
-                begin_kept(kept_scores, float("-inf"), call, S)
+                begin_kept(call, kept_slab, float("-inf"), S)
             tl.debug_barrier()
 
         if S.values:  # of the keys that meet the table's first row, and its last
             left_weight = zeros_in_row(S.m)
             right_weight = zeros_in_row(S.m)
         for REGION in tl.static_range(3):
-            lower = begin if REGION == 0 else (left if REGION == 1 else right)
-            upper = left if REGION == 0 else (right if REGION == 1 else end)
+            lower = begin if REGION == LEFT else (left if REGION == BAND else right)
+            upper = left if REGION == LEFT else (right if REGION == BAND else end)
             if REGION != BAND:
                 end_row = 0 if REGION == LEFT else call.rows - 1
                 if S.keys:
@@ -92,7 +92,7 @@ def forward_kernel(
                 u = j0 - left
                 if S.keys:
                     if REGION == BAND:
-                        x += read_products(call, ring, i[:, None], j[None, :], u, S)
+                        x += read_products(call, key_slab, i[:, None], j[None, :], u, S)
                     else:
                         x += far[:, None]
                 if S.queries:
@@ -124,26 +124,22 @@ def forward_kernel(
                     if REGION == BAND:
                         if S.dropout:
                             x = tl.where(kept, x, float("-inf"))
-                        keep(call, kept_scores, i[:, None], j[None, :], u, x, S)
+                        keep(call, kept_slab, i[:, None], j[None, :], u, x, S)
                 if REGION == BAND and not S.whole:
                     if S.keys:
                         next_products(
-                            call, ring, p, call.given.keys_table, h, row, u, S.dp, S.block_p, S
+                            call, key_slab, p, call.given.keys_table, h, row, u, S.dp, S.block_p, S
                         )
                     if S.keys or S.values:
                         tl.debug_barrier()
                     if S.values:
-                        acc += _values_by_offset(
-                            call, h, kept_scores, shift, row, u, left, right, S
-                        )
+                        acc += _values_by_offset(call, h, kept_slab, shift, row, u, left, right, S)
             if S.values and REGION == BAND and not S.whole:
                 if left < right:
                     shift = tl.where(top == float("-inf"), 0.0, top)
                     for part in tl.static_range(S.m // S.n):
                         u = right - left + part * S.n
-                        acc += _values_by_offset(
-                            call, h, kept_scores, shift, row, u, left, right, S
-                        )
+                        acc += _values_by_offset(call, h, kept_slab, shift, row, u, left, right, S)
 
         if S.values:
             if S.whole:
@@ -151,9 +147,7 @@ def forward_kernel(
                     tl.debug_barrier()
                     shift = tl.where(top == float("-inf"), 0.0, top)
                     for u in range(0, call.rows, S.n):
-                        acc += _values_by_offset(
-                            call, h, kept_scores, shift, row, u, left, right, S
-                        )
+                        acc += _values_by_offset(call, h, kept_slab, shift, row, u, left, right, S)
             ends = load_table_row(call.given.values_table, h, 0, S.dv, S.block_v)
             acc += left_weight[:, None] * ends[None, :]
             ends = load_table_row(call.given.values_table, h, call.rows - 1, S.dv, S.block_v)
@@ -179,9 +173,9 @@ def forward_kernel(
 
 
 @triton.jit
-def _values_by_offset(call, h, kept_scores, shift, row, u, left, right, S: tl.constexpr):
+def _values_by_offset(call, h, kept_slab, shift, row, u, left, right, S: tl.constexpr):
     """The weights at places `u..u + n - 1` of the slab, times their rows of the values' table."""
-    x = take(call, kept_scores, row, u, left, right, float("-inf"), S)
+    x = take(call, kept_slab, row, u, left, right, float("-inf"), S)
     weights = tl.exp(x - shift[:, None])
     rows = load_table(
         call.given.values_table, h, row + u + tl.arange(0, S.n), call.rows, S.dv, S.block_v

@@ -3,13 +3,13 @@
 import triton
 import triton.language as tl
 
+from ..call import SizedCall, Sizes
 from .by_key import d_scores_of
 from .scores import BAND
-from .sizes import SIZES, SizedCall
 from .tiles import load_keys, load_rows, zeros
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=Sizes._fields)
 def mask_kernel(
     call, length, key_length, start, window_first, window_rows, all_tiles,
     softmax, d_out, delta, d_places, d_mask, batch, mask_batch, mask_heads,

@@ -38,7 +38,7 @@ def regions(call, b, i0, S: tl.constexpr):
         end = tl.minimum(end, tl.maximum(position + S.m, 0))
     if S.documents:
         reach = call.given.query_reach + (b * tl.cdiv(call.length, S.m) + i0 // S.m) * 2
-        begin = tl.load(reach) // S.n * S.n
+        begin = tl.load(reach)
         end = tl.minimum(end, tl.load(reach + 1))
     end = tl.maximum(tl.cdiv(end, S.n) * S.n, begin)
     if S.keys or S.queries or S.bias or S.values or S.causal:
