@@ -36,17 +36,17 @@ $(VENV)/.complete: pyproject.toml constraints.txt setup.py $(wildcard csrc/*)
 	@touch $@
 
 run: setup
-	$(BIN)/relpos compare $(ARGS)
+	$(BIN)/relpos music compare $(ARGS)
 
 test: setup
 	$(BIN)/python -m pytest $(ARGS)
-	$(BIN)/python -m pytest -q --jaxtyping-packages=relpos,beartype.beartype $(ARGS)
+	$(BIN)/python -m pytest -q --jaxtyping-packages=relpos,relpos_tasks,beartype.beartype $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -q --doctest-modules src/relpos
+	$(BIN)/python -m pytest -q --doctest-modules src
 
 bench: setup
 	$(BIN)/python benchmarks/attention.py $(ARGS)
@@ -65,4 +65,4 @@ wheel: setup
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info
-	rm -f $(addprefix src/relpos/attention/native/,_kernel*.so missing.txt)
+	rm -f $(addprefix src/relpos/ops/native/,_kernel*.so missing.txt)

@@ -158,7 +158,7 @@ def last_error(text: str) -> str:
 
 
 kernel = Extension(
-    "relpos.attention.native._kernel",
+    "relpos.ops.native._kernel",
     sources=sorted(str(path) for path in Path("csrc").glob("*.cpp")),
     py_limited_api=True,
     optional=WANTED != "1",

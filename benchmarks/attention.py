@@ -47,7 +47,7 @@ def main() -> None:
         sys.exit(2)
     if not options.skip_tests:
         tests = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-x", "tests/attention", *TESTS[options.device]],
+            [sys.executable, "-m", "pytest", "-q", "-x", "tests/ops", *TESTS[options.device]],
             cwd=HERE.parent,
             check=False,
         )

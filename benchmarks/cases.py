@@ -201,8 +201,8 @@ def _grid(scene: Scene, draw: Draw) -> Case:
 
 def _joint(scene: Scene, draw: Draw) -> Case:
     shape = scene.map_shape
-    joint = draw(scene.heads, *(2 * size - 1 for size in shape))
-    return _learned(lambda joint: GridTerms(shape, joint=joint), joint)
+    joint_bias = draw(scene.heads, *(2 * size - 1 for size in shape))
+    return _learned(lambda joint_bias: GridTerms(shape, joint_bias=joint_bias), joint_bias)
 
 
 def _documents(scene: Scene, draw: Draw) -> Case:

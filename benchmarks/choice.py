@@ -19,8 +19,8 @@ from torch import Tensor
 from cases import SCHEMES, Case, contenders, inputs, make_case
 from comparing import passes
 from machine import machine
-from relpos.attention.dispatch import choose
-from relpos.attention.inputs import prepare
+from relpos.ops.dispatch import choose
+from relpos.ops.inputs import prepare
 from scenes import GRIDS, LOGITS, Scene
 from timing import interleaved
 

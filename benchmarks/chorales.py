@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parent / "results"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("run", type=Path, help="the folder of a finished `relpos compare`")
+    parser.add_argument("run", type=Path, help="the folder of a finished `relpos music compare`")
     parser.add_argument("--name", default="chorales", help="of the result (chorales)")
     options = parser.parse_args()
     folder, result = options.run, RESULTS / f"{options.name}.json"

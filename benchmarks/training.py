@@ -24,10 +24,10 @@ from torch import Tensor
 import rivals
 from machine import machine
 from relpos import Terms, attention
-from relpos.tasks.music.settings import MusicSettings, preset
-from relpos.tasks.music.tokens import Vocabulary
-from relpos.tasks.music.train import build
-from relpos.tasks.training import LanguageModelTask
+from relpos_tasks.music.settings import MusicSettings, preset
+from relpos_tasks.music.tokens import Vocabulary
+from relpos_tasks.music.train import build
+from relpos_tasks.training.task import LanguageModelTask
 
 HERE = Path(__file__).parent
 WHERE = "relpos.layers.multihead.attention"

@@ -19,7 +19,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-KERNEL = "relpos/attention/native/_kernel.abi3.so"
+KERNEL = "relpos/ops/native/_kernel.abi3.so"
 LIBRARIES = re.compile(r"(libtorch_cpu|libc10|libstdc\+\+|libm|libgcc_s|libc|ld-linux[\w-]*)\.so.*")
 # C++ names of torch change from release to release, and names of Python from minor to minor.
 UNSTABLE = re.compile(r"_ZNK?(2at|3c10|5torch)|_?Py[A-Z_]")

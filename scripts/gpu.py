@@ -73,7 +73,7 @@ def stages(out: Path, main_job: str | None) -> list[Stage]:
     if main_job is not None:
         data = ("--data", main_job) if main_job else ()
         runs = ("--name", "gpu", "--runs", str(out / "runs"))
-        job = (python, "-m", "relpos", "compare", "--preset", "paper", *runs, *data)
+        job = (python, "-m", "relpos", "music", "compare", "--preset", "paper", *runs, *data)
         found.append(Stage("main-job", job, 480))
     return found
 
@@ -83,7 +83,7 @@ def pytest_options() -> tuple[str, ...]:
     several = ("-n", "8") if importlib.util.find_spec("xdist") else ()
     # pytest-benchmark, which nothing here uses, warns beside xdist, and warnings are errors.
     plugins = ("-p", "no:benchmark", "-p", "no:cacheprovider")
-    return ("-q", "-rfE", "--tb=short", *plugins, *several, "-k", "triton", "tests/attention")
+    return ("-q", "-rfE", "--tb=short", *plugins, *several, "-k", "triton", "tests/ops")
 
 
 def sanitizer(tool: str, note: str) -> Stage:

@@ -36,9 +36,9 @@ def _triton_by_way_of_the_gpu():
     if not torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1":
         yield
         return
-    triton = import_module("relpos.attention.triton")
+    triton = import_module("relpos.ops.triton")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(triton, "refuse", _on_gpu(triton.refuse))
+        patch.setattr(triton, "unsupported", _on_gpu(triton.unsupported))
         patch.setattr(triton, "attention", _and_back(_on_gpu(triton.attention)))
         yield
 

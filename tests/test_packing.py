@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relpos import OffsetTable, ShapeError, Terms, attention, document_ids
-from relpos.attention.tiled.documents import document_reach
-
-from .attention.agreement import assert_agrees
-from .attention.backends import DTYPES, every_backend
-from .factories import normal, qkv
+from relpos.ops.tiled.documents import document_reach
+from tests.factories import normal, qkv
+from tests.ops.agreement import assert_agrees
+from tests.ops.backends import DTYPES, every_backend
 
 
 def test_ids_are_counted_from_cumulative_lengths():

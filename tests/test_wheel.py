@@ -111,7 +111,7 @@ def test_the_kernel_is_built_where_pip_hides_torch(sources, tmp_path):
     for package in Path(PACKAGES).glob("setuptools*"):
         (overlay / package.name).symlink_to(package)
     wheel = build_wheel(sources, tmp_path, PYTHONPATH=str(overlay), RELPOS_BUILD_NATIVE="1")
-    assert "relpos/attention/native/_kernel.abi3.so" in wheel.namelist()
+    assert "relpos/ops/native/_kernel.abi3.so" in wheel.namelist()
 
 
 @pytest.mark.parametrize(

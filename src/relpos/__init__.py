@@ -1,9 +1,9 @@
 """Relative position attention at the price of plain attention."""
 
-from . import layers, positions
+from . import adapters, layers, positions
 from ._version import __version__
-from .attention import attention, attention_weights, backends, merge, relative_logits
 from .errors import BackendError, ShapeError
+from .ops import attention, attention_weights, backends, merge, relative_logits
 from .packing import document_ids
 from .shear import relative_to_absolute, skew
 from .terms import GridTerms, OffsetTable, Terms
@@ -15,6 +15,7 @@ __all__ = [
     "ShapeError",
     "Terms",
     "__version__",
+    "adapters",
     "attention",
     "attention_weights",
     "backends",

@@ -1,5 +1,5 @@
 """`python -m relpos`."""
 
-from .cli import main
+from relpos_tasks.cli import main
 
 main()

@@ -146,7 +146,7 @@ def grid_attention(
     *,
     shape: tuple[int, ...],
     axes: Sequence[Axis],
-    joint: Float[ndarray, "..."] | None = None,
+    joint_bias: Float[ndarray, "..."] | None = None,
     query_shape: tuple[int, ...] | None = None,
     prefix: int = 0,
     causal: bool = False,
@@ -161,7 +161,7 @@ def grid_attention(
         v: values, likewise.
         shape: the grid of the keys.
         axes: K_a, Q_a, B_a, V_a and p_a of the formula, one entry per axis.
-        joint: J of the formula, `(h or 1, 2 n - 1, 2 m - 1, ...)`, offset 0 in the middle.
+        joint_bias: J of the formula, `(h or 1, 2 n - 1, 2 m - 1, ...)`, offset 0 in the middle.
         query_shape: the grid of the queries; None means that of the keys. Offsets along an axis
             count steps of the finer of the two.
         prefix: number of tokens before the grid, which meet no table.
@@ -202,9 +202,9 @@ def grid_attention(
                     score = score + axis.bias.at(h, offset)
                 if axis.values is not None:
                     vector = vector + axis.values.at(h, offset)
-            if joint is not None and offsets:
+            if joint_bias is not None and offsets:
                 entry = [int(offset) + n - 1 for offset, n in zip(offsets, shape, strict=True)]
-                score = score + joint[(h if len(joint) > 1 else 0, *entry)]
+                score = score + joint_bias[(h if len(joint_bias) > 1 else 0, *entry)]
             if mask is not None and mask.dtype != bool:
                 score = score + mask[b, h, i, j]
             if score != -np.inf:

@@ -137,9 +137,9 @@ class GridTerms:
 
     The score of two tokens is the sum over the axes of what each `Terms` adds at the offset along
     its axis (Ramachandran et al. 2019, eq. 3; Srinivas et al. 2021, figure 4), plus
-    `joint` at all offsets together (Liu et al. 2021, eq. 4). Where queries and keys have grids of
-    different size, offsets along an axis count steps of the finer of the two, and a table that
-    falls between two rows is interpolated linearly.
+    `joint_bias` at all offsets together (Liu et al. 2021, eq. 4). Where queries and keys have
+    grids of different size, offsets along an axis count steps of the finer of the two, and a
+    table that falls between two rows is interpolated linearly.
 
     Memory is that of tokens times the sum of the sides (`native` needs it for `queries` alone), and
     for an axis whose queries are pooled that of `n_i x n_j` rows. A grid of one axis may therefore
@@ -149,14 +149,14 @@ class GridTerms:
     Args:
         shape: the grid of the keys, e.g. `(height, width)`; tokens come in row-major order.
         axes: one `Terms` per axis, in the same order; empty means none on any axis.
-        joint: `(h or 1, 2 n - 1, 2 m - 1, ...)` logits for a grid `n x m x ...`; the entry of
+        joint_bias: `(h or 1, 2 n - 1, 2 m - 1, ...)` logits for a grid `n x m x ...`; the entry of
             offset 0 along every axis is in the middle.
         query_shape: the grid of the queries (pooled queries); None means that of the keys.
         prefix: number of tokens before the grid, without a place on it (class tokens), among the
             queries and among the keys; they meet no table.
 
     Raises:
-        ShapeError: if `joint` does not fit the grid.
+        ShapeError: if `joint_bias` does not fit the grid.
         ValueError: if a size is out of range, or the axes are not as many as the grid's.
 
     >>> GridTerms((4, 6), prefix=1).tokens
@@ -165,7 +165,7 @@ class GridTerms:
 
     shape: tuple[int, ...]
     axes: tuple[Terms, ...] = ()
-    joint: Tensor | None = None
+    joint_bias: Tensor | None = None
     query_shape: tuple[int, ...] | None = None
     prefix: int = 0
 
@@ -190,21 +190,21 @@ class GridTerms:
         for terms in self.axes:
             if not isinstance(terms, Terms):
                 raise TypeError(f"GridTerms: axes must hold Terms, got {type(terms).__name__}")
-        if self.joint is not None:
-            self._check_joint(self.joint)
+        if self.joint_bias is not None:
+            self._check_joint(self.joint_bias)
 
-    def _check_joint(self, joint: Tensor) -> None:
-        check_tensor("GridTerms", "joint", joint)
+    def _check_joint(self, joint_bias: Tensor) -> None:
+        check_tensor("GridTerms", "joint_bias", joint_bias)
         if self.query_grid != self.shape:
             raise ValueError(
                 "GridTerms: query_shape must be None or shape with a joint bias, "
                 f"got {self.query_shape}"
             )
         sizes = tuple(2 * size - 1 for size in self.shape)
-        if tuple(joint.shape[1:]) != sizes:
+        if tuple(joint_bias.shape[1:]) != sizes:
             raise ShapeError(
-                f"GridTerms: joint must be (h or 1, {', '.join(map(str, sizes))}) for a grid of "
-                f"shape {self.shape}, got {tuple(joint.shape)}"
+                f"GridTerms: joint_bias must be (h or 1, {', '.join(map(str, sizes))}) for a grid "
+                f"of shape {self.shape}, got {tuple(joint_bias.shape)}"
             )
 
     def map(self, function: Callable[[Tensor], Tensor]) -> GridTerms:
@@ -212,14 +212,14 @@ class GridTerms:
         return replace(
             self,
             axes=tuple(axis.map(function) for axis in self.axes),
-            joint=None if self.joint is None else function(self.joint),
+            joint_bias=None if self.joint_bias is None else function(self.joint_bias),
         )
 
     @property
     def tensors(self) -> list[Tensor]:
         """Every tensor of the terms."""
         tensors = [tensor for axis in self.axes for tensor in axis.tensors]
-        return tensors if self.joint is None else [*tensors, self.joint]
+        return tensors if self.joint_bias is None else [*tensors, self.joint_bias]
 
     @property
     def query_grid(self) -> tuple[int, ...]:

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from relpos.adapters import AbsPosEmb1D, RelativeGlobalAttention, RelPosEmb1D, RelPosEmb2D
 from relpos.layers import (
     BottleneckBlock,
     DecoderBlock,
     EncoderBlock,
     GridAttention,
     MultiheadAttention,
-    RelativeGlobalAttention,
 )
 from relpos.positions import (
     AbsoluteKeys,
-    AbsPosEmb1D,
     Alibi,
     Bidirectional,
     Deberta,
@@ -27,8 +26,6 @@ from relpos.positions import (
     Huang,
     LearnedAbsolute,
     RelativeLogits,
-    RelPosEmb1D,
-    RelPosEmb2D,
     Shaw,
     Sinusoidal,
     T5Bias,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from .schemes import LENGTHS, SUBJECTS, inputs, made
+from tests.ecosystem.schemes import LENGTHS, SUBJECTS, inputs, made
 
 pytestmark = [
     pytest.mark.no_typecheck,

@@ -12,8 +12,7 @@ from torch.testing import assert_close
 
 from relpos.layers import DecoderBlock, EncoderBlock, GridAttention, MultiheadAttention
 from relpos.positions import Deberta, GatedBias, Grid, RelativeLogits, Shaw, T5Bias, TransformerXL
-
-from ..attention.backends import DTYPES, every_cpu_blockwise
+from tests.ops.backends import DTYPES, every_cpu_blockwise
 
 
 class Model(nn.Module):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from .schemes import LENGTHS, SUBJECTS, inputs, made
+from tests.ecosystem.schemes import LENGTHS, SUBJECTS, inputs, made
 
 pytestmark = [
     pytest.mark.no_typecheck,

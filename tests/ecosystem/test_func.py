@@ -11,10 +11,9 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.testing import assert_close
 
 from relpos import BackendError, OffsetTable, Terms, attention
-
-from ..attention.agreement import assert_agrees
-from ..attention.backends import DTYPES, every_cpu_blockwise
-from .schemes import SUBJECTS, inputs, made
+from tests.ecosystem.schemes import SUBJECTS, inputs, made
+from tests.ops.agreement import assert_agrees
+from tests.ops.backends import DTYPES, every_cpu_blockwise
 
 D = torch.float64
 ROWS = torch.randn(2, 5, 3, dtype=D, generator=torch.Generator().manual_seed(2))

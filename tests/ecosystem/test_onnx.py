@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from ..attention.backends import DTYPES, every_blockwise
-from .schemes import LENGTHS, SUBJECTS, Subject, inputs, made
+from tests.ecosystem.schemes import LENGTHS, SUBJECTS, Subject, inputs, made
+from tests.ops.backends import DTYPES, every_blockwise
 
 pytestmark = [
     pytest.mark.no_typecheck,

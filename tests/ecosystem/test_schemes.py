@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+import relpos.adapters
 import relpos.layers
 import relpos.positions
-
-from .schemes import LENGTHS, SUBJECTS, inputs, made
+from tests.ecosystem.schemes import LENGTHS, SUBJECTS, inputs, made
 
 # What is only ever subclassed.
 ABSTRACT = {relpos.positions.Position, relpos.positions.BiasPosition}
@@ -17,7 +17,7 @@ ABSTRACT = {relpos.positions.Position, relpos.positions.BiasPosition}
 
 def test_every_exported_scheme_and_layer_is_in_the_registry():
     found = {type(part) for subject in SUBJECTS.values() for part in subject.make().modules()}
-    for package in (relpos.positions, relpos.layers):
+    for package in (relpos.positions, relpos.layers, relpos.adapters):
         exported = {getattr(package, name) for name in package.__all__}
         modules = {thing for thing in exported if isinstance(thing, type)}
         modules = {thing for thing in modules if issubclass(thing, nn.Module)} - ABSTRACT

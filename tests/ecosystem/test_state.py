@@ -13,8 +13,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from relpos import ShapeError
-
-from .schemes import SUBJECTS, inputs, made
+from tests.ecosystem.schemes import SUBJECTS, inputs, made
 
 each_subject = pytest.mark.parametrize("name", SUBJECTS)
 

@@ -10,8 +10,7 @@ from torch.testing import assert_close
 import relpos
 from relpos.layers import DecoderBlock, EncoderBlock, KeyValueCache, MultiheadAttention
 from relpos.positions import Huang, Shaw, TransformerXL
-
-from ..factories import normal
+from tests.factories import normal
 
 
 def block(**arguments):

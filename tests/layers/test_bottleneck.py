@@ -10,8 +10,7 @@ from torch.testing import assert_close
 import relpos
 from relpos.layers import BottleneckBlock
 from relpos.positions import Grid, WindowBias
-
-from ..factories import normal
+from tests.factories import normal
 
 SMALL = {"dim_out": 24, "proj_factor": 2, "heads": 2, "dim_head": 6}
 

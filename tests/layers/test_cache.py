@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import relpos
-from relpos.layers import DecoderBlock, KeyValueCache, MultiheadAttention, RelativeGlobalAttention
-from relpos.layers.cache import undone_on_error
+from relpos.adapters import RelativeGlobalAttention
+from relpos.layers import DecoderBlock, KeyValueCache, MultiheadAttention
+from relpos.layers.cache import rollback_on_error
 from relpos.positions import Alibi, Grid, Shaw
-
-from ..factories import normal
+from tests.factories import normal
 
 
 @given(chunks=st.lists(st.integers(0, 9), min_size=1, max_size=12))
@@ -104,7 +104,7 @@ def test_tokens_that_do_not_continue_are_named_and_not_kept(k, v, words):
 
 
 def _fail_after(cache, *appended):
-    with undone_on_error(None, cache):
+    with rollback_on_error(None, cache):
         for x in appended:
             cache.append(x, x)
         raise ZeroDivisionError
@@ -128,7 +128,7 @@ def test_an_error_undoes_a_reset_and_a_first_call_of_any_shape():
     cache.append(x, x)
 
     def replace():
-        with undone_on_error(cache):
+        with rollback_on_error(cache):
             cache.reset()
             _fail_after(cache, x[:1])
 
@@ -139,7 +139,7 @@ def test_an_error_undoes_a_reset_and_a_first_call_of_any_shape():
 
 def test_without_an_error_nothing_is_undone():
     cache = KeyValueCache()
-    with undone_on_error(cache):
+    with rollback_on_error(cache):
         cache.append(torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2))
     assert cache.length == 3
 

@@ -11,8 +11,7 @@ import relpos
 from relpos import definition
 from relpos.layers import GridAttention
 from relpos.positions import Grid, RelativeLogits, Shaw, WindowBias
-
-from ..factories import normal, table
+from tests.factories import normal, table
 
 GRIDS = [(5, 7), (1, 9), (6,), (2, 3, 4)]
 
@@ -60,8 +59,8 @@ def test_the_layer_equals_the_double_loop(grid, heads):
 @pytest.mark.parametrize("grid", [(3, 4), (2, 5)])
 def test_a_window_bias_equals_the_double_loop(grid):
     layer, x = made(WindowBias(2, grid)), normal(2, 12, *grid)
-    joint = layer.position.joint.detach().numpy()
-    assert_close(layer(x), expected(layer, x, joint=joint))
+    joint_bias = layer.position.joint_bias.detach().numpy()
+    assert_close(layer(x), expected(layer, x, joint_bias=joint_bias))
 
 
 @pytest.mark.parametrize(

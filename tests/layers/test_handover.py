@@ -7,9 +7,8 @@ from torch.testing import assert_close
 
 from relpos import OffsetTable, Terms
 from relpos.layers import GridAttention, KeyValueCache, MultiheadAttention
-from relpos.positions.base import Position, positioned, settled_scale
-
-from ..factories import normal
+from relpos.positions.base import Position, apply_position, resolve_scale
+from tests.factories import normal
 
 GIVEN = {"query_start": 3, "shape": (2, 4), "query_shape": (1, 4)}
 
@@ -46,22 +45,22 @@ def test_a_position_is_given_what_it_says_that_it_reads(name):
     q, x = normal(1, 3, 5, 4), normal(1, 5, 12)
     for reads, want in (((), ()), (("input",), (x,))):
         position = Reading(name, *reads)
-        positioned(position, q, q, x, **GIVEN)
+        apply_position(position, q, q, x, **GIVEN)
         assert position.got == (*want, {name: GIVEN[name]})
     position = Reading()
-    positioned(position, q, q, x, **GIVEN)
+    apply_position(position, q, q, x, **GIVEN)
     assert position.got == ({},)
 
 
 def test_shapes_that_nobody_gives_are_left_out():
     q, position = normal(1, 3, 5, 4), Reading("query_start", "shape", "query_shape")
-    positioned(position, q, q)
+    apply_position(position, q, q)
     assert position.got == ({"query_start": None},)
 
 
 def test_no_position_changes_nothing():
     q, k = normal(1, 3, 5, 4), normal(1, 3, 7, 4)
-    same_q, same_k, terms = positioned(None, q, k)
+    same_q, same_k, terms = apply_position(None, q, k)
     assert (same_q is q, same_k is k, terms.tables) == (True, True, {})
 
 
@@ -125,16 +124,16 @@ def test_the_same_scale_worked_out_in_two_ways_is_one():
         attention_scale = 192**-0.5
 
     for scale in (1 / 192**0.5, float(torch.tensor(192.0).rsqrt())):
-        assert settled_scale("here", Third(), scale) == 192**-0.5
+        assert resolve_scale("here", Third(), scale) == 192**-0.5
     with pytest.raises(ValueError, match=r"here: scale must be None or 0\.0721688, as Third"):
-        settled_scale("here", Third(), 0.0722)
+        resolve_scale("here", Third(), 0.0722)
 
 
 def test_what_says_no_scale_goes_with_any():
     assert Position().attention_scale is None
     for position in (None, Position(), Reading(), lambda q, k: (q, k, Terms())):
-        assert settled_scale("here", position, None) is None
-        assert settled_scale("here", position, 0.5) == 0.5
+        assert resolve_scale("here", position, None) is None
+        assert resolve_scale("here", position, 0.5) == 0.5
 
 
 def test_logits_use_the_scale_that_the_scheme_needs():

@@ -12,8 +12,7 @@ from torch.testing import assert_close
 import relpos
 from relpos.layers import KeyValueCache, MultiheadAttention
 from relpos.positions import Shaw
-
-from ..factories import normal
+from tests.factories import normal
 
 
 def pair(embed_dim=12, heads=3, **arguments):

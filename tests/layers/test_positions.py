@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from relpos import Terms
-from relpos.layers import KeyValueCache, MultiheadAttention, RelativeGlobalAttention
+from relpos.adapters import RelativeGlobalAttention
+from relpos.layers import KeyValueCache, MultiheadAttention
 from relpos.positions import Bidirectional, Huang, Shaw, TransformerXL
-
-from ..factories import judged, normal, table
+from tests.factories import judged, normal, table
 
 POSITIONS = {
     "none": lambda: None,

@@ -27,11 +27,10 @@ from transformers.models.parakeet.modeling_parakeet import (
 from transformers.models.vitdet.modeling_vitdet import get_rel_pos
 
 from relpos import definition
-
-from ..factories import normal
-from .comparison import randomized
-from .oracles.inputs import HEADS, MODEL, hidden
-from .oracles.self_attention_cv import RelPosEmb2D
+from tests.factories import normal
+from tests.parity.comparison import randomized
+from tests.parity.oracles.inputs import HEADS, MODEL, hidden
+from tests.parity.oracles.self_attention_cv import RelPosEmb2D
 
 with contextlib.redirect_stdout(io.StringIO()):
     from espnet.nets.pytorch_backend.transformer.attention import (

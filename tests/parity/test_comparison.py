@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from .comparison import Comparison, Trial, attended, compare
+from tests.parity.comparison import Comparison, Trial, attended, compare
 
 x = torch.linspace(-1, 1, 33, dtype=torch.float64).requires_grad_()
 rows = torch.ones(1, dtype=torch.float64, requires_grad=True)

@@ -19,8 +19,7 @@ from transformers.models.phi4_multimodal.modeling_phi4_multimodal import (
 from transformers.models.sam.modeling_sam import SamVisionAttention
 
 from relpos import positions
-
-from .mistakes import (
+from tests.parity.mistakes import (
     MISTAKES,
     flex_with_a_mask,
     grid_logits,
@@ -31,7 +30,7 @@ from .mistakes import (
     unshifted,
     vitdet_coordinates,
 )
-from .oracles.self_attention_cv import RelPosEmb1D, RelPosEmb2D
+from tests.parity.oracles.self_attention_cv import RelPosEmb1D, RelPosEmb2D
 
 
 def test_rel_pos_emb_2d_takes_the_height_term_from_the_transposed_tokens_query():

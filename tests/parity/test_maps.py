@@ -10,8 +10,7 @@ from transformers.models.wavlm.modeling_wavlm import WavLMAttention
 
 from relpos.offsets import deberta_buckets, t5_buckets
 from relpos.positions import Alibi, T5Bias
-
-from .oracles.bias import AlibiPositionalBias, RelativePositionBias
+from tests.parity.oracles.bias import AlibiPositionalBias, RelativePositionBias
 
 FAR = torch.arange(-3000, 3001)
 

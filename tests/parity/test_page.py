@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from .mistakes import MISTAKES
-from .oracles import COMPARISONS
+from tests.parity.mistakes import MISTAKES
+from tests.parity.oracles import COMPARISONS
 
 ROOT = Path(__file__).parents[2]
 RESULT = json.loads((ROOT / "benchmarks" / "results" / "parity.json").read_text())

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from relpos import positions
-
-from .comparison import Comparison, compare
-from .oracles import COMPARISONS
+from tests.parity.comparison import Comparison, compare
+from tests.parity.oracles import COMPARISONS
 
 CASES = [
     pytest.param(comparison, case, id=f"{comparison.name}-{number}")

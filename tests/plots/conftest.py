@@ -1,53 +1,8 @@
-import sys
-import warnings
+"""Fixtures of the figures' tests."""
 
 import numpy as np
 import pytest
 import torch
-
-from relpos import cli
-from relpos.tasks.checkpoint import save_about, save_weights
-from relpos.tasks.music.source import read_source
-from relpos.tasks.music.train import build
-
-from ..tasks.small import small, write_grid
-
-
-@pytest.fixture
-def relpos(monkeypatch, capsys):
-    """Runs the program here: `(status, stdout, stderr)`."""
-
-    def run(*arguments):
-        monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
-        monkeypatch.setattr(sys, "argv", ["relpos", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        out, err = capsys.readouterr()
-        return stopped.value.code, out, err
-
-    return run
-
-
-@pytest.fixture(scope="session")
-def grid(tmp_path_factory):
-    """The pieces that the checkpoints were made beside."""
-    return write_grid(tmp_path_factory.mktemp("data") / "jsb.json")
-
-
-@pytest.fixture(scope="session")
-def checkpoints(grid, tmp_path_factory):
-    """A folder with an untrained checkpoint for each position."""
-    folder, source, settings = tmp_path_factory.mktemp("runs"), read_source(grid), small()
-    for position in ("huang", "absolute", "none"):
-        model = build(position, settings, source.vocabulary)
-        about = {
-            "model": model.config.to_dict(),
-            "data": source.about(),
-            "settings": {"window": settings.window},
-        }
-        save_weights(folder / position, model)
-        save_about(folder / position, about)
-    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@ import pytest
 import torch
 
 import relpos
-from relpos.models import DecoderConfig, DecoderLM
 from relpos.plots import (
     attention_figure,
     decoder_weights,
@@ -11,6 +10,7 @@ from relpos.plots import (
     mean_by_offset,
     mean_distance,
 )
+from relpos_tasks.models import DecoderConfig, DecoderLM
 
 
 def decoder(**options):

@@ -3,9 +3,9 @@ import pytest
 import torch
 
 import relpos
-from relpos.plots import SCHEMES, Sizes, decoder_positions, effect_of, initial, rows_of, table_rows
+
+from relpos.plots import SCHEMES, Sizes, effect_of, initial, rows_of
 from relpos.positions import Alibi, Shaw, T5Bias, WindowBias
-from relpos.tasks.checkpoint import load
 
 SIZES = {"length": 7, "heads": 2, "head_dim": 4}
 
@@ -31,8 +31,8 @@ def test_a_windows_numbers_lie_by_both_offsets():
     position = WindowBias(2, (2, 3))
     rows = rows_of(position, length=6, heads=2, head_dim=4)
     assert [one.name for one in rows] == ["joint bias, head 1", "joint bias, head 2"]
-    assert all(one.joint and one.values.shape == (3, 5) for one in rows)
-    np.testing.assert_array_equal(rows[1].values, position.joint[1].detach())
+    assert all(one.joint_bias and one.values.shape == (3, 5) for one in rows)
+    np.testing.assert_array_equal(rows[1].values, position.joint_bias[1].detach())
 
 
 def test_absolute_rows_lie_by_position():
@@ -84,37 +84,6 @@ def test_only_schemes_act_on_scores():
         effect_of(torch.nn.Linear(2, 2), **SIZES)
 
 
-def test_the_positions_of_a_decoder_by_layer(checkpoints):
-    model = load(checkpoints / "huang").model
-    positions = decoder_positions(model)
-    assert list(positions) == ["layer 1"]
-    assert positions["layer 1"] is model.blocks[0].attention.position
-    model = load(checkpoints / "absolute").model
-    assert decoder_positions(model) == {"": model.position}
-    assert decoder_positions(load(checkpoints / "none").model) == {}
-
-
-def test_the_rows_of_a_model_are_those_of_its_tables(checkpoints):
-    model = load(checkpoints / "huang").model
-    rows, first, relative = table_rows(model)
-    assert (rows.shape, first, relative) == ((1, 16, 4), -15, True)
-    np.testing.assert_array_equal(rows, model.blocks[0].attention.position.keys.detach())
-    rows, first, relative = table_rows(load(checkpoints / "absolute").model)
-    assert (rows.shape, first, relative) == ((1, 16, 8), 0, False)
-    assert len(table_rows(load(checkpoints / "none").model)[0]) == 0
-
-
-def test_every_scheme_has_a_name():
-    known = {type(initial(name, Sizes())[0]) for name in SCHEMES}
-    exported = {getattr(relpos.positions, name) for name in relpos.positions.__all__}
-    bases = {relpos.positions.Position, relpos.positions.BiasPosition}
-    schemes = {
-        one for one in exported - bases
-        if isinstance(one, type) and issubclass(one, relpos.positions.Position)
-    }  # fmt: skip
-    assert schemes <= known
-
-
 @pytest.mark.parametrize("sizes", [Sizes(1, 1, 1), Sizes(5, 3, 3), Sizes(33, 1, 4)])
 @pytest.mark.parametrize("name", SCHEMES)
 def test_schemes_take_any_size(name, sizes):
@@ -148,3 +117,15 @@ def test_sizes_and_names_are_checked():
         Sizes(heads=0)
     with pytest.raises(ValueError, match=r"initial: name must be one of abs-.*, got 'rotary'"):
         initial("rotary", Sizes())
+
+
+def test_every_scheme_has_a_name():
+    known = {type(initial(name, Sizes())[0]) for name in SCHEMES}
+    packages = (relpos.positions, relpos.adapters)
+    exported = {getattr(package, name) for package in packages for name in package.__all__}
+    bases = {relpos.positions.Position, relpos.positions.BiasPosition}
+    schemes = {
+        one for one in exported - bases
+        if isinstance(one, type) and issubclass(one, relpos.positions.Position)
+    }  # fmt: skip
+    assert schemes <= known

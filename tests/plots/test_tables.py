@@ -93,7 +93,7 @@ def test_biases_are_lines_and_a_windows_are_maps():
     assert [line.get_label() for line in lines.lines] == ["bias, head 1", "bias, head 2"]
     position = WindowBias(2, (2, 3))
     maps = panels(table_figure(position, **SIZES), "One number for each offset on the grid")
-    np.testing.assert_array_equal(maps[1].images[0].get_array(), position.joint[1].detach())
+    np.testing.assert_array_equal(maps[1].images[0].get_array(), position.joint_bias[1].detach())
     assert maps[0].images[0].get_extent() == [-2.5, 2.5, 1.5, -1.5]
 
 

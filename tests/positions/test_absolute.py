@@ -8,8 +8,7 @@ from torch.testing import assert_close
 
 import relpos
 from relpos.positions import LearnedAbsolute, Sinusoidal
-
-from ..factories import normal
+from tests.factories import normal
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5, 8])

@@ -4,8 +4,7 @@ from torch.testing import assert_close
 
 import relpos
 from relpos.positions import AbsoluteKeys
-
-from ..factories import LENGTHS, judged, qkv
+from tests.factories import LENGTHS, judged, qkv
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)

@@ -4,8 +4,7 @@ from torch.testing import assert_close
 
 import relpos
 from relpos.positions import Alibi
-
-from ..factories import LENGTHS, judged, qkv, table
+from tests.factories import LENGTHS, judged, qkv, table
 
 # The paper's section 3 and footnotes for 8 and 16 heads; the authors' rule for the rest.
 SLOPES = {

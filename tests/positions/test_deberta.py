@@ -9,8 +9,7 @@ from torch.testing import assert_close
 import relpos
 from relpos.layers import KeyValueCache, MultiheadAttention
 from relpos.positions import Deberta, DebertaEmbedding
-
-from ..factories import LENGTHS, judged, normal, qkv, table
+from tests.factories import LENGTHS, judged, normal, qkv, table
 
 # k = 4 without buckets; k = 20 with 2 * 6 rows, of which distances 0..3 have one each.
 SPANS = [{"max_relative_positions": 4}, {"max_relative_positions": 20, "position_buckets": 6}]

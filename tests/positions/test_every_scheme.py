@@ -10,19 +10,16 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import relpos
+from relpos.adapters import AbsPosEmb1D, RelPosEmb1D, RelPosEmb2D
 from relpos.layers import KeyValueCache, MultiheadAttention
 from relpos.positions import (
     AbsoluteKeys,
-    AbsPosEmb1D,
     Alibi,
     GatedBias,
     RelativeLogits,
-    RelPosEmb1D,
-    RelPosEmb2D,
     T5Bias,
 )
-
-from ..factories import normal
+from tests.factories import normal
 
 # For 4 heads that are 4 wide. Those of a sequence, with tables shorter than the tests' inputs:
 SEQUENCES = {

@@ -7,8 +7,7 @@ import relpos
 from relpos.layers import MultiheadAttention
 from relpos.offsets import offsets
 from relpos.positions import Alibi, GatedBias, Shaw, T5Bias, WindowBias
-
-from ..factories import LENGTHS, judged, normal, qkv
+from tests.factories import LENGTHS, judged, normal, qkv
 
 
 def built(heads=2, width=3, bias=None, **arguments):

@@ -10,8 +10,7 @@ from torch.testing import assert_close
 import relpos
 from relpos import definition
 from relpos.positions import Grid
-
-from ..factories import normal, table
+from tests.factories import normal, table
 
 SHAPES = [(5, 7), (1, 9), (9,), (3, 4, 5), (1, 1)]
 

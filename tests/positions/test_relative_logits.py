@@ -4,8 +4,7 @@ from torch.testing import assert_close
 
 import relpos
 from relpos.positions import RelativeLogits
-
-from ..factories import LENGTHS, judged, normal, qkv, table
+from tests.factories import LENGTHS, judged, normal, qkv, table
 
 
 def built(extent=4, heads=2, **arguments):

@@ -7,8 +7,7 @@ from torch.testing import assert_close
 
 import relpos
 from relpos.positions import resize_rows
-
-from ..factories import normal
+from tests.factories import normal
 
 SIZE = st.integers(1, 15)
 
@@ -24,21 +23,21 @@ def test_vectors_are_interpolated_as_checkpoints_are(old, new):
 @given(old=st.tuples(SIZE, SIZE), new=st.tuples(SIZE, SIZE), linear=st.booleans())
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_planes_are_interpolated_as_images_are(old, new, linear):
-    joint = normal(2, *old)
-    want = interpolate(joint[None], size=new, mode="bilinear" if linear else "bicubic")[0]
-    assert_close(resize_rows(joint, new, mode="linear" if linear else "cubic"), want)
+    joint_bias = normal(2, *old)
+    want = interpolate(joint_bias[None], size=new, mode="bilinear" if linear else "bicubic")[0]
+    assert_close(resize_rows(joint_bias, new, mode="linear" if linear else "cubic"), want)
 
 
 def test_volumes_are_interpolated_along_every_axis():
-    joint = normal(2, 3, 5, 7)
-    want = interpolate(joint[None], size=(5, 3, 9), mode="trilinear")[0]
-    assert_close(resize_rows(joint, (5, 3, 9)), want)
+    joint_bias = normal(2, 3, 5, 7)
+    want = interpolate(joint_bias[None], size=(5, 3, 9), mode="trilinear")[0]
+    assert_close(resize_rows(joint_bias, (5, 3, 9)), want)
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_the_same_size_gives_the_rows_themselves(mode):
-    joint = normal(2, 5, 7)
-    assert resize_rows(joint, (5, 7), mode=mode) is joint
+    joint_bias = normal(2, 5, 7)
+    assert resize_rows(joint_bias, (5, 7), mode=mode) is joint_bias
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])

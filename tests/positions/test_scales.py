@@ -5,22 +5,19 @@ import torch
 from torch.testing import assert_close
 
 from relpos import definition
+from relpos.adapters import AbsPosEmb1D, RelPosEmb1D, RelPosEmb2D
 from relpos.layers import GridAttention, MultiheadAttention
 from relpos.positions import (
-    AbsPosEmb1D,
     Alibi,
     Deberta,
     GatedBias,
     Grid,
     RelativeLogits,
-    RelPosEmb1D,
-    RelPosEmb2D,
     Shaw,
     TransformerXL,
 )
 from relpos.positions.scales import scale_or_usual
-
-from ..factories import normal
+from tests.factories import normal
 
 # Each with the scale that its attention must have: of 2 heads that are 4 wide, on 9 tokens.
 ASSUMED = {

@@ -4,8 +4,7 @@ from torch.testing import assert_close
 
 import relpos
 from relpos.positions import Shaw
-
-from ..factories import LENGTHS, judged, qkv, table
+from tests.factories import LENGTHS, judged, qkv, table
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)

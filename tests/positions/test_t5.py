@@ -6,8 +6,7 @@ from torch.testing import assert_close
 import relpos
 from relpos.offsets import offsets, t5_buckets
 from relpos.positions import T5Bias
-
-from ..factories import LENGTHS, judged, qkv
+from tests.factories import LENGTHS, judged, qkv
 
 SIZES = [{}, {"buckets": 6, "max_distance": 5}, {"buckets": 320, "max_distance": 800}]
 

@@ -9,8 +9,7 @@ from torch.testing import assert_close
 
 import relpos
 from relpos.positions import Bidirectional, Huang, Shaw
-
-from ..factories import qkv
+from tests.factories import qkv
 
 SCHEMES = [Shaw, Huang, Bidirectional]
 each_scheme = pytest.mark.parametrize("scheme", SCHEMES)

@@ -10,8 +10,7 @@ from torch.testing import assert_close
 import relpos
 from relpos.layers import KeyValueCache, MultiheadAttention
 from relpos.positions import TransformerXL
-
-from ..factories import LENGTHS, judged, normal, qkv, table
+from tests.factories import LENGTHS, judged, normal, qkv, table
 
 
 def built(head_dim=5, heads=2, **arguments):

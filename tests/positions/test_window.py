@@ -10,9 +10,8 @@ from torch.testing import assert_close
 import relpos
 from relpos import definition
 from relpos.positions import WindowBias
-
-from ..factories import normal
-from .test_grid import OnMap
+from tests.factories import normal
+from tests.positions.test_grid import OnMap
 
 SHAPES = [(5, 7), (1, 9), (4,), (2, 3, 4)]
 
@@ -21,9 +20,12 @@ def tokens(shape, *, h=2, prefix=0):
     return [normal(1, h, prefix + prod(shape), 6, seed=seed) for seed in range(3)]
 
 
-def judged(q, k, v, joint, **arguments):
+def judged(q, k, v, joint_bias, **arguments):
     output, _ = definition.grid_attention(
-        *(x.numpy() for x in (q, k, v)), axes=(), joint=joint.detach().numpy(), **arguments
+        *(x.numpy() for x in (q, k, v)),
+        axes=(),
+        joint_bias=joint_bias.detach().numpy(),
+        **arguments,
     )
     return torch.from_numpy(output)
 
@@ -31,7 +33,7 @@ def judged(q, k, v, joint, **arguments):
 def drawn(heads, shape, **options):
     """A bias large enough to be seen."""
     position = WindowBias(heads, shape, dtype=torch.float64, **options)
-    position.joint.data = normal(*position.joint.shape)
+    position.joint_bias.data = normal(*position.joint_bias.shape)
     return position
 
 
@@ -40,10 +42,10 @@ def drawn(heads, shape, **options):
 @pytest.mark.parametrize("prefix", [0, 1])
 def test_attention_equals_the_double_loop(shape, heads, prefix):
     position = drawn(heads, shape, prefix=prefix)
-    assert position.joint.shape == (heads, *(2 * n - 1 for n in shape))
+    assert position.joint_bias.shape == (heads, *(2 * n - 1 for n in shape))
     q, k, v = tokens(shape, prefix=prefix)
     got = relpos.attention(q, k, v, position(q, k)[2])
-    assert_close(got, judged(q, k, v, position.joint, shape=shape, prefix=prefix))
+    assert_close(got, judged(q, k, v, position.joint_bias, shape=shape, prefix=prefix))
 
 
 def test_the_bias_is_swins_index_into_its_table():
@@ -52,7 +54,7 @@ def test_the_bias_is_swins_index_into_its_table():
     stored = normal((2 * height - 1) * (2 * width - 1), heads)
     position = WindowBias(heads, (height, width), dtype=torch.float64)
     sizes = (2 * height - 1, 2 * width - 1)
-    position.joint.data = stored.mT.unflatten(1, sizes).flip(1, 2)
+    position.joint_bias.data = stored.mT.unflatten(1, sizes).flip(1, 2)
     dense = position.dense().detach()
     for i in range(height * width):
         for j in range(height * width):
@@ -74,7 +76,7 @@ def test_another_window_meets_the_bias_resized_as_swins_is(made, called):
     position = drawn(2, made)
     q, k, v = tokens(called)
     sizes = tuple(2 * n - 1 for n in called)
-    resized = interpolate(position.joint[None], size=sizes, mode="bicubic")[0]
+    resized = interpolate(position.joint_bias[None], size=sizes, mode="bicubic")[0]
     got = relpos.attention(q, k, v, position(q, k, shape=called)[2])
     assert_close(got, judged(q, k, v, resized, shape=called))
 
@@ -87,7 +89,7 @@ def test_without_resizing_entries_keep_their_offsets_and_the_ends_clamp():
     ]
     q, k, v = tokens((5, 2))
     got = relpos.attention(q, k, v, position(q, k, shape=(5, 2))[2])
-    assert_close(got, judged(q, k, v, position.joint[:, at[0]][:, :, at[1]], shape=(5, 2)))
+    assert_close(got, judged(q, k, v, position.joint_bias[:, at[0]][:, :, at[1]], shape=(5, 2)))
 
 
 @pytest.mark.parametrize("resize", [True, False])
@@ -96,12 +98,12 @@ def test_all_scalars_receive_gradients(resize):
     for shape in ((3, 4), (5, 6)):
         q, k, v = tokens(shape)
         relpos.attention(q, k, v, position(q, k, shape=shape)[2]).square().sum().backward()
-        assert (position.joint.grad != 0).all()
+        assert (position.joint_bias.grad != 0).all()
         position.zero_grad()
 
 
 def test_the_bias_starts_small():
-    assert_close(WindowBias(8, (30, 30)).joint.std().item(), 0.02, rtol=0.05, atol=0)
+    assert_close(WindowBias(8, (30, 30)).joint_bias.std().item(), 0.02, rtol=0.05, atol=0)
 
 
 @pytest.mark.parametrize("clone", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
@@ -110,13 +112,13 @@ def test_copies_and_loading_agree(clone):
     assert_close(clone(position).dense(), position.dense())
     other = WindowBias(2, (3, 4))
     other.load_state_dict(position.state_dict())
-    assert torch.equal(other.joint, position.joint)
+    assert torch.equal(other.joint_bias, position.joint_bias)
 
 
 def test_dtype_and_device_are_taken():
-    joint = WindowBias(2, (3, 4), device="meta", dtype=torch.bfloat16).joint
-    assert joint.dtype == torch.bfloat16
-    assert joint.is_meta
+    joint_bias = WindowBias(2, (3, 4), device="meta", dtype=torch.bfloat16).joint_bias
+    assert joint_bias.dtype == torch.bfloat16
+    assert joint_bias.is_meta
 
 
 def test_repr_tells_heads_and_window():
@@ -137,7 +139,7 @@ def test_without_resizing_compiles_without_a_graph_break_on_any_window():
             module.zero_grad()
             output = run(x)
             output.square().sum().backward()
-            results.append([output, x.grad, module.position.joint.grad])
+            results.append([output, x.grad, module.position.joint_bias.grad])
         assert_close(*results)
 
 

@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from relpos.tasks.music.compare import compare
-from relpos.tasks.music.source import Source
-
-from .small import CPU, small, source_from
+from relpos_tasks.music.compare import compare
+from relpos_tasks.music.source import Source
+from tests.tasks.small import CPU, small, source_from
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from relpos.tasks.fitting import Devices
-from relpos.tasks.music.augment import voice_ranges
-from relpos.tasks.music.settings import MusicSettings
-from relpos.tasks.music.source import Source
-from relpos.tasks.music.split import Split
-from relpos.tasks.music.tokens import vocabulary_of
-from relpos.tasks.training import TrainingSettings
-
-from .music.pieces import piece_from
+from relpos_tasks.music.augment import voice_ranges
+from relpos_tasks.music.settings import MusicSettings
+from relpos_tasks.music.source import Source
+from relpos_tasks.music.split import Split
+from relpos_tasks.music.tokens import vocabulary_of
+from relpos_tasks.training.fitting import Devices
+from relpos_tasks.training.task import TrainingSettings
+from tests.tasks.music.pieces import piece_from
 
 CPU = Devices("cpu", "1", "32-true")
 SMALL = MusicSettings(

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from relpos.tasks.files import PARTIAL, replacing, write_bytes, write_json, write_text
+from relpos_tasks.files import PARTIAL, replacing, write_bytes, write_json, write_text
 
 
 def test_files_are_written_whole_with_their_folders(tmp_path):

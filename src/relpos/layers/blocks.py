@@ -18,7 +18,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from ..errors import check_shape
-from .cache import KeyValueCache, undone_on_error
+from .cache import KeyValueCache, rollback_on_error
 from .multihead import MultiheadAttention
 
 __all__ = ["DecoderBlock", "EncoderBlock"]
@@ -170,7 +170,7 @@ class DecoderBlock(nn.Module):
                 "DecoderBlock: memory_cache must be another cache than cache, got the same"
             )
         memory = self._unread(x, memory, memory_key_padding_mask, memory_cache)
-        with undone_on_error(cache, memory_cache):
+        with rollback_on_error(cache, memory_cache):
             x = self._attended(
                 x, cache, memory, memory_key_padding_mask, memory_cache, documents=documents
             )

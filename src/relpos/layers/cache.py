@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ..errors import ShapeError, check_shape
 
-__all__ = ["KeyValueCache", "undone_on_error"]
+__all__ = ["KeyValueCache", "rollback_on_error"]
 
 
 @contextmanager
-def undone_on_error(*caches: KeyValueCache | None) -> Iterator[None]:
+def rollback_on_error(*caches: KeyValueCache | None) -> Iterator[None]:
     """A context in which an error leaves the caches as they were before it.
 
     Args:
@@ -23,7 +23,7 @@ def undone_on_error(*caches: KeyValueCache | None) -> Iterator[None]:
     >>> import torch
     >>> cache = KeyValueCache()
     >>> try:
-    ...     with undone_on_error(cache):
+    ...     with rollback_on_error(cache):
     ...         keys, values = cache.append(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))
     ...         keys @ torch.ones(7)
     ... except RuntimeError:

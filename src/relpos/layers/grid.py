@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from ..attention import attention
 from ..errors import ShapeError, check_count, check_scale
-from ..positions.base import positioned, settled_scale
+from ..ops import attention
+from ..positions.base import apply_position, resolve_scale
 
 __all__ = ["GridAttention"]
 
@@ -92,7 +92,7 @@ class GridAttention(nn.Module):
         self.query_pool = query_pool
         self.position = position
         self._check_pooling()
-        settled_scale("GridAttention", position, self.scale)
+        resolve_scale("GridAttention", position, self.scale)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -118,7 +118,7 @@ class GridAttention(nn.Module):
         self._check_inputs(x, mask)
         # Again, since the position may have been given later.
         self._check_pooling()
-        scale = settled_scale("GridAttention", self.position, self.scale)
+        scale = resolve_scale("GridAttention", self.position, self.scale)
         grid = query_grid = tuple(x.shape[2:])
         tokens = x.flatten(2).mT
         q, k, v = self.in_proj(tokens).chunk(3, dim=-1)
@@ -129,7 +129,7 @@ class GridAttention(nn.Module):
             part.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
             for part in (q, k, v)
         )
-        q, k, terms = positioned(
+        q, k, terms = apply_position(
             self.position, q, k, tokens, shape=grid,
             query_shape=None if self.query_pool is None else query_grid,
         )  # fmt: skip

@@ -25,10 +25,10 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from ..attention import attention, attention_weights
 from ..errors import check_count, check_scale, check_shape
-from ..positions.base import positioned, settled_scale
-from .cache import KeyValueCache, undone_on_error
+from ..ops import attention, attention_weights
+from ..positions.base import apply_position, resolve_scale
+from .cache import KeyValueCache, rollback_on_error
 from .masks import merge_masks
 
 __all__ = ["MultiheadAttention"]
@@ -114,7 +114,7 @@ class MultiheadAttention(nn.Module):
         self.head_dim = check_count("MultiheadAttention", "head_dim", width)
         self.dropout, self.batch_first = dropout, batch_first
         self.scale = check_scale("MultiheadAttention", scale, positive=False)
-        settled_scale("MultiheadAttention", position, self.scale)
+        resolve_scale("MultiheadAttention", position, self.scale)
 
         heads, inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self._sizes = (heads, inner, inner)
@@ -201,7 +201,7 @@ class MultiheadAttention(nn.Module):
         held = 0 if cache is None else cache.length
         sizes = (q.shape[0], self.num_heads, q.shape[2], held + k.shape[2])
         mask = merge_masks(key_padding_mask, attn_mask, sizes=sizes)
-        with undone_on_error(cache):
+        with rollback_on_error(cache):
             if cache is not None:
                 k, v = cache.append(k, v)
             heads, weights = self._attended(
@@ -279,8 +279,8 @@ class MultiheadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """The heads `(b, h, i, d)` and, if wanted, their weights `(b, h, i, j)`."""
         # Settled here too, since the position may have been given later.
-        scale = settled_scale("MultiheadAttention", self.position, self.scale)
-        q, k, terms = positioned(self.position, q, k, x, query_start=query_start)
+        scale = resolve_scale("MultiheadAttention", self.position, self.scale)
+        q, k, terms = apply_position(self.position, q, k, x, query_start=query_start)
         heads = attention(
             q, k, v, terms, causal=causal, mask=mask, scale=scale,
             dropout=self.dropout if self.training else 0.0, query_start=query_start,

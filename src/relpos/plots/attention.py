@@ -15,7 +15,6 @@ from numpy import ndarray
 from torch import Tensor, nn
 
 from ..layers import MultiheadAttention
-from ..models import DecoderLM
 from ..offsets import offsets
 from ..shear import relative_to_absolute
 from .style import INK, WIDTH, integer_axis, ramp, styled, subfigures
@@ -26,17 +25,18 @@ __all__ = ["attention_figure", "decoder_weights", "mean_by_offset", "mean_distan
 _COLUMNS = 4
 
 
-def decoder_weights(model: DecoderLM, tokens: Int64[Tensor, "i"]) -> Float[Tensor, "layer h i i"]:
-    """The attention weights of every layer and head while a decoder reads one sequence.
+def decoder_weights(model: nn.Module, tokens: Int64[Tensor, "i"]) -> Float[Tensor, "layer h i i"]:
+    """The attention weights of every layer and head while a model reads one sequence.
 
     Args:
-        model: a decoder; dropout is left out.
+        model: called on a batch of one sequence; its layers are `MultiheadAttention`; dropout is
+            left out.
         tokens: what it reads.
 
-    >>> from relpos.models import DecoderConfig
-    >>> model = DecoderLM(DecoderConfig(vocabulary=7, width=8, layers=2, heads=2))
-    >>> decoder_weights(model, torch.arange(5)).shape
-    torch.Size([2, 2, 5, 5])
+    >>> from relpos.layers import DecoderBlock
+    >>> block = DecoderBlock(MultiheadAttention(8, 2))
+    >>> decoder_weights(nn.Sequential(nn.Embedding(7, 8), block), torch.arange(5)).shape
+    torch.Size([1, 2, 5, 5])
     """
     found: list[Tensor] = []
 

@@ -11,7 +11,6 @@ from numpy import ndarray
 from torch import Tensor, nn
 
 from ..layers import MultiheadAttention
-from ..models import DecoderLM
 from ..positions import LearnedAbsolute, Position, Sinusoidal
 from ..positions.tables import LearnedTables
 from ..terms import GridTerms, Terms
@@ -28,17 +27,17 @@ class Rows:
     Args:
         name: of the table, e.g. `"keys"` or `"layer 2 bias, head 1"`.
         values: vectors `(r, d)`, scalars `(r,)`, or scalars by the offsets down and across a
-            grid `(r, c)` where `joint`.
+            grid `(r, c)` where `joint_bias`.
         first: the offset or position of the first row.
         relative: whether rows belong to offsets, and not to positions.
-        joint: whether there are two offsets, both 0 in the middle.
+        joint_bias: whether there are two offsets, both 0 in the middle.
     """
 
     name: str
     values: Float[ndarray, "..."]
     first: int
     relative: bool = True
-    joint: bool = False
+    joint_bias: bool = False
 
     @property
     def last(self) -> int:
@@ -66,14 +65,16 @@ def table_rows(model: nn.Module) -> tuple[Float[ndarray, "layer r d"], int, bool
     return np.zeros((0, 1, 1)), 0, False
 
 
-def decoder_positions(model: DecoderLM) -> dict[str, nn.Module]:
-    """The position schemes of a decoder by `"layer 1"`, ..., or that at its input by `""`.
+def decoder_positions(model: nn.Module) -> dict[str, nn.Module]:
+    """The position schemes of a model by `"layer 1"`, ..., or that at its input by `""`.
 
     Args:
-        model: a decoder.
+        model: any with layers `MultiheadAttention`; what its attribute `position` is, if it has
+            one, acts on its input.
 
-    >>> from relpos.models import DecoderConfig
-    >>> list(decoder_positions(DecoderLM(DecoderConfig(vocabulary=7, width=8, layers=2))))
+    >>> from relpos.positions import Shaw
+    >>> layers = [MultiheadAttention(8, 2, position=Shaw(4, 3)) for _ in range(2)]
+    >>> list(decoder_positions(nn.Sequential(*layers)))
     ['layer 1', 'layer 2']
     """
     attentions = [one for one in model.modules() if isinstance(one, MultiheadAttention)]
@@ -82,7 +83,8 @@ def decoder_positions(model: DecoderLM) -> dict[str, nn.Module]:
         for n, one in enumerate(attentions)
         if one.position is not None
     }
-    return found if model.position is None else {"": model.position} | found
+    at_input = getattr(model, "position", None)
+    return found if at_input is None else {"": at_input} | found
 
 
 def rows_of(
@@ -114,10 +116,15 @@ def rows_of(
         for n, (axis, size) in enumerate(zip(terms.axes, terms.shape, strict=True)):
             words = {2: ("down", "across")}.get(len(terms.shape), range(1, len(terms.shape) + 1))
             found += _of_terms(axis, f" {words[n]} ({size})")
-        if terms.joint is not None:
+        if terms.joint_bias is not None:
             found += [
-                Rows(named("joint bias", head, len(terms.joint)), _numbers(one), 0, joint=True)
-                for head, one in enumerate(terms.joint)
+                Rows(
+                    named("joint bias", head, len(terms.joint_bias)),
+                    _numbers(one),
+                    0,
+                    joint_bias=True,
+                )
+                for head, one in enumerate(terms.joint_bias)
                 if one.ndim == 2
             ]
     else:

@@ -9,10 +9,10 @@ from math import isqrt
 import torch
 from torch import nn
 
+from ..adapters import AbsPosEmb1D, RelPosEmb1D, RelPosEmb2D
 from ..errors import check_count
 from ..positions import (
     AbsoluteKeys,
-    AbsPosEmb1D,
     Alibi,
     Bidirectional,
     Deberta,
@@ -21,8 +21,6 @@ from ..positions import (
     Huang,
     LearnedAbsolute,
     RelativeLogits,
-    RelPosEmb1D,
-    RelPosEmb2D,
     Shaw,
     Sinusoidal,
     T5Bias,

@@ -121,9 +121,9 @@ def _sections(
     found: Sequence[Rows], effects: Sequence[tuple[str, ndarray]], heads: int, *, causal: bool
 ) -> list[tuple[float, Callable[[SubFigure], None]]]:
     """The parts of `table_figure`: their heights in inches, and what draws them."""
-    vectors = [one for one in found if one.values.ndim == 2 and not one.joint]
+    vectors = [one for one in found if one.values.ndim == 2 and not one.joint_bias]
     scalars = [one for one in found if one.values.ndim == 1]
-    joint = [one for one in found if one.joint]
+    joint_bias = [one for one in found if one.joint_bias]
     sections: list[tuple[float, Callable[[SubFigure], None]]] = []
     if vectors:
         sections += [
@@ -133,8 +133,8 @@ def _sections(
         ]
     if scalars:
         sections.append((3.0, lambda part: _scalars_part(part, scalars)))
-    if joint:
-        sections.append((_height(len(joint), 1.7), lambda part: _joint_part(part, joint)))
+    if joint_bias:
+        sections.append((_height(len(joint_bias), 1.7), lambda part: _joint_part(part, joint_bias)))
     if effects:
         # The heads of a layer beside each other, where they fit.
         columns = heads if 1 < heads <= 4 and len(effects) > heads else _columns(len(effects))
@@ -193,10 +193,10 @@ def _scalars_part(part: SubFigure, scalars: Sequence[Rows]) -> None:
     _legend(axes, len(scalars))
 
 
-def _joint_part(part: SubFigure, joint: Sequence[Rows]) -> None:
-    limit, extend = _limit([rows.values for rows in joint])
-    panels = _panels(part, "One number for each offset on the grid", len(joint))
-    for axes, rows in zip(panels, joint, strict=True):
+def _joint_part(part: SubFigure, joint_bias: Sequence[Rows]) -> None:
+    limit, extend = _limit([rows.values for rows in joint_bias])
+    panels = _panels(part, "One number for each offset on the grid", len(joint_bias))
+    for axes, rows in zip(panels, joint_bias, strict=True):
         down, across = (size // 2 for size in rows.values.shape)
         axes.imshow(
             rows.values,

@@ -8,16 +8,16 @@ from typing import Any, ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..attention import relative_logits
 from ..errors import check_count
+from ..ops import relative_logits
 from ..terms import GridTerms, OffsetTable, Terms
 from .checks import check_queries
 from .scales import scale_or_usual
 
-__all__ = ["BiasPosition", "Position", "positioned", "settled_scale"]
+__all__ = ["BiasPosition", "Position", "apply_position", "resolve_scale"]
 
 
-def positioned(
+def apply_position(
     position: Callable[..., Any] | None,
     q: Float[Tensor, "b h i d"],
     k: Float[Tensor, "b g j d"],
@@ -53,14 +53,14 @@ def positioned(
     return position(q, k, **more)
 
 
-def settled_scale(
+def resolve_scale(
     function: str, position: Callable[..., Any] | None, scale: float | None
 ) -> float | None:
     """The scale of an attention with `position`: `scale`, or else the one that the position needs.
 
     Args:
         function: the function or class on whose behalf the check is made.
-        position: as in `positioned`; what has no `attention_scale` goes with any.
+        position: as in `apply_position`; what has no `attention_scale` goes with any.
         scale: the one that was asked for; None means none.
 
     Returns:
@@ -122,8 +122,8 @@ class Position(nn.Module):
         name = f"{type(self).__name__}.logits"
         if x is None and self.reads_input:
             raise ValueError(f"{name}: x must be given, as the scheme reads it, got None")
-        scale = settled_scale(name, self, scale)
-        moved_q, moved_k, terms = positioned(self, q, k, x, query_start=query_start)
+        scale = resolve_scale(name, self, scale)
+        moved_q, moved_k, terms = apply_position(self, q, k, x, query_start=query_start)
         added = relative_logits(moved_q, moved_k, terms, scale=scale, query_start=query_start)
         if moved_q is q and moved_k is k:
             return added

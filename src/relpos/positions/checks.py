@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..attention.inputs import autocasts
 from ..errors import ShapeError, check_shape
+from ..ops.inputs import autocasts
 
 __all__ = ["check_floating", "check_like", "check_queries"]
 

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from ..errors import check_count, check_scale, check_shape
 from ..terms import OffsetTable, Terms
-from .base import BiasPosition, Position, positioned
+from .base import BiasPosition, Position, apply_position
 from .checks import check_like
 from .scales import scale_or_usual
 
@@ -142,7 +142,7 @@ class GatedBias(Position):
 
     def _table(self, q: Tensor, k: Tensor, query_start: int | None) -> OffsetTable:
         """The bias before the gate."""
-        same_q, same_k, terms = positioned(self.bias, q, k, query_start=query_start)
+        same_q, same_k, terms = apply_position(self.bias, q, k, query_start=query_start)
         found = list(terms.tables) if isinstance(terms, Terms) else ["a grid"]
         found += [] if same_q is q and same_k is k else ["other queries or keys"]
         if not isinstance(terms, Terms) or terms.bias is None or found != ["bias"]:

@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from ..attention.inputs import without_autocast
 from ..errors import ShapeError, check_sizes
+from ..ops.inputs import without_autocast
 from .checks import check_floating
 
 __all__ = ["resize_rows"]

@@ -25,8 +25,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..attention import relative_logits
 from ..errors import check_count, check_sizes
+from ..ops import relative_logits
 from ..terms import GridTerms
 from .base import Position
 from .checks import check_queries
@@ -50,7 +50,7 @@ class WindowBias(Position):
         ValueError: if a size is out of range.
 
     >>> position = WindowBias(4, (7, 7))
-    >>> position.joint.shape, position.dense().shape, position.dense((8, 12)).shape
+    >>> position.joint_bias.shape, position.dense().shape, position.dense((8, 12)).shape
     (torch.Size([4, 13, 13]), torch.Size([4, 49, 49]), torch.Size([4, 96, 96]))
     """
 
@@ -72,7 +72,7 @@ class WindowBias(Position):
         self.prefix = check_count("WindowBias", "prefix", prefix, least=0)
         self.resize = resize
         sizes = [2 * size - 1 for size in self.shape]
-        self.joint = nn.Parameter(torch.empty(self.heads, *sizes, device=device, dtype=dtype))
+        self.joint_bias = nn.Parameter(torch.empty(self.heads, *sizes, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -80,7 +80,7 @@ class WindowBias(Position):
 
         As Swin does: at first the bias hardly decides.
         """
-        nn.init.normal_(self.joint, std=0.02)
+        nn.init.normal_(self.joint_bias, std=0.02)
 
     def forward(
         self,
@@ -113,7 +113,7 @@ class WindowBias(Position):
             ValueError: if `shape` has another number of axes.
         """
         terms = self._terms(shape)
-        tokens = self.joint.new_zeros(1, self.heads, self.prefix + prod(terms.shape), 1)
+        tokens = self.joint_bias.new_zeros(1, self.heads, self.prefix + prod(terms.shape), 1)
         return relative_logits(tokens, tokens, terms)[0]
 
     def extra_repr(self) -> str:
@@ -127,10 +127,10 @@ class WindowBias(Position):
         shape = check_sizes("WindowBias", "shape", shape, len(self.shape))
         counts = tuple(2 * size - 1 for size in shape)
         if self.resize:
-            joint = resize_rows(self.joint, counts, mode="cubic")
+            joint_bias = resize_rows(self.joint_bias, counts, mode="cubic")
         else:
-            joint = self.joint
+            joint_bias = self.joint_bias
             for axis, (size, own) in enumerate(zip(shape, self.shape, strict=True), start=1):
-                at = torch.arange(1 - size, size, device=joint.device).clamp(1 - own, own - 1)
-                joint = joint.index_select(axis, at + own - 1)
-        return GridTerms(shape, joint=joint, prefix=self.prefix)
+                at = torch.arange(1 - size, size, device=joint_bias.device).clamp(1 - own, own - 1)
+                joint_bias = joint_bias.index_select(axis, at + own - 1)
+        return GridTerms(shape, joint_bias=joint_bias, prefix=self.prefix)

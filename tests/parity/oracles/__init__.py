@@ -1,7 +1,7 @@
 """Everybody else's implementations, by scheme."""
 
-from ..comparison import Comparison
-from . import (
+from tests.parity.comparison import Comparison
+from tests.parity.oracles import (
     absolute_keys,
     bias,
     bidirectional,

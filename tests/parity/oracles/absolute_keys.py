@@ -10,10 +10,9 @@ from bottleneck_transformer_pytorch.bottleneck_transformer_pytorch import AbsPos
 
 from relpos.positions import AbsoluteKeys
 from relpos.positions import AbsPosEmb1D as OurAbsPosEmb1D
-
-from ..comparison import Comparison, Trial, attended, randomized
-from .inputs import HEADS, WIDTH, hidden
-from .self_attention_cv import AbsPosEmb1D
+from tests.parity.comparison import Comparison, Trial, attended, randomized
+from tests.parity.oracles.inputs import HEADS, WIDTH, hidden
+from tests.parity.oracles.self_attention_cv import AbsPosEmb1D
 
 
 def projected(length: int) -> list[torch.Tensor]:

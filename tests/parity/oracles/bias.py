@@ -12,9 +12,8 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.wavlm.modeling_wavlm import WavLMAttention
 
 from relpos.positions import Alibi, GatedBias, T5Bias
-
-from ..comparison import Comparison, Trial, attended, randomized
-from .inputs import HEADS, MODEL, WIDTH, additive, hidden, keep, merge, split
+from tests.parity.comparison import Comparison, Trial, attended, randomized
+from tests.parity.oracles.inputs import HEADS, MODEL, WIDTH, additive, hidden, keep, merge, split
 
 # torch.jit, which it uses for two activations, is deprecated.
 with warnings.catch_warnings():

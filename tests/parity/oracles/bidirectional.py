@@ -10,10 +10,9 @@ from torch.func import functional_call
 
 from relpos.positions import Bidirectional
 from relpos.positions import RelPosEmb1D as OurRelPosEmb1D
-
-from ..comparison import Comparison, Trial, attended, randomized
-from .inputs import HEADS, MODEL, WIDTH, hidden
-from .self_attention_cv import RelPosEmb1D
+from tests.parity.comparison import Comparison, Trial, attended, randomized
+from tests.parity.oracles.inputs import HEADS, MODEL, WIDTH, hidden
+from tests.parity.oracles.self_attention_cv import RelPosEmb1D
 
 
 def run_bottleneck(length: int) -> Trial:

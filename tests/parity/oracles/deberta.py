@@ -15,9 +15,8 @@ from transformers.models.deberta.modeling_deberta import DebertaEncoder, build_r
 from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Encoder
 
 from relpos.positions import Deberta, DebertaEmbedding
-
-from ..comparison import Comparison, Trial, attended, randomized
-from .inputs import HEADS, hidden, keep, merge, split
+from tests.parity.comparison import Comparison, Trial, attended, randomized
+from tests.parity.oracles.inputs import HEADS, hidden, keep, merge, split
 
 FAR = 50
 

@@ -19,11 +19,11 @@ from transformers.models.vitdet.modeling_vitdet import (
     add_decomposed_relative_positions,
 )
 
+from relpos.adapters import RelPosEmb2D
 from relpos.layers import BottleneckBlock
-from relpos.positions import Grid, RelPosEmb2D
-
-from ..comparison import Comparison, Trial, attended, randomized
-from .inputs import HEADS, MODEL, WIDTH, hidden
+from relpos.positions import Grid
+from tests.parity.comparison import Comparison, Trial, attended, randomized
+from tests.parity.oracles.inputs import HEADS, MODEL, WIDTH, hidden
 
 Shape = tuple[int, int]
 

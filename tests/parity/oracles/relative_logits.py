@@ -10,9 +10,8 @@ from transformers.models.inkling.configuration_inkling import InklingTextConfig
 from transformers.models.inkling.modeling_inkling import InklingAttention, InklingRelativeLogits
 
 from relpos.positions import RelativeLogits
-
-from ..comparison import Comparison, Trial, attended, randomized
-from .inputs import HEADS, MODEL, WIDTH, hidden, merge, split
+from tests.parity.comparison import Comparison, Trial, attended, randomized
+from tests.parity.oracles.inputs import HEADS, MODEL, WIDTH, hidden, merge, split
 
 # torch.jit, which it uses for two activations, is deprecated.
 with warnings.catch_warnings():

@@ -17,9 +17,8 @@ from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import (
 )
 
 from relpos.positions import Huang, Shaw
-
-from ..comparison import Comparison, Trial, attended, randomized
-from .inputs import HEADS, MODEL, WIDTH, additive, hidden, keep, merge, split
+from tests.parity.comparison import Comparison, Trial, attended, randomized
+from tests.parity.oracles.inputs import HEADS, MODEL, WIDTH, additive, hidden, keep, merge, split
 
 
 def wav2vec2_bert(left: int, right: int) -> Wav2Vec2BertSelfAttention:

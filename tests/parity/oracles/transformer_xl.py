@@ -17,9 +17,18 @@ from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import Wav2Vec2Ber
 
 from relpos.positions import TransformerXL
 from relpos.positions.sinusoids import sinusoids
-
-from ..comparison import Comparison, Trial, attended, randomized
-from .inputs import BATCH, HEADS, MODEL, WIDTH, additive, hidden, keep, merge, split
+from tests.parity.comparison import Comparison, Trial, attended, randomized
+from tests.parity.oracles.inputs import (
+    BATCH,
+    HEADS,
+    MODEL,
+    WIDTH,
+    additive,
+    hidden,
+    keep,
+    merge,
+    split,
+)
 
 # espnet prints that it found no flash attention.
 with contextlib.redirect_stdout(io.StringIO()):

@@ -7,9 +7,8 @@ from transformers import SwinConfig
 from transformers.models.swin.modeling_swin import SwinAttention, SwinRelativePositionBias
 
 from relpos.positions import WindowBias
-
-from ..comparison import Comparison, Trial, attended, randomized
-from .inputs import HEADS, MODEL, additive, hidden, merge, split
+from tests.parity.comparison import Comparison, Trial, attended, randomized
+from tests.parity.oracles.inputs import HEADS, MODEL, additive, hidden, merge, split
 
 
 def run_swin(shape: tuple[int, int], shifted: bool = False) -> Trial:
@@ -27,7 +26,7 @@ def run_swin(shape: tuple[int, int], shifted: bool = False) -> Trial:
     table = theirs.relative_position_bias.relative_position_bias_table
     sizes = (2 * height - 1, 2 * width - 1)
     # Query minus key on both axes, read backwards.
-    tables = {"joint": table.mT.unflatten(1, sizes).flip(1, 2)}
+    tables = {"joint_bias": table.mT.unflatten(1, sizes).flip(1, 2)}
     mask = allowed.repeat(2, 1, 1)[:, None] if shifted else None
     ours = attended(WindowBias(HEADS, shape, dtype=torch.float64), tables, q, k, v, mask=mask)
     return Trial(

@@ -1,6 +1,6 @@
 import pytest
 
-from relpos.tasks.music import Piece, chorales
+from relpos_tasks.music import Piece, chorales
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from relpos.tasks.music.grid import SILENCE, Piece, strikes_of
+from relpos_tasks.music.piece import SILENCE, Piece, strikes_of
 
 
 def piece_from(

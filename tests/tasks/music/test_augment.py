@@ -3,9 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relpos.tasks.music import semitones_within, transpose, voice_ranges
-
-from .pieces import piece_from, pieces
+from relpos_tasks.music import semitones_within, transpose, voice_ranges
+from tests.tasks.music.pieces import piece_from, pieces
 
 RNG = np.random.default_rng(1)
 

@@ -3,9 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from relpos.tasks.music import Piece, Vocabulary, counting_baselines, split_pieces, vocabulary_of
-
-from .pieces import piece_from
+from relpos_tasks.music import Piece, Vocabulary, counting_baselines, split_pieces, vocabulary_of
+from tests.tasks.music.pieces import piece_from
 
 RNG = np.random.default_rng(2)
 NAMES = ["previous pitch", "+ beat", "+ voice above"]

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from lightning.pytorch.utilities import rank_zero_only
 
-from relpos.tasks.music.compare import compare
-from relpos.tasks.music.evaluate import held_out_nats
-from relpos.tasks.music.model import check_source, load_music
-
-from ..small import CPU, small
+from relpos_tasks.music.compare import compare
+from relpos_tasks.music.evaluate import held_out_nats
+from relpos_tasks.music.model import check_source, load_music
+from tests.tasks.small import CPU, small
 
 
 def test_a_run_leaves_these_files_and_no_others(compared):

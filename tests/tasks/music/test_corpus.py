@@ -3,11 +3,10 @@ import shutil
 import numpy as np
 import pytest
 
-from relpos.tasks.music import Piece, ScoreError, chorales, voice_ranges
-from relpos.tasks.music import corpus as corpus_module
-from relpos.tasks.music.cache import load_pieces, save_pieces
-
-from .pieces import piece_from
+from relpos_tasks.music import Piece, ScoreError, chorales, voice_ranges
+from relpos_tasks.music import corpus as corpus_module
+from relpos_tasks.music.cache import load_pieces, save_pieces
+from tests.tasks.music.pieces import piece_from
 
 
 def equal(one: Piece, other: Piece) -> bool:

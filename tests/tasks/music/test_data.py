@@ -2,11 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from relpos.tasks.music.augment import semitones_within, transpose, voice_ranges
-from relpos.tasks.music.data import ChoraleData, Crops
-from relpos.tasks.training import IGNORE
-
-from ..small import SMALL
+from relpos_tasks.music.augment import semitones_within, transpose, voice_ranges
+from relpos_tasks.music.data import ChoraleData, Crops
+from relpos_tasks.training.task import IGNORE
+from tests.tasks.small import SMALL
 
 
 def crops(source, **changed):

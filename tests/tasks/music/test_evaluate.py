@@ -5,11 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from relpos.tasks.music.evaluate import held_out_nats, lengths_test, long_enough, windows
-from relpos.tasks.training import IGNORE
-
-from ..small import SMALL
-from .pieces import piece_from
+from relpos_tasks.music.evaluate import held_out_nats, lengths_test, long_enough, windows
+from relpos_tasks.training.task import IGNORE
+from tests.tasks.music.pieces import piece_from
+from tests.tasks.small import SMALL
 
 
 class Uniform(nn.Module):

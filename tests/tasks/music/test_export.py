@@ -4,10 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relpos.tasks import files
-from relpos.tasks.music.export import chorale_stem, write_chorale
-
-from .pieces import piece_from
+from relpos_tasks import files
+from relpos_tasks.music.export import chorale_stem, write_chorale
+from tests.tasks.music.pieces import piece_from
 
 PIECE = piece_from(np.random.default_rng(0), 9)
 

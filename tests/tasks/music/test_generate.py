@@ -1,14 +1,13 @@
 import numpy as np
 import pytest
 
-from relpos.tasks.music.generate import Grid, compose
-from relpos.tasks.music.grid import SILENCE
-from relpos.tasks.music.melody import Melody
-from relpos.tasks.music.tokens import BEGIN, REST
-from relpos.tasks.music.train import build
-
-from ..small import SMALL, source_from
-from .pieces import piece_from
+from relpos_tasks.music.generate import Grid, compose
+from relpos_tasks.music.melody import Melody
+from relpos_tasks.music.piece import SILENCE
+from relpos_tasks.music.tokens import BEGIN, REST
+from relpos_tasks.music.train import build
+from tests.tasks.music.pieces import piece_from
+from tests.tasks.small import SMALL, source_from
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +121,7 @@ def test_numbers_out_of_range_are_refused(model, source, options, message):
 
 
 def test_the_key_signature_is_that_of_the_notes(source):
-    from relpos.tasks.music.generate import _fifths
+    from relpos_tasks.music.generate import _fifths
 
     for fifths, scale in ((0, "CDEFGAB"), (2, "CDEFGAB")):
         pitches = [60 + 2 * (fifths // 2) + step for step in (0, 2, 4, 5, 7, 9, 11)]

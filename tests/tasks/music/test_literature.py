@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from relpos.tasks.music import ScoreError, read_literature, split_literature
+from relpos_tasks.music import ScoreError, read_literature, split_literature
 
 STEP = [74, 70, 65, 58]
 GRIDS = {"train": [[STEP] * 5, [[-1, 70, 65, 58]] * 3], "valid": [[STEP] * 2]}

@@ -4,12 +4,11 @@ import mido
 import numpy as np
 import pytest
 
-from relpos.tasks.music import ScoreError
-from relpos.tasks.music.melody import read_melody
-from relpos.tasks.music.score import musicxml_of
-from relpos.tasks.music.sound import midi_of
-
-from .scores import attributes, note, score
+from relpos_tasks.music import ScoreError
+from relpos_tasks.music.melody import read_melody
+from relpos_tasks.music.score import musicxml_of
+from relpos_tasks.music.sound import midi_of
+from tests.tasks.music.scores import attributes, note, score
 
 
 def midi_file(path, *messages, ticks=480):

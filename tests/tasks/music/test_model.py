@@ -6,10 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from relpos.tasks.checkpoint import CheckpointError
-from relpos.tasks.music.model import check_source, load_music
-
-from ..small import source_from
+from relpos_tasks.music.model import check_source, load_music
+from relpos_tasks.training.checkpoint import CheckpointError
+from tests.tasks.small import source_from
 
 
 @pytest.fixture
@@ -68,6 +67,6 @@ def test_what_was_changed_by_hand_is_refused_in_one_line(changed, part, fields, 
 
 def test_composing_needs_no_lightning():
     modules = ("model", "generate", "melody", "export")
-    wanted = "; ".join(f"import relpos.tasks.music.{name}" for name in modules)
+    wanted = "; ".join(f"import relpos_tasks.music.{name}" for name in modules)
     check = f"{wanted}; import sys; sys.exit('lightning' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -3,10 +3,9 @@ import zipfile
 
 import pytest
 
-from relpos.tasks.music import ScoreError, read_piece
-from relpos.tasks.music.musicxml import read_lines
-
-from .scores import TIE_START, TIE_STOP, attributes, barline, note, score
+from relpos_tasks.music import ScoreError, read_piece
+from relpos_tasks.music.musicxml import read_lines
+from tests.tasks.music.scores import TIE_START, TIE_STOP, attributes, barline, note, score
 
 
 @pytest.fixture

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from relpos.tasks.music import Piece, read_piece
-from relpos.tasks.music.score import musicxml_of, score_of, svg_pages
-
-from .pieces import piece_from, pieces
+from relpos_tasks.music import Piece, read_piece
+from relpos_tasks.music.score import musicxml_of, score_of, svg_pages
+from tests.tasks.music.pieces import piece_from, pieces
 
 RNG = np.random.default_rng(3)
 

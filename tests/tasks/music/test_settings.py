@@ -1,6 +1,6 @@
 import pytest
 
-from relpos.tasks.music.settings import PRESETS, preset
+from relpos_tasks.music.settings import PRESETS, preset
 
 
 @pytest.mark.parametrize("name", PRESETS)

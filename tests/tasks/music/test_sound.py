@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from pretty_midi import PrettyMIDI
 
-from relpos.tasks.music import Piece
-from relpos.tasks.music.sound import SAMPLE_RATE, midi_of, wav_of
-
-from .pieces import piece_from
+from relpos_tasks.music import Piece
+from relpos_tasks.music.sound import SAMPLE_RATE, midi_of, wav_of
+from tests.tasks.music.pieces import piece_from
 
 RNG = np.random.default_rng(4)
 

@@ -3,12 +3,11 @@ import json
 import numpy as np
 import pytest
 
-from relpos.tasks.music import ScoreError, Split
-from relpos.tasks.music import source as source_module
-from relpos.tasks.music.source import read_source
-
-from ..small import write_grid
-from .pieces import piece_from
+from relpos_tasks.music import ScoreError, Split
+from relpos_tasks.music import source as source_module
+from relpos_tasks.music.source import read_source
+from tests.tasks.music.pieces import piece_from
+from tests.tasks.small import write_grid
 
 
 def test_the_source_of_a_file_is_known_by_its_content(tmp_path):

@@ -2,9 +2,8 @@ import random
 
 import numpy as np
 
-from relpos.tasks.music import same_music, split_pieces, transpose
-
-from .pieces import piece_from
+from relpos_tasks.music import same_music, split_pieces, transpose
+from tests.tasks.music.pieces import piece_from
 
 
 def names(pieces):

@@ -1,3 +1,0 @@
-from .entry import attention, refuse, unavailable
-
-__all__ = ["attention", "refuse", "unavailable"]

@@ -1,0 +1,214 @@
+"""Every check of `relpos.attention`'s arguments, made once, before any backend runs."""
+
+from __future__ import annotations
+
+from numbers import Real
+
+import torch
+from torch import Tensor
+
+from ..errors import ShapeError, check_scale, check_shape, check_tensor
+from ..terms import GridTerms, Terms
+
+__all__ = ["check_attention", "check_documents", "check_kinds", "check_settings"]
+
+_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def check_kinds(
+    name: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: Terms | GridTerms,
+    mask: Tensor | None,
+    documents: Tensor | None,
+) -> None:
+    """Raise unless each argument is of the kind that it must be: axes, floating point or integer.
+
+    Made before autocast changes a dtype.
+    """
+    for argument, tensor, axes in (("q", q, "b h i d"), ("k", k, "b g j d"), ("v", v, "b g j dv")):
+        check_tensor(name, argument, tensor)
+        check_shape(name, argument, tensor, axes, {})
+        _check_dtype(name, argument, tensor, _DTYPES)
+    if not isinstance(terms, Terms | GridTerms):
+        raise TypeError(f"{name}: terms must be Terms or GridTerms, got {type(terms).__name__}")
+    for tensor in terms.tensors:
+        _check_dtype(name, "terms", tensor, _DTYPES)
+    if mask is not None:
+        check_tensor(name, "mask", mask)
+        if mask.dtype not in (torch.bool, *_DTYPES):
+            raise ShapeError(
+                f"{name}: mask must be boolean (True takes part) or floating point, "
+                f"got {mask.dtype}"
+            )
+    if documents is not None:
+        check_tensor(name, "documents", documents)
+        if documents.dtype not in _INTEGERS:
+            raise ShapeError(f"{name}: documents must be integers, got {documents.dtype}")
+
+
+def check_settings(name: str, *, causal: bool, dropout: float, scale: float | None) -> None:
+    """Raise unless the settings are plain values within their range."""
+    if not isinstance(causal, bool):
+        raise TypeError(f"{name}: causal must be True or False, got {causal!r}")
+    if not isinstance(dropout, float | int | Real) or not 0 <= dropout < 1:
+        raise ValueError(f"{name}: dropout must be in 0 <= dropout < 1, got {dropout!r}")
+    check_scale(name, scale, positive=False)
+
+
+def check_attention(
+    name: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: Terms | GridTerms,
+    mask: Tensor | None,
+    documents: Tensor | None,
+    *,
+    causal: bool,
+    query_start: int | None,
+) -> None:
+    """Raise an error in the function's name: the argument, the rule, and what was given."""
+    _check_qkv(name, q, k, v)
+    if isinstance(terms, GridTerms):
+        _check_grid(name, q, k, terms, documents, causal=causal, query_start=query_start)
+        for axis, some in enumerate(terms.axes):
+            _check_terms(name, f"terms.axes[{axis}]", q, v, some)
+    else:
+        _check_terms(name, "terms", q, v, terms)
+    if mask is not None:
+        _check_mask(name, q, k, mask)
+
+
+def check_documents(name: str, q: Tensor, keys: int, documents: Tensor, start: int) -> None:
+    """Raise unless `documents` numbers each of the `keys` positions, the queries' among them.
+
+    Args:
+        name: in whose name errors are worded.
+        q: `(b, h, i, d)`.
+        keys: number of keys j.
+        documents: a tensor of integers.
+        start: position of the first query.
+    """
+    check_shape(name, "documents", documents, "b j", {"b": (1, q.shape[0]), "j": keys})
+    _check_device(name, "documents", documents, q)
+    if start < 0 or start + q.shape[2] > keys:
+        raise ValueError(
+            f"{name}: query_start must place the queries among the {keys} positions of "
+            f"documents, got {start} for {q.shape[2]} queries"
+        )
+
+
+def _check_qkv(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
+    b, h, _, d = q.shape
+    check_shape(name, "k", k, "b g j d", {"b": b, "d": d})
+    check_shape(name, "v", v, "b g j dv", {"b": b, "g": k.shape[1], "j": k.shape[2]})
+    g = k.shape[1]
+    if g == 0 or h == 0 or h % g:
+        raise ShapeError(
+            f"{name}: q must have a multiple of k's heads, got {h} query and {g} key heads"
+        )
+    if d == 0:
+        raise ShapeError(f"{name}: q must be at least one number wide, got {tuple(q.shape)}")
+    for argument, tensor in (("k", k), ("v", v)):
+        _check_like(name, argument, tensor, q)
+
+
+def _check_grid(
+    name: str,
+    q: Tensor,
+    k: Tensor,
+    terms: GridTerms,
+    documents: Tensor | None,
+    *,
+    causal: bool,
+    query_start: int | None,
+) -> None:
+    for argument, tensor, tokens, shape in (
+        ("q", q, terms.query_tokens, terms.query_grid),
+        ("k", k, terms.tokens, terms.shape),
+    ):
+        if tensor.shape[2] != tokens:
+            raise ShapeError(
+                f"{name}: {argument} must have {tokens} tokens, {terms.prefix} and the whole grid "
+                f"{shape}, got {tensor.shape[2]}"
+            )
+    if query_start is not None:
+        raise ValueError(
+            f"{name}: query_start must be None with GridTerms, which place each token, "
+            f"got {query_start}"
+        )
+    pooled = terms.query_grid != terms.shape
+    for argument, given in (("causal", causal), ("documents", documents is not None)):
+        if pooled and given:
+            raise ValueError(
+                f"{name}: {argument} must be left out where queries {terms.query_grid} and keys "
+                f"{terms.shape} have grids of their own, got it"
+            )
+    if terms.joint_bias is not None:
+        check_shape(
+            name, "terms.joint_bias", terms.joint_bias.flatten(1), "h r", {"h": (1, q.shape[1])}
+        )
+        _check_like(name, "terms.joint_bias", terms.joint_bias, q)
+
+
+def _check_terms(name: str, of: str, q: Tensor, v: Tensor, terms: Terms) -> None:
+    b, h, i, d = q.shape
+    if terms.q_rel is not None:
+        check_shape(name, f"{of}.q_rel", terms.q_rel, "b h i d_rel", {"b": b, "h": h, "i": i})
+        _check_like(name, f"{of}.q_rel", terms.q_rel, q)
+        if terms.q_rel.shape[3] == 0:
+            raise ShapeError(
+                f"{name}: {of}.q_rel must be at least one number wide, "
+                f"got {tuple(terms.q_rel.shape)}"
+            )
+    widths = {
+        "keys": d if terms.q_rel is None else terms.q_rel.shape[3],
+        "queries": d,
+        "values": v.shape[3],
+    }
+    for part, table in terms.tables.items():
+        argument, heads = f"{of}.{part}.rows", {"h": (1, h)}
+        if part == "bias":
+            check_shape(name, argument, table.rows, "h r", heads)
+        else:
+            check_shape(name, argument, table.rows, "h r d", heads | {"d": widths[part]})
+        _check_like(name, argument, table.rows, q)
+
+
+def _check_mask(name: str, q: Tensor, k: Tensor, mask: Tensor) -> None:
+    full = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    fits = mask.ndim <= 4 and all(
+        # `==` one by one: sizes may be symbolic, which `in` mistakes.
+        have == 1 or have == want  # noqa: PLR1714
+        for have, want in zip(reversed(mask.shape), reversed(full), strict=False)
+    )
+    if not fits:
+        raise ShapeError(
+            f"{name}: mask must broadcast to (b, h, i, j) = {full}, got {tuple(mask.shape)}"
+        )
+    _check_device(name, "mask", mask, q)
+
+
+def _check_dtype(
+    name: str, argument: str, tensor: Tensor, allowed: tuple[torch.dtype, ...]
+) -> None:
+    if tensor.dtype not in allowed:
+        names = ", ".join(str(dtype) for dtype in allowed)
+        raise ShapeError(f"{name}: {argument} must be one of {names}, got {tensor.dtype}")
+
+
+def _check_device(name: str, argument: str, tensor: Tensor, q: Tensor) -> None:
+    if tensor.device != q.device:
+        raise ShapeError(f"{name}: {argument} must be on {q.device} as q is, got {tensor.device}")
+
+
+def _check_like(function: str, name: str, tensor: Tensor, q: Tensor) -> None:
+    if tensor.dtype != q.dtype or tensor.device != q.device:
+        raise ShapeError(
+            f"{function}: {name} must be {q.dtype} on {q.device} as q is, "
+            f"got {tensor.dtype} on {tensor.device}"
+        )

@@ -1,0 +1,136 @@
+"""From the arguments of `relpos.attention` to what every backend receives."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from ..errors import check_count
+from ..terms import GridTerms, Terms
+from .checks import check_attention, check_documents, check_kinds, check_settings
+
+__all__ = ["Inputs", "autocasts", "prepare", "without_autocast", "without_values"]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The arguments of `relpos.attention` after checking, with nothing left to default.
+
+    Args:
+        q: `(b, h, i, d)`.
+        k: `(b, g, j, d)`.
+        v: `(b, g, j, dv)`.
+        terms: the tables.
+        causal: whether keys ahead of the query are left out.
+        mask: boolean (True takes part) or additive, four axes, each full or 1; or None.
+        dropout: probability, in `0 <= dropout < 1`.
+        scale: of the content, `keys` and `queries` scores.
+        query_start: position of the first query, in tokens.
+        documents: `(b or 1, j)`, the document of each position, negative for none; or None.
+        return_lse: whether the log-sum-exp is asked for.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    terms: Terms | GridTerms
+    causal: bool
+    mask: Tensor | None
+    dropout: float
+    scale: float
+    query_start: int
+    documents: Tensor | None
+    return_lse: bool
+
+
+def prepare(
+    function: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: Terms | GridTerms,
+    mask: Tensor | None,
+    documents: Tensor | None,
+    *,
+    causal: bool,
+    dropout: float,
+    scale: float | None,
+    query_start: int | None,
+    return_lse: bool,
+) -> Inputs:
+    """The arguments of `relpos.attention` checked, in autocast's dtype, with defaults filled in.
+
+    Errors are worded in the name of `function`.
+    """
+    check_kinds(function, q, k, v, terms, mask, documents)
+    check_settings(function, causal=causal, dropout=dropout, scale=scale)
+    if autocasts(q):
+        q, k, v, terms = _autocast(q, k, v, terms)
+    check_attention(
+        function, q, k, v, terms, mask, documents, causal=causal, query_start=query_start
+    )
+    if query_start is None:
+        start = k.shape[2] - q.shape[2]
+    else:
+        start = check_count(function, "query_start", query_start, least=None)
+    if documents is not None:
+        check_documents(function, q, k.shape[2], documents, start)
+    return Inputs(
+        q=q,
+        k=k,
+        v=v,
+        terms=_flatten_1d_grid(terms),
+        causal=causal,
+        mask=None if mask is None else mask[(None,) * (4 - mask.ndim)],
+        dropout=float(dropout),
+        scale=1 / sqrt(q.shape[3]) if scale is None else float(scale),
+        query_start=start,
+        documents=documents,
+        return_lse=return_lse,
+    )
+
+
+def _flatten_1d_grid(terms: Terms | GridTerms) -> Terms | GridTerms:
+    """A grid that is nothing but a line of tokens as plain `Terms`."""
+    if (
+        isinstance(terms, Terms)
+        or len(terms.shape) > 1
+        or terms.prefix
+        or terms.joint_bias is not None
+        or terms.query_grid != terms.shape
+    ):
+        return terms
+    return terms.axes[0]
+
+
+def without_values(terms: Terms | GridTerms) -> Terms | GridTerms:
+    """The terms that act on the scores."""
+    if isinstance(terms, GridTerms):
+        return replace(terms, axes=tuple(replace(axis, values=None) for axis in terms.axes))
+    return replace(terms, values=None) if isinstance(terms, Terms) else terms
+
+
+def without_autocast(q: Tensor) -> AbstractContextManager[object]:
+    """The inputs are in autocast's dtype; what is computed from them is the backend's affair."""
+    return torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext()
+
+
+def autocasts(q: Tensor) -> bool:
+    """Whether autocast is on for the device of `q`."""
+    return q.device.type != "meta" and torch.is_autocast_enabled(q.device.type)
+
+
+def _autocast(
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms
+) -> tuple[Tensor, Tensor, Tensor, Terms | GridTerms]:
+    """The tensors in autocast's dtype, as SDPA takes them; float64 is left alone."""
+    dtype = torch.get_autocast_dtype(q.device.type)
+
+    def cast(x: Tensor) -> Tensor:
+        return x if x.dtype == torch.float64 else x.to(dtype)
+
+    return cast(q), cast(k), cast(v), terms.map(cast)

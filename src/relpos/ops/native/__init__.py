@@ -1,0 +1,3 @@
+from .entry import attention, unavailable, unsupported
+
+__all__ = ["attention", "unavailable", "unsupported"]

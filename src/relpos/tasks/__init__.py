@@ -1,1 +1,0 @@
-"""What people train with relpos, one folder per task."""

@@ -1,0 +1,55 @@
+"""The `relpos` command: its groups, and how their errors leave it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from .music import music
+from .plot import plots
+
+__all__ = ["run"]
+
+# What Typer raises for a wrong option; versions that bring their own click keep it elsewhere.
+_UsageError: Any = typer.BadParameter.__bases__[0]
+# What Typer makes of Ctrl-C.
+_INTERRUPTED = 130
+# What only groups commands lists them.
+_GROUPS = ([], ["music"], ["plot"])
+
+app = typer.Typer(
+    name="relpos",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Relative position attention at work: train models on real tasks, and look inside them.",
+    epilog="Begin with `relpos music compare --preset tiny` (a minute) or `relpos music compare`.",
+)
+app.add_typer(music, name="music")
+app.add_typer(plots, name="plot")
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command.
+
+    Args:
+        arguments: what follows the program's name.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        ValueError: on bad input, in one line.
+        KeyboardInterrupt: on Ctrl-C.
+    """
+    given = [*arguments, "--help"] if arguments in _GROUPS else arguments
+    try:
+        status: Any = app(given, prog_name="relpos", standalone_mode=False)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except _UsageError as error:
+        raise ValueError(error.format_message()) from error
+    if status == _INTERRUPTED:
+        raise KeyboardInterrupt
+    return status or 0

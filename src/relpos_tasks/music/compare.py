@@ -1,0 +1,144 @@
+"""The whole job: train with relative and with absolute positions, measure, listen, report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.utilities import rank_zero_only
+
+from ..files import write_json
+from ..machine import machine
+from ..report.page import write_report
+from ..training.fitting import Devices
+from .baselines import counting_baselines
+from .evaluate import held_out_nats, lengths_test, long_enough
+from .export import write_chorale
+from .generate import compose
+from .page import page
+from .settings import MusicSettings
+from .source import Source
+from .train import Trained, train_position
+
+__all__ = ["COMPARED", "Results", "compare"]
+
+COMPARED = ("huang", "absolute")
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """All numbers of a comparison.
+
+    Args:
+        trained: the models by position.
+        held_out: nats per token by position.
+        counting: nats per token of each counting baseline.
+        lengths: nats per token by position and window; empty if no piece is long enough.
+        long_pieces: on how many pieces the lengths were tried.
+        seconds: training, of all runs of it, and the rest of this one.
+    """
+
+    trained: dict[str, Trained]
+    held_out: dict[str, float]
+    counting: dict[str, float]
+    lengths: dict[str, dict[int, float]]
+    long_pieces: int
+    steps: int
+    seconds: float = 0.0
+    machine: dict[str, str] = field(default_factory=machine)
+
+    def metrics(self) -> dict[str, Any]:
+        """What `metrics.json` holds."""
+        return {
+            "held_out": {**self.held_out, "counting": self.counting},
+            "lengths": self.lengths,
+            "long_pieces": self.long_pieces,
+            "parameters": {name: model.parameters for name, model in self.trained.items()},
+            "training_seconds": {
+                name: round(model.seconds, 2) for name, model in self.trained.items()
+            },
+            "curves": {name: model.curves for name, model in self.trained.items()},
+            "steps": self.steps,
+            "seconds": round(self.seconds, 2),
+        }
+
+
+def compare(
+    settings: MusicSettings,
+    source: Source,
+    *,
+    folder: Path,
+    bars: int = 8,
+    devices: Devices,
+    say: Callable[[str], None] = print,
+) -> Results | None:
+    """Train and measure both models, and write the run's folder.
+
+    The models differ in their positions alone: steps, seeds, data order and the first numbers of
+    all other parameters are the same.
+
+    Args:
+        settings: sizes and budget.
+        source: the pieces.
+        folder: of the run; a run in it with the same settings is taken up again.
+        bars: of the chorale that is generated.
+        devices: where to train.
+        say: takes a line on what is being done.
+
+    Returns:
+        The numbers, which are in `metrics.json` too; None in the helpers of the first process.
+
+    Raises:
+        TrainingError: if the folder holds a run with other settings.
+    """
+    begun = time.perf_counter()
+    say(f"pieces: {source.split}")
+    trained = {
+        position: train_position(
+            position, settings, source, folder=folder / position, devices=devices
+        )
+        for position in COMPARED
+    }
+    if rank_zero_only.rank:
+        return None
+    after_training = time.perf_counter()
+    say("measuring on the held-out pieces")
+    results = _measure(settings, source, trained)
+    say(f"composing {bars} bars")
+    chorale = compose(
+        trained["huang"].model,
+        source.vocabulary,
+        source.ranges,
+        bars=bars,
+        seed=settings.training.seed,
+        name="A chorale by the relative model",
+    )
+    files = write_chorale(folder / "chorale", chorale)
+    seconds = sum(model.seconds for model in trained.values())
+    seconds = max(seconds + time.perf_counter() - after_training, time.perf_counter() - begun)
+    results = replace(results, seconds=seconds)
+    write_json(folder / "metrics.json", results.metrics())
+    write_json(folder / "machine.json", results.machine)
+    write_report(folder / "report.html", page(settings, source, results, chorale, *files))
+    return results
+
+
+def _measure(settings: MusicSettings, source: Source, trained: dict[str, Trained]) -> Results:
+    held_out, vocabulary, window = source.split.held_out, source.vocabulary, settings.window
+    return Results(
+        trained=trained,
+        held_out={
+            name: held_out_nats(one.model, held_out, vocabulary, window=window)
+            for name, one in trained.items()
+        },
+        counting=counting_baselines(source.split.train, held_out, vocabulary=vocabulary),
+        lengths={
+            name: lengths_test(one.model, held_out, vocabulary, window=window)
+            for name, one in trained.items()
+        },
+        long_pieces=len(long_enough(held_out, window=window)),
+        steps=settings.training.steps,
+    )

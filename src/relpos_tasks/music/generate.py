@@ -1,0 +1,174 @@
+"""New chorales from a trained model, by cached decoding on the grid of four voices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int16, Int64
+from numpy import ndarray
+
+from ..models.decoder import DecoderLM
+from ..models.generation import sample
+from ..training.seed import check_seed
+from .melody import Melody
+from .piece import SILENCE, VOICES, Piece
+from .tokens import BEGIN, REST, Vocabulary
+
+__all__ = ["STEPS_PER_BAR", "Grid", "compose"]
+
+STEPS_PER_BAR = 16
+# Seven in ten of the chorales in 4/4 begin with a quarter before the first bar, and their last
+# bar is a quarter short: there the last chord of ours lies, from the first beat on.
+_PICKUP = 12
+_LAST = 12
+
+
+class Grid:
+    """Which tokens may come next: four voices per step, a pitch held only after itself.
+
+    Each voice stays in its range, and the last chord is held to the end.
+
+    Args:
+        vocabulary: the tokens.
+        ranges: lowest and highest MIDI pitch of each voice.
+        steps: sixteenths in all.
+        last: the sixteenth after which nothing is struck any more.
+        melody: what the soprano sings; None leaves it free.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        ranges: Int16[ndarray, "4 2"],
+        *,
+        steps: int,
+        last: int,
+        melody: Melody | None = None,
+    ) -> None:
+        self.vocabulary, self.steps, self.last, self.melody = vocabulary, steps, last, melody
+        pitches = np.arange(vocabulary.lowest, vocabulary.highest + 1)
+        # For each voice: nothing sounds, each pitch struck, each pitch held (never by default).
+        self._struck = np.zeros((len(VOICES), vocabulary.size), np.bool_)
+        self._struck[:, REST] = True
+        first = vocabulary.struck(vocabulary.lowest)
+        self._struck[:, first : first + vocabulary.pitches] = (pitches >= ranges[:, :1]) & (
+            pitches <= ranges[:, 1:]
+        )
+
+    def allowed(self, tokens: Sequence[int]) -> Bool[ndarray, "vocabulary"]:
+        """The tokens that may follow.
+
+        Args:
+            tokens: so far, with the begin token in front.
+        """
+        step, voice = divmod(len(tokens) - 1, len(VOICES))
+        if voice == 0 and self.melody is not None:
+            return self._only(self._sung(step))
+        held = self.vocabulary.held(tokens[-len(VOICES)] if step else BEGIN)
+        if step > self.last:
+            return self._only(held)
+        allowed = self._struck[voice].copy()
+        allowed[held] = True
+        return allowed
+
+    def _sung(self, step: int) -> int:
+        assert self.melody is not None
+        pitch = int(self.melody.pitches[step])
+        if pitch == SILENCE:
+            return REST
+        token = self.vocabulary.struck(pitch)
+        return token if self.melody.onsets[step] else self.vocabulary.held(token)
+
+    def _only(self, token: int) -> Bool[ndarray, "vocabulary"]:
+        allowed = np.zeros(self.vocabulary.size, np.bool_)
+        allowed[token] = True
+        return allowed
+
+
+def compose(
+    model: DecoderLM,
+    vocabulary: Vocabulary,
+    ranges: Int16[ndarray, "4 2"],
+    *,
+    bars: int = 8,
+    melody: Melody | None = None,
+    temperature: float = 0.9,
+    top_p: float = 0.95,
+    seed: int = 0,
+    name: str = "chorale",
+) -> Piece:
+    """A chorale: bars of 4/4 after an upbeat of a quarter, or as long as the melody.
+
+    Args:
+        model: a trained model.
+        vocabulary: its tokens.
+        ranges: lowest and highest MIDI pitch of each voice.
+        bars: how many, the last one that quarter short; not used with a melody.
+        melody: what the soprano sings, note for note; within its range.
+        temperature: of the sampling; 0 takes the likeliest token.
+        top_p: sample among the likeliest tokens that have this much probability together.
+        seed: of the sampling.
+        name: of the piece.
+
+    Raises:
+        ValueError: if a number is out of range.
+    """
+    if bars < 1:
+        raise ValueError(f"compose: bars must be at least 1, got {bars}")
+    steps = bars * STEPS_PER_BAR if melody is None else len(melody.pitches)
+    last = steps - _LAST if melody is None else _last_strike(melody)
+    grid = Grid(vocabulary, ranges, steps=steps, last=last, melody=melody)
+    tokens = _drawn(
+        model,
+        grid,
+        temperature=temperature,
+        top_p=top_p,
+        generator=torch.Generator().manual_seed(check_seed("compose", seed)),
+    )
+    bar = {"pickup": _PICKUP, "steps_per_bar": STEPS_PER_BAR}
+    if melody is not None:
+        bar = {"pickup": melody.pickup, "steps_per_bar": melody.steps_per_bar}
+    piece = vocabulary.decode(tokens, name=name, **bar)
+    return replace(piece, fifths=_fifths(piece) if melody is None else melody.fifths)
+
+
+def _drawn(
+    model: DecoderLM, grid: Grid, *, temperature: float, top_p: float, generator: torch.Generator
+) -> Int64[ndarray, "tokens"]:
+    """The begin token and `grid.steps` steps after it."""
+    threads = torch.get_num_threads()
+    # A decoding step is so short that threads would mostly wait for each other.
+    torch.set_num_threads(1)
+    try:
+        tokens = sample(
+            model,
+            torch.tensor([[BEGIN]]),
+            grid.steps * len(VOICES),
+            temperature=temperature,
+            top_p=top_p,
+            generator=generator,
+            constrain=lambda tokens, logits: logits.masked_fill(
+                torch.from_numpy(~grid.allowed(tokens[0].tolist())), -torch.inf
+            ),
+        )
+    finally:
+        torch.set_num_threads(threads)
+    return tokens[0].numpy()
+
+
+def _last_strike(melody: Melody) -> int:
+    struck = melody.onsets.nonzero()[0]
+    return int(struck[-1]) if len(struck) else 0
+
+
+def _fifths(piece: Piece) -> int:
+    """The key signature, -5..6 fifths, whose scale holds most of the sounding sixteenths."""
+    sounding = np.bincount(piece.pitches[piece.pitches != SILENCE] % 12, minlength=12)
+    covered = {
+        fifths: int(sum(sounding[7 * (fifths + place) % 12] for place in range(-1, 6)))
+        for fifths in range(-5, 7)
+    }
+    return max(covered, key=lambda fifths: (covered[fifths], -abs(fifths)))

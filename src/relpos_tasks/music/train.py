@@ -1,0 +1,109 @@
+"""One model trained on chorales."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from ..models.decoder import DecoderConfig, DecoderLM
+from ..training.checkpoint import versions
+from ..training.fitting import Devices, fit
+from ..training.task import Curves, LanguageModelTask
+from .data import ChoraleData
+from .settings import MusicSettings
+from .source import Source
+from .tokens import Vocabulary
+
+__all__ = ["Trained", "build", "train_position"]
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained model and how the training went.
+
+    Args:
+        model: on the CPU, in evaluation mode.
+        curves: `(step, nats per token)` for `"train"` and `"valid"`.
+        seconds: of training.
+        parameters: how many numbers were learned.
+    """
+
+    model: DecoderLM
+    curves: Curves
+    seconds: float
+    parameters: int
+
+
+def train_position(
+    position: str,
+    settings: MusicSettings,
+    source: Source,
+    *,
+    folder: Path,
+    devices: Devices,
+) -> Trained:
+    """Train one model, or go on with its training.
+
+    Args:
+        position: a position of `DecoderConfig`.
+        settings: sizes and budget.
+        source: the pieces.
+        folder: where the checkpoints go.
+        devices: where to train.
+
+    Raises:
+        TrainingError: if the folder holds a run with other settings.
+    """
+    training = settings.training
+    model = build(position, settings, source.vocabulary)
+    task = LanguageModelTask(model, training)
+    data = ChoraleData(
+        source.split,
+        source.vocabulary,
+        window=settings.window,
+        batch=training.batch,
+        steps=training.steps,
+        seed=training.seed,
+    )
+    about = {
+        "task": "music",
+        "model": model.config.to_dict(),
+        "data": source.about(),
+        "settings": {"window": settings.window, "training": asdict(training)},
+        "versions": versions(),
+    }
+    fit(task, data, folder=folder, about=about, devices=devices, title=position)
+    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return Trained(model, task.curves, task.seconds, parameters)
+
+
+def build(position: str, settings: MusicSettings, vocabulary: Vocabulary) -> DecoderLM:
+    """A model before training; what two schemes share begins with the same numbers.
+
+    Args:
+        position: a position of `DecoderConfig`.
+        settings: sizes and seed.
+        vocabulary: the tokens.
+
+    Raises:
+        ValueError: if there is no such position.
+    """
+    config = _config(position, settings, vocabulary)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.training.seed)
+        return DecoderLM(config)
+
+
+def _config(position: str, settings: MusicSettings, vocabulary: Vocabulary) -> DecoderConfig:
+    return DecoderConfig(
+        vocabulary=vocabulary.size,
+        width=settings.width,
+        layers=settings.layers,
+        heads=settings.heads,
+        hidden=settings.hidden,
+        dropout=settings.dropout,
+        position=position,
+        max_length=settings.window,
+    )

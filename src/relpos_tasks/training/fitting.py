@@ -1,0 +1,280 @@
+"""One training run in a folder: begun, or taken up again where it was stopped."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+from ..files import PARTIAL, replacing
+from .checkpoint import ABOUT, WEIGHTS, save_about, save_weights
+from .progress import Progress
+from .task import LanguageModelTask, TrainingError, settings_differ
+
+__all__ = ["RESUME", "Devices", "fit"]
+
+# Lightning's checkpoint: weights, optimiser, schedule, place in the data.
+RESUME = "last.ckpt"
+_LOCK = ".lock"
+# What reading a file raises that is no checkpoint of ours.
+_BROKEN = (
+    AttributeError,
+    EOFError,
+    IndexError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+)
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Where to train, in Lightning's own words.
+
+    Args:
+        accelerator: `"auto"`, `"cpu"`, `"gpu"`, `"mps"`.
+        devices: how many, or which, or `"auto"`.
+        precision: `"32-true"`, `"bf16-mixed"`, `"16-mixed"`.
+    """
+
+    accelerator: str = "auto"
+    devices: str = "1"
+    precision: str = "32-true"
+
+
+def fit(
+    task: LanguageModelTask,
+    data: lightning.LightningDataModule,
+    *,
+    folder: Path,
+    about: dict[str, Any],
+    devices: Devices,
+    title: str = "",
+) -> None:
+    """Train to the last step, from the last checkpoint in the folder if there is one.
+
+    The folder then holds `model.safetensors` and `model.json` (the weights so far), `last.ckpt`
+    (all that is needed to go on) and `logs` for TensorBoard and as CSV.
+
+    Args:
+        task: what to train; afterwards it is on the CPU and holds the curves.
+        data: gives the batches; its order must be a function of the seed and the step.
+        folder: of this run.
+        about: what `model.json` is to say.
+        devices: where to train.
+        title: what the progress bar says.
+
+    Raises:
+        TrainingError: if the folder holds a run with other settings, another run is at work in
+            it, or Lightning refuses.
+        KeyboardInterrupt: on Ctrl-C; the checkpoints stay.
+        SystemExit: with status 143, on SIGTERM; the checkpoints stay.
+    """
+    if _finished(task, folder, about):
+        return
+    trainer = _trainer(task, _Checkpoints(folder, about), devices, title)
+    with _alone(folder) if trainer.is_global_zero else nullcontext():
+        if trainer.is_global_zero:
+            save_about(folder, about)
+            for stale in folder.glob(f"{PARTIAL}*"):
+                # Of a run that was killed while it wrote.
+                stale.unlink(missing_ok=True)
+        checkpoint = folder / RESUME
+        _interruptible(trainer, task, data, str(checkpoint) if checkpoint.exists() else None)
+    task.to("cpu").eval()
+
+
+def _finished(task: LanguageModelTask, folder: Path, about: dict[str, Any]) -> bool:
+    """Read the last checkpoint; if it is that of the last step, take everything from it."""
+    checkpoint = folder / RESUME
+    if not checkpoint.exists():
+        return False
+    try:
+        kept = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        before, step = json.loads(kept[ABOUT]), kept["global_step"]
+    except _BROKEN as error:
+        raise TrainingError(f"{checkpoint}: cannot be read; delete it to begin anew") from error
+    if difference := settings_differ(before, about):
+        raise TrainingError(
+            f"{folder}: holds a run with other settings ({difference}); "
+            "choose another --name, or delete that folder"
+        )
+    if step < task.settings.steps:
+        return False
+    task.load_state_dict(kept["state_dict"])
+    task.on_load_checkpoint(kept)
+    task.eval()
+    if not (folder / ABOUT).exists():
+        save_about(folder, before)
+    if not (folder / WEIGHTS).exists():
+        save_weights(folder, task.model)
+    return True
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep every other run out of the folder; the system lets go even of what was killed."""
+    try:
+        import fcntl  # noqa: PLC0415
+    except ImportError:
+        # Not on Windows.
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TrainingError(
+                f"{folder}: another run is at work in it; wait for it, or choose another --name"
+            ) from None
+        except OSError:
+            # Some network drives know no locks.
+            pass
+        yield
+
+
+def _trainer(
+    task: LanguageModelTask, checkpoints: _Checkpoints, devices: Devices, title: str
+) -> lightning.Trainer:
+    settings, folder = task.settings, checkpoints.folder
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        # Which devices there are is said once, in our own words.
+        logging.getLogger(name).setLevel(logging.WARNING)
+    version = len(list((folder / "logs").glob("version_*")))
+    every = task.curve_every
+    try:
+        return lightning.Trainer(
+            accelerator=devices.accelerator,
+            devices=_number_or_name(devices.devices),
+            precision=devices.precision,  # type: ignore[arg-type]
+            max_steps=settings.steps,
+            gradient_clip_val=settings.clip,
+            val_check_interval=min(settings.valid_every, settings.steps),
+            log_every_n_steps=every,
+            num_sanity_val_steps=0,
+            logger=[
+                CSVLogger(folder, name="logs", version=version, flush_logs_every_n_steps=every),
+                TensorBoardLogger(folder, name="logs", version=version),
+            ],
+            callbacks=[checkpoints, Progress(title)],
+            plugins=[_WholeCheckpoints()],
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+        )
+    except (
+        ValueError,
+        RuntimeError,
+        TypeError,
+        MisconfigurationException,
+    ) as error:
+        raise TrainingError(" ".join(str(error).split())) from error
+
+
+def _interruptible(
+    trainer: lightning.Trainer,
+    task: LanguageModelTask,
+    data: lightning.LightningDataModule,
+    resume: str | None,
+) -> None:
+    """Lightning turns Ctrl-C into exit status 1, ignores any further one, and SIGTERM into 0."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if main else None
+    try:
+        with warnings.catch_warnings():
+            # Lightning's own use of torch, in 2.6 with torch 2.13.
+            warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")
+            trainer.fit(task, datamodule=data, ckpt_path=resume, weights_only=True)
+    except SystemExit as stopped:
+        if isinstance(stopped.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        if isinstance(stopped, SIGTERMException):
+            raise SystemExit(128 + signal.SIGTERM) from None
+        raise
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+class _Checkpoints(Callback):
+    """Writes a checkpoint every so many steps, after the validation where both fall due, and last.
+
+    Each holds what `model.json` says, so that it can be gone on from alone.
+    """
+
+    def __init__(self, folder: Path, about: dict[str, Any]) -> None:
+        self.folder, self.about = folder, about
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, *_: Any
+    ) -> None:
+        if _due(trainer, pl_module) and not _validation_due(trainer):
+            self._write(trainer, pl_module)
+
+    def on_validation_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        if not trainer.sanity_checking and _due(trainer, pl_module):
+            self._write(trainer, pl_module)
+
+    def on_train_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        self._write(trainer, pl_module)
+
+    def on_save_checkpoint(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        checkpoint: dict[str, Any],
+    ) -> None:
+        # As text: its names may be of classes that torch's safe reader refuses.
+        checkpoint[ABOUT] = json.dumps(self.about)
+
+    def _write(self, trainer: lightning.Trainer, task: lightning.LightningModule) -> None:
+        if trainer.is_global_zero:
+            save_weights(self.folder, task.model)  # type: ignore[arg-type]
+        trainer.save_checkpoint(self.folder / RESUME)
+
+
+class _WholeCheckpoints(TorchCheckpointIO):
+    """Replaces the last checkpoint in one step, so that kill -9 leaves the old or the new one."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        with replacing(path) as partial:
+            torch.save(checkpoint, partial)
+
+
+def _due(trainer: lightning.Trainer, task: Any) -> bool:
+    step, settings = trainer.global_step, task.settings
+    return step < settings.steps and step % settings.checkpoint_every == 0
+
+
+def _validation_due(trainer: lightning.Trainer) -> bool:
+    return trainer.global_step % int(trainer.val_check_interval) == 0  # type: ignore[arg-type]
+
+
+def _number_or_name(devices: str) -> int | str:
+    return int(devices) if devices.lstrip("-").isdigit() else devices

@@ -1,0 +1,183 @@
+"""Compile the Triton kernels of some calls for a GPU that need not be there: prints JSON.
+
+python tests/ops/compile_ahead.py sm_90 best|least CALL ...
+
+What the interpreter takes, the compiler may not: types, layouts, the memory of a processor. Each
+kernel goes through Triton and ptxas for the tiles that a GPU would get first (`best`) or those it
+falls back to last (`least`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+from relpos import GridTerms, OffsetTable, Terms, attention
+
+backend = importlib.import_module("relpos.ops.triton.launch")
+tuning = importlib.import_module("relpos.ops.triton.tuning")
+package = importlib.import_module("relpos.ops.triton")
+
+LENGTH = 512
+
+
+class Absent:
+    """The driver of a GPU of some architecture that is not there."""
+
+    def __init__(self, architecture: int) -> None:
+        self.architecture = architecture
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.architecture, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def compiled(kernel: Any, *arguments: Any, shape: Any, **constants: Any) -> dict[str, Any]:
+    """What the compiler says of one kernel."""
+    binary = kernel.warmup(
+        *arguments, **constants, grid=(1,), num_warps=shape.warps, num_stages=shape.stages
+    )
+    ptx = binary.asm["ptx"]
+    report = _ptxas(ptx)
+    spilled = re.search(r"(\d+) bytes spill stores", report)
+    registers = re.search(r"Used (\d+) registers", report)
+    return {
+        "kernel": kernel.fn.__name__,
+        "shape": list(shape),
+        "shared": binary.metadata.shared,
+        "registers": int(registers.group(1)) if registers else None,
+        "spilled": int(spilled.group(1)) if spilled else None,
+        "tensor cores": "mma" in ptx,
+        "variants": sum(len(kernels) for kernels, *_ in kernel.device_caches.values()),
+    }
+
+
+def _ptxas(ptx: str) -> str:
+    """Its report on registers."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    target = re.search(r"\.target (\w+)", ptx)
+    assert target is not None
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.ptx"
+        source.write_text(ptx)
+        run = subprocess.run(
+            [tool, "-v", f"--gpu-name={target.group(1)}", source, "-o", source.with_suffix(".o")],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    return run.stderr
+
+
+def some(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    return torch.randn(*shape).to(dtype).requires_grad_()
+
+
+def table(heads: int, left: int, right: int, width: int | None, **options: Any) -> OffsetTable:
+    shape = (heads, left + right + 1)
+    return OffsetTable(some(*shape) if width is None else some(*shape, width), -left, **options)
+
+
+def line(
+    width: int, length: int = LENGTH, dtype: torch.dtype = torch.bfloat16, **options: Any
+) -> None:
+    """One call, forward and backward, of heads of some width."""
+    groups = options.pop("groups", 4)
+    terms = options.pop("terms", Terms())
+    q = some(2, 4, length, width, dtype=dtype)
+    k, v = (some(2, groups, length, width, dtype=dtype) for _ in range(2))
+    terms = terms(q) if callable(terms) else terms
+    terms = terms.map(lambda x: x.detach().to(dtype).requires_grad_())
+    output, lse = attention(q, k, v, terms, backend="triton", return_lse=True, **options)
+    (output.float().sum() + lse.sum()).backward()
+
+
+def shaw(q: Tensor) -> Terms:
+    width = q.shape[3]
+    return Terms(keys=table(1, 64, 64, width), values=table(4, 64, 64, width))
+
+
+def everything(q: Tensor) -> Terms:
+    width = q.shape[3]
+    return Terms(
+        table(4, 64, 64, width), table(1, 60, 64, width), table(4, 128, 128, None),
+        table(1, 64, 64, width),
+    )  # fmt: skip
+
+
+def logits(q: Tensor) -> Terms:
+    return Terms(keys=table(1, 1023, 0, 16, beyond="zero"), q_rel=some(*q.shape[:3], 16))
+
+
+def grid(q: Tensor) -> GridTerms:
+    width = q.shape[3]
+    axes = tuple(
+        Terms(keys=some_table, queries=some_table, values=some_table)
+        for some_table in (table(1, 15, 15, width), table(1, 31, 31, width))
+    )
+    return GridTerms((16, 32), axes, some(4, 31, 63))
+
+
+CALLS: dict[str, Any] = {
+    "plain": lambda: line(64, causal=True),
+    "shaw": lambda: line(64, terms=shaw),
+    "wide heads": lambda: line(128, terms=shaw),
+    "lengths": lambda: [line(64, n, terms=shaw, causal=True) for n in (31, 32 + 16, 100, 1)],
+    "huang": lambda: line(
+        64, terms=lambda q: Terms(keys=table(1, LENGTH - 1, 0, q.shape[3])), causal=True
+    ),
+    "logits": lambda: line(64, terms=logits, causal=True),
+    "everything": lambda: line(
+        80, terms=everything, causal=True, groups=2, dropout=0.1,
+        documents=torch.arange(LENGTH)[None] // 100,
+    ),
+    "mask": lambda: line(
+        64, terms=lambda q: Terms(bias=table(4, 64, 64, None)),
+        mask=some(2, 1, LENGTH, LENGTH, dtype=torch.float32),
+    ),
+    "grid": lambda: line(64, terms=grid),
+    "widest": lambda: line(256, terms=shaw),
+    "float32": lambda: line(64, terms=shaw, dtype=torch.float32),
+}  # fmt: skip
+
+
+def main() -> None:
+    architecture, which, *names = sys.argv[1:]
+    driver.set_active(Absent(int(architecture.removeprefix("sm_"))))
+    package.unavailable = package.unsupported = lambda *_: (
+        None
+    )  # tensors of the CPU stand for others
+    found: list[dict[str, Any]] = []
+
+    def launch(kernel: Any, programs: int, *arguments: Any, **named: Any) -> None:
+        found.append({"call": name} | compiled(kernel, *arguments, **named))
+
+    def shapes_of(kernel: str, problem: Any) -> list[Any]:
+        shapes = tuning.shapes_on_cuda(kernel, problem)
+        return [shapes[0 if which == "best" else -1]]
+
+    backend.launch, backend.shapes_of = launch, shapes_of
+    for name in names:
+        CALLS[name]()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

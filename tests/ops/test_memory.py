@@ -1,0 +1,89 @@
+"""Memory grows with the length and not with its square."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.ops.backends import every_cpu_blockwise
+
+SCRIPT = """
+import json
+from pathlib import Path
+import torch
+from relpos import GridTerms, OffsetTable, Terms, attention
+
+def resident(name):  # MiB; getrusage would know the largest set of the parent process too
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name + ":"))
+
+def run(length):
+    x = torch.randn(1, 2, length, 16, requires_grad=True)
+    wide = torch.randn(1, 2 * length - 1, 16, requires_grad=True)
+    narrow = torch.randn(1, 129, 16, requires_grad=True)
+    terms = Terms(OffsetTable(wide, 1 - length), values=OffsetTable(narrow, -64))
+    seen = torch.ones(1, 1, 1, length, dtype=torch.bool)
+    attention(x, x, x, terms, mask=seen, dropout=DROPOUT, backend="BACKEND").sum().backward()
+
+def run_queries(length):
+    x = torch.randn(1, 2, length, 16, requires_grad=True)
+    wide = torch.randn(1, 2 * length - 1, 16, requires_grad=True)
+    documents = torch.arange(length)[None] // (length // 2)
+    terms = Terms(queries=OffsetTable(wide, 1 - length))
+    attention(x, x, x, terms, documents=documents, backend="BACKEND").sum().backward()
+
+def run_grid(length):
+    height = int((length / 1.5) ** 0.5)
+    width = length // height
+    x = torch.randn(1, 2, height * width + 1, 16, requires_grad=True)
+    rows, columns = (torch.randn(1, 2 * n - 1, 16, requires_grad=True) for n in (height, width))
+    joint = torch.randn(2, 2 * height - 1, 2 * width - 1, requires_grad=True)
+    tables = OffsetTable(rows, 1 - height), OffsetTable(columns, 1 - width)
+    axes = tuple(Terms(keys=table, queries=table, values=table) for table in tables)
+    terms = GridTerms((height, width), axes, joint, prefix=1)
+    attention(x, x, x, terms, backend="BACKEND").sum().backward()
+
+def run_thin_grid(length):
+    width = length // 4
+    x = torch.randn(1, 2, length, 16, requires_grad=True)
+    rows = torch.randn(1, 9, 16, requires_grad=True)
+    axes = Terms(), Terms(keys=OffsetTable(rows, -4), values=OffsetTable(rows, -4))
+    attention(x, x, x, GridTerms((4, width), axes), backend="BACKEND").sum().backward()
+
+RUN(64)
+before = resident("VmRSS")
+RUN(6144)
+print(json.dumps(resident("VmHWM") - before))
+"""
+
+
+# Two heads of 6144 x 6144 float32 scores are 288 MiB. On a thin grid, 4 x 1536, a vector of 16
+# numbers for each pair of an axis' places would be 144 MiB, for each of two tables and again for
+# their gradients; what stays is a number for each token and place, 72 MiB, a few times. `native`
+# keeps not even that.
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    ("run", "dropout", "most"),
+    [
+        ("run", 0.0, 100),
+        ("run", 0.1, 100),
+        ("run_queries", 0.0, 100),
+        ("run_grid", 0.0, 144),
+        ("run_thin_grid", 0.0, 500),
+    ],
+)
+@every_cpu_blockwise
+def test_forward_and_backward_stay_far_below_the_score_matrices(
+    backend: str, run: str, dropout: float, most: int
+):
+    if (run, backend) == ("run_thin_grid", "native"):
+        most = 72
+    script = SCRIPT.replace("RUN", run).replace("DROPOUT", str(dropout))
+    script = script.replace("BACKEND", backend)
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert json.loads(result.stdout) < most

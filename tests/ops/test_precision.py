@@ -1,0 +1,152 @@
+"""Each backend's error against float64 stays within twice the reference's, in every dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from relpos import attention
+from tests.ops.agreement import assert_agrees, assert_within_budget, cast
+from tests.ops.backends import DTYPES, every_backend, every_blockwise, every_cpu_blockwise
+from tests.ops.cases import CASES
+from tests.ops.grid_cases import GRID_CASES
+
+NAMES = [
+    "keys", "per head", "all offsets, causal", "several row blocks", "grouped, per head",
+    "q_rel", "padding", "additive", "zero beyond", "queries", "queries, grouped, causal",
+    "documents and padding", "one query", "few queries, grouped", "more queries than keys",
+    "values", "q_rel, zero beyond, causal", "documents, mixed", "queries per head",
+]  # fmt: skip
+GRID_NAMES = [
+    "prefix",
+    "pooled, between rows",
+    "space, prefix, joint",
+    "grouped",
+    "q_rel, per head",
+]
+BOTH = {name: CASES[name] for name in NAMES} | {f"grid, {n}": GRID_CASES[n] for n in GRID_NAMES}
+LOWER = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def computed(name: str, dtype: torch.dtype, backend: str, within: torch.dtype) -> dict[str, Tensor]:
+    """Output, log-sum-exp and gradients of ten draws in `dtype`, computed in another."""
+    case, draws = BOTH[name], []
+    for seed in range(10):
+        named = cast(case.inputs(seed, dtype), within)
+        output, lse = case.run(named, backend)
+        draws.append({"output": output, "lse": lse} | case.gradients(named, backend))
+    return {part: torch.stack([draw[part] for draw in draws]) for part in draws[0]}
+
+
+@cache
+def judged(name: str, dtype: torch.dtype) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The reference in this dtype, and in float64."""
+    return tuple(computed(name, dtype, "reference", d) for d in (dtype, torch.float64))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("dtype", LOWER, ids=str)
+@pytest.mark.parametrize("name", BOTH)
+@every_blockwise
+def test_output_and_gradients_are_within_budget(backend: str, name: str, dtype: torch.dtype):
+    actual, (reference, exact) = computed(name, dtype, backend, dtype), judged(name, dtype)
+    assert actual["output"].dtype == dtype
+    for part, found in actual.items():
+        assert_within_budget(found, reference[part], exact[part])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["per head", "grid, prefix", "grid, space, prefix, joint"])
+@every_cpu_blockwise
+def test_half_precision_is_rounded_once(backend: str, name: str, dtype: torch.dtype):
+    case = BOTH[name]
+    named = case.inputs(dtype=dtype)
+    working = case.run(cast(named, torch.float32), backend)[0]
+    assert torch.equal(case.run(named, backend)[0], working.to(dtype))
+
+
+@every_blockwise
+def test_a_table_summed_over_many_pairs_keeps_its_precision(backend: str):
+    """TRAPS 15: sums over thousands of pairs are taken in float32, whatever the dtype."""
+    case = replace(CASES["per head"], batch=3, queries=400, keys=400, window=(4, 4))
+    named = case.inputs(dtype=torch.bfloat16)
+    exact = case.gradients(cast(named, torch.float64), "reference")
+    actual = case.gradients(named, backend)
+    for name in ("keys", "bias", "values"):
+        error = (actual[name].double() - exact[name]).abs().max() / exact[name].abs().max()
+        assert error < 2 * torch.finfo(torch.bfloat16).eps, name
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@every_backend
+@pytest.mark.parametrize("case", [CASES["per head"], GRID_CASES["joint beside tables"]])
+def test_autocast_rounds_the_inputs_and_no_more(case, backend: str, dtype: torch.dtype):
+    named = case.inputs(dtype=torch.float32)
+    rounded = cast(named, dtype)
+    named = {name: tensor.requires_grad_() for name, tensor in named.items()}
+    with torch.autocast("cpu", dtype):
+        output, lse = case.run(named, backend)
+    plain, plain_lse = case.run(rounded, backend)
+    assert output.dtype == dtype
+    assert torch.equal(output, plain)
+    assert torch.equal(lse, plain_lse)
+    output.float().sum().backward()
+    assert all(tensor.grad.dtype == torch.float32 for tensor in named.values())  # type: ignore[union-attr]
+
+
+def test_autocast_leaves_float64_alone():
+    case = CASES["per head"]
+    named = case.inputs()
+    with torch.autocast("cpu", torch.bfloat16):
+        output = case.run(named, "tiled")[0]
+    assert torch.equal(output, case.run(named, "tiled")[0])
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "every second number": lambda x: torch.stack([x, x], -1).select(-1, 0),
+    "heads beside their numbers": lambda x: x.transpose(1, -2).contiguous().transpose(1, -2),
+    "transposed": lambda x: x.mT.contiguous().mT,
+    "within a larger tensor": lambda x: torch.nn.functional.pad(x, (3, 2, 1, 0))[..., 1:, 3:-2],
+    "off the beginning": lambda x: torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "case", [CASES["grouped"], CASES["additive"], GRID_CASES["q_rel"]], ids=["line", "mask", "grid"]
+)
+@every_backend
+def test_memory_layout_does_not_matter(backend: str, case, layout: str):
+    named = case.inputs(dtype=DTYPES[backend])
+    moved = {name: LAYOUTS[layout](x) for name, x in named.items()}
+    assert all(torch.equal(moved[name], x) for name, x in named.items())
+    assert_agrees(case.run(moved, backend), case.run(named, backend))
+    assert_agrees(case.gradients(moved, backend), case.gradients(named, backend))
+
+
+@every_backend
+def test_inputs_and_gradients_may_be_one_number_seen_many_times(backend: str):
+    """Expanded tensors, and the gradient of a sum."""
+    case = CASES["grouped"]
+    named = case.inputs(dtype=DTYPES[backend])
+    few = named | {name: named[name][:1, :1] for name in "qkv"}
+    grads = []
+    for whole in (torch.Tensor.clone, lambda x: x):
+        leaves = {name: x.clone().requires_grad_() for name, x in few.items()}
+        seen = {name: whole(leaves[name].expand_as(x)) for name, x in named.items()}
+        output, lse = case.run(seen, backend)
+        scale = torch.full((), 2.0, dtype=output.dtype)
+        weights = [whole(scale.expand_as(part)) for part in (output, lse)]
+        grads.append(torch.autograd.grad([output, lse], list(leaves.values()), weights))
+    assert_agrees(*grads)
+
+
+@every_backend
+def test_agrees_with_torch_where_there_are_no_terms(backend: str):
+    q, k, v = (torch.randn(2, 3, 65, 8, dtype=DTYPES[backend]) for _ in range(3))
+    plain = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert_agrees(attention(q, k, v, causal=True, backend=backend), plain)

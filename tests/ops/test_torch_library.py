@@ -1,0 +1,332 @@
+"""The op inside torch: opcheck, compile, checkpointing, devices without data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
+
+from relpos import BackendError, OffsetTable, Terms, attention
+from relpos.layers import MultiheadAttention
+from relpos.positions import Huang
+from relpos_tasks.models import DecoderConfig, DecoderLM
+from tests.ops.agreement import assert_agrees
+from tests.ops.backends import DTYPES, ON_GPU, every_backend, every_blockwise
+from tests.ops.cases import CASES
+from tests.ops.grid_cases import GRID_CASES
+
+Number = bool | int | float
+
+
+def operator(backend: str) -> Any:
+    """What torch sees of a backend."""
+    return getattr(torch.ops.relpos, f"{backend}_forward").default
+
+
+def leaves(backend: str) -> Callable[..., torch.Tensor]:
+    """Random tensors that want gradients, from their sizes."""
+    torch.manual_seed(0)
+    options = {"dtype": DTYPES[backend], "device": place(backend)}
+    return lambda *shape: torch.randn(*shape, **options).requires_grad_()
+
+
+def place(backend: str) -> str:
+    """The device of its operator's tensors."""
+    return "cuda" if backend == "triton" and ON_GPU else "cpu"
+
+
+def settings(
+    backend: str,
+    clamps: list[bool],
+    firsts: list[int],
+    grid: tuple[list[int], ...],
+    *others: Number,
+    lse: bool,
+    places: bool,
+) -> tuple:
+    """The arguments behind the tensors; those that one of the backends alone has are named.
+
+    Args:
+        backend: `native`, `tiled` or `triton`.
+        clamps: of the tables.
+        firsts: of the tables.
+        grid: of the keys, of the queries, and for each axis, which `native` alone is told, the
+            width of its keys, whether it has a q_rel, a bias, values.
+        others: prefix, causal, scale, query_start, dropout.
+        lse: whether `tiled` is to give it.
+        places: whether `tiled` is to give weights by place.
+    """
+    keys, queries, *axes = grid
+    zeros = [int(not clamp) for clamp in clamps]
+    if backend == "native":
+        return (firsts, zeros, keys, queries, *axes, *others)
+    if backend == "triton":
+        return (firsts, zeros, keys, queries, *others, places)
+    return (firsts, clamps, keys, queries, *others, lse, places)
+
+
+NO_GRID: tuple[list[int], ...] = ([],) * 6
+
+
+def arguments(backend: str, dropout: float = 0.0, need_lse: bool = True) -> tuple:
+    leaf = leaves(backend)
+    return (
+        leaf(2, 4, 5, 3), leaf(2, 2, 7, 3), leaf(2, 2, 7, 6),
+        leaf(4, 5, 2), leaf(1, 4, 3), leaf(1, 3), leaf(1, 5, 6), leaf(2, 4, 5, 2),
+        leaf(2, 1, 5, 7), None, None, None,
+        torch.tensor([[0, 0, 0, 1, 1, 1, -1]], device=place(backend)),
+        torch.tensor(7, device=place(backend)),
+        *settings(
+            backend, [True, True, False, True], [-2, -1, -1, -3], NO_GRID, 0, True, 0.5, 2,
+            dropout, lse=need_lse, places=False,
+        ),
+    )  # fmt: skip
+
+
+def grid_arguments(backend: str) -> tuple:
+    """A grid of 2 x 3 keys with a class token, and one of 1 x 2 queries with one.
+
+    For `native` the first axis has all tables, which meet a q_rel, and the other one keys.
+    """
+    leaf = leaves(backend)
+    axes = [4, 3], [1, 0], [1, 0], [1, 0]
+    native = leaf(4, 1 * 2 * (4 + 1 + 6) + 2 * 3 * 3), leaf(2, 4, 3, 7)
+    tiled = leaf(1, 4, 3, 5), leaf(2, 4, 7, 3)
+    return (
+        leaf(2, 4, 3, 3), leaf(2, 2, 7, 3), leaf(2, 2, 7, 6), *[None] * 4,
+        leaf(2, 4, 3, 4) if backend == "native" else None, None,
+        *(native if backend == "native" else tiled), None, None, None,
+        *settings(
+            backend, [True] * 4, [0] * 4, ([2, 3], [1, 2], *axes), 1, False, 0.5, 0, 0.0,
+            lse=True, places=True,
+        ),
+    )  # fmt: skip
+
+
+def joint_arguments(backend: str) -> tuple:
+    """A grid of 2 x 3 with a bias of each pair of offsets alone."""
+    leaf = leaves(backend)
+    nothing = [[0, 0]] * 4
+    return (
+        leaf(2, 4, 6, 3), leaf(2, 4, 6, 3), leaf(2, 4, 6, 6), *[None] * 8, leaf(4, 15), None, None,
+        *settings(
+            backend, [True] * 4, [0] * 4, ([2, 3], [2, 3], *nothing), 0, False, 0.5, 0, 0.0,
+            lse=False, places=False,
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("need_lse", [False, True])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@every_blockwise
+def test_opcheck(backend: str, dropout: float, need_lse: bool):
+    torch.library.opcheck(operator(backend), arguments(backend, dropout, need_lse))
+
+
+@pytest.mark.parametrize("make", [grid_arguments, joint_arguments], ids=["tables", "joint_bias"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@every_blockwise
+def test_opcheck_of_a_grid(backend: str, make: Callable[[str], tuple]):
+    torch.library.opcheck(operator(backend), make(backend))
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@every_backend
+def test_compiles_without_a_graph_break_at_any_length(backend: str):
+    table = torch.randn(2, 9, 8, dtype=DTYPES[backend], requires_grad=True)
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        terms = Terms(keys=OffsetTable(table, -4), values=OffsetTable(table, -8))
+        return attention(2 * x, x, x, terms, causal=True, backend=backend).sin()
+
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
+    for length in (5, 33, 65):
+        x = torch.randn(1, 2, length, 8, dtype=DTYPES[backend], requires_grad=True)
+        results = []
+        for run in (layer, compiled):
+            x.grad = table.grad = None
+            run(x).sum().backward()
+            results.append((run(x).detach(), x.grad, table.grad))
+        assert_agrees(*results)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("name", ["grid", "half precision", "dropout"])
+@every_blockwise
+def test_compiled_calls_give_the_same_numbers(backend: str, name: str):
+    """What else the operator is called with; inputs that are not contiguous, too."""
+    case = GRID_CASES["joint beside tables"] if name == "grid" else CASES["queries per head"]
+    named = case.inputs(dtype=torch.bfloat16 if name == "half precision" else DTYPES[backend])
+    named |= {x: named[x].transpose(1, 2).contiguous().transpose(1, 2) for x in "qkv"}
+    rate = 0.5 if name == "dropout" else 0.0
+
+    def gradients() -> list[torch.Tensor]:
+        leaves = {name: x.clone().requires_grad_() for name, x in named.items()}
+        torch.manual_seed(0)
+        output, lse = run(leaves)
+        return torch.autograd.grad(output.sum() + lse.sum(), list(leaves.values()))
+
+    def run(named: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        return case.run(named, backend, dropout=rate)
+
+    want = gradients()
+    run = torch.compile(run, fullgraph=True, backend="aot_eager")
+    assert_close(gradients(), want)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_compiled_with_parameters_as_tables_and_a_cache():
+    """Sizes of parameters stay numbers while those of inputs become symbols."""
+    torch.manual_seed(0)
+    model = DecoderLM(DecoderConfig(vocabulary=7, width=16, layers=1, heads=2, dropout=0.0))
+    compiled = torch.compile(model, dynamic=True, backend="eager")
+    tokens = torch.randint(7, (1, 13))
+    cache, parts = model.new_cache(), []
+    with torch.no_grad():
+        for begin, end in ((0, 4), (4, 9), (9, 10), (10, 13)):
+            parts.append(compiled(tokens[:, begin:end], cache))
+        torch.testing.assert_close(torch.cat(parts, 1), model(tokens))
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"
+)
+@every_blockwise
+def test_a_named_backend_exports_as_one_operation(backend: str):
+    class Named(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows = torch.nn.Parameter(torch.randn(2, 9, 8, dtype=DTYPES[backend]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            terms = Terms(keys=OffsetTable(self.rows, -4), queries=OffsetTable(self.rows, -2))
+            return attention(x, x, x, terms, causal=True, backend=backend)
+
+    def tokens(length: int) -> torch.Tensor:
+        return torch.randn(1, 2, length, 8, dtype=DTYPES[backend])
+
+    module = Named()
+    length = torch.export.Dim("length", min=2, max=999)
+    program = torch.export.export(module, (tokens(5),), dynamic_shapes={"x": {2: length}})
+    assert [node for node in program.graph.nodes if node.target == operator(backend)]
+    for count in (3, 33, 300):
+        x = tokens(count)
+        assert_agrees(program.module()(x), module(x))
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"
+)
+def test_exports_at_any_length():
+    layer = MultiheadAttention(16, 2, position=Huang(8, 12)).eval()
+
+    class Causal(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x, x, x, is_causal=True, need_weights=False)[0]
+
+    length = torch.export.Dim("length", min=2, max=64)
+    program = torch.export.export(
+        Causal(), (torch.randn(2, 5, 16),), dynamic_shapes={"x": {1: length}}
+    )
+    for tokens in (3, 5, 33):
+        x = torch.randn(2, tokens, 16)
+        torch.testing.assert_close(program.module()(x), Causal()(x))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_forward_mode_falls_to_the_reference_and_is_right():
+    q, k, v = (torch.randn(1, 1, 5, 3, dtype=torch.float64) for _ in range(3))
+
+    def run(q: torch.Tensor) -> torch.Tensor:
+        return attention(q, k, v)
+
+    step = torch.randn_like(q)
+    _, slope = torch.func.jvp(run, (q,), (step,))
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(run(forward_ad.make_dual(q, step))).tangent
+    expected = (run(q + 1e-6 * step) - run(q - 1e-6 * step)) / 2e-6
+    torch.testing.assert_close(slope, expected, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(tangent, slope)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@every_blockwise
+def test_forward_mode_of_a_named_backend_is_refused(backend: str):
+    q, k, v = (torch.randn(1, 1, 5, 3, dtype=DTYPES[backend]) for _ in range(3))
+    with (
+        forward_ad.dual_level(),
+        pytest.raises(BackendError, match=f"{backend}: forward-mode derivatives"),
+    ):
+        attention(forward_ad.make_dual(q, torch.ones_like(q)), k, v, backend=backend)
+
+
+@every_blockwise
+def test_activation_checkpointing_repeats_the_same_dropout(backend: str):
+    case = CASES["per head"]
+    grads = []
+    for saved in (False, True):
+        named = case.inputs(dtype=DTYPES[backend])
+        named = {n: x.to(place(backend)).requires_grad_() for n, x in named.items()}
+        torch.manual_seed(5)
+
+        def run(q: torch.Tensor, named=named) -> torch.Tensor:
+            return case.run(named | {"q": q}, backend, dropout=0.5)[0]
+
+        q = named["q"]
+        output = checkpoint(run, q, use_reentrant=False) if saved else run(q)
+        output.square().sum().backward()  # type: ignore[union-attr]
+        grads.append(q.grad)
+    assert torch.equal(*grads)
+
+
+def test_shapes_and_dtypes_on_the_meta_device():
+    q = torch.empty(2, 4, 5, 8, device="meta", dtype=torch.bfloat16)
+    v = torch.empty(2, 4, 5, 6, device="meta", dtype=torch.bfloat16)
+    output, lse = attention(q, q, v, return_lse=True)
+    assert (output.shape, output.dtype) == ((2, 4, 5, 6), torch.bfloat16)
+    assert (lse.shape, lse.dtype) == ((2, 4, 5), torch.float32)
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4), (1, 2, 0, 4)])
+@every_backend
+def test_nothing_in_gives_nothing_out(backend: str, shape: tuple[int, ...]):
+    q = torch.zeros(shape, requires_grad=True)
+    k = torch.zeros(shape[0], 2, 3, 4)
+    terms = Terms(keys=OffsetTable(torch.zeros(1, 3, 4), 0))
+    output = attention(q, k, k, terms, backend=backend)
+    assert output.shape == shape
+    output.sum().backward()
+
+
+@every_backend
+def test_no_key_at_all_gives_zeros(backend: str):
+    q, k = torch.ones(1, 2, 3, 4, requires_grad=True), torch.ones(1, 2, 0, 4)
+    output = attention(q, k, k, backend=backend)
+    assert torch.equal(output, torch.zeros(1, 2, 3, 4))
+    output.sum().backward()
+    assert torch.equal(q.grad, torch.zeros_like(q))  # type: ignore[arg-type]
+
+
+@every_backend
+def test_values_without_width_give_an_output_without_width(backend: str):
+    q = torch.randn(1, 2, 5, 4, requires_grad=True)
+    output, lse = attention(q, q, q[..., :0], backend=backend, return_lse=True)
+    assert output.shape == (1, 2, 5, 0)
+    lse.sum().backward()
+    assert q.grad is not None
+    assert q.grad.any()

@@ -1,0 +1,289 @@
+"""The Triton kernels in the interpreter, or on a GPU: every term and gradient at small odd sizes.
+
+The interpreter runs the programs of a launch one after another: of races it says nothing. On a GPU
+the whole suite runs on this backend too (`backends.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from torch import Tensor
+
+from relpos import BackendError, GridTerms, OffsetTable, Terms, attention, backends
+from tests.ops import test_dropout, test_gradients, test_meaning, test_torch_library
+from tests.ops.agreement import assert_agrees, assert_within_budget, cast
+from tests.ops.cases import CASES, Case, any_case
+from tests.ops.grid_cases import GRID_CASES, GridCase
+from tests.ops.test_precision import LAYOUTS
+
+pytestmark = [
+    pytest.mark.skipif(bool(backends()["triton"]), reason=str(backends()["triton"])),
+    # The kernels carry no annotations, and the interpreter is slow.
+    pytest.mark.no_typecheck,
+]
+
+FLOAT = torch.float32
+SLOW = {"several row blocks", "queries, several row blocks", "documents, several row blocks"}
+SLOW_GRIDS = {"rows", "rows, causal", "rows, long prefix", "rows, pooled", "padding", "two before"}
+
+
+def computed(case: Case | GridCase, seed: int, dtype: torch.dtype, backend: str) -> dict:
+    """Output, log-sum-exp and gradients; from the same numbers, which `dtype` can hold."""
+    named = cast(case.inputs(seed), dtype)
+    if backend == "reference":
+        named = cast(named, torch.float64)
+    output, lse = case.run(named, backend)
+    return {"output": output, "lse": lse} | case.gradients(named, backend)
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - SLOW))
+def test_output_and_gradients_equal_the_reference(name: str):
+    case = replace(CASES[name], batch=1)
+    assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
+
+
+@pytest.mark.parametrize("name", sorted(GRID_CASES.keys() - SLOW_GRIDS))
+def test_output_and_gradients_on_a_grid_equal_the_reference(name: str):
+    case = GRID_CASES[name]
+    assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
+
+
+@pytest.mark.parametrize("name", ["per head", "padding", "documents, mixed"])
+def test_sequences_of_a_batch_keep_apart(name: str):
+    case = replace(CASES[name], batch=3, queries=17, keys=20)
+    assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
+
+
+@hypothesis_settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+@given(case=any_case())
+def test_any_shape_window_and_mask_equals_the_reference(case: Case):
+    assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
+
+
+@pytest.mark.parametrize(
+    "name", ["per head", "all offsets, causal", "q_rel", "queries", "additive"]
+)
+def test_half_precision_is_within_budget(name: str):
+    """The suite's own budget, from fewer draws (`test_precision.py`)."""
+    case, draws = replace(CASES[name], batch=1), {"triton": [], "reference": [], "exact": []}
+    for seed in range(3):
+        named = cast(case.inputs(seed), torch.float16)
+        for judge, found in draws.items():
+            inputs = cast(named, torch.float64) if judge == "exact" else named
+            backend = "reference" if judge == "exact" else judge
+            output, lse = case.run(inputs, backend)
+            found.append({"output": output, "lse": lse} | case.gradients(inputs, backend))
+    for part in draws["triton"][0]:
+        stacked = (torch.stack([one[part] for one in found]) for found in draws.values())
+        assert_within_budget(*stacked)
+
+
+@pytest.mark.parametrize("name", ["per head", "one query"])
+def test_dropout_and_its_gradients_belong_together(name: str):
+    check = test_dropout.test_gradients_belong_to_the_weights_that_were_kept
+    check("triton", name)
+
+
+def test_dropout_keeps_its_share_and_draws_each_pair_alone():
+    q = torch.randn(2, 3, 129, 16)
+    eye = torch.eye(129).expand(2, 3, -1, -1)
+    torch.manual_seed(1)
+    kept = attention(q, q, eye, dropout=0.25, backend="triton") > 0
+    drawn = kept.double() - 0.75
+    deviation = (0.75 * 0.25) ** 0.5
+    assert drawn.mean().abs() < 5 * deviation / kept.numel() ** 0.5
+    shifted = [drawn.roll(1, axis) for axis in range(4)] + [drawn.roll((1, 1), (2, 3))]
+    for other in shifted:  # neighbours know nothing of each other
+        assert (drawn * other).mean().abs() < 5 * deviation**2 / kept.numel() ** 0.5
+
+
+def test_the_rows_of_the_future_are_never_read():
+    test_meaning.test_the_rows_of_the_future_are_never_read("triton")
+
+
+@pytest.mark.parametrize("which", ["k", "v"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        replace(CASES["only the past"], keys=65, query_start=20, batch=1),
+        replace(CASES["only the past"], queries=40, query_start=-30, batch=1),
+        replace(CASES["documents and padding"], batch=1),
+    ],
+    ids=["future", "far future", "padding"],
+)
+def test_keys_that_no_query_reaches_are_never_read(case: Case, which: str):
+    check = test_meaning.test_keys_that_no_query_reaches_are_never_read
+    check("triton", case, which, torch.nan)
+
+
+def test_each_input_alone_gets_the_same_gradient():
+    test_gradients.test_each_input_alone_gets_the_same_gradient("queries per head", "triton")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("make", ["arguments", "grid_arguments", "joint_arguments"])
+def test_opcheck(make: str):
+    arguments = getattr(test_torch_library, make)("triton")
+    torch.library.opcheck(test_torch_library.operator("triton"), arguments)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_compiles_without_a_graph_break_at_any_length():
+    table = torch.randn(2, 9, 8, requires_grad=True)
+
+    def layer(x: Tensor) -> Tensor:
+        terms = Terms(keys=OffsetTable(table, -4), values=OffsetTable(table, -8))
+        return attention(2 * x, x, x, terms, causal=True, backend="triton").sin()
+
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
+    for length in (5, 33):
+        x = torch.randn(1, 2, length, 8, requires_grad=True)
+        results = []
+        for run in (layer, compiled):
+            x.grad = table.grad = None
+            run(x).sum().backward()
+            results.append((run(x).detach(), x.grad, table.grad))
+        assert_agrees(*results)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_memory_layout_does_not_matter(layout: str):
+    case = replace(CASES["grouped"], batch=1, heads=2, groups=1)
+    named = case.inputs(dtype=FLOAT)
+    moved = {name: LAYOUTS[layout](x) for name, x in named.items()}
+    assert_agrees(case.run(moved, "triton"), case.run(named, "triton"))
+
+
+@pytest.mark.parametrize("level", [-1e9, torch.finfo(torch.float32).min])
+def test_gradients_of_rows_whose_scores_are_all_huge(level: float):
+    """Padding by large negative numbers, of a query that sees nothing else.
+
+    Not against the reference: there the log-sum-exp's derivative comes from its rounded value.
+    """
+    case = replace(CASES["causal"], batch=1)
+    results = []
+    for backend in ("triton", "tiled"):
+        named = case.inputs(dtype=FLOAT)
+        named["mask"] = torch.zeros(1, 1, 1, case.keys)
+        named["mask"][..., :5] = level
+        results.append({"output": case.run(named, backend)[0]} | case.gradients(named, backend))
+    assert_agrees(*results)
+
+
+@pytest.mark.parametrize("far", [2**59, -(2**59)])
+def test_queries_may_be_as_far_off_as_the_tables_are(far: int):
+    x, rows = torch.randn(1, 1, 3, 8), torch.randn(1, 4, 8)
+    near, away = (
+        attention(
+            x, x, x, Terms(keys=OffsetTable(rows, first)), query_start=start, backend="triton"
+        )
+        for first, start in ((-2, 1), (-2 - far, 1 + far))
+    )
+    assert_agrees(near, away)
+
+
+def test_documents_may_have_any_number():
+    case = replace(CASES["documents"], batch=1)
+    named = case.inputs(dtype=FLOAT)
+    far = named | {"documents": named["documents"] * 2**32 + 2**40}
+    assert_agrees(case.run(far, "triton"), case.run(named, "triton"))
+
+
+def test_nothing_flows_back_from_a_row_without_keys():
+    """Whatever its own gradient is: that of logaddexp of two -inf is NaN."""
+    q = torch.randn(1, 1, 4, 8, requires_grad=True)
+    seen = torch.tensor([True, True, False, True]).view(1, 1, 4, 1)
+    _, lse = attention(q, q.detach(), q.detach(), mask=seen, backend="triton", return_lse=True)
+    gradient = torch.ones_like(lse)
+    gradient[..., 2] = torch.nan
+    (slope,) = torch.autograd.grad(lse, q, gradient)
+    assert slope.isfinite().all()
+    assert slope[..., 2, :].eq(0).all()
+
+
+def test_what_it_cannot_take_is_refused_in_words():
+    wide = GridTerms((300, 300))
+    x = torch.zeros(1, 1, 90000, 1)
+    with pytest.raises(BackendError, match="triton: its grids have at most 512 places"):
+        attention(x, x, x, wide, backend="triton")
+    for dtype, width, reason in (
+        (torch.float64, 8, "float64"),
+        (torch.float32, 257, "at most 256 wide"),
+    ):
+        q = torch.zeros(1, 1, 3, width, dtype=dtype)
+        with pytest.raises(BackendError, match=f"triton: .*{reason}"):
+            attention(q, q, q, backend="triton")
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4), (1, 2, 0, 4), (1, 2, 3, 4)])
+def test_no_pair_at_all_gives_zeros(shape: tuple[int, ...]):
+    q = torch.ones(shape, requires_grad=True)
+    k = torch.zeros(shape[0], 2, 0 if shape[2] == 3 and shape[0] else 3, 4)
+    rows = torch.zeros(1, 3, 4, requires_grad=True)
+    output = attention(q, k, k, Terms(keys=OffsetTable(rows, 0)), backend="triton")
+    assert torch.equal(output, torch.zeros(shape))
+    output.sum().backward()
+    assert torch.equal(rows.grad, torch.zeros(1, 3, 4))  # type: ignore[arg-type]
+
+
+def test_triton_is_imported_when_the_op_first_runs():
+    script = """
+import sys, torch, relpos
+relpos.backends()
+q = torch.zeros(1, 1, 3, 8, device="cuda" if torch.cuda.is_available() else "cpu")
+relpos.attention(q, q, q)
+assert "triton" not in sys.modules
+relpos.attention(q, q, q, backend="triton")
+assert "triton" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_no_kernel_is_compiled_anew_for_another_length():
+    """Lengths that are 1, odd, and a multiple of 16: to Triton they are not the same."""
+    for kernel in compiled_ahead("sm_90", "best", "lengths"):
+        assert kernel["variants"] == 1, kernel
+
+
+HERE = Path(__file__).parent
+# Bytes of memory that a program may have on one processor: an H100; a card for games.
+MEMORY = {("sm_90", "best"): 227 << 10, ("sm_86", "least"): 99 << 10}
+
+
+def compiled_ahead(*arguments: str) -> list[dict]:
+    """What the compiler says of each kernel."""
+    environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
+    run = subprocess.run(
+        [sys.executable, HERE / "compile_ahead.py", *arguments],
+        capture_output=True, text=True, check=False, env=environment, cwd=HERE.parents[1],
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-2000:]
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tiles", MEMORY, ids=" ".join)
+def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
+    """Triton and ptxas for a GPU that need not be there: the interpreter takes more than they."""
+    calls = {
+        "best": ["plain", "shaw", "huang", "mask", "logits", "wide heads"],
+        "least": ["shaw", "everything", "grid", "widest", "float32"],
+    }[tiles[1]]
+    kernels = compiled_ahead(*tiles, *calls)
+    assert {kernel["call"] for kernel in kernels} == set(calls)
+    for kernel in kernels:
+        assert kernel["shared"] <= MEMORY[tiles], kernel
+        half = kernel["call"] != "float32" and kernel["kernel"] != "ends_kernel"
+        assert kernel["tensor cores"] == half, kernel

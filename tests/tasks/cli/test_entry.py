@@ -1,0 +1,284 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relpos_tasks import cli
+from relpos_tasks.music.melody import read_melody
+from relpos_tasks.music.piece import Piece, strikes_of
+from relpos_tasks.music.sound import midi_of
+
+FAST = [
+    "--preset",
+    "tiny",
+    "--steps",
+    "2",
+    "--batch",
+    "2",
+    "--window",
+    "16",
+    "--accelerator",
+    "cpu",
+]
+
+
+@pytest.fixture(scope="module")
+def run_folder(grid, tmp_path_factory):
+    """A run of `relpos music compare`, and what it printed."""
+    runs = tmp_path_factory.mktemp("runs")
+    given = ["--bars", "1", "--data", grid, "--runs", runs]
+    done = subprocess.run(
+        [sys.executable, "-m", "relpos", "music", "compare", *FAST, *given],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return runs / "literature-tiny", done
+
+
+def test_compare_prints_the_table_and_the_report(run_folder):
+    folder, done = run_folder
+    assert "held out, nats per token" in done.stdout
+    for name in ("huang", "absolute", "counting: + voice above"):
+        assert name in done.stdout
+    assert done.stdout.splitlines()[-1] == f"report: {folder / 'report.html'}"
+    assert (folder / "report.html").is_file()
+    assert "Warning" not in done.stderr
+
+
+def test_evaluate_measures_as_compare_did(run_folder, grid, relpos):
+    folder, done = run_folder
+    status, out, _ = relpos("music", "evaluate", folder / "huang", "--data", grid, "--lengths")
+    assert status == 0
+    (measured,) = (line.split()[-1] for line in done.stdout.splitlines() if "huang  " in line)
+    assert f"huang, 16 tokens {measured}" in " ".join(out.split())
+    assert "64 tokens" in out
+
+
+def test_generate_writes_three_files(run_folder, relpos, tmp_path):
+    folder, _ = run_folder
+    out = tmp_path / "new" / "tune"
+    status, said, _ = relpos("music", "generate", folder / "huang", "--bars", 1, "--out", out)
+    assert status == 0
+    assert said == f"wrote {out}.mid, {out}.musicxml and {out}.wav (4 quarters)\n"
+    assert sorted(file.name for file in out.parent.iterdir()) == [
+        "tune.mid",
+        "tune.musicxml",
+        "tune.wav",
+    ]
+
+
+def melody_file(path, pitches):
+    column = np.array(pitches, np.int16)[:, None]
+    all_voices = np.concatenate([column, np.full((len(column), 3), -1, np.int16)], axis=1)
+    path.write_bytes(midi_of(Piece("tune", all_voices, strikes_of(all_voices))))
+    return path
+
+
+def test_generate_keeps_a_melody(run_folder, relpos, tmp_path):
+    folder, _ = run_folder
+    pitches = [67] * 4 + [69] * 4 + [71] * 2 + [69] * 2 + [67] * 8
+    tune = melody_file(tmp_path / "tune.mid", pitches)
+    weights = folder / "huang" / "model.safetensors"
+    assert relpos("music", "generate", weights, "--melody", tune, "--out", tmp_path / "new")[0] == 0
+    assert read_melody(tmp_path / "new.mid").pitches.tolist() == pitches
+
+
+def test_plot_draws_what_compare_trained(run_folder, grid, relpos, tmp_path):
+    folder, _ = run_folder
+    tables, maps = tmp_path / "tables.svg", tmp_path / "maps.png"
+    assert relpos("plot", "tables", folder / "absolute", "--out", tables)[0] == 0
+    assert relpos("plot", "attention", folder / "huang", "--data", grid, "--out", maps)[0] == 0
+    assert sorted(tmp_path.iterdir()) == [maps, tables]
+
+
+def test_train_goes_on_with_its_own_run(grid, relpos, tmp_path):
+    command = ["music", "train", "--position", "none", "--data", grid, "--runs", tmp_path, *FAST]
+    status, out, _ = relpos(*command)
+    assert (status, out.splitlines()[-1]) == (
+        0,
+        f"checkpoint: {tmp_path / 'literature-tiny' / 'none'}",
+    )
+    assert relpos(*command)[:2] == (0, out)
+    status, _, err = relpos(*command, "--seed", "1")
+    assert status == 2
+    assert "other settings (settings.training.seed was 0, now 1); choose another --name" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["music", "evaluate", "nowhere"], "nowhere: no such file or folder"),
+        (["music", "generate", "nowhere", "--out", "new"], "nowhere: no such file or folder"),
+        (["plot", "tables", "."], ".: is not a checkpoint, model.safetensors is missing"),
+        (
+            ["music", "generate", "{huang}", "--bars", "0"],
+            "Invalid value for '--bars'",
+        ),
+        (["music", "generate", "{huang}", "--bars", "many"], "Invalid value for '--bars'"),
+        (
+            ["music", "generate", "{huang}", "--temperature", "-1"],
+            "Invalid value for '--temperature'",
+        ),
+        (["music", "generate", "{huang}", "--temperature", "nan"], "temperature"),
+        (
+            ["music", "generate", "{huang}", "--top-p", "0"],
+            "top_p must be in 0 < top_p <= 1, got 0.0",
+        ),
+        (["music", "generate", "{huang}", "--seed", "-1"], "Invalid value for '--seed'"),
+        (["music", "generate", "{huang}", "--seed", "4294967296"], "Invalid value for '--seed'"),
+        (["music", "compare", "--seed", "99999999999999999999"], "Invalid value for '--seed'"),
+        (
+            ["music", "generate", "{huang}", "--melody", "no.mid"],
+            "no.mid: cannot be read: No such file",
+        ),
+        (
+            ["music", "generate", "{huang}", "--melody", "{grid}"],
+            "must be a MIDI or a MusicXML file",
+        ),
+        (["music", "generate", "{huang}", "--melody", "{high}"], "the melody must lie in "),
+        (["music", "generate", "{huang}", "--out", "{grid}/new"], "/new: cannot be written, "),
+        (
+            ["music", "generate", "{huang}", "--out", "."],
+            ".: must be the files' name without ending",
+        ),
+        (
+            ["music", "generate", "{huang}", "--out", "{huang}"],
+            "huang: is a folder, not a file's name",
+        ),
+        (["music", "evaluate", "{huang}"], "was trained on the pieces of jsb.json"),
+        (
+            ["music", "evaluate", "{huang}", "--data", "{grid}", "--window", "12"],
+            "Invalid value for '--window'",
+        ),
+        (["music", "train", "--position", "rotary"], "'rotary' is not one of 'huang'"),
+        (["music", "train"], "Missing option '--position'"),
+        (
+            ["music", "compare", "--data", "no.json"],
+            "no.json: cannot be read: No such file or directory",
+        ),
+        (["music", "compare", "--data", "{high}"], ": not JSON: "),
+        (["music", "compare", "--steps", "0"], "Invalid value for '--steps'"),
+        (["music", "compare", "--window", "20"], "'--window': must be a multiple of 8, got 20"),
+        (["music", "compare", "--preset", "huge"], "Invalid value for '--preset'"),
+        (["music", "compare", "--name", "a/b"], "--name: must be a folder's name without slashes"),
+        (["music", "compare", "--name", ".."], "--name: must be a folder's name without slashes"),
+        (
+            ["music", "train", "--position", "none", "--name", "."],
+            "--name: must be a folder's name",
+        ),
+        (["music", "compare", "--data", "{grid}", "--accelerator", "abacus"], "abacus"),
+        (
+            ["music", "compare", "--data", "{grid}", "--accelerator", "gpu"],
+            "No supported gpu backend found",
+        ),
+        (["music", "compare", "--data", "{grid}", "--devices", "none"], "devices"),
+        (
+            ["music", "compare", "--data", "{grid}", "--precision", "12"],
+            "Precision '12' is invalid",
+        ),
+        (["music", "compare", "--colour"], "No such option"),
+        (["sing"], "No such command 'sing'"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_line_and_exit_2(
+    arguments, message, run_folder, grid, relpos, tmp_path, monkeypatch
+):
+    folder, _ = run_folder
+    high = melody_file(tmp_path / "high.mid", [100] * 4)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    given = [text.format(huang=folder / "huang", grid=grid, high=high) for text in arguments]
+    status, out, err = relpos(*given)
+    assert status == 2
+    assert out == ""
+    lines = [line for line in err.splitlines() if not line.startswith("pieces: ")]
+    assert len(lines) == 1, err
+    assert lines[0].startswith("relpos: ")
+    assert message in lines[0]
+    assert "Traceback" not in err
+    assert not list(empty.rglob("*"))
+
+
+def test_without_the_extra_one_line_says_how_to_install_it(monkeypatch, relpos):
+    monkeypatch.setitem(sys.modules, "relpos_tasks.cli.app", None)
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.delitem(sys.modules, "relpos_tasks.cli.app")
+    status, _, err = relpos("--help")
+    assert status == 2
+    assert err == 'relpos: typer is not installed; run: pip install "relpos[music]"\n'
+
+
+def test_lightnings_own_words_for_a_missing_extra_are_understood(monkeypatch, relpos):
+    def refuse(arguments):
+        raise ModuleNotFoundError("Neither `tensorboard` nor `tensorboardX` is available.")
+
+    monkeypatch.setattr("relpos_tasks.cli.app.run", refuse)
+    assert "tensorboard is not installed; run: pip install" in relpos("music", "train")[2]
+
+
+def test_without_a_command_there_is_help(relpos):
+    status, out, err = relpos()
+    assert (status, err) == (0, "")
+    assert "music" in out
+
+
+def test_our_own_missing_module_is_a_bug_and_not_an_extra(monkeypatch, relpos):
+    monkeypatch.setitem(sys.modules, "relpos_tasks.cli.app", None)
+    monkeypatch.setattr(sys, "argv", ["relpos"])
+    with pytest.raises(ModuleNotFoundError, match=r"relpos_tasks\.cli\.app"):
+        cli.main()
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["", "music", "music compare", "music train", "music evaluate", "music generate", "plot"],
+)
+def test_help_explains_every_option(relpos, command):
+    status, out, _ = relpos(*command.split(), "--help")
+    assert status == 0
+    assert "Usage: relpos" in out
+
+
+def test_ctrl_c_without_a_checkpoint_promises_none(relpos, monkeypatch):
+    def stopped(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("relpos_tasks.cli.app.run", stopped)
+    assert relpos("music", "evaluate", "here") == (130, "", "relpos: stopped\n")
+
+
+@pytest.mark.parametrize(("by", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_training_says_so_and_the_same_command_goes_on(grid, tmp_path, by, expected):
+    steps = ["--preset", "tiny", "--steps", "100000", "--batch", "1", "--window", "8"]
+    # A shell may have started the tests without Ctrl-C.
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    start += "; from relpos_tasks.cli import main; main()"
+    command = [sys.executable, "-c", start, "music", "train", "--position", "none", *steps]
+    command += ["--accelerator", "cpu", "--data", str(grid), "--runs", str(tmp_path)]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    ) as process:
+        resume = tmp_path / "literature-tiny" / "none" / "last.ckpt"
+        begun = time.monotonic()
+        while not resume.exists() and time.monotonic() < begun + 60:
+            time.sleep(0.1)
+        process.send_signal(by)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == expected
+    lines = [line for line in err.splitlines() if not line.startswith(("pieces: ", "none: step"))]
+    assert lines == ["relpos: stopped; the same command goes on from the last checkpoint"]
+    assert not list(Path(tmp_path).rglob(".part-*"))

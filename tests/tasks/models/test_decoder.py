@@ -1,0 +1,168 @@
+import copy
+import json
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import cross_entropy
+from torch.testing import assert_close
+
+import relpos
+from relpos_tasks.models import DecoderConfig, DecoderLM
+
+NAMES = ["huang", "shaw", "absolute", "sinusoidal", "none"]
+each_position = pytest.mark.parametrize("position", NAMES)
+
+
+def built(position="huang", *, seed=0, **changes):
+    torch.manual_seed(seed)
+    settings = {"width": 24, "layers": 2, "heads": 3, "max_length": 9, "max_distance": 4}
+    config = DecoderConfig(vocabulary=13, position=position, **settings | changes)
+    return DecoderLM(config).double().eval()
+
+
+def read(*shape):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(13, shape, generator=generator)
+
+
+@each_position
+@pytest.mark.parametrize("length", [1, 33])
+def test_logits_come_for_every_token_even_beyond_max_length(position, length):
+    logits = built(position)(read(2, length))
+    assert logits.shape == (2, length, 13)
+    assert logits.isfinite().all()
+
+
+@each_position
+@pytest.mark.parametrize("shared_heads", [True, False])
+def test_everything_but_the_positions_starts_with_the_same_numbers(position, shared_heads):
+    model = built(position, shared_heads=shared_heads)
+    found = {n: p for n, p in model.named_parameters() if "position" not in n}
+    plain = dict(built("none").named_parameters())
+    assert list(found) == list(plain)
+    for name, parameter in plain.items():
+        assert torch.equal(found[name], parameter), name
+
+
+def test_blocks_have_tables_of_their_own():
+    model = built("huang", shared_heads=False)
+    tables = [block.attention.position.keys for block in model.blocks]
+    assert [tuple(rows.shape) for rows in tables] == [(3, 9, 8)] * 2
+    assert not torch.equal(*tables)
+
+
+@each_position
+@given(cuts=st.sets(st.integers(1, 32), max_size=6))
+@settings(max_examples=6, deadline=None)
+def test_decoding_in_chunks_equals_one_pass(position, cuts):
+    model, tokens = built(position), read(2, 33)
+    cache, parts = model.new_cache(), torch.tensor_split(tokens, sorted(cuts), 1)
+    with torch.no_grad():
+        got = torch.cat([model(part, cache) for part in parts], 1)
+        assert_close(got, model(tokens))
+
+
+@each_position
+def test_what_comes_later_changes_nothing_before(position):
+    model, tokens = built(position), read(2, 33)
+    later = tokens.clone()
+    later[:, 20:] = (later[:, 20:] + 1) % 13
+    with torch.no_grad():
+        assert_close(model(later)[:, :20], model(tokens)[:, :20])
+
+
+@pytest.mark.parametrize("position", ["huang", "shaw", "absolute", "sinusoidal"])
+def test_a_position_tells_the_order_of_what_was_read(position):
+    model = built(position)
+    one, other = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[3, 1, 2, 4]])
+    assert not torch.allclose(model(one)[:, -1], model(other)[:, -1])
+    plain = built("none", layers=1)
+    assert_close(plain(one)[:, -1], plain(other)[:, -1])
+
+
+@each_position
+def test_training_reaches_every_parameter_and_starts_near_uniform(position):
+    model, tokens = built(position, dropout=0.0).train(), read(4, 33)
+    loss = cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+    # Logits of variance 1/4 cost about an eighth of a nat over the uniform guess.
+    assert abs(loss.item() - torch.tensor(13.0).log().item()) < 0.4
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        # Softmax does not feel a bias that all keys share.
+        if not name.endswith("in_proj_bias"):
+            assert parameter.grad.abs().sum() > 0, name
+
+
+def test_residual_projections_start_smaller_with_more_layers():
+    model = built(width=96, layers=8, heads=4)
+    std = 0.5 * 96**-0.5
+    for block in model.blocks:
+        for weight in (block.attention.out_proj.weight, block.mlp[2].weight):
+            assert_close(weight.std().item(), std / 4, rtol=0.03, atol=0)
+        for weight in (block.attention.in_proj_weight, block.mlp[0].weight):
+            assert_close(weight.std().item(), std, rtol=0.03, atol=0)
+    assert_close(model.head.weight.std().item(), std, rtol=0.06, atol=0)
+
+
+@each_position
+def test_a_model_goes_through_state_dict_copy_and_pickle(position):
+    model, tokens = built(position), read(2, 12)
+    other = built(position, seed=1)
+    other.load_state_dict(model.state_dict())
+    for same in (other, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert_close(same(tokens), model(tokens))
+
+
+def test_a_configuration_goes_through_json():
+    config = DecoderConfig(vocabulary=7, width=64, position="shaw", hidden=100)
+    assert DecoderConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert DecoderConfig.from_dict({"vocabulary": 7}) == DecoderConfig(vocabulary=7)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"width": 130}, "width must be a multiple of heads=4, got 130"),
+        ({"layers": 0}, "layers must be an integer >= 1, got 0"),
+        ({"hidden": 2.5}, "hidden must be an integer >= 1, got 2.5"),
+        ({"dropout": 1.0}, "dropout must be in 0 <= dropout < 1, got 1.0"),
+        (
+            {"position": "bidirectional"},
+            "position must be one of 'huang', 'shaw', 'absolute', 'sinusoidal', 'none', "
+            "got 'bidirectional'",
+        ),
+    ],
+)
+def test_bad_settings_are_named(changes, words):
+    with pytest.raises(ValueError, match=f"DecoderConfig: {words}"):
+        DecoderConfig(vocabulary=7, **changes)
+
+
+def test_bad_fields_are_named():
+    with pytest.raises(ValueError, match=r"fields must be among vocabulary, .*, got depth, size"):
+        DecoderConfig.from_dict({"vocabulary": 7, "size": 1, "depth": 2})
+    with pytest.raises(ValueError, match="fields must contain vocabulary"):
+        DecoderConfig.from_dict({"width": 8})
+
+
+@pytest.mark.no_typecheck
+def test_bad_tokens_and_caches_are_named():
+    model = built()
+    with pytest.raises(relpos.ShapeError, match=r"DecoderLM: tokens must be \(b, i\), got \(3,\)"):
+        model(torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(ValueError, match="DecoderLM: cache must have 2 layers, got 1"):
+        model(read(1, 3), model.new_cache()[:1])
+
+
+def test_an_error_in_a_later_layer_leaves_every_cache_as_it_was():
+    model = DecoderLM(DecoderConfig(vocabulary=7, width=8, layers=2, heads=2)).eval()
+    cache, tokens = model.new_cache(), torch.zeros(1, 3, dtype=torch.int64)
+    model(tokens, cache)
+    model.blocks[1].double()
+    with pytest.raises((RuntimeError, ValueError)):
+        model(tokens, cache)
+    assert [layer.length for layer in cache] == [3, 3]

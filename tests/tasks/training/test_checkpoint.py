@@ -1,0 +1,142 @@
+import json
+
+import pytest
+import torch
+
+from relpos_tasks.models.decoder import DecoderConfig, DecoderLM
+from relpos_tasks.training.checkpoint import (
+    ABOUT,
+    WEIGHTS,
+    CheckpointError,
+    load,
+    save_about,
+    save_weights,
+    versions,
+)
+
+
+@pytest.fixture
+def model():
+    return DecoderLM(DecoderConfig(vocabulary=7, width=8, layers=1, heads=2, max_length=9))
+
+
+@pytest.fixture
+def folder(model, tmp_path):
+    save_about(tmp_path, {"model": model.config.to_dict(), "versions": versions()})
+    save_weights(tmp_path, model)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [".", WEIGHTS])
+def test_a_checkpoint_gives_the_same_model_back(model, folder, name):
+    found = load(folder / name)
+    tokens = torch.arange(5)[None]
+    assert not found.model.training
+    torch.testing.assert_close(found.model(tokens), model.eval()(tokens), rtol=0, atol=0)
+    assert found.about["versions"]["torch"]
+    assert found.folder.samefile(folder)
+
+
+def test_only_whole_files_are_left(folder):
+    assert sorted(file.name for file in folder.iterdir()) == [ABOUT, WEIGHTS]
+
+
+def missing(folder):
+    return folder / "nothing"
+
+
+def without_weights(folder):
+    (folder / WEIGHTS).unlink()
+    return folder
+
+
+def without_about(folder):
+    (folder / ABOUT).unlink()
+    return folder
+
+
+def other_file(folder):
+    (folder / "notes.txt").write_text("?")
+    return folder / "notes.txt"
+
+
+def broken_weights(folder):
+    (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:100])
+    return folder
+
+
+def broken_about(folder):
+    (folder / ABOUT).write_text('{"model": ')
+    return folder
+
+
+def about_a_list(folder):
+    (folder / ABOUT).write_text("[1]")
+    return folder
+
+
+def nested_about(folder):
+    (folder / ABOUT).write_text('{"model": ' + "[" * 100_000)
+    return folder
+
+
+def edited(**fields):
+    def edit(folder):
+        about = json.loads((folder / ABOUT).read_text())
+        save_about(folder, {"model": about["model"] | fields})
+        return folder
+
+    return edit
+
+
+def not_finite(folder):
+    model = load(folder).model
+    with torch.no_grad():
+        model.head.weight[3, 2] = torch.nan
+    save_weights(folder, model)
+    return folder
+
+
+def no_such_model(folder):
+    save_about(folder, {"model": {"vocabulary": 7, "wdith": 8}})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (missing, "nothing: no such file or folder"),
+        (without_weights, "is not a checkpoint, model.safetensors is missing"),
+        (without_about, "is not a checkpoint, model.json is missing"),
+        (other_file, "must be a folder with model.safetensors, or that file"),
+        (broken_weights, "model.safetensors: not a safetensors file: "),
+        (broken_about, "model.json: not JSON: "),
+        (about_a_list, "model.json: must be an object with 'model', got "),
+        (no_such_model, "model.json: describes no model: .*wdith"),
+        (nested_about, "model.json: not JSON: "),
+        (
+            edited(max_length=10),
+            r"position.keys must be \(1, 10, 4\) by model.json, got \(1, 9, 4\)",
+        ),
+        (edited(position="none"), "position.keys must be absent by model.json, got "),
+        # None of these is given memory for.
+        (edited(max_length=10**12), r"position.keys must be \(1, 1000000000000, 4\) by model.json"),
+        (edited(vocabulary=10**30), "model.json: describes no model: "),
+        (edited(layers=10**12), "describes no model: layers must be those of model.safetensors"),
+        (edited(width="8"), "model.json: describes no model: .*width"),
+        (not_finite, "model.safetensors: head.weight must be finite, got NaN or infinity"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(folder, spoil, message):
+    with pytest.raises(CheckpointError, match=message) as error:
+        load(spoil(folder))
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_of_checkpoints_names_them(folder):
+    inside = folder / "run" / "huang"
+    inside.mkdir(parents=True)
+    (folder / WEIGHTS).rename(inside / WEIGHTS)
+    with pytest.raises(CheckpointError, match="did you mean one of ") as error:
+        load(inside.parent)
+    assert str(inside) in str(error.value)

@@ -1,0 +1,237 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from relpos_tasks.music.train import build, train_position
+from relpos_tasks.training.checkpoint import ABOUT, WEIGHTS, load
+from relpos_tasks.training.fitting import RESUME, Devices
+from relpos_tasks.training.task import IGNORE, LanguageModelTask, TrainingError, nats
+from tests.tasks.small import CPU, SMALL, small
+
+
+def same(one, other) -> bool:
+    return all(
+        torch.equal(a, b)
+        for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    )
+
+
+@pytest.fixture
+def stop_at(monkeypatch):
+    """Ctrl-C as soon as a step begins; later steps run as if nothing had been done."""
+    training_step = LanguageModelTask.training_step
+
+    def stop(step):
+        def interrupted(self, batch, index):
+            if self.global_step == step:
+                raise KeyboardInterrupt
+            return training_step(self, batch, index)
+
+        monkeypatch.setattr(LanguageModelTask, "training_step", interrupted)
+
+    return stop
+
+
+def test_a_stopped_and_resumed_run_ends_as_one_never_stopped(source, tmp_path, stop_at):
+    whole = train_position("huang", SMALL, source, folder=tmp_path / "a", devices=CPU)
+    handler = signal.getsignal(signal.SIGINT)
+    for step in (1, 3, 4):
+        stop_at(step)
+        with pytest.raises(KeyboardInterrupt):
+            train_position("huang", SMALL, source, folder=tmp_path / "b", devices=CPU)
+    stop_at(None)
+    resumed = train_position("huang", SMALL, source, folder=tmp_path / "b", devices=CPU)
+    assert same(whole.model, resumed.model)
+    assert whole.curves == resumed.curves
+    assert [step for step, _ in resumed.curves["valid"]] == [4]
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_the_checkpoint_holds_the_weights_of_its_step(source, tmp_path, stop_at):
+    stop_at(5)
+    with pytest.raises(KeyboardInterrupt):
+        train_position("absolute", SMALL, source, folder=tmp_path, devices=CPU)
+    kept = torch.load(tmp_path / RESUME, weights_only=True)
+    assert kept["global_step"] == 4
+    for name, tensor in load(tmp_path).model.state_dict().items():
+        assert torch.equal(tensor, kept["state_dict"][f"model.{name}"])
+
+
+def test_a_finished_run_is_read_and_not_trained_again(source, tmp_path, stop_at):
+    first = train_position("huang", SMALL, source, folder=tmp_path, devices=CPU)
+    stop_at(0)
+    again = train_position("huang", SMALL, source, folder=tmp_path, devices=CPU)
+    assert same(first.model, again.model)
+    assert first.curves == again.curves
+    assert first.seconds >= again.seconds > 0
+
+
+def test_the_seed_decides_everything(source, tmp_path):
+    one, two, other = (
+        train_position(
+            "huang", small(seed=seed, steps=2), source, folder=tmp_path / name, devices=CPU
+        )
+        for name, seed in (("one", 1), ("two", 1), ("other", 2))
+    )
+    assert same(one.model, two.model)
+    assert not same(one.model, other.model)
+
+
+def test_models_differ_in_their_positions_alone(source):
+    relative, absolute = (
+        build(name, SMALL, source.vocabulary).state_dict() for name in ("huang", "absolute")
+    )
+    shared = [name for name in relative if "position" not in name]
+    assert shared == [name for name in absolute if "position" not in name]
+    assert all(torch.equal(relative[name], absolute[name]) for name in shared)
+
+
+def test_other_settings_in_the_same_folder_are_refused(source, tmp_path):
+    train_position("huang", small(steps=2), source, folder=tmp_path, devices=CPU)
+    before = (tmp_path / ABOUT).read_text(), (tmp_path / WEIGHTS).read_bytes()
+    with pytest.raises(TrainingError, match=r"other settings \(settings.training.steps was 2, now"):
+        train_position("huang", small(steps=3), source, folder=tmp_path, devices=CPU)
+    assert before == ((tmp_path / ABOUT).read_text(), (tmp_path / WEIGHTS).read_bytes())
+
+
+def test_a_broken_resume_file_is_named(source, tmp_path):
+    train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+    whole = (tmp_path / RESUME).read_bytes()
+    torch.save([1], tmp_path / "other")
+    for broken in (b"", b"PK broken", whole[: len(whole) // 2], (tmp_path / "other").read_bytes()):
+        (tmp_path / RESUME).write_bytes(broken)
+        with pytest.raises(
+            TrainingError, match=r"last.ckpt: cannot be read; delete it to begin anew$"
+        ):
+            train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+
+
+@pytest.mark.parametrize("lost", [[ABOUT], [WEIGHTS], [ABOUT, WEIGHTS]])
+def test_a_finished_run_writes_again_what_was_lost(source, tmp_path, lost):
+    train_position("huang", small(steps=2), source, folder=tmp_path, devices=CPU)
+    before = {name: (tmp_path / name).read_bytes() for name in lost}
+    for name in lost:
+        (tmp_path / name).unlink()
+    with pytest.raises(TrainingError, match="holds a run with other settings"):
+        train_position("huang", small(steps=3), source, folder=tmp_path, devices=CPU)
+    train_position("huang", small(steps=2), source, folder=tmp_path, devices=CPU)
+    assert before == {name: (tmp_path / name).read_bytes() for name in lost}
+
+
+@pytest.mark.filterwarnings("ignore:Total length of")
+def test_the_last_checkpoint_is_written_without_a_validation_too(source, tmp_path):
+    # The last step is one after which to validate, and there is nothing to validate on.
+    unwatched = replace(source, split=replace(source.split, valid=()))
+    train_position("none", small(steps=4), unwatched, folder=tmp_path, devices=CPU)
+    assert torch.load(tmp_path / RESUME, weights_only=True)["global_step"] == 4
+    assert (tmp_path / WEIGHTS).exists()
+
+
+def test_two_runs_at_once_in_one_folder_are_refused(source, tmp_path, monkeypatch):
+    training_step = LanguageModelTask.training_step
+    inner = []
+
+    def second(self, batch, index):
+        if not inner:
+            inner.append(None)
+            with pytest.raises(TrainingError, match="another run is at work in it"):
+                train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+        return training_step(self, batch, index)
+
+    monkeypatch.setattr(LanguageModelTask, "training_step", second)
+    train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+    assert inner
+
+
+def test_unknown_devices_are_refused_in_one_line(source, tmp_path):
+    with pytest.raises(TrainingError, match="abacus"):
+        train_position("none", SMALL, source, folder=tmp_path, devices=Devices("abacus"))
+    assert not (tmp_path / ABOUT).exists()
+
+
+def test_logs_are_written_as_csv_and_for_tensorboard(source, tmp_path):
+    train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+    logs = tmp_path / "logs" / "version_0"
+    header = (logs / "metrics.csv").read_text().splitlines()[0].split(",")
+    assert {"train/loss", "train/tokens_per_second", "valid/loss"} <= set(header)
+    assert list(logs.glob("events.out.tfevents.*"))
+
+
+def test_weight_decay_spares_biases_norms_embeddings_and_positions(source):
+    model = build("huang", SMALL, source.vocabulary)
+    groups = LanguageModelTask(model, SMALL.training).configure_optimizers()["optimizer"]
+    decayed, spared = (group["params"] for group in groups.param_groups)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    assert len(decayed) + len(spared) == len(names)
+    for parameter in spared:
+        name = names[id(parameter)]
+        assert name.endswith("bias") or any(
+            word in name for word in ("norm", "embedding", "position")
+        )
+    assert any("mlp" in names[id(parameter)] for parameter in decayed)
+    assert any("in_proj_weight" in names[id(parameter)] for parameter in decayed)
+
+
+def test_the_rate_rises_and_falls_to_nothing(source):
+    task = LanguageModelTask(
+        build("none", SMALL, source.vocabulary), small(steps=50, warmup=10).training
+    )
+    rates = [task._rate(step) for step in range(50)]
+    assert max(rates) == rates[9] == 1
+    assert rates == sorted(rates[:10]) + sorted(rates[10:], reverse=True)
+    assert 0 < rates[-1] < 0.01
+
+
+def test_ignored_targets_cost_nothing():
+    logits = torch.zeros(1, 3, 5)
+    lost = nats(logits, torch.tensor([[1, IGNORE, 4]]))
+    torch.testing.assert_close(lost, torch.tensor([[5.0, 1, 5]]).log())
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+import numpy as np, torch
+from relpos_tasks.music.train import train_position
+from relpos_tasks.training.task import LanguageModelTask
+from tests.tasks.small import CPU, small, source_from
+torch.set_num_threads(1)
+training_step = LanguageModelTask.training_step
+def slow(self, batch, index):
+    if self.global_step >= 5:
+        print("here", flush=True)
+        time.sleep(60)
+    return training_step(self, batch, index)
+LanguageModelTask.training_step = slow
+source = source_from(np.random.default_rng(5))
+train_position("huang", small(), source, folder=Path(sys.argv[1]), devices=CPU)
+"""
+
+
+def test_kill_9_loses_nothing_before_the_last_checkpoint(source, tmp_path):
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "b")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"here\n"
+        time.sleep(0.1)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    (tmp_path / "b" / ".part-xyz.ckpt").write_bytes(b"half")
+    resumed = train_position("huang", SMALL, source, folder=tmp_path / "b", devices=CPU)
+    whole = train_position("huang", SMALL, source, folder=tmp_path / "a", devices=CPU)
+    assert same(whole.model, resumed.model)
+    assert whole.curves == resumed.curves
+    assert not list((tmp_path / "b").glob(".part-*"))
