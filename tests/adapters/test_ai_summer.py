@@ -1,3 +1,5 @@
+"""AI Summer's modules: their logits pair by pair, in attention, and their state dicts."""
+
 import copy
 
 import numpy as np

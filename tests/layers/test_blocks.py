@@ -1,3 +1,5 @@
+"""Encoder and decoder blocks: residual order, caches, cross-attention, dropout, state dicts."""
+
 import copy
 from itertools import pairwise
 

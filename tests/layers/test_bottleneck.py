@@ -1,3 +1,5 @@
+"""BoTNet's block against its formula: strides, shortcut, positions, copies and dtypes."""
+
 import copy
 import pickle
 

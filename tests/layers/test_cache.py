@@ -1,3 +1,5 @@
+"""The key-value cache: growing, beams, copies, and what an error undoes."""
+
 import copy
 
 import pytest

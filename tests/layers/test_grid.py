@@ -1,3 +1,5 @@
+"""Attention on feature maps against the double loop: pooled queries, resizing, other schemes."""
+
 import copy
 import pickle
 

@@ -16,7 +16,7 @@ from tests.factories import normal
 
 
 def pair(embed_dim=12, heads=3, **arguments):
-    """torch's layer and ours, made from the same seed."""
+    """Torch's layer and ours, made from the same seed."""
     arguments = {"batch_first": True, "dtype": torch.float64} | arguments
     torch.manual_seed(0)
     theirs = nn.MultiheadAttention(embed_dim, heads, **arguments)

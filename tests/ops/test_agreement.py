@@ -1,4 +1,4 @@
-"""TRAPS 21: the comparisons catch what they are for."""
+"""The suite's comparisons catch what they are for: scales, NaN, dtypes, shapes."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""`attention_weights` against the double loop."""
+
 import pytest
 import torch
 from torch.testing import assert_close

@@ -99,7 +99,7 @@ def rel_pos_emb_2d() -> tuple[Tensor, Tensor]:
 
 @contextmanager
 def flex_without_the_compiler() -> Iterator[None]:
-    """transformers' flex path with its own score function, uncompiled.
+    """Transformers' flex path with its own score function, uncompiled.
 
     Compiled for the CPU, the chain of indices in that function corrupts memory (torch 2.13).
     """

@@ -35,7 +35,8 @@ from tests.parity.oracles.self_attention_cv import RelPosEmb1D, RelPosEmb2D
 
 def test_rel_pos_emb_2d_takes_the_height_term_from_the_transposed_tokens_query():
     """On a square map its second term is `q_(x,y) . Rh[x_j - x_i]` where `q_(y,x) . Rh[y_j - y_i]`
-    is due: it reads the map's columns back as rows."""
+    is due: it reads the map's columns back as rows.
+    """
     got, right = rel_pos_emb_2d()
     assert (got - right).abs().max() > 0.5
 

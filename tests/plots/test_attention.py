@@ -1,3 +1,5 @@
+"""Attention maps show the weights with which a model reads, and their means by offset."""
+
 import numpy as np
 import pytest
 import torch

@@ -1,9 +1,10 @@
+"""The rows that are drawn are those of the tables, at their offsets, for every scheme."""
+
 import numpy as np
 import pytest
 import torch
 
 import relpos
-
 from relpos.plots import SCHEMES, Sizes, effect_of, initial, rows_of
 from relpos.positions import Alibi, Shaw, T5Bias, WindowBias
 

@@ -1,3 +1,5 @@
+"""Figures of tables: rows, norms, cosines, and what they add to the scores."""
+
 import numpy as np
 import pytest
 import torch

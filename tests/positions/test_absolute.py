@@ -1,3 +1,5 @@
+"""`Sinusoidal` and `LearnedAbsolute`, which are added to the input."""
+
 import copy
 import math
 import pickle

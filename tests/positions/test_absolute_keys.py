@@ -1,3 +1,5 @@
+"""`AbsoluteKeys` against the double loop, over packed documents and padding too."""
+
 import pytest
 import torch
 from torch.testing import assert_close

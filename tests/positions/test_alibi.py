@@ -1,3 +1,5 @@
+"""`Alibi`: the paper's slopes, the double loop, half precision, learned slopes."""
+
 import pytest
 import torch
 from torch.testing import assert_close

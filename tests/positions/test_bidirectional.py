@@ -1,3 +1,5 @@
+"""`Bidirectional` against the double loop, and its mirror image."""
+
 import pytest
 import torch
 from torch.testing import assert_close

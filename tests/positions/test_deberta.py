@@ -1,3 +1,5 @@
+"""`Deberta`: both terms of the paper, buckets, scale, shared projections and embeddings."""
+
 import copy
 import math
 import pickle

@@ -1,3 +1,5 @@
+"""`GatedBias` over any table of scalars, against the double loop."""
+
 import numpy as np
 import pytest
 import torch

@@ -1,3 +1,5 @@
+"""`Grid`: keys and values per axis, prefix, pooled queries, resized rows."""
+
 import copy
 import pickle
 from math import prod

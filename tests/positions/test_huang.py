@@ -1,3 +1,5 @@
+"""`Huang` against the double loop, causal and not."""
+
 import pytest
 import torch
 from torch.testing import assert_close

@@ -1,3 +1,5 @@
+"""`RelativeLogits` (Inkling): its extent, zero beyond it, grouped keys."""
+
 import pytest
 import torch
 from torch.testing import assert_close

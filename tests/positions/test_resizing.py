@@ -1,3 +1,5 @@
+"""Tables resized as torch's interpolation resizes images."""
+
 import pytest
 import torch
 from hypothesis import given, settings

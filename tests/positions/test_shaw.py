@@ -1,3 +1,5 @@
+"""`Shaw`: keys and values against the double loop, `2k + 1` rows, clamp and zero beyond."""
+
 import pytest
 import torch
 from torch.testing import assert_close

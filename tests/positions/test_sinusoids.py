@@ -1,3 +1,5 @@
+"""Sinusoids entry by entry, in both layouts and in half precision."""
+
 import math
 
 import pytest

@@ -1,3 +1,5 @@
+"""`T5Bias`: the bucket of each pair, one-sided and two-sided, against the double loop."""
+
 import numpy as np
 import pytest
 import torch

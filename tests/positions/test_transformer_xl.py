@@ -1,3 +1,5 @@
+"""`TransformerXL`: the four terms of the paper, computed rows, Conformer's parameter names."""
+
 import copy
 import math
 import pickle

@@ -1,3 +1,5 @@
+"""`WindowBias`: Swin's index and resizing, against the double loop."""
+
 import copy
 import pickle
 from math import prod

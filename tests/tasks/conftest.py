@@ -1,3 +1,5 @@
+"""A small source of pieces, and one finished comparison for all tests of the tasks."""
+
 import numpy as np
 import pytest
 import torch

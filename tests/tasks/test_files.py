@@ -1,3 +1,5 @@
+"""Files that appear whole or not at all."""
+
 import json
 
 import pytest

@@ -1,3 +1,5 @@
+"""The `relpos` command as it is typed: what it prints, writes, refuses, and how it stops."""
+
 import os
 import signal
 import subprocess

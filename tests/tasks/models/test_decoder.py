@@ -1,3 +1,5 @@
+"""`DecoderLM`: equal starts, cached decoding, causality, configuration, state dicts."""
+
 import copy
 import json
 import pickle

@@ -1,3 +1,5 @@
+"""`sample`: greedy and drawn tokens, temperature, top-p, hooks."""
+
 import pytest
 import torch
 from torch.testing import assert_close

@@ -1,3 +1,5 @@
+"""The chorales, read once."""
+
 import pytest
 
 from relpos_tasks.music import Piece, chorales

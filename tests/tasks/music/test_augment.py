@@ -1,3 +1,5 @@
+"""Transposition within the voices' ranges."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,3 +1,5 @@
+"""Counting baselines against counts by hand."""
+
 import math
 
 import numpy as np

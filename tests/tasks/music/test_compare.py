@@ -1,3 +1,5 @@
+"""`compare`: the files and numbers that a run leaves."""
+
 import json
 
 import numpy as np

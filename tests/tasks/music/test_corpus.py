@@ -1,3 +1,5 @@
+"""Bach's chorales as music21 carries them, and their cache."""
+
 import shutil
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Batches: functions of seed and step, shared by devices, every token met."""
+
 import numpy as np
 import pytest
 import torch

@@ -1,3 +1,5 @@
+"""Nats per token: every token once, with enough context, at any window."""
+
 import math
 
 import numpy as np

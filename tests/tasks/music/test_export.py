@@ -1,3 +1,5 @@
+"""A chorale as MIDI, MusicXML and sound: all three files or none."""
+
 import re
 from pathlib import Path
 

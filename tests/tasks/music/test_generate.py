@@ -1,3 +1,5 @@
+"""Composed chorales: on the grid, around a melody, decided by the seed."""
+
 import numpy as np
 import pytest
 

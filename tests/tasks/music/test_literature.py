@@ -1,3 +1,5 @@
+"""The literature's file of the chorales, and what is wrong with a malformed one."""
+
 import gzip
 import json
 import re

@@ -1,3 +1,5 @@
+"""Melodies from MIDI and MusicXML."""
+
 import re
 
 import mido

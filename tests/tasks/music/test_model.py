@@ -1,3 +1,5 @@
+"""A checkpoint of a chorale model with its vocabulary and pieces."""
+
 import json
 import shutil
 import subprocess

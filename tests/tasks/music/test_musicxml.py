@@ -1,3 +1,5 @@
+"""MusicXML to sixteenths: ties, repeats, voices, tuplets, and what is refused."""
+
 import re
 import zipfile
 

@@ -1,3 +1,5 @@
+"""A piece in sixteenths: bars, onsets, contradictions."""
+
 import re
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""A piece as MusicXML and engraved pages."""
+
 import re
 from xml.etree import ElementTree
 

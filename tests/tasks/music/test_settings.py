@@ -1,3 +1,5 @@
+"""Presets and the options that take their place."""
+
 import pytest
 
 from relpos_tasks.music.settings import PRESETS, preset

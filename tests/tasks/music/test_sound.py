@@ -1,3 +1,5 @@
+"""A piece as MIDI and as sound."""
+
 import io
 import wave
 

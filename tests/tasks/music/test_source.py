@@ -1,3 +1,5 @@
+"""Where pieces come from, and what they are known by."""
+
 import json
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Pieces of the same music never straddle the split."""
+
 import random
 
 import numpy as np

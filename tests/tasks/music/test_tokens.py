@@ -1,3 +1,5 @@
+"""Pieces as tokens and back."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings

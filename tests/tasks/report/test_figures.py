@@ -1,3 +1,5 @@
+"""The report's figures."""
+
 import xml.etree.ElementTree as ET
 
 from relpos_tasks.report.figures import curves_figure, lengths_figure

@@ -1,3 +1,5 @@
+"""The report is one page that needs nothing else, with the numbers of the metrics."""
+
 import base64
 import io
 import json

@@ -1,3 +1,5 @@
+"""A model on disk: the same back, or one line that says what is wrong."""
+
 import json
 
 import pytest

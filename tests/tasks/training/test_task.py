@@ -1,3 +1,5 @@
+"""Training: resumed to the bit, refused in words, logged."""
+
 import os
 import signal
 import subprocess
