@@ -49,19 +49,19 @@ check: setup
 	$(BIN)/python -m pytest -q --doctest-modules src
 
 bench: setup
-	$(BIN)/python benchmarks/attention.py $(ARGS)
-	$(BIN)/python benchmarks/choice.py
-	$(BIN)/python benchmarks/training.py
-	$(BIN)/python benchmarks/tables.py
+	$(BIN)/python -m benchmarks.attention $(ARGS)
+	$(BIN)/python -m benchmarks.choice
+	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.tables
 
 gpu:
-	$(PYTHON) scripts/gpu.py $(ARGS)
+	$(PYTHON) -m scripts.gpu $(ARGS)
 
 parity: setup
-	$(BIN)/python benchmarks/parity.py
+	$(BIN)/python -m benchmarks.parity
 
 wheel: setup
-	$(BIN)/python scripts/build_wheel.py
+	$(BIN)/python -m scripts.build_wheel
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -3,34 +3,34 @@
 Every round runs the unit and then each contender; a ratio is taken within its round, and the
 medians of the ratios are reported with their 20th and 80th percentiles. Beside each timing stands
 the largest difference from float64. On the CPU, memory is the peak of a fresh process, and its
-growth; what is measured is in `scenes.py`. On a GPU the unit is the fastest of torch's SDPA
-backends and memory what torch allocates; what is measured is in `cuda_scenes.py`, the most
-important first, and what `--minutes` leaves no room for is left out. `tables.py` writes the pages.
+growth; what is measured is in `workloads/settings.py`. On a GPU the unit is the fastest of torch's
+SDPA backends and memory what torch allocates; what is measured is in `workloads/gpu_settings.py`,
+the most important first, and what `--minutes` leaves no room for is left out. `benchmarks.tables`
+writes the pages.
 
-    python benchmarks/attention.py
-    python benchmarks/attention.py --only "L=1024" --skip-tests --out some.json
-    python benchmarks/attention.py --device cuda --minutes 4
+    python -m benchmarks.attention
+    python -m benchmarks.attention --only "L=1024" --skip-tests --out some.json
+    python -m benchmarks.attention --device cuda --minutes 4
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
-from comparing import compare
-from cuda_scenes import ON_CUDA
-from machine import machine
-from memory import all_memory
-from scenes import MEMORY, TIME
-from targets import verdict
+from .files import RESULTS, ROOT, save
+from .measure.gpu import measure_on_gpu
+from .measure.machine import machine
+from .measure.memory import rows_of_memory
+from .measure.passes import time_scheme
+from .report.targets import verdict
+from .workloads.gpu_settings import GPU_SETTINGS
+from .workloads.settings import MEMORY_SETTINGS, TIME_SETTINGS
 
-HERE = Path(__file__).parent
 TESTS = {"cpu": (), "cuda": ("-k", "triton")}
 
 
@@ -38,45 +38,50 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", choices=tuple(TESTS), default="cpu")
     parser.add_argument("--out", type=Path, help="results/DEVICE.json")
-    parser.add_argument("--only", nargs="+", help="names of scenes (all)")
+    parser.add_argument("--only", nargs="+", help="names of settings (all)")
     parser.add_argument("--skip-tests", action="store_true", help="for work on the benchmark")
     parser.add_argument("--minutes", type=float, default=4.0, help="on a GPU, after the tests (4)")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
-        print("benchmarks/attention.py: --device cuda needs a CUDA device", file=sys.stderr)
+        print("benchmarks.attention: --device cuda needs a CUDA device", file=sys.stderr)
         sys.exit(2)
     if not options.skip_tests:
         tests = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-x", "tests/ops", *TESTS[options.device]],
-            cwd=HERE.parent,
+            cwd=ROOT,
             check=False,
         )
         if tests.returncode:
-            sys.exit("benchmarks/attention.py: the op's tests are red: no numbers")
-    out = options.out or HERE / "results" / f"{options.device}.json"
-    (on_cuda if options.device == "cuda" else on_cpu)(out, options)
+            sys.exit("benchmarks.attention: the op's tests are red: no numbers")
+    out = options.out or RESULTS / f"{options.device}.json"
+    (on_gpu if options.device == "cuda" else on_cpu)(out, options)
 
 
 def on_cpu(out: Path, options: argparse.Namespace) -> None:
-    wanted = [one for one in (*TIME, *MEMORY) if not options.only or one.name in options.only]
+    """Time, then memory."""
+    timed, weighed = (
+        [setting for setting in settings if not options.only or setting.name in options.only]
+        for settings in (TIME_SETTINGS, MEMORY_SETTINGS)
+    )
     result = {
         "machine": machine(),
-        "scenes": {one.name: asdict(one) for one in wanted},
+        "scenes": {setting.name: setting.as_json() for setting in (*timed, *weighed)},
         "time": [
-            row for one in wanted if one in TIME for name in one.cases for row in compare(one, name)
+            row
+            for setting in timed
+            for scheme in setting.schemes
+            for row in time_scheme(setting, scheme)
         ],
-        "memory": [row for one in wanted if one in MEMORY for row in all_memory(one)],
+        "memory": [row for setting in weighed for row in rows_of_memory(setting)],
     }
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(result, indent=1) + "\n")
+    save(out, result)
     print(f"wrote {out}")
 
 
-def on_cuda(out: Path, options: argparse.Namespace) -> None:
-    from on_cuda import measure
-
-    wanted = tuple(one for one in ON_CUDA if not options.only or one.name in options.only)
-    result = measure(wanted, out, options.minutes)
+def on_gpu(out: Path, options: argparse.Namespace) -> None:
+    """Both for each scheme, then which targets were missed."""
+    settings = tuple(one for one in GPU_SETTINGS if not options.only or one.name in options.only)
+    result = measure_on_gpu(settings, out, options.minutes)
     print(f"wrote {out}")
     print(verdict(result))
 

@@ -3,28 +3,30 @@
 Forward, and forward and backward, of native, tiled and reference in one interleaved run, the
 shortest timing of each; beside the fastest stands the one that "auto" chose.
 
-    python benchmarks/choice.py
+    python -m benchmarks.choice
+    python -m benchmarks.choice --only "16 x 16, B=1, H=8" --out some.json
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from cases import SCHEMES, Case, contenders, inputs, make_case
-from comparing import passes
-from machine import machine
 from relpos.ops.dispatch import choose
 from relpos.ops.inputs import prepare
-from scenes import GRIDS, LOGITS, Scene
-from timing import interleaved
 
-HERE = Path(__file__).parent
+from .files import RESULTS, save
+from .measure.machine import machine
+from .measure.passes import FORWARD, passes
+from .measure.timing import interleaved
+from .workloads.schemes import SCHEMES, make_workload
+from .workloads.settings import GRIDS, RELATIVE_LOGITS, Setting
+from .workloads.workload import Workload, contenders, inputs
+
 BACKENDS = ("native", "tiled", "reference")
 
 # Queries, keys, sequences, heads.
@@ -47,12 +49,12 @@ SIZES = (
 IN_BFLOAT16 = ((1, 1024, 1, 8), (16, 16, 64, 8), (64, 64, 16, 8), (2048, 2048, 1, 2))
 
 
-def scenes() -> list[Scene]:
+def sweep() -> list[Setting]:
     """The sweep; a grid needs as many queries as keys, and decoding has no backward."""
-    every = tuple(name for name in SCHEMES if name != LOGITS)  # which is measured on the GPU
+    every = tuple(name for name in SCHEMES if name != RELATIVE_LOGITS)  # which a GPU measures
     decoded = tuple(name for name in every if name not in GRIDS)
     return [
-        Scene(
+        Setting(
             f"{i} x {j}, B={b}, H={h}", i, every if i == j else decoded,
             keys=j, batch=b, heads=h, dtype=dtype, backends=BACKENDS, backward=i > 1,
         )
@@ -61,14 +63,14 @@ def scenes() -> list[Scene]:
     ]  # fmt: skip
 
 
-def chosen(case: Case, tensors: list[Tensor]) -> str:
+def chosen(workload: Workload, tensors: list[Tensor]) -> str:
     """The backend that "auto" takes."""
     q, k, v = tensors
-    settings = case.settings(q, k)
-    mask, documents = settings.pop("mask"), settings.pop("documents")
+    arguments = workload.arguments(q, k)
+    mask, documents = arguments.pop("mask"), arguments.pop("documents")
     prepared = prepare(
-        "attention", q, k, v, case.terms(q, k), mask, documents, scale=None, query_start=None,
-        return_lse=False, **settings,
+        "attention", q, k, v, workload.terms(q, k), mask, documents, scale=None, query_start=None,
+        return_lse=False, **arguments,
     )  # fmt: skip
     return choose("auto", prepared).__name__.rpartition(".")[2]  # type: ignore[attr-defined]
 
@@ -76,26 +78,26 @@ def chosen(case: Case, tensors: list[Tensor]) -> str:
 def shortest(timed: Mapping[str, Callable[[], object]], budget: float) -> dict[str, float]:
     """The shortest timing of each, in seconds: what else the machine does only adds to it."""
     rounds = interleaved(timed, seconds=budget)
-    return {name: min(taken[name] for taken in rounds if name in taken) for name in timed}
+    return {name: min(timings[name] for timings in rounds if name in timings) for name in timed}
 
 
-def measure(scene: Scene, name: str) -> list[dict]:
-    """One case at one size: a row for each pass."""
-    case, tensors = make_case(name, scene), inputs(scene)
-    runs = contenders(scene, case)
+def measure(setting: Setting, scheme: str) -> list[dict]:
+    """One scheme at one size: a row for each pass."""
+    workload, tensors = make_workload(scheme, setting), inputs(setting)
+    runs = contenders(setting, workload)
     ours = {backend: runs[f"relpos {backend}"] for backend in BACKENDS}
     rows = []
-    for label, timed in passes(scene, case, ours, tensors).items():
+    for pass_name, timed in passes(setting, workload, ours, tensors).items():
         seconds = shortest(timed, 0.02)
         if seconds["native"] > min(seconds.values()):  # look again, longer
             again = shortest(timed, 0.2)
             seconds = {backend: min(seconds[backend], again[backend]) for backend in BACKENDS}
         fastest = min(BACKENDS, key=seconds.__getitem__)
-        with torch.set_grad_enabled(label != "forward"):
-            auto = chosen(case, tensors)
+        with torch.set_grad_enabled(pass_name != FORWARD):
+            auto = chosen(workload, tensors)
         rows.append(
-            {"queries": scene.queries, "keys": scene.length, "batch": scene.batch}
-            | {"heads": scene.heads, "dtype": scene.dtype, "case": name, "pass": label}
+            {"queries": setting.queries, "keys": setting.length, "batch": setting.batch}
+            | {"heads": setting.heads, "dtype": setting.dtype, "case": scheme, "pass": pass_name}
             | {"fastest": fastest, "auto": auto, "auto_slower_by": seconds[auto] / seconds[fastest]}
             | {"native_slower_by": seconds["native"] / seconds[fastest], "seconds": seconds}
         )
@@ -104,21 +106,23 @@ def measure(scene: Scene, name: str) -> list[dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "choice.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "choice.json")
+    parser.add_argument("--only", nargs="+", help='sizes, as "16 x 16, B=1, H=8" (all)')
     options = parser.parse_args()
     rows = []
-    for scene in scenes():
-        for name in scene.cases:
-            for row in measure(scene, name):
+    for setting in sweep():
+        if options.only and setting.name not in options.only:
+            continue
+        for scheme in setting.schemes:
+            for row in measure(setting, scheme):
                 rows.append(row)
                 if row["fastest"] != "native":
                     print(
-                        f"{scene.name:22} {scene.dtype:9} {name:27} {row['pass']:17} native takes "
-                        f"{row['native_slower_by']:.2f} times as long as {row['fastest']}",
+                        f"{setting.name:22} {setting.dtype:9} {scheme:27} {row['pass']:17} native "
+                        f"takes {row['native_slower_by']:.2f} times as long as {row['fastest']}",
                         flush=True,
                     )
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({"machine": machine(), "choice": rows}, indent=1) + "\n")
+    save(options.out, {"machine": machine(), "choice": rows})
     print(f"wrote {options.out}")
 
 

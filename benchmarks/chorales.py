@@ -1,7 +1,7 @@
 """Keep a run of the main job as a committed result: its metrics and its machine, in one JSON.
 
-python benchmarks/chorales.py runs/chorales
-python benchmarks/tables.py
+python -m benchmarks.chorales runs/chorales
+python -m benchmarks.tables
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 import json
 from pathlib import Path
 
-RESULTS = Path(__file__).parent / "results"
+from .files import RESULTS, save
 
 
 def main() -> None:
@@ -18,12 +18,11 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="the folder of a finished `relpos music compare`")
     parser.add_argument("--name", default="chorales", help="of the result (chorales)")
     options = parser.parse_args()
-    folder, result = options.run, RESULTS / f"{options.name}.json"
+    result = RESULTS / f"{options.name}.json"
     metrics, machine = (
-        json.loads((folder / name).read_text()) for name in ("metrics.json", "machine.json")
+        json.loads((options.run / name).read_text()) for name in ("metrics.json", "machine.json")
     )
-    RESULTS.mkdir(exist_ok=True)
-    result.write_text(json.dumps({"machine": machine} | metrics, indent=1) + "\n")
+    save(result, {"machine": machine} | metrics)
     print(f"wrote {result}")
 
 

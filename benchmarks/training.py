@@ -3,13 +3,13 @@
 Every round trains each contender's copy of the model for some steps on the same batches, one after
 the other; a ratio is taken within its round.
 
-    python benchmarks/training.py --out benchmarks/results/training.json
+    python -m benchmarks.training
+    python -m benchmarks.training --windows 16 --steps 1 --rounds 1 --out some.json
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -21,16 +21,17 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-import rivals
-from machine import machine
 from relpos import Terms, attention
 from relpos_tasks.music.settings import MusicSettings, preset
 from relpos_tasks.music.tokens import Vocabulary
 from relpos_tasks.music.train import build
 from relpos_tasks.training.task import LanguageModelTask
 
-HERE = Path(__file__).parent
-WHERE = "relpos.layers.multihead.attention"
+from .files import RESULTS, save
+from .measure.machine import machine
+from .workloads import rivals
+
+OP = "relpos.layers.multihead.attention"  # what the model calls
 
 
 def eager_skew(q: Tensor, k: Tensor, v: Tensor, terms: Terms, **_: object) -> Tensor:
@@ -50,7 +51,6 @@ class Training:
 
     Args:
         settings: sizes and budget of the job.
-        vocabulary: the tokens.
         model: is copied.
         op: in the place of `relpos.attention`.
     """
@@ -65,7 +65,7 @@ class Training:
 
     def step(self, tokens: Tensor) -> float:
         """One step; its loss."""
-        with patch(WHERE, self.op):
+        with patch(OP, self.op):
             logits = self.task.model(tokens[:, :-1])
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
             self.optimizer.zero_grad()
@@ -122,13 +122,12 @@ def main() -> None:
     parser.add_argument("--windows", type=int, nargs="+", default=[256, 1024], help="tokens")
     parser.add_argument("--steps", type=int, default=4, help="of a round (4)")
     parser.add_argument("--rounds", type=int, default=5, help="(5)")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "training.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "training.json")
     options = parser.parse_args()
     rows = [
         row for window in options.windows for row in measure(window, options.steps, options.rounds)
     ]
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({"machine": machine(), "training": rows}, indent=1) + "\n")
+    save(options.out, {"machine": machine(), "training": rows})
     print(f"wrote {options.out}")
 
 

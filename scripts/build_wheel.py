@@ -1,6 +1,6 @@
 """Builds the source distribution and, from it, the wheel; checks what the wheel's kernel links to.
 
-    python scripts/build_wheel.py [FOLDER]     # dist/ unless another folder is named
+    python -m scripts.build_wheel [FOLDER]     # dist/ unless another folder is named
 
 The kernel must use nothing but torch's stable C interface and the system's own libraries: only then
 does one wheel run with every torch from 2.11 and every Python from 3.11. What is needed of the

@@ -1,8 +1,8 @@
 """Everything that needs a GPU, in one slot of ten minutes: tests, checks, and the benchmark.
 
-    python scripts/gpu.py           # writes gpu.json and cuda.json to benchmarks/results
-    python scripts/gpu.py --only tests bench
-    python scripts/gpu.py --out DIR --commit 1a2b3c4 --main-job jsb-chorales-16th.json
+    python -m scripts.gpu           # writes gpu.json and cuda.json to benchmarks/results
+    python -m scripts.gpu --only tests bench
+    python -m scripts.gpu --out DIR --commit 1a2b3c4 --main-job jsb-chorales-16th.json
 
 Each stage is a process with its own limit of time, and a failed one stops no other. What is known
 is in the JSON after each stage; a table is printed at the end. relpos need not be installed. Exits
@@ -29,7 +29,7 @@ import torch
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-CHECKS = ROOT / "scripts" / "gpu_checks.py"
+CHECKS = ("-m", "scripts.gpu_checks")
 GRACE = 10  # seconds between asking a stage to end and ending it
 LINES = 60  # of a stage's output that are kept, and as many of those that name a failure
 FAILURE = re.compile(r"FAILED|ERROR|Error|Invalid |hazard|missed:|left out")
@@ -59,9 +59,9 @@ class Stage:
 def stages(out: Path, main_job: str | None) -> list[Stage]:
     """All stages in their order."""
     python = sys.executable
-    check = (python, str(CHECKS))
+    check = (python, *CHECKS)
     found = [
-        Stage("facts", (python, "benchmarks/machine.py"), 30),
+        Stage("facts", (python, "-m", "benchmarks.measure.machine"), 30),
         Stage("tests", (python, "-m", "pytest", *pytest_options()), 150),
         Stage("terms", (*check, "terms"), 45),
         Stage("determinism", (*check, "determinism"), 45),
@@ -94,7 +94,7 @@ def sanitizer(tool: str, note: str) -> Stage:
     options = ("--tool", tool, "--error-exitcode", "1", "--target-processes", "application-only")
     return Stage(
         tool,
-        (str(where), *options, sys.executable, str(CHECKS), "touch"),
+        (str(where), *options, sys.executable, *CHECKS, "touch"),
         60,
         note,
         # Else all tensors lie in one allocation, and a step beyond one of them is no error.
@@ -106,7 +106,8 @@ def sanitizer(tool: str, note: str) -> Stage:
 def bench(out: Path) -> tuple[str, ...]:
     """The benchmark; `{minutes}` is what the stage has."""
     options = ("--device", "cuda", "--skip-tests", "--minutes", "{minutes}")
-    return (sys.executable, "benchmarks/attention.py", *options, "--out", str(out / "cuda.json"))
+    command = (sys.executable, "-m", "benchmarks.attention")
+    return (*command, *options, "--out", str(out / "cuda.json"))
 
 
 def perform(stage: Stage, seconds: float, environment: dict[str, str]) -> dict:
@@ -195,7 +196,7 @@ def main() -> None:
     )  # fmt: skip
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        print("scripts/gpu.py: there must be a CUDA device, got none", file=sys.stderr)
+        print("scripts.gpu: there must be a CUDA device, got none", file=sys.stderr)
         sys.exit(2)
 
     stop = time.monotonic() + 60 * options.minutes

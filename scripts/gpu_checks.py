@@ -1,9 +1,9 @@
 """Checks of the triton backend that a GPU alone can make, over one call of each kind of term.
 
-    python scripts/gpu_checks.py terms          # near float64, as the suite has it
-    python scripts/gpu_checks.py determinism    # the same bits each time
-    python scripts/gpu_checks.py touch          # runs each once: for compute-sanitizer
-    python scripts/gpu_checks.py capture        # in a CUDA graph, and compiled, as eager
+    python -m scripts.gpu_checks terms          # near float64, as the suite has it
+    python -m scripts.gpu_checks determinism    # the same bits each time
+    python -m scripts.gpu_checks touch          # runs each once: for compute-sanitizer
+    python -m scripts.gpu_checks capture        # in a CUDA graph, and compiled, as eager
 
 A line of JSON for each call, then how many are right; exits 1 if one is not. Without a GPU it runs
 in Triton's interpreter (TRITON_INTERPRET=1), at a small size.
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from gpu_calls import CUDA, Call, calls, outcome
+from .gpu_calls import CUDA, Call, calls, outcome
 
 BITS = {2: torch.int16, 4: torch.int32}
 Finding = tuple[str, bool, str]  # of what, whether it is right, and what was seen
@@ -31,12 +31,13 @@ def terms(call: Call) -> Iterator[Finding]:
         return
     dtype = call.leaves[0].dtype
     used = []
-    for own, usual, right in zip(
+    for found, usual, exact in zip(
         call.both(), call.reference(dtype), call.reference(torch.float64), strict=True
     ):
-        rounding = torch.finfo(dtype).eps * right.abs().max()
-        used.append((far(own, right) / (2 * (far(usual, right) + rounding))).item())
-    yield "", all(one <= 1 for one in used), f"uses {max(used):.0%} of the error allowed"
+        rounding = torch.finfo(dtype).eps * exact.abs().max()
+        allowed = 2 * (largest_difference(usual, exact) + rounding)
+        used.append((largest_difference(found, exact) / allowed).item())
+    yield "", all(part <= 1 for part in used), f"uses {max(used):.0%} of the error allowed"
 
 
 def touch(call: Call) -> Iterator[Finding]:
@@ -50,7 +51,7 @@ def touch(call: Call) -> Iterator[Finding]:
 def determinism(call: Call) -> Iterator[Finding]:
     """Output and every gradient have the same bits each time."""
     times, first = 20 if CUDA else 3, call.both()
-    others = sum(not same(first, call.both()) for _ in range(times - 1))
+    others = sum(not same_bits(first, call.both()) for _ in range(times - 1))
     yield "", others == 0, f"{others} of {times - 1} runs differ from the first"
 
 
@@ -61,21 +62,21 @@ def capture(call: Call) -> Iterator[Finding]:
     eager = call.both()
     if CUDA:
         graph = replayed(call)
-        yield ", CUDA graph", same(eager, graph), apart(eager, graph)
+        yield ", CUDA graph", same_bits(eager, graph), describe_difference(eager, graph)
     torch.compiler.reset()
     compiled = torch.compile(call.run, fullgraph=True, backend="inductor" if CUDA else "eager")
     found = outcome(compiled(*call.leaves), call.leaves)
-    yield ", compiled", close(eager, found), apart(eager, found)
+    yield ", compiled", equal_up_to_rounding(eager, found), describe_difference(eager, found)
 
 
-def same(some: list[Tensor], others: list[Tensor]) -> bool:
+def same_bits(some: list[Tensor], others: list[Tensor]) -> bool:
     """Whether all have the same bits."""
     return all(torch.equal(bits(one), bits(other)) for one, other in zip(some, others, strict=True))
 
 
-def far(own: Tensor, right: Tensor) -> Tensor:
+def largest_difference(x: Tensor, y: Tensor) -> Tensor:
     """The largest difference."""
-    return (own.double() - right).abs().max()
+    return (x.double() - y.double()).abs().max()
 
 
 def bits(x: Tensor) -> Tensor:
@@ -83,20 +84,22 @@ def bits(x: Tensor) -> Tensor:
     return x.contiguous().view(BITS[x.element_size()])
 
 
-def close(some: list[Tensor], others: list[Tensor]) -> bool:
+def equal_up_to_rounding(some: list[Tensor], others: list[Tensor]) -> bool:
     """Whether they are as near as rounding, of the largest number, leaves them."""
     return all(
-        far(one, other.double()) <= 2 * torch.finfo(one.dtype).eps * one.abs().max()
+        largest_difference(one, other) <= 2 * torch.finfo(one.dtype).eps * one.abs().max()
         for one, other in zip(some, others, strict=True)
     )
 
 
-def apart(some: list[Tensor], others: list[Tensor]) -> str:
-    """How far, in words."""
-    if same(some, others):
+def describe_difference(some: list[Tensor], others: list[Tensor]) -> str:
+    """By how much they differ, in words."""
+    if same_bits(some, others):
         return "the same bits"
-    most = max(far(one, other.double()).item() for one, other in zip(some, others, strict=True))
-    return f"apart by {most:.1e}"
+    largest = max(
+        largest_difference(one, other).item() for one, other in zip(some, others, strict=True)
+    )
+    return f"differ by {largest:.1e}"
 
 
 def replayed(call: Call) -> list[Tensor]:
@@ -121,24 +124,24 @@ def replayed(call: Call) -> list[Tensor]:
     return results
 
 
-def small(backend: str) -> Iterator[tuple[str, Call]]:
+def small_calls(backend: str) -> Iterator[tuple[str, Call]]:
     """Every call at a small odd size; the interpreter has no bfloat16."""
     for dtype in (torch.float32, torch.bfloat16) if CUDA else (torch.float32,):
         for name, call in calls(backend, 5, 24, dtype).items():
             yield f"{name}, {str(dtype).removeprefix('torch.')}", call
 
 
-def large(backend: str) -> Iterator[tuple[str, Call]]:
+def large_calls(backend: str) -> Iterator[tuple[str, Call]]:
     """Every call in bfloat16 at a size for a GPU; on the CPU at one for the interpreter."""
     sizes = (27, 64, torch.bfloat16) if CUDA else (4, 8, torch.float32)
     yield from calls(backend, *sizes).items()
 
 
 CHECKS = {
-    "terms": (terms, small),
-    "determinism": (determinism, large),
-    "touch": (touch, small),
-    "capture": (capture, large),
+    "terms": (terms, small_calls),
+    "determinism": (determinism, large_calls),
+    "touch": (touch, small_calls),
+    "capture": (capture, large_calls),
 }
 
 

@@ -1,4 +1,4 @@
-"""What the benchmark measures, what it is to reach, and its pages name the same things."""
+"""The benchmark's code on tiny inputs: that it times, refuses and reports what it says."""
 
 from __future__ import annotations
 
@@ -6,82 +6,75 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 
+from benchmarks import attention, choice, tables, training
+from benchmarks.files import load
+from benchmarks.measure import gpu, memory
+from benchmarks.measure.passes import time_scheme
+from benchmarks.measure.timing import interleaved, wall_clock
+from benchmarks.report.benchmark_page import on_gpu, without_gpu
+from benchmarks.report.choice_section import SLACK, choice_section
+from benchmarks.report.readme import readme
+from benchmarks.report.targets import GPU_TARGETS, TARGETS, notes, verdict
+from benchmarks.workloads import schemes
+from benchmarks.workloads.gpu_settings import GPU_SETTINGS, GpuSetting, gpu_setting_name
+from benchmarks.workloads.schemes import SCHEMES, make_workload
+from benchmarks.workloads.settings import (
+    MEMORY_SETTINGS,
+    TIME_SETTINGS,
+    Setting,
+    find_setting,
+)
+from benchmarks.workloads.workload import UNIT, contenders, exact, inputs
+from relpos import backends
+
 ROOT = Path(__file__).parent.parent
+SETTINGS = (*TIME_SETTINGS, *MEMORY_SETTINGS, *GPU_SETTINGS)
+TINY = Setting("tiny", 12, ("Shaw keys, k=64",), heads=2, width=8, seconds=0.0)
 
 
-@pytest.fixture(scope="module")
-def benchmarks():
-    """The benchmark's modules by name; they are scripts, not a package."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-
-    def module(name: str) -> ModuleType:
-        return import_module(name)
-
-    yield module
-    sys.path.remove(str(ROOT / "benchmarks"))
+def test_every_settings_schemes_exist():
+    assert len({setting.name for setting in SETTINGS}) == len(SETTINGS)
+    assert {scheme for setting in SETTINGS for scheme in setting.schemes} <= set(SCHEMES)
 
 
-def test_every_scenes_cases_exist(benchmarks):
-    scenes, cases = benchmarks("scenes"), benchmarks("cases")
-    every = (*scenes.TIME, *scenes.MEMORY, *benchmarks("cuda_scenes").ON_CUDA)
-    assert len({scene.name for scene in every}) == len(every)
-    assert {name for scene in every for name in scene.cases} <= set(cases.SCHEMES)
+def test_every_target_is_measured():
+    by_name = {setting.name: setting for setting in SETTINGS}
+    for target in (*TARGETS, *GPU_TARGETS):
+        setting = by_name[target.setting]
+        assert target.scheme in setting.schemes, target.name
+        assert target.quantity != "forward+backward" or setting.backward, target.name
+        for contender in (target.contender, target.against):
+            backend = contender.removeprefix("relpos ")
+            assert backend == contender or backend in setting.backends, target.name
 
 
-def test_every_target_is_measured(benchmarks):
-    scenes, targets = benchmarks("scenes"), benchmarks("targets")
-    every = (*scenes.TIME, *scenes.MEMORY, *benchmarks("cuda_scenes").ON_CUDA)
-    by_name = {scene.name: scene for scene in every}
-    for target in (*targets.TARGETS, *targets.CUDA_TARGETS):
-        scene = by_name[target.scene]
-        assert target.case in scene.cases, target.name
-        assert target.label != "forward+backward" or scene.backward, target.name
-        for one in (target.own, target.against):
-            backend = one.removeprefix("relpos ")
-            assert backend == one or backend in scene.backends, target.name
+def test_every_note_is_about_a_target():
+    targets = (*TARGETS, *GPU_TARGETS)
+    assert len({(target.group, target.name) for target in targets}) == len(targets)
+    assert set(notes()) <= {target.name for target in targets}
 
 
-def test_every_note_is_about_a_target(benchmarks):
-    targets = benchmarks("targets")
-    every = (*targets.TARGETS, *targets.CUDA_TARGETS)
-    assert len({(target.group, target.name) for target in every}) == len(every)
-    assert set(targets.notes()) <= {target.name for target in every}
+@pytest.mark.parametrize("scheme", [name for name in SCHEMES if "dropout" not in name])
+def test_every_scheme_and_rival_computes_what_is_exact(monkeypatch, scheme):
+    monkeypatch.setattr(schemes, "_gpu_only", lambda setting, **runs: runs)  # those too
+    setting = replace(TINY, backends=("tiled",), rivals=True)
+    workload, tensors = make_workload(scheme, setting), inputs(setting)
+    expected = exact(workload, *tensors)
+    for contender, run in contenders(setting, workload).items():
+        if contender not in (UNIT, "FlexAttention"):  # the latter is compiled
+            torch.testing.assert_close(
+                run(*tensors).double(), expected, rtol=1e-4, atol=1e-4, msg=contender
+            )
 
 
-def test_native_was_the_fastest_wherever_it_was_measured(benchmarks):
-    """As `auto` has it, and the committed run: no time is taken here."""
-    rows = benchmarks("figures").load("choice.json")["choice"]
-    assert {row["dtype"] for row in rows} == {"float32", "bfloat16"}
-    assert [row for row in rows if row["native_slower_by"] > benchmarks("page").SLACK] == []
-
-
-def test_every_scheme_and_rival_computes_what_is_exact(benchmarks, monkeypatch):
-    scenes, cases = benchmarks("scenes"), benchmarks("cases")
-    monkeypatch.setattr(cases, "_on_gpu", lambda scene, **others: others)  # those too
-    scene = scenes.Scene("small", 12, (), heads=2, width=8, backends=("tiled",), rivals=True)
-    for name in cases.SCHEMES:
-        case, tensors = cases.make_case(name, scene), cases.inputs(scene)
-        if case.dropout:
-            continue
-        exact = cases.exact(case, *tensors)
-        for contender, run in cases.contenders(scene, case).items():
-            if contender not in (cases.UNIT, "FlexAttention"):  # the latter is compiled
-                torch.testing.assert_close(
-                    run(*tensors).double(), exact, rtol=1e-4, atol=1e-4, msg=f"{name}: {contender}"
-                )
-
-
-def test_a_case_is_timed_as_the_pages_want_it(benchmarks, capsys):
-    scenes, comparing = benchmarks("scenes"), benchmarks("comparing")
-    scene = replace(scenes.scene("L=64, B=1"), queries=8, seconds=0.0)
-    rows = comparing.compare(scene, "Shaw keys + values, k=64")
+def test_a_scheme_is_timed_as_the_pages_want_it(capsys):
+    setting = replace(find_setting("L=64, B=1"), queries=8, seconds=0.0)
+    rows = time_scheme(setting, "Shaw keys + values, k=64")
     assert {row["pass"] for row in rows} == {"forward", "forward+backward"}
     for row in rows:
         assert row["ratios"]["plain SDPA"]["p20"] <= row["ratios"]["plain SDPA"]["p80"]
@@ -90,33 +83,90 @@ def test_a_case_is_timed_as_the_pages_want_it(benchmarks, capsys):
     assert "plain" in capsys.readouterr().out
 
 
+def test_slow_contenders_rest_and_the_leading_one_runs_in_every_round():
+    clock = {"unit": 0.01, "slow": 1.0, "fast": 0.01}
+    runs = {name: lambda name=name: name for name in clock}
+    rounds = interleaved(
+        runs, leading=("unit",), seconds=0.1, max_rounds=8, clock=lambda run, _: clock[run()]
+    )
+    assert len(rounds) == 8
+    assert sum("slow" in timings for timings in rounds) == 3
+    assert all("unit" in timings for timings in rounds)
+
+
+def test_the_benchmark_writes_time_and_memory_of_the_settings_it_is_given(
+    monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(attention, "TIME_SETTINGS", (replace(TINY, backends=("tiled",)),))
+    monkeypatch.setattr(attention, "MEMORY_SETTINGS", (replace(TINY, name="memory"),))
+    measured = {"growth_mib": 1.0, "peak_mib": 2.0}
+    monkeypatch.setattr(memory, "in_fresh_process", lambda *_: measured)
+    out = tmp_path / "cpu.json"
+    monkeypatch.setattr(sys, "argv", ["attention", "--skip-tests", "--out", str(out)])
+    attention.main()
+    result = json.loads(out.read_text())
+    assert result["scenes"]["tiny"]["cases"] == ["Shaw keys, k=64"]
+    assert {row["contender"] for row in result["time"]} == {"relpos tiled"}
+    assert {row["contender"] for row in result["memory"]} == {"relpos native", "relpos tiled"}
+    assert {row["peak_ratio"] for row in result["memory"]} == {1.0}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_is_that_of_a_fresh_process_without_what_the_libraries_take():
+    measured = memory.in_fresh_process("L=64, B=1", "Shaw keys, k=64", "relpos tiled")
+    assert 0 <= measured["growth_mib"] < 64 < measured["peak_mib"]
+
+
+@pytest.mark.skipif(backends()["native"] is not None, reason="native cannot run here")
+def test_a_size_of_the_sweep_has_the_fastest_backend_and_what_auto_took():
+    setting = next(one for one in choice.sweep() if one.name == "16 x 16, B=1, H=8")
+    rows = choice.measure(setting, "no terms")
+    assert [row["pass"] for row in rows] == ["forward", "forward+backward"]
+    for row in rows:
+        assert row["seconds"][row["fastest"]] == min(row["seconds"].values())
+        assert row["auto"] == "native"
+        assert row["auto_slower_by"] == row["native_slower_by"] >= 1
+
+
+def test_the_page_lists_every_size_at_which_native_was_clearly_slower():
+    result = load("choice.json")
+    row = {**result["choice"][0], "case": "made up", "fastest": "tiled"}
+    slower = {**result, "choice": [*result["choice"], {**row, "native_slower_by": SLACK + 0.3}]}
+    assert "| made up | float32 | forward | tiled | 1.35 | native |" in choice_section(slower)
+    near = {**result, "choice": [*result["choice"], {**row, "native_slower_by": SLACK}]}
+    assert "made up" not in choice_section(near)
+
+
+def test_every_contender_trains_the_same_model(monkeypatch, capsys):
+    rows = training.measure(window=8, steps=1, rounds=1)
+    assert [row["contender"] for row in rows] == list(training.contenders())
+    assert len({f"{row['first_loss']:.4f}" for row in rows}) == 1
+
+
 @pytest.fixture
-def no_gpu(benchmarks, monkeypatch):
+def no_gpu(monkeypatch):
     """The benchmark of a GPU on the CPU: its clock and its count of memory are stood in for."""
-    on_cuda = benchmarks("on_cuda")
-    memory = {"growth_mib": 1.0, "peak_mib": 2.0}
+    measured = {"growth_mib": 1.0, "peak_mib": 2.0}
     facts = {"gpu": "no GPU", "driver": "0", "triton": "0"}
-    monkeypatch.setattr(benchmarks("cuda_scenes").CudaScene, "device", "cpu")
-    monkeypatch.setattr(on_cuda, "clock", benchmarks("timing").wall)
-    monkeypatch.setattr(on_cuda, "enqueued", lambda run: 0.0)
-    monkeypatch.setattr(on_cuda, "peak", lambda run: memory)
-    monkeypatch.setattr(on_cuda, "release", lambda: None)
-    monkeypatch.setattr(on_cuda, "gpu", lambda: facts)
-    return on_cuda
+    monkeypatch.setattr(GpuSetting, "device", "cpu")
+    monkeypatch.setattr(gpu, "event_clock", wall_clock)
+    monkeypatch.setattr(gpu, "enqueue_seconds", lambda run: 0.0)
+    monkeypatch.setattr(gpu, "peak_memory", lambda run: measured)
+    monkeypatch.setattr(gpu, "free_memory", lambda: None)
+    monkeypatch.setattr(gpu, "gpu", lambda: facts)
 
 
-def small(benchmarks, names: str, **settings):
-    """A few cases in a scene of the GPU's, at a size for the CPU."""
-    scenes = benchmarks("cuda_scenes")
-    scene = next(one for one in scenes.ON_CUDA if one.name == scenes.cuda_name(4096, 64))
-    cases = tuple(name for name in benchmarks("cases").SCHEMES if name.startswith(names))
-    small = {"queries": 16, "batch": 2, "heads": 2, "width": 8, "dtype": "float32", "seconds": 0.0}
-    return replace(scene, cases=cases, **{**small, "backends": ("tiled",), **settings})
+def small(prefix: str, **changes) -> GpuSetting:
+    """The schemes that begin so in a setting of the GPU's, at a size for the CPU."""
+    setting = next(one for one in GPU_SETTINGS if one.name == gpu_setting_name(4096, 64))
+    names = tuple(name for name in SCHEMES if name.startswith(prefix))
+    sizes = {"queries": 16, "batch": 2, "heads": 2, "width": 8, "dtype": "float32", "seconds": 0.0}
+    return replace(setting, schemes=names, **{**sizes, "backends": ("tiled",), **changes})
 
 
-def test_the_page_has_what_was_measured_on_a_gpu(benchmarks, no_gpu, tmp_path, capsys):
+def test_the_page_has_what_was_measured_on_a_gpu(no_gpu, tmp_path, capsys):
     out = tmp_path / "cuda.json"
-    result = no_gpu.measure((small(benchmarks, "logits"),), out, minutes=1)
+    result = gpu.measure_on_gpu((small("logits"),), out, minutes=1)
     assert json.loads(out.read_text())["time"] == result["time"]
     assert {row["pass"] for row in result["time"]} == {"forward", "forward+backward"}
     assert all(row["unit"] == "flash" and row["error"] < 1e-4 for row in result["time"])
@@ -124,48 +174,48 @@ def test_the_page_has_what_was_measured_on_a_gpu(benchmarks, no_gpu, tmp_path, c
     assert result["left_out"] == []
     result = json.loads(out.read_text().replace("relpos tiled", "relpos triton"))
     result["time"][0]["ratios"]["plain SDPA"]["median"] = 9.0
-    tables, verdict = benchmarks("tables"), benchmarks("targets").verdict(result)
-    page = "\n\n".join(benchmarks("page").on_cuda(result))
+    page = "\n\n".join(on_gpu(result))
     assert "### L=4096, B=4, d=64" in page
     assert "one no GPU (driver 0)" in page
     assert "Left out" not in page
-    assert ": 3 measured, " in verdict.splitlines()[-1]
-    assert "missed: L=4096, B=4, d=64: logits, causal (Inkling): forward: 9.00, not 1.3" in verdict
-    text = tables.README.read_text()
-    result_on_cpu = benchmarks("figures").load("cpu.json")
-    assert "| L=4096, B=4, d=64 | logits, causal (Inkling) |" in tables.readme(
-        text, result_on_cpu, result
-    )
-    without = benchmarks("page").without_cuda()
-    assert "| L=4096, B=4, d=64 | grid, per axis (SAM) | not measured | 1.15 |" in without[-1]
+    lines = verdict(result).splitlines()
+    assert ": 3 measured, " in lines[-1]
+    assert "missed: L=4096, B=4, d=64: logits, causal (Inkling): forward: 9.00, not 1.3" in lines
+    text = readme(tables.README.read_text(), load("cpu.json"), result)
+    assert "| L=4096, B=4, d=64 | logits, causal (Inkling) |" in text
 
 
-def test_what_cannot_run_on_a_gpu_is_left_out_with_its_reason(benchmarks, no_gpu, tmp_path, capsys):
-    scene = small(benchmarks, "Huang", backends=("tiled", "none"))
-    result = no_gpu.measure((scene,), tmp_path / "cuda.json", minutes=1)
+def test_without_a_gpu_the_page_has_the_targets_for_one():
+    row = "| L=4096, B=4, d=64 | grid, per axis (SAM) | not measured | 1.15 |"
+    assert row in without_gpu()[-1]
+
+
+def test_what_cannot_run_on_a_gpu_is_left_out_with_its_reason(no_gpu, tmp_path, capsys):
+    setting = small("Huang", backends=("tiled", "none"))
+    result = gpu.measure_on_gpu((setting,), tmp_path / "cuda.json", minutes=1)
     assert {row["contender"] for row in result["time"]} == {"relpos tiled"}
-    (left,) = result["left_out"]
-    assert left["contender"] == "relpos none"
-    assert left["reason"].startswith("ValueError: attention: backend must be")
-    assert left["reason"] in "\n".join(benchmarks("page").on_cuda(result))
+    (left_out,) = result["left_out"]
+    assert left_out["contender"] == "relpos none"
+    assert left_out["reason"].startswith("ValueError: attention: backend must be")
+    assert left_out["reason"] in "\n".join(on_gpu(result))
 
 
-def test_a_rival_that_takes_too_long_is_left_out(benchmarks, no_gpu, monkeypatch, capsys):
-    monkeypatch.setattr(no_gpu, "clock", lambda run, repeats: 3.0)
-    found = no_gpu.compare(small(benchmarks, "Huang"), "Huang, global, causal")
-    assert found["time"] == []
-    assert found["left_out"][0]["reason"] == "one forward and backward takes 3.0 s"
+def test_a_rival_that_takes_too_long_is_left_out(no_gpu, monkeypatch, capsys):
+    monkeypatch.setattr(gpu, "event_clock", lambda run, repeats: 3.0)
+    rows = gpu.measure_scheme(small("Huang"), "Huang, global, causal")
+    assert rows["time"] == []
+    assert rows["left_out"][0]["reason"] == "one forward and backward takes 3.0 s"
 
 
-def test_what_the_time_leaves_no_room_for_is_left_out(benchmarks, no_gpu, tmp_path, capsys):
-    result = no_gpu.measure((small(benchmarks, "Shaw"),), tmp_path / "cuda.json", minutes=-1)
+def test_what_the_time_leaves_no_room_for_is_left_out(no_gpu, tmp_path, capsys):
+    result = gpu.measure_on_gpu((small("Shaw"),), tmp_path / "cuda.json", minutes=-1)
     assert result["time"] == []
     assert {row["reason"] for row in result["left_out"]} == {"the -1 minutes were over"}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_benchmark_says_so():
-    command = [sys.executable, str(ROOT / "benchmarks" / "attention.py"), "--device", "cuda"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "benchmarks.attention", "--device", "cuda"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
-    assert ran.stderr == "benchmarks/attention.py: --device cuda needs a CUDA device\n"
+    assert ran.stderr == "benchmarks.attention: --device cuda needs a CUDA device\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,8 @@ def test_examples_run(path: Path):
 
 def test_the_readmes_tables_are_what_was_measured():
     result = subprocess.run(
-        [sys.executable, ROOT / "benchmarks" / "tables.py", "--check"],
+        [sys.executable, "-m", "benchmarks.tables", "--check"],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
@@ -43,6 +45,17 @@ def test_the_readmes_tables_are_what_was_measured():
 def test_files_that_the_readme_names_exist():
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_modules_that_the_documents_run_exist():
+    pages = (*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), ROOT / "Makefile")
+    named = {
+        module
+        for page in pages
+        for module in re.findall(r"-m ((?:benchmarks|scripts)[\w.]*)", page.read_text())
+    }
+    assert named
+    assert {module for module in named if find_spec(module) is None} == set()
 
 
 def test_importing_relpos_needs_only_torch_and_jaxtyping():

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 
 from relpos import attention
+from scripts import gpu, gpu_calls, gpu_checks
 
 pytestmark = pytest.mark.no_typecheck
 
@@ -20,54 +20,40 @@ ROOT = Path(__file__).parent.parent
 CHECKS = ("terms", "determinism", "touch", "capture")
 
 
-@pytest.fixture(scope="module")
-def scripts():
-    """The scripts by name."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-
-    def module(name: str) -> ModuleType:
-        return import_module(name)
-
-    yield module
-    sys.path.remove(str(ROOT / "scripts"))
-
-
-def python(scripts, text: str, seconds: float = 60.0, **settings) -> dict:
+def python(text: str, seconds: float = 60.0, **settings) -> dict:
     """What becomes of a stage that runs this text."""
-    gpu = scripts("gpu")
     return gpu.perform(gpu.Stage("one", (sys.executable, "-c", text), 60, **settings), seconds, {})
 
 
-def test_a_stage_keeps_its_last_line_and_its_results(scripts, capfd):
+def test_a_stage_keeps_its_last_line_and_its_results(capfd):
     lines = """print('{"case": "a", "ok": true}'); print('{no json'); print('3 passed'); print()"""
-    found = python(scripts, lines, note="so much")
+    found = python(lines, note="so much")
     assert (found["outcome"], found["summary"], found["note"]) == ("ok", "3 passed", "so much")
     assert found["results"] == [{"case": "a", "ok": True}]
 
 
-def test_a_failed_stage_keeps_what_failed(scripts, capfd):
-    found = python(scripts, "print('FAILED test_one'); print('1 failed'); raise SystemExit(3)")
+def test_a_failed_stage_keeps_what_failed(capfd):
+    found = python("print('FAILED test_one'); print('1 failed'); raise SystemExit(3)")
     assert (found["outcome"], found["returncode"]) == ("failed", 3)
     assert found["failures"] == ["FAILED test_one"]
 
 
-def test_a_stage_is_interrupted_before_it_is_ended(scripts, monkeypatch, capfd):
-    monkeypatch.setattr(scripts("gpu"), "GRACE", 1.0)
+def test_a_stage_is_interrupted_before_it_is_ended(monkeypatch, capfd):
+    monkeypatch.setattr(gpu, "GRACE", 1.0)
     sleeping = "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('had to stop')"
-    found = python(scripts, sleeping, seconds=3.0)
+    found = python(sleeping, seconds=3.0)
     assert (found["outcome"], found["summary"]) == ("timed out", "had to stop")
     deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
-    found = python(scripts, deaf, seconds=3.0)
+    found = python(deaf, seconds=3.0)
     assert (found["outcome"], found["returncode"]) == ("timed out", -9)
 
 
-def test_a_stage_without_its_tool_or_without_time_is_skipped(scripts):
-    assert python(scripts, "", missing="no tool")["summary"] == "no tool"
-    assert python(scripts, "", seconds=1.0)["summary"] == "no time was left"
+def test_a_stage_without_its_tool_or_without_time_is_skipped():
+    assert python("", missing="no tool")["summary"] == "no tool"
+    assert python("", seconds=1.0)["summary"] == "no time was left"
 
 
-def test_every_stage_is_run_and_written_down(scripts, monkeypatch, tmp_path, capfd):
-    gpu = scripts("gpu")
+def test_every_stage_is_run_and_written_down(monkeypatch, tmp_path, capfd):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     says = (sys.executable, "-c", "print('{minutes}', 'minutes')")
     fails = (sys.executable, "-c", "raise SystemExit(1)")
@@ -83,35 +69,41 @@ def test_every_stage_is_run_and_written_down(scripts, monkeypatch, tmp_path, cap
     assert capfd.readouterr().out.splitlines()[-2].startswith("bad          failed")
 
 
+def test_every_stage_runs_a_module_that_exists(tmp_path):
+    for stage in gpu.stages(tmp_path, ""):
+        module = stage.command[stage.command.index("-m") + 1]
+        assert find_spec(module), stage.name
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path):
-    command = [sys.executable, str(ROOT / "scripts" / "gpu.py"), "--out", str(tmp_path / "new")]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "scripts.gpu", "--out", str(tmp_path / "new")]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
-    assert ran.stderr == "scripts/gpu.py: there must be a CUDA device, got none\n"
+    assert ran.stderr == "scripts.gpu: there must be a CUDA device, got none\n"
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_the_checks_pass_on_a_backend_that_is_right(scripts, check):
-    found = list(scripts("gpu_checks").findings(check, "tiled"))
+def test_the_checks_pass_on_a_backend_that_is_right(check):
+    found = list(gpu_checks.findings(check, "tiled"))
     assert len(found) >= 10
     assert [one for one in found if not one[1]] == []
 
 
 @pytest.mark.parametrize("check", ["terms", "determinism", "capture"])
-def test_the_checks_fail_on_a_backend_that_is_not(scripts, monkeypatch, check):
+def test_the_checks_fail_on_a_backend_that_is_not(monkeypatch, check):
     def noisy(q, k, v, terms, backend, **settings):
         output = attention(q, k, v, terms, backend=backend, **settings)
         return output if backend == "reference" else output * (1 + 0.01 * torch.rand(()))
 
-    monkeypatch.setattr(scripts("gpu_calls"), "attention", noisy)
+    monkeypatch.setattr(gpu_calls, "attention", noisy)
     monkeypatch.setattr(torch, "manual_seed", lambda seed: None)
-    found = list(scripts("gpu_checks").findings(check, "tiled"))
+    found = list(gpu_checks.findings(check, "tiled"))
     assert [one for one in found if one[1]] == []
 
 
-def test_a_backend_that_refuses_is_found_for_each_call(scripts):
-    found = list(scripts("gpu_checks").findings("touch", "none"))
+def test_a_backend_that_refuses_is_found_for_each_call():
+    found = list(gpu_checks.findings("touch", "none"))
     assert not any(right for _, right, _ in found)
     assert all(detail.startswith("ValueError: attention: backend") for _, _, detail in found)

@@ -97,7 +97,7 @@ def install(python: Path, what: Path, **variables: str) -> None:
 
 @needs_compiler
 def test_the_wheel_runs_in_an_empty_environment(sources, python, tmp_path):
-    run(sys.executable, "scripts/build_wheel.py", tmp_path / "dist", cwd=sources)
+    run(sys.executable, "-m", "scripts.build_wheel", tmp_path / "dist", cwd=sources)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     install(python, wheel)
     run(python, "-c", FORWARD_AND_BACKWARD, cwd=tmp_path)

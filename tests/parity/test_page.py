@@ -18,7 +18,8 @@ RESULT = json.loads((ROOT / "benchmarks" / "results" / "parity.json").read_text(
 
 def test_the_page_is_what_the_json_says():
     result = subprocess.run(
-        [sys.executable, ROOT / "benchmarks" / "parity.py", "--check"],
+        [sys.executable, "-m", "benchmarks.parity", "--check"],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
@@ -32,9 +33,3 @@ def test_the_page_is_what_the_json_says():
 def test_the_json_has_every_comparison_as_it_is(rows, registry):
     measured = [{key: row.get(key) for key in registry[0].named()} for row in RESULT[rows]]
     assert measured == [one.named() for one in registry], "run make parity"
-
-
-def test_what_was_measured_is_within_the_bounds():
-    for row, comparison in zip(RESULT["comparisons"], COMPARISONS, strict=True):
-        # The largest tensors of all cases have fewer than 2**16 numbers.
-        assert max(row["forward"], row["gradients"]) <= comparison.bound(2**16)

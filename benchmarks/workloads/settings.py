@@ -1,50 +1,52 @@
-"""In what settings the op is measured: one table for time and one for memory.
+"""In what settings the op is measured: one list for time and one for memory.
 
-Lengths are in tokens. A name is also the key under which tables and targets find a row.
+Lengths are in tokens. A setting's name is also the key under which tables and targets find its
+rows, and results keep it as `"scene"`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import isqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
-__all__ = ["LOGITS", "MEMORY", "TIME", "Scene", "scene"]
+__all__ = ["MEMORY_SETTINGS", "RELATIVE_LOGITS", "TIME_SETTINGS", "Setting", "find_setting"]
 
+# Names of schemes, as `schemes.SCHEMES` has them.
 SHAW = ("Shaw keys, k=64", "Shaw keys + values, k=64")
 BIASES = ("bias, k=128 (T5)", "bias, all offsets (ALiBi)")
 GLOBAL = ("Huang, global, causal", "bidirectional, global")
 CLIPPED = (*SHAW, "Shaw values, k=64", "queries, k=64 (DeBERTa)", BIASES[0])
 GRIDS = ("grid, per axis (SAM)", "grid, joint bias (Swin)")
-LOGITS = "logits, causal (Inkling)"
-MOST = (*SHAW, *BIASES, *GLOBAL)
-EVERY = (*CLIPPED, BIASES[1], *GLOBAL, "queries, global", *GRIDS, "8 packed documents, bias")
+RELATIVE_LOGITS = "logits, causal (Inkling)"
+USUAL = (*SHAW, *BIASES, *GLOBAL)
+ALL_ON_CPU = (*CLIPPED, BIASES[1], *GLOBAL, "queries, global", *GRIDS, "8 packed documents, bias")
 
 
 @dataclass(frozen=True)
-class Scene:
-    """One setting, in which every case runs beside plain SDPA.
+class Setting:
+    """Sizes at which every scheme runs beside plain SDPA.
 
     Args:
-        name: of the scene.
+        name: of the setting.
         queries: tokens.
-        cases: names in `cases.SCHEMES`.
+        schemes: names in `schemes.SCHEMES`.
         keys: tokens; None: as many as queries. With more, the queries are the last ones.
         batch: sequences.
         heads: query heads and key heads.
         width: of a head.
         dtype: of the inputs; learned tables stay in float32 and are cast, as by autocast.
         backends: of relpos.
-        rivals: whether the cases' rivals run too (most need `length ** 2` memory).
+        rivals: whether the schemes' rivals run too (most need `length ** 2` memory).
         backward: whether forward and backward together are timed too.
         seconds: after how many a contender rests, once it has enough rounds.
     """
 
     name: str
     queries: int
-    cases: tuple[str, ...]
+    schemes: tuple[str, ...]
     keys: int | None = None
     batch: int = 2
     heads: int = 8
@@ -68,32 +70,37 @@ class Scene:
         return getattr(torch, self.dtype)
 
     @property
-    def map_shape(self) -> tuple[int, int]:
-        """The map of as many tokens that is nearest to a square."""
+    def grid_shape(self) -> tuple[int, int]:
+        """The height and width of the grid of as many tokens that is nearest to a square."""
         height = next(n for n in range(isqrt(self.length), 0, -1) if self.length % n == 0)
         return height, self.length // height
 
-    def at(self, length: int) -> Scene:
+    def at(self, length: int) -> Setting:
         """The same setting at another length."""
         return replace(self, queries=length, keys=None)
 
+    def as_json(self) -> dict[str, Any]:
+        """The setting as results keep it: a scheme in a setting is called a case there."""
+        fields = asdict(self)
+        return {"cases" if key == "schemes" else key: value for key, value in fields.items()}
 
-_DECODING = Scene(
+
+_DECODING = Setting(
     "decoding", 1, (SHAW[0], BIASES[0], GLOBAL[0]), keys=32768, backward=False, seconds=1.0
 )
-_SHORT = Scene(
+_SHORT = Setting(
     "short", 64, (*SHAW, *BIASES, *GLOBAL, *GRIDS), batch=64,
     backends=("auto", "native", "tiled", "reference"), seconds=0.5,
 )  # fmt: skip
 
-TIME = (
-    Scene("L=2048", 2048, EVERY, rivals=True),
-    Scene("L=1024", 1024, MOST, seconds=1.5),
-    Scene("L=8192, B=1", 8192, MOST, batch=1),
-    Scene("L=4096, B=1, H=1", 4096, CLIPPED, batch=1, heads=1, seconds=1.5),
-    Scene("L=4096, B=1, H=2", 4096, CLIPPED, batch=1, heads=2, seconds=1.5),
-    Scene("64 x 64, B=1", 4096, GRIDS, batch=1),
-    Scene("L=2048, bfloat16", 2048, EVERY, dtype="bfloat16", seconds=1.5),
+TIME_SETTINGS = (
+    Setting("L=2048", 2048, ALL_ON_CPU, rivals=True),
+    Setting("L=1024", 1024, USUAL, seconds=1.5),
+    Setting("L=8192, B=1", 8192, USUAL, batch=1),
+    Setting("L=4096, B=1, H=1", 4096, CLIPPED, batch=1, heads=1, seconds=1.5),
+    Setting("L=4096, B=1, H=2", 4096, CLIPPED, batch=1, heads=2, seconds=1.5),
+    Setting("64 x 64, B=1", 4096, GRIDS, batch=1),
+    Setting("L=2048, bfloat16", 2048, ALL_ON_CPU, dtype="bfloat16", seconds=1.5),
     replace(_DECODING, name="one query, 32768 keys, B=1", batch=1),
     replace(_DECODING, name="one query, 32768 keys, B=2", batch=2),
     replace(_SHORT, name="L=64, B=64, d=32", width=32),
@@ -102,13 +109,13 @@ TIME = (
     replace(_SHORT, name="L=64, B=1", batch=1),
 )
 
-MEMORY = (
-    Scene("memory, L=2048", 2048, EVERY, rivals=True),
-    Scene("memory, L=16384, B=1", 16384, EVERY, batch=1, backends=("native",)),
-    Scene("memory of tiled", 16384, (SHAW[1], GLOBAL[0], *GRIDS), batch=1, backends=("tiled",)),
+MEMORY_SETTINGS = (
+    Setting("memory, L=2048", 2048, ALL_ON_CPU, rivals=True),
+    Setting("memory, L=16384, B=1", 16384, ALL_ON_CPU, batch=1, backends=("native",)),
+    Setting("memory of tiled", 16384, (SHAW[1], GLOBAL[0], *GRIDS), batch=1, backends=("tiled",)),
 )
 
 
-def scene(name: str) -> Scene:
-    """The scene of that name."""
-    return next(one for one in (*TIME, *MEMORY) if one.name == name)
+def find_setting(name: str) -> Setting:
+    """The setting of that name."""
+    return next(one for one in (*TIME_SETTINGS, *MEMORY_SETTINGS) if one.name == name)

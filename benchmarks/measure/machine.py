@@ -1,4 +1,7 @@
-"""What a figure was measured on."""
+"""On what a figure was measured.
+
+python -m benchmarks.measure.machine    # on a machine with a GPU: its facts as JSON and in words
+"""
 
 from __future__ import annotations
 
@@ -42,19 +45,19 @@ def gpu() -> dict[str, str | float]:
     return {
         "gpu": device.name,
         "gpu_gib": round(device.total_memory / 2**30, 1),
-        "driver": _said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "driver": _first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         "cuda": torch.version.cuda or "none",
         "triton": triton.__version__,
     }
 
 
 def _commit() -> str:
-    """What git says; `RELPOS_COMMIT` in a copy that is no repository."""
-    said = _said("git", "describe", "--always", "--dirty")
-    return os.environ.get("RELPOS_COMMIT", said) if said == "unknown" else said
+    """As git describes it; `RELPOS_COMMIT` in a copy that is no repository."""
+    described = _first_line("git", "describe", "--always", "--dirty")
+    return os.environ.get("RELPOS_COMMIT", described) if described == "unknown" else described
 
 
-def _said(*command: str) -> str:
+def _first_line(*command: str) -> str:
     """The first line that a command prints, or "unknown"."""
     if shutil.which(command[0]) is None:
         return "unknown"

@@ -1,0 +1,147 @@
+"""The page of the benchmark, docs/benchmark.md, from the JSON of measured runs."""
+
+from __future__ import annotations
+
+from ..measure.passes import FORWARD
+from .cells import (
+    PASSES,
+    by_contender,
+    format_ratio,
+    machine_note,
+    markdown_table,
+    milliseconds,
+    ratio,
+)
+from .choice_section import choice_section
+from .target_tables import bounds_tables, target_tables
+from .targets import GPU_TARGETS, TARGETS
+
+__all__ = ["benchmark_page"]
+
+HEAD = """\
+# What the op costs
+
+<!-- Written by benchmarks/tables.py from benchmarks/results. -->
+
+The unit is plain `scaled_dot_product_attention` at the same shape, causal where the scheme is: a
+ratio of 1.10 is ten percent more time than attention without any positions. Every round runs the
+unit and each contender; a ratio is taken within its round, and its median and its 20th to 80th
+percentiles are listed. Errors are the largest difference of the output from float64. Batch, heads
+and width are B=2, H=8, d=64 and numbers are float32 where nothing else is said.
+
+Measured on {machine}. `make bench` measures again and writes this page.
+"""
+
+SIZES = "B={batch}, H={heads}, {queries} queries, {keys} keys, d={width}, {dtype}."
+
+MEMORY = """\
+A fresh process for each figure, which runs forward and backward once at a length of 64 and then at
+the full one. Growth is what the second run adds to the inputs: the output and the gradients count.
+"""
+
+TRAINING = """\
+Whole optimiser steps of the main job's relative model (Huang's keys in every layer, batches of its
+preset), with the attention of each contender in its place; every round trains them all on the same
+batches (`benchmarks/training.py`). Steps per second are medians; how many times as fast native is,
+medians of the ratios within rounds.
+
+Measured on {machine}.
+"""
+
+ON_GPU = """\
+The unit is the fastest of torch's SDPA backends (flash, cuDNN, memory-efficient) at the same shape,
+causal where the scheme is, found for each pass by timing them all. Times are by CUDA events, and
+learned tables are in float32 and cast, as by autocast. Memory is the most that torch had allocated
+over one forward and backward pass, the inputs with it.
+
+Measured on {machine}.
+"""
+
+NO_GPU = """\
+No GPU has run the kernels of `backend="triton"` yet. What is wanted of them, as multiples of the
+fastest of torch's SDPA backends at the same shape (bfloat16, 16 heads, 16384 tokens in all):
+"""
+
+
+def benchmark_page(
+    result: dict, choice: dict, trained: dict, gpu_result: dict | None = None
+) -> str:
+    """The whole page; without a GPU's result, the targets for one."""
+    parts = [
+        HEAD.format(machine=machine_note(result["machine"])),
+        "## Targets", target_tables(result, TARGETS),
+        "## Time", *(time_section(result, name) for name in _timed_settings(result)),
+        "## Memory", MEMORY, memory_table(result),
+        "## Steps of the main job", training_section(trained),
+        '## What `"auto"` is to choose', choice_section(choice),
+        *(without_gpu() if gpu_result is None else on_gpu(gpu_result)),
+    ]  # fmt: skip
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def on_gpu(result: dict) -> list[str]:
+    """What was measured on a GPU, its targets first."""
+    left_out = [
+        [row["scene"], row["case"], row["contender"], row["reason"].replace("|", "/")]
+        for row in result["left_out"]
+    ]
+    head = ["scene", "scheme", "computed by", "why"]
+    return [
+        "## On a GPU", ON_GPU.format(machine=machine_note(result["machine"])),
+        target_tables(result, GPU_TARGETS),
+        *(time_section(result, name) for name in _timed_settings(result)),
+        "### Memory on a GPU", memory_table(result, "peak", "ratio of peaks"),
+        *(["### Left out", markdown_table(head, left_out, 4)] if left_out else []),
+    ]  # fmt: skip
+
+
+def without_gpu() -> list[str]:
+    """The targets of which nothing is known."""
+    tables = bounds_tables({"time": [], "memory": []}, GPU_TARGETS)
+    return ["## On a GPU: not measured", NO_GPU, tables]
+
+
+def _timed_settings(result: dict) -> list[str]:
+    return list(dict.fromkeys(row["scene"] for row in result["time"]))
+
+
+def time_section(result: dict, name: str) -> str:
+    """Ratios to plain SDPA of every contender in the setting of that name."""
+    sizes = result["scenes"][name]
+    labels = [label for label in PASSES if label == FORWARD or sizes["backward"]]
+    rows = [
+        [scheme, contender, *(ratio(passes, label) for label in labels),
+         milliseconds(passes[FORWARD]["seconds"]["median"]), f"{passes[FORWARD]['error']:.0e}"]
+        for (scheme, contender), passes in by_contender(result, name).items()
+    ]  # fmt: skip
+    head = ["scheme", "computed by", *labels, "forward, ms", "error"]
+    keys = sizes["queries"] if sizes["keys"] is None else sizes["keys"]
+    note = SIZES.format(**sizes | {"keys": keys})
+    return f"### {name}\n\n{note}\n\n{markdown_table(head, rows, 2)}"
+
+
+def memory_table(
+    result: dict, peak: str = "whole process", peak_ratio: str = "ratio of processes"
+) -> str:
+    """Peaks and growth beside plain SDPA's; `peak` and `peak_ratio` are heads of columns."""
+    rows = [
+        [f"{row['case']}, L={result['scenes'][row['scene']]['queries']}", row["contender"],
+         f"{row['growth_mib']:.0f}", f"{row['unit_growth_mib']:.0f}",
+         f"{row['peak_mib']:.0f}", f"{row['unit_peak_mib']:.0f}", f"{row['peak_ratio']:.2f}"]
+        for row in result["memory"]
+    ]  # fmt: skip
+    head = ["scheme", "computed by", "growth, MiB", "plain SDPA's",
+            f"{peak}, MiB", "plain SDPA's", peak_ratio]  # fmt: skip
+    return markdown_table(head, rows, 2)
+
+
+def training_section(trained: dict) -> str:
+    """Steps per second of the main job's model."""
+    rows = [
+        [f"{row['window']} tokens", row["contender"], format_ratio(row["steps_per_second"]),
+         format_ratio(row["native_is_faster_by"])]
+        for row in trained["training"]
+    ]  # fmt: skip
+    head = ["window", "attention by", "steps per second", "native is faster by"]
+    note = TRAINING.format(machine=machine_note(trained["machine"]))
+    return f"{note.strip()}\n\n{markdown_table(head, rows, 2)}"

@@ -1,0 +1,74 @@
+"""The page docs/parity.md, from nothing but the JSON of measured differences."""
+
+from __future__ import annotations
+
+from .cells import markdown_table
+
+__all__ = ["parity_page"]
+
+HEAD = """\
+# Agreement with other implementations
+
+<!-- Written by benchmarks/parity.py from benchmarks/results/parity.json. -->
+
+Every scheme is compared with other people's code. Both sides get the same weights and the same
+input, at lengths of 1, 33 and 65 tokens, with padding, a cache or fewer queries than keys where the
+other side has them, on maps that are not square. What is compared are the outputs and the gradients
+of the input and of every parameter, in float64. The differences below are the largest over all
+cases, as parts of the largest value that was compared. One rounding in float64 is {epsilon}; the
+tests allow one times the square root of the size of the largest tensor.
+
+The formulas are what their code computes, in relpos's letters: `i` is the query, `j` the key,
+`S = 1/sqrt(d)`. Where a row counts `i - j` its tables are read backwards.
+"""
+
+AGREE = "Buckets and slopes are compared one by one as well, up to a distance of 3000 tokens."
+
+WRONG = """\
+## Wrong elsewhere
+
+These are in use, and compute something else than they say. A test shows what; the difference is
+from the definition, as a part of the largest right value.
+"""
+
+END = """\
+## Not compared
+
+- Eager attention of Parakeet, SAM and Swin takes its softmax in float32 whatever the input is; the
+  comparisons are with their other path, of the same formula, which does not.
+- Sinusoids in speech encoders are made in float32. They agree with ours within that, and the
+  comparisons of Transformer-XL hand ours to both sides.
+- MViTv2's own code comes with torchvision or timm, which the set-up leaves out. ViTDet has its
+  formula, and its function for pooled queries and keys.
+
+Measured with torch {torch} on {system}, relpos {commit}. `make setup` installs all of these
+implementations, `make test` compares them anew, and `make parity` writes this page.
+"""
+
+
+def _code(text: str) -> str:
+    """As code in a cell of a Markdown table, where a bar would end the cell."""
+    return "`" + text.replace("|", r"\|") + "`"
+
+
+def parity_page(result: dict) -> str:
+    """The whole page."""
+    agreeing = [
+        [_code(row["scheme"]), _code(row["implementation"]), f"{row['package']} {row['version']}",
+         _code(row["formula"]), row["remark"],
+         f"{row['forward']:.0e}", f"{row['gradients']:.0e}"]
+        for row in result["comparisons"]
+    ]  # fmt: skip
+    wrong = [
+        [_code(row["implementation"]), f"{row['package']} {row['version']}", row["reason"],
+         "none to compare" if row["difference"] is None else f"{row['difference']:.1g}",
+         _code(row["test"])]
+        for row in result["mistakes"]
+    ]  # fmt: skip
+    head = ["scheme", "implementation", "package", "formula", "remark", "outputs", "gradients"]
+    wrong_head = ["implementation", "package", "what it does", "difference", "test"]
+    parts = [
+        HEAD.format(epsilon=f"{2.0**-52:.0e}"), markdown_table(head, agreeing, len(head)), AGREE,
+        WRONG, markdown_table(wrong_head, wrong, len(wrong_head)), END.format(**result["machine"]),
+    ]  # fmt: skip
+    return "\n\n".join(part.strip() for part in parts) + "\n"

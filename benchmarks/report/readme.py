@@ -1,0 +1,133 @@
+"""The tables of README.md, from the JSON of measured runs."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from ..files import load
+from ..workloads.gpu_settings import GPU_SETTINGS, RIVALS_SUFFIX
+from ..workloads.workload import NATIVE, TRITON
+from .cells import PASSES, by_contender, format_ratio, machine_note, markdown_table, ratio
+from .targets import TARGETS, verdict
+
+__all__ = ["readme"]
+
+SETTING = "L=2048"
+NO_GPU = (
+    "On a GPU: not measured ([docs/benchmark.md](docs/benchmark.md) has what is wanted of one)."
+)
+
+
+def time_table(result: dict) -> str:
+    """Ratios to plain SDPA, the compiled kernel's first, and how much longer the rivals take."""
+    found, sizes = by_contender(result, SETTING), result["scenes"][SETTING]
+    ours, rivals = [], []
+    for scheme in sizes["cases"]:
+        native, tiled = (found.get((scheme, f"relpos {name}"), {}) for name in ("native", "tiled"))
+        error = f"{native['forward']['error']:.0e}" if native else "none"
+        ours.append([scheme, *(ratio(native, label) for label in PASSES),
+                     *(ratio(tiled, label, spread=False) for label in PASSES), error])  # fmt: skip
+    for (scheme, contender), passes in found.items():
+        if not contender.startswith("relpos"):
+            times = [ratio(passes, label, NATIVE, spread=False) for label in PASSES]
+            rivals.append([contender, scheme, *times])
+    note = (
+        f"Time as a multiple of plain `scaled_dot_product_attention` (causal where the scheme is): "
+        f"medians of ratios within interleaved rounds, 20th to 80th percentile; largest "
+        f"difference of native's output from float64. B={sizes['batch']}, "
+        f"H={sizes['heads']}, L={sizes['queries']}, d={sizes['width']}, "
+        f"{sizes['dtype']}, {machine_note(result['machine'])}."
+    )
+    head = ["scheme", "native, forward", "forward + backward",
+            "tiled, forward", "forward + backward", "error"]  # fmt: skip
+    beside = (
+        "How many times as long as native others take (FlexAttention has no backward on the CPU):"
+    )
+    rivals_head = ["what people run", "scheme", "forward", "forward + backward"]
+    measured = sum(target.measured(result) is not None for target in TARGETS)
+    missed = sum(target.missed(result) for target in TARGETS)
+    summary = (
+        f"[docs/benchmark.md](docs/benchmark.md) has other lengths, few heads, bfloat16, decoding "
+        f"and short sequences, and {len(TARGETS)} targets: {measured} measured, {missed} missed."
+    )
+    return "\n\n".join(
+        [note, markdown_table(head, ours), beside, markdown_table(rivals_head, rivals, 2), summary]
+    )
+
+
+def memory_table(result: dict) -> str:
+    """Peaks of processes at the longest length."""
+    sizes = result["scenes"]
+    longest = max(sizes[row["scene"]]["queries"] for row in result["memory"])
+    rows = [
+        [row["case"], row["contender"], f"{row['growth_mib']:.0f} ({row['unit_growth_mib']:.0f})",
+         f"{row['peak_mib']:.0f} ({row['unit_peak_mib']:.0f})", format_ratio(row["peak_ratio"])]
+        for row in result["memory"]
+        if sizes[row["scene"]]["queries"] == longest
+    ]  # fmt: skip
+    head = ["scheme", "computed by", "growth, MiB", "whole process, MiB", "ratio"]
+    note = (
+        f"Peak memory of a fresh process over forward and backward at L={longest}, B=1, H=8, in "
+        "brackets that of plain SDPA, and the ratio of the processes."
+    )
+    return f"{note}\n\n{markdown_table(head, rows, 2)}"
+
+
+def chorale_table(metrics: dict) -> str:
+    """Held-out nats per token of the main job, and by length."""
+    held = metrics["held_out"]
+    rows = [["Huang, relative", f"{held['huang']:.3f}"],
+            ["learned absolute", f"{held['absolute']:.3f}"]]  # fmt: skip
+    rows += [[f"counting: {name}", f"{nats:.3f}"] for name, nats in held["counting"].items()]
+    lengths = list(metrics["lengths"]["huang"])
+    by_length = [
+        [name, *(f"{metrics['lengths'][key][tokens]:.3f}" for tokens in lengths)]
+        for key, name in (("huang", "Huang, relative"), ("absolute", "learned absolute"))
+    ]
+    return (
+        f"Held-out nats per token after {metrics['steps']} steps each "
+        f"({metrics['seconds']:.0f} s for the whole job on this machine):\n\n"
+        f"{markdown_table(['model', 'nats per token'], rows)}\n\n"
+        f"Trained at {lengths[0]} tokens, measured at more:\n\n"
+        f"{markdown_table(['tokens', *lengths], by_length)}"
+    )
+
+
+def gpu_table(result: dict) -> str:
+    """Ratios to the fastest SDPA on a GPU, and what became of the targets."""
+    rows = [
+        [setting, scheme, *(ratio(passes, label) for label in PASSES),
+         f"{passes['forward']['error']:.0e}"]
+        for setting in (one.name for one in GPU_SETTINGS if RIVALS_SUFFIX not in one.name)
+        for (scheme, contender), passes in by_contender(result, setting).items()
+        if contender == TRITON
+    ]  # fmt: skip
+    note = (
+        "On a GPU, as a multiple of the fastest of torch's SDPA backends (causal where the scheme "
+        "is): medians of ratios within interleaved rounds, 20th to 80th percentile; largest "
+        f"difference from float64. H=16, bfloat16, {machine_note(result['machine'])}."
+    )
+    head = ["setting", "scheme", "triton, forward", "forward + backward", "error"]
+    return "\n\n".join(
+        [note, markdown_table(head, rows, 2), verdict(result).splitlines()[-1] + "."]
+    )
+
+
+def readme(text: str, result: dict, gpu_result: dict | None = None) -> str:
+    """The README with each part between its markers made anew."""
+    parts = {
+        "time": time_table(result),
+        "memory": memory_table(result),
+        "chorales": chorale_table(load("chorales.json")),
+        "literature": chorale_table(load("literature.json")),
+    }
+    parts["cuda"] = NO_GPU if gpu_result is None else gpu_table(gpu_result)
+    for name, part in parts.items():
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+        text, count = re.subn(
+            pattern, lambda m, part=part: f"{m[1]}{part}\n{m[2]}", text, flags=re.S
+        )
+        if count != 1:
+            sys.exit(f"benchmarks.tables: README.md must have one <!-- {name} --> part")
+    return text

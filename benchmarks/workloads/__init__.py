@@ -1,0 +1,1 @@
+"""What is measured: settings (sizes), schemes (tables), and what others run in their place."""

@@ -1,0 +1,73 @@
+"""In what settings the op is measured on a GPU, the most important first.
+
+16384 tokens in all, 16 heads, bfloat16. What the budget of time leaves no room for is left out from
+the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from .settings import BIASES, GLOBAL, GRIDS, RELATIVE_LOGITS, SHAW, Setting
+
+__all__ = ["GPU_SETTINGS", "RIVALS_SUFFIX", "GpuSetting", "gpu_setting_name"]
+
+MAIN_SCHEMES = (*SHAW, BIASES[0], GLOBAL[0], RELATIVE_LOGITS)
+OTHER_SCHEMES = (GLOBAL[1], "queries, k=64 (DeBERTa)", "8 packed documents, bias")
+RIVALS_SUFFIX = ": rivals"
+TOKENS = 16384
+
+
+@dataclass(frozen=True)
+class GpuSetting(Setting):
+    """A setting on a GPU."""
+
+    heads: int = 16
+    dtype: str = "bfloat16"
+    backends: tuple[str, ...] = ("triton",)
+    seconds: float = 0.25
+
+    device: ClassVar[str] = "cuda"
+
+
+def gpu_setting_name(length: int, width: int) -> str:
+    """Of the setting of that length, in tokens, and that width of a head."""
+    return f"L={length}, B={TOKENS // length}, d={width}"
+
+
+def _setting(length: int, width: int, schemes: tuple[str, ...]) -> GpuSetting:
+    name, batch = gpu_setting_name(length, width), TOKENS // length
+    return GpuSetting(name, length, schemes, batch=batch, width=width)
+
+
+def _rivals(length: int, schemes: tuple[str, ...]) -> GpuSetting:
+    setting = _setting(length, 64, schemes)
+    return replace(setting, name=setting.name + RIVALS_SUFFIX, rivals=True)
+
+
+def _other_schemes(length: int, schemes: tuple[str, ...]) -> GpuSetting:
+    setting = _setting(length, 64, schemes)
+    return replace(setting, name=f"{setting.name}: other schemes")
+
+
+GPU_SETTINGS = (
+    *(
+        _setting(length, width, (*MAIN_SCHEMES, GRIDS[0]) if length == 4096 else MAIN_SCHEMES)
+        for width in (64, 128)
+        for length in (1024, 4096, 16384)
+    ),
+    _rivals(4096, (*MAIN_SCHEMES, GRIDS[0])),
+    _rivals(1024, MAIN_SCHEMES),
+    _rivals(16384, MAIN_SCHEMES),
+    _other_schemes(4096, (*OTHER_SCHEMES, GRIDS[1])),
+    _other_schemes(1024, OTHER_SCHEMES),
+    _other_schemes(16384, OTHER_SCHEMES),
+    replace(
+        _setting(1024, 64, (SHAW[0], GLOBAL[0])),
+        name="L=1024, B=1, d=64: tiled", batch=1, backends=("triton", "tiled"),
+    ),
+    replace(
+        _rivals(4096, OTHER_SCHEMES), name=f"{gpu_setting_name(4096, 64)}: rivals, other schemes"
+    ),
+)  # fmt: skip
