@@ -20,7 +20,7 @@ def test_query_start_moves_the_queries():
 
 
 def test_clipping_at_k_has_2k_plus_1_rows():
-    """TRAPS 5: seed 003 calls the last row `k - 1`; it is row `2k`."""
+    """TRAPS 5: a walk-through of Shaw et al. (2018) calls the last row `k - 1`; it is row `2k`."""
     rows, _ = table_rows(OffsetTable(torch.zeros(1, 7, 2), first=-3), offsets(10, 10))
     assert rows[0].tolist() == [3, 4, 5, 6, 6, 6, 6, 6, 6, 6]
     assert sorted(set(rows.flatten().tolist())) == list(range(7))

@@ -43,8 +43,8 @@ def test_inputs_need_not_be_contiguous(i: int, j: int):
     assert torch.equal(relative_to_absolute(x), by_index(x, j))
 
 
-def test_seed_001_the_ideal_result():
-    """The example of which seed 001 says that the paper's skew gets it wrong."""
+def test_rows_that_hold_their_offsets_become_key_minus_query():
+    """All `2L - 1` offsets, where the skew of Huang et al. (2018) has only those up to 0."""
     x = torch.arange(-4.0, 5).expand(5, 9)
     expected = torch.arange(5.0) - torch.arange(5.0)[:, None]
     assert torch.equal(relative_to_absolute(x), expected)

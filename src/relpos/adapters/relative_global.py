@@ -2,7 +2,7 @@
 
     o = dropout(concat_h softmax((q k^T + skew(q Er^T)) / sqrt(d_head)) v)       eq. 3, causal
 
-The class of Jake Tae's "Relative Positional Encoding" (seed 000): same arguments, parameter names
+The class of Jake Tae's post "Relative Positional Encoding" (2021): same arguments, parameter names
 and numbers, for checkpoints and code written against it. Two differences: sequences longer than
 `max_len` clamp to the first row of `Er` instead of failing, and no `max_len x max_len` mask is
 kept (one in a state dict is passed over). As there, the heads share `Er`, there is no output
