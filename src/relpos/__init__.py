@@ -1,4 +1,4 @@
-"""Relative position attention at the price of plain attention."""
+"""Relative position attention, on the CPU at the price of plain attention."""
 
 from . import adapters, layers, positions
 from ._version import __version__
