@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -16,13 +16,36 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--cases N`, for runs that look into every test without trying all that it is tried on."""
+    parser.addoption(
+        "--cases", type=int, metavar="N",
+        help="run each test with at most N of its parameters, for each backend, spread evenly",
+    )  # fmt: skip
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Under the jaxtyping hook, leave out what tests our own errors or `torch.compile`."""
-    if not config.getoption("--jaxtyping-packages", default=None):
-        return
-    skipped = [item for item in items if item.get_closest_marker("no_typecheck")]
-    config.hook.pytest_deselected(items=skipped)
-    items[:] = [item for item in items if item not in skipped]
+    """Leave out what the typed run cannot take, and the parameters beyond `--cases`."""
+    left_out = set()
+    if config.getoption("--jaxtyping-packages", default=None):
+        # What tests our own errors or `torch.compile`, or repeats what other tests have typed.
+        left_out = {item for item in items if item.get_closest_marker("no_typecheck")}
+    if count := config.getoption("--cases"):
+        left_out |= set(items) - set(_spread(items, count))
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _spread(items: list[pytest.Item], count: int) -> Iterator[pytest.Item]:
+    """At most `count` items of each test function and backend: the first, the last and between."""
+    together: dict[tuple[Any, ...], list[pytest.Item]] = {}
+    for item in items:
+        backend = getattr(item, "callspec", None) and item.callspec.params.get("backend")
+        name = getattr(item, "originalname", item.name)
+        together.setdefault((item.path, item.parent, name, backend), []).append(item)
+    for alike in together.values():
+        chosen = min(count, len(alike))
+        yield from (alike[n * (len(alike) - 1) // max(chosen - 1, 1)] for n in range(chosen))
 
 
 @pytest.fixture(autouse=True)

@@ -40,7 +40,9 @@ def test_a_failed_stage_keeps_what_failed(capfd):
 
 def test_a_stage_is_interrupted_before_it_is_ended(monkeypatch, capfd):
     monkeypatch.setattr(gpu, "GRACE", 1.0)
-    sleeping = "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('had to stop')"
+    # A shell may have started the tests without Ctrl-C.
+    sleeping = "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    sleeping += "\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('had to stop')"
     found = python(sleeping, seconds=3.0)
     assert (found["outcome"], found["summary"]) == ("timed out", "had to stop")
     deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"

@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.no_typecheck]
 ROOT = Path(__file__).parent.parent
 PACKAGES = sysconfig.get_path("purelib")
 COMPILER = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+# What is imported is to be what was installed.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 needs_compiler = pytest.mark.skipif(not COMPILER, reason="needs a C++ compiler")
 
 FORWARD_AND_BACKWARD = """
@@ -47,7 +49,7 @@ def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
+        env={**ENVIRONMENT, "OMP_NUM_THREADS": "1", **variables},
         capture_output=True,
         text=True,
         check=False,

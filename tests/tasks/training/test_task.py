@@ -218,7 +218,7 @@ train_position("huang", small(), source, folder=Path(sys.argv[1]), devices=CPU)
 
 
 def test_kill_9_loses_nothing_before_the_last_checkpoint(source, tmp_path):
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "b")],
         stdout=subprocess.PIPE,
