@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
-from .training.checkpoint import versions
-
-__all__ = ["machine"]
+__all__ = ["machine", "versions"]
 
 
 def machine() -> dict[str, str]:
@@ -23,6 +22,17 @@ def machine() -> dict[str, str]:
     if torch.cuda.is_available():
         record["accelerator"] = torch.cuda.get_device_name()
     return record | versions()
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a result depends on."""
+    found = {"python": platform.python_version()}
+    for package in ("relpos", "torch", "lightning", "numpy", "music21", "verovio"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def _processor() -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_only
 
 from ..files import write_json
-from ..machine import machine
 from ..report.page import write_report
 from ..training.fitting import Devices
 from .baselines import counting_baselines
@@ -19,51 +17,14 @@ from .evaluate import held_out_nats, lengths_test, long_enough
 from .export import write_chorale
 from .generate import compose
 from .page import page
+from .results import Results, Trained
 from .settings import MusicSettings
 from .source import Source
-from .train import Trained, train_position
+from .train import train_position
 
-__all__ = ["COMPARED", "Results", "compare"]
+__all__ = ["COMPARED", "compare"]
 
 COMPARED = ("huang", "absolute")
-
-
-@dataclass(frozen=True, eq=False)
-class Results:
-    """All numbers of a comparison.
-
-    Args:
-        trained: the models by position.
-        held_out: nats per token by position.
-        counting: nats per token of each counting baseline.
-        lengths: nats per token by position and window; empty if no piece is long enough.
-        long_pieces: on how many pieces the lengths were tried.
-        seconds: training, of all runs of it, and the rest of this one.
-    """
-
-    trained: dict[str, Trained]
-    held_out: dict[str, float]
-    counting: dict[str, float]
-    lengths: dict[str, dict[int, float]]
-    long_pieces: int
-    steps: int
-    seconds: float = 0.0
-    machine: dict[str, str] = field(default_factory=machine)
-
-    def metrics(self) -> dict[str, Any]:
-        """What `metrics.json` holds."""
-        return {
-            "held_out": {**self.held_out, "counting": self.counting},
-            "lengths": self.lengths,
-            "long_pieces": self.long_pieces,
-            "parameters": {name: model.parameters for name, model in self.trained.items()},
-            "training_seconds": {
-                name: round(model.seconds, 2) for name, model in self.trained.items()
-            },
-            "curves": {name: model.curves for name, model in self.trained.items()},
-            "steps": self.steps,
-            "seconds": round(self.seconds, 2),
-        }
 
 
 def compare(

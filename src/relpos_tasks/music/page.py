@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from relpos.plots import cosine_figure, norms_figure, table_rows
 from relpos.plots.style import svg
 
 from ..report.figures import curves_figure, lengths_figure
 from ..report.page import Chart, Report, Row, verdict
 from .piece import Piece
+from .results import Results
 from .score import svg_pages
 from .settings import MusicSettings
 from .source import EMBEDDED, Source
-
-if TYPE_CHECKING:
-    from .compare import Results
 
 __all__ = ["page"]
 

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
+from ..machine import versions
 from ..models.decoder import DecoderConfig, DecoderLM
-from ..training.checkpoint import versions
 from ..training.fitting import Devices, fit
-from ..training.task import Curves, LanguageModelTask
+from ..training.task import LanguageModelTask
 from .data import ChoraleData
+from .results import Trained
 from .settings import MusicSettings
 from .source import Source
 from .tokens import Vocabulary
 
-__all__ = ["Trained", "build", "train_position"]
-
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """A trained model and how the training went.
-
-    Args:
-        model: on the CPU, in evaluation mode.
-        curves: `(step, nats per token)` for `"train"` and `"valid"`.
-        seconds: of training.
-        parameters: how many numbers were learned.
-    """
-
-    model: DecoderLM
-    curves: Curves
-    seconds: float
-    parameters: int
+__all__ = ["build", "train_position"]
 
 
 def train_position(

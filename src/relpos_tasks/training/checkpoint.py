@@ -7,9 +7,7 @@ the vocabulary, the data protocol, the training settings and the versions that m
 from __future__ import annotations
 
 import json
-import platform
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,6 @@ __all__ = [
     "load",
     "save_about",
     "save_weights",
-    "versions",
 ]
 
 WEIGHTS = "model.safetensors"
@@ -107,17 +104,6 @@ def load(path: str | Path) -> Checkpoint:
     model = DecoderLM(config)
     model.load_state_dict(state)
     return Checkpoint(model.eval(), about, folder)
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that a result depends on."""
-    found = {"python": platform.python_version()}
-    for package in ("relpos", "torch", "lightning", "numpy", "music21", "verovio"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _read_about(path: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from relpos_tasks.machine import versions
 from relpos_tasks.models.decoder import DecoderConfig, DecoderLM
 from relpos_tasks.training.checkpoint import (
     ABOUT,
@@ -13,7 +14,6 @@ from relpos_tasks.training.checkpoint import (
     load,
     save_about,
     save_weights,
-    versions,
 )
 
 

@@ -1,0 +1,67 @@
+"""What a comparison found: the trained models, and what was measured on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..machine import machine
+from ..models.decoder import DecoderLM
+from ..training.task import Curves
+
+__all__ = ["Results", "Trained"]
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained model and how the training went.
+
+    Args:
+        model: on the CPU, in evaluation mode.
+        curves: `(step, nats per token)` for `"train"` and `"valid"`.
+        seconds: of training.
+        parameters: how many numbers were learned.
+    """
+
+    model: DecoderLM
+    curves: Curves
+    seconds: float
+    parameters: int
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """All numbers of a comparison.
+
+    Args:
+        trained: the models by position.
+        held_out: nats per token by position.
+        counting: nats per token of each counting baseline.
+        lengths: nats per token by position and window; empty if no piece is long enough.
+        long_pieces: on how many pieces the lengths were tried.
+        seconds: training, of all runs of it, and the rest of this one.
+    """
+
+    trained: dict[str, Trained]
+    held_out: dict[str, float]
+    counting: dict[str, float]
+    lengths: dict[str, dict[int, float]]
+    long_pieces: int
+    steps: int
+    seconds: float = 0.0
+    machine: dict[str, str] = field(default_factory=machine)
+
+    def metrics(self) -> dict[str, Any]:
+        """What `metrics.json` holds."""
+        return {
+            "held_out": {**self.held_out, "counting": self.counting},
+            "lengths": self.lengths,
+            "long_pieces": self.long_pieces,
+            "parameters": {name: model.parameters for name, model in self.trained.items()},
+            "training_seconds": {
+                name: round(model.seconds, 2) for name, model in self.trained.items()
+            },
+            "curves": {name: model.curves for name, model in self.trained.items()},
+            "steps": self.steps,
+            "seconds": round(self.seconds, 2),
+        }
