@@ -1,4 +1,4 @@
-"""The figures of a report on training, as SVG: nats over steps, and over lengths."""
+"""The figures of a report on training, as SVG: the loss over steps, and a measure over lengths."""
 
 from __future__ import annotations
 
@@ -8,62 +8,69 @@ from matplotlib.ticker import MaxNLocator
 
 from relpos.plots.style import GREY, WIDTH, new_figure, svg
 
-__all__ = ["curves_figure", "lengths_figure"]
+from .colors import series_colors
 
-_COLORS = {"relative": "#0b6e6e", "absolute": "#c2571a"}
+__all__ = ["curves_figure", "lengths_figure"]
 
 
 def curves_figure(
     curves: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]],
     baseline: tuple[str, float] | None,
+    *,
+    ylabel: str,
 ) -> str:
-    """Nats per token over steps; training thin, validation thick.
+    """The loss over steps; training thin, validation thick.
 
     Args:
         curves: for each model, such as `"relative"`, its `"train"` and `"valid"`, lists of
-            `(step, nats)`.
-        baseline: a name and nats per token for a dashed line; None draws none.
+            `(step, loss)`.
+        baseline: a name and a loss for a dashed line; None draws none.
+        ylabel: the loss and its unit, such as `"nats per token"`.
     """
+    colors = series_colors(curves)
     with new_figure(WIDTH, 3.4) as (figure, (axes,)):
         for name, parts in curves.items():
-            color = _COLORS.get(name, GREY)
+            color = colors[name]
             if parts["train"]:
                 axes.plot(*_columns(parts["train"]), color=color, alpha=0.45, linewidth=1)
             if parts["valid"]:
-                steps, nats = _columns(parts["valid"])
-                axes.plot(steps, nats, color=color, linewidth=2, marker="o", markersize=3.5)
+                steps, losses = _columns(parts["valid"])
+                axes.plot(steps, losses, color=color, linewidth=2, marker="o", markersize=3.5)
             axes.plot([], [], color=color, linewidth=2, label=f"{name} (thin: training)")
         if baseline is not None:
             axes.axhline(baseline[1], color=GREY, linewidth=1, linestyle="--")
             axes.plot([], [], color=GREY, linewidth=1, linestyle="--", label=baseline[0])
-        axes.set(xlabel="step", ylabel="nats per token")
+        axes.set(xlabel="step", ylabel=ylabel)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend()
         return svg(figure)
 
 
-def lengths_figure(lengths: Mapping[str, Mapping[int, float]]) -> str:
-    """Nats per token over the length of the window; the first length is that of training.
+def lengths_figure(measured: Mapping[str, Mapping[int, float]], *, xlabel: str, ylabel: str) -> str:
+    """A measure over lengths, which double from one to the next.
 
     Args:
-        lengths: nats per token by window (tokens) for each model.
+        measured: for each model, what was measured by length.
+        xlabel: the length and its unit.
+        ylabel: the measure and its unit.
     """
+    colors = series_colors(measured)
     with new_figure(WIDTH, 3.0) as (figure, (axes,)):
-        for name, nats in lengths.items():
-            windows = sorted(nats)
+        for name, by_length in measured.items():
+            lengths = sorted(by_length)
             axes.plot(
-                windows,
-                [nats[window] for window in windows],
-                color=_COLORS.get(name, GREY),
+                lengths,
+                [by_length[length] for length in lengths],
+                color=colors[name],
                 linewidth=2,
                 marker="o",
                 label=name,
             )
-        windows = sorted({window for nats in lengths.values() for window in nats})
+        lengths = sorted({length for by_length in measured.values() for length in by_length})
         axes.set_xscale("log", base=2)
-        axes.set_xticks(windows, [f"{window:,}" for window in windows])
+        axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
         axes.minorticks_off()
-        axes.set(xlabel="tokens in a window (trained at the first)", ylabel="nats per token")
+        axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.legend()
         return svg(figure)
 

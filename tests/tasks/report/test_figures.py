@@ -1,21 +1,33 @@
-"""The report's figures."""
+"""The figures of a report are SVG, with what they are told to say."""
 
 import xml.etree.ElementTree as ET
 
+import pytest
+
+from relpos_tasks.report.colors import series_colors
 from relpos_tasks.report.figures import curves_figure, lengths_figure
 
 CURVES = {
     "relative": {"train": [(1, 4.0), (2, 3.0)], "valid": [(2, 3.5)]},
     "absolute": {"train": [(1, 4.1)], "valid": []},
 }
+LENGTHS = {"relative": {16: 1.0, 32: 1.1}, "absolute": {16: 1.0, 32: 3.0}}
+DRAW = {
+    "curves with a baseline": lambda: curves_figure(CURVES, ("counting", 1.0), ylabel="bits"),
+    "curves alone": lambda: curves_figure(CURVES, None, ylabel="bits"),
+    "lengths": lambda: lengths_figure(LENGTHS, xlabel="words", ylabel="bits"),
+}
 
 
-def test_figures_are_svg_and_the_same_each_time():
-    for draw in (
-        lambda: curves_figure(CURVES, ("counting", 1.0)),
-        lambda: curves_figure(CURVES, None),
-        lambda: lengths_figure({"relative": {16: 1.0, 32: 1.1}, "absolute": {16: 1.0, 32: 3.0}}),
-    ):
-        svg = draw()
-        assert ET.fromstring(svg.encode()).tag.endswith("svg")
-        assert svg == draw()
+@pytest.mark.parametrize("name", DRAW)
+def test_a_figure_is_svg_and_the_same_each_time(name):
+    svg = DRAW[name]()
+    assert ET.fromstring(svg.encode()).tag.endswith("svg")
+    assert "<!-- bits -->" in svg
+    assert svg == DRAW[name]()
+
+
+def test_what_is_compared_has_colours_of_its_own():
+    colors = series_colors("abcdef")
+    assert len(set(colors.values())) == 6
+    assert series_colors("ab") == {name: colors[name] for name in "ab"}

@@ -1,139 +1,99 @@
-"""The report is one page that needs nothing else, with the numbers of the metrics."""
+"""The page of a report, whatever the task: its blocks, and that it needs no network."""
 
-import base64
-import io
-import json
-import wave
-from dataclasses import replace
-from html.parser import HTMLParser
-
-import mido
 import pytest
 
-from relpos_tasks.music.page import page as page_of
-from relpos_tasks.music.score import musicxml_of
-from relpos_tasks.report.page import verdict, write_report
-from tests.tasks.small import small
+from relpos_tasks.report.blocks import (
+    DownloadBlock,
+    FactsBlock,
+    FigureBlock,
+    ListBlock,
+    Report,
+    Section,
+    TableBlock,
+    TableRow,
+    TextBlock,
+)
+from relpos_tasks.report.page import render, write_report
+from tests.tasks.html import Page
+
+ROWS = [
+    TableRow(["one & only", "0.5", "7"], bar=0.5, color="#0b6e6e", strong=True),
+    TableRow(["other", "1.0", None], bar=1.0, color="#98a2b0"),
+]
+BLOCKS = {
+    "text": TextBlock("a < b"),
+    "list": ListBlock(["first sentence", "second sentence"]),
+    "facts": FactsBlock({"cores": "2"}),
+    "figure": FigureBlock("<svg/>", "a curve", "how to read it", small=True),
+    "download": DownloadBlock("Save it", "notes.bin", b"\x00\x01", "application/octet-stream"),
+    "table": TableBlock(["model", "loss", "steps"], ROWS, note="losses of one run"),
+}
 
 
-class Page(HTMLParser):
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.ids, self.text, self.addresses, self.style = [], set(), [], [], ""
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        found = dict(attrs)
-        self.tags.append((tag, found))
-        self.ids.add(found.get("id"))
-        self.addresses += [
-            (tag, found[name]) for name in ("src", "href", "srcset") if name in found
-        ]
-
-    def handle_data(self, data):
-        if self.tags and self.tags[-1][0] == "style":
-            self.style += data
-        else:
-            self.text.append(data)
+def report(**changes):
+    sections = [Section(name, f"About {name}", [block]) for name, block in BLOCKS.items()]
+    return Report("A title", "A summary.", ["A verdict.", "Another."], True, sections, **changes)
 
 
 @pytest.fixture(scope="module")
-def page(compared):
-    folder, _ = compared
-    return Page((folder / "report.html").read_text("utf-8"))
+def page():
+    return Page(render(report()))
 
 
-def test_the_page_needs_nothing_but_itself(page):
-    assert page.addresses
+def test_every_section_stands_on_the_page_in_order(page):
+    assert set(BLOCKS) <= page.ids
+    places = [page.said.index(f"About {name}") for name in BLOCKS]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "A title", "A summary.", "A verdict. Another.", "a < b", "first sentence",
+        "second sentence", "cores 2", "how to read it", "Save it", "one & only",
+        "losses of one run",
+    ],
+)  # fmt: skip
+def test_the_page_says_what_its_blocks_say(page, words):
+    assert words in page.said
+
+
+def test_files_and_figures_lie_inside_the_page(page):
+    assert page.decoded("img", "image/svg+xml") == [b"<svg/>"]
+    assert page.decoded("a", "application/octet-stream") == [b"\x00\x01"]
     assert all(address.startswith("data:") for _, address in page.addresses)
-    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
-    assert "url(" not in page.style
-    assert "@import" not in page.style
 
 
-def test_every_part_is_there(page):
-    parts = {"verdict", "held-out", "chorale", "lengths", "curves", "rows", "protocol"}
-    assert parts <= page.ids
-    assert all(found.get("alt") for tag, found in page.tags if tag == "img")
-    assert any(found.get("name") == "viewport" for tag, found in page.tags if tag == "meta")
+def test_every_cell_carries_its_columns_name_for_narrow_screens(page):
+    cells = [found for tag, found in page.tags if tag == "td" and found.get("class") != "bar"]
+    assert [found["data-column"] for found in cells] == ["model", "loss", "steps"] * 2
+    assert [found.get("class") for found in cells] == [None] * 5 + ["none"]
 
 
-def decoded(page, tag, kind):
-    return [
-        base64.b64decode(address.partition("base64,")[2])
-        for found, address in page.addresses
-        if found == tag and address.startswith(f"data:{kind}")
-    ]
+def test_narrow_screens_hide_no_column_that_holds_a_number(page):
+    narrow = page.style.partition("@media (max-width")[2].partition("@media print")[0]
+    hidden = [rule for rule in narrow.split("}") if "display: none" in rule]
+    assert len(hidden) == 1
+    assert hidden[0].partition("{")[0].strip() == "thead, td.none"
 
 
-def test_the_score_the_sound_and_the_midi_file_are_whole(page, compared):
-    folder, _ = compared
-    (midi,) = decoded(page, "a", "audio/midi")
-    assert midi == (folder / "chorale.mid").read_bytes()
-    assert mido.MidiFile(file=io.BytesIO(midi)).length > 1
-    (sound,) = decoded(page, "audio", "audio/wav")
-    assert sound == (folder / "chorale.wav").read_bytes()
-    with wave.open(io.BytesIO(sound)) as file:
-        assert file.getnframes()
-    images = decoded(page, "img", "image/svg+xml")
-    assert len(images) >= 7
-    assert all(b"<svg" in image for image in images)
+def test_a_table_without_bars_has_no_column_for_them():
+    table = TableBlock(["model", "loss"], [TableRow(["one", "0.5"])])
+    given = Report("T", "S", ["V"], True, [Section("t", "T", [table])])
+    assert not [1 for _, found in Page(render(given)).tags if found.get("class") == "bar"]
 
 
-def test_the_numbers_of_the_page_are_those_of_the_metrics(page, compared):
-    folder, results = compared
-    metrics = json.loads((folder / "metrics.json").read_text())
-    said = " ".join(" ".join(page.text).split())
-    for nats in (
-        metrics["held_out"]["huang"],
-        metrics["held_out"]["absolute"],
-        *metrics["held_out"]["counting"].values(),
-        *metrics["lengths"]["huang"].values(),
-    ):
-        assert f"{nats:.3f}" in said
-    expected = verdict(results.held_out["huang"], results.held_out["absolute"], results.counting)
-    assert " ".join(expected) in said
-    assert "NaN" not in said
+def test_a_row_of_another_length_is_refused():
+    with pytest.raises(ValueError, match="TableBlock: rows must have 2 cells, got 1"):
+        TableBlock(["model", "loss"], [TableRow(["one"])])
 
 
-def test_without_long_pieces_the_page_says_so(compared, source, tmp_path):
-    _, results = compared
-    short = replace(results, lengths={"huang": {}, "absolute": {}}, long_pieces=0)
-    piece = source.split.train[0]
-    given = page_of(small(steps=4), source, short, piece, musicxml_of(piece), b"MThd", b"RIFF")
-    write_report(tmp_path / "report.html", given)
-    said = Page((tmp_path / "report.html").read_text("utf-8"))
-    assert "the length test could not be made" in " ".join(" ".join(said.text).split())
-    assert "lengths" in said.ids
+@pytest.mark.parametrize(("good", "classes"), [(True, "verdict"), (False, "verdict poor")])
+def test_a_poor_verdict_looks_otherwise(good, classes):
+    page = Page(render(Report("T", "S", ["V"], good)))
+    assert [found["class"] for _, found in page.tags if found.get("id") == "verdict"] == [classes]
 
 
-@pytest.mark.parametrize(
-    ("name", "true", "untrue"),
-    [
-        ("chorales", "pieces with the same music fall into the same part", "whether or not"),
-        ("jsb.json", "valid pieces are held out as they are, whether or not", "fall into the same"),
-    ],
-)
-def test_the_protocol_is_that_of_the_source(compared, source, name, true, untrue):
-    _, results = compared
-    piece, named = source.split.train[0], replace(source, name=name)
-    given = page_of(small(steps=4), named, results, piece, musicxml_of(piece), b"MThd", b"RIFF")
-    said = " ".join(given.protocol)
-    assert true in said
-    assert untrue not in said
-    assert "the row of its farthest offset" in given.lengths_note
-
-
-@pytest.mark.parametrize(
-    ("relative", "absolute", "best", "words"),
-    [
-        (0.5, 0.6, 0.7, ["beats the absolute", "It beats the best counting baseline (b, 0.700)"]),
-        (0.6, 0.5, 0.7, ["does not beat the absolute", "It beats the best"]),
-        (0.8, 0.9, 0.7, ["beats the absolute", "It does not beat the best counting"]),
-        (0.8, 0.8, 0.7, ["are equal", "does not beat"]),
-    ],
-)
-def test_disappointing_numbers_are_said_in_words(relative, absolute, best, words):
-    sentences = verdict(relative, absolute, {"a": 1.0, "b": best})
-    for sentence, expected in zip(sentences, words, strict=True):
-        assert expected in sentence
+def test_a_report_is_written_as_it_is_rendered(tmp_path):
+    write_report(tmp_path / "new" / "report.html", report())
+    assert (tmp_path / "new" / "report.html").read_text("utf-8") == render(report())

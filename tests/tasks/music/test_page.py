@@ -1,0 +1,110 @@
+"""The report on a comparison of chorale models: its parts, its numbers, its words."""
+
+import io
+import json
+import wave
+from dataclasses import replace
+
+import mido
+import pytest
+
+from relpos_tasks.music.page import page as page_of
+from relpos_tasks.music.score import musicxml_of
+from relpos_tasks.music.wording import lengths_note, protocol, verdict
+from relpos_tasks.report.page import render
+from tests.tasks.html import Page
+from tests.tasks.small import small
+
+
+@pytest.fixture(scope="module")
+def page(compared):
+    folder, _ = compared
+    return Page((folder / "report.html").read_text("utf-8"))
+
+
+def test_the_page_needs_nothing_but_itself(page):
+    assert page.addresses
+    assert all(address.startswith("data:") for _, address in page.addresses)
+    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
+    assert "url(" not in page.style
+    assert "@import" not in page.style
+
+
+def test_every_part_is_there(page):
+    parts = {"verdict", "held-out", "chorale", "lengths", "curves", "rows", "protocol"}
+    assert parts <= page.ids
+    assert all(found.get("alt") for tag, found in page.tags if tag == "img")
+    assert any(found.get("name") == "viewport" for tag, found in page.tags if tag == "meta")
+
+
+def test_the_score_the_sound_and_the_midi_file_are_whole(page, compared):
+    folder, _ = compared
+    (midi,) = page.decoded("a", "audio/midi")
+    assert midi == (folder / "chorale.mid").read_bytes()
+    assert mido.MidiFile(file=io.BytesIO(midi)).length > 1
+    (sound,) = page.decoded("audio", "audio/wav")
+    assert sound == (folder / "chorale.wav").read_bytes()
+    with wave.open(io.BytesIO(sound)) as file:
+        assert file.getnframes()
+    images = page.decoded("img", "image/svg+xml")
+    assert len(images) >= 7
+    assert all(b"<svg" in image for image in images)
+
+
+def test_the_numbers_of_the_page_are_those_of_the_metrics(page, compared):
+    folder, results = compared
+    metrics = json.loads((folder / "metrics.json").read_text())
+    said = page.said
+    for nats in (
+        metrics["held_out"]["huang"],
+        metrics["held_out"]["absolute"],
+        *metrics["held_out"]["counting"].values(),
+        *metrics["lengths"]["huang"].values(),
+    ):
+        assert f"{nats:.3f}" in said
+    expected = verdict(results.held_out["huang"], results.held_out["absolute"], results.counting)
+    assert " ".join(expected) in said
+    assert "NaN" not in said
+
+
+def test_without_long_pieces_the_page_says_so(compared, source):
+    _, results = compared
+    short = replace(results, lengths={"huang": {}, "absolute": {}}, long_pieces=0)
+    piece = source.split.train[0]
+    given = page_of(small(steps=4), source, short, piece, musicxml_of(piece), b"MThd", b"RIFF")
+    said = Page(render(given))
+    assert "the length test could not be made" in said.said
+    assert "lengths" in said.ids
+
+
+@pytest.mark.parametrize(
+    ("name", "true", "untrue"),
+    [
+        ("chorales", "pieces with the same music fall into the same part", "whether or not"),
+        ("jsb.json", "valid pieces are held out as they are, whether or not", "fall into the same"),
+    ],
+)
+def test_the_protocol_is_that_of_the_source(source, name, true, untrue):
+    said = " ".join(protocol(small(), replace(source, name=name)))
+    assert true in said
+    assert untrue not in said
+
+
+def test_the_note_on_lengths_says_what_lies_beyond_the_tables(compared, source):
+    _, results = compared
+    assert "the row of its farthest offset" in lengths_note(small(steps=4), source, results)
+
+
+@pytest.mark.parametrize(
+    ("relative", "absolute", "best", "words"),
+    [
+        (0.5, 0.6, 0.7, ["beats the absolute", "It beats the best counting baseline (b, 0.700)"]),
+        (0.6, 0.5, 0.7, ["does not beat the absolute", "It beats the best"]),
+        (0.8, 0.9, 0.7, ["beats the absolute", "It does not beat the best counting"]),
+        (0.8, 0.8, 0.7, ["are equal", "does not beat"]),
+    ],
+)
+def test_disappointing_numbers_are_said_in_words(relative, absolute, best, words):
+    sentences = verdict(relative, absolute, {"a": 1.0, "b": best})
+    for sentence, expected in zip(sentences, words, strict=True):
+        assert expected in sentence
