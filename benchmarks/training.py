@@ -25,7 +25,7 @@ from relpos import Terms, attention
 from relpos_tasks.music.settings import MusicSettings, preset
 from relpos_tasks.music.tokens import Vocabulary
 from relpos_tasks.music.train import build
-from relpos_tasks.training.task import LanguageModelTask
+from relpos_tasks.training.language_model import LanguageModelTask
 
 from .files import RESULTS, save
 from .measure.machine import machine

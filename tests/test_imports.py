@@ -23,7 +23,7 @@ ORDER = {
         ["__main__"],
     ],
     "relpos_tasks": [
-        ["", "files", "machine"],
+        ["", "cpu_use", "files", "machine", "stopping"],
         ["models"],
         ["training", "report"],
         ["music"],

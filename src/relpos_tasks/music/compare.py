@@ -78,7 +78,7 @@ def compare(
         name="A chorale by the relative model",
     )
     files = write_chorale(folder / "chorale", chorale)
-    seconds = sum(model.seconds for model in trained.values())
+    seconds = sum(model.time.seconds for model in trained.values())
     seconds = max(seconds + time.perf_counter() - after_training, time.perf_counter() - begun)
     results = replace(results, seconds=seconds)
     write_json(folder / "metrics.json", results.metrics())

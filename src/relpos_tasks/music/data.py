@@ -18,7 +18,7 @@ from jaxtyping import Int64
 from numpy import ndarray
 from torch import Tensor
 
-from ..training.task import IGNORE
+from ..training.language_model import IGNORE
 from .augment import semitones_within, transpose, voice_ranges
 from .evaluate import windows
 from .piece import VOICES, Piece

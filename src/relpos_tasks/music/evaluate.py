@@ -19,7 +19,7 @@ from jaxtyping import Int64
 from numpy import ndarray
 from torch import Tensor, nn
 
-from ..training.task import IGNORE
+from ..training.language_model import IGNORE
 from .piece import VOICES, Piece
 from .tokens import BEGIN, Vocabulary
 

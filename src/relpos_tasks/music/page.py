@@ -29,6 +29,7 @@ from .source import Source
 from .wording import (
     LONG_NAMES,
     SHORT_NAMES,
+    busy_note,
     chorale_note,
     curves_note,
     lengths_note,
@@ -108,7 +109,7 @@ def _held_out(results: Results) -> list[Block]:
                 f"{(nats := results.held_out[name]):.3f}",
                 count(one.parameters),
                 count(results.steps),
-                duration(one.seconds),
+                duration(one.time.seconds) + (" *" if one.time.crowded else ""),
             ],
             bar=nats / worst,
             color=colors[name],
@@ -126,7 +127,11 @@ def _held_out(results: Results) -> list[Block]:
     ]
     return [
         TextBlock("Nats per token on pieces that no model was trained on; lower is better."),
-        TableBlock(["model", _UNIT, "parameters", "steps", "training"], models + counting),
+        TableBlock(
+            ["model", _UNIT, "parameters", "steps", "training"],
+            models + counting,
+            note=busy_note(results),
+        ),
     ]
 
 
@@ -151,7 +156,7 @@ def _lengths(settings: MusicSettings, source: Source, results: Results) -> list[
     )
     return [
         note,
-        TableBlock(["tokens in a window", *(count(window) for window in windows)], rows),
+        TableBlock(["model", *(f"{count(window)} tokens" for window in windows)], rows),
         figure,
     ]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..machine import machine
 from ..models.decoder import DecoderLM
+from ..training.clock import TrainingTime
 from ..training.task import Curves
 
 __all__ = ["Results", "Trained"]
@@ -19,13 +20,13 @@ class Trained:
     Args:
         model: on the CPU, in evaluation mode.
         curves: `(step, nats per token)` for `"train"` and `"valid"`.
-        seconds: of training.
+        time: of training, and whether the machine was busy meanwhile.
         parameters: how many numbers were learned.
     """
 
     model: DecoderLM
     curves: Curves
-    seconds: float
+    time: TrainingTime
     parameters: int
 
 
@@ -59,7 +60,14 @@ class Results:
             "long_pieces": self.long_pieces,
             "parameters": {name: model.parameters for name, model in self.trained.items()},
             "training_seconds": {
-                name: round(model.seconds, 2) for name, model in self.trained.items()
+                name: round(model.time.seconds, 2) for name, model in self.trained.items()
+            },
+            "cores_used_by_others": {
+                name: None if (others := model.time.others) is None else round(others, 2)
+                for name, model in self.trained.items()
+            },
+            "timed_on_a_busy_machine": {
+                name: model.time.crowded for name, model in self.trained.items()
             },
             "curves": {name: model.curves for name, model in self.trained.items()},
             "steps": self.steps,

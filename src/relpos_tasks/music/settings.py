@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ..training.seed import check_seed
-from ..training.task import TrainingSettings
+from ..training.settings import TrainingSettings
 
 __all__ = ["PRESETS", "MusicSettings", "preset"]
 

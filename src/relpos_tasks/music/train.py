@@ -10,7 +10,7 @@ import torch
 from ..machine import versions
 from ..models.decoder import DecoderConfig, DecoderLM
 from ..training.fitting import Devices, fit
-from ..training.task import LanguageModelTask
+from ..training.language_model import LanguageModelTask
 from .data import ChoraleData
 from .results import Trained
 from .settings import MusicSettings
@@ -60,7 +60,7 @@ def train_position(
     }
     fit(task, data, folder=folder, about=about, devices=devices, title=position)
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    return Trained(model, task.curves, task.seconds, parameters)
+    return Trained(model, task.curves, task.clock.time, parameters)
 
 
 def build(position: str, settings: MusicSettings, vocabulary: Vocabulary) -> DecoderLM:

@@ -10,6 +10,7 @@ from .source import EMBEDDED, Source
 __all__ = [
     "LONG_NAMES",
     "SHORT_NAMES",
+    "busy_note",
     "chorale_note",
     "curves_note",
     "lengths_note",
@@ -75,6 +76,24 @@ def verdict(relative: float, absolute: float, counting: dict[str, float]) -> lis
             "too little training, or a model too small."
         )
     return sentences
+
+
+def busy_note(results: Results) -> str:
+    """Which times do not compare models, since the machine had other work; "" if they all do.
+
+    Args:
+        results: the numbers.
+    """
+    busy = {name: one.time for name, one in results.trained.items() if one.time.crowded}
+    if not busy:
+        return ""
+    used = [
+        f"{time.others:.1f} cores while the {SHORT_NAMES[name]} model was trained"
+        for name, time in busy.items()
+        if time.others is not None
+    ]
+    how_much = f": other programs used {' and '.join(used)}" if used else ""
+    return f"* Measured on a busy machine{how_much}. Such a time does not compare models."
 
 
 def chorale_note(chorale: Piece, settings: MusicSettings) -> str:

@@ -25,7 +25,8 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from ..files import PARTIAL, replacing
 from .checkpoint import ABOUT, WEIGHTS, save_about, save_weights
 from .progress import Progress
-from .task import LanguageModelTask, TrainingError, settings_differ
+from .settings import TrainingError, settings_differ
+from .task import Task
 
 __all__ = ["RESUME", "Devices", "fit"]
 
@@ -62,7 +63,7 @@ class Devices:
 
 
 def fit(
-    task: LanguageModelTask,
+    task: Task,
     data: lightning.LightningDataModule,
     *,
     folder: Path,
@@ -103,7 +104,7 @@ def fit(
     task.to("cpu").eval()
 
 
-def _finished(task: LanguageModelTask, folder: Path, about: dict[str, Any]) -> bool:
+def _finished(task: Task, folder: Path, about: dict[str, Any]) -> bool:
     """Read the last checkpoint; if it is that of the last step, take everything from it."""
     checkpoint = folder / RESUME
     if not checkpoint.exists():
@@ -154,7 +155,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _trainer(
-    task: LanguageModelTask, checkpoints: _Checkpoints, devices: Devices, title: str
+    task: Task, checkpoints: _Checkpoints, devices: Devices, title: str
 ) -> lightning.Trainer:
     settings, folder = task.settings, checkpoints.folder
     for name in ("lightning.pytorch", "lightning.fabric"):
@@ -193,7 +194,7 @@ def _trainer(
 
 def _interruptible(
     trainer: lightning.Trainer,
-    task: LanguageModelTask,
+    task: Task,
     data: lightning.LightningDataModule,
     resume: str | None,
 ) -> None:

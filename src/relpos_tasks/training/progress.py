@@ -10,11 +10,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from .task import Task
+
 __all__ = ["Progress"]
 
 
 class Progress(ProgressBar):
-    """Steps done, training loss, validation nats per token, tokens per second.
+    """Steps done, training loss, validation loss, examples per second.
 
     Args:
         title: what is being trained.
@@ -77,12 +79,13 @@ class Progress(ProgressBar):
 
 
 def _figures(trainer: Trainer) -> str:
-    figures = trainer.callback_metrics
+    figures, task = trainer.callback_metrics, trainer.lightning_module
+    assert isinstance(task, Task)
     parts = []
     for name, text in (
-        ("train/loss", "loss {:.3f} nats/token"),
+        ("train/loss", f"loss {{:.3f}} {task.loss_unit}"),
         ("valid/loss", "valid {:.3f}"),
-        ("train/tokens_per_second", "{:,.0f} tokens/s"),
+        (f"train/{task.units}_per_second", f"{{:,.0f}} {task.units}/s"),
     ):
         if name in figures:
             parts.append(text.format(float(figures[name])))

@@ -35,6 +35,8 @@ def test_metrics_have_the_promised_names(compared):
     for position in ("huang", "absolute"):
         assert isinstance(metrics["held_out"][position], float)
         assert list(metrics["lengths"][position]) == ["16", "32", "64"]
+    for name in ("training_seconds", "cores_used_by_others", "timed_on_a_busy_machine"):
+        assert list(metrics[name]) == ["huang", "absolute"]
     assert metrics["steps"] == 4
     assert metrics["seconds"] > 0
     assert metrics["long_pieces"] == 3

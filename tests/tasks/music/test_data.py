@@ -6,7 +6,7 @@ import torch
 
 from relpos_tasks.music.augment import semitones_within, transpose, voice_ranges
 from relpos_tasks.music.data import ChoraleData, Crops
-from relpos_tasks.training.task import IGNORE
+from relpos_tasks.training.language_model import IGNORE
 from tests.tasks.small import SMALL
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from relpos_tasks.music.evaluate import held_out_nats, lengths_test, long_enough, windows
-from relpos_tasks.training.task import IGNORE
+from relpos_tasks.training.language_model import IGNORE
 from tests.tasks.music.pieces import piece_from
 from tests.tasks.small import SMALL
 

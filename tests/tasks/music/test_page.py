@@ -12,6 +12,7 @@ from relpos_tasks.music.page import page as page_of
 from relpos_tasks.music.score import musicxml_of
 from relpos_tasks.music.wording import lengths_note, protocol, verdict
 from relpos_tasks.report.page import render
+from relpos_tasks.training.clock import TrainingTime
 from tests.tasks.html import Page
 from tests.tasks.small import small
 
@@ -67,14 +68,43 @@ def test_the_numbers_of_the_page_are_those_of_the_metrics(page, compared):
     assert "NaN" not in said
 
 
+def timed(results, **times):
+    trained = {
+        name: replace(one, time=times.get(name, TrainingTime(65.0, 0.0)))
+        for name, one in results.trained.items()
+    }
+    return replace(results, trained=trained)
+
+
+def page_from(source, results):
+    piece = source.split.train[0]
+    given = page_of(small(steps=4), source, results, piece, musicxml_of(piece), b"MThd", b"RIFF")
+    return Page(render(given))
+
+
+def test_times_of_a_quiet_machine_carry_no_mark(compared, source):
+    said = page_from(source, timed(compared[1])).said
+    assert said.count("1 min 05 s") == 2
+    assert "*" not in said
+    assert "busy machine" not in said
+
+
+def test_times_of_a_busy_machine_are_marked_and_explained(compared, source):
+    said = page_from(source, timed(compared[1], absolute=TrainingTime(99.0, 1.26, True))).said
+    assert "1 min 05 s absolute" in said
+    assert "1 min 39 s *" in said
+    assert (
+        "* Measured on a busy machine: other programs used 1.3 cores while the absolute model was "
+        "trained. Such a time does not compare models."
+    ) in said
+
+
 def test_without_long_pieces_the_page_says_so(compared, source):
     _, results = compared
     short = replace(results, lengths={"huang": {}, "absolute": {}}, long_pieces=0)
-    piece = source.split.train[0]
-    given = page_of(small(steps=4), source, short, piece, musicxml_of(piece), b"MThd", b"RIFF")
-    said = Page(render(given))
-    assert "the length test could not be made" in said.said
-    assert "lengths" in said.ids
+    page = page_from(source, short)
+    assert "the length test could not be made" in page.said
+    assert "lengths" in page.ids
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ import torch
 from relpos_tasks.music.train import build, train_position
 from relpos_tasks.training.checkpoint import ABOUT, WEIGHTS, load
 from relpos_tasks.training.fitting import RESUME, Devices
-from relpos_tasks.training.task import IGNORE, LanguageModelTask, TrainingError, nats
+from relpos_tasks.training.language_model import IGNORE, LanguageModelTask, nats
+from relpos_tasks.training.settings import TrainingError
 from tests.tasks.small import CPU, SMALL, small
 
 
@@ -72,7 +73,7 @@ def test_a_finished_run_is_read_and_not_trained_again(source, tmp_path, stop_at)
     again = train_position("huang", SMALL, source, folder=tmp_path, devices=CPU)
     assert same(first.model, again.model)
     assert first.curves == again.curves
-    assert first.seconds >= again.seconds > 0
+    assert first.time.seconds >= again.time.seconds > 0
 
 
 def test_the_seed_decides_everything(source, tmp_path):
@@ -202,7 +203,7 @@ import sys, time
 from pathlib import Path
 import numpy as np, torch
 from relpos_tasks.music.train import train_position
-from relpos_tasks.training.task import LanguageModelTask
+from relpos_tasks.training.language_model import LanguageModelTask
 from tests.tasks.small import CPU, small, source_from
 torch.set_num_threads(1)
 training_step = LanguageModelTask.training_step
@@ -224,7 +225,7 @@ def test_kill_9_loses_nothing_before_the_last_checkpoint(source, tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd=root,
-        env=os.environ | {"PYTHONPATH": str(root)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"here\n"

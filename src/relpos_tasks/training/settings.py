@@ -1,0 +1,66 @@
+"""How to train, and whether an earlier run in a folder was trained in the same way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["TrainingError", "TrainingSettings", "settings_differ"]
+
+
+class TrainingError(ValueError):
+    """A training run cannot begin or go on as asked; the message is one line."""
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How to train.
+
+    Args:
+        steps: optimiser steps.
+        batch: examples per step, over all devices together.
+        learning_rate: the highest, reached after the warm-up, then down a cosine to nothing.
+        warmup: steps of linear warm-up.
+        weight_decay: of weight matrices alone.
+        clip: the largest norm of the gradient.
+        seed: of the weights, the data order and the dropout.
+        valid_every: steps between measurements on the validation data.
+        checkpoint_every: steps between checkpoints.
+    """
+
+    steps: int = 1150
+    batch: int = 8
+    learning_rate: float = 4e-3
+    warmup: int = 50
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    seed: int = 0
+    valid_every: int = 150
+    checkpoint_every: int = 50
+
+
+def settings_differ(before: dict[str, Any], about: dict[str, Any]) -> str | None:
+    """Which setting of an earlier run is another one now; None if there is none.
+
+    Args:
+        before: what the earlier run said in `model.json`.
+        about: what this one is to say.
+
+    >>> settings_differ({"batch": {"size": 8}}, {"batch": {"size": 9}})
+    'batch.size was 8, now 9'
+    """
+    then, now = (_flat({k: v for k, v in it.items() if k != "versions"}) for it in (before, about))
+    for name in sorted(then.keys() | now.keys()):
+        if then.get(name) != now.get(name):
+            return f"{name} was {then.get(name)}, now {now.get(name)}"
+    return None
+
+
+def _flat(nested: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(nested, dict):
+        return {prefix: nested}
+    return {
+        name: value
+        for key, inner in nested.items()
+        for name, value in _flat(inner, f"{prefix}.{key}" if prefix else str(key)).items()
+    }
