@@ -112,9 +112,10 @@ def tables(
     for name, value in (("--heads", heads), ("--head-dim", head_dim)):
         if value is not None:
             raise ValueError(f"{name}: must be left out for a checkpoint, got {value}")
+    from ..models import DecoderLM
     from ..training.checkpoint import load
 
-    found = load(what)
+    found = load(what, DecoderLM)
     _write(_decoder(what, found.model, length, layer, seed), out or found.folder / "tables.svg")
 
 

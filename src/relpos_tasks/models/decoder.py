@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ from relpos.errors import check_count, check_shape
 from relpos.layers import DecoderBlock, KeyValueCache, MultiheadAttention
 from relpos.layers.cache import rollback_on_error
 from relpos.positions import Huang, LearnedAbsolute, Shaw, Sinusoidal
+
+from .configured import ConfiguredModel
 
 __all__ = ["POSITIONS", "DecoderConfig", "DecoderLM"]
 
@@ -148,7 +150,7 @@ POSITIONS: dict[
 }
 
 
-class DecoderLM(nn.Module):
+class DecoderLM(ConfiguredModel):
     """Logits of the next token, from the tokens up to each position.
 
     The output head has a matrix of its own: small vocabularies make it cheap, and a tied one would
@@ -163,9 +165,11 @@ class DecoderLM(nn.Module):
     torch.Size([2, 5, 7])
     """
 
+    config_class: ClassVar = DecoderConfig
+    config: DecoderConfig
+
     def __init__(self, config: DecoderConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.embedding = nn.Embedding(config.vocabulary, config.width)
         self.dropout = nn.Dropout(config.dropout)
         attentions = [

@@ -40,7 +40,7 @@ def load_music(path: str | Path) -> MusicModel:
     Raises:
         CheckpointError: if it is not a checkpoint of this task, or contradicts itself.
     """
-    found = load(path)
+    found = load(path, DecoderLM)
     try:
         vocabulary, ranges = _described(found.about, found.model.config)
     except (KeyError, TypeError, ValueError) as error:

@@ -1,7 +1,8 @@
-"""A trained language model on disk: `model.safetensors`, and `model.json` beside it.
+"""A trained model of any task on disk: `model.safetensors`, and `model.json` beside it.
 
-`model.json` holds everything that is needed to use the weights again: the model's configuration,
-the vocabulary, the data protocol, the training settings and the versions that made them.
+`model.json` holds everything that is needed to use the weights again: the model's configuration
+(`"model"`), what its task adds, such as the vocabulary, the data protocol and the training
+settings, the versions that made them, and the number of this format.
 """
 
 from __future__ import annotations
@@ -9,21 +10,24 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as weights_of
 from safetensors.torch import save as bytes_of
+from torch import nn
 
 from ..files import write_bytes, write_json
-from ..models.decoder import DecoderConfig, DecoderLM
+from ..models.configured import ConfiguredModel, ModelConfig
 
 __all__ = [
     "ABOUT",
+    "FORMAT",
     "WEIGHTS",
     "Checkpoint",
     "CheckpointError",
+    "check_format",
     "load",
     "save_about",
     "save_weights",
@@ -31,6 +35,10 @@ __all__ = [
 
 WEIGHTS = "model.safetensors"
 ABOUT = "model.json"
+# Changes whenever an earlier checkpoint would be read wrongly or not at all.
+FORMAT = 2
+
+ModelT = TypeVar("ModelT", bound=ConfiguredModel)
 
 
 class CheckpointError(ValueError):
@@ -38,25 +46,25 @@ class CheckpointError(ValueError):
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Generic[ModelT]):
     """A model on the CPU in evaluation mode, and what `model.json` says about it."""
 
-    model: DecoderLM
+    model: ModelT
     about: dict[str, Any]
     folder: Path
 
 
 def save_about(folder: str | Path, about: dict[str, Any]) -> None:
-    """Write `model.json`.
+    """Write `model.json`, with the number of this format.
 
     Args:
         folder: the checkpoint's folder.
-        about: JSON; `about["model"]` are the fields of a `DecoderConfig`.
+        about: JSON; `about["model"]` are the fields of the model's configuration.
     """
-    write_json(Path(folder) / ABOUT, about)
+    write_json(Path(folder) / ABOUT, {"format": FORMAT} | about)
 
 
-def save_weights(folder: str | Path, model: DecoderLM) -> None:
+def save_weights(folder: str | Path, model: nn.Module) -> None:
     """Write `model.safetensors`.
 
     Args:
@@ -69,14 +77,15 @@ def save_weights(folder: str | Path, model: DecoderLM) -> None:
     write_bytes(Path(folder) / WEIGHTS, bytes_of(state, metadata={"format": "pt"}))
 
 
-def load(path: str | Path) -> Checkpoint:
+def load(path: str | Path, model_class: type[ModelT]) -> Checkpoint[ModelT]:
     """The model that a training run left behind.
 
     Args:
         path: the folder, or the `.safetensors` file in it.
+        model_class: of the model, such as `DecoderLM`.
 
     Raises:
-        CheckpointError: if there is no checkpoint, or it is broken.
+        CheckpointError: if there is no checkpoint, or it is broken or of another format.
     """
     path = Path(path)
     folder = path.parent if path.suffix == ".safetensors" else path
@@ -96,14 +105,32 @@ def load(path: str | Path) -> Checkpoint:
     except (SafetensorError, KeyError, ValueError) as error:
         raise CheckpointError(f"{weights}: not a safetensors file: {_line(error)}") from error
     try:
-        config = DecoderConfig.from_dict(about["model"])
-        expected = _sizes(config, most_layers=len(state))
+        config = model_class.config_class.from_dict(about["model"])
+        expected = _sizes(model_class, config, most_layers=len(state))
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise CheckpointError(f"{beside}: describes no model: {_line(error)}") from error
     _check_state(weights, expected, state)
-    model = DecoderLM(config)
+    model = model_class(config)
     model.load_state_dict(state)
     return Checkpoint(model.eval(), about, folder)
+
+
+def check_format(about: dict[str, Any]) -> str | None:
+    """Why what `model.json` says cannot be used by this relpos; None if it can.
+
+    Args:
+        about: what it says.
+
+    >>> check_format({"format": FORMAT})
+    >>> check_format({"model": {}})
+    'was written by an earlier relpos (no format number, this one reads 2)'
+    """
+    given = about.get("format")
+    if given == FORMAT:
+        return None
+    age = "a newer" if isinstance(given, int) and given > FORMAT else "an earlier"
+    number = "no format number" if given is None else f"format {given!r}"
+    return f"was written by {age} relpos ({number}, this one reads {FORMAT})"
 
 
 def _read_about(path: Path) -> dict[str, Any]:
@@ -113,15 +140,19 @@ def _read_about(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: not JSON: {_line(error)}") from error
     if not isinstance(about, dict) or not isinstance(about.get("model"), dict):
         raise CheckpointError(f"{path}: must be an object with 'model', got {str(about)[:60]!r}")
+    if reason := check_format(about):
+        raise CheckpointError(f"{path}: {reason}; use that relpos, or train the model again")
     return about
 
 
-def _sizes(config: DecoderConfig, *, most_layers: int) -> dict[str, tuple[int, ...]]:
+def _sizes(
+    model_class: type[ConfiguredModel], config: ModelConfig, *, most_layers: int
+) -> dict[str, tuple[int, ...]]:
     """The sizes of a model's tensors, found without taking memory for them."""
     if config.layers > most_layers:
         raise ValueError(f"layers must be those of {WEIGHTS}, got {config.layers}")
     with torch.device("meta"):
-        model = DecoderLM(config)
+        model = model_class(config)
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 

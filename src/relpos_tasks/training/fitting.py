@@ -23,7 +23,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from ..files import PARTIAL, replacing
-from .checkpoint import ABOUT, WEIGHTS, save_about, save_weights
+from .checkpoint import ABOUT, FORMAT, WEIGHTS, check_format, save_about, save_weights
 from .progress import Progress
 from .settings import TrainingError, settings_differ
 from .task import Task
@@ -90,6 +90,7 @@ def fit(
         KeyboardInterrupt: on Ctrl-C; the checkpoints stay.
         SystemExit: with status 143, on SIGTERM; the checkpoints stay.
     """
+    about = {"format": FORMAT} | about
     if _finished(task, folder, about):
         return
     trainer = _trainer(task, _Checkpoints(folder, about), devices, title)
@@ -111,9 +112,11 @@ def _finished(task: Task, folder: Path, about: dict[str, Any]) -> bool:
         return False
     try:
         kept = torch.load(checkpoint, map_location="cpu", weights_only=True)
-        before, step = json.loads(kept[ABOUT]), kept["global_step"]
+        before, step = dict(json.loads(kept[ABOUT])), kept["global_step"]
     except _BROKEN as error:
         raise TrainingError(f"{checkpoint}: cannot be read; delete it to begin anew") from error
+    if reason := check_format(before):
+        raise TrainingError(f"{checkpoint}: {reason}; choose another --name, or delete that folder")
     if difference := settings_differ(before, about):
         raise TrainingError(
             f"{folder}: holds a run with other settings ({difference}); "

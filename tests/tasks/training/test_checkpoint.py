@@ -31,7 +31,7 @@ def folder(model, tmp_path):
 
 @pytest.mark.parametrize("name", [".", WEIGHTS])
 def test_a_checkpoint_gives_the_same_model_back(model, folder, name):
-    found = load(folder / name)
+    found = load(folder / name, DecoderLM)
     tokens = torch.arange(5)[None]
     assert not found.model.training
     torch.testing.assert_close(found.model(tokens), model.eval()(tokens), rtol=0, atol=0)
@@ -91,8 +91,19 @@ def edited(**fields):
     return edit
 
 
+def of_format(number):
+    def write(folder):
+        about = json.loads((folder / ABOUT).read_text())
+        del about["format"]
+        about |= {} if number is None else {"format": number}
+        (folder / ABOUT).write_text(json.dumps(about))
+        return folder
+
+    return write
+
+
 def not_finite(folder):
-    model = load(folder).model
+    model = load(folder, DecoderLM).model
     with torch.no_grad():
         model.head.weight[3, 2] = torch.nan
     save_weights(folder, model)
@@ -115,6 +126,20 @@ def no_such_model(folder):
         (broken_about, "model.json: not JSON: "),
         (about_a_list, "model.json: must be an object with 'model', got "),
         (no_such_model, "model.json: describes no model: .*wdith"),
+        (
+            of_format(None),
+            r"model.json: was written by an earlier relpos \(no format number, this one reads 2\); "
+            "use that relpos, or train the model again$",
+        ),
+        (
+            of_format(1),
+            r"model.json: was written by an earlier relpos \(format 1, this one reads 2",
+        ),
+        (
+            of_format(3),
+            r"model.json: was written by a newer relpos \(format 3, this one reads 2\); ",
+        ),
+        (of_format("x"), r"model.json: was written by an earlier relpos \(format 'x', this one "),
         (nested_about, "model.json: not JSON: "),
         (
             edited(max_length=10),
@@ -131,7 +156,7 @@ def no_such_model(folder):
 )
 def test_what_is_wrong_is_said_in_one_line(folder, spoil, message):
     with pytest.raises(CheckpointError, match=message) as error:
-        load(spoil(folder))
+        load(spoil(folder), DecoderLM)
     assert "\n" not in str(error.value)
 
 
@@ -140,5 +165,5 @@ def test_a_folder_of_checkpoints_names_them(folder):
     inside.mkdir(parents=True)
     (folder / WEIGHTS).rename(inside / WEIGHTS)
     with pytest.raises(CheckpointError, match="did you mean one of ") as error:
-        load(inside.parent)
+        load(inside.parent, DecoderLM)
     assert str(inside) in str(error.value)

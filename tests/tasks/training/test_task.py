@@ -1,5 +1,6 @@
 """Training: resumed to the bit, refused in words, logged."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from relpos_tasks.models import DecoderLM
 from relpos_tasks.music.train import build, train_position
 from relpos_tasks.training.checkpoint import ABOUT, WEIGHTS, load
 from relpos_tasks.training.fitting import RESUME, Devices
@@ -63,7 +65,7 @@ def test_the_checkpoint_holds_the_weights_of_its_step(source, tmp_path, stop_at)
         train_position("absolute", SMALL, source, folder=tmp_path, devices=CPU)
     kept = torch.load(tmp_path / RESUME, weights_only=True)
     assert kept["global_step"] == 4
-    for name, tensor in load(tmp_path).model.state_dict().items():
+    for name, tensor in load(tmp_path, DecoderLM).model.state_dict().items():
         assert torch.equal(tensor, kept["state_dict"][f"model.{name}"])
 
 
@@ -114,6 +116,28 @@ def test_a_broken_resume_file_is_named(source, tmp_path):
             TrainingError, match=r"last.ckpt: cannot be read; delete it to begin anew$"
         ):
             train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+
+
+class OfBefore:
+    """As a class that has been moved or removed since a checkpoint was written with it."""
+
+
+def test_runs_of_an_earlier_relpos_are_refused_in_words(source, tmp_path):
+    train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+    kept = torch.load(tmp_path / RESUME, weights_only=True)
+    about = json.loads(kept[ABOUT])
+    assert about == json.loads((tmp_path / ABOUT).read_text())
+    del about["format"]
+    torch.save(kept | {ABOUT: json.dumps(about)}, tmp_path / RESUME)
+    with pytest.raises(
+        TrainingError,
+        match=r"last.ckpt: was written by an earlier relpos \(no format number, this one reads "
+        r"2\); choose another --name, or delete that folder$",
+    ):
+        train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+    torch.save(kept | {"settings": OfBefore()}, tmp_path / RESUME)
+    with pytest.raises(TrainingError, match=r"last.ckpt: cannot be read; delete it to begin anew$"):
+        train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
 
 
 @pytest.mark.parametrize("lost", [[ABOUT], [WEIGHTS], [ABOUT, WEIGHTS]])
