@@ -8,10 +8,13 @@ import warnings
 
 __all__ = ["main"]
 
-# What the commands need beyond `import relpos`, as modules.
+# What the commands need beyond `import relpos`, as modules, by the extra that brings them. Each
+# task's extra brings `train` too.
 _EXTRAS = {
-    "jinja2", "lightning", "matplotlib", "mido", "music21", "numpy", "pretty_midi", "rich",
-    "safetensors", "tensorboard", "typer", "verovio",
+    "music": {"mido", "music21", "pretty_midi", "verovio"},
+    "train": {
+        "jinja2", "lightning", "matplotlib", "numpy", "rich", "safetensors", "tensorboard", "typer",
+    },
 }  # fmt: skip
 
 
@@ -27,9 +30,10 @@ def _run() -> int:
 
         return run(sys.argv[1:])
     except ModuleNotFoundError as error:
-        if (extra := _extra(error)) is None:
+        if (package := _missing(error)) is None:
             raise
-        return _fail(f'{extra} is not installed; run: pip install "relpos[music]"')
+        extra = _extra_of(package)
+        return _fail(f'{package} is not installed; run: pip install "relpos[{extra}]"')
     except ValueError as error:
         # Every check of ours is a ValueError with a line of its own.
         return _fail(str(error))
@@ -50,13 +54,20 @@ def _stopped(by: signal.Signals) -> int:
     return 128 + by
 
 
-def _extra(error: ModuleNotFoundError) -> str | None:
-    """The package of the extra that is missing; None where it is something else."""
+def _missing(error: ModuleNotFoundError) -> str | None:
+    """The package of an extra that is missing; None where it is something else."""
+    packages = set().union(*_EXTRAS.values())
     if error.name:
         package = error.name.partition(".")[0]
-        return package if package in _EXTRAS else None
+        return package if package in packages else None
     # Lightning words its own: "Neither `tensorboard` nor ... is available".
-    return next((package for package in sorted(_EXTRAS) if package in str(error)), None)
+    return next((package for package in sorted(packages) if package in str(error)), None)
+
+
+def _extra_of(package: str) -> str:
+    """The extra to install: that of the task which was asked for, or the one with the package."""
+    task = next(iter(sys.argv[1:]), "")
+    return task if task in _EXTRAS else next(e for e, has in _EXTRAS.items() if package in has)
 
 
 def _fail(message: str) -> int:
