@@ -9,7 +9,8 @@ from .baselines import counting_baselines
 from .corpus import chorales
 from .literature import read_literature
 from .musicxml import read_piece
-from .piece import SILENCE, STEPS_PER_QUARTER, VOICES, Piece, ScoreError
+from .piece import SILENCE, STEPS_PER_QUARTER, VOICES, Piece
+from .score_lines import ScoreError
 from .split import Split, same_music, split_literature, split_pieces
 from .tokens import BEGIN, REST, Vocabulary, vocabulary_of
 

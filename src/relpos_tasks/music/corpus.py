@@ -18,7 +18,8 @@ from rich.progress import track
 
 from .cache import load_pieces, save_pieces
 from .musicxml import read_lines
-from .piece import VOICES, Piece, ScoreError
+from .piece import VOICES, Piece
+from .score_lines import ScoreError
 
 __all__ = ["chorale_files", "chorales"]
 

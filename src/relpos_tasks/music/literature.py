@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from .piece import VOICES, Piece, ScoreError
+from .piece import VOICES, Piece
+from .score_lines import ScoreError
 
 __all__ = ["read_literature"]
 

@@ -10,7 +10,8 @@ from numpy import ndarray
 
 from .midi import read_midi
 from .musicxml import read_lines
-from .piece import SILENCE, Lines, ScoreError
+from .piece import SILENCE
+from .score_lines import Lines, ScoreError
 
 __all__ = ["Melody", "note_name", "read_melody"]
 

@@ -9,15 +9,8 @@ from typing import Any
 import mido
 import numpy as np
 
-from .piece import (
-    LONGEST,
-    SILENCE,
-    STEPS_PER_QUARTER,
-    Lines,
-    ScoreError,
-    steps_in_bar,
-    strikes_of,
-)
+from .piece import SILENCE, STEPS_PER_QUARTER, strikes_of
+from .score_lines import LONGEST, Lines, ScoreError, steps_in_bar
 
 __all__ = ["read_midi"]
 

@@ -29,17 +29,8 @@ from jaxtyping import Bool, Int16
 from numpy import ndarray
 
 from .mxl import read_xml
-from .piece import (
-    LONGEST,
-    SILENCE,
-    STEPS_PER_QUARTER,
-    VOICES,
-    Lines,
-    Piece,
-    ScoreError,
-    steps_in_bar,
-    strikes_of,
-)
+from .piece import SILENCE, STEPS_PER_QUARTER, VOICES, Piece, strikes_of
+from .score_lines import LONGEST, Lines, ScoreError, steps_in_bar
 
 __all__ = ["read_lines", "read_piece"]
 

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from xml.etree import ElementTree
 
-from .piece import ScoreError
+from .score_lines import ScoreError
 
 __all__ = ["read_xml"]
 

@@ -14,7 +14,7 @@ from numpy import ndarray
 from .augment import voice_ranges
 from .corpus import chorales
 from .literature import read_literature
-from .piece import ScoreError
+from .score_lines import ScoreError
 from .split import Split, split_literature, split_pieces
 from .tokens import Vocabulary, vocabulary_of
 
