@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import warnings
@@ -20,6 +21,10 @@ _EXTRAS = {
 
 def main() -> None:
     """Run a command and exit."""
+    # OpenMP's threads spin while they wait for each other, and beside another busy process for a
+    # whole time slice: small steps then take many times as long. OpenMP reads this when torch is
+    # imported, so that it is too late for `python -m relpos`, which has imported relpos by then.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     sys.exit(_run())
 
 

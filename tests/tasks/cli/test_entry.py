@@ -288,6 +288,27 @@ def test_lightnings_own_words_for_a_missing_extra_are_understood(monkeypatch, re
     assert "tensorboard is not installed; run: pip install" in relpos("music", "train")[2]
 
 
+@pytest.mark.parametrize(("given", "used"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_wait_without_spinning_unless_the_user_says_otherwise(
+    given, used, monkeypatch, relpos
+):
+    # Whatever was there before the test comes back after it.
+    monkeypatch.setenv("OMP_WAIT_POLICY", given or "")
+    if given is None:
+        del os.environ["OMP_WAIT_POLICY"]
+    seen = []
+    monkeypatch.setattr(
+        "relpos_tasks.cli.app.run", lambda _: seen.append(os.environ["OMP_WAIT_POLICY"])
+    )
+    relpos("plot")
+    assert seen == [used]
+
+
+def test_openmp_is_told_how_to_wait_before_torch_is_imported():
+    check = "import relpos_tasks.cli.entry, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
 def test_without_a_command_there_is_help(relpos):
     status, out, err = relpos()
     assert (status, err) == (0, "")
