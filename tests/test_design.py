@@ -17,7 +17,8 @@ ASIDE = {"definition", "_version", "__main__"}
 def order(package: str) -> list[list[str]]:
     """The page's line of a package: parts that may be imported by those to their right."""
     lines = re.findall(r"^    (\w[\w, ]*(?: <- [\w, ]+)+)$", DESIGN, flags=re.MULTILINE)
-    (line,) = [line for line in lines if line.endswith("programs") == (package == "benchmarks")]
+    top = {"benchmarks": "programs", "relpos": "relpos_tasks", "relpos_tasks": "cli"}[package]
+    (line,) = [line for line in lines if line.endswith(f"<- {top}")]
     return [part.split(", ") for part in line.split(" <- ")]
 
 
