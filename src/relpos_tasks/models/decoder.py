@@ -36,7 +36,7 @@ class DecoderConfig:
         dropout: probability in `0 <= dropout < 1`, of embeddings, weights and residual branches.
         position: `"huang"` or `"shaw"` (keys and values) in every block's attention, `"absolute"`
             or `"sinusoidal"` at the input, or `"none"`. The model is causal, so that a
-            bidirectional table would be a Huang table with rows that nothing meets.
+            bidirectional table would be a Huang table with rows that no offset selects.
         max_length: rows of the Huang and absolute tables, in tokens; longer inputs clamp.
         max_distance: how far back Shaw's rows reach, in tokens.
         shared_heads: whether the heads of a block share one table of relative positions.
@@ -119,7 +119,7 @@ class DecoderConfig:
 
 
 def _shaw(config: DecoderConfig) -> nn.Module:
-    # Rows to the right would never be met in a causal model.
+    # In a causal model no offset selects a row for keys to the right.
     distances = (config.max_distance, 0)
     return Shaw(config.head_dim, distances, 1 if config.shared_heads else config.heads)
 

@@ -90,6 +90,6 @@ def _contexts(
 def _count(keys: Int64[ndarray, "seen"], asked: Int64[ndarray, "asked"]) -> Int64[ndarray, "asked"]:
     """How often each asked key stands among the keys."""
     kinds, counts = np.unique(keys, return_counts=True)
-    place = np.minimum(np.searchsorted(kinds, asked), len(kinds) - 1)
-    found: Bool[ndarray, "asked"] = kinds[place] == asked
-    return np.where(found, counts[place], 0)
+    index = np.minimum(np.searchsorted(kinds, asked), len(kinds) - 1)
+    found: Bool[ndarray, "asked"] = kinds[index] == asked
+    return np.where(found, counts[index], 0)

@@ -16,8 +16,8 @@ from .baselines import counting_baselines
 from .evaluate import held_out_nats, lengths_test, long_enough
 from .export import write_chorale
 from .generate import compose
-from .page import page
-from .results import Results, Trained
+from .page import comparison_report
+from .results import ComparisonResults, TrainedModel
 from .settings import MusicSettings
 from .source import Source
 from .train import train_position
@@ -35,7 +35,7 @@ def compare(
     bars: int = 8,
     devices: Devices,
     say: Callable[[str], None] = print,
-) -> Results | None:
+) -> ComparisonResults | None:
     """Train and measure both models, and write the run's folder.
 
     The models differ in their positions alone: steps, seeds, data order and the first numbers of
@@ -44,7 +44,7 @@ def compare(
     Args:
         settings: sizes and budget.
         source: the pieces.
-        folder: of the run; a run in it with the same settings is taken up again.
+        folder: of the run; a run in it with the same settings is resumed.
         bars: of the chorale that is generated.
         devices: where to train.
         say: takes a line on what is being done.
@@ -83,13 +83,17 @@ def compare(
     results = replace(results, seconds=seconds)
     write_json(folder / "metrics.json", results.metrics())
     write_json(folder / "machine.json", results.machine)
-    write_report(folder / "report.html", page(settings, source, results, chorale, *files))
+    write_report(
+        folder / "report.html", comparison_report(settings, source, results, chorale, *files)
+    )
     return results
 
 
-def _measure(settings: MusicSettings, source: Source, trained: dict[str, Trained]) -> Results:
+def _measure(
+    settings: MusicSettings, source: Source, trained: dict[str, TrainedModel]
+) -> ComparisonResults:
     held_out, vocabulary, window = source.split.held_out, source.vocabulary, settings.window
-    return Results(
+    return ComparisonResults(
         trained=trained,
         held_out={
             name: held_out_nats(one.model, held_out, vocabulary, window=window)

@@ -3,7 +3,7 @@
 Training sequences are random crops of N tokens whose targets begin at a step, so that target n is
 always of voice n mod 4; the input is one token behind: the bass of the step before, or the begin
 token. Each crop is transposed at random within the training pieces' voice ranges. A crop depends
-on the seed, the step and its place in the batch alone.
+on the seed, the step and its index in the batch alone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Crops:
         share: tuple[int, int] = (0, 1),
     ) -> None:
         ranges = voice_ranges(pieces)
-        self._keys = [
+        self._transposed = [
             [
                 vocabulary.encode(transpose(piece, semitones))
                 for semitones in semitones_within(piece, ranges)
@@ -75,7 +75,7 @@ class Crops:
     def __iter__(self) -> Iterator[Batch]:
         while self._next < self._steps:
             step = self._next
-            # Counted before the batch is given away: whoever holds it has to go on behind it.
+            # Counted before the batch is given away: a checkpoint with it resumes at the next.
             self._next += 1
             yield self.at(step)
         self._next = 0
@@ -98,22 +98,22 @@ class Crops:
             Inputs and targets `(batch, window)`; targets past the end of a piece are `IGNORE`.
         """
         rank, of = self._share
-        crops = [self._crop(step, place) for place in range(rank, self._batch, of)]
+        crops = [self._crop(step, index) for index in range(rank, self._batch, of)]
         inputs, targets = zip(*crops, strict=True)
         return torch.from_numpy(np.stack(inputs)), torch.from_numpy(np.stack(targets))
 
     def _crop(
-        self, step: int, place: int
+        self, step: int, index: int
     ) -> tuple[Int64[ndarray, "window"], Int64[ndarray, "window"]]:
-        chance = np.random.default_rng((self._seed, step, place))
-        keys = self._keys[
-            min(int(np.searchsorted(self._ends, chance.random())), len(self._ends) - 1)
+        rng = np.random.default_rng((self._seed, step, index))
+        transposed = self._transposed[
+            min(int(np.searchsorted(self._ends, rng.random())), len(self._ends) - 1)
         ]
-        tokens = keys[chance.integers(len(keys))]
+        tokens = transposed[rng.integers(len(transposed))]
         length = self._window // len(VOICES)
         steps = len(tokens) // len(VOICES)
         # A crop may hang over the beginning by a quarter of its length; it is then moved to it.
-        start = max(0, int(chance.integers(-(length // 4), max(steps - length, 0) + 1)))
+        start = max(0, int(rng.integers(-(length // 4), max(steps - length, 0) + 1)))
         found = tokens[len(VOICES) * start :][: self._window + 1]
         inputs, targets = np.full(self._window, BEGIN), np.full(self._window, IGNORE)
         inputs[: len(found) - 1], targets[: len(found) - 1] = found[:-1], found[1:]

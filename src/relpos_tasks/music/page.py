@@ -22,7 +22,7 @@ from ..report.figures import curves_figure, lengths_figure
 from ..report.wording import count, duration
 from .blocks import PlayerBlock, ScoreBlock
 from .piece import Piece
-from .results import Results
+from .results import ComparisonResults
 from .score import svg_pages
 from .settings import MusicSettings
 from .source import Source
@@ -38,17 +38,17 @@ from .wording import (
     verdict,
 )
 
-__all__ = ["page"]
+__all__ = ["comparison_report"]
 
 # As high as verovio lets a page be.
 _ONE_PAGE = 60_000
 _UNIT = "nats per token"
 
 
-def page(
+def comparison_report(
     settings: MusicSettings,
     source: Source,
-    results: Results,
+    results: ComparisonResults,
     chorale: Piece,
     musicxml: str,
     midi: bytes,
@@ -99,7 +99,7 @@ def page(
     )
 
 
-def _held_out(results: Results) -> list[Block]:
+def _held_out(results: ComparisonResults) -> list[Block]:
     worst = max(*results.held_out.values(), *results.counting.values())
     colors = series_colors(results.trained)
     models = [
@@ -135,7 +135,7 @@ def _held_out(results: Results) -> list[Block]:
     ]
 
 
-def _lengths(settings: MusicSettings, source: Source, results: Results) -> list[Block]:
+def _lengths(settings: MusicSettings, source: Source, results: ComparisonResults) -> list[Block]:
     """The length test; only the note on why there is none where no piece is long enough."""
     note = TextBlock(lengths_note(settings, source, results))
     if not results.long_pieces:
@@ -161,7 +161,7 @@ def _lengths(settings: MusicSettings, source: Source, results: Results) -> list[
     ]
 
 
-def _curves(settings: MusicSettings, results: Results) -> FigureBlock:
+def _curves(settings: MusicSettings, results: ComparisonResults) -> FigureBlock:
     name, nats = min(results.counting.items(), key=lambda item: item[1])
     return FigureBlock(
         curves_figure(
@@ -174,7 +174,7 @@ def _curves(settings: MusicSettings, results: Results) -> FigureBlock:
     )
 
 
-def _learned(results: Results) -> list[FigureBlock]:
+def _learned(results: ComparisonResults) -> list[FigureBlock]:
     rows, first, relative = table_rows(results.trained["huang"].model)
     absolute, start, _ = table_rows(results.trained["absolute"].model)
     return [

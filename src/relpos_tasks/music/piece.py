@@ -113,7 +113,7 @@ class Piece:
 
     @property
     def bar_steps(self) -> Int[ndarray, "steps"]:
-        """The place of each step in its bar, 0..steps_per_bar-1."""
+        """Where in its bar each step lies, 0..steps_per_bar-1."""
         return (np.arange(self.steps) + self.pickup) % self.steps_per_bar
 
 

@@ -10,11 +10,11 @@ from ..models.decoder import DecoderLM
 from ..training.clock import TrainingTime
 from ..training.task import Curves
 
-__all__ = ["Results", "Trained"]
+__all__ = ["ComparisonResults", "TrainedModel"]
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedModel:
     """A trained model and how the training went.
 
     Args:
@@ -31,7 +31,7 @@ class Trained:
 
 
 @dataclass(frozen=True, eq=False)
-class Results:
+class ComparisonResults:
     """All numbers of a comparison.
 
     Args:
@@ -43,7 +43,7 @@ class Results:
         seconds: training, of all runs of it, and the rest of this one.
     """
 
-    trained: dict[str, Trained]
+    trained: dict[str, TrainedModel]
     held_out: dict[str, float]
     counting: dict[str, float]
     lengths: dict[str, dict[int, float]]

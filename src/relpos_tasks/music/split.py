@@ -54,8 +54,8 @@ def split_pieces(pieces: Iterable[Piece]) -> Split:
     """
     parts: tuple[list[Piece], ...] = ([], [], [])
     for group in same_music(pieces):
-        place = _place(group[0].name)
-        parts[(place >= 0.8) + (place >= 0.9)].extend(group)
+        fraction = _fraction_of(group[0].name)
+        parts[(fraction >= 0.8) + (fraction >= 0.9)].extend(group)
     train, valid, held_out = (tuple(sorted(part, key=lambda piece: piece.name)) for part in parts)
     return Split(train, valid, held_out)
 
@@ -71,7 +71,7 @@ def split_literature(parts: dict[str, list[Piece]]) -> Split:
     """
     train, valid = [], []
     for group in same_music(parts["train"]):
-        (valid if _place(group[0].name) < 0.1 else train).extend(group)
+        (valid if _fraction_of(group[0].name) < 0.1 else train).extend(group)
     return Split(
         tuple(sorted(train, key=lambda piece: piece.name)),
         tuple(sorted(valid, key=lambda piece: piece.name)),
@@ -116,7 +116,7 @@ def _progressions(piece: Piece) -> set[bytes]:
     return {(run - run[0, -1]).tobytes() for run in runs}
 
 
-def _place(name: str) -> float:
+def _fraction_of(name: str) -> float:
     """A number in [0, 1) that depends on the name alone."""
     digest = hashlib.blake2b(name.encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big") / 2**56

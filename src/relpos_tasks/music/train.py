@@ -12,7 +12,7 @@ from ..models.decoder import DecoderConfig, DecoderLM
 from ..training.fitting import Devices, fit
 from ..training.language_model import LanguageModelTask
 from .data import ChoraleData
-from .results import Trained
+from .results import TrainedModel
 from .settings import MusicSettings
 from .source import Source
 from .tokens import Vocabulary
@@ -27,8 +27,8 @@ def train_position(
     *,
     folder: Path,
     devices: Devices,
-) -> Trained:
-    """Train one model, or go on with its training.
+) -> TrainedModel:
+    """Train one model, or resume its training.
 
     Args:
         position: a position of `DecoderConfig`.
@@ -60,7 +60,7 @@ def train_position(
     }
     fit(task, data, folder=folder, about=about, devices=devices, title=position)
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    return Trained(model, task.curves, task.clock.time, parameters)
+    return TrainedModel(model, task.curves, task.clock.time, parameters)
 
 
 def build(position: str, settings: MusicSettings, vocabulary: Vocabulary) -> DecoderLM:

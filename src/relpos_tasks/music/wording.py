@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .piece import Piece
-from .results import Results
+from .results import ComparisonResults
 from .settings import MusicSettings
 from .source import EMBEDDED, Source
 
@@ -78,7 +78,7 @@ def verdict(relative: float, absolute: float, counting: dict[str, float]) -> lis
     return sentences
 
 
-def busy_note(results: Results) -> str:
+def busy_note(results: ComparisonResults) -> str:
     """Which times do not compare models, since the machine had other work; "" if they all do.
 
     Args:
@@ -111,7 +111,7 @@ def chorale_note(chorale: Piece, settings: MusicSettings) -> str:
     )
 
 
-def lengths_note(settings: MusicSettings, source: Source, results: Results) -> str:
+def lengths_note(settings: MusicSettings, source: Source, results: ComparisonResults) -> str:
     """On what the length test was made and what it showed, or why there is none.
 
     Args:

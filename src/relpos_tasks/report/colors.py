@@ -12,7 +12,7 @@ BASELINE = "#98a2b0"
 
 
 def series_colors(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each name, by its place; the seventh has that of the first again.
+    """A colour for each name, by its position; the seventh has that of the first again.
 
     Args:
         names: of what is compared.
@@ -20,4 +20,4 @@ def series_colors(names: Iterable[str]) -> dict[str, str]:
     >>> series_colors(["relative", "absolute"])
     {'relative': '#0b6e6e', 'absolute': '#c2571a'}
     """
-    return {name: _SERIES[place % len(_SERIES)] for place, name in enumerate(names)}
+    return {name: _SERIES[index % len(_SERIES)] for index, name in enumerate(names)}

@@ -94,8 +94,8 @@ class Task(lightning.LightningModule, ABC):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Seed the dropout, so that it depends on the seed, the step and the device alone."""
-        place = (self.settings.seed * 2**20 + self.global_step) * 2**10 + self.global_rank
-        torch.manual_seed(place % 2**63)
+        stream = (self.settings.seed * 2**20 + self.global_step) * 2**10 + self.global_rank
+        torch.manual_seed(stream % 2**63)
         self._step_since = time.perf_counter()
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:

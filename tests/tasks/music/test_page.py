@@ -8,7 +8,7 @@ from dataclasses import replace
 import mido
 import pytest
 
-from relpos_tasks.music.page import page as page_of
+from relpos_tasks.music.page import comparison_report
 from relpos_tasks.music.score import musicxml_of
 from relpos_tasks.music.wording import lengths_note, protocol, verdict
 from relpos_tasks.report.page import render
@@ -78,7 +78,9 @@ def timed(results, **times):
 
 def page_from(source, results):
     piece = source.split.train[0]
-    given = page_of(small(steps=4), source, results, piece, musicxml_of(piece), b"MThd", b"RIFF")
+    given = comparison_report(
+        small(steps=4), source, results, piece, musicxml_of(piece), b"MThd", b"RIFF"
+    )
     return Page(render(given))
 
 
