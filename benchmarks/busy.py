@@ -16,7 +16,9 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from .files import RESULTS, ROOT, save
 
@@ -61,9 +63,7 @@ class Worker:
 
     def close(self) -> None:
         """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        self._process.communicate()
 
     def _line(self) -> str:
         assert self._process.stdout is not None
@@ -85,18 +85,20 @@ def work() -> None:
     from .training import Training
 
     vocabulary = Vocabulary(lowest=30, highest=87)
-    jobs = {}
-    for name in PRESETS:
+
+    @lru_cache
+    def job(name: str) -> tuple[Training, torch.Tensor]:
         settings = preset(name)
         model = build("huang", settings, vocabulary)
-        sizes = (settings.training.batch, settings.window + 1)
-        tokens = torch.randint(vocabulary.size, sizes)
-        jobs[name] = Training(settings, model, attention), tokens
-        jobs[name][0].step(tokens)
+        tokens = torch.randint(vocabulary.size, (settings.training.batch, settings.window + 1))
+        training = Training(settings, model, attention)
+        training.step(tokens)
+        return training, tokens
+
     print(torch.get_num_threads(), flush=True)
     for line in sys.stdin:
         name, seconds = line.split()
-        training, tokens = jobs[name]
+        training, tokens = job(name)
         steps, end = [], time.perf_counter() + float(seconds)
         while time.perf_counter() < end:
             begun = time.perf_counter()
@@ -105,7 +107,7 @@ def work() -> None:
         print(1e3 * statistics.mean(steps), flush=True)
 
 
-def measure(rounds: int, seconds: float) -> dict:
+def measure(rounds: int, seconds: float) -> dict[str, Any]:
     """Milliseconds of a step by preset, neighbour and setting, one for each round."""
     workers = {name: Worker(setting) for name, setting in SETTINGS.items()}
     steps = {
@@ -155,7 +157,7 @@ def main() -> None:
         return
     from .measure.machine import machine
 
-    result = {"machine": machine()} | measure(options.rounds, options.seconds)
+    result: dict[str, Any] = {"machine": machine()} | measure(options.rounds, options.seconds)
     result["ratios"] = {preset: ratios(steps) for preset, steps in result["milliseconds"].items()}
     for preset, by_neighbour in result["ratios"].items():
         for beside, by_setting in by_neighbour.items():

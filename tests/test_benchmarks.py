@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import attention, choice, tables, training
+from benchmarks import attention, busy, choice, tables, training
 from benchmarks.files import load
 from benchmarks.measure import gpu, memory
 from benchmarks.measure.passes import time_scheme
@@ -219,3 +219,25 @@ def test_without_a_gpu_the_benchmark_says_so():
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
     assert ran.stderr == "benchmarks.attention: --device cuda needs a CUDA device\n"
+
+
+def test_waiting_threads_are_compared_with_the_first_setting_alone_round_by_round(monkeypatch):
+    monkeypatch.setattr(busy, "SETTINGS", {"first": {}, "second": {}})
+    steps = {
+        busy.ALONE: {"first": [1.0, 4.0, 2.0], "second": [2.0, 8.0, 8.0]},
+        busy.NEIGHBOUR: {"first": [3.0, 12.0, 2.0], "second": [1.0, 2.0, 1.0]},
+    }
+    assert busy.ratios(steps) == {
+        busy.ALONE: {"first": 1.0, "second": 2.0},
+        busy.NEIGHBOUR: {"first": 3.0, "second": 0.5},
+    }
+
+
+def test_a_worker_takes_its_threads_from_its_own_setting(monkeypatch):
+    monkeypatch.setattr(busy, "SETTINGS", {"one": {"OMP_NUM_THREADS": "1"}})
+    monkeypatch.setattr(busy, "PRESETS", ("tiny",))
+    result = busy.measure(rounds=1, seconds=0.01)
+    assert result["threads"] == {"one": 1}
+    for beside in (busy.ALONE, busy.NEIGHBOUR):
+        (taken,) = result["milliseconds"]["tiny"][beside]["one"]
+        assert taken > 0

@@ -42,6 +42,8 @@ class TrainingSettings:
 def settings_differ(before: dict[str, Any], about: dict[str, Any]) -> str | None:
     """Which setting of an earlier run is another one now; None if there is none.
 
+    The format and the versions are no settings.
+
     Args:
         before: what the earlier run said in `model.json`.
         about: what this one is to say.
@@ -49,7 +51,10 @@ def settings_differ(before: dict[str, Any], about: dict[str, Any]) -> str | None
     >>> settings_differ({"batch": {"size": 8}}, {"batch": {"size": 9}})
     'batch.size was 8, now 9'
     """
-    then, now = (_flat({k: v for k, v in it.items() if k != "versions"}) for it in (before, about))
+    then, now = (
+        _flat({k: v for k, v in it.items() if k not in ("format", "versions")})
+        for it in (before, about)
+    )
     for name in sorted(then.keys() | now.keys()):
         if then.get(name) != now.get(name):
             return f"{name} was {then.get(name)}, now {now.get(name)}"
