@@ -61,7 +61,7 @@ def used_by_others(before: CpuReading, after: CpuReading, *, processes: int = 1)
     Returns:
         Cores, at least 0.
 
-    >>> before, after = CpuReading(0, 10, 5, 2), CpuReading(4, 17, 8, 2)
+    >>> before, after = CpuReading(0.0, 10.0, 5.0, 2), CpuReading(4.0, 17.0, 8.0, 2)
     >>> used_by_others(before, after)
     1.0
     """

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import nn
 
 __all__ = ["ConfiguredModel", "ModelConfig"]
 
 
+@runtime_checkable
 class ModelConfig(Protocol):
     """Everything that decides a model's shape, as plain values."""
 
@@ -23,7 +24,7 @@ class ModelConfig(Protocol):
         ...
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, Any]) -> ModelConfig:
         """The configuration with these fields.
 
         Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 __all__ = [
     "Block",
@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 
+@runtime_checkable
 class Block(Protocol):
     """Anything with a template below `relpos_tasks`, which sees the block as `block`."""
 

@@ -16,7 +16,7 @@ def run(monkeypatch):
         known = others is not None
         readings = [
             CpuReading(0.0, 0.0, 0.0, 2) if known else None,
-            CpuReading(10.0, 10 * (1 + (others or 0)), 10.0, 2) if known else None,
+            CpuReading(10.0, 10.0 * (1 + (others or 0)), 10.0, 2) if known else None,
         ]
         with monkeypatch.context() as patched:
             patched.setattr(torch, "get_num_threads", lambda: 2)
