@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../csrc/call.h"
+#include "../../csrc/kernel.h"
 
 namespace fuzz {
 
@@ -115,7 +115,7 @@ struct Array {
 
   bool present() const { return !sizes.empty(); }
   const double* row(int64_t index) const { return numbers.data() + index * sizes.back(); }
-  relpos::View view() const { return {memory.data, {stride(0), stride(1), stride(2)}}; }
+  relpos::TensorView view() const { return {memory.data, {stride(0), stride(1), stride(2)}}; }
   int64_t stride(size_t axis) const { return sizes[axis] == 1 ? 0 : strides[axis]; }
 
   // Calls visit(number in row-major order, place in memory) for all numbers.

@@ -1,4 +1,4 @@
-// What a call means, pair by pair in double precision, and how far floats may be from it.
+// What a params means, pair by pair in double precision, and how far floats may be from it.
 //
 //     s_ij = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + mask_ij + grid_ij
 //     w_ij = exp(s_ij) / sum_j exp(s_ij)
@@ -53,7 +53,7 @@ struct Sums {
 };
 
 struct Expected {
-  Sums output, lse, d_q, d_k, d_v, d_q_rel, d_tables[kKinds], d_mask, d_axis_tables, d_by_query,
+  Sums output, lse, d_q, d_k, d_v, d_q_rel, d_tables[kTableKinds], d_mask, d_axis_tables, d_by_query,
       d_joint;
 };
 
@@ -68,15 +68,15 @@ struct Pair {
 
 class Definition {
  public:
-  Definition(const Case& drawn) : c(drawn), call(drawn.call), pairs((size_t)call.keys) {
-    tiles = (double)(call.keys / 256 + 1);
-    blocks = (double)(call.queries / 64 + 1);
-    place_tokens([](const relpos::Axis& axis) { return axis.keys; }, call.keys, key_places);
-    place_tokens([](const relpos::Axis& axis) { return axis.queries; }, call.queries, query_places);
+  Definition(const Case& drawn) : c(drawn), params(drawn.params), pairs((size_t)params.seqlen_k) {
+    tiles = (double)(params.seqlen_k / 256 + 1);
+    blocks = (double)(params.seqlen_q / 64 + 1);
+    place_tokens([](const relpos::Axis& axis) { return axis.size_k; }, params.seqlen_k, key_places);
+    place_tokens([](const relpos::Axis& axis) { return axis.size_q; }, params.seqlen_q, query_places);
     make();
-    for (b = 0; b < call.batch; ++b)
-      for (h = 0; h < call.heads; ++h)
-        for (i = 0; i < call.queries; ++i) add_row();
+    for (b = 0; b < params.batch; ++b)
+      for (h = 0; h < params.heads; ++h)
+        for (i = 0; i < params.seqlen_q; ++i) add_row();
     settle();
   }
 
@@ -84,7 +84,7 @@ class Definition {
 
  private:
   const Case& c;
-  const Call& call;
+  const Params& params;
   std::vector<Pair> pairs;                            // of the current row
   std::vector<Sizes> key_places, query_places;        // along each axis; empty before the grid
   int64_t b = 0, h = 0, i = 0, g = 0, row = 0, position = 0;
@@ -96,23 +96,23 @@ class Definition {
   template <class Size>
   void place_tokens(Size size, int64_t count, std::vector<Sizes>& all) {
     all.resize((size_t)count);
-    for (int64_t n = call.grid.prefix; call.grid.count && n < count; ++n) {
-      int64_t rest = n - call.grid.prefix;
-      for (int axis = call.grid.count; axis-- > 0; rest /= size(call.grid.axes[axis]))
-        all[(size_t)n].insert(all[(size_t)n].begin(), rest % size(call.grid.axes[axis]));
+    for (int64_t n = params.grid.prefix; params.grid.num_axes && n < count; ++n) {
+      int64_t rest = n - params.grid.prefix;
+      for (int axis = params.grid.num_axes; axis-- > 0; rest /= size(params.grid.axes[axis]))
+        all[(size_t)n].insert(all[(size_t)n].begin(), rest % size(params.grid.axes[axis]));
     }
   }
 
   void make() {
     Expected& to = expected;
-    const int64_t rows = call.batch * call.heads * call.queries;
-    to.output.make(rows * call.value_width), to.lse.make(rows);
+    const int64_t rows = params.batch * params.heads * params.seqlen_q;
+    to.output.make(rows * params.value_dim), to.lse.make(rows);
     const auto some = [&](Sums& sums, int wanted, const Sizes& sizes) {
       if (c.wanted[wanted]) sums.make(product(sizes));
     };
     some(to.d_q, kQ, c.q.sizes), some(to.d_k, kK, c.k.sizes), some(to.d_v, kV, c.v.sizes);
     some(to.d_q_rel, kQRel, c.q_rel.sizes), some(to.d_mask, kMask, c.mask.sizes);
-    for (int kind = 0; kind < kKinds; ++kind)
+    for (int kind = 0; kind < kTableKinds; ++kind)
       some(to.d_tables[kind], kTables + kind, c.tables[kind].sizes);
     some(to.d_axis_tables, kAxisTables, c.axis_tables.sizes);
     some(to.d_by_query, kByQuery, c.by_query.sizes);
@@ -123,12 +123,12 @@ class Definition {
   // runs (of keys, rows of a block, columns of a table) whose sums are added up again.
   void settle() {
     Expected& to = expected;
-    const double keys = (double)call.keys, rows = (double)call.queries + 64;
-    const double heads = (double)(call.batch * call.heads), repeat = (double)call.repeat();
-    const double to_p = (4 + 2 * call.grid.count) * keys + 256;
+    const double keys = (double)params.seqlen_k, rows = (double)params.seqlen_q + 64;
+    const double heads = (double)(params.batch * params.heads), repeat = (double)params.heads_per_kv_head();
+    const double to_p = (4 + 2 * params.grid.num_axes) * keys + 256;
     to.d_q.settle(to_p), to.d_q_rel.settle(to_p);
     to.d_k.settle(repeat * blocks * 256), to.d_v.settle(repeat * rows + 64);
-    for (int kind = 0; kind < kKinds; ++kind)
+    for (int kind = 0; kind < kTableKinds; ++kind)
       to.d_tables[kind].settle(kind == kQueries ? heads * blocks * (keys + 128) + 256
                                                 : 2 * heads * rows + 2 * keys + 256);
     to.d_mask.settle(c.mask.present() ? heads * rows * keys / (double)product(c.mask.sizes) + 64
@@ -147,10 +147,10 @@ class Definition {
 
   // The row of a table that key j shows, counted through all heads; -1 for none.
   int64_t table_row(int kind, int64_t j) const {
-    const relpos::Table& table = call.tables[kind];
-    const int64_t at = j - position - table.first, last = table.count - 1;
-    if (!c.tables[kind].present() || (table.zero && (at < 0 || at > last))) return -1;
-    return (table.heads == 1 ? 0 : h) * table.count + std::min(std::max<int64_t>(at, 0), last);
+    const relpos::OffsetTable& table = params.tables[kind];
+    const int64_t at = j - position - table.first_offset, last = table.num_rows - 1;
+    if (!c.tables[kind].present() || (table.zero_beyond && (at < 0 || at > last))) return -1;
+    return (table.heads == 1 ? 0 : h) * table.num_rows + std::min(std::max<int64_t>(at, 0), last);
   }
   const double* table(int kind, int64_t j) const {
     const int64_t at = table_row(kind, j);
@@ -166,9 +166,9 @@ class Definition {
   }
 
   bool visible(int64_t j) const {
-    if (call.causal && j > position) return false;
+    if (params.causal && j > position) return false;
     if (!c.numbers.empty()) {
-      const int32_t* numbers = c.numbers.data() + b * call.documents.stride;
+      const int32_t* numbers = c.numbers.data() + b * params.documents.batch_stride;
       if (numbers[j] < 0 || numbers[j] != numbers[position]) return false;
     }
     if (!c.mask.present()) return true;
@@ -177,19 +177,19 @@ class Definition {
   }
 
   const double* p() const { return c.q_rel.present() ? c.q_rel.row(row) : c.q.row(row); }
-  int64_t p_width() const { return c.q_rel.present() ? call.rel_width : call.width; }
+  int64_t p_width() const { return c.q_rel.present() ? params.rel_dim : params.head_dim; }
 
   static void add(Pair& pair, double term) { pair.score += term, pair.size += std::fabs(term); }
 
   void score(Pair& pair, int64_t j) const {
-    const double* k = c.k.row((b * call.groups + g) * call.keys + j);
-    double size = 0, sum = dot(c.q.row(row), k, call.width, &size);
+    const double* k = c.k.row((b * params.kv_heads + g) * params.seqlen_k + j);
+    double size = 0, sum = dot(c.q.row(row), k, params.head_dim, &size);
     if (const double* keys = table(kKeys, j)) sum += dot(p(), keys, p_width(), &size);
-    if (const double* queries = table(kQueries, j)) sum += dot(k, queries, call.width, &size);
+    if (const double* queries = table(kQueries, j)) sum += dot(k, queries, params.head_dim, &size);
     each_axis(j, [&](const Met& met) {
       if (met.width) sum += dot(axis_p(met), axis_row(met.keys), met.width, &size);
     });
-    pair.score = call.scale * sum, pair.size = std::fabs(call.scale) * size;
+    pair.score = params.scale * sum, pair.size = std::fabs(params.scale) * size;
     if (const double* bias = table(kBias, j)) add(pair, *bias);
     if (c.mask.present() && c.mask.dtype != Dtype::boolean)
       add(pair, c.mask.numbers[(size_t)mask_at(j)]);
@@ -220,50 +220,50 @@ class Definition {
   void each_axis(int64_t j, Visit visit) const {
     const Sizes &key = key_places[(size_t)j], &query = query_places[(size_t)i];
     if (!c.axis_tables.present() || key.empty() || query.empty()) return;
-    int64_t at = (call.grid.table_heads == 1 ? 0 : h) * call.grid.table_count, p = 0;
+    int64_t at = (params.grid.axis_table_heads == 1 ? 0 : h) * params.grid.axis_table_size, p = 0;
     for (size_t n = 0; n < key.size(); ++n) {
-      const relpos::Axis& axis = call.grid.axes[n];
-      const bool same = axis.keys == axis.queries;
+      const relpos::Axis& axis = params.grid.axes[n];
+      const bool same = axis.size_k == axis.size_q;
       const int64_t number =
-          same ? key[n] - query[n] + axis.keys - 1 : query[n] * axis.keys + key[n];
-      const int64_t rows = same ? 2 * axis.keys - 1 : axis.queries * axis.keys;
-      Met met = {axis.key_width, at + number * axis.key_width, -1, -1, p, axis.own_p};
-      at += rows * axis.key_width;
-      if (axis.bias) met.bias = at + number, at += rows;
-      if (axis.values) met.values = at + number * call.value_width, at += rows * call.value_width;
+          same ? key[n] - query[n] + axis.size_k - 1 : query[n] * axis.size_k + key[n];
+      const int64_t rows = same ? 2 * axis.size_k - 1 : axis.size_q * axis.size_k;
+      Met met = {axis.key_dim, at + number * axis.key_dim, -1, -1, p, axis.own_q_rel};
+      at += rows * axis.key_dim;
+      if (axis.has_bias) met.bias = at + number, at += rows;
+      if (axis.has_values) met.values = at + number * params.value_dim, at += rows * params.value_dim;
       visit(met);
-      p += axis.own_p ? axis.key_width : 0;
+      p += axis.own_q_rel ? axis.key_dim : 0;
     }
   }
 
   template <class Visit>
   void each_by_query(int64_t j, Visit visit) const {
-    int64_t first = (b * call.heads + h) * call.grid.query_width;
+    int64_t first = (b * params.heads + h) * params.grid.sum_size_q;
     for (size_t axis = 0; axis < query_places[(size_t)i].size(); ++axis) {
-      visit((first + query_places[(size_t)i][axis]) * call.keys + j);
-      first += call.grid.axes[axis].queries;
+      visit((first + query_places[(size_t)i][axis]) * params.seqlen_k + j);
+      first += params.grid.axes[axis].size_q;
     }
   }
 
   int64_t joint_at(int64_t j) const {
     const Sizes &key = key_places[(size_t)j], &query = query_places[(size_t)i];
     if (!c.joint.present() || key.empty() || query.empty()) return -1;
-    int64_t at = call.grid.joint_heads == 1 ? 0 : h;
+    int64_t at = params.grid.joint_bias_heads == 1 ? 0 : h;
     for (size_t axis = 0; axis < key.size(); ++axis)
-      at = at * (2 * call.grid.axes[axis].keys - 1) + key[axis] - query[axis] +
-           call.grid.axes[axis].keys - 1;
+      at = at * (2 * params.grid.axes[axis].size_k - 1) + key[axis] - query[axis] +
+           params.grid.axes[axis].size_k - 1;
     return at;
   }
 
   // ---- one row --------------------------------------------------------------------------------
 
   void add_row() {
-    g = h / call.repeat(), row = (b * call.heads + h) * call.queries + i;
-    position = call.start + i;
-    for (int64_t j = 0; j < call.keys; ++j) {
+    g = h / params.heads_per_kv_head(), row = (b * params.heads + h) * params.seqlen_q + i;
+    position = params.query_start + i;
+    for (int64_t j = 0; j < params.seqlen_k; ++j) {
       Pair& pair = pairs[(size_t)j] = Pair();
       pair.met = visible(j);
-      if (!c.kept.empty()) pair.dropout = c.kept[(size_t)(row * call.keys + j)] / kept_share();
+      if (!c.kept.empty()) pair.dropout = c.kept[(size_t)(row * params.seqlen_k + j)] / kept_share();
       if (pair.met) score(pair, j);
       pair.met = pair.met && pair.score != -kInfinity;
     }
@@ -273,7 +273,7 @@ class Definition {
   }
 
   double kept_share() const {
-    return 1 - (double)(uint32_t)(call.dropout * 4294967296.0) / 4294967296.0;
+    return 1 - (double)(uint32_t)(params.dropout * 4294967296.0) / 4294967296.0;
   }
 
   // The weights. An exponential is off by 4 units at most, and has the error of its argument:
@@ -286,14 +286,14 @@ class Definition {
       if (pair.met) total += std::exp(pair.score - most);
     lse = {total > 0 ? most + std::log(total) : -kInfinity, 0};
     const double terms =
-        (double)((2 + call.grid.count) * (call.width + 2) + call.rel_width) + 12;
+        (double)((2 + params.grid.num_axes) * (params.head_dim + 2) + params.rel_dim) + 12;
     for (Pair& pair : pairs) {
       if (!pair.met) continue;
       const double slack = (terms + tiles) * pair.size + (tiles + 4) * (std::fabs(most) + 5);
       pair.weight = exponential(pair.score - lse.value, kUnit * slack);
       wrong += pair.weight.error;
     }
-    wrong += ((double)call.keys + 2 * tiles + 8) * kUnit;
+    wrong += ((double)params.seqlen_k + 2 * tiles + 8) * kUnit;
     for (Pair& pair : pairs) {
       if (!pair.met) continue;
       Number& weight = pair.weight;
@@ -315,15 +315,15 @@ class Definition {
   }
 
   void average() {
-    const int64_t width = call.value_width;
-    const double terms = (2 + 2 * call.grid.count) * (double)call.keys + 2 * tiles + 32;
+    const int64_t width = params.value_dim;
+    const double terms = (2 + 2 * params.grid.num_axes) * (double)params.seqlen_k + 2 * tiles + 32;
     Sums sums;
     sums.make(width);
-    for (int64_t j = 0; j < call.keys; ++j) {
+    for (int64_t j = 0; j < params.seqlen_k; ++j) {
       const Pair& pair = pairs[(size_t)j];
       if (!pair.met) continue;
       const Number weight = kept_weight(pair);
-      sums.add(0, weight, c.v.row((b * call.groups + g) * call.keys + j), width);
+      sums.add(0, weight, c.v.row((b * params.kv_heads + g) * params.seqlen_k + j), width);
       if (const double* values = table(kValues, j)) sums.add(0, weight, values, width);
       each_axis(j, [&](const Met& met) {
         if (met.values >= 0) sums.add(0, weight, axis_row(met.values), width);
@@ -343,9 +343,9 @@ class Definition {
 
   void differentiate_weight(Pair& pair, int64_t j) const {
     const double* d_output = c.d_output.row(row);
-    const int64_t width = call.value_width;
+    const int64_t width = params.value_dim;
     double size = 0;
-    double sum = dot(d_output, c.v.row((b * call.groups + g) * call.keys + j), width, &size);
+    double sum = dot(d_output, c.v.row((b * params.kv_heads + g) * params.seqlen_k + j), width, &size);
     if (const double* values = table(kValues, j)) sum += dot(d_output, values, width, &size);
     each_axis(j, [&](const Met& met) {
       if (met.values >= 0) sum += dot(d_output, axis_row(met.values), width, &size);
@@ -355,10 +355,10 @@ class Definition {
 
   // dS needs the mean of dP, from the pairs or from the output: in both ways the same terms.
   void differentiate() {
-    const double terms = (double)((1 + call.grid.count) * (call.value_width + 2)) + 16;
+    const double terms = (double)((1 + params.grid.num_axes) * (params.value_dim + 2)) + 16;
     Sums mean;
     mean.make(1);
-    for (int64_t j = 0; j < call.keys; ++j) {
+    for (int64_t j = 0; j < params.seqlen_k; ++j) {
       Pair& pair = pairs[(size_t)j];
       if (!pair.met) continue;
       differentiate_weight(pair, j);
@@ -367,8 +367,8 @@ class Definition {
       mean.size[0] += pair.weight.most() * pair.d_size;
     }
     if (c.d_lse.present()) mean.add(0, {-c.d_lse.numbers[(size_t)row], 0});
-    mean.settle(2 * (double)call.keys + 2 * tiles + terms + 32);
-    for (int64_t j = 0; j < call.keys; ++j) {
+    mean.settle(2 * (double)params.seqlen_k + 2 * tiles + terms + 32);
+    for (int64_t j = 0; j < params.seqlen_k; ++j) {
       const Pair& pair = pairs[(size_t)j];
       if (!pair.met) continue;
       const double difference = pair.d_weight - mean.value[0];
@@ -377,17 +377,17 @@ class Definition {
                               pair.weight.error * (std::fabs(difference) + wrong) +
                                   pair.weight.value * wrong};
       to_values(j, kept_weight(pair));
-      to_vectors(j, {d_score.value * call.scale, d_score.error * std::fabs(call.scale)});
+      to_vectors(j, {d_score.value * params.scale, d_score.error * std::fabs(params.scale)});
       to_scalars(j, d_score);
     }
   }
 
   void to_values(int64_t j, Number weight) {
-    const int64_t width = call.value_width, at = table_row(kValues, j);
+    const int64_t width = params.value_dim, at = table_row(kValues, j);
     const double* d_output = c.d_output.row(row);
     Expected& to = expected;
     if (c.wanted[kV])
-      to.d_v.add(((b * call.groups + g) * call.keys + j) * width, weight, d_output, width);
+      to.d_v.add(((b * params.kv_heads + g) * params.seqlen_k + j) * width, weight, d_output, width);
     if (c.wanted[kTables + kValues] && at >= 0)
       to.d_tables[kValues].add(at * width, weight, d_output, width);
     if (!c.wanted[kAxisTables]) return;
@@ -398,7 +398,7 @@ class Definition {
 
   void to_vectors(int64_t j, Number d_score) {
     Expected& to = expected;
-    const int64_t width = call.width, key = (b * call.groups + g) * call.keys + j;
+    const int64_t width = params.head_dim, key = (b * params.kv_heads + g) * params.seqlen_k + j;
     const int64_t at_keys = table_row(kKeys, j), at_queries = table_row(kQueries, j);
     if (c.wanted[kQ]) to.d_q.add(row * width, d_score, c.k.row(key), width);
     if (c.wanted[kK]) to.d_k.add(key * width, d_score, c.q.row(row), width);
@@ -413,7 +413,7 @@ class Definition {
     each_axis(j, [&](const Met& met) {
       if (met.width == 0) return;
       Sums& d_p = met.own_p ? to.d_q_rel : to.d_q;
-      const int64_t first = met.own_p ? row * call.rel_width + met.p : row * width;
+      const int64_t first = met.own_p ? row * params.rel_dim + met.p : row * width;
       if (c.wanted[met.own_p ? kQRel : kQ]) d_p.add(first, d_score, axis_row(met.keys), met.width);
       if (c.wanted[kAxisTables])
         to.d_axis_tables.add(met.keys, d_score, axis_p(met), met.width);
