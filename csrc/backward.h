@@ -76,9 +76,9 @@ struct Backward : ScoreGradients {
     pack_rows(work.d_output, dim, block.num_rows, params.value_dim, work.d_output_panels);
     for (int64_t r = 0; r < block.num_rows; ++r) {
       const int64_t i = block.first_row + r, row = params.row_index(block.b, block.h, i);
-      d_lse[r] = params.d_lse.present()
-                     ? ((const float*)params.d_lse.data)[params.d_lse.row_offset(block.b, block.h, i)]
-                     : 0;
+      const TensorView& from = params.d_lse;
+      d_lse[r] =
+          from.present() ? ((const float*)from.data)[from.row_offset(block.b, block.h, i)] : 0;
       const double sum = dot_in_double(params.output + row * params.value_dim,
                                        work.d_output + r * dim, params.value_dim) *
                          plan.keep_probability;

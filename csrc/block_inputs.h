@@ -127,7 +127,8 @@ struct BlockInputs {
 
   // The next tile that some row sees keys of; the first one if tile.num_keys is 0.
   bool next_tile(const RowBlock& block, KeyTile& tile) const {
-    const int64_t begin = tile.num_keys ? tile.begin + kTileKeys : round_down(block.keys_begin, kNR);
+    const int64_t begin =
+        tile.num_keys ? tile.begin + kTileKeys : round_down(block.keys_begin, kNR);
     if (begin >= block.keys_end) return false;
     tile.begin = begin;
     tile.num_keys = min(kTileKeys, params.seqlen_k - begin);

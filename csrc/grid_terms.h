@@ -6,10 +6,10 @@
 //     s_ij  += A_a[i, c_a(j)]      A_a[i, c] = q_i . K_a[c - y_i] + B_a[c - y_i]     axis_scores
 //     dp_ij += U_a[i, c_a(j)]      U_a[i, c] = dO_i . V_a[c - y_i]                   axis_dp
 //
-// with c_a(j) the coordinate of key j. Their adjoints are the sums of ds (axis_ds) and of p (axis_p)
-// over the keys of each coordinate. They are made for one block and forgotten: memory does not grow
-// with tokens times coordinates. (The logits of the tables of queries come from outside, and do:
-// query_axis_scores.)
+// with c_a(j) the coordinate of key j. Their adjoints are the sums of ds (axis_ds) and of p
+// (axis_p) over the keys of each coordinate. They are made for one block and forgotten: memory does
+// not grow with tokens times coordinates. (The logits of the tables of queries come from outside,
+// and do: query_axis_scores.)
 //
 //     by_coord   (rows, sum_size_k): for each row the coordinates of all axes, side by side
 //     MR, NR     rows and columns of a register block; W = kLanes floats in a vector
@@ -67,8 +67,8 @@ struct GridTerms : BlockInputs {
     work.axis_tables.fill_rows(params, plan.grid, plan.padded_value_dim, plan.backward, head, 0, 1);
   }
 
-  // The block's rows that an axis's keys are dotted with, axis_q_stride apart: q, or the axis's part
-  // of q_rel.
+  // The block's rows that an axis's keys are dotted with, axis_q_stride apart: q, or the axis's
+  // part of q_rel.
   const float* axis_q(int axis) const {
     return params.grid.axes[axis].own_q_rel ? work.q_rel + plan.grid.axes[axis].q_rel_offset
                                             : work.q;

@@ -1,9 +1,9 @@
 // The offsets that a table covers, as columns without ends.
 //
 // A window covers the offsets low..high (key position - query position); at or below `low`, and at
-// or above `high`, a table is constant. Column n belongs to the offset base + n, and W = kLanes more
-// columns at either end repeat the end ones: a vector of W neighbouring keys reads W neighbouring
-// columns from a clamped one, and is right wherever it falls.
+// or above `high`, a table is constant. Column n belongs to the offset base + n, and W = kLanes
+// more columns at either end repeat the end ones: a vector of W neighbouring keys reads W
+// neighbouring columns from a clamped one, and is right wherever it falls.
 //
 //     column:   0 ... W-1 | W  ...  num_columns-W-1 | ... num_columns-1
 //     offset:    all low  | low       ...      high | all high

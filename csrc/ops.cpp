@@ -1,8 +1,8 @@
 // The ops that torch sees, by its stable C++ interface: one binary for every torch from 2.11 on.
 //
-// Each op reads its arguments in the order of its schema, binds them to a Params (params.h has their
-// shapes), and hands that to the best kernel of this processor. A new argument is a line in the
-// schema and a line in Arguments.
+// Each op reads its arguments in the order of its schema, binds them to a Params (params.h has
+// their shapes), and hands that to the fastest kernel for this processor. A new argument is a line
+// in the schema and a line in Arguments. README.md says how to read the other files.
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
@@ -301,8 +301,8 @@ void forward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   stack[2] = torch::stable::detail::from(softmax);
 }
 
-// The gradients of the inputs that may want one, in the order of the schema; empty tensors for those
-// that do not.
+// The gradients of the inputs that may want one, in the order of the schema; empty tensors for
+// those that do not.
 struct GradientTensors {
   const Tensor& q;
   const Ints& needs;  // 0 or 1 for each of them

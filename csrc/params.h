@@ -81,7 +81,8 @@ struct Grid {
   const float* axis_tables = nullptr;
   int64_t axis_table_heads = 0;  // H or 1
   int64_t axis_table_size = 0;
-  // (B, H, sum_size_q, seqlen_k): scale * k_j . Q_a[coord_k(j) - coord_q] for each axis a and coord_q.
+  // (B, H, sum_size_q, seqlen_k): scale * k_j . Q_a[coord_k(j) - coord_q], for each axis a and each
+  // coord_q.
   TensorView query_axis_scores;
   // (joint_bias_heads, joint_bias_size): a bias for each combination of the axes' offsets.
   const float* joint_bias = nullptr;

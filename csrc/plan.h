@@ -34,7 +34,7 @@ struct Plan {
   const Params& params;
   bool backward;
   int64_t padded_head_dim, padded_value_dim, padded_rel_dim;
-  OffsetWindow score_window;  // of the tables of keys and of bias together: both depend on i and j - i
+  OffsetWindow score_window;  // of the tables of keys and of bias together
   OffsetWindow query_window;  // of the table of queries
   OffsetWindow value_window;  // of the table of values
   GridPlan grid;

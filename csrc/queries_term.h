@@ -1,9 +1,9 @@
 // The term scale * k_j . Q[j-i]: the table of queries is dotted with the keys (DeBERTa's
 // position-to-content).
 //
-// As with the table of keys, but by keys in place of queries: chunk_scores has a row for each key of
-// a chunk of kKeyChunk = 32, and in it a number for each offset; transposed squares of it are added
-// to the scores. Left and right of the window one number for each key is enough.
+// As with the table of keys, but by keys in place of queries: chunk_scores has a row for each key
+// of a chunk of kKeyChunk = 32, and in it a number for each offset; transposed squares of it are
+// added to the scores. Left and right of the window one number for each key is enough.
 //
 //     scores          (rows, kTileStride), rows of the block and keys of the tile
 //     chunk_scores    (chunk, kBufferStride), keys of the chunk and columns from first_chunk_column

@@ -7,7 +7,9 @@
 // Both depend on the sizes and the number of threads alone, and they are added up in their order,
 // so that the bits are the same each time.
 //
-//     memory: | sums of partition 0 | 1 | ... | dk, dv of unit 0 | 1 | ...    (the latter if splits > 1)
+//     memory: | sums of partition 0 | 1 | ... | dk, dv of unit 0 | 1 | ...
+//
+// (the latter where splits > 1; else they are part of a partition's sums, or the caller's tensors).
 #pragma once
 
 #include <stdint.h>

@@ -26,8 +26,8 @@
 namespace relpos {
 namespace {
 
-// Gradients that several blocks add to. "(heads, ...)": one for each head from first_head on, or one
-// that all share.
+// Gradients that several blocks add to. "(heads, ...)": one for each head from first_head on, or
+// one that all share.
 struct GradientSums {
   float* k = nullptr;                 // (seqlen_k, padded_head_dim), of one key/value head
   float* v = nullptr;                 // (seqlen_k, padded_value_dim), of one key/value head

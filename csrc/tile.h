@@ -28,7 +28,7 @@ struct RowBlock {
   int64_t last_position() const { return position + num_rows - 1; }
 };
 
-// The keys begin..begin+num_keys-1, of which from..to-1 (counted from `begin`) are seen by some row.
+// The keys begin..begin+num_keys-1, of which from..to-1 (counted from `begin`) some row sees.
 struct KeyTile {
   int64_t begin, num_keys, from, to;
 

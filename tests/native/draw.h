@@ -1,4 +1,4 @@
-// One params, drawn from a seed.
+// One call, drawn from a seed: its sizes, settings, and inputs, with shapes as in csrc/params.h.
 #pragma once
 
 #include <algorithm>
@@ -18,17 +18,18 @@ using relpos::kValues;
 
 constexpr const char* kKindNames[] = {"keys", "queries", "bias", "values"};
 
-// Which gradients a params asks for.
-enum Wanted { kQ, kK, kV, kQRel, kTables, kMask = kTables + kTableKinds, kAxisTables, kByQuery, kJoint,
-              kWanted };
+// Which gradients a call asks for.
+enum Wanted { kQ, kK, kV, kQRel, kTables, kMask = kTables + kTableKinds, kAxisTables,
+              kQueryAxisScores, kJointBias, kWanted };
 
 struct Case {
   uint64_t seed;
   Random random;
   Params params = {};
-  Array q, k, v, q_rel, tables[kTableKinds], mask, axis_tables, by_query, joint, d_output, d_lse;
-  std::vector<int32_t> numbers;  // of documents
-  std::vector<int64_t> begin, end;
+  Array q, k, v, q_rel, tables[kTableKinds], mask, axis_tables, query_axis_scores, joint_bias;
+  Array d_output, d_lse;
+  std::vector<int32_t> document_ids;
+  std::vector<int64_t> document_begin, document_end;
   bool wanted[kWanted] = {};
   int threads = 1;
   double magnitude = 1;
@@ -48,30 +49,30 @@ struct Case {
 
   // ---- sizes ----------------------------------------------------------------------------------
 
-  // Mostly small, often at the edge of a block, a tile, or a strip.
-  int64_t draw_length() {
+  // Mostly small, often at the edge of a block, a tile, or an offset buffer.
+  int64_t draw_seqlen() {
     const int64_t edges[] = {1, 4, 5, 63, 64, 65, 127, 129, 255, 256, 257, 511, 513, 577};
     if (random.chance(0.06)) return 0;
     if (random.chance(0.25)) return edges[random.whole(0, 13)];
     return random.whole(1, random.chance(0.8) ? 80 : 700);
   }
 
-  int64_t draw_width() {
+  int64_t draw_dim() {
     return random.chance(0.3) ? 8 * random.whole(1, 8) : random.whole(1, 70);
   }
 
   void draw_sizes() {
-    params.seqlen_q = draw_length(), params.seqlen_k = draw_length();
+    params.seqlen_q = draw_seqlen(), params.seqlen_k = draw_seqlen();
     params.batch = random.chance(0.08) ? 0 : random.whole(1, 3);
     params.kv_heads = random.whole(1, 3);
     params.heads = params.kv_heads * random.whole(1, 3);
-    params.head_dim = draw_width();
-    params.value_dim = random.chance(0.02) ? 0 : draw_width();
+    params.head_dim = draw_dim();
+    params.value_dim = random.chance(0.02) ? 0 : draw_dim();
     if (random.chance(0.03)) {
       params.seqlen_q = random.whole(1, 12), params.seqlen_k = random.whole(1, 12);
       params.head_dim = random.whole(1, 1300), params.value_dim = random.whole(1, 1300);
     }
-    if (random.chance(0.15)) {  // several tiles, and strips that move
+    if (random.chance(0.15)) {  // several tiles, and offset buffers that move
       params.seqlen_q = random.whole(1, 100), params.seqlen_k = random.whole(400, 900);
       params.batch = 1, params.heads = params.kv_heads;
       params.head_dim = random.whole(1, 12), params.value_dim = random.whole(1, 12);
@@ -81,16 +82,16 @@ struct Case {
   }
 
   double work() const {
-    return (double)params.batch * (double)params.heads * (double)params.seqlen_q * (double)params.seqlen_k *
-           (double)(params.head_dim + params.value_dim);
+    return (double)params.batch * (double)params.heads * (double)params.seqlen_q *
+           (double)params.seqlen_k * (double)(params.head_dim + params.value_dim);
   }
 
   // A kernel takes a thread for each million multiplications.
   bool worth_threads() const { return threads > 1 && work() / (params.causal ? 2 : 1) > 0x1p21; }
 
   void limit_work(bool lengths) {
-    const double most = random.chance(0.3) ? 1.2e7 : 1.5e6;
-    while (work() > most) {
+    const double limit = random.chance(0.3) ? 1.2e7 : 1.5e6;
+    while (work() > limit) {
       int64_t& longer = params.seqlen_q > params.seqlen_k ? params.seqlen_q : params.seqlen_k;
       if (params.batch > 1 && random.chance(0.5))
         params.batch -= 1;
@@ -132,7 +133,8 @@ struct Case {
   }
 
   bool starts_inside() const {
-    return params.query_start >= 0 && params.query_start + params.seqlen_q <= params.seqlen_k && !pooled();
+    return params.query_start >= 0 && params.query_start + params.seqlen_q <= params.seqlen_k &&
+           !pooled();
   }
 
   // ---- settings -------------------------------------------------------------------------------
@@ -173,7 +175,8 @@ struct Case {
     draw(k, {params.batch, params.kv_heads, params.seqlen_k, params.head_dim}, params.dtype);
     draw(v, {params.batch, params.kv_heads, params.seqlen_k, params.value_dim}, params.dtype);
     draw(d_output, {params.batch, params.heads, params.seqlen_q, params.value_dim}, Dtype::f32);
-    params.q = q.view(), params.k = k.view(), params.v = v.view(), params.d_output = d_output.view();
+    params.q = q.view(), params.k = k.view(), params.v = v.view();
+    params.d_output = d_output.view();
     if (random.chance(0.5)) {
       draw(d_lse, {params.batch, params.heads, params.seqlen_q}, Dtype::f32, false);
       params.d_lse = d_lse.view();
@@ -182,7 +185,7 @@ struct Case {
 
   void draw_tables() {
     if (random.chance(0.3)) {
-      params.rel_dim = draw_width();
+      params.rel_dim = draw_dim();
       draw(q_rel, {params.batch, params.heads, params.seqlen_q, params.rel_dim}, params.dtype);
       params.q_rel = q_rel.view();
     }
@@ -191,22 +194,25 @@ struct Case {
       if (all || random.chance(0.4)) draw_table(kind);
   }
 
-  // Rows anywhere: among the offsets that pairs meet, around them all, or beyond.
+  // Rows anywhere: among the offsets that pairs have, around them all, or beyond.
   void draw_table(int kind) {
     const int64_t width = kind == kValues ? params.value_dim
                           : kind == kBias ? 1
                           : kind == kKeys && q_rel.present() ? params.rel_dim : params.head_dim;
     relpos::OffsetTable& table = params.tables[kind];
     table.heads = random.chance(0.5) ? 1 : params.heads;
-    const int64_t least = 1 - params.query_start - params.seqlen_q, most = params.seqlen_k - 1 - params.query_start;
-    const int64_t offsets = std::max<int64_t>(most - least + 1, 1);
+    const int64_t first_offset = 1 - params.query_start - params.seqlen_q;
+    const int64_t last_offset = params.seqlen_k - 1 - params.query_start;
+    const int64_t offsets = std::max<int64_t>(last_offset - first_offset + 1, 1);
     table.num_rows = random.chance(0.5) ? random.whole(1, 9) : random.whole(1, offsets + 20);
-    table.first_offset = random.whole(least - table.num_rows - 5, least + offsets + 5);
+    table.first_offset =
+        random.whole(first_offset - table.num_rows - 5, first_offset + offsets + 5);
     if (random.chance(0.4)) table.first_offset = -random.whole(0, table.num_rows);
-    if (random.chance(0.3)) table.first_offset = least, table.num_rows = offsets;
+    if (random.chance(0.3)) table.first_offset = first_offset, table.num_rows = offsets;
     // It begins near the last offset of all, or ends near the first one.
-    if (random.chance(0.1)) table.first_offset = most - random.whole(-1, 3);
-    if (random.chance(0.1)) table.first_offset = least + random.whole(-1, 3) - table.num_rows + 1;
+    if (random.chance(0.1)) table.first_offset = last_offset - random.whole(-1, 3);
+    if (random.chance(0.1))
+      table.first_offset = first_offset + random.whole(-1, 3) - table.num_rows + 1;
     if (random.chance(0.02)) table.first_offset = random.chance(0.5) ? 1ll << 40 : -(1ll << 40);
     table.row_dim = width;
     table.zero_beyond = random.chance(0.4);
@@ -219,19 +225,21 @@ struct Case {
     relpos::Grid& grid = params.grid;
     draw_axes();
     if (random.chance(0.5)) {
-      draw(by_query, {params.batch, params.heads, grid.sum_size_q, params.seqlen_k}, Dtype::f32);
-      grid.query_axis_scores = by_query.view();
+      draw(query_axis_scores, {params.batch, params.heads, grid.sum_size_q, params.seqlen_k},
+           Dtype::f32);
+      grid.query_axis_scores = query_axis_scores.view();
     }
     if (!pooled() && random.chance(0.5)) {
       grid.joint_bias_size = 1;
       for (int n = 0; n < grid.num_axes; ++n) grid.joint_bias_size *= 2 * grid.axes[n].size_k - 1;
       grid.joint_bias_heads = random.chance(0.5) ? 1 : params.heads;
-      draw(joint, {grid.joint_bias_heads, grid.joint_bias_size}, Dtype::f32, false, share_hidden());
-      grid.joint_bias = (const float*)joint.memory.data;
+      draw(joint_bias, {grid.joint_bias_heads, grid.joint_bias_size}, Dtype::f32, false,
+           share_hidden());
+      grid.joint_bias = (const float*)joint_bias.memory.data;
     }
   }
 
-  // Tables of some axes, some of whose keys meet an own part of q_rel.
+  // Tables of some axes, some of which are dotted with their own part of q_rel.
   void draw_axes() {
     relpos::Grid& grid = params.grid;
     const double share = random.chance(0.15) ? 0 : 0.6;
@@ -244,7 +252,8 @@ struct Case {
       axis.has_values = params.value_dim > 0 && random.chance(share / 2);
       params.rel_dim += axis.own_q_rel ? axis.key_dim : 0;
       grid.axis_table_size +=
-          axis.table_rows() * (axis.key_dim + axis.has_bias + (axis.has_values ? params.value_dim : 0));
+          axis.table_rows() *
+          (axis.key_dim + axis.has_bias + (axis.has_values ? params.value_dim : 0));
     }
     if (params.rel_dim) {
       draw(q_rel, {params.batch, params.heads, params.seqlen_q, params.rel_dim}, params.dtype);
@@ -293,31 +302,32 @@ struct Case {
   // Runs of tokens, after which may come padding; or each token's document anyhow.
   void draw_documents() {
     const int64_t rows = random.chance(0.5) ? 1 : params.batch, keys = params.seqlen_k;
-    const bool mixed = random.chance(0.4), padded = random.chance(0.5);
-    params.documents.interleaved = mixed;
+    const bool interleaved = random.chance(0.4), padded = random.chance(0.5);
+    params.documents.interleaved = interleaved;
     for (int64_t b = 0; b < rows; ++b) {
       int32_t number = 0;
       for (int64_t j = 0; j < keys; ++j) {
         number += random.chance(0.05);
-        int32_t own = mixed ? (int32_t)random.whole(0, 3) : number;
-        if (padded && (mixed ? random.chance(0.2) : j > keys * 3 / 4)) own = -1;
-        numbers.push_back(own);
+        int32_t own = interleaved ? (int32_t)random.whole(0, 3) : number;
+        if (padded && (interleaved ? random.chance(0.2) : j > keys * 3 / 4)) own = -1;
+        document_ids.push_back(own);
       }
       bound_documents(b * keys);
     }
-    numbers.shrink_to_fit(), begin.shrink_to_fit(), end.shrink_to_fit();
-    params.documents.ids = numbers.data();
-    params.documents.key_begin = begin.data(), params.documents.key_end = end.data();
+    document_ids.shrink_to_fit(), document_begin.shrink_to_fit(), document_end.shrink_to_fit();
+    params.documents.ids = document_ids.data();
+    params.documents.key_begin = document_begin.data();
+    params.documents.key_end = document_end.data();
     params.documents.batch_stride = rows == 1 ? 0 : keys;
   }
 
   void bound_documents(int64_t first) {
     for (int64_t j = 0; j < params.seqlen_k; ++j) {
-      const int32_t own = numbers[(size_t)(first + j)];
+      const int32_t own = document_ids[(size_t)(first + j)];
       int64_t from = 0, to = 0;
       for (int64_t n = params.seqlen_k; n-- > 0 && own >= 0;)
-        if (numbers[(size_t)(first + n)] == own) from = n, to = std::max(to, n + 1);
-      begin.push_back(from), end.push_back(to);
+        if (document_ids[(size_t)(first + n)] == own) from = n, to = std::max(to, n + 1);
+      document_begin.push_back(from), document_end.push_back(to);
     }
   }
 
@@ -325,7 +335,8 @@ struct Case {
     const bool all = random.chance(0.7);
     for (bool& one : wanted) one = all || random.chance(0.5);
     const Array* const inputs[] = {&q, &k, &v, &q_rel, &tables[0], &tables[1], &tables[2],
-                                   &tables[3], &mask, &axis_tables, &by_query, &joint};
+                                   &tables[3], &mask, &axis_tables, &query_axis_scores,
+                                   &joint_bias};
     for (int n = 0; n < kWanted; ++n) wanted[n] = wanted[n] && inputs[n]->present();
     if (mask.dtype == Dtype::boolean) wanted[kMask] = false;
   }
@@ -335,10 +346,12 @@ struct Case {
   std::string words() const {
     const char* const dtypes[] = {"f32", "bf16", "f16", "bool"};
     std::ostringstream to;
-    to << "seed " << seed << ": b=" << params.batch << " h=" << params.heads << " g=" << params.kv_heads
-       << " i=" << params.seqlen_q << " j=" << params.seqlen_k << " d=" << params.head_dim
-       << " dv=" << params.value_dim << " " << dtypes[(int)params.dtype] << " start=" << params.query_start
-       << " scale=" << params.scale << " magnitude=" << magnitude << " threads=" << threads;
+    to << "seed " << seed << ": batch=" << params.batch << " heads=" << params.heads
+       << " kv_heads=" << params.kv_heads << " seqlen_q=" << params.seqlen_q
+       << " seqlen_k=" << params.seqlen_k << " head_dim=" << params.head_dim
+       << " value_dim=" << params.value_dim << " " << dtypes[(int)params.dtype]
+       << " query_start=" << params.query_start << " scale=" << params.scale
+       << " magnitude=" << magnitude << " threads=" << threads;
     if (params.causal) to << " causal";
     if (params.dropout > 0) to << " dropout=" << params.dropout;
     if (q_rel.present()) to << " q_rel=" << params.rel_dim;
@@ -349,8 +362,8 @@ struct Case {
            << table.first_offset + table.num_rows - 1 << (table.zero_beyond ? " zero)" : " clamp)");
     }
     if (mask.present()) to << " mask(" << dtypes[(int)mask.dtype] << words(mask.sizes) << ")";
-    if (!numbers.empty())
-      to << " documents(" << (params.documents.interleaved ? "mixed" : "runs")
+    if (!document_ids.empty())
+      to << " documents(" << (params.documents.interleaved ? "interleaved" : "runs")
          << (params.documents.batch_stride ? " of each entry)" : ")");
     if (params.grid.num_axes) {
       to << " grid(";
@@ -361,7 +374,8 @@ struct Case {
            << (axis.has_values ? " values, " : ", ");
       }
       to << "prefix=" << params.grid.prefix << " h=" << params.grid.axis_table_heads
-         << (by_query.present() ? " by_query" : "") << (joint.present() ? " joint)" : ")");
+         << (query_axis_scores.present() ? " query_axis_scores" : "")
+         << (joint_bias.present() ? " joint_bias)" : ")");
     }
     if (d_lse.present()) to << " d_lse";
     to << " strides: q" << words(q.strides) << " k" << words(k.strides) << " v" << words(v.strides);

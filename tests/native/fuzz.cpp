@@ -4,10 +4,10 @@
 //     fuzz SEEDS [FIRST [threads]]
 //
 // takes the seeds FIRST..FIRST+SEEDS-1 (FIRST is 0 unless given), with `threads` those alone whose
-// params is worth several threads.
+// call is worth several threads.
 //
-// Prints nothing and returns 0 if all is well. Otherwise it prints each params that fails, and where;
-// `fuzz 1 SEED` makes the same params again. Under a sanitizer, it stops at the first.
+// Prints nothing and returns 0 if all is well. Otherwise it prints each call that fails, and where;
+// `fuzz 1 SEED` makes the same call again. Under a sanitizer, it stops at the first.
 //
 // Without torch, from this folder (add -fsanitize=address,undefined or -fsanitize=thread):
 //
@@ -41,17 +41,17 @@ struct Output {
   const Sums* expected = nullptr;
 };
 
-// The outputs of a params, and the params with its pointers to them.
+// The outputs of a call, and the call with its pointers to them.
 struct Run {
   Params params;
   std::vector<Output> outputs;
-  Memory most, total;
+  Memory row_max, row_sum;
 
   Run(const Case& c, const Expected& e) : params(c.params) {
     const Dtype dtype = params.dtype;
     const int64_t rows = (int64_t)e.lse.value.size() * bytes_of(Dtype::f32);
-    most = Memory(rows, kNotANumber), total = Memory(rows, kNotANumber);
-    params.row_max = (float*)most.data, params.row_sum = (float*)total.data;
+    row_max = Memory(rows, kNotANumber), row_sum = Memory(rows, kNotANumber);
+    params.row_max = (float*)row_max.data, params.row_sum = (float*)row_sum.data;
     params.output = (float*)output("output", Dtype::f32, e.output, kNotANumber);
     params.lse = (float*)output("lse", Dtype::f32, e.lse, kNotANumber);
     relpos::Gradients& to = params.gradients;
@@ -63,8 +63,9 @@ struct Run {
       to.tables[kind] = output(kKindNames[kind], dtype, e.d_tables[kind], kNotANumber);
     to.mask = (float*)output("d_mask", Dtype::f32, e.d_mask, 0);
     to.axis_tables = (float*)output("d_axis_tables", Dtype::f32, e.d_axis_tables, kNotANumber);
-    to.query_axis_scores = (float*)output("d_by_query", Dtype::f32, e.d_by_query, 0);
-    to.joint_bias = (float*)output("d_joint", Dtype::f32, e.d_joint, 0);
+    to.query_axis_scores =
+        (float*)output("d_query_axis_scores", Dtype::f32, e.d_query_axis_scores, 0);
+    to.joint_bias = (float*)output("d_joint_bias", Dtype::f32, e.d_joint_bias, 0);
     if (!to.mask) return;
     const Sizes strides = contiguous(c.mask.sizes);
     for (size_t axis = 0; axis < 4; ++axis)
@@ -94,7 +95,7 @@ struct Run {
 
 // ---- checks -------------------------------------------------------------------------------------
 
-std::string current;   // the params, in words
+std::string current;   // the call, in words
 std::string reported;  // the last one that failed
 int64_t failures = 0;
 double worst = 0;  // error found, as a share of its bound
@@ -108,7 +109,7 @@ void fail(const std::string& what) {
 
 double bound_of(const Output& output, int64_t n) {
   const double value = output.expected->value[(size_t)n], bound = output.expected->error[(size_t)n];
-  return bound + rounding(output.dtype) * (std::fabs(value) + bound) + least(output.dtype);
+  return bound + rounding(output.dtype) * (std::fabs(value) + bound) + smallest(output.dtype);
 }
 
 // The first number that is not what is expected, in words; empty if there is none.
@@ -159,7 +160,7 @@ void check_notices(Run& run, Random& random) {
   worst = before;
 }
 
-// Without any one piece of its memory a params is to say so, and to give back the others.
+// Without any one piece of its memory a call is to say so, and to give back the others.
 void check_without_memory(const Case& c, const Expected& expected, const Kernel& kernel) {
   requests = 0;
   Run(c, expected).finish(kernel);
@@ -189,7 +190,8 @@ struct Mean {
   std::vector<float> v, output, rows;
 
   Mean() {
-    params.batch = params.heads = params.kv_heads = params.seqlen_q = params.seqlen_k = params.head_dim = 1;
+    params.batch = params.heads = params.kv_heads = params.head_dim = 1;
+    params.seqlen_q = params.seqlen_k = 1;
     params.q.data = params.k.data = &zero;
     params.scale = 1;
   }
@@ -200,17 +202,19 @@ struct Mean {
     rows.resize((size_t)(3 * count));
     params.v = {v.data(), {0, 0, params.value_dim}};
     params.output = output.data();
-    params.lse = rows.data(), params.row_max = params.lse + count, params.row_sum = params.row_max + count;
+    params.lse = rows.data();
+    params.row_max = params.lse + count, params.row_sum = params.row_max + count;
   }
 };
 
 // Which pairs dropout keeps: with the powers of two as values, each output is a sum of those kept.
-// Only the seed and the pair's place are as in the case; nothing else may matter.
+// Only the seed and the pair's indices are as in the case; nothing else may matter.
 std::vector<char> kept_pairs(const Params& of) {
   constexpr int64_t kBits = 16;
   Mean mean;
   Params& params = mean.params;
-  params.batch = of.batch, params.heads = of.heads, params.seqlen_q = of.seqlen_q, params.seqlen_k = of.seqlen_k;
+  params.batch = of.batch, params.heads = of.heads;
+  params.seqlen_q = of.seqlen_q, params.seqlen_k = of.seqlen_k;
   params.seed = of.seed, params.dropout = of.dropout;
   params.value_dim = of.seqlen_k / kBits + 1;
   mean.allocate();
