@@ -216,17 +216,8 @@ struct Backward : ScoreGradients {
          r < block.num_rows && plan.grid.has_values && sums.axis_tables; ++r)
       accumulate_by_coord(work.s + r * kTileStride, work.axis_p + r * params.grid.sum_size_k);
     if (!sums.tables[kValues]) return;
-    const OffsetWindow& window = plan.value_window;
-    const Region region = region_of(window, block, tile);
-    if (region != kBand) {
-      add_row_sums(block, tile, work.s, region == kLeft ? p_left : p_right);
-      return;
-    }
-    OffsetBuffer& buffer = work.offset_p;
-    buffer.ensure_columns(
-        tile.first_column(window, block), tile.end_column(window, block), block.num_rows,
-        [&](int64_t from, int64_t to) { flush_offset_p(block, from, to); });
-    accumulate_by_offset(block, tile, window, work.s, buffer);
+    accumulate_by_offset(block, tile, plan.value_window, work.s, work.offset_p, p_left, p_right,
+                         [&](int64_t from, int64_t to) { flush_offset_p(block, from, to); });
   }
 
   // dV of these columns += p by offset, transposed, times dO.

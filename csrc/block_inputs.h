@@ -169,20 +169,25 @@ struct BlockInputs {
 
   // ---- sums of a tile -------------------------------------------------------------------------
 
-  // Numbers by key x (rows, kTileStride), unsheared and added to a buffer.
+  // x (rows, kTileStride), numbers by key, added up by offset: on the window in a buffer, whose
+  // complete columns go to flush(begin, end); left and right of it one sum for each row.
+  template <class Flush>
   void accumulate_by_offset(const RowBlock& block, const KeyTile& tile, const OffsetWindow& window,
-                            const float* x, OffsetBuffer& buffer) {
+                            const float* x, OffsetBuffer& buffer, float* left_sums,
+                            float* right_sums, const Flush& flush) {
+    const int64_t from = tile.vector_from(), count = tile.vector_to() - from;
+    const Region region = region_of(window, block, tile);
+    if (region != kBand) {
+      float* const sums = region == kLeft ? left_sums : right_sums;
+      for (int64_t r = 0; r < block.num_rows; ++r)
+        sums[r] += sum_of(x + r * kTileStride + from, count);
+      return;
+    }
+    buffer.ensure_columns(tile.first_column(window, block), tile.end_column(window, block),
+                          block.num_rows, flush);
     for (int64_t r = 0; r < block.num_rows; ++r)
-      accumulate_sheared(x + r * kTileStride + tile.vector_from(), window,
-                         tile.key(tile.vector_from()), block.position + r,
-                         tile.vector_to() - tile.vector_from(), buffer.row(r));
-  }
-
-  // sums (rows) += the row sums of x (rows, kTileStride).
-  void add_row_sums(const RowBlock& block, const KeyTile& tile, const float* x, float* sums) {
-    for (int64_t r = 0; r < block.num_rows; ++r)
-      sums[r] +=
-          sum_of(x + r * kTileStride + tile.vector_from(), tile.vector_to() - tile.vector_from());
+      accumulate_sheared(x + r * kTileStride + from, window, tile.key(from), block.position + r,
+                         count, buffer.row(r));
   }
 };
 

@@ -110,16 +110,8 @@ struct Forward : Scores {
   // ---- the table of values --------------------------------------------------------------------
 
   void accumulate_offset_p(const RowBlock& block, const KeyTile& tile) {
-    const OffsetWindow& window = plan.value_window;
-    const Region region = region_of(window, block, tile);
-    if (region != kBand) {
-      add_row_sums(block, tile, work.s, region == kLeft ? p_left : p_right);
-      return;
-    }
-    work.offset_p.ensure_columns(
-        tile.first_column(window, block), tile.end_column(window, block), block.num_rows,
-        [&](int64_t from, int64_t to) { flush_offset_p(block, from, to); });
-    accumulate_by_offset(block, tile, window, work.s, work.offset_p);
+    accumulate_by_offset(block, tile, plan.value_window, work.s, work.offset_p, p_left, p_right,
+                         [&](int64_t from, int64_t to) { flush_offset_p(block, from, to); });
   }
 
   // output += p by offset times the rows of the table that these columns select.

@@ -117,17 +117,8 @@ struct ScoreGradients : Scores {
   // ---- the tables of keys and bias ------------------------------------------------------------
 
   void accumulate_offset_ds(const RowBlock& block, const KeyTile& tile) {
-    const OffsetWindow& window = plan.score_window;
-    const Region region = region_of(window, block, tile);
-    if (region != kBand) {
-      add_row_sums(block, tile, work.ds, region == kLeft ? ds_left : ds_right);
-      return;
-    }
-    OffsetBuffer& buffer = work.offset_ds;
-    buffer.ensure_columns(
-        tile.first_column(window, block), tile.end_column(window, block), block.num_rows,
-        [&](int64_t from, int64_t to) { flush_offset_ds(block, from, to); });
-    accumulate_by_offset(block, tile, window, work.ds, buffer);
+    accumulate_by_offset(block, tile, plan.score_window, work.ds, work.offset_ds, ds_left, ds_right,
+                         [&](int64_t from, int64_t to) { flush_offset_ds(block, from, to); });
   }
 
   void flush_offset_ds(const RowBlock& block, int64_t from, int64_t to) {
