@@ -15,7 +15,7 @@ from .ops import native_forward
 
 __all__ = ["attention", "unavailable", "unsupported"]
 
-_MOST_AXES = 8  # of a grid: kMostAxes in csrc/call.h
+_MOST_AXES = 8  # of a grid: kMaxAxes in csrc/params.h
 
 
 def unavailable() -> str | None:
