@@ -49,11 +49,14 @@ def merge(
     empty = (stacked == -torch.inf).all(0)
     # Where there is no key at all, zeros keep the gradients finite.
     stacked = stacked.masked_fill(empty, 0)
-    total = stacked.logsumexp(0)
-    shares = (stacked - total).exp().unsqueeze(-1)
+    # Taken near 0, where `exp(stacked - total)` and the derivative of `logsumexp` have digits: a total
+    # of -1e9, by an additive mask, is rounded by more than the parts differ.
+    shift = stacked.amax(0).detach()
+    total = shift + (stacked - shift).logsumexp(0)
+    shares = stacked.softmax(0).unsqueeze(-1)
     # A part without a key has no share, whatever stands in its output.
     parts = [
-        (share * output).masked_fill(share == 0, 0)
+        share * output.masked_fill(share == 0, 0)
         for share, output in zip(shares, outputs, strict=True)
     ]
     merged = torch.stack(parts).sum(0).masked_fill(empty.unsqueeze(-1), 0)

@@ -64,8 +64,11 @@ def attention_weights(inputs: Inputs) -> tuple[Float[Tensor, "b h i j"], Float[T
 
     empty = (scores == -torch.inf).all(-1, keepdim=True)
     scores = scores.masked_fill(empty, 0)
-    weights, lse = scores.softmax(-1), scores.logsumexp(-1)
-    return weights.masked_fill(empty, 0), lse.masked_fill(empty[..., 0], -torch.inf)
+    # The derivative of `logsumexp` is `exp(scores - lse)`. Scores of -1e9, an additive mask, leave
+    # lse no digits for the sum, and each key would count fully: so it is taken near 0.
+    shift = scores.logsumexp(-1, keepdim=True).detach()
+    lse = shift.squeeze(-1) + (scores - shift).logsumexp(-1)
+    return scores.softmax(-1).masked_fill(empty, 0), lse.masked_fill(empty[..., 0], -torch.inf)
 
 
 def relative_logits(inputs: Inputs) -> Float[Tensor, "b h i j"]:
