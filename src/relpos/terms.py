@@ -19,7 +19,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from .errors import ShapeError, check_count, check_sizes, check_tensor
+from .checks import check_count, check_sizes, check_tensor
+from .errors import ShapeError
 
 __all__ = ["GridTerms", "OffsetTable", "Terms"]
 

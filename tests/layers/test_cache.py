@@ -93,7 +93,7 @@ def test_a_copy_goes_its_own_way():
         (
             torch.zeros(1, 1, 1, 2, dtype=torch.float16),
             torch.zeros(1, 1, 1, 2, dtype=torch.float16),
-            "k must be torch.float32 on cpu as the tokens before, got torch.float16",
+            "k must be torch.float32 on cpu as the tokens before are, got torch.float16",
         ),
     ],
 )

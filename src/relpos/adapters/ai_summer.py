@@ -38,11 +38,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_scale, check_shape
+from ..checks import check_count, check_floating, check_like_parameter, check_queries, check_scale
 from ..ops import relative_logits
 from ..positions.absolute import placed_rows
 from ..positions.base import Position
-from ..positions.checks import check_like, check_queries
 from ..positions.scales import scale_or_usual
 from ..terms import GridTerms, OffsetTable, Terms
 
@@ -101,13 +100,15 @@ class AbsPosEmb1D(Position):
             k: keys, from position 0 on; None asks for the logits.
 
         Raises:
-            ShapeError: if a tensor has another width, or `k` another dtype or device.
+            ShapeError: if a tensor has another width, dtype or device than the rows.
         """
-        check_shape("AbsPosEmb1D", "q", q, "b h i d", {"d": self.dim_head})
+        check_floating("AbsPosEmb1D", "q", q, "b h i d", {"d": self.dim_head})
         if k is None:
+            check_like_parameter("AbsPosEmb1D", "q", q, self.abs_pos_emb)
             return q @ self.abs_pos_emb.mT
-        check_shape("AbsPosEmb1D", "k", k, "b g j d", {"d": self.dim_head})
-        check_like("AbsPosEmb1D", "k", k, self.abs_pos_emb)
+        check_like_parameter(
+            "AbsPosEmb1D", "k", k, self.abs_pos_emb, "b g j d", {"d": self.dim_head}
+        )
         rows = self.abs_pos_emb / self.attention_scale
         return q, k + placed_rows(rows, k.shape[2]), Terms()
 
@@ -171,11 +172,12 @@ class RelPosEmb1D(Position):
             k: keys; None asks for the logits, of keys at the queries' places.
 
         Raises:
-            ShapeError: if `q` has another width or number of heads.
+            ShapeError: if `q` or `k` has another width, or `q` another number of heads.
         """
         check_queries("RelPosEmb1D", q, self.heads, width=self.dim_head)
         if k is None:
             return relative_logits(q, q, Terms(keys=self.table(1.0)), scale=1.0)
+        check_floating("RelPosEmb1D", "k", k, "b g j d", {"d": self.dim_head})
         return q, k, Terms(keys=self.table(self.attention_scale))
 
     def table(self, scale: float) -> OffsetTable:
@@ -250,12 +252,13 @@ class RelPosEmb2D(Position):
             k: keys, likewise; None asks for the logits.
 
         Raises:
-            ShapeError: if `q` has another width, number of heads or number of tokens.
+            ShapeError: if `q` or `k` has another width, or `q` another number of heads or tokens.
         """
         tokens = self.h * self.w
         check_queries("RelPosEmb2D", q, self.heads, width=self.dim_head, tokens=tokens)
         if k is None:
             return relative_logits(q, q, self._terms(1.0), scale=1.0)
+        check_floating("RelPosEmb2D", "k", k, "b g j d", {"d": self.dim_head})
         return q, k, self._terms(self.attention_scale)
 
     def extra_repr(self) -> str:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
+from ..checks import check_count, check_floating
 from ..layers.cache import KeyValueCache, rollback_on_error
 from ..ops import attention
 from ..terms import OffsetTable, Terms
@@ -91,7 +91,7 @@ class RelativeGlobalAttention(nn.Module):
         Raises:
             ShapeError: if `x` is not `(b, i, d_model)`.
         """
-        check_shape("RelativeGlobalAttention", "x", x, "b i e", {"e": self.d_model})
+        check_floating("RelativeGlobalAttention", "x", x, "b i e", {"e": self.d_model})
         q, k, v = (
             project(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for project in (self.query, self.key, self.value)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from ..errors import check_shape
+from ..checks import check_floating, check_shape
 from .cache import KeyValueCache, rollback_on_error
 from .multihead import MultiheadAttention
 
@@ -91,7 +91,11 @@ class EncoderBlock(nn.Module):
             key_padding_mask: `(b, i)`; boolean, True is *dropped* as in `nn.MultiheadAttention`,
                 or a number added to the scores. What stands in a dropped place reaches no other.
             documents: the document of each position of a packed row, as in `relpos.attention`.
+
+        Raises:
+            ShapeError: if a tensor or mask does not fit the others.
         """
+        check_floating("EncoderBlock", "x", x)
         y = self.attention_norm(x)
         y, _ = self.attention(y, y, y, key_padding_mask, need_weights=False, documents=documents)
         x = x + self.dropout(y)
@@ -169,6 +173,7 @@ class DecoderBlock(nn.Module):
             raise ValueError(
                 "DecoderBlock: memory_cache must be another cache than cache, got the same"
             )
+        check_floating("DecoderBlock", "x", x)
         memory = self._unread(x, memory, memory_key_padding_mask, memory_cache)
         with rollback_on_error(cache, memory_cache):
             x = self._attended(
@@ -220,7 +225,7 @@ class DecoderBlock(nn.Module):
             raise ValueError("DecoderBlock: memory must be given to a block with cross, got None")
         if memory is not None:
             sizes = {"b": b, "kdim": kdim} | ({"j": length} if length else {})
-            check_shape("DecoderBlock", "memory", memory, "b j kdim", sizes)
+            check_floating("DecoderBlock", "memory", memory, "b j kdim", sizes)
             length = memory.shape[1]
         if mask is not None:
             sizes = {"b": b, "j": length}

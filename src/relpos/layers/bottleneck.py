@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape, check_sizes
+from ..checks import check_count, check_floating, check_sizes
 from ..positions import Grid
 from .grid import GridAttention
 
@@ -122,7 +122,7 @@ class BottleneckBlock(nn.Module):
         Raises:
             ShapeError: if `x` is no map of `dim` channels.
         """
-        check_shape("BottleneckBlock", "x", x, "b e height width", {"e": self.dim})
+        check_floating("BottleneckBlock", "x", x, "b e height width", {"e": self.dim})
         y = self.activation(self.contract(x))
         y = self.activation(self.attention_norm(self.pool(self.attention(y))))
         return self.activation(self.shortcut(x) + self.expand(y))

@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from ..errors import ShapeError, check_count, check_scale
+from ..checks import check_count, check_floating, check_probability, check_scale, check_tensor
+from ..errors import ShapeError
 from ..ops import attention
 from ..positions.base import apply_position, resolve_scale
 
@@ -77,11 +78,10 @@ class GridAttention(nn.Module):
                 f"GridAttention: embed_dim must be a multiple of num_heads={self.num_heads} "
                 f"without a head_dim, got {self.embed_dim}"
             )
-        if not 0 <= dropout < 1:
-            raise ValueError(f"GridAttention: dropout must be in 0 <= dropout < 1, got {dropout}")
         width = self.embed_dim // self.num_heads if head_dim is None else head_dim
         self.head_dim = check_count("GridAttention", "head_dim", width)
-        self.dropout, self.scale = dropout, check_scale("GridAttention", scale, positive=False)
+        self.dropout = check_probability("GridAttention", "dropout", dropout)
+        self.scale = check_scale("GridAttention", scale, positive=False)
         inner = self.num_heads * self.head_dim
         self.in_proj = nn.Linear(embed_dim, 3 * inner, bias=bias, device=device, dtype=dtype)
         self.out_proj = (
@@ -159,12 +159,16 @@ class GridAttention(nn.Module):
             )
 
     def _check_inputs(self, x: Tensor, mask: Tensor | None) -> None:
+        check_floating("GridAttention", "x", x)
         if x.ndim < 3 or x.shape[1] != self.embed_dim:
             raise ShapeError(
                 f"GridAttention: x must be (b, e, *grid) with e={self.embed_dim}, "
                 f"got {tuple(x.shape)}"
             )
-        if mask is not None and mask.shape != x[:, 0].shape:
+        if mask is None:
+            return
+        check_tensor("GridAttention", "mask", mask)
+        if mask.shape != x[:, 0].shape:
             raise ShapeError(
                 f"GridAttention: mask must be (b, *grid) = {tuple(x[:, 0].shape)}, "
                 f"got {tuple(mask.shape)}"

@@ -25,7 +25,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from ..errors import check_count, check_scale, check_shape
+from ..checks import check_count, check_floating, check_probability, check_scale, check_tensor
 from ..ops import attention, attention_weights
 from ..positions.base import apply_position, resolve_scale
 from .cache import KeyValueCache, rollback_on_error
@@ -186,13 +186,17 @@ class MultiheadAttention(nn.Module):
             ValueError: if the position needs another scale.
         """
         self_attention = query is key and key is value
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            check_tensor("MultiheadAttention", name, x)
         single = query.ndim == 2
         if single:
             query, key, value = (x[None] if x.ndim == 2 else x for x in (query, key, value))
             if key_padding_mask is not None:
+                check_tensor("MultiheadAttention", "key_padding_mask", key_padding_mask)
                 key_padding_mask = key_padding_mask[None]
-            if documents is not None and documents.ndim == 1:
-                documents = documents[None]
+            if documents is not None:
+                check_tensor("MultiheadAttention", "documents", documents)
+                documents = documents[None] if documents.ndim == 1 else documents
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         self._check_inputs(query, key, value)
@@ -307,14 +311,11 @@ class MultiheadAttention(nn.Module):
                 "MultiheadAttention: num_kv_heads must divide "
                 f"num_heads={self.num_heads}, got {self.num_kv_heads}"
             )
-        if not 0 <= dropout < 1:
-            raise ValueError(
-                f"MultiheadAttention: dropout must be in 0 <= dropout < 1, got {dropout}"
-            )
+        check_probability("MultiheadAttention", "dropout", dropout)
 
     def _check_inputs(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         name = "MultiheadAttention"
         b, j = query.shape[0], key.shape[1] if key.ndim == 3 else 0
-        check_shape(name, "query", query, "b i e", {"e": self.embed_dim})
-        check_shape(name, "key", key, "b j kdim", {"b": b, "kdim": self.kdim})
-        check_shape(name, "value", value, "b j vdim", {"b": b, "j": j, "vdim": self.vdim})
+        check_floating(name, "query", query, "b i e", {"e": self.embed_dim})
+        check_floating(name, "key", key, "b j kdim", {"b": b, "kdim": self.kdim})
+        check_floating(name, "value", value, "b j vdim", {"b": b, "j": j, "vdim": self.vdim})

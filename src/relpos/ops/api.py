@@ -7,10 +7,11 @@ from typing import Literal, overload
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
+from ..autocast import without_autocast
 from ..terms import GridTerms, Terms
 from . import reference
 from .dispatch import choose
-from .inputs import prepare, without_autocast, without_values
+from .inputs import prepare, without_values
 
 __all__ = ["attention", "attention_weights", "relative_logits"]
 

@@ -20,7 +20,7 @@ from numpy import ndarray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..errors import check_count
+from ..checks import check_count
 from ..shear import relative_to_absolute, shear_view
 from .style import GREY, INK, styled
 

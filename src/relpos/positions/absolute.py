@@ -20,8 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
-from .checks import check_floating, check_like
+from ..checks import check_count, check_floating, check_like_parameter
 from .sinusoids import sinusoids
 
 __all__ = ["LearnedAbsolute", "Sinusoidal", "placed_rows"]
@@ -57,8 +56,7 @@ class Sinusoidal(nn.Module):
             ShapeError: if `x` has another width or is not floating point.
             ValueError: if `start` is no integer.
         """
-        check_shape("Sinusoidal", "x", x, "b i e", {"e": self.dim})
-        check_floating("Sinusoidal", "x", x)
+        check_floating("Sinusoidal", "x", x, "b i e", {"e": self.dim})
         start = check_count("Sinusoidal", "start", start, least=None)
         at = torch.arange(start, start + x.shape[1], device=x.device)
         work = torch.promote_types(x.dtype, torch.float32)
@@ -114,8 +112,7 @@ class LearnedAbsolute(nn.Module):
             ShapeError: if `x` has another width, dtype or device.
             ValueError: if `start` is no integer or negative.
         """
-        check_shape("LearnedAbsolute", "x", x, "b i e", {"e": self.dim})
-        check_like("LearnedAbsolute", "x", x, self.rows)
+        check_like_parameter("LearnedAbsolute", "x", x, self.rows, "b i e", {"e": self.dim})
         start = check_count("LearnedAbsolute", "start", start, least=0)
         return x + placed_rows(self.rows, x.shape[1], start=start)
 

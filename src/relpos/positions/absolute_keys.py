@@ -19,11 +19,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
+from ..checks import check_count, check_floating, check_like_parameter
 from ..terms import Terms
 from .absolute import placed_rows
 from .base import Position
-from .checks import check_like
 
 __all__ = ["AbsoluteKeys"]
 
@@ -77,8 +76,8 @@ class AbsoluteKeys(Position):
         Raises:
             ShapeError: if `k` has another width, dtype or device.
         """
-        check_shape("AbsoluteKeys", "k", k, "b g j d", {"d": self.head_dim})
-        check_like("AbsoluteKeys", "k", k, self.rows)
+        check_floating("AbsoluteKeys", "q", q, "b h i d")
+        check_like_parameter("AbsoluteKeys", "k", k, self.rows, "b g j d", {"d": self.head_dim})
         return q, k + placed_rows(self.rows, k.shape[2]), Terms()
 
     def extra_repr(self) -> str:

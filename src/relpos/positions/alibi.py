@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
+from ..checks import check_count, check_floating
 from ..terms import OffsetTable, Terms
 from .base import BiasPosition
 
@@ -111,7 +111,8 @@ class Alibi(BiasPosition):
         Raises:
             ShapeError: if `q` has another number of heads.
         """
-        check_shape("Alibi", "q", q, "b h i d", {"h": self.heads})
+        check_floating("Alibi", "q", q, "b h i d", {"h": self.heads})
+        check_floating("Alibi", "k", k, "b g j d")
         i, j = q.shape[2], k.shape[2]
         table = self._table(i, j, j - i if query_start is None else query_start)
         return q, k, Terms(bias=table.map(lambda rows: rows.to(q.dtype)))

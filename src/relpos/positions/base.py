@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count
+from ..checks import check_count, check_floating, check_queries
 from ..ops import relative_logits
 from ..terms import GridTerms, OffsetTable, Terms
-from .checks import check_queries
 from .scales import scale_or_usual
 
 __all__ = ["BiasPosition", "Position", "apply_position", "resolve_scale"]
@@ -162,8 +161,11 @@ class BiasPosition(Position):
         Raises:
             ShapeError: if `q` has another number of heads than the table, unless that has one.
         """
+        name = type(self).__name__
+        check_floating(name, "q", q, "b h i d")
+        check_floating(name, "k", k, "b g j d")
         table = self.table(q.shape[2], k.shape[2])
-        check_queries(type(self).__name__, q, table.rows.shape[0])
+        check_queries(name, q, table.rows.shape[0])
         return q, k, Terms(bias=table)
 
     def dense(self, i: int, j: int | None = None) -> Float[Tensor, "h i j"]:

@@ -34,11 +34,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import embedding as rows_of
 
-from ..errors import check_count, check_shape
+from ..checks import check_count, check_floating, check_like_parameter, check_probability
 from ..offsets import deberta_buckets
 from ..terms import OffsetTable, Terms
 from .base import Position
-from .checks import check_like
 
 __all__ = ["Deberta", "DebertaEmbedding"]
 
@@ -76,14 +75,10 @@ class DebertaEmbedding(nn.Module):
         super().__init__()
         self.dim = check_count("DebertaEmbedding", "dim", dim)
         self.span = check_count("DebertaEmbedding", "span", span)
-        if not 0 <= dropout < 1:
-            raise ValueError(
-                f"DebertaEmbedding: dropout must be in 0 <= dropout < 1, got {dropout}"
-            )
         self.weight = nn.Parameter(torch.empty(2 * span, dim, device=device, dtype=dtype))
         # The small constant is that of the published models.
         self.norm = nn.LayerNorm(dim, eps=1e-7, device=device, dtype=dtype) if norm else None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_probability("DebertaEmbedding", "dropout", dropout))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -227,10 +222,10 @@ class Deberta(Position):
                 or device.
         """
         width = {"d": self.head_dim}
-        check_shape("Deberta", "q", q, "b h i d", {"h": self.heads} | width)
-        check_shape("Deberta", "k", k, "b g j d", width)
+        check_floating("Deberta", "q", q, "b h i d", {"h": self.heads} | width)
+        check_floating("Deberta", "k", k, "b g j d", width)
         p = self.embedding()
-        check_shape("Deberta", "embedding()", p, "r e", {"r": 2 * self.span, "e": self.dim})
+        check_floating("Deberta", "embedding()", p, "r e", {"r": 2 * self.span, "e": self.dim})
         first = 1 - self.max_relative_positions
         index = deberta_buckets(
             torch.arange(first, self.max_relative_positions + 1, device=p.device),
@@ -254,9 +249,9 @@ class Deberta(Position):
         if project is None:
             return None
         if isinstance(project, nn.Linear):
-            check_like("Deberta", "embedding()", p, project.weight)
+            check_like_parameter("Deberta", "embedding()", p, project.weight)
         projected, inner = project(p), self.heads * self.head_dim
-        check_shape("Deberta", f"{name}(P)", projected, "r hd", {"r": len(p), "hd": inner})
+        check_floating("Deberta", f"{name}(P)", projected, "r hd", {"r": len(p), "hd": inner})
         # As an embedding, whose gradient is summed in a fixed order.
         return rows_of(index, projected).unflatten(1, (self.heads, self.head_dim)).transpose(0, 1)
 

@@ -26,10 +26,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_scale, check_shape
+from ..checks import check_count, check_floating, check_like_parameter, check_scale
 from ..terms import OffsetTable, Terms
 from .base import BiasPosition, Position, apply_position
-from .checks import check_like
 from .scales import scale_or_usual
 
 __all__ = ["GatedBias"]
@@ -101,8 +100,9 @@ class GatedBias(Position):
         Raises:
             ShapeError: if `x` is not `heads * head_dim` wide, or of another dtype or device.
         """
-        check_shape("GatedBias", "x", x, "b i e", {"e": self.heads * self.head_dim})
-        check_like("GatedBias", "x", x, self.reset)
+        check_like_parameter(
+            "GatedBias", "x", x, self.reset, "b i e", {"e": self.heads * self.head_dim}
+        )
         shares = x.unflatten(2, (self.heads, self.head_dim)).transpose(1, 2)
         open_, reset = self.gates(shares).sigmoid().unbind(-1)
         return 2 + open_ * (self.reset[:, None] * reset - 1)
@@ -127,7 +127,8 @@ class GatedBias(Position):
             ShapeError: if `q` has another number of heads, or `x` does not fit.
             TypeError: if `bias` has other terms than a bias over offsets.
         """
-        check_shape("GatedBias", "q", q, "b h i d", {"h": self.heads})
+        check_floating("GatedBias", "q", q, "b h i d", {"h": self.heads})
+        check_floating("GatedBias", "k", k, "b g j d")
         table = self._table(q, k, query_start)
         gate = self.gate(x)[..., None]
         scale = scale_or_usual(self.attention_scale, q.shape[3])

@@ -34,10 +34,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_scale, check_shape, check_sizes
+from ..checks import check_count, check_floating, check_queries, check_scale, check_sizes
 from ..terms import GridTerms, OffsetTable, Terms
 from .base import Position
-from .checks import check_queries
 from .resizing import resize_rows
 from .scales import scale_or_usual
 
@@ -159,7 +158,7 @@ class Grid(Position):
         """
         axes = len(self.shape)
         check_queries("Grid", q, self.heads, width=self.head_dim)
-        check_shape("Grid", "k", k, "b g j d", {"d": self.head_dim})
+        check_floating("Grid", "k", k, "b g j d", {"d": self.head_dim})
         of_queries = self.query_shape if shape is None else shape
         of_queries = of_queries if query_shape is None else query_shape
         of_keys = check_sizes("Grid", "shape", self.shape if shape is None else shape, axes)

@@ -26,10 +26,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_scale, check_shape
+from ..checks import check_count, check_floating, check_like_parameter, check_scale
 from ..terms import OffsetTable, Terms
 from .base import Position
-from .checks import check_like
 from .scales import scale_or_usual
 
 __all__ = ["RelativeLogits"]
@@ -106,9 +105,11 @@ class RelativeLogits(Position):
         Raises:
             ShapeError: if `q` has another number of heads, or `x` another width, dtype or device.
         """
-        check_shape("RelativeLogits", "q", q, "b h i d", {"h": self.heads})
-        check_shape("RelativeLogits", "x", x, "b i e", {"e": self.embed_dim})
-        check_like("RelativeLogits", "x", x, self.r_proj.weight)
+        check_floating("RelativeLogits", "q", q, "b h i d", {"h": self.heads})
+        check_floating("RelativeLogits", "k", k, "b g j d")
+        check_like_parameter(
+            "RelativeLogits", "x", x, self.r_proj.weight, "b i e", {"e": self.embed_dim}
+        )
         q_rel = self.r_proj(x).unflatten(2, (self.heads, self.width)).transpose(1, 2)
         rows = self.keys / scale_or_usual(self.attention_scale, q.shape[3])
         return q, k, Terms(keys=OffsetTable(rows, 1 - self.extent, "zero"), q_rel=q_rel)

@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from ..errors import ShapeError, check_sizes
-from ..ops.inputs import without_autocast
-from .checks import check_floating
+from ..autocast import without_autocast
+from ..checks import check_floating, check_sizes
+from ..errors import ShapeError
 
 __all__ = ["resize_rows"]
 
@@ -48,12 +48,12 @@ def resize_rows(
     if mode not in ("linear", "cubic"):
         raise ValueError(f"resize_rows: mode must be 'linear' or 'cubic', got {mode!r}")
     counts = check_sizes("resize_rows", "counts", counts)
+    check_floating("resize_rows", "rows", rows)
     if rows.ndim <= len(counts):
         raise ShapeError(
             f"resize_rows: rows must have an axis for the heads and one for each of {counts}, "
             f"got {tuple(rows.shape)}"
         )
-    check_floating("resize_rows", "rows", rows)
     # Not in autocast's dtype either: a checkpoint would be resized to half of its digits.
     with without_autocast(rows):
         return _resized(rows, counts, mode)

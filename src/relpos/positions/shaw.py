@@ -21,7 +21,7 @@ from typing import Literal
 
 import torch
 
-from ..errors import check_count
+from ..checks import check_count
 from .tables import LearnedTables
 
 __all__ = ["Shaw"]

@@ -22,7 +22,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..errors import check_count
+from ..checks import check_count
 from ..offsets import t5_buckets
 from ..terms import OffsetTable
 from .base import BiasPosition

@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
+from ..checks import check_count, check_floating, check_queries
 from ..terms import OffsetTable, Terms
 from .base import Position
-from .checks import check_queries
 
 __all__ = ["LearnedTables"]
 
@@ -85,7 +84,7 @@ class LearnedTables(Position):
         """
         name = type(self).__name__
         check_queries(name, q, self.heads, width=self.head_dim)
-        check_shape(name, "k", k, "b g j d", {"d": self.head_dim})
+        check_floating(name, "k", k, "b g j d", {"d": self.head_dim})
         return q, k, Terms(keys=self._table(self.keys), values=self._table(self.values))
 
     def extra_repr(self) -> str:

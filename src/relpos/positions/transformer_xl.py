@@ -33,7 +33,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_scale, check_shape
+from ..checks import check_count, check_floating, check_scale
 from ..terms import OffsetTable, Terms
 from .base import Position
 from .scales import scale_or_usual
@@ -129,8 +129,8 @@ class TransformerXL(Position):
         Raises:
             ShapeError: if `q` or `k` has another width, or `q` another number of heads.
         """
-        check_shape("TransformerXL", "q", q, "b h i d", {"h": self.heads, "d": self.head_dim})
-        check_shape("TransformerXL", "k", k, "b g j d", {"d": self.head_dim})
+        check_floating("TransformerXL", "q", q, "b h i d", {"h": self.heads, "d": self.head_dim})
+        check_floating("TransformerXL", "k", k, "b g j d", {"d": self.head_dim})
         i, j = q.shape[2], k.shape[2]
         start = j - i if query_start is None else query_start
         first = 1 - start - i

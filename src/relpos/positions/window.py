@@ -25,11 +25,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_sizes
+from ..checks import check_count, check_floating, check_queries, check_sizes
 from ..ops import relative_logits
 from ..terms import GridTerms
 from .base import Position
-from .checks import check_queries
 from .resizing import resize_rows
 
 __all__ = ["WindowBias"]
@@ -101,6 +100,7 @@ class WindowBias(Position):
             ValueError: if `shape` has another number of axes.
         """
         check_queries("WindowBias", q, self.heads)
+        check_floating("WindowBias", "k", k, "b g j d")
         return q, k, self._terms(shape)
 
     def dense(self, shape: tuple[int, ...] | None = None) -> Float[Tensor, "h i j"]:
