@@ -12,7 +12,8 @@ has tables of its own, met at the offset `o_a` along it, and there may be one bi
 
 Written from these formulas (Shaw et al. 2018, eq. 3-4; Huang et al. 2018, eq. 3; Ramachandran et
 al. 2019, eq. 3; Srinivas et al. 2021, figure 4; Liu et al. 2021, eq. 4; and their siblings) and
-from nothing else in this package. Slow on purpose.
+from nothing else in this package. Slow on purpose. It needs NumPy, which
+`pip install "relpos[definition]"` brings.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, sqrt
 from typing import Literal
+
+from .checks import check_installed
+
+check_installed("relpos.definition", "numpy", extra="definition")
 
 import numpy as np
 from jaxtyping import Bool, Float
