@@ -40,9 +40,9 @@ from torch import Tensor, nn
 
 from ..checks import check_count, check_floating, check_like_parameter, check_queries, check_scale
 from ..ops import relative_logits
-from ..positions.absolute import placed_rows
+from ..positions.absolute import position_rows
 from ..positions.base import Position
-from ..positions.scales import scale_or_usual
+from ..positions.scales import scale_or_default
 from ..terms import GridTerms, OffsetTable, Terms
 
 __all__ = ["AbsPosEmb1D", "RelPosEmb1D", "RelPosEmb2D"]
@@ -81,7 +81,7 @@ class AbsPosEmb1D(Position):
         super().__init__()
         self.tokens = check_count("AbsPosEmb1D", "tokens", tokens)
         self.dim_head = check_count("AbsPosEmb1D", "dim_head", dim_head)
-        self.attention_scale = scale_or_usual(check_scale("AbsPosEmb1D", scale), self.dim_head)
+        self.attention_scale = scale_or_default(check_scale("AbsPosEmb1D", scale), self.dim_head)
         rows = torch.empty(self.tokens, self.dim_head, device=device, dtype=dtype)
         self.abs_pos_emb = nn.Parameter(rows)
         self.reset_parameters()
@@ -110,7 +110,7 @@ class AbsPosEmb1D(Position):
             "AbsPosEmb1D", "k", k, self.abs_pos_emb, "b g j d", {"d": self.dim_head}
         )
         rows = self.abs_pos_emb / self.attention_scale
-        return q, k + placed_rows(rows, k.shape[2]), Terms()
+        return q, k + position_rows(rows, k.shape[2]), Terms()
 
     def extra_repr(self) -> str:
         """Rows and width."""
@@ -151,7 +151,7 @@ class RelPosEmb1D(Position):
         self.tokens = check_count("RelPosEmb1D", "tokens", tokens)
         self.dim_head = check_count("RelPosEmb1D", "dim_head", dim_head)
         self.heads = None if heads is None else check_count("RelPosEmb1D", "heads", heads)
-        self.attention_scale = scale_or_usual(check_scale("RelPosEmb1D", scale), self.dim_head)
+        self.attention_scale = scale_or_default(check_scale("RelPosEmb1D", scale), self.dim_head)
         shape = (2 * self.tokens - 1, self.dim_head)
         per_head = () if self.heads is None else (self.heads,)
         self.rel_pos_emb = nn.Parameter(torch.empty(per_head + shape, device=device, dtype=dtype))
@@ -232,7 +232,7 @@ class RelPosEmb2D(Position):
         self.h, self.w = (check_count("RelPosEmb2D", "feat_map_size", n) for n in feat_map_size)
         self.dim_head = check_count("RelPosEmb2D", "dim_head", dim_head)
         self.heads = None if heads is None else check_count("RelPosEmb2D", "heads", heads)
-        self.attention_scale = scale_or_usual(check_scale("RelPosEmb2D", scale), self.dim_head)
+        self.attention_scale = scale_or_default(check_scale("RelPosEmb2D", scale), self.dim_head)
         self.emb_w = RelPosEmb1D(self.w, dim_head, heads, device=device, dtype=dtype)
         self.emb_h = RelPosEmb1D(self.h, dim_head, heads, device=device, dtype=dtype)
         self.register_load_state_dict_pre_hook(_sized_by_the_other_side)

@@ -15,7 +15,7 @@ from ..positions import LearnedAbsolute, Position, Sinusoidal
 from ..positions.tables import LearnedTables
 from ..terms import GridTerms, Terms
 
-__all__ = ["Rows", "decoder_positions", "effect_of", "named", "rows_of", "table_rows"]
+__all__ = ["Rows", "decoder_positions", "effect_of", "head_label", "rows_of", "table_rows"]
 
 _OTHER_DRAWS = 0x5EED0FF5E7
 
@@ -119,7 +119,7 @@ def rows_of(
         if terms.joint_bias is not None:
             found += [
                 Rows(
-                    named("joint bias", head, len(terms.joint_bias)),
+                    head_label("joint bias", head, len(terms.joint_bias)),
                     _numbers(one),
                     0,
                     joint_bias=True,
@@ -159,7 +159,7 @@ def _of_terms(terms: Terms, where: str) -> list[Rows]:
             values = _numbers(one)
             # Vectors of width 1, as a gated bias has, are numbers.
             values = values[:, 0] if values.shape[1:] == (1,) else values
-            found.append(Rows(named(name + where, head, len(table.rows)), values, table.first))
+            found.append(Rows(head_label(name + where, head, len(table.rows)), values, table.first))
     return found
 
 
@@ -170,7 +170,7 @@ def _added_to_keys(position: nn.Module, q: Tensor) -> list[Rows]:
     return [Rows("keys", _numbers(added[0, 0]), 0, relative=False)] if added.any() else []
 
 
-def named(name: str, head: int, heads: int) -> str:
+def head_label(name: str, head: int, heads: int) -> str:
     """The name with the head's number, where there are several.
 
     Args:

@@ -17,7 +17,7 @@ from numpy import ndarray
 from torch import nn
 
 from ..positions import Position
-from .rows import Rows, effect_of, named, rows_of
+from .rows import Rows, effect_of, head_label, rows_of
 from .style import DIVERGING, INK, WIDTH, integer_axis, new_figure, ramp, styled, subfigures
 
 __all__ = ["cosine_figure", "norms_figure", "table_figure"]
@@ -61,7 +61,8 @@ def table_figure(
         if isinstance(position, Position):
             scores = effect_of(position, **sizes)
             effects += [
-                (named(name, head, len(scores)).strip(", "), one) for head, one in enumerate(scores)
+                (head_label(name, head, len(scores)).strip(", "), one)
+                for head, one in enumerate(scores)
             ]
     sections = _sections(found, effects, heads, causal=causal)
     if not sections:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ..checks import check_count, check_floating, check_like_parameter
 from .sinusoids import sinusoids
 
-__all__ = ["LearnedAbsolute", "Sinusoidal", "placed_rows"]
+__all__ = ["LearnedAbsolute", "Sinusoidal", "position_rows"]
 
 
 class Sinusoidal(nn.Module):
@@ -114,14 +114,14 @@ class LearnedAbsolute(nn.Module):
         """
         check_like_parameter("LearnedAbsolute", "x", x, self.rows, "b i e", {"e": self.dim})
         start = check_count("LearnedAbsolute", "start", start, least=0)
-        return x + placed_rows(self.rows, x.shape[1], start=start)
+        return x + position_rows(self.rows, x.shape[1], start=start)
 
     def extra_repr(self) -> str:
         """Width and rows."""
         return f"dim={self.dim}, max_length={self.max_length}"
 
 
-def placed_rows(
+def position_rows(
     rows: Float[Tensor, "r d"], count: int, *, start: int = 0
 ) -> Float[Tensor, "{count} d"]:
     """The rows of `count` positions from `start` on; those beyond the table meet its last row.
@@ -131,7 +131,7 @@ def placed_rows(
         count: number of positions, in tokens.
         start: the first of them, from 0.
 
-    >>> placed_rows(torch.tensor([[5.0], [6.0]]), 4).flatten()
+    >>> position_rows(torch.tensor([[5.0], [6.0]]), 4).flatten()
     tensor([5., 6., 6., 6.])
     """
     at = torch.arange(start, start + count, device=rows.device)

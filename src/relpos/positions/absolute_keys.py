@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ..checks import check_count, check_floating, check_like_parameter
 from ..terms import Terms
-from .absolute import placed_rows
+from .absolute import position_rows
 from .base import Position
 
 __all__ = ["AbsoluteKeys"]
@@ -78,7 +78,7 @@ class AbsoluteKeys(Position):
         """
         check_floating("AbsoluteKeys", "q", q, "b h i d")
         check_like_parameter("AbsoluteKeys", "k", k, self.rows, "b g j d", {"d": self.head_dim})
-        return q, k + placed_rows(self.rows, k.shape[2]), Terms()
+        return q, k + position_rows(self.rows, k.shape[2]), Terms()
 
     def extra_repr(self) -> str:
         """Width and rows."""

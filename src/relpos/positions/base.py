@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..checks import check_count, check_floating, check_queries
 from ..ops import relative_logits
 from ..terms import GridTerms, OffsetTable, Terms
-from .scales import scale_or_usual
+from .scales import scale_or_default
 
 __all__ = ["BiasPosition", "Position", "apply_position", "resolve_scale"]
 
@@ -126,7 +126,7 @@ class Position(nn.Module):
         added = relative_logits(moved_q, moved_k, terms, scale=scale, query_start=query_start)
         if moved_q is q and moved_k is k:
             return added
-        scale = scale_or_usual(scale, q.shape[3])
+        scale = scale_or_default(scale, q.shape[3])
         return added + scale * (_content(moved_q, moved_k) - _content(q, k))
 
 

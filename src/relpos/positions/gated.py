@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from ..checks import check_count, check_floating, check_like_parameter, check_scale
 from ..terms import OffsetTable, Terms
 from .base import BiasPosition, Position, apply_position
-from .scales import scale_or_usual
+from .scales import scale_or_default
 
 __all__ = ["GatedBias"]
 
@@ -131,7 +131,7 @@ class GatedBias(Position):
         check_floating("GatedBias", "k", k, "b g j d")
         table = self._table(q, k, query_start)
         gate = self.gate(x)[..., None]
-        scale = scale_or_usual(self.attention_scale, q.shape[3])
+        scale = scale_or_default(self.attention_scale, q.shape[3])
         keys = table.map(lambda rows: rows[..., None] / scale)
         return q, k, Terms(keys=keys, q_rel=gate)
 

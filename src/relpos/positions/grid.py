@@ -38,7 +38,7 @@ from ..checks import check_count, check_floating, check_queries, check_scale, ch
 from ..terms import GridTerms, OffsetTable, Terms
 from .base import Position
 from .resizing import resize_rows
-from .scales import scale_or_usual
+from .scales import scale_or_default
 
 __all__ = ["Grid"]
 
@@ -113,7 +113,7 @@ class Grid(Position):
         self.scaled, self.concatenated, self.resize = scaled, concatenated, resize
         self.attention_scale = check_scale("Grid", scale)
         if not scaled:
-            self.attention_scale = scale_or_usual(self.attention_scale, self.head_dim)
+            self.attention_scale = scale_or_default(self.attention_scale, self.head_dim)
 
         def tables(width: int) -> nn.ParameterList:
             return nn.ParameterList(
@@ -177,7 +177,7 @@ class Grid(Position):
     def extra_repr(self) -> str:
         """Width, grids, heads, and what is not as by default."""
         plain = f"head_dim={self.head_dim}, shape={self.shape}, heads={self.heads}"
-        usual_scale = None if self.scaled else scale_or_usual(None, self.head_dim)
+        usual_scale = None if self.scaled else scale_or_default(None, self.head_dim)
         others = {
             "values": (self.values is not None, False),
             "scaled": (self.scaled, True),
@@ -191,7 +191,7 @@ class Grid(Position):
         return plain + "".join(changed)
 
     def _unscaled(self, rows: Tensor) -> Tensor:
-        return rows / scale_or_usual(self.attention_scale, self.head_dim)
+        return rows / scale_or_default(self.attention_scale, self.head_dim)
 
     def _table(self, rows: Tensor, size: int) -> OffsetTable:
         """`rows` for an axis whose finer side has `size` places."""

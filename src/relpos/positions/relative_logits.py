@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from ..checks import check_count, check_floating, check_like_parameter, check_scale
 from ..terms import OffsetTable, Terms
 from .base import Position
-from .scales import scale_or_usual
+from .scales import scale_or_default
 
 __all__ = ["RelativeLogits"]
 
@@ -111,7 +111,7 @@ class RelativeLogits(Position):
             "RelativeLogits", "x", x, self.r_proj.weight, "b i e", {"e": self.embed_dim}
         )
         q_rel = self.r_proj(x).unflatten(2, (self.heads, self.width)).transpose(1, 2)
-        rows = self.keys / scale_or_usual(self.attention_scale, q.shape[3])
+        rows = self.keys / scale_or_default(self.attention_scale, q.shape[3])
         return q, k, Terms(keys=OffsetTable(rows, 1 - self.extent, "zero"), q_rel=q_rel)
 
     def extra_repr(self) -> str:

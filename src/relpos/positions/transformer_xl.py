@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from ..checks import check_count, check_floating, check_scale
 from ..terms import OffsetTable, Terms
 from .base import Position
-from .scales import scale_or_usual
+from .scales import scale_or_default
 from .sinusoids import sinusoids
 
 __all__ = ["TransformerXL"]
@@ -98,7 +98,7 @@ class TransformerXL(Position):
             )
         self.layout: Literal["interleaved", "halves"] = layout
         self.causal = bool(causal)
-        self.attention_scale = scale_or_usual(check_scale("TransformerXL", scale), self.head_dim)
+        self.attention_scale = scale_or_default(check_scale("TransformerXL", scale), self.head_dim)
         self.linear_pos = nn.Linear(self.dim, inner, bias=False, device=device, dtype=dtype)
         for name in ("pos_bias_u", "pos_bias_v"):
             vectors = torch.empty(self.heads, self.head_dim, device=device, dtype=dtype)
@@ -159,7 +159,7 @@ class TransformerXL(Position):
 
     def extra_repr(self) -> str:
         """Widths, heads, layout, and what is not as usual."""
-        usual = scale_or_usual(None, self.head_dim)
+        usual = scale_or_default(None, self.head_dim)
         parts = [f"head_dim={self.head_dim}, heads={self.heads}, dim={self.dim}"]
         parts.append(f"layout={self.layout!r}")
         parts += ["causal=True"] if self.causal else []
