@@ -40,8 +40,8 @@ def shear_view(x: Float[Tensor, "*batch m w"], columns: int) -> Float[Tensor, "*
 def relative_to_absolute(x: Float[Tensor, "*batch i w"]) -> Float[Tensor, "*batch i j"]:
     """`y[a, c] = x[a, c + (i - 1) - a]`: scores by offset become scores by key, bidirectionally.
 
-    Column `n` of `x` belongs to offset `n - (i - 1)` from query 0 at key 0 (seed: AI Summer's and
-    lucidrains' function of this name, which takes `w = 2i - 1` only).
+    Column `n` of `x` belongs to offset `n - (i - 1)` from query 0 at key 0. (AI Summer's and
+    lucidrains' function of this name takes `w = 2i - 1` only.)
 
     Args:
         x: any leading axes; `w = i + j - 1` offsets, so `w >= i`.
@@ -68,8 +68,8 @@ def relative_to_absolute(x: Float[Tensor, "*batch i w"]) -> Float[Tensor, "*batc
     if rows == 1:
         return x
     # Chained views, where `shear_view` is one `as_strided`: they differentiate, export and map.
-    run = x.flatten(-2)[..., rows - 1 : rows * width - 1]
-    return run.unflatten(-1, (rows, width - 1))[..., : width - rows + 1]
+    shifted = x.flatten(-2)[..., rows - 1 : rows * width - 1]
+    return shifted.unflatten(-1, (rows, width - 1))[..., : width - rows + 1]
 
 
 def absolute_to_relative(y: Float[Tensor, "*batch i j"]) -> Float[Tensor, "*batch i w"]:

@@ -24,7 +24,7 @@ Where the originals are wrong, this is right, and so differs from them:
 - Their `heads=n` never builds per-head tables; here it does. A state dict with one table for all
   heads is taken, each head starting from it.
 - Their `RelPosEmb2D` adds, along the height, the logits of another token's query (that at the
-  transposed place), and fails unless the map is square. Here both axes are those of the token.
+  transposed position), and fails unless the map is square. Here both axes are those of the token.
 - Their `emb_w` acts along the width, as its name says, but is sized by the height, and `emb_h` the
   other way round. Here sizes follow the names. On a square map a state dict is taken by its names.
   On any other map the sizes tell: where the two tables fit only if exchanged, they are exchanged.
@@ -51,7 +51,7 @@ _Scheme = tuple[Tensor, Tensor, Terms | GridTerms]
 
 
 class AbsPosEmb1D(Position):
-    """`q_i . A_j` for keys at `tokens` places; called with keys too, `k_j + A_j / scale`.
+    """`q_i . A_j` for keys at `tokens` positions; called with keys too, `k_j + A_j / scale`.
 
     Args:
         tokens: rows of `A`.
@@ -155,7 +155,7 @@ class RelPosEmb1D(Position):
         shape = (2 * self.tokens - 1, self.dim_head)
         per_head = () if self.heads is None else (self.heads,)
         self.rel_pos_emb = nn.Parameter(torch.empty(per_head + shape, device=device, dtype=dtype))
-        self.register_load_state_dict_pre_hook(_one_table_for_all)
+        self.register_load_state_dict_pre_hook(_repeat_for_each_head)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -169,7 +169,7 @@ class RelPosEmb1D(Position):
 
         Args:
             q: queries.
-            k: keys; None asks for the logits, of keys at the queries' places.
+            k: keys; None asks for the logits, of keys at the queries' positions.
 
         Raises:
             ShapeError: if `q` or `k` has another width, or `q` another number of heads.
@@ -235,7 +235,7 @@ class RelPosEmb2D(Position):
         self.attention_scale = scale_or_default(check_scale("RelPosEmb2D", scale), self.dim_head)
         self.emb_w = RelPosEmb1D(self.w, dim_head, heads, device=device, dtype=dtype)
         self.emb_h = RelPosEmb1D(self.h, dim_head, heads, device=device, dtype=dtype)
-        self.register_load_state_dict_pre_hook(_sized_by_the_other_side)
+        self.register_load_state_dict_pre_hook(_exchange_if_sized_by_the_other_side)
 
     def reset_parameters(self) -> None:
         """Draw both tables anew, as `RelPosEmb1D` does."""
@@ -248,7 +248,7 @@ class RelPosEmb2D(Position):
         """Unscaled logits `(b, h, i, i)`; given `k`, what attention needs instead.
 
         Args:
-            q: queries, one for each place of the map.
+            q: queries, one for each token of the map.
             k: keys, likewise; None asks for the logits.
 
         Raises:
@@ -270,7 +270,7 @@ class RelPosEmb2D(Position):
         return GridTerms((self.h, self.w), tuple(Terms(keys=table) for table in tables))
 
 
-def _one_table_for_all(
+def _repeat_for_each_head(
     module: RelPosEmb1D, state_dict: dict[str, Any], prefix: str, *rest: object
 ) -> None:
     """Give each head its copy of a table without heads, as `heads=n` was saved elsewhere."""
@@ -279,7 +279,7 @@ def _one_table_for_all(
         state_dict[f"{prefix}rel_pos_emb"] = rows.expand(module.heads, -1, -1).clone()
 
 
-def _sized_by_the_other_side(
+def _exchange_if_sized_by_the_other_side(
     module: RelPosEmb2D, state_dict: dict[str, Any], prefix: str, *rest: object
 ) -> None:
     """Exchange the two tables of a map that is not square where only that makes them fit."""

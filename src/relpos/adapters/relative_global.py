@@ -72,7 +72,7 @@ class RelativeGlobalAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
         rows = torch.empty(max_len, d_model // num_heads, device=device, dtype=dtype)
         self.Er = nn.Parameter(rows)
-        self.register_load_state_dict_pre_hook(_pass_over_mask)
+        self.register_load_state_dict_pre_hook(_drop_mask)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -108,7 +108,5 @@ class RelativeGlobalAttention(nn.Module):
         return f"d_model={self.d_model}, num_heads={self.num_heads}, max_len={self.max_len}"
 
 
-def _pass_over_mask(
-    module: nn.Module, state_dict: dict[str, Any], prefix: str, *rest: object
-) -> None:
+def _drop_mask(module: nn.Module, state_dict: dict[str, Any], prefix: str, *rest: object) -> None:
     state_dict.pop(f"{prefix}mask", None)

@@ -107,6 +107,7 @@ def check_probability(function: str, argument: str, value: Any) -> float:
     0.1
     """
     # `float` besides `Real`, which a symbol of `torch.compile` is not.
-    if not isinstance(value, float | int | Real) or not 0 <= value < 1:
+    number: Any = value if isinstance(value, float | int | Real) else inf
+    if not 0 <= number < 1:
         raise ValueError(f"{function}: {argument} must be in 0 <= {argument} < 1, got {value!r}")
-    return value
+    return number

@@ -83,7 +83,7 @@ class KeyValueCache:
         if self._buffers is not None:
             self._check_continues(new)
         keys, values = (
-            _extended(buffer, x, self._length)
+            _write_at(buffer, x, self._length)
             for buffer, x in zip(self._buffers or (None, None), new.values(), strict=True)
         )
         self._buffers, self._length = (keys, values), self._length + k.shape[2]
@@ -117,7 +117,7 @@ class KeyValueCache:
             check_like("KeyValueCache.append", name, x, held, "the tokens before are")
 
 
-def _extended(buffer: Tensor | None, x: Tensor, start: int) -> Tensor:
+def _write_at(buffer: Tensor | None, x: Tensor, start: int) -> Tensor:
     """`buffer` with `x` written from token `start` on; another buffer if it does not fit."""
     needed = start + x.shape[2]
     if buffer is None or buffer.shape[2] < needed:

@@ -22,7 +22,7 @@ __all__ = ["GridAttention"]
 
 
 class GridAttention(nn.Module):
-    """Each place of a map `(b, e, *grid)` reads from all places, with `position` on each head.
+    """Each token of a map `(b, e, *grid)` reads from all tokens, with `position` on each head.
 
     A map of another size than `position` was made for is no error: the position resizes its rows.
 
@@ -106,11 +106,11 @@ class GridAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "b e *grid"], mask: Bool[Tensor, "b *grid"] | None = None
     ) -> Float[Tensor, "..."]:
-        """A map of what each place reads, on the grid of the queries.
+        """A map of what each token reads, on the grid of the queries.
 
         Args:
             x: feature map.
-            mask: True at places that take part as keys; None: all.
+            mask: True at tokens that take part as keys; None: all.
 
         Raises:
             ShapeError: if `x` has other channels or no grid, or the mask another shape.
@@ -143,7 +143,7 @@ class GridAttention(nn.Module):
         return output.mT.unflatten(2, query_grid)
 
     def extra_repr(self) -> str:
-        """Width, heads, and what is not as by default."""
+        """Width, heads, and non-default arguments."""
         width = f"embed_dim={self.embed_dim}, heads={self.num_heads}, head_dim={self.head_dim}"
         projection = "" if self.out_proj is not None else ", projection=False"
         scale = "" if self.scale is None else f", scale={self.scale:g}"

@@ -11,9 +11,10 @@ output. It differs where torch's behaviour is a trap or needs the `i x j` matrix
   as an `i x j` matrix beside the op; pass False for memory in `O(j)`.
 - `add_bias_kv` and `add_zero_attn` are refused: the keys that they append have no position.
 
-Places count along the row, padding and other documents included. Offsets do not notice; a scheme
-whose term depends on the place itself (`AbsoluteKeys`, `AbsPosEmb1D`, and those at the input) does:
-with `documents` or padding on the left its rows begin at the row's start, not at the sequence's.
+Positions count along the row, padding and other documents included. Offsets do not notice; a scheme
+whose term depends on the position itself (`AbsoluteKeys`, `AbsPosEmb1D`, and those at the input)
+does: with `documents` or padding on the left its rows begin at the row's start, not at the
+sequence's.
 """
 
 from __future__ import annotations
@@ -208,7 +209,7 @@ class MultiheadAttention(nn.Module):
         with rollback_on_error(cache):
             if cache is not None:
                 k, v = cache.append(k, v)
-            heads, weights = self._attended(
+            heads, weights = self._attend(
                 q, k, v, query, need_weights=need_weights, causal=is_causal, mask=mask,
                 query_start=query_start, documents=documents,
             )  # fmt: skip
@@ -242,12 +243,12 @@ class MultiheadAttention(nn.Module):
         return False
 
     def extra_repr(self) -> str:
-        """Width, heads, and what is not as by default."""
-        groups = "" if self.num_kv_heads == self.num_heads else f", kv_heads={self.num_kv_heads}"
-        own = self.num_heads * self.head_dim != self.embed_dim
-        width = f", head_dim={self.head_dim}" if own else ""
+        """Width, heads, and non-default arguments."""
+        kv_heads = "" if self.num_kv_heads == self.num_heads else f", kv_heads={self.num_kv_heads}"
+        differs = self.num_heads * self.head_dim != self.embed_dim
+        width = f", head_dim={self.head_dim}" if differs else ""
         scale = "" if self.scale is None else f", scale={self.scale:g}"
-        return f"embed_dim={self.embed_dim}, heads={self.num_heads}{groups}{width}{scale}"
+        return f"embed_dim={self.embed_dim}, heads={self.num_heads}{kv_heads}{width}{scale}"
 
     def _project(
         self, query: Tensor, key: Tensor, value: Tensor, *, self_attention: bool
@@ -268,7 +269,7 @@ class MultiheadAttention(nn.Module):
         weight = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[part]
         return linear(x, cast(Tensor, weight), bias)
 
-    def _attended(
+    def _attend(
         self,
         q: Tensor,
         k: Tensor,
@@ -282,7 +283,7 @@ class MultiheadAttention(nn.Module):
         documents: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         """The heads `(b, h, i, d)` and, if wanted, their weights `(b, h, i, j)`."""
-        # Settled here too, since the position may have been given later.
+        # Resolved here too, since the position may have been given later.
         scale = resolve_scale("MultiheadAttention", self.position, self.scale)
         q, k, terms = apply_position(self.position, q, k, x, query_start=query_start)
         heads = attention(

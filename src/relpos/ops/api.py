@@ -55,7 +55,7 @@ def attention(
     the lower right (the queries are the last ones), and a query without any key gives zeros.
 
     Args:
-        q: queries; query head `n` meets key head `n // (h // g)`.
+        q: queries; query head `n` reads key head `n // (h // g)`.
         k: keys.
         v: values.
         terms: the tables of a position scheme; default none.

@@ -3,7 +3,8 @@
     y_p = x_p + R_p                                              LearnedAbsolute
     R_p[2c] = sin(p / 10000^(2c/e)),  R_p[2c+1] = cos(p / 10000^(2c/e))     Sinusoidal
 
-- Source: Vaswani et al. 2017, section 3.5, for both; AI Summer's seed for the learned one.
+- Source: Vaswani et al. 2017, section 3.5, for both; for the learned one also
+  Adaloglou's post (see `AbsoluteKeys`).
 - Position: `p = start + i`, from 0; a cached decoding step passes its start. Positions count along
   the row: a text behind left padding, or a later one of several packed into a row, starts where it
   stands there and is not as it would be alone.
@@ -68,7 +69,7 @@ class Sinusoidal(nn.Module):
 
 
 class LearnedAbsolute(nn.Module):
-    """`x_p + R_p` with `max_length` learned rows; later positions meet the last one.
+    """`x_p + R_p` with `max_length` learned rows; later positions share the last one.
 
     Args:
         dim: width e of the input.
@@ -124,7 +125,7 @@ class LearnedAbsolute(nn.Module):
 def position_rows(
     rows: Float[Tensor, "r d"], count: int, *, start: int = 0
 ) -> Float[Tensor, "{count} d"]:
-    """The rows of `count` positions from `start` on; those beyond the table meet its last row.
+    """The rows of `count` positions from `start` on; those beyond the table get its last row.
 
     Args:
         rows: one for each position from 0 on.

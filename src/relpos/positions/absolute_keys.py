@@ -1,10 +1,10 @@
-"""Absolute positions that the queries meet inside attention, added to the keys.
+"""Absolute positions with which the queries are dotted inside attention, added to the keys.
 
     s_ij = scale * q_i . (k_j + R_j)
 
 - Source: AI Summer, "How Positional Embeddings work in Self-Attention" (`AbsPosEmb1D`), where it is
   written `softmax((Q K^T + Q R) / sqrt(d))`. The term depends on the query's content and on the
-  key's place, not on the offset, and costs one addition to the keys: there are no tables to meet.
+  key's position, not on the offset, and costs one addition to the keys: there are no tables.
 - Position: the keys are the positions `0..j-1`, also where there are fewer queries (a cache). They
   count along the row: a text behind left padding, or a later one of several packed into a row
   (`documents=`), has the rows of where it stands there and is not as it would be alone.

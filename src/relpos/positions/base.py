@@ -40,16 +40,16 @@ def apply_position(
     """
     if position is None:
         return q, k, Terms()
-    more: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if getattr(position, "reads_query_start", False):
-        more["query_start"] = query_start
+        options["query_start"] = query_start
     if shape is not None and getattr(position, "reads_shape", False):
-        more["shape"] = shape
+        options["shape"] = shape
     if query_shape is not None and getattr(position, "reads_query_shape", False):
-        more["query_shape"] = query_shape
+        options["query_shape"] = query_shape
     if getattr(position, "reads_input", False):
-        return position(q, k, x, **more)
-    return position(q, k, **more)
+        return position(q, k, x, **options)
+    return position(q, k, **options)
 
 
 def resolve_scale(
@@ -90,7 +90,7 @@ class Position(nn.Module):
     reads_input: ClassVar[bool] = False
     # Whether its rows depend on where the queries start: called with `query_start=`.
     reads_query_start: ClassVar[bool] = False
-    # Whether it is made for a grid: on a map called with its places as `shape=`.
+    # Whether it is made for a grid: on a map called with the map's sizes as `shape=`.
     reads_shape: ClassVar[bool] = False
     # Whether the queries may lie on another grid than the keys: called with `query_shape=` too.
     reads_query_shape: ClassVar[bool] = False
@@ -122,15 +122,15 @@ class Position(nn.Module):
         if x is None and self.reads_input:
             raise ValueError(f"{name}: x must be given, as the scheme reads it, got None")
         scale = resolve_scale(name, self, scale)
-        moved_q, moved_k, terms = apply_position(self, q, k, x, query_start=query_start)
-        added = relative_logits(moved_q, moved_k, terms, scale=scale, query_start=query_start)
-        if moved_q is q and moved_k is k:
+        new_q, new_k, terms = apply_position(self, q, k, x, query_start=query_start)
+        added = relative_logits(new_q, new_k, terms, scale=scale, query_start=query_start)
+        if new_q is q and new_k is k:
             return added
         scale = scale_or_default(scale, q.shape[3])
-        return added + scale * (_content(moved_q, moved_k) - _content(q, k))
+        return added + scale * (_content_scores(new_q, new_k) - _content_scores(q, k))
 
 
-def _content(q: Tensor, k: Tensor) -> Tensor:
+def _content_scores(q: Tensor, k: Tensor) -> Tensor:
     return q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).mT
 
 

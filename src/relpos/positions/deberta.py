@@ -7,7 +7,7 @@
   the paper has no formula (`relpos.offsets.deberta_buckets` has it).
 - Offset: the embedding P counts query minus key; the tables handed to attention count key minus
   query as everywhere, so they are P read backwards.
-- Both terms meet the same row of P. The paper's eq. 4 writes delta(j, i) in the second; its code,
+- Both terms take the same row of P. The paper's eq. 4 writes delta(j, i) in the second; its code,
   and thus every checkpoint, has delta(i, j), and implementations that follow the paper break them.
 - Rows: P has `2n`, with `n = position_buckets` or else `n = max_relative_positions = k`. Distance k
   behind the query has no row of its own; it shares that of `k - 1`. Unrolled to one row for each
@@ -32,7 +32,6 @@ from math import sqrt
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
-from torch.nn.functional import embedding as rows_of
 
 from ..checks import check_count, check_floating, check_like_parameter, check_probability
 from ..offsets import deberta_buckets
@@ -106,8 +105,8 @@ class Deberta(Position):
         position_buckets: log buckets on one side, even and at least 4; None means one for each
             distance.
         dim: width e of P; None means `heads * head_dim`.
-        c2p: whether the queries meet positions.
-        p2c: whether the keys do.
+        c2p: whether the queries are dotted with positions.
+        p2c: whether the keys are.
         embedding: gives P `(2n, e)` when called, e.g. the `DebertaEmbedding` of all layers; None
             means one of its own.
         key_proj: W_k, from `(2n, e)` to `(2n, h * d)`, e.g. `MultiheadAttention.project_keys`
@@ -179,7 +178,7 @@ class Deberta(Position):
         if not c2p and not p2c:
             raise ValueError("Deberta: c2p or p2c must be True, got False for both")
         self.attention_scale = 1 / sqrt(self.head_dim * (1 + c2p + p2c))
-        self._own: list[str] = [] if embedding is not None else ["embedding"]
+        self._created: list[str] = [] if embedding is not None else ["embedding"]
         self.embedding = (
             DebertaEmbedding(self.dim, self.span, device=device, dtype=dtype)
             if embedding is None
@@ -192,7 +191,7 @@ class Deberta(Position):
             if given is not None and not present:
                 raise ValueError(f"Deberta: {name} must be None without {term}, got one")
             if given is None and present:
-                self._own.append(name)
+                self._created.append(name)
                 given = nn.Linear(self.dim, inner, device=device, dtype=dtype)  # noqa: PLW2901
             setattr(self, name, given)
         self.reset_parameters()
@@ -204,8 +203,8 @@ class Deberta(Position):
         return self.max_relative_positions if buckets is None else buckets
 
     def reset_parameters(self) -> None:
-        """Draw what is its own and was not given, as each module does."""
-        for name in self._own:
+        """Draw the modules that were not given, each as it does itself."""
+        for name in self._created:
             getattr(self, name).reset_parameters()
 
     def forward(
@@ -253,7 +252,8 @@ class Deberta(Position):
         projected, inner = project(p), self.heads * self.head_dim
         check_floating("Deberta", f"{name}(P)", projected, "r hd", {"r": len(p), "hd": inner})
         # As an embedding, whose gradient is summed in a fixed order.
-        return rows_of(index, projected).unflatten(1, (self.heads, self.head_dim)).transpose(0, 1)
+        rows = nn.functional.embedding(index, projected)
+        return rows.unflatten(1, (self.heads, self.head_dim)).transpose(0, 1)
 
     def extra_repr(self) -> str:
         """Widths, heads, distances and terms."""

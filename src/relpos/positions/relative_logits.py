@@ -9,7 +9,7 @@ Huang's term, whose query has the width of the head.
   `K`.
 - Offset: key minus query; row `n` belongs to offset `n - (extent - 1)`, the last row to 0.
 - Rows: `extent`, for the offsets `-(extent - 1)..0`.
-- Scale: none. The op scales what meets `keys`, so the rows are divided by it. Another scale than
+- Scale: none. The op scales the `keys` term, so the rows are divided by it. Another scale than
   `1 / sqrt(d)` (Inkling's is `1 / d`, since its queries and keys have unit length) is given to this
   class, of which layers take it (`attention_scale`).
 - Beyond the table: nothing, further back as well as ahead of the query.
@@ -95,7 +95,7 @@ class RelativeLogits(Position):
         k: Float[Tensor, "b g j d"],
         x: Float[Tensor, "b i e"],
     ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms]:
-        """`q` and `k` unchanged, the table, and the relative queries that meet it.
+        """`q` and `k` unchanged, the table, and the relative queries that are dotted with it.
 
         Args:
             q: queries.

@@ -1,4 +1,4 @@
-"""The scale that a scheme reckons with, where its own term has none or is a bias."""
+"""The scale of an attention, for schemes whose own term has none or is a bias."""
 
 from __future__ import annotations
 

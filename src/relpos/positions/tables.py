@@ -23,9 +23,9 @@ class LearnedTables(Position):
         first: offset of row 0, in tokens.
         last: offset of the last row, in tokens.
         heads: 1, one table that all heads share, or one table for each query head.
-        keys: whether there is a table that the queries meet.
+        keys: whether there is a table with which the queries are dotted.
         values: whether there is a table added to the values.
-        beyond: what an offset outside the table meets: the end row, or nothing (`"zero"`).
+        beyond: the row of an offset outside the table: the end row, or none (`"zero"`).
         device: of the parameters.
         dtype: of the parameters.
 

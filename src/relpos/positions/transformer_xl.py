@@ -22,7 +22,7 @@
   start `u` and `v` at zero as here, some from a normal or uniform distribution, and the paper's
   code shares them among the layers. Several Conformers divide by `sqrt(e)` instead of `sqrt(d)`,
   which is `scale=e**-0.5` here. espnet's older `legacy` form shifts its rows
-  without a causal mask, so that keys ahead of a query meet the rows of another.
+  without a causal mask, so that keys ahead of a query get the rows of another.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TransformerXL(Position):
         dim: width e of the sinusoids; None means `heads * head_dim`.
         layout: of the sinusoids: sines and cosines in turn, or all sines before all cosines.
         causal: whether only rows of the past are made. Only right under a causal mask: a key ahead
-            would meet the row of offset 0.
+            would get the row of offset 0.
         biases: whether there are `u` and `v` (terms c and d).
         scale: that of the attention; None means `1 / sqrt(head_dim)`.
         device: of the parameters.
@@ -139,8 +139,8 @@ class TransformerXL(Position):
         keys = self.rows(first, last)
         if self.pos_bias_u is None or self.pos_bias_v is None:
             return q, k, Terms(keys=OffsetTable(keys, first))
-        apart = self.attention_scale * (self.pos_bias_v - self.pos_bias_u)
-        bias = (keys @ apart[:, :, None]).squeeze(2)
+        difference = self.attention_scale * (self.pos_bias_v - self.pos_bias_u)
+        bias = (keys @ difference[:, :, None]).squeeze(2)
         terms = Terms(keys=OffsetTable(keys, first), bias=OffsetTable(bias, first))
         return q + self.pos_bias_u[:, None].to(q.dtype), k, terms
 
@@ -158,11 +158,11 @@ class TransformerXL(Position):
         return self.linear_pos(waves).unflatten(1, (self.heads, self.head_dim)).transpose(0, 1)
 
     def extra_repr(self) -> str:
-        """Widths, heads, layout, and what is not as usual."""
-        usual = scale_or_default(None, self.head_dim)
+        """Widths, heads, layout, and non-default arguments."""
+        default = scale_or_default(None, self.head_dim)
         parts = [f"head_dim={self.head_dim}, heads={self.heads}, dim={self.dim}"]
         parts.append(f"layout={self.layout!r}")
         parts += ["causal=True"] if self.causal else []
         parts += ["biases=False"] if self.pos_bias_u is None else []
-        parts += [f"scale={self.attention_scale:g}"] if self.attention_scale != usual else []
+        parts += [f"scale={self.attention_scale:g}"] if self.attention_scale != default else []
         return ", ".join(parts)
