@@ -266,7 +266,9 @@ def test_terms_of_the_wrong_kind_are_named(make, error: type, message: str):
 
 def test_autocast_hides_no_mistake():
     with torch.autocast("cpu", torch.bfloat16):
-        with pytest.raises(ShapeError, match=r"attention: q must be floating point .* got torch.int64"):
+        with pytest.raises(
+            ShapeError, match=r"attention: q must be floating point .* got torch.int64"
+        ):
             attention(Q.long(), Q, Q)
         with pytest.raises(TypeError, match="attention: terms must be Terms or GridTerms"):
             attention(Q, Q, Q, {})

@@ -152,7 +152,9 @@ def test_parts_that_do_not_fit_are_named():
         merge([output[0]], [lse])
     with pytest.raises(ShapeError, match=r"merge: outputs must be floating point .* torch\.int64"):
         merge([output.long()], [lse])
-    with pytest.raises(ShapeError, match="merge: lses must be on cpu as the first part is, got meta"):
+    with pytest.raises(
+        ShapeError, match="merge: lses must be on cpu as the first part is, got meta"
+    ):
         merge([output], [lse.to("meta")])
     with pytest.raises(TypeError, match="merge: lses must be a tensor, got float"):
         merge([output], [0.0])
