@@ -7,10 +7,11 @@ from typing import Literal, overload
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
+from ..autocast import without_autocast
 from ..terms import GridTerms, Terms
 from . import reference
 from .dispatch import choose
-from .inputs import prepare, without_autocast, without_values
+from .inputs import prepare, without_values
 
 __all__ = ["attention", "attention_weights", "relative_logits"]
 
@@ -54,7 +55,7 @@ def attention(
     the lower right (the queries are the last ones), and a query without any key gives zeros.
 
     Args:
-        q: queries; query head `n` meets key head `n // (h // g)`.
+        q: queries; query head `n` reads key head `n // (h // g)`.
         k: keys.
         v: values.
         terms: the tables of a position scheme; default none.

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
-from ..offsets import axis_offsets, table_rows, whole_offsets
+from ..offsets import axis_offsets, interpolation_points, row_indices
 from ..shear import absolute_to_relative, relative_to_absolute
 from ..terms import GridTerms, OffsetTable
 
@@ -170,7 +170,7 @@ def _pairs(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> T
     """`(h or 1, n_i, n_j[, d])`: the row that each pair of places along an axis meets."""
     at = axis_offsets(queries, keys, device=table.rows.device)
     total: Tensor | None = None
-    for whole, share in whole_offsets(at):
+    for whole, share in interpolation_points(at):
         rows = _picked(table, whole, dtype)
         if share is not None:
             rows = rows * share.to(dtype).view(*share.shape, *[1] * (rows.ndim - 3))
@@ -181,7 +181,7 @@ def _pairs(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> T
 
 def _picked(table: OffsetTable, at: Tensor, dtype: torch.dtype) -> Tensor:
     """`(h or 1, *offsets[, d])`: the rows of these offsets."""
-    index, inside = table_rows(table, at)
+    index, inside = row_indices(table, at)
     rows = table.rows.to(dtype)
     # An embedding, whose gradient is summed in a fixed order on every device.
     flat = rows.transpose(0, 1).flatten(1)

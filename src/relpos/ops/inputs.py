@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from math import sqrt
 
 import torch
 from torch import Tensor
 
-from ..errors import check_count
+from ..autocast import autocasts
+from ..checks import check_count
 from ..terms import GridTerms, Terms
 from .checks import check_attention, check_documents, check_kinds, check_settings
 
-__all__ = ["Inputs", "autocasts", "prepare", "without_autocast", "without_values"]
+__all__ = ["Inputs", "prepare", "without_values"]
 
 
 @dataclass(frozen=True)
@@ -112,16 +112,6 @@ def without_values(terms: Terms | GridTerms) -> Terms | GridTerms:
     if isinstance(terms, GridTerms):
         return replace(terms, axes=tuple(replace(axis, values=None) for axis in terms.axes))
     return replace(terms, values=None) if isinstance(terms, Terms) else terms
-
-
-def without_autocast(q: Tensor) -> AbstractContextManager[object]:
-    """The inputs are in autocast's dtype; what is computed from them is the backend's affair."""
-    return torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext()
-
-
-def autocasts(q: Tensor) -> bool:
-    """Whether autocast is on for the device of `q`."""
-    return q.device.type != "meta" and torch.is_autocast_enabled(q.device.type)
 
 
 def _autocast(
