@@ -26,7 +26,7 @@ from triton.runtime import driver
 
 from relpos import GridTerms, OffsetTable, Terms, attention
 
-backend = importlib.import_module("relpos.ops.triton.launch")
+launch = importlib.import_module("relpos.ops.triton.launch")
 tuning = importlib.import_module("relpos.ops.triton.tuning")
 package = importlib.import_module("relpos.ops.triton")
 
@@ -166,14 +166,14 @@ def main() -> None:
     )  # tensors of the CPU stand for others
     found: list[dict[str, Any]] = []
 
-    def launch(kernel: Any, programs: int, *arguments: Any, **named: Any) -> None:
+    def compile_only(kernel: Any, programs: int, *arguments: Any, **named: Any) -> None:
         found.append({"call": name} | compiled(kernel, *arguments, **named))
 
-    def shapes_of(kernel: str, problem: Any) -> list[Any]:
-        shapes = tuning.shapes_on_cuda(kernel, problem)
+    def tile_shapes(kernel: str, call: Any) -> list[Any]:
+        shapes = tuning.tile_shapes_on_cuda(kernel, call)
         return [shapes[0 if which == "best" else -1]]
 
-    backend.launch, backend.shapes_of = launch, shapes_of
+    launch.run_programs, launch.tile_shapes = compile_only, tile_shapes
     for name in names:
         CALLS[name]()
     print(json.dumps(found))

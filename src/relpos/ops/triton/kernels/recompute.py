@@ -1,0 +1,70 @@
+"""`dS` of one tile by itself, for kernels that carry nothing along from tile to tile."""
+
+import triton
+import triton.language as tl
+
+from ..kernel_args import Pairs
+from .offset_buffer import offset_buffer, tile_dot_queries, tile_dot_rows
+from .scores import load_row_stats, tile_d_scores, tile_scores
+
+
+@triton.jit
+def recompute_d_scores(
+    args, b, h, i0, j0, q, q_rel, k, v, d_out, softmax, delta, head_rows, d_axis_weights,
+    REGION: tl.constexpr, SPEC: tl.constexpr,
+):  # fmt: skip
+    """The weights that dropout leaves and `dS` of the queries from `i0` and the keys from `j0`.
+
+    `(m, n)` each. The program's first offset buffers are for the tables of keys, values and
+    queries, those that there are.
+
+    Args:
+        args: of the kernel.
+        b: number of the sequence.
+        h: number of the query head.
+        i0: number of the first query.
+        j0: number of the first key.
+        q: `(m, d)`.
+        q_rel: `(m, rel_dim)`.
+        k: `(n, d)`.
+        v: `(n, dv)`.
+        d_out: `(m, dv)`.
+        softmax: `(2, b, h, i)`.
+        delta: `(b, h, i)`.
+        head_rows: `b * h * i`, int64.
+        d_axis_weights: TokenTensor `(b, h, i, s)`, or None.
+        REGION: of the tile.
+        SPEC: of the kernel.
+    """
+    i = i0 + tl.arange(0, SPEC.block_m)
+    j = j0 + tl.arange(0, SPEC.block_n)
+    pairs = Pairs(b, h, i[:, None], j[None, :])
+    keys_buffer = offset_buffer(args, 0, SPEC)
+    values_buffer = offset_buffer(args, SPEC.has_keys, SPEC)
+    queries_buffer = offset_buffer(args, SPEC.has_keys + SPEC.has_values, SPEC)
+
+    q_dot_k = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
+    p_dot_keys = None
+    if SPEC.has_keys:
+        p_dot_keys = tile_dot_rows(
+            args, h, q_rel, args.inputs.keys_table, i0, j0, keys_buffer, REGION,
+            SPEC.rel_dim, SPEC.block_rel_dim, SPEC,
+        )  # fmt: skip
+    k_dot_queries = None
+    if SPEC.has_queries:
+        k_dot_queries = tile_dot_queries(args, h, k, i0, j0, queries_buffer, REGION, SPEC)
+    scores = tile_scores(
+        args, pairs, q_dot_k, p_dot_keys, k_dot_queries, REGION, SPEC.ragged_keys, SPEC
+    )
+
+    stats = load_row_stats(softmax, delta, args, b, h, i, head_rows)
+    d_out_dot_v = tl.dot(d_out, tl.trans(v), input_precision=SPEC.precision)
+    d_out_dot_values = None
+    if SPEC.has_values:
+        d_out_dot_values = tile_dot_rows(
+            args, h, d_out, args.inputs.values_table, i0, j0, values_buffer, REGION,
+            SPEC.value_dim, SPEC.block_value_dim, SPEC,
+        )  # fmt: skip
+    return tile_d_scores(
+        args, pairs, stats, scores, d_out_dot_v, d_out_dot_values, d_axis_weights, SPEC
+    )
