@@ -33,7 +33,7 @@ def backward(call: PreparedCall, saved: Saved, needed: frozenset[str]) -> dict[s
 def _zero_gradients(call: PreparedCall, needed: frozenset[str]) -> dict[str, Tensor]:
     tensors = {
         "q": call.q, "k": call.k, "v": call.v, "q_rel": call.q_rel, "mask": call.mask,
-        "by_key": call.logits_by_key, "by_query": call.logits_by_query,
+        "key_axis_logits": call.key_axis_logits, "query_axis_logits": call.query_axis_logits,
         "joint_bias": call.joint_bias,
     } | {name: table.rows for name, table in call.tables.items()}  # fmt: skip
     return {
@@ -62,7 +62,7 @@ class _Backward:
         """All gradients that are needed."""
         call, saved, needed = self.call, self.saved, self.needed
         self._run_dq()
-        if needed & {"k", "v", "queries", "by_query"}:
+        if needed & {"k", "v", "queries", "query_axis_logits"}:
             self._run_dkdv()
         if self.needs_tables:
             self.gradients |= table_gradients(call, saved, self.delta, self.end_rows, needed)
@@ -79,8 +79,8 @@ class _Backward:
         if call.q_rel is not None and "q_rel" in needed:
             d_q_rel = _empty_like(call.q_rel)
         d_logits = None
-        if call.logits_by_key is not None and "by_key" in needed:
-            shape = (*call.q.shape[:3], call.logits_by_key.shape[3])
+        if call.key_axis_logits is not None and "key_axis_logits" in needed:
+            shape = (*call.q.shape[:3], call.key_axis_logits.shape[3])
             d_logits = call.q.new_empty(shape, dtype=torch.float32)
         tables = call.tables
         buffers = 2 * ("keys" in tables) + ("values" in tables) + ("queries" in tables)
@@ -101,16 +101,16 @@ class _Backward:
 
         run_largest_that_fits("dq", call, run)
         self._add(q=d_q, q_rel=d_q_rel)
-        if d_logits is not None and call.logits_by_key is not None:
-            self._add(by_key=d_logits.sum_to_size(call.logits_by_key.shape))
+        if d_logits is not None and call.key_axis_logits is not None:
+            self._add(key_axis_logits=d_logits.sum_to_size(call.key_axis_logits.shape))
 
     def _run_dkdv(self) -> None:
         call, saved, needed = self.call, self.saved, self.needed
         d_k, d_v = _empty_like(call.k), _empty_like(call.v)
         rows = (call.batch, call.heads, call.seqlen_k)
         d_logits = None
-        if call.logits_by_query is not None and "by_query" in needed:
-            shape = (*rows, call.logits_by_query.shape[3])
+        if call.query_axis_logits is not None and "query_axis_logits" in needed:
+            shape = (*rows, call.query_axis_logits.shape[3])
             d_logits = d_k.new_empty(shape, dtype=torch.float32)
         needs_queries = "queries" in needed
         of_keys = d_k.new_empty((2, *rows), dtype=torch.float32) if needs_queries else None
@@ -130,7 +130,7 @@ class _Backward:
 
         run_largest_that_fits("dkdv", call, run)
         self._add(k=d_k if "k" in needed else None, v=d_v if "v" in needed else None)
-        self._add(by_query=d_logits)
+        self._add(query_axis_logits=d_logits)
 
     def _run_dmask(self) -> None:
         call, saved, mask = self.call, self.saved, self.call.mask

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 __all__ = [
-    "KernelArgs",
     "KernelInputs",
     "KernelSizes",
     "PairTensor",
-    "Pairs",
-    "RowStats",
     "Specialization",
     "TableTensor",
     "TokenTensor",
@@ -72,14 +69,14 @@ class KernelInputs(NamedTuple):
         key_ranges: `(b, tiles of queries, 2)` int32: the keys that a tile of queries may see, from
             the first to the one after the last, in whole tiles.
         query_ranges: `(b, tiles of keys, 2)` int32: the queries that may see a tile of keys.
-        logits_by_key: TokenTensor `(b, h, i, s)`, of a grid: what each coordinate of a key adds to
-            the score of a query, in logits (the relative logits per axis).
-        logits_by_query: TokenTensor `(b, h, j, s)`: what each coordinate of a query adds to the
+        key_axis_logits: TokenTensor `(b, h, i, s)`, of a grid: what each coordinate of a key adds
+            to the score of a query, in logits (relative logits per axis).
+        query_axis_logits: TokenTensor `(b, h, j, s)`: what each coordinate of a query adds to the
             score of a key.
         joint_bias: TableTensor `(h or 1, entries)`, in logits: one for each offset on a grid.
-        key_columns: `(axes, j)` int32: the column of `logits_by_key` that has a key's coordinate
+        key_columns: `(axes, j)` int32: the column of `key_axis_logits` that has a key's coordinate
             along an axis; -1 for a token that is not on the grid.
-        query_columns: `(axes, i)` int32: the same for queries and `logits_by_query`.
+        query_columns: `(axes, i)` int32: the same for queries and `query_axis_logits`.
         key_joint_index: `(j,)` int32. The entry of `joint_bias` for a pair is
             `key_joint_index[j] - query_joint_index[i]`.
         query_joint_index: `(i,)` int32.
@@ -104,8 +101,8 @@ class KernelInputs(NamedTuple):
     documents: Any
     key_ranges: Any
     query_ranges: Any
-    logits_by_key: Any
-    logits_by_query: Any
+    key_axis_logits: Any
+    query_axis_logits: Any
     joint_bias: Any
     key_columns: Any
     query_columns: Any
@@ -143,49 +140,6 @@ class KernelSizes(NamedTuple):
     num_tiles: Any
 
 
-class KernelArgs(NamedTuple):
-    """`KernelInputs` and the fields of `KernelSizes`: made in a kernel, for its helpers."""
-
-    inputs: Any
-    seqlen_q: Any
-    seqlen_k: Any
-    query_start: Any
-    window_first: Any
-    window_rows: Any
-    num_tiles: Any
-
-
-class Pairs(NamedTuple):
-    """The pairs of one tile: made in a kernel, for its helpers.
-
-    Args:
-        b: number of the sequence.
-        h: number of the query head.
-        i: numbers of the queries.
-        j: numbers of the keys. Both broadcast to the tile: `(m, 1)` and `(1, n)` as a rule;
-            `(m, 1)` and `(m, n)` for a tile by offset; `(1, m)` and `(n, 1)` for a transposed one.
-    """
-
-    b: Any
-    h: Any
-    i: Any
-    j: Any
-
-
-class RowStats(NamedTuple):
-    """What backward knows of each query of a tile, `(m,)` each: made in a kernel, for its helpers.
-
-    Args:
-        row_max: the largest score; inf for a query without keys.
-        inverse_sum: 1 / sum_j exp(score_j - row_max); 0 for a query without keys.
-        delta: `dO_i . o_i - d_lse_i`.
-    """
-
-    row_max: Any
-    inverse_sum: Any
-    delta: Any
-
-
 @dataclass(frozen=True)
 class Specialization:
     """What a kernel is compiled for; compiled kernels are found again by these fields alone.
@@ -216,13 +170,13 @@ class Specialization:
         has_documents: whether there are documents.
         has_dropout: whether weights are dropped.
         num_axes: of a grid; 0 for a sequence.
-        num_key_columns: of `logits_by_key`: coordinates of keys along all axes together.
-        num_query_columns: of `logits_by_query`.
+        num_key_columns: of `key_axis_logits`: coordinates of keys along all axes together.
+        num_query_columns: of `query_axis_logits`.
         block_key_columns: columns of a tile: the power of two from `num_key_columns` on, at least
             16.
         block_query_columns: the same for `num_query_columns`.
-        has_logits_by_key: whether the grid has such terms.
-        has_logits_by_query: whether the grid has such terms.
+        has_key_axis_logits: whether the grid has such terms.
+        has_query_axis_logits: whether the grid has such terms.
         has_joint_bias: whether the grid has one.
         has_axis_weights: whether weights are summed by coordinate of the key, for a grid's values.
         buffer_columns: of an offset buffer `(m, columns)`: the power of two from `m + 2 n` on.
@@ -259,8 +213,8 @@ class Specialization:
     num_query_columns: int
     block_key_columns: int
     block_query_columns: int
-    has_logits_by_key: bool
-    has_logits_by_query: bool
+    has_key_axis_logits: bool
+    has_query_axis_logits: bool
     has_joint_bias: bool
     has_axis_weights: bool
     buffer_columns: int

@@ -16,7 +16,7 @@ __all__ = ["triton_forward"]
 # The tensors of a call, in the order of the ops' arguments, and those that may want gradients.
 _TENSORS: tuple[str, ...] = (
     "q", "k", "v", "keys", "queries", "bias", "values", "q_rel", "mask",
-    "by_key", "by_query", "joint_bias", "documents", "seed",
+    "key_axis_logits", "query_axis_logits", "joint_bias", "documents", "seed",
 )  # fmt: skip
 _LEARNABLE = _TENSORS[:-2]
 _TABLES = ("keys", "queries", "bias", "values")

@@ -47,7 +47,8 @@ class PreparedCall:
     """The tensors of a call as the kernels take them.
 
     Args:
-        tensors: by name: `q k v q_rel mask by_key by_query joint_bias documents seed`, or None.
+        tensors: by name, or None: `q k v q_rel mask key_axis_logits query_axis_logits joint_bias
+            documents seed`.
         tables: by name: `keys queries bias values`, those that there are.
         grid: of the tokens; None for a sequence.
         causal: whether keys ahead of the query are left out.
@@ -73,7 +74,10 @@ class PreparedCall:
         assert v is not None
         self.q, self.k, self.v, self.q_rel = q, k, v, q_rel
         self.mask, self.documents = tensors["mask"], tensors["documents"]
-        self.logits_by_key, self.logits_by_query = tensors["by_key"], tensors["by_query"]
+        self.key_axis_logits, self.query_axis_logits = (
+            tensors["key_axis_logits"],
+            tensors["query_axis_logits"],
+        )
         self.joint_bias, self.seed = tensors["joint_bias"], tensors["seed"]
         self.tables = tables
         self.batch, self.heads, self.seqlen_q, _ = q.shape
@@ -155,8 +159,8 @@ class PreparedCall:
             num_query_columns=query_columns,
             block_key_columns=_block(key_columns),
             block_query_columns=_block(query_columns),
-            has_logits_by_key=self.logits_by_key is not None,
-            has_logits_by_query=self.logits_by_query is not None,
+            has_key_axis_logits=self.key_axis_logits is not None,
+            has_query_axis_logits=self.query_axis_logits is not None,
             has_joint_bias=self.joint_bias is not None,
             has_axis_weights=axis_weights,
             buffer_columns=buffer_columns,
@@ -167,7 +171,7 @@ class PreparedCall:
         )
 
     def _needs_int64(self, besides: Iterable[Tensor | None]) -> bool:
-        own = (self.q, self.k, self.v, self.q_rel, self.logits_by_key, self.logits_by_query)
+        own = (self.q, self.k, self.v, self.q_rel, self.key_axis_logits, self.query_axis_logits)
         return any(
             x.shape[2] * max(abs(x.stride(2)), x.shape[3]) >= _INT32
             for x in (*own, *besides)
@@ -198,8 +202,8 @@ class PreparedCall:
             documents=documents,
             key_ranges=key_ranges,
             query_ranges=query_ranges,
-            logits_by_key=maybe_token_tensor(with_dense_rows(self.logits_by_key)),
-            logits_by_query=maybe_token_tensor(with_dense_rows(self.logits_by_query)),
+            key_axis_logits=maybe_token_tensor(with_dense_rows(self.key_axis_logits)),
+            query_axis_logits=maybe_token_tensor(with_dense_rows(self.query_axis_logits)),
             joint_bias=_maybe_table(self.joint_bias),
             key_columns=None if indices is None else indices.key_columns,
             query_columns=None if indices is None else indices.query_columns,

@@ -12,16 +12,17 @@ tile.
 import triton
 import triton.language as tl
 
-from ..kernel_args import KernelArgs, KernelSizes, Pairs
+from ..kernel_args import KernelSizes
 from .grid_terms import coordinate_marks
 from .offset_buffer import offset_buffer, tile_times_queries
 from .recompute import recompute_d_scores
 from .regions import BAND, RIGHT, end_row_sums, end_table_row, query_regions, region_bounds
+from .structs import KernelArgs, Pairs
+from .tables import QUERIES, load_row
 from .tiles import (
     load_keys,
     load_outputs,
     load_queries,
-    load_table_row,
     load_values,
     store_tokens,
     zeros,
@@ -32,31 +33,24 @@ from .tiles import (
 @triton.jit(do_not_specialize=KernelSizes._fields)
 def dkdv_kernel(
     inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles,
-    softmax, d_out, delta, d_axis_weights, d_k, d_v, d_logits_by_query, end_row_d_scores,
+    softmax, d_out, delta, d_axis_weights, d_k, d_v, d_query_axis_logits, end_rows,
     SPEC: tl.constexpr, NEEDS_D_LOGITS: tl.constexpr, NEEDS_D_QUERIES: tl.constexpr,
 ):  # fmt: skip
-    """Write `d_k` and `d_v`; `d_logits_by_query` and `end_row_d_scores` where they are needed.
+    """One tile of keys of one key head after another.
 
-    Args:
-        inputs: KernelInputs.
-        seqlen_q: this and what follows, as in `KernelSizes`.
-        seqlen_k: see `seqlen_q`.
-        query_start: see `seqlen_q`.
-        window_first: see `seqlen_q`.
-        window_rows: see `seqlen_q`.
-        num_tiles: see `seqlen_q`; a tile of keys of one key head each.
+    Reads, besides `inputs`:
         softmax: `(2, b, h, i)`, of the forward kernel.
         d_out: TokenTensor `(b, h, i, dv)`.
         delta: `(b, h, i)`, of the dq kernel.
-        d_axis_weights: TokenTensor `(b, h, i, s)` or None.
+        d_axis_weights: TokenTensor `(b, h, i, s)` with a grid's values.
+
+    Writes:
         d_k: TokenTensor `(b, g, j, d)`.
         d_v: TokenTensor `(b, g, j, dv)`.
-        d_logits_by_query: TokenTensor `(b, h, j, s)` or None.
-        end_row_d_scores: `(2, b, h, j)` float32 or None: the sums of `dS` over the queries for
-            which a key's offset selects the first row of the table of queries, and its last one.
-        SPEC: Specialization.
-        NEEDS_D_LOGITS: whether to write `d_logits_by_query`.
-        NEEDS_D_QUERIES: whether to write `end_row_d_scores`.
+        d_query_axis_logits: TokenTensor `(b, h, j, s)` where `NEEDS_D_LOGITS`.
+        end_rows: `(2, b, h, j)` float32 where `NEEDS_D_QUERIES`: the sums of `dS` over the
+            queries for which the key selects the first row of the table of queries, and over those
+            for which it selects the last one.
     """
     args = KernelArgs(inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles)
     transposed_buffer = offset_buffer(
@@ -76,7 +70,7 @@ def dkdv_kernel(
         v = load_values(args, b, g, j, SPEC)
         acc_k = zeros(SPEC.block_n, SPEC.block_head_dim)
         acc_v = zeros(SPEC.block_n, SPEC.block_value_dim)
-        begin, band_begin, band_end, end = query_regions(args, b, j0, SPEC)
+        regions = query_regions(args, b, j0, SPEC)
         for h in range(g * heads_per_key_head, (g + 1) * heads_per_key_head):
             if NEEDS_D_QUERIES:
                 first_d_scores = zeros_1d(SPEC.block_n)
@@ -84,7 +78,7 @@ def dkdv_kernel(
             if NEEDS_D_LOGITS:
                 acc_axis = zeros(SPEC.block_n, SPEC.block_query_columns)
             for REGION in tl.static_range(3):
-                lower, upper = region_bounds(REGION, RIGHT, begin, band_begin, band_end, end)
+                lower, upper = region_bounds(regions, REGION, RIGHT)
                 if SPEC.has_queries and REGION != BAND:
                     end_region_sum = zeros_1d(SPEC.block_n)
                 for i0 in range(lower, upper, SPEC.block_m):
@@ -104,7 +98,7 @@ def dkdv_kernel(
                     if SPEC.has_queries:
                         if REGION == BAND:
                             acc_k += tile_times_queries(
-                                args, h, d_scores_transposed, i0, j0, transposed_buffer, SPEC
+                                transposed_buffer, args, h, d_scores_transposed, i0, j0, SPEC
                             )
                         else:
                             end_region_sum += tl.sum(d_scores, 0)
@@ -123,19 +117,16 @@ def dkdv_kernel(
                             input_precision=SPEC.precision,
                         )  # fmt: skip
                 if SPEC.has_queries and REGION != BAND:
-                    end_row = load_table_row(
-                        args.inputs.queries_table, h, end_table_row(args, REGION),
-                        SPEC.head_dim, SPEC.block_head_dim,
-                    )  # fmt: skip
+                    end_row = load_row(args, QUERIES, h, end_table_row(args, REGION), SPEC)
                     acc_k += end_region_sum[:, None] * end_row[None, :]
             if NEEDS_D_QUERIES:
                 head = (tl.cast(b, tl.int64) * args.inputs.heads + h) * args.seqlen_k
-                at = end_row_d_scores + head + j
+                at = end_rows + head + j
                 tl.store(at, first_d_scores, mask=j < args.seqlen_k)
                 tl.store(at + heads_in_all * args.seqlen_k, last_d_scores, mask=j < args.seqlen_k)
             if NEEDS_D_LOGITS:
                 store_tokens(
-                    d_logits_by_query, b, h, j, args.seqlen_k, acc_axis,
+                    d_query_axis_logits, b, h, j, args.seqlen_k, acc_axis,
                     SPEC.num_query_columns, SPEC.block_query_columns, SPEC,
                 )  # fmt: skip
         store_tokens(

@@ -14,7 +14,7 @@ to the tables' two end rows.
 import triton
 import triton.language as tl
 
-from ..kernel_args import KernelArgs, KernelSizes, Pairs, RowStats
+from ..kernel_args import KernelSizes
 from .band import (
     begin_dots,
     begin_kept,
@@ -26,15 +26,16 @@ from .band import (
     walk_scores,
 )
 from .grid_terms import coordinate_marks
-from .offset_buffer import offset_buffer, times_table_rows
+from .offset_buffer import offset_buffer
 from .regions import BAND, LEFT, end_dot, end_row_sums, key_regions, query_tile, region_bounds
 from .scores import tile_d_scores
+from .structs import KernelArgs, Pairs, RowStats
+from .tables import KEYS, VALUES, times_end_rows, times_rows
 from .tiles import (
     load_by_query,
     load_keys,
     load_outputs,
     load_queries,
-    load_table_row,
     load_tokens,
     load_values,
     store_by_query,
@@ -48,39 +49,28 @@ from .tiles import (
 def dq_kernel(
     inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles,
     out, softmax, d_out, d_lse, axis_weights, d_axis_weights,
-    d_q, d_q_rel, d_logits_by_key, delta, end_row_d_scores,
+    d_q, d_q_rel, d_key_axis_logits, delta, end_rows,
     SPEC: tl.constexpr, HAS_D_LSE: tl.constexpr, NEEDS_D_Q: tl.constexpr,
     NEEDS_D_Q_REL: tl.constexpr, NEEDS_D_LOGITS: tl.constexpr, NEEDS_D_TABLES: tl.constexpr,
 ):  # fmt: skip
-    """Write `d_q`, `d_q_rel`, `d_logits_by_key`, those that are needed; `delta`; the end rows.
+    """One tile of queries of one head after another.
 
-    Args:
-        inputs: KernelInputs.
-        seqlen_q: this and what follows, as in `KernelSizes`.
-        seqlen_k: see `seqlen_q`.
-        query_start: see `seqlen_q`.
-        window_first: see `seqlen_q`.
-        window_rows: see `seqlen_q`.
-        num_tiles: see `seqlen_q`; a tile of queries of one head each.
+    Reads, besides `inputs`:
         out: TokenTensor `(b, h, i, dv)`.
         softmax: `(2, b, h, i)`, of the forward kernel.
         d_out: TokenTensor `(b, h, i, dv)`.
-        d_lse: `(b, h, i)` or None.
-        axis_weights: TokenTensor `(b, h, i, s)` or None.
-        d_axis_weights: TokenTensor `(b, h, i, s)` or None.
-        d_q: TokenTensor `(b, h, i, d)` or None.
-        d_q_rel: TokenTensor `(b, h, i, rel_dim)` or None.
-        d_logits_by_key: TokenTensor `(b, h, i, s)` or None.
+        d_lse: `(b, h, i)` where `HAS_D_LSE`.
+        axis_weights: TokenTensor `(b, h, i, s)` with a grid's values.
+        d_axis_weights: TokenTensor `(b, h, i, s)` with a grid's values.
+
+    Writes:
+        d_q: TokenTensor `(b, h, i, d)` where `NEEDS_D_Q`.
+        d_q_rel: TokenTensor `(b, h, i, rel_dim)` where `NEEDS_D_Q_REL`.
+        d_key_axis_logits: TokenTensor `(b, h, i, s)` where `NEEDS_D_LOGITS`.
         delta: `(b, h, i)` float32.
-        end_row_d_scores: `(4, b, h, i)` float32: the sums of `dS` over the keys that select the
-            tables' first row, and over those that select their last one; then those of the weights
-            that dropout leaves.
-        SPEC: Specialization.
-        HAS_D_LSE: whether there is a `d_lse`.
-        NEEDS_D_Q: whether to write `d_q`.
-        NEEDS_D_Q_REL: whether to write `d_q_rel`.
-        NEEDS_D_LOGITS: whether to write `d_logits_by_key`.
-        NEEDS_D_TABLES: whether to write `end_row_d_scores`.
+        end_rows: `(4, b, h, i)` float32 where `NEEDS_D_TABLES`: the sums of `dS` over the keys
+            that select the tables' first row, and over those that select their last one; then
+            those of the weights that dropout leaves.
     """
     args = KernelArgs(inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles)
     keys_buffer = offset_buffer(args, 0, SPEC)
@@ -121,58 +111,44 @@ def dq_kernel(
         if NEEDS_D_LOGITS:
             acc_axis = zeros(SPEC.block_m, SPEC.block_key_columns)
 
-        begin, band_begin, band_end, end = key_regions(args, b, i0, SPEC)
-        row0 = row_of_column_0(args, i0, band_begin, SPEC)
-        if (SPEC.has_keys or SPEC.has_values) and band_begin < band_end:
+        regions = key_regions(args, b, i0, SPEC)
+        row0 = row_of_column_0(args, i0, regions, SPEC)
+        if (SPEC.has_keys or SPEC.has_values) and regions.band_begin < regions.band_end:
             tl.debug_barrier()  # the tile before may still be read
             if SPEC.has_keys:
-                begin_dots(
-                    args, keys_buffer, q_rel, args.inputs.keys_table, h, row0,
-                    SPEC.rel_dim, SPEC.block_rel_dim, SPEC,
-                )  # fmt: skip
+                begin_dots(keys_buffer, args, KEYS, h, q_rel, row0, SPEC)
             if SPEC.has_values:
-                begin_dots(
-                    args, values_buffer, d_o, args.inputs.values_table, h, row0,
-                    SPEC.value_dim, SPEC.block_value_dim, SPEC,
-                )  # fmt: skip
+                begin_dots(values_buffer, args, VALUES, h, d_o, row0, SPEC)
             if TIMES_KEYS:
-                begin_kept(args, d_scores_buffer, 0.0, SPEC)
+                begin_kept(d_scores_buffer, args, 0.0, SPEC)
             tl.debug_barrier()
 
         for REGION in tl.static_range(3):
-            lower, upper = region_bounds(REGION, LEFT, begin, band_begin, band_end, end)
+            lower, upper = region_bounds(regions, REGION, LEFT)
             p_dot_end_row = None
             d_out_dot_end_row = None
             if SPEC.has_keys and REGION != BAND:
-                p_dot_end_row = end_dot(
-                    args, h, q_rel, args.inputs.keys_table, REGION, SPEC.rel_dim,
-                    SPEC.block_rel_dim,
-                )  # fmt: skip
+                p_dot_end_row = end_dot(args, KEYS, h, q_rel, REGION, SPEC)
             if SPEC.has_values and REGION != BAND:
-                d_out_dot_end_row = end_dot(
-                    args, h, d_o, args.inputs.values_table, REGION, SPEC.value_dim,
-                    SPEC.block_value_dim,
-                )  # fmt: skip
+                d_out_dot_end_row = end_dot(args, VALUES, h, d_o, REGION, SPEC)
             for j0 in range(lower, upper, SPEC.block_n):
                 j = j0 + tl.arange(0, SPEC.block_n)
                 pairs = Pairs(b, h, i[:, None], j[None, :])
                 k = load_keys(args, b, g, j, SPEC)
                 v = load_values(args, b, g, j, SPEC)
-                u = j0 - band_begin
+                u = j0 - regions.band_begin
                 scores = walk_scores(
                     args, pairs, i0, j0, u, q, k, keys_buffer, p_dot_end_row, queries_buffer,
                     REGION, SPEC,
                 )  # fmt: skip
-                d_out_dot_v = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
-                d_out_dot_values = None
+                d_out_dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
                 if SPEC.has_values:
-                    d_out_dot_values = read_dots(
-                        args, values_buffer, d_out_dot_end_row, pairs, u, REGION, SPEC
+                    d_out_dots += read_dots(
+                        values_buffer, args, d_out_dot_end_row, pairs, u, REGION, SPEC
                     )
                 weights, d_scores = tile_d_scores(
-                    args, pairs, stats, scores, d_out_dot_v, d_out_dot_values, d_axis_weights,
-                    SPEC,
-                )  # fmt: skip
+                    args, pairs, stats, scores, d_out_dots, d_axis_weights, SPEC
+                )
                 acc += tl.dot(d_scores.to(k.dtype), k, input_precision=SPEC.precision)
                 if NEEDS_D_LOGITS:
                     marks = coordinate_marks(
@@ -191,47 +167,31 @@ def dq_kernel(
                     first_weights += first
                     last_weights += last
                 if TIMES_KEYS and REGION == BAND:
-                    keep(args, d_scores_buffer, pairs, u, d_scores, SPEC)
+                    keep(d_scores_buffer, args, pairs, u, d_scores, SPEC)
                 if REGION == BAND and not SPEC.buffer_by_row:
                     if SPEC.has_keys:
-                        extend_dots(
-                            args, keys_buffer, q_rel, args.inputs.keys_table, h, row0, u,
-                            SPEC.rel_dim, SPEC.block_rel_dim, SPEC,
-                        )  # fmt: skip
+                        extend_dots(keys_buffer, args, KEYS, h, q_rel, row0, u, SPEC)
                     if SPEC.has_values:
-                        extend_dots(
-                            args, values_buffer, d_o, args.inputs.values_table, h, row0, u,
-                            SPEC.value_dim, SPEC.block_value_dim, SPEC,
-                        )  # fmt: skip
+                        extend_dots(values_buffer, args, VALUES, h, d_o, row0, u, SPEC)
                     if SPEC.has_keys or SPEC.has_values:
                         tl.debug_barrier()
                     if TIMES_KEYS:
-                        acc_rel += _times_keys(
-                            args, h, d_scores_buffer, row0, u, band_begin, band_end, SPEC
-                        )
+                        acc_rel += _times_keys(d_scores_buffer, args, h, regions, row0, u, SPEC)
             if TIMES_KEYS and REGION == BAND and not SPEC.buffer_by_row:
-                if band_begin < band_end:
+                if regions.band_begin < regions.band_end:
                     for part in tl.static_range(SPEC.block_m // SPEC.block_n):
-                        u = band_end - band_begin + part * SPEC.block_n
-                        acc_rel += _times_keys(
-                            args, h, d_scores_buffer, row0, u, band_begin, band_end, SPEC
-                        )
+                        u = regions.band_end - regions.band_begin + part * SPEC.block_n
+                        acc_rel += _times_keys(d_scores_buffer, args, h, regions, row0, u, SPEC)
 
         if TIMES_KEYS:
             if SPEC.buffer_by_row:
-                if band_begin < band_end:
+                if regions.band_begin < regions.band_end:
                     tl.debug_barrier()
                     for u in range(0, args.window_rows, SPEC.block_n):
-                        acc_rel += _times_keys(
-                            args, h, d_scores_buffer, row0, u, band_begin, band_end, SPEC
-                        )
-            table = args.inputs.keys_table
-            end_row = load_table_row(table, h, 0, SPEC.rel_dim, SPEC.block_rel_dim)
-            acc_rel += first_d_scores[:, None] * end_row[None, :]
-            end_row = load_table_row(
-                table, h, args.window_rows - 1, SPEC.rel_dim, SPEC.block_rel_dim
-            )
-            acc_rel += last_d_scores[:, None] * end_row[None, :]
+                        acc_rel += _times_keys(d_scores_buffer, args, h, regions, row0, u, SPEC)
+            first, last = times_end_rows(args, KEYS, h, first_d_scores, last_d_scores, SPEC)
+            acc_rel += first
+            acc_rel += last
         if NEEDS_D_Q:
             if TIMES_KEYS and not SPEC.has_q_rel:
                 acc += acc_rel
@@ -245,13 +205,13 @@ def dq_kernel(
                 SPEC.rel_dim, SPEC.block_rel_dim, SPEC,
             )  # fmt: skip
         if NEEDS_D_TABLES:
-            store_by_query(end_row_d_scores, args, b, h, i, first_d_scores)
-            store_by_query(end_row_d_scores + head_rows, args, b, h, i, last_d_scores)
-            store_by_query(end_row_d_scores + 2 * head_rows, args, b, h, i, first_weights)
-            store_by_query(end_row_d_scores + 3 * head_rows, args, b, h, i, last_weights)
+            store_by_query(end_rows, args, b, h, i, first_d_scores)
+            store_by_query(end_rows + head_rows, args, b, h, i, last_d_scores)
+            store_by_query(end_rows + 2 * head_rows, args, b, h, i, first_weights)
+            store_by_query(end_rows + 3 * head_rows, args, b, h, i, last_weights)
         if NEEDS_D_LOGITS:
             store_tokens(
-                d_logits_by_key, b, h, i, args.seqlen_q, acc_axis,
+                d_key_axis_logits, b, h, i, args.seqlen_q, acc_axis,
                 SPEC.num_key_columns, SPEC.block_key_columns, SPEC,
             )  # fmt: skip
 
@@ -269,10 +229,7 @@ def _axis_delta(axis_weights, d_axis_weights, args, b, h, i, SPEC: tl.constexpr)
 
 
 @triton.jit
-def _times_keys(args, h, d_scores_buffer, row0, u, band_begin, band_end, SPEC: tl.constexpr):
+def _times_keys(buffer, args, h, regions, row0, u, SPEC: tl.constexpr):
     """`dS` in columns `u..u + n - 1`, times their rows of the keys' table: `(m, rel_dim)`."""
-    d_scores = take(args, d_scores_buffer, row0, u, band_begin, band_end, 0.0, SPEC)
-    return times_table_rows(
-        args, d_scores, args.inputs.keys_table, h, row0 + u,
-        SPEC.rel_dim, SPEC.block_rel_dim, SPEC,
-    )  # fmt: skip
+    d_scores = take(buffer, args, regions, row0, u, 0.0, SPEC)
+    return times_rows(args, KEYS, h, d_scores, row0 + u + tl.arange(0, SPEC.block_n), SPEC)

@@ -6,9 +6,10 @@ q (m, d)    q_rel (m, rel_dim)    d_o (m, dv)    k (n, d)    v (n, dv)    d_scor
 import triton
 import triton.language as tl
 
-from ..kernel_args import KernelArgs, KernelSizes
+from ..kernel_args import KernelSizes
 from .recompute import recompute_d_scores
 from .regions import BAND
+from .structs import KernelArgs
 from .tiles import load_keys, load_outputs, load_queries, load_values, zeros
 
 
@@ -18,25 +19,17 @@ def dmask_kernel(
     softmax, d_out, delta, d_axis_weights, d_mask, batch, mask_batch, mask_heads,
     SPEC: tl.constexpr,
 ):  # fmt: skip
-    """Write `d_mask`.
+    """One tile of the mask after another, summed over the pairs that it is broadcast to.
 
-    Args:
-        inputs: KernelInputs.
-        seqlen_q: this and what follows, as in `KernelSizes`.
-        seqlen_k: see `seqlen_q`.
-        query_start: see `seqlen_q`.
-        window_first: see `seqlen_q`.
-        window_rows: see `seqlen_q`.
-        num_tiles: see `seqlen_q`; a tile of the mask each.
+    Reads, besides `inputs`:
         softmax: `(2, b, h, i)`, of the forward kernel.
         d_out: TokenTensor `(b, h, i, dv)`.
         delta: `(b, h, i)`, of the dq kernel.
-        d_axis_weights: TokenTensor `(b, h, i, s)` or None.
+        d_axis_weights: TokenTensor `(b, h, i, s)` with a grid's values.
+        batch: sequences; `mask_batch` is that or 1, and `mask_heads` the query heads or 1.
+
+    Writes:
         d_mask: `(mask_batch, mask_heads, i or 1, j or 1)` float32, contiguous.
-        batch: sequences.
-        mask_batch: `batch` or 1.
-        mask_heads: query heads or 1.
-        SPEC: Specialization.
     """
     args = KernelArgs(inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles)
     tiles_q = tl.cdiv(args.seqlen_q, SPEC.block_m)

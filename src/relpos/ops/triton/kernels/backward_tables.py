@@ -1,4 +1,4 @@
-"""Backward, some rows of the tables at a time: their gradients, without atomics.
+"""Backward, one chunk of the tables' rows at a time: their gradients, without atomics.
 
     dK_r = scale * sum dS_ij p_i    dB_r = sum dS_ij           over all pairs with j - i -> r
     dQ_r = scale * sum dS_ij k_j    dV_r = sum P_ij dO_i
@@ -7,7 +7,7 @@ A program owns rows strictly between the first and the last: there each query ha
 an offset. Its tile is by offset, `(m queries, n offsets)`, in which the tables lie straight and the
 keys are sheared; it walks over the tiles of queries, and over the heads and sequences that share
 the tables. The work is dealt out to `splits` programs, whose sums are added afterwards in a fixed
-order. The two end rows, which many keys of a query select, come from `end_row_d_scores`
+order. The two end rows, which many keys of a query select, come from `end_rows`
 (`backward_dq.py`, `backward_dkdv.py`) and the second kernel here.
 
     q (m, d)    q_rel (m, rel_dim)    d_o (m, dv)    k (n, d)    v (n, dv)    j (m, n)
@@ -18,16 +18,17 @@ order. The two end rows, which many keys of a query select, come from `end_row_d
 import triton
 import triton.language as tl
 
-from ..kernel_args import KernelArgs, KernelSizes, Pairs
+from ..kernel_args import KernelSizes
 from .grid_terms import joint_bias_entry
 from .offset_buffer import offset_buffer
 from .regions import BAND
 from .scores import load_row_stats, tile_d_scores, tile_scores
+from .structs import KernelArgs, Pairs
+from .tables import KEYS, QUERIES, VALUES, dot_rows, load_rows
 from .tiles import (
     load_keys,
     load_outputs,
     load_queries,
-    load_table_rows,
     load_tokens,
     load_values,
     zeros,
@@ -43,35 +44,22 @@ def dtables_kernel(
     SPEC: tl.constexpr, NEEDS_D_KEYS: tl.constexpr, NEEDS_D_QUERIES: tl.constexpr,
     NEEDS_D_BIAS: tl.constexpr, NEEDS_D_VALUES: tl.constexpr,
 ):  # fmt: skip
-    """Write sums `(splits, table_heads, entries, width)` of each table that needs a gradient.
+    """One chunk of the tables' rows after another, in `splits` parts.
 
-    Args:
-        inputs: KernelInputs.
-        seqlen_q: this and what follows, as in `KernelSizes`.
-        seqlen_k: see `seqlen_q`.
-        query_start: see `seqlen_q`.
-        window_first: see `seqlen_q`.
-        window_rows: see `seqlen_q`.
-        num_tiles: see `seqlen_q`; a chunk, a head of the tables and a split each.
+    Reads, besides `inputs`:
         softmax: `(2, b, h, i)`, of the forward kernel.
         d_out: TokenTensor `(b, h, i, dv)`.
         delta: `(b, h, i)`, of the dq kernel.
-        d_axis_weights: TokenTensor `(b, h, i, s)` or None.
+        d_axis_weights: TokenTensor `(b, h, i, s)` with a grid's values.
         chunks: `(chunks, 3)` int32: the offset in tokens of a chunk's first entry, the entry's
             number, and how many of the `n` there are.
-        d_keys: `(splits, table_heads, entries, rel_dim)` float32, or None.
-        d_queries: `(splits, table_heads, entries, d)` float32, or None.
-        d_bias: `(splits, table_heads, entries)` float32, or None; the joint bias's on a grid.
-        d_values: `(splits, table_heads, entries, dv)` float32, or None.
-        batch: sequences.
-        table_heads: 1 where heads share the tables, else all.
-        splits: programs for each chunk and head.
-        entries: of the tables.
-        SPEC: Specialization.
-        NEEDS_D_KEYS: whether to write `d_keys`.
-        NEEDS_D_QUERIES: whether to write `d_queries`.
-        NEEDS_D_BIAS: whether to write `d_bias`.
-        NEEDS_D_VALUES: whether to write `d_values`.
+        batch: sequences; `table_heads` is 1 where heads share the tables, else all.
+
+    Writes, in float32, where they are needed:
+        d_keys: `(splits, table_heads, entries, rel_dim)`.
+        d_queries: `(splits, table_heads, entries, d)`.
+        d_bias: `(splits, table_heads, entries)`; on a grid that of the joint bias.
+        d_values: `(splits, table_heads, entries, dv)`.
     """
     args = KernelArgs(inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles)
     W: tl.constexpr = SPEC.buffer_columns
@@ -117,10 +105,7 @@ def dtables_kernel(
             d_o = load_outputs(d_out, args, b, h, i, SPEC)
             key0 = args.query_start + i0 + offset
             if SPEC.has_queries:
-                query_rows = load_table_rows(
-                    args.inputs.queries_table, h, entry + r, args.window_rows,
-                    SPEC.head_dim, SPEC.block_head_dim,
-                )  # fmt: skip
+                query_rows = load_rows(args, QUERIES, h, entry + r, SPEC)
             tl.debug_barrier()  # the buffers may still be read
             for part in tl.static_range(SPEC.block_m // SPEC.block_n + 1):
                 key = part * SPEC.block_n + r
@@ -137,25 +122,16 @@ def dtables_kernel(
             tl.debug_barrier()
 
             pairs = Pairs(b, h, i[:, None], key0 + a[:, None] + r[None, :])
-            q_dot_k = tl.load(scores_buffer + diagonal)
-            d_out_dot_v = tl.load(d_weights_buffer + diagonal)
-            p_dot_keys = None
+            dots = tl.load(scores_buffer + diagonal)
+            d_out_dots = tl.load(d_weights_buffer + diagonal)
             if SPEC.has_keys:
-                p_dot_keys = _dot_table(
-                    args, q_rel, args.inputs.keys_table, h, entry + r,
-                    SPEC.rel_dim, SPEC.block_rel_dim, SPEC,
-                )  # fmt: skip
-            k_dot_queries = None
+                dots += dot_rows(args, KEYS, h, q_rel, entry + r, SPEC)
             if SPEC.has_queries:
                 at = r[:, None] * W + r[:, None] + a[None, :]
-                k_dot_queries = tl.trans(tl.load(queries_buffer + at))
-            d_out_dot_values = None
+                dots += tl.trans(tl.load(queries_buffer + at))
             if SPEC.has_values:
-                d_out_dot_values = _dot_table(
-                    args, d_o, args.inputs.values_table, h, entry + r,
-                    SPEC.value_dim, SPEC.block_value_dim, SPEC,
-                )  # fmt: skip
-            scores = tile_scores(args, pairs, q_dot_k, p_dot_keys, k_dot_queries, BAND, True, SPEC)
+                d_out_dots += dot_rows(args, VALUES, h, d_o, entry + r, SPEC)
+            scores = tile_scores(args, pairs, dots, BAND, True, SPEC)
             inside = (r < count)[None, :] & (i < args.seqlen_q)[:, None]
             if SPEC.num_axes:
                 pairs_entry, on_grid = joint_bias_entry(args, pairs)
@@ -163,7 +139,7 @@ def dtables_kernel(
             scores = tl.where(inside, scores, float("-inf"))
             stats = load_row_stats(softmax, delta, args, b, h, i, head_rows)
             weights, d_scores = tile_d_scores(
-                args, pairs, stats, scores, d_out_dot_v, d_out_dot_values, d_axis_weights, SPEC
+                args, pairs, stats, scores, d_out_dots, d_axis_weights, SPEC
             )
 
             if NEEDS_D_KEYS:
@@ -203,15 +179,6 @@ def dtables_kernel(
 
 
 @triton.jit
-def _dot_table(
-    args, x, table, h, rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SPEC: tl.constexpr
-):
-    """`x (m, BLOCK)` dotted with the `rows (n,)` of a table: `(m, n)`."""
-    table_rows = load_table_rows(table, h, rows, args.window_rows, WIDTH, BLOCK)
-    return tl.dot(x, tl.trans(table_rows), input_precision=SPEC.precision)
-
-
-@triton.jit
 def _store_sums(x, row, inside, sums, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Write `sums (n, BLOCK)` to the rows `row (n,)` of `x (rows, WIDTH)`."""
     columns = tl.arange(0, BLOCK)
@@ -227,22 +194,14 @@ def end_rows_kernel(
     numbers, x, sums, batch, heads, heads_per_x_head, count, splits, table_heads,
     M: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SPEC: tl.constexpr,
 ):  # fmt: skip
-    """Write `sum_n numbers[end, b, h, n] x[b, h // heads_per_x_head, n]` for both end rows.
+    """`sum_n numbers[end, b, h, n] x[b, h // heads_per_x_head, n]` for both end rows.
 
-    Args:
+    Reads:
         numbers: `(2, b, h, count)` float32: of the tables' first row, and of their last.
         x: TokenTensor `(b, h // heads_per_x_head, count, WIDTH)`.
+
+    Writes:
         sums: `(splits, table_heads, 2, WIDTH)` float32.
-        batch: sequences.
-        heads: of `numbers`.
-        heads_per_x_head: heads of `numbers` that share one of `x`.
-        count: tokens.
-        splits: programs for each head.
-        table_heads: 1 where heads share the tables, else all.
-        M: tokens in a tile.
-        WIDTH: of `x`.
-        BLOCK: the power of two above it.
-        SPEC: Specialization.
     """
     split = tl.program_id(0) % splits
     table_head = tl.program_id(0) // splits

@@ -32,38 +32,33 @@ from .scores import tile_scores
 
 
 @triton.jit
-def row_of_column_0(args, i0, band_begin, SPEC: tl.constexpr):
-    """`row0`, for the queries from `i0` and a band from key `band_begin`."""
+def row_of_column_0(args, i0, regions, SPEC: tl.constexpr):
+    """`row0`, for the queries from `i0` and the regions of their keys."""
     if SPEC.buffer_by_row:
         return 0
     else:
-        return first_row(args, i0, band_begin, SPEC)
+        return first_row(args, i0, regions.band_begin, SPEC)
 
 
 @triton.jit
-def begin_dots(
-    args, buffer, x, table, h, row0, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SPEC: tl.constexpr
-):
+def begin_dots(buffer, args, TABLE: tl.constexpr, h, x, row0, SPEC: tl.constexpr):
     """Write the products of `x (m, BLOCK)` that the band's first tile needs, or all of them."""
     if SPEC.buffer_by_row:
         for u in range(0, args.window_rows, SPEC.block_n):
-            write_dots(buffer, x, table, h, u, args.window_rows, u, WIDTH, BLOCK, SPEC)
+            write_dots(buffer, args, TABLE, h, x, u, u, SPEC)
     else:
-        write_tile_dots(buffer, args, x, table, h, row0, WIDTH, BLOCK, SPEC)
+        write_tile_dots(buffer, args, TABLE, h, x, row0, SPEC)
 
 
 @triton.jit
-def extend_dots(
-    args, buffer, x, table, h, row0, u, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-    SPEC: tl.constexpr,
-):  # fmt: skip
+def extend_dots(buffer, args, TABLE: tl.constexpr, h, x, row0, u, SPEC: tl.constexpr):
     """Write what the tile after that at `u` needs besides; only on a ring."""
     u += SPEC.block_m + SPEC.block_n
-    write_dots(buffer, x, table, h, row0 + u, args.window_rows, u, WIDTH, BLOCK, SPEC)
+    write_dots(buffer, args, TABLE, h, x, row0 + u, u, SPEC)
 
 
 @triton.jit
-def read_dots(args, buffer, in_end_region, pairs, u, REGION: tl.constexpr, SPEC: tl.constexpr):
+def read_dots(buffer, args, in_end_region, pairs, u, REGION: tl.constexpr, SPEC: tl.constexpr):
     """`x_i . table[j - i]` of a tile: `(m, n)`, or `(m, 1)` from `in_end_region (m,)`."""
     if REGION == BAND:
         if SPEC.buffer_by_row:
@@ -81,7 +76,7 @@ def walk_scores(
     args, pairs, i0, j0, u, q, k, keys_buffer, p_dot_end_row, queries_buffer,
     REGION: tl.constexpr, SPEC: tl.constexpr,
 ):  # fmt: skip
-    """The scores of the tile of queries from `i0` and keys from `j0`: `(m, n)`.
+    """The scores of the tile of queries from `i0` and keys from `j0`, which is at `u`: `(m, n)`.
 
     Args:
         args: of the kernel.
@@ -97,20 +92,16 @@ def walk_scores(
         REGION: of the tile.
         SPEC: of the kernel.
     """
-    q_dot_k = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
-    p_dot_keys = None
+    dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
     if SPEC.has_keys:
-        p_dot_keys = read_dots(args, keys_buffer, p_dot_end_row, pairs, u, REGION, SPEC)
-    k_dot_queries = None
+        dots += read_dots(keys_buffer, args, p_dot_end_row, pairs, u, REGION, SPEC)
     if SPEC.has_queries:
-        k_dot_queries = tile_dot_queries(args, pairs.h, k, i0, j0, queries_buffer, REGION, SPEC)
-    return tile_scores(
-        args, pairs, q_dot_k, p_dot_keys, k_dot_queries, REGION, SPEC.ragged_keys, SPEC
-    )
+        dots += tile_dot_queries(queries_buffer, args, pairs.h, k, i0, j0, REGION, SPEC)
+    return tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
 
 
 @triton.jit
-def begin_kept(args, buffer, fill, SPEC: tl.constexpr):
+def begin_kept(buffer, args, fill, SPEC: tl.constexpr):
     """Fill the columns of pairs that may never come; a ring has none that is read."""
     if SPEC.buffer_by_row:
         a = tl.arange(0, SPEC.block_m)
@@ -121,7 +112,7 @@ def begin_kept(args, buffer, fill, SPEC: tl.constexpr):
 
 
 @triton.jit
-def keep(args, buffer, pairs, u, tile, SPEC: tl.constexpr):
+def keep(buffer, args, pairs, u, tile, SPEC: tl.constexpr):
     """Keep `tile (m, n)`, which is at `u`, by offset."""
     if SPEC.buffer_by_row:
         a = tl.arange(0, SPEC.block_m)
@@ -133,11 +124,11 @@ def keep(args, buffer, pairs, u, tile, SPEC: tl.constexpr):
 
 
 @triton.jit
-def take(args, buffer, row0, u, band_begin, band_end, fill, SPEC: tl.constexpr):
+def take(buffer, args, regions, row0, u, fill, SPEC: tl.constexpr):
     """What is kept in columns `u..u + n - 1`, `(m, n)`; `fill` where there is nothing.
 
     Nor is there at the tables' two end rows, which many keys of a query may select: what belongs to
-    them is summed by `regions.end_row_sums`. The band holds the keys `band_begin..band_end - 1`.
+    them is summed by `regions.end_row_sums`.
     """
     a = tl.arange(0, SPEC.block_m)
     c = tl.arange(0, SPEC.block_n)
@@ -146,6 +137,6 @@ def take(args, buffer, row0, u, band_begin, band_end, fill, SPEC: tl.constexpr):
     if SPEC.buffer_by_row:
         inside = inside & (a >= 0)[:, None]
     else:
-        key = band_begin + u + c[None, :] - (SPEC.block_m - 1 - a)[:, None]
-        inside = inside & (key >= band_begin) & (key < band_end)
+        key = regions.band_begin + u + c[None, :] - (SPEC.block_m - 1 - a)[:, None]
+        inside = inside & (key >= regions.band_begin) & (key < regions.band_end)
     return tl.load(buffer + by_offset(u, SPEC), mask=inside, other=fill)

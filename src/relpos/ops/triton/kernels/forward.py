@@ -11,16 +11,17 @@ the table of values (`band.py`).
 import triton
 import triton.language as tl
 
-from ..kernel_args import KernelArgs, KernelSizes, Pairs
+from ..kernel_args import KernelSizes
 from .band import begin_dots, begin_kept, extend_dots, keep, row_of_column_0, take, walk_scores
 from .grid_terms import coordinate_marks
 from .masks import survives_dropout
-from .offset_buffer import offset_buffer, times_table_rows
+from .offset_buffer import offset_buffer
 from .regions import BAND, LEFT, end_dot, end_row_sums, key_regions, query_tile, region_bounds
+from .structs import KernelArgs, Pairs
+from .tables import KEYS, VALUES, times_end_rows, times_rows
 from .tiles import (
     load_keys,
     load_queries,
-    load_table_row,
     load_values,
     store_by_query,
     store_tokens,
@@ -34,23 +35,15 @@ def forward_kernel(
     inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles,
     out, lse, softmax, axis_weights, SPEC: tl.constexpr,
 ):  # fmt: skip
-    """Write `out`, `lse`, `softmax` and `axis_weights`.
+    """One tile of queries of one head after another.
 
-    Args:
-        inputs: KernelInputs.
-        seqlen_q: this and what follows, as in `KernelSizes`.
-        seqlen_k: see `seqlen_q`.
-        query_start: see `seqlen_q`.
-        window_first: see `seqlen_q`.
-        window_rows: see `seqlen_q`.
-        num_tiles: see `seqlen_q`; a tile of queries of one head each.
+    Writes:
         out: TokenTensor `(b, h, i, dv)`.
         lse: `(b, h, i)` float32, in nats.
         softmax: `(2, b, h, i)` float32: the largest score of each row and 1 over its sum, from
             which backward has the weights again: from the log-sum-exp of large scores it would not.
         axis_weights: TokenTensor `(b, h, i, s)` float32: the weights summed by coordinate of the
             key; None without a grid's values.
-        SPEC: Specialization.
     """
     args = KernelArgs(inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles)
     keys_buffer = offset_buffer(args, 0, SPEC)
@@ -68,36 +61,30 @@ def forward_kernel(
         if SPEC.has_axis_weights:
             acc_axis_weights = zeros(SPEC.block_m, SPEC.block_key_columns)
 
-        begin, band_begin, band_end, end = key_regions(args, b, i0, SPEC)
-        row0 = row_of_column_0(args, i0, band_begin, SPEC)
-        if (SPEC.has_keys or SPEC.has_values) and band_begin < band_end:
+        regions = key_regions(args, b, i0, SPEC)
+        row0 = row_of_column_0(args, i0, regions, SPEC)
+        if (SPEC.has_keys or SPEC.has_values) and regions.band_begin < regions.band_end:
             tl.debug_barrier()  # the tile before may still be read
             if SPEC.has_keys:
-                begin_dots(
-                    args, keys_buffer, q_rel, args.inputs.keys_table, h, row0,
-                    SPEC.rel_dim, SPEC.block_rel_dim, SPEC,
-                )  # fmt: skip
+                begin_dots(keys_buffer, args, KEYS, h, q_rel, row0, SPEC)
             if SPEC.has_values:
-                begin_kept(args, scores_buffer, float("-inf"), SPEC)
+                begin_kept(scores_buffer, args, float("-inf"), SPEC)
             tl.debug_barrier()
 
         if SPEC.has_values:  # weights of the keys that select the table's first row, and its last
             first_row_sum = zeros_1d(SPEC.block_m)
             last_row_sum = zeros_1d(SPEC.block_m)
         for REGION in tl.static_range(3):
-            lower, upper = region_bounds(REGION, LEFT, begin, band_begin, band_end, end)
+            lower, upper = region_bounds(regions, REGION, LEFT)
             p_dot_end_row = None
             if SPEC.has_keys and REGION != BAND:
-                p_dot_end_row = end_dot(
-                    args, h, q_rel, args.inputs.keys_table, REGION, SPEC.rel_dim,
-                    SPEC.block_rel_dim,
-                )  # fmt: skip
+                p_dot_end_row = end_dot(args, KEYS, h, q_rel, REGION, SPEC)
             for j0 in range(lower, upper, SPEC.block_n):
                 j = j0 + tl.arange(0, SPEC.block_n)
                 pairs = Pairs(b, h, i[:, None], j[None, :])
                 k = load_keys(args, b, g, j, SPEC)
                 v = load_values(args, b, g, j, SPEC)
-                u = j0 - band_begin
+                u = j0 - regions.band_begin
                 scores = walk_scores(
                     args, pairs, i0, j0, u, q, k, keys_buffer, p_dot_end_row, queries_buffer,
                     REGION, SPEC,
@@ -129,44 +116,31 @@ def forward_kernel(
                     if REGION == BAND:
                         if SPEC.has_dropout:
                             scores = tl.where(survives, scores, float("-inf"))
-                        keep(args, scores_buffer, pairs, u, scores, SPEC)
+                        keep(scores_buffer, args, pairs, u, scores, SPEC)
                 if REGION == BAND and not SPEC.buffer_by_row:
                     if SPEC.has_keys:
-                        extend_dots(
-                            args, keys_buffer, q_rel, args.inputs.keys_table, h, row0, u,
-                            SPEC.rel_dim, SPEC.block_rel_dim, SPEC,
-                        )  # fmt: skip
+                        extend_dots(keys_buffer, args, KEYS, h, q_rel, row0, u, SPEC)
                     if SPEC.has_keys or SPEC.has_values:
                         tl.debug_barrier()
                     if SPEC.has_values:
-                        acc += _times_values(
-                            args, h, scores_buffer, shift, row0, u, band_begin, band_end, SPEC
-                        )
+                        acc += _times_values(scores_buffer, args, h, shift, regions, row0, u, SPEC)
             if SPEC.has_values and REGION == BAND and not SPEC.buffer_by_row:
-                if band_begin < band_end:
+                if regions.band_begin < regions.band_end:
                     shift = _finite_shift(row_max)
                     for part in tl.static_range(SPEC.block_m // SPEC.block_n):
-                        u = band_end - band_begin + part * SPEC.block_n
-                        acc += _times_values(
-                            args, h, scores_buffer, shift, row0, u, band_begin, band_end, SPEC
-                        )
+                        u = regions.band_end - regions.band_begin + part * SPEC.block_n
+                        acc += _times_values(scores_buffer, args, h, shift, regions, row0, u, SPEC)
 
         if SPEC.has_values:
             if SPEC.buffer_by_row:
-                if band_begin < band_end:
+                if regions.band_begin < regions.band_end:
                     tl.debug_barrier()
                     shift = _finite_shift(row_max)
                     for u in range(0, args.window_rows, SPEC.block_n):
-                        acc += _times_values(
-                            args, h, scores_buffer, shift, row0, u, band_begin, band_end, SPEC
-                        )
-            table = args.inputs.values_table
-            end_row = load_table_row(table, h, 0, SPEC.value_dim, SPEC.block_value_dim)
-            acc += first_row_sum[:, None] * end_row[None, :]
-            end_row = load_table_row(
-                table, h, args.window_rows - 1, SPEC.value_dim, SPEC.block_value_dim
-            )
-            acc += last_row_sum[:, None] * end_row[None, :]
+                        acc += _times_values(scores_buffer, args, h, shift, regions, row0, u, SPEC)
+            first, last = times_end_rows(args, VALUES, h, first_row_sum, last_row_sum, SPEC)
+            acc += first
+            acc += last
 
         has_keys = row_sum > 0
         row_sum = tl.where(has_keys, row_sum, 1.0)
@@ -198,11 +172,8 @@ def _finite_shift(row_max):
 
 
 @triton.jit
-def _times_values(args, h, scores_buffer, shift, row0, u, band_begin, band_end, SPEC: tl.constexpr):
+def _times_values(buffer, args, h, shift, regions, row0, u, SPEC: tl.constexpr):
     """The weights in columns `u..u + n - 1`, times their rows of the values' table: `(m, dv)`."""
-    scores = take(args, scores_buffer, row0, u, band_begin, band_end, float("-inf"), SPEC)
+    scores = take(buffer, args, regions, row0, u, float("-inf"), SPEC)
     weights = tl.exp(scores - shift[:, None])
-    return times_table_rows(
-        args, weights, args.inputs.values_table, h, row0 + u,
-        SPEC.value_dim, SPEC.block_value_dim, SPEC,
-    )  # fmt: skip
+    return times_rows(args, VALUES, h, weights, row0 + u + tl.arange(0, SPEC.block_n), SPEC)

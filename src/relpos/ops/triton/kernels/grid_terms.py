@@ -57,10 +57,10 @@ def by_query_coordinate(x, args, pairs, AXES: tl.constexpr):
 def grid_logits(args, pairs, SPEC: tl.constexpr):
     """What a grid adds to the scores of the pairs, in logits."""
     total = tl.zeros_like(pairs.i + pairs.j).to(tl.float32)
-    if SPEC.has_logits_by_key:
-        total += by_key_coordinate(args.inputs.logits_by_key, args, pairs, SPEC.num_axes)
-    if SPEC.has_logits_by_query:
-        total += by_query_coordinate(args.inputs.logits_by_query, args, pairs, SPEC.num_axes)
+    if SPEC.has_key_axis_logits:
+        total += by_key_coordinate(args.inputs.key_axis_logits, args, pairs, SPEC.num_axes)
+    if SPEC.has_query_axis_logits:
+        total += by_query_coordinate(args.inputs.query_axis_logits, args, pairs, SPEC.num_axes)
     if SPEC.has_joint_bias:
         entry, on_grid = joint_bias_entry(args, pairs)
         table = args.inputs.joint_bias

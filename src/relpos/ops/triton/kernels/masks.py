@@ -1,6 +1,6 @@
 """Which pairs take part, and which weights dropout keeps.
 
-Functions of pairs take queries `i` and keys `j` that broadcast to the tile (`kernel_args.Pairs`),
+Functions of pairs take queries `i` and keys `j` that broadcast to the tile (`structs.Pairs`),
 and return what does.
 """
 

@@ -3,14 +3,15 @@
 import triton
 import triton.language as tl
 
-from ..kernel_args import Pairs
 from .offset_buffer import offset_buffer, tile_dot_queries, tile_dot_rows
 from .scores import load_row_stats, tile_d_scores, tile_scores
+from .structs import Pairs
+from .tables import KEYS, VALUES
 
 
 @triton.jit
 def recompute_d_scores(
-    args, b, h, i0, j0, q, q_rel, k, v, d_out, softmax, delta, head_rows, d_axis_weights,
+    args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, head_rows, d_axis_weights,
     REGION: tl.constexpr, SPEC: tl.constexpr,
 ):  # fmt: skip
     """The weights that dropout leaves and `dS` of the queries from `i0` and the keys from `j0`.
@@ -28,7 +29,7 @@ def recompute_d_scores(
         q_rel: `(m, rel_dim)`.
         k: `(n, d)`.
         v: `(n, dv)`.
-        d_out: `(m, dv)`.
+        d_o: `(m, dv)`.
         softmax: `(2, b, h, i)`.
         delta: `(b, h, i)`.
         head_rows: `b * h * i`, int64.
@@ -43,28 +44,15 @@ def recompute_d_scores(
     values_buffer = offset_buffer(args, SPEC.has_keys, SPEC)
     queries_buffer = offset_buffer(args, SPEC.has_keys + SPEC.has_values, SPEC)
 
-    q_dot_k = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
-    p_dot_keys = None
+    dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
     if SPEC.has_keys:
-        p_dot_keys = tile_dot_rows(
-            args, h, q_rel, args.inputs.keys_table, i0, j0, keys_buffer, REGION,
-            SPEC.rel_dim, SPEC.block_rel_dim, SPEC,
-        )  # fmt: skip
-    k_dot_queries = None
+        dots += tile_dot_rows(keys_buffer, args, KEYS, h, q_rel, i0, j0, REGION, SPEC)
     if SPEC.has_queries:
-        k_dot_queries = tile_dot_queries(args, h, k, i0, j0, queries_buffer, REGION, SPEC)
-    scores = tile_scores(
-        args, pairs, q_dot_k, p_dot_keys, k_dot_queries, REGION, SPEC.ragged_keys, SPEC
-    )
+        dots += tile_dot_queries(queries_buffer, args, h, k, i0, j0, REGION, SPEC)
+    scores = tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
 
     stats = load_row_stats(softmax, delta, args, b, h, i, head_rows)
-    d_out_dot_v = tl.dot(d_out, tl.trans(v), input_precision=SPEC.precision)
-    d_out_dot_values = None
+    d_out_dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
     if SPEC.has_values:
-        d_out_dot_values = tile_dot_rows(
-            args, h, d_out, args.inputs.values_table, i0, j0, values_buffer, REGION,
-            SPEC.value_dim, SPEC.block_value_dim, SPEC,
-        )  # fmt: skip
-    return tile_d_scores(
-        args, pairs, stats, scores, d_out_dot_v, d_out_dot_values, d_axis_weights, SPEC
-    )
+        d_out_dots += tile_dot_rows(values_buffer, args, VALUES, h, d_o, i0, j0, REGION, SPEC)
+    return tile_d_scores(args, pairs, stats, scores, d_out_dots, d_axis_weights, SPEC)

@@ -12,7 +12,8 @@ for each query (or key); the band alone needs the shear. Regions are whole tiles
 import triton
 import triton.language as tl
 
-from .tiles import load_table_row
+from .structs import Regions
+from .tables import load_row
 
 LEFT = tl.constexpr(0)
 BAND = tl.constexpr(1)
@@ -33,11 +34,9 @@ def end_table_row(args, REGION: tl.constexpr):
 
 
 @triton.jit
-def end_dot(
-    args, h, x, table, REGION: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    """`x (tokens, BLOCK)` dotted with that row of `table`, in float32: `(tokens,)`."""
-    row = load_table_row(table, h, end_table_row(args, REGION), WIDTH, BLOCK)
+def end_dot(args, TABLE: tl.constexpr, h, x, REGION: tl.constexpr, SPEC: tl.constexpr):
+    """`x (tokens, BLOCK)` dotted with that row of a table, in float32: `(tokens,)`."""
+    row = load_row(args, TABLE, h, end_table_row(args, REGION), SPEC)
     return tl.sum(x.to(tl.float32) * row[None, :], 1)
 
 
@@ -68,23 +67,21 @@ def query_tile(tile, tiles_per_head, args, SPEC: tl.constexpr):
 
 
 @triton.jit
-def region_bounds(
-    REGION: tl.constexpr, FIRST: tl.constexpr, begin, band_begin, band_end, end
-):  # fmt: skip
-    """Where a region begins and ends; `FIRST` is the one that begins at `begin`."""
+def region_bounds(regions, REGION: tl.constexpr, FIRST: tl.constexpr):
+    """Where a region begins and ends; `FIRST` is the first one, LEFT or RIGHT."""
     if REGION == BAND:
-        return band_begin, band_end
+        return regions.band_begin, regions.band_end
     elif REGION == FIRST:
-        return begin, band_begin
+        return regions.begin, regions.band_begin
     else:
-        return band_end, end
+        return regions.band_end, regions.end
 
 
 @triton.jit
 def key_regions(args, b, i0, SPEC: tl.constexpr):
-    """`begin, band_begin, band_end, end` of the keys for the queries `i0..i0 + m - 1`.
+    """Those of the keys for the queries `i0..i0 + m - 1`; LEFT comes first.
 
-    LEFT comes first. All but `begin` and `end` count for nothing where no table is read.
+    Where nothing depends on the offset, all keys are in LEFT.
     """
     position = args.query_start + i0
     begin = 0
@@ -106,14 +103,14 @@ def key_regions(args, b, i0, SPEC: tl.constexpr):
     else:
         band_begin = end
         band_end = end
-    return begin, band_begin, band_end, end
+    return Regions(begin, band_begin, band_end, end)
 
 
 @triton.jit
 def query_regions(args, b, j0, SPEC: tl.constexpr):
-    """`begin, band_begin, band_end, end` of the queries for the keys `j0..j0 + n - 1`.
+    """Those of the queries for the keys `j0..j0 + n - 1`; RIGHT comes first.
 
-    RIGHT comes first.
+    Where nothing depends on the offset, all queries are in LEFT.
     """
     begin = 0
     end = tl.cdiv(args.seqlen_q, SPEC.block_m) * SPEC.block_m
@@ -136,4 +133,4 @@ def query_regions(args, b, j0, SPEC: tl.constexpr):
     else:
         band_begin = begin
         band_end = begin
-    return begin, band_begin, band_end, end
+    return Regions(begin, band_begin, band_end, end)

@@ -6,42 +6,34 @@
     dS_ij = P_ij (dP_ij - delta_i)
 
 `p` is `q_rel`, or `q` where there is none. Kernels differ in how they come by the dot products with
-the tables, which are arguments here; a tile is of any form that `kernel_args.Pairs` names.
+the tables, which are arguments here; a tile is of any form that `structs.Pairs` names.
 """
 
 import triton
 import triton.language as tl
 
-from ..kernel_args import RowStats
 from .grid_terms import by_key_coordinate, grid_logits
 from .masks import load_mask, survives_dropout, takes_part
 from .regions import LEFT, RIGHT, table_row
+from .structs import RowStats
 from .tiles import load_by_query
 
 
 @triton.jit
 def tile_scores(
-    args, pairs, q_dot_k, p_dot_keys, k_dot_queries,
-    REGION: tl.constexpr, CHECK_END: tl.constexpr, SPEC: tl.constexpr,
-):  # fmt: skip
+    args, pairs, dots, REGION: tl.constexpr, CHECK_END: tl.constexpr, SPEC: tl.constexpr
+):
     """The scores of a tile; -inf where a pair takes no part.
 
     Args:
         args: of the kernel.
         pairs: of the tile.
-        q_dot_k: `q_i . k_j`, of the tile's shape.
-        p_dot_keys: `p_i . K[j-i]`; broadcasts to the tile; None without that table.
-        k_dot_queries: `k_j . Q[j-i]`; the same.
+        dots: `q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]`, of the tile's shape.
         REGION: of the tile.
         CHECK_END: whether some `j` may be beyond the last key.
         SPEC: of the kernel.
     """
-    scores = q_dot_k
-    if SPEC.has_keys:
-        scores += p_dot_keys
-    if SPEC.has_queries:
-        scores += k_dot_queries
-    scores *= args.inputs.scale
+    scores = dots * args.inputs.scale
     if SPEC.has_bias:
         table = args.inputs.bias_table
         bias = table.ptr + tl.cast(pairs.h, tl.int64) * table.stride_h
@@ -85,9 +77,7 @@ def load_row_stats(softmax, delta, args, b, h, i, head_rows):
 
 
 @triton.jit
-def tile_d_scores(
-    args, pairs, stats, scores, d_out_dot_v, d_out_dot_values, d_axis_weights, SPEC: tl.constexpr
-):
+def tile_d_scores(args, pairs, stats, scores, d_out_dots, d_axis_weights, SPEC: tl.constexpr):
     """The weights `P` that dropout leaves, scaled up, and `dS`: of the tile's shape each.
 
     Args:
@@ -95,15 +85,12 @@ def tile_d_scores(
         pairs: of the tile, with `i (m, 1)`.
         stats: of its queries.
         scores: of the tile.
-        d_out_dot_v: `dO_i . v_j`.
-        d_out_dot_values: `dO_i . V[j-i]`; broadcasts to the tile; None without that table.
+        d_out_dots: `dO_i . (v_j + V[j-i])`, of the tile's shape.
         d_axis_weights: TokenTensor `(b, h, i, s)`, None without a grid's values.
         SPEC: of the kernel.
     """
     weights = tl.exp(scores - stats.row_max[:, None]) * stats.inverse_sum[:, None]
-    d_weights = d_out_dot_v
-    if SPEC.has_values:
-        d_weights += d_out_dot_values
+    d_weights = d_out_dots
     if SPEC.has_axis_weights:
         d_weights += by_key_coordinate(d_axis_weights, args, pairs, SPEC.num_axes)
     left_weights = weights

@@ -1,4 +1,4 @@
-"""Tiles of tensors: loads and stores of rows of tokens, of tables and of numbers by query.
+"""Tiles of tensors: loads and stores of rows of tokens and of numbers by query.
 
 `WIDTH` is a tensor's last axis, `BLOCK` the columns of its tile: those from `WIDTH` on are zeros.
 Tiles of tokens are `(tokens, BLOCK)`: `q (m, d)`, `k (n, d)`, `v (n, dv)`, `d_out (m, dv)`.
@@ -111,23 +111,3 @@ def store_by_query(x, args, b, h, i, numbers):
     """Write `numbers (m,)` of the queries `i` to `x (b, h, i)`."""
     head = (tl.cast(b, tl.int64) * args.inputs.heads + h) * args.seqlen_q
     tl.store(x + head + i, numbers, mask=i < args.seqlen_q)
-
-
-@triton.jit
-def load_table_rows(table, h, rows, count, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """Rows of a table `(h, count, WIDTH)`, the end ones beyond: `(len(rows), BLOCK)`."""
-    columns = tl.arange(0, BLOCK)
-    rows = tl.minimum(tl.maximum(rows, 0), count - 1)
-    base = table.ptr + tl.cast(h, tl.int64) * table.stride_h
-    at = rows[:, None] * WIDTH + columns[None, :]
-    if WIDTH < BLOCK:
-        return tl.load(base + at, mask=(columns < WIDTH)[None, :], other=0.0)
-    return tl.load(base + at)
-
-
-@triton.jit
-def load_table_row(table, h, row, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """One row of a table in float32, `(BLOCK,)`."""
-    columns = tl.arange(0, BLOCK)
-    base = table.ptr + tl.cast(h, tl.int64) * table.stride_h + row * WIDTH
-    return tl.load(base + columns, mask=columns < WIDTH, other=0.0).to(tl.float32)
