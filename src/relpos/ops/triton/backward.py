@@ -9,9 +9,10 @@ from .kernels.backward_dkdv import dkdv_kernel
 from .kernels.backward_dq import dq_kernel
 from .kernels.backward_mask import dmask_kernel
 from .launch import count_tiles, run_largest_that_fits, run_tiles
-from .prepared_call import PreparedCall, maybe_token_tensor, token_tensor
+from .prepared_call import PreparedCall
 from .saved import Saved
 from .table_gradients import EndRows, joint_bias_gradient, table_gradients
+from .tensor_args import maybe_token_tensor, token_tensor
 from .tuning import TileShape
 
 __all__ = ["backward"]

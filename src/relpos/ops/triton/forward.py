@@ -9,7 +9,9 @@ from torch import Tensor
 
 from .kernels.forward import forward_kernel
 from .launch import count_tiles, run_largest_that_fits, run_tiles
-from .prepared_call import PreparedCall, token_tensor
+from .prepared_call import PreparedCall
+from .specialize import specialize
+from .tensor_args import token_tensor
 from .tuning import TileShape
 
 __all__ = ["forward"]
@@ -48,8 +50,12 @@ def forward(call: PreparedCall, need_axis_weights: bool) -> ForwardResult:
     buffers = len(call.tables.keys() & {"keys", "values", "queries"})
 
     def run(shape: TileShape) -> None:
-        spec = call.specialization(
-            shape, buffers=buffers, axis_weights=need_axis_weights, besides=(out, axis_weights)
+        spec = specialize(
+            call,
+            shape,
+            buffers=buffers,
+            axis_weights=need_axis_weights,
+            besides=(out, axis_weights),
         )
         num_tiles = call.batch * call.heads * count_tiles(call.seqlen_q, shape.m)
         run_tiles(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,20 +11,17 @@ from torch import Tensor
 from ...terms import OffsetTable
 from .document_ranges import tile_ranges
 from .grid_indices import GridIndices
-from .kernel_args import (
-    KernelInputs,
-    KernelSizes,
-    PairTensor,
-    Specialization,
-    TableTensor,
-    TokenTensor,
+from .kernel_args import KernelInputs, KernelSizes, Specialization, TokenTensor
+from .tensor_args import (
+    maybe_token_tensor,
+    pair_tensor,
+    table_tensor,
+    token_tensor,
+    with_dense_rows,
 )
-from .tuning import TileShape, power_of_two
 from .window import Window, shared_window
 
-__all__ = ["GridShape", "PreparedCall", "maybe_token_tensor", "token_tensor", "with_dense_rows"]
-
-_INT32 = 1 << 31
+__all__ = ["GridShape", "PreparedCall"]
 
 
 @dataclass(frozen=True)
@@ -111,73 +107,6 @@ class PreparedCall:
         """Of `q`, `rel_queries` and `v`."""
         return self.q.shape[3], self.rel_queries.shape[3], self.v.shape[3]
 
-    def specialization(
-        self,
-        shape: TileShape,
-        *,
-        buffers: int,
-        axis_weights: bool,
-        besides: Iterable[Tensor | None] = (),
-    ) -> Specialization:
-        """What a kernel with tiles of some shape is compiled for.
-
-        Args:
-            shape: of a tile.
-            buffers: offset buffers of a program.
-            axis_weights: whether weights are summed by coordinate of the key.
-            besides: tensors `(b, h, tokens, width)` of the kernel that are not the call's.
-        """
-        mask, grid, tables = self.mask, self.grid, self.window_tables
-        head_dim, rel_dim, value_dim = self.widths
-        key_columns = 0 if grid is None else sum(grid.keys)
-        query_columns = 0 if grid is None else sum(grid.queries)
-        buffer_columns = power_of_two(shape.m + 2 * shape.n)
-        return Specialization(
-            block_m=shape.m,
-            block_n=shape.n,
-            head_dim=head_dim,
-            rel_dim=rel_dim,
-            value_dim=value_dim,
-            block_head_dim=_block(head_dim),
-            block_rel_dim=_block(rel_dim),
-            block_value_dim=_block(value_dim),
-            has_keys="keys" in tables,
-            has_queries="queries" in tables,
-            has_bias="bias" in tables,
-            has_values="values" in tables,
-            has_q_rel=self.q_rel is not None,
-            is_causal=self.causal,
-            left_sees_ahead=self.causal and self.window_first > 0,
-            ragged_keys=self.seqlen_k % shape.n != 0,
-            mask_kind=_mask_kind(mask),
-            mask_has_i=mask is not None and mask.shape[2] > 1,
-            mask_has_j=mask is not None and mask.shape[3] > 1,
-            has_documents=self.documents is not None,
-            has_dropout=self.dropout > 0,
-            num_axes=0 if grid is None else len(grid.keys),
-            num_key_columns=key_columns,
-            num_query_columns=query_columns,
-            block_key_columns=_block(key_columns),
-            block_query_columns=_block(query_columns),
-            has_key_axis_logits=self.key_axis_logits is not None,
-            has_query_axis_logits=self.query_axis_logits is not None,
-            has_joint_bias=self.joint_bias is not None,
-            has_axis_weights=axis_weights,
-            buffer_columns=buffer_columns,
-            buffer_by_row=self.window.rows <= buffer_columns,
-            program_buffers=buffers * shape.m * buffer_columns,
-            int64_offsets=self._needs_int64(besides),
-            precision=_precision(),
-        )
-
-    def _needs_int64(self, besides: Iterable[Tensor | None]) -> bool:
-        own = (self.q, self.k, self.v, self.q_rel, self.key_axis_logits, self.query_axis_logits)
-        return any(
-            x.shape[2] * max(abs(x.stride(2)), x.shape[3]) >= _INT32
-            for x in (*own, *besides)
-            if x is not None and x.ndim == 4
-        )
-
     def kernel_args(
         self, specialization: Specialization, num_tiles: int, programs: int
     ) -> tuple[Any, ...]:
@@ -189,7 +118,7 @@ class PreparedCall:
         threshold = min(round(self.dropout * (1 << 32)), (1 << 32) - 1)
         workspace = max(programs * specialization.program_buffers, 1)
         tables = {
-            f"{name}_table": _maybe_table(self.window_tables.get(name))
+            f"{name}_table": table_tensor(self.window_tables.get(name))
             for name in ("keys", "queries", "bias", "values")
         }
         inputs = KernelInputs(
@@ -198,13 +127,13 @@ class PreparedCall:
             v=token_tensor(self.v),
             q_rel=maybe_token_tensor(self.q_rel),
             **tables,
-            mask=None if self.mask is None else _pair_tensor(self.mask),
+            mask=pair_tensor(self.mask),
             documents=documents,
             key_ranges=key_ranges,
             query_ranges=query_ranges,
             key_axis_logits=maybe_token_tensor(with_dense_rows(self.key_axis_logits)),
             query_axis_logits=maybe_token_tensor(with_dense_rows(self.query_axis_logits)),
-            joint_bias=_maybe_table(self.joint_bias),
+            joint_bias=table_tensor(self.joint_bias),
             key_columns=None if indices is None else indices.key_columns,
             query_columns=None if indices is None else indices.query_columns,
             key_joint_index=None if indices is None else indices.key_joint_index,
@@ -238,49 +167,3 @@ class PreparedCall:
         )
         stride_b = documents.stride(0) if documents.shape[0] > 1 else 0
         return TokenTensor(documents, stride_b, 0, 1), key_ranges, query_ranges
-
-
-def token_tensor(x: Tensor) -> TokenTensor:
-    """`x (b, h, tokens, width)` by its address and strides."""
-    return TokenTensor(x, *_strides(x)[:3])
-
-
-def maybe_token_tensor(x: Tensor | None) -> TokenTensor | None:
-    """The same, or None."""
-    return None if x is None else token_tensor(x)
-
-
-def with_dense_rows(x: Any) -> Any:
-    """`x` with its last axis contiguous, or None."""
-    return x if x is None or x.shape[-1] == 1 or x.stride(-1) == 1 else x.contiguous()
-
-
-def _strides(x: Tensor) -> list[int]:
-    """0 along axes of size 1."""
-    return [stride if size > 1 else 0 for size, stride in zip(x.shape, x.stride(), strict=True)]
-
-
-def _maybe_table(x: Tensor | None) -> TableTensor | None:
-    if x is None:
-        return None
-    x = x.contiguous()
-    return TableTensor(x, _strides(x)[0])
-
-
-def _pair_tensor(mask: Tensor) -> PairTensor:
-    return PairTensor(mask.view(torch.uint8) if mask.dtype == torch.bool else mask, *_strides(mask))
-
-
-def _mask_kind(mask: Tensor | None) -> str:
-    if mask is None:
-        return "none"
-    return "boolean" if mask.dtype == torch.bool else "additive"
-
-
-def _precision() -> str:
-    """How float32 matrix products are to be made, as torch's own setting says."""
-    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
-
-
-def _block(width: int) -> int:
-    return power_of_two(max(width, 16))

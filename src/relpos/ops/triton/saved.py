@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from .kernel_args import Specialization
-from .prepared_call import PreparedCall, with_dense_rows
+from .prepared_call import PreparedCall
+from .specialize import specialize
+from .tensor_args import with_dense_rows
 from .tuning import TileShape
 
 __all__ = ["Saved"]
@@ -57,7 +59,7 @@ class Saved:
 
     def specialization(self, call: PreparedCall, shape: TileShape, buffers: int) -> Specialization:
         """That of a backward kernel, whose programs have `buffers` offset buffers."""
-        return call.specialization(
-            shape, buffers=buffers, axis_weights=self.d_axis_weights is not None,
+        return specialize(
+            call, shape, buffers=buffers, axis_weights=self.d_axis_weights is not None,
             besides=(self.out, self.d_out, self.axis_weights, self.d_axis_weights),
         )  # fmt: skip

@@ -10,9 +10,10 @@ from torch import Tensor
 from . import launch
 from .kernels.backward_tables import dtables_kernel, end_rows_kernel
 from .launch import count_tiles, run_largest_that_fits, run_tiles
-from .prepared_call import PreparedCall, maybe_token_tensor, token_tensor
+from .prepared_call import PreparedCall
 from .saved import Saved
 from .table_chunks import joint_bias_chunks, window_chunks
+from .tensor_args import maybe_token_tensor, token_tensor
 from .tuning import TileShape, power_of_two, split_count
 
 __all__ = ["EndRows", "joint_bias_gradient", "table_gradients"]

@@ -137,11 +137,12 @@ def dq_kernel(
                 k = load_keys(args, b, g, j, SPEC)
                 v = load_values(args, b, g, j, SPEC)
                 u = j0 - regions.band_begin
+                # Before the scores: so the compiler spills fewer registers.
+                d_out_dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
                 scores = walk_scores(
                     args, pairs, i0, j0, u, q, k, keys_buffer, p_dot_end_row, queries_buffer,
                     REGION, SPEC,
                 )  # fmt: skip
-                d_out_dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
                 if SPEC.has_values:
                     d_out_dots += read_dots(
                         values_buffer, args, d_out_dot_end_row, pairs, u, REGION, SPEC

@@ -1,18 +1,12 @@
 """What a kernel makes of its arguments and hands to its helpers, as one."""
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
+from ..kernel_args import KernelSizes
 
-class KernelArgs(NamedTuple):
-    """`KernelInputs`, and the fields of `KernelSizes` (`kernel_args.py`)."""
-
-    inputs: Any
-    seqlen_q: Any
-    seqlen_k: Any
-    query_start: Any
-    window_first: Any
-    window_rows: Any
-    num_tiles: Any
+# `KernelInputs` as `inputs`, and the fields of `KernelSizes`.
+KernelArgs = namedtuple("KernelArgs", ("inputs", *KernelSizes._fields))
 
 
 class Pairs(NamedTuple):
