@@ -21,13 +21,14 @@ Read `../kernel_args.py` first (what a kernel receives), then `structs.py`, `reg
     band.py            for forward and dq: the tables' products while keys go by
     recompute.py       for dkdv and dmask: scores and `dS` of one tile by itself
 
-Where the scores of a tile come from (`scores.py` has the formulas):
+Scores, weights and `dS` of a tile are `tile_scores`, `tile_weights` and `tile_d_scores` of
+`scores.py` in every kernel. What differs is the tile, and where its dot products with the tables
+come from:
 
-    kernel          tile                    dot products with the tables        then
-    forward         (m queries, n keys)     band.walk_scores                    tile_scores
-    dq              (m queries, n keys)     band.walk_scores, band.read_dots    + tile_d_scores
-    dkdv, dmask     (m queries, n keys)     recompute.recompute_d_scores        + tile_d_scores
-    dtables         (m queries, n offsets)  tables.dot_rows: these lie straight + tile_d_scores
+    forward        (m queries, n keys)       band.walk_scores
+    dq             (m queries, n keys)       band.walk_scores, band.read_dots
+    dkdv, dmask    (m queries, n keys)       recompute.recompute_d_scores
+    dtables        (m queries, n offsets)    tables.dot_rows: there the tables lie straight
 
 Names, everywhere the same:
 

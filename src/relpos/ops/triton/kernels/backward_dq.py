@@ -28,7 +28,7 @@ from .band import (
 from .grid_terms import coordinate_marks
 from .offset_buffer import offset_buffer
 from .regions import BAND, LEFT, end_dot, end_row_sums, key_regions, query_tile, region_bounds
-from .scores import tile_d_scores
+from .scores import tile_d_scores, tile_weights
 from .structs import KernelArgs, Pairs, RowStats
 from .tables import KEYS, VALUES, times_end_rows, times_rows
 from .tiles import (
@@ -147,8 +147,9 @@ def dq_kernel(
                     d_out_dots += read_dots(
                         values_buffer, args, d_out_dot_end_row, pairs, u, REGION, SPEC
                     )
-                weights, d_scores = tile_d_scores(
-                    args, pairs, stats, scores, d_out_dots, d_axis_weights, SPEC
+                weights = tile_weights(scores, stats)
+                left_weights, d_scores = tile_d_scores(
+                    args, pairs, stats, weights, d_out_dots, d_axis_weights, SPEC
                 )
                 acc += tl.dot(d_scores.to(k.dtype), k, input_precision=SPEC.precision)
                 if NEEDS_D_LOGITS:
@@ -164,7 +165,7 @@ def dq_kernel(
                     first_d_scores += first
                     last_d_scores += last
                 if NEEDS_D_TABLES:
-                    first, last = end_row_sums(args, pairs, weights, 1, REGION)
+                    first, last = end_row_sums(args, pairs, left_weights, 1, REGION)
                     first_weights += first
                     last_weights += last
                 if TIMES_KEYS and REGION == BAND:

@@ -11,7 +11,7 @@ order. The two end rows, which many keys of a query select, come from `end_rows`
 (`backward_dq.py`, `backward_dkdv.py`) and the second kernel here.
 
     q (m, d)    q_rel (m, rel_dim)    d_o (m, dv)    k (n, d)    v (n, dv)    j (m, n)
-    scores, weights, d_scores (m, n): query a and offset r, which have key a + r of the tile
+    scores, weights, left_weights, d_scores (m, n): query a, offset r, and key a + r of the tile
     acc_keys (n, rel_dim)    acc_queries (n, d)    acc_bias (n,)    acc_values (n, dv)
 """
 
@@ -22,7 +22,7 @@ from ..kernel_args import KernelSizes
 from .grid_terms import joint_bias_entry
 from .offset_buffer import offset_buffer
 from .regions import BAND
-from .scores import load_row_stats, tile_d_scores, tile_scores
+from .scores import load_row_stats, tile_d_scores, tile_scores, tile_weights
 from .structs import KernelArgs, Pairs
 from .tables import KEYS, QUERIES, VALUES, dot_rows, load_rows
 from .tiles import (
@@ -138,8 +138,9 @@ def dtables_kernel(
                 inside = inside & on_grid & (pairs_entry == entry + r[None, :])
             scores = tl.where(inside, scores, float("-inf"))
             stats = load_row_stats(softmax, delta, args, b, h, i, head_rows)
-            weights, d_scores = tile_d_scores(
-                args, pairs, stats, scores, d_out_dots, d_axis_weights, SPEC
+            weights = tile_weights(scores, stats)
+            left_weights, d_scores = tile_d_scores(
+                args, pairs, stats, weights, d_out_dots, d_axis_weights, SPEC
             )
 
             if NEEDS_D_KEYS:
@@ -148,7 +149,7 @@ def dtables_kernel(
             if NEEDS_D_BIAS:
                 acc_bias += tl.sum(d_scores, 0)
             if NEEDS_D_VALUES:
-                weights_transposed = tl.trans(weights).to(d_o.dtype)
+                weights_transposed = tl.trans(left_weights).to(d_o.dtype)
                 acc_values += tl.dot(weights_transposed, d_o, input_precision=SPEC.precision)
             if NEEDS_D_QUERIES:
                 # By offset and key, `(n, n)` at a time: query `key - r` of the tile.

@@ -25,13 +25,13 @@ def sum_over_axes(x, columns, b, h, tokens, count, others, others_count, AXES: t
         AXES: of the grid.
     """
     base = x.ptr + tl.cast(b, tl.int64) * x.stride_b + tl.cast(h, tl.int64) * x.stride_h
+    rows = base + tl.cast(tokens, tl.int64) * x.stride_n
     total = tl.zeros_like(tokens + others).to(tl.float32)
     known = (others >= 0) & (others < others_count)
     for axis in tl.static_range(AXES):
         column = tl.load(columns + axis * others_count + others, mask=known, other=-1)
         inside = (column >= 0) & (tokens >= 0) & (tokens < count)
-        at = tl.cast(tokens, tl.int64) * x.stride_n + column
-        total += tl.load(base + at, mask=inside, other=0.0)
+        total += tl.load(rows + column, mask=inside, other=0.0)
     return total
 
 

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .offset_buffer import offset_buffer, tile_dot_queries, tile_dot_rows
-from .scores import load_row_stats, tile_d_scores, tile_scores
+from .scores import load_row_stats, tile_d_scores, tile_scores, tile_weights
 from .structs import Pairs
 from .tables import KEYS, VALUES
 
@@ -52,7 +52,8 @@ def recompute_d_scores(
     scores = tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
 
     stats = load_row_stats(softmax, delta, args, b, h, i, head_rows)
+    weights = tile_weights(scores, stats)
     d_out_dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
     if SPEC.has_values:
         d_out_dots += tile_dot_rows(values_buffer, args, VALUES, h, d_o, i0, j0, REGION, SPEC)
-    return tile_d_scores(args, pairs, stats, scores, d_out_dots, d_axis_weights, SPEC)
+    return tile_d_scores(args, pairs, stats, weights, d_out_dots, d_axis_weights, SPEC)

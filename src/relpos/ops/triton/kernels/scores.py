@@ -77,19 +77,29 @@ def load_row_stats(softmax, delta, args, b, h, i, head_rows):
 
 
 @triton.jit
-def tile_d_scores(args, pairs, stats, scores, d_out_dots, d_axis_weights, SPEC: tl.constexpr):
-    """The weights `P` that dropout leaves, scaled up, and `dS`: of the tile's shape each.
+def tile_weights(scores, stats):
+    """`P`, of the tile's shape; 0 in rows without keys, whose `row_max` is infinite.
+
+    Args:
+        scores: of the tile, whose rows are queries.
+        stats: of these queries.
+    """
+    return tl.exp(scores - stats.row_max[:, None]) * stats.inverse_sum[:, None]
+
+
+@triton.jit
+def tile_d_scores(args, pairs, stats, weights, d_out_dots, d_axis_weights, SPEC: tl.constexpr):
+    """The weights that dropout leaves, scaled up, and `dS`: of the tile's shape each.
 
     Args:
         args: of the kernel.
-        pairs: of the tile, with `i (m, 1)`.
-        stats: of its queries.
-        scores: of the tile.
-        d_out_dots: `dO_i . (v_j + V[j-i])`, of the tile's shape.
+        pairs: of the tile, whose rows are queries.
+        stats: of these queries.
+        weights: `P`.
+        d_out_dots: `dO_i . (v_j + V[j-i])`.
         d_axis_weights: TokenTensor `(b, h, i, s)`, None without a grid's values.
         SPEC: of the kernel.
     """
-    weights = tl.exp(scores - stats.row_max[:, None]) * stats.inverse_sum[:, None]
     d_weights = d_out_dots
     if SPEC.has_axis_weights:
         d_weights += by_key_coordinate(d_axis_weights, args, pairs, SPEC.num_axes)
