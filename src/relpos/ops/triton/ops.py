@@ -16,7 +16,7 @@ __all__ = ["triton_forward"]
 # The tensors of a call, in the order of the ops' arguments, and those that may want gradients.
 _TENSORS: tuple[str, ...] = (
     "q", "k", "v", "keys", "queries", "bias", "values", "q_rel", "mask",
-    "by_key", "by_query", "joint_bias", "documents", "seed",
+    "key_axis_logits", "query_axis_logits", "joint_bias", "documents", "seed",
 )  # fmt: skip
 _LEARNABLE = _TENSORS[:-2]
 _TABLES = ("keys", "queries", "bias", "values")
@@ -42,7 +42,7 @@ def _problem(
     query_start: int,
     dropout: float,
 ) -> Any:
-    from .problem import Grid, Problem  # noqa: PLC0415
+    from .prepared_call import GridShape, PreparedCall  # noqa: PLC0415
 
     named = dict(zip(_TENSORS, tensors, strict=True))
     tables = {
@@ -50,8 +50,8 @@ def _problem(
         for name, first, zero in zip(_TABLES, firsts, zeros, strict=True)
         if (rows := named[name]) is not None
     }
-    on_grid = Grid(tuple(grid), tuple(query_grid), prefix) if grid else None
-    return Problem(
+    on_grid = GridShape(tuple(grid), tuple(query_grid), prefix) if grid else None
+    return PreparedCall(
         named, tables, on_grid, causal=causal, scale=scale, start=query_start, dropout=dropout
     )
 
@@ -66,7 +66,7 @@ def triton_forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
     The output is in q's dtype, or in float32 with weights by place, which are empty unless needed.
     """
-    from .launch import forward  # noqa: PLC0415
+    from .forward import forward  # noqa: PLC0415
 
     *call, need_places = arguments
     return forward(_problem(call[: len(_TENSORS)], *call[len(_TENSORS) :]), need_places)
@@ -94,7 +94,8 @@ def _(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 )
 def _triton_backward(*arguments: Any) -> list[Tensor]:
     """One gradient for each of `_LEARNABLE`; an empty tensor where none is needed."""
-    from .launch import Saved, backward  # noqa: PLC0415
+    from .backward import backward  # noqa: PLC0415
+    from .saved import Saved  # noqa: PLC0415
 
     d_output, d_lse, d_places, output, softmax, places = arguments[:6]
     *call, needs = arguments[6:]

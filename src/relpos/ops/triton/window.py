@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...terms import OffsetTable
 
-__all__ = ["Window", "line_chunks", "shared_window"]
+__all__ = ["Window", "shared_window"]
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,3 @@ def shared_window(
     first, last = min(max(first, least), most), min(max(last, least), most)
     first = min(first, last - 1)
     return Window(first, last - first + 1)
-
-
-def line_chunks(first: int, rows: int, n: int, device: torch.device) -> Tensor:
-    """`(chunks, 3)` int32: offset, row and count of up to `n` rows between the first and last."""
-    row = torch.arange(1, rows - 1, n, device=device)
-    return torch.stack([row + first, row, (rows - 1 - row).clamp(max=n)], 1).int()
