@@ -246,9 +246,7 @@ def test_forward_mode_of_a_named_backend_is_refused(backend: str):
     q, k, v = (torch.randn(1, 1, 5, 3, dtype=DTYPES[backend]) for _ in range(3))
     with (
         forward_ad.dual_level(),
-        pytest.raises(
-            BackendError, match=f"{backend}: not supported .*: forward-mode"
-        ),
+        pytest.raises(BackendError, match=f"{backend}: not supported .*: forward-mode"),
     ):
         attention(forward_ad.make_dual(q, torch.ones_like(q)), k, v, backend=backend)
 

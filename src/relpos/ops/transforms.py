@@ -66,7 +66,7 @@ def _is_transformed() -> bool:
         # Not `is not None`: as `torch.compile` traces it, that is True without a transform too.
         return isinstance(peek_interpreter_stack(), CInterpreter)
     if torch.compiler.is_compiling():
-        return False  # torch itself refuses to trace a transform of such an operation
+        return False  # there torch maps such an operation itself, or says that it cannot
     try:
         torch.empty(()).requires_grad_()
     except RuntimeError:  # within a transform no tensor may be told to
