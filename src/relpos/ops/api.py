@@ -54,7 +54,7 @@ def attention(
     the lower right (the queries are the last ones), and a query without any key gives zeros.
 
     Args:
-        q: queries; query head `n` meets key head `n // (h // g)`.
+        q: queries; query head `n` reads key head `n // (h // g)`.
         k: keys.
         v: values.
         terms: the tables of a position scheme; default none.
@@ -83,7 +83,7 @@ def attention(
         ShapeError: if a shape, dtype or device does not fit `q`.
         ValueError: if `dropout`, `scale`, `query_start` or `backend` is out of range.
         TypeError: if an argument is of another kind.
-        BackendError: if the named backend, or every one, refuses the inputs; with the reason.
+        BackendError: with the reason, if the named backend, or every one, does not support them.
 
     >>> import torch
     >>> from relpos import OffsetTable

@@ -31,17 +31,13 @@ class Flow:
         d_output: as the output, which may be in another dtype.
         d_lse: `(b, h, i)`, or None.
         d_axis_weights: `(b, h, i, sum of key_grid)`, or None.
-        output: what the backend saves of its results; else None.
-        softmax: see `output`.
-        axis_weights: see `output`.
+        saved: the results that the backend saves, in its order.
     """
 
     d_output: Tensor
     d_lse: Tensor | None
-    d_axis_weights: Tensor | None = None
-    output: Tensor | None = None
-    softmax: Tensor | None = None
-    axis_weights: Tensor | None = None
+    d_axis_weights: Tensor | None
+    saved: tuple[Tensor, ...]
 
 
 class CustomOp:
@@ -79,7 +75,7 @@ class CustomOp:
         self.wide_output, self.seed_on = wide_output, seed_on
         self.names = tuple(name for name in DECLARED if name not in without)
         self.learnable = tuple(name for name in self.names if "gradient" in DECLARED[name].metadata)
-        self._places = [self.names.index(name) for name in self.learnable]
+        self._positions = [self.names.index(name) for name in self.learnable]
         self._tensors = sum(schema_type(name).startswith("Tensor") for name in self.names)
         self._derivatives = tuple(f"d_{name}" for name in results)
         flows = ("d_output", "d_lse", *(["d_axis_weights"] if "axis_weights" in results else []))
@@ -181,7 +177,13 @@ class CustomOp:
     def _unpacked(self, values: Sequence[Any]) -> tuple[Flow, Arguments, list[int]]:
         *call, needs = values
         count = len(self._flow)
-        flow = Flow(**dict(zip(self._flow, call[:count], strict=True)))
+        found = dict(zip(self._flow, call, strict=False))
+        flow = Flow(
+            d_output=found["d_output"],
+            d_lse=found["d_lse"],
+            d_axis_weights=found.get("d_axis_weights"),
+            saved=tuple(found[name] for name in self.saved),
+        )
         return flow, self._named(call[count:]), needs
 
     def _output_dtype(self, arguments: Arguments) -> torch.dtype:
@@ -242,12 +244,12 @@ class CustomOp:
             shape = (*call.q.shape[:3], call.v.shape[3])
             flow["d_output"] = call.q.new_zeros((), dtype=self._output_dtype(call)).expand(shape)
         flow |= zip(self.saved, saved, strict=True)
-        needs = [int(ctx.needs_input_grad[place]) for place in self._places]
+        needs = [int(ctx.needs_input_grad[position]) for position in self._positions]
         results = self._backward(
             *(flow[name] for name in self._flow), *tensors, *ctx.settings, needs
         )
         found: list[Tensor | None] = [None] * len(self.names)
-        for place, result, need in zip(self._places, results, needs, strict=True):
+        for position, result, need in zip(self._positions, results, needs, strict=True):
             if need:
-                found[place] = result.to(tensors[place].dtype)
+                found[position] = result.to(tensors[position].dtype)
         return tuple(found)

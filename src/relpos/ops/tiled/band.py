@@ -33,9 +33,9 @@ class BandTable:
         learn: bool = False,
     ) -> None:
         self._table = table
-        banded = [some for some in rows if some.band]
-        self._first = min((some.first_offset for some in banded), default=0)
-        last = max((some.first_offset + some.visible.stop - 1 for some in banded), default=0)
+        banded = [block for block in rows if block.band]
+        self._first = min((block.first_offset for block in banded), default=0)
+        last = max((block.first_offset + block.visible.stop - 1 for block in banded), default=0)
         self._rows = rows_at(table, self._first, last).to(dtype)
         self._edges = window.low, window.high
         self._far = [rows_at(table, edge, edge).to(dtype) for edge in self._edges]

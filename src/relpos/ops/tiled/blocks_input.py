@@ -101,7 +101,7 @@ class BlocksInput:
     def far_columns(self, rows: RowBlock) -> list[tuple[int, slice]]:
         """The side and the columns of each far region that is not empty."""
         regions = [(0, slice(0, rows.left)), (1, slice(rows.right, rows.columns))]
-        return [(side, some) for side, some in regions if some.start < some.stop]
+        return [(side, columns) for side, columns in regions if columns.start < columns.stop]
 
     def part(self, block: Block, x: Tensor, last: slice = slice(None)) -> Tensor:
         """A block's part of a tensor that broadcasts to `(b, h, i, ...)`, as broadcastable."""

@@ -31,16 +31,18 @@ def forward(
     axis_weights = q.new_zeros(0 if grid is None else (*q.shape[:3], grid.width))
     for block in blocks(shape, call.rows):
         row_lse = q.new_empty(output[block.queries].shape[:3]) if need_lse else None
-        some_weights = weights(call, block, row_lse)
+        block_weights = weights(call, block, row_lse)
         if row_lse is not None:
             lse[block.queries] = row_lse
         if call.dropout:
-            some_weights.masked_fill_(call.dropped(block, some_weights.shape), 0)
+            block_weights.masked_fill_(call.dropped(block, block_weights.shape), 0)
         v = call.v[block.keys].flatten(0, 1)
-        some = torch.bmm(folded(some_weights, shape.repeat), v).view(*some_weights.shape[:3], -1)
-        output[block.queries] = _add_values(call, block, some_weights, some)
+        attended = torch.bmm(folded(block_weights, shape.repeat), v).view(
+            *block_weights.shape[:3], -1
+        )
+        output[block.queries] = _add_values(call, block, block_weights, attended)
         if grid is not None:
-            axis_weights[block.queries] = grid.sum_per_coordinate(some_weights)
+            axis_weights[block.queries] = grid.sum_per_coordinate(block_weights)
     if call.dropout:
         output /= call.kept_share
         axis_weights /= call.kept_share

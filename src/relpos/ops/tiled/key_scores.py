@@ -72,12 +72,12 @@ def add_queries(call: BlocksInput, block: Block, scores: Tensor) -> None:
             scores[..., row, columns].add_(_dot(k[..., columns, :], picked), alpha=scale)
         return
     for tile in _tiles(rows):
-        some = k[..., tile.columns, :]
+        k_tile = k[..., tile.columns, :]
         reverse = _reverse(table, tile, block, k)
-        lead = torch.broadcast_shapes(some.shape[:3], (1, *reverse.shape[:2]))
-        by_offset = call.workspace.take("sheared keys", *lead, some.shape[3], tile.span)
+        lead = torch.broadcast_shapes(k_tile.shape[:3], (1, *reverse.shape[:2]))
+        by_offset = call.workspace.take("sheared keys", *lead, k_tile.shape[3], tile.span)
         by_offset[..., : tile.hidden] = 0
-        torch.matmul(some, reverse.mT, out=by_offset[..., tile.hidden :])
+        torch.matmul(k_tile, reverse.mT, out=by_offset[..., tile.hidden :])
         scores[..., tile.columns].add_(shear_view(by_offset, rows.count).mT, alpha=scale)
 
 
@@ -111,11 +111,11 @@ def collect_queries(call: BlocksInput, block: Block, d_scores: Tensor, d_k: Tens
         _collect_one_by_one(call, block, table, d_scores, d_k)
         return
     for tile in _tiles(rows):
-        some = d_scores[..., tile.columns]
+        d_tile = d_scores[..., tile.columns]
         by_offset = call.workspace.take(
-            "sheared keys", *some.shape[:3], some.shape[4], tile.span
+            "sheared keys", *d_tile.shape[:3], d_tile.shape[4], tile.span
         ).zero_()
-        shear_view(by_offset, rows.count).copy_(some.mT)
+        shear_view(by_offset, rows.count).copy_(d_tile.mT)
         by_offset = by_offset[..., tile.hidden :]
         if d_k is not None:
             part = (by_offset @ _reverse(table, tile, block, k)).sum(2)

@@ -148,10 +148,10 @@ def blocks(shape: CallShape, rows: list[RowBlock]) -> Iterator[Block]:
     """Every block, in an order that forward and backward share (dropout depends on it)."""
     target, _ = _SCORES.get(shape.device, _SCORES_ELSEWHERE)
     number = 0
-    for some in rows:
-        if some.columns == 0:
+    for row_block in rows:
+        if row_block.columns == 0:
             continue
-        kv_heads = max(1, target // (shape.repeat * some.count * some.columns))
+        kv_heads = max(1, target // (shape.repeat * row_block.count * row_block.columns))
         batches = max(1, kv_heads // shape.kv_heads)
         kv_heads = min(kv_heads, shape.kv_heads)
         for b in range(0, shape.batch, batches):
@@ -159,7 +159,7 @@ def blocks(shape: CallShape, rows: list[RowBlock]) -> Iterator[Block]:
                 end = min(g + kv_heads, shape.kv_heads)
                 yield Block(
                     number,
-                    some,
+                    row_block,
                     slice(b, min(b + batches, shape.batch)),
                     slice(g, end),
                     slice(g * shape.repeat, end * shape.repeat),

@@ -48,10 +48,7 @@ def _backward(arguments: Arguments, flow: Flow, wanted: frozenset[str]) -> dict[
     from .launch import Saved, backward  # noqa: PLC0415
 
     problem = _problem(arguments)
-    saved = Saved.of(
-        problem, flow.output, flow.softmax, flow.axis_weights, flow.d_output, flow.d_lse,
-        flow.d_axis_weights,
-    )  # fmt: skip
+    saved = Saved.of(problem, *flow.saved, flow.d_output, flow.d_lse, flow.d_axis_weights)
     renamed = {"key_axis_logits": "by_key", "query_axis_logits": "by_query"}
     names = {name: renamed.get(name, name) for name in wanted}
     found = backward(problem, saved, frozenset(names.values()))
