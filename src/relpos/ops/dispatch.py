@@ -66,7 +66,8 @@ def choose(name: str, inputs: Inputs) -> Backend:
 
     Raises:
         ValueError: if there is no backend of that name.
-        BackendError: with the reason, if the named backend (or every one) does not support the inputs.
+        BackendError: with the reason, if the named backend, or every one, does not support the
+            inputs.
     """
     if not isinstance(name, str) or (name != "auto" and name not in _BACKENDS):
         raise ValueError(
