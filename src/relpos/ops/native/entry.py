@@ -17,7 +17,7 @@ from .ops import NATIVE
 
 __all__ = ["attention", "unavailable", "unsupported"]
 
-_MAX_AXES = 8  # of a grid: kMostAxes in csrc/call.h
+_MAX_AXES = 8  # of a grid: kMaxAxes in csrc/params.h
 
 
 def unavailable() -> str | None:
