@@ -285,5 +285,5 @@ def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
     assert {kernel["call"] for kernel in kernels} == set(calls)
     for kernel in kernels:
         assert kernel["shared"] <= MEMORY[tiles], kernel
-        half = kernel["call"] != "float32" and kernel["kernel"] != "ends_kernel"
+        half = kernel["call"] != "float32" and kernel["kernel"] != "end_rows_kernel"
         assert kernel["tensor cores"] == half, kernel

@@ -18,41 +18,39 @@ TRITON = CustomOp(
     without=(*AXIS_TABLES, "return_lse"),
     seed_on=None,  # nothing waits, and a captured graph draws anew each time
 )
+_TENSORS = (
+    "q", "k", "v", "q_rel", "mask", "key_axis_logits", "query_axis_logits", "joint_bias",
+    "documents", "seed",
+)  # fmt: skip
 
 
-def _problem(arguments: Arguments) -> Any:
-    from .problem import Grid, Problem  # noqa: PLC0415
+def _prepared(arguments: Arguments) -> Any:
+    from .prepared_call import GridShape, PreparedCall  # noqa: PLC0415
 
-    names = ("q", "k", "v", "q_rel", "mask", "joint_bias", "documents", "seed")
-    tensors = {name: getattr(arguments, name) for name in names} | {
-        "by_key": arguments.key_axis_logits,
-        "by_query": arguments.query_axis_logits,
-    }
     grid = None
     if arguments.key_grid:
-        shape, query_shape = tuple(arguments.key_grid), tuple(arguments.query_grid)
-        grid = Grid(shape, query_shape, arguments.prefix)
-    return Problem(
-        tensors, arguments.terms.tables, grid, causal=arguments.causal, scale=arguments.scale,
-        start=arguments.query_start, dropout=arguments.dropout,
+        keys, queries = tuple(arguments.key_grid), tuple(arguments.query_grid)
+        grid = GridShape(keys, queries, arguments.prefix)
+    return PreparedCall(
+        {name: getattr(arguments, name) for name in _TENSORS}, arguments.terms.tables, grid,
+        causal=arguments.causal, scale=arguments.scale, start=arguments.query_start,
+        dropout=arguments.dropout,
     )  # fmt: skip
 
 
 def _forward(arguments: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    from .launch import forward  # noqa: PLC0415
+    from .forward import forward  # noqa: PLC0415
 
-    return forward(_problem(arguments), arguments.need_axis_weights)
+    return forward(_prepared(arguments), arguments.need_axis_weights)
 
 
 def _backward(arguments: Arguments, flow: Flow, wanted: frozenset[str]) -> dict[str, Tensor]:
-    from .launch import Saved, backward  # noqa: PLC0415
+    from .backward import backward  # noqa: PLC0415
+    from .saved import Saved  # noqa: PLC0415
 
-    problem = _problem(arguments)
-    saved = Saved.of(problem, *flow.saved, flow.d_output, flow.d_lse, flow.d_axis_weights)
-    renamed = {"key_axis_logits": "by_key", "query_axis_logits": "by_query"}
-    names = {name: renamed.get(name, name) for name in wanted}
-    found = backward(problem, saved, frozenset(names.values()))
-    return {name: found[label] for name, label in names.items()}
+    call = _prepared(arguments)
+    saved = Saved.of(call, *flow.saved, flow.d_output, flow.d_lse, flow.d_axis_weights)
+    return backward(call, saved, wanted)
 
 
 TRITON.define(_forward, _backward)
