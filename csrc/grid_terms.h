@@ -9,7 +9,7 @@
 // with c_a(j) the coordinate of key j. Their adjoints are the sums of ds (axis_ds) and of p
 // (axis_p) over the keys of each coordinate. They are made for one block and forgotten: memory does
 // not grow with tokens times coordinates. (The logits of the tables of queries come from outside,
-// and do: query_axis_scores.)
+// and do: query_axis_logits.)
 //
 //     by_coord   (rows, sum_size_k): for each row the coordinates of all axes, side by side
 //     MR, NR     rows and columns of a register block; W = kLanes floats in a vector
@@ -241,10 +241,10 @@ struct GridTerms : BlockInputs {
       float* x = scores + r * kTileStride;
       if (plan.grid.has_axis_scores) add_by_coord(work.axis_scores + r * grid.sum_size_k, x);
       int64_t first_coord = 0;
-      for (int n = 0; n < grid.num_axes && grid.query_axis_scores.present(); ++n) {
+      for (int n = 0; n < grid.num_axes && grid.query_axis_logits.present(); ++n) {
         const float* by_key =
-            (const float*)grid.query_axis_scores.data +
-            grid.query_axis_scores.row_offset(block.b, block.h, first_coord + row_coords[r][n]) +
+            (const float*)grid.query_axis_logits.data +
+            grid.query_axis_logits.row_offset(block.b, block.h, first_coord + row_coords[r][n]) +
             tile.begin;
         add_to(tile.to - tile.from, by_key + tile.from, x + tile.from);
         first_coord += grid.axes[n].size_q;

@@ -56,12 +56,14 @@ class ArgumentReader {
   const StableIValue* end_;
 };
 
+// As relpos/ops/arguments.py declares them: the schemas are compared when this is loaded.
 #define RELPOS_ARGUMENTS                                                                         \
   "Tensor q, Tensor k, Tensor v, Tensor? keys, Tensor? queries, Tensor? bias, Tensor? values, "   \
-  "Tensor? q_rel, Tensor? mask, Tensor? axis_tables, Tensor? by_query, Tensor? joint, "           \
-  "Tensor? documents, Tensor? seed, SymInt[] firsts, int[] zeros, SymInt[] grid, "                \
-  "SymInt[] query_grid, SymInt[] axis_keys, int[] axis_own_p, int[] axis_bias, "                  \
-  "int[] axis_values, SymInt prefix, bool causal, float scale, SymInt query_start, float dropout"
+  "Tensor? q_rel, Tensor? mask, Tensor? axis_tables, Tensor? query_axis_logits, "                 \
+  "Tensor? joint_bias, Tensor? documents, Tensor? seed, SymInt[] first_offsets, "                 \
+  "SymInt[] zero_beyond, SymInt[] key_grid, SymInt[] query_grid, SymInt[] axis_key_widths, "      \
+  "SymInt[] axis_has_q_rel, SymInt[] axis_has_bias, SymInt[] axis_has_values, SymInt prefix, "    \
+  "bool causal, float scale, SymInt query_start, float dropout"
 
 // RELPOS_ARGUMENTS, read in this order. Lists have an element for each table kind, or for each axis
 // of a grid.
@@ -78,18 +80,18 @@ struct Arguments {
   OptionalTensor q_rel = next.optional_tensor();
   OptionalTensor mask = next.optional_tensor();
   OptionalTensor axis_tables = next.optional_tensor();
-  OptionalTensor by_query = next.optional_tensor();
-  OptionalTensor joint = next.optional_tensor();
+  OptionalTensor query_axis_logits = next.optional_tensor();
+  OptionalTensor joint_bias = next.optional_tensor();
   OptionalTensor documents = next.optional_tensor();
   OptionalTensor seed = next.optional_tensor();
-  Ints firsts = next.ints();
-  Ints zeros = next.ints();
-  Ints grid = next.ints();
+  Ints first_offsets = next.ints();
+  Ints zero_beyond = next.ints();
+  Ints key_grid = next.ints();
   Ints query_grid = next.ints();
-  Ints axis_keys = next.ints();
-  Ints axis_own_p = next.ints();
-  Ints axis_bias = next.ints();
-  Ints axis_values = next.ints();
+  Ints axis_key_widths = next.ints();
+  Ints axis_has_q_rel = next.ints();
+  Ints axis_has_bias = next.ints();
+  Ints axis_has_values = next.ints();
   int64_t prefix = next.integer();
   bool causal = next.flag();
   double scale = next.number();
@@ -159,7 +161,7 @@ struct BoundParams {
     bind_table(kBias, from.bias, from);
     bind_table(kValues, from.values, from);
     if (from.mask) bind_mask(*from.mask);
-    if (!from.grid.empty()) bind_grid(from);
+    if (!from.key_grid.empty()) bind_grid(from);
     if (from.documents) bind_documents(*from.documents);
     params.causal = from.causal;
     params.scale = (float)from.scale;
@@ -174,8 +176,8 @@ struct BoundParams {
     table.rows = keeper.contiguous(*rows).const_data_ptr();
     table.heads = rows->size(0), table.num_rows = rows->size(1);
     table.row_dim = rows->dim() == 3 ? rows->size(2) : 1;
-    table.first_offset = from.firsts[(size_t)kind];
-    table.zero_beyond = from.zeros[(size_t)kind] != 0;
+    table.first_offset = from.first_offsets[(size_t)kind];
+    table.zero_beyond = from.zero_beyond[(size_t)kind] != 0;
   }
 
   void bind_mask(const Tensor& x) {
@@ -190,12 +192,12 @@ struct BoundParams {
 
   void bind_grid(const Arguments& from) {
     Grid& grid = params.grid;
-    grid.num_axes = (int)from.grid.size();
-    for (size_t n = 0; n < from.grid.size(); ++n) {
+    grid.num_axes = (int)from.key_grid.size();
+    for (size_t n = 0; n < from.key_grid.size(); ++n) {
       Axis& axis = grid.axes[n];
-      axis.size_k = from.grid[n], axis.size_q = from.query_grid[n];
-      axis.key_dim = from.axis_keys[n], axis.own_q_rel = from.axis_own_p[n] != 0;
-      axis.has_bias = from.axis_bias[n] != 0, axis.has_values = from.axis_values[n] != 0;
+      axis.size_k = from.key_grid[n], axis.size_q = from.query_grid[n];
+      axis.key_dim = from.axis_key_widths[n], axis.own_q_rel = from.axis_has_q_rel[n] != 0;
+      axis.has_bias = from.axis_has_bias[n] != 0, axis.has_values = from.axis_has_values[n] != 0;
       grid.sum_size_k += axis.size_k;
       grid.sum_size_q += axis.size_q;
     }
@@ -205,10 +207,11 @@ struct BoundParams {
       grid.axis_table_heads = from.axis_tables->size(0);
       grid.axis_table_size = from.axis_tables->size(1);
     }
-    if (from.by_query) grid.query_axis_scores = keeper.view(*from.by_query);
-    if (!from.joint) return;
-    grid.joint_bias = keeper.contiguous(*from.joint).const_data_ptr<float>();
-    grid.joint_bias_heads = from.joint->size(0), grid.joint_bias_size = from.joint->size(1);
+    if (from.query_axis_logits) grid.query_axis_logits = keeper.view(*from.query_axis_logits);
+    if (!from.joint_bias) return;
+    grid.joint_bias = keeper.contiguous(*from.joint_bias).const_data_ptr<float>();
+    grid.joint_bias_heads = from.joint_bias->size(0);
+    grid.joint_bias_size = from.joint_bias->size(1);
   }
 
   void bind_documents(const Tensor& x) {
@@ -357,8 +360,8 @@ void backward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   for (int64_t axis = 0; gradients.mask && axis < 4; ++axis)
     gradients.mask_strides[axis] = stride(results.tensors.back(), axis);
   gradients.axis_tables = results.add_float(arguments.axis_tables);
-  gradients.query_axis_scores = results.add_zeros(arguments.by_query);
-  gradients.joint_bias = results.add_zeros(arguments.joint);
+  gradients.query_axis_logits = results.add_zeros(arguments.query_axis_logits);
+  gradients.joint_bias = results.add_zeros(arguments.joint_bias);
   require_memory(kernel().backward(params, host()));
   stack[0] = torch::stable::detail::from(results.tensors);
 }

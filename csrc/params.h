@@ -83,7 +83,7 @@ struct Grid {
   int64_t axis_table_size = 0;
   // (B, H, sum_size_q, seqlen_k): scale * k_j . Q_a[coord_k(j) - coord_q], for each axis a and each
   // coord_q.
-  TensorView query_axis_scores;
+  TensorView query_axis_logits;
   // (joint_bias_heads, joint_bias_size): a bias for each combination of the axes' offsets.
   const float* joint_bias = nullptr;
   int64_t joint_bias_heads = 0;  // H or 1
@@ -122,7 +122,7 @@ struct Gradients {
   float* mask = nullptr;               // of the mask's own sizes; zeros before the call
   int64_t mask_strides[4] = {0, 0, 0, 0};
   float* axis_tables = nullptr;        // (H or 1, axis_table_size)
-  float* query_axis_scores = nullptr;  // (B, H, sum_size_q, seqlen_k); zeros before the call
+  float* query_axis_logits = nullptr;  // (B, H, sum_size_q, seqlen_k); zeros before the call
   float* joint_bias = nullptr;         // (H or 1, joint_bias_size); zeros before the call
 };
 

@@ -47,7 +47,7 @@ struct BackwardTasks {
   void divide(int threads, bool serial) {
     const int64_t kv_heads = params.batch * params.kv_heads;
     if (threads > 1 && kv_heads % threads != 0 && kv_heads < 4 * threads &&
-        !params.gradients.query_axis_scores)
+        !params.gradients.query_axis_logits)
       splits = clamp(ceil_div(2 * threads, kv_heads), 1,
                      max(params.heads_per_kv_head() * rows.num_blocks, 1));
     num_units = kv_heads * splits;

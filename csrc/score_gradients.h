@@ -218,9 +218,9 @@ struct ScoreGradients : Scores {
       const float* ds = work.ds + r * kTileStride;
       if (plan.grid.has_axis_scores) accumulate_by_coord(ds, work.axis_ds + r * grid.sum_size_k);
       int64_t first_coord = 0;
-      for (int n = 0; n < grid.num_axes && params.gradients.query_axis_scores; ++n) {
+      for (int n = 0; n < grid.num_axes && params.gradients.query_axis_logits; ++n) {
         float* to =
-            params.gradients.query_axis_scores +
+            params.gradients.query_axis_logits +
             (head * grid.sum_size_q + first_coord + row_coords[r][n]) * params.seqlen_k +
             tile.begin;
         add_to(tile.to - tile.from, ds + tile.from, to + tile.from);

@@ -9,7 +9,7 @@
 //
 // On a grid K, B and V are sums over its axes, each at the pair of coordinates along it, and
 // grid_ij is the joint bias and the logits of key j for the coordinates of query i
-// (query_axis_scores).
+// (query_axis_logits).
 //
 // Shapes as in csrc/params.h: (B, H, seqlen_q, seqlen_k) pairs, head_dim of q and k, value_dim of v
 // and the output, rel_dim of q_rel. b, h, i, j, g are indices: batch, query head, query, key,
@@ -59,7 +59,7 @@ struct Sums {
 
 struct Expected {
   Sums output, lse, d_q, d_k, d_v, d_q_rel, d_tables[kTableKinds], d_mask, d_axis_tables,
-      d_query_axis_scores, d_joint_bias;
+      d_query_axis_logits, d_joint_bias;
 };
 
 // One query and one key.
@@ -125,7 +125,7 @@ class Definition {
     for (int kind = 0; kind < kTableKinds; ++kind)
       make_wanted(to.d_tables[kind], kTables + kind, c.tables[kind].sizes);
     make_wanted(to.d_axis_tables, kAxisTables, c.axis_tables.sizes);
-    make_wanted(to.d_query_axis_scores, kQueryAxisScores, c.query_axis_scores.sizes);
+    make_wanted(to.d_query_axis_logits, kQueryAxisScores, c.query_axis_logits.sizes);
     make_wanted(to.d_joint_bias, kJointBias, c.joint_bias.sizes);
   }
 
@@ -145,7 +145,7 @@ class Definition {
     const double mask_size = (double)product(c.mask.sizes);
     to.d_mask.add_rounding(c.mask.present() ? heads * rows * keys / mask_size + 64 : 0);
     to.d_axis_tables.add_rounding(2 * heads * rows + 2 * keys + 256);
-    to.d_query_axis_scores.add_rounding(rows + 8);
+    to.d_query_axis_logits.add_rounding(rows + 8);
     to.d_joint_bias.add_rounding(heads * rows + 64);
   }
 
@@ -212,7 +212,7 @@ class Definition {
       if (rows.bias >= 0) add(pair, *axis_row(rows.bias));
     });
     each_query_axis_score(j, [&](int64_t at) {
-      if (c.query_axis_scores.present()) add(pair, c.query_axis_scores.numbers[(size_t)at]);
+      if (c.query_axis_logits.present()) add(pair, c.query_axis_logits.numbers[(size_t)at]);
     });
     if (joint_bias_at(j) >= 0) add(pair, c.joint_bias.numbers[(size_t)joint_bias_at(j)]);
   }
@@ -454,7 +454,7 @@ class Definition {
         if (rows.bias >= 0) to.d_axis_tables.add(rows.bias, d_score);
       });
     if (c.wanted[kQueryAxisScores])
-      each_query_axis_score(j, [&](int64_t at) { to.d_query_axis_scores.add(at, d_score); });
+      each_query_axis_score(j, [&](int64_t at) { to.d_query_axis_logits.add(at, d_score); });
     if (c.wanted[kJointBias] && joint_bias_at(j) >= 0)
       to.d_joint_bias.add(joint_bias_at(j), d_score);
   }

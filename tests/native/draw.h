@@ -26,7 +26,7 @@ struct Case {
   uint64_t seed;
   Random random;
   Params params = {};
-  Array q, k, v, q_rel, tables[kTableKinds], mask, axis_tables, query_axis_scores, joint_bias;
+  Array q, k, v, q_rel, tables[kTableKinds], mask, axis_tables, query_axis_logits, joint_bias;
   Array d_output, d_lse;
   std::vector<int32_t> document_ids;
   std::vector<int64_t> document_begin, document_end;
@@ -225,9 +225,9 @@ struct Case {
     relpos::Grid& grid = params.grid;
     draw_axes();
     if (random.chance(0.5)) {
-      draw(query_axis_scores, {params.batch, params.heads, grid.sum_size_q, params.seqlen_k},
+      draw(query_axis_logits, {params.batch, params.heads, grid.sum_size_q, params.seqlen_k},
            Dtype::f32);
-      grid.query_axis_scores = query_axis_scores.view();
+      grid.query_axis_logits = query_axis_logits.view();
     }
     if (!pooled() && random.chance(0.5)) {
       grid.joint_bias_size = 1;
@@ -335,7 +335,7 @@ struct Case {
     const bool all = random.chance(0.7);
     for (bool& one : wanted) one = all || random.chance(0.5);
     const Array* const inputs[] = {&q, &k, &v, &q_rel, &tables[0], &tables[1], &tables[2],
-                                   &tables[3], &mask, &axis_tables, &query_axis_scores,
+                                   &tables[3], &mask, &axis_tables, &query_axis_logits,
                                    &joint_bias};
     for (int n = 0; n < kWanted; ++n) wanted[n] = wanted[n] && inputs[n]->present();
     if (mask.dtype == Dtype::boolean) wanted[kMask] = false;
@@ -374,7 +374,7 @@ struct Case {
            << (axis.has_values ? " values, " : ", ");
       }
       to << "prefix=" << params.grid.prefix << " h=" << params.grid.axis_table_heads
-         << (query_axis_scores.present() ? " query_axis_scores" : "")
+         << (query_axis_logits.present() ? " query_axis_logits" : "")
          << (joint_bias.present() ? " joint_bias)" : ")");
     }
     if (d_lse.present()) to << " d_lse";

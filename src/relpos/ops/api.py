@@ -84,7 +84,7 @@ def attention(
         ShapeError: if a shape, dtype or device does not fit `q`.
         ValueError: if `dropout`, `scale`, `query_start` or `backend` is out of range.
         TypeError: if an argument is of another kind.
-        BackendError: if the named backend, or every one, refuses the inputs; with the reason.
+        BackendError: with the reason, if the named backend, or every one, does not support them.
 
     >>> import torch
     >>> from relpos import OffsetTable

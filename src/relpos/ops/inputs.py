@@ -13,7 +13,7 @@ from ..checks import check_count
 from ..terms import GridTerms, Terms
 from .checks import check_attention, check_documents, check_kinds, check_settings
 
-__all__ = ["Inputs", "prepare", "without_values"]
+__all__ = ["Inputs", "prepare", "wide_dtype", "without_values"]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def prepare(
 
 
 def _flatten_1d_grid(terms: Terms | GridTerms) -> Terms | GridTerms:
-    """A grid that is nothing but a line of tokens as plain `Terms`."""
+    """A grid that is only a sequence of tokens as plain `Terms`."""
     if (
         isinstance(terms, Terms)
         or len(terms.shape) > 1
@@ -112,6 +112,11 @@ def without_values(terms: Terms | GridTerms) -> Terms | GridTerms:
     if isinstance(terms, GridTerms):
         return replace(terms, axes=tuple(replace(axis, values=None) for axis in terms.axes))
     return replace(terms, values=None) if isinstance(terms, Terms) else terms
+
+
+def wide_dtype(x: Tensor) -> torch.dtype:
+    """The dtype of `x` with 32 bits at least, in which scores are computed."""
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _autocast(

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from ...terms import Terms
+from ..arguments import Arguments
+from ..windows import OffsetWindow
 from .band import BandTable
 from .documents import document_reach
-from .grid import GridBlocks
-from .plan import Block, Reach, Rows, Shape, row_blocks, window
+from .grid_blocks import GridBlocks
+from .plan import Block, CallShape, Reach, RowBlock, row_blocks
 
-__all__ = ["GridTensors", "Problem", "Workspace", "folded"]
-
-
-@dataclass(frozen=True)
-class GridTensors:
-    """The terms of a grid, by place (`places.py`).
-
-    Args:
-        blocks: the grid's sizes.
-        by_key: `(b or 1, h or 1, i, s)`, in logits; or None.
-        by_query: `(b, h, j, s)`, in logits; or None.
-        joint_bias: `(h or 1, r)`: the joint bias, flat; or None.
-    """
-
-    blocks: GridBlocks
-    by_key: Tensor | None
-    by_query: Tensor | None
-    joint_bias: Tensor | None
+__all__ = ["BlocksInput", "Workspace", "folded"]
 
 
 class Workspace:
@@ -49,66 +31,45 @@ class Workspace:
         return self._buffers[name][:size].view(shape)
 
 
-class Problem:
+class BlocksInput:
     """Inputs in the dtype of the computation, and what every block needs of them.
 
     `q` and `p` (q_rel, or `q` again) are kept scaled, so that scores need no further factor.
 
     Args:
-        q: `(b, h, i, d)`, any layout.
-        k: `(b, g, j, d)`.
-        v: `(b, g, j, dv)`.
-        terms: the tables.
-        mask: four axes, each full or 1; or None.
-        documents: `(b or 1, j)`, or None.
-        grid: the grid of the tokens; or None.
-        seed: of the dropout, int64; or None.
-        causal: whether keys ahead of the query are left out.
-        scale: of the scores.
-        start: position of the first query.
-        dropout: probability.
+        arguments: of the operator.
         learn: names of the tables that will collect gradients.
     """
 
-    def __init__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        terms: Terms,
-        mask: Tensor | None,
-        documents: Tensor | None,
-        grid: GridTensors | None,
-        seed: Tensor | None,
-        *,
-        causal: bool,
-        scale: float,
-        start: int,
-        dropout: float,
-        learn: frozenset[str] = frozenset(),
-    ) -> None:
-        dtype = torch.promote_types(q.dtype, torch.float32)
-        (batch, heads, queries, _), (_, groups, keys, _) = q.shape, k.shape
-        self.terms, self.mask, self.documents = terms, mask, documents
-        self.grid, self.seed = grid, seed
-        self.causal, self.scale, self.dropout = causal, scale, dropout
-        self.q = q.to(dtype) * scale
-        self.p = self.q if terms.q_rel is None else terms.q_rel.to(dtype) * scale
-        self.k, self.v = k.to(dtype).contiguous(), v.to(dtype).contiguous()
-        self.shape = Shape(
-            batch, groups, heads // groups, queries, keys, start, causal, q.device.type,
-            whole=grid is not None,
+    def __init__(self, arguments: Arguments, learn: frozenset[str] = frozenset()) -> None:
+        given, dtype = arguments, arguments.wide
+        (batch, heads, queries, _), (_, kv_heads, keys, _) = given.q.shape, given.k.shape
+        self.terms, self.mask, self.documents = given.terms, given.mask, given.documents
+        self.key_axis_logits, self.joint_bias = given.key_axis_logits, given.joint_bias
+        self.query_axis_logits, self.seed = given.query_axis_logits, given.seed
+        self.causal, self.scale, self.dropout = given.causal, given.scale, given.dropout
+        self.grid = None
+        if given.key_grid:
+            self.grid = GridBlocks(tuple(given.key_grid), tuple(given.query_grid), given.prefix)
+        self.q = given.q.to(dtype) * given.scale
+        self.p = self.q if given.q_rel is None else given.q_rel.to(dtype) * given.scale
+        self.k, self.v = given.k.to(dtype).contiguous(), given.v.to(dtype).contiguous()
+        self.shape = CallShape(
+            batch, kv_heads, heads // kv_heads, queries, keys, given.query_start, given.causal,
+            given.q.device.type, whole=self.grid is not None,
         )  # fmt: skip
-        edges = window(terms.tables.values())
-        self.rows = row_blocks(self.shape, edges, self._reach())
+        window = OffsetWindow.of(self.terms.tables.values())
+        self.rows = row_blocks(self.shape, window, self._reach())
         self.tables = {
-            name: BandTable(table, self.rows, edges or (0, 0), dtype, name in learn)
-            for name, table in terms.tables.items()
+            name: BandTable(
+                table, self.rows, window or OffsetWindow(0, 0), dtype, learn=name in learn
+            )
+            for name, table in self.terms.tables.items()
         }
         self.workspace = Workspace(self.q)
         # Elsewhere than on the CPU, looking at the result would mean to wait for the device.
         self.expects_empty_rows = (
-            mask is not None or documents is not None or q.device.type != "cpu"
+            self.mask is not None or self.documents is not None or self.q.device.type != "cpu"
         )
 
     def _reach(self) -> Reach | None:
@@ -137,13 +98,13 @@ class Problem:
         draws = words.view(torch.int16)[: shape.numel()].view(shape)
         return draws < self.drop_level - (1 << 15)
 
-    def far_columns(self, rows: Rows) -> list[tuple[int, slice]]:
+    def far_columns(self, rows: RowBlock) -> list[tuple[int, slice]]:
         """The side and the columns of each far region that is not empty."""
         regions = [(0, slice(0, rows.left)), (1, slice(rows.right, rows.columns))]
-        return [(side, some) for side, some in regions if some.start < some.stop]
+        return [(side, columns) for side, columns in regions if columns.start < columns.stop]
 
     def part(self, block: Block, x: Tensor, last: slice = slice(None)) -> Tensor:
-        """What a block meets of a tensor that broadcasts to `(b, h, i, ...)`, as broadcastable."""
+        """A block's part of a tensor that broadcasts to `(b, h, i, ...)`, as broadcastable."""
         index = (*block.queries, last)
         return x[
             tuple(

@@ -1,13 +1,13 @@
 """A grid inside a block: numbers by coordinate, added to scores and summed out of weights.
 
-Along one axis a query meets only as many different rows as the axis has places. So the term of a
-whole grid is one short vector for each query and axis, `A_a[i, c]` (`places.py` computes it), and
+Along one axis a query is dotted with only as many rows as the axis is long. So the term of a whole
+grid is one short vector for each query and axis, `A_a[i, c]` (`axis_terms.py`), and
 
     s_ij += sum_a A_a[i, c_a(j)]        dA_a[i, c] = sum of dS_ij over the keys j with c_a(j) = c
 
 where `c_a(j)` is the coordinate of key `j`: a broadcast over the block's scores seen as a grid, and
-a sum over the other axes. Memory is `O(L (h + w))`. Likewise for a table that meets the keys,
-`D_a[j, c_a(i)]`, and for values, whose term needs the weights summed by coordinate.
+a sum over the other axes. Memory is `O(L (h + w))`. Likewise for a table that is dotted with the
+keys, `D_a[j, c_a(i)]`, and for values, whose term needs the weights summed per coordinate.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from ...offsets import grid_coordinates
 from .plan import Block
 
-__all__ = ["GridBlocks"]
+__all__ = ["GridBlocks", "add_joint_bias", "collect_joint_bias"]
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class GridBlocks:
 
     Args:
         shape: of the keys.
-        query_shape: of the queries.
+        query_grid: of the queries.
         prefix: tokens before both grids.
     """
 
     shape: tuple[int, ...]
-    query_shape: tuple[int, ...]
+    query_grid: tuple[int, ...]
     prefix: int
 
     @property
@@ -43,7 +43,7 @@ class GridBlocks:
         """Coordinates of all axes together."""
         return sum(self.shape)
 
-    def add_by_key(self, x: Tensor, by_coordinate: Tensor) -> None:
+    def add_axis_logits(self, x: Tensor, by_coordinate: Tensor) -> None:
         """`x (b, h, m, j) += sum_a by_coordinate (b or 1, h or 1, m, s)[c_a(j)]`."""
         on_grid = self._on_grid(x)
         for axis, part in enumerate(by_coordinate.split(self.shape, -1)):
@@ -51,30 +51,30 @@ class GridBlocks:
             sizes[axis] = self.shape[axis]
             on_grid += part.unflatten(-1, sizes)
 
-    def sum_by_key(self, x: Tensor) -> Tensor:
+    def sum_per_coordinate(self, x: Tensor) -> Tensor:
         """`(b, h, m, s)`: `x (b, h, m, j)` summed over the keys of each coordinate."""
         on_grid, n = self._on_grid(x), len(self.shape)
         others = [[axis - n for axis in range(n) if axis != kept] for kept in range(n)]
         return torch.cat([on_grid.sum(dims) if dims else on_grid for dims in others], -1)
 
-    def of_queries(self, block: Block, like: Tensor) -> Tensor:
+    def query_marks(self, block: Block, like: Tensor) -> Tensor:
         """`(m, s)`: 1 at the coordinates of each of the block's queries, 0 elsewhere."""
         begin, end = block.rows.begin, block.rows.end
-        marks = like.new_zeros(end - begin, sum(self.query_shape))
-        placed = slice(max(begin, self.prefix), end)
-        if placed.start >= placed.stop:
+        marks = like.new_zeros(end - begin, sum(self.query_grid))
+        inside = slice(max(begin, self.prefix), end)
+        if inside.start >= inside.stop:
             return marks
-        at = torch.arange(placed.start - self.prefix, placed.stop - self.prefix, device=like.device)
+        at = torch.arange(inside.start - self.prefix, inside.stop - self.prefix, device=like.device)
         first = 0
         for size, coordinate in zip(
-            self.query_shape, grid_coordinates(at, self.query_shape), strict=True
+            self.query_grid, grid_coordinates(at, self.query_grid), strict=True
         ):
-            marks[placed.start - begin :].scatter_(1, (coordinate + first).unsqueeze(1), 1)
+            marks[inside.start - begin :].scatter_(1, (coordinate + first).unsqueeze(1), 1)
             first += size
         return marks
 
-    def joint_index(self, block: Block, device: torch.device) -> tuple[slice, Tensor] | None:
-        """The block's rows that have a place, and each pair's entry of a joint bias `(m, n)`."""
+    def joint_bias_index(self, block: Block, device: torch.device) -> tuple[slice, Tensor] | None:
+        """The block's rows that lie on the grid, and each pair's entry of a joint bias `(m, n)`."""
         begin, end = max(block.rows.begin, self.prefix), block.rows.end
         if begin >= end:
             return None
@@ -92,18 +92,18 @@ class GridBlocks:
         return x[..., self.prefix :].unflatten(-1, self.shape)
 
 
-def add_joint(grid: GridBlocks, joint_bias: Tensor, block: Block, scores: Tensor) -> None:
-    """Add `joint (h or 1, r)` at the offsets of each pair to `scores (b, h, m, j)`."""
-    where = grid.joint_index(block, scores.device)
+def add_joint_bias(grid: GridBlocks, joint_bias: Tensor, block: Block, scores: Tensor) -> None:
+    """Add `joint_bias (h or 1, r)` at the offsets of each pair to `scores (b, h, m, j)`."""
+    where = grid.joint_bias_index(block, scores.device)
     if where is not None:
         rows, index = where
         picked = joint_bias[_heads(joint_bias, block)].index_select(1, index.flatten())
         scores[..., rows, grid.prefix :] += picked.unflatten(1, tuple(index.shape))
 
 
-def collect_joint(grid: GridBlocks, grad: Tensor, block: Block, d_scores: Tensor) -> None:
+def collect_joint_bias(grid: GridBlocks, grad: Tensor, block: Block, d_scores: Tensor) -> None:
     """Add to the gradient `(h or 1, r)` of a joint bias."""
-    where = grid.joint_index(block, d_scores.device)
+    where = grid.joint_bias_index(block, d_scores.device)
     if where is None:
         return
     rows, index = where
