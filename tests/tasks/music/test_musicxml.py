@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 
-from relpos_tasks.music import ScoreError, read_piece
+from relpos_tasks.music import ScoreError, mxl, read_piece
 from relpos_tasks.music.musicxml import read_lines
 from tests.tasks.music.scores import TIE_START, TIE_STOP, attributes, barline, note, score
 
@@ -253,6 +253,15 @@ def test_an_archive_without_a_score_is_refused(tmp_path):
         archive.writestr("mimetype", "x")
     with pytest.raises(ScoreError, match="the archive holds no score"):
         read_piece(path)
+
+
+def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(mxl, "LARGEST", 1000)
+    for name in ("s.xml", "META-INF/container.xml"):
+        with zipfile.ZipFile(tmp_path / "large.mxl", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(name, " " * 2000)
+        with pytest.raises(ScoreError, match=f"{name} in the archive is larger than 1000 bytes"):
+            read_piece(tmp_path / "large.mxl")
 
 
 def test_a_missing_file_is_named(tmp_path):
