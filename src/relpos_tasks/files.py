@@ -121,9 +121,9 @@ def write_text(path: str | Path, content: str) -> None:
 
     Args:
         path: the file.
-        content: its text.
+        content: its text; bytes of a file's name that are no text are escaped.
     """
-    write_bytes(path, content.encode())
+    write_bytes(path, content.encode(errors="backslashreplace"))
 
 
 def write_json(path: str | Path, content: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import warnings
@@ -24,6 +25,9 @@ def main() -> None:
 
 
 def _run() -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A path may have bytes that are no text; stderr is lenient by itself.
+        sys.stdout.reconfigure(errors="backslashreplace")
     warnings.formatwarning = lambda message, *_: f"relpos: {message}\n"
     try:
         from .app import run  # noqa: PLC0415

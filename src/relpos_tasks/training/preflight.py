@@ -36,7 +36,8 @@ def check_devices(devices: Devices, *, batch: int) -> None:
     Raises:
         TrainingError: otherwise, in Lightning's words where they are its rules.
     """
-    if not re.fullmatch(r"auto|-?[0-9]+|[0-9]+(,[0-9]+)+,?|[0-9]+,", devices.devices):
+    # Lightning makes a list of so many, and fails at a number that memory cannot hold.
+    if not re.fullmatch(r"auto|-?\d{1,5}|\d{1,5}(,\d{1,5})*,?", devices.devices, re.ASCII):
         raise TrainingError(
             "--devices: must be how many, or which as numbers with commas, or auto, "
             f"got {devices.devices!r}"

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,15 @@ def test_generate_writes_three_files(run_folder, relpos, tmp_path):
         "tune.musicxml",
         "tune.wav",
     ]
+
+
+def test_a_name_that_is_no_text_is_escaped_where_it_is_written(run_folder, relpos, tmp_path):
+    folder, _ = run_folder
+    out = tmp_path / "a\x01\udcff"
+    status, said, err = relpos("music", "generate", folder / "huang", "--bars", 1, "--out", out)
+    assert (status, err) == (0, "")
+    assert f"{tmp_path}/a\x01\\udcff.wav" in said
+    assert ET.parse(f"{out}.musicxml").findtext("work/work-title") == "a??"
 
 
 def melody_file(path, pitches):

@@ -21,6 +21,7 @@ from tests.tasks.small import CPU, SMALL, small
         (Devices("tpu"), "torch_xla"),
         (Devices("cpu", "0"), "devices=0"),
         (Devices("cpu", "\u00b2"), "--devices: must be how many, or which"),
+        (Devices("cpu", "99999999999"), "--devices: must be how many, or which"),
         (Devices("cpu", "99"), "--devices: must be at most the 2 processor cores, got 99"),
         (Devices("cpu", "2"), "--batch: must be a multiple of the 2 devices, got 3"),
         (Devices("cpu", "1", "12"), "Precision '12' is invalid"),
