@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from .training.checkpoint import versions
 
-__all__ = ["machine"]
+__all__ = ["machine", "memory_bytes"]
 
 
 def machine() -> dict[str, str]:
@@ -23,6 +24,22 @@ def machine() -> dict[str, str]:
     if torch.cuda.is_available():
         record["accelerator"] = torch.cuda.get_device_name()
     return record | versions()
+
+
+def memory_bytes() -> int:
+    """The memory that a model can have at most: this process's, or that of all GPUs if it is more.
+
+    Returns:
+        Bytes.
+    """
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    with suppress(OSError, ValueError):
+        # A container may have less than the machine.
+        host = min(host, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    devices = range(torch.cuda.device_count())
+    gpus = sum(torch.cuda.get_device_properties(n).total_memory for n in devices)
+    # What cannot be found out bounds nothing.
+    return max(host, gpus) or 2**63
 
 
 def _processor() -> str:

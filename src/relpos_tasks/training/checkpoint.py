@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,6 +27,7 @@ __all__ = [
     "WEIGHTS",
     "Checkpoint",
     "CheckpointError",
+    "check_state",
     "load",
     "save_about",
     "save_weights",
@@ -34,6 +36,8 @@ __all__ = [
 
 WEIGHTS = "model.safetensors"
 ABOUT = "model.json"
+# What Lightning trains in; anything else was not written by a training.
+_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 class CheckpointError(ValueError):
@@ -103,7 +107,7 @@ def load(path: str | Path) -> Checkpoint:
         expected = _sizes(config, most_layers=len(state))
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise CheckpointError(f"{beside}: describes no model: {_line(error)}") from error
-    _check_state(weights, expected, state)
+    check_state(weights, expected, state)
     model = DecoderLM(config)
     model.load_state_dict(state)
     return Checkpoint(model.eval(), about, folder)
@@ -139,9 +143,19 @@ def _sizes(config: DecoderConfig, *, most_layers: int) -> dict[str, tuple[int, .
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
-def _check_state(
-    path: Path, expected: dict[str, tuple[int, ...]], state: dict[str, torch.Tensor]
+def check_state(
+    path: Path, expected: Mapping[str, tuple[int, ...]], state: Mapping[str, torch.Tensor]
 ) -> None:
+    """Raise unless a state has the tensors of a model: their names and sizes, real and finite.
+
+    Args:
+        path: of the state, for the message.
+        expected: the sizes by name.
+        state: the tensors by name.
+
+    Raises:
+        CheckpointError: otherwise.
+    """
     given = {name: tuple(tensor.shape) for name, tensor in state.items()}
     for name in sorted(expected.keys() | given.keys()):
         if expected.get(name) != given.get(name):
@@ -149,8 +163,18 @@ def _check_state(
                 f"{path}: {name} must be {expected.get(name, 'absent')} by {ABOUT}, "
                 f"got {given.get(name, 'nothing')}"
             )
-        if not state[name].isfinite().all():
+        if state[name].dtype not in _DTYPES:
+            allowed = ", ".join(_dtype_name(dtype) for dtype in _DTYPES)
+            raise CheckpointError(
+                f"{path}: {name} must be one of {allowed}, got {_dtype_name(state[name].dtype)}"
+            )
+        # In the dtype of the model, for which a double may be too large.
+        if not state[name].float().isfinite().all():
             raise CheckpointError(f"{path}: {name} must be finite, got NaN or infinity")
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _hint(folder: Path) -> str:

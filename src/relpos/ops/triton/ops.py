@@ -49,7 +49,10 @@ def _backward(arguments: Arguments, flow: Flow, wanted: frozenset[str]) -> dict[
     from .saved import Saved  # noqa: PLC0415
 
     call = _prepared(arguments)
-    saved = Saved.of(call, *flow.saved, flow.d_output, flow.d_lse, flow.d_axis_weights)
+    out, softmax, axis_weights = flow.saved
+    saved = Saved.of(
+        call, out, softmax, axis_weights, flow.d_output, flow.d_lse, flow.d_axis_weights
+    )
     return backward(call, saved, wanted)
 
 
