@@ -1,150 +1,169 @@
-// Forward: an online softmax over the tiles of keys.
+// Forward of one block of rows: an online softmax over its tiles of keys, as in FlashAttention.
+//
+//     work.s            (rows, kTileStride): scores, then p = exp(s - row_max)
+//     work.output_acc   (rows, padded_value_dim): sum of p * v so far
+//     row_max, row_sum  (rows): the largest score, and the sum of p, so far
+//
+// and for the tables of values, sums of p in place of products: by offset on their window, one
+// number for each row left and right of it, by coordinate on a grid.
 #pragma once
+
+#include <stdint.h>
+
+#include "config.h"
+#include "convert.h"
+#include "gemm.h"
+#include "integers.h"
+#include "offset_window.h"
+#include "params.h"
+#include "scores.h"
+#include "simd.h"
+#include "tile.h"
 
 namespace relpos {
 namespace {
 
-struct Forward : Worker {
-  float most[kRowsOfBlock], total[kRowsOfBlock];
-  float weight_left[kRowsOfBlock], weight_right[kRowsOfBlock];  // weights beyond the values' window
+struct Forward : Scores {
+  float row_max[kBlockRows], row_sum[kBlockRows];
+  float p_left[kBlockRows], p_right[kBlockRows];  // sums of p left and right of the value window
 
-  using Worker::Worker;
+  using Scores::Scores;
 
-  void run(int64_t b, int64_t h, int64_t first, int64_t count) {
-    Block block;
-    begin_block(block, b, h, first, count);
-    fill(most, count, -kInfinity);
-    fill(total, count, 0);
-    fill(weight_left, count, 0);
-    fill(weight_right, count, 0);
-    fill(work.output, count * problem.value_width, 0);
-    work.weights.restart(0);
-    if (problem.grid.values) fill(work.weights_by_place, count * call.grid.width, 0);
-    float shift[kRowsOfBlock];
-    for (Tile tile = {0, 0, 0, 0}; next_tile(block, tile);) {
-      tile_scores(block, tile, shift);
-      for (int64_t r = 0; r < count; ++r) soften(block, tile, r, shift[r]);
-      int64_t row;
-      const float* v = rows_of(call.v, block, tile, call.value_width, problem.value_width,
-                               work.value_tile, &row);
-      add_times_rows<kRows>(count, tile.to - tile.from, work.scores + tile.from, kTileRow,
-                            v + tile.from * row, row, work.output, problem.value_width,
-                            problem.value_width);
-      if (problem.values.present) collect_weights(block, tile);
-      for (int64_t r = placed; r < count && problem.grid.values; ++r)
-        collect_by_place(work.scores + r * kTileRow, work.weights_by_place + r * call.grid.width);
+  void run(int64_t b, int64_t h, int64_t first_row, int64_t num_rows) {
+    RowBlock block;
+    begin_block(block, b, h, first_row, num_rows);
+    fill(row_max, num_rows, -kInfinity);
+    fill(row_sum, num_rows, 0);
+    fill(p_left, num_rows, 0);
+    fill(p_right, num_rows, 0);
+    fill(work.output_acc, num_rows * plan.padded_value_dim, 0);
+    work.offset_p.reset();
+    if (plan.grid.has_values) fill(work.axis_p, num_rows * params.grid.sum_size_k, 0);
+    float row_shift[kBlockRows];
+    for (KeyTile tile = {0, 0, 0, 0}; next_tile(block, tile);) {
+      tile_scores(block, tile, row_shift);
+      for (int64_t r = 0; r < num_rows; ++r) online_softmax(block, tile, r, row_shift[r]);
+      int64_t stride;
+      const float* values = tile_values(block, tile, &stride);
+      gemm_add<kRowMajor>(num_rows, tile.to - tile.from, work.s + tile.from, kTileStride,
+                          values + tile.from * stride, stride, work.output_acc,
+                          plan.padded_value_dim, plan.padded_value_dim);
+      if (plan.value_window.present) accumulate_offset_p(block, tile);
+      for (int64_t r = first_grid_row; r < num_rows && plan.grid.has_values; ++r)
+        accumulate_by_coord(work.s + r * kTileStride, work.axis_p + r * params.grid.sum_size_k);
     }
-    if (problem.values.present) finish_values(block);
-    if (problem.grid.values) finish_values_by_place(block);
+    if (plan.value_window.present) add_table_values(block);
+    if (plan.grid.has_values) add_axis_values(block);
     write(block);
   }
 
-  // Scores of a row as weights relative to the largest score so far.
-  void soften(const Block& block, const Tile& tile, int64_t r, float shift) {
-    float* x = work.scores + r * kTileRow;
+  // Row r's scores become p, relative to the largest score so far; what was summed before is
+  // rescaled when that grows.
+  void online_softmax(const RowBlock& block, const KeyTile& tile, int64_t r, float row_shift) {
+    float* x = work.s + r * kTileStride;
     if (tile.row_from(block, r) >= tile.row_to(block, r)) {
-      fill(x + tile.low(), tile.high() - tile.low(), 0);
+      fill(x + tile.vector_from(), tile.vector_to() - tile.vector_from(), 0);
       return;
     }
-    const int64_t from = rounded_down(tile.row_from(block, r), W);
-    const int64_t to = rounded_up(tile.row_to(block, r), W);
-    vfloat top = broadcast(-kInfinity);
-    for (int64_t n = from; n < to; n += W) top = maximum(load(x + n), top);
-    float now = maximum_of(top) + shift;
-    if (!(now > -kInfinity)) {
+    const int64_t from = round_down(tile.row_from(block, r), kLanes);
+    const int64_t to = round_up(tile.row_to(block, r), kLanes);
+    vfloat lane_max = broadcast(-kInfinity);
+    for (int64_t n = from; n < to; n += kLanes) lane_max = maximum(load(x + n), lane_max);
+    float tile_max = horizontal_max(lane_max) + row_shift;
+    if (!(tile_max > -kInfinity)) {
       // The row has no key here, unless there are NaN, which the maximum does not show.
-      if (shift == shift && !any_nan(x + from, to - from)) {
-        fill(x + tile.low(), tile.high() - tile.low(), 0);
+      if (row_shift == row_shift && !any_nan(x + from, to - from)) {
+        fill(x + tile.vector_from(), tile.vector_to() - tile.vector_from(), 0);
         return;
       }
-      now = __builtin_nanf("");
+      tile_max = __builtin_nanf("");
     }
-    if (!(now <= most[r])) {
-      if (most[r] != -kInfinity) rescale(r, exponential(most[r] - now));
-      most[r] = now;
+    if (!(tile_max <= row_max[r])) {
+      if (row_max[r] != -kInfinity) rescale(r, exponential(row_max[r] - tile_max));
+      row_max[r] = tile_max;
     }
-    const vfloat base = broadcast(most[r] - shift);
+    const vfloat base = broadcast(row_max[r] - row_shift);
     vfloat sum = {};
-    for (int64_t n = from; n < to; n += W) {
-      const vfloat weight = exponential(load(x + n) - base);
-      sum += weight;
-      store(x + n, weight);
+    for (int64_t n = from; n < to; n += kLanes) {
+      const vfloat p = exponential(load(x + n) - base);
+      sum += p;
+      store(x + n, p);
     }
-    total[r] += sum_of(sum);
-    fill(x + tile.low(), from - tile.low(), 0);
-    fill(x + to, tile.high() - to, 0);
-    if (problem.drop_below) drop(block, tile, r, from, to, x);
+    row_sum[r] += horizontal_sum(sum);
+    fill(x + tile.vector_from(), from - tile.vector_from(), 0);
+    fill(x + to, tile.vector_to() - to, 0);
+    if (plan.drop_threshold) drop(block, tile, r, from, to, x);
   }
 
+  // All that row r has summed, times factor.
   void rescale(int64_t r, float factor) {
-    total[r] *= factor, weight_left[r] *= factor, weight_right[r] *= factor;
-    float* out = work.output + r * problem.value_width;
-    for (int64_t n = 0; n < problem.value_width; ++n) out[n] *= factor;
-    float* by_offset = work.weights.data + r * kStripRow;
-    for (int64_t n = 0; n < work.weights.end - work.weights.origin; ++n) by_offset[n] *= factor;
-    if (!problem.grid.values) return;
-    float* by_place = work.weights_by_place + r * call.grid.width;
-    for (int64_t n = 0; n < call.grid.width; ++n) by_place[n] *= factor;
+    row_sum[r] *= factor, p_left[r] *= factor, p_right[r] *= factor;
+    float* out = work.output_acc + r * plan.padded_value_dim;
+    for (int64_t n = 0; n < plan.padded_value_dim; ++n) out[n] *= factor;
+    float* by_offset = work.offset_p.data + r * kBufferStride;
+    for (int64_t n = 0; n < work.offset_p.end - work.offset_p.origin; ++n) by_offset[n] *= factor;
+    if (!plan.grid.has_values) return;
+    float* by_coord = work.axis_p + r * params.grid.sum_size_k;
+    for (int64_t n = 0; n < params.grid.sum_size_k; ++n) by_coord[n] *= factor;
   }
 
-  // Sum the weights by offset, for the table of the values.
-  void collect_weights(const Block& block, const Tile& tile) {
-    const Window& window = problem.values;
-    const Region region = region_of(window, block, tile);
-    if (region != kBand) {
-      add_row_sums(block, tile, work.scores, region == kLeft ? weight_left : weight_right);
-      return;
-    }
-    work.weights.reach(tile.first_column(window, block), tile.end_column(window, block),
-                       block.count,
-                       [&](int64_t from, int64_t to) { flush_weights(block, from, to); });
-    collect_band(block, tile, window, work.scores, work.weights);
+  // ---- the table of values --------------------------------------------------------------------
+
+  void accumulate_offset_p(const RowBlock& block, const KeyTile& tile) {
+    accumulate_by_offset(block, tile, plan.value_window, work.s, work.offset_p, p_left, p_right,
+                         [&](int64_t from, int64_t to) { flush_offset_p(block, from, to); });
   }
 
-  void flush_weights(const Block& block, int64_t from, int64_t to) {
-    const float* rows = columns(kValues, block.h).rows;
-    add_times_rows<kRows>(block.count, to - from, work.weights.row(0) + from, kStripRow,
-                          rows + from * problem.value_width, problem.value_width, work.output,
-                          problem.value_width, problem.value_width);
+  // output += p by offset times the rows of the table that these columns select.
+  void flush_offset_p(const RowBlock& block, int64_t from, int64_t to) {
+    const float* rows = window_table(kValues, block.h).rows;
+    gemm_add<kRowMajor>(block.num_rows, to - from, work.offset_p.row(0) + from, kBufferStride,
+                        rows + from * plan.padded_value_dim, plan.padded_value_dim,
+                        work.output_acc, plan.padded_value_dim, plan.padded_value_dim);
   }
 
-  void finish_values(const Block& block) {
-    flush_weights(block, work.weights.origin, work.weights.end);
-    const int64_t width = problem.value_width;
-    const float* rows = columns(kValues, block.h).rows;
-    const float* left = rows + problem.values.left() * width;
-    const float* right = rows + problem.values.right() * width;
-    for (int64_t r = 0; r < block.count; ++r) {
-      float* out = work.output + r * width;
-      if (weight_left[r] != 0) add_scaled(width, weight_left[r], left, out);
-      if (weight_right[r] != 0) add_scaled(width, weight_right[r], right, out);
+  // The columns that are still in the buffer, and the rows left and right of the window.
+  void add_table_values(const RowBlock& block) {
+    flush_offset_p(block, work.offset_p.origin, work.offset_p.end);
+    const int64_t dim = plan.padded_value_dim;
+    const float* rows = window_table(kValues, block.h).rows;
+    const float* left = rows + plan.value_window.low_column() * dim;
+    const float* right = rows + plan.value_window.high_column() * dim;
+    for (int64_t r = 0; r < block.num_rows; ++r) {
+      float* out = work.output_acc + r * dim;
+      if (p_left[r] != 0) add_scaled(dim, p_left[r], left, out);
+      if (p_right[r] != 0) add_scaled(dim, p_right[r], right, out);
     }
   }
 
-  void finish_values_by_place(const Block& block) {
-    const int64_t width = problem.value_width;
-    for (int axis = 0; axis < call.grid.count; ++axis) {
-      if (!call.grid.axes[axis].values) continue;
-      const float* rows = axis_tables().rows + problem.grid.axes[axis].padded.values;
-      for (Group group; next_group(block, axis, group);) {
-        unshear(axis, group, work.weights_by_place);
-        add_times_rows<kRows>(group.count, group.span, work.group, problem.grid.group,
-                              rows + group.start * width, width, work.output + group.first * width,
-                              width, width);
+  // Those of a grid's axes.
+  void add_axis_values(const RowBlock& block) {
+    const int64_t dim = plan.padded_value_dim;
+    for (int axis = 0; axis < params.grid.num_axes; ++axis) {
+      if (!params.grid.axes[axis].has_values) continue;
+      const float* rows = axis_tables().padded + plan.grid.axes[axis].padded.values;
+      for (RowGroup group; next_row_group(block, axis, group);) {
+        unshear_row_group(axis, group, work.axis_p);
+        gemm_add<kRowMajor>(group.num_rows, group.num_table_rows, work.row_group,
+                            plan.grid.row_group_stride, rows + group.first_table_row * dim, dim,
+                            work.output_acc + group.first_row * dim, dim, dim);
       }
     }
   }
 
-  void write(const Block& block) {
-    for (int64_t r = 0; r < block.count; ++r) {
-      const int64_t at = (block.b * call.heads + block.h) * call.queries + block.first + r;
-      float* out = work.output + r * problem.value_width;
-      const float factor = total[r] == 0 ? 0 : 1 / (total[r] * problem.kept);
-      for (int64_t n = 0; n < problem.value_width; ++n) out[n] *= factor;
-      narrow(out, call.value_width, call.output, Dtype::f32, at * call.value_width);
-      call.most[at] = total[r] == 0 ? -kInfinity : most[r];
-      call.total[at] = total[r];
-      call.lse[at] = total[r] == 0 ? -kInfinity : most[r] + __builtin_logf(total[r]);
+  // ---- results --------------------------------------------------------------------------------
+
+  void write(const RowBlock& block) {
+    for (int64_t r = 0; r < block.num_rows; ++r) {
+      const int64_t row = params.row_index(block.b, block.h, block.first_row + r);
+      float* out = work.output_acc + r * plan.padded_value_dim;
+      const float factor = row_sum[r] == 0 ? 0 : 1 / (row_sum[r] * plan.keep_probability);
+      for (int64_t n = 0; n < plan.padded_value_dim; ++n) out[n] *= factor;
+      convert_from_float(out, params.value_dim, params.output, Dtype::f32,
+                         row * params.value_dim);
+      params.row_max[row] = row_sum[r] == 0 ? -kInfinity : row_max[r];
+      params.row_sum[row] = row_sum[r];
+      params.lse[row] = row_sum[r] == 0 ? -kInfinity : row_max[r] + __builtin_logf(row_sum[r]);
     }
   }
 };

@@ -1,138 +1,171 @@
-// Matrix products of tiles that lie in cache: register blocks of MR rows by NV vectors.
+// Matrix products of tiles that lie in cache, as in BLIS: register blocks of MR rows by NR columns,
+// whose sums stay in registers.
 //
-// Two layouts of the right side:
-//   panels    the columns in panels of NR, each `depth x NR` (a transposed matrix is packed so)
-//   rows      the matrix as it lies, `depth` rows of `width` numbers, a multiple of W
-// and three of the left side:
-//   panels    the rows in panels of MR, each `depth x MR`
-//   rows      as it lies
-//   columns   as it lies, read transposed
+//     C (rows, columns) = or += A (rows, depth) B (depth, columns)
+//
+//     kPackedRows   A in panels of MR rows, each (depth, MR): pack_rows
+//     kRowMajor     A as it lies, rows `a_stride` apart
+//     kTransposed   A as it lies transposed: (depth, rows), `a_stride` apart
+//
+// B is packed, in panels of NR columns, each (depth, NR); or row-major, rows `b_stride` apart. The
+// columns of B and C are whole vectors, W = kLanes floats.
 #pragma once
+
+#include <stdint.h>
+
+#include "config.h"
+#include "integers.h"
+#include "simd.h"
 
 namespace relpos {
 namespace {
 
-constexpr int NR = NV * W;
-
-// C (M x N vectors) = or += A B; A's element (row, k) is at row * a_row + k * a_step.
-template <int M, int N, bool Add>
-inline void register_block(int64_t depth, const float* __restrict a, int64_t a_row, int64_t a_step,
-                           const float* __restrict b, int64_t b_row, float* __restrict c,
-                           int64_t c_row) {
-  vfloat sums[M][N];
+// C (Rows, Vectors * W) = or += A B; A's element (row, k) is at row * a_row + k * a_column.
+template <int Rows, int Vectors, bool Add>
+inline void register_block(int64_t depth, const float* __restrict a, int64_t a_row,
+                           int64_t a_column, const float* __restrict b, int64_t b_stride,
+                           float* __restrict c, int64_t c_stride) {
+  vfloat sums[Rows][Vectors];
 #pragma GCC unroll 16
-  for (int m = 0; m < M; ++m)
+  for (int m = 0; m < Rows; ++m)
 #pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) sums[m][n] = vfloat{};
+    for (int n = 0; n < Vectors; ++n) sums[m][n] = vfloat{};
   for (int64_t k = 0; k < depth; ++k) {
-    vfloat row[N];
+    vfloat b_row[Vectors];
 #pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) row[n] = load(b + k * b_row + n * W);
+    for (int n = 0; n < Vectors; ++n) b_row[n] = load(b + k * b_stride + n * kLanes);
 #pragma GCC unroll 16
-    for (int m = 0; m < M; ++m) {
-      const float factor = a[m * a_row + k * a_step];
+    for (int m = 0; m < Rows; ++m) {
+      const float a_element = a[m * a_row + k * a_column];
 #pragma GCC unroll 8
-      for (int n = 0; n < N; ++n) sums[m][n] += factor * row[n];
+      for (int n = 0; n < Vectors; ++n) sums[m][n] += a_element * b_row[n];
     }
   }
 #pragma GCC unroll 16
-  for (int m = 0; m < M; ++m)
+  for (int m = 0; m < Rows; ++m)
 #pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) {
-      float* to = c + m * c_row + n * W;
+    for (int n = 0; n < Vectors; ++n) {
+      float* to = c + m * c_stride + n * kLanes;
       // Added to what was there at the end, not at the start: sums of sums round less.
       store(to, Add ? load(to) + sums[m][n] : sums[m][n]);
     }
 }
 
-enum Left { kPanels, kRows, kColumns };
+enum ALayout { kPackedRows, kRowMajor, kTransposed };
 
 // A register block with any number of rows up to MR.
-template <int N, Left L, bool Add, int M = MR>
-inline void some_rows(int64_t count, int64_t depth, const float* a, int64_t lda, const float* b,
-                      int64_t b_row, float* c, int64_t c_row) {
-  if constexpr (M > 0) {
-    if (count != M) {
-      some_rows<N, L, Add, M - 1>(count, depth, a, lda, b, b_row, c, c_row);
+template <int Vectors, ALayout Layout, bool Add, int Rows = kMR>
+inline void register_rows(int64_t rows, int64_t depth, const float* a, int64_t a_stride,
+                          const float* b, int64_t b_stride, float* c, int64_t c_stride) {
+  if constexpr (Rows > 0) {
+    if (rows != Rows) {
+      register_rows<Vectors, Layout, Add, Rows - 1>(rows, depth, a, a_stride, b, b_stride, c,
+                                                    c_stride);
       return;
     }
-    if constexpr (L == kPanels) register_block<M, N, Add>(depth, a, 1, MR, b, b_row, c, c_row);
-    if constexpr (L == kRows) register_block<M, N, Add>(depth, a, lda, 1, b, b_row, c, c_row);
-    if constexpr (L == kColumns) register_block<M, N, Add>(depth, a, 1, lda, b, b_row, c, c_row);
+    if constexpr (Layout == kPackedRows)
+      register_block<Rows, Vectors, Add>(depth, a, 1, kMR, b, b_stride, c, c_stride);
+    if constexpr (Layout == kRowMajor)
+      register_block<Rows, Vectors, Add>(depth, a, a_stride, 1, b, b_stride, c, c_stride);
+    if constexpr (Layout == kTransposed)
+      register_block<Rows, Vectors, Add>(depth, a, 1, a_stride, b, b_stride, c, c_stride);
   }
 }
 
-// C (rows x columns, in whole vectors) = A B, with A and B in panels.
-__attribute__((noinline)) inline void times_panels(int64_t rows, int64_t depth, const float* a,
-                                                   const float* panels, int64_t columns, float* c,
-                                                   int64_t c_row) {
-  for (int64_t n = 0; n < columns; n += NR)
-    for (int64_t m = 0; m < rows; m += MR) {
-      const float *left = a + m * depth, *right = panels + n * depth;
-      float* out = c + m * c_row + n;
-      const int64_t some = smaller(MR, rows - m);
-      if (columns - n > NR - W)
-        some_rows<NV, kPanels, false>(some, depth, left, 0, right, NR, out, c_row);
+// C = A B, both packed.
+__attribute__((noinline)) inline void gemm_packed(int64_t rows, int64_t depth,
+                                                  const float* a_panels, const float* b_panels,
+                                                  int64_t columns, float* c, int64_t c_stride) {
+  for (int64_t n = 0; n < columns; n += kNR)
+    for (int64_t m = 0; m < rows; m += kMR) {
+      const float *a = a_panels + m * depth, *b = b_panels + n * depth;
+      float* to = c + m * c_stride + n;
+      const int64_t panel_rows = min(kMR, rows - m);
+      if (columns - n > kNR - kLanes)
+        register_rows<kNRVectors, kPackedRows, false>(panel_rows, depth, a, 0, b, kNR, to,
+                                                      c_stride);
       else
-        for (int64_t v = 0; v < columns - n; v += W)
-          some_rows<1, kPanels, false>(some, depth, left, 0, right + v, NR, out + v, c_row);
+        for (int64_t v = 0; v < columns - n; v += kLanes)
+          register_rows<1, kPackedRows, false>(panel_rows, depth, a, 0, b + v, kNR, to + v,
+                                               c_stride);
     }
 }
 
-// C (rows x width) += A B, with B's rows as they lie; the depth is cut so that B stays in cache.
-template <Left L>
-__attribute__((noinline)) void add_times_rows(int64_t rows, int64_t depth, const float* a,
-                                              int64_t lda, const float* b, int64_t b_row, float* c,
-                                              int64_t c_row, int64_t width) {
+// C += A B, B row-major; the depth is cut so that B stays in cache.
+template <ALayout Layout>
+__attribute__((noinline)) void gemm_add(int64_t rows, int64_t depth, const float* a,
+                                        int64_t a_stride, const float* b, int64_t b_stride,
+                                        float* c, int64_t c_stride, int64_t columns) {
   constexpr int64_t kDepth = 128;
-  for (int64_t n = 0; n < width; n += NR) {
-    const int64_t vectors = smaller(NV, (width - n) / W);
+  for (int64_t n = 0; n < columns; n += kNR) {
+    const int64_t vectors = min(kNRVectors, (columns - n) / kLanes);
     for (int64_t k = 0; k < depth; k += kDepth) {
-      const int64_t some = smaller(kDepth, depth - k);
-      for (int64_t m = 0; m < rows; m += MR) {
-        const float* left = L == kRows ? a + m * lda + k : a + m + k * lda;
-        const float* right = b + k * b_row + n;
-        float* out = c + m * c_row + n;
-        const int64_t count = smaller(MR, rows - m);
-        if (vectors == NV) {
-          some_rows<NV, L, true>(count, some, left, lda, right, b_row, out, c_row);
+      const int64_t part_depth = min(kDepth, depth - k);
+      for (int64_t m = 0; m < rows; m += kMR) {
+        const float* a_part = Layout == kRowMajor ? a + m * a_stride + k : a + m + k * a_stride;
+        const float* b_part = b + k * b_stride + n;
+        float* to = c + m * c_stride + n;
+        const int64_t part_rows = min(kMR, rows - m);
+        if (vectors == kNRVectors) {
+          register_rows<kNRVectors, Layout, true>(part_rows, part_depth, a_part, a_stride, b_part,
+                                                  b_stride, to, c_stride);
         } else {
           for (int64_t v = 0; v < vectors; ++v)
-            some_rows<1, L, true>(count, some, left, lda, right + v * W, b_row, out + v * W, c_row);
+            register_rows<1, Layout, true>(part_rows, part_depth, a_part, a_stride,
+                                           b_part + v * kLanes, b_stride, to + v * kLanes,
+                                           c_stride);
         }
       }
     }
   }
 }
 
-// Rows (count x depth, `row` apart) as panels of MR for the left side.
-inline void pack_left(const float* from, int64_t row, int64_t count, int64_t depth, float* to) {
-  for (int64_t m = 0; m < count; m += MR) {
-    const int64_t some = smaller(MR, count - m);
-    float* panel = to + m * depth;
-    for (int64_t r = 0; r < some; ++r)
-      for (int64_t k = 0; k < depth; ++k) panel[k * MR + r] = from[(m + r) * row + k];
+// Rows (count, depth), `stride` apart, in panels of MR, each (depth, MR).
+inline void pack_rows(const float* from, int64_t stride, int64_t count, int64_t depth,
+                      float* panels) {
+  for (int64_t m = 0; m < count; m += kMR) {
+    const int64_t rows = min(kMR, count - m);
+    float* panel = panels + m * depth;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t k = 0; k < depth; ++k) panel[k * kMR + r] = from[(m + r) * stride + k];
   }
 }
 
-// y += factor * x.
+// y (count) += factor * x (count).
 inline void add_scaled(int64_t count, float factor, const float* x, float* y) {
   for (int64_t n = 0; n < count; ++n) y[n] += factor * x[n];
 }
 
 inline double dot_in_double(const float* x, const float* y, int64_t count) {
-  double total = 0;
-  for (int64_t n = 0; n < count; ++n) total += (double)x[n] * (double)y[n];
-  return total;
+  double sum = 0;
+  for (int64_t n = 0; n < count; ++n) sum += (double)x[n] * (double)y[n];
+  return sum;
 }
 
 inline float dot(const float* x, const float* y, int64_t count) {
   vfloat sums = {};
   int64_t n = 0;
-  for (; n + W <= count; n += W) sums += load(x + n) * load(y + n);
-  float total = sum_of(sums);
-  for (; n < count; ++n) total += x[n] * y[n];
-  return total;
+  for (; n + kLanes <= count; n += kLanes) sums += load(x + n) * load(y + n);
+  float sum = horizontal_sum(sums);
+  for (; n < count; ++n) sum += x[n] * y[n];
+  return sum;
+}
+
+// sums (columns) += the column sums of x (rows, columns), rows `stride` apart. The rows are summed
+// before they are added, which rounds less.
+inline void add_column_sums(int64_t rows, int64_t columns, const float* x, int64_t stride,
+                            float* sums) {
+  int64_t n = 0;
+  for (; n + kLanes <= columns; n += kLanes) {
+    vfloat of_rows = {};
+    for (int64_t r = 0; r < rows; ++r) of_rows += load(x + r * stride + n);
+    store(sums + n, load(sums + n) + of_rows);
+  }
+  for (; n < columns; ++n) {
+    float of_rows = 0;
+    for (int64_t r = 0; r < rows; ++r) of_rows += x[r * stride + n];
+    sums[n] += of_rows;
+  }
 }
 
 }  // namespace

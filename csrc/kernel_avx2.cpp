@@ -1,10 +1,38 @@
-// For x86-64 processors with AVX2 and FMA.
-#include "call.h"
+// The kernel for x86-64 processors with AVX2 and FMA.
+//
+// Everything that run_*.h include is compiled for these instructions, whatever the command line
+// says; what is included before the pragma is not.
+#include "kernel.h"
 
-#define KERNEL avx2
-#define TARGET "avx2,fma"
+#if defined(__x86_64__)
 
-#define W 8
-#define MR 6
-#define NV 2
-#include "x86.h"
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma")
+#endif
+
+#define RELPOS_LANES 8
+#define RELPOS_MR 6
+#define RELPOS_NR_VECTORS 2
+#include "run_forward.h"
+#include "run_backward.h"
+
+namespace relpos {
+
+const Kernel* avx2_kernel() {
+  static const Kernel kernel = {"avx2", run_forward, run_backward};
+  return &kernel;
+}
+
+}  // namespace relpos
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+
+#else
+
+const relpos::Kernel* relpos::avx2_kernel() { return nullptr; }
+
+#endif

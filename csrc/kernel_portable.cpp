@@ -1,15 +1,16 @@
-// For every processor: vectors of 128 bits, which the compiler maps to what is there.
-#include "call.h"
-
-#define W 4
-#if defined(__aarch64__)
-#define MR 6
-#define NV 4
-#else
-#define MR 4
-#define NV 2
-#endif
+// The kernel for every processor: vectors of 128 bits, which the compiler maps to what is there.
 #include "kernel.h"
+
+#define RELPOS_LANES 4
+#if defined(__aarch64__)
+#define RELPOS_MR 6
+#define RELPOS_NR_VECTORS 4
+#else
+#define RELPOS_MR 4
+#define RELPOS_NR_VECTORS 2
+#endif
+#include "run_forward.h"
+#include "run_backward.h"
 
 namespace relpos {
 

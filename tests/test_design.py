@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 DESIGN = (ROOT / "docs" / "design.md").read_text()
 PACKAGES = {"relpos": ROOT / "src" / "relpos", "benchmarks": ROOT / "benchmarks"}
-# They lie beside the order: NumPy's double loops, the version, and what hands over to the command.
-ASIDE = {"definition", "_version", "__main__"}
+# Beside the order: the double loops, torch, the version, and what hands over to the command.
+ASIDE = {"definition", "_torch", "_version", "__main__"}
 
 
 def order(package: str) -> list[list[str]]:

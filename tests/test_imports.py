@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_design import order
+from tests.test_design import ASIDE, order
 
 SRC = Path(__file__).parent.parent / "src"
 Graph = dict[str, set[str]]
@@ -82,9 +82,10 @@ def _place(name: str) -> tuple[str, int]:
     """The package, and the row of its order in which the module's part stands."""
     package, _, rest = name.partition(".")
     part = rest.partition(".")[0]
-    rows = [["_version", "definition"], *order(package)]
+    # What lies beside the order needs nothing but, for the double loops, the checks of inputs.
+    rows = [sorted(ASIDE - {"definition", "__main__"}), *order(package)]
     # relpos/__init__.py has everything of the library, that of relpos_tasks nothing.
-    rows += [[""], ["__main__"]] if package == "relpos" else []
+    rows += [["definition", ""], ["__main__"]] if package == "relpos" else []
     places = [number for number, row in enumerate(rows) if part in row]
     assert places or not part, f"{name} has no place in the order of docs/design.md"
     return package, places[0] if places else 0

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from relpos import OffsetTable
-from relpos.offsets import deberta_buckets, offsets, rows_at, t5_buckets, table_rows
+from relpos.offsets import deberta_buckets, offsets, row_indices, rows_at, t5_buckets
 
 
 @pytest.mark.parametrize(("i", "j"), [(1, 1), (3, 5), (5, 3)])
@@ -21,15 +21,15 @@ def test_query_start_moves_the_queries():
 
 def test_clipping_at_k_has_2k_plus_1_rows():
     """TRAPS 5: a walk-through of Shaw et al. (2018) calls the last row `k - 1`; it is row `2k`."""
-    rows, _ = table_rows(OffsetTable(torch.zeros(1, 7, 2), first=-3), offsets(10, 10))
+    rows, _ = row_indices(OffsetTable(torch.zeros(1, 7, 2), first=-3), offsets(10, 10))
     assert rows[0].tolist() == [3, 4, 5, 6, 6, 6, 6, 6, 6, 6]
     assert sorted(set(rows.flatten().tolist())) == list(range(7))
 
 
 def test_only_a_zero_table_says_where_it_counts():
     at = torch.arange(-3, 4)
-    assert table_rows(OffsetTable(torch.zeros(1, 2), 0), at)[1] is None
-    inside = table_rows(OffsetTable(torch.zeros(1, 2), 0, "zero"), at)[1]
+    assert row_indices(OffsetTable(torch.zeros(1, 2), 0), at)[1] is None
+    inside = row_indices(OffsetTable(torch.zeros(1, 2), 0, "zero"), at)[1]
     assert inside is not None
     assert inside.tolist() == [False, False, False, True, True, False, False]
 

@@ -4,7 +4,8 @@
     o_i  = sum_j softmax(s_i)_j * (v_j + V[j-i])
 
 with `p_i = q_rel_i` where it is given and `q_i` otherwise. On an n-dimensional grid every axis `a`
-has tables of its own, met at the offset `o_a` along it, and there may be one bias at all offsets:
+has tables of its own, indexed by the offset `o_a` along it, and there may be one bias indexed by
+all offsets:
 
     s_ij = scale * (q_i . k_j + sum_a (p_ai . K_a[o_a] + k_j . Q_a[o_a]))
            + sum_a B_a[o_a] + J[o_1, ..., o_n] + mask_ij
@@ -12,7 +13,8 @@ has tables of its own, met at the offset `o_a` along it, and there may be one bi
 
 Written from these formulas (Shaw et al. 2018, eq. 3-4; Huang et al. 2018, eq. 3; Ramachandran et
 al. 2019, eq. 3; Srinivas et al. 2021, figure 4; Liu et al. 2021, eq. 4; and their siblings) and
-from nothing else in this package. Slow on purpose.
+from nothing else in this package. Slow on purpose. It needs NumPy, which
+`pip install "relpos[definition]"` brings.
 """
 
 from __future__ import annotations
@@ -22,6 +24,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, sqrt
 from typing import Literal
+
+from .checks import check_installed
+
+check_installed("relpos.definition", "numpy", extra="definition")
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -58,7 +64,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Axis:
-    """The tables along one axis of a grid; `q_rel (b, h, i, dr)` meets `keys` in place of q."""
+    """The tables along one axis of a grid; `q_rel (b, h, i, dr)` is dotted with `keys` for q."""
 
     keys: Table | None = None
     queries: Table | None = None
@@ -86,7 +92,7 @@ def attention(
 
     Args:
         q: queries.
-        k: keys; query head `n` meets key head `n // (h // g)`.
+        k: keys; query head `n` reads key head `n // (h // g)`.
         v: values.
         keys: K of the formula.
         queries: Q of the formula.
@@ -156,16 +162,16 @@ def grid_attention(
     """Output `o` and natural log-sum-exp of the scores for tokens on a grid, pair by pair.
 
     Args:
-        q: queries: `prefix` tokens without a place, then their grid in row-major order.
-        k: keys, likewise; query head `n` meets key head `n // (h // g)`.
+        q: queries: `prefix` tokens that are not on the grid, then their grid in row-major order.
+        k: keys, likewise; query head `n` reads key head `n // (h // g)`.
         v: values, likewise.
         shape: the grid of the keys.
         axes: K_a, Q_a, B_a, V_a and p_a of the formula, one entry per axis.
         joint_bias: J of the formula, `(h or 1, 2 n - 1, 2 m - 1, ...)`, offset 0 in the middle.
         query_shape: the grid of the queries; None means that of the keys. Offsets along an axis
             count steps of the finer of the two.
-        prefix: number of tokens before the grid, which meet no table.
-        causal: a query sees only keys at its own place in the row-major order and before.
+        prefix: number of tokens before the grid, to which no table applies.
+        causal: a query sees only keys at its own position in row-major order and before.
         mask: broadcasts to `(b, h, i, j)`; True takes part, or a number added to the score.
         scale: None means `1 / sqrt(d)`.
 
@@ -217,7 +223,7 @@ def grid_attention(
 def _offsets(
     i: int, j: int, query_shape: tuple[int, ...], shape: tuple[int, ...]
 ) -> list[Fraction]:
-    """Key place minus query place along each axis, in steps of the finer of the two sides."""
+    """Key minus query coordinate along each axis, in steps of the finer of the two sides."""
     offsets = []
     query, key = np.unravel_index(i, query_shape), np.unravel_index(j, shape)
     for axis, (queries, keys) in enumerate(zip(query_shape, shape, strict=True)):

@@ -1,4 +1,4 @@
-"""Offsets between positions and the rows of a table that they meet: plain maps of integers.
+"""Offsets between positions, and the rows of a table that they select: plain maps of integers.
 
 `offset = key position - query position` everywhere in relpos; negative looks back.
 """
@@ -17,11 +17,11 @@ __all__ = [
     "axis_offsets",
     "deberta_buckets",
     "grid_coordinates",
+    "interpolation_points",
     "offsets",
+    "row_indices",
     "rows_at",
     "t5_buckets",
-    "table_rows",
-    "whole_offsets",
 ]
 
 
@@ -50,12 +50,12 @@ def axis_offsets(
 ) -> Int64[Tensor, "i j"] | Float[Tensor, "i j"]:
     """Offsets along one axis of a grid, in steps of the finer of the two sides.
 
-    A coarser side's places are `finer / coarser` steps apart, as in MViT (Fan et al. 2021;
+    Coordinates on the coarser side are `finer / coarser` steps apart, as in MViT (Fan et al. 2021;
     Li et al. 2022, section 4.1); where that is no integer, so are the offsets, in float64.
 
     Args:
-        queries: places of the queries along the axis.
-        keys: places of the keys.
+        queries: size of the queries' grid along the axis.
+        keys: size of the keys' grid.
         device: where the result is made.
 
     >>> axis_offsets(2, 4)
@@ -63,23 +63,25 @@ def axis_offsets(
             [-2, -1,  0,  1]])
     """
     finer = max(queries, keys)
-    return _places(keys, finer, device) - _places(queries, finer, device)[:, None]
+    return _coordinates(keys, finer, device) - _coordinates(queries, finer, device)[:, None]
 
 
-def _places(count: int, finer: int, device: torch.device | None) -> Tensor:
-    places = torch.arange(count, device=device)
+def _coordinates(count: int, finer: int, device: torch.device | None) -> Tensor:
+    coordinates = torch.arange(count, device=device)
     # An exported program is one for all sizes; ONNX would not even keep a condition on them.
     between = isinstance(finer, torch.SymInt) and finer != count
     # Not `divmod`: `torch.compile` cannot take it of sizes that are symbols.
     if between or finer % count:
-        return places.double() * (finer / count)
-    return places * (finer // count)
+        return coordinates.double() * (finer / count)
+    return coordinates * (finer // count)
 
 
-def whole_offsets(at: Tensor) -> list[tuple[Int64[Tensor, "..."], Tensor | None]]:
-    """Offsets as integers with their shares: one, or two where they fall between rows.
+def interpolation_points(at: Tensor) -> list[tuple[Int64[Tensor, "..."], Tensor | None]]:
+    """The integer offsets next to each of `at`, with their weights in linear interpolation.
 
-    >>> whole_offsets(torch.tensor([0.0, 1.25], dtype=torch.float64))
+    Integers are their own, without a weight; others lie between two.
+
+    >>> interpolation_points(torch.tensor([0.0, 1.25], dtype=torch.float64))
     [(tensor([0, 1]), tensor([1.0000, 0.7500], dtype=torch.float64)), (tensor([1, 2]), \
 tensor([0.0000, 0.2500], dtype=torch.float64))]
     """
@@ -107,7 +109,7 @@ def grid_coordinates(
 def deberta_buckets(
     at: Int64[Tensor, "..."], *, max_distance: int, buckets: int | None = None
 ) -> Int64[Tensor, "..."]:
-    """`clip(n + f(-at), 0, 2 n - 1)`: the row of DeBERTa's embedding that each offset meets.
+    """`clip(n + f(-at), 0, 2 n - 1)`: the row of DeBERTa's embedding for each offset.
 
     He et al. 2021, eq. 3, counts query minus key. Without buckets `f` is the identity and
     `n = max_distance`, so that distance `n` behind the query shares the row of `n - 1`. With
@@ -136,12 +138,12 @@ def deberta_buckets(
     return (span - at.sign() * steps).clamp(0, 2 * span - 1)
 
 
-def table_rows(
+def row_indices(
     table: OffsetTable, at: Int64[Tensor, "..."]
 ) -> tuple[Int64[Tensor, "..."], Bool[Tensor, "..."] | None]:
     """The row of `table` for each offset of `at`, and where that row counts (None: everywhere).
 
-    >>> rows, _ = table_rows(OffsetTable(torch.zeros(1, 3, 4), first=-1), torch.arange(-3, 4))
+    >>> rows, _ = row_indices(OffsetTable(torch.zeros(1, 3, 4), first=-1), torch.arange(-3, 4))
     >>> rows
     tensor([0, 0, 0, 1, 2, 2, 2])
     """
@@ -151,7 +153,7 @@ def table_rows(
 
 
 def rows_at(table: OffsetTable, first: int, last: int) -> Tensor:
-    """The rows that offsets `first..last` meet, `(h or 1, last - first + 1[, d])`.
+    """The rows that offsets `first..last` select, `(h or 1, last - first + 1[, d])`.
 
     A view where the table has them all, else a new tensor.
 
@@ -161,7 +163,7 @@ def rows_at(table: OffsetTable, first: int, last: int) -> Tensor:
     if table.first <= first and last <= table.last:
         return table.rows[:, first - table.first : last + 1 - table.first]
     device = table.rows.device
-    index, inside = table_rows(table, torch.arange(first, last + 1, device=device))
+    index, inside = row_indices(table, torch.arange(first, last + 1, device=device))
     picked = table.rows.index_select(1, index)
     if inside is None:
         return picked
@@ -185,7 +187,7 @@ def t5_buckets(
         at: offsets, in tokens.
         buckets: of both sides together; at least 4, or 2 where there is one side.
         max_distance: from here on all distances share the last bucket; more than `m`.
-        bidirectional: whether keys ahead have the second half of the buckets; else they meet
+        bidirectional: whether keys ahead have the second half of the buckets; else they share
             the bucket of offset 0.
 
     >>> t5_buckets(torch.tensor([-200, -9, -2, 0, 2, 9]))

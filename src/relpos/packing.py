@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int64, Integer
 from torch import Tensor
 
-from .errors import ShapeError, check_count, check_shape, check_tensor
+from .checks import check_count, check_integers, check_shape
 
 __all__ = ["document_ids"]
 
@@ -29,10 +29,8 @@ def document_ids(cumulative: Integer[Tensor, "n"], length: int) -> Int64[Tensor,
     >>> document_ids(torch.tensor([0, 2, 5]), 6)
     tensor([[ 0,  0,  1,  1,  1, -1]])
     """
-    check_tensor("document_ids", "cumulative", cumulative)
-    check_shape("document_ids", "cumulative", cumulative, "n", {})
-    if cumulative.is_floating_point() or cumulative.is_complex() or cumulative.dtype == torch.bool:
-        raise ShapeError(f"document_ids: cumulative must be integers, got {cumulative.dtype}")
+    check_shape("document_ids", "cumulative", cumulative, "n")
+    check_integers("document_ids", "cumulative", cumulative)
     length = check_count("document_ids", "length", length)
     cumulative = cumulative.long()
     if cumulative.device.type == "cpu" and not torch.compiler.is_compiling():

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .checks import check_floating
 from .errors import ShapeError
 
 __all__ = ["absolute_to_relative", "relative_to_absolute", "shear_view", "skew"]
@@ -39,8 +40,8 @@ def shear_view(x: Float[Tensor, "*batch m w"], columns: int) -> Float[Tensor, "*
 def relative_to_absolute(x: Float[Tensor, "*batch i w"]) -> Float[Tensor, "*batch i j"]:
     """`y[a, c] = x[a, c + (i - 1) - a]`: scores by offset become scores by key, bidirectionally.
 
-    Column `n` of `x` belongs to offset `n - (i - 1)` from query 0 at key 0 (seed: AI Summer's and
-    lucidrains' function of this name, which takes `w = 2i - 1` only).
+    Column `n` of `x` belongs to offset `n - (i - 1)` from query 0 at key 0. (AI Summer's and
+    lucidrains' function of this name takes `w = 2i - 1` only.)
 
     Args:
         x: any leading axes; `w = i + j - 1` offsets, so `w >= i`.
@@ -49,13 +50,15 @@ def relative_to_absolute(x: Float[Tensor, "*batch i w"]) -> Float[Tensor, "*batc
         `(..., i, j)` with `j = w - i + 1`; a view of `x` where `x` is contiguous.
 
     Raises:
-        ShapeError: if `x` has fewer than two axes, no query, or `w < i`.
+        ShapeError: if `x` has another dtype or layout, fewer than two axes, no query, or `w < i`.
+        TypeError: if `x` is no tensor.
 
     >>> import torch
     >>> relative_to_absolute(torch.tensor([[-1., 0., 1.], [-1., 0., 1.]]))
     tensor([[ 0.,  1.],
             [-1.,  0.]])
     """
+    check_floating("relative_to_absolute", "x", x)
     if x.ndim < 2 or not 1 <= x.shape[-2] <= x.shape[-1]:
         raise ShapeError(
             "relative_to_absolute: x must be (..., i, w) with w = i + j - 1 >= i >= 1, "
@@ -65,8 +68,8 @@ def relative_to_absolute(x: Float[Tensor, "*batch i w"]) -> Float[Tensor, "*batc
     if rows == 1:
         return x
     # Chained views, where `shear_view` is one `as_strided`: they differentiate, export and map.
-    run = x.flatten(-2)[..., rows - 1 : rows * width - 1]
-    return run.unflatten(-1, (rows, width - 1))[..., : width - rows + 1]
+    shifted = x.flatten(-2)[..., rows - 1 : rows * width - 1]
+    return shifted.unflatten(-1, (rows, width - 1))[..., : width - rows + 1]
 
 
 def absolute_to_relative(y: Float[Tensor, "*batch i j"]) -> Float[Tensor, "*batch i w"]:
@@ -79,13 +82,16 @@ def absolute_to_relative(y: Float[Tensor, "*batch i j"]) -> Float[Tensor, "*batc
         The same by query and offset, `(..., i, i + j - 1)`.
 
     Raises:
-        ShapeError: if `y` has fewer than two axes or an empty one among the last two.
+        ShapeError: if `y` has another dtype or layout, fewer than two axes, or an empty one among
+            the last two.
+        TypeError: if `y` is no tensor.
 
     >>> import torch
     >>> absolute_to_relative(torch.tensor([[0., 1.], [-1., 0.]]))
     tensor([[ 0.,  0.,  1.],
             [-1.,  0.,  0.]])
     """
+    check_floating("absolute_to_relative", "y", y)
     if y.ndim < 2 or 0 in y.shape[-2:]:
         raise ShapeError(
             "absolute_to_relative: y must be (..., i, j) with i >= 1 and j >= 1, "
@@ -109,7 +115,9 @@ def skew(x: Float[Tensor, "*batch i j"], fill: float = 0.0) -> Float[Tensor, "*b
         fill: the number above the diagonal, where `x` has no offset.
 
     Raises:
-        ShapeError: if `x` has fewer than two axes or an empty one among the last two.
+        ShapeError: if `x` has another dtype or layout, fewer than two axes, or an empty one among
+            the last two.
+        TypeError: if `x` is no tensor.
 
     >>> import torch
     >>> skew(torch.tensor([[-2., -1., 0.], [-2., -1., 0.], [-2., -1., 0.]]), fill=9)
@@ -117,6 +125,7 @@ def skew(x: Float[Tensor, "*batch i j"], fill: float = 0.0) -> Float[Tensor, "*b
             [-1.,  0.,  9.],
             [-2., -1.,  0.]])
     """
+    check_floating("skew", "x", x)
     if x.ndim < 2 or 0 in x.shape[-2:]:
         raise ShapeError(
             f"skew: x must be (..., i, j) with i >= 1 and j >= 1, got {tuple(x.shape)}"

@@ -19,7 +19,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from .errors import ShapeError, check_count, check_sizes, check_tensor
+from .checks import check_count, check_sizes, check_tensor
+from .errors import ShapeError
 
 __all__ = ["GridTerms", "OffsetTable", "Terms"]
 
@@ -31,8 +32,8 @@ class OffsetTable:
     Args:
         rows: vectors `(h or 1, r, d)`, or scalars `(h or 1, r)` for a bias in logits.
         first: the offset of row 0, in tokens; negative looks back.
-        beyond: what an offset outside the table meets: the nearest end row (`"clamp"`) or
-            nothing at all (`"zero"`).
+        beyond: the row of an offset outside the table: the nearest end row (`"clamp"`), or none,
+            so that nothing is added (`"zero"`).
 
     Raises:
         ShapeError: if `rows` is neither two- nor three-dimensional, or has no row.
@@ -76,11 +77,11 @@ class Terms:
     """What a scheme adds to attention along one axis; each part may be absent.
 
     Args:
-        keys: K, vectors that meet the query (Shaw's a^K, Huang's E_r); width of `q` or `q_rel`.
-        queries: Q, vectors that meet the key (DeBERTa's position-to-content); width of `k`.
+        keys: K, dotted with the query (Shaw's a^K, Huang's E_r); width of `q` or `q_rel`.
+        queries: Q, dotted with the key (DeBERTa's position-to-content); width of `k`.
         bias: B, scalars in logits, not multiplied by the scale (T5, ALiBi).
         values: V, vectors added to the values (Shaw's a^V); width of `v`.
-        q_rel: `(b, h, i, d_rel)`: meets `keys` in place of the query.
+        q_rel: `(b, h, i, d_rel)`: dotted with `keys` instead of the query.
 
     Raises:
         ShapeError: if `bias` holds vectors, or another table scalars.
@@ -152,8 +153,8 @@ class GridTerms:
         joint_bias: `(h or 1, 2 n - 1, 2 m - 1, ...)` logits for a grid `n x m x ...`; the entry of
             offset 0 along every axis is in the middle.
         query_shape: the grid of the queries (pooled queries); None means that of the keys.
-        prefix: number of tokens before the grid, without a place on it (class tokens), among the
-            queries and among the keys; they meet no table.
+        prefix: number of tokens before the grid and not on it (class tokens), among the queries
+            and among the keys; no table applies to them.
 
     Raises:
         ShapeError: if `joint_bias` does not fit the grid.

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PARTIAL", "replacing", "write_bytes", "write_json", "write_text"]
+__all__ = [
+    "LARGEST",
+    "PARTIAL",
+    "abandon_unfinished",
+    "check_writable",
+    "naming",
+    "read_whole",
+    "replacing",
+    "write_bytes",
+    "write_json",
+    "write_text",
+    "write_together",
+]
 
 # How the names of unfinished files begin.
 PARTIAL = ".part-"
+# Bytes. A chorale takes 0.2 MB, a symphony 30, a corpus of chorales 5; more is another kind of
+# file, or one made to fill the memory.
+LARGEST = 200_000_000
+
+_unfinished: set[Path] = set()
+# Held while finished files take their places, so that those of one result come together.
+_moving = threading.Lock()
 
 
 @contextmanager
@@ -24,33 +45,64 @@ def replacing(path: str | Path) -> Iterator[Path]:
         path: the file to make or to replace; its folder is made if it is missing.
 
     Yields:
-        A name in the same folder, with the same ending.
+        An empty file in the same folder, with the same ending.
 
+    Raises:
+        OSError: that names `path`, if it cannot be written.
+
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with replacing(Path(folder) / "a.txt") as partial:
     ...         written = partial.write_text("whole")
     ...     os.listdir(folder)
     ['a.txt']
     """
-    path = Path(path)
-    partial = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=PARTIAL, suffix=path.suffix)
-        os.close(handle)
-        partial = Path(name)
+    with naming(path), _beside(Path(path)) as partial:
         yield partial
-        # mkstemp lets nobody else read; a result is an ordinary file.
-        partial.chmod(0o666 & ~_umask())
-        os.replace(partial, path)
-    except OSError as error:
-        # Whoever reads the message knows nothing of the unfinished file.
-        if PARTIAL in str(error.filename):
-            error.filename, error.filename2 = str(path), None
-        raise
-    finally:
-        if partial is not None:
-            partial.unlink(missing_ok=True)
+        with _moving:
+            os.replace(partial, path)
+
+
+def write_together(contents: Mapping[Path, bytes]) -> None:
+    """Write several whole files: all of them, or none.
+
+    Args:
+        contents: the bytes of each file.
+
+    Raises:
+        OSError: that names the file which cannot be written.
+    """
+    with ExitStack() as files:
+        finished = {}
+        for path, content in contents.items():
+            with naming(path):
+                finished[path] = files.enter_context(_beside(path))
+                finished[path].write_bytes(content)
+        with _moving, ExitStack() as torn:
+            for path, partial in finished.items():
+                with naming(path):
+                    os.replace(partial, path)
+                torn.callback(path.unlink)
+            torn.pop_all()
+
+
+def read_whole(path: str | Path) -> bytes:
+    """The bytes of an ordinary file.
+
+    Args:
+        path: the file; a device or a pipe may have no end.
+
+    Raises:
+        OSError: if it cannot be read, is no file, or holds more than `LARGEST` bytes.
+    """
+    path = Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+    with path.open("rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise OSError(errno.EFBIG, f"larger than {LARGEST} bytes", str(path))
+    return content
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -69,9 +121,9 @@ def write_text(path: str | Path, content: str) -> None:
 
     Args:
         path: the file.
-        content: its text.
+        content: its text; bytes of a file's name that are no text are escaped.
     """
-    write_bytes(path, content.encode())
+    write_bytes(path, content.encode(errors="backslashreplace"))
 
 
 def write_json(path: str | Path, content: Any) -> None:
@@ -84,7 +136,74 @@ def write_json(path: str | Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def check_writable(path: Path) -> None:
+    """Raise if a file cannot be written here, before any work is done for it.
+
+    Args:
+        path: the file; its folder may be missing.
+
+    Raises:
+        OSError: if its name is impossible.
+        ValueError: if something else is in its way, or its folder may not be written to.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path}: cannot be written, there is a folder of this name")
+    # What is missing is made, and needs a folder to be made in.
+    ground = next((parent for parent in path.parents if parent.exists()), path.parent)
+    if not ground.is_dir():
+        raise ValueError(f"{path}: cannot be written, {ground} is not a folder")
+    if not os.access(ground, os.W_OK | os.X_OK):
+        raise ValueError(f"{path}: cannot be written, nothing may be added to {ground}")
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Let an error of the system inside the block name a file.
+
+    A full disk has no name, and an unfinished file has one that nobody knows. torch's writer hides
+    the system's error behind its own.
+
+    Args:
+        path: the file that the block writes.
+
+    Raises:
+        OSError: in place of the block's own.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        failed: BaseException | None = error
+        while failed is not None and not isinstance(failed, OSError):
+            failed = failed.__context__
+        if failed is None:
+            raise
+        if failed.filename is None or PARTIAL in str(failed.filename):
+            failed = OSError(failed.errno, failed.strerror or str(failed), str(path))
+        raise failed from error
+
+
+def abandon_unfinished() -> None:
+    """Remove the unfinished files of all threads, and let no finished one take its place any more.
+
+    For a process that is about to end.
+    """
+    # Files that are taking their places may do so to the end, if the disk lets them.
+    _moving.acquire(timeout=1.0)
+    for partial in list(_unfinished):
+        with suppress(OSError):
+            partial.unlink()
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """An unfinished file in the same folder, which is gone after the block."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{PARTIAL}{secrets.token_hex(8)}{path.suffix[:16]}")
+    # Noted before it is there, so that a stopped process leaves none behind.
+    _unfinished.add(partial)
+    try:
+        partial.touch(exist_ok=False)
+        yield partial
+    finally:
+        partial.unlink(missing_ok=True)
+        _unfinished.discard(partial)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
-__all__ = ["machine", "versions"]
+__all__ = ["machine", "memory_bytes", "versions"]
 
 
 def machine() -> dict[str, str]:
@@ -33,6 +34,22 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def memory_bytes() -> int:
+    """The memory that a model can have at most: this process's, or that of all GPUs if it is more.
+
+    Returns:
+        Bytes.
+    """
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    with suppress(OSError, ValueError):
+        # A container may have less than the machine.
+        host = min(host, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    devices = range(torch.cuda.device_count())
+    gpus = sum(torch.cuda.get_device_properties(n).total_memory for n in devices)
+    # What cannot be found out bounds nothing.
+    return max(host, gpus) or 2**63
 
 
 def _processor() -> str:

@@ -93,7 +93,7 @@ def test_a_copy_goes_its_own_way():
         (
             torch.zeros(1, 1, 1, 2, dtype=torch.float16),
             torch.zeros(1, 1, 1, 2, dtype=torch.float16),
-            "k must be torch.float32 on cpu as the tokens before, got torch.float16",
+            "k must be torch.float32 on cpu as the tokens before are, got torch.float16",
         ),
     ],
 )
@@ -153,7 +153,7 @@ def test_an_append_without_memory_left_is_as_none(monkeypatch):
     def full(*_):
         raise MemoryError
 
-    monkeypatch.setattr("relpos.layers.cache._extended", full)
+    monkeypatch.setattr("relpos.layers.cache._write_at", full)
     with pytest.raises(MemoryError):
         cache.append(k, k)
     assert cache.length == 3

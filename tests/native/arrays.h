@@ -1,4 +1,5 @@
-// Arrays in memory of exactly their size, at any strides: a sanitizer sees every step beyond.
+// Arrays of any shape and strides, in memory of exactly their size: a sanitizer sees every step
+// beyond.
 #pragma once
 
 #include <cmath>
@@ -10,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../csrc/call.h"
+#include "../../csrc/kernel.h"
 
 namespace fuzz {
 
@@ -40,7 +41,7 @@ inline int64_t bytes_of(Dtype dtype) {
 inline double rounding(Dtype dtype) {
   return dtype == Dtype::f32 ? 0x1p-24 : dtype == Dtype::bf16 ? 0x1p-8 : 0x1p-11;
 }
-inline double least(Dtype dtype) { return dtype == Dtype::f16 ? 0x1p-25 : 0x1p-120; }
+inline double smallest(Dtype dtype) { return dtype == Dtype::f16 ? 0x1p-25 : 0x1p-120; }
 
 inline double decode_half(Dtype dtype, uint16_t bits) {
   if (dtype == Dtype::bf16) {
@@ -115,10 +116,10 @@ struct Array {
 
   bool present() const { return !sizes.empty(); }
   const double* row(int64_t index) const { return numbers.data() + index * sizes.back(); }
-  relpos::View view() const { return {memory.data, {stride(0), stride(1), stride(2)}}; }
+  relpos::TensorView view() const { return {memory.data, {stride(0), stride(1), stride(2)}}; }
   int64_t stride(size_t axis) const { return sizes[axis] == 1 ? 0 : strides[axis]; }
 
-  // Calls visit(number in row-major order, place in memory) for all numbers.
+  // Calls visit(number in row-major order, index in memory) for all numbers.
   template <class Visit>
   void each(Visit visit) const {
     for (int64_t n = 0; n < product(sizes); ++n) {
@@ -129,7 +130,7 @@ struct Array {
     }
   }
 
-  // Take numbers from draw(); those that lie at one place are one.
+  // Take numbers from draw(); those that share memory are one.
   template <class Draw>
   void fill(Random& random, Draw draw) {
     int64_t count = product(sizes) ? 1 : 0;

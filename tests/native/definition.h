@@ -7,8 +7,13 @@
 //     dP_ij = m_ij dO_i . (v_j + V[j-i])
 //     dS_ij = w_ij (dP_ij - sum_j w_ij dP_ij + dlse_i)
 //
-// On a grid K, B and V are sums over its axes, each at the pair of places along it, and grid_ij is
-// the joint bias and what key j says to the places of query i.
+// On a grid K, B and V are sums over its axes, each at the pair of coordinates along it, and
+// grid_ij is the joint bias and the logits of key j for the coordinates of query i
+// (query_axis_logits).
+//
+// Shapes as in csrc/params.h: (B, H, seqlen_q, seqlen_k) pairs, head_dim of q and k, value_dim of v
+// and the output, rel_dim of q_rel. b, h, i, j, g are indices: batch, query head, query, key,
+// key/value head.
 //
 // The bounds are those of any summation: a sum of n rounded terms, in any order, is off by at most
 // n * 2^-24 * (the sum of their absolute values). They follow the numbers from the scores to the
@@ -24,7 +29,7 @@ constexpr double kUnit = 0x1p-24;
 struct Number {
   double value = 0, error = 0;
 
-  double most() const { return std::fabs(value) + error; }
+  double magnitude() const { return std::fabs(value) + error; }
 };
 
 // Sums of terms, each with its error, and the absolute values that went in.
@@ -43,23 +48,23 @@ struct Sums {
       const double factor = row ? row[n] : 1;
       value[(size_t)(at + n)] += x.value * factor;
       error[(size_t)(at + n)] += x.error * std::fabs(factor);
-      size[(size_t)(at + n)] += x.most() * std::fabs(factor);
+      size[(size_t)(at + n)] += x.magnitude() * std::fabs(factor);
     }
   }
   // No more than `terms` roundings lie between any term and its sum.
-  void settle(double terms) {
+  void add_rounding(double terms) {
     for (size_t n = 0; n < value.size(); ++n) error[n] += terms * kUnit * size[n];
   }
 };
 
 struct Expected {
-  Sums output, lse, d_q, d_k, d_v, d_q_rel, d_tables[kKinds], d_mask, d_axis_tables, d_by_query,
-      d_joint;
+  Sums output, lse, d_q, d_k, d_v, d_q_rel, d_tables[kTableKinds], d_mask, d_axis_tables,
+      d_query_axis_logits, d_joint_bias;
 };
 
 // One query and one key.
 struct Pair {
-  bool met = false;
+  bool seen = false;
   double score = 0, size = 0;        // size: the sum of its terms' absolute values
   double dropout = 1;                // m of the formula
   Number weight;                     // w
@@ -68,25 +73,27 @@ struct Pair {
 
 class Definition {
  public:
-  Definition(const Case& drawn) : c(drawn), call(drawn.call), pairs((size_t)call.keys) {
-    tiles = (double)(call.keys / 256 + 1);
-    blocks = (double)(call.queries / 64 + 1);
-    place_tokens([](const relpos::Axis& axis) { return axis.keys; }, call.keys, key_places);
-    place_tokens([](const relpos::Axis& axis) { return axis.queries; }, call.queries, query_places);
+  Definition(const Case& drawn) : c(drawn), params(drawn.params), pairs((size_t)params.seqlen_k) {
+    tiles = (double)(params.seqlen_k / 256 + 1);
+    blocks = (double)(params.seqlen_q / 64 + 1);
+    locate_tokens([](const relpos::Axis& axis) { return axis.size_k; }, params.seqlen_k,
+                  key_coords);
+    locate_tokens([](const relpos::Axis& axis) { return axis.size_q; }, params.seqlen_q,
+                  query_coords);
     make();
-    for (b = 0; b < call.batch; ++b)
-      for (h = 0; h < call.heads; ++h)
-        for (i = 0; i < call.queries; ++i) add_row();
-    settle();
+    for (b = 0; b < params.batch; ++b)
+      for (h = 0; h < params.heads; ++h)
+        for (i = 0; i < params.seqlen_q; ++i) add_row();
+    add_rounding();
   }
 
   Expected expected;
 
  private:
   const Case& c;
-  const Call& call;
+  const Params& params;
   std::vector<Pair> pairs;                            // of the current row
-  std::vector<Sizes> key_places, query_places;        // along each axis; empty before the grid
+  std::vector<Sizes> key_coords, query_coords;        // along each axis; empty before the grid
   int64_t b = 0, h = 0, i = 0, g = 0, row = 0, position = 0;
   double tiles = 1, blocks = 1;
   Number lse;
@@ -94,47 +101,52 @@ class Definition {
   // ---- sizes ----------------------------------------------------------------------------------
 
   template <class Size>
-  void place_tokens(Size size, int64_t count, std::vector<Sizes>& all) {
+  void locate_tokens(Size size, int64_t count, std::vector<Sizes>& all) {
     all.resize((size_t)count);
-    for (int64_t n = call.grid.prefix; call.grid.count && n < count; ++n) {
-      int64_t rest = n - call.grid.prefix;
-      for (int axis = call.grid.count; axis-- > 0; rest /= size(call.grid.axes[axis]))
-        all[(size_t)n].insert(all[(size_t)n].begin(), rest % size(call.grid.axes[axis]));
+    for (int64_t n = params.grid.prefix; params.grid.num_axes && n < count; ++n) {
+      int64_t rest = n - params.grid.prefix;
+      for (int axis = params.grid.num_axes; axis-- > 0; rest /= size(params.grid.axes[axis]))
+        all[(size_t)n].insert(all[(size_t)n].begin(), rest % size(params.grid.axes[axis]));
     }
   }
 
   void make() {
     Expected& to = expected;
-    const int64_t rows = call.batch * call.heads * call.queries;
-    to.output.make(rows * call.value_width), to.lse.make(rows);
-    const auto some = [&](Sums& sums, int wanted, const Sizes& sizes) {
+    const int64_t rows = params.batch * params.heads * params.seqlen_q;
+    to.output.make(rows * params.value_dim), to.lse.make(rows);
+    const auto make_wanted = [&](Sums& sums, int wanted, const Sizes& sizes) {
       if (c.wanted[wanted]) sums.make(product(sizes));
     };
-    some(to.d_q, kQ, c.q.sizes), some(to.d_k, kK, c.k.sizes), some(to.d_v, kV, c.v.sizes);
-    some(to.d_q_rel, kQRel, c.q_rel.sizes), some(to.d_mask, kMask, c.mask.sizes);
-    for (int kind = 0; kind < kKinds; ++kind)
-      some(to.d_tables[kind], kTables + kind, c.tables[kind].sizes);
-    some(to.d_axis_tables, kAxisTables, c.axis_tables.sizes);
-    some(to.d_by_query, kByQuery, c.by_query.sizes);
-    some(to.d_joint, kJoint, c.joint.sizes);
+    make_wanted(to.d_q, kQ, c.q.sizes);
+    make_wanted(to.d_k, kK, c.k.sizes);
+    make_wanted(to.d_v, kV, c.v.sizes);
+    make_wanted(to.d_q_rel, kQRel, c.q_rel.sizes);
+    make_wanted(to.d_mask, kMask, c.mask.sizes);
+    for (int kind = 0; kind < kTableKinds; ++kind)
+      make_wanted(to.d_tables[kind], kTables + kind, c.tables[kind].sizes);
+    make_wanted(to.d_axis_tables, kAxisTables, c.axis_tables.sizes);
+    make_wanted(to.d_query_axis_logits, kQueryAxisScores, c.query_axis_logits.sizes);
+    make_wanted(to.d_joint_bias, kJointBias, c.joint_bias.sizes);
   }
 
-  // How many roundings a term may meet on its way into a sum: the numbers that are added up, in
-  // runs (of keys, rows of a block, columns of a table) whose sums are added up again.
-  void settle() {
+  // How many roundings may happen to a term on its way into a sum: the numbers that are added up,
+  // in runs (of keys, rows of a block, columns of a table) whose sums are added up again.
+  void add_rounding() {
     Expected& to = expected;
-    const double keys = (double)call.keys, rows = (double)call.queries + 64;
-    const double heads = (double)(call.batch * call.heads), repeat = (double)call.repeat();
-    const double to_p = (4 + 2 * call.grid.count) * keys + 256;
-    to.d_q.settle(to_p), to.d_q_rel.settle(to_p);
-    to.d_k.settle(repeat * blocks * 256), to.d_v.settle(repeat * rows + 64);
-    for (int kind = 0; kind < kKinds; ++kind)
-      to.d_tables[kind].settle(kind == kQueries ? heads * blocks * (keys + 128) + 256
-                                                : 2 * heads * rows + 2 * keys + 256);
-    to.d_mask.settle(c.mask.present() ? heads * rows * keys / (double)product(c.mask.sizes) + 64
-                                      : 0);
-    to.d_axis_tables.settle(2 * heads * rows + 2 * keys + 256), to.d_by_query.settle(rows + 8);
-    to.d_joint.settle(heads * rows + 64);
+    const double keys = (double)params.seqlen_k, rows = (double)params.seqlen_q + 64;
+    const double heads = (double)(params.batch * params.heads);
+    const double repeat = (double)params.heads_per_kv_head();
+    const double to_q = (4 + 2 * params.grid.num_axes) * keys + 256;
+    to.d_q.add_rounding(to_q), to.d_q_rel.add_rounding(to_q);
+    to.d_k.add_rounding(repeat * blocks * 256), to.d_v.add_rounding(repeat * rows + 64);
+    for (int kind = 0; kind < kTableKinds; ++kind)
+      to.d_tables[kind].add_rounding(kind == kQueries ? heads * blocks * (keys + 128) + 256
+                                                      : 2 * heads * rows + 2 * keys + 256);
+    const double mask_size = (double)product(c.mask.sizes);
+    to.d_mask.add_rounding(c.mask.present() ? heads * rows * keys / mask_size + 64 : 0);
+    to.d_axis_tables.add_rounding(2 * heads * rows + 2 * keys + 256);
+    to.d_query_axis_logits.add_rounding(rows + 8);
+    to.d_joint_bias.add_rounding(heads * rows + 64);
   }
 
   // ---- scores ---------------------------------------------------------------------------------
@@ -145,12 +157,15 @@ class Definition {
     return sum;
   }
 
-  // The row of a table that key j shows, counted through all heads; -1 for none.
+  // The row of key j in k and v.
+  int64_t key_row(int64_t j) const { return (b * params.kv_heads + g) * params.seqlen_k + j; }
+
+  // The row of a table that offset j - i selects, counted through all heads; -1 for none.
   int64_t table_row(int kind, int64_t j) const {
-    const relpos::Table& table = call.tables[kind];
-    const int64_t at = j - position - table.first, last = table.count - 1;
-    if (!c.tables[kind].present() || (table.zero && (at < 0 || at > last))) return -1;
-    return (table.heads == 1 ? 0 : h) * table.count + std::min(std::max<int64_t>(at, 0), last);
+    const relpos::OffsetTable& table = params.tables[kind];
+    const int64_t at = j - position - table.first_offset, last = table.num_rows - 1;
+    if (!c.tables[kind].present() || (table.zero_beyond && (at < 0 || at > last))) return -1;
+    return (table.heads == 1 ? 0 : h) * table.num_rows + std::min(std::max<int64_t>(at, 0), last);
   }
   const double* table(int kind, int64_t j) const {
     const int64_t at = table_row(kind, j);
@@ -166,141 +181,145 @@ class Definition {
   }
 
   bool visible(int64_t j) const {
-    if (call.causal && j > position) return false;
-    if (!c.numbers.empty()) {
-      const int32_t* numbers = c.numbers.data() + b * call.documents.stride;
-      if (numbers[j] < 0 || numbers[j] != numbers[position]) return false;
+    if (params.causal && j > position) return false;
+    if (!c.document_ids.empty()) {
+      const int32_t* ids = c.document_ids.data() + b * params.documents.batch_stride;
+      if (ids[j] < 0 || ids[j] != ids[position]) return false;
     }
     if (!c.mask.present()) return true;
     const double mask = c.mask.numbers[(size_t)mask_at(j)];
     return c.mask.dtype == Dtype::boolean ? mask != 0 : mask != -kInfinity;
   }
 
-  const double* p() const { return c.q_rel.present() ? c.q_rel.row(row) : c.q.row(row); }
-  int64_t p_width() const { return c.q_rel.present() ? call.rel_width : call.width; }
+  const double* q_rel() const { return c.q_rel.present() ? c.q_rel.row(row) : c.q.row(row); }
+  int64_t q_rel_dim() const { return c.q_rel.present() ? params.rel_dim : params.head_dim; }
 
   static void add(Pair& pair, double term) { pair.score += term, pair.size += std::fabs(term); }
 
   void score(Pair& pair, int64_t j) const {
-    const double* k = c.k.row((b * call.groups + g) * call.keys + j);
-    double size = 0, sum = dot(c.q.row(row), k, call.width, &size);
-    if (const double* keys = table(kKeys, j)) sum += dot(p(), keys, p_width(), &size);
-    if (const double* queries = table(kQueries, j)) sum += dot(k, queries, call.width, &size);
-    each_axis(j, [&](const Met& met) {
-      if (met.width) sum += dot(axis_p(met), axis_row(met.keys), met.width, &size);
+    const double* k = c.k.row(key_row(j));
+    double size = 0, sum = dot(c.q.row(row), k, params.head_dim, &size);
+    if (const double* keys = table(kKeys, j)) sum += dot(q_rel(), keys, q_rel_dim(), &size);
+    if (const double* queries = table(kQueries, j)) sum += dot(k, queries, params.head_dim, &size);
+    each_axis(j, [&](const AxisRows& rows) {
+      if (rows.width) sum += dot(axis_q(rows), axis_row(rows.keys), rows.width, &size);
     });
-    pair.score = call.scale * sum, pair.size = std::fabs(call.scale) * size;
+    pair.score = params.scale * sum, pair.size = std::fabs(params.scale) * size;
     if (const double* bias = table(kBias, j)) add(pair, *bias);
     if (c.mask.present() && c.mask.dtype != Dtype::boolean)
       add(pair, c.mask.numbers[(size_t)mask_at(j)]);
-    each_axis(j, [&](const Met& met) {
-      if (met.bias >= 0) add(pair, *axis_row(met.bias));
+    each_axis(j, [&](const AxisRows& rows) {
+      if (rows.bias >= 0) add(pair, *axis_row(rows.bias));
     });
-    each_by_query(j, [&](int64_t at) {
-      if (c.by_query.present()) add(pair, c.by_query.numbers[(size_t)at]);
+    each_query_axis_score(j, [&](int64_t at) {
+      if (c.query_axis_logits.present()) add(pair, c.query_axis_logits.numbers[(size_t)at]);
     });
-    if (joint_at(j) >= 0) add(pair, c.joint.numbers[(size_t)joint_at(j)]);
+    if (joint_bias_at(j) >= 0) add(pair, c.joint_bias.numbers[(size_t)joint_bias_at(j)]);
   }
 
-  // ---- places on a grid -----------------------------------------------------------------------
+  // ---- coordinates on a grid ------------------------------------------------------------------
 
-  // What a pair meets along one axis: where its rows begin in the tables, -1 for none, and where
-  // the axis's part of q_rel begins.
-  struct Met {
-    int64_t width, keys, bias, values, p;
-    bool own_p;
+  // The rows that a pair selects along one axis: where they begin in the tables, -1 for none, and
+  // where the axis's part of q_rel begins.
+  struct AxisRows {
+    int64_t width, keys, bias, values, q_rel;
+    bool own_q_rel;
   };
 
   const double* axis_row(int64_t at) const { return c.axis_tables.numbers.data() + at; }
-  const double* axis_p(const Met& met) const {
-    return met.own_p ? c.q_rel.row(row) + met.p : c.q.row(row);
+  const double* axis_q(const AxisRows& rows) const {
+    return rows.own_q_rel ? c.q_rel.row(row) + rows.q_rel : c.q.row(row);
   }
 
   template <class Visit>
   void each_axis(int64_t j, Visit visit) const {
-    const Sizes &key = key_places[(size_t)j], &query = query_places[(size_t)i];
+    const Sizes &key = key_coords[(size_t)j], &query = query_coords[(size_t)i];
     if (!c.axis_tables.present() || key.empty() || query.empty()) return;
-    int64_t at = (call.grid.table_heads == 1 ? 0 : h) * call.grid.table_count, p = 0;
+    int64_t at = (params.grid.axis_table_heads == 1 ? 0 : h) * params.grid.axis_table_size;
+    int64_t q_rel = 0;
     for (size_t n = 0; n < key.size(); ++n) {
-      const relpos::Axis& axis = call.grid.axes[n];
-      const bool same = axis.keys == axis.queries;
+      const relpos::Axis& axis = params.grid.axes[n];
+      const bool same = axis.size_k == axis.size_q;
       const int64_t number =
-          same ? key[n] - query[n] + axis.keys - 1 : query[n] * axis.keys + key[n];
-      const int64_t rows = same ? 2 * axis.keys - 1 : axis.queries * axis.keys;
-      Met met = {axis.key_width, at + number * axis.key_width, -1, -1, p, axis.own_p};
-      at += rows * axis.key_width;
-      if (axis.bias) met.bias = at + number, at += rows;
-      if (axis.values) met.values = at + number * call.value_width, at += rows * call.value_width;
-      visit(met);
-      p += axis.own_p ? axis.key_width : 0;
+          same ? key[n] - query[n] + axis.size_k - 1 : query[n] * axis.size_k + key[n];
+      AxisRows rows = {axis.key_dim, at + number * axis.key_dim, -1, -1, q_rel, axis.own_q_rel};
+      at += axis.table_rows() * axis.key_dim;
+      if (axis.has_bias) rows.bias = at + number, at += axis.table_rows();
+      if (axis.has_values) {
+        rows.values = at + number * params.value_dim;
+        at += axis.table_rows() * params.value_dim;
+      }
+      visit(rows);
+      q_rel += axis.own_q_rel ? axis.key_dim : 0;
     }
   }
 
   template <class Visit>
-  void each_by_query(int64_t j, Visit visit) const {
-    int64_t first = (b * call.heads + h) * call.grid.query_width;
-    for (size_t axis = 0; axis < query_places[(size_t)i].size(); ++axis) {
-      visit((first + query_places[(size_t)i][axis]) * call.keys + j);
-      first += call.grid.axes[axis].queries;
+  void each_query_axis_score(int64_t j, Visit visit) const {
+    int64_t first = (b * params.heads + h) * params.grid.sum_size_q;
+    for (size_t axis = 0; axis < query_coords[(size_t)i].size(); ++axis) {
+      visit((first + query_coords[(size_t)i][axis]) * params.seqlen_k + j);
+      first += params.grid.axes[axis].size_q;
     }
   }
 
-  int64_t joint_at(int64_t j) const {
-    const Sizes &key = key_places[(size_t)j], &query = query_places[(size_t)i];
-    if (!c.joint.present() || key.empty() || query.empty()) return -1;
-    int64_t at = call.grid.joint_heads == 1 ? 0 : h;
+  int64_t joint_bias_at(int64_t j) const {
+    const Sizes &key = key_coords[(size_t)j], &query = query_coords[(size_t)i];
+    if (!c.joint_bias.present() || key.empty() || query.empty()) return -1;
+    int64_t at = params.grid.joint_bias_heads == 1 ? 0 : h;
     for (size_t axis = 0; axis < key.size(); ++axis)
-      at = at * (2 * call.grid.axes[axis].keys - 1) + key[axis] - query[axis] +
-           call.grid.axes[axis].keys - 1;
+      at = at * (2 * params.grid.axes[axis].size_k - 1) + key[axis] - query[axis] +
+           params.grid.axes[axis].size_k - 1;
     return at;
   }
 
   // ---- one row --------------------------------------------------------------------------------
 
   void add_row() {
-    g = h / call.repeat(), row = (b * call.heads + h) * call.queries + i;
-    position = call.start + i;
-    for (int64_t j = 0; j < call.keys; ++j) {
+    g = h / params.heads_per_kv_head(), row = (b * params.heads + h) * params.seqlen_q + i;
+    position = params.query_start + i;
+    for (int64_t j = 0; j < params.seqlen_k; ++j) {
       Pair& pair = pairs[(size_t)j] = Pair();
-      pair.met = visible(j);
-      if (!c.kept.empty()) pair.dropout = c.kept[(size_t)(row * call.keys + j)] / kept_share();
-      if (pair.met) score(pair, j);
-      pair.met = pair.met && pair.score != -kInfinity;
+      pair.seen = visible(j);
+      if (!c.kept.empty())
+        pair.dropout = c.kept[(size_t)(row * params.seqlen_k + j)] / kept_share();
+      if (pair.seen) score(pair, j);
+      pair.seen = pair.seen && pair.score != -kInfinity;
     }
-    soften();
+    softmax();
     average();
     if (std::isfinite(lse.value)) differentiate();
   }
 
   double kept_share() const {
-    return 1 - (double)(uint32_t)(call.dropout * 4294967296.0) / 4294967296.0;
+    return 1 - (double)(uint32_t)(params.dropout * 4294967296.0) / 4294967296.0;
   }
 
   // The weights. An exponential is off by 4 units at most, and has the error of its argument:
   // that of the score, and of the largest score so far, which each tile may replace.
-  void soften() {
-    double most = -kInfinity, total = 0, wrong = 0;
+  void softmax() {
+    double row_max = -kInfinity, row_sum = 0, wrong = 0;
     for (const Pair& pair : pairs)
-      if (pair.met) most = std::max(most, pair.score);
+      if (pair.seen) row_max = std::max(row_max, pair.score);
     for (const Pair& pair : pairs)
-      if (pair.met) total += std::exp(pair.score - most);
-    lse = {total > 0 ? most + std::log(total) : -kInfinity, 0};
+      if (pair.seen) row_sum += std::exp(pair.score - row_max);
+    lse = {row_sum > 0 ? row_max + std::log(row_sum) : -kInfinity, 0};
     const double terms =
-        (double)((2 + call.grid.count) * (call.width + 2) + call.rel_width) + 12;
+        (double)((2 + params.grid.num_axes) * (params.head_dim + 2) + params.rel_dim) + 12;
     for (Pair& pair : pairs) {
-      if (!pair.met) continue;
-      const double slack = (terms + tiles) * pair.size + (tiles + 4) * (std::fabs(most) + 5);
+      if (!pair.seen) continue;
+      const double slack = (terms + tiles) * pair.size + (tiles + 4) * (std::fabs(row_max) + 5);
       pair.weight = exponential(pair.score - lse.value, kUnit * slack);
       wrong += pair.weight.error;
     }
-    wrong += ((double)call.keys + 2 * tiles + 8) * kUnit;
+    wrong += ((double)params.seqlen_k + 2 * tiles + 8) * kUnit;
     for (Pair& pair : pairs) {
-      if (!pair.met) continue;
+      if (!pair.seen) continue;
       Number& weight = pair.weight;
       weight.error = wrong < 1 ? (weight.error + weight.value * wrong) / (1 - wrong) : kInfinity;
     }
-    if (total > 0) lse.error = wrong < 0.5 ? 2 * wrong : kInfinity;
-    if (total > 0) lse.error += 4 * kUnit * (std::fabs(most) + std::fabs(lse.value) + 1);
+    if (row_sum > 0) lse.error = wrong < 0.5 ? 2 * wrong : kInfinity;
+    if (row_sum > 0) lse.error += 4 * kUnit * (std::fabs(row_max) + std::fabs(lse.value) + 1);
     expected.lse.add(row, lse);
   }
 
@@ -315,21 +334,21 @@ class Definition {
   }
 
   void average() {
-    const int64_t width = call.value_width;
-    const double terms = (2 + 2 * call.grid.count) * (double)call.keys + 2 * tiles + 32;
+    const int64_t width = params.value_dim;
+    const double terms = (2 + 2 * params.grid.num_axes) * (double)params.seqlen_k + 2 * tiles + 32;
     Sums sums;
     sums.make(width);
-    for (int64_t j = 0; j < call.keys; ++j) {
+    for (int64_t j = 0; j < params.seqlen_k; ++j) {
       const Pair& pair = pairs[(size_t)j];
-      if (!pair.met) continue;
+      if (!pair.seen) continue;
       const Number weight = kept_weight(pair);
-      sums.add(0, weight, c.v.row((b * call.groups + g) * call.keys + j), width);
+      sums.add(0, weight, c.v.row(key_row(j)), width);
       if (const double* values = table(kValues, j)) sums.add(0, weight, values, width);
-      each_axis(j, [&](const Met& met) {
-        if (met.values >= 0) sums.add(0, weight, axis_row(met.values), width);
+      each_axis(j, [&](const AxisRows& rows) {
+        if (rows.values >= 0) sums.add(0, weight, axis_row(rows.values), width);
       });
     }
-    sums.settle(terms);
+    sums.add_rounding(terms);
     copy(sums, expected.output, row * width);
   }
 
@@ -343,80 +362,81 @@ class Definition {
 
   void differentiate_weight(Pair& pair, int64_t j) const {
     const double* d_output = c.d_output.row(row);
-    const int64_t width = call.value_width;
+    const int64_t width = params.value_dim;
     double size = 0;
-    double sum = dot(d_output, c.v.row((b * call.groups + g) * call.keys + j), width, &size);
+    double sum = dot(d_output, c.v.row(key_row(j)), width, &size);
     if (const double* values = table(kValues, j)) sum += dot(d_output, values, width, &size);
-    each_axis(j, [&](const Met& met) {
-      if (met.values >= 0) sum += dot(d_output, axis_row(met.values), width, &size);
+    each_axis(j, [&](const AxisRows& rows) {
+      if (rows.values >= 0) sum += dot(d_output, axis_row(rows.values), width, &size);
     });
     pair.d_weight = sum * pair.dropout, pair.d_size = size * pair.dropout;
   }
 
   // dS needs the mean of dP, from the pairs or from the output: in both ways the same terms.
   void differentiate() {
-    const double terms = (double)((1 + call.grid.count) * (call.value_width + 2)) + 16;
+    const double terms = (double)((1 + params.grid.num_axes) * (params.value_dim + 2)) + 16;
     Sums mean;
     mean.make(1);
-    for (int64_t j = 0; j < call.keys; ++j) {
+    for (int64_t j = 0; j < params.seqlen_k; ++j) {
       Pair& pair = pairs[(size_t)j];
-      if (!pair.met) continue;
+      if (!pair.seen) continue;
       differentiate_weight(pair, j);
       mean.value[0] += pair.weight.value * pair.d_weight;
       mean.error[0] += pair.weight.error * pair.d_size;
-      mean.size[0] += pair.weight.most() * pair.d_size;
+      mean.size[0] += pair.weight.magnitude() * pair.d_size;
     }
     if (c.d_lse.present()) mean.add(0, {-c.d_lse.numbers[(size_t)row], 0});
-    mean.settle(2 * (double)call.keys + 2 * tiles + terms + 32);
-    for (int64_t j = 0; j < call.keys; ++j) {
+    mean.add_rounding(2 * (double)params.seqlen_k + 2 * tiles + terms + 32);
+    for (int64_t j = 0; j < params.seqlen_k; ++j) {
       const Pair& pair = pairs[(size_t)j];
-      if (!pair.met) continue;
+      if (!pair.seen) continue;
       const double difference = pair.d_weight - mean.value[0];
       const double wrong = terms * kUnit * (pair.d_size + mean.size[0]) + mean.error[0];
       const Number d_score = {pair.weight.value * difference,
                               pair.weight.error * (std::fabs(difference) + wrong) +
                                   pair.weight.value * wrong};
       to_values(j, kept_weight(pair));
-      to_vectors(j, {d_score.value * call.scale, d_score.error * std::fabs(call.scale)});
+      to_vectors(j, {d_score.value * params.scale, d_score.error * std::fabs(params.scale)});
       to_scalars(j, d_score);
     }
   }
 
   void to_values(int64_t j, Number weight) {
-    const int64_t width = call.value_width, at = table_row(kValues, j);
+    const int64_t width = params.value_dim, at = table_row(kValues, j);
     const double* d_output = c.d_output.row(row);
     Expected& to = expected;
     if (c.wanted[kV])
-      to.d_v.add(((b * call.groups + g) * call.keys + j) * width, weight, d_output, width);
+      to.d_v.add(key_row(j) * width, weight, d_output, width);
     if (c.wanted[kTables + kValues] && at >= 0)
       to.d_tables[kValues].add(at * width, weight, d_output, width);
     if (!c.wanted[kAxisTables]) return;
-    each_axis(j, [&](const Met& met) {
-      if (met.values >= 0) to.d_axis_tables.add(met.values, weight, d_output, width);
+    each_axis(j, [&](const AxisRows& rows) {
+      if (rows.values >= 0) to.d_axis_tables.add(rows.values, weight, d_output, width);
     });
   }
 
   void to_vectors(int64_t j, Number d_score) {
     Expected& to = expected;
-    const int64_t width = call.width, key = (b * call.groups + g) * call.keys + j;
+    const int64_t width = params.head_dim, key = key_row(j);
     const int64_t at_keys = table_row(kKeys, j), at_queries = table_row(kQueries, j);
     if (c.wanted[kQ]) to.d_q.add(row * width, d_score, c.k.row(key), width);
     if (c.wanted[kK]) to.d_k.add(key * width, d_score, c.q.row(row), width);
     if (at_keys >= 0) {
-      Sums& d_p = c.q_rel.present() ? to.d_q_rel : to.d_q;
+      Sums& dq = c.q_rel.present() ? to.d_q_rel : to.d_q;
       const double* keys = c.tables[kKeys].row(at_keys);
       if (c.wanted[c.q_rel.present() ? kQRel : kQ])
-        d_p.add(row * p_width(), d_score, keys, p_width());
+        dq.add(row * q_rel_dim(), d_score, keys, q_rel_dim());
       if (c.wanted[kTables + kKeys])
-        to.d_tables[kKeys].add(at_keys * p_width(), d_score, p(), p_width());
+        to.d_tables[kKeys].add(at_keys * q_rel_dim(), d_score, q_rel(), q_rel_dim());
     }
-    each_axis(j, [&](const Met& met) {
-      if (met.width == 0) return;
-      Sums& d_p = met.own_p ? to.d_q_rel : to.d_q;
-      const int64_t first = met.own_p ? row * call.rel_width + met.p : row * width;
-      if (c.wanted[met.own_p ? kQRel : kQ]) d_p.add(first, d_score, axis_row(met.keys), met.width);
+    each_axis(j, [&](const AxisRows& rows) {
+      if (rows.width == 0) return;
+      Sums& dq = rows.own_q_rel ? to.d_q_rel : to.d_q;
+      const int64_t first = rows.own_q_rel ? row * params.rel_dim + rows.q_rel : row * width;
+      if (c.wanted[rows.own_q_rel ? kQRel : kQ])
+        dq.add(first, d_score, axis_row(rows.keys), rows.width);
       if (c.wanted[kAxisTables])
-        to.d_axis_tables.add(met.keys, d_score, axis_p(met), met.width);
+        to.d_axis_tables.add(rows.keys, d_score, axis_q(rows), rows.width);
     });
     if (at_queries < 0) return;
     if (c.wanted[kK]) to.d_k.add(key * width, d_score, c.tables[kQueries].row(at_queries), width);
@@ -430,11 +450,13 @@ class Definition {
       to.d_tables[kBias].add(table_row(kBias, j), d_score);
     if (c.wanted[kMask]) to.d_mask.add(mask_at(j), d_score);
     if (c.wanted[kAxisTables])
-      each_axis(j, [&](const Met& met) {
-        if (met.bias >= 0) to.d_axis_tables.add(met.bias, d_score);
+      each_axis(j, [&](const AxisRows& rows) {
+        if (rows.bias >= 0) to.d_axis_tables.add(rows.bias, d_score);
       });
-    if (c.wanted[kByQuery]) each_by_query(j, [&](int64_t at) { to.d_by_query.add(at, d_score); });
-    if (c.wanted[kJoint] && joint_at(j) >= 0) to.d_joint.add(joint_at(j), d_score);
+    if (c.wanted[kQueryAxisScores])
+      each_query_axis_score(j, [&](int64_t at) { to.d_query_axis_logits.add(at, d_score); });
+    if (c.wanted[kJointBias] && joint_bias_at(j) >= 0)
+      to.d_joint_bias.add(joint_bias_at(j), d_score);
   }
 };
 

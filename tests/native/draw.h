@@ -1,4 +1,4 @@
-// One call, drawn from a seed.
+// One call, drawn from a seed: its sizes, settings, and inputs, with shapes as in csrc/params.h.
 #pragma once
 
 #include <algorithm>
@@ -9,26 +9,27 @@
 
 namespace fuzz {
 
-using relpos::Call;
+using relpos::Params;
 using relpos::kBias;
 using relpos::kKeys;
-using relpos::kKinds;
+using relpos::kTableKinds;
 using relpos::kQueries;
 using relpos::kValues;
 
 constexpr const char* kKindNames[] = {"keys", "queries", "bias", "values"};
 
 // Which gradients a call asks for.
-enum Wanted { kQ, kK, kV, kQRel, kTables, kMask = kTables + kKinds, kAxisTables, kByQuery, kJoint,
-              kWanted };
+enum Wanted { kQ, kK, kV, kQRel, kTables, kMask = kTables + kTableKinds, kAxisTables,
+              kQueryAxisScores, kJointBias, kWanted };
 
 struct Case {
   uint64_t seed;
   Random random;
-  Call call = {};
-  Array q, k, v, q_rel, tables[kKinds], mask, axis_tables, by_query, joint, d_output, d_lse;
-  std::vector<int32_t> numbers;  // of documents
-  std::vector<int64_t> begin, end;
+  Params params = {};
+  Array q, k, v, q_rel, tables[kTableKinds], mask, axis_tables, query_axis_logits, joint_bias;
+  Array d_output, d_lse;
+  std::vector<int32_t> document_ids;
+  std::vector<int64_t> document_begin, document_end;
   bool wanted[kWanted] = {};
   int threads = 1;
   double magnitude = 1;
@@ -39,8 +40,8 @@ struct Case {
     if (random.chance(0.25)) draw_grid();
     draw_settings();
     draw_inputs();
-    if (!call.grid.count && random.chance(0.9)) draw_tables();
-    if (call.grid.count) draw_on_grid();
+    if (!params.grid.num_axes && random.chance(0.9)) draw_tables();
+    if (params.grid.num_axes) draw_on_grid();
     if (random.chance(0.4)) draw_mask();
     if (starts_inside() && random.chance(0.3)) draw_documents();
     draw_gradients();
@@ -48,111 +49,112 @@ struct Case {
 
   // ---- sizes ----------------------------------------------------------------------------------
 
-  // Mostly small, often at the edge of a block, a tile, or a strip.
-  int64_t draw_length() {
+  // Mostly small, often at the edge of a block, a tile, or an offset buffer.
+  int64_t draw_seqlen() {
     const int64_t edges[] = {1, 4, 5, 63, 64, 65, 127, 129, 255, 256, 257, 511, 513, 577};
     if (random.chance(0.06)) return 0;
     if (random.chance(0.25)) return edges[random.whole(0, 13)];
     return random.whole(1, random.chance(0.8) ? 80 : 700);
   }
 
-  int64_t draw_width() {
+  int64_t draw_dim() {
     return random.chance(0.3) ? 8 * random.whole(1, 8) : random.whole(1, 70);
   }
 
   void draw_sizes() {
-    call.queries = draw_length(), call.keys = draw_length();
-    call.batch = random.chance(0.08) ? 0 : random.whole(1, 3);
-    call.groups = random.whole(1, 3);
-    call.heads = call.groups * random.whole(1, 3);
-    call.width = draw_width();
-    call.value_width = random.chance(0.02) ? 0 : draw_width();
+    params.seqlen_q = draw_seqlen(), params.seqlen_k = draw_seqlen();
+    params.batch = random.chance(0.08) ? 0 : random.whole(1, 3);
+    params.kv_heads = random.whole(1, 3);
+    params.heads = params.kv_heads * random.whole(1, 3);
+    params.head_dim = draw_dim();
+    params.value_dim = random.chance(0.02) ? 0 : draw_dim();
     if (random.chance(0.03)) {
-      call.queries = random.whole(1, 12), call.keys = random.whole(1, 12);
-      call.width = random.whole(1, 1300), call.value_width = random.whole(1, 1300);
+      params.seqlen_q = random.whole(1, 12), params.seqlen_k = random.whole(1, 12);
+      params.head_dim = random.whole(1, 1300), params.value_dim = random.whole(1, 1300);
     }
-    if (random.chance(0.15)) {  // several tiles, and strips that move
-      call.queries = random.whole(1, 100), call.keys = random.whole(400, 900);
-      call.batch = 1, call.heads = call.groups;
-      call.width = random.whole(1, 12), call.value_width = random.whole(1, 12);
+    if (random.chance(0.15)) {  // several tiles, and offset buffers that move
+      params.seqlen_q = random.whole(1, 100), params.seqlen_k = random.whole(400, 900);
+      params.batch = 1, params.heads = params.kv_heads;
+      params.head_dim = random.whole(1, 12), params.value_dim = random.whole(1, 12);
     }
     threads = (int)random.whole(1, 4);
     limit_work(true);
   }
 
   double work() const {
-    return (double)call.batch * (double)call.heads * (double)call.queries * (double)call.keys *
-           (double)(call.width + call.value_width);
+    return (double)params.batch * (double)params.heads * (double)params.seqlen_q *
+           (double)params.seqlen_k * (double)(params.head_dim + params.value_dim);
   }
 
   // A kernel takes a thread for each million multiplications.
-  bool worth_threads() const { return threads > 1 && work() / (call.causal ? 2 : 1) > 0x1p21; }
+  bool worth_threads() const { return threads > 1 && work() / (params.causal ? 2 : 1) > 0x1p21; }
 
   void limit_work(bool lengths) {
-    const double most = random.chance(0.3) ? 1.2e7 : 1.5e6;
-    while (work() > most) {
-      int64_t& longer = call.queries > call.keys ? call.queries : call.keys;
-      if (call.batch > 1 && random.chance(0.5))
-        call.batch -= 1;
-      else if (call.heads > call.groups && random.chance(0.5))
-        call.heads -= call.groups;
+    const double limit = random.chance(0.3) ? 1.2e7 : 1.5e6;
+    while (work() > limit) {
+      int64_t& longer = params.seqlen_q > params.seqlen_k ? params.seqlen_q : params.seqlen_k;
+      if (params.batch > 1 && random.chance(0.5))
+        params.batch -= 1;
+      else if (params.heads > params.kv_heads && random.chance(0.5))
+        params.heads -= params.kv_heads;
       else if (!lengths || random.chance(0.7))
-        call.width = 1 + call.width / 2, call.value_width = (call.value_width + 1) / 2;
+        params.head_dim = 1 + params.head_dim / 2, params.value_dim = (params.value_dim + 1) / 2;
       else
         longer = longer * 3 / 4;
-      if (!lengths && call.width <= 2) return;
+      if (!lengths && params.head_dim <= 2) return;
     }
   }
 
   // Rows of tokens, a plane of them, or a volume; the queries on it may be pooled.
   void draw_grid() {
-    relpos::Grid& grid = call.grid;
-    grid.count = random.chance(0.2) ? 1 : (int)random.whole(2, random.chance(0.2) ? 8 : 3);
+    relpos::Grid& grid = params.grid;
+    grid.num_axes = random.chance(0.2) ? 1 : (int)random.whole(2, random.chance(0.2) ? 8 : 3);
     grid.prefix = random.chance(0.5) ? 0 : random.whole(1, 3);
     const bool other_queries = random.chance(0.3);
-    const bool many = grid.count < 4 && random.chance(0.4);
+    const bool many = grid.num_axes < 4 && random.chance(0.4);
     const int64_t tokens = many ? random.whole(257, 700) : random.whole(1, 120);
-    const double side = std::pow((double)tokens, 1.0 / grid.count);
-    call.keys = call.queries = 1;
-    for (int n = 0; n < grid.count; ++n) {
+    const double side = std::pow((double)tokens, 1.0 / grid.num_axes);
+    params.seqlen_k = params.seqlen_q = 1;
+    for (int n = 0; n < grid.num_axes; ++n) {
       relpos::Axis& axis = grid.axes[n];
-      axis.keys = 1 + (int64_t)(side * random.number(random.chance(0.2) ? 0 : 0.8, 1.2));
-      axis.queries = other_queries ? random.whole(1, axis.keys + 1) : axis.keys;
-      grid.width += axis.keys, grid.query_width += axis.queries;
-      call.keys *= axis.keys, call.queries *= axis.queries;
+      axis.size_k = 1 + (int64_t)(side * random.number(random.chance(0.2) ? 0 : 0.8, 1.2));
+      axis.size_q = other_queries ? random.whole(1, axis.size_k + 1) : axis.size_k;
+      grid.sum_size_k += axis.size_k, grid.sum_size_q += axis.size_q;
+      params.seqlen_k *= axis.size_k, params.seqlen_q *= axis.size_q;
     }
-    call.keys += grid.prefix, call.queries += grid.prefix;
+    params.seqlen_k += grid.prefix, params.seqlen_q += grid.prefix;
     limit_work(false);
   }
 
   bool pooled() const {
-    const relpos::Axis* const axes = call.grid.axes;
-    return std::any_of(axes, axes + call.grid.count,
-                       [](const relpos::Axis& axis) { return axis.keys != axis.queries; });
+    const relpos::Axis* const axes = params.grid.axes;
+    return std::any_of(axes, axes + params.grid.num_axes,
+                       [](const relpos::Axis& axis) { return axis.size_k != axis.size_q; });
   }
 
   bool starts_inside() const {
-    return call.start >= 0 && call.start + call.queries <= call.keys && !pooled();
+    return params.query_start >= 0 && params.query_start + params.seqlen_q <= params.seqlen_k &&
+           !pooled();
   }
 
   // ---- settings -------------------------------------------------------------------------------
 
   void draw_settings() {
     const Dtype dtypes[] = {Dtype::f32, Dtype::f32, Dtype::f32, Dtype::bf16, Dtype::f16};
-    call.dtype = dtypes[random.whole(0, 4)];
+    params.dtype = dtypes[random.whole(0, 4)];
     const double magnitudes[] = {1, 1, 1, 4, 0.01};
     magnitude = magnitudes[random.whole(0, 4)];
-    call.scale = (float)(1 / std::sqrt((double)call.width));
-    if (random.chance(0.1)) call.scale = (float)random.number(-1, 1);
-    call.start = call.keys - call.queries;
-    if (!call.grid.count && random.chance(0.4))
-      call.start = random.whole(-call.queries - 20, call.keys + 20);
+    params.scale = (float)(1 / std::sqrt((double)params.head_dim));
+    if (random.chance(0.1)) params.scale = (float)random.number(-1, 1);
+    params.query_start = params.seqlen_k - params.seqlen_q;
+    if (!params.grid.num_axes && random.chance(0.4))
+      params.query_start = random.whole(-params.seqlen_q - 20, params.seqlen_k + 20);
     const int64_t far = random.chance(0.5) ? 1ll << 40 : -(1ll << 40);
-    if (!call.grid.count && random.chance(0.01)) call.start = far;
-    call.causal = !pooled() && random.chance(0.4);
+    if (!params.grid.num_axes && random.chance(0.01)) params.query_start = far;
+    params.causal = !pooled() && random.chance(0.4);
     const double shares[] = {0.1, 0.5, 0.9};
-    if (random.chance(0.2)) call.dropout = shares[random.whole(0, 2)];
-    call.seed = random.engine();
+    if (random.chance(0.2)) params.dropout = shares[random.whole(0, 2)];
+    params.seed = random.engine();
   }
 
   // ---- tensors --------------------------------------------------------------------------------
@@ -169,110 +171,117 @@ struct Case {
   double share_hidden() { return random.chance(0.2) ? random.number(0, 0.5) : 0; }
 
   void draw_inputs() {
-    draw(q, {call.batch, call.heads, call.queries, call.width}, call.dtype);
-    draw(k, {call.batch, call.groups, call.keys, call.width}, call.dtype);
-    draw(v, {call.batch, call.groups, call.keys, call.value_width}, call.dtype);
-    draw(d_output, {call.batch, call.heads, call.queries, call.value_width}, Dtype::f32);
-    call.q = q.view(), call.k = k.view(), call.v = v.view(), call.d_output = d_output.view();
+    draw(q, {params.batch, params.heads, params.seqlen_q, params.head_dim}, params.dtype);
+    draw(k, {params.batch, params.kv_heads, params.seqlen_k, params.head_dim}, params.dtype);
+    draw(v, {params.batch, params.kv_heads, params.seqlen_k, params.value_dim}, params.dtype);
+    draw(d_output, {params.batch, params.heads, params.seqlen_q, params.value_dim}, Dtype::f32);
+    params.q = q.view(), params.k = k.view(), params.v = v.view();
+    params.d_output = d_output.view();
     if (random.chance(0.5)) {
-      draw(d_lse, {call.batch, call.heads, call.queries}, Dtype::f32, false);
-      call.d_lse = d_lse.view();
+      draw(d_lse, {params.batch, params.heads, params.seqlen_q}, Dtype::f32, false);
+      params.d_lse = d_lse.view();
     }
   }
 
   void draw_tables() {
     if (random.chance(0.3)) {
-      call.rel_width = draw_width();
-      draw(q_rel, {call.batch, call.heads, call.queries, call.rel_width}, call.dtype);
-      call.q_rel = q_rel.view();
+      params.rel_dim = draw_dim();
+      draw(q_rel, {params.batch, params.heads, params.seqlen_q, params.rel_dim}, params.dtype);
+      params.q_rel = q_rel.view();
     }
     const bool all = random.chance(0.3);
-    for (int kind = 0; kind < kKinds; ++kind)
+    for (int kind = 0; kind < kTableKinds; ++kind)
       if (all || random.chance(0.4)) draw_table(kind);
   }
 
-  // Rows anywhere: among the offsets that pairs meet, around them all, or beyond.
+  // Rows anywhere: among the offsets that pairs have, around them all, or beyond.
   void draw_table(int kind) {
-    const int64_t width = kind == kValues ? call.value_width
+    const int64_t width = kind == kValues ? params.value_dim
                           : kind == kBias ? 1
-                          : kind == kKeys && q_rel.present() ? call.rel_width : call.width;
-    relpos::Table& table = call.tables[kind];
-    table.heads = random.chance(0.5) ? 1 : call.heads;
-    const int64_t least = 1 - call.start - call.queries, most = call.keys - 1 - call.start;
-    const int64_t offsets = std::max<int64_t>(most - least + 1, 1);
-    table.count = random.chance(0.5) ? random.whole(1, 9) : random.whole(1, offsets + 20);
-    table.first = random.whole(least - table.count - 5, least + offsets + 5);
-    if (random.chance(0.4)) table.first = -random.whole(0, table.count);
-    if (random.chance(0.3)) table.first = least, table.count = offsets;
+                          : kind == kKeys && q_rel.present() ? params.rel_dim : params.head_dim;
+    relpos::OffsetTable& table = params.tables[kind];
+    table.heads = random.chance(0.5) ? 1 : params.heads;
+    const int64_t first_offset = 1 - params.query_start - params.seqlen_q;
+    const int64_t last_offset = params.seqlen_k - 1 - params.query_start;
+    const int64_t offsets = std::max<int64_t>(last_offset - first_offset + 1, 1);
+    table.num_rows = random.chance(0.5) ? random.whole(1, 9) : random.whole(1, offsets + 20);
+    table.first_offset =
+        random.whole(first_offset - table.num_rows - 5, first_offset + offsets + 5);
+    if (random.chance(0.4)) table.first_offset = -random.whole(0, table.num_rows);
+    if (random.chance(0.3)) table.first_offset = first_offset, table.num_rows = offsets;
     // It begins near the last offset of all, or ends near the first one.
-    if (random.chance(0.1)) table.first = most - random.whole(-1, 3);
-    if (random.chance(0.1)) table.first = least + random.whole(-1, 3) - table.count + 1;
-    if (random.chance(0.02)) table.first = random.chance(0.5) ? 1ll << 40 : -(1ll << 40);
-    table.width = width;
-    table.zero = random.chance(0.4);
-    draw(tables[kind], {table.heads, table.count, width}, call.dtype, false,
+    if (random.chance(0.1)) table.first_offset = last_offset - random.whole(-1, 3);
+    if (random.chance(0.1))
+      table.first_offset = first_offset + random.whole(-1, 3) - table.num_rows + 1;
+    if (random.chance(0.02)) table.first_offset = random.chance(0.5) ? 1ll << 40 : -(1ll << 40);
+    table.row_dim = width;
+    table.zero_beyond = random.chance(0.4);
+    draw(tables[kind], {table.heads, table.num_rows, width}, params.dtype, false,
          kind == kBias ? share_hidden() : 0);
     table.rows = tables[kind].memory.data;
   }
 
   void draw_on_grid() {
-    relpos::Grid& grid = call.grid;
+    relpos::Grid& grid = params.grid;
     draw_axes();
     if (random.chance(0.5)) {
-      draw(by_query, {call.batch, call.heads, grid.query_width, call.keys}, Dtype::f32);
-      grid.by_query = by_query.view();
+      draw(query_axis_logits, {params.batch, params.heads, grid.sum_size_q, params.seqlen_k},
+           Dtype::f32);
+      grid.query_axis_logits = query_axis_logits.view();
     }
     if (!pooled() && random.chance(0.5)) {
-      grid.joint_count = 1;
-      for (int n = 0; n < grid.count; ++n) grid.joint_count *= 2 * grid.axes[n].keys - 1;
-      grid.joint_heads = random.chance(0.5) ? 1 : call.heads;
-      draw(joint, {grid.joint_heads, grid.joint_count}, Dtype::f32, false, share_hidden());
-      grid.joint = (const float*)joint.memory.data;
+      grid.joint_bias_size = 1;
+      for (int n = 0; n < grid.num_axes; ++n) grid.joint_bias_size *= 2 * grid.axes[n].size_k - 1;
+      grid.joint_bias_heads = random.chance(0.5) ? 1 : params.heads;
+      draw(joint_bias, {grid.joint_bias_heads, grid.joint_bias_size}, Dtype::f32, false,
+           share_hidden());
+      grid.joint_bias = (const float*)joint_bias.memory.data;
     }
   }
 
-  // Tables of some axes, some of whose keys meet an own part of q_rel.
+  // Tables of some axes, some of which are dotted with their own part of q_rel.
   void draw_axes() {
-    relpos::Grid& grid = call.grid;
+    relpos::Grid& grid = params.grid;
     const double share = random.chance(0.15) ? 0 : 0.6;
-    for (int n = 0; n < grid.count; ++n) {
+    for (int n = 0; n < grid.num_axes; ++n) {
       relpos::Axis& axis = grid.axes[n];
-      axis.own_p = random.chance(share / 3);
-      if (axis.own_p || random.chance(share))
-        axis.key_width = axis.own_p ? random.whole(1, call.width + 3) : call.width;
-      axis.bias = random.chance(share);
-      axis.values = call.value_width > 0 && random.chance(share / 2);
-      call.rel_width += axis.own_p ? axis.key_width : 0;
-      grid.table_count +=
-          axis.rows() * (axis.key_width + axis.bias + (axis.values ? call.value_width : 0));
+      axis.own_q_rel = random.chance(share / 3);
+      if (axis.own_q_rel || random.chance(share))
+        axis.key_dim = axis.own_q_rel ? random.whole(1, params.head_dim + 3) : params.head_dim;
+      axis.has_bias = random.chance(share);
+      axis.has_values = params.value_dim > 0 && random.chance(share / 2);
+      params.rel_dim += axis.own_q_rel ? axis.key_dim : 0;
+      grid.axis_table_size +=
+          axis.table_rows() *
+          (axis.key_dim + axis.has_bias + (axis.has_values ? params.value_dim : 0));
     }
-    if (call.rel_width) {
-      draw(q_rel, {call.batch, call.heads, call.queries, call.rel_width}, call.dtype);
-      call.q_rel = q_rel.view();
+    if (params.rel_dim) {
+      draw(q_rel, {params.batch, params.heads, params.seqlen_q, params.rel_dim}, params.dtype);
+      params.q_rel = q_rel.view();
     }
-    if (grid.table_count == 0) return;
-    grid.table_heads = random.chance(0.5) ? 1 : call.heads;
-    draw(axis_tables, {grid.table_heads, grid.table_count}, Dtype::f32, false);
-    hide_by_bias(share_hidden() / grid.count);
-    grid.tables = (const float*)axis_tables.memory.data;
+    if (grid.axis_table_size == 0) return;
+    grid.axis_table_heads = random.chance(0.5) ? 1 : params.heads;
+    draw(axis_tables, {grid.axis_table_heads, grid.axis_table_size}, Dtype::f32, false);
+    hide_by_bias(share_hidden() / grid.num_axes);
+    grid.axis_tables = (const float*)axis_tables.memory.data;
   }
 
   void hide_by_bias(double share) {
-    const relpos::Grid& grid = call.grid;
-    for (int64_t h = 0, at = 0; h < grid.table_heads; ++h)
-      for (int n = 0; n < grid.count; ++n) {
+    const relpos::Grid& grid = params.grid;
+    for (int64_t h = 0, at = 0; h < grid.axis_table_heads; ++h)
+      for (int n = 0; n < grid.num_axes; ++n) {
         const relpos::Axis& axis = grid.axes[n];
-        at += axis.rows() * axis.key_width;
-        for (int64_t row = 0; axis.bias && row < axis.rows(); ++row, ++at)
+        at += axis.table_rows() * axis.key_dim;
+        for (int64_t row = 0; axis.has_bias && row < axis.table_rows(); ++row, ++at)
           if (random.chance(share)) axis_tables.set(at, -kInfinity);
-        at += axis.values ? axis.rows() * call.value_width : 0;
+        at += axis.has_values ? axis.table_rows() * params.value_dim : 0;
       }
   }
 
   void draw_mask() {
     const Dtype dtypes[] = {Dtype::boolean, Dtype::f32, Dtype::bf16, Dtype::f16};
     mask.dtype = dtypes[random.whole(0, 3)];
-    mask.sizes = {call.batch, call.heads, call.queries, call.keys};
+    mask.sizes = {params.batch, params.heads, params.seqlen_q, params.seqlen_k};
     for (int64_t& size : mask.sizes)
       if (random.chance(0.5)) size = 1;
     const bool half = mask.dtype == Dtype::bf16 || mask.dtype == Dtype::f16;
@@ -285,39 +294,40 @@ struct Case {
       const bool hidden = random.chance(share);
       return boolean ? !hidden : hidden ? low : number();
     });
-    call.mask.data = mask.memory.data;
-    call.mask.dtype = mask.dtype;
-    for (size_t axis = 0; axis < 4; ++axis) call.mask.strides[axis] = mask.stride(axis);
+    params.mask.data = mask.memory.data;
+    params.mask.dtype = mask.dtype;
+    for (size_t axis = 0; axis < 4; ++axis) params.mask.strides[axis] = mask.stride(axis);
   }
 
   // Runs of tokens, after which may come padding; or each token's document anyhow.
   void draw_documents() {
-    const int64_t rows = random.chance(0.5) ? 1 : call.batch, keys = call.keys;
-    const bool mixed = random.chance(0.4), padded = random.chance(0.5);
-    call.documents.mixed = mixed;
+    const int64_t rows = random.chance(0.5) ? 1 : params.batch, keys = params.seqlen_k;
+    const bool interleaved = random.chance(0.4), padded = random.chance(0.5);
+    params.documents.interleaved = interleaved;
     for (int64_t b = 0; b < rows; ++b) {
       int32_t number = 0;
       for (int64_t j = 0; j < keys; ++j) {
         number += random.chance(0.05);
-        int32_t own = mixed ? (int32_t)random.whole(0, 3) : number;
-        if (padded && (mixed ? random.chance(0.2) : j > keys * 3 / 4)) own = -1;
-        numbers.push_back(own);
+        int32_t own = interleaved ? (int32_t)random.whole(0, 3) : number;
+        if (padded && (interleaved ? random.chance(0.2) : j > keys * 3 / 4)) own = -1;
+        document_ids.push_back(own);
       }
       bound_documents(b * keys);
     }
-    numbers.shrink_to_fit(), begin.shrink_to_fit(), end.shrink_to_fit();
-    call.documents.numbers = numbers.data();
-    call.documents.begin = begin.data(), call.documents.end = end.data();
-    call.documents.stride = rows == 1 ? 0 : keys;
+    document_ids.shrink_to_fit(), document_begin.shrink_to_fit(), document_end.shrink_to_fit();
+    params.documents.ids = document_ids.data();
+    params.documents.key_begin = document_begin.data();
+    params.documents.key_end = document_end.data();
+    params.documents.batch_stride = rows == 1 ? 0 : keys;
   }
 
   void bound_documents(int64_t first) {
-    for (int64_t j = 0; j < call.keys; ++j) {
-      const int32_t own = numbers[(size_t)(first + j)];
+    for (int64_t j = 0; j < params.seqlen_k; ++j) {
+      const int32_t own = document_ids[(size_t)(first + j)];
       int64_t from = 0, to = 0;
-      for (int64_t n = call.keys; n-- > 0 && own >= 0;)
-        if (numbers[(size_t)(first + n)] == own) from = n, to = std::max(to, n + 1);
-      begin.push_back(from), end.push_back(to);
+      for (int64_t n = params.seqlen_k; n-- > 0 && own >= 0;)
+        if (document_ids[(size_t)(first + n)] == own) from = n, to = std::max(to, n + 1);
+      document_begin.push_back(from), document_end.push_back(to);
     }
   }
 
@@ -325,7 +335,8 @@ struct Case {
     const bool all = random.chance(0.7);
     for (bool& one : wanted) one = all || random.chance(0.5);
     const Array* const inputs[] = {&q, &k, &v, &q_rel, &tables[0], &tables[1], &tables[2],
-                                   &tables[3], &mask, &axis_tables, &by_query, &joint};
+                                   &tables[3], &mask, &axis_tables, &query_axis_logits,
+                                   &joint_bias};
     for (int n = 0; n < kWanted; ++n) wanted[n] = wanted[n] && inputs[n]->present();
     if (mask.dtype == Dtype::boolean) wanted[kMask] = false;
   }
@@ -335,33 +346,36 @@ struct Case {
   std::string words() const {
     const char* const dtypes[] = {"f32", "bf16", "f16", "bool"};
     std::ostringstream to;
-    to << "seed " << seed << ": b=" << call.batch << " h=" << call.heads << " g=" << call.groups
-       << " i=" << call.queries << " j=" << call.keys << " d=" << call.width
-       << " dv=" << call.value_width << " " << dtypes[(int)call.dtype] << " start=" << call.start
-       << " scale=" << call.scale << " magnitude=" << magnitude << " threads=" << threads;
-    if (call.causal) to << " causal";
-    if (call.dropout > 0) to << " dropout=" << call.dropout;
-    if (q_rel.present()) to << " q_rel=" << call.rel_width;
-    for (int kind = 0; kind < kKinds; ++kind) {
-      const relpos::Table& table = call.tables[kind];
+    to << "seed " << seed << ": batch=" << params.batch << " heads=" << params.heads
+       << " kv_heads=" << params.kv_heads << " seqlen_q=" << params.seqlen_q
+       << " seqlen_k=" << params.seqlen_k << " head_dim=" << params.head_dim
+       << " value_dim=" << params.value_dim << " " << dtypes[(int)params.dtype]
+       << " query_start=" << params.query_start << " scale=" << params.scale
+       << " magnitude=" << magnitude << " threads=" << threads;
+    if (params.causal) to << " causal";
+    if (params.dropout > 0) to << " dropout=" << params.dropout;
+    if (q_rel.present()) to << " q_rel=" << params.rel_dim;
+    for (int kind = 0; kind < kTableKinds; ++kind) {
+      const relpos::OffsetTable& table = params.tables[kind];
       if (tables[kind].present())
-        to << " " << kKindNames[kind] << "(h=" << table.heads << " " << table.first << ".."
-           << table.first + table.count - 1 << (table.zero ? " zero)" : " clamp)");
+        to << " " << kKindNames[kind] << "(h=" << table.heads << " " << table.first_offset << ".."
+           << table.first_offset + table.num_rows - 1 << (table.zero_beyond ? " zero)" : " clamp)");
     }
     if (mask.present()) to << " mask(" << dtypes[(int)mask.dtype] << words(mask.sizes) << ")";
-    if (!numbers.empty())
-      to << " documents(" << (call.documents.mixed ? "mixed" : "runs")
-         << (call.documents.stride ? " of each entry)" : ")");
-    if (call.grid.count) {
+    if (!document_ids.empty())
+      to << " documents(" << (params.documents.interleaved ? "interleaved" : "runs")
+         << (params.documents.batch_stride ? " of each entry)" : ")");
+    if (params.grid.num_axes) {
       to << " grid(";
-      for (int n = 0; n < call.grid.count; ++n) {
-        const relpos::Axis& axis = call.grid.axes[n];
-        to << axis.queries << "x" << axis.keys << (axis.key_width ? " keys" : "")
-           << (axis.own_p ? " own" : "") << (axis.bias ? " bias" : "")
-           << (axis.values ? " values, " : ", ");
+      for (int n = 0; n < params.grid.num_axes; ++n) {
+        const relpos::Axis& axis = params.grid.axes[n];
+        to << axis.size_q << "x" << axis.size_k << (axis.key_dim ? " keys" : "")
+           << (axis.own_q_rel ? " own" : "") << (axis.has_bias ? " bias" : "")
+           << (axis.has_values ? " values, " : ", ");
       }
-      to << "prefix=" << call.grid.prefix << " h=" << call.grid.table_heads
-         << (by_query.present() ? " by_query" : "") << (joint.present() ? " joint)" : ")");
+      to << "prefix=" << params.grid.prefix << " h=" << params.grid.axis_table_heads
+         << (query_axis_logits.present() ? " query_axis_logits" : "")
+         << (joint_bias.present() ? " joint_bias)" : ")");
     }
     if (d_lse.present()) to << " d_lse";
     to << " strides: q" << words(q.strides) << " k" << words(k.strides) << " v" << words(v.strides);

@@ -43,28 +43,29 @@ struct Output {
 
 // The outputs of a call, and the call with its pointers to them.
 struct Run {
-  Call call;
+  Params params;
   std::vector<Output> outputs;
-  Memory most, total;
+  Memory row_max, row_sum;
 
-  Run(const Case& c, const Expected& e) : call(c.call) {
-    const Dtype dtype = call.dtype;
+  Run(const Case& c, const Expected& e) : params(c.params) {
+    const Dtype dtype = params.dtype;
     const int64_t rows = (int64_t)e.lse.value.size() * bytes_of(Dtype::f32);
-    most = Memory(rows, kNotANumber), total = Memory(rows, kNotANumber);
-    call.most = (float*)most.data, call.total = (float*)total.data;
-    call.output = (float*)output("output", Dtype::f32, e.output, kNotANumber);
-    call.lse = (float*)output("lse", Dtype::f32, e.lse, kNotANumber);
-    relpos::Gradients& to = call.gradients;
+    row_max = Memory(rows, kNotANumber), row_sum = Memory(rows, kNotANumber);
+    params.row_max = (float*)row_max.data, params.row_sum = (float*)row_sum.data;
+    params.output = (float*)output("output", Dtype::f32, e.output, kNotANumber);
+    params.lse = (float*)output("lse", Dtype::f32, e.lse, kNotANumber);
+    relpos::Gradients& to = params.gradients;
     to.q = output("d_q", dtype, e.d_q, kNotANumber);
     to.k = output("d_k", dtype, e.d_k, kNotANumber);
     to.v = output("d_v", dtype, e.d_v, kNotANumber);
     to.q_rel = output("d_q_rel", dtype, e.d_q_rel, kNotANumber);
-    for (int kind = 0; kind < kKinds; ++kind)
+    for (int kind = 0; kind < kTableKinds; ++kind)
       to.tables[kind] = output(kKindNames[kind], dtype, e.d_tables[kind], kNotANumber);
     to.mask = (float*)output("d_mask", Dtype::f32, e.d_mask, 0);
-    to.grid_tables = (float*)output("d_axis_tables", Dtype::f32, e.d_axis_tables, kNotANumber);
-    to.by_query = (float*)output("d_by_query", Dtype::f32, e.d_by_query, 0);
-    to.joint = (float*)output("d_joint", Dtype::f32, e.d_joint, 0);
+    to.axis_tables = (float*)output("d_axis_tables", Dtype::f32, e.d_axis_tables, kNotANumber);
+    to.query_axis_logits =
+        (float*)output("d_query_axis_logits", Dtype::f32, e.d_query_axis_logits, 0);
+    to.joint_bias = (float*)output("d_joint_bias", Dtype::f32, e.d_joint_bias, 0);
     if (!to.mask) return;
     const Sizes strides = contiguous(c.mask.sizes);
     for (size_t axis = 0; axis < 4; ++axis)
@@ -78,7 +79,7 @@ struct Run {
   }
 
   bool finish(const Kernel& kernel) {
-    return kernel.forward(call, host()) && kernel.backward(call, host());
+    return kernel.forward(params, host()) && kernel.backward(params, host());
   }
 
   bool same_bits(const Run& other) const {
@@ -108,7 +109,7 @@ void fail(const std::string& what) {
 
 double bound_of(const Output& output, int64_t n) {
   const double value = output.expected->value[(size_t)n], bound = output.expected->error[(size_t)n];
-  return bound + rounding(output.dtype) * (std::fabs(value) + bound) + least(output.dtype);
+  return bound + rounding(output.dtype) * (std::fabs(value) + bound) + smallest(output.dtype);
 }
 
 // The first number that is not what is expected, in words; empty if there is none.
@@ -182,53 +183,56 @@ void check_again(const Run& first, const Case& c, const Expected& expected, cons
   threads = c.threads;
 }
 
-// A call whose scores are all 0: each output is the mean of the values.
+// A params whose scores are all 0: each output is the mean of the values.
 struct Mean {
-  Call call = {};
+  Params params = {};
   float zero = 0;
   std::vector<float> v, output, rows;
 
   Mean() {
-    call.batch = call.heads = call.groups = call.queries = call.keys = call.width = 1;
-    call.q.data = call.k.data = &zero;
-    call.scale = 1;
+    params.batch = params.heads = params.kv_heads = params.head_dim = 1;
+    params.seqlen_q = params.seqlen_k = 1;
+    params.q.data = params.k.data = &zero;
+    params.scale = 1;
   }
   void allocate() {
-    const int64_t count = call.batch * call.heads * call.queries;
-    v.resize((size_t)(call.keys * call.value_width));
-    output.resize((size_t)(count * call.value_width));
+    const int64_t count = params.batch * params.heads * params.seqlen_q;
+    v.resize((size_t)(params.seqlen_k * params.value_dim));
+    output.resize((size_t)(count * params.value_dim));
     rows.resize((size_t)(3 * count));
-    call.v = {v.data(), {0, 0, call.value_width}};
-    call.output = output.data();
-    call.lse = rows.data(), call.most = call.lse + count, call.total = call.most + count;
+    params.v = {v.data(), {0, 0, params.value_dim}};
+    params.output = output.data();
+    params.lse = rows.data();
+    params.row_max = params.lse + count, params.row_sum = params.row_max + count;
   }
 };
 
 // Which pairs dropout keeps: with the powers of two as values, each output is a sum of those kept.
-// Only the seed and the pair's place are as in the case; nothing else may matter.
-std::vector<char> kept_pairs(const Call& of) {
+// Only the seed and the pair's indices are as in the case; nothing else may matter.
+std::vector<char> kept_pairs(const Params& of) {
   constexpr int64_t kBits = 16;
   Mean mean;
-  Call& call = mean.call;
-  call.batch = of.batch, call.heads = of.heads, call.queries = of.queries, call.keys = of.keys;
-  call.seed = of.seed, call.dropout = of.dropout;
-  call.value_width = of.keys / kBits + 1;
+  Params& params = mean.params;
+  params.batch = of.batch, params.heads = of.heads;
+  params.seqlen_q = of.seqlen_q, params.seqlen_k = of.seqlen_k;
+  params.seed = of.seed, params.dropout = of.dropout;
+  params.value_dim = of.seqlen_k / kBits + 1;
   mean.allocate();
-  for (int64_t j = 0; j < of.keys; ++j)
-    mean.v[(size_t)(j * call.value_width + j / kBits)] = (float)(1 << j % kBits);
-  relpos::portable_kernel()->forward(call, host());
-  const double unit = (1 - of.dropout) * (double)of.keys;
+  for (int64_t j = 0; j < of.seqlen_k; ++j)
+    mean.v[(size_t)(j * params.value_dim + j / kBits)] = (float)(1 << j % kBits);
+  relpos::portable_kernel()->forward(params, host());
+  const double unit = (1 - of.dropout) * (double)of.seqlen_k;
   std::vector<char> kept;
-  for (int64_t row = 0; row < of.batch * of.heads * of.queries; ++row)
-    for (int64_t j = 0; j < of.keys; ++j) {
-      const double sum = mean.output[(size_t)(row * call.value_width + j / kBits)] * unit;
+  for (int64_t row = 0; row < of.batch * of.heads * of.seqlen_q; ++row)
+    for (int64_t j = 0; j < of.seqlen_k; ++j) {
+      const double sum = mean.output[(size_t)(row * params.value_dim + j / kBits)] * unit;
       kept.push_back(std::llround(sum) >> j % kBits & 1);
     }
   return kept;
 }
 
 void check_share(const Case& c) {
-  const double count = (double)c.kept.size(), share = 1 - c.call.dropout;
+  const double count = (double)c.kept.size(), share = 1 - c.params.dropout;
   const double kept = (double)std::count(c.kept.begin(), c.kept.end(), 1);
   if (std::fabs(kept - share * count) > 6 * std::sqrt(count * share * (1 - share)) + 1)
     fail("dropout keeps " + std::to_string(kept) + " of " + std::to_string(count) + " pairs");
@@ -239,8 +243,8 @@ void check_seed(uint64_t seed, bool threads_only) {
   if (threads_only && !c.worth_threads()) return;
   current = c.words();
   threads = c.threads;
-  if (c.call.dropout > 0) {
-    c.kept = kept_pairs(c.call);
+  if (c.params.dropout > 0) {
+    c.kept = kept_pairs(c.params);
     check_share(c);
   }
   const Expected expected = Definition(c).expected;
@@ -271,13 +275,13 @@ void check_rounding(const Kernel& kernel, Dtype dtype, int eighths) {
     d_output[n] = usable(n) ? (float)(number(n) + (number(n + 1) - number(n)) * eighths / 8) : 0;
   }
   Mean mean;
-  Call& call = mean.call;
-  call.dtype = dtype, call.batch = kNumbers / 16, call.value_width = 16;
+  Params& params = mean.params;
+  params.dtype = dtype, params.batch = kNumbers / 16, params.value_dim = 16;
   mean.allocate();
-  call.v = {v.data(), {16, 0, 0}}, call.d_output = {d_output.data(), {16, 0, 0}};
-  call.gradients.v = d_v.data();
-  kernel.forward(call, host());
-  kernel.backward(call, host());
+  params.v = {v.data(), {16, 0, 0}}, params.d_output = {d_output.data(), {16, 0, 0}};
+  params.gradients.v = d_v.data();
+  kernel.forward(params, host());
+  kernel.backward(params, host());
   for (size_t n = 0; n < kNumbers; ++n) {
     const bool up = eighths == 4 ? n % 2 : eighths > 4;
     const double nearer = number(up ? n + 1 : n), rounded = decode_half(dtype, d_v[n]);
@@ -293,15 +297,15 @@ void check_rounding(const Kernel& kernel, Dtype dtype, int eighths) {
 void check_exponential(const Kernel& kernel) {
   constexpr int64_t kPoints = 50000;
   Mean mean;
-  Call& call = mean.call;
-  call.queries = kPoints, call.keys = 2, call.value_width = 1;
+  Params& params = mean.params;
+  params.seqlen_q = kPoints, params.seqlen_k = 2, params.value_dim = 1;
   mean.allocate();
   mean.v[1] = 1;
   std::vector<float> mask((size_t)(2 * kPoints));
   for (size_t n = 0; n < kPoints; ++n) mask[2 * n + 1] = -95 * (float)n / kPoints;
-  call.mask.data = mask.data(), call.mask.dtype = Dtype::f32;
-  call.mask.strides[2] = 2, call.mask.strides[3] = 1;
-  kernel.forward(call, host());
+  params.mask.data = mask.data(), params.mask.dtype = Dtype::f32;
+  params.mask.strides[2] = 2, params.mask.strides[3] = 1;
+  kernel.forward(params, host());
   for (size_t n = 0; n < kPoints; ++n) {
     const double x = mask[2 * n + 1], weight = std::exp(x) / (1 + std::exp(x));
     if (std::fabs(mean.output[n] - weight) <= 7.1 * kUnit * weight + 2e-38) continue;
@@ -313,14 +317,14 @@ void check_exponential(const Kernel& kernel) {
 // A query or a key that is NaN makes NaN of the rows that see it, and of no others.
 void check_nan(const Kernel& kernel, bool of_key) {
   Mean mean;
-  Call& call = mean.call;
-  call.queries = 40, call.keys = 600, call.value_width = 3;
-  call.start = 560, call.causal = true;
+  Params& params = mean.params;
+  params.seqlen_q = 40, params.seqlen_k = 600, params.value_dim = 3;
+  params.query_start = 560, params.causal = true;
   mean.allocate();
-  std::vector<float> q((size_t)call.queries), k((size_t)call.keys);
+  std::vector<float> q((size_t)params.seqlen_q), k((size_t)params.seqlen_k);
   (of_key ? k[580] : q[20]) = NAN;
-  call.q = {q.data(), {0, 0, 1}}, call.k = {k.data(), {0, 0, 1}};
-  kernel.forward(call, host());
+  params.q = {q.data(), {0, 0, 1}}, params.k = {k.data(), {0, 0, 1}};
+  kernel.forward(params, host());
   for (size_t i = 0; i < q.size(); ++i)
     if (std::isnan(mean.output[3 * i]) != (of_key ? i >= 20 : i == 20))
       return fail(where(kernel) + ": query " + std::to_string(i) + " gives " +

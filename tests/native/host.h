@@ -37,15 +37,11 @@ inline void release(void* memory) {
 
 inline Host host() { return {threads, parallel, allocate, release}; }
 
+// Those that this machine can run.
 inline std::vector<const Kernel*> kernels() {
-  std::vector<const Kernel*> all = {relpos::portable_kernel()};
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    all.push_back(relpos::avx2_kernel());
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    all.push_back(relpos::avx512_kernel());
-#endif
+  std::vector<const Kernel*> all;
+  for (const Kernel* kernel : relpos::SupportedKernels().kernels)
+    if (kernel) all.push_back(kernel);
   return all;
 }
 

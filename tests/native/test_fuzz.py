@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from .compiler import compiler
+
 pytestmark = [pytest.mark.slow, pytest.mark.no_typecheck]
 
 ROOT = Path(__file__).parents[2]
 KERNELS = sorted((ROOT / "csrc").glob("kernel_*.cpp"))
-
-
-def compiler() -> list[str]:
-    named = shlex.split(os.environ.get("CXX", ""))
-    found = next((path for name in ("g++", "clang++", "c++") if (path := shutil.which(name))), None)
-    if not named and found is None:
-        pytest.skip("there is no C++ compiler: neither CXX, nor g++, clang++ or c++")
-    return named or [str(found)]
 
 
 def build(folder: Path, *sanitize: str) -> Path:

@@ -26,7 +26,7 @@ from triton.runtime import driver
 
 from relpos import GridTerms, OffsetTable, Terms, attention
 
-backend = importlib.import_module("relpos.ops.triton.launch")
+launch = importlib.import_module("relpos.ops.triton.launch")
 tuning = importlib.import_module("relpos.ops.triton.tuning")
 package = importlib.import_module("relpos.ops.triton")
 
@@ -34,7 +34,7 @@ LENGTH = 512
 
 
 class Absent:
-    """The driver of a GPU of some architecture that is not there."""
+    """The driver of a GPU that is not there."""
 
     def __init__(self, architecture: int) -> None:
         self.architecture = architecture
@@ -86,23 +86,23 @@ def _ptxas(ptx: str) -> str:
     return run.stderr
 
 
-def some(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+def random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     return torch.randn(*shape).to(dtype).requires_grad_()
 
 
 def table(heads: int, left: int, right: int, width: int | None, **options: Any) -> OffsetTable:
     shape = (heads, left + right + 1)
-    return OffsetTable(some(*shape) if width is None else some(*shape, width), -left, **options)
+    return OffsetTable(random(*shape) if width is None else random(*shape, width), -left, **options)
 
 
-def line(
+def sequence(
     width: int, length: int = LENGTH, dtype: torch.dtype = torch.bfloat16, **options: Any
 ) -> None:
-    """One call, forward and backward, of heads of some width."""
-    groups = options.pop("groups", 4)
+    """One call over a sequence, forward and backward."""
+    key_heads = options.pop("key_heads", 4)
     terms = options.pop("terms", Terms())
-    q = some(2, 4, length, width, dtype=dtype)
-    k, v = (some(2, groups, length, width, dtype=dtype) for _ in range(2))
+    q = random(2, 4, length, width, dtype=dtype)
+    k, v = (random(2, key_heads, length, width, dtype=dtype) for _ in range(2))
     terms = terms(q) if callable(terms) else terms
     terms = terms.map(lambda x: x.detach().to(dtype).requires_grad_())
     output, lse = attention(q, k, v, terms, backend="triton", return_lse=True, **options)
@@ -123,57 +123,56 @@ def everything(q: Tensor) -> Terms:
 
 
 def logits(q: Tensor) -> Terms:
-    return Terms(keys=table(1, 1023, 0, 16, beyond="zero"), q_rel=some(*q.shape[:3], 16))
+    return Terms(keys=table(1, 1023, 0, 16, beyond="zero"), q_rel=random(*q.shape[:3], 16))
 
 
 def grid(q: Tensor) -> GridTerms:
     width = q.shape[3]
     axes = tuple(
-        Terms(keys=some_table, queries=some_table, values=some_table)
-        for some_table in (table(1, 15, 15, width), table(1, 31, 31, width))
+        Terms(keys=axis_table, queries=axis_table, values=axis_table)
+        for axis_table in (table(1, 15, 15, width), table(1, 31, 31, width))
     )
-    return GridTerms((16, 32), axes, some(4, 31, 63))
+    return GridTerms((16, 32), axes, random(4, 31, 63))
 
 
 CALLS: dict[str, Any] = {
-    "plain": lambda: line(64, causal=True),
-    "shaw": lambda: line(64, terms=shaw),
-    "wide heads": lambda: line(128, terms=shaw),
-    "lengths": lambda: [line(64, n, terms=shaw, causal=True) for n in (31, 32 + 16, 100, 1)],
-    "huang": lambda: line(
+    "plain": lambda: sequence(64, causal=True),
+    "shaw": lambda: sequence(64, terms=shaw),
+    "wide heads": lambda: sequence(128, terms=shaw),
+    "lengths": lambda: [sequence(64, n, terms=shaw, causal=True) for n in (31, 32 + 16, 100, 1)],
+    "huang": lambda: sequence(
         64, terms=lambda q: Terms(keys=table(1, LENGTH - 1, 0, q.shape[3])), causal=True
     ),
-    "logits": lambda: line(64, terms=logits, causal=True),
-    "everything": lambda: line(
-        80, terms=everything, causal=True, groups=2, dropout=0.1,
+    "logits": lambda: sequence(64, terms=logits, causal=True),
+    "everything": lambda: sequence(
+        80, terms=everything, causal=True, key_heads=2, dropout=0.1,
         documents=torch.arange(LENGTH)[None] // 100,
     ),
-    "mask": lambda: line(
+    "mask": lambda: sequence(
         64, terms=lambda q: Terms(bias=table(4, 64, 64, None)),
-        mask=some(2, 1, LENGTH, LENGTH, dtype=torch.float32),
+        mask=random(2, 1, LENGTH, LENGTH, dtype=torch.float32),
     ),
-    "grid": lambda: line(64, terms=grid),
-    "widest": lambda: line(256, terms=shaw),
-    "float32": lambda: line(64, terms=shaw, dtype=torch.float32),
+    "grid": lambda: sequence(64, terms=grid),
+    "widest": lambda: sequence(256, terms=shaw),
+    "float32": lambda: sequence(64, terms=shaw, dtype=torch.float32),
 }  # fmt: skip
 
 
 def main() -> None:
     architecture, which, *names = sys.argv[1:]
     driver.set_active(Absent(int(architecture.removeprefix("sm_"))))
-    package.unavailable = package.unsupported = lambda *_: (
-        None
-    )  # tensors of the CPU stand for others
+    # Tensors of the CPU stand for those of a GPU.
+    package.unavailable = package.unsupported = lambda *_: None
     found: list[dict[str, Any]] = []
 
-    def launch(kernel: Any, programs: int, *arguments: Any, **named: Any) -> None:
+    def compile_only(kernel: Any, programs: int, *arguments: Any, **named: Any) -> None:
         found.append({"call": name} | compiled(kernel, *arguments, **named))
 
-    def shapes_of(kernel: str, problem: Any) -> list[Any]:
-        shapes = tuning.shapes_on_cuda(kernel, problem)
+    def tile_shapes(kernel: str, call: Any) -> list[Any]:
+        shapes = tuning.tile_shapes_on_cuda(kernel, call)
         return [shapes[0 if which == "best" else -1]]
 
-    backend.launch, backend.shapes_of = launch, shapes_of
+    launch.run_programs, launch.tile_shapes = compile_only, tile_shapes
     for name in names:
         CALLS[name]()
     print(json.dumps(found))

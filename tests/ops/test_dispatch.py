@@ -1,4 +1,4 @@
-"""Which backend "auto" takes: the fastest of those that are willing."""
+"""Which backend "auto" takes: the fastest of those that support the inputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def chosen(q: Tensor, k: Tensor) -> str:
 @native_alone
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("wants_gradients", [False, True])
-def test_native_is_taken_wherever_it_is_willing(
+def test_native_is_taken_wherever_it_supports_the_inputs(
     backend: str, dtype: torch.dtype, wants_gradients: bool
 ):
     for queries, keys in ((1, 9), (16, 16), (300, 400)):

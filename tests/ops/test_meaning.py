@@ -254,6 +254,22 @@ def test_a_row_whose_scores_overflow_gives_zeros_in_every_backend(backend: str):
 
 
 @every_backend
+def test_a_row_of_scores_far_below_0_averages_its_values(backend: str):
+    """Where an additive mask of -1e9 hides every key, lse has no digits left for their number."""
+    dtype = DTYPES[backend]
+    far = -1e9 if dtype == torch.float32 else -1e18
+    q, k = torch.zeros(1, 1, 2, 4, dtype=dtype), torch.zeros(1, 1, 3, 4, dtype=dtype)
+    v = torch.eye(3, dtype=dtype)[None, None]
+    mask = torch.full((1, 1, 2, 3), far, dtype=dtype, requires_grad=True)
+    output, lse = attention(q, k, v, mask=mask, backend=backend, return_lse=True)
+    third = torch.full_like(mask, 1 / 3)
+    assert_agrees(output, third)
+    assert_agrees(torch.autograd.grad(lse.sum(), mask, retain_graph=True)[0], third)
+    expected = (torch.eye(3, dtype=dtype)[0] - 1 / 3) / 3
+    assert_agrees(torch.autograd.grad(output[..., 0].sum(), mask)[0], expected.expand_as(mask))
+
+
+@every_backend
 def test_nan_is_not_hidden(backend: str):
     q = torch.ones(1, 1, 2, 2)
     q[0, 0, 1] = torch.nan

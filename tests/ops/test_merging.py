@@ -70,6 +70,29 @@ def test_a_row_without_keys_in_any_part_gives_zeros():
     assert output.grad.isfinite().all()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "far"), [(torch.float32, -1e9), (torch.float64, -1e18)], ids=["float32", "float64"]
+)
+def test_parts_far_below_0_have_shares_that_sum_to_1(dtype: torch.dtype, far: float):
+    """What an additive mask of -1e9 leaves of three parts is their average, not their sum."""
+    outputs = torch.arange(3, dtype=dtype).view(3, 1, 1, 1, 1)
+    lses = torch.full((3, 1, 1, 1), far, dtype=dtype, requires_grad=True)
+    merged, lse = merge(outputs, lses)
+    assert_agrees(merged.flatten(), torch.ones(1, dtype=dtype))
+    third = torch.full_like(lses, 1 / 3)
+    assert_agrees(torch.autograd.grad(lse.sum(), lses, retain_graph=True)[0], third)
+    slopes = (outputs.squeeze(-1) - 1) / 3
+    assert_agrees(torch.autograd.grad(merged.sum(), lses)[0], slopes)
+
+
+def test_what_stands_in_a_part_without_keys_reaches_no_gradient():
+    output, lse = torch.ones(1, 1, 1, 2), torch.zeros(1, 1, 1, requires_grad=True)
+    empty = torch.full((1, 1, 1), -torch.inf, requires_grad=True)
+    merged, _ = merge([output, output * torch.nan], [lse, empty])
+    for slope in torch.autograd.grad(merged.sum(), (lse, empty)):
+        assert not slope.any()
+
+
 @every_backend
 def test_a_sink_is_one_line(backend: str):
     """A key of logit s without a value: as a column of the softmax, and from the log-sum-exp."""
@@ -127,8 +150,12 @@ def test_parts_that_do_not_fit_are_named():
         merge([output], [lse[:, :, :2]])
     with pytest.raises(ShapeError, match=r"merge: outputs must be \(b, h, i, dv\), got"):
         merge([output[0]], [lse])
-    with pytest.raises(ShapeError, match="merge: outputs must be floating point on cpu"):
+    with pytest.raises(ShapeError, match=r"merge: outputs must be floating point .* torch\.int64"):
         merge([output.long()], [lse])
+    with pytest.raises(
+        ShapeError, match="merge: lses must be on cpu as the first part is, got meta"
+    ):
+        merge([output], [lse.to("meta")])
     with pytest.raises(TypeError, match="merge: lses must be a tensor, got float"):
         merge([output], [0.0])
 

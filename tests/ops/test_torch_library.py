@@ -13,6 +13,10 @@ from torch.utils.checkpoint import checkpoint
 
 from relpos import BackendError, OffsetTable, Terms, attention
 from relpos.layers import MultiheadAttention
+from relpos.ops.arguments import AXIS_TABLES, Arguments
+from relpos.ops.native.ops import NATIVE
+from relpos.ops.tiled.ops import TILED
+from relpos.ops.triton.ops import TRITON
 from relpos.positions import Huang
 from relpos_tasks.models import DecoderConfig, DecoderLM
 from tests.ops.agreement import assert_agrees
@@ -20,7 +24,7 @@ from tests.ops.backends import DTYPES, ON_GPU, every_backend, every_blockwise
 from tests.ops.cases import CASES
 from tests.ops.grid_cases import GRID_CASES
 
-Number = bool | int | float
+OPERATORS = {"native": NATIVE, "tiled": TILED, "triton": TRITON}
 
 
 def operator(backend: str) -> Any:
@@ -40,84 +44,56 @@ def place(backend: str) -> str:
     return "cuda" if backend == "triton" and ON_GPU else "cpu"
 
 
-def settings(
-    backend: str,
-    clamps: list[bool],
-    firsts: list[int],
-    grid: tuple[list[int], ...],
-    *others: Number,
-    lse: bool,
-    places: bool,
-) -> tuple:
-    """The arguments behind the tensors; those that one of the backends alone has are named.
-
-    Args:
-        backend: `native`, `tiled` or `triton`.
-        clamps: of the tables.
-        firsts: of the tables.
-        grid: of the keys, of the queries, and for each axis, which `native` alone is told, the
-            width of its keys, whether it has a q_rel, a bias, values.
-        others: prefix, causal, scale, query_start, dropout.
-        lse: whether `tiled` is to give it.
-        places: whether `tiled` is to give weights by place.
-    """
-    keys, queries, *axes = grid
-    zeros = [int(not clamp) for clamp in clamps]
-    if backend == "native":
-        return (firsts, zeros, keys, queries, *axes, *others)
-    if backend == "triton":
-        return (firsts, zeros, keys, queries, *others, places)
-    return (firsts, clamps, keys, queries, *others, lse, places)
-
-
-NO_GRID: tuple[list[int], ...] = ([],) * 6
+def in_order(backend: str, **arguments: Any) -> tuple:
+    """What the backend's operator takes of some arguments."""
+    given = Arguments(**arguments)
+    return tuple(getattr(given, name) for name in OPERATORS[backend].names)
 
 
 def arguments(backend: str, dropout: float = 0.0, need_lse: bool = True) -> tuple:
     leaf = leaves(backend)
-    return (
-        leaf(2, 4, 5, 3), leaf(2, 2, 7, 3), leaf(2, 2, 7, 6),
-        leaf(4, 5, 2), leaf(1, 4, 3), leaf(1, 3), leaf(1, 5, 6), leaf(2, 4, 5, 2),
-        leaf(2, 1, 5, 7), None, None, None,
-        torch.tensor([[0, 0, 0, 1, 1, 1, -1]], device=place(backend)),
-        torch.tensor(7, device=place(backend)),
-        *settings(
-            backend, [True, True, False, True], [-2, -1, -1, -3], NO_GRID, 0, True, 0.5, 2,
-            dropout, lse=need_lse, places=False,
-        ),
+    return in_order(
+        backend, q=leaf(2, 4, 5, 3), k=leaf(2, 2, 7, 3), v=leaf(2, 2, 7, 6), keys=leaf(4, 5, 2),
+        queries=leaf(1, 4, 3), bias=leaf(1, 3), values=leaf(1, 5, 6), q_rel=leaf(2, 4, 5, 2),
+        mask=leaf(2, 1, 5, 7),
+        documents=torch.tensor([[0, 0, 0, 1, 1, 1, -1]], device=place(backend)),
+        seed=torch.tensor(7, device=place(backend)), first_offsets=[-2, -1, -1, -3],
+        zero_beyond=[0, 0, 1, 0], causal=True, scale=0.5, query_start=2, dropout=dropout,
+        return_lse=need_lse,
     )  # fmt: skip
 
 
 def grid_arguments(backend: str) -> tuple:
     """A grid of 2 x 3 keys with a class token, and one of 1 x 2 queries with one.
 
-    For `native` the first axis has all tables, which meet a q_rel, and the other one keys.
+    For `native` the first axis has all tables, with a q_rel, and the other one keys.
     """
     leaf = leaves(backend)
-    axes = [4, 3], [1, 0], [1, 0], [1, 0]
-    native = leaf(4, 1 * 2 * (4 + 1 + 6) + 2 * 3 * 3), leaf(2, 4, 3, 7)
-    tiled = leaf(1, 4, 3, 5), leaf(2, 4, 7, 3)
-    return (
-        leaf(2, 4, 3, 3), leaf(2, 2, 7, 3), leaf(2, 2, 7, 6), *[None] * 4,
-        leaf(2, 4, 3, 4) if backend == "native" else None, None,
-        *(native if backend == "native" else tiled), None, None, None,
-        *settings(
-            backend, [True] * 4, [0] * 4, ([2, 3], [1, 2], *axes), 1, False, 0.5, 0, 0.0,
-            lse=True, places=True,
-        ),
+    of_grid: dict[str, Any] = (
+        {
+            "q_rel": leaf(2, 4, 3, 4), "axis_tables": leaf(4, 1 * 2 * (4 + 1 + 6) + 2 * 3 * 3),
+            "query_axis_logits": leaf(2, 4, 3, 7), "axis_key_widths": [4, 3],
+            "axis_has_q_rel": [1, 0], "axis_has_bias": [1, 0], "axis_has_values": [1, 0],
+        }
+        if backend == "native"
+        else {
+            "key_axis_logits": leaf(1, 4, 3, 5), "query_axis_logits": leaf(2, 4, 7, 3),
+            "need_axis_weights": True,
+        }
+    )  # fmt: skip
+    return in_order(
+        backend, q=leaf(2, 4, 3, 3), k=leaf(2, 2, 7, 3), v=leaf(2, 2, 7, 6), key_grid=[2, 3],
+        query_grid=[1, 2], prefix=1, scale=0.5, return_lse=True, **of_grid,
     )  # fmt: skip
 
 
 def joint_arguments(backend: str) -> tuple:
     """A grid of 2 x 3 with a bias of each pair of offsets alone."""
     leaf = leaves(backend)
-    nothing = [[0, 0]] * 4
-    return (
-        leaf(2, 4, 6, 3), leaf(2, 4, 6, 3), leaf(2, 4, 6, 6), *[None] * 8, leaf(4, 15), None, None,
-        *settings(
-            backend, [True] * 4, [0] * 4, ([2, 3], [2, 3], *nothing), 0, False, 0.5, 0, 0.0,
-            lse=False, places=False,
-        ),
+    no_tables = {name: [0, 0] for name in AXIS_TABLES if name != "axis_tables"}
+    return in_order(
+        backend, q=leaf(2, 4, 6, 3), k=leaf(2, 4, 6, 3), v=leaf(2, 4, 6, 6),
+        joint_bias=leaf(4, 15), key_grid=[2, 3], query_grid=[2, 3], scale=0.5, **no_tables,
     )  # fmt: skip
 
 
@@ -270,7 +246,7 @@ def test_forward_mode_of_a_named_backend_is_refused(backend: str):
     q, k, v = (torch.randn(1, 1, 5, 3, dtype=DTYPES[backend]) for _ in range(3))
     with (
         forward_ad.dual_level(),
-        pytest.raises(BackendError, match=f"{backend}: forward-mode derivatives"),
+        pytest.raises(BackendError, match=f"{backend}: not supported .*: forward-mode"),
     ):
         attention(forward_ad.make_dual(q, torch.ones_like(q)), k, v, backend=backend)
 

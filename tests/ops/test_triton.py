@@ -216,7 +216,7 @@ def test_nothing_flows_back_from_a_row_without_keys():
 def test_what_it_cannot_take_is_refused_in_words():
     wide = GridTerms((300, 300))
     x = torch.zeros(1, 1, 90000, 1)
-    with pytest.raises(BackendError, match="triton: its grids have at most 512 places"):
+    with pytest.raises(BackendError, match="triton: its grids have at most 512 coordinates"):
         attention(x, x, x, wide, backend="triton")
     for dtype, width, reason in (
         (torch.float64, 8, "float64"),
@@ -285,5 +285,5 @@ def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
     assert {kernel["call"] for kernel in kernels} == set(calls)
     for kernel in kernels:
         assert kernel["shared"] <= MEMORY[tiles], kernel
-        half = kernel["call"] != "float32" and kernel["kernel"] != "ends_kernel"
+        half = kernel["call"] != "float32" and kernel["kernel"] != "end_rows_kernel"
         assert kernel["tensor cores"] == half, kernel

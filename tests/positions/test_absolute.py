@@ -80,7 +80,9 @@ def test_waves_go_on_before_the_first_position():
 
 @pytest.mark.no_typecheck
 def test_an_input_of_another_kind_is_named():
-    with pytest.raises(relpos.ShapeError, match=r"Sinusoidal: x must be floating point, got .*64"):
+    with pytest.raises(
+        relpos.ShapeError, match=r"Sinusoidal: x must be floating point .* got .*64"
+    ):
         Sinusoidal(4)(torch.ones(1, 3, 4, dtype=torch.int64))
     words = "LearnedAbsolute: x must be torch.float32 on cpu as the parameters are, got"
     for dtype in (torch.bfloat16, torch.float64):

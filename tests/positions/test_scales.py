@@ -16,7 +16,7 @@ from relpos.positions import (
     Shaw,
     TransformerXL,
 )
-from relpos.positions.scales import scale_or_usual
+from relpos.positions.scales import scale_or_default
 from tests.factories import normal
 
 # Each with the scale that its attention must have: of 2 heads that are 4 wide, on 9 tokens.
@@ -144,5 +144,5 @@ def test_what_cannot_be_divided_by_is_named(make, scale):
 
 
 def test_none_is_the_usual_scale():
-    assert scale_or_usual(None, 64) == 1 / 8
-    assert scale_or_usual(3.0, 64) == 3
+    assert scale_or_default(None, 64) == 1 / 8
+    assert scale_or_default(3.0, 64) == 3

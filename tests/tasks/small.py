@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,3 +62,14 @@ def write_grid(path: Path) -> Path:
     }
     path.write_text(json.dumps(content))
     return path
+
+
+@contextmanager
+def disk_with(size: int) -> Iterator[None]:
+    """Lets no file become larger than so many bytes; the system's error is that of a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

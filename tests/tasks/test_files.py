@@ -1,10 +1,24 @@
 """Files that appear whole or not at all."""
 
 import json
+import os
+import threading
 
 import pytest
+import torch
 
-from relpos_tasks.files import PARTIAL, replacing, write_bytes, write_json, write_text
+from relpos_tasks import files
+from relpos_tasks.files import (
+    PARTIAL,
+    check_writable,
+    read_whole,
+    replacing,
+    write_bytes,
+    write_json,
+    write_text,
+    write_together,
+)
+from tests.tasks.small import disk_with
 
 
 def test_files_are_written_whole_with_their_folders(tmp_path):
@@ -53,3 +67,77 @@ def test_a_written_file_may_be_read_by_those_who_may_read_any(tmp_path):
     (tmp_path / "plain").write_text("")
     write_text(tmp_path / "ours", "")
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_what_was_there(tmp_path):
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"before")
+    with disk_with(1000), pytest.raises(OSError, match=r"a\.bin"):
+        write_bytes(path, b"x" * 2000)
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_named_through_torchs_own_error_too(tmp_path):
+    path = tmp_path / "a.pt"
+
+    def save():
+        with replacing(path) as partial, partial.open("wb", buffering=0) as file:
+            torch.save(torch.zeros(10_000), file)
+
+    with disk_with(1000), pytest.raises(OSError, match=r"a\.pt"):
+        save()
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_of_one_result_are_written_together_or_not_at_all(tmp_path):
+    small, large = tmp_path / "small.txt", tmp_path / "large.txt"
+    with disk_with(1000), pytest.raises(OSError, match=r"large\.txt"):
+        write_together({small: b"x", large: b"x" * 2000})
+    assert not list(tmp_path.iterdir())
+    write_together({small: b"x", large: b"x" * 2000})
+    assert sorted(tmp_path.iterdir()) == [large, small]
+
+
+def test_a_process_that_ends_has_no_unfinished_file_and_moves_none_any_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_moving", threading.Lock())
+
+    def write():
+        with replacing(tmp_path / "a.txt") as partial:
+            partial.write_text("half")
+            files.abandon_unfinished()
+            assert not list(tmp_path.iterdir())
+            assert files._moving.locked()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+
+
+@pytest.mark.parametrize(
+    ("place", "rule"),
+    [
+        ("folder", "there is a folder of this name"),
+        ("file/a.txt", "file is not a folder"),
+        ("closed/new/a.txt", "nothing may be added to .*closed"),
+    ],
+)
+def test_what_cannot_be_written_is_known_before(tmp_path, monkeypatch, place, rule):
+    for name in ("folder", "closed"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file").write_text("")
+    # Nothing is closed to root.
+    monkeypatch.setattr(files.os, "access", lambda path, mode: path.name != "closed")
+    with pytest.raises(ValueError, match=rule):
+        check_writable(tmp_path / place)
+    check_writable(tmp_path / "folder" / "new" / "a.txt")
+
+
+def test_only_ordinary_files_of_a_bearable_size_are_read(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_bytes(b"12345")
+    assert read_whole(tmp_path / "a.txt") == b"12345"
+    monkeypatch.setattr(files, "LARGEST", 4)
+    os.mkfifo(tmp_path / "pipe")
+    for name, rule in (("a.txt", "larger than 4"), ("pipe", "not an ordinary"), (".", "directory")):
+        with pytest.raises(OSError, match=rule):
+            read_whole(tmp_path / name)

@@ -24,7 +24,7 @@ Where the originals are wrong, this is right, and so differs from them:
 - Their `heads=n` never builds per-head tables; here it does. A state dict with one table for all
   heads is taken, each head starting from it.
 - Their `RelPosEmb2D` adds, along the height, the logits of another token's query (that at the
-  transposed place), and fails unless the map is square. Here both axes are those of the token.
+  transposed position), and fails unless the map is square. Here both axes are those of the token.
 - Their `emb_w` acts along the width, as its name says, but is sized by the height, and `emb_h` the
   other way round. Here sizes follow the names. On a square map a state dict is taken by its names.
   On any other map the sizes tell: where the two tables fit only if exchanged, they are exchanged.
@@ -38,12 +38,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_scale, check_shape
+from ..checks import check_count, check_floating, check_like_parameter, check_queries, check_scale
 from ..ops import relative_logits
-from ..positions.absolute import placed_rows
+from ..positions.absolute import position_rows
 from ..positions.base import Position
-from ..positions.checks import check_like, check_queries
-from ..positions.scales import scale_or_usual
+from ..positions.scales import scale_or_default
 from ..terms import GridTerms, OffsetTable, Terms
 
 __all__ = ["AbsPosEmb1D", "RelPosEmb1D", "RelPosEmb2D"]
@@ -52,7 +51,7 @@ _Scheme = tuple[Tensor, Tensor, Terms | GridTerms]
 
 
 class AbsPosEmb1D(Position):
-    """`q_i . A_j` for keys at `tokens` places; called with keys too, `k_j + A_j / scale`.
+    """`q_i . A_j` for keys at `tokens` positions; called with keys too, `k_j + A_j / scale`.
 
     Args:
         tokens: rows of `A`.
@@ -82,7 +81,7 @@ class AbsPosEmb1D(Position):
         super().__init__()
         self.tokens = check_count("AbsPosEmb1D", "tokens", tokens)
         self.dim_head = check_count("AbsPosEmb1D", "dim_head", dim_head)
-        self.attention_scale = scale_or_usual(check_scale("AbsPosEmb1D", scale), self.dim_head)
+        self.attention_scale = scale_or_default(check_scale("AbsPosEmb1D", scale), self.dim_head)
         rows = torch.empty(self.tokens, self.dim_head, device=device, dtype=dtype)
         self.abs_pos_emb = nn.Parameter(rows)
         self.reset_parameters()
@@ -101,15 +100,17 @@ class AbsPosEmb1D(Position):
             k: keys, from position 0 on; None asks for the logits.
 
         Raises:
-            ShapeError: if a tensor has another width, or `k` another dtype or device.
+            ShapeError: if a tensor has another width, dtype or device than the rows.
         """
-        check_shape("AbsPosEmb1D", "q", q, "b h i d", {"d": self.dim_head})
+        check_floating("AbsPosEmb1D", "q", q, "b h i d", {"d": self.dim_head})
         if k is None:
+            check_like_parameter("AbsPosEmb1D", "q", q, self.abs_pos_emb)
             return q @ self.abs_pos_emb.mT
-        check_shape("AbsPosEmb1D", "k", k, "b g j d", {"d": self.dim_head})
-        check_like("AbsPosEmb1D", "k", k, self.abs_pos_emb)
+        check_like_parameter(
+            "AbsPosEmb1D", "k", k, self.abs_pos_emb, "b g j d", {"d": self.dim_head}
+        )
         rows = self.abs_pos_emb / self.attention_scale
-        return q, k + placed_rows(rows, k.shape[2]), Terms()
+        return q, k + position_rows(rows, k.shape[2]), Terms()
 
     def extra_repr(self) -> str:
         """Rows and width."""
@@ -150,11 +151,11 @@ class RelPosEmb1D(Position):
         self.tokens = check_count("RelPosEmb1D", "tokens", tokens)
         self.dim_head = check_count("RelPosEmb1D", "dim_head", dim_head)
         self.heads = None if heads is None else check_count("RelPosEmb1D", "heads", heads)
-        self.attention_scale = scale_or_usual(check_scale("RelPosEmb1D", scale), self.dim_head)
+        self.attention_scale = scale_or_default(check_scale("RelPosEmb1D", scale), self.dim_head)
         shape = (2 * self.tokens - 1, self.dim_head)
         per_head = () if self.heads is None else (self.heads,)
         self.rel_pos_emb = nn.Parameter(torch.empty(per_head + shape, device=device, dtype=dtype))
-        self.register_load_state_dict_pre_hook(_one_table_for_all)
+        self.register_load_state_dict_pre_hook(_repeat_for_each_head)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -168,14 +169,15 @@ class RelPosEmb1D(Position):
 
         Args:
             q: queries.
-            k: keys; None asks for the logits, of keys at the queries' places.
+            k: keys; None asks for the logits, of keys at the queries' positions.
 
         Raises:
-            ShapeError: if `q` has another width or number of heads.
+            ShapeError: if `q` or `k` has another width, or `q` another number of heads.
         """
         check_queries("RelPosEmb1D", q, self.heads, width=self.dim_head)
         if k is None:
             return relative_logits(q, q, Terms(keys=self.table(1.0)), scale=1.0)
+        check_floating("RelPosEmb1D", "k", k, "b g j d", {"d": self.dim_head})
         return q, k, Terms(keys=self.table(self.attention_scale))
 
     def table(self, scale: float) -> OffsetTable:
@@ -230,10 +232,10 @@ class RelPosEmb2D(Position):
         self.h, self.w = (check_count("RelPosEmb2D", "feat_map_size", n) for n in feat_map_size)
         self.dim_head = check_count("RelPosEmb2D", "dim_head", dim_head)
         self.heads = None if heads is None else check_count("RelPosEmb2D", "heads", heads)
-        self.attention_scale = scale_or_usual(check_scale("RelPosEmb2D", scale), self.dim_head)
+        self.attention_scale = scale_or_default(check_scale("RelPosEmb2D", scale), self.dim_head)
         self.emb_w = RelPosEmb1D(self.w, dim_head, heads, device=device, dtype=dtype)
         self.emb_h = RelPosEmb1D(self.h, dim_head, heads, device=device, dtype=dtype)
-        self.register_load_state_dict_pre_hook(_sized_by_the_other_side)
+        self.register_load_state_dict_pre_hook(_exchange_if_sized_by_the_other_side)
 
     def reset_parameters(self) -> None:
         """Draw both tables anew, as `RelPosEmb1D` does."""
@@ -246,16 +248,17 @@ class RelPosEmb2D(Position):
         """Unscaled logits `(b, h, i, i)`; given `k`, what attention needs instead.
 
         Args:
-            q: queries, one for each place of the map.
+            q: queries, one for each token of the map.
             k: keys, likewise; None asks for the logits.
 
         Raises:
-            ShapeError: if `q` has another width, number of heads or number of tokens.
+            ShapeError: if `q` or `k` has another width, or `q` another number of heads or tokens.
         """
         tokens = self.h * self.w
         check_queries("RelPosEmb2D", q, self.heads, width=self.dim_head, tokens=tokens)
         if k is None:
             return relative_logits(q, q, self._terms(1.0), scale=1.0)
+        check_floating("RelPosEmb2D", "k", k, "b g j d", {"d": self.dim_head})
         return q, k, self._terms(self.attention_scale)
 
     def extra_repr(self) -> str:
@@ -267,7 +270,7 @@ class RelPosEmb2D(Position):
         return GridTerms((self.h, self.w), tuple(Terms(keys=table) for table in tables))
 
 
-def _one_table_for_all(
+def _repeat_for_each_head(
     module: RelPosEmb1D, state_dict: dict[str, Any], prefix: str, *rest: object
 ) -> None:
     """Give each head its copy of a table without heads, as `heads=n` was saved elsewhere."""
@@ -276,7 +279,7 @@ def _one_table_for_all(
         state_dict[f"{prefix}rel_pos_emb"] = rows.expand(module.heads, -1, -1).clone()
 
 
-def _sized_by_the_other_side(
+def _exchange_if_sized_by_the_other_side(
     module: RelPosEmb2D, state_dict: dict[str, Any], prefix: str, *rest: object
 ) -> None:
     """Exchange the two tables of a map that is not square where only that makes them fit."""

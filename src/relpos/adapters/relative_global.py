@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
+from ..checks import check_count, check_floating
 from ..layers.cache import KeyValueCache, rollback_on_error
 from ..ops import attention
 from ..terms import OffsetTable, Terms
@@ -72,7 +72,7 @@ class RelativeGlobalAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
         rows = torch.empty(max_len, d_model // num_heads, device=device, dtype=dtype)
         self.Er = nn.Parameter(rows)
-        self.register_load_state_dict_pre_hook(_pass_over_mask)
+        self.register_load_state_dict_pre_hook(_drop_mask)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -91,7 +91,7 @@ class RelativeGlobalAttention(nn.Module):
         Raises:
             ShapeError: if `x` is not `(b, i, d_model)`.
         """
-        check_shape("RelativeGlobalAttention", "x", x, "b i e", {"e": self.d_model})
+        check_floating("RelativeGlobalAttention", "x", x, "b i e", {"e": self.d_model})
         q, k, v = (
             project(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for project in (self.query, self.key, self.value)
@@ -108,7 +108,5 @@ class RelativeGlobalAttention(nn.Module):
         return f"d_model={self.d_model}, num_heads={self.num_heads}, max_len={self.max_len}"
 
 
-def _pass_over_mask(
-    module: nn.Module, state_dict: dict[str, Any], prefix: str, *rest: object
-) -> None:
+def _drop_mask(module: nn.Module, state_dict: dict[str, Any], prefix: str, *rest: object) -> None:
     state_dict.pop(f"{prefix}mask", None)

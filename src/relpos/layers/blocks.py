@@ -6,10 +6,10 @@
   (pre-norm, Radford et al. 2019, section 2.3), and GELU. The encoder's block sees both directions;
   the decoder's is causal, and has the middle part if it is given a cross-attention C.
 - Across, the queries and the memory both count from 0. Without a position in C, as in the paper
-  and in T5, nothing is relative there; with one, the offset is the memory's place minus the
-  query's own.
-- Places count along the row, padding on the left and other documents included: see
-  `MultiheadAttention` on schemes whose term depends on the place itself.
+  and in T5, nothing is relative there; with one, the offset is the memory's position minus
+  the query's own.
+- Positions count along the row, padding on the left and other documents included: see
+  `MultiheadAttention` on schemes whose term depends on the position itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from ..errors import check_shape
+from ..checks import check_floating, check_shape
 from .cache import KeyValueCache, rollback_on_error
 from .multihead import MultiheadAttention
 
@@ -89,9 +89,13 @@ class EncoderBlock(nn.Module):
         Args:
             x: residual stream.
             key_padding_mask: `(b, i)`; boolean, True is *dropped* as in `nn.MultiheadAttention`,
-                or a number added to the scores. What stands in a dropped place reaches no other.
+                or a number added to the scores. What stands at a dropped position reaches no other.
             documents: the document of each position of a packed row, as in `relpos.attention`.
+
+        Raises:
+            ShapeError: if a tensor or mask does not fit the others.
         """
+        check_floating("EncoderBlock", "x", x)
         y = self.attention_norm(x)
         y, _ = self.attention(y, y, y, key_padding_mask, need_weights=False, documents=documents)
         x = x + self.dropout(y)
@@ -169,14 +173,15 @@ class DecoderBlock(nn.Module):
             raise ValueError(
                 "DecoderBlock: memory_cache must be another cache than cache, got the same"
             )
-        memory = self._unread(x, memory, memory_key_padding_mask, memory_cache)
+        check_floating("DecoderBlock", "x", x)
+        memory = self._memory_to_project(x, memory, memory_key_padding_mask, memory_cache)
         with rollback_on_error(cache, memory_cache):
-            x = self._attended(
+            x = self._attend(
                 x, cache, memory, memory_key_padding_mask, memory_cache, documents=documents
             )
             return x + self.dropout(self.mlp(self.mlp_norm(x)))
 
-    def _attended(
+    def _attend(
         self,
         x: Tensor,
         cache: KeyValueCache | None,
@@ -186,7 +191,7 @@ class DecoderBlock(nn.Module):
         *,
         documents: Tensor | None,
     ) -> Tensor:
-        """`x + A(norm(x))`, and what comes across added to that."""
+        """`x + A(norm(x))`, and the cross-attention added to that."""
         start = 0 if cache is None else cache.length
         y = self.attention_norm(x)
         y, _ = self.attention(
@@ -201,7 +206,7 @@ class DecoderBlock(nn.Module):
             x = x + self.dropout(y)
         return x
 
-    def _unread(
+    def _memory_to_project(
         self,
         x: Tensor,
         memory: Tensor | None,
@@ -215,14 +220,14 @@ class DecoderBlock(nn.Module):
             return None
         b, kdim = x.shape[0], self.cross.kdim
         length = 0 if memory_cache is None else memory_cache.length
-        unread = x.new_empty(b, 0, kdim) if length else memory
-        if unread is None:
+        new = x.new_empty(b, 0, kdim) if length else memory
+        if new is None:
             raise ValueError("DecoderBlock: memory must be given to a block with cross, got None")
         if memory is not None:
             sizes = {"b": b, "kdim": kdim} | ({"j": length} if length else {})
-            check_shape("DecoderBlock", "memory", memory, "b j kdim", sizes)
+            check_floating("DecoderBlock", "memory", memory, "b j kdim", sizes)
             length = memory.shape[1]
         if mask is not None:
             sizes = {"b": b, "j": length}
             check_shape("DecoderBlock", "memory_key_padding_mask", mask, "b j", sizes)
-        return unread
+        return new

@@ -13,7 +13,7 @@
 - Elsewhere: the package `bottleneck-transformer-pytorch` has these arguments, with `fmap_size` for
   `feat_map_size` (AI Summer's word) and `rel_pos_emb=True` for what there is here always. Its maps
   must have the size they were made for, and sides that the stride divides: its pool rounds down
-  where its shortcut rounds up. Here both round up, and a map of another size meets resized rows.
+  where its shortcut rounds up. Here both round up, and a map of another size gets resized rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape, check_sizes
+from ..checks import check_count, check_floating, check_sizes
 from ..positions import Grid
 from .grid import GridAttention
 
@@ -34,7 +34,7 @@ class BottleneckBlock(nn.Module):
 
     Args:
         dim: channels of the input.
-        feat_map_size: height and width of the input, or one number for both; other sizes meet
+        feat_map_size: height and width of the input, or one number for both; other sizes get
             resized rows. `fmap_size` in `bottleneck-transformer-pytorch`.
         dim_out: channels of the output.
         proj_factor: how many times narrower the attention's input is than the output.
@@ -122,7 +122,7 @@ class BottleneckBlock(nn.Module):
         Raises:
             ShapeError: if `x` is no map of `dim` channels.
         """
-        check_shape("BottleneckBlock", "x", x, "b e height width", {"e": self.dim})
+        check_floating("BottleneckBlock", "x", x, "b e height width", {"e": self.dim})
         y = self.activation(self.contract(x))
         y = self.activation(self.attention_norm(self.pool(self.attention(y))))
         return self.activation(self.shortcut(x) + self.expand(y))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from ..errors import ShapeError, check_shape
+from ..checks import check_floating, check_integers, check_like, check_shape
 
 __all__ = ["KeyValueCache", "rollback_on_error"]
 
@@ -74,16 +74,16 @@ class KeyValueCache:
         Raises:
             ShapeError: if `k` or `v` does not continue what is held.
         """
-        new = {"k": k.detach(), "v": v.detach()}
-        check_shape("KeyValueCache.append", "k", k, "b g i d", {})
-        check_shape(
+        check_floating("KeyValueCache.append", "k", k, "b g i d")
+        check_floating(
             "KeyValueCache.append", "v", v, "b g i dv",
             {"b": k.shape[0], "g": k.shape[1], "i": k.shape[2]},
         )  # fmt: skip
+        new = {"k": k.detach(), "v": v.detach()}
         if self._buffers is not None:
             self._check_continues(new)
         keys, values = (
-            _extended(buffer, x, self._length)
+            _write_at(buffer, x, self._length)
             for buffer, x in zip(self._buffers or (None, None), new.values(), strict=True)
         )
         self._buffers, self._length = (keys, values), self._length + k.shape[2]
@@ -98,24 +98,26 @@ class KeyValueCache:
 
         Args:
             index: numbers of batch entries; one may come several times.
+
+        Raises:
+            ShapeError: if `index` is no line of integers.
+            TypeError: if it is no tensor.
         """
+        check_shape("KeyValueCache.reorder", "index", index, "b_new")
+        check_integers("KeyValueCache.reorder", "index", index)
         if self._buffers is not None:
-            keys, values = (buffer.index_select(0, index) for buffer in self._buffers)
+            keys, values = (buffer.index_select(0, index.long()) for buffer in self._buffers)
             self._buffers = (keys, values)
 
     def _check_continues(self, new: dict[str, Tensor]) -> None:
         assert self._buffers is not None
         for (name, x), held in zip(new.items(), self._buffers, strict=True):
             b, g, _, d = held.shape
-            check_shape("KeyValueCache.append", name, x, "b g i d", {"b": b, "g": g, "d": d})
-            if x.dtype != held.dtype or x.device != held.device:
-                raise ShapeError(
-                    f"KeyValueCache.append: {name} must be {held.dtype} on {held.device} as the "
-                    f"tokens before, got {x.dtype} on {x.device}"
-                )
+            check_floating("KeyValueCache.append", name, x, "b g i d", {"b": b, "g": g, "d": d})
+            check_like("KeyValueCache.append", name, x, held, "the tokens before are")
 
 
-def _extended(buffer: Tensor | None, x: Tensor, start: int) -> Tensor:
+def _write_at(buffer: Tensor | None, x: Tensor, start: int) -> Tensor:
     """`buffer` with `x` written from token `start` on; another buffer if it does not fit."""
     needed = start + x.shape[2]
     if buffer is None or buffer.shape[2] < needed:

@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from ..errors import ShapeError, check_count, check_scale
+from ..checks import check_count, check_floating, check_probability, check_scale, check_tensor
+from ..errors import ShapeError
 from ..ops import attention
 from ..positions.base import apply_position, resolve_scale
 
@@ -21,7 +22,7 @@ __all__ = ["GridAttention"]
 
 
 class GridAttention(nn.Module):
-    """Each place of a map `(b, e, *grid)` reads from all places, with `position` on each head.
+    """Each token of a map `(b, e, *grid)` reads from all tokens, with `position` on each head.
 
     A map of another size than `position` was made for is no error: the position resizes its rows.
 
@@ -77,11 +78,10 @@ class GridAttention(nn.Module):
                 f"GridAttention: embed_dim must be a multiple of num_heads={self.num_heads} "
                 f"without a head_dim, got {self.embed_dim}"
             )
-        if not 0 <= dropout < 1:
-            raise ValueError(f"GridAttention: dropout must be in 0 <= dropout < 1, got {dropout}")
         width = self.embed_dim // self.num_heads if head_dim is None else head_dim
         self.head_dim = check_count("GridAttention", "head_dim", width)
-        self.dropout, self.scale = dropout, check_scale("GridAttention", scale, positive=False)
+        self.dropout = check_probability("GridAttention", "dropout", dropout)
+        self.scale = check_scale("GridAttention", scale, positive=False)
         inner = self.num_heads * self.head_dim
         self.in_proj = nn.Linear(embed_dim, 3 * inner, bias=bias, device=device, dtype=dtype)
         self.out_proj = (
@@ -106,11 +106,11 @@ class GridAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "b e *grid"], mask: Bool[Tensor, "b *grid"] | None = None
     ) -> Float[Tensor, "..."]:
-        """A map of what each place reads, on the grid of the queries.
+        """A map of what each token reads, on the grid of the queries.
 
         Args:
             x: feature map.
-            mask: True at places that take part as keys; None: all.
+            mask: True at tokens that take part as keys; None: all.
 
         Raises:
             ShapeError: if `x` has other channels or no grid, or the mask another shape.
@@ -143,7 +143,7 @@ class GridAttention(nn.Module):
         return output.mT.unflatten(2, query_grid)
 
     def extra_repr(self) -> str:
-        """Width, heads, and what is not as by default."""
+        """Width, heads, and non-default arguments."""
         width = f"embed_dim={self.embed_dim}, heads={self.num_heads}, head_dim={self.head_dim}"
         projection = "" if self.out_proj is not None else ", projection=False"
         scale = "" if self.scale is None else f", scale={self.scale:g}"
@@ -159,12 +159,16 @@ class GridAttention(nn.Module):
             )
 
     def _check_inputs(self, x: Tensor, mask: Tensor | None) -> None:
+        check_floating("GridAttention", "x", x)
         if x.ndim < 3 or x.shape[1] != self.embed_dim:
             raise ShapeError(
                 f"GridAttention: x must be (b, e, *grid) with e={self.embed_dim}, "
                 f"got {tuple(x.shape)}"
             )
-        if mask is not None and mask.shape != x[:, 0].shape:
+        if mask is None:
+            return
+        check_tensor("GridAttention", "mask", mask)
+        if mask.shape != x[:, 0].shape:
             raise ShapeError(
                 f"GridAttention: mask must be (b, *grid) = {tuple(x[:, 0].shape)}, "
                 f"got {tuple(mask.shape)}"

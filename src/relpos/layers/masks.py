@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..checks import FLOATING, check_tensor
 from ..errors import ShapeError
 
 __all__ = ["merge_masks"]
@@ -55,12 +56,13 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _check(name: str, mask: Tensor, shapes: tuple[tuple[int, ...], ...], axes: str) -> None:
+    check_tensor("MultiheadAttention", name, mask)
     if tuple(mask.shape) not in shapes:
         rule = " or ".join(map(str, shapes))
         raise ShapeError(
             f"MultiheadAttention: {name} must be {axes}, here {rule}, got {tuple(mask.shape)}"
         )
-    if mask.dtype != torch.bool and not mask.is_floating_point():
+    if mask.dtype not in (torch.bool, *FLOATING):
         raise ShapeError(
             f"MultiheadAttention: {name} must be boolean (True is dropped) or floating point, "
             f"got {mask.dtype}"

@@ -11,9 +11,10 @@ output. It differs where torch's behaviour is a trap or needs the `i x j` matrix
   as an `i x j` matrix beside the op; pass False for memory in `O(j)`.
 - `add_bias_kv` and `add_zero_attn` are refused: the keys that they append have no position.
 
-Places count along the row, padding and other documents included. Offsets do not notice; a scheme
-whose term depends on the place itself (`AbsoluteKeys`, `AbsPosEmb1D`, and those at the input) does:
-with `documents` or padding on the left its rows begin at the row's start, not at the sequence's.
+Positions count along the row, padding and other documents included. Offsets do not notice; a scheme
+whose term depends on the position itself (`AbsoluteKeys`, `AbsPosEmb1D`, and those at the input)
+does: with `documents` or padding on the left its rows begin at the row's start, not at the
+sequence's.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from ..errors import check_count, check_scale, check_shape
+from ..checks import check_count, check_floating, check_probability, check_scale, check_tensor
 from ..ops import attention, attention_weights
 from ..positions.base import apply_position, resolve_scale
 from .cache import KeyValueCache, rollback_on_error
@@ -186,13 +187,17 @@ class MultiheadAttention(nn.Module):
             ValueError: if the position needs another scale.
         """
         self_attention = query is key and key is value
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            check_tensor("MultiheadAttention", name, x)
         single = query.ndim == 2
         if single:
             query, key, value = (x[None] if x.ndim == 2 else x for x in (query, key, value))
             if key_padding_mask is not None:
+                check_tensor("MultiheadAttention", "key_padding_mask", key_padding_mask)
                 key_padding_mask = key_padding_mask[None]
-            if documents is not None and documents.ndim == 1:
-                documents = documents[None]
+            if documents is not None:
+                check_tensor("MultiheadAttention", "documents", documents)
+                documents = documents[None] if documents.ndim == 1 else documents
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         self._check_inputs(query, key, value)
@@ -204,7 +209,7 @@ class MultiheadAttention(nn.Module):
         with rollback_on_error(cache):
             if cache is not None:
                 k, v = cache.append(k, v)
-            heads, weights = self._attended(
+            heads, weights = self._attend(
                 q, k, v, query, need_weights=need_weights, causal=is_causal, mask=mask,
                 query_start=query_start, documents=documents,
             )  # fmt: skip
@@ -238,12 +243,12 @@ class MultiheadAttention(nn.Module):
         return False
 
     def extra_repr(self) -> str:
-        """Width, heads, and what is not as by default."""
-        groups = "" if self.num_kv_heads == self.num_heads else f", kv_heads={self.num_kv_heads}"
-        own = self.num_heads * self.head_dim != self.embed_dim
-        width = f", head_dim={self.head_dim}" if own else ""
+        """Width, heads, and non-default arguments."""
+        kv_heads = "" if self.num_kv_heads == self.num_heads else f", kv_heads={self.num_kv_heads}"
+        differs = self.num_heads * self.head_dim != self.embed_dim
+        width = f", head_dim={self.head_dim}" if differs else ""
         scale = "" if self.scale is None else f", scale={self.scale:g}"
-        return f"embed_dim={self.embed_dim}, heads={self.num_heads}{groups}{width}{scale}"
+        return f"embed_dim={self.embed_dim}, heads={self.num_heads}{kv_heads}{width}{scale}"
 
     def _project(
         self, query: Tensor, key: Tensor, value: Tensor, *, self_attention: bool
@@ -264,7 +269,7 @@ class MultiheadAttention(nn.Module):
         weight = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[part]
         return linear(x, cast(Tensor, weight), bias)
 
-    def _attended(
+    def _attend(
         self,
         q: Tensor,
         k: Tensor,
@@ -278,7 +283,7 @@ class MultiheadAttention(nn.Module):
         documents: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         """The heads `(b, h, i, d)` and, if wanted, their weights `(b, h, i, j)`."""
-        # Settled here too, since the position may have been given later.
+        # Resolved here too, since the position may have been given later.
         scale = resolve_scale("MultiheadAttention", self.position, self.scale)
         q, k, terms = apply_position(self.position, q, k, x, query_start=query_start)
         heads = attention(
@@ -307,14 +312,11 @@ class MultiheadAttention(nn.Module):
                 "MultiheadAttention: num_kv_heads must divide "
                 f"num_heads={self.num_heads}, got {self.num_kv_heads}"
             )
-        if not 0 <= dropout < 1:
-            raise ValueError(
-                f"MultiheadAttention: dropout must be in 0 <= dropout < 1, got {dropout}"
-            )
+        check_probability("MultiheadAttention", "dropout", dropout)
 
     def _check_inputs(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         name = "MultiheadAttention"
         b, j = query.shape[0], key.shape[1] if key.ndim == 3 else 0
-        check_shape(name, "query", query, "b i e", {"e": self.embed_dim})
-        check_shape(name, "key", key, "b j kdim", {"b": b, "kdim": self.kdim})
-        check_shape(name, "value", value, "b j vdim", {"b": b, "j": j, "vdim": self.vdim})
+        check_floating(name, "query", query, "b i e", {"e": self.embed_dim})
+        check_floating(name, "key", key, "b j kdim", {"b": b, "kdim": self.kdim})
+        check_floating(name, "value", value, "b j vdim", {"b": b, "j": j, "vdim": self.vdim})

@@ -7,10 +7,11 @@ from typing import Literal, overload
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
+from ..autocast import without_autocast
 from ..terms import GridTerms, Terms
 from . import reference
 from .dispatch import choose
-from .inputs import prepare, without_autocast, without_values
+from .inputs import prepare, without_values
 
 __all__ = ["attention", "attention_weights", "relative_logits"]
 
@@ -54,7 +55,7 @@ def attention(
     the lower right (the queries are the last ones), and a query without any key gives zeros.
 
     Args:
-        q: queries; query head `n` meets key head `n // (h // g)`.
+        q: queries; query head `n` reads key head `n // (h // g)`.
         k: keys.
         v: values.
         terms: the tables of a position scheme; default none.
@@ -83,7 +84,7 @@ def attention(
         ShapeError: if a shape, dtype or device does not fit `q`.
         ValueError: if `dropout`, `scale`, `query_start` or `backend` is out of range.
         TypeError: if an argument is of another kind.
-        BackendError: if the named backend, or every one, refuses the inputs; with the reason.
+        BackendError: with the reason, if the named backend, or every one, does not support them.
 
     >>> import torch
     >>> from relpos import OffsetTable

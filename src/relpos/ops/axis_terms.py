@@ -1,13 +1,13 @@
-"""What a grid's places meet: rows of tables, and terms as numbers by place, by torch's autograd.
+"""Relative logits per axis of a grid, and the values' term, by torch's autograd.
 
-For one axis with `n_i` places of the queries and `n_j` of the keys, and the token's place `y`:
+Along one axis with `n_i` coordinates of the queries and `n_j` of the keys, a token at `y`:
 
-    A[i, c] = scale * p_i . K[c - y_i] + B[c - y_i]      what query i gives to keys at place c
-    D[j, c] = scale * k_j . Q[y_j - c]                   what key j gives to queries at place c
-    o_i    += sum_c W[i, c] V[c - y_i]                   with W the weights summed by place
+    A[i, c] = scale * p_i . K[c - y_i] + B[c - y_i]      query i's logit for keys at coordinate c
+    D[j, c] = scale * k_j . Q[y_j - c]                   key j's logit for queries at coordinate c
+    o_i    += sum_c W[i, c] V[c - y_i]                   with W the weights of keys at coordinate c
 
-Where both sides have the same places this is the shear again, along the axis. Elsewhere (pooled
-queries) the rows of each pair of places are looked up: `n_i x n_j x d` numbers, without L.
+Where both sides have the same coordinates this is the shear again, along the axis. Elsewhere
+(pooled queries) each pair of coordinates has its row looked up: `n_i x n_j x d` numbers, without L.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
-from ..offsets import axis_offsets, table_rows, whole_offsets
+from ..offsets import axis_offsets, interpolation_points, row_indices
 from ..shear import absolute_to_relative, relative_to_absolute
 from ..terms import GridTerms, OffsetTable
 
-__all__ = ["axis_tables", "by_key_place", "by_query_place", "values_by_place"]
+__all__ = ["axis_tables", "axis_values", "key_axis_logits", "query_axis_logits"]
 
 
 def axis_tables(terms: GridTerms) -> Tensor | None:
     """`(h or 1, n)` in float32: each axis's rows of keys, bias and values in turn; None if none.
 
-    Where both sides have the same places an axis has `2 n - 1` rows, from offset `1 - n` on; else
-    one for each pair of places, those of the queries first.
+    Where both sides have the same coordinates an axis has `2 n - 1` rows, from offset `1 - n` on;
+    else one for each pair of coordinates, those of the queries first.
 
     Args:
         terms: the grid.
@@ -37,15 +37,15 @@ def axis_tables(terms: GridTerms) -> Tensor | None:
         queries, keys = terms.query_grid[number], terms.shape[number]
         for table in (axis.keys, axis.bias, axis.values):
             if table is not None:
-                parts.append(_shown(table, queries, keys, torch.float32).flatten(1))
+                parts.append(_axis_rows(table, queries, keys, torch.float32).flatten(1))
     if not parts:
         return None
     heads = max(part.shape[0] for part in parts)
     return torch.cat([part.expand(heads, -1) for part in parts], 1)
 
 
-def by_key_place(q: Tensor, terms: GridTerms, scale: float) -> Tensor | None:
-    """`(b or 1, h or 1, i, sum of the keys' places)`: A of all axes, side by side; None if zero.
+def key_axis_logits(q: Tensor, terms: GridTerms, scale: float) -> Tensor | None:
+    """`(b or 1, h or 1, i, sum of the keys' grid)`: A of all axes, side by side; None if zero.
 
     Args:
         q: `(b, h, i, d)`, in the dtype of the computation.
@@ -60,8 +60,8 @@ def by_key_place(q: Tensor, terms: GridTerms, scale: float) -> Tensor | None:
         part: Tensor | None = None
         if axis.keys is not None:
             p = q if axis.q_rel is None else axis.q_rel.to(q.dtype)
-            p = scale * _placed(p, terms, terms.query_grid)
-            part = _by_place(p, axis.keys, number, sizes)
+            p = scale * _on_grid(p, terms, terms.query_grid)
+            part = _axis_logits(p, axis.keys, number, sizes)
         if axis.bias is not None:
             line = _pairs(axis.bias, *sizes, q.dtype)  # (h or 1, n_i, n_j)
             shape = [1] * len(terms.query_grid)
@@ -75,10 +75,10 @@ def by_key_place(q: Tensor, terms: GridTerms, scale: float) -> Tensor | None:
     return _with_prefix(_side_by_side(parts), terms)
 
 
-def by_query_place(
+def query_axis_logits(
     k: Tensor, terms: GridTerms, dtype: torch.dtype, heads: int, scale: float
 ) -> Tensor | None:
-    """`(b, h, j, sum of the queries' places)`: D of all axes, side by side; None if zero.
+    """`(b, h, j, sum of the queries' grid)`: D of all axes, side by side; None if zero.
 
     Args:
         k: `(b, g, j, d)`.
@@ -89,7 +89,7 @@ def by_query_place(
     """
     if all(axis.queries is None for axis in terms.axes):
         return None
-    k = scale * _placed(
+    k = scale * _on_grid(
         k.to(dtype).repeat_interleave(heads // k.shape[1], dim=1), terms, terms.shape
     )
     parts = []
@@ -98,15 +98,15 @@ def by_query_place(
         if axis.queries is None:
             parts.append(k.new_zeros(*k.shape[:2], *terms.shape, sizes[0]))
         else:
-            parts.append(_by_place(k, axis.queries, number, sizes, of_keys=True))
+            parts.append(_axis_logits(k, axis.queries, number, sizes, of_keys=True))
     return _with_prefix(_side_by_side(parts), terms)
 
 
-def values_by_place(weights: Tensor, terms: GridTerms) -> Tensor:
+def axis_values(weights: Tensor, terms: GridTerms) -> Tensor:
     """`sum_a sum_c W_a[i, c] V_a[c - y_i]`, `(b, h, i, dv)`.
 
     Args:
-        weights: `(b, h, i, sum of the keys' places)`: summed over the keys of each place.
+        weights: `(b, h, i, sum of the keys' grid)`: summed over the keys of each coordinate.
         terms: the grid; at least one axis has values.
     """
     total: Tensor | None = None
@@ -115,30 +115,30 @@ def values_by_place(weights: Tensor, terms: GridTerms) -> Tensor:
         if axis.values is None:
             continue
         queries, keys = terms.query_grid[number], terms.shape[number]
-        x, others = _along(part.unflatten(2, terms.query_grid), number)
-        rows = _shown(axis.values, queries, keys, x.dtype)
+        x, others = _axis_last(part.unflatten(2, terms.query_grid), number)
+        rows = _axis_rows(axis.values, queries, keys, x.dtype)
         if queries == keys:
             term = _product(absolute_to_relative(x), rows.mT)
         else:
             term = _paired_product(x, rows.transpose(2, 3))
-        term = _back(term, number, others)
+        term = _axis_restored(term, number, others)
         total = term if total is None else total + term
     assert total is not None
     return _with_prefix(total.flatten(2, -2), terms)
 
 
-def _by_place(
+def _axis_logits(
     x: Tensor, table: OffsetTable, axis: int, sizes: tuple[int, int], of_keys: bool = False
 ) -> Tensor:
-    """`x (b, h, *grid, d)` times the row that each place of the other side meets: `(.., c)`."""
+    """`x (b, h, *grid, d)` dotted with the row for each coordinate of the other side: `(.., c)`."""
     queries, keys = sizes
-    x, others = _along(x, axis)
-    rows = _shown(table, queries, keys, x.dtype)
+    x, others = _axis_last(x, axis)
+    rows = _axis_rows(table, queries, keys, x.dtype)
     if queries == keys:
         out = relative_to_absolute(_product(x, rows.flip(1) if of_keys else rows))
     else:
         out = _paired_product(x, rows.transpose(1, 2) if of_keys else rows)
-    return _back(out, axis, others)
+    return _axis_restored(out, axis, others)
 
 
 def _product(x: Tensor, rows: Tensor) -> Tensor:
@@ -149,29 +149,29 @@ def _product(x: Tensor, rows: Tensor) -> Tensor:
 
 
 def _paired_product(x: Tensor, rows: Tensor) -> Tensor:
-    """`x (b, h, x, y, d)` times the `rows (h or 1, y, c, d)` of its place: `(b, h, x, y, c)`."""
+    """`x (b, h, x, y, d)` times its coordinate's `rows (h or 1, y, c, d)`: `(b, h, x, y, c)`."""
     if rows.shape[0] == 1:
         return torch.einsum("bhxyd,ycd->bhxyc", x, rows[0])
     return torch.einsum("bhxyd,hycd->bhxyc", x, rows)
 
 
-def _shown(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
-    """The rows that places along an axis show.
+def _axis_rows(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
+    """The rows that the offsets along an axis index.
 
-    `(h or 1, 2 n - 1[, d])` from offset `1 - n` on, where both sides have `n` places; else
+    `(h or 1, 2 n - 1[, d])` from offset `1 - n` on, where both sides have `n` coordinates; else
     `(h or 1, n_i, n_j[, d])`.
     """
     if queries == keys:
-        return _picked(table, torch.arange(1 - keys, keys, device=table.rows.device), dtype)
+        return _rows_of(table, torch.arange(1 - keys, keys, device=table.rows.device), dtype)
     return _pairs(table, queries, keys, dtype)
 
 
 def _pairs(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
-    """`(h or 1, n_i, n_j[, d])`: the row that each pair of places along an axis meets."""
+    """`(h or 1, n_i, n_j[, d])`: the row of each pair of coordinates along an axis."""
     at = axis_offsets(queries, keys, device=table.rows.device)
     total: Tensor | None = None
-    for whole, share in whole_offsets(at):
-        rows = _picked(table, whole, dtype)
+    for whole, share in interpolation_points(at):
+        rows = _rows_of(table, whole, dtype)
         if share is not None:
             rows = rows * share.to(dtype).view(*share.shape, *[1] * (rows.ndim - 3))
         total = rows if total is None else total + rows
@@ -179,9 +179,9 @@ def _pairs(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> T
     return total
 
 
-def _picked(table: OffsetTable, at: Tensor, dtype: torch.dtype) -> Tensor:
+def _rows_of(table: OffsetTable, at: Tensor, dtype: torch.dtype) -> Tensor:
     """`(h or 1, *offsets[, d])`: the rows of these offsets."""
-    index, inside = table_rows(table, at)
+    index, inside = row_indices(table, at)
     rows = table.rows.to(dtype)
     # An embedding, whose gradient is summed in a fixed order on every device.
     flat = rows.transpose(0, 1).flatten(1)
@@ -192,19 +192,19 @@ def _picked(table: OffsetTable, at: Tensor, dtype: torch.dtype) -> Tensor:
     return picked.where(inside.unsqueeze(-1) if rows.ndim == 3 else inside, 0)
 
 
-def _along(x: Tensor, axis: int) -> tuple[Tensor, tuple[int, ...]]:
+def _axis_last(x: Tensor, axis: int) -> tuple[Tensor, tuple[int, ...]]:
     """`x (b, h, *grid, d)` with one axis last: `(b, h, the others, n, d)`, and their sizes."""
     moved = x.movedim(2 + axis, -2)
     others = tuple(moved.shape[2:-2])
     return (moved.flatten(2, -3) if others else moved.unsqueeze(2)), others
 
 
-def _back(x: Tensor, axis: int, others: tuple[int, ...]) -> Tensor:
+def _axis_restored(x: Tensor, axis: int, others: tuple[int, ...]) -> Tensor:
     """`x (b, h, the others, n, c)` on its grid again."""
     return (x.unflatten(2, others) if others else x.squeeze(2)).movedim(-2, 2 + axis)
 
 
-def _placed(x: Tensor, terms: GridTerms, shape: tuple[int, ...]) -> Tensor:
+def _on_grid(x: Tensor, terms: GridTerms, shape: tuple[int, ...]) -> Tensor:
     """`(b, h, *shape, d)`: the tokens of a grid."""
     return x[:, :, terms.prefix :].unflatten(2, shape)
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from numbers import Real
-
 import torch
 from torch import Tensor
 
-from ..errors import ShapeError, check_scale, check_shape, check_tensor
+from ..checks import (
+    FLOATING,
+    check_device,
+    check_floating,
+    check_integers,
+    check_like,
+    check_probability,
+    check_scale,
+    check_shape,
+    check_tensor,
+)
+from ..errors import ShapeError
 from ..terms import GridTerms, Terms
 
 __all__ = ["check_attention", "check_documents", "check_kinds", "check_settings"]
-
-_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def check_kinds(
@@ -30,32 +36,27 @@ def check_kinds(
     Made before autocast changes a dtype.
     """
     for argument, tensor, axes in (("q", q, "b h i d"), ("k", k, "b g j d"), ("v", v, "b g j dv")):
-        check_tensor(name, argument, tensor)
-        check_shape(name, argument, tensor, axes, {})
-        _check_dtype(name, argument, tensor, _DTYPES)
+        check_floating(name, argument, tensor, axes)
     if not isinstance(terms, Terms | GridTerms):
         raise TypeError(f"{name}: terms must be Terms or GridTerms, got {type(terms).__name__}")
     for tensor in terms.tensors:
-        _check_dtype(name, "terms", tensor, _DTYPES)
+        check_floating(name, "terms", tensor)
     if mask is not None:
         check_tensor(name, "mask", mask)
-        if mask.dtype not in (torch.bool, *_DTYPES):
+        if mask.dtype not in (torch.bool, *FLOATING):
             raise ShapeError(
                 f"{name}: mask must be boolean (True takes part) or floating point, "
                 f"got {mask.dtype}"
             )
     if documents is not None:
-        check_tensor(name, "documents", documents)
-        if documents.dtype not in _INTEGERS:
-            raise ShapeError(f"{name}: documents must be integers, got {documents.dtype}")
+        check_integers(name, "documents", documents)
 
 
 def check_settings(name: str, *, causal: bool, dropout: float, scale: float | None) -> None:
     """Raise unless the settings are plain values within their range."""
     if not isinstance(causal, bool):
         raise TypeError(f"{name}: causal must be True or False, got {causal!r}")
-    if not isinstance(dropout, float | int | Real) or not 0 <= dropout < 1:
-        raise ValueError(f"{name}: dropout must be in 0 <= dropout < 1, got {dropout!r}")
+    check_probability(name, "dropout", dropout)
     check_scale(name, scale, positive=False)
 
 
@@ -94,7 +95,7 @@ def check_documents(name: str, q: Tensor, keys: int, documents: Tensor, start: i
         start: position of the first query.
     """
     check_shape(name, "documents", documents, "b j", {"b": (1, q.shape[0]), "j": keys})
-    _check_device(name, "documents", documents, q)
+    check_device(name, "documents", documents, q, "q is")
     if start < 0 or start + q.shape[2] > keys:
         raise ValueError(
             f"{name}: query_start must place the queries among the {keys} positions of "
@@ -114,7 +115,7 @@ def _check_qkv(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
     if d == 0:
         raise ShapeError(f"{name}: q must be at least one number wide, got {tuple(q.shape)}")
     for argument, tensor in (("k", k), ("v", v)):
-        _check_like(name, argument, tensor, q)
+        check_like(name, argument, tensor, q, "q is")
 
 
 def _check_grid(
@@ -152,14 +153,14 @@ def _check_grid(
         check_shape(
             name, "terms.joint_bias", terms.joint_bias.flatten(1), "h r", {"h": (1, q.shape[1])}
         )
-        _check_like(name, "terms.joint_bias", terms.joint_bias, q)
+        check_like(name, "terms.joint_bias", terms.joint_bias, q, "q is")
 
 
 def _check_terms(name: str, of: str, q: Tensor, v: Tensor, terms: Terms) -> None:
     b, h, i, d = q.shape
     if terms.q_rel is not None:
         check_shape(name, f"{of}.q_rel", terms.q_rel, "b h i d_rel", {"b": b, "h": h, "i": i})
-        _check_like(name, f"{of}.q_rel", terms.q_rel, q)
+        check_like(name, f"{of}.q_rel", terms.q_rel, q, "q is")
         if terms.q_rel.shape[3] == 0:
             raise ShapeError(
                 f"{name}: {of}.q_rel must be at least one number wide, "
@@ -176,7 +177,7 @@ def _check_terms(name: str, of: str, q: Tensor, v: Tensor, terms: Terms) -> None
             check_shape(name, argument, table.rows, "h r", heads)
         else:
             check_shape(name, argument, table.rows, "h r d", heads | {"d": widths[part]})
-        _check_like(name, argument, table.rows, q)
+        check_like(name, argument, table.rows, q, "q is")
 
 
 def _check_mask(name: str, q: Tensor, k: Tensor, mask: Tensor) -> None:
@@ -190,25 +191,4 @@ def _check_mask(name: str, q: Tensor, k: Tensor, mask: Tensor) -> None:
         raise ShapeError(
             f"{name}: mask must broadcast to (b, h, i, j) = {full}, got {tuple(mask.shape)}"
         )
-    _check_device(name, "mask", mask, q)
-
-
-def _check_dtype(
-    name: str, argument: str, tensor: Tensor, allowed: tuple[torch.dtype, ...]
-) -> None:
-    if tensor.dtype not in allowed:
-        names = ", ".join(str(dtype) for dtype in allowed)
-        raise ShapeError(f"{name}: {argument} must be one of {names}, got {tensor.dtype}")
-
-
-def _check_device(name: str, argument: str, tensor: Tensor, q: Tensor) -> None:
-    if tensor.device != q.device:
-        raise ShapeError(f"{name}: {argument} must be on {q.device} as q is, got {tensor.device}")
-
-
-def _check_like(function: str, name: str, tensor: Tensor, q: Tensor) -> None:
-    if tensor.dtype != q.dtype or tensor.device != q.device:
-        raise ShapeError(
-            f"{function}: {name} must be {q.dtype} on {q.device} as q is, "
-            f"got {tensor.dtype} on {tensor.device}"
-        )
+    check_device(name, "mask", mask, q, "q is")

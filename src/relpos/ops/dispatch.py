@@ -1,4 +1,4 @@
-"""Which backend runs: the first willing one, or the one that was named."""
+"""Which backend runs: the first that supports the inputs, or the one that was named."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _BACKENDS: dict[str, Backend] = {
 # What "auto" asks, the fastest first, as benchmarks/choice.py measured them on the CPU (the counts
 # are in docs/benchmark.md).
 #
-#   native     the fastest wherever it is willing
+#   native     the fastest wherever it supports the inputs
 #   tiled      without native, mostly faster than reference, but not for short calls in training
 #   reference  not even there: if "auto" went by whether gradients are wanted, the second forward
 #              pass of checkpointing could draw another dropout than the first
@@ -62,11 +62,12 @@ def backends() -> dict[str, str | None]:
 
 
 def choose(name: str, inputs: Inputs) -> Backend:
-    """The backend called `name`, or for `"auto"` the first that is willing.
+    """The backend called `name`, or for `"auto"` the first that supports the inputs.
 
     Raises:
         ValueError: if there is no backend of that name.
-        BackendError: with the reason, if the named backend (or every one) refuses.
+        BackendError: with the reason, if the named backend, or every one, does not support the
+            inputs.
     """
     if not isinstance(name, str) or (name != "auto" and name not in _BACKENDS):
         raise ValueError(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from math import sqrt
 
 import torch
 from torch import Tensor
 
-from ..errors import check_count
+from ..autocast import autocasts
+from ..checks import check_count
 from ..terms import GridTerms, Terms
 from .checks import check_attention, check_documents, check_kinds, check_settings
 
-__all__ = ["Inputs", "autocasts", "prepare", "without_autocast", "without_values"]
+__all__ = ["Inputs", "prepare", "wide_dtype", "without_values"]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def prepare(
 
 
 def _flatten_1d_grid(terms: Terms | GridTerms) -> Terms | GridTerms:
-    """A grid that is nothing but a line of tokens as plain `Terms`."""
+    """A grid that is only a sequence of tokens as plain `Terms`."""
     if (
         isinstance(terms, Terms)
         or len(terms.shape) > 1
@@ -114,14 +114,9 @@ def without_values(terms: Terms | GridTerms) -> Terms | GridTerms:
     return replace(terms, values=None) if isinstance(terms, Terms) else terms
 
 
-def without_autocast(q: Tensor) -> AbstractContextManager[object]:
-    """The inputs are in autocast's dtype; what is computed from them is the backend's affair."""
-    return torch.autocast(q.device.type, enabled=False) if autocasts(q) else nullcontext()
-
-
-def autocasts(q: Tensor) -> bool:
-    """Whether autocast is on for the device of `q`."""
-    return q.device.type != "meta" and torch.is_autocast_enabled(q.device.type)
+def wide_dtype(x: Tensor) -> torch.dtype:
+    """The dtype of `x` with 32 bits at least, in which scores are computed."""
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _autocast(

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import ShapeError, check_shape, check_tensor
+from ..checks import check_device, check_floating, check_shape
+from ..errors import ShapeError
 
 __all__ = ["merge"]
 
@@ -49,11 +50,14 @@ def merge(
     empty = (stacked == -torch.inf).all(0)
     # Where there is no key at all, zeros keep the gradients finite.
     stacked = stacked.masked_fill(empty, 0)
-    total = stacked.logsumexp(0)
-    shares = (stacked - total).exp().unsqueeze(-1)
+    # Taken near 0, where `exp(stacked - total)` and the derivative of `logsumexp` have digits: a
+    # total of -1e9, under an additive mask, is rounded by more than the parts differ.
+    shift = stacked.amax(0).detach()
+    total = shift + (stacked - shift).logsumexp(0)
+    shares = stacked.softmax(0).unsqueeze(-1)
     # A part without a key has no share, whatever stands in its output.
     parts = [
-        (share * output).masked_fill(share == 0, 0)
+        share * output.masked_fill(share == 0, 0)
         for share, output in zip(shares, outputs, strict=True)
     ]
     merged = torch.stack(parts).sum(0).masked_fill(empty.unsqueeze(-1), 0)
@@ -68,13 +72,9 @@ def _check(outputs: tuple[Tensor, ...], lses: tuple[Tensor, ...]) -> None:
         )
     for output, lse in zip(outputs, lses, strict=True):
         for name, tensor in (("outputs", output), ("lses", lse)):
-            check_tensor("merge", name, tensor)
-            if not tensor.is_floating_point() or tensor.device != outputs[0].device:
-                raise ShapeError(
-                    f"merge: {name} must be floating point on {outputs[0].device} as the first "
-                    f"part is, got {tensor.dtype} on {tensor.device}"
-                )
-    check_shape("merge", "outputs", outputs[0], "b h i dv", {})
+            check_floating("merge", name, tensor)
+            check_device("merge", name, tensor, outputs[0], "the first part is")
+    check_shape("merge", "outputs", outputs[0], "b h i dv")
     b, h, i, dv = outputs[0].shape
     sizes = {"b": b, "h": h, "i": i}
     for output, lse in zip(outputs, lses, strict=True):

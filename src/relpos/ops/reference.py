@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import dropout, pad
 
-from ..offsets import axis_offsets, offsets, table_rows, whole_offsets
+from ..offsets import axis_offsets, interpolation_points, offsets, row_indices
 from ..terms import GridTerms, OffsetTable, Terms
 from .inputs import Inputs
 
@@ -40,14 +40,14 @@ def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, 
     output = weights @ v.repeat_interleave(weights.shape[1] // v.shape[1], dim=1)
     for axis in _axes(inputs):
         if (values := axis.terms.values) is not None:
-            by_row = _by_row(axis.only_placed(weights), values, axis.at)
+            by_row = _sum_by_row(axis.only_on_grid(weights), values, axis.offsets)
             output = output + by_row @ values.rows.to(weights.dtype)
     return output.to(inputs.q.dtype), lse
 
 
 def attention_weights(inputs: Inputs) -> tuple[Float[Tensor, "b h i j"], Float[Tensor, "b h i"]]:
     """`softmax_j(s_ij)` before dropout and its log-sum-exp, in float32 at least."""
-    q, k = _working(inputs)
+    q, k = _queries_and_keys(inputs)
     scores = inputs.scale * (q @ k.mT) + relative_logits(inputs)
     if inputs.mask is not None and inputs.mask.dtype != torch.bool:
         scores = scores + inputs.mask.to(scores.dtype)
@@ -55,25 +55,28 @@ def attention_weights(inputs: Inputs) -> tuple[Float[Tensor, "b h i j"], Float[T
         scores = scores.masked_fill(~inputs.mask, -torch.inf)
     start, end = inputs.query_start, inputs.query_start + q.shape[2]
     if inputs.documents is not None:
-        of_keys = inputs.documents[:, None, None, :]
-        of_queries = inputs.documents[:, None, start:end, None]
-        scores = scores.masked_fill((of_queries != of_keys) | (of_keys < 0), -torch.inf)
+        of_key = inputs.documents[:, None, None, :]
+        of_query = inputs.documents[:, None, start:end, None]
+        scores = scores.masked_fill((of_query != of_key) | (of_key < 0), -torch.inf)
     if inputs.causal:
-        at = offsets(q.shape[2], k.shape[2], query_start=start, device=q.device)
-        scores = scores.masked_fill(at > 0, -torch.inf)
+        offset = offsets(q.shape[2], k.shape[2], query_start=start, device=q.device)
+        scores = scores.masked_fill(offset > 0, -torch.inf)
 
     empty = (scores == -torch.inf).all(-1, keepdim=True)
     scores = scores.masked_fill(empty, 0)
-    weights, lse = scores.softmax(-1), scores.logsumexp(-1)
-    return weights.masked_fill(empty, 0), lse.masked_fill(empty[..., 0], -torch.inf)
+    # The derivative of `logsumexp` is `exp(scores - lse)`. Scores of -1e9, an additive mask, leave
+    # lse no digits for the sum, and each key would count fully: so it is taken near 0.
+    shift = scores.logsumexp(-1, keepdim=True).detach()
+    lse = shift.squeeze(-1) + (scores - shift).logsumexp(-1)
+    return scores.softmax(-1).masked_fill(empty, 0), lse.masked_fill(empty[..., 0], -torch.inf)
 
 
 def relative_logits(inputs: Inputs) -> Float[Tensor, "b h i j"]:
     """What the tables add to the scores."""
-    q, k = _working(inputs)
+    q, k = _queries_and_keys(inputs)
     scores = q.new_zeros(*q.shape[:3], k.shape[2])
     for axis in _axes(inputs):
-        scores = scores + axis.only_placed(_axis_logits(axis, q, k, inputs.scale))
+        scores = scores + axis.only_on_grid(_axis_logits(axis, q, k, inputs.scale))
     if isinstance(inputs.terms, GridTerms) and inputs.terms.joint_bias is not None:
         scores = scores + _joint_logits(inputs.terms, inputs.terms.joint_bias.to(q.dtype))
     return scores
@@ -81,70 +84,70 @@ def relative_logits(inputs: Inputs) -> Float[Tensor, "b h i j"]:
 
 @dataclass(frozen=True)
 class _Axis:
-    """One axis: its tables, the offset of each pair along it, and which pairs have a place."""
+    """One axis: its tables, the offset of each pair along it, and which pairs are on the grid."""
 
     terms: Terms
-    at: Tensor  # (i, j), integers, or numbers between two rows
-    placed: Tensor | None  # (i, j), True where both have a place; None: everywhere
+    offsets: Tensor  # (i, j), integers, or numbers between two rows
+    on_grid: Tensor | None  # (i, j), True where neither token is of the prefix; None: everywhere
 
-    def only_placed(self, x: Tensor) -> Tensor:
-        """`x` with zeros where the pair has no place."""
-        return x if self.placed is None else x.where(self.placed, 0)
+    def only_on_grid(self, x: Tensor) -> Tensor:
+        """`x` with zeros where a token is of the prefix."""
+        return x if self.on_grid is None else x.where(self.on_grid, 0)
 
 
 def _axes(inputs: Inputs) -> list[_Axis]:
     terms, device = inputs.terms, inputs.q.device
     i, j = inputs.q.shape[2], inputs.k.shape[2]
     if isinstance(terms, Terms):
-        at = offsets(i, j, query_start=inputs.query_start, device=device)
-        return [_Axis(terms, at, None)]
-    lines = [
-        axis_offsets(queries, keys, device=device)
-        for queries, keys in zip(terms.query_grid, terms.shape, strict=True)
-    ]
-    placed = None
+        offset = offsets(i, j, query_start=inputs.query_start, device=device)
+        return [_Axis(terms, offset, None)]
+    on_grid = None
     if terms.prefix:
-        first = torch.arange(max(i, j), device=device) >= terms.prefix
-        placed = first[:i, None] & first[:j]
-    return [
-        _Axis(some, _prefixed(_on_grid(line, axis, terms), terms), placed)
-        for axis, (some, line) in enumerate(zip(terms.axes, lines, strict=True))
-    ]
+        behind_prefix = torch.arange(max(i, j), device=device) >= terms.prefix
+        on_grid = behind_prefix[:i, None] & behind_prefix[:j]
+    axes = []
+    for number, axis_terms in enumerate(terms.axes):
+        along = axis_offsets(terms.query_grid[number], terms.shape[number], device=device)
+        offset = _pad_prefix(_expand_to_grid(along, number, terms), terms)
+        axes.append(_Axis(axis_terms, offset, on_grid))
+    return axes
 
 
-def _on_grid(line: Tensor, axis: int, terms: GridTerms) -> Tensor:
+def _expand_to_grid(along: Tensor, axis: int, terms: GridTerms) -> Tensor:
     """Offsets along one axis `(n_i, n_j)` as those of all pairs of grid tokens `(i, j)`."""
     n = len(terms.shape)
     sizes = [1] * 2 * n
-    sizes[axis], sizes[n + axis] = line.shape
-    full = line.view(sizes).expand(*terms.query_grid, *terms.shape)
+    sizes[axis], sizes[n + axis] = along.shape
+    full = along.view(sizes).expand(*terms.query_grid, *terms.shape)
     return full.flatten(0, n - 1).flatten(1)
 
 
-def _prefixed(x: Tensor, terms: GridTerms) -> Tensor:
+def _pad_prefix(x: Tensor, terms: GridTerms) -> Tensor:
     """`x (..., i, j)` of grid tokens with zeros for the tokens before the grid."""
     return pad(x, (terms.prefix, 0, terms.prefix, 0))
 
 
-def _working(inputs: Inputs) -> tuple[Tensor, Tensor]:
+def _queries_and_keys(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """Queries, and keys for each query head, in the dtype of the computation."""
-    work = torch.promote_types(inputs.q.dtype, torch.float32)
-    k = inputs.k.to(work).repeat_interleave(inputs.q.shape[1] // inputs.k.shape[1], dim=1)
-    return inputs.q.to(work), k
+    dtype = torch.promote_types(inputs.q.dtype, torch.float32)
+    k = inputs.k.to(dtype).repeat_interleave(inputs.q.shape[1] // inputs.k.shape[1], dim=1)
+    return inputs.q.to(dtype), k
 
 
 def _axis_logits(axis: _Axis, q: Tensor, k: Tensor, scale: float) -> Tensor:
-    terms, at = axis.terms, axis.at
+    terms, offset = axis.terms, axis.offsets
     scores = q.new_zeros(())
     if terms.keys is not None:
         p = q if terms.q_rel is None else terms.q_rel.to(q.dtype)
-        scores = scores + scale * _pick(p @ terms.keys.rows.to(q.dtype).mT, terms.keys, at)
+        scores = scores + scale * _gather_rows(
+            p @ terms.keys.rows.to(q.dtype).mT, terms.keys, offset
+        )
     if terms.queries is not None:
         by_row = k @ terms.queries.rows.to(q.dtype).mT
-        scores = scores + scale * _pick(by_row, terms.queries, at.mT).mT
+        scores = scores + scale * _gather_rows(by_row, terms.queries, offset.mT).mT
     if terms.bias is not None:
         rows = terms.bias.rows.to(q.dtype)[:, None].expand(-1, q.shape[2], -1)
-        scores = scores + _pick(rows, terms.bias, at)
+        scores = scores + _gather_rows(rows, terms.bias, offset)
     return scores
 
 
@@ -152,30 +155,30 @@ def _joint_logits(terms: GridTerms, joint_bias: Tensor) -> Tensor:
     """`(h or 1, i, j)`: the entry of `joint_bias` at the offsets along all axes."""
     index = 0
     for axis, size in enumerate(terms.shape):
-        line = axis_offsets(size, size, device=joint_bias.device) + size - 1
-        index = index * (2 * size - 1) + _on_grid(line, axis, terms)
-    return _prefixed(joint_bias.flatten(1)[:, index], terms)
+        along = axis_offsets(size, size, device=joint_bias.device) + size - 1
+        index = index * (2 * size - 1) + _expand_to_grid(along, axis, terms)
+    return _pad_prefix(joint_bias.flatten(1)[:, index], terms)
 
 
-def _pick(
-    by_row: Float[Tensor, "*batch i r"], table: OffsetTable, at: Tensor
+def _gather_rows(
+    by_row: Float[Tensor, "*batch i r"], table: OffsetTable, offset: Tensor
 ) -> Float[Tensor, "*batch i j"]:
-    """`y[i, j] = by_row[i, row of offset at[i, j]]`, linear between two rows."""
-    total = by_row.new_zeros(())
-    for whole, share in whole_offsets(at):
-        index, inside = table_rows(table, whole)
-        picked = by_row.gather(-1, index.expand(*by_row.shape[:-2], *index.shape))
-        picked = picked if inside is None else picked.where(inside, 0)
-        total = total + (picked if share is None else picked * share.to(picked.dtype))
-    return total
+    """`y[i, j] = by_row[i, row of offset[i, j]]`, linear between two rows."""
+    result = by_row.new_zeros(())
+    for point, weight in interpolation_points(offset):
+        index, inside = row_indices(table, point)
+        gathered = by_row.gather(-1, index.expand(*by_row.shape[:-2], *index.shape))
+        gathered = gathered if inside is None else gathered.where(inside, 0)
+        result = result + (gathered if weight is None else gathered * weight.to(gathered.dtype))
+    return result
 
 
-def _by_row(weights: Tensor, table: OffsetTable, at: Tensor) -> Float[Tensor, "b h i r"]:
-    """`y[i, r]` = the weight that query i gives to all keys whose offset meets row r."""
+def _sum_by_row(weights: Tensor, table: OffsetTable, offset: Tensor) -> Float[Tensor, "b h i r"]:
+    """`y[i, r]`: the weights of query i summed over the keys whose offset selects row r."""
     by_row = weights.new_zeros(*weights.shape[:-1], table.rows.shape[1])
-    for whole, share in whole_offsets(at):
-        index, inside = table_rows(table, whole)
-        some = weights if inside is None else weights.where(inside, 0)
-        some = some if share is None else some * share.to(some.dtype)
-        by_row = by_row.scatter_add(-1, index.expand_as(some), some)
+    for point, weight in interpolation_points(offset):
+        index, inside = row_indices(table, point)
+        part = weights if inside is None else weights.where(inside, 0)
+        part = part if weight is None else part * weight.to(part.dtype)
+        by_row = by_row.scatter_add(-1, index.expand_as(part), part)
     return by_row

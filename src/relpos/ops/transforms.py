@@ -1,4 +1,4 @@
-"""What opaque backends cannot do: they are one operation to torch, differentiable once."""
+"""What a backend that torch sees as one operation cannot do: it is differentiable once."""
 
 from __future__ import annotations
 
@@ -7,25 +7,30 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
-from torch._C._functorch import CInterpreter, is_legacy_batchedtensor, peek_interpreter_stack
 from torch.autograd.forward_ad import unpack_dual
 
 from ..errors import BackendError
 from .inputs import Inputs
 
-__all__ = ["check_not_batched", "refuse_second_derivatives", "refuse_transforms"]
+try:
+    from torch._C._functorch import CInterpreter, is_legacy_batchedtensor, peek_interpreter_stack
+except ImportError:  # torch's own, which another version of it may move
+    CInterpreter = is_legacy_batchedtensor = peek_interpreter_stack = None
+
+__all__ = ["check_not_batched", "refuse_second_derivatives", "unsupported_transforms"]
+
+_UNSUPPORTED = "not supported by this backend"
 
 
-def refuse_transforms(inputs: Inputs) -> str | None:
+def unsupported_transforms(inputs: Inputs) -> str | None:
     """Why an operation that torch cannot look into cannot take these inputs now, or None."""
     if torch.onnx.is_in_onnx_export():
-        return "ONNX has no such operator"
-    # Not `is not None`: as `torch.compile` traces it, that is True without a transform too.
-    if isinstance(peek_interpreter_stack(), CInterpreter):
-        return "torch.func transforms want plain operations"
-    tensors = [inputs.q, inputs.k, inputs.v, inputs.mask, *inputs.terms.tensors]
-    if any(x is not None and unpack_dual(x).tangent is not None for x in tensors):
-        return "forward-mode derivatives are not computed blockwise"
+        return f"{_UNSUPPORTED}: export to ONNX, which has no such operator"
+    if _is_transformed():
+        return f"{_UNSUPPORTED}: torch.func transforms"
+    for x in (inputs.q, inputs.k, inputs.v, inputs.mask, *inputs.terms.tensors):
+        if x is not None and unpack_dual(x).tangent is not None:
+            return f"{_UNSUPPORTED}: forward-mode derivatives"
     return None
 
 
@@ -34,23 +39,47 @@ def refuse_second_derivatives(backend: str) -> Callable[..., NoReturn]:
 
     def refuse(ctx: Any, *gradients: Any) -> NoReturn:
         raise BackendError(
-            f"attention: {backend}: second derivatives are not computed blockwise; name "
-            "backend='reference', or take derivatives by torch.func, for which 'auto' chooses it"
+            f"attention: {backend}: {_UNSUPPORTED}: second derivatives; name backend='reference', "
+            "or take derivatives by torch.func, for which 'auto' chooses it"
         )
 
     return refuse
 
 
-def check_not_batched(backend: str, gradient: Tensor | None) -> None:
+def check_not_batched(backend: str, *gradients: Tensor | None) -> None:
     """Raise if backward is called for several outputs at once.
 
     Raises:
         BackendError: with the way out.
     """
-    batched = gradient is not None and is_legacy_batchedtensor(gradient)
-    if batched or isinstance(peek_interpreter_stack(), CInterpreter):
+    if any(x is not None and _is_batched(x) for x in gradients) or _is_transformed():
         raise BackendError(
-            f"attention: {backend}: gradients of several outputs at once (is_grads_batched, "
-            "vectorize) are not computed blockwise; name backend='reference', or use "
-            "torch.func.jacrev, for which 'auto' chooses it"
+            f"attention: {backend}: {_UNSUPPORTED}: gradients of several outputs at once "
+            "(is_grads_batched, vectorize); name backend='reference', or use torch.func.jacrev, "
+            "for which 'auto' chooses it"
         )
+
+
+def _is_transformed() -> bool:
+    """Whether a transform of `torch.func` runs now."""
+    if peek_interpreter_stack is not None and CInterpreter is not None:
+        # Not `is not None`: as `torch.compile` traces it, that is True without a transform too.
+        return isinstance(peek_interpreter_stack(), CInterpreter)
+    if torch.compiler.is_compiling():
+        return False  # there torch maps such an operation itself, or says that it cannot
+    try:
+        torch.empty(()).requires_grad_()
+    except RuntimeError:  # within a transform no tensor may be told to
+        return True
+    return False
+
+
+def _is_batched(gradient: Tensor) -> bool:
+    """Whether it stands for several, as `torch.autograd.grad` makes it."""
+    if is_legacy_batchedtensor is not None:
+        return is_legacy_batchedtensor(gradient)
+    try:
+        gradient.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # several tensors have no one storage
+        return True
+    return False

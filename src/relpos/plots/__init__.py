@@ -1,8 +1,12 @@
 """Pictures: the shear step by step, position tables, attention maps.
 
 Each function returns a matplotlib `Figure`; `image_bytes` makes a file of it, the same bytes from
-the same numbers. They need matplotlib, which `pip install "relpos[train]"` brings.
+the same numbers. They need matplotlib and NumPy, which `pip install "relpos[plots]"` brings.
 """
+
+from ..checks import check_installed
+
+check_installed("relpos.plots", "matplotlib", "numpy", extra="plots")
 
 from .attention import attention_figure, decoder_weights, mean_by_offset, mean_distance
 from .rows import Rows, decoder_positions, effect_of, rows_of, table_rows

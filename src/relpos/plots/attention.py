@@ -40,12 +40,12 @@ def decoder_weights(model: nn.Module, tokens: Int64[Tensor, "i"]) -> Float[Tenso
     """
     found: list[Tensor] = []
 
-    def look(layer: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
-        asked = options | {"need_weights": True, "average_attn_weights": False}
-        found.append(layer.forward(*inputs, **asked)[1][0])
+    def record(layer: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+        options = options | {"need_weights": True, "average_attn_weights": False}
+        found.append(layer.forward(*inputs, **options)[1][0])
 
     layers = [one for one in model.modules() if isinstance(one, MultiheadAttention)]
-    hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
+    hooks = [layer.register_forward_pre_hook(record, with_kwargs=True) for layer in layers]
     was_training = model.training
     try:
         with torch.no_grad():
@@ -122,12 +122,12 @@ def attention_figure(
         parts = subfigures(figure, heights)
         for n, number in enumerate(numbers):
             above = f"Layer {number}" + (f": {title}" if title else "")
-            _maps(parts[2 * n], above, weights[n], (lines, columns))
-            _reach(parts[2 * n + 1], weights[n])
+            _maps_part(parts[2 * n], above, weights[n], (lines, columns))
+            _mean_by_offset_part(parts[2 * n + 1], weights[n])
     return figure
 
 
-def _maps(part: SubFigure, title: str, weights: Tensor, shape: tuple[int, int]) -> None:
+def _maps_part(part: SubFigure, title: str, weights: Tensor, shape: tuple[int, int]) -> None:
     part.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
     panels = list(part.subplots(*shape, squeeze=False).flat)
     ahead = np.triu(np.ones(weights.shape[1:], bool), 1)
@@ -153,7 +153,7 @@ def _maps(part: SubFigure, title: str, weights: Tensor, shape: tuple[int, int]) 
     bar.ax.tick_params(labelsize=9)
 
 
-def _reach(part: SubFigure, weights: Tensor) -> None:
+def _mean_by_offset_part(part: SubFigure, weights: Tensor) -> None:
     axes: Axes = part.subplots()
     size = weights.shape[-1]
     at = np.arange(1 - size, 1)

@@ -15,9 +15,9 @@ from ..positions import LearnedAbsolute, Position, Sinusoidal
 from ..positions.tables import LearnedTables
 from ..terms import GridTerms, Terms
 
-__all__ = ["Rows", "decoder_positions", "effect_of", "named", "rows_of", "table_rows"]
+__all__ = ["Rows", "decoder_positions", "effect_of", "head_label", "rows_of", "table_rows"]
 
-_OTHER_DRAWS = 0x5EED0FF5E7
+_SEED_OF_INPUTS = 0x5EED0FF5E7
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,18 +108,18 @@ def rows_of(
     if isinstance(position, Sinusoidal):
         waves = position(torch.zeros(1, length, position.dim))[0]
         return [Rows("input", _numbers(waves), 0, relative=False)]
-    q, k, x = _random(length, heads, head_dim, seed)
+    q, k, x = _random_inputs(length, heads, head_dim, seed)
     with torch.no_grad():
         _, _, terms = position(q, k, x) if _reads_input(position) else position(q, k)
     found = []
     if isinstance(terms, GridTerms):
         for n, (axis, size) in enumerate(zip(terms.axes, terms.shape, strict=True)):
             words = {2: ("down", "across")}.get(len(terms.shape), range(1, len(terms.shape) + 1))
-            found += _of_terms(axis, f" {words[n]} ({size})")
+            found += _rows_of_terms(axis, f" {words[n]} ({size})")
         if terms.joint_bias is not None:
             found += [
                 Rows(
-                    named("joint bias", head, len(terms.joint_bias)),
+                    head_label("joint bias", head, len(terms.joint_bias)),
                     _numbers(one),
                     0,
                     joint_bias=True,
@@ -128,8 +128,8 @@ def rows_of(
                 if one.ndim == 2
             ]
     else:
-        found += _of_terms(terms, "")
-    return found or _added_to_keys(position, q)
+        found += _rows_of_terms(terms, "")
+    return found or _rows_added_to_keys(position, q)
 
 
 def effect_of(
@@ -144,7 +144,7 @@ def effect_of(
         head_dim: width of one head.
         seed: of queries and keys.
     """
-    q, k, x = _random(length, heads, head_dim, seed)
+    q, k, x = _random_inputs(length, heads, head_dim, seed)
     with torch.no_grad():
         if isinstance(position, Position):
             read = x if position.reads_input else None
@@ -152,25 +152,25 @@ def effect_of(
     raise TypeError(f"effect_of: position must be a Position, got {type(position).__name__}")
 
 
-def _of_terms(terms: Terms, where: str) -> list[Rows]:
+def _rows_of_terms(terms: Terms, where: str) -> list[Rows]:
     found = []
     for name, table in terms.tables.items():
         for head, one in enumerate(table.rows):
             values = _numbers(one)
             # Vectors of width 1, as a gated bias has, are numbers.
             values = values[:, 0] if values.shape[1:] == (1,) else values
-            found.append(Rows(named(name + where, head, len(table.rows)), values, table.first))
+            found.append(Rows(head_label(name + where, head, len(table.rows)), values, table.first))
     return found
 
 
-def _added_to_keys(position: nn.Module, q: Tensor) -> list[Rows]:
+def _rows_added_to_keys(position: nn.Module, q: Tensor) -> list[Rows]:
     """The rows of a scheme without tables that adds one to each key, whatever the key is."""
     with torch.no_grad():
         _, added, _ = position(q, torch.zeros_like(q))
     return [Rows("keys", _numbers(added[0, 0]), 0, relative=False)] if added.any() else []
 
 
-def named(name: str, head: int, heads: int) -> str:
+def head_label(name: str, head: int, heads: int) -> str:
     """The name with the head's number, where there are several.
 
     Args:
@@ -185,12 +185,14 @@ def _reads_input(position: nn.Module) -> bool:
     return getattr(position, "reads_input", False)
 
 
-def _random(length: int, heads: int, head_dim: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+def _random_inputs(
+    length: int, heads: int, head_dim: int, seed: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and the layer's input, of variance 1."""
     # Rows drawn from the same seed must not be the queries themselves.
-    draws = torch.Generator().manual_seed(seed ^ _OTHER_DRAWS)
-    q, k = torch.randn(2, 1, heads, length, head_dim, generator=draws).unbind()
-    return q, k, torch.randn(1, length, heads * head_dim, generator=draws)
+    generator = torch.Generator().manual_seed(seed ^ _SEED_OF_INPUTS)
+    q, k = torch.randn(2, 1, heads, length, head_dim, generator=generator).unbind()
+    return q, k, torch.randn(1, length, heads * head_dim, generator=generator)
 
 
 def _numbers(x: Tensor) -> ndarray:

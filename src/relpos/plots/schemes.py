@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..adapters import AbsPosEmb1D, RelPosEmb1D, RelPosEmb2D
-from ..errors import check_count
+from ..checks import check_count
 from ..positions import (
     AbsoluteKeys,
     Alibi,

@@ -20,7 +20,7 @@ from numpy import ndarray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..errors import check_count
+from ..checks import check_count
 from ..shear import relative_to_absolute, shear_view
 from .style import GREY, INK, styled
 
@@ -43,9 +43,9 @@ class ShearSteps:
 
     Args:
         by_offset: one row per query, one column per offset `-(L-1)..L-1`.
-        line: the same as it lies in memory.
+        line: the same in the order of memory.
         starts: where in the line each query's wanted run begins.
-        cut: the line from the first start on, in rows of one place less.
+        cut: the line from the first start on, in rows of one number less.
         by_key: what `relative_to_absolute` returns: one column per key.
         padded: the columns of offsets `-(L-1)..0` with a column of padding before them.
         reshaped: the same line in rows of L.
@@ -106,7 +106,7 @@ def shear_figure(length: int = 4) -> Figure:
     """The shear drawn for a few queries, and the skew of Huang et al. (2018) below it.
 
     A cell's colour is its query, its number the offset. On the way from offsets to keys no cell
-    moves in memory: the rows are cut one place shorter.
+    moves in memory: the rows are cut one cell shorter.
 
     Args:
         length: queries and keys, 3 to 6.

@@ -146,19 +146,19 @@ def ramp(count: int) -> list[str]:
     return [to_hex(shade) for shade in shades]
 
 
-def integer_axis(axis: Any, most: int = 4) -> None:
+def integer_axis(axis: Any, max_steps: int = 4) -> None:
     """Ticks at multiples of a power of two: bars and beats are such, and so are most lengths.
 
     Args:
         axis: `axes.xaxis` or `axes.yaxis`.
-        most: the most steps between ticks.
+        max_steps: between the first tick and the last.
     """
-    axis.set_major_locator(_PowersOfTwo(most))
+    axis.set_major_locator(_PowersOfTwo(max_steps))
 
 
 class _PowersOfTwo(Locator):
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_steps: int) -> None:
+        self.max_steps = max_steps
 
     def __call__(self) -> Any:
         assert self.axis is not None
@@ -167,6 +167,6 @@ class _PowersOfTwo(Locator):
     def tick_values(self, vmin: float, vmax: float) -> Any:
         low, high = sorted((vmin, vmax))
         step = 1
-        while high - low > step * self.most:
+        while high - low > step * self.max_steps:
             step *= 2
         return np.arange(np.ceil(low / step), np.floor(high / step) + 1) * step

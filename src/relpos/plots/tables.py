@@ -17,7 +17,7 @@ from numpy import ndarray
 from torch import nn
 
 from ..positions import Position
-from .rows import Rows, effect_of, named, rows_of
+from .rows import Rows, effect_of, head_label, rows_of
 from .style import DIVERGING, INK, WIDTH, integer_axis, new_figure, ramp, styled, subfigures
 
 __all__ = ["cosine_figure", "norms_figure", "table_figure"]
@@ -61,7 +61,8 @@ def table_figure(
         if isinstance(position, Position):
             scores = effect_of(position, **sizes)
             effects += [
-                (named(name, head, len(scores)).strip(", "), one) for head, one in enumerate(scores)
+                (head_label(name, head, len(scores)).strip(", "), one)
+                for head, one in enumerate(scores)
             ]
     sections = _sections(found, effects, heads, causal=causal)
     if not sections:
@@ -134,7 +135,9 @@ def _sections(
     if scalars:
         sections.append((3.0, lambda part: _scalars_part(part, scalars)))
     if joint_bias:
-        sections.append((_height(len(joint_bias), 1.7), lambda part: _joint_part(part, joint_bias)))
+        sections.append(
+            (_height(len(joint_bias), 1.7), lambda part: _joint_bias_part(part, joint_bias))
+        )
     if effects:
         # The heads of a layer beside each other, where they fit.
         columns = heads if 1 < heads <= 4 and len(effects) > heads else _columns(len(effects))
@@ -193,7 +196,7 @@ def _scalars_part(part: SubFigure, scalars: Sequence[Rows]) -> None:
     _legend(axes, len(scalars))
 
 
-def _joint_part(part: SubFigure, joint_bias: Sequence[Rows]) -> None:
+def _joint_bias_part(part: SubFigure, joint_bias: Sequence[Rows]) -> None:
     limit, extend = _limit([rows.values for rows in joint_bias])
     panels = _panels(part, "One number for each offset on the grid", len(joint_bias))
     for axes, rows in zip(panels, joint_bias, strict=True):
@@ -243,8 +246,8 @@ def _finish(
 ) -> None:
     """What the axes are, and what the colours mean."""
     for axes in panels:
-        place = axes.get_subplotspec()
-        if place is not None and place.is_first_col():
+        subplot = axes.get_subplotspec()
+        if subplot is not None and subplot.is_first_col():
             axes.set_ylabel(y, fontsize=10)
     if len(panels) == 1:
         panels[0].set_xlabel(x, fontsize=10.5)
@@ -261,16 +264,16 @@ def _limit(arrays: Sequence[ndarray]) -> tuple[float, str]:
     The largest number, or one that only a few are far beyond.
     """
     sizes = np.concatenate([np.abs(array[np.isfinite(array)]) for array in arrays])
-    most, shown = float(sizes.max()), float(np.quantile(sizes, _SHARE_SHOWN))
-    return (shown, "both") if 0 < 1.5 * shown < most else (most or 1.0, "neither")
+    largest, shown = float(sizes.max()), float(np.quantile(sizes, _SHARE_SHOWN))
+    return (shown, "both") if 0 < 1.5 * shown < largest else (largest or 1.0, "neither")
 
 
 def _tidy(axes: Axes, title: str) -> None:
     axes.grid(visible=False)
     axes.set_title(title, fontsize=9.5)
     axes.tick_params(labelsize=9)
-    place = axes.get_subplotspec()
-    narrow = place is not None and place.get_gridspec().ncols > 2
+    subplot = axes.get_subplotspec()
+    narrow = subplot is not None and subplot.get_gridspec().ncols > 2
     integer_axis(axes.xaxis, 3 if narrow else 4)
     integer_axis(axes.yaxis)
 

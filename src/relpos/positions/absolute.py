@@ -3,7 +3,8 @@
     y_p = x_p + R_p                                              LearnedAbsolute
     R_p[2c] = sin(p / 10000^(2c/e)),  R_p[2c+1] = cos(p / 10000^(2c/e))     Sinusoidal
 
-- Source: Vaswani et al. 2017, section 3.5, for both; AI Summer's seed for the learned one.
+- Source: Vaswani et al. 2017, section 3.5, for both; for the learned one also
+  Adaloglou's post (see `AbsoluteKeys`).
 - Position: `p = start + i`, from 0; a cached decoding step passes its start. Positions count along
   the row: a text behind left padding, or a later one of several packed into a row, starts where it
   stands there and is not as it would be alone.
@@ -20,11 +21,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
-from .checks import check_floating, check_like
+from ..checks import check_count, check_floating, check_like_parameter
 from .sinusoids import sinusoids
 
-__all__ = ["LearnedAbsolute", "Sinusoidal", "placed_rows"]
+__all__ = ["LearnedAbsolute", "Sinusoidal", "position_rows"]
 
 
 class Sinusoidal(nn.Module):
@@ -57,8 +57,7 @@ class Sinusoidal(nn.Module):
             ShapeError: if `x` has another width or is not floating point.
             ValueError: if `start` is no integer.
         """
-        check_shape("Sinusoidal", "x", x, "b i e", {"e": self.dim})
-        check_floating("Sinusoidal", "x", x)
+        check_floating("Sinusoidal", "x", x, "b i e", {"e": self.dim})
         start = check_count("Sinusoidal", "start", start, least=None)
         at = torch.arange(start, start + x.shape[1], device=x.device)
         work = torch.promote_types(x.dtype, torch.float32)
@@ -70,7 +69,7 @@ class Sinusoidal(nn.Module):
 
 
 class LearnedAbsolute(nn.Module):
-    """`x_p + R_p` with `max_length` learned rows; later positions meet the last one.
+    """`x_p + R_p` with `max_length` learned rows; later positions share the last one.
 
     Args:
         dim: width e of the input.
@@ -114,27 +113,26 @@ class LearnedAbsolute(nn.Module):
             ShapeError: if `x` has another width, dtype or device.
             ValueError: if `start` is no integer or negative.
         """
-        check_shape("LearnedAbsolute", "x", x, "b i e", {"e": self.dim})
-        check_like("LearnedAbsolute", "x", x, self.rows)
+        check_like_parameter("LearnedAbsolute", "x", x, self.rows, "b i e", {"e": self.dim})
         start = check_count("LearnedAbsolute", "start", start, least=0)
-        return x + placed_rows(self.rows, x.shape[1], start=start)
+        return x + position_rows(self.rows, x.shape[1], start=start)
 
     def extra_repr(self) -> str:
         """Width and rows."""
         return f"dim={self.dim}, max_length={self.max_length}"
 
 
-def placed_rows(
+def position_rows(
     rows: Float[Tensor, "r d"], count: int, *, start: int = 0
 ) -> Float[Tensor, "{count} d"]:
-    """The rows of `count` positions from `start` on; those beyond the table meet its last row.
+    """The rows of `count` positions from `start` on; those beyond the table get its last row.
 
     Args:
         rows: one for each position from 0 on.
         count: number of positions, in tokens.
         start: the first of them, from 0.
 
-    >>> placed_rows(torch.tensor([[5.0], [6.0]]), 4).flatten()
+    >>> position_rows(torch.tensor([[5.0], [6.0]]), 4).flatten()
     tensor([5., 6., 6., 6.])
     """
     at = torch.arange(start, start + count, device=rows.device)

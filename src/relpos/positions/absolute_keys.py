@@ -1,10 +1,10 @@
-"""Absolute positions that the queries meet inside attention, added to the keys.
+"""Absolute positions with which the queries are dotted inside attention, added to the keys.
 
     s_ij = scale * q_i . (k_j + R_j)
 
 - Source: AI Summer, "How Positional Embeddings work in Self-Attention" (`AbsPosEmb1D`), where it is
   written `softmax((Q K^T + Q R) / sqrt(d))`. The term depends on the query's content and on the
-  key's place, not on the offset, and costs one addition to the keys: there are no tables to meet.
+  key's position, not on the offset, and costs one addition to the keys: there are no tables.
 - Position: the keys are the positions `0..j-1`, also where there are fewer queries (a cache). They
   count along the row: a text behind left padding, or a later one of several packed into a row
   (`documents=`), has the rows of where it stands there and is not as it would be alone.
@@ -19,11 +19,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
+from ..checks import check_count, check_floating, check_like_parameter
 from ..terms import Terms
-from .absolute import placed_rows
+from .absolute import position_rows
 from .base import Position
-from .checks import check_like
 
 __all__ = ["AbsoluteKeys"]
 
@@ -77,9 +76,9 @@ class AbsoluteKeys(Position):
         Raises:
             ShapeError: if `k` has another width, dtype or device.
         """
-        check_shape("AbsoluteKeys", "k", k, "b g j d", {"d": self.head_dim})
-        check_like("AbsoluteKeys", "k", k, self.rows)
-        return q, k + placed_rows(self.rows, k.shape[2]), Terms()
+        check_floating("AbsoluteKeys", "q", q, "b h i d")
+        check_like_parameter("AbsoluteKeys", "k", k, self.rows, "b g j d", {"d": self.head_dim})
+        return q, k + position_rows(self.rows, k.shape[2]), Terms()
 
     def extra_repr(self) -> str:
         """Width and rows."""

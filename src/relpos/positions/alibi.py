@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
+from ..checks import check_count, check_floating
 from ..terms import OffsetTable, Terms
 from .base import BiasPosition
 
@@ -36,7 +36,7 @@ class Alibi(BiasPosition):
     Args:
         heads: query heads.
         causal: whether the table leaves out keys ahead of the query. Only right under a causal
-            mask: a key ahead would meet the bias of offset 0.
+            mask: a key ahead would get the bias of offset 0.
         learned: whether the slopes are parameters (as `log2 m`), the paper's to begin with.
         device: of the slopes.
         dtype: of the slopes.
@@ -71,7 +71,7 @@ class Alibi(BiasPosition):
             self.log2_slopes = nn.Parameter(exponents)
         else:
             self.register_buffer("log2_slopes", exponents, persistent=False)
-            self.register_load_state_dict_post_hook(_derive_again)
+            self.register_load_state_dict_post_hook(_fill_buffer)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -111,7 +111,8 @@ class Alibi(BiasPosition):
         Raises:
             ShapeError: if `q` has another number of heads.
         """
-        check_shape("Alibi", "q", q, "b h i d", {"h": self.heads})
+        check_floating("Alibi", "q", q, "b h i d", {"h": self.heads})
+        check_floating("Alibi", "k", k, "b g j d")
         i, j = q.shape[2], k.shape[2]
         table = self._table(i, j, j - i if query_start is None else query_start)
         return q, k, Terms(bias=table.map(lambda rows: rows.to(q.dtype)))
@@ -130,7 +131,7 @@ class Alibi(BiasPosition):
         return OffsetTable(slopes[:, None] * -at.abs(), first)
 
 
-def _derive_again(module: Alibi, keys: object) -> None:
+def _fill_buffer(module: Alibi, keys: object) -> None:
     """Fill what no state dict holds: a module of device "meta" may have its memory only now."""
     module.reset_parameters()
 

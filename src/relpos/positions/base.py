@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count
+from ..checks import check_count, check_floating, check_queries
 from ..ops import relative_logits
 from ..terms import GridTerms, OffsetTable, Terms
-from .checks import check_queries
-from .scales import scale_or_usual
+from .scales import scale_or_default
 
 __all__ = ["BiasPosition", "Position", "apply_position", "resolve_scale"]
 
@@ -41,16 +40,16 @@ def apply_position(
     """
     if position is None:
         return q, k, Terms()
-    more: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if getattr(position, "reads_query_start", False):
-        more["query_start"] = query_start
+        options["query_start"] = query_start
     if shape is not None and getattr(position, "reads_shape", False):
-        more["shape"] = shape
+        options["shape"] = shape
     if query_shape is not None and getattr(position, "reads_query_shape", False):
-        more["query_shape"] = query_shape
+        options["query_shape"] = query_shape
     if getattr(position, "reads_input", False):
-        return position(q, k, x, **more)
-    return position(q, k, **more)
+        return position(q, k, x, **options)
+    return position(q, k, **options)
 
 
 def resolve_scale(
@@ -91,7 +90,7 @@ class Position(nn.Module):
     reads_input: ClassVar[bool] = False
     # Whether its rows depend on where the queries start: called with `query_start=`.
     reads_query_start: ClassVar[bool] = False
-    # Whether it is made for a grid: on a map called with its places as `shape=`.
+    # Whether it is made for a grid: on a map called with the map's sizes as `shape=`.
     reads_shape: ClassVar[bool] = False
     # Whether the queries may lie on another grid than the keys: called with `query_shape=` too.
     reads_query_shape: ClassVar[bool] = False
@@ -123,15 +122,15 @@ class Position(nn.Module):
         if x is None and self.reads_input:
             raise ValueError(f"{name}: x must be given, as the scheme reads it, got None")
         scale = resolve_scale(name, self, scale)
-        moved_q, moved_k, terms = apply_position(self, q, k, x, query_start=query_start)
-        added = relative_logits(moved_q, moved_k, terms, scale=scale, query_start=query_start)
-        if moved_q is q and moved_k is k:
+        new_q, new_k, terms = apply_position(self, q, k, x, query_start=query_start)
+        added = relative_logits(new_q, new_k, terms, scale=scale, query_start=query_start)
+        if new_q is q and new_k is k:
             return added
-        scale = scale_or_usual(scale, q.shape[3])
-        return added + scale * (_content(moved_q, moved_k) - _content(q, k))
+        scale = scale_or_default(scale, q.shape[3])
+        return added + scale * (_content_scores(new_q, new_k) - _content_scores(q, k))
 
 
-def _content(q: Tensor, k: Tensor) -> Tensor:
+def _content_scores(q: Tensor, k: Tensor) -> Tensor:
     return q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).mT
 
 
@@ -162,8 +161,11 @@ class BiasPosition(Position):
         Raises:
             ShapeError: if `q` has another number of heads than the table, unless that has one.
         """
+        name = type(self).__name__
+        check_floating(name, "q", q, "b h i d")
+        check_floating(name, "k", k, "b g j d")
         table = self.table(q.shape[2], k.shape[2])
-        check_queries(type(self).__name__, q, table.rows.shape[0])
+        check_queries(name, q, table.rows.shape[0])
         return q, k, Terms(bias=table)
 
     def dense(self, i: int, j: int | None = None) -> Float[Tensor, "h i j"]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import torch
 
-from ..errors import check_count
+from ..checks import check_count
 from .tables import LearnedTables
 
 __all__ = ["Bidirectional"]

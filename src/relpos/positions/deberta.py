@@ -7,7 +7,7 @@
   the paper has no formula (`relpos.offsets.deberta_buckets` has it).
 - Offset: the embedding P counts query minus key; the tables handed to attention count key minus
   query as everywhere, so they are P read backwards.
-- Both terms meet the same row of P. The paper's eq. 4 writes delta(j, i) in the second; its code,
+- Both terms take the same row of P. The paper's eq. 4 writes delta(j, i) in the second; its code,
   and thus every checkpoint, has delta(i, j), and implementations that follow the paper break them.
 - Rows: P has `2n`, with `n = position_buckets` or else `n = max_relative_positions = k`. Distance k
   behind the query has no row of its own; it shares that of `k - 1`. Unrolled to one row for each
@@ -32,13 +32,11 @@ from math import sqrt
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
-from torch.nn.functional import embedding as rows_of
 
-from ..errors import check_count, check_shape
+from ..checks import check_count, check_floating, check_like_parameter, check_probability
 from ..offsets import deberta_buckets
 from ..terms import OffsetTable, Terms
 from .base import Position
-from .checks import check_like
 
 __all__ = ["Deberta", "DebertaEmbedding"]
 
@@ -76,14 +74,10 @@ class DebertaEmbedding(nn.Module):
         super().__init__()
         self.dim = check_count("DebertaEmbedding", "dim", dim)
         self.span = check_count("DebertaEmbedding", "span", span)
-        if not 0 <= dropout < 1:
-            raise ValueError(
-                f"DebertaEmbedding: dropout must be in 0 <= dropout < 1, got {dropout}"
-            )
         self.weight = nn.Parameter(torch.empty(2 * span, dim, device=device, dtype=dtype))
         # The small constant is that of the published models.
         self.norm = nn.LayerNorm(dim, eps=1e-7, device=device, dtype=dtype) if norm else None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_probability("DebertaEmbedding", "dropout", dropout))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -111,8 +105,8 @@ class Deberta(Position):
         position_buckets: log buckets on one side, even and at least 4; None means one for each
             distance.
         dim: width e of P; None means `heads * head_dim`.
-        c2p: whether the queries meet positions.
-        p2c: whether the keys do.
+        c2p: whether the queries are dotted with positions.
+        p2c: whether the keys are.
         embedding: gives P `(2n, e)` when called, e.g. the `DebertaEmbedding` of all layers; None
             means one of its own.
         key_proj: W_k, from `(2n, e)` to `(2n, h * d)`, e.g. `MultiheadAttention.project_keys`
@@ -184,7 +178,7 @@ class Deberta(Position):
         if not c2p and not p2c:
             raise ValueError("Deberta: c2p or p2c must be True, got False for both")
         self.attention_scale = 1 / sqrt(self.head_dim * (1 + c2p + p2c))
-        self._own: list[str] = [] if embedding is not None else ["embedding"]
+        self._created: list[str] = [] if embedding is not None else ["embedding"]
         self.embedding = (
             DebertaEmbedding(self.dim, self.span, device=device, dtype=dtype)
             if embedding is None
@@ -197,7 +191,7 @@ class Deberta(Position):
             if given is not None and not present:
                 raise ValueError(f"Deberta: {name} must be None without {term}, got one")
             if given is None and present:
-                self._own.append(name)
+                self._created.append(name)
                 given = nn.Linear(self.dim, inner, device=device, dtype=dtype)  # noqa: PLW2901
             setattr(self, name, given)
         self.reset_parameters()
@@ -209,8 +203,8 @@ class Deberta(Position):
         return self.max_relative_positions if buckets is None else buckets
 
     def reset_parameters(self) -> None:
-        """Draw what is its own and was not given, as each module does."""
-        for name in self._own:
+        """Draw the modules that were not given, each as it does itself."""
+        for name in self._created:
             getattr(self, name).reset_parameters()
 
     def forward(
@@ -227,10 +221,10 @@ class Deberta(Position):
                 or device.
         """
         width = {"d": self.head_dim}
-        check_shape("Deberta", "q", q, "b h i d", {"h": self.heads} | width)
-        check_shape("Deberta", "k", k, "b g j d", width)
+        check_floating("Deberta", "q", q, "b h i d", {"h": self.heads} | width)
+        check_floating("Deberta", "k", k, "b g j d", width)
         p = self.embedding()
-        check_shape("Deberta", "embedding()", p, "r e", {"r": 2 * self.span, "e": self.dim})
+        check_floating("Deberta", "embedding()", p, "r e", {"r": 2 * self.span, "e": self.dim})
         first = 1 - self.max_relative_positions
         index = deberta_buckets(
             torch.arange(first, self.max_relative_positions + 1, device=p.device),
@@ -254,11 +248,12 @@ class Deberta(Position):
         if project is None:
             return None
         if isinstance(project, nn.Linear):
-            check_like("Deberta", "embedding()", p, project.weight)
+            check_like_parameter("Deberta", "embedding()", p, project.weight)
         projected, inner = project(p), self.heads * self.head_dim
-        check_shape("Deberta", f"{name}(P)", projected, "r hd", {"r": len(p), "hd": inner})
+        check_floating("Deberta", f"{name}(P)", projected, "r hd", {"r": len(p), "hd": inner})
         # As an embedding, whose gradient is summed in a fixed order.
-        return rows_of(index, projected).unflatten(1, (self.heads, self.head_dim)).transpose(0, 1)
+        rows = nn.functional.embedding(index, projected)
+        return rows.unflatten(1, (self.heads, self.head_dim)).transpose(0, 1)
 
     def extra_repr(self) -> str:
         """Widths, heads, distances and terms."""

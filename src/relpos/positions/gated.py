@@ -8,8 +8,8 @@
   head's share of the layer's input, as in the authors' code (the paper writes the query), and `c`
   a number per head. The heads share the gates' weights.
 - Terms: a gate makes the bias depend on the query, so it is the `keys` term with vectors of width
-  1, met by `q_rel = g`. Offset, rows and what is beyond the table are those of the bias.
-- Scale: none on the bias. The op scales what meets `keys`, so the rows are divided by it. Another
+  1, times `q_rel = g`. Offset, rows and what is beyond the table are those of the bias.
+- Scale: none on the bias. The op scales the `keys` term, so the rows are divided by it. Another
   scale than `1 / sqrt(d)` is given to this class, of which layers take it (`attention_scale`).
 - Elsewhere: WavLM's `gru_rel_pos_linear` has eight outputs, summed in fours into `gates`: the first
   four are `a`, the last four `r`, so `gates.weight = linear.weight.view(2, 4, d).sum(1)`, and
@@ -26,11 +26,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_scale, check_shape
+from ..checks import check_count, check_floating, check_like_parameter, check_scale
 from ..terms import OffsetTable, Terms
 from .base import BiasPosition, Position, apply_position
-from .checks import check_like
-from .scales import scale_or_usual
+from .scales import scale_or_default
 
 __all__ = ["GatedBias"]
 
@@ -101,11 +100,12 @@ class GatedBias(Position):
         Raises:
             ShapeError: if `x` is not `heads * head_dim` wide, or of another dtype or device.
         """
-        check_shape("GatedBias", "x", x, "b i e", {"e": self.heads * self.head_dim})
-        check_like("GatedBias", "x", x, self.reset)
+        check_like_parameter(
+            "GatedBias", "x", x, self.reset, "b i e", {"e": self.heads * self.head_dim}
+        )
         shares = x.unflatten(2, (self.heads, self.head_dim)).transpose(1, 2)
-        open_, reset = self.gates(shares).sigmoid().unbind(-1)
-        return 2 + open_ * (self.reset[:, None] * reset - 1)
+        update, reset = self.gates(shares).sigmoid().unbind(-1)
+        return 2 + update * (self.reset[:, None] * reset - 1)
 
     def forward(
         self,
@@ -115,7 +115,7 @@ class GatedBias(Position):
         *,
         query_start: int | None = None,
     ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms]:
-        """`q` and `k` unchanged, and the bias as a table that the gate meets.
+        """`q` and `k` unchanged, and the bias as a table that `q_rel`, the gate, multiplies.
 
         Args:
             q: queries.
@@ -127,10 +127,11 @@ class GatedBias(Position):
             ShapeError: if `q` has another number of heads, or `x` does not fit.
             TypeError: if `bias` has other terms than a bias over offsets.
         """
-        check_shape("GatedBias", "q", q, "b h i d", {"h": self.heads})
+        check_floating("GatedBias", "q", q, "b h i d", {"h": self.heads})
+        check_floating("GatedBias", "k", k, "b g j d")
         table = self._table(q, k, query_start)
         gate = self.gate(x)[..., None]
-        scale = scale_or_usual(self.attention_scale, q.shape[3])
+        scale = scale_or_default(self.attention_scale, q.shape[3])
         keys = table.map(lambda rows: rows[..., None] / scale)
         return q, k, Terms(keys=keys, q_rel=gate)
 
@@ -142,9 +143,9 @@ class GatedBias(Position):
 
     def _table(self, q: Tensor, k: Tensor, query_start: int | None) -> OffsetTable:
         """The bias before the gate."""
-        same_q, same_k, terms = apply_position(self.bias, q, k, query_start=query_start)
+        new_q, new_k, terms = apply_position(self.bias, q, k, query_start=query_start)
         found = list(terms.tables) if isinstance(terms, Terms) else ["a grid"]
-        found += [] if same_q is q and same_k is k else ["other queries or keys"]
+        found += [] if new_q is q and new_k is k else ["other queries or keys"]
         if not isinstance(terms, Terms) or terms.bias is None or found != ["bias"]:
             raise TypeError(
                 f"GatedBias: bias must {_RULE}, got {' and '.join(found) or 'nothing'} from "

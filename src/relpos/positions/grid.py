@@ -5,8 +5,8 @@
 - Source: Bottleneck Transformers (Srinivas et al. 2021, section 3 and figure 4); ViTDet and SAM
   (Li et al. 2022; Kirillov et al. 2023); MViTv2 (Li et al. 2022, section 4.1), whose queries are
   pooled. Stand-alone self-attention (Ramachandran et al. 2019, eq. 3) concatenates a row and a
-  column embedding of half the width instead, so that each axis meets its own part of the query:
-  `concatenated=True`.
+  column embedding of half the width instead, so that each axis is dotted with its own part of the
+  query: `concatenated=True`.
 - Offset: key minus query along each axis, in steps of the finer of the two grids; row `n` belongs
   to offset `n - (size - 1)`. Between two rows (queries pooled 7 to 3, say) it is interpolated.
 - Rows: `2 * size - 1` for each axis, height first, with the size of the finer grid.
@@ -19,7 +19,7 @@
 - Elsewhere: `rel_pos_h` and `rel_pos_w` of SAM, ViTDet and MViTv2, `(2 n - 1, d)`, count query
   minus key and are unscaled: read backwards, `rel_pos_h.flip(0)[None]` is `keys.0` and
   `rel_pos_w.flip(0)[None]` is `keys.1`, with `scaled=False`. Where the keys are the coarser side,
-  of `m` places against `n`, theirs has offset 0 in row `(m - 1) * n / m`, not in the middle: move
+  of size `m` against `n`, theirs has offset 0 in row `(m - 1) * n / m`, not in the middle: move
   it there first. They cut an offset between two rows down to an integer. `rel_height` and
   `rel_width` of Bottleneck Transformers count as here, `keys.0 = rel_height[None]`; so do timm's
   `height_rel` and `width_rel`, which are unscaled by default. AI Summer's `RelPosEmb2D` adds the
@@ -34,12 +34,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_scale, check_shape, check_sizes
+from ..checks import check_count, check_floating, check_queries, check_scale, check_sizes
 from ..terms import GridTerms, OffsetTable, Terms
 from .base import Position
-from .checks import check_queries
 from .resizing import resize_rows
-from .scales import scale_or_usual
+from .scales import scale_or_default
 
 __all__ = ["Grid"]
 
@@ -49,15 +48,14 @@ class Grid(Position):
 
     Args:
         head_dim: width of one head.
-        shape: places of the keys along each axis, e.g. `(height, width)`; tokens come in row-major
-            order.
+        shape: the grid of the keys, e.g. `(height, width)`; tokens come in row-major order.
         heads: 1, one table per axis that all heads share, or one for each query head.
         values: whether there are tables added to the values too; needs values of `head_dim`.
         scaled: whether the position is scaled as the content is. If not, rows are divided by the
             scale.
-        concatenated: whether the axes share the query's width, each meeting its own part.
-        query_shape: places of the queries; None means those of the keys.
-        prefix: number of tokens before the grid (class tokens), which meet no table.
+        concatenated: whether the axes share the query's width, each dotted with its own part.
+        query_shape: the grid of the queries; None means that of the keys.
+        prefix: number of tokens before the grid (class tokens), to which no table applies.
         resize: whether the rows are resized for another grid; if not, they keep their offsets.
         scale: the attention's scale; None means `1 / sqrt(head_dim)` where not `scaled`, and else
             any.
@@ -114,7 +112,7 @@ class Grid(Position):
         self.scaled, self.concatenated, self.resize = scaled, concatenated, resize
         self.attention_scale = check_scale("Grid", scale)
         if not scaled:
-            self.attention_scale = scale_or_usual(self.attention_scale, self.head_dim)
+            self.attention_scale = scale_or_default(self.attention_scale, self.head_dim)
 
         def tables(width: int) -> nn.ParameterList:
             return nn.ParameterList(
@@ -150,8 +148,8 @@ class Grid(Position):
         Args:
             q: queries, the prefix and then their grid.
             k: keys, likewise.
-            shape: places of the keys along each axis; None means the grid this was made for.
-            query_shape: places of the queries; None means those of the keys if `shape` is given.
+            shape: the grid of the keys; None means the one this was made for.
+            query_shape: the grid of the queries; None means that of the keys if `shape` is given.
 
         Raises:
             ShapeError: if `q` or `k` has another width, or `q` another number of heads.
@@ -159,43 +157,43 @@ class Grid(Position):
         """
         axes = len(self.shape)
         check_queries("Grid", q, self.heads, width=self.head_dim)
-        check_shape("Grid", "k", k, "b g j d", {"d": self.head_dim})
-        of_queries = self.query_shape if shape is None else shape
-        of_queries = of_queries if query_shape is None else query_shape
-        of_keys = check_sizes("Grid", "shape", self.shape if shape is None else shape, axes)
-        of_queries = check_sizes("Grid", "query_shape", of_queries, axes)
+        check_floating("Grid", "k", k, "b g j d", {"d": self.head_dim})
+        query_grid = self.query_shape if shape is None else shape
+        query_grid = query_grid if query_shape is None else query_shape
+        key_grid = check_sizes("Grid", "shape", self.shape if shape is None else shape, axes)
+        query_grid = check_sizes("Grid", "query_shape", query_grid, axes)
 
         parts = q.chunk(axes, dim=-1) if self.concatenated else (None,) * axes
         terms = []
-        for axis, sizes in enumerate(zip(of_keys, of_queries, strict=True)):
+        for axis, sizes in enumerate(zip(key_grid, query_grid, strict=True)):
             keys = self._table(self.keys[axis], max(sizes))
             if not self.scaled:
                 keys = keys.map(self._unscaled)
             values = None if self.values is None else self._table(self.values[axis], max(sizes))
             terms.append(Terms(keys=keys, values=values, q_rel=parts[axis]))
-        return q, k, GridTerms(of_keys, tuple(terms), query_shape=of_queries, prefix=self.prefix)
+        return q, k, GridTerms(key_grid, tuple(terms), query_shape=query_grid, prefix=self.prefix)
 
     def extra_repr(self) -> str:
-        """Width, grids, heads, and what is not as by default."""
+        """Width, grids, heads, and non-default arguments."""
         plain = f"head_dim={self.head_dim}, shape={self.shape}, heads={self.heads}"
-        usual_scale = None if self.scaled else scale_or_usual(None, self.head_dim)
-        others = {
+        default_scale = None if self.scaled else scale_or_default(None, self.head_dim)
+        options = {
             "values": (self.values is not None, False),
             "scaled": (self.scaled, True),
             "concatenated": (self.concatenated, False),
             "query_shape": (self.query_shape, self.shape),
             "prefix": (self.prefix, 0),
             "resize": (self.resize, True),
-            "scale": (self.attention_scale, usual_scale),
+            "scale": (self.attention_scale, default_scale),
         }
-        changed = [f", {name}={value}" for name, (value, usual) in others.items() if value != usual]
+        changed = [f", {name}={x}" for name, (x, default) in options.items() if x != default]
         return plain + "".join(changed)
 
     def _unscaled(self, rows: Tensor) -> Tensor:
-        return rows / scale_or_usual(self.attention_scale, self.head_dim)
+        return rows / scale_or_default(self.attention_scale, self.head_dim)
 
     def _table(self, rows: Tensor, size: int) -> OffsetTable:
-        """`rows` for an axis whose finer side has `size` places."""
+        """`rows` for an axis whose finer side has size `size`."""
         if not self.resize:
             return OffsetTable(rows, -(rows.shape[1] // 2))
         return OffsetTable(resize_rows(rows, (2 * size - 1,)), 1 - size)

@@ -7,7 +7,7 @@
 - Rows: `max_length`, for the offsets `-(max_length - 1)..0`.
 - Scale: `1 / sqrt(d)` on both terms, as in the paper's equation.
 - Beyond the table: further back clamps to the first row; the common implementations fail or read
-  wrong rows there. Keys ahead of the query, which a causal mask should hide, meet the row of 0.
+  wrong rows there. Keys ahead of the query, which a causal mask should hide, get the row of 0.
 - Elsewhere: the table is called `Er` `(max_length, d)`, with the last row for offset 0 as here, so
   `Er` is `keys[0]`. Its skew holds other
   queries' numbers above the diagonal, so without a causal mask those implementations are wrong.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import torch
 
-from ..errors import check_count
+from ..checks import check_count
 from .tables import LearnedTables
 
 __all__ = ["Huang"]

@@ -9,7 +9,7 @@ Huang's term, whose query has the width of the head.
   `K`.
 - Offset: key minus query; row `n` belongs to offset `n - (extent - 1)`, the last row to 0.
 - Rows: `extent`, for the offsets `-(extent - 1)..0`.
-- Scale: none. The op scales what meets `keys`, so the rows are divided by it. Another scale than
+- Scale: none. The op scales the `keys` term, so the rows are divided by it. Another scale than
   `1 / sqrt(d)` (Inkling's is `1 / d`, since its queries and keys have unit length) is given to this
   class, of which layers take it (`attention_scale`).
 - Beyond the table: nothing, further back as well as ahead of the query.
@@ -26,11 +26,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_scale, check_shape
+from ..checks import check_count, check_floating, check_like_parameter, check_scale
 from ..terms import OffsetTable, Terms
 from .base import Position
-from .checks import check_like
-from .scales import scale_or_usual
+from .scales import scale_or_default
 
 __all__ = ["RelativeLogits"]
 
@@ -96,7 +95,7 @@ class RelativeLogits(Position):
         k: Float[Tensor, "b g j d"],
         x: Float[Tensor, "b i e"],
     ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms]:
-        """`q` and `k` unchanged, the table, and the relative queries that meet it.
+        """`q` and `k` unchanged, the table, and the relative queries that are dotted with it.
 
         Args:
             q: queries.
@@ -106,11 +105,13 @@ class RelativeLogits(Position):
         Raises:
             ShapeError: if `q` has another number of heads, or `x` another width, dtype or device.
         """
-        check_shape("RelativeLogits", "q", q, "b h i d", {"h": self.heads})
-        check_shape("RelativeLogits", "x", x, "b i e", {"e": self.embed_dim})
-        check_like("RelativeLogits", "x", x, self.r_proj.weight)
+        check_floating("RelativeLogits", "q", q, "b h i d", {"h": self.heads})
+        check_floating("RelativeLogits", "k", k, "b g j d")
+        check_like_parameter(
+            "RelativeLogits", "x", x, self.r_proj.weight, "b i e", {"e": self.embed_dim}
+        )
         q_rel = self.r_proj(x).unflatten(2, (self.heads, self.width)).transpose(1, 2)
-        rows = self.keys / scale_or_usual(self.attention_scale, q.shape[3])
+        rows = self.keys / scale_or_default(self.attention_scale, q.shape[3])
         return q, k, Terms(keys=OffsetTable(rows, 1 - self.extent, "zero"), q_rel=q_rel)
 
     def extra_repr(self) -> str:

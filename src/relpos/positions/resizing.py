@@ -1,6 +1,6 @@
 """Learned rows for another grid than the one they were learned on: interpolated between offsets.
 
-Row `n` of `r` rows lies at `(n + 1/2) / r` of the whole, so that the ends of both tables meet and
+Row `n` of `r` rows lies at `(n + 1/2) / r` of the whole, so that the ends of both tables agree and
 offset 0 stays in the middle (`F.interpolate` with `align_corners=False`, as vision checkpoints are
 resized: Li et al. 2022, "ViTDet", linear per axis; Liu et al. 2021, bicubic over both). An offset
 then means a share of the grid rather than a number of steps.
@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from ..errors import ShapeError, check_sizes
-from ..ops.inputs import without_autocast
-from .checks import check_floating
+from ..autocast import without_autocast
+from ..checks import check_floating, check_sizes
+from ..errors import ShapeError
 
 __all__ = ["resize_rows"]
 
@@ -35,7 +35,7 @@ def resize_rows(
 
     Args:
         rows: `(h, r, d)` or `(h, r)` for one count, `(h, r, s)` for two, and so on.
-        counts: rows wanted along each axis after the first; `2 n - 1` for `n` places.
+        counts: rows wanted along each axis after the first; `2 n - 1` for an axis of size `n`.
         mode: straight lines or cubics (Keys 1981, with a = -0.75) between the rows.
 
     Raises:
@@ -48,12 +48,12 @@ def resize_rows(
     if mode not in ("linear", "cubic"):
         raise ValueError(f"resize_rows: mode must be 'linear' or 'cubic', got {mode!r}")
     counts = check_sizes("resize_rows", "counts", counts)
+    check_floating("resize_rows", "rows", rows)
     if rows.ndim <= len(counts):
         raise ShapeError(
             f"resize_rows: rows must have an axis for the heads and one for each of {counts}, "
             f"got {tuple(rows.shape)}"
         )
-    check_floating("resize_rows", "rows", rows)
     # Not in autocast's dtype either: a checkpoint would be resized to half of its digits.
     with without_autocast(rows):
         return _resized(rows, counts, mode)

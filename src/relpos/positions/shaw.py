@@ -5,7 +5,7 @@
 
 - Offset: key minus query, as in the paper; row `n` belongs to offset `n - l`.
 - Rows: `l + r + 1`, so `2k + 1` for one distance `k` (section 3.2). Everything further away to the
-  right meets the last row, number `2k`. Some ports own `2k` rows and fold `+k` into `k - 1`.
+  right shares the last row, number `2k`. Some ports own `2k` rows and fold `+k` into `k - 1`.
 - Scale: the same `1 / sqrt(d)` for content and position. Some ports leave the position unscaled.
 - Beyond the table: clamps, by definition; `beyond="zero"` drops it instead, as VITS does.
 - Elsewhere: `distance_embedding.weight` of w2v-BERT `(l + r + 1, d)` is `keys[0]` as it is. That of
@@ -21,7 +21,7 @@ from typing import Literal
 
 import torch
 
-from ..errors import check_count
+from ..checks import check_count
 from .tables import LearnedTables
 
 __all__ = ["Shaw"]
@@ -36,7 +36,7 @@ class Shaw(LearnedTables):
         heads: 1, one table that all heads share (as in the paper), or one for each query head.
         keys: whether the scores have a relative term.
         values: whether the values have one; needs values of width `head_dim`.
-        beyond: what a larger distance meets: the end row, or nothing (`"zero"`).
+        beyond: the row of a larger distance: the end row, or none (`"zero"`).
         device: of the parameters.
         dtype: of the parameters.
 

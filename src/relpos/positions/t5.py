@@ -9,12 +9,12 @@
   initial weights contain the `1 / sqrt(d)`. That is the caller's decision.
 - Beyond the table: clamps, by definition, since the last bucket has no end.
 - Encoders are bidirectional and have half of the buckets on each side. Decoders have all of them
-  behind the query (`bidirectional=False`); keys ahead, which a causal mask hides, meet bucket 0.
+  behind the query (`bidirectional=False`); keys ahead, which a causal mask hides, get bucket 0.
 - Cross-attention has no bias: a layer over the encoder's output has no position.
 - Layers share one table in T5; give each of them the same module.
 - Elsewhere: the parameter is called `relative_attention_bias.weight` and is `(buckets, heads)`,
-  this one transposed. Bucket `buckets // 2` of a bidirectional table, "ahead by 0", is met by no
-  offset, there as here.
+  this one transposed. Bucket `buckets // 2` of a bidirectional table, "ahead by 0", belongs to
+  no offset, there as here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..errors import check_count
+from ..checks import check_count
 from ..offsets import t5_buckets
 from ..terms import OffsetTable
 from .base import BiasPosition
@@ -71,7 +71,7 @@ class T5Bias(BiasPosition):
         unrolled = self._unrolled()
         self.first = -(len(unrolled) // 2) if bidirectional else 1 - len(unrolled)
         self.register_buffer("buckets_at", unrolled.to(self.bias.device), persistent=False)
-        self.register_load_state_dict_post_hook(_derive_again)
+        self.register_load_state_dict_post_hook(_fill_buffer)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -107,6 +107,6 @@ class T5Bias(BiasPosition):
         return t5_buckets(at, self.buckets, self.max_distance, bidirectional=self.bidirectional)
 
 
-def _derive_again(module: T5Bias, keys: object) -> None:
+def _fill_buffer(module: T5Bias, keys: object) -> None:
     """Fill what no state dict holds: a module of device "meta" may have its memory only now."""
     module.buckets_at = module._unrolled().to(module.bias.device)

@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_shape
+from ..checks import check_count, check_floating, check_queries
 from ..terms import OffsetTable, Terms
 from .base import Position
-from .checks import check_queries
 
 __all__ = ["LearnedTables"]
 
@@ -24,9 +23,9 @@ class LearnedTables(Position):
         first: offset of row 0, in tokens.
         last: offset of the last row, in tokens.
         heads: 1, one table that all heads share, or one table for each query head.
-        keys: whether there is a table that the queries meet.
+        keys: whether there is a table with which the queries are dotted.
         values: whether there is a table added to the values.
-        beyond: what an offset outside the table meets: the end row, or nothing (`"zero"`).
+        beyond: the row of an offset outside the table: the end row, or none (`"zero"`).
         device: of the parameters.
         dtype: of the parameters.
 
@@ -85,7 +84,7 @@ class LearnedTables(Position):
         """
         name = type(self).__name__
         check_queries(name, q, self.heads, width=self.head_dim)
-        check_shape(name, "k", k, "b g j d", {"d": self.head_dim})
+        check_floating(name, "k", k, "b g j d", {"d": self.head_dim})
         return q, k, Terms(keys=self._table(self.keys), values=self._table(self.values))
 
     def extra_repr(self) -> str:

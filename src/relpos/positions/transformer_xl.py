@@ -22,7 +22,7 @@
   start `u` and `v` at zero as here, some from a normal or uniform distribution, and the paper's
   code shares them among the layers. Several Conformers divide by `sqrt(e)` instead of `sqrt(d)`,
   which is `scale=e**-0.5` here. espnet's older `legacy` form shifts its rows
-  without a causal mask, so that keys ahead of a query meet the rows of another.
+  without a causal mask, so that keys ahead of a query get the rows of another.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_scale, check_shape
+from ..checks import check_count, check_floating, check_scale
 from ..terms import OffsetTable, Terms
 from .base import Position
-from .scales import scale_or_usual
+from .scales import scale_or_default
 from .sinusoids import sinusoids
 
 __all__ = ["TransformerXL"]
@@ -53,7 +53,7 @@ class TransformerXL(Position):
         dim: width e of the sinusoids; None means `heads * head_dim`.
         layout: of the sinusoids: sines and cosines in turn, or all sines before all cosines.
         causal: whether only rows of the past are made. Only right under a causal mask: a key ahead
-            would meet the row of offset 0.
+            would get the row of offset 0.
         biases: whether there are `u` and `v` (terms c and d).
         scale: that of the attention; None means `1 / sqrt(head_dim)`.
         device: of the parameters.
@@ -98,7 +98,7 @@ class TransformerXL(Position):
             )
         self.layout: Literal["interleaved", "halves"] = layout
         self.causal = bool(causal)
-        self.attention_scale = scale_or_usual(check_scale("TransformerXL", scale), self.head_dim)
+        self.attention_scale = scale_or_default(check_scale("TransformerXL", scale), self.head_dim)
         self.linear_pos = nn.Linear(self.dim, inner, bias=False, device=device, dtype=dtype)
         for name in ("pos_bias_u", "pos_bias_v"):
             vectors = torch.empty(self.heads, self.head_dim, device=device, dtype=dtype)
@@ -129,8 +129,8 @@ class TransformerXL(Position):
         Raises:
             ShapeError: if `q` or `k` has another width, or `q` another number of heads.
         """
-        check_shape("TransformerXL", "q", q, "b h i d", {"h": self.heads, "d": self.head_dim})
-        check_shape("TransformerXL", "k", k, "b g j d", {"d": self.head_dim})
+        check_floating("TransformerXL", "q", q, "b h i d", {"h": self.heads, "d": self.head_dim})
+        check_floating("TransformerXL", "k", k, "b g j d", {"d": self.head_dim})
         i, j = q.shape[2], k.shape[2]
         start = j - i if query_start is None else query_start
         first = 1 - start - i
@@ -139,8 +139,8 @@ class TransformerXL(Position):
         keys = self.rows(first, last)
         if self.pos_bias_u is None or self.pos_bias_v is None:
             return q, k, Terms(keys=OffsetTable(keys, first))
-        apart = self.attention_scale * (self.pos_bias_v - self.pos_bias_u)
-        bias = (keys @ apart[:, :, None]).squeeze(2)
+        difference = self.attention_scale * (self.pos_bias_v - self.pos_bias_u)
+        bias = (keys @ difference[:, :, None]).squeeze(2)
         terms = Terms(keys=OffsetTable(keys, first), bias=OffsetTable(bias, first))
         return q + self.pos_bias_u[:, None].to(q.dtype), k, terms
 
@@ -158,11 +158,11 @@ class TransformerXL(Position):
         return self.linear_pos(waves).unflatten(1, (self.heads, self.head_dim)).transpose(0, 1)
 
     def extra_repr(self) -> str:
-        """Widths, heads, layout, and what is not as usual."""
-        usual = scale_or_usual(None, self.head_dim)
+        """Widths, heads, layout, and non-default arguments."""
+        default = scale_or_default(None, self.head_dim)
         parts = [f"head_dim={self.head_dim}, heads={self.heads}, dim={self.dim}"]
         parts.append(f"layout={self.layout!r}")
         parts += ["causal=True"] if self.causal else []
         parts += ["biases=False"] if self.pos_bias_u is None else []
-        parts += [f"scale={self.attention_scale:g}"] if self.attention_scale != usual else []
+        parts += [f"scale={self.attention_scale:g}"] if self.attention_scale != default else []
         return ", ".join(parts)

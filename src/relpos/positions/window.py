@@ -13,7 +13,7 @@
   ones clamp along each axis.
 - Elsewhere: Swin's `relative_position_bias_table` is `((2 h - 1) * (2 w - 1), heads)` and counts
   query minus key: `table.mT.unflatten(1, (2 h - 1, 2 w - 1)).flip(1, 2)` is this one. BEiT has
-  three more scalars, for pairs with its class token; here tokens of the prefix meet no bias.
+  three more scalars, for pairs with its class token; here tokens of the prefix have no bias.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import check_count, check_sizes
+from ..checks import check_count, check_floating, check_queries, check_sizes
 from ..ops import relative_logits
 from ..terms import GridTerms
 from .base import Position
-from .checks import check_queries
 from .resizing import resize_rows
 
 __all__ = ["WindowBias"]
@@ -41,7 +40,7 @@ class WindowBias(Position):
     Args:
         heads: query heads; 1 is shared by all.
         shape: the window, e.g. `(height, width)`; its tokens come in row-major order.
-        prefix: number of tokens before the window (class tokens), which meet no bias.
+        prefix: number of tokens before the window (class tokens), which have no bias.
         resize: whether the scalars are resized for another window; if not, they keep their offsets.
         device: of the parameter.
         dtype: of the parameter.
@@ -101,6 +100,7 @@ class WindowBias(Position):
             ValueError: if `shape` has another number of axes.
         """
         check_queries("WindowBias", q, self.heads)
+        check_floating("WindowBias", "k", k, "b g j d")
         return q, k, self._terms(shape)
 
     def dense(self, shape: tuple[int, ...] | None = None) -> Float[Tensor, "h i j"]:
@@ -117,7 +117,7 @@ class WindowBias(Position):
         return relative_logits(tokens, tokens, terms)[0]
 
     def extra_repr(self) -> str:
-        """Heads, window, and what is not as by default."""
+        """Heads, window, and non-default arguments."""
         prefix = f", prefix={self.prefix}" if self.prefix else ""
         resize = "" if self.resize else ", resize=False"
         return f"heads={self.heads}, shape={self.shape}{prefix}{resize}"

@@ -13,8 +13,6 @@ __all__ = ["run"]
 
 # What Typer raises for a wrong option; versions that bring their own click keep it elsewhere.
 _UsageError: Any = typer.BadParameter.__bases__[0]
-# What Typer makes of Ctrl-C.
-_INTERRUPTED = 130
 # What only groups commands lists them.
 _GROUPS = ([], ["music"], ["plot"])
 
@@ -41,15 +39,10 @@ def run(arguments: list[str]) -> int:
 
     Raises:
         ValueError: on bad input, in one line.
-        KeyboardInterrupt: on Ctrl-C.
     """
     given = [*arguments, "--help"] if arguments in _GROUPS else arguments
     try:
         status: Any = app(given, prog_name="relpos", standalone_mode=False)
-    except typer.Abort:
-        raise KeyboardInterrupt from None
     except _UsageError as error:
         raise ValueError(error.format_message()) from error
-    if status == _INTERRUPTED:
-        raise KeyboardInterrupt
     return status or 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
-import signal
 import sys
 import warnings
+
+from ..stopping import stop_on_signals
 
 __all__ = ["main"]
 
@@ -25,10 +27,14 @@ def main() -> None:
     # whole time slice: small steps then take many times as long. OpenMP reads this when torch is
     # imported, so that it is too late for `python -m relpos`, which has imported relpos by then.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    stop_on_signals(_stopped)
     sys.exit(_run())
 
 
 def _run() -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A path may have bytes that are no text; stderr is lenient by itself.
+        sys.stdout.reconfigure(errors="backslashreplace")
     warnings.formatwarning = lambda message, *_: f"relpos: {message}\n"
     try:
         from .app import run  # noqa: PLC0415
@@ -42,21 +48,19 @@ def _run() -> int:
     except ValueError as error:
         # Every check of ours is a ValueError with a line of its own.
         return _fail(str(error))
+    except MemoryError:
+        return _fail("not enough memory; ask for less at once")
     except OSError as error:
         return _fail(f"{error.filename or 'cannot go on'}: {error.strerror or error}")
-    except KeyboardInterrupt:
-        return _stopped(signal.SIGINT)
-    except SystemExit as stopped:
-        if stopped.code != 128 + signal.SIGTERM:
-            raise
-        return _stopped(signal.SIGTERM)
 
 
-def _stopped(by: signal.Signals) -> int:
+def _stopped() -> str:
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        # The first process says it.
+        return ""
     goes_on = sys.argv[1:3] in (["music", "compare"], ["music", "train"])
     way_out = "; the same command goes on from the last checkpoint" if goes_on else ""
-    print(f"relpos: stopped{way_out}", file=sys.stderr)
-    return 128 + by
+    return f"relpos: stopped{way_out}"
 
 
 def _missing(error: ModuleNotFoundError) -> str | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..training.seed import LARGEST_SEED
+from ..training.seed import LARGEST_SEED, MOST_STEPS
 from .options import CheckpointArgument, DataOption
 
 if TYPE_CHECKING:
@@ -61,7 +61,10 @@ PresetOption = Annotated[
     ),
 ]
 StepsOption = Annotated[
-    int | None, typer.Option(min=1, help="Training steps of each model, in place of the preset's.")
+    int | None,
+    typer.Option(
+        min=1, max=MOST_STEPS, help="Training steps of each model, in place of the preset's."
+    ),
 ]
 BatchOption = Annotated[
     int | None,
@@ -79,6 +82,9 @@ WindowOption = Annotated[
 SeedOption = Annotated[
     int,
     typer.Option(min=0, max=LARGEST_SEED, help="Of weights, data order, dropout and sampling."),
+]
+BarsOption = Annotated[
+    int, typer.Option(min=1, help="Bars of the chorale to generate, at most 256.")
 ]
 NameOption = Annotated[
     str | None,
@@ -107,7 +113,7 @@ def compare(
     batch: BatchOption = None,
     window: WindowOption = None,
     seed: SeedOption = 0,
-    bars: Annotated[int, typer.Option(min=1, help="Bars of the generated chorale.")] = 8,
+    bars: BarsOption = 8,
     name: NameOption = None,
     runs: RunsOption = Path("runs"),
     accelerator: AcceleratorOption = "auto",
@@ -120,13 +126,21 @@ def compare(
     chorale.musicxml, chorale.wav, and a checkpoint per model (RUNS/NAME/huang, .../absolute).
     Stopped by Ctrl-C or otherwise, the same command goes on from the last checkpoint.
     """
-    settings = _settings(preset, steps, batch, window, seed)
-    from ..music.compare import compare as run_comparison
-    from ..music.source import read_source
-
     folder = runs / _name(name, data, preset)
-    source = read_source(data, progress=sys.stderr.isatty())
+    settings = _settings(preset, steps, batch, window, seed)
+    from ..files import check_writable
+    from ..music.compare import COMPARED
+    from ..music.compare import compare as run_comparison
+    from ..music.generate import check_bars
+    from ..music.source import read_source
+    from ..music.train import check_training
+
+    check_bars("--bars:", bars)
+    check_writable(folder / "report.html")
     where = _devices(accelerator, devices, precision)
+    for position in COMPARED:
+        check_training(settings, folder=folder / position, devices=where)
+    source = read_source(data, progress=sys.stderr.isatty())
     results = run_comparison(settings, source, folder=folder, bars=bars, devices=where, say=_say)
     if results is not None:
         _print_table(results)
@@ -153,14 +167,15 @@ def train(
     Writes model.safetensors, model.json, last.ckpt (to go on from) and logs (CSV, TensorBoard)
     in RUNS/NAME/POSITION. `relpos music evaluate` measures it on the held-out pieces.
     """
+    folder = runs / _name(name, data, preset) / position
     settings = _settings(preset, steps, batch, window, seed)
     from ..music.source import read_source
-    from ..music.train import train_position
+    from ..music.train import check_training, train_position
 
-    folder = runs / _name(name, data, preset) / position
+    where = _devices(accelerator, devices, precision)
+    check_training(settings, folder=folder, devices=where)
     source = read_source(data, progress=sys.stderr.isatty())
     _say(f"pieces: {source.split}")
-    where = _devices(accelerator, devices, precision)
     trained = train_position(position, settings, source, folder=folder, devices=where)
     if not _first_process():
         return
@@ -191,7 +206,7 @@ def evaluate(
     trained with it.
     """
     from ..music.baselines import counting_baselines
-    from ..music.evaluate import held_out_nats, lengths_test, long_enough
+    from ..music.evaluate import check_window, held_out_nats, lengths_test, long_enough
     from ..music.model import check_source, load_music
     from ..music.source import read_source
 
@@ -199,7 +214,10 @@ def evaluate(
     source = read_source(data, progress=sys.stderr.isatty())
     check_source(music, source, checkpoint)
     pieces, vocabulary = source.split.held_out, music.vocabulary
+    if window is not None:
+        check_window("--window:", window, pieces)
     window = window or music.window
+    _say(f"measuring on {len(pieces)} pieces")
     nats = held_out_nats(music.model, pieces, vocabulary, window=window)
     rows = [(f"{music.model.config.position}, {window:,} tokens", nats)]
     rows += [
@@ -225,8 +243,8 @@ def generate(
         int,
         typer.Option(
             min=1,
-            help="Bars of 4/4 after an upbeat of a quarter, the last one that quarter short; not "
-            "used with --melody.",
+            help="Bars of 4/4 after an upbeat of a quarter, the last one that quarter short; at "
+            "most 256. Not used with --melody.",
         ),
     ] = 8,
     melody: Annotated[
@@ -248,7 +266,12 @@ def generate(
             help="Draw from the likeliest tokens that hold this much probability; 1: all."
         ),
     ] = 0.95,
-    seed: SeedOption = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            min=0, max=LARGEST_SEED, help="Of the drawing: the same seed gives the same chorale."
+        ),
+    ] = 0,
     out: Annotated[
         Path,
         typer.Option(help="The files' name without ending: .mid, .musicxml and .wav are added."),
@@ -256,26 +279,31 @@ def generate(
 ) -> None:
     """Compose a chorale, or harmonise a melody, and write it as MIDI, MusicXML and sound."""
     from ..music.export import chorale_stem, write_chorale
-    from ..music.generate import compose
+    from ..music.generate import STEPS_PER_BAR, check_bars, compose
     from ..music.melody import read_melody
     from ..music.model import load_music
+    from ..progress import shown_progress
 
+    check_bars("--bars:", bars)
     stem = chorale_stem(out)
     music = load_music(checkpoint)
     lowest, highest = (int(pitch) for pitch in music.ranges[0])
     tune = None if melody is None else read_melody(melody, lowest=lowest, highest=highest)
-    piece = compose(
-        music.model,
-        music.vocabulary,
-        music.ranges,
-        bars=bars,
-        melody=tune,
-        temperature=temperature,
-        top_p=top_p,
-        seed=seed,
-        name=stem.name if melody is None else melody.stem,
-    )
-    write_chorale(stem, piece)
+    steps = bars * STEPS_PER_BAR if tune is None else len(tune.pitches)
+    with shown_progress("composing", steps, "sixteenths") as progress:
+        piece = compose(
+            music.model,
+            music.vocabulary,
+            music.ranges,
+            bars=bars,
+            melody=tune,
+            temperature=temperature,
+            top_p=top_p,
+            seed=seed,
+            name=stem.name if melody is None else melody.stem,
+            progress=progress,
+        )
+        write_chorale(stem, piece)
     length = f"{piece.steps / 4:g} quarter{'' if piece.steps == 4 else 's'}"
     typer.echo(f"wrote {stem}.mid, {stem}.musicxml and {stem}.wav ({length})")
 

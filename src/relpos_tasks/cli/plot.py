@@ -52,9 +52,10 @@ def shear(
 
     Beside it, why the pad-reshape-slice of Huang et al. (2018) is right under a causal mask only.
     """
+    out = _writable(out or Path("shear.svg"))
     from relpos.plots import shear_figure
 
-    _write(shear_figure(length), out or Path("shear.svg"))
+    _write(shear_figure(length), out)
 
 
 @plots.command()
@@ -102,8 +103,8 @@ def tables(
     if what in SCHEMES:
         if layer is not None:
             raise ValueError(f"--layer: must be left out for a scheme, got {layer}")
-        figure = _scheme(what, length, heads, head_dim, seed)
-        _write(figure, out or Path(f"{what}-tables.svg"))
+        out = _writable(out or Path(f"{what}-tables.svg"))
+        _write(_scheme(what, length, heads, head_dim, seed), out)
         return
     if not Path(what).exists() and Path(what).name == what:
         raise ValueError(
@@ -116,7 +117,8 @@ def tables(
     from ..training.checkpoint import load
 
     found = load(what, DecoderLM)
-    _write(_decoder(what, found.model, length, layer, seed), out or found.folder / "tables.svg")
+    out = _writable(out or found.folder / "tables.svg")
+    _write(_decoder(what, found.model, length, layer, seed), out)
 
 
 @plots.command()
@@ -151,6 +153,7 @@ def attention(
 
     music = load_music(checkpoint)
     layers = _layers(layer, music.model.config.layers)
+    out = _writable(out or music.folder / "attention.svg")
     source = read_source(data, progress=sys.stderr.isatty())
     check_source(music, source, checkpoint)
     chosen = _piece(piece, source.split.held_out)
@@ -162,7 +165,7 @@ def attention(
     read = read[: tokens or min(128, music.window)]
     weights = decoder_weights(music.model, read)[[number - 1 for number in layers]]
     figure = attention_figure(weights, title=chosen.name, layers=layers)
-    _write(figure, out or music.folder / "attention.svg")
+    _write(figure, out)
 
 
 def _scheme(
@@ -215,6 +218,14 @@ def _piece(name: str | None, pieces: tuple[Piece, ...]) -> Piece:
             f"--piece: must be a held-out piece ({', '.join(names[:5])}{more}), got {name!r}"
         )
     return found
+
+
+def _writable(path: Path) -> Path:
+    """The path, if a picture can be written there, before it is drawn."""
+    from ..files import check_writable
+
+    check_writable(path)
+    return path
 
 
 def _write(figure: Figure, path: Path) -> None:

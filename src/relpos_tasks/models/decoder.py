@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from relpos.errors import check_count, check_shape
+from relpos.checks import check_count, check_shape
 from relpos.layers import DecoderBlock, KeyValueCache, MultiheadAttention
 from relpos.layers.cache import rollback_on_error
 from relpos.positions import Huang, LearnedAbsolute, Shaw, Sinusoidal

@@ -55,7 +55,10 @@ def sample(
     torch.Size([2, 4])
     """
     _check(prompt, steps, temperature, top_p)
-    tokens, chunk, cache = [prompt], prompt, model.new_cache()
+    length = prompt.shape[1]
+    tokens = prompt.new_empty(prompt.shape[0], length + steps)
+    tokens[:, :length] = prompt
+    chunk, cache = prompt, model.new_cache()
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -63,13 +66,13 @@ def sample(
             with torch.no_grad():
                 logits = model(chunk, cache)[:, -1].float()
                 if constrain is not None:
-                    logits = constrain(torch.cat(tokens, dim=1), logits)
+                    logits = constrain(tokens[:, : length + step], logits)
                 chunk = _draw(logits, step, temperature, top_p, generator)
-            tokens.append(chunk)
+            tokens[:, length + step] = chunk[:, 0]
     finally:
         for module, training in modes:
             module.training = training
-    return torch.cat(tokens, dim=1)
+    return tokens
 
 
 def _draw(
@@ -87,7 +90,8 @@ def _draw(
     # A smaller temperature is no number to divide by; its limit is the likeliest token.
     if temperature < torch.finfo(logits.dtype).tiny:
         return token
-    probabilities = ((logits - best) / temperature).softmax(-1)
+    # Nor is a larger one than the largest; its limit draws alike from all that is not forbidden.
+    probabilities = ((logits - best) / min(temperature, torch.finfo(logits.dtype).max)).softmax(-1)
     if top_p < 1:
         probabilities = _nucleus(probabilities, top_p)
     return torch.multinomial(probabilities, 1, generator=generator)

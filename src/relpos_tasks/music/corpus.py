@@ -47,8 +47,8 @@ def chorales(*, cache: bool = True, progress: bool = False) -> list[Piece]:
         UserWarning: naming each score that could not be read.
     """
     files = chorale_files()
-    path = _cache_path(files)
-    if cache and (pieces := load_pieces(path)) is not None:
+    path = _cache_path(files) if cache else None
+    if path is not None and (pieces := load_pieces(path)) is not None:
         return pieces
     steps: Iterable[Path] = files
     if progress:
@@ -66,7 +66,7 @@ def chorales(*, cache: bool = True, progress: bool = False) -> list[Piece]:
     if not read:
         raise ScoreError(f"{files[0].parent}: holds no four-part chorale")
     pieces = sorted(read, key=lambda piece: piece.name)
-    if cache and whole:
+    if path is not None and whole:
         save_pieces(path, pieces)
     return pieces
 
@@ -89,8 +89,12 @@ def chorale_files() -> list[Path]:
     return sorted(files)
 
 
-def _cache_path(files: list[Path]) -> Path:
+def _cache_path(files: list[Path]) -> Path | None:
+    """Where the pieces of these files are kept; None for a user without a home."""
     listing = [f"format {_FORMAT}", *(f"{file.name} {file.stat().st_size}" for file in files)]
     digest = hashlib.blake2b("\n".join(listing).encode(), digest_size=8).hexdigest()
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        return None
     return Path(home) / "relpos" / f"chorales-{digest}.npz"

@@ -23,7 +23,7 @@ from ..training.language_model import IGNORE
 from .piece import VOICES, Piece
 from .tokens import BEGIN, Vocabulary
 
-__all__ = ["held_out_nats", "lengths_test", "long_enough", "windows"]
+__all__ = ["check_window", "held_out_nats", "lengths_test", "long_enough", "windows"]
 
 _TOKENS_AT_ONCE = 8192
 
@@ -59,6 +59,25 @@ def held_out_nats(
     if not scored:
         raise ValueError("held_out_nats: pieces must have tokens, got none")
     return total / scored
+
+
+def check_window(argument: str, window: int, pieces: Iterable[Piece]) -> None:
+    """Raise if a window would be longer than every piece, which no longer changes a number.
+
+    Args:
+        argument: what the message calls it.
+        window: tokens that the model is to see at once.
+        pieces: to measure on.
+
+    Raises:
+        ValueError: with the longest useful window.
+    """
+    tokens = max((len(VOICES) * piece.steps for piece in pieces), default=0)
+    longest = -(-tokens // 8) * 8
+    if window > longest:
+        raise ValueError(
+            f"{argument} must be at most {longest}, the longest held-out piece, got {window}"
+        )
 
 
 def lengths_test(

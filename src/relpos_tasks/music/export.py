@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 
-from ..files import replacing
+from ..files import check_writable, write_together
 from .piece import Piece
 from .score import musicxml_of
 from .sound import midi_of, wav_of
@@ -33,13 +32,8 @@ def chorale_stem(path: Path) -> Path:
         raise ValueError(f"{path}: is a folder, not a file's name; try {path / 'chorale'}")
     if path.suffix in _ENDINGS:
         path = path.with_suffix("")
-    # What is missing is made, and needs a folder to be made in.
-    ground = next((parent for parent in path.parents if parent.exists()), path.parent)
-    if not ground.is_dir():
-        raise ValueError(f"{path}: cannot be written, {ground} is not a folder")
     for target in _targets(path):
-        if target.is_dir():
-            raise ValueError(f"{target}: cannot be written, there is a folder of this name")
+        check_writable(target)
     return path
 
 
@@ -54,9 +48,8 @@ def write_chorale(stem: Path, piece: Piece) -> tuple[str, bytes, bytes]:
         The contents in this order.
     """
     musicxml, midi, wav = musicxml_of(piece), midi_of(piece), wav_of(piece)
-    with ExitStack() as files:
-        for path, content in zip(_targets(stem), (musicxml.encode(), midi, wav), strict=True):
-            files.enter_context(replacing(path)).write_bytes(content)
+    contents = (musicxml.encode(), midi, wav)
+    write_together(dict(zip(_targets(stem), contents, strict=True)))
     return musicxml, midi, wav
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int16, Int64
 from numpy import ndarray
+from torch import Tensor
 
 from ..models.decoder import DecoderLM
 from ..models.generation import sample
@@ -17,9 +18,11 @@ from .melody import Melody
 from .piece import SILENCE, VOICES, Piece
 from .tokens import BEGIN, REST, Vocabulary
 
-__all__ = ["STEPS_PER_BAR", "Grid", "compose"]
+__all__ = ["MOST_BARS", "STEPS_PER_BAR", "Grid", "check_bars", "compose"]
 
 STEPS_PER_BAR = 16
+# A quarter of an hour: more than any chorale of Bach's, and a score that is still written quickly.
+MOST_BARS = 256
 # Seven in ten of the chorales in 4/4 begin with a quarter before the first bar, and their last
 # bar is a quarter short: there the last chord of ours lies, from the first beat on.
 _PICKUP = 12
@@ -58,7 +61,7 @@ class Grid:
             pitches <= ranges[:, 1:]
         )
 
-    def allowed(self, tokens: Sequence[int]) -> Bool[ndarray, "vocabulary"]:
+    def allowed(self, tokens: Int64[ndarray, "tokens"]) -> Bool[ndarray, "vocabulary"]:
         """The tokens that may follow.
 
         Args:
@@ -67,7 +70,7 @@ class Grid:
         step, voice = divmod(len(tokens) - 1, len(VOICES))
         if voice == 0 and self.melody is not None:
             return self._only(self._sung(step))
-        held = self.vocabulary.held(tokens[-len(VOICES)] if step else BEGIN)
+        held = self.vocabulary.held(int(tokens[-len(VOICES)]) if step else BEGIN)
         if step > self.last:
             return self._only(held)
         allowed = self._struck[voice].copy()
@@ -99,6 +102,7 @@ def compose(
     top_p: float = 0.95,
     seed: int = 0,
     name: str = "chorale",
+    progress: Callable[[int], None] | None = None,
 ) -> Piece:
     """A chorale: bars of 4/4 after an upbeat of a quarter, or as long as the melody.
 
@@ -107,18 +111,24 @@ def compose(
         vocabulary: its tokens.
         ranges: lowest and highest MIDI pitch of each voice.
         bars: how many, the last one that quarter short; not used with a melody.
-        melody: what the soprano sings, note for note; within its range.
+        melody: what the soprano sings, note for note; within its range, and no longer than
+            `MOST_BARS` of 4/4.
         temperature: of the sampling; 0 takes the likeliest token.
         top_p: sample among the likeliest tokens that have this much probability together.
         seed: of the sampling.
         name: of the piece.
+        progress: called with the sixteenths that are done.
 
     Raises:
         ValueError: if a number is out of range.
     """
-    if bars < 1:
-        raise ValueError(f"compose: bars must be at least 1, got {bars}")
+    check_bars("compose: bars", bars)
     steps = bars * STEPS_PER_BAR if melody is None else len(melody.pitches)
+    if steps > MOST_BARS * STEPS_PER_BAR:
+        raise ValueError(
+            f"compose: melody must be at most {MOST_BARS * STEPS_PER_BAR} sixteenths long, "
+            f"got {steps}"
+        )
     last = steps - _LAST if melody is None else _last_strike(melody)
     grid = Grid(vocabulary, ranges, steps=steps, last=last, melody=melody)
     tokens = _drawn(
@@ -127,6 +137,7 @@ def compose(
         temperature=temperature,
         top_p=top_p,
         generator=torch.Generator().manual_seed(check_seed("compose", seed)),
+        progress=progress or (lambda steps: None),
     )
     bar = {"pickup": _PICKUP, "steps_per_bar": STEPS_PER_BAR}
     if melody is not None:
@@ -135,10 +146,36 @@ def compose(
     return replace(piece, fifths=_fifths(piece) if melody is None else melody.fifths)
 
 
+def check_bars(argument: str, bars: int) -> None:
+    """Raise unless a chorale may have so many bars.
+
+    Args:
+        argument: what the message calls it.
+        bars: any number.
+
+    Raises:
+        ValueError: unless it is in `1..MOST_BARS`.
+    """
+    if not 1 <= bars <= MOST_BARS:
+        raise ValueError(f"{argument} must be in 1..{MOST_BARS}, got {bars}")
+
+
 def _drawn(
-    model: DecoderLM, grid: Grid, *, temperature: float, top_p: float, generator: torch.Generator
+    model: DecoderLM,
+    grid: Grid,
+    *,
+    temperature: float,
+    top_p: float,
+    generator: torch.Generator,
+    progress: Callable[[int], None],
 ) -> Int64[ndarray, "tokens"]:
     """The begin token and `grid.steps` steps after it."""
+
+    def constrain(tokens: Tensor, logits: Tensor) -> Tensor:
+        drawn = tokens[0].numpy()
+        progress((len(drawn) - 1) // len(VOICES))
+        return logits.masked_fill(torch.from_numpy(~grid.allowed(drawn)), -torch.inf)
+
     threads = torch.get_num_threads()
     # A decoding step is so short that threads would mostly wait for each other.
     torch.set_num_threads(1)
@@ -150,9 +187,7 @@ def _drawn(
             temperature=temperature,
             top_p=top_p,
             generator=generator,
-            constrain=lambda tokens, logits: logits.masked_fill(
-                torch.from_numpy(~grid.allowed(tokens[0].tolist())), -torch.inf
-            ),
+            constrain=constrain,
         )
     finally:
         torch.set_num_threads(threads)

@@ -8,6 +8,7 @@ pitches of S A T B, with -1 for silence. It marks neither onsets nor bars.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import zlib
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..files import LARGEST, read_whole
 from .piece import VOICES, Piece
 from .score_lines import ScoreError
 
@@ -56,9 +58,12 @@ def read_literature(path: str | Path) -> dict[str, list[Piece]]:
 
 def _read_json(path: str | Path) -> Any:
     try:
-        raw = Path(path).read_bytes()
+        raw = read_whole(path)
         if raw.startswith(b"\x1f\x8b"):
-            raw = gzip.decompress(raw)
+            with gzip.GzipFile(fileobj=io.BytesIO(raw)) as unpacked:
+                raw = unpacked.read(LARGEST + 1)
+            if len(raw) > LARGEST:
+                raise ScoreError(f"{path}: larger than {LARGEST} bytes when unpacked")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ScoreError(f"{path}: broken gzip file: {error}") from error
     except OSError as error:

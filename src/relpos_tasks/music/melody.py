@@ -8,6 +8,7 @@ from pathlib import Path
 from jaxtyping import Bool, Int16
 from numpy import ndarray
 
+from ..files import read_whole
 from .midi import read_midi
 from .musicxml import read_lines
 from .piece import SILENCE
@@ -57,7 +58,7 @@ def read_melody(path: str | Path, *, lowest: int = 0, highest: int = 127) -> Mel
             one out of the range.
     """
     try:
-        head = Path(path).read_bytes()[:4]
+        head = read_whole(path)[:4]
     except OSError as error:
         raise ScoreError(f"{path}: cannot be read: {error.strerror or error}") from error
     if head == b"MThd":

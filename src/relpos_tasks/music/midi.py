@@ -9,6 +9,7 @@ from typing import Any
 import mido
 import numpy as np
 
+from ..files import read_whole
 from .piece import SILENCE, STEPS_PER_QUARTER, strikes_of
 from .score_lines import LONGEST, Lines, ScoreError, steps_in_bar
 
@@ -31,7 +32,7 @@ def read_midi(path: str | Path) -> Lines:
         ScoreError: if the file is broken, counts time in frames, or holds no note.
     """
     try:
-        file = mido.MidiFile(file=io.BytesIO(Path(path).read_bytes()))
+        file = mido.MidiFile(file=io.BytesIO(read_whole(path)))
         ticks = file.ticks_per_beat
         events: list[tuple[int, Any]] = []
         now = 0

@@ -96,8 +96,12 @@ def read_lines(path: str | Path) -> Lines:
     kept = [bar for bar in range(counts[0]) if bar not in skipped]
     lengths = [max(score[bar].length for score in scores) for bar in kept]
     steps = ceil(sum(lengths, Fraction(0)))
-    if steps > LONGEST:
-        raise ScoreError(f"{path}: must be at most {LONGEST} sixteenths long, got {steps}")
+    # Together, so that a thousand parts do not fill the memory.
+    if steps * len(parts) > LONGEST * len(VOICES):
+        raise ScoreError(
+            f"{path}: must be at most {LONGEST} sixteenths long in four parts, "
+            f"got {steps} in {len(parts)}"
+        )
     pitches = np.full((steps, len(parts)), SILENCE, np.int16)
     onsets = np.zeros(pitches.shape, np.bool_)
     start = Fraction(0)
@@ -141,23 +145,24 @@ def _bars(part: Element, where: str) -> Iterator[_Bar]:
     for number, measure in enumerate(part.findall("measure"), 1):
         here = f"{where}, bar {measure.get('number', number)}"
         notes: list[_Note] = []
-        now = reach = Fraction(0)
+        now = begun = reach = Fraction(0)
         for element in measure:
             if element.tag == "attributes" and element.find("divisions") is not None:
                 divisions = _number(element, "divisions", here)
                 if divisions <= 0:
                     raise ScoreError(f"{here}: divisions must be positive, got {divisions}")
             elif element.tag in ("backup", "forward"):
-                lasts = _number(element, "duration", here) * STEPS_PER_QUARTER / divisions
+                lasts = _duration(element, here) * STEPS_PER_QUARTER / divisions
                 now = max(Fraction(0), now - lasts if element.tag == "backup" else now + lasts)
             elif element.tag == "note" and element.find("grace") is None:
-                lasts = _number(element, "duration", here) * STEPS_PER_QUARTER / divisions
+                lasts = _duration(element, here) * STEPS_PER_QUARTER / divisions
                 chord = element.find("chord") is not None and bool(notes)
-                start = now - lasts if chord else now
-                note = _Note(start, start + lasts, _pitch(element, here), _tied(element))
+                # A chord's notes begin together, and the first of them tells where it goes on.
+                begun = begun if chord else now
+                note = _Note(begun, begun + lasts, _pitch(element, here), _tied(element))
                 if _voice(element) == first_voice:
                     _add(notes, note, chord)
-                now = start + lasts
+                now = now if chord else now + lasts
             reach = max(reach, now)
         yield _Bar(notes, reach)
 
@@ -220,6 +225,15 @@ def _fifths(part: Element, where: str) -> int:
     if fifths.denominator != 1 or not -7 <= fifths <= 7:
         raise ScoreError(f"{where}: a key must have -7..7 fifths, got {fifths}")
     return int(fifths)
+
+
+def _duration(element: Element, where: str) -> Fraction:
+    duration = _number(element, "duration", where)
+    if duration < 0:
+        raise ScoreError(
+            f"{where}: <duration> of <{element.tag}> must be at least 0, got {duration}"
+        )
+    return duration
 
 
 def _number(element: Element, path: str, where: str) -> Fraction:

@@ -8,12 +8,10 @@ import zlib
 from pathlib import Path
 from xml.etree import ElementTree
 
+from ..files import LARGEST, read_whole
 from .score_lines import ScoreError
 
 __all__ = ["read_xml"]
-
-# A chorale takes 0.2 MB, a symphony 30; more is no score, or a zip made to fill the memory.
-_LARGEST = 200_000_000
 
 
 def read_xml(path: str | Path) -> ElementTree.Element:
@@ -29,7 +27,7 @@ def read_xml(path: str | Path) -> ElementTree.Element:
         ScoreError: if the file is missing, broken, or no score-partwise MusicXML.
     """
     try:
-        content = Path(path).read_bytes()
+        content = read_whole(path)
         if content.startswith(b"PK"):
             content = _unzip(content, str(path))
         root = ElementTree.fromstring(content)
@@ -48,18 +46,22 @@ def read_xml(path: str | Path) -> ElementTree.Element:
 
 def _unzip(content: bytes, path: str) -> bytes:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        name = _score_name(archive)
+        name = _score_name(archive, path)
         if name not in archive.namelist():
             raise ScoreError(f"{path}: the archive holds no score")
-        if archive.getinfo(name).file_size > _LARGEST:
-            raise ScoreError(f"{path}: the score in the archive is larger than {_LARGEST} bytes")
-        return archive.read(name)
+        return _member(archive, name, path)
 
 
-def _score_name(archive: zipfile.ZipFile) -> str | None:
+def _member(archive: zipfile.ZipFile, name: str, path: str) -> bytes:
+    if archive.getinfo(name).file_size > LARGEST:
+        raise ScoreError(f"{path}: {name} in the archive is larger than {LARGEST} bytes")
+    return archive.read(name)
+
+
+def _score_name(archive: zipfile.ZipFile, path: str) -> str | None:
     names = archive.namelist()
     if "META-INF/container.xml" in names:
-        container = ElementTree.fromstring(archive.read("META-INF/container.xml"))
+        container = ElementTree.fromstring(_member(archive, "META-INF/container.xml", path))
         for element in container.iter():
             # The container may or may not declare a namespace.
             if element.tag.rpartition("}")[2] == "rootfile":

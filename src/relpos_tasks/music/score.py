@@ -50,7 +50,10 @@ def score_of(piece: Piece, *, title: str | None = None) -> stream.Score:
     if not piece.steps:
         raise ValueError(f"score_of: piece must have a step, got {piece.name!r} without any")
     score = stream.Score()
-    score.metadata = metadata.Metadata(title=title if title is not None else piece.name)
+    heading = title if title is not None else piece.name
+    # A file's name may have characters that XML has not.
+    heading = "".join(letter if letter.isprintable() else "?" for letter in heading)
+    score.metadata = metadata.Metadata(title=heading)
     parts = [_part(piece, voice) for voice in range(len(VOICES))]
     for part in parts:
         score.insert(0, part)

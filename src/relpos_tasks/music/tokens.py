@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int64
 from numpy import ndarray
 
-from relpos.errors import check_count
+from relpos.checks import check_count
 
 from .piece import SILENCE, VOICES, Piece, strikes_of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,13 +12,40 @@ from ..machine import versions
 from ..models.decoder import DecoderConfig, DecoderLM
 from ..training.fitting import Devices, fit
 from ..training.language_model import LanguageModelTask
+from ..training.preflight import check_devices, check_folder, check_memory
 from .data import ChoraleData
 from .results import TrainedModel
 from .settings import MusicSettings
 from .source import Source
 from .tokens import Vocabulary
 
-__all__ = ["build", "train_position"]
+__all__ = ["build", "check_training", "train_position"]
+
+
+def check_training(settings: MusicSettings, *, folder: Path, devices: Devices) -> None:
+    """Raise if `train_position` could not begin, without reading a piece.
+
+    Args:
+        settings: sizes and budget.
+        folder: where the checkpoints are to go.
+        devices: where to train.
+
+    Raises:
+        TrainingError: if a device is missing, a step does not fit the memory, or the folder holds
+            a run that is at work or has other settings.
+        ValueError: if nothing can be written to the folder.
+    """
+    batch, window = settings.training.batch, settings.window
+    check_devices(devices, batch=batch)
+    # A token and its target in 8 bytes each, and what the backward pass of a block needs: the
+    # inputs of its norms, queries, keys, values, heads, and the hidden layer on both sides of GELU.
+    numbers = 8 + settings.layers * (6 * settings.width + 2 * settings.hidden)
+    check_memory(
+        batch * window * numbers,
+        what=f"a step of {batch:,} sequences of {window:,} tokens",
+        way_out="a smaller --batch or --window",
+    )
+    check_folder(folder, _recorded(settings))
 
 
 def train_position(
@@ -55,7 +83,7 @@ def train_position(
         "task": "music",
         "model": model.config.to_dict(),
         "data": source.about(),
-        "settings": {"window": settings.window, "training": asdict(training)},
+        "settings": _recorded(settings),
         "versions": versions(),
     }
     fit(task, data, folder=folder, about=about, devices=devices, title=position)
@@ -78,6 +106,11 @@ def build(position: str, settings: MusicSettings, vocabulary: Vocabulary) -> Dec
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.training.seed)
         return DecoderLM(config)
+
+
+def _recorded(settings: MusicSettings) -> dict[str, Any]:
+    """What `model.json` says of the settings, beside the model's own."""
+    return {"window": settings.window, "training": asdict(settings.training)}
 
 
 def _config(position: str, settings: MusicSettings, vocabulary: Vocabulary) -> DecoderConfig:

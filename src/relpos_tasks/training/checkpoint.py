@@ -8,6 +8,7 @@ settings, the versions that made them, and the number of this format.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -28,6 +29,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "check_format",
+    "check_state",
     "load",
     "save_about",
     "save_weights",
@@ -37,6 +39,8 @@ WEIGHTS = "model.safetensors"
 ABOUT = "model.json"
 # Changes whenever an earlier checkpoint would be read wrongly or not at all.
 FORMAT = 2
+# What Lightning trains in; anything else was not written by a training.
+_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 ModelT = TypeVar("ModelT", bound=ConfiguredModel)
 
@@ -109,7 +113,7 @@ def load(path: str | Path, model_class: type[ModelT]) -> Checkpoint[ModelT]:
         expected = _sizes(model_class, config, most_layers=len(state))
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise CheckpointError(f"{beside}: describes no model: {_line(error)}") from error
-    _check_state(weights, expected, state)
+    check_state(weights, expected, state)
     model = model_class(config)
     model.load_state_dict(state)
     return Checkpoint(model.eval(), about, folder)
@@ -156,9 +160,19 @@ def _sizes(
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
-def _check_state(
-    path: Path, expected: dict[str, tuple[int, ...]], state: dict[str, torch.Tensor]
+def check_state(
+    path: Path, expected: Mapping[str, tuple[int, ...]], state: Mapping[str, torch.Tensor]
 ) -> None:
+    """Raise unless a state has the tensors of a model: their names and sizes, real and finite.
+
+    Args:
+        path: of the state, for the message.
+        expected: the sizes by name.
+        state: the tensors by name.
+
+    Raises:
+        CheckpointError: otherwise.
+    """
     given = {name: tuple(tensor.shape) for name, tensor in state.items()}
     for name in sorted(expected.keys() | given.keys()):
         if expected.get(name) != given.get(name):
@@ -166,8 +180,18 @@ def _check_state(
                 f"{path}: {name} must be {expected.get(name, 'absent')} by {ABOUT}, "
                 f"got {given.get(name, 'nothing')}"
             )
-        if not state[name].isfinite().all():
+        if state[name].dtype not in _DTYPES:
+            allowed = ", ".join(_dtype_name(dtype) for dtype in _DTYPES)
+            raise CheckpointError(
+                f"{path}: {name} must be one of {allowed}, got {_dtype_name(state[name].dtype)}"
+            )
+        # In the dtype of the model, for which a double may be too large.
+        if not state[name].float().isfinite().all():
             raise CheckpointError(f"{path}: {name} must be finite, got NaN or infinity")
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _hint(folder: Path) -> str:

@@ -23,16 +23,35 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from ..files import PARTIAL, replacing
-from .checkpoint import ABOUT, FORMAT, WEIGHTS, check_format, save_about, save_weights
+from ..stopping import ending_helpers
+from .checkpoint import (
+    ABOUT,
+    FORMAT,
+    WEIGHTS,
+    check_format,
+    check_state,
+    save_about,
+    save_weights,
+)
 from .progress import Progress
 from .settings import TrainingError, settings_differ
 from .task import Task
 
-__all__ = ["RESUME", "Devices", "fit"]
+__all__ = [
+    "RESUME",
+    "Devices",
+    "fit",
+    "only_run_in",
+    "refuse_other_format",
+    "refuse_other_settings",
+    "trainer_on",
+]
 
 # Lightning's checkpoint: weights, optimiser, schedule, place in the data.
 RESUME = "last.ckpt"
 _LOCK = ".lock"
+# What else of Lightning's and of ours must be in it to go on.
+_PARTS = ("optimizer_states", "lr_schedulers", "loops", "relpos")
 # What reading a file raises that is no checkpoint of ours.
 _BROKEN = (
     AttributeError,
@@ -86,7 +105,8 @@ def fit(
 
     Raises:
         TrainingError: if the folder holds a run with other settings, another run is at work in
-            it, or Lightning refuses.
+            it, Lightning refuses, a step does not fit the memory, or the weights become NaN.
+        OSError: if a file cannot be written, with its name; the checkpoints stay.
         KeyboardInterrupt: on Ctrl-C; the checkpoints stay.
         SystemExit: with status 143, on SIGTERM; the checkpoints stay.
     """
@@ -94,7 +114,7 @@ def fit(
     if _finished(task, folder, about):
         return
     trainer = _trainer(task, _Checkpoints(folder, about), devices, title)
-    with _alone(folder) if trainer.is_global_zero else nullcontext():
+    with only_run_in(folder) if trainer.is_global_zero else nullcontext():
         if trainer.is_global_zero:
             save_about(folder, about)
             for stale in folder.glob(f"{PARTIAL}*"):
@@ -110,21 +130,22 @@ def _finished(task: Task, folder: Path, about: dict[str, Any]) -> bool:
     checkpoint = folder / RESUME
     if not checkpoint.exists():
         return False
+    unreadable = f"{checkpoint}: cannot be read; delete it to begin anew"
     try:
         kept = torch.load(checkpoint, map_location="cpu", weights_only=True)
         before, step = dict(json.loads(kept[ABOUT])), kept["global_step"]
+        state = kept["state_dict"]
     except _BROKEN as error:
-        raise TrainingError(f"{checkpoint}: cannot be read; delete it to begin anew") from error
-    if reason := check_format(before):
-        raise TrainingError(f"{checkpoint}: {reason}; choose another --name, or delete that folder")
-    if difference := settings_differ(before, about):
-        raise TrainingError(
-            f"{folder}: holds a run with other settings ({difference}); "
-            "choose another --name, or delete that folder"
-        )
+        raise TrainingError(unreadable) from error
+    refuse_other_format(checkpoint, before)
+    if any(part not in kept for part in _PARTS):
+        raise TrainingError(unreadable)
+    refuse_other_settings(folder, before, about)
+    sizes = {name: tuple(tensor.shape) for name, tensor in task.state_dict().items()}
+    check_state(checkpoint, sizes, state)
     if step < task.settings.steps:
         return False
-    task.load_state_dict(kept["state_dict"])
+    task.load_state_dict(state)
     task.on_load_checkpoint(kept)
     task.eval()
     if not (folder / ABOUT).exists():
@@ -134,9 +155,48 @@ def _finished(task: Task, folder: Path, about: dict[str, Any]) -> bool:
     return True
 
 
+def refuse_other_format(path: Path, before: dict[str, Any]) -> None:
+    """Raise if a run was written by another relpos than this one can resume.
+
+    Args:
+        path: of the file that says so, for the message.
+        before: what `model.json` says.
+
+    Raises:
+        TrainingError: with both formats.
+    """
+    if reason := check_format(before):
+        raise TrainingError(f"{path}: {reason}; choose another --name, or delete that folder")
+
+
+def refuse_other_settings(folder: Path, before: dict[str, Any], about: dict[str, Any]) -> None:
+    """Raise if the run in a folder is not the one that is asked for.
+
+    Args:
+        folder: of the run, for the message.
+        before: what `model.json` says, or a part of it.
+        about: what it is to say.
+
+    Raises:
+        TrainingError: with the first setting that differs.
+    """
+    if difference := settings_differ(before, about):
+        raise TrainingError(
+            f"{folder}: holds a run with other settings ({difference}); "
+            "choose another --name, or delete that folder"
+        )
+
+
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep every other run out of the folder; the system lets go even of what was killed."""
+def only_run_in(folder: Path) -> Iterator[None]:
+    """Keep every other run out of the folder; the system lets go even of what was killed.
+
+    Args:
+        folder: of the run; made if it is missing.
+
+    Raises:
+        TrainingError: if another run is at work in it.
+    """
     try:
         import fcntl  # noqa: PLC0415
     except ImportError:
@@ -157,42 +217,59 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _trainer(
-    task: Task, checkpoints: _Checkpoints, devices: Devices, title: str
-) -> lightning.Trainer:
-    settings, folder = task.settings, checkpoints.folder
+def trainer_on(devices: Devices, **options: Any) -> lightning.Trainer:
+    """A trainer that says nothing of its own and writes no checkpoint of its own.
+
+    Args:
+        devices: where to train.
+        options: more arguments of Lightning's trainer.
+
+    Raises:
+        TrainingError: if Lightning refuses the devices, in its words.
+    """
     for name in ("lightning.pytorch", "lightning.fabric"):
         # Which devices there are is said once, in our own words.
         logging.getLogger(name).setLevel(logging.WARNING)
-    version = len(list((folder / "logs").glob("version_*")))
-    every = task.curve_every
     try:
         return lightning.Trainer(
             accelerator=devices.accelerator,
             devices=_number_or_name(devices.devices),
             precision=devices.precision,  # type: ignore[arg-type]
-            max_steps=settings.steps,
-            gradient_clip_val=settings.clip,
-            val_check_interval=min(settings.valid_every, settings.steps),
-            log_every_n_steps=every,
-            num_sanity_val_steps=0,
-            logger=[
-                CSVLogger(folder, name="logs", version=version, flush_logs_every_n_steps=every),
-                TensorBoardLogger(folder, name="logs", version=version),
-            ],
-            callbacks=[checkpoints, Progress(title)],
-            plugins=[_WholeCheckpoints()],
             enable_checkpointing=False,
             enable_model_summary=False,
-            use_distributed_sampler=False,
+            **options,
         )
     except (
+        ImportError,
         ValueError,
         RuntimeError,
         TypeError,
         MisconfigurationException,
     ) as error:
         raise TrainingError(" ".join(str(error).split())) from error
+
+
+def _trainer(
+    task: Task, checkpoints: _Checkpoints, devices: Devices, title: str
+) -> lightning.Trainer:
+    settings, folder = task.settings, checkpoints.folder
+    version = len(list((folder / "logs").glob("version_*")))
+    every = task.curve_every
+    return trainer_on(
+        devices,
+        max_steps=settings.steps,
+        gradient_clip_val=settings.clip,
+        val_check_interval=min(settings.valid_every, settings.steps),
+        log_every_n_steps=every,
+        num_sanity_val_steps=0,
+        logger=[
+            CSVLogger(folder, name="logs", version=version, flush_logs_every_n_steps=every),
+            TensorBoardLogger(folder, name="logs", version=version),
+        ],
+        callbacks=[checkpoints, Progress(title)],
+        plugins=[_WholeCheckpoints()],
+        use_distributed_sampler=False,
+    )
 
 
 def _interruptible(
@@ -205,7 +282,11 @@ def _interruptible(
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if main else None
     try:
-        with warnings.catch_warnings():
+        with (
+            ending_helpers(lambda: _end_helpers_of(trainer)),
+            _failures_in_words(task, trainer),
+            warnings.catch_warnings(),
+        ):
             # Lightning's own use of torch, in 2.6 with torch 2.13.
             warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")
             trainer.fit(task, datamodule=data, ckpt_path=resume, weights_only=True)
@@ -218,6 +299,37 @@ def _interruptible(
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)
+
+
+def _end_helpers_of(trainer: lightning.Trainer) -> None:
+    """End the processes of the other devices, which Lightning starts."""
+    if (launcher := trainer.strategy.launcher) is not None:
+        launcher.kill(signal.SIGTERM)
+
+
+@contextmanager
+def _failures_in_words(task: Task, trainer: lightning.Trainer) -> Iterator[None]:
+    """Name the file or the option where the disk or the memory is too small."""
+    before = threading.excepthook
+    # The thread that writes TensorBoard's file tells of a full disk, and so does what it fails.
+    threading.excepthook = lambda args: (
+        None if isinstance(args.exc_value, OSError) else before(args)
+    )
+    try:
+        yield
+    except OSError as error:
+        # Checkpoints name themselves.
+        error.filename = error.filename or str(trainer.log_dir)
+        raise
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "alloc" not in str(error).lower():
+            raise
+        raise TrainingError(
+            f"not enough memory for a step of {task.settings.batch} sequences; "
+            "choose a smaller --batch or --window"
+        ) from error
+    finally:
+        threading.excepthook = before
 
 
 class _Checkpoints(Callback):
@@ -256,6 +368,12 @@ class _Checkpoints(Callback):
         checkpoint[ABOUT] = json.dumps(self.about)
 
     def _write(self, trainer: lightning.Trainer, task: lightning.LightningModule) -> None:
+        if not all(parameter.isfinite().all() for parameter in task.parameters()):
+            # Nothing could be done with them, and what was written before is still good.
+            raise TrainingError(
+                f"{self.folder}: the weights must stay finite, got NaN or infinity by step "
+                f"{trainer.global_step}; try --precision 32-true"
+            )
         if trainer.is_global_zero:
             save_weights(self.folder, task.model)  # type: ignore[arg-type]
         trainer.save_checkpoint(self.folder / RESUME)
@@ -267,8 +385,8 @@ class _WholeCheckpoints(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
-        with replacing(path) as partial:
-            torch.save(checkpoint, partial)
+        with replacing(path) as partial, partial.open("wb") as file:
+            torch.save(checkpoint, file)
 
 
 def _due(trainer: lightning.Trainer, task: Any) -> bool:
@@ -281,4 +399,7 @@ def _validation_due(trainer: lightning.Trainer) -> bool:
 
 
 def _number_or_name(devices: str) -> int | str:
-    return int(devices) if devices.lstrip("-").isdigit() else devices
+    try:
+        return int(devices)
+    except ValueError:
+        return devices

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bar
 
 from .task import Task
 
 __all__ = ["Progress"]
 
+# At the latest a minute after a line the next one follows, if a step has ended by then.
+_SECONDS_BETWEEN_LINES = 60.0
+
 
 class Progress(ProgressBar):
-    """Steps done, training loss, validation loss, examples per second.
+    """Steps done, training loss, validation loss, units per second.
 
     Args:
         title: what is being trained.
@@ -28,16 +38,20 @@ class Progress(ProgressBar):
         self.console = Console(stderr=True)
         self.bar: Bar | None = None
         self.row: Any = None
+        self.since = 0.0
 
     def disable(self) -> None:
         """Say nothing: another process does."""
         self.console.quiet = True
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Show the bar."""
+        """Show the bar, or where the training begins."""
         if not self.console.is_terminal or self.console.quiet:
+            self._print(trainer)
             return
         self.bar = Bar(
+            # It turns while a step takes long.
+            SpinnerColumn(),
             TextColumn("{task.description:>10}"),
             BarColumn(None),
             MofNCompleteColumn(),
@@ -55,12 +69,12 @@ class Progress(ProgressBar):
         step = trainer.global_step
         if self.bar is not None:
             self.bar.update(self.row, completed=step, figures=_figures(trainer))
-        elif step == trainer.max_steps or step % max(1, trainer.max_steps // 10) == 0:
-            self.console.print(
-                f"{self.title}: step {step}/{trainer.max_steps}, {_figures(trainer)}",
-                highlight=False,
-                soft_wrap=True,
-            )
+        elif (
+            step == trainer.max_steps
+            or step % max(1, trainer.max_steps // 10) == 0
+            or time.monotonic() - self.since >= _SECONDS_BETWEEN_LINES
+        ):
+            self._print(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the finished bar."""
@@ -71,6 +85,16 @@ class Progress(ProgressBar):
     ) -> None:
         """Leave the bar as it is."""
         self._stop()
+
+    def _print(self, trainer: Trainer) -> None:
+        self.since = time.monotonic()
+        figures = _figures(trainer)
+        self.console.print(
+            f"{self.title}: step {trainer.global_step}/{trainer.max_steps}"
+            + (f", {figures}" if figures else ""),
+            highlight=False,
+            soft_wrap=True,
+        )
 
     def _stop(self) -> None:
         if self.bar is not None:

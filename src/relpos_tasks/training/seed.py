@@ -1,11 +1,12 @@
-"""The seeds that a run may have."""
+"""The seeds and the steps that a run may have."""
 
 from __future__ import annotations
 
-__all__ = ["LARGEST_SEED", "check_seed"]
+__all__ = ["LARGEST_SEED", "MOST_STEPS", "check_seed"]
 
-# Times the most steps and devices, it still fits the 63 bits that seed the dropout of a step.
+# Times the most steps and 1024 devices, it still fits the 63 bits that seed the dropout of a step.
 LARGEST_SEED = 2**32 - 1
+MOST_STEPS = 2**20
 
 
 def check_seed(function: str, seed: int) -> int:

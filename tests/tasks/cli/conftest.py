@@ -6,6 +6,7 @@ import warnings
 import pytest
 
 from relpos_tasks import cli
+from relpos_tasks.cli import entry
 from relpos_tasks.music.source import read_source
 from relpos_tasks.music.train import build
 from relpos_tasks.training.checkpoint import save_about, save_weights
@@ -18,6 +19,8 @@ def relpos(monkeypatch, capsys):
 
     def run(*arguments):
         monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+        # It would end the tests with the command.
+        monkeypatch.setattr(entry, "stop_on_signals", lambda words: None)
         monkeypatch.setattr(sys, "argv", ["relpos", *map(str, arguments)])
         with pytest.raises(SystemExit) as stopped:
             cli.main()

@@ -85,7 +85,7 @@ def test_a_layer_and_a_piece_can_be_chosen(relpos, checkpoints, grid, tmp_path):
         (["shear", "--length", "7"], "Invalid value for '--length'"),
         (["shear", "--out", "a.pdf"], "'--out': must end in .png or .svg, got 'a.pdf'"),
         (["shear", "--out", "a"], "'--out': must end in .png or .svg, got 'a'"),
-        (["shear", "--out", "{grid}/a.svg"], "jsb.json: File exists"),
+        (["shear", "--out", "{grid}/a.svg"], "a.svg: cannot be written, "),
         (["tables"], "Missing argument"),
         (["tables", "rotary"], f"schemes are {', '.join(SCHEMES)}"),
         (["tables", "no/where"], "no/where: no such file or folder"),

@@ -142,3 +142,14 @@ def test_the_reader_agrees_with_music21(by_name, name):
             assert not piece.onsets[start + 1 : end, voice].any()
         covered = sum(end - start for start, (_, end) in expected.items())
         assert (piece.pitches[:, voice] >= 0).sum() == covered
+
+
+def test_a_user_without_a_home_has_no_cache(small_corpus, monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    folder, _ = small_corpus
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(corpus_module.Path, "home", homeless)
+    assert [piece.name for piece in chorales()] == ["bwv269", "bwv66.6"]
+    assert sorted(folder.parent.iterdir()) == [folder]

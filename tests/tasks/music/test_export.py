@@ -34,8 +34,8 @@ def test_another_ending_and_a_missing_folder_are_kept(tmp_path):
         ("folder/..", "folder/..: must be the files' name without ending"),
         ("folder", "folder: is a folder, not a file's name; try folder/chorale"),
         ("folder.mid", "folder.mid: is a folder"),
-        ("file/new", "file/new: cannot be written, file is not a folder"),
-        ("file/a/new", "file/a/new: cannot be written, file is not a folder"),
+        ("file/new", "file/new.musicxml: cannot be written, file is not a folder"),
+        ("file/a/new", "file/a/new.musicxml: cannot be written, file is not a folder"),
         ("taken", "taken.wav: cannot be written, there is a folder of this name"),
     ],
 )

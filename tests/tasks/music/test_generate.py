@@ -79,6 +79,12 @@ def test_the_other_voices_end_with_the_melody(model, source):
     assert not piece.onsets[last + 1 :].any()
 
 
+def test_the_sixteenths_that_are_done_are_told(model, source):
+    told = []
+    compose(model, source.vocabulary, source.ranges, bars=1, progress=told.append)
+    assert told == [step for step in range(16) for _ in range(4)]
+
+
 def test_the_seed_decides_the_chorale(model, source):
     one, two, other = (
         compose(model, source.vocabulary, source.ranges, bars=1, temperature=2.0, seed=seed)
@@ -100,16 +106,18 @@ def test_a_held_token_follows_its_own_pitch_alone(source):
     struck = 2 + int(source.ranges[0, 0]) - vocabulary.lowest
     begun = [BEGIN, struck, REST, REST, REST]
     for tokens in (begun, [*begun, struck + vocabulary.pitches, REST, REST, REST]):
-        allowed = grid.allowed(tokens).nonzero()[0]
+        allowed = grid.allowed(np.array(tokens)).nonzero()[0]
         assert [token for token in allowed if token >= first_held] == [struck + vocabulary.pitches]
         assert BEGIN not in allowed
-    assert not (grid.allowed([*begun, REST]).nonzero()[0] >= first_held).any()
+    assert not (grid.allowed(np.array([*begun, REST])).nonzero()[0] >= first_held).any()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bars": 0}, "bars must be at least 1, got 0"),
+        ({"bars": 0}, r"bars must be in 1\.\.256, got 0"),
+        ({"bars": 10_000_000}, r"bars must be in 1\.\.256, got 10000000"),
+        ({"melody": tune(4097)}, "melody must be at most 4096 sixteenths long, got 4097"),
         ({"temperature": -1.0}, "temperature must be a number >= 0, got -1.0"),
         ({"temperature": float("nan")}, "temperature must be a number >= 0, got nan"),
         ({"top_p": 0.0}, "top_p must be in 0 < top_p <= 1, got 0.0"),

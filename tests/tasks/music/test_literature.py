@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from relpos_tasks.music import ScoreError, read_literature, split_literature
+from relpos_tasks.music import ScoreError, literature, read_literature, split_literature
 
 STEP = [74, 70, 65, 58]
 GRIDS = {"train": [[STEP] * 5, [[-1, 70, 65, 58]] * 3], "valid": [[STEP] * 2]}
@@ -83,3 +83,10 @@ def test_a_malformed_file_is_named_with_what_is_wrong(tmp_path, content, message
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ScoreError, match=r"gone\.json: cannot be read: No such file"):
         read_literature(tmp_path / "gone.json")
+
+
+def test_a_gzipped_file_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(literature, "LARGEST", 1000)
+    (tmp_path / "large.json.gz").write_bytes(gzip.compress(b" " * 2000))
+    with pytest.raises(ScoreError, match="larger than 1000 bytes when unpacked"):
+        read_literature(tmp_path / "large.json.gz")

@@ -4,6 +4,8 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load as weights_of
+from safetensors.torch import save as bytes_of
 
 from relpos_tasks.machine import versions
 from relpos_tasks.models.decoder import DecoderConfig, DecoderLM
@@ -110,6 +112,29 @@ def not_finite(folder):
     return folder
 
 
+def weights_in(dtype):
+    def convert(folder):
+        state = weights_of((folder / WEIGHTS).read_bytes())
+        state = {name: tensor.to(dtype) for name, tensor in state.items()}
+        (folder / WEIGHTS).write_bytes(bytes_of(state))
+        return folder
+
+    return convert
+
+
+def too_large(folder):
+    model = load(folder, DecoderLM).model.double()
+    with torch.no_grad():
+        model.head.weight[3, 2] = 1e300
+    save_weights(folder, model)
+    return folder
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_weights_in_another_precision_of_training_are_taken(folder, dtype):
+    assert load(weights_in(dtype)(folder), DecoderLM).model.head.weight.dtype == torch.float32
+
+
 def no_such_model(folder):
     save_about(folder, {"model": {"vocabulary": 7, "wdith": 8}})
     return folder
@@ -151,6 +176,11 @@ def no_such_model(folder):
         (edited(vocabulary=10**30), "model.json: describes no model: "),
         (edited(layers=10**12), "describes no model: layers must be those of model.safetensors"),
         (edited(width="8"), "model.json: describes no model: .*width"),
+        (weights_in(torch.int64), "must be one of float32, float64, float16, bfloat16, got int64"),
+        (weights_in(torch.bool), "model.safetensors: .* got bool"),
+        (weights_in(torch.complex64), "model.safetensors: .* got complex64"),
+        (weights_in(torch.float8_e4m3fn), "model.safetensors: .* got float8_e4m3fn"),
+        (too_large, "model.safetensors: head.weight must be finite, got NaN or infinity"),
         (not_finite, "model.safetensors: head.weight must be finite, got NaN or infinity"),
     ],
 )

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from relpos_tasks.training.checkpoint import ABOUT, WEIGHTS, load
 from relpos_tasks.training.fitting import RESUME, Devices
 from relpos_tasks.training.language_model import IGNORE, LanguageModelTask, nats
 from relpos_tasks.training.settings import TrainingError
-from tests.tasks.small import CPU, SMALL, small
+from tests.tasks.small import CPU, SMALL, disk_with, small
 
 
 def same(one, other) -> bool:
@@ -177,6 +178,74 @@ def test_two_runs_at_once_in_one_folder_are_refused(source, tmp_path, monkeypatc
     assert inner
 
 
+@pytest.mark.parametrize("full", [WEIGHTS, RESUME, "logs/version_0/metrics.csv"])
+def test_a_full_disk_is_named_and_the_checkpoint_before_it_stays(
+    source, tmp_path, monkeypatch, full
+):
+    training_step = LanguageModelTask.training_step
+    with ExitStack() as disk:
+
+        def filled(self, batch, index):
+            if self.global_step == 3:
+                disk.enter_context(disk_with((tmp_path / full).stat().st_size - 1))
+            return training_step(self, batch, index)
+
+        monkeypatch.setattr(LanguageModelTask, "training_step", filled)
+        with pytest.raises(OSError, match="File too large") as error:
+            train_position("huang", SMALL, source, folder=tmp_path, devices=CPU)
+    named = Path(error.value.filename)
+    assert named == (tmp_path / full if full in (WEIGHTS, RESUME) else (tmp_path / full).parent)
+    assert not list(tmp_path.glob(".part-*"))
+    assert torch.load(tmp_path / RESUME, weights_only=True)["global_step"] == 2
+    monkeypatch.setattr(LanguageModelTask, "training_step", training_step)
+    resumed = train_position("huang", SMALL, source, folder=tmp_path, devices=CPU)
+    assert resumed.curves["train"][-1][0] == 6
+
+
+def test_weights_that_are_no_numbers_end_the_training_and_not_the_checkpoint(
+    source, tmp_path, monkeypatch
+):
+    training_step = LanguageModelTask.training_step
+
+    def spoiled(self, batch, index):
+        return training_step(self, batch, index) * (torch.nan if self.global_step == 2 else 1)
+
+    monkeypatch.setattr(LanguageModelTask, "training_step", spoiled)
+    with pytest.raises(TrainingError, match="must stay finite, got NaN or infinity by step 4; try"):
+        train_position("none", SMALL, source, folder=tmp_path, devices=CPU)
+    assert torch.load(tmp_path / RESUME, weights_only=True)["global_step"] == 2
+    load(tmp_path, DecoderLM)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda kept: kept.pop("optimizer_states"), "last.ckpt: cannot be read; delete it"),
+        (lambda kept: kept["state_dict"].popitem(), "last.ckpt: .* must be .*, got nothing"),
+        (
+            lambda kept: kept["state_dict"].update(
+                {name: tensor.long() for name, tensor in kept["state_dict"].items()}
+            ),
+            "last.ckpt: .* must be one of .*, got int64",
+        ),
+    ],
+)
+def test_a_resume_file_without_what_is_needed_is_named(source, tmp_path, spoil, message):
+    train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+    kept = torch.load(tmp_path / RESUME, weights_only=True)
+    spoil(kept)
+    torch.save(kept, tmp_path / RESUME)
+    with pytest.raises(ValueError, match=message):
+        train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+
+
+def test_a_log_says_where_training_begins_and_how_it_goes_on(source, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("relpos_tasks.training.progress._SECONDS_BETWEEN_LINES", 0.0)
+    train_position("none", small(steps=30), source, folder=tmp_path, devices=CPU)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(",")[0] for line in lines] == [f"none: step {n}/30" for n in range(31)]
+
+
 def test_unknown_devices_are_refused_in_one_line(source, tmp_path):
     with pytest.raises(TrainingError, match="abacus"):
         train_position("none", SMALL, source, folder=tmp_path, devices=Devices("abacus"))
@@ -243,13 +312,12 @@ train_position("huang", small(), source, folder=Path(sys.argv[1]), devices=CPU)
 
 
 def test_kill_9_loses_nothing_before_the_last_checkpoint(source, tmp_path):
-    root = Path(__file__).parents[3]
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "b")],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        cwd=root,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
+        cwd=Path(__file__).parents[3],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"here\n"

@@ -1,7 +1,7 @@
 """The compiled kernel (`csrc/`), linked into torch when this module is imported.
 
-Not later: `torch.compile` and a loaded export must find its operators, and what `ops.py` tells of
-them, before any call.
+Not later: `torch.compile` and a loaded export must find its operators, with shapes and derivatives,
+before any call.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+
+from .ops import NATIVE
 
 __all__ = ["MISSING", "instructions"]
 
@@ -28,6 +30,10 @@ def _link() -> str | None:
         torch.ops.load_library(compiled[0])
     except OSError as error:
         return f"its compiled kernel does not fit this torch or machine: {error}"
+    difference = NATIVE.difference()
+    if difference is not None:
+        return f"its compiled kernel is of another version of relpos: it has {difference}"
+    NATIVE.register()
     return None
 
 

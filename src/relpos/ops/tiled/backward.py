@@ -17,66 +17,69 @@ import torch
 from torch import Tensor
 
 from .band import BandTable
+from .blocks_input import BlocksInput, folded
 from .forward import unsheared
-from .grid import collect_joint
+from .grid_blocks import collect_joint_bias
+from .key_scores import collect_queries
 from .plan import Block, blocks
-from .problem import Problem, folded
-from .queries import collect_queries
 from .scores import add_sheared, table_product
 from .scores import weights as softmax_weights
 
 __all__ = ["Gradients", "backward"]
+
+# What torch's own softmax calls backward: one pass where public operators take three.
+_SOFTMAX_BACKWARD = getattr(torch.ops.aten, "_softmax_backward_data", None)
 
 
 @dataclass
 class Gradients:
     """Accumulators in the dtype of the computation; None where no gradient is asked for."""
 
-    q: Tensor | None
-    k: Tensor | None
-    v: Tensor | None
-    q_rel: Tensor | None
-    mask: Tensor | None
-    by_key: Tensor | None
-    by_query: Tensor | None
-    joint_bias: Tensor | None
+    q: Tensor | None = None
+    k: Tensor | None = None
+    v: Tensor | None = None
+    q_rel: Tensor | None = None
+    mask: Tensor | None = None
+    key_axis_logits: Tensor | None = None
+    query_axis_logits: Tensor | None = None
+    joint_bias: Tensor | None = None
 
 
 def backward(
-    problem: Problem,
+    call: BlocksInput,
     gradients: Gradients,
     d_output: Tensor,
     d_lse: Tensor | None,
-    d_places: Tensor | None,
+    d_axis_weights: Tensor | None,
 ) -> None:
-    """Fill `gradients` and those of `problem.tables` that learn.
+    """Fill `gradients` and those of `call.tables` that learn.
 
     Args:
-        problem: the call.
+        call: its inputs.
         gradients: zeros where a gradient is asked for.
         d_output: `(b, h, i, dv)`.
         d_lse: `(b, h, i)`, or None.
-        d_places: `(b, h, i, s)`, or None.
+        d_axis_weights: `(b, h, i, s)`, or None.
     """
-    d_output = d_output.to(problem.q.dtype)
-    if problem.dropout:
-        d_output = d_output / problem.kept_share
-        d_places = None if d_places is None else d_places / problem.kept_share
-    for block in blocks(problem.shape, problem.rows):
+    d_output = d_output.to(call.q.dtype)
+    if call.dropout:
+        d_output = d_output / call.kept_share
+        d_axis_weights = None if d_axis_weights is None else d_axis_weights / call.kept_share
+    for block in blocks(call.shape, call.rows):
         d_o = d_output[block.queries]
-        weights = softmax_weights(problem, block)
-        dropped = problem.dropped(block, weights.shape) if problem.dropout else None
-        _values_side(problem, gradients, block, weights, dropped, d_o)
-        d_place = None if d_places is None else d_places[block.queries]
-        d_scores = _d_scores(problem, block, weights, dropped, d_o, d_place)
+        weights = softmax_weights(call, block)
+        dropped = call.dropped(block, weights.shape) if call.dropout else None
+        _values_side(call, gradients, block, weights, dropped, d_o)
+        d_row_weights = None if d_axis_weights is None else d_axis_weights[block.queries]
+        d_scores = _d_scores(call, block, weights, dropped, d_o, d_row_weights)
         if d_lse is not None:
             d_scores.addcmul_(weights, d_lse[block.queries].unsqueeze(-1).to(weights.dtype))
-        _scores_side(problem, gradients, block, d_scores)
-        _grid_side(problem, gradients, block, d_scores)
+        _scores_side(call, gradients, block, d_scores)
+        _grid_side(call, gradients, block, d_scores)
 
 
 def _values_side(
-    problem: Problem,
+    call: BlocksInput,
     gradients: Gradients,
     block: Block,
     weights: Tensor,
@@ -84,83 +87,86 @@ def _values_side(
     d_o: Tensor,
 ) -> None:
     """What flows to `v` and to the values table."""
-    table = problem.tables.get("values")
+    table = call.tables.get("values")
     learns = table is not None and table.learns
     if gradients.v is None and not learns:
         return
     if dropped is not None:
-        kept = problem.workspace.take("kept", *weights.shape)
+        kept = call.workspace.take("kept", *weights.shape)
         weights = kept.copy_(weights).masked_fill_(dropped, 0)
     if gradients.v is not None:
-        _add_outer(gradients.v, problem, block, weights, d_o)
+        _add_outer(gradients.v, call, block, weights, d_o)
     if table is not None and learns:
-        by_offset = unsheared(problem, block, weights) if block.rows.band else None
-        _collect(problem, table, block, weights, by_offset, d_o)
+        by_offset = unsheared(call, block, weights) if block.rows.band else None
+        _collect(call, table, block, weights, by_offset, d_o)
 
 
 def _d_scores(
-    problem: Problem,
+    call: BlocksInput,
     block: Block,
     weights: Tensor,
     dropped: Tensor | None,
     d_o: Tensor,
-    d_place: Tensor | None,
+    d_row_weights: Tensor | None,
 ) -> Tensor:
     """`dS = P * (dP - sum_j P dP)`, `(b, h, m, n)`."""
-    rows, heads, table = block.rows, block.heads, problem.tables.get("values")
-    d_weights = problem.workspace.take("d_weights", *weights.shape)
-    v = problem.v[block.keys].flatten(0, 1)
-    repeat = problem.shape.repeat
+    rows, heads, table = block.rows, block.heads, call.tables.get("values")
+    d_weights = call.workspace.take("d_weights", *weights.shape)
+    v = call.v[block.keys].flatten(0, 1)
+    repeat = call.shape.repeat
     torch.bmm(folded(d_o, repeat), v.mT, out=folded(d_weights, repeat))
     if table is not None:
-        for side, columns in problem.far_columns(rows):
+        for side, columns in call.far_columns(rows):
             far = table.far(side, heads)
             if far is not None:
                 d_weights[..., columns] += d_o @ far.mT
         if rows.band:
-            band = problem.workspace.take("band", *d_o.shape[:3], rows.span)
-            table_product(d_o, table.band(rows, heads), out=band[..., rows.met])
+            band = call.workspace.take("band", *d_o.shape[:3], rows.span)
+            table_product(d_o, table.band(rows, heads), out=band[..., rows.visible])
             add_sheared(d_weights, block, band)
-    if d_place is not None and problem.grid is not None:
-        problem.grid.blocks.add_by_key(d_weights, d_place)
+    if d_row_weights is not None and call.grid is not None:
+        call.grid.add_axis_logits(d_weights, d_row_weights)
     if dropped is not None:
         d_weights.masked_fill_(dropped, 0)
-    # What torch's own softmax calls backward: one pass where public operators would take three.
-    return torch.ops.aten._softmax_backward_data.out(
-        d_weights, weights, -1, weights.dtype, grad_input=d_weights
-    )
+    return _softmax_backward(d_weights, weights)
 
 
-def _scores_side(problem: Problem, gradients: Gradients, block: Block, d_scores: Tensor) -> None:
+def _softmax_backward(d_weights: Tensor, weights: Tensor) -> Tensor:
+    """`P * (dP - sum_j P dP)`, in place of `dP`."""
+    if _SOFTMAX_BACKWARD is None:
+        total = (weights * d_weights).sum(-1, keepdim=True)
+        return d_weights.sub_(total).mul_(weights)
+    return _SOFTMAX_BACKWARD.out(d_weights, weights, -1, weights.dtype, grad_input=d_weights)
+
+
+def _scores_side(call: BlocksInput, gradients: Gradients, block: Block, d_scores: Tensor) -> None:
     """What flows to `q`, `k`, `q_rel`, the mask and the tables of the scores."""
-    q, p = problem.q[block.queries], problem.p[block.queries]
-    keys, bias = problem.tables.get("keys"), problem.tables.get("bias")
+    q, p = call.q[block.queries], call.p[block.queries]
+    keys, bias = call.tables.get("keys"), call.tables.get("bias")
     if gradients.mask is not None:
-        part = problem.part(block, gradients.mask, block.columns)
+        part = call.part(block, gradients.mask, block.columns)
         part += d_scores.sum_to_size(part.shape)
     if gradients.k is not None:
-        _add_outer(gradients.k, problem, block, d_scores, q)
-    collect_queries(
-        problem, block, d_scores, None if gradients.k is None else gradients.k[block.keys]
-    )
+        _add_outer(gradients.k, call, block, d_scores, q)
+    collect_queries(call, block, d_scores, None if gradients.k is None else gradients.k[block.keys])
     if gradients.q is not None:
-        k = problem.k[block.keys].flatten(0, 1)
-        d_q = torch.bmm(folded(d_scores, problem.shape.repeat), k)
+        k = call.k[block.keys].flatten(0, 1)
+        d_q = torch.bmm(folded(d_scores, call.shape.repeat), k)
         gradients.q[block.queries] = d_q.view(q.shape)
 
-    d_p = gradients.q_rel if problem.terms.q_rel is not None else gradients.q
+    d_p = gradients.q_rel if call.terms.q_rel is not None else gradients.q
     uses = (
         (bias is not None and bias.learns)
         or (keys is not None and (keys.learns or d_p is not None))
     )  # fmt: skip
-    by_offset = unsheared(problem, block, d_scores) if uses and block.rows.band else None
+    by_offset = unsheared(call, block, d_scores) if uses and block.rows.band else None
     if bias is not None and bias.learns:
-        _collect(problem, bias, block, d_scores, by_offset, None)
+        _collect(call, bias, block, d_scores, by_offset, None)
     if keys is not None and keys.learns:
-        _collect(problem, keys, block, d_scores, by_offset, p)
+        _collect(call, keys, block, d_scores, by_offset, p)
     if keys is not None and d_p is not None:
         part = d_p[block.queries]
-        for side, columns in problem.far_columns(block.rows):
+        for side, columns in call.far_columns(block.rows):
             far = keys.far(side, block.heads)
             if far is not None:
                 part += d_scores[..., columns].sum(-1, keepdim=True) * far
@@ -168,30 +174,30 @@ def _scores_side(problem: Problem, gradients: Gradients, block: Block, d_scores:
             part += by_offset @ keys.band(block.rows, block.heads)
 
 
-def _grid_side(problem: Problem, gradients: Gradients, block: Block, d_scores: Tensor) -> None:
-    """What flows to the terms of a grid by place."""
-    if problem.grid is None:
+def _grid_side(call: BlocksInput, gradients: Gradients, block: Block, d_scores: Tensor) -> None:
+    """What flows to the terms of a grid."""
+    grid = call.grid
+    if grid is None:
         return
-    grid = problem.grid.blocks
-    if gradients.by_key is not None:
-        part = problem.part(block, gradients.by_key)
-        part += grid.sum_by_key(d_scores).sum_to_size(part.shape)
-    if gradients.by_query is not None:
-        marks = grid.of_queries(block, like=d_scores)
-        gradients.by_query[block.batch, block.heads] += d_scores.mT @ marks
+    if gradients.key_axis_logits is not None:
+        part = call.part(block, gradients.key_axis_logits)
+        part += grid.sum_per_coordinate(d_scores).sum_to_size(part.shape)
+    if gradients.query_axis_logits is not None:
+        marks = grid.query_marks(block, like=d_scores)
+        gradients.query_axis_logits[block.batch, block.heads] += d_scores.mT @ marks
     if gradients.joint_bias is not None:
-        collect_joint(grid, gradients.joint_bias, block, d_scores)
+        collect_joint_bias(grid, gradients.joint_bias, block, d_scores)
 
 
-def _add_outer(total: Tensor, problem: Problem, block: Block, x: Tensor, y: Tensor) -> None:
+def _add_outer(total: Tensor, call: BlocksInput, block: Block, x: Tensor, y: Tensor) -> None:
     """Add `sum_i x_ij y_i` to the block's keys of `total (b, g, j, d)`."""
-    repeat = problem.shape.repeat
+    repeat = call.shape.repeat
     part = total[block.keys]
     part += torch.bmm(folded(x, repeat).mT, folded(y, repeat)).view(part.shape)
 
 
 def _collect(
-    problem: Problem,
+    call: BlocksInput,
     table: BandTable,
     block: Block,
     x: Tensor,
@@ -199,7 +205,7 @@ def _collect(
     y: Tensor | None,
 ) -> None:
     """Add `sum_ij x_ij y_i` over each offset (`sum_ij x_ij` without `y`) to a table's gradient."""
-    for side, columns in problem.far_columns(block.rows):
+    for side, columns in call.far_columns(block.rows):
         if table.far(side, block.heads) is not None:
             far = x[..., columns].sum(-1, keepdim=True)
             table.add_far(side, block.heads, _over_rows(far, y, table.per_head))

@@ -31,8 +31,8 @@ def document_reach(documents: Tensor, start: int) -> Reach:
     first, last = first.masked_fill(nowhere, keys), last.masked_fill(nowhere, 0)
 
     def reach(begin: int, end: int) -> tuple[int, int]:
-        some = slice(start + begin, start + end)
-        first_key, last_key = int(first[:, some].min()), int(last[:, some].max())
+        queries = slice(start + begin, start + end)
+        first_key, last_key = int(first[:, queries].min()), int(last[:, queries].max())
         return (first_key, last_key) if first_key < last_key else (0, 0)
 
     return reach

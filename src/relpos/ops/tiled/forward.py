@@ -6,63 +6,67 @@ import torch
 from torch import Tensor
 
 from ...shear import shear_view
+from .blocks_input import BlocksInput, folded
 from .plan import Block, blocks
-from .problem import Problem, folded
 from .scores import weights
 
 __all__ = ["forward", "unsheared"]
 
 
-def forward(problem: Problem, need_lse: bool, need_places: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The output, the log-sum-exp, and the weights by place of a grid; empty unless needed.
+def forward(
+    call: BlocksInput, need_lse: bool, need_axis_weights: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The output, the log-sum-exp, and the weights per axis of a grid; empty unless needed.
 
     Args:
-        problem: the call.
+        call: its inputs.
         need_lse: whether to return the log-sum-exp `(b, h, i)`.
-        need_places: whether to return the weights summed over the keys of each place of a grid,
-            `(b, h, i, s)`.
+        need_axis_weights: whether to return the weights summed over the keys of each coordinate
+            of a grid, `(b, h, i, s)`.
     """
-    q, shape = problem.q, problem.shape
-    output = q.new_zeros(*q.shape[:3], problem.v.shape[3])
+    q, shape = call.q, call.shape
+    output = q.new_zeros(*q.shape[:3], call.v.shape[3])
     lse = q.new_full(q.shape[:3] if need_lse else (0,), -torch.inf)
-    grid = problem.grid.blocks if problem.grid is not None and need_places else None
-    places = q.new_zeros(0 if grid is None else (*q.shape[:3], grid.width))
-    for block in blocks(shape, problem.rows):
+    grid = call.grid if need_axis_weights else None
+    axis_weights = q.new_zeros(0 if grid is None else (*q.shape[:3], grid.width))
+    for block in blocks(shape, call.rows):
         row_lse = q.new_empty(output[block.queries].shape[:3]) if need_lse else None
-        some_weights = weights(problem, block, row_lse)
+        block_weights = weights(call, block, row_lse)
         if row_lse is not None:
             lse[block.queries] = row_lse
-        if problem.dropout:
-            some_weights.masked_fill_(problem.dropped(block, some_weights.shape), 0)
-        v = problem.v[block.keys].flatten(0, 1)
-        some = torch.bmm(folded(some_weights, shape.repeat), v).view(*some_weights.shape[:3], -1)
-        output[block.queries] = _add_values(problem, block, some_weights, some)
+        if call.dropout:
+            block_weights.masked_fill_(call.dropped(block, block_weights.shape), 0)
+        v = call.v[block.keys].flatten(0, 1)
+        attended = torch.bmm(folded(block_weights, shape.repeat), v).view(
+            *block_weights.shape[:3], -1
+        )
+        output[block.queries] = _add_values(call, block, block_weights, attended)
         if grid is not None:
-            places[block.queries] = grid.sum_by_key(some_weights)
-    if problem.dropout:
-        output /= problem.kept_share
-        places /= problem.kept_share
-    return output, lse, places
+            axis_weights[block.queries] = grid.sum_per_coordinate(block_weights)
+    if call.dropout:
+        output /= call.kept_share
+        axis_weights /= call.kept_share
+    return output, lse, axis_weights
 
 
-def _add_values(problem: Problem, block: Block, weights: Tensor, output: Tensor) -> Tensor:
+def _add_values(call: BlocksInput, block: Block, weights: Tensor, output: Tensor) -> Tensor:
     """Add `sum_j weights_ij V[j-i]` in place."""
-    table = problem.tables.get("values")
+    table = call.tables.get("values")
     if table is None:
         return output
     rows, heads = block.rows, block.heads
-    for side, columns in problem.far_columns(rows):
+    for side, columns in call.far_columns(rows):
         far = table.far(side, heads)
         if far is not None:
             output += weights[..., columns].sum(-1, keepdim=True) * far
     if rows.band:
-        output += unsheared(problem, block, weights) @ table.band(rows, heads)
+        output += unsheared(call, block, weights) @ table.band(rows, heads)
     return output
 
 
-def unsheared(problem: Problem, block: Block, scores: Tensor) -> Tensor:
+def unsheared(call: BlocksInput, block: Block, scores: Tensor) -> Tensor:
     """The band of `scores (b, h, m, n)` by offset, `(b, h, m, w)`, zeros where no key is."""
     rows = block.rows
-    by_offset = problem.workspace.take("unsheared", *scores.shape[:3], rows.span).zero_()
+    by_offset = call.workspace.take("unsheared", *scores.shape[:3], rows.span).zero_()
     shear_view(by_offset, rows.band).copy_(scores[..., rows.left : rows.right])
-    return by_offset[..., rows.met]
+    return by_offset[..., rows.visible]

@@ -10,12 +10,12 @@ block the columns therefore fall into three regions:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ...terms import OffsetTable
+from ..windows import OffsetWindow
 
-__all__ = ["Block", "Reach", "Rows", "Shape", "blocks", "row_blocks", "window"]
+__all__ = ["Block", "CallShape", "Reach", "RowBlock", "blocks", "row_blocks"]
 
 # Scores that one block holds (times 4 bytes in float32): about the last-level cache of a CPU core,
 # and enough work for a GPU. A single head's block may be larger, up to the second number.
@@ -27,11 +27,11 @@ _BAND_ALIGNMENT = 16  # an aligned row length makes the band's matrix product fa
 
 
 @dataclass(frozen=True)
-class Shape:
+class CallShape:
     """The sizes of one call: `b`, `g` key heads, `n` query heads to each, `i`, `j`."""
 
     batch: int
-    groups: int
+    kv_heads: int
     repeat: int
     queries: int
     keys: int
@@ -42,7 +42,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowBlock:
     """Queries `begin..end-1` and the columns that they may see, cut into regions.
 
     Column 0 is key `skip`, and positions count from it.
@@ -78,7 +78,7 @@ class Rows:
         return -(-(self.count + self.band - 1) // _BAND_ALIGNMENT) * _BAND_ALIGNMENT
 
     @property
-    def met(self) -> slice:
+    def visible(self) -> slice:
         """The part of `span` that is computed: under a causal mask no offset is above 0."""
         return slice(0, min(self.span, 1 - self.first_offset) if self.causal else self.span)
 
@@ -88,9 +88,9 @@ class Block:
     """Some rows of some heads: what is in memory at one time."""
 
     number: int
-    rows: Rows
+    rows: RowBlock
     batch: slice
-    groups: slice
+    kv_heads: slice
     heads: slice
 
     @property
@@ -101,7 +101,7 @@ class Block:
     @property
     def keys(self) -> tuple[slice, slice, slice]:
         """Index of this block's keys in a `(b, g, j, ...)` tensor."""
-        return self.batch, self.groups, self.columns
+        return self.batch, self.kv_heads, self.columns
 
     @property
     def columns(self) -> slice:
@@ -109,69 +109,57 @@ class Block:
         return slice(self.rows.skip, self.rows.skip + self.rows.columns)
 
 
-def window(tables: Iterable[OffsetTable]) -> tuple[int, int] | None:
-    """`(low, high)`: at or below `low`, and at or above `high`, every table is constant."""
-    edges = [
-        (table.first - (table.beyond == "zero"), table.last + (table.beyond == "zero"))
-        for table in tables
-    ]
-    if not edges:
-        return None
-    return min(low for low, _ in edges), max(high for _, high in edges)
-
-
 def row_blocks(
-    shape: Shape, edges: tuple[int, int] | None, reach: Reach | None = None
-) -> list[Rows]:
+    shape: CallShape, window: OffsetWindow | None, reach: Reach | None = None
+) -> list[RowBlock]:
     """All rows, the last ones first (under a causal mask those are the widest).
 
     Args:
         shape: the sizes of the call.
-        edges: the window of the tables; None without tables.
+        window: of the tables; None without tables.
         reach: the keys `begin..end-1` that queries `begin..end-1` can see at most; None: all.
     """
     _, most = _SCORES.get(shape.device, _SCORES_ELSEWHERE)
     tallest = 128 if shape.device == "cpu" else 512
     count = max(_FEWEST_ROWS, min(tallest, most // max(1, shape.repeat * shape.keys)))
     return [
-        _rows(shape, edges, reach, begin, min(begin + count, shape.queries))
+        _row_block(shape, window, reach, begin, min(begin + count, shape.queries))
         for begin in range(0, shape.queries, count)
     ][::-1]
 
 
-def _rows(
-    shape: Shape, edges: tuple[int, int] | None, reach: Reach | None, begin: int, end: int
-) -> Rows:
+def _row_block(
+    shape: CallShape, window: OffsetWindow | None, reach: Reach | None, begin: int, end: int
+) -> RowBlock:
     skip, seen = (0, shape.keys) if reach is None else reach(begin, end)
     position = shape.start + begin - skip
     last = position + end - begin - 1
     columns = max(seen - skip, 0)
     if shape.causal and not shape.whole:
         columns = min(max(last + 1, 0), columns)
-    if edges is None:
-        return Rows(begin, end, skip, position, columns, columns, columns, shape.causal)
-    low, high = edges
-    left = min(max(position + low + 1, 0), columns)
-    right = min(max(last + high, left), columns)
-    return Rows(begin, end, skip, position, columns, left, right, shape.causal)
+    if window is None:
+        return RowBlock(begin, end, skip, position, columns, columns, columns, shape.causal)
+    left = min(max(position + window.low + 1, 0), columns)
+    right = min(max(last + window.high, left), columns)
+    return RowBlock(begin, end, skip, position, columns, left, right, shape.causal)
 
 
-def blocks(shape: Shape, rows: list[Rows]) -> Iterator[Block]:
+def blocks(shape: CallShape, rows: list[RowBlock]) -> Iterator[Block]:
     """Every block, in an order that forward and backward share (dropout depends on it)."""
     target, _ = _SCORES.get(shape.device, _SCORES_ELSEWHERE)
     number = 0
-    for some in rows:
-        if some.columns == 0:
+    for row_block in rows:
+        if row_block.columns == 0:
             continue
-        groups = max(1, target // (shape.repeat * some.count * some.columns))
-        batches = max(1, groups // shape.groups)
-        groups = min(groups, shape.groups)
+        kv_heads = max(1, target // (shape.repeat * row_block.count * row_block.columns))
+        batches = max(1, kv_heads // shape.kv_heads)
+        kv_heads = min(kv_heads, shape.kv_heads)
         for b in range(0, shape.batch, batches):
-            for g in range(0, shape.groups, groups):
-                end = min(g + groups, shape.groups)
+            for g in range(0, shape.kv_heads, kv_heads):
+                end = min(g + kv_heads, shape.kv_heads)
                 yield Block(
                     number,
-                    some,
+                    row_block,
                     slice(b, min(b + batches, shape.batch)),
                     slice(g, end),
                     slice(g * shape.repeat, end * shape.repeat),

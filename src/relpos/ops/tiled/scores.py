@@ -6,27 +6,27 @@ import torch
 from torch import Tensor
 
 from ...shear import shear_view
+from .blocks_input import BlocksInput, folded
 from .documents import apart
-from .grid import add_joint
+from .grid_blocks import add_joint_bias
+from .key_scores import add_queries
 from .plan import Block
-from .problem import Problem, folded
-from .queries import add_queries
 
 __all__ = ["add_sheared", "table_product", "weights"]
 
 
-def weights(problem: Problem, block: Block, lse: Tensor | None = None) -> Tensor:
+def weights(call: BlocksInput, block: Block, lse: Tensor | None = None) -> Tensor:
     """`softmax(s)` of a block, `(b, h, m, n)`; the log-sum-exp is written to `lse`."""
-    scores = _scores(problem, block)
+    scores = _scores(call, block)
     empty = None
-    if problem.expects_empty_rows or (problem.causal and block.rows.position < 0):
+    if call.expects_empty_rows or (call.causal and block.rows.position < 0):
         empty = _without_keys(scores)
     if lse is not None:
         torch.logsumexp(scores, -1, out=lse)
     torch.softmax(scores, -1, out=scores)
     if empty is None and scores[..., 0].isnan().any():
         # Seldom: biases of -inf, or an overflow, hid all keys of a row, or there was a NaN before.
-        empty = _without_keys(_scores(problem, block))
+        empty = _without_keys(_scores(call, block))
         torch.softmax(scores, -1, out=scores)
     return scores if empty is None else scores.masked_fill_(empty, 0)
 
@@ -36,27 +36,27 @@ def _without_keys(scores: Tensor) -> Tensor:
     return scores.amax(-1, keepdim=True) == -torch.inf
 
 
-def _scores(problem: Problem, block: Block) -> Tensor:
+def _scores(call: BlocksInput, block: Block) -> Tensor:
     """`s` of a block, `(b, h, m, n)`, -inf where a pair takes no part."""
     rows = block.rows
-    q = folded(problem.q[block.queries], problem.shape.repeat)
-    k = problem.k[block.keys].flatten(0, 1)
-    scores = problem.workspace.take("weights", *q.shape[:2], rows.columns)
+    q = folded(call.q[block.queries], call.shape.repeat)
+    k = call.k[block.keys].flatten(0, 1)
+    scores = call.workspace.take("weights", *q.shape[:2], rows.columns)
     torch.bmm(q, k.mT, out=scores)
     batch = block.batch.stop - block.batch.start
     scores = scores.view(batch, -1, rows.count, rows.columns)
-    _add_keys_and_bias(problem, block, scores)
-    add_queries(problem, block, scores)
-    _add_grid(problem, block, scores)
-    _apply_masks(problem, block, scores)
+    _add_keys_and_bias(call, block, scores)
+    add_queries(call, block, scores)
+    _add_grid(call, block, scores)
+    _apply_masks(call, block, scores)
     return scores
 
 
-def _add_keys_and_bias(problem: Problem, block: Block, scores: Tensor) -> None:
+def _add_keys_and_bias(call: BlocksInput, block: Block, scores: Tensor) -> None:
     rows, heads = block.rows, block.heads
-    keys, bias = problem.tables.get("keys"), problem.tables.get("bias")
-    p = problem.p[block.queries]
-    for side, columns in problem.far_columns(rows):
+    keys, bias = call.tables.get("keys"), call.tables.get("bias")
+    p = call.p[block.queries]
+    for side, columns in call.far_columns(rows):
         far_key = keys and keys.far(side, heads)
         if far_key is not None:
             scores[..., columns] += p @ far_key.mT
@@ -67,45 +67,44 @@ def _add_keys_and_bias(problem: Problem, block: Block, scores: Tensor) -> None:
         return
     band = None
     if keys is not None:
-        band = problem.workspace.take("band", *p.shape[:-1], rows.span)
-        table_product(p, keys.band(rows, heads), out=band[..., rows.met])
+        band = call.workspace.take("band", *p.shape[:-1], rows.span)
+        table_product(p, keys.band(rows, heads), out=band[..., rows.visible])
     if bias is not None:
         line = bias.band(rows, heads)[:, None]
         if band is None:
-            band = problem.workspace.take("band", line.shape[0], rows.count, rows.span)
-            band[..., rows.met] = line
+            band = call.workspace.take("band", line.shape[0], rows.count, rows.span)
+            band[..., rows.visible] = line
         else:
-            band[..., rows.met] += line
+            band[..., rows.visible] += line
     assert band is not None
     add_sheared(scores, block, band)
 
 
-def _add_grid(problem: Problem, block: Block, scores: Tensor) -> None:
-    if problem.grid is None:
+def _add_grid(call: BlocksInput, block: Block, scores: Tensor) -> None:
+    if call.grid is None:
         return
-    grid = problem.grid.blocks
-    if problem.grid.by_key is not None:
-        grid.add_by_key(scores, problem.part(block, problem.grid.by_key))
-    if problem.grid.by_query is not None:
-        by_query = problem.grid.by_query[block.batch, block.heads]
-        scores += grid.of_queries(block, like=by_query) @ by_query.mT
-    if problem.grid.joint_bias is not None:
-        add_joint(grid, problem.grid.joint_bias, block, scores)
+    if call.key_axis_logits is not None:
+        call.grid.add_axis_logits(scores, call.part(block, call.key_axis_logits))
+    if call.query_axis_logits is not None:
+        logits = call.query_axis_logits[block.batch, block.heads]
+        scores += call.grid.query_marks(block, like=logits) @ logits.mT
+    if call.joint_bias is not None:
+        add_joint_bias(call.grid, call.joint_bias, block, scores)
 
 
-def _apply_masks(problem: Problem, block: Block, scores: Tensor) -> None:
-    """Mask in place."""
+def _apply_masks(call: BlocksInput, block: Block, scores: Tensor) -> None:
+    """Hide pairs that take no part, in place."""
     rows = block.rows
-    if problem.mask is not None:
-        mask = problem.part(block, problem.mask, block.columns)
+    if call.mask is not None:
+        mask = call.part(block, call.mask, block.columns)
         if mask.dtype == torch.bool:
             scores.masked_fill_(~mask, -torch.inf)
         else:
             scores += mask
-    if problem.documents is not None:
-        separate = apart(problem.documents, block, problem.shape.start)
+    if call.documents is not None:
+        separate = apart(call.documents, block, call.shape.start)
         scores.masked_fill_(separate, -torch.inf)
-    if problem.causal and rows.columns > rows.position + 1:
+    if call.causal and rows.columns > rows.position + 1:
         begin = max(rows.position + 1, 0)
         ahead = torch.arange(begin, rows.columns, device=scores.device) > torch.arange(
             rows.position, rows.position + rows.count, device=scores.device
@@ -116,7 +115,7 @@ def _apply_masks(problem: Problem, block: Block, scores: Tensor) -> None:
 def add_sheared(scores: Tensor, block: Block, band: Tensor) -> None:
     """Add `band ([b,] h, m, span)`, by offset, to the band columns of `scores (b, h, m, n)`."""
     rows = block.rows
-    band[..., rows.met.stop :] = 0
+    band[..., rows.visible.stop :] = 0
     scores[..., rows.left : rows.right] += shear_view(band, rows.band)
 
 

@@ -8,11 +8,25 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Shape", "parts_of", "program_count", "shapes_of", "shapes_on_cuda"]
+__all__ = [
+    "TileShape",
+    "power_of_two",
+    "program_count",
+    "split_count",
+    "tile_shapes",
+    "tile_shapes_on_cuda",
+]
 
 
-class Shape(NamedTuple):
-    """Of a kernel: `m` queries and `n` keys in a tile (`n` divides `m`), warps and stages."""
+class TileShape(NamedTuple):
+    """Of a kernel.
+
+    Args:
+        m: queries in a tile.
+        n: keys in a tile, or offsets; divides `m`.
+        warps: of a program.
+        stages: of the compiler's pipeline.
+    """
 
     m: int
     n: int
@@ -20,67 +34,78 @@ class Shape(NamedTuple):
     stages: int
 
 
-class _Sized(Protocol):
+class _HasWidths(Protocol):
     q: Tensor
-    p: Tensor
-    v: Tensor
+
+    @property
+    def widths(self) -> tuple[int, int, int]: ...
 
 
 # In the interpreter: the smallest, so that short inputs have many tiles.
-_SMALLEST = Shape(32, 16, 4, 1)
+_SMALLEST = TileShape(32, 16, 4, 1)
 
 # By the width of a head (up to 64, 128, 256), for 16-bit and for 32-bit numbers. No GPU has timed
 # them: among those tried, the compiler spills few registers for these.
 _FORWARD = {
-    16: (Shape(128, 64, 8, 2), Shape(128, 64, 8, 2), Shape(64, 32, 8, 2)),
-    32: (Shape(32, 32, 8, 1), Shape(32, 16, 8, 1), Shape(32, 16, 8, 1)),
+    16: (TileShape(128, 64, 8, 2), TileShape(128, 64, 8, 2), TileShape(64, 32, 8, 2)),
+    32: (TileShape(32, 32, 8, 1), TileShape(32, 16, 8, 1), TileShape(32, 16, 8, 1)),
 }
-_BY_QUERY = {
-    16: (Shape(128, 64, 8, 2), Shape(64, 64, 8, 2), Shape(64, 32, 8, 1)),
-    32: (Shape(32, 32, 8, 1), Shape(32, 16, 8, 1), Shape(32, 16, 8, 1)),
+_DQ = {
+    16: (TileShape(128, 64, 8, 2), TileShape(64, 64, 8, 2), TileShape(64, 32, 8, 1)),
+    32: (TileShape(32, 32, 8, 1), TileShape(32, 16, 8, 1), TileShape(32, 16, 8, 1)),
 }
-_BY_KEY = {
-    16: (Shape(64, 64, 8, 2), Shape(64, 64, 8, 1), Shape(32, 32, 4, 1)),
-    32: (Shape(32, 32, 8, 1), Shape(32, 32, 8, 1), Shape(16, 16, 4, 1)),
+_DKDV = {
+    16: (TileShape(64, 64, 8, 2), TileShape(64, 64, 8, 1), TileShape(32, 32, 4, 1)),
+    32: (TileShape(32, 32, 8, 1), TileShape(32, 32, 8, 1), TileShape(16, 16, 4, 1)),
 }
-_SHAPES = {
-    "forward": _FORWARD,
-    "by_query": _BY_QUERY,
-    "by_key": _BY_KEY,
-    "by_offset": _BY_KEY,
-}
+_TILE_SHAPES = {"forward": _FORWARD, "dq": _DQ, "dkdv": _DKDV, "dmask": _DKDV, "dtables": _DKDV}
 
 
-def shapes_of(kernel: str, call: _Sized) -> list[Shape]:
-    """The tiles of a kernel for a call, the best first; each of the others asks for less memory."""
+def tile_shapes(kernel: str, call: _HasWidths) -> list[TileShape]:
+    """The tiles of a kernel for a call, the best first; each of the others asks for less memory.
+
+    Args:
+        kernel: "forward", "dq", "dkdv", "dmask", "dtables" or "end_rows".
+        call: whose tensors the kernel gets.
+    """
     if call.q.device.type == "cpu":
         return [_SMALLEST]
-    return shapes_on_cuda(kernel, call)
+    return tile_shapes_on_cuda(kernel, call)
 
 
-def shapes_on_cuda(kernel: str, call: _Sized) -> list[Shape]:
+def tile_shapes_on_cuda(kernel: str, call: _HasWidths) -> list[TileShape]:
     """The same for a GPU, wherever the tensors are."""
-    if kernel == "ends":
-        return [Shape(64, 64, 4, 1)]
-    width = max(x.shape[3] for x in (call.q, call.p, call.v))
-    by_width = _SHAPES[kernel][8 * call.q.element_size()]
+    if kernel == "end_rows":
+        return [TileShape(64, 64, 4, 1)]
+    width = max(call.widths)
+    by_width = _TILE_SHAPES[kernel][8 * call.q.element_size()]
     shape = by_width[0 if width <= 64 else 1 if width <= 128 else 2]
     shapes = [shape]
     while shape.stages > 1 or shape.n > 16:
-        m, n, warps, stages = shape
-        shape = Shape(m, n, warps, stages - 1) if stages > 1 else Shape(m // 2, n // 2, 4, 1)
+        if shape.stages > 1:
+            shape = shape._replace(stages=shape.stages - 1)
+        else:
+            shape = TileShape(shape.m // 2, shape.n // 2, 4, 1)
         shapes.append(shape)
     return shapes
 
 
-def program_count(tiles: int, device: torch.device, bounded: bool) -> int:
-    """How many programs share `tiles`: one for each, or as many as a device holds if `bounded`."""
-    return min(tiles, 2 * _processors(device)) if bounded else tiles
+def program_count(tiles: int, device: torch.device, *, has_buffers: bool) -> int:
+    """How many programs share `tiles`: one for each, or as many as a device holds.
+
+    The latter where programs have offset buffers, so that memory is theirs and not the tiles'.
+    """
+    return min(tiles, 2 * _processors(device)) if has_buffers else tiles
 
 
-def parts_of(each: int, items: int, device: torch.device) -> int:
-    """In how many parts to sum `items`, of which there are as many for each of `each` programs."""
-    return max(1, min(items, 2 * _processors(device) // max(each, 1)))
+def split_count(programs: int, items: int, device: torch.device) -> int:
+    """In how many splits to sum `items`, of which each of `programs` has as many."""
+    return max(1, min(items, 2 * _processors(device) // max(programs, 1)))
+
+
+def power_of_two(n: int) -> int:
+    """The smallest from `n` on."""
+    return 1 << (n - 1).bit_length()
 
 
 @lru_cache

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
+from ...offsets import rows_at
 from ...terms import OffsetTable
+from ..windows import OffsetWindow, call_offsets, table_gradient
 
-__all__ = ["Window", "line_chunks", "shared_window"]
+__all__ = ["Window", "shared_window"]
 
 
 @dataclass(frozen=True)
@@ -29,34 +30,12 @@ class Window:
     rows: int
 
     def stretched(self, table: OffsetTable) -> Tensor:
-        """`(h or 1, rows[, d])`, contiguous: what each offset of the window meets."""
-        before, inner, after = self._parts(table)
-        rows = table.rows
-        ends = rows[:, :1], rows[:, -1:]
-        if table.beyond == "zero":
-            ends = torch.zeros_like(ends[0]), torch.zeros_like(ends[1])
-        first, last = (
-            end.expand(-1, count, *rows.shape[2:])
-            for end, count in zip(ends, (before, after), strict=True)
-        )
-        return torch.cat([first, rows[:, inner], last], 1)
+        """`(h or 1, rows[, d])`, contiguous: the row of each offset of the window."""
+        return rows_at(table, self.first, self.first + self.rows - 1).contiguous()
 
     def gathered(self, gradient: Tensor, table: OffsetTable) -> Tensor:
         """The gradient of `table.rows` from that of `stretched(table)`; the adjoint."""
-        before, inner, after = self._parts(table)
-        rows = gradient.new_zeros(gradient.shape[0], *table.rows.shape[1:])
-        rows[:, inner] = gradient[:, before : self.rows - after]
-        if table.beyond == "clamp":
-            rows[:, 0] += gradient[:, :before].sum(1)
-            rows[:, -1] += gradient[:, self.rows - after :].sum(1)
-        return rows
-
-    def _parts(self, table: OffsetTable) -> tuple[int, slice, int]:
-        """How many offsets lie before the table, its rows in the window, and how many after."""
-        before = min(max(table.first - self.first, 0), self.rows)
-        after = min(max(self.first + self.rows - 1 - table.last, 0), self.rows)
-        begin = max(self.first - table.first, 0)
-        return before, slice(begin, begin + self.rows - before - after), after
+        return table_gradient(gradient, table, self.first)
 
 
 def shared_window(
@@ -71,23 +50,9 @@ def shared_window(
         keys: tokens.
         causal: whether keys ahead are hidden; then rows for them are not read either.
     """
-    edges = [
-        (table.first - (table.beyond == "zero"), table.last + (table.beyond == "zero"))
-        for table in tables
-    ]
-    if not edges:
+    window = OffsetWindow.of(tables)
+    if window is None:
         return None
-    least, most = -(start + queries - 1), keys - 1 - start  # the offsets that there are
-    if causal:
-        most = min(most, 0)
-        least = min(least, most)
-    first, last = min(low for low, _ in edges), max(high for _, high in edges)
-    first, last = min(max(first, least), most), min(max(last, least), most)
-    first = min(first, last - 1)
-    return Window(first, last - first + 1)
-
-
-def line_chunks(first: int, rows: int, n: int, device: torch.device) -> Tensor:
-    """`(chunks, 3)` int32: offset, row and count of up to `n` rows between the first and last."""
-    row = torch.arange(1, rows - 1, n, device=device)
-    return torch.stack([row + first, row, (rows - 1 - row).clamp(max=n)], 1).int()
+    window = window.cut(*call_offsets(start, queries, keys, causal=causal))
+    first = min(window.low, window.high - 1)
+    return Window(first, window.high - first + 1)

@@ -1,183 +1,179 @@
 """Forward: `o_i = sum_j softmax(s_i)_j (v_j + V[j-i])`, one tile of queries at a time.
 
 Online softmax (Milakov & Gimelshein 2018; Dao et al. 2022). In the band, the products with the
-table of keys come from the program's slab, and the scores go there, to come back by offset for the
-table of values (`band.py`).
+table of keys come from an offset buffer, and the scores go to another, to come back by offset for
+the table of values (`band.py`).
+
+    q (m, d)    k (n, d)    v (n, dv)    scores, weights (m, n)    acc (m, dv)
+    row_max, row_sum, rescale, first_row_sum, last_row_sum (m,)    acc_axis_weights (m, s)
 """
 
 import triton
 import triton.language as tl
 
-from ..call import SizedCall, Sizes
-from .band import begin_kept, begin_products, first_row, keep, next_products, read_products, take
-from .products import queries_products
-from .scores import (
-    BAND,
-    LEFT,
-    all_place_marks,
-    complete_scores,
-    regions,
-    row_sums_beyond,
-    tile_of,
-)
+from ..kernel_args import KernelSizes
+from .band import begin_dots, begin_kept, extend_dots, keep, row_of_column_0, take, walk_scores
+from .grid_terms import coordinate_marks
+from .masks import survives_dropout
+from .offset_buffer import offset_buffer
+from .regions import BAND, LEFT, end_dot, end_row_sums, key_regions, query_tile, region_bounds
+from .structs import KernelArgs, Pairs
+from .tables import KEYS, VALUES, times_end_rows, times_rows
 from .tiles import (
     load_keys,
-    load_rows,
-    load_table,
-    load_table_row,
-    store_rows,
-    weights_kept,
+    load_queries,
+    load_values,
+    store_by_query,
+    store_tokens,
     zeros,
-    zeros_in_row,
+    zeros_1d,
 )
 
 
-@triton.jit(do_not_specialize=Sizes._fields)
+@triton.jit(do_not_specialize=KernelSizes._fields)
 def forward_kernel(
-    call, length, key_length, start, window_first, window_rows, all_tiles,
-    out, lse, softmax, places, S: tl.constexpr,
+    inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles,
+    out, lse, softmax, axis_weights, SPEC: tl.constexpr,
 ):  # fmt: skip
-    """Write `out (b, h, i, dv)`, `lse (b, h, i)`, `softmax (2, b, h, i)`, `places (b, h, i, s)`.
+    """One tile of queries of one head after another.
 
-    `softmax`: the largest score of each row and 1 over its sum, from which backward has the weights
-    again: from the log-sum-exp of large scores it would not.
+    Writes:
+        out: TokenTensor `(b, h, i, dv)`.
+        lse: `(b, h, i)` float32, in nats.
+        softmax: `(2, b, h, i)` float32: the largest score of each row and 1 over its sum, from
+            which backward has the weights again: from the log-sum-exp of large scores it would not.
+        axis_weights: TokenTensor `(b, h, i, s)` float32: the weights summed by coordinate of the
+            key; None without a grid's values.
     """
-    call = SizedCall(call, length, key_length, start, window_first, window_rows, all_tiles)
-    W: tl.constexpr = S.ring
-    key_slab = call.given.slabs + tl.cast(tl.program_id(0), tl.int64) * S.slab
-    kept_slab = key_slab + (S.m * W if S.keys else 0)
-    crossed = kept_slab + (S.m * W if S.values else 0)
-    tiles = tl.cdiv(call.length, S.m)
-    for tile in range(tl.program_id(0), call.tiles, tl.num_programs(0)):
-        b, h, number = tile_of(tile, tiles, call)
-        g = h // call.given.repeat
-        i0 = number * S.m
-        i = i0 + tl.arange(0, S.m)
-        q = load_rows(call.given.q, b, h, i, call.length, S.d, S.block_d, S)
-        p = q
-        if S.own_p:
-            p = load_rows(call.given.p, b, h, i, call.length, S.dp, S.block_p, S)
-        acc = zeros(S.m, S.block_v)
-        top = zeros_in_row(S.m) - float("inf")
-        total = zeros_in_row(S.m)
-        if S.places:
-            by_place = zeros(S.m, S.block_places)
+    args = KernelArgs(inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles)
+    keys_buffer = offset_buffer(args, 0, SPEC)
+    scores_buffer = offset_buffer(args, SPEC.has_keys, SPEC)
+    queries_buffer = offset_buffer(args, SPEC.has_keys + SPEC.has_values, SPEC)
+    tiles_per_head = tl.cdiv(args.seqlen_q, SPEC.block_m)
+    for tile in range(tl.program_id(0), args.num_tiles, tl.num_programs(0)):
+        b, h, i0 = query_tile(tile, tiles_per_head, args, SPEC)
+        g = h // args.inputs.heads_per_key_head
+        i = i0 + tl.arange(0, SPEC.block_m)
+        q, q_rel = load_queries(args, b, h, i, SPEC)
+        acc = zeros(SPEC.block_m, SPEC.block_value_dim)
+        row_max = zeros_1d(SPEC.block_m) - float("inf")
+        row_sum = zeros_1d(SPEC.block_m)
+        if SPEC.has_axis_weights:
+            acc_axis_weights = zeros(SPEC.block_m, SPEC.block_key_columns)
 
-        begin, left, right, end = regions(call, b, i0, S)
-        row = first_row(call, i0, left, S)
-        if (S.keys or S.values) and left < right:
+        regions = key_regions(args, b, i0, SPEC)
+        row0 = row_of_column_0(args, i0, regions, SPEC)
+        if (SPEC.has_keys or SPEC.has_values) and regions.band_begin < regions.band_end:
             tl.debug_barrier()  # the tile before may still be read
-            if S.keys:
-                begin_products(call, key_slab, p, call.given.keys_table, h, row, S.dp, S.block_p, S)
-            if S.values:
-                begin_kept(call, kept_slab, float("-inf"), S)
+            if SPEC.has_keys:
+                begin_dots(keys_buffer, args, KEYS, h, q_rel, row0, SPEC)
+            if SPEC.has_values:
+                begin_kept(scores_buffer, args, float("-inf"), SPEC)
             tl.debug_barrier()
 
-        if S.values:  # of the keys that meet the table's first row, and its last
-            left_weight = zeros_in_row(S.m)
-            right_weight = zeros_in_row(S.m)
+        if SPEC.has_values:  # weights of the keys that select the table's first row, and its last
+            first_row_sum = zeros_1d(SPEC.block_m)
+            last_row_sum = zeros_1d(SPEC.block_m)
         for REGION in tl.static_range(3):
-            lower = begin if REGION == LEFT else (left if REGION == BAND else right)
-            upper = left if REGION == LEFT else (right if REGION == BAND else end)
-            if REGION != BAND:
-                end_row = 0 if REGION == LEFT else call.rows - 1
-                if S.keys:
-                    end_keys = load_table_row(call.given.keys_table, h, end_row, S.dp, S.block_p)
-                    far = tl.sum(p.to(tl.float32) * end_keys[None, :], 1)
-            for j0 in range(lower, upper, S.n):
-                j = j0 + tl.arange(0, S.n)
-                k = load_keys(call.given.k, call, b, g, j, S.d, S.block_d, S)
-                v = load_keys(call.given.v, call, b, g, j, S.dv, S.block_v, S)
-                x = tl.dot(q, tl.trans(k), input_precision=S.precision)
-                u = j0 - left
-                if S.keys:
-                    if REGION == BAND:
-                        x += read_products(call, key_slab, i[:, None], j[None, :], u, S)
-                    else:
-                        x += far[:, None]
-                if S.queries:
-                    x += queries_products(call, h, k, i0, j0, crossed, REGION, S)
-                x = complete_scores(call, b, h, i[:, None], j[None, :], x, REGION, S.ragged, S)
+            lower, upper = region_bounds(regions, REGION, LEFT)
+            p_dot_end_row = None
+            if SPEC.has_keys and REGION != BAND:
+                p_dot_end_row = end_dot(args, KEYS, h, q_rel, REGION, SPEC)
+            for j0 in range(lower, upper, SPEC.block_n):
+                j = j0 + tl.arange(0, SPEC.block_n)
+                pairs = Pairs(b, h, i[:, None], j[None, :])
+                k = load_keys(args, b, g, j, SPEC)
+                v = load_values(args, b, g, j, SPEC)
+                u = j0 - regions.band_begin
+                scores = walk_scores(
+                    args, pairs, i0, j0, u, q, k, keys_buffer, p_dot_end_row, queries_buffer,
+                    REGION, SPEC,
+                )  # fmt: skip
 
-                new_top = tl.maximum(top, tl.max(x, 1))
-                shift = tl.where(new_top == float("-inf"), 0.0, new_top)
-                rescale = tl.exp(top - shift)
-                top = new_top
-                weights = tl.exp(x - shift[:, None])
-                total = total * rescale + tl.sum(weights, 1)
+                new_max = tl.maximum(row_max, tl.max(scores, 1))
+                shift = _finite_shift(new_max)
+                rescale = tl.exp(row_max - shift)
+                row_max = new_max
+                weights = tl.exp(scores - shift[:, None])
+                row_sum = row_sum * rescale + tl.sum(weights, 1)
                 acc = acc * rescale[:, None]
-                if S.dropout:
-                    kept = weights_kept(call, b, h, i[:, None], j[None, :])
-                    weights = tl.where(kept, weights, 0.0)
-                acc += tl.dot(weights.to(v.dtype), v, input_precision=S.precision)
-                if S.places:
-                    marks = all_place_marks(
-                        call.given.key_places, j, call.key_length, S.axes, S.block_places
+                if SPEC.has_dropout:
+                    survives = survives_dropout(args, pairs)
+                    weights = tl.where(survives, weights, 0.0)
+                acc += tl.dot(weights.to(v.dtype), v, input_precision=SPEC.precision)
+                if SPEC.has_axis_weights:
+                    marks = coordinate_marks(
+                        args.inputs.key_columns, j, args.seqlen_k, SPEC.num_axes,
+                        SPEC.block_key_columns,
+                    )  # fmt: skip
+                    acc_axis_weights = acc_axis_weights * rescale[:, None] + tl.dot(
+                        weights.to(v.dtype), marks.to(v.dtype), input_precision=SPEC.precision
                     )
-                    by_place = by_place * rescale[:, None] + tl.dot(
-                        weights.to(v.dtype), marks.to(v.dtype), input_precision=S.precision
-                    )
-                if S.values:
-                    before, after = row_sums_beyond(call, i, j, weights, REGION)
-                    left_weight = left_weight * rescale + before
-                    right_weight = right_weight * rescale + after
+                if SPEC.has_values:
+                    first, last = end_row_sums(args, pairs, weights, 1, REGION)
+                    first_row_sum = first_row_sum * rescale + first
+                    last_row_sum = last_row_sum * rescale + last
                     if REGION == BAND:
-                        if S.dropout:
-                            x = tl.where(kept, x, float("-inf"))
-                        keep(call, kept_slab, i[:, None], j[None, :], u, x, S)
-                if REGION == BAND and not S.whole:
-                    if S.keys:
-                        next_products(
-                            call, key_slab, p, call.given.keys_table, h, row, u, S.dp, S.block_p, S
-                        )
-                    if S.keys or S.values:
+                        if SPEC.has_dropout:
+                            scores = tl.where(survives, scores, float("-inf"))
+                        keep(scores_buffer, args, pairs, u, scores, SPEC)
+                if REGION == BAND and not SPEC.buffer_by_row:
+                    if SPEC.has_keys:
+                        extend_dots(keys_buffer, args, KEYS, h, q_rel, row0, u, SPEC)
+                    if SPEC.has_keys or SPEC.has_values:
                         tl.debug_barrier()
-                    if S.values:
-                        acc += _values_by_offset(call, h, kept_slab, shift, row, u, left, right, S)
-            if S.values and REGION == BAND and not S.whole:
-                if left < right:
-                    shift = tl.where(top == float("-inf"), 0.0, top)
-                    for part in tl.static_range(S.m // S.n):
-                        u = right - left + part * S.n
-                        acc += _values_by_offset(call, h, kept_slab, shift, row, u, left, right, S)
+                    if SPEC.has_values:
+                        acc += _times_values(scores_buffer, args, h, shift, regions, row0, u, SPEC)
+            if SPEC.has_values and REGION == BAND and not SPEC.buffer_by_row:
+                if regions.band_begin < regions.band_end:
+                    shift = _finite_shift(row_max)
+                    for part in tl.static_range(SPEC.block_m // SPEC.block_n):
+                        u = regions.band_end - regions.band_begin + part * SPEC.block_n
+                        acc += _times_values(scores_buffer, args, h, shift, regions, row0, u, SPEC)
 
-        if S.values:
-            if S.whole:
-                if left < right:
+        if SPEC.has_values:
+            if SPEC.buffer_by_row:
+                if regions.band_begin < regions.band_end:
                     tl.debug_barrier()
-                    shift = tl.where(top == float("-inf"), 0.0, top)
-                    for u in range(0, call.rows, S.n):
-                        acc += _values_by_offset(call, h, kept_slab, shift, row, u, left, right, S)
-            ends = load_table_row(call.given.values_table, h, 0, S.dv, S.block_v)
-            acc += left_weight[:, None] * ends[None, :]
-            ends = load_table_row(call.given.values_table, h, call.rows - 1, S.dv, S.block_v)
-            acc += right_weight[:, None] * ends[None, :]
-        some = total > 0
-        total = tl.where(some, total, 1.0)
-        share = tl.where(some, 1.0 / total, 0.0)
-        if S.dropout:
-            share = share * call.given.kept
-        store_rows(out, b, h, i, call.length, acc * share[:, None], S.dv, S.block_v, S)
-        if S.places:
-            store_rows(
-                places, b, h, i, call.length, by_place * share[:, None],
-                S.key_columns, S.block_places, S,
+                    shift = _finite_shift(row_max)
+                    for u in range(0, args.window_rows, SPEC.block_n):
+                        acc += _times_values(scores_buffer, args, h, shift, regions, row0, u, SPEC)
+            first, last = times_end_rows(args, VALUES, h, first_row_sum, last_row_sum, SPEC)
+            acc += first
+            acc += last
+
+        has_keys = row_sum > 0
+        row_sum = tl.where(has_keys, row_sum, 1.0)
+        inverse_sum = tl.where(has_keys, 1.0 / row_sum, 0.0)
+        normalizer = inverse_sum
+        if SPEC.has_dropout:
+            normalizer = inverse_sum * args.inputs.keep_scale
+        store_tokens(
+            out, b, h, i, args.seqlen_q, acc * normalizer[:, None],
+            SPEC.value_dim, SPEC.block_value_dim, SPEC,
+        )  # fmt: skip
+        if SPEC.has_axis_weights:
+            store_tokens(
+                axis_weights, b, h, i, args.seqlen_q, acc_axis_weights * normalizer[:, None],
+                SPEC.num_key_columns, SPEC.block_key_columns, SPEC,
             )  # fmt: skip
-        row_sum = tl.where(some, top + tl.log(total), float("-inf"))
-        head = (tl.cast(b, tl.int64) * call.given.heads + h) * call.length
-        all_rows = tl.cast(call.tiles // tiles, tl.int64) * call.length
-        known = i < call.length
-        tl.store(lse + head + i, row_sum, mask=known)
-        tl.store(softmax + head + i, tl.where(some, top, float("inf")), mask=known)
-        tl.store(softmax + all_rows + head + i, tl.where(some, 1.0 / total, 0.0), mask=known)
+        head_rows = tl.cast(args.num_tiles // tiles_per_head, tl.int64) * args.seqlen_q
+        row_lse = tl.where(has_keys, row_max + tl.log(row_sum), float("-inf"))
+        row_max = tl.where(has_keys, row_max, float("inf"))
+        store_by_query(lse, args, b, h, i, row_lse)
+        store_by_query(softmax, args, b, h, i, row_max)
+        store_by_query(softmax + head_rows, args, b, h, i, inverse_sum)
 
 
 @triton.jit
-def _values_by_offset(call, h, kept_slab, shift, row, u, left, right, S: tl.constexpr):
-    """The weights at places `u..u + n - 1` of the slab, times their rows of the values' table."""
-    x = take(call, kept_slab, row, u, left, right, float("-inf"), S)
-    weights = tl.exp(x - shift[:, None])
-    rows = load_table(
-        call.given.values_table, h, row + u + tl.arange(0, S.n), call.rows, S.dv, S.block_v
-    )
-    return tl.dot(weights.to(rows.dtype), rows, input_precision=S.precision)
+def _finite_shift(row_max):
+    """What is subtracted from scores: their largest, or 0 where there is no key yet."""
+    return tl.where(row_max == float("-inf"), 0.0, row_max)
+
+
+@triton.jit
+def _times_values(buffer, args, h, shift, regions, row0, u, SPEC: tl.constexpr):
+    """The weights in columns `u..u + n - 1`, times their rows of the values' table: `(m, dv)`."""
+    scores = take(buffer, args, regions, row0, u, float("-inf"), SPEC)
+    weights = tl.exp(scores - shift[:, None])
+    return times_rows(args, VALUES, h, weights, row0 + u + tl.arange(0, SPEC.block_n), SPEC)

@@ -1,0 +1,195 @@
+// What a block of rows reads: its queries, keys and values as floats, packed or as they lie, and
+// the tables of its head.
+//
+//     rows x (dim) at padded_dim   floats, `padded_dim` apart, zeros after `dim`
+//     panels                       (count / NR, dim, NR): packed columns (gemm.h)
+#pragma once
+
+#include <stdint.h>
+
+#include "config.h"
+#include "convert.h"
+#include "gemm.h"
+#include "integers.h"
+#include "offset_buffer.h"
+#include "offset_window.h"
+#include "params.h"
+#include "plan.h"
+#include "simd.h"
+#include "tile.h"
+#include "workspace.h"
+
+namespace relpos {
+namespace {
+
+struct BlockInputs {
+  const Plan& plan;
+  const Params& params;
+  Workspace work;
+
+  BlockInputs(const Plan& p, Workspace w) : plan(p), params(p.params), work(w) {}
+
+  // ---- rows of q, k, v ------------------------------------------------------------------------
+
+  // scale * x[b, h, first..first+count-1] as floats: to (count, padded_dim).
+  void read_rows(const TensorView& x, Dtype dtype, int64_t b, int64_t h, int64_t first,
+                 int64_t count, int64_t dim, int64_t padded_dim, float scale, float* to) {
+    for (int64_t n = 0; n < count; ++n) {
+      convert_to_float(x.data, dtype, x.row_offset(b, h, first + n), dim, scale,
+                       to + n * padded_dim);
+      fill(to + n * padded_dim + dim, padded_dim - dim, 0);
+    }
+  }
+
+  // Rows of k or v from the tile's first key on, whole vectors wide: as they lie, or in
+  // copy (kTileKeys, padded_dim). They are *stride apart.
+  const float* tile_rows(const TensorView& x, const RowBlock& block, const KeyTile& tile,
+                         int64_t dim, int64_t padded_dim, float* copy, int64_t* stride) {
+    if (params.dtype == Dtype::f32 && dim == padded_dim) {
+      *stride = x.strides[2];
+      return (const float*)x.data + x.row_offset(block.b, block.kv_head, tile.begin);
+    }
+    *stride = padded_dim;
+    read_rows(x, params.dtype, block.b, block.kv_head, tile.begin, tile.to, dim, padded_dim, 1,
+              copy);
+    return copy;
+  }
+
+  const float* tile_keys(const RowBlock& block, const KeyTile& tile, int64_t* stride) {
+    return tile_rows(params.k, block, tile, params.head_dim, plan.padded_head_dim, work.key_tile,
+                     stride);
+  }
+  const float* tile_values(const RowBlock& block, const KeyTile& tile, int64_t* stride) {
+    return tile_rows(params.v, block, tile, params.value_dim, plan.padded_value_dim,
+                     work.value_tile, stride);
+  }
+
+  // All rows of a head of k or v: panels (seqlen_k / NR, dim, NR).
+  void pack_columns(const TensorView& x, int64_t b, int64_t kv_head, int64_t dim, float* panels) {
+    for (int64_t j = 0; j < params.seqlen_k; j += kNR) {
+      float* panel = panels + j * dim;
+      const int64_t count = min(kNR, params.seqlen_k - j);
+      if (count < kNR) fill(panel, dim * kNR, 0);
+      for (int64_t n = 0; n < count; ++n) {
+        const int64_t at = x.row_offset(b, kv_head, j + n);
+        const float* row = (const float*)x.data + at;
+        if (params.dtype != Dtype::f32) {
+          convert_to_float(x.data, params.dtype, at, dim, 1, work.row_scratch);
+          row = work.row_scratch;
+        }
+        for (int64_t k = 0; k < dim; ++k) panel[k * kNR + n] = row[k];
+      }
+    }
+  }
+
+  // Fill the block, work.q and work.q_rel, and pack the head's keys and values if they are not.
+  void read_block(RowBlock& block, int64_t b, int64_t h, int64_t first_row, int64_t num_rows) {
+    block.b = b, block.h = h, block.kv_head = h / params.heads_per_kv_head();
+    block.first_row = first_row, block.num_rows = num_rows;
+    block.position = params.query_start + first_row;
+    if (work.packed_batch != b || work.packed_kv_head != block.kv_head) {
+      if (!plan.few_queries)
+        pack_columns(params.k, b, block.kv_head, params.head_dim, work.key_panels);
+      if (plan.backward)
+        pack_columns(params.v, b, block.kv_head, params.value_dim, work.value_panels);
+      work.packed_batch = b, work.packed_kv_head = block.kv_head;
+    }
+    read_rows(params.q, params.dtype, b, h, first_row, num_rows, params.head_dim,
+              plan.padded_head_dim, params.scale, work.q);
+    pack_rows(work.q, plan.padded_head_dim, num_rows, params.head_dim, work.q_panels);
+    if (params.has_q_rel()) {
+      read_rows(params.q_rel, params.dtype, b, h, first_row, num_rows, params.rel_dim,
+                plan.padded_rel_dim, params.scale, work.q_rel);
+      if (!params.grid.num_axes)
+        pack_rows(work.q_rel, plan.padded_rel_dim, num_rows, params.rel_dim, work.q_rel_panels);
+    }
+    limit_keys(block);
+  }
+
+  // Which keys each row sees, by causality and documents.
+  void limit_keys(RowBlock& block) {
+    block.keys_begin = params.seqlen_k, block.keys_end = 0;
+    const Documents& documents = params.documents;
+    const int64_t of_batch = block.b * documents.batch_stride;
+    for (int64_t r = 0; r < block.num_rows; ++r) {
+      int64_t begin = 0, end = params.seqlen_k;
+      if (documents.ids) {
+        const int64_t at = of_batch + block.position + r;
+        begin = documents.key_begin[at], end = documents.key_end[at];
+      }
+      if (params.causal) end = min(end, block.position + r + 1);
+      block.key_begin[r] = begin, block.key_end[r] = max(end, begin);
+      if (begin >= end) continue;
+      block.keys_begin = min(block.keys_begin, begin);
+      block.keys_end = max(block.keys_end, end);
+    }
+  }
+
+  // The next tile that some row sees keys of; the first one if tile.num_keys is 0.
+  bool next_tile(const RowBlock& block, KeyTile& tile) const {
+    const int64_t begin =
+        tile.num_keys ? tile.begin + kTileKeys : round_down(block.keys_begin, kNR);
+    if (begin >= block.keys_end) return false;
+    tile.begin = begin;
+    tile.num_keys = min(kTileKeys, params.seqlen_k - begin);
+    tile.from = max(block.keys_begin - begin, 0);
+    tile.to = min(block.keys_end - begin, tile.num_keys);
+    return true;
+  }
+
+  // ---- tables ---------------------------------------------------------------------------------
+
+  // A head's table over its window, filled.
+  const WindowTable& window_table(int kind, int64_t head) {
+    const OffsetTable& table = params.tables[kind];
+    if (table.heads == 1) return plan.tables[kind];
+    WindowTable& own = work.tables[kind];
+    if (own.head != head) {
+      own.head = head;
+      for (int64_t n = 0; n < plan.window(kind).num_panels(); ++n)
+        own.fill_panel(table, params.dtype, plan.window(kind), n, plan.padded_row_dim(kind),
+                       work.row_scratch);
+    }
+    return own;
+  }
+
+  // The row of a table that a column selects, (padded_row_dim): where it lies if it can be read
+  // there, or a copy in work.row_scratch.
+  const float* selected_row(int kind, int64_t head, int64_t column) {
+    const OffsetTable& table = params.tables[kind];
+    const OffsetWindow& window = plan.window(kind);
+    const int64_t padded_dim = plan.padded_row_dim(kind);
+    const int64_t row = table_row(table, window, column);
+    if (row >= 0 && params.dtype == Dtype::f32 && table.row_dim == padded_dim)
+      return (const float*)table.rows +
+             (table.head_index(head) * table.num_rows + row) * padded_dim;
+    read_table_row(table, params.dtype, window, head, column, padded_dim, work.row_scratch);
+    return work.row_scratch;
+  }
+
+  // ---- sums of a tile -------------------------------------------------------------------------
+
+  // x (rows, kTileStride), numbers by key, added up by offset: on the window in a buffer, whose
+  // complete columns go to flush(begin, end); left and right of it one sum for each row.
+  template <class Flush>
+  void accumulate_by_offset(const RowBlock& block, const KeyTile& tile, const OffsetWindow& window,
+                            const float* x, OffsetBuffer& buffer, float* left_sums,
+                            float* right_sums, const Flush& flush) {
+    const int64_t from = tile.vector_from(), count = tile.vector_to() - from;
+    const Region region = region_of(window, block, tile);
+    if (region != kBand) {
+      float* const sums = region == kLeft ? left_sums : right_sums;
+      for (int64_t r = 0; r < block.num_rows; ++r)
+        sums[r] += sum_of(x + r * kTileStride + from, count);
+      return;
+    }
+    buffer.ensure_columns(tile.first_column(window, block), tile.end_column(window, block),
+                          block.num_rows, flush);
+    for (int64_t r = 0; r < block.num_rows; ++r)
+      accumulate_sheared(x + r * kTileStride + from, window, tile.key(from), block.position + r,
+                         count, buffer.row(r));
+  }
+};
+
+}  // namespace
+}  // namespace relpos

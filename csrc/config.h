@@ -1,0 +1,52 @@
+// The sizes that everything is cut into.
+//
+// A kernel_*.cpp says the first three before it includes this; a header that is opened alone (by an
+// editor, by tests/native/test_headers.py) gets those of 128-bit vectors.
+//
+//     W   = kLanes        floats in a vector
+//     MR  = kMR           rows of a register block: the product of MR rows and NR columns whose
+//     NR  = kNR           sums stay in registers; NR = kNRVectors * W
+//     block               up to kBlockRows queries of one head (FlashAttention's kBlockM)
+//     tile                up to kTileKeys keys (FlashAttention's kBlockN)
+//     panel               MR rows, or NR columns, of a packed matrix: (depth, MR) or (depth, NR)
+#pragma once
+
+#include <stdint.h>
+
+#if !defined(RELPOS_LANES)
+#define RELPOS_LANES 4
+#define RELPOS_MR 4
+#define RELPOS_NR_VECTORS 2
+#endif
+
+namespace relpos {
+namespace {
+
+constexpr int kLanes = RELPOS_LANES;
+constexpr int kMR = RELPOS_MR;
+constexpr int kNRVectors = RELPOS_NR_VECTORS;
+constexpr int kNR = kNRVectors * kLanes;
+
+constexpr int64_t kBlockRows = 64;
+constexpr int64_t kTileKeys = 256;
+// Rows of (kBlockRows, kTileKeys) buffers are this far apart: an odd number of cache lines, so that
+// the rows of a column do not compete for one place in the cache.
+constexpr int64_t kTileStride = kTileKeys + 16;
+
+// Columns of an offset buffer (offset_buffer.h), and how far apart its rows are.
+constexpr int64_t kBufferColumns = 512;
+constexpr int64_t kBufferStride = kBufferColumns + 16;
+
+// Keys that the table of queries is dotted with at once (queries_term.h).
+constexpr int64_t kKeyChunk = 32;
+
+// Up to so many queries, scores are single dot products of rows as they lie: to pack all keys would
+// cost more than to multiply them.
+constexpr int64_t kFewQueries = 4;
+
+static_assert(kKeyChunk % kLanes == 0 && kBlockRows % kLanes == 0 &&
+                  kTileKeys + kLanes <= kTileStride,
+              "whole vectors of keys and of queries");
+
+}  // namespace
+}  // namespace relpos

@@ -1,0 +1,93 @@
+// Numbers of a tensor's dtype to float32 and back (round to nearest even).
+#pragma once
+
+#include <stdint.h>
+
+#include "config.h"
+#include "params.h"
+#include "simd.h"
+
+namespace relpos {
+namespace {
+
+// W numbers from p.
+inline vfloat bf16_to_float(const uint16_t* p) {
+  return (vfloat)(__builtin_convertvector(*(const vshort_memory*)p, vuint) << 16);
+}
+
+inline float f16_to_float(uint16_t x) {
+  const uint32_t sign = (uint32_t)(x & 0x8000) << 16, magnitude = x & 0x7fff;
+  union { uint32_t bits; float value; } out;
+  if (magnitude >= 0x7c00) {
+    out.bits = sign | 0x7f800000 | (magnitude & 0x3ff) << 13;
+  } else if (magnitude >= 0x400) {
+    out.bits = sign | ((magnitude << 13) + (112u << 23));
+  } else {
+    out.value = (float)magnitude * 5.9604644775390625e-8f;  // 2^-24
+    out.bits |= sign;
+  }
+  return out.value;
+}
+
+inline uint16_t float_to_bf16(float x) {
+  union { float value; uint32_t bits; } in;
+  in.value = x;
+  if (x != x) return (uint16_t)(in.bits >> 16 | 0x40);
+  return (uint16_t)((in.bits + 0x7fff + (in.bits >> 16 & 1)) >> 16);
+}
+
+inline uint16_t float_to_f16(float x) {
+  union { float value; uint32_t bits; } in, magic;
+  in.value = x;
+  const uint16_t sign = (uint16_t)(in.bits >> 16 & 0x8000);
+  in.bits &= 0x7fffffff;
+  if (in.bits > 0x7f800000) return sign | 0x7e00;
+  if (in.bits >= 0x477ff000) return sign | 0x7c00;  // rounds to 65536 or more
+  if (in.bits < 0x38800000) {                       // subnormal in half precision
+    magic.bits = 0x3f000000;
+    in.value += magic.value;
+    return (uint16_t)(sign | (in.bits - magic.bits));
+  }
+  in.bits += 0xc8000fff + (in.bits >> 13 & 1);
+  return (uint16_t)(sign | in.bits >> 13);
+}
+
+// to (count) = scale * from[at..at+count-1].
+inline void convert_to_float(const void* from, Dtype dtype, int64_t at, int64_t count, float scale,
+                             float* to) {
+  int64_t n = 0;
+  if (dtype == Dtype::f32) {
+    const float* source = (const float*)from + at;
+    for (; n + kLanes <= count; n += kLanes) store(to + n, load(source + n) * scale);
+    for (; n < count; ++n) to[n] = source[n] * scale;
+  } else if (dtype == Dtype::bf16) {
+    const uint16_t* source = (const uint16_t*)from + at;
+    for (; n + kLanes <= count; n += kLanes) store(to + n, bf16_to_float(source + n) * scale);
+    for (; n < count; ++n) {
+      union { uint32_t bits; float value; } one;
+      one.bits = (uint32_t)source[n] << 16;
+      to[n] = one.value * scale;
+    }
+  } else {
+    const uint16_t* source = (const uint16_t*)from + at;
+    for (; n < count; ++n) to[n] = f16_to_float(source[n]) * scale;
+  }
+}
+
+// to[at..at+count-1] = from (count), rounded.
+inline void convert_from_float(const float* from, int64_t count, void* to, Dtype dtype,
+                               int64_t at) {
+  if (dtype == Dtype::f32) {
+    float* target = (float*)to + at;
+    for (int64_t n = 0; n < count; ++n) target[n] = from[n];
+  } else if (dtype == Dtype::bf16) {
+    uint16_t* target = (uint16_t*)to + at;
+    for (int64_t n = 0; n < count; ++n) target[n] = float_to_bf16(from[n]);
+  } else {
+    uint16_t* target = (uint16_t*)to + at;
+    for (int64_t n = 0; n < count; ++n) target[n] = float_to_f16(from[n]);
+  }
+}
+
+}  // namespace
+}  // namespace relpos

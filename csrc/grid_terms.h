@@ -1,0 +1,264 @@
+// The terms of a grid of tokens, whose tables belong to its axes.
+//
+// Along axis a the row of a query and a key depends on their coordinates alone, so that a query has
+// one relative logit for each coordinate of the keys: a short vector. For query i at coordinate y_i
+//
+//     s_ij  += A_a[i, c_a(j)]      A_a[i, c] = q_i . K_a[c - y_i] + B_a[c - y_i]     axis_scores
+//     dp_ij += U_a[i, c_a(j)]      U_a[i, c] = dO_i . V_a[c - y_i]                   axis_dp
+//
+// with c_a(j) the coordinate of key j. Their adjoints are the sums of ds (axis_ds) and of p
+// (axis_p) over the keys of each coordinate. They are made for one block and forgotten: memory does
+// not grow with tokens times coordinates. (The logits of the tables of queries come from outside,
+// and do: query_axis_logits.)
+//
+//     by_coord   (rows, sum_size_k): for each row the coordinates of all axes, side by side
+//     MR, NR     rows and columns of a register block; W = kLanes floats in a vector
+#pragma once
+
+#include <stdint.h>
+
+#include "block_inputs.h"
+#include "config.h"
+#include "gemm.h"
+#include "grid_plan.h"
+#include "integers.h"
+#include "params.h"
+#include "simd.h"
+#include "tile.h"
+
+namespace relpos {
+namespace {
+
+// Neighbouring keys of a tile that lie along the grid's last axis.
+struct KeyRun {
+  int64_t first, num_keys;            // keys of the tile
+  int64_t last_coord;                 // of the first key along the last axis, all axes side by side
+  int64_t outer_coords[kMaxAxes - 1];  // of all its keys along the other axes, likewise
+  int64_t joint_bias_index;           // of the first key, for a query at coordinates 0
+};
+
+// Rows of a block that select nearly the same rows of an axis's table, multiplied together: for
+// coordinate 0 of the keys row first_row + n selects row first_table_row + shift[n], and all
+// together select num_table_rows rows.
+struct RowGroup {
+  int64_t first_row = 0, num_rows = 0, first_table_row = 0, num_table_rows = 0;
+  int64_t shift[kMR];
+};
+
+struct GridTerms : BlockInputs {
+  using BlockInputs::BlockInputs;
+
+  int64_t row_coords[kBlockRows][kMaxAxes];       // of the block's queries
+  int64_t row_joint_bias_index[kBlockRows];       // what they take from a key's joint_bias_index
+  int64_t first_grid_row = 0;                     // the rows before it lie in the prefix
+  KeyRun key_runs[kTileKeys];                     // of the current tile
+  int64_t num_key_runs = 0;
+  int64_t filled_head = -1;                       // whose tables are in work.axis_tables
+
+  // ---- tables ---------------------------------------------------------------------------------
+
+  const AxisTables& axis_tables() const {
+    return params.grid.axis_table_heads > 1 ? work.axis_tables : plan.axis_tables;
+  }
+
+  void fill_axis_tables(int64_t head) {
+    if (params.grid.axis_table_heads <= 1 || head == filled_head) return;
+    filled_head = head;
+    work.axis_tables.fill_rows(params, plan.grid, plan.padded_value_dim, plan.backward, head, 0, 1);
+  }
+
+  // The block's rows that an axis's keys are dotted with, axis_q_stride apart: q, or the axis's
+  // part of q_rel.
+  const float* axis_q(int axis) const {
+    return params.grid.axes[axis].own_q_rel ? work.q_rel + plan.grid.axes[axis].q_rel_offset
+                                            : work.q;
+  }
+  int64_t axis_q_stride(int axis) const {
+    return params.grid.axes[axis].own_q_rel ? plan.padded_rel_dim : plan.padded_head_dim;
+  }
+
+  // ---- a block --------------------------------------------------------------------------------
+
+  // The coordinates of the block's rows, and work.axis_scores.
+  void begin_grid(const RowBlock& block) {
+    const Grid& grid = params.grid;
+    fill_axis_tables(block.h);
+    locate_rows(block);
+    if (!plan.grid.has_axis_scores) return;
+    fill(work.axis_scores, block.num_rows * grid.sum_size_k, 0);
+    for (int n = 0; n < grid.num_axes; ++n) {
+      const Axis& axis = grid.axes[n];
+      const AxisPlan& axis_plan = plan.grid.axes[n];
+      if (axis.key_dim)
+        multiply_axis_table(block, n, axis_q(n), axis_q_stride(n), axis.key_dim,
+                            axis_tables().transposed + axis_plan.transposed.keys,
+                            work.axis_scores);
+      if (axis.has_bias) add_axis_bias(block, n, work.axis_scores);
+    }
+  }
+
+  void locate_rows(const RowBlock& block) {
+    const Grid& grid = params.grid;
+    first_grid_row = clamp(grid.prefix - block.first_row, 0, block.num_rows);
+    for (int64_t r = first_grid_row; r < block.num_rows; ++r) {
+      int64_t token = block.first_row + r - grid.prefix, step = 1;
+      row_joint_bias_index[r] = 0;
+      for (int n = grid.num_axes - 1; n >= 0; --n) {
+        const int64_t coord = token % grid.axes[n].size_q;
+        row_coords[r][n] = coord;
+        row_joint_bias_index[r] += coord * step;
+        token /= grid.axes[n].size_q, step *= 2 * grid.axes[n].size_k - 1;
+      }
+    }
+  }
+
+  // The next rows whose first table rows are less than MR apart; the first ones if group is new.
+  bool next_row_group(const RowBlock& block, int axis, RowGroup& group) const {
+    const Axis& of = params.grid.axes[axis];
+    const int64_t first = max(group.first_row + group.num_rows, first_grid_row);
+    if (first >= block.num_rows) return false;
+    int64_t low = of.first_row(row_coords[first][axis]), high = low;
+    group.first_row = first, group.num_rows = 0;
+    for (int64_t r = first; r < block.num_rows && group.num_rows < kMR; ++r) {
+      const int64_t table_row = of.first_row(row_coords[r][axis]);
+      if (max(high, table_row) - min(low, table_row) >= kMR) break;
+      low = min(low, table_row), high = max(high, table_row);
+      group.shift[group.num_rows++] = table_row;
+    }
+    for (int64_t n = 0; n < group.num_rows; ++n) group.shift[n] -= low;
+    group.first_table_row = low, group.num_table_rows = of.size_k + high - low;
+    return true;
+  }
+
+  // by_coord += x (rows, dim), `x_stride` apart, times one axis's table in transposed form.
+  void multiply_axis_table(const RowBlock& block, int axis, const float* x, int64_t x_stride,
+                           int64_t dim, const float* transposed, float* by_coord) const {
+    const AxisPlan& axis_plan = plan.grid.axes[axis];
+    const int64_t size_k = params.grid.axes[axis].size_k, stride = plan.grid.row_group_stride;
+    for (RowGroup group; next_row_group(block, axis, group);) {
+      for (int64_t n = 0; n < group.num_table_rows; n += kNR)
+        register_rows<kNRVectors, kRowMajor, false>(
+            group.num_rows, dim, x + group.first_row * x_stride, x_stride,
+            transposed + group.first_table_row + n, axis_plan.transposed_stride,
+            work.row_group + n, stride);
+      for (int64_t r = 0; r < group.num_rows; ++r)
+        add_to(size_k, work.row_group + r * stride + group.shift[r],
+               by_coord + (group.first_row + r) * params.grid.sum_size_k + axis_plan.coord_offset);
+    }
+  }
+
+  void add_axis_bias(const RowBlock& block, int axis, float* by_coord) const {
+    const AxisPlan& axis_plan = plan.grid.axes[axis];
+    const Axis& of = params.grid.axes[axis];
+    for (int64_t r = first_grid_row; r < block.num_rows; ++r)
+      add_to(of.size_k,
+             axis_tables().padded + axis_plan.padded.bias + of.first_row(row_coords[r][axis]),
+             by_coord + r * params.grid.sum_size_k + axis_plan.coord_offset);
+  }
+
+  // A group's numbers by coordinate as numbers by table row, in work.row_group (num_rows,
+  // num_table_rows): the left side of the adjoint's products.
+  void unshear_row_group(int axis, const RowGroup& group, const float* by_coord) const {
+    const int64_t stride = plan.grid.row_group_stride, size_k = params.grid.axes[axis].size_k;
+    for (int64_t r = 0; r < group.num_rows; ++r) {
+      float* to = work.row_group + r * stride;
+      fill(to, group.num_table_rows, 0);
+      add_to(size_k,
+             by_coord + (group.first_row + r) * params.grid.sum_size_k +
+                 plan.grid.axes[axis].coord_offset,
+             to + group.shift[r]);
+    }
+  }
+
+  // y (count) += x (count).
+  static void add_to(int64_t count, const float* __restrict x, float* __restrict y) {
+    for (int64_t n = 0; n < count; ++n) y[n] += x[n];
+  }
+
+  // ---- a tile ---------------------------------------------------------------------------------
+
+  void find_key_runs(const KeyTile& tile) {
+    const Grid& grid = params.grid;
+    const int last = grid.num_axes - 1;
+    num_key_runs = 0;
+    for (int64_t at = clamp(grid.prefix - tile.begin, tile.from, tile.to); at < tile.to;) {
+      KeyRun& run = key_runs[num_key_runs++];
+      int64_t token = tile.key(at) - grid.prefix, step = 1;
+      run.first = at, run.joint_bias_index = 0;
+      for (int n = last; n >= 0; --n) {
+        const int64_t size_k = grid.axes[n].size_k, coord = token % size_k;
+        run.joint_bias_index += (coord + size_k - 1) * step;
+        token /= size_k, step *= 2 * size_k - 1;
+        (n == last ? run.last_coord : run.outer_coords[n]) =
+            plan.grid.axes[n].coord_offset + coord;
+        if (n == last) run.num_keys = min(size_k - coord, tile.to - at);
+      }
+      at += run.num_keys;
+    }
+  }
+
+  // One row: x (tile) += the sum over the axes of by_coord (sum_size_k) at each key's coordinates.
+  void add_by_coord(const float* by_coord, float* x) const {
+    for (int64_t n = 0; n < num_key_runs; ++n) {
+      const KeyRun& run = key_runs[n];
+      float outer = 0;
+      for (int axis = 0; axis + 1 < params.grid.num_axes; ++axis)
+        outer += by_coord[run.outer_coords[axis]];
+      add_with_constant(run.num_keys, outer, by_coord + run.last_coord, x + run.first);
+    }
+  }
+
+  // y (count) += constant + x (count).
+  static void add_with_constant(int64_t count, float constant, const float* __restrict x,
+                                float* __restrict y) {
+    for (int64_t n = 0; n < count; ++n) y[n] += constant + x[n];
+  }
+
+  // The adjoint: by_coord += for each coordinate the sum of x over its keys.
+  void accumulate_by_coord(const float* x, float* by_coord) const {
+    for (int64_t n = 0; n < num_key_runs; ++n) {
+      const KeyRun& run = key_runs[n];
+      float* last = by_coord + run.last_coord;
+      const float* from = x + run.first;
+      vfloat sums = {};
+      int64_t c = 0;
+      for (; c + kLanes <= run.num_keys; c += kLanes) {
+        sums += load(from + c);
+        store(last + c, load(last + c) + load(from + c));
+      }
+      float sum = horizontal_sum(sums);
+      for (; c < run.num_keys; ++c) sum += from[c], last[c] += from[c];
+      for (int axis = 0; axis + 1 < params.grid.num_axes; ++axis)
+        by_coord[run.outer_coords[axis]] += sum;
+    }
+  }
+
+  // scores (rows, kTileStride) += all terms of the grid.
+  void add_grid_scores(const RowBlock& block, const KeyTile& tile, float* scores) {
+    const Grid& grid = params.grid;
+    find_key_runs(tile);
+    for (int64_t r = first_grid_row; r < block.num_rows; ++r) {
+      float* x = scores + r * kTileStride;
+      if (plan.grid.has_axis_scores) add_by_coord(work.axis_scores + r * grid.sum_size_k, x);
+      int64_t first_coord = 0;
+      for (int n = 0; n < grid.num_axes && grid.query_axis_logits.present(); ++n) {
+        const float* by_key =
+            (const float*)grid.query_axis_logits.data +
+            grid.query_axis_logits.row_offset(block.b, block.h, first_coord + row_coords[r][n]) +
+            tile.begin;
+        add_to(tile.to - tile.from, by_key + tile.from, x + tile.from);
+        first_coord += grid.axes[n].size_q;
+      }
+      if (!grid.joint_bias) continue;
+      const float* joint_bias =
+          grid.joint_bias + grid.joint_bias_head(block.h) * grid.joint_bias_size;
+      for (int64_t n = 0; n < num_key_runs; ++n)
+        add_to(key_runs[n].num_keys,
+               joint_bias + key_runs[n].joint_bias_index - row_joint_bias_index[r],
+               x + key_runs[n].first);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace relpos

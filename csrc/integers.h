@@ -1,0 +1,20 @@
+// Sizes and indices, without the standard library: what a kernel includes is compiled for its
+// instruction set, and must not reach other files' inline functions.
+#pragma once
+
+#include <stdint.h>
+
+namespace relpos {
+namespace {
+
+inline int64_t min(int64_t x, int64_t y) { return x < y ? x : y; }
+inline int64_t max(int64_t x, int64_t y) { return x > y ? x : y; }
+inline int64_t clamp(int64_t x, int64_t low, int64_t high) {
+  return x < low ? low : x > high ? high : x;
+}
+inline int64_t ceil_div(int64_t x, int64_t unit) { return (x + unit - 1) / unit; }
+inline int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+inline int64_t round_down(int64_t x, int64_t unit) { return x / unit * unit; }
+
+}  // namespace
+}  // namespace relpos

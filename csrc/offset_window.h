@@ -1,0 +1,110 @@
+// The offsets that a table covers, as columns without ends.
+//
+// A window covers the offsets low..high (key position - query position); at or below `low`, and at
+// or above `high`, a table is constant. Column n belongs to the offset base + n, and W = kLanes
+// more columns at either end repeat the end ones: a vector of W neighbouring keys reads W
+// neighbouring columns from a clamped one, and is right wherever it falls.
+//
+//     column:   0 ... W-1 | W  ...  num_columns-W-1 | ... num_columns-1
+//     offset:    all low  | low       ...      high | all high
+#pragma once
+
+#include <stdint.h>
+
+#include "config.h"
+#include "convert.h"
+#include "integers.h"
+#include "params.h"
+#include "simd.h"
+
+namespace relpos {
+namespace {
+
+struct OffsetWindow {
+  bool present = false;
+  int64_t low = 0, high = 0;
+  int64_t base = 0;  // the offset of column 0
+  int64_t num_columns = 0;
+
+  // The column at which a vector starts whose first key is `key`, for the query at `position`.
+  int64_t vector_column(int64_t key, int64_t position) const {
+    return clamp(key - position - base, 0, num_columns - kLanes);
+  }
+  // The column of one pair.
+  int64_t pair_column(int64_t key, int64_t position) const {
+    return clamp(key - position - base, kLanes, num_columns - kLanes - 1);
+  }
+  // The columns of the far regions.
+  int64_t low_column() const { return kLanes; }
+  int64_t high_column() const { return num_columns - kLanes - 1; }
+  int64_t num_panels() const { return ceil_div(num_columns, kNR); }
+};
+
+// The window of one kind of table, or of two that share it, cut to the offsets that pairs have.
+inline OffsetWindow make_window(const Params& params, TableKind kind, TableKind shared_with) {
+  const int64_t first_offset = -(params.query_start + params.seqlen_q - 1);
+  int64_t last_offset = params.seqlen_k - 1 - params.query_start;
+  if (params.causal) last_offset = min(last_offset, 0);
+  last_offset = max(last_offset, first_offset);
+  OffsetWindow window;
+  const TableKind kinds[] = {kind, shared_with};
+  for (const TableKind one : kinds) {
+    const OffsetTable& table = params.tables[one];
+    if (!table.present()) continue;
+    // Where it is zero beyond its ends, the zeros are columns too.
+    const int64_t low = table.first_offset - table.zero_beyond;
+    const int64_t high = table.first_offset + table.num_rows - 1 + table.zero_beyond;
+    window.low = window.present ? min(window.low, low) : low;
+    window.high = window.present ? max(window.high, high) : high;
+    window.present = true;
+  }
+  window.low = clamp(window.low, first_offset, last_offset);
+  window.high = clamp(window.high, first_offset, last_offset);
+  window.base = window.low - kLanes;
+  window.num_columns = window.high - window.low + 1 + 2 * kLanes;
+  return window;
+}
+
+// The row of a table that a column of its window selects; -1 for zeros.
+inline int64_t table_row(const OffsetTable& table, const OffsetWindow& window, int64_t column) {
+  const int64_t offset = clamp(window.base + column, window.low, window.high);
+  const int64_t row = offset - table.first_offset;
+  if (table.zero_beyond && (row < 0 || row >= table.num_rows)) return -1;
+  return clamp(row, 0, table.num_rows - 1);
+}
+
+// The row that a column selects, as floats with zeros after them: to (padded_dim).
+inline void read_table_row(const OffsetTable& table, Dtype dtype, const OffsetWindow& window,
+                           int64_t head, int64_t column, int64_t padded_dim, float* to) {
+  fill(to, padded_dim, 0);
+  const int64_t row = column < window.num_columns ? table_row(table, window, column) : -1;
+  if (row < 0) return;
+  convert_to_float(table.rows, dtype,
+                   (table.head_index(head) * table.num_rows + row) * table.row_dim, table.row_dim,
+                   1, to);
+}
+
+// One head's table, a row for each column of its window, in the forms that a pass reads; null what
+// it does not. `columns` is num_panels * NR, the last ones zeros.
+struct WindowTable {
+  float* rows = nullptr;    // (columns, padded row_dim)
+  float* panels = nullptr;  // transposed and packed: (num_panels, row_dim, NR)
+  float* bias = nullptr;    // (columns): the numbers of a table of biases
+  int64_t head = -1;        // whose it is; -1 while nothing is in it
+
+  // Fill one panel, or the NR rows of it. scratch (padded_dim).
+  void fill_panel(const OffsetTable& table, Dtype dtype, const OffsetWindow& window, int64_t panel,
+                  int64_t padded_dim, float* scratch) const {
+    for (int64_t n = panel * kNR; n < (panel + 1) * kNR; ++n) {
+      float* row = rows ? rows + n * padded_dim : scratch;
+      read_table_row(table, dtype, window, head, n, padded_dim, row);
+      if (bias) bias[n] = row[0];
+      if (!panels) continue;
+      float* column = panels + panel * table.row_dim * kNR + n % kNR;
+      for (int64_t k = 0; k < table.row_dim; ++k) column[k * kNR] = row[k];
+    }
+  }
+};
+
+}  // namespace
+}  // namespace relpos

@@ -1,0 +1,169 @@
+// What one call of the op hands to a kernel: plain data, the same for every instruction set.
+//
+//     B, H, H_kv           batch, query heads, key/value heads (H a multiple of H_kv)
+//     seqlen_q, seqlen_k   queries, keys
+//     head_dim             of q and k
+//     value_dim            of v and of the output
+//     rel_dim              of q_rel, which is dotted with the tables of keys in place of q
+//
+// "(H or 1, ...)": one for each head, or one that all heads share.
+#pragma once
+
+#include <stdint.h>
+
+namespace relpos {
+
+enum class Dtype : int { f32, bf16, f16, boolean };
+
+// A tensor (B, H, L, D), D contiguous, or (B, H, L); strides count elements, 0 along a broadcast
+// axis.
+struct TensorView {
+  const void* data = nullptr;
+  int64_t strides[3] = {0, 0, 0};
+
+  bool present() const { return data != nullptr; }
+  int64_t row_offset(int64_t b, int64_t h, int64_t row) const {
+    return b * strides[0] + h * strides[1] + row * strides[2];
+  }
+};
+
+// The tables of a call, by the term that they make (see relpos.Terms):
+//
+//     kKeys      scale * q_i . K[j-i]   (q_rel_i in place of q_i where there is one)
+//     kQueries   scale * k_j . Q[j-i]
+//     kBias      B[j-i]
+//     kValues    v_j + V[j-i] in place of v_j
+enum TableKind { kKeys, kQueries, kBias, kValues, kTableKinds };
+
+// Row n belongs to the offset (key position - query position) first_offset + n; see
+// relpos.OffsetTable.
+struct OffsetTable {
+  const void* rows = nullptr;  // (heads, num_rows, row_dim)
+  int64_t heads = 0;           // H or 1
+  int64_t num_rows = 0;
+  int64_t row_dim = 0;         // 1 for a bias
+  int64_t first_offset = 0;
+  bool zero_beyond = false;    // beyond its ends: zeros, in place of the end row
+
+  bool present() const { return rows != nullptr; }
+  // Which of its `heads` belongs to a query head.
+  int64_t head_index(int64_t head) const { return heads == 1 ? 0 : head; }
+};
+
+constexpr int kMaxAxes = 8;
+
+// One axis of a grid of tokens, and which tables it has. A table has a row for each offset
+// coord_k - coord_q, from 1 - size_k on; or, where the queries have another size (pooled queries),
+// one for each pair (coord_q, coord_k).
+struct Axis {
+  int64_t size_k = 1, size_q = 1;  // coordinates of keys, of queries
+  int64_t key_dim = 0;             // of the rows of its table of keys; 0 without one
+  bool own_q_rel = false;          // dotted with a part of q_rel, in place of q
+  bool has_bias = false, has_values = false;
+
+  int64_t table_rows() const { return size_k == size_q ? 2 * size_k - 1 : size_q * size_k; }
+  // The row for coord_k = 0 and this coord_q; the rows of the other coord_k follow it.
+  int64_t first_row(int64_t coord_q) const {
+    return size_k == size_q ? size_k - 1 - coord_q : coord_q * size_k;
+  }
+};
+
+// A grid of tokens in row-major order, after `prefix` tokens that are on none. Its terms are in
+// float32.
+struct Grid {
+  int num_axes = 0;  // 0: the tokens are a line
+  Axis axes[kMaxAxes];
+  int64_t prefix = 0;
+  int64_t sum_size_k = 0;  // over the axes
+  int64_t sum_size_q = 0;
+  // (axis_table_heads, axis_table_size): for each axis in turn its rows of keys (table_rows,
+  // key_dim), of bias (table_rows), of values (table_rows, value_dim).
+  const float* axis_tables = nullptr;
+  int64_t axis_table_heads = 0;  // H or 1
+  int64_t axis_table_size = 0;
+  // (B, H, sum_size_q, seqlen_k): scale * k_j . Q_a[coord_k(j) - coord_q], for each axis a and each
+  // coord_q.
+  TensorView query_axis_logits;
+  // (joint_bias_heads, joint_bias_size): a bias for each combination of the axes' offsets.
+  const float* joint_bias = nullptr;
+  int64_t joint_bias_heads = 0;  // H or 1
+  int64_t joint_bias_size = 0;
+
+  int64_t axis_table_head(int64_t head) const { return axis_table_heads == 1 ? 0 : head; }
+  int64_t joint_bias_head(int64_t head) const { return joint_bias_heads == 1 ? 0 : head; }
+};
+
+// (B, H, seqlen_q, seqlen_k), broadcast along axes of stride 0: true where a pair takes part, or a
+// number that is added to its score.
+struct Mask {
+  const void* data = nullptr;
+  Dtype dtype = Dtype::boolean;
+  int64_t strides[4] = {0, 0, 0, 0};
+};
+
+// Packed documents. The keys of a token's document lie in key_begin..key_end-1; where documents
+// are interleaved, others lie there too, and ids are compared.
+struct Documents {
+  const int32_t* ids = nullptr;        // (B or 1, seqlen_k), negative for tokens of no document
+  const int64_t* key_begin = nullptr;  // (B or 1, seqlen_k)
+  const int64_t* key_end = nullptr;    // (B or 1, seqlen_k)
+  int64_t batch_stride = 0;
+  bool interleaved = false;
+};
+
+// Where backward writes; null where a gradient is not wanted. Shapes are those of the inputs, each
+// contiguous.
+struct Gradients {
+  void* q = nullptr;      // (B, H, seqlen_q, head_dim)
+  void* k = nullptr;      // (B, H_kv, seqlen_k, head_dim)
+  void* v = nullptr;      // (B, H_kv, seqlen_k, value_dim)
+  void* q_rel = nullptr;  // (B, H, seqlen_q, rel_dim)
+  void* tables[kTableKinds] = {};      // each (H or 1, num_rows, row_dim)
+  float* mask = nullptr;               // of the mask's own sizes; zeros before the call
+  int64_t mask_strides[4] = {0, 0, 0, 0};
+  float* axis_tables = nullptr;        // (H or 1, axis_table_size)
+  float* query_axis_logits = nullptr;  // (B, H, sum_size_q, seqlen_k); zeros before the call
+  float* joint_bias = nullptr;         // (H or 1, joint_bias_size); zeros before the call
+};
+
+struct Params {
+  int64_t batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, value_dim;
+  int64_t rel_dim;  // 0 without q_rel; on a grid the parts of its axes lie side by side
+  Dtype dtype;      // of q, k, v, q_rel, the tables, and the gradients of these
+  TensorView q;      // (B, H, seqlen_q, head_dim)
+  TensorView k;      // (B, H_kv, seqlen_k, head_dim)
+  TensorView v;      // (B, H_kv, seqlen_k, value_dim)
+  TensorView q_rel;  // (B, H, seqlen_q, rel_dim)
+  OffsetTable tables[kTableKinds];  // none on a grid
+  Mask mask;
+  Grid grid;
+  Documents documents;
+  bool causal;
+  float scale;
+  int64_t query_start;  // position of query 0; key j has position j
+  uint64_t seed;        // of dropout
+  double dropout;       // probability that a weight is dropped
+
+  // Written by forward, read by backward, all in float32. The softmax of a row is kept as its two
+  // numbers: the log-sum-exp alone would round each weight by its own last place.
+  float* output = nullptr;   // (B, H, seqlen_q, value_dim)
+  float* row_max = nullptr;  // (B, H, seqlen_q), -inf where a row has no key
+  float* row_sum = nullptr;  // (B, H, seqlen_q), of exp(score - row_max)
+
+  float* lse = nullptr;      // (B, H, seqlen_q), log-sum-exp; for the caller alone
+
+  // Read by backward, in float32; d_lse may be absent.
+  TensorView d_output;       // (B, H, seqlen_q, value_dim)
+  TensorView d_lse;          // (B, H, seqlen_q)
+  Gradients gradients;
+
+  int64_t heads_per_kv_head() const { return heads / kv_heads; }
+  // By its size: an empty tensor has no data.
+  bool has_q_rel() const { return rel_dim > 0; }
+  // The number of a query's row in row_max, row_sum, lse and output.
+  int64_t row_index(int64_t b, int64_t h, int64_t i) const {
+    return (b * heads + h) * seqlen_q + i;
+  }
+};
+
+}  // namespace relpos

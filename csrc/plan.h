@@ -1,0 +1,108 @@
+// What is derived from a call's sizes once, and does not change during it.
+//
+//     window        offsets that a kind of table covers (offset_window.h)
+//     padded        rounded up to whole vectors of W = kLanes floats
+//     panels        packed columns, NR = kNR of them together (gemm.h)
+//
+// Forward and backward prepare different forms of the same tables.
+#pragma once
+
+#include <stdint.h>
+
+#include "config.h"
+#include "grid_plan.h"
+#include "integers.h"
+#include "offset_window.h"
+#include "params.h"
+
+namespace relpos {
+namespace {
+
+// Memory handed out piece by piece, each 64-byte aligned; with a null `memory` it only counts.
+struct Arena {
+  char* memory = nullptr;
+  int64_t used = 0;  // bytes
+
+  float* take(int64_t floats) {
+    float* piece = memory ? (float*)(memory + used) : nullptr;
+    used += round_up(floats * (int64_t)sizeof(float), 64);
+    return piece;
+  }
+};
+
+struct Plan {
+  const Params& params;
+  bool backward;
+  int64_t padded_head_dim, padded_value_dim, padded_rel_dim;
+  OffsetWindow score_window;  // of the tables of keys and of bias together
+  OffsetWindow query_window;  // of the table of queries
+  OffsetWindow value_window;  // of the table of values
+  GridPlan grid;
+  WindowTable tables[kTableKinds];  // those that all heads share
+  AxisTables axis_tables;           // likewise
+  uint32_t drop_threshold;          // a weight whose random 32 bits are below it is dropped
+  float keep_probability;           // exactly that of drop_threshold
+  bool few_queries;                 // scores are single dot products; keys are not packed
+
+  Plan(const Params& p, bool is_backward) : params(p), backward(is_backward) {
+    padded_head_dim = round_up(p.head_dim, kLanes);
+    padded_value_dim = round_up(p.value_dim, kLanes);
+    // The parts of a grid's axes lie side by side, and one is read by whole vectors.
+    padded_rel_dim = p.has_q_rel()
+                         ? round_up(p.rel_dim + (p.grid.num_axes ? kLanes : 0), kLanes)
+                         : padded_head_dim;
+    grid = GridPlan(p, padded_value_dim);
+    score_window = make_window(p, kKeys, kBias);
+    query_window = make_window(p, kQueries, kQueries);
+    value_window = make_window(p, kValues, kValues);
+    drop_threshold = (uint32_t)(p.dropout * 4294967296.0);
+    keep_probability = (float)(1 - (double)drop_threshold / 4294967296.0);
+    // In both passes: backward's weights are right only if its scores are forward's to the bit.
+    few_queries = p.seqlen_q <= kFewQueries;
+  }
+
+  const OffsetWindow& window(int kind) const {
+    return kind == kQueries ? query_window : kind == kValues ? value_window : score_window;
+  }
+  int64_t padded_row_dim(int kind) const {
+    return kind == kBias     ? 1
+           : kind == kValues ? padded_value_dim
+           : kind == kKeys   ? padded_rel_dim
+                             : padded_head_dim;
+  }
+  // Of the rows of the table of keys, as they are given.
+  int64_t key_row_dim() const { return params.has_q_rel() ? params.rel_dim : params.head_dim; }
+  int64_t num_key_panels() const { return ceil_div(params.seqlen_k, kNR); }
+
+  // Which forms of a table this pass reads.
+  bool needs_rows(int kind) const {
+    if (kind == kBias) return false;
+    return kind == kValues ? !backward : backward;
+  }
+  bool needs_panels(int kind) const {
+    if (kind == kBias) return false;
+    return kind == kValues ? backward : !few_queries;
+  }
+  WindowTable lay_out_table(int kind, Arena& arena) const {
+    WindowTable table;
+    if (!params.tables[kind].present()) return table;
+    const int64_t columns = window(kind).num_panels() * kNR;
+    if (needs_rows(kind)) table.rows = arena.take(columns * padded_row_dim(kind));
+    if (needs_panels(kind)) table.panels = arena.take(columns * params.tables[kind].row_dim);
+    if (kind == kBias) table.bias = arena.take(columns);
+    return table;
+  }
+  AxisTables lay_out_axis_tables(Arena& arena) const {
+    return {arena.take(grid.padded_size), arena.take(grid.transposed_size)};
+  }
+
+  // The tables that all heads share.
+  void lay_out_shared_tables(Arena& arena) {
+    for (int kind = 0; kind < kTableKinds; ++kind)
+      if (params.tables[kind].heads == 1) tables[kind] = lay_out_table(kind, arena);
+    if (params.grid.axis_table_heads == 1) axis_tables = lay_out_axis_tables(arena);
+  }
+};
+
+}  // namespace
+}  // namespace relpos

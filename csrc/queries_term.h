@@ -1,0 +1,120 @@
+// The term scale * k_j . Q[j-i]: the table of queries is dotted with the keys (DeBERTa's
+// position-to-content).
+//
+// As with the table of keys, but by keys in place of queries: chunk_scores has a row for each key
+// of a chunk of kKeyChunk = 32, and in it a number for each offset; transposed squares of it are
+// added to the scores. Left and right of the window one number for each key is enough.
+//
+//     scores          (rows, kTileStride), rows of the block and keys of the tile
+//     chunk_scores    (chunk, kBufferStride), keys of the chunk and columns from first_chunk_column
+//     keys            (tile, head_dim), `keys_stride` apart
+#pragma once
+
+#include <stdint.h>
+
+#include "config.h"
+#include "gemm.h"
+#include "grid_terms.h"
+#include "integers.h"
+#include "offset_buffer.h"
+#include "offset_window.h"
+#include "params.h"
+#include "tile.h"
+
+namespace relpos {
+namespace {
+
+struct QueriesTerm : GridTerms {
+  using GridTerms::GridTerms;
+
+  // The part of a tile from key `at` on that lies in one region: a long one left or right of the
+  // window, or one chunk on it.
+  KeyTile next_chunk(const RowBlock& block, const KeyTile& tile, int64_t at,
+                     Region& region) const {
+    KeyTile chunk = tile;
+    chunk.from = at, chunk.to = min(at + kKeyChunk, tile.to);
+    region = region_of(plan.query_window, block, chunk);
+    while (region != kBand && chunk.to < tile.to) {
+      KeyTile longer = chunk;
+      longer.to = min(chunk.to + kKeyChunk, tile.to);
+      if (region_of(plan.query_window, block, longer) != region) break;
+      chunk = longer;
+    }
+    return chunk;
+  }
+
+  void add_queries_term(const RowBlock& block, const KeyTile& tile, float* scores) {
+    int64_t keys_stride;
+    const float* keys = tile_keys(block, tile, &keys_stride);
+    Region region;
+    for (int64_t at = tile.from; at < tile.to;) {
+      const KeyTile chunk = next_chunk(block, tile, at, region);
+      if (region != kBand)
+        add_queries_term_beyond(block, chunk, region, keys, keys_stride, scores);
+      else if (plan.few_queries)
+        add_queries_term_by_pair(block, chunk, keys, keys_stride, scores);
+      else
+        add_queries_term_on_band(block, chunk, keys, keys_stride, scores);
+      at = chunk.to;
+    }
+  }
+
+  // Left or right of the window: the same number for all rows.
+  void add_queries_term_beyond(const RowBlock& block, const KeyTile& chunk, Region region,
+                               const float* keys, int64_t keys_stride, float* scores) {
+    const OffsetWindow& window = plan.query_window;
+    float* const by_key = work.key_scratch;
+    read_table_row(params.tables[kQueries], params.dtype, window, block.h,
+                   region == kLeft ? window.low_column() : window.high_column(),
+                   plan.padded_head_dim, work.row_scratch);
+    for (int64_t n = 0; n < plan.padded_head_dim; ++n) work.row_scratch[n] *= params.scale;
+    for (int64_t n = chunk.from; n < chunk.to && plan.few_queries; ++n)
+      by_key[n] = dot(work.row_scratch, keys + n * keys_stride, plan.padded_head_dim);
+    for (int64_t n = round_down(chunk.from, kNR); n < chunk.to && !plan.few_queries; n += kNR)
+      register_rows<kNRVectors, kRowMajor, false>(1, params.head_dim, work.row_scratch, 0,
+                                                  work.key_panels + chunk.key(n) * params.head_dim,
+                                                  kNR, by_key + n, 0);
+    for (int64_t r = 0; r < block.num_rows; ++r)
+      for (int64_t n = chunk.from; n < chunk.to; ++n) scores[r * kTileStride + n] += by_key[n];
+  }
+
+  void add_queries_term_by_pair(const RowBlock& block, const KeyTile& chunk, const float* keys,
+                                int64_t keys_stride, float* scores) {
+    for (int64_t r = 0; r < block.num_rows; ++r)
+      for (int64_t n = chunk.from; n < chunk.to; ++n) {
+        const int64_t column = plan.query_window.pair_column(chunk.key(n), block.position + r);
+        scores[r * kTileStride + n] +=
+            params.scale * dot(keys + n * keys_stride, selected_row(kQueries, block.h, column),
+                               plan.padded_head_dim);
+      }
+  }
+
+  void add_queries_term_on_band(const RowBlock& block, const KeyTile& chunk, const float* keys,
+                                int64_t keys_stride, float* scores) {
+    const WindowTable& table = window_table(kQueries, block.h);
+    const int64_t count = chunk.to - chunk.from;
+    const int64_t first_column = round_down(first_chunk_column(block, chunk), kNR);
+    pack_rows(keys + chunk.from * keys_stride, keys_stride, count, params.head_dim,
+              work.chunk_panels);
+    gemm_packed(count, params.head_dim, work.chunk_panels,
+                table.panels + first_column * params.head_dim,
+                end_chunk_column(block, chunk) - first_column, work.chunk_scores, kBufferStride);
+    add_sheared_by_key(params.scale, work.chunk_scores, first_column, plan.query_window,
+                       chunk.key(chunk.from), count, block.position, block.num_rows,
+                       scores + chunk.from, kTileStride);
+  }
+
+  // The columns that whole vectors of queries read for these keys.
+  int64_t first_chunk_column(const RowBlock& block, const KeyTile& chunk) const {
+    return plan.query_window.vector_column(
+        chunk.key(chunk.from), block.position + round_up(block.num_rows, kLanes) - 1);
+  }
+  int64_t end_chunk_column(const RowBlock& block, const KeyTile& chunk) const {
+    return plan.query_window.vector_column(chunk.key(chunk.to - 1),
+                                           block.position + kLanes - 1) +
+           kLanes;
+  }
+};
+
+}  // namespace
+}  // namespace relpos

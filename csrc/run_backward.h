@@ -1,0 +1,306 @@
+// Backward of a whole call: who adds which gradients, and how the parts are added up.
+//
+//     unit        what adds to one gradient of keys and values: a key/value head, or where these
+//                 are few one of `splits` of its blocks of rows
+//     partition   a run of units with its own sums of the tables' gradients, the work of one thread
+//
+// Both depend on the sizes and the number of threads alone, and they are added up in their order,
+// so that the bits are the same each time.
+//
+//     memory: | sums of partition 0 | 1 | ... | dk, dv of unit 0 | 1 | ...
+//
+// (the latter where splits > 1; else they are part of a partition's sums, or the caller's tensors).
+#pragma once
+
+#include <stdint.h>
+
+#include "backward.h"
+#include "config.h"
+#include "convert.h"
+#include "grid_plan.h"
+#include "integers.h"
+#include "kernel.h"
+#include "offset_window.h"
+#include "params.h"
+#include "plan.h"
+#include "score_gradients.h"
+#include "simd.h"
+#include "workspace_pool.h"
+
+namespace relpos {
+namespace {
+
+struct BackwardTasks {
+  const Plan& plan;
+  const Params& params;
+  RowBlocks rows;
+  int64_t splits = 1;  // of a key/value head
+  int64_t num_units = 0, num_partitions = 0;
+  int64_t partition_bytes = 0, unit_bytes = 0;
+  const WorkspacePool* pool = nullptr;
+  char* memory = nullptr;      // as above
+  int64_t next_partition = 0;  // that nobody has taken
+
+  explicit BackwardTasks(const Plan& p) : plan(p), params(p.params), rows(p.params.seqlen_q) {}
+
+  // Cut the work for some threads.
+  void divide(int threads, bool serial) {
+    const int64_t kv_heads = params.batch * params.kv_heads;
+    if (threads > 1 && kv_heads % threads != 0 && kv_heads < 4 * threads &&
+        !params.gradients.query_axis_logits)
+      splits = clamp(ceil_div(2 * threads, kv_heads), 1,
+                     max(params.heads_per_kv_head() * rows.num_blocks, 1));
+    num_units = kv_heads * splits;
+    GradientSums measured;
+    Arena unit, all_heads;
+    lay_out_unit(measured, unit);
+    lay_out_partition(measured, all_heads, params.heads);
+    const bool small = all_heads.used * 4 * threads < 16 << 20;
+    num_partitions = min(num_units, serial ? 1 : small ? 4 * threads : threads);
+    int64_t most_heads = 0;
+    for (int64_t n = 0; n < num_partitions; ++n)
+      most_heads = max(most_heads, end_head(n) - first_head(n));
+    Arena widest;
+    lay_out_partition(measured, widest, most_heads);
+    if (splits == 1) lay_out_unit(measured, widest);
+    partition_bytes = round_up(widest.used, 64);
+    unit_bytes = splits > 1 ? unit.used : 0;
+  }
+  int64_t total_bytes() const { return num_partitions * partition_bytes + num_units * unit_bytes; }
+
+  // ---- units and partitions -------------------------------------------------------------------
+
+  int64_t first_unit(int64_t partition) const { return num_units * partition / num_partitions; }
+  // Units are in the order of key/value heads, then of batch entries, so that a partition has few
+  // heads.
+  int64_t kv_head_of(int64_t unit) const { return unit / splits / params.batch; }
+  int64_t batch_of(int64_t unit) const { return unit / splits % params.batch; }
+  // The query heads of a partition.
+  int64_t first_head(int64_t partition) const {
+    return kv_head_of(first_unit(partition)) * params.heads_per_kv_head();
+  }
+  int64_t end_head(int64_t partition) const {
+    return (kv_head_of(first_unit(partition + 1) - 1) + 1) * params.heads_per_kv_head();
+  }
+  bool has_head(int64_t partition, int64_t head) const {
+    return head >= first_head(partition) && head < end_head(partition);
+  }
+
+  void lay_out_partition(GradientSums& sums, Arena& arena, int64_t heads) const {
+    const Gradients& gradients = params.gradients;
+    for (int kind = 0; kind < kTableKinds; ++kind) {
+      if (!gradients.tables[kind]) continue;
+      const int64_t table_heads = params.tables[kind].heads == 1 ? 1 : heads;
+      sums.tables[kind] = arena.take(table_heads * plan.window(kind).num_panels() * kNR *
+                                     plan.padded_row_dim(kind));
+    }
+    if (gradients.axis_tables)
+      sums.axis_tables =
+          arena.take((params.grid.axis_table_heads == 1 ? 1 : heads) * plan.grid.padded_size);
+    if (gradients.joint_bias)
+      sums.joint_bias = arena.take((params.grid.joint_bias_heads == 1 ? 1 : heads) *
+                                   params.grid.joint_bias_size);
+  }
+  void lay_out_unit(GradientSums& sums, Arena& arena) const {
+    if (params.gradients.k && !in_place(params.head_dim))
+      sums.k = arena.take(params.seqlen_k * plan.padded_head_dim);
+    if (params.gradients.v && !in_place(params.value_dim))
+      sums.v = arena.take(params.seqlen_k * plan.padded_value_dim);
+  }
+  // Whether a unit adds to the caller's gradients themselves.
+  bool in_place(int64_t dim) const {
+    return splits == 1 && params.dtype == Dtype::f32 && dim % kLanes == 0;
+  }
+
+  GradientSums sums_of_partition(int64_t partition) const {
+    GradientSums sums;
+    Arena arena{memory + partition * partition_bytes, 0};
+    lay_out_partition(sums, arena, end_head(partition) - first_head(partition));
+    sums.first_head = first_head(partition);
+    if (splits == 1) lay_out_unit(sums, arena);
+    return sums;
+  }
+  char* memory_of_unit(int64_t unit) const {
+    return memory + num_partitions * partition_bytes + unit * unit_bytes;
+  }
+
+  // ---- the work of a thread -------------------------------------------------------------------
+
+  static void work(void* context, int64_t thread) {
+    BackwardTasks& tasks = *(BackwardTasks*)context;
+    Backward backward(tasks.plan, tasks.pool->workspace(tasks.plan, thread));
+    for (;;) {
+      const int64_t partition = __atomic_fetch_add(&tasks.next_partition, 1, __ATOMIC_RELAXED);
+      if (partition >= tasks.num_partitions) return;
+      tasks.run_partition(backward, partition);
+    }
+  }
+
+  void run_partition(Backward& backward, int64_t partition) const {
+    set_zero(memory + partition * partition_bytes, partition_bytes);
+    backward.sums = sums_of_partition(partition);
+    for (int64_t unit = first_unit(partition); unit < first_unit(partition + 1); ++unit) {
+      if (splits > 1) {
+        Arena arena{memory_of_unit(unit), 0};
+        lay_out_unit(backward.sums, arena);
+      }
+      const int64_t b = batch_of(unit), kv_head = kv_head_of(unit);
+      begin_unit(backward.sums, b, kv_head);
+      const int64_t num_blocks = params.heads_per_kv_head() * rows.num_blocks;
+      for (int64_t n = num_blocks - 1 - unit % splits; n >= 0; n -= splits) {
+        const int64_t block = n % rows.num_blocks;
+        backward.run(b, kv_head * params.heads_per_kv_head() + n / rows.num_blocks,
+                     rows.first_row(block), rows.num_rows(block));
+      }
+      if (splits == 1) write_unit(backward.sums, b, kv_head);
+    }
+  }
+
+  static void set_zero(void* at, int64_t bytes) {
+    if (at) __builtin_memset(at, 0, (uint64_t)bytes);
+  }
+
+  // The first row of a head in dk and dv.
+  int64_t first_key_row(int64_t b, int64_t kv_head) const {
+    return (b * params.kv_heads + kv_head) * params.seqlen_k;
+  }
+
+  // Zeros in the unit's dk and dv, where they lie.
+  void begin_unit(GradientSums& sums, int64_t b, int64_t kv_head) const {
+    const int64_t first = first_key_row(b, kv_head);
+    const Gradients& gradients = params.gradients;
+    if (gradients.k && in_place(params.head_dim))
+      sums.k = (float*)gradients.k + first * params.head_dim;
+    if (gradients.v && in_place(params.value_dim))
+      sums.v = (float*)gradients.v + first * params.value_dim;
+    set_zero(sums.k, params.seqlen_k * plan.padded_head_dim * (int64_t)sizeof(float));
+    set_zero(sums.v, params.seqlen_k * plan.padded_value_dim * (int64_t)sizeof(float));
+  }
+
+  // ---- sums to the caller's gradients ---------------------------------------------------------
+
+  void write_unit(const GradientSums& sums, int64_t b, int64_t kv_head) const {
+    const int64_t first = first_key_row(b, kv_head);
+    for (int64_t j = 0; sums.k && !in_place(params.head_dim) && j < params.seqlen_k; ++j)
+      convert_from_float(sums.k + j * plan.padded_head_dim, params.head_dim, params.gradients.k,
+                         params.dtype, (first + j) * params.head_dim);
+    for (int64_t j = 0; sums.v && !in_place(params.value_dim) && j < params.seqlen_k; ++j)
+      convert_from_float(sums.v + j * plan.padded_value_dim, params.value_dim, params.gradients.v,
+                         params.dtype, (first + j) * params.value_dim);
+  }
+
+  // Add up the splits of key/value head `n` of all batch entries.
+  static void add_splits(void* context, int64_t n) {
+    const BackwardTasks& tasks = *(const BackwardTasks*)context;
+    const int64_t unit = n * tasks.splits;
+    float* first = (float*)tasks.memory_of_unit(unit);
+    for (int64_t split = 1; split < tasks.splits; ++split) {
+      const float* other = (const float*)tasks.memory_of_unit(unit + split);
+      for (int64_t m = 0; m < tasks.unit_bytes / (int64_t)sizeof(float); ++m) first[m] += other[m];
+    }
+    GradientSums sums;
+    Arena arena{(char*)first, 0};
+    tasks.lay_out_unit(sums, arena);
+    tasks.write_unit(sums, tasks.batch_of(unit), tasks.kv_head_of(unit));
+  }
+
+  // The gradient of one head's table: the partitions' columns, each added to the row that it
+  // selects. scratch (num_rows, padded_row_dim).
+  void write_table(int kind, int64_t head, float* scratch) const {
+    const OffsetTable& table = params.tables[kind];
+    const OffsetWindow& window = plan.window(kind);
+    const int64_t padded_dim = plan.padded_row_dim(kind);
+    fill(scratch, table.num_rows * padded_dim, 0);
+    for (int64_t partition = 0; partition < num_partitions; ++partition) {
+      if (table.heads > 1 && !has_head(partition, head)) continue;
+      const GradientSums sums = sums_of_partition(partition);
+      const float* from = sums.tables[kind] + table.head_index(head - sums.first_head) *
+                                                  window.num_panels() * kNR * padded_dim;
+      for (int64_t column = 0; column < window.num_columns; ++column) {
+        const int64_t row = table_row(table, window, column);
+        if (row < 0) continue;
+        for (int64_t k = 0; k < padded_dim; ++k)
+          scratch[row * padded_dim + k] += from[column * padded_dim + k];
+      }
+    }
+    for (int64_t row = 0; row < table.num_rows; ++row)
+      convert_from_float(scratch + row * padded_dim, table.row_dim, params.gradients.tables[kind],
+                         params.dtype, (head * table.num_rows + row) * table.row_dim);
+  }
+
+  // The gradients of one head's tables of a grid's axes.
+  void write_axis_tables(int64_t head) const {
+    const Grid& grid = params.grid;
+    float* const to = params.gradients.axis_tables + head * grid.axis_table_size;
+    fill(to, grid.axis_table_size, 0);
+    for (int64_t partition = 0; partition < num_partitions; ++partition) {
+      if (grid.axis_table_heads > 1 && !has_head(partition, head)) continue;
+      const GradientSums sums = sums_of_partition(partition);
+      const float* from = sums.axis_tables + grid.axis_table_head(head - sums.first_head) *
+                                                 plan.grid.padded_size;
+      for_each_axis_table(params, plan.grid, plan.padded_value_dim,
+                          [&](const AxisPlan& axis, const AxisTable& table) {
+                            for (int64_t n = 0; n < axis.table_rows; ++n)
+                              for (int64_t k = 0; k < table.row_dim; ++k)
+                                to[table.given + n * table.row_dim + k] +=
+                                    from[table.padded + n * table.padded_row_dim + k];
+                          });
+    }
+  }
+
+  void write_joint_bias() const {
+    const Grid& grid = params.grid;
+    for (int64_t partition = 0; partition < num_partitions; ++partition) {
+      const GradientSums sums = sums_of_partition(partition);
+      const bool shared = grid.joint_bias_heads == 1;
+      const int64_t first = shared ? 0 : sums.first_head;
+      const int64_t heads = shared ? 1 : end_head(partition) - sums.first_head;
+      float* to = params.gradients.joint_bias + first * grid.joint_bias_size;
+      for (int64_t n = 0; n < heads * grid.joint_bias_size; ++n) to[n] += sums.joint_bias[n];
+    }
+  }
+};
+
+// Whether several rows add to one number of the mask's gradient.
+inline bool shares_mask_gradient(const Params& params) {
+  const int64_t* strides = params.gradients.mask_strides;
+  return params.gradients.mask &&
+         ((strides[0] == 0 && params.batch > 1) || (strides[1] == 0 && params.heads > 1) ||
+          strides[2] == 0);
+}
+
+inline bool run_backward(const Params& params, const Host& host) {
+  Plan plan(params, true);
+  const bool serial = shares_mask_gradient(params);
+  const int threads = serial ? 1 : useful_threads(params, host);
+  BackwardTasks tasks(plan);
+  tasks.divide(threads, serial);
+  int64_t table_bytes = 64;
+  for (int kind = 0; kind < kTableKinds; ++kind)
+    if (params.gradients.tables[kind])
+      table_bytes = max(table_bytes, params.tables[kind].num_rows * plan.padded_row_dim(kind) *
+                                         (int64_t)sizeof(float));
+
+  WorkspacePool pool(plan, threads);
+  HostMemory memory(host, pool.total_bytes);
+  HostMemory sums(host, tasks.total_bytes());
+  HostMemory table(host, table_bytes);
+  if (!memory.data || !sums.data || !table.data) return false;
+  pool.bind(plan, memory.data);
+  fill_shared_tables(plan, pool, host, threads);
+  tasks.pool = &pool;
+  tasks.memory = sums.data;
+  on_threads(host, threads, BackwardTasks::work, &tasks);
+  if (tasks.splits > 1)
+    host.parallel(params.batch * params.kv_heads, BackwardTasks::add_splits, &tasks);
+  for (int kind = 0; kind < kTableKinds; ++kind)
+    for (int64_t h = 0; params.gradients.tables[kind] && h < params.tables[kind].heads; ++h)
+      tasks.write_table(kind, h, (float*)table.data);
+  for (int64_t h = 0; params.gradients.axis_tables && h < params.grid.axis_table_heads; ++h)
+    tasks.write_axis_tables(h);
+  if (params.gradients.joint_bias) tasks.write_joint_bias();
+  return true;
+}
+
+}  // namespace
+}  // namespace relpos

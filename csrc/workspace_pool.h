@@ -1,0 +1,137 @@
+// The memory of a call, its threads, and the tables that all of them read.
+//
+//     | shared tables | workspace of thread 0 | workspace of thread 1 | ...
+#pragma once
+
+#include <stdint.h>
+
+#include "config.h"
+#include "integers.h"
+#include "kernel.h"
+#include "params.h"
+#include "plan.h"
+#include "workspace.h"
+
+namespace relpos {
+namespace {
+
+// Multiplications that are worth a thread.
+constexpr double kWorthAThread = 1 << 20;
+
+inline int useful_threads(const Params& params, const Host& host) {
+  const double work = (double)params.batch * (double)params.heads * (double)params.seqlen_q *
+                      (double)params.seqlen_k * (double)(params.head_dim + params.value_dim) /
+                      (params.causal ? 2 : 1);
+  const double worth = work / kWorthAThread;
+  return worth < 2 ? 1 : worth < host.threads ? (int)worth : host.threads;
+}
+
+// Work for some threads; where there is but one, in this one.
+inline void on_threads(const Host& host, int threads, void (*body)(void*, int64_t), void* context) {
+  if (threads == 1)
+    body(context, 0);
+  else
+    host.parallel(threads, body, context);
+}
+
+// The queries of a head, in blocks of nearly the same height.
+struct RowBlocks {
+  int64_t seqlen_q, num_blocks, block_rows;
+
+  explicit RowBlocks(int64_t count) : seqlen_q(count) {
+    num_blocks = ceil_div(count, kBlockRows);
+    block_rows =
+        num_blocks ? min(round_up(ceil_div(count, num_blocks), kMR), kBlockRows) : 1;
+    num_blocks = ceil_div(count, block_rows);
+  }
+  int64_t first_row(int64_t block) const { return block * block_rows; }
+  int64_t num_rows(int64_t block) const { return min(block_rows, seqlen_q - first_row(block)); }
+};
+
+// Memory of the host, given back at the end.
+struct HostMemory {
+  const Host& host;
+  char* data = nullptr;  // (bytes + 64); null if there is none
+
+  HostMemory(const Host& h, int64_t bytes)
+      : host(h), data((char*)h.allocate((uint64_t)bytes + 64)) {}
+  ~HostMemory() { host.release(data); }
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+};
+
+// How much memory a plan needs, and, once bound, who has which part of it.
+struct WorkspacePool {
+  int64_t shared_bytes, workspace_bytes, total_bytes;
+  char* memory = nullptr;  // (total_bytes)
+
+  WorkspacePool(Plan& plan, int threads) {
+    Arena shared, own;
+    plan.lay_out_shared_tables(shared);
+    Workspace measured(plan, own);
+    shared_bytes = shared.used;
+    workspace_bytes = round_up(own.used, 64);
+    total_bytes = shared_bytes + workspace_bytes * threads;
+  }
+
+  // Put the shared tables of the plan, and all workspaces, at `at` (total_bytes).
+  void bind(Plan& plan, char* at) {
+    memory = at;
+    Arena arena{at, 0};
+    plan.lay_out_shared_tables(arena);
+  }
+
+  Workspace workspace(const Plan& plan, int64_t thread) const {
+    Arena arena{memory + shared_bytes + workspace_bytes * thread, 0};
+    return Workspace(plan, arena);
+  }
+};
+
+// Fills one of the tables that all heads share, each thread some panels of it.
+struct FillTable {
+  const Plan* plan;
+  const WorkspacePool* pool;
+  int kind;
+  int64_t threads;
+
+  static void work(void* context, int64_t thread) {
+    const FillTable& task = *(const FillTable*)context;
+    const Plan& plan = *task.plan;
+    const OffsetWindow& window = plan.window(task.kind);
+    const Workspace workspace = task.pool->workspace(plan, thread);
+    for (int64_t panel = thread; panel < window.num_panels(); panel += task.threads)
+      plan.tables[task.kind].fill_panel(plan.params.tables[task.kind], plan.params.dtype, window,
+                                        panel, plan.padded_row_dim(task.kind),
+                                        workspace.row_scratch);
+  }
+};
+
+// The same for the tables of a grid's axes.
+struct FillAxisTables {
+  const Plan* plan;
+  int64_t threads;
+
+  static void work(void* context, int64_t thread) {
+    const FillAxisTables& task = *(const FillAxisTables*)context;
+    const Plan& plan = *task.plan;
+    plan.axis_tables.fill_rows(plan.params, plan.grid, plan.padded_value_dim, plan.backward, 0,
+                               thread, task.threads);
+  }
+};
+
+inline void fill_shared_tables(Plan& plan, const WorkspacePool& pool, const Host& host,
+                               int threads) {
+  for (int kind = 0; kind < kTableKinds; ++kind) {
+    WindowTable& table = plan.tables[kind];
+    if (!table.rows && !table.panels && !table.bias) continue;
+    table.head = 0;
+    FillTable task = {&plan, &pool, kind, threads};
+    on_threads(host, threads, FillTable::work, &task);
+  }
+  if (plan.params.grid.axis_table_heads != 1) return;
+  FillAxisTables task = {&plan, threads};
+  on_threads(host, threads, FillAxisTables::work, &task);
+}
+
+}  // namespace
+}  // namespace relpos

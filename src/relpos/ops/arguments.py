@@ -1,0 +1,178 @@
+"""The arguments of every backend's operators, declared once.
+
+To give the op another argument: a field of `Inputs`, a field of the same name here, and what each
+backend makes of it. Schemas, shapes for tracing and derivatives follow (`custom_op.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..terms import OffsetTable, Terms
+from .inputs import Inputs, wide_dtype
+
+__all__ = [
+    "AXIS_LOGITS",
+    "AXIS_TABLES",
+    "DECLARED",
+    "TABLES",
+    "Arguments",
+    "arguments_of",
+    "schema_type",
+]
+
+TABLES = ("keys", "queries", "bias", "values")
+
+
+# Marks a tensor that can take a gradient, with the dtype in which operators return it: that of `q`,
+# or with 32 bits at least for what is added to scores, in whatever dtype it is.
+_OWN = {"gradient": "own"}
+_WIDE = {"gradient": "wide"}
+
+
+@dataclass(slots=True, kw_only=True)
+class Arguments:
+    """What torch hands to a backend's operators, tensors first; backends read it by name.
+
+    Args:
+        q: `(b, h, i, d)`.
+        k: `(b, g, j, d)`.
+        v: `(b, g, j, dv)`.
+        keys: the rows of the tables of `Terms`; on a grid None.
+        queries: see `keys`.
+        bias: see `keys`.
+        values: see `keys`.
+        q_rel: `(b, h, i, d_rel)`; on a grid those of the axes that have one, side by side.
+        mask: four axes, each full or 1.
+        axis_tables: `(h or 1, n)`, a grid's rows of keys, bias and values (`axis_tables`).
+        key_axis_logits: `(b or 1, h or 1, i, sum of key_grid)`, a grid's relative logits of each
+            query per axis, by the coordinate of the key.
+        query_axis_logits: `(b, h, j, sum of query_grid)`, those of each key by the coordinate of
+            the query; to a backend with `axis_tables` transposed, `(b, h, sum of query_grid, j)`.
+        joint_bias: `(h or 1, r)`, a grid's joint bias, flat.
+        documents: `(b or 1, j)`.
+        seed: of the dropout, int64.
+        first_offsets: of each table, its first row's offset.
+        zero_beyond: of each table, 1 where offsets outside it are zero.
+        key_grid: sizes of the axes; on a line empty.
+        query_grid: see `key_grid`.
+        axis_key_widths: of each axis, the width of its keys' rows, 0 without.
+        axis_has_q_rel: of each axis, 1 where it has a `q_rel`.
+        axis_has_bias: see `axis_has_q_rel`.
+        axis_has_values: see `axis_has_q_rel`.
+        prefix: tokens before the grid.
+        causal: whether keys ahead of the query are left out.
+        scale: of the content, `keys` and `queries` scores.
+        query_start: position of the first query, in tokens.
+        dropout: probability.
+        return_lse: whether the log-sum-exp is asked for.
+        need_axis_weights: whether the weights are, summed over the keys of each coordinate.
+    """
+
+    q: Tensor = field(metadata=_OWN)
+    k: Tensor = field(metadata=_OWN)
+    v: Tensor = field(metadata=_OWN)
+    keys: Tensor | None = field(default=None, metadata=_OWN)
+    queries: Tensor | None = field(default=None, metadata=_OWN)
+    bias: Tensor | None = field(default=None, metadata=_OWN)
+    values: Tensor | None = field(default=None, metadata=_OWN)
+    q_rel: Tensor | None = field(default=None, metadata=_OWN)
+    mask: Tensor | None = field(default=None, metadata=_WIDE)
+    axis_tables: Tensor | None = field(default=None, metadata=_WIDE)
+    key_axis_logits: Tensor | None = field(default=None, metadata=_WIDE)
+    query_axis_logits: Tensor | None = field(default=None, metadata=_WIDE)
+    joint_bias: Tensor | None = field(default=None, metadata=_WIDE)
+    documents: Tensor | None = None
+    seed: Tensor | None = None
+    first_offsets: list[int] = field(default_factory=lambda: [0] * len(TABLES))
+    zero_beyond: list[int] = field(default_factory=lambda: [0] * len(TABLES))
+    key_grid: list[int] = field(default_factory=list)
+    query_grid: list[int] = field(default_factory=list)
+    axis_key_widths: list[int] = field(default_factory=list)
+    axis_has_q_rel: list[int] = field(default_factory=list)
+    axis_has_bias: list[int] = field(default_factory=list)
+    axis_has_values: list[int] = field(default_factory=list)
+    prefix: int = 0
+    causal: bool = False
+    scale: float = 1.0
+    query_start: int = 0
+    dropout: float = 0.0
+    return_lse: bool = False
+    need_axis_weights: bool = False
+
+    @property
+    def terms(self) -> Terms:
+        """The tables of a line of tokens."""
+        rows = (self.keys, self.queries, self.bias, self.values)
+        tables = {
+            name: OffsetTable(table, first, "zero" if zero else "clamp")
+            for name, table, first, zero in zip(
+                TABLES, rows, self.first_offsets, self.zero_beyond, strict=True
+            )
+            if table is not None
+        }
+        return Terms(**tables, q_rel=self.q_rel)
+
+    @property
+    def wide(self) -> torch.dtype:
+        """The dtype of `q` with 32 bits at least."""
+        return wide_dtype(self.q)
+
+
+DECLARED = {declared.name: declared for declared in fields(Arguments)}
+# Of a grid: what a backend is told that is given the relative logits per axis, and what one that
+# computes them from the tables.
+AXIS_LOGITS = ("key_axis_logits", "need_axis_weights")
+AXIS_TABLES = (
+    "axis_tables", "axis_key_widths", "axis_has_q_rel", "axis_has_bias", "axis_has_values",
+)  # fmt: skip
+
+_AS_GIVEN = tuple(declared.name for declared in fields(Inputs) if declared.name in DECLARED)
+_SCHEMA_TYPES = {
+    "Tensor": "Tensor",
+    "Tensor | None": "Tensor?",
+    "list[int]": "SymInt[]",
+    "int": "SymInt",
+    "float": "float",
+    "bool": "bool",
+}
+
+
+def schema_type(name: str) -> str:
+    """The type of an argument in the language of torch's schemas.
+
+    >>> schema_type("mask")
+    'Tensor?'
+    """
+    return _SCHEMA_TYPES[str(DECLARED[name].type)]
+
+
+def arguments_of(inputs: Inputs, **of_grid: Any) -> Arguments:
+    """The arguments of a call.
+
+    Args:
+        inputs: the call.
+        of_grid: what a backend makes of the tables of a grid, by name.
+    """
+    given: dict[str, Any] = {name: getattr(inputs, name) for name in _AS_GIVEN}
+    terms, mask = inputs.terms, inputs.mask
+    if isinstance(terms, Terms):
+        first_offsets, zero_beyond = [0] * len(TABLES), [0] * len(TABLES)
+        for number, name in enumerate(TABLES):
+            table: OffsetTable | None = getattr(terms, name)
+            if table is not None:
+                given[name], first_offsets[number] = table.rows, table.first
+                zero_beyond[number] = int(table.beyond == "zero")
+        given["q_rel"] = terms.q_rel
+        given["first_offsets"], given["zero_beyond"] = first_offsets, zero_beyond
+    else:
+        given["key_grid"], given["query_grid"] = list(terms.shape), list(terms.query_grid)
+        given["prefix"] = terms.prefix
+        given |= of_grid
+    if mask is not None and mask.dtype == torch.float64 != inputs.q.dtype:
+        given["mask"] = mask.float()
+    return Arguments(**given)

@@ -1,0 +1,255 @@
+"""One plumbing for every backend that torch sees as one operator, differentiable once.
+
+From the declared `Arguments` follow an operator's schemas, the shapes that tracing wants, and what
+autograd keeps, asks for and gets. A backend adds the two computations, by named arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .arguments import DECLARED, Arguments, arguments_of, schema_type
+from .inputs import Inputs
+from .transforms import check_not_batched, refuse_second_derivatives
+
+__all__ = ["CustomOp", "Flow"]
+
+Forward = Callable[[Arguments], Sequence[Tensor]]
+Backward = Callable[[Arguments, "Flow", frozenset[str]], dict[str, Tensor]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Flow:
+    """What flows into a backward pass, and what it kept of the forward pass.
+
+    Args:
+        d_output: as the output, which may be in another dtype.
+        d_lse: `(b, h, i)`, or None.
+        d_axis_weights: `(b, h, i, sum of key_grid)`, or None.
+        saved: the results that the backend saves, in its order.
+    """
+
+    d_output: Tensor
+    d_lse: Tensor | None
+    d_axis_weights: Tensor | None
+    saved: tuple[Tensor, ...]
+
+
+class CustomOp:
+    """The operators `relpos::{backend}_forward` and `relpos::{backend}_backward`.
+
+    The forward pass returns some of
+
+        output          (b, h, i, dv), in the dtype of q or, with axis weights, in 32 bits at least
+        lse             (b, h, i) in 32 bits at least; empty where it is not asked for
+        softmax         (2, b, h, i) in float32: of each row what backward needs; has no derivative
+        axis_weights    (b, h, i, sum of key_grid), as lse; empty unless needed
+
+    and the backward pass a gradient for each learnable argument, empty where none is needed.
+
+    Args:
+        backend: its name.
+        results: of the forward pass.
+        saved: those of them that backward is given.
+        without: the arguments that the backend is not told.
+        wide_output: whether the output always has 32 bits at least.
+        seed_on: the device that draws a dropout's seed; None: that of q.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        *,
+        results: tuple[str, ...],
+        saved: tuple[str, ...] = (),
+        without: tuple[str, ...] = (),
+        wide_output: bool = False,
+        seed_on: str | None = "cpu",
+    ) -> None:
+        self.backend, self.results, self.saved = backend, results, saved
+        self.wide_output, self.seed_on = wide_output, seed_on
+        self.names = tuple(name for name in DECLARED if name not in without)
+        self.learnable = tuple(name for name in self.names if "gradient" in DECLARED[name].metadata)
+        self._positions = [self.names.index(name) for name in self.learnable]
+        self._tensors = sum(schema_type(name).startswith("Tensor") for name in self.names)
+        self._derivatives = tuple(f"d_{name}" for name in results)
+        flows = ("d_output", "d_lse", *(["d_axis_weights"] if "axis_weights" in results else []))
+        self._flow = (*flows, *saved)
+
+    def schema(self, direction: str) -> str:
+        """That of the operator `"forward"` or `"backward"`, as torch words it.
+
+        >>> op = CustomOp("some", results=("output", "lse"), without=(*DECLARED,)[1:])
+        >>> op.schema("forward")
+        'relpos::some_forward(Tensor q) -> (Tensor, Tensor)'
+        >>> op.schema("backward")
+        'relpos::some_backward(Tensor d_output, Tensor? d_lse, Tensor q, int[] needs) -> Tensor[]'
+        """
+        arguments = [f"{schema_type(name)} {name}" for name in self.names]
+        returns = f"({', '.join(['Tensor'] * len(self.results))})"
+        if direction == "backward":
+            optional = {name for name in self._flow[1:] if name.startswith("d_")}
+            flow = [f"Tensor{'?' * (name in optional)} {name}" for name in self._flow]
+            arguments, returns = [*flow, *arguments, "int[] needs"], "Tensor[]"
+        return f"relpos::{self.backend}_{direction}({', '.join(arguments)}) -> {returns}"
+
+    def __call__(self, inputs: Inputs, **of_grid: Any) -> dict[str, Tensor]:
+        """The results by name.
+
+        Args:
+            inputs: the call.
+            of_grid: what the backend makes of the tables of a grid, by name.
+        """
+        arguments = arguments_of(inputs, **of_grid)
+        if inputs.dropout:
+            # Drawn from torch's own generators; where on the CPU, no device has to be waited for.
+            arguments.seed = torch.randint(1 << 62, (), device=self.seed_on or inputs.q.device)
+        results = self._forward(*[getattr(arguments, name) for name in self.names])
+        return dict(zip(self.results, results, strict=True))
+
+    # ---- definition -----------------------------------------------------------------------------
+
+    def define(self, forward: Forward, backward: Backward) -> None:
+        """Define both operators by Python functions.
+
+        Args:
+            forward: the results.
+            backward: gradients by name, of those arguments whose names it is given.
+        """
+
+        def run_forward(*values: Any) -> tuple[Tensor, ...]:
+            return tuple(forward(self._named(values)))
+
+        def run_backward(*values: Any) -> list[Tensor]:
+            flow, arguments, needs = self._unpacked(values)
+            wanted = frozenset(
+                name for name, need in zip(self.learnable, needs, strict=True) if need
+            )
+            found = backward(arguments, flow, wanted)
+            return [
+                found[name].to(self._gradient_dtype(arguments, name))
+                if name in wanted
+                else flow.d_output.new_empty(0)
+                for name in self.learnable
+            ]
+
+        for direction, run in (("forward", run_forward), ("backward", run_backward)):
+            name, _, schema = self.schema(direction).partition("(")
+            torch.library.custom_op(name, run, mutates_args=(), schema=f"({schema}")
+        self.register()
+
+    def register(self) -> None:
+        """Tell torch the shapes and the derivatives of operators that are there."""
+        forward, backward = self._operators()
+        self._forward, self._backward = forward, backward
+        torch.library.register_fake(forward, self._fake_forward)
+        torch.library.register_fake(backward, self._fake_backward)
+        torch.library.register_autograd(
+            forward, self._differentiate, setup_context=self._setup_context
+        )
+        torch.library.register_autograd(backward, refuse_second_derivatives(self.backend))
+
+    def difference(self) -> str | None:
+        """The schema of an operator that is there, where it is not this one; None: both are."""
+        for direction, operator in zip(("forward", "backward"), self._operators(), strict=True):
+            found, wanted = getattr(operator, "_schema", None), self.schema(direction)
+            if found is not None and str(found) != wanted:
+                return f"{found}, not {wanted}"
+        return None
+
+    def _operators(self) -> tuple[Any, Any]:
+        forward, backward = (
+            getattr(torch.ops.relpos, f"{self.backend}_{direction}").default
+            for direction in ("forward", "backward")
+        )
+        return forward, backward
+
+    # ---- shapes ---------------------------------------------------------------------------------
+
+    def _named(self, values: Sequence[Any]) -> Arguments:
+        return Arguments(**dict(zip(self.names, values, strict=True)))
+
+    def _unpacked(self, values: Sequence[Any]) -> tuple[Flow, Arguments, list[int]]:
+        *call, needs = values
+        count = len(self._flow)
+        found = dict(zip(self._flow, call, strict=False))
+        flow = Flow(
+            d_output=found["d_output"],
+            d_lse=found["d_lse"],
+            d_axis_weights=found.get("d_axis_weights"),
+            saved=tuple(found[name] for name in self.saved),
+        )
+        return flow, self._named(call[count:]), needs
+
+    def _output_dtype(self, arguments: Arguments) -> torch.dtype:
+        wide = self.wide_output or arguments.need_axis_weights
+        return arguments.wide if wide else arguments.q.dtype
+
+    def _gradient_dtype(self, arguments: Arguments, name: str) -> torch.dtype:
+        wide = DECLARED[name].metadata["gradient"] == "wide"
+        return arguments.wide if wide else arguments.q.dtype
+
+    def _fake_forward(self, *values: Any) -> tuple[Tensor, ...]:
+        call = self._named(values)
+        rows = call.q.shape[:3]
+        need_lse = call.return_lse or "return_lse" not in self.names
+        columns = (*rows, sum(call.key_grid)) if call.need_axis_weights else (0,)
+        results = {
+            "output": ((*rows, call.v.shape[3]), self._output_dtype(call)),
+            "lse": (rows if need_lse else (0,), call.wide),
+            "softmax": ((2, *rows), torch.float32),
+            "axis_weights": (columns, call.wide),
+        }
+        return tuple(
+            call.q.new_empty(shape, dtype=dtype)
+            for shape, dtype in (results[name] for name in self.results)
+        )
+
+    def _fake_backward(self, *values: Any) -> list[Tensor]:
+        flow, call, needs = self._unpacked(values)
+        return [
+            call.q.new_empty(getattr(call, name).shape, dtype=self._gradient_dtype(call, name))
+            if need
+            else flow.d_output.new_empty(0)
+            for name, need in zip(self.learnable, needs, strict=True)
+        ]
+
+    # ---- derivatives ----------------------------------------------------------------------------
+
+    def _setup_context(self, ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        results = dict(zip(self.results, output, strict=True))
+        if "softmax" in results:
+            ctx.mark_non_differentiable(results["softmax"])
+        ctx.save_for_backward(*(results[name] for name in self.saved), *inputs[: self._tensors])
+        ctx.settings = inputs[self._tensors :]
+        # Results that were not asked for have a single axis, without entries.
+        ctx.asked = [result.ndim > 1 for result in output]
+        ctx.set_materialize_grads(False)
+
+    def _differentiate(self, ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        check_not_batched(self.backend, *gradients)
+        kept = ctx.saved_tensors  # asked for once: checkpointing computes them again
+        saved, tensors = kept[: len(self.saved)], kept[len(self.saved) :]
+        flow: dict[str, Tensor | None] = {
+            name: gradient if asked else None
+            for name, gradient, asked in zip(self._derivatives, gradients, ctx.asked, strict=True)
+        }
+        if flow["d_output"] is None:
+            call = self._named((*tensors, *ctx.settings))
+            shape = (*call.q.shape[:3], call.v.shape[3])
+            flow["d_output"] = call.q.new_zeros((), dtype=self._output_dtype(call)).expand(shape)
+        flow |= zip(self.saved, saved, strict=True)
+        needs = [int(ctx.needs_input_grad[position]) for position in self._positions]
+        results = self._backward(
+            *(flow[name] for name in self._flow), *tensors, *ctx.settings, needs
+        )
+        found: list[Tensor | None] = [None] * len(self.names)
+        for position, result, need in zip(self._positions, results, needs, strict=True):
+            if need:
+                found[position] = result.to(tensors[position].dtype)
+        return tuple(found)

@@ -1,0 +1,119 @@
+"""One call of the op, laid out for the blocks: shared by forward and backward."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..arguments import Arguments
+from ..windows import OffsetWindow
+from .band import BandTable
+from .documents import document_reach
+from .grid_blocks import GridBlocks
+from .plan import Block, CallShape, Reach, RowBlock, row_blocks
+
+__all__ = ["BlocksInput", "Workspace", "folded"]
+
+
+class Workspace:
+    """Buffers that are reused from block to block, by name."""
+
+    def __init__(self, like: Tensor) -> None:
+        self._like = like
+        self._buffers: dict[str, Tensor] = {}
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """An uninitialised `shape` tensor; the last one taken under this name is gone."""
+        size = torch.Size(shape).numel()
+        if name not in self._buffers or self._buffers[name].numel() < size:
+            self._buffers.pop(name, None)
+            self._buffers[name] = self._like.new_empty(size)
+        return self._buffers[name][:size].view(shape)
+
+
+class BlocksInput:
+    """Inputs in the dtype of the computation, and what every block needs of them.
+
+    `q` and `p` (q_rel, or `q` again) are kept scaled, so that scores need no further factor.
+
+    Args:
+        arguments: of the operator.
+        learn: names of the tables that will collect gradients.
+    """
+
+    def __init__(self, arguments: Arguments, learn: frozenset[str] = frozenset()) -> None:
+        given, dtype = arguments, arguments.wide
+        (batch, heads, queries, _), (_, kv_heads, keys, _) = given.q.shape, given.k.shape
+        self.terms, self.mask, self.documents = given.terms, given.mask, given.documents
+        self.key_axis_logits, self.joint_bias = given.key_axis_logits, given.joint_bias
+        self.query_axis_logits, self.seed = given.query_axis_logits, given.seed
+        self.causal, self.scale, self.dropout = given.causal, given.scale, given.dropout
+        self.grid = None
+        if given.key_grid:
+            self.grid = GridBlocks(tuple(given.key_grid), tuple(given.query_grid), given.prefix)
+        self.q = given.q.to(dtype) * given.scale
+        self.p = self.q if given.q_rel is None else given.q_rel.to(dtype) * given.scale
+        self.k, self.v = given.k.to(dtype).contiguous(), given.v.to(dtype).contiguous()
+        self.shape = CallShape(
+            batch, kv_heads, heads // kv_heads, queries, keys, given.query_start, given.causal,
+            given.q.device.type, whole=self.grid is not None,
+        )  # fmt: skip
+        window = OffsetWindow.of(self.terms.tables.values())
+        self.rows = row_blocks(self.shape, window, self._reach())
+        self.tables = {
+            name: BandTable(
+                table, self.rows, window or OffsetWindow(0, 0), dtype, learn=name in learn
+            )
+            for name, table in self.terms.tables.items()
+        }
+        self.workspace = Workspace(self.q)
+        # Elsewhere than on the CPU, looking at the result would mean to wait for the device.
+        self.expects_empty_rows = (
+            self.mask is not None or self.documents is not None or self.q.device.type != "cpu"
+        )
+
+    def _reach(self) -> Reach | None:
+        # Elsewhere than on the CPU, looking at the documents would mean to wait for the device.
+        if self.documents is None or self.documents.device.type != "cpu" or self.grid is not None:
+            return None
+        return document_reach(self.documents, self.shape.start)
+
+    @property
+    def drop_level(self) -> int:
+        """The dropout probability in units of 2**-16, to which it is rounded."""
+        return min(round(self.dropout * (1 << 16)), (1 << 16) - 1)
+
+    @property
+    def kept_share(self) -> float:
+        """The probability that a weight is kept."""
+        return 1 - self.drop_level / (1 << 16)
+
+    def dropped(self, block: Block, shape: torch.Size) -> Tensor:
+        """True where dropout drops a weight: the same each time for a block."""
+        assert self.seed is not None
+        generator = torch.Generator(self.q.device).manual_seed(int(self.seed) + block.number)
+        words = torch.empty(-(-shape.numel() // 4), dtype=torch.int64, device=self.q.device)
+        words.random_(-(1 << 63), None, generator=generator)
+        # Four draws of 16 bits from each word: far cheaper than a Bernoulli draw for each weight.
+        draws = words.view(torch.int16)[: shape.numel()].view(shape)
+        return draws < self.drop_level - (1 << 15)
+
+    def far_columns(self, rows: RowBlock) -> list[tuple[int, slice]]:
+        """The side and the columns of each far region that is not empty."""
+        regions = [(0, slice(0, rows.left)), (1, slice(rows.right, rows.columns))]
+        return [(side, columns) for side, columns in regions if columns.start < columns.stop]
+
+    def part(self, block: Block, x: Tensor, last: slice = slice(None)) -> Tensor:
+        """A block's part of a tensor that broadcasts to `(b, h, i, ...)`, as broadcastable."""
+        index = (*block.queries, last)
+        return x[
+            tuple(
+                part if size > 1 else slice(None) for part, size in zip(index, x.shape, strict=True)
+            )
+        ]
+
+
+def folded(x: Tensor, repeat: int) -> Tensor:
+    """`(b, g * n, m, d)` as `(b * g, n * m, d)`: the query heads that share a key head together."""
+    b, h, m, d = x.shape
+    return x.reshape(b * h // repeat, repeat * m, d)

@@ -1,0 +1,159 @@
+"""The backward pass of one call: its kernels in order."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .kernels.backward_dkdv import dkdv_kernel
+from .kernels.backward_dq import dq_kernel
+from .kernels.backward_mask import dmask_kernel
+from .launch import count_tiles, run_largest_that_fits, run_tiles
+from .prepared_call import PreparedCall
+from .saved import Saved
+from .table_gradients import EndRows, joint_bias_gradient, table_gradients
+from .tensor_args import maybe_token_tensor, token_tensor
+from .tuning import TileShape
+
+__all__ = ["backward"]
+
+
+def backward(call: PreparedCall, saved: Saved, needed: frozenset[str]) -> dict[str, Tensor]:
+    """The gradients that are needed, by name.
+
+    Args:
+        call: as forward had it.
+        saved: of the forward pass.
+        needed: names of tensors, as in `PreparedCall`.
+    """
+    if call.is_empty:
+        return _zero_gradients(call, needed)
+    return _Backward(call, saved, needed).run()
+
+
+def _zero_gradients(call: PreparedCall, needed: frozenset[str]) -> dict[str, Tensor]:
+    tensors = {
+        "q": call.q, "k": call.k, "v": call.v, "q_rel": call.q_rel, "mask": call.mask,
+        "key_axis_logits": call.key_axis_logits, "query_axis_logits": call.query_axis_logits,
+        "joint_bias": call.joint_bias,
+    } | {name: table.rows for name, table in call.tables.items()}  # fmt: skip
+    return {
+        name: torch.zeros_like(tensors[name], memory_format=torch.contiguous_format)  # type: ignore[arg-type]
+        for name in needed
+    }
+
+
+class _Backward:
+    """What the kernels of one backward pass hand on to each other.
+
+    The dq kernel finds `delta (b, h, i)`, which the others need.
+    """
+
+    def __init__(self, call: PreparedCall, saved: Saved, needed: frozenset[str]) -> None:
+        self.call, self.saved, self.needed = call, saved, needed
+        rows = tuple(call.q.shape[:3])
+        self.delta = call.q.new_empty(rows, dtype=torch.float32)
+        self.needs_tables = bool(needed & call.tables.keys())
+        self.end_rows = EndRows(
+            call.q.new_empty((4, *rows) if self.needs_tables else (0,), dtype=torch.float32), None
+        )
+        self.gradients: dict[str, Tensor] = {}
+
+    def run(self) -> dict[str, Tensor]:
+        """All gradients that are needed."""
+        call, saved, needed = self.call, self.saved, self.needed
+        self._run_dq()
+        if needed & {"k", "v", "queries", "query_axis_logits"}:
+            self._run_dkdv()
+        if self.needs_tables:
+            self.gradients |= table_gradients(call, saved, self.delta, self.end_rows, needed)
+        if "joint_bias" in needed:
+            self.gradients["joint_bias"] = joint_bias_gradient(call, saved, self.delta)
+        if "mask" in needed:
+            self._run_dmask()
+        return self.gradients
+
+    def _run_dq(self) -> None:
+        call, saved, needed = self.call, self.saved, self.needed
+        d_q = _empty_like(call.q) if "q" in needed else None
+        d_q_rel = None
+        if call.q_rel is not None and "q_rel" in needed:
+            d_q_rel = _empty_like(call.q_rel)
+        d_logits = None
+        if call.key_axis_logits is not None and "key_axis_logits" in needed:
+            shape = (*call.q.shape[:3], call.key_axis_logits.shape[3])
+            d_logits = call.q.new_empty(shape, dtype=torch.float32)
+        tables = call.tables
+        buffers = 2 * ("keys" in tables) + ("values" in tables) + ("queries" in tables)
+
+        def run(shape: TileShape) -> None:
+            num_tiles = call.batch * call.heads * count_tiles(call.seqlen_q, shape.m)
+            run_tiles(
+                dq_kernel, call, num_tiles, token_tensor(saved.out), saved.softmax,
+                token_tensor(saved.d_out), saved.d_lse, maybe_token_tensor(saved.axis_weights),
+                maybe_token_tensor(saved.d_axis_weights), maybe_token_tensor(d_q),
+                maybe_token_tensor(d_q_rel), maybe_token_tensor(d_logits), self.delta,
+                self.end_rows.of_queries, shape=shape,
+                spec=saved.specialization(call, shape, buffers),
+                HAS_D_LSE=saved.d_lse is not None, NEEDS_D_Q=d_q is not None,
+                NEEDS_D_Q_REL=d_q_rel is not None, NEEDS_D_LOGITS=d_logits is not None,
+                NEEDS_D_TABLES=self.needs_tables,
+            )  # fmt: skip
+
+        run_largest_that_fits("dq", call, run)
+        self._add(q=d_q, q_rel=d_q_rel)
+        if d_logits is not None and call.key_axis_logits is not None:
+            self._add(key_axis_logits=d_logits.sum_to_size(call.key_axis_logits.shape))
+
+    def _run_dkdv(self) -> None:
+        call, saved, needed = self.call, self.saved, self.needed
+        d_k, d_v = _empty_like(call.k), _empty_like(call.v)
+        rows = (call.batch, call.heads, call.seqlen_k)
+        d_logits = None
+        if call.query_axis_logits is not None and "query_axis_logits" in needed:
+            shape = (*rows, call.query_axis_logits.shape[3])
+            d_logits = d_k.new_empty(shape, dtype=torch.float32)
+        needs_queries = "queries" in needed
+        of_keys = d_k.new_empty((2, *rows), dtype=torch.float32) if needs_queries else None
+        self.end_rows = EndRows(self.end_rows.of_queries, of_keys)
+        tables = call.tables
+        buffers = ("keys" in tables) + ("values" in tables) + 2 * ("queries" in tables)
+
+        def run(shape: TileShape) -> None:
+            num_tiles = call.batch * call.key_heads * count_tiles(call.seqlen_k, shape.n)
+            run_tiles(
+                dkdv_kernel, call, num_tiles, saved.softmax, token_tensor(saved.d_out), self.delta,
+                maybe_token_tensor(saved.d_axis_weights), token_tensor(d_k), token_tensor(d_v),
+                maybe_token_tensor(d_logits), of_keys, shape=shape,
+                spec=saved.specialization(call, shape, buffers),
+                NEEDS_D_LOGITS=d_logits is not None, NEEDS_D_QUERIES=needs_queries,
+            )  # fmt: skip
+
+        run_largest_that_fits("dkdv", call, run)
+        self._add(k=d_k if "k" in needed else None, v=d_v if "v" in needed else None)
+        self._add(query_axis_logits=d_logits)
+
+    def _run_dmask(self) -> None:
+        call, saved, mask = self.call, self.saved, self.call.mask
+        assert mask is not None
+        d_mask = torch.empty(mask.shape, dtype=torch.float32, device=mask.device)
+        batch, heads, queries, keys = mask.shape
+        buffers = len(call.tables.keys() - {"bias"})
+
+        def run(shape: TileShape) -> None:
+            num_tiles = batch * heads * count_tiles(queries, shape.m) * count_tiles(keys, shape.n)
+            run_tiles(
+                dmask_kernel, call, num_tiles, saved.softmax, token_tensor(saved.d_out), self.delta,
+                maybe_token_tensor(saved.d_axis_weights), d_mask, call.batch, batch, heads,
+                shape=shape, spec=saved.specialization(call, shape, buffers),
+            )  # fmt: skip
+
+        run_largest_that_fits("dmask", call, run)
+        self._add(mask=d_mask)
+
+    def _add(self, **gradients: Tensor | None) -> None:
+        self.gradients |= {name: x for name, x in gradients.items() if x is not None}
+
+
+def _empty_like(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)

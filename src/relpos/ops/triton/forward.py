@@ -1,0 +1,67 @@
+"""The forward pass of one call: its outputs, and one kernel."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .kernels.forward import forward_kernel
+from .launch import count_tiles, run_largest_that_fits, run_tiles
+from .prepared_call import PreparedCall
+from .specialize import specialize
+from .tensor_args import token_tensor
+from .tuning import TileShape
+
+__all__ = ["forward"]
+
+
+class ForwardResult(NamedTuple):
+    """What the forward pass returns.
+
+    Args:
+        out: `(b, h, i, dv)`, in q's dtype; in float32 with `axis_weights`.
+        lse: `(b, h, i)` float32, in nats.
+        softmax: `(2, b, h, i)` float32: the largest score of each row, and 1 over the sum.
+        axis_weights: `(b, h, i, s)` float32: the weights summed by coordinate of the key, axis
+            after axis of a grid; `(0,)` unless needed.
+    """
+
+    out: Tensor
+    lse: Tensor
+    softmax: Tensor
+    axis_weights: Tensor
+
+
+def forward(call: PreparedCall, need_axis_weights: bool) -> ForwardResult:
+    """Attention of one call."""
+    q = call.q
+    rows, float32 = tuple(q.shape[:3]), torch.float32
+    out_dtype = float32 if need_axis_weights else q.dtype
+    out = q.new_empty((*rows, call.v.shape[3]), dtype=out_dtype)
+    lse = q.new_empty(rows, dtype=float32)
+    softmax = q.new_empty((2, *rows), dtype=float32)
+    columns = sum(call.grid.keys) if call.grid is not None and need_axis_weights else 0
+    axis_weights = q.new_empty((*rows, columns) if columns else (0,), dtype=float32)
+    if call.is_empty:
+        lse.fill_(-torch.inf)
+        return ForwardResult(out.zero_(), lse, softmax.zero_(), axis_weights.zero_())
+    buffers = len(call.tables.keys() & {"keys", "values", "queries"})
+
+    def run(shape: TileShape) -> None:
+        spec = specialize(
+            call,
+            shape,
+            buffers=buffers,
+            axis_weights=need_axis_weights,
+            besides=(out, axis_weights),
+        )
+        num_tiles = call.batch * call.heads * count_tiles(call.seqlen_q, shape.m)
+        run_tiles(
+            forward_kernel, call, num_tiles, token_tensor(out), lse, softmax,
+            token_tensor(axis_weights) if need_axis_weights else None, shape=shape, spec=spec,
+        )  # fmt: skip
+
+    run_largest_that_fits("forward", call, run)
+    return ForwardResult(out, lse, softmax, axis_weights)

@@ -1,0 +1,224 @@
+"""What every kernel receives: the tensors and sizes of one call, and what it is compiled for.
+
+Axes: `b` batch, `h` query heads, `g` key heads, `i` queries, `j` keys, `r` table rows, `s` the
+coordinates along all axes of a grid, one axis after another. A tensor is its address (`ptr`) and
+strides in elements; what is absent is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+__all__ = [
+    "KernelInputs",
+    "KernelSizes",
+    "PairTensor",
+    "Specialization",
+    "TableTensor",
+    "TokenTensor",
+]
+
+
+class TokenTensor(NamedTuple):
+    """A tensor `(b, h, tokens, width)` whose last axis is contiguous.
+
+    Strides are 0 along an axis of size 1.
+    """
+
+    ptr: Any
+    stride_b: Any
+    stride_h: Any
+    stride_n: Any
+
+
+class PairTensor(NamedTuple):
+    """A tensor that broadcasts to `(b, h, i, j)`: strides are 0 along an axis of size 1."""
+
+    ptr: Any
+    stride_b: Any
+    stride_h: Any
+    stride_i: Any
+    stride_j: Any
+
+
+class TableTensor(NamedTuple):
+    """A contiguous table `(h or 1, r, width)` or `(h or 1, r)`: `stride_h` is 0 where it is shared.
+
+    The position tables of a call all cover the same window of offsets, and clamp beyond it.
+    """
+
+    ptr: Any
+    stride_h: Any
+
+
+class KernelInputs(NamedTuple):
+    """The tensors of a call, and the numbers that do not depend on its lengths.
+
+    Args:
+        q: TokenTensor `(b, h, i, head_dim)`.
+        k: TokenTensor `(b, g, j, head_dim)`.
+        v: TokenTensor `(b, g, j, value_dim)`.
+        q_rel: TokenTensor `(b, h, i, rel_dim)`: dotted with the table of keys in place of `q`.
+        keys_table: TableTensor `(h or 1, r, rel_dim)`.
+        queries_table: TableTensor `(h or 1, r, head_dim)`.
+        bias_table: TableTensor `(h or 1, r)`, in logits.
+        values_table: TableTensor `(h or 1, r, value_dim)`.
+        mask: PairTensor, uint8 (nonzero: the pair takes part) or logits to add.
+        documents: TokenTensor `(b, j)` without heads, int64; negative: of no document.
+        key_ranges: `(b, tiles of queries, 2)` int32: the keys that a tile of queries may see, from
+            the first to the one after the last, in whole tiles.
+        query_ranges: `(b, tiles of keys, 2)` int32: the queries that may see a tile of keys.
+        key_axis_logits: TokenTensor `(b, h, i, s)`, of a grid: what each coordinate of a key adds
+            to the score of a query, in logits (relative logits per axis).
+        query_axis_logits: TokenTensor `(b, h, j, s)`: what each coordinate of a query adds to the
+            score of a key.
+        joint_bias: TableTensor `(h or 1, entries)`, in logits: one for each offset on a grid.
+        key_columns: `(axes, j)` int32: the column of `key_axis_logits` that has a key's coordinate
+            along an axis; -1 for a token that is not on the grid.
+        query_columns: `(axes, i)` int32: the same for queries and `query_axis_logits`.
+        key_joint_index: `(j,)` int32. The entry of `joint_bias` for a pair is
+            `key_joint_index[j] - query_joint_index[i]`.
+        query_joint_index: `(i,)` int32.
+        seed: `()` int64, of the dropout.
+        offset_buffers: float32 workspace: `Specialization.program_buffers` numbers a program.
+        heads: query heads.
+        heads_per_key_head: query heads that share a key head.
+        scale: of the scores.
+        dropout_threshold: a weight is dropped where a draw of 32 bits is below it.
+        keep_scale: 1 / (probability that a weight is kept).
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    q_rel: Any
+    keys_table: Any
+    queries_table: Any
+    bias_table: Any
+    values_table: Any
+    mask: Any
+    documents: Any
+    key_ranges: Any
+    query_ranges: Any
+    key_axis_logits: Any
+    query_axis_logits: Any
+    joint_bias: Any
+    key_columns: Any
+    query_columns: Any
+    key_joint_index: Any
+    query_joint_index: Any
+    seed: Any
+    offset_buffers: Any
+    heads: Any
+    heads_per_key_head: Any
+    scale: Any
+    dropout_threshold: Any
+    keep_scale: Any
+
+
+class KernelSizes(NamedTuple):
+    """The numbers that differ from call to call: kernels are not compiled anew for them.
+
+    Triton compiles for integers that are 1, or a multiple of 16, unless it is told not to, and of
+    those in a tuple it cannot be told. So they are arguments of their own, by these names.
+
+    Args:
+        seqlen_q: number of queries.
+        seqlen_k: number of keys.
+        query_start: position of the first query.
+        window_first: offset of the tables' row 0.
+        window_rows: of the tables.
+        num_tiles: of the kernel, dealt out among its programs.
+    """
+
+    seqlen_q: Any
+    seqlen_k: Any
+    query_start: Any
+    window_first: Any
+    window_rows: Any
+    num_tiles: Any
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """What a kernel is compiled for; compiled kernels are found again by these fields alone.
+
+    Hence sizes that follow from others are fields too, not properties.
+
+    Args:
+        block_m: queries in a tile, `m`.
+        block_n: keys in a tile, `n`.
+        head_dim: width of queries and keys.
+        rel_dim: width of `q_rel`, or `head_dim`.
+        value_dim: width of the values.
+        block_head_dim: columns of a tile: the power of two from `head_dim` on, 16 at least.
+        block_rel_dim: the same for `rel_dim`.
+        block_value_dim: the same for `value_dim`.
+        has_keys: whether there is a `keys_table`.
+        has_queries: whether there is a `queries_table`.
+        has_bias: whether there is a `bias_table`.
+        has_values: whether there is a `values_table`.
+        has_q_rel: whether `q_rel` is dotted with the table of keys in place of `q`.
+        is_causal: whether keys ahead of the query are hidden.
+        left_sees_ahead: whether the left region may hold keys ahead of a query (it has to be
+            masked then too, where `is_causal`).
+        ragged_keys: whether the last tile of keys is not full.
+        mask_kind: "none", "boolean" or "additive".
+        mask_has_i: whether the mask has an axis of queries.
+        mask_has_j: whether the mask has an axis of keys.
+        has_documents: whether there are documents.
+        has_dropout: whether weights are dropped.
+        num_axes: of a grid; 0 for a sequence.
+        num_key_columns: of `key_axis_logits`: coordinates of keys along all axes together.
+        num_query_columns: of `query_axis_logits`.
+        block_key_columns: columns of a tile: the power of two from `num_key_columns` on, at least
+            16.
+        block_query_columns: the same for `num_query_columns`.
+        has_key_axis_logits: whether the grid has such terms.
+        has_query_axis_logits: whether the grid has such terms.
+        has_joint_bias: whether the grid has one.
+        has_axis_weights: whether weights are summed by coordinate of the key, for a grid's values.
+        buffer_columns: of an offset buffer `(m, columns)`: the power of two from `m + 2 n` on.
+        buffer_by_row: whether a column of an offset buffer is a row of the tables, not an offset
+            (`kernels/band.py`).
+        program_buffers: float32 numbers of workspace for each program: its offset buffers.
+        int64_offsets: whether the address of an element within one head may exceed 32 bits.
+        precision: of float32 matrix products, "ieee" or "tf32".
+    """
+
+    block_m: int
+    block_n: int
+    head_dim: int
+    rel_dim: int
+    value_dim: int
+    block_head_dim: int
+    block_rel_dim: int
+    block_value_dim: int
+    has_keys: bool
+    has_queries: bool
+    has_bias: bool
+    has_values: bool
+    has_q_rel: bool
+    is_causal: bool
+    left_sees_ahead: bool
+    ragged_keys: bool
+    mask_kind: str
+    mask_has_i: bool
+    mask_has_j: bool
+    has_documents: bool
+    has_dropout: bool
+    num_axes: int
+    num_key_columns: int
+    num_query_columns: int
+    block_key_columns: int
+    block_query_columns: int
+    has_key_axis_logits: bool
+    has_query_axis_logits: bool
+    has_joint_bias: bool
+    has_axis_weights: bool
+    buffer_columns: int
+    buffer_by_row: bool
+    program_buffers: int
+    int64_offsets: bool
+    precision: str

@@ -1,0 +1,79 @@
+"""Backward of an additive mask: `dS`, summed over the axes along which the mask is broadcast.
+
+q (m, d)    q_rel (m, rel_dim)    d_o (m, dv)    k (n, d)    v (n, dv)    d_scores, acc (m, n)
+"""
+
+import triton
+import triton.language as tl
+
+from ..kernel_args import KernelSizes
+from .recompute import recompute_d_scores
+from .regions import BAND
+from .structs import KernelArgs
+from .tiles import load_keys, load_outputs, load_queries, load_values, zeros
+
+
+@triton.jit(do_not_specialize=KernelSizes._fields)
+def dmask_kernel(
+    inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles,
+    softmax, d_out, delta, d_axis_weights, d_mask, batch, mask_batch, mask_heads,
+    SPEC: tl.constexpr,
+):  # fmt: skip
+    """One tile of the mask after another, summed over the pairs that it is broadcast to.
+
+    Reads, besides `inputs`:
+        softmax: `(2, b, h, i)`, of the forward kernel.
+        d_out: TokenTensor `(b, h, i, dv)`.
+        delta: `(b, h, i)`, of the dq kernel.
+        d_axis_weights: TokenTensor `(b, h, i, s)` with a grid's values.
+        batch: sequences; `mask_batch` is that or 1, and `mask_heads` the query heads or 1.
+
+    Writes:
+        d_mask: `(mask_batch, mask_heads, i or 1, j or 1)` float32, contiguous.
+    """
+    args = KernelArgs(inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles)
+    tiles_q = tl.cdiv(args.seqlen_q, SPEC.block_m)
+    tiles_k = tl.cdiv(args.seqlen_k, SPEC.block_n)
+    # How many tiles the mask has, and how many there are to sum for each of them.
+    tiles_i, sum_i = (tiles_q, 1) if SPEC.mask_has_i else (1, tiles_q)
+    tiles_j, sum_j = (tiles_k, 1) if SPEC.mask_has_j else (1, tiles_k)
+    sum_b = batch // mask_batch
+    sum_h = args.inputs.heads // mask_heads
+    head_rows = tl.cast(batch * args.inputs.heads, tl.int64) * args.seqlen_q
+    for tile in range(tl.program_id(0), args.num_tiles, tl.num_programs(0)):
+        tile_j = tile % tiles_j
+        tile_i = tile // tiles_j % tiles_i
+        mask_h = tile // tiles_j // tiles_i % mask_heads
+        mask_b = tile // tiles_j // tiles_i // mask_heads
+        acc = zeros(SPEC.block_m, SPEC.block_n)
+        for item in range(0, sum_b * sum_h * sum_i * sum_j):
+            j0 = (tile_j + item % sum_j) * SPEC.block_n
+            i0 = (tile_i + item // sum_j % sum_i) * SPEC.block_m
+            h = mask_h + item // sum_j // sum_i % sum_h
+            b = mask_b + item // sum_j // sum_i // sum_h
+            g = h // args.inputs.heads_per_key_head
+            i = i0 + tl.arange(0, SPEC.block_m)
+            j = j0 + tl.arange(0, SPEC.block_n)
+            q, q_rel = load_queries(args, b, h, i, SPEC)
+            d_o = load_outputs(d_out, args, b, h, i, SPEC)
+            k = load_keys(args, b, g, j, SPEC)
+            v = load_values(args, b, g, j, SPEC)
+            _, d_scores = recompute_d_scores(
+                args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, head_rows,
+                d_axis_weights, BAND, SPEC,
+            )  # fmt: skip
+            acc += d_scores
+        i = tile_i * SPEC.block_m + tl.arange(0, SPEC.block_m)
+        j = tile_j * SPEC.block_n + tl.arange(0, SPEC.block_n)
+        inside_i = i < args.seqlen_q
+        inside_j = j < args.seqlen_k
+        head = tl.cast(mask_b * mask_heads + mask_h, tl.int64)
+        if SPEC.mask_has_i and SPEC.mask_has_j:
+            at = (head * args.seqlen_q + i[:, None]) * args.seqlen_k + j[None, :]
+            tl.store(d_mask + at, acc, mask=inside_i[:, None] & inside_j[None, :])
+        elif SPEC.mask_has_i:
+            tl.store(d_mask + head * args.seqlen_q + i, tl.sum(acc, 1), mask=inside_i)
+        elif SPEC.mask_has_j:
+            tl.store(d_mask + head * args.seqlen_k + j, tl.sum(acc, 0), mask=inside_j)
+        else:
+            tl.store(d_mask + head, tl.sum(tl.sum(acc, 1), 0))

@@ -1,0 +1,230 @@
+"""Backward, one chunk of the tables' rows at a time: their gradients, without atomics.
+
+    dK_r = scale * sum dS_ij p_i    dB_r = sum dS_ij           over all pairs with j - i -> r
+    dQ_r = scale * sum dS_ij k_j    dV_r = sum P_ij dO_i
+
+A program owns rows strictly between the first and the last: there each query has exactly one key at
+an offset. Its tile is by offset, `(m queries, n offsets)`, in which the tables lie straight and the
+keys are sheared; it walks over the tiles of queries, and over the heads and sequences that share
+the tables. The work is dealt out to `splits` programs, whose sums are added afterwards in a fixed
+order. The two end rows, which many keys of a query select, come from `end_rows`
+(`backward_dq.py`, `backward_dkdv.py`) and the second kernel here.
+
+    q (m, d)    q_rel (m, rel_dim)    d_o (m, dv)    k (n, d)    v (n, dv)    j (m, n)
+    scores, weights, left_weights, d_scores (m, n): query a, offset r, and key a + r of the tile
+    acc_keys (n, rel_dim)    acc_queries (n, d)    acc_bias (n,)    acc_values (n, dv)
+"""
+
+import triton
+import triton.language as tl
+
+from ..kernel_args import KernelSizes
+from .grid_terms import joint_bias_entry
+from .offset_buffer import offset_buffer
+from .regions import BAND
+from .scores import load_row_stats, tile_d_scores, tile_scores, tile_weights
+from .structs import KernelArgs, Pairs
+from .tables import KEYS, QUERIES, VALUES, dot_rows, load_rows
+from .tiles import (
+    load_keys,
+    load_outputs,
+    load_queries,
+    load_tokens,
+    load_values,
+    zeros,
+    zeros_1d,
+)
+
+
+@triton.jit(do_not_specialize=(*KernelSizes._fields, "batch", "splits", "entries"))
+def dtables_kernel(
+    inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles,
+    softmax, d_out, delta, d_axis_weights, chunks, d_keys, d_queries, d_bias, d_values,
+    batch, table_heads, splits, entries,
+    SPEC: tl.constexpr, NEEDS_D_KEYS: tl.constexpr, NEEDS_D_QUERIES: tl.constexpr,
+    NEEDS_D_BIAS: tl.constexpr, NEEDS_D_VALUES: tl.constexpr,
+):  # fmt: skip
+    """One chunk of the tables' rows after another, in `splits` parts.
+
+    Reads, besides `inputs`:
+        softmax: `(2, b, h, i)`, of the forward kernel.
+        d_out: TokenTensor `(b, h, i, dv)`.
+        delta: `(b, h, i)`, of the dq kernel.
+        d_axis_weights: TokenTensor `(b, h, i, s)` with a grid's values.
+        chunks: `(chunks, 3)` int32: the offset in tokens of a chunk's first entry, the entry's
+            number, and how many of the `n` there are.
+        batch: sequences; `table_heads` is 1 where heads share the tables, else all.
+
+    Writes, in float32, where they are needed:
+        d_keys: `(splits, table_heads, entries, rel_dim)`.
+        d_queries: `(splits, table_heads, entries, d)`.
+        d_bias: `(splits, table_heads, entries)`; on a grid that of the joint bias.
+        d_values: `(splits, table_heads, entries, dv)`.
+    """
+    args = KernelArgs(inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles)
+    W: tl.constexpr = SPEC.buffer_columns
+    # By key of the tile: buffer[a, key] for queries, queries_buffer[r, key] for offsets.
+    scores_buffer = offset_buffer(args, 0, SPEC)
+    d_weights_buffer = offset_buffer(args, 1, SPEC)
+    queries_buffer = offset_buffer(args, 2, SPEC)
+    head_rows = tl.cast(batch * args.inputs.heads, tl.int64) * args.seqlen_q
+    a = tl.arange(0, SPEC.block_m)
+    r = tl.arange(0, SPEC.block_n)
+    diagonal = a[:, None] * W + a[:, None] + r[None, :]
+    for tile in range(tl.program_id(0), args.num_tiles, tl.num_programs(0)):
+        split = tile % splits
+        table_head = tile // splits % table_heads
+        chunk = chunks + tile // splits // table_heads * 3
+        offset = tl.load(chunk)
+        entry = tl.load(chunk + 1)
+        count = tl.load(chunk + 2)
+
+        if NEEDS_D_KEYS:
+            acc_keys = zeros(SPEC.block_n, SPEC.block_rel_dim)
+        if NEEDS_D_QUERIES:
+            acc_queries = zeros(SPEC.block_n, SPEC.block_head_dim)
+        if NEEDS_D_BIAS:
+            acc_bias = zeros_1d(SPEC.block_n)
+        if NEEDS_D_VALUES:
+            acc_values = zeros(SPEC.block_n, SPEC.block_value_dim)
+
+        # The tiles of queries that have a key at one of these offsets.
+        first_tile = tl.maximum(-args.query_start - offset - (SPEC.block_n - 1), 0) // SPEC.block_m
+        last = tl.minimum(args.seqlen_k - args.query_start - offset, args.seqlen_q)
+        tiles = tl.maximum(tl.cdiv(tl.maximum(last, 0), SPEC.block_m) - first_tile, 0)
+        if SPEC.is_causal and not SPEC.num_axes:
+            tiles = tl.where(offset > 0, 0, tiles)
+        heads = args.inputs.heads // table_heads
+        for item in range(split, batch * heads * tiles, splits):
+            i0 = (first_tile + item % tiles) * SPEC.block_m
+            b = item // tiles // heads
+            h = table_head + item // tiles % heads
+            g = h // args.inputs.heads_per_key_head
+            i = i0 + a
+            q, q_rel = load_queries(args, b, h, i, SPEC)
+            d_o = load_outputs(d_out, args, b, h, i, SPEC)
+            key0 = args.query_start + i0 + offset
+            if SPEC.has_queries:
+                query_rows = load_rows(args, QUERIES, h, entry + r, SPEC)
+            tl.debug_barrier()  # the buffers may still be read
+            for part in tl.static_range(SPEC.block_m // SPEC.block_n + 1):
+                key = part * SPEC.block_n + r
+                k = load_keys(args, b, g, key0 + key, SPEC)
+                v = load_values(args, b, g, key0 + key, SPEC)
+                at = a[:, None] * W + key[None, :]
+                dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
+                tl.store(scores_buffer + at, dots)
+                dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
+                tl.store(d_weights_buffer + at, dots)
+                if SPEC.has_queries:
+                    dots = tl.dot(query_rows, tl.trans(k), input_precision=SPEC.precision)
+                    tl.store(queries_buffer + r[:, None] * W + key[None, :], dots)
+            tl.debug_barrier()
+
+            pairs = Pairs(b, h, i[:, None], key0 + a[:, None] + r[None, :])
+            dots = tl.load(scores_buffer + diagonal)
+            d_out_dots = tl.load(d_weights_buffer + diagonal)
+            if SPEC.has_keys:
+                dots += dot_rows(args, KEYS, h, q_rel, entry + r, SPEC)
+            if SPEC.has_queries:
+                at = r[:, None] * W + r[:, None] + a[None, :]
+                dots += tl.trans(tl.load(queries_buffer + at))
+            if SPEC.has_values:
+                d_out_dots += dot_rows(args, VALUES, h, d_o, entry + r, SPEC)
+            scores = tile_scores(args, pairs, dots, BAND, True, SPEC)
+            inside = (r < count)[None, :] & (i < args.seqlen_q)[:, None]
+            if SPEC.num_axes:
+                pairs_entry, on_grid = joint_bias_entry(args, pairs)
+                inside = inside & on_grid & (pairs_entry == entry + r[None, :])
+            scores = tl.where(inside, scores, float("-inf"))
+            stats = load_row_stats(softmax, delta, args, b, h, i, head_rows)
+            weights = tile_weights(scores, stats)
+            left_weights, d_scores = tile_d_scores(
+                args, pairs, stats, weights, d_out_dots, d_axis_weights, SPEC
+            )
+
+            if NEEDS_D_KEYS:
+                d_scores_transposed = tl.trans(d_scores).to(q_rel.dtype)
+                acc_keys += tl.dot(d_scores_transposed, q_rel, input_precision=SPEC.precision)
+            if NEEDS_D_BIAS:
+                acc_bias += tl.sum(d_scores, 0)
+            if NEEDS_D_VALUES:
+                weights_transposed = tl.trans(left_weights).to(d_o.dtype)
+                acc_values += tl.dot(weights_transposed, d_o, input_precision=SPEC.precision)
+            if NEEDS_D_QUERIES:
+                # By offset and key, `(n, n)` at a time: query `key - r` of the tile.
+                M: tl.constexpr = SPEC.block_m
+                tl.debug_barrier()
+                tl.store(queries_buffer + r[:, None] * M + a[None, :], tl.trans(d_scores))
+                tl.debug_barrier()
+                for part in tl.static_range(SPEC.block_m // SPEC.block_n + 1):
+                    key = part * SPEC.block_n + r
+                    query = key[None, :] - r[:, None]
+                    by_key = tl.load(
+                        queries_buffer + r[:, None] * M + query,
+                        mask=(query >= 0) & (query < M), other=0.0,
+                    )  # fmt: skip
+                    k = load_keys(args, b, g, key0 + key, SPEC)
+                    acc_queries += tl.dot(by_key.to(k.dtype), k, input_precision=SPEC.precision)
+
+        row = tl.cast(split * table_heads + table_head, tl.int64) * entries + entry + r
+        inside = r < count
+        if NEEDS_D_KEYS:
+            _store_sums(d_keys, row, inside, acc_keys, SPEC.rel_dim, SPEC.block_rel_dim)
+        if NEEDS_D_QUERIES:
+            _store_sums(d_queries, row, inside, acc_queries, SPEC.head_dim, SPEC.block_head_dim)
+        if NEEDS_D_BIAS:
+            tl.store(d_bias + row, acc_bias, mask=inside)
+        if NEEDS_D_VALUES:
+            _store_sums(d_values, row, inside, acc_values, SPEC.value_dim, SPEC.block_value_dim)
+
+
+@triton.jit
+def _store_sums(x, row, inside, sums, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Write `sums (n, BLOCK)` to the rows `row (n,)` of `x (rows, WIDTH)`."""
+    columns = tl.arange(0, BLOCK)
+    tl.store(
+        x + row[:, None] * WIDTH + columns[None, :],
+        sums,
+        mask=inside[:, None] & (columns < WIDTH)[None, :],
+    )
+
+
+@triton.jit(do_not_specialize=("batch", "count", "splits"))
+def end_rows_kernel(
+    numbers, x, sums, batch, heads, heads_per_x_head, count, splits, table_heads,
+    M: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SPEC: tl.constexpr,
+):  # fmt: skip
+    """`sum_n numbers[end, b, h, n] x[b, h // heads_per_x_head, n]` for both end rows.
+
+    Reads:
+        numbers: `(2, b, h, count)` float32: of the tables' first row, and of their last.
+        x: TokenTensor `(b, h // heads_per_x_head, count, WIDTH)`.
+
+    Writes:
+        sums: `(splits, table_heads, 2, WIDTH)` float32.
+    """
+    split = tl.program_id(0) % splits
+    table_head = tl.program_id(0) // splits
+    first_sum = zeros_1d(BLOCK)
+    last_sum = zeros_1d(BLOCK)
+    tiles = tl.cdiv(count, M)
+    heads_per_table_head = heads // table_heads
+    for item in range(split, batch * heads_per_table_head * tiles, splits):
+        tokens = item % tiles * M + tl.arange(0, M)
+        b = item // tiles // heads_per_table_head
+        h = table_head + item // tiles % heads_per_table_head
+        at = numbers + (tl.cast(b, tl.int64) * heads + h) * count + tokens
+        ends_apart = tl.cast(batch * heads, tl.int64) * count
+        first = tl.load(at, mask=tokens < count, other=0.0)
+        last = tl.load(at + ends_apart, mask=tokens < count, other=0.0)
+        # A token that counts for nothing is not read: it may be anything.
+        tokens = tl.where((first == 0) & (last == 0), -1, tokens)
+        rows = load_tokens(x, b, h // heads_per_x_head, tokens, count, WIDTH, BLOCK, SPEC)
+        rows = rows.to(tl.float32)
+        first_sum += tl.sum(rows * first[:, None], 0)
+        last_sum += tl.sum(rows * last[:, None], 0)
+    columns = tl.arange(0, BLOCK)
+    base = sums + tl.cast(split * table_heads + table_head, tl.int64) * 2 * WIDTH
+    tl.store(base + columns, first_sum, mask=columns < WIDTH)
+    tl.store(base + WIDTH + columns, last_sum, mask=columns < WIDTH)

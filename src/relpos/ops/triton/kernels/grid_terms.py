@@ -1,0 +1,99 @@
+"""What a grid adds to scores and weights, by the coordinates of its tokens.
+
+`x (b, h, tokens, s)` has a number for each coordinate of the other side's tokens, axis after axis;
+`columns (axes, others)` says which column of `x` is that of a token's coordinate along an axis, -1
+for a token that is not on the grid. So a pair's number is the sum of one column for each axis.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def sum_over_axes(x, columns, b, h, tokens, count, others, others_count, AXES: tl.constexpr):
+    """`sum_axis x[b, h, tokens, columns[axis, others]]`; tokens off the grid add nothing.
+
+    Args:
+        x: TokenTensor `(b, h, count, s)`.
+        columns: `(axes, others_count)` int32.
+        b: number of the sequence.
+        h: number of the query head.
+        tokens: numbers of the tokens that `x` has rows for; they broadcast with `others`.
+        count: how many there are.
+        others: numbers of the tokens on the other side.
+        others_count: how many there are.
+        AXES: of the grid.
+    """
+    base = x.ptr + tl.cast(b, tl.int64) * x.stride_b + tl.cast(h, tl.int64) * x.stride_h
+    rows = base + tl.cast(tokens, tl.int64) * x.stride_n
+    total = tl.zeros_like(tokens + others).to(tl.float32)
+    known = (others >= 0) & (others < others_count)
+    for axis in tl.static_range(AXES):
+        column = tl.load(columns + axis * others_count + others, mask=known, other=-1)
+        inside = (column >= 0) & (tokens >= 0) & (tokens < count)
+        total += tl.load(rows + column, mask=inside, other=0.0)
+    return total
+
+
+@triton.jit
+def by_key_coordinate(x, args, pairs, AXES: tl.constexpr):
+    """What `x (b, h, i, s)` has for the coordinates of each pair's key."""
+    return sum_over_axes(
+        x, args.inputs.key_columns, pairs.b, pairs.h, pairs.i, args.seqlen_q,
+        pairs.j, args.seqlen_k, AXES,
+    )  # fmt: skip
+
+
+@triton.jit
+def by_query_coordinate(x, args, pairs, AXES: tl.constexpr):
+    """What `x (b, h, j, s)` has for the coordinates of each pair's query."""
+    return sum_over_axes(
+        x, args.inputs.query_columns, pairs.b, pairs.h, pairs.j, args.seqlen_k,
+        pairs.i, args.seqlen_q, AXES,
+    )  # fmt: skip
+
+
+@triton.jit
+def grid_logits(args, pairs, SPEC: tl.constexpr):
+    """What a grid adds to the scores of the pairs, in logits."""
+    total = tl.zeros_like(pairs.i + pairs.j).to(tl.float32)
+    if SPEC.has_key_axis_logits:
+        total += by_key_coordinate(args.inputs.key_axis_logits, args, pairs, SPEC.num_axes)
+    if SPEC.has_query_axis_logits:
+        total += by_query_coordinate(args.inputs.query_axis_logits, args, pairs, SPEC.num_axes)
+    if SPEC.has_joint_bias:
+        entry, on_grid = joint_bias_entry(args, pairs)
+        table = args.inputs.joint_bias
+        base = table.ptr + tl.cast(pairs.h, tl.int64) * table.stride_h
+        total += tl.load(base + entry, mask=on_grid, other=0.0).to(tl.float32)
+    return total
+
+
+@triton.jit
+def joint_bias_entry(args, pairs):
+    """The entry of the joint bias for each pair, and whether both its tokens are on the grid."""
+    key_known = (pairs.j >= 0) & (pairs.j < args.seqlen_k)
+    query_known = pairs.i < args.seqlen_q
+    key_column = tl.load(args.inputs.key_columns + pairs.j, mask=key_known, other=-1)
+    query_column = tl.load(args.inputs.query_columns + pairs.i, mask=query_known, other=-1)
+    of_key = tl.load(args.inputs.key_joint_index + pairs.j, mask=key_known, other=0)
+    of_query = tl.load(args.inputs.query_joint_index + pairs.i, mask=query_known, other=0)
+    return of_key - of_query, (key_column >= 0) & (query_column >= 0)
+
+
+@triton.jit
+def coordinate_marks(columns, tokens, count, AXES: tl.constexpr, BLOCK: tl.constexpr):
+    """`(len(tokens), BLOCK)`: whether a column is that of a token's coordinate along some axis.
+
+    A product with these marks sums by coordinate.
+    """
+    marks = _marks_along(columns, tokens, count, 0, BLOCK)
+    for axis in tl.static_range(1, AXES):
+        marks = marks | _marks_along(columns, tokens, count, axis, BLOCK)
+    return marks
+
+
+@triton.jit
+def _marks_along(columns, tokens, count, axis, BLOCK: tl.constexpr):
+    column = tl.load(columns + axis * count + tokens, mask=tokens < count, other=-1)
+    return column[:, None] == tl.arange(0, BLOCK)[None, :]

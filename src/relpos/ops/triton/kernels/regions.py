@@ -1,0 +1,136 @@
+"""The three regions of tiles, by which rows of the tables their offsets `j - i` select.
+
+    | LEFT: all select the first row | BAND: any row | RIGHT: all select the last row |
+
+Seen from a tile of queries, as above, keys go by from left to right. Seen from a tile of keys, the
+first queries lie in RIGHT and the last ones in LEFT. In LEFT and RIGHT a table's term is one number
+for each query (or key); the band alone needs the shear. Regions are whole tiles:
+
+    [begin, band_begin)  [band_begin, band_end)  [band_end, end)
+"""
+
+import triton
+import triton.language as tl
+
+from .structs import Regions
+from .tables import load_row
+
+LEFT = tl.constexpr(0)
+BAND = tl.constexpr(1)
+RIGHT = tl.constexpr(2)
+
+
+@triton.jit
+def table_row(args, i, j):
+    """The row of the tables that each pair's offset selects."""
+    offset = j - (args.query_start + i)
+    return tl.minimum(tl.maximum(offset - args.window_first, 0), args.window_rows - 1)
+
+
+@triton.jit
+def end_table_row(args, REGION: tl.constexpr):
+    """The row that all offsets of LEFT or RIGHT select."""
+    return 0 if REGION == LEFT else args.window_rows - 1
+
+
+@triton.jit
+def end_dot(args, TABLE: tl.constexpr, h, x, REGION: tl.constexpr, SPEC: tl.constexpr):
+    """`x (tokens, BLOCK)` dotted with that row of a table, in float32: `(tokens,)`."""
+    row = load_row(args, TABLE, h, end_table_row(args, REGION), SPEC)
+    return tl.sum(x.to(tl.float32) * row[None, :], 1)
+
+
+@triton.jit
+def end_row_sums(args, pairs, x, AXIS: tl.constexpr, REGION: tl.constexpr):
+    """The sums of `x (m, n)` along `AXIS` over pairs that select the tables' first row, and last.
+
+    `(m,)` each for `AXIS` 1, `(n,)` for 0.
+    """
+    if REGION == LEFT:
+        first = tl.sum(x, AXIS)
+        return first, tl.zeros_like(first)
+    elif REGION == BAND:
+        row = table_row(args, pairs.i, pairs.j)
+        first = tl.sum(tl.where(row == 0, x, 0.0), AXIS)
+        return first, tl.sum(tl.where(row == args.window_rows - 1, x, 0.0), AXIS)
+    else:
+        last = tl.sum(x, AXIS)
+        return tl.zeros_like(last), last
+
+
+@triton.jit
+def query_tile(tile, tiles_per_head, args, SPEC: tl.constexpr):
+    """`b`, `h` and the first query of tile number `tile`: the last queries first."""
+    i0 = (tiles_per_head - 1 - tile % tiles_per_head) * SPEC.block_m
+    head = tile // tiles_per_head
+    return head // args.inputs.heads, head % args.inputs.heads, i0
+
+
+@triton.jit
+def region_bounds(regions, REGION: tl.constexpr, FIRST: tl.constexpr):
+    """Where a region begins and ends; `FIRST` is the first one, LEFT or RIGHT."""
+    if REGION == BAND:
+        return regions.band_begin, regions.band_end
+    elif REGION == FIRST:
+        return regions.begin, regions.band_begin
+    else:
+        return regions.band_end, regions.end
+
+
+@triton.jit
+def key_regions(args, b, i0, SPEC: tl.constexpr):
+    """Those of the keys for the queries `i0..i0 + m - 1`; LEFT comes first.
+
+    Where nothing depends on the offset, all keys are in LEFT.
+    """
+    position = args.query_start + i0
+    begin = 0
+    end = args.seqlen_k
+    if SPEC.is_causal:
+        end = tl.minimum(end, tl.maximum(position + SPEC.block_m, 0))
+    if SPEC.has_documents:
+        tiles = tl.cdiv(args.seqlen_q, SPEC.block_m)
+        key_range = args.inputs.key_ranges + (b * tiles + i0 // SPEC.block_m) * 2
+        begin = tl.load(key_range)
+        end = tl.minimum(end, tl.load(key_range + 1))
+    end = tl.maximum(tl.cdiv(end, SPEC.block_n) * SPEC.block_n, begin)
+    if SPEC.has_keys or SPEC.has_queries or SPEC.has_bias or SPEC.has_values or SPEC.is_causal:
+        band_begin = tl.maximum(position + args.window_first + 1, 0) // SPEC.block_n * SPEC.block_n
+        band_begin = tl.minimum(tl.maximum(band_begin, begin), end)
+        last = position + SPEC.block_m - 1 + args.window_first + args.window_rows - 1
+        band_end = tl.cdiv(tl.maximum(last, 0), SPEC.block_n) * SPEC.block_n
+        band_end = tl.minimum(tl.maximum(band_end, band_begin), end)
+    else:
+        band_begin = end
+        band_end = end
+    return Regions(begin, band_begin, band_end, end)
+
+
+@triton.jit
+def query_regions(args, b, j0, SPEC: tl.constexpr):
+    """Those of the queries for the keys `j0..j0 + n - 1`; RIGHT comes first.
+
+    Where nothing depends on the offset, all queries are in LEFT.
+    """
+    begin = 0
+    end = tl.cdiv(args.seqlen_q, SPEC.block_m) * SPEC.block_m
+    key = j0 - args.query_start
+    if SPEC.is_causal:
+        begin = tl.maximum(key, 0) // SPEC.block_m * SPEC.block_m
+    if SPEC.has_documents:
+        tiles = tl.cdiv(args.seqlen_k, SPEC.block_n)
+        query_range = args.inputs.query_ranges + (b * tiles + j0 // SPEC.block_n) * 2
+        begin = tl.maximum(begin, tl.load(query_range))
+        end = tl.minimum(end, tl.load(query_range + 1))
+    begin = tl.minimum(begin, end)
+    if SPEC.has_keys or SPEC.has_queries or SPEC.has_bias or SPEC.has_values or SPEC.is_causal:
+        last = args.window_first + args.window_rows - 1
+        band_begin = tl.maximum(key - last + 1, 0) // SPEC.block_m * SPEC.block_m
+        band_begin = tl.minimum(tl.maximum(band_begin, begin), end)
+        ahead = tl.maximum(key + SPEC.block_n - 1 - args.window_first, 0)
+        band_end = tl.cdiv(ahead, SPEC.block_m) * SPEC.block_m
+        band_end = tl.minimum(tl.maximum(band_end, band_begin), end)
+    else:
+        band_begin = begin
+        band_end = begin
+    return Regions(begin, band_begin, band_end, end)

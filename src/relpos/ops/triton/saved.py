@@ -1,0 +1,65 @@
+"""What backward keeps of the forward pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .kernel_args import Specialization
+from .prepared_call import PreparedCall
+from .specialize import specialize
+from .tensor_args import with_dense_rows
+from .tuning import TileShape
+
+__all__ = ["Saved"]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What backward needs of the forward pass, and what flows into it.
+
+    Args:
+        out: `(b, h, i, dv)`.
+        softmax: `(2, b, h, i)`: the largest score of each row, and 1 over the sum.
+        axis_weights: `(b, h, i, s)`, or None.
+        d_out: as `out`.
+        d_lse: `(b, h, i)`, or None.
+        d_axis_weights: as `axis_weights`, or None.
+    """
+
+    out: Tensor
+    softmax: Tensor
+    axis_weights: Tensor | None
+    d_out: Tensor
+    d_lse: Tensor | None
+    d_axis_weights: Tensor | None
+
+    @classmethod
+    def of(
+        cls,
+        call: PreparedCall,
+        out: Tensor,
+        softmax: Tensor,
+        axis_weights: Tensor,
+        d_out: Tensor,
+        d_lse: Tensor | None,
+        d_axis_weights: Tensor | None,
+    ) -> Saved:
+        """The same in the layout and the dtype that the kernels take."""
+        # With weights by coordinate, the output is in float32.
+        d_out = with_dense_rows(d_out.to(call.q.dtype))
+        d_lse = None if d_lse is None else d_lse.contiguous()
+        if axis_weights.ndim == 1:
+            return cls(out, softmax, None, d_out, d_lse, None)
+        if d_axis_weights is None:
+            d_axis_weights = torch.zeros_like(axis_weights)
+        return cls(out, softmax, axis_weights, d_out, d_lse, with_dense_rows(d_axis_weights))
+
+    def specialization(self, call: PreparedCall, shape: TileShape, buffers: int) -> Specialization:
+        """That of a backward kernel, whose programs have `buffers` offset buffers."""
+        return specialize(
+            call, shape, buffers=buffers, axis_weights=self.d_axis_weights is not None,
+            besides=(self.out, self.d_out, self.axis_weights, self.d_axis_weights),
+        )  # fmt: skip

@@ -1,0 +1,101 @@
+"""What a kernel is compiled for, from a call and the tiles it is to run with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from .kernel_args import Specialization
+from .prepared_call import PreparedCall
+from .tuning import TileShape, power_of_two
+
+__all__ = ["specialize"]
+
+_INT32 = 1 << 31
+
+
+def specialize(
+    call: PreparedCall,
+    shape: TileShape,
+    *,
+    buffers: int,
+    axis_weights: bool,
+    besides: Iterable[Tensor | None] = (),
+) -> Specialization:
+    """What a kernel with tiles of some shape is compiled for.
+
+    Args:
+        call: whose tensors the kernel gets.
+        shape: of a tile.
+        buffers: offset buffers of a program.
+        axis_weights: whether weights are summed by coordinate of the key.
+        besides: tensors `(b, h, tokens, width)` of the kernel that are not the call's.
+    """
+    mask, grid, tables = call.mask, call.grid, call.window_tables
+    head_dim, rel_dim, value_dim = call.widths
+    key_columns = 0 if grid is None else sum(grid.keys)
+    query_columns = 0 if grid is None else sum(grid.queries)
+    buffer_columns = power_of_two(shape.m + 2 * shape.n)
+    return Specialization(
+        block_m=shape.m,
+        block_n=shape.n,
+        head_dim=head_dim,
+        rel_dim=rel_dim,
+        value_dim=value_dim,
+        block_head_dim=_block(head_dim),
+        block_rel_dim=_block(rel_dim),
+        block_value_dim=_block(value_dim),
+        has_keys="keys" in tables,
+        has_queries="queries" in tables,
+        has_bias="bias" in tables,
+        has_values="values" in tables,
+        has_q_rel=call.q_rel is not None,
+        is_causal=call.causal,
+        left_sees_ahead=call.causal and call.window_first > 0,
+        ragged_keys=call.seqlen_k % shape.n != 0,
+        mask_kind=_mask_kind(mask),
+        mask_has_i=mask is not None and mask.shape[2] > 1,
+        mask_has_j=mask is not None and mask.shape[3] > 1,
+        has_documents=call.documents is not None,
+        has_dropout=call.dropout > 0,
+        num_axes=0 if grid is None else len(grid.keys),
+        num_key_columns=key_columns,
+        num_query_columns=query_columns,
+        block_key_columns=_block(key_columns),
+        block_query_columns=_block(query_columns),
+        has_key_axis_logits=call.key_axis_logits is not None,
+        has_query_axis_logits=call.query_axis_logits is not None,
+        has_joint_bias=call.joint_bias is not None,
+        has_axis_weights=axis_weights,
+        buffer_columns=buffer_columns,
+        buffer_by_row=call.window.rows <= buffer_columns,
+        program_buffers=buffers * shape.m * buffer_columns,
+        int64_offsets=_needs_int64(call, besides),
+        precision=_precision(),
+    )
+
+
+def _needs_int64(call: PreparedCall, besides: Iterable[Tensor | None]) -> bool:
+    own = (call.q, call.k, call.v, call.q_rel, call.key_axis_logits, call.query_axis_logits)
+    return any(
+        x.shape[2] * max(abs(x.stride(2)), x.shape[3]) >= _INT32
+        for x in (*own, *besides)
+        if x is not None and x.ndim == 4
+    )
+
+
+def _mask_kind(mask: Tensor | None) -> str:
+    if mask is None:
+        return "none"
+    return "boolean" if mask.dtype == torch.bool else "additive"
+
+
+def _precision() -> str:
+    """How float32 matrix products are to be made, as torch's own setting says."""
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
+
+
+def _block(width: int) -> int:
+    return power_of_two(max(width, 16))

@@ -1,0 +1,155 @@
+"""Gradients of the tables: one kernel sums their inner rows, and one their two end rows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import launch
+from .kernels.backward_tables import dtables_kernel, end_rows_kernel
+from .launch import count_tiles, run_largest_that_fits, run_tiles
+from .prepared_call import PreparedCall
+from .saved import Saved
+from .table_chunks import joint_bias_chunks, window_chunks
+from .tensor_args import maybe_token_tensor, token_tensor
+from .tuning import TileShape, power_of_two, split_count
+
+__all__ = ["EndRows", "joint_bias_gradient", "table_gradients"]
+
+
+class EndRows(NamedTuple):
+    """Sums over the pairs that select the window's first row, and its last one, in float32.
+
+    Args:
+        of_queries: `(4, b, h, i)`, over keys: of `dS` for both rows, then of the weights.
+        of_keys: `(2, b, h, j)`, over queries: of `dS`; None unless the table of queries needs it.
+    """
+
+    of_queries: Tensor
+    of_keys: Tensor | None
+
+
+def table_gradients(
+    call: PreparedCall, saved: Saved, delta: Tensor, end_rows: EndRows, needed: frozenset[str]
+) -> dict[str, Tensor]:
+    """The gradient of each table's rows, by name.
+
+    Args:
+        call: of the forward pass.
+        saved: of the forward pass.
+        delta: `(b, h, i)`, of the dq kernel.
+        end_rows: of the dq and dkdv kernels.
+        needed: names of tensors.
+    """
+    names = tuple(name for name in call.tables if name in needed)
+    rows, heads = call.window.rows, max(call.window_tables[name].shape[0] for name in names)
+    sums = _sums_by_offset(call, saved, delta, names, heads, rows)
+    gradients = {}
+    for name in names:
+        total = sums[name].sum(0)
+        total[:, :: rows - 1] = _end_row_gradients(call, saved, end_rows, name, heads)
+        if name in ("keys", "queries"):
+            total = total * call.scale
+        if call.window_tables[name].shape[0] == 1:
+            total = total.sum(0, keepdim=True)
+        gradients[name] = call.window.gathered(total, call.tables[name])
+    return gradients
+
+
+def joint_bias_gradient(call: PreparedCall, saved: Saved, delta: Tensor) -> Tensor:
+    """The gradient `(h or 1, entries)` of a grid's joint bias."""
+    assert call.joint_bias is not None
+    heads, entries = call.joint_bias.shape
+    return _sums_by_offset(call, saved, delta, ("bias",), heads, entries)["bias"].sum(0)
+
+
+def _sums_by_offset(
+    call: PreparedCall,
+    saved: Saved,
+    delta: Tensor,
+    names: tuple[str, ...],
+    heads: int,
+    entries: int,
+) -> dict[str, Tensor]:
+    """`(splits, heads, entries[, d])` for each name; of a window, zeros for both end rows."""
+    device, sums = call.q.device, {}
+
+    def run(shape: TileShape) -> None:
+        chunks = _chunks(call, shape.n)
+        programs = chunks.shape[0] * heads
+        items = call.batch * (call.heads // heads) * count_tiles(call.seqlen_q, shape.m)
+        splits = split_count(programs, items, device)
+        for name in names:
+            width = () if name == "bias" else (call.window_tables[name].shape[2],)
+            sums[name] = torch.zeros(
+                splits, heads, entries, *width, dtype=torch.float32, device=device
+            )
+        if not programs:
+            return
+        run_tiles(
+            dtables_kernel, call, programs * splits, saved.softmax, token_tensor(saved.d_out),
+            delta, maybe_token_tensor(saved.d_axis_weights), chunks,
+            *(sums.get(name) for name in ("keys", "queries", "bias", "values")),
+            call.batch, heads, splits, entries, shape=shape,
+            spec=saved.specialization(call, shape, 3 if "queries" in call.tables else 2),
+            NEEDS_D_KEYS="keys" in names, NEEDS_D_QUERIES="queries" in names,
+            NEEDS_D_BIAS="bias" in names, NEEDS_D_VALUES="values" in names,
+        )  # fmt: skip
+
+    run_largest_that_fits("dtables", call, run)
+    return sums
+
+
+def _chunks(call: PreparedCall, n: int) -> Tensor:
+    if call.grid is not None:
+        return joint_bias_chunks(call.grid.keys, n, call.q.device)
+    return window_chunks(call.window_first, call.window.rows, n, call.q.device)
+
+
+def _end_row_gradients(
+    call: PreparedCall, saved: Saved, end_rows: EndRows, name: str, table_heads: int
+) -> Tensor:
+    """The gradient `(table_heads, 2[, d])` of the window's end rows, not yet scaled."""
+    d_scores, weights = end_rows.of_queries[:2], end_rows.of_queries[2:]
+    if name == "bias":
+        per_head = d_scores.sum((1, 3)).mT
+        return per_head if table_heads > 1 else per_head.sum(0, keepdim=True)
+    if name == "keys":
+        return _end_row_sums(call, saved, d_scores, call.rel_queries, table_heads)
+    if name == "values":
+        return _end_row_sums(call, saved, weights, saved.d_out, table_heads)
+    assert end_rows.of_keys is not None
+    return _end_row_sums(call, saved, end_rows.of_keys, call.k, table_heads)
+
+
+def _end_row_sums(
+    call: PreparedCall, saved: Saved, numbers: Tensor, x: Tensor, table_heads: int
+) -> Tensor:
+    """`sum_n numbers[end, b, h, n] x[b, h, n]`: `(table_heads, 2, d)`; heads may share one of `x`.
+
+    Args:
+        call: of the forward pass.
+        saved: of the forward pass.
+        numbers: `(2, b, h, tokens)`.
+        x: `(b, h or g, tokens, d)`.
+        table_heads: 1, to sum over the heads, or all.
+    """
+    tokens, width = x.shape[2:]
+    found: list[Tensor] = []
+
+    def run(shape: TileShape) -> None:
+        items = call.batch * (call.heads // table_heads) * count_tiles(tokens, shape.m)
+        splits = split_count(table_heads, items, x.device)
+        sums = x.new_empty(splits, table_heads, 2, width, dtype=torch.float32)
+        launch.run_programs(
+            end_rows_kernel, splits * table_heads, numbers, token_tensor(x), sums, call.batch,
+            call.heads, call.heads // x.shape[1], tokens, splits, table_heads, shape=shape,
+            M=shape.m, WIDTH=width, BLOCK=power_of_two(max(width, 16)),
+            SPEC=saved.specialization(call, shape, 0),
+        )  # fmt: skip
+        found.append(sums)
+
+    run_largest_that_fits("end_rows", call, run)
+    return found[-1].sum(0)

@@ -1,0 +1,47 @@
+"""Tensors as kernels take them: addresses and strides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .kernel_args import PairTensor, TableTensor, TokenTensor
+
+__all__ = ["maybe_token_tensor", "pair_tensor", "table_tensor", "token_tensor", "with_dense_rows"]
+
+
+def token_tensor(x: Tensor) -> TokenTensor:
+    """`x (b, h, tokens, width)`, whose last axis is contiguous."""
+    return TokenTensor(x, *_strides(x)[:3])
+
+
+def maybe_token_tensor(x: Tensor | None) -> TokenTensor | None:
+    """The same, or None."""
+    return None if x is None else token_tensor(x)
+
+
+def table_tensor(x: Tensor | None) -> TableTensor | None:
+    """`x (h or 1, r[, width])`, or None."""
+    if x is None:
+        return None
+    x = x.contiguous()
+    return TableTensor(x, _strides(x)[0])
+
+
+def pair_tensor(mask: Tensor | None) -> PairTensor | None:
+    """A mask that broadcasts to `(b, h, i, j)`, or None."""
+    if mask is None:
+        return None
+    return PairTensor(mask.view(torch.uint8) if mask.dtype == torch.bool else mask, *_strides(mask))
+
+
+def with_dense_rows(x: Any) -> Any:
+    """`x` with its last axis contiguous, or None."""
+    return x if x is None or x.shape[-1] == 1 or x.stride(-1) == 1 else x.contiguous()
+
+
+def _strides(x: Tensor) -> list[int]:
+    """0 along axes of size 1."""
+    return [stride if size > 1 else 0 for size, stride in zip(x.shape, x.stride(), strict=True)]

@@ -1,0 +1,111 @@
+"""What can be refused before the data is read: devices, sizes, and the folder of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.utilities import rank_zero_only
+
+from ..files import check_writable
+from ..machine import memory_bytes
+from .checkpoint import ABOUT
+from .fitting import (
+    RESUME,
+    Devices,
+    only_run_in,
+    refuse_other_format,
+    refuse_other_settings,
+    trainer_on,
+)
+from .settings import TrainingError
+
+__all__ = ["check_devices", "check_folder", "check_memory"]
+
+
+def check_devices(devices: Devices, *, batch: int) -> None:
+    """Raise unless the devices are there and share a batch.
+
+    Args:
+        devices: where to train.
+        batch: sequences per step, over all devices together.
+
+    Raises:
+        TrainingError: otherwise, in Lightning's words where they are its rules.
+    """
+    # Lightning makes a list of so many, and fails at a number that memory cannot hold.
+    if not re.fullmatch(r"auto|-?\d{1,5}|\d{1,5}(,\d{1,5})*,?", devices.devices, re.ASCII):
+        raise TrainingError(
+            "--devices: must be how many, or which as numbers with commas, or auto, "
+            f"got {devices.devices!r}"
+        )
+    trainer = trainer_on(devices, logger=False, enable_progress_bar=False)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if isinstance(trainer.accelerator, CPUAccelerator) and trainer.num_devices > (cores or 1):
+        raise TrainingError(
+            f"--devices: must be at most the {cores} processor cores, got {devices.devices}"
+        )
+    if batch % trainer.world_size:
+        raise TrainingError(
+            f"--batch: must be a multiple of the {trainer.world_size} devices, got {batch}"
+        )
+
+
+def check_memory(numbers: int, *, what: str, way_out: str, available: int | None = None) -> None:
+    """Raise if so many numbers of two bytes cannot be held at once.
+
+    Args:
+        numbers: the fewest that are needed.
+        what: needs them, e.g. `"a step of 8 sequences of 256 tokens"`.
+        way_out: the options to change.
+        available: bytes; None takes the memory of this machine, or of its GPUs if they have more.
+
+    Raises:
+        TrainingError: with both sizes.
+
+    >>> check_memory(10**6, what="a step", way_out="a smaller --batch", available=10**9)
+    """
+    available = memory_bytes() if available is None else available
+    if 2 * numbers > available:
+        raise TrainingError(
+            f"{what} must fit the memory of {_gib(available)}, and takes at least "
+            f"{_gib(2 * numbers)}; choose {way_out}"
+        )
+
+
+def check_folder(folder: Path, settings: dict[str, Any]) -> None:
+    """Raise if a run cannot begin or go on in a folder.
+
+    Args:
+        folder: of the run; it need not be there.
+        settings: as `model.json` of the run is to hold them.
+
+    Raises:
+        TrainingError: if another run is at work in it, or it holds one of another
+            format or with other settings.
+        ValueError: if nothing can be written there.
+    """
+    check_writable(folder / RESUME)
+    # The first process is at work there when Lightning starts those of the other devices.
+    if rank_zero_only.rank or not folder.exists():
+        return
+    with only_run_in(folder):
+        pass
+    if not (folder / RESUME).exists():
+        return
+    try:
+        about = dict(json.loads((folder / ABOUT).read_text("utf-8")))
+        before = about["settings"]
+    except (OSError, LookupError, TypeError, ValueError, RecursionError):
+        # The checkpoint holds them too, and is read before the training goes on.
+        return
+    refuse_other_format(folder / ABOUT, about)
+    refuse_other_settings(folder, {"settings": before}, {"settings": settings})
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB"

@@ -1,0 +1,56 @@
+"""Each header of `csrc/` and of these tests compiles alone, for each instruction set."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .compiler import compiler
+
+pytestmark = pytest.mark.no_typecheck
+
+ROOT = Path(__file__).parents[2]
+HEADERS = [
+    str(path.relative_to(ROOT))
+    for folder in ("csrc", "tests/native")
+    for path in sorted((ROOT / folder).glob("*.h"))
+]
+# As in csrc/kernel_*.cpp; the first is what a header says itself.
+INSTRUCTIONS = {
+    "default": [],
+    "avx2": ["-mavx2", "-mfma", "-DRELPOS_LANES=8", "-DRELPOS_MR=6", "-DRELPOS_NR_VECTORS=2"],
+    "avx512": [
+        *("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma"),
+        *("-DRELPOS_LANES=16", "-DRELPOS_MR=8", "-DRELPOS_NR_VECTORS=2"),
+    ],
+}
+CASES = [
+    (header, name)
+    for header in HEADERS
+    for name in (INSTRUCTIONS if header.startswith("csrc") else ["default"])
+]
+
+
+@pytest.mark.parametrize(("header", "instructions"), CASES)
+def test_a_header_compiles_alone(header, instructions):
+    if instructions != "default" and platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("these instructions are those of x86-64")
+    command = [*compiler(), "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+    done = subprocess.run(
+        [*command, *INSTRUCTIONS[instructions], "-x", "c++", "-"],
+        input=f'#include "{header}"\n#include "{header}"\n',
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_header_opens_with_what_it_holds(header):
+    first, *_ = (ROOT / header).read_text().splitlines()
+    assert first.startswith("// ")
