@@ -73,11 +73,11 @@ def axis_offsets(
 def axis_coordinates(
     count: int, finer: int, *, device: torch.device | None = None
 ) -> Int64[Tensor, "n"] | Float[Tensor, "n"]:
-    """The coordinates of `count` places along an axis, in steps of a grid that has `finer` there.
+    """The coordinates of `count` tokens along an axis, in steps of a grid that has `finer` there.
 
     Args:
-        count: places.
-        finer: places of the finer of two grids; where it is no multiple, the result is float64.
+        count: tokens along the axis.
+        finer: those of the finer of two grids; where it is no multiple, the result is float64.
         device: where the result is made.
 
     >>> axis_coordinates(2, 4)

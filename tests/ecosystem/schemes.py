@@ -130,7 +130,7 @@ def _queries(make: Callable[[], nn.Module], tokens: int) -> Subject:
 
 
 def _pooled() -> nn.Module:
-    # As in MViT: queries at every second place along both axes.
+    # As in MViT: queries at every second coordinate along both axes.
     pool = nn.AvgPool2d(2, ceil_mode=True)
     return GridAttention(_WIDTH, _HEADS, position=Grid(_HEAD, (3, 5)), query_pool=pool)
 

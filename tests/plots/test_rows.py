@@ -129,7 +129,7 @@ def test_a_seed_gives_the_same_scheme_and_leaves_the_users_draws_alone():
     assert not torch.equal(one.keys, initial("shaw", Sizes(), seed=3)[0].keys)
 
 
-def test_the_grid_has_as_many_places_as_there_are_tokens():
+def test_the_grid_has_as_many_cells_as_there_are_tokens():
     for length in (1, 7, 12, 48, 49):
         height, width = Sizes(length).grid
         assert height * width == length
