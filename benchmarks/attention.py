@@ -10,6 +10,7 @@ writes the pages.
 
     python -m benchmarks.attention
     python -m benchmarks.attention --only "L=1024" --skip-tests --out some.json
+    python -m benchmarks.attention --backends native --out results/cpu-avx512.json
     python -m benchmarks.attention --device cuda --minutes 4
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -27,7 +29,7 @@ from .measure.gpu import measure_on_gpu
 from .measure.machine import machine
 from .measure.memory import rows_of_memory
 from .measure.passes import time_scheme
-from .report.targets import verdict
+from .report.targets import GPU_TARGETS, TARGETS, verdict
 from .workloads.gpu_settings import GPU_SETTINGS
 from .workloads.settings import MEMORY_SETTINGS, TIME_SETTINGS
 
@@ -39,6 +41,7 @@ def main() -> None:
     parser.add_argument("--device", choices=tuple(TESTS), default="cpu")
     parser.add_argument("--out", type=Path, help="results/DEVICE.json")
     parser.add_argument("--only", nargs="+", help="names of settings (all)")
+    parser.add_argument("--backends", nargs="+", help="these alone, without rivals (CPU; all)")
     parser.add_argument("--skip-tests", action="store_true", help="for work on the benchmark")
     parser.add_argument("--minutes", type=float, default=4.0, help="on a GPU, after the tests (4)")
     options = parser.parse_args()
@@ -60,7 +63,13 @@ def main() -> None:
 def on_cpu(out: Path, options: argparse.Namespace) -> None:
     """Time, then memory."""
     timed, weighed = (
-        [setting for setting in settings if not options.only or setting.name in options.only]
+        [
+            replace(setting, backends=tuple(options.backends), rivals=False)
+            if options.backends
+            else setting
+            for setting in settings
+            if not options.only or setting.name in options.only
+        ]
         for settings in (TIME_SETTINGS, MEMORY_SETTINGS)
     )
     result = {
@@ -76,6 +85,7 @@ def on_cpu(out: Path, options: argparse.Namespace) -> None:
     }
     save(out, result)
     print(f"wrote {out}")
+    print(verdict(result, TARGETS))
 
 
 def on_gpu(out: Path, options: argparse.Namespace) -> None:
@@ -83,7 +93,7 @@ def on_gpu(out: Path, options: argparse.Namespace) -> None:
     settings = tuple(one for one in GPU_SETTINGS if not options.only or one.name in options.only)
     result = measure_on_gpu(settings, out, options.minutes)
     print(f"wrote {out}")
-    print(verdict(result))
+    print(verdict(result, GPU_TARGETS))
 
 
 if __name__ == "__main__":

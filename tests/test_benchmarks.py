@@ -178,7 +178,7 @@ def test_the_page_has_what_was_measured_on_a_gpu(no_gpu, tmp_path, capsys):
     assert "### L=4096, B=4, d=64" in page
     assert "one no GPU (driver 0)" in page
     assert "Left out" not in page
-    lines = verdict(result).splitlines()
+    lines = verdict(result, GPU_TARGETS).splitlines()
     assert ": 3 measured, " in lines[-1]
     assert "missed: L=4096, B=4, d=64: logits, causal (Inkling): forward: 9.00, not 1.3" in lines
     text = readme(tables.README.read_text(), load("cpu.json"), result)

@@ -36,6 +36,9 @@ END = """\
 
 - Eager attention of Parakeet, SAM and Swin takes its softmax in float32 whatever the input is; the
   comparisons are with their other path, of the same formula, which does not.
+- KERPLE's logarithm is in no package that the set-up installs: it is compared with the paper's
+  formula alone, its power with ALiBi. Sandwich is compared with inner products of somebody else's
+  sinusoids.
 - Sinusoids in speech encoders are made in float32. They agree with ours within that, and the
   comparisons of Transformer-XL hand ours to both sides.
 - MViTv2's own code comes with torchvision or timm, which the set-up leaves out. ViTDet has its

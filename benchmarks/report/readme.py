@@ -9,7 +9,7 @@ from ..files import load
 from ..workloads.gpu_settings import GPU_SETTINGS, RIVALS_SUFFIX
 from ..workloads.workload import NATIVE, TRITON
 from .cells import PASSES, by_contender, format_ratio, machine_note, markdown_table, ratio
-from .targets import TARGETS, verdict
+from .targets import GPU_TARGETS, TARGETS, verdict
 
 __all__ = ["readme"]
 
@@ -110,7 +110,7 @@ def gpu_table(result: dict) -> str:
     )
     head = ["setting", "scheme", "triton, forward", "forward + backward", "error"]
     return "\n\n".join(
-        [note, markdown_table(head, rows, 2), verdict(result).splitlines()[-1] + "."]
+        [note, markdown_table(head, rows, 2), verdict(result, GPU_TARGETS).splitlines()[-1] + "."]
     )
 
 

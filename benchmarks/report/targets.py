@@ -8,6 +8,7 @@ in `notes.json` under the target's name.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -201,15 +202,15 @@ TARGETS = (*_ratios(), *_few_heads(), *_rivals(), *_decoding(), *_short(), *_mem
 GPU_TARGETS = (*_gpu_ratios(), *_gpu_memory(), *_gpu_rivals())
 
 
-def verdict(result: dict) -> str:
-    """What a result on a GPU misses, a line each, and then how many it has."""
-    measured = [target for target in GPU_TARGETS if target.measured(result) is not None]
+def verdict(result: dict, targets: Sequence[Target]) -> str:
+    """Which targets a result misses, a line each, and then how many it has."""
+    measured = [target for target in targets if target.measured(result) is not None]
     missed = [target for target in measured if target.missed(result)]
     lines = [
         f"missed: {target.name}: {target.measured(result):.2f}, not {target.bound:g}"
         for target in missed
     ]
-    last = f"{len(GPU_TARGETS)} targets: {len(measured)} measured, {len(missed)} missed"
+    last = f"{len(targets)} targets: {len(measured)} measured, {len(missed)} missed"
     return "\n".join([*lines, last])
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from .terms import OffsetTable
 
 __all__ = [
+    "axis_coordinates",
     "axis_offsets",
     "deberta_buckets",
     "grid_coordinates",
@@ -63,10 +64,25 @@ def axis_offsets(
             [-2, -1,  0,  1]])
     """
     finer = max(queries, keys)
-    return _coordinates(keys, finer, device) - _coordinates(queries, finer, device)[:, None]
+    of_keys, of_queries = (
+        axis_coordinates(count, finer, device=device) for count in (keys, queries)
+    )
+    return of_keys - of_queries[:, None]
 
 
-def _coordinates(count: int, finer: int, device: torch.device | None) -> Tensor:
+def axis_coordinates(
+    count: int, finer: int, *, device: torch.device | None = None
+) -> Int64[Tensor, "n"] | Float[Tensor, "n"]:
+    """The coordinates of `count` tokens along an axis, in steps of a grid that has `finer` there.
+
+    Args:
+        count: tokens along the axis.
+        finer: those of the finer of two grids; where it is no multiple, the result is float64.
+        device: where the result is made.
+
+    >>> axis_coordinates(2, 4)
+    tensor([0, 2])
+    """
     coordinates = torch.arange(count, device=device)
     # An exported program is one for all sizes; ONNX would not even keep a condition on them.
     between = isinstance(finer, torch.SymInt) and finer != count

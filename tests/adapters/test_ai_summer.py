@@ -62,7 +62,7 @@ def test_maps_give_the_logits_of_each_pair(heads, size):
 
 
 @pytest.mark.parametrize("tokens", [9, 12])
-def test_absolute_places_give_one_logit_each(tokens):
+def test_absolute_positions_give_one_logit_each(tokens):
     position = AbsPosEmb1D(tokens, 5, dtype=torch.float64)
     q, _, _ = qkv(9, 1)
     assert_close(position(q), q @ position.abs_pos_emb.mT)
@@ -91,13 +91,13 @@ def test_attention_on_a_map_adds_the_unscaled_logits(heads, size, scale):
 
 @pytest.mark.parametrize("lengths", [(9, 9), (4, 9), (5, 12)])
 @pytest.mark.parametrize("scale", [None, 0.3])
-def test_attention_to_absolute_places_adds_the_unscaled_logits(lengths, scale):
+def test_attention_to_absolute_positions_adds_the_unscaled_logits(lengths, scale):
     position = AbsPosEmb1D(9, 5, scale=scale, dtype=torch.float64)
     q, k, v = qkv(*lengths, g=1)
     same, moved, terms = position(q, k)
     got = relpos.attention(same, moved, v, terms, scale=scale)
-    places = [min(n, 8) for n in range(lengths[1])]
-    mask = (q @ position.abs_pos_emb[places].mT).detach().numpy()
+    rows = [min(n, 8) for n in range(lengths[1])]
+    mask = (q @ position.abs_pos_emb[rows].mT).detach().numpy()
     assert_close(got, judged(q, k, v, mask=mask, scale=scale))
 
 
@@ -171,7 +171,7 @@ def test_tables_of_another_map_are_refused():
         RelPosEmb2D((3, 5), 4).load_state_dict({"emb_w.rel_pos_emb": torch.randn(5, 4)})
 
 
-def test_grouped_keys_on_a_map_meet_the_tables_of_their_query_heads():
+def test_grouped_keys_on_a_map_use_the_tables_of_their_query_heads():
     position = RelPosEmb2D((3, 5), 5, 6, dtype=torch.float64)
     q, k, v = qkv(15, 15, h=6, g=2)
     got = relpos.attention(q, k, v, position(q, k)[2])

@@ -19,18 +19,26 @@ from relpos.layers import (
 from relpos.positions import (
     AbsoluteKeys,
     Alibi,
+    AxialRotary,
     Bidirectional,
+    Compose,
+    ContinuousBias,
     Deberta,
     GatedBias,
     Grid,
     Huang,
+    Kerple,
     LearnedAbsolute,
+    NoPosition,
     RelativeLogits,
+    Rotary,
+    Sandwich,
     Shaw,
     Sinusoidal,
     T5Bias,
     TransformerXL,
     WindowBias,
+    XPos,
 )
 
 __all__ = ["LENGTHS", "SUBJECTS", "Attention", "Subject", "inputs", "made"]
@@ -40,6 +48,11 @@ LENGTHS = (5, 33, 65)
 # The map that stands for each length.
 _MAPS = {5: (3, 5), 33: (4, 7), 65: (6, 9)}
 _WIDTH, _HEADS, _HEAD = 16, 2, 8
+# Shorter than most of the lengths.
+_TRAINED = {"factor": 4.0, "original_max_position_embeddings": 16}
+_YARN = {"rope_type": "yarn", **_TRAINED}
+_LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **_TRAINED}
+_DYNAMIC = {"rope_type": "dynamic", **_TRAINED}
 
 
 class Attention(nn.Module):
@@ -117,7 +130,7 @@ def _queries(make: Callable[[], nn.Module], tokens: int) -> Subject:
 
 
 def _pooled() -> nn.Module:
-    # As in MViT: queries at every second place along both axes.
+    # As in MViT: queries at every second coordinate along both axes.
     pool = nn.AvgPool2d(2, ceil_mode=True)
     return GridAttention(_WIDTH, _HEADS, position=Grid(_HEAD, (3, 5)), query_pool=pool)
 
@@ -133,6 +146,28 @@ SUBJECTS: dict[str, Subject] = {
     "T5Bias": _line(lambda: T5Bias(_HEADS, 8, 20)),
     "Alibi": _line(lambda: Alibi(_HEADS, learned=True)),
     "Alibi, causal": _line(lambda: Alibi(_HEADS, causal=True), causal=True),
+    "NoPosition": _line(NoPosition),
+    "Rotary": _line(lambda: Rotary(_HEAD)),
+    "Rotary, interleaved YaRN": _line(lambda: Rotary(_HEAD, interleaved=True, scaling=_YARN)),
+    "Rotary, a part by Llama 3": _line(
+        lambda: Rotary(_HEAD, rotary_dim=6, scaling=_LLAMA3), causal=True
+    ),
+    "Rotary, dynamic": _line(lambda: Rotary(_HEAD, scaling=_DYNAMIC)),
+    "XPos": _line(lambda: XPos(_HEAD), causal=True),
+    "Kerple": _line(lambda: Kerple(_HEADS)),
+    "Kerple, power": _line(lambda: Kerple(_HEADS, "power", causal=True), causal=True),
+    "Sandwich": _line(lambda: Sandwich(_HEADS, 16)),
+    "Compose": _line(
+        lambda: Compose(
+            Shaw(_HEAD, 3),
+            Rotary(_HEAD),
+            T5Bias(_HEADS, 8, 20),
+            Compose(Alibi(_HEADS, learned=True), NoPosition()),
+        )
+    ),
+    "Compose, with gates": _line(
+        lambda: Compose(XPos(_HEAD), GatedBias(T5Bias(_HEADS, 8, 20), _HEADS, _HEAD)), causal=True
+    ),
     "GatedBias": _line(lambda: GatedBias(T5Bias(_HEADS, 8, 20), _HEADS, _HEAD)),
     "RelativeLogits": _line(lambda: RelativeLogits(7, 3, _HEADS, _WIDTH), causal=True),
     "Sinusoidal": _line(lambda: Sinusoidal(_WIDTH), at_input=True),
@@ -160,6 +195,19 @@ SUBJECTS: dict[str, Subject] = {
     "Grid, pooled queries": _map(_pooled),
     "WindowBias": _map(
         lambda: GridAttention(_WIDTH, _HEADS, position=WindowBias(_HEADS, (3, 5)))
+    ),
+    "ContinuousBias": _map(
+        lambda: GridAttention(
+            _WIDTH, _HEADS, position=ContinuousBias(_HEADS, (3, 5), hidden=16)
+        )
+    ),
+    "AxialRotary": _map(
+        lambda: GridAttention(_WIDTH, _HEADS, position=AxialRotary(_HEAD, (3, 5)))
+    ),
+    "Compose on a map": _map(
+        lambda: GridAttention(
+            _WIDTH, _HEADS, position=Compose(AxialRotary(_HEAD, (3, 5)), WindowBias(_HEADS, (3, 5)))
+        )
     ),
     "BottleneckBlock": _map(
         lambda: BottleneckBlock(_WIDTH, (3, 5), dim_out=32, downsample=True, heads=2, dim_head=8)

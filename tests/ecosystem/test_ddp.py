@@ -11,7 +11,19 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
 from relpos.layers import DecoderBlock, EncoderBlock, GridAttention, MultiheadAttention
-from relpos.positions import Deberta, GatedBias, Grid, RelativeLogits, Shaw, T5Bias, TransformerXL
+from relpos.positions import (
+    Compose,
+    ContinuousBias,
+    Deberta,
+    GatedBias,
+    Grid,
+    Kerple,
+    RelativeLogits,
+    Rotary,
+    Shaw,
+    T5Bias,
+    TransformerXL,
+)
 from tests.ops.backends import DTYPES, every_cpu_blockwise
 
 
@@ -23,14 +35,21 @@ class Model(nn.Module):
         bias = T5Bias(2, 8, 20)
         self.encoder = nn.ModuleList(
             EncoderBlock(MultiheadAttention(16, 2, position=position), hidden=16)
-            for position in (TransformerXL(8, 2), Deberta(8, 2, 16), GatedBias(bias, 2, 8), bias)
+            for position in (
+                TransformerXL(8, 2),
+                Deberta(8, 2, 16),
+                GatedBias(bias, 2, 8),
+                Compose(Shaw(8, 3), Rotary(8), bias, Kerple(2)),
+            )
         )
         self.decoder = DecoderBlock(
             MultiheadAttention(16, 2, position=RelativeLogits(7, 3, 2, 16)),
             cross=MultiheadAttention(16, 2, position=Shaw(8, 3, 2)),
             hidden=16,
         )
-        self.grid = GridAttention(16, 2, position=Grid(8, (3, 5)))
+        self.grid = GridAttention(
+            16, 2, position=Compose(Grid(8, (3, 5)), ContinuousBias(2, (3, 5), hidden=8))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         memory = x

@@ -106,7 +106,7 @@ def test_a_block_reads_the_memory_between_attention_and_mlp(across, i):
     padding = torch.arange(7) >= torch.tensor([[7], [4]])
     y = made.attention_norm(x)
     x_ = x + made.attention(y, y, y, is_causal=True)[0]
-    # Both sides count from 0: query i and the memory's place i have offset 0.
+    # Both sides count from 0: query i and the memory's token i have offset 0.
     y, _ = made.cross(made.cross_norm(x_), memory, memory, padding, query_start=0)
     x_ = x_ + y
     got = made(x, memory=memory, memory_key_padding_mask=padding)

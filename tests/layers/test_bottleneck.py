@@ -133,7 +133,7 @@ def test_positions_are_the_papers_unless_others_are_given():
     assert BottleneckBlock(10, (3, 4), position=window, **SMALL).attention.position is window
 
 
-def test_places_matter_and_other_maps_meet_resized_rows():
+def test_positions_matter_and_other_maps_use_resized_rows():
     block = made(10, (3, 4))
     with torch.no_grad():
         for rows in block.attention.position.keys:

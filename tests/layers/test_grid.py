@@ -75,7 +75,7 @@ def test_every_form_equals_the_double_loop(arguments):
     assert_close(layer(x), want)
 
 
-def test_without_a_position_places_can_be_mixed():
+def test_without_a_position_tokens_can_be_permuted():
     layer, x = made(), normal(2, 12, 3, 4)
     assert_close(layer(x.flip(2, 3)), layer(x).flip(2, 3))
     assert_close(layer(x), expected(layer, x))
@@ -96,7 +96,7 @@ def test_pooled_queries_equal_the_double_loop(grid):
 @pytest.mark.parametrize(
     "position", [Shaw(6, 3), WindowBias(2, (4, 6)), torch.nn.Identity()], ids=repr
 )
-def test_pooled_queries_are_refused_where_the_position_does_not_know_their_places(position):
+def test_pooled_queries_are_refused_where_the_position_does_not_know_their_grid(position):
     words = f"position must have reads_query_shape = True, .*, got {type(position).__name__}"
     with pytest.raises(ValueError, match=f"GridAttention: {words}"):
         GridAttention(12, 2, position=position, query_pool=nn.AvgPool2d(2))
@@ -114,7 +114,7 @@ def test_a_learned_pool_receives_gradients():
         assert parameter.grad.abs().sum() > 0, name
 
 
-def test_hidden_places_cannot_be_seen():
+def test_hidden_tokens_cannot_be_seen():
     layer, x = made(Grid(6, (5, 7))), normal(2, 12, 5, 7)
     mask = torch.ones(2, 5, 7, dtype=torch.bool)
     mask[0, :, 4:] = mask[1, 3:] = False
@@ -125,7 +125,7 @@ def test_hidden_places_cannot_be_seen():
 
 
 @pytest.mark.parametrize("position", [Grid(6, (5, 7)), WindowBias(2, (5, 7))])
-def test_a_map_of_another_size_meets_the_positions_resized_rows(position):
+def test_a_map_of_another_size_uses_the_positions_resized_rows(position):
     layer, x = made(position), normal(2, 12, 4, 9)
     q, k, v = (
         y.unflatten(-1, (2, 6)).transpose(1, 2) for y in layer.in_proj(x.flatten(2).mT).chunk(3, -1)

@@ -124,20 +124,20 @@ def test_weights_and_logits_are_the_definitions(name: str):
 
 @every_backend
 def test_moving_the_grid_moves_the_output(backend: str):
-    """Offsets alone count: a larger grid whose further places are hidden changes nothing."""
+    """Offsets alone count: a larger grid whose further tokens are hidden changes nothing."""
     case = replace(BASE, reach=3, joint_bias=False)
     named = case.inputs(dtype=DTYPES[backend])
     here, _ = case.run(named, backend)
     height, width = case.shape
     larger = replace(case, shape=(height + 2, width + 3))
-    places = torch.arange(prod(larger.shape)).view(larger.shape)[2:, 3:].flatten()
+    tokens = torch.arange(prod(larger.shape)).view(larger.shape)[2:, 3:].flatten()
     moved = larger.inputs(1, DTYPES[backend]) | {n: x for n, x in named.items() if n[-1].isdigit()}
     for name in "qkv":
-        moved[name][:, :, places] = named[name]
+        moved[name][:, :, tokens] = named[name]
     moved["mask"] = torch.zeros(1, 1, 1, prod(larger.shape), dtype=torch.bool)
-    moved["mask"][..., places] = True
+    moved["mask"][..., tokens] = True
     there, _ = larger.run(moved, backend)
-    assert_agrees(there[:, :, places], here)
+    assert_agrees(there[:, :, tokens], here)
 
 
 @every_backend
@@ -159,7 +159,7 @@ def test_swapping_the_axes_permutes_the_tokens(backend: str):
 
 
 @every_backend
-def test_tokens_before_the_grid_meet_no_table(backend: str):
+def test_tokens_before_the_grid_use_no_table(backend: str):
     """Other tables change nothing for class tokens."""
     case = replace(BASE, prefix=2, joint_bias=True)
     named = case.inputs(dtype=DTYPES[backend])

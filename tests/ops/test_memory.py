@@ -61,9 +61,9 @@ print(json.dumps(resident("VmHWM") - before))
 
 
 # Two heads of 6144 x 6144 float32 scores are 288 MiB. On a thin grid, 4 x 1536, a vector of 16
-# numbers for each pair of an axis' places would be 144 MiB, for each of two tables and again for
-# their gradients; what stays is a number for each token and place, 72 MiB, a few times. `native`
-# keeps not even that.
+# numbers for each pair of coordinates along an axis would be 144 MiB, for each of two tables and
+# again for their gradients; what stays is a number for each token and coordinate, 72 MiB, a few
+# times. `native` keeps not even that.
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     ("run", "dropout", "most"),

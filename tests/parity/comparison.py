@@ -33,12 +33,14 @@ class Trial:
         theirs: output of the other implementation.
         leaves: what both were computed from, by name.
         tables: the names among `leaves` that hold positions: their gradients may not vanish.
+        plain: for positions without tables, the output without positions, which must be another.
     """
 
     ours: Tensor
     theirs: Tensor
     leaves: Mapping[str, Tensor]
-    tables: Sequence[str]
+    tables: Sequence[str] = ()
+    plain: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Difference:
     Args:
         forward: of the outputs.
         gradients: of the gradients with respect to every leaf.
-        tables: how large the smallest table gradient is, on the same scale.
+        tables: how large the smallest table gradient is, on the same scale; without tables, how
+            far the output is from the one without positions.
         summands: size of the largest tensor among the output and the leaves; sums run over it.
     """
 
@@ -122,10 +125,13 @@ def compare(trial: Trial) -> Difference:
     )
     largest = _largest(theirs)
     named = dict(zip(trial.leaves, theirs, strict=True))
+    taken = [_largest([named[name]]) / largest for name in trial.tables]
+    if trial.plain is not None:
+        taken.append(_largest([trial.theirs - trial.plain]) / _largest([trial.theirs]))
     return Difference(
         forward=_largest([trial.ours - trial.theirs]) / _largest([trial.theirs]),
         gradients=_largest(map(torch.sub, ours, theirs)) / largest,
-        tables=min(_largest([named[name]]) for name in trial.tables) / largest,
+        tables=min(taken),
         summands=max(tensor.numel() for tensor in (trial.theirs, *trial.leaves.values())),
     )
 

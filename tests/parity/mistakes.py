@@ -156,10 +156,10 @@ def legacy_shift() -> tuple[Tensor, Tensor]:
 
 
 def vitdet_coordinates(queries: int = 4, keys: int = 6) -> tuple[Tensor, Tensor]:
-    """Rows that hold their own number, met by a grid of queries that does not divide the keys'."""
+    """Rows that hold their own number, for queries whose grid does not divide that of the keys."""
     rows = torch.arange(2.0 * keys - 1)[:, None]
-    met = torch.arange(queries)[:, None] * (keys / queries) - torch.arange(keys) + keys - 1
-    return get_rel_pos(queries, keys, rows)[..., 0], met
+    wanted = torch.arange(queries)[:, None] * (keys / queries) - torch.arange(keys) + keys - 1
+    return get_rel_pos(queries, keys, rows)[..., 0], wanted
 
 
 MISTAKES = [
@@ -177,7 +177,7 @@ MISTAKES = [
     ),
     Mistake(
         "LegacyRelPositionMultiHeadedAttention", "espnet",
-        "Without a causal mask from its caller keys ahead of a query meet the scores of the next "
+        "Without a causal mask from its caller keys ahead of a query get the scores of the next "
         "one (`zero_triu=False` is the default).",
         "test_the_legacy_shift_gives_keys_ahead_the_scores_of_the_next_query",
         legacy_shift,
@@ -197,14 +197,14 @@ MISTAKES = [
     ),
     Mistake(
         "Phi4MultimodalAudioRelativeAttentionBias", "transformers",
-        "With `symmetric`: clipped to -k..k - 1 before the sign is dropped, a distance of k meets "
-        "row k of k rows and fails.",
+        "With `symmetric`: clipped to -k..k - 1 before the sign is dropped, a distance of k asks "
+        "for row k of k rows and fails.",
         "test_phi_4s_symmetric_bias_indexes_past_its_table",
     ),
     Mistake(
         "get_rel_pos", "transformers",
         "In SAM and ViTDet: where one grid is no multiple of the other, an offset between two "
-        "rows meets the lower one.",
+        "rows selects the lower one.",
         "test_sam_and_vitdet_cut_offsets_between_two_rows_down",
         vitdet_coordinates,
     ),

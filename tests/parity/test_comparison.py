@@ -59,6 +59,12 @@ def test_a_table_without_part_is_seen():
     assert compare(trial(rows.detach() * x, rows.detach() * x)).tables == 0
 
 
+def test_positions_without_tables_must_move_the_output():
+    for share, want in ((1.0, 0.0), (0.5, 0.5)):
+        one = Trial(rows * x, rows * x, {"x": x}, plain=share * rows * x)
+        assert compare(one).tables == pytest.approx(want)
+
+
 def test_shapes_must_be_the_same():
     with pytest.raises(AssertionError, match="is not"):
         compare(trial(x[None], x))

@@ -105,7 +105,7 @@ def test_parakeets_positions_are_wrong_in_the_flex_path():
     "get_rel_pos", [None, partial(SamVisionAttention.get_rel_pos, None)], ids=["vitdet", "sam"]
 )
 def test_sam_and_vitdet_cut_offsets_between_two_rows_down(get_rel_pos):
-    """With 4 queries and 6 keys an offset of half a step meets the row below it."""
+    """With 4 queries and 6 keys an offset of half a step selects the row below it."""
     got, right = vitdet_coordinates()
     if get_rel_pos is not None:
         got = get_rel_pos(4, 6, torch.arange(11.0)[:, None])[..., 0]
@@ -114,7 +114,7 @@ def test_sam_and_vitdet_cut_offsets_between_two_rows_down(get_rel_pos):
 
 
 def test_phi_4s_symmetric_bias_indexes_past_its_table():
-    """A distance of k meets row k of k rows: it clips to `-k..k - 1`, then drops the sign."""
+    """A distance of k asks for row k of k rows: it clips to `-k..k - 1`, then drops the sign."""
     config = Phi4MultimodalAudioConfig(bias_max_distance=4, bias_symmetric=True)
     theirs = Phi4MultimodalAudioRelativeAttentionBias(config)
     assert theirs.bias_values.num_embeddings == 4

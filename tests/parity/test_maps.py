@@ -1,4 +1,4 @@
-"""Offsets meet exactly the rows of checkpoints: buckets and slopes, to the last one."""
+"""Offsets select exactly the rows of checkpoints: buckets and slopes, to the last one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAR = torch.arange(-3000, 3001)
 @pytest.mark.parametrize(
     ("buckets", "max_distance"), [(32, 128), (64, 128), (320, 800), (12, 40), (8, 9)]
 )
-def test_every_distance_meets_t5s_bucket(buckets, max_distance, bidirectional):
+def test_every_distance_selects_t5s_bucket(buckets, max_distance, bidirectional):
     settings = {"num_buckets": buckets, "max_distance": max_distance}
     ours = t5_buckets(FAR, buckets, max_distance, bidirectional=bidirectional)
     theirs = T5Attention._relative_position_bucket(FAR, bidirectional, **settings)
@@ -28,7 +28,7 @@ def test_every_distance_meets_t5s_bucket(buckets, max_distance, bidirectional):
     assert torch.equal(ours, others)
 
 
-def test_every_distance_meets_wavlms_bucket():
+def test_every_distance_selects_wavlms_bucket():
     """It truncates after adding where T5 adds after truncating."""
     theirs = WavLMAttention(8, 2, num_buckets=320, max_distance=800)._relative_positions_bucket(FAR)
     assert torch.equal(t5_buckets(FAR, 320, 800), theirs)
@@ -55,7 +55,7 @@ def test_slopes_are_those_of_the_authors_code(heads):
     ("buckets", "max_distance"),
     [(256, 512), (8, 50), (32, 128), (64, 2048), (4, 9), (32, 129), (20, 81)],
 )
-def test_every_distance_meets_debertas_row(buckets, max_distance):
+def test_every_distance_selects_debertas_row(buckets, max_distance):
     """(256, 512) is that of all published models."""
     query_minus_key = make_log_bucket_position(-FAR, buckets, max_distance).long()
     theirs = (query_minus_key + buckets).clamp(0, 2 * buckets - 1)

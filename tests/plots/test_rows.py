@@ -88,11 +88,35 @@ def test_only_schemes_act_on_scores():
 @pytest.mark.parametrize("sizes", [Sizes(1, 1, 1), Sizes(5, 3, 3), Sizes(33, 1, 4)])
 @pytest.mark.parametrize("name", SCHEMES)
 def test_schemes_take_any_size(name, sizes):
+    # What is turned in pairs has room for them.
+    pairs = {"rotary": 2, "xpos": 2, "axial-rotary": 4}.get(name, 1)
+    sizes = Sizes(sizes.length, sizes.heads, -(-sizes.head_dim // pairs) * pairs)
     position, _ = initial(name, sizes, seed=1)
     given = {"length": sizes.length, "heads": sizes.heads, "head_dim": sizes.head_dim}
-    assert rows_of(position, **given)
+    assert bool(rows_of(position, **given)) == (name not in {"none", "axial-rotary"})
     if isinstance(position, relpos.positions.Position):
         assert np.isfinite(effect_of(position, **given)).all()
+
+
+def test_turned_queries_are_shown_by_the_score_of_ones_at_each_offset():
+    for name in ("rotary", "xpos"):
+        position, _ = initial(name, Sizes(7, 2, 4))
+        (rows,) = rows_of(position, **SIZES)
+        assert (rows.first, rows.last, rows.values.shape) == (-6, 6, (13,))
+        assert rows.values[6] == pytest.approx(1)
+        # Its picture has the same number along each diagonal, unlike that of random queries.
+        effect = effect_of(position, **SIZES)[0]
+        for offset in range(-6, 7):
+            added = 4**0.5 * (rows.values[offset + 6] - 1)
+            np.testing.assert_allclose(effect.diagonal(offset), added, atol=1e-5)
+    turns = np.cos(np.arange(-6, 7)) + np.cos(0.01 * np.arange(-6, 7))
+    (rows,) = rows_of(initial("rotary", Sizes(7, 2, 4))[0], **SIZES)
+    np.testing.assert_allclose(rows.values, turns / 2, atol=1e-6)
+
+
+def test_a_width_without_pairs_is_refused_in_words():
+    with pytest.raises(ValueError, match="Rotary: rotary_dim must be even and at most head_dim=3"):
+        initial("rotary", Sizes(7, 2, 3))
 
 
 def test_a_seed_gives_the_same_scheme_and_leaves_the_users_draws_alone():
@@ -105,7 +129,7 @@ def test_a_seed_gives_the_same_scheme_and_leaves_the_users_draws_alone():
     assert not torch.equal(one.keys, initial("shaw", Sizes(), seed=3)[0].keys)
 
 
-def test_the_grid_has_as_many_places_as_there_are_tokens():
+def test_the_grid_has_as_many_cells_as_there_are_tokens():
     for length in (1, 7, 12, 48, 49):
         height, width = Sizes(length).grid
         assert height * width == length
@@ -116,8 +140,8 @@ def test_the_grid_has_as_many_places_as_there_are_tokens():
 def test_sizes_and_names_are_checked():
     with pytest.raises(ValueError, match="Sizes: heads must be an integer >= 1, got 0"):
         Sizes(heads=0)
-    with pytest.raises(ValueError, match=r"initial: name must be one of abs-.*, got 'rotary'"):
-        initial("rotary", Sizes())
+    with pytest.raises(ValueError, match=r"initial: name must be one of abs-.*, got 'rotari'"):
+        initial("rotari", Sizes())
 
 
 def test_every_scheme_has_a_name():

@@ -44,7 +44,7 @@ def test_positions_count_along_the_row_over_packed_documents_and_padding():
     q, k, v = qkv(9, 9)
     _, moved, terms = position(q, k)
     second = [x[:, :, 4:] for x in (q, k, v)]
-    # The second document, or the text behind four tokens of padding, stands at places 4..8.
+    # The second document, or the text behind four tokens of padding, stands at positions 4..8.
     documents = torch.tensor([[0] * 4 + [1] * 5])
     packed = relpos.attention(q, moved, v, terms, documents=documents)[:, :, 4:]
     padded = relpos.attention(q, moved, v, terms, mask=documents[:, None, None] == 1)[:, :, 4:]

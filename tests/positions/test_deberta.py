@@ -103,14 +103,14 @@ def test_distance_k_behind_shares_the_row_of_k_minus_1_and_ahead_has_its_own():
     """TRAPS 5 and 6: 2k rows, which the embedding counts from key after query to key before."""
     position = built(1, 1, p2c=False)
     position.key_proj = torch.nn.Identity()
-    # Row n of the embedding holds n, so that the scores name the row that each key met.
+    # Row n of the embedding holds n, so that the scores name the row that each key selected.
     position.embedding.weight.data = torch.arange(8.0, dtype=torch.float64)[:, None]
     q = torch.ones(1, 1, 13, 1, dtype=torch.float64)
-    met = (position.logits(q, q)[0, 0, 6] / position.attention_scale).round(decimals=9)
-    assert met.tolist() == [7, 7, 7, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]
+    selected = (position.logits(q, q)[0, 0, 6] / position.attention_scale).round(decimals=9)
+    assert selected.tolist() == [7, 7, 7, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]
 
 
-def test_both_terms_meet_the_same_row():
+def test_both_terms_are_indexed_by_the_same_row():
     """TRAPS 8: the paper writes delta(j, i) for p2c; its code has delta(i, j)."""
     position = built(1, 1)
     position.key_proj = position.query_proj = torch.nn.Identity()
@@ -125,7 +125,7 @@ def test_the_scale_counts_the_terms(parts):
     assert_close(built(**parts).attention_scale, (5 * (3 - len(parts))) ** -0.5)
 
 
-def test_grouped_keys_meet_the_rows_of_their_query_heads():
+def test_grouped_keys_use_the_rows_of_their_query_heads():
     position = built(heads=6)
     q, k, v = qkv(9, 9, h=6, g=2)
     _, _, terms = position(q, k)
@@ -207,7 +207,7 @@ def test_decoding_in_chunks_equals_one_pass(span, cuts):
 @each_span
 def test_gradients_are_exact_in_every_parameter(span):
     position = built(3, 2, dim=4, **span)
-    # Longer than 2k, so that every row is met.
+    # Longer than 2k, so that every row is selected.
     q, k, v = (x.requires_grad_() for x in qkv(25, 25, d=3, b=1))
     names = [name for name, _ in position.named_parameters()]
 

@@ -15,12 +15,26 @@ from relpos.layers import KeyValueCache, MultiheadAttention
 from relpos.positions import (
     AbsoluteKeys,
     Alibi,
+    AxialRotary,
+    Compose,
+    ContinuousBias,
     GatedBias,
+    Grid,
+    Huang,
+    Kerple,
+    NoPosition,
     RelativeLogits,
+    Rotary,
+    Sandwich,
+    Shaw,
     T5Bias,
+    TransformerXL,
+    WindowBias,
+    XPos,
 )
 from tests.factories import normal
 
+TRAINED = {"factor": 4.0, "original_max_position_embeddings": 8}
 # For 4 heads that are 4 wide. Those of a sequence, with tables shorter than the tests' inputs:
 SEQUENCES = {
     "t5": lambda: T5Bias(4, 8, 20),
@@ -33,12 +47,35 @@ SEQUENCES = {
     "alibi learned": lambda: Alibi(4, learned=True),
     "relative logits": lambda: RelativeLogits(7, 3, 4, 16),
     "absolute keys": lambda: AbsoluteKeys(4, 7),
+    "none": NoPosition,
+    "rotary": lambda: Rotary(4),
+    "rotary interleaved, a part": lambda: Rotary(4, interleaved=True, rotary_dim=2),
+    "rotary linear": lambda: Rotary(4, scaling={"rope_type": "linear", "factor": 4.0}),
+    "rotary yarn": lambda: Rotary(4, scaling={"rope_type": "yarn", **TRAINED}),
+    "xpos": lambda: XPos(4, scale_base=16.0),
+    "kerple": lambda: Kerple(4),
+    "kerple power": lambda: Kerple(4, "power", causal=True),
+    "sandwich": lambda: Sandwich(4, 16),
+    "rotary and shaw values": lambda: Compose(Rotary(4), Shaw(4, 3, keys=False)),
+    "shaw, then rotary": lambda: Compose(Shaw(4, 3, 4), Rotary(4)),
+    "t5 and huang": lambda: Compose(T5Bias(4, 8, 20), Huang(4, 7)),
+    "xl, then xpos, t5 and alibi": lambda: Compose(
+        TransformerXL(4, 4, biases=False), XPos(4), Compose(T5Bias(4, 8, 20), Alibi(4))
+    ),
+    "gated t5 and kerple": lambda: Compose(GatedBias(T5Bias(4, 8, 20), 4, 4), Kerple(4)),
     "AbsPosEmb1D": lambda: AbsPosEmb1D(7, 4),
     "RelPosEmb1D": lambda: RelPosEmb1D(7, 4),
     "RelPosEmb1D per head": lambda: RelPosEmb1D(7, 4, 4),
 }
 # Those of a map of 3 x 5 tokens:
 MAPS = {
+    "axial rotary": lambda: AxialRotary(4, (3, 5)),
+    "continuous bias": lambda: ContinuousBias(4, (3, 5), hidden=8),
+    "continuous bias alone": lambda: ContinuousBias(4, (3, 5), hidden=8, cosine=False),
+    "axial rotary and a window": lambda: Compose(AxialRotary(4, (3, 5)), WindowBias(4, (3, 5))),
+    "grid, then cosines": lambda: Compose(
+        Grid(4, (3, 5), values=True), ContinuousBias(4, (3, 5), hidden=8)
+    ),
     "RelPosEmb2D": lambda: RelPosEmb2D((3, 5), 4),
     "RelPosEmb2D per head": lambda: RelPosEmb2D((3, 5), 4, 4),
 }
@@ -60,7 +97,7 @@ def layer_with(name):
 
 def attended(position, q, k, v, x, **arguments):
     q, k, terms = position(q, k, x) if position.reads_input else position(q, k)
-    return relpos.attention(q, k, v, terms, **arguments)
+    return relpos.attention(q, k, v, terms, scale=position.attention_scale, **arguments)
 
 
 def inputs(i=15, j=None, dtype=torch.float64):
@@ -83,9 +120,10 @@ def test_decoding_in_chunks_equals_one_pass(name, cuts):
 @each_scheme
 def test_logits_are_what_is_added_to_the_content(name):
     position, (q, k, _, x) = built(name), inputs()
-    identity = torch.eye(15, dtype=torch.float64).expand(2, 2, 15, 15)
-    weights = attended(position, q, k, identity, x)
-    scores = q @ k.repeat_interleave(2, 1).mT / 2 + position.logits(q, k, x)
+    scale = position.attention_scale or 0.5
+    moved_q, moved_k, terms = position(q, k, x) if position.reads_input else position(q, k)
+    weights = relpos.attention_weights(moved_q, moved_k, terms, scale=scale)
+    scores = scale * q @ k.repeat_interleave(2, 1).mT + position.logits(q, k, x)
     assert_close(weights, scores.softmax(-1))
 
 

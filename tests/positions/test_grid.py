@@ -80,7 +80,7 @@ def test_unscaled_rows_start_as_small_in_the_scores():
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (2, 3, 4)])
-def test_concatenated_rows_meet_their_part_of_the_query(shape):
+def test_concatenated_rows_are_dotted_with_their_part_of_the_query(shape):
     """Ramachandran et al. 2019, eq. 3: q . concat(row, column), written out."""
     n = len(shape)
     position = Grid(6, shape, concatenated=True, dtype=torch.float64)
@@ -120,7 +120,7 @@ def test_pooled_queries_equal_the_double_loop(shape, query_shape, at_call):
     ("made", "called"),
     [((5, 7), (7, 5)), ((4, 4), (3, 9)), ((1, 9), (4, 4)), ((2, 2, 2), (3, 1, 4))],
 )
-def test_another_grid_meets_rows_resized_as_checkpoints_are(made, called):
+def test_another_grid_uses_rows_resized_as_checkpoints_are(made, called):
     """TRAPS 17: also where neither grid is square."""
     position = Grid(6, made, 2, dtype=torch.float64)
     q, k, v = tokens(called)

@@ -29,7 +29,7 @@ def test_the_last_row_belongs_to_the_token_itself():
     assert_close(got, v)
 
 
-def test_without_a_causal_mask_keys_ahead_meet_the_last_row_and_no_other_querys():
+def test_without_a_causal_mask_keys_ahead_use_the_last_row_and_no_other_querys():
     position = Huang(5, 9, dtype=torch.float64)
     q, k, v = qkv(9, 9)
     got = relpos.attention(q, k, v, position(q, k)[2])

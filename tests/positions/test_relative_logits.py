@@ -39,9 +39,9 @@ def test_attention_equals_the_double_loop(lengths, extent, scale, causal):
 def test_far_and_future_keys_get_nothing():
     q, k, _ = qkv(9, 9)
     logits = built(extent=3).logits(q, k, normal(2, 9, 6))
-    met = torch.ones(9, 9).tril().triu(-2).bool()
-    assert (logits[..., met] != 0).all()
-    assert (logits[..., ~met] == 0).all()
+    inside = torch.ones(9, 9).tril().triu(-2).bool()
+    assert (logits[..., inside] != 0).all()
+    assert (logits[..., ~inside] == 0).all()
 
 
 def test_the_last_row_belongs_to_the_token_itself():
@@ -52,7 +52,7 @@ def test_the_last_row_belongs_to_the_token_itself():
     assert_close(got, (relative_queries(position, x)[0, 0] @ position.keys[0, -1]))
 
 
-def test_grouped_keys_meet_the_relative_queries_of_their_query_heads():
+def test_grouped_keys_use_the_relative_queries_of_their_query_heads():
     position = built(heads=6)
     q, k, v = qkv(5, 9, h=6, g=2)
     x = normal(2, 5, 6)
@@ -66,8 +66,8 @@ def test_a_logit_starts_with_variance_one_over_the_width():
     position = RelativeLogits(200, 16, heads=4, embed_dim=64)
     q = k = torch.zeros(1, 4, 200, 8)
     logits = position.logits(q, k, normal(1, 200, 64, dtype=torch.float32))
-    met = torch.ones(200, 200).tril().bool()
-    assert 0.9 < logits[..., met].var() * 16 < 1.1
+    inside = torch.ones(200, 200).tril().bool()
+    assert 0.9 < logits[..., inside].var() * 16 < 1.1
 
 
 @pytest.mark.no_typecheck

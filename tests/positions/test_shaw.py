@@ -41,16 +41,16 @@ def test_zero_beyond_the_table_equals_the_double_loop():
 def test_distance_k_has_2k_plus_1_rows_and_k_itself_has_one_of_its_own():
     position = Shaw(1, 3, keys=False, dtype=torch.float64)
     assert position.values.shape == (1, 7, 1)
-    # Row n holds n, so that the output names the row that each key met.
+    # Row n holds n, so that the output names the row that each key selected.
     position.values.data = torch.arange(7.0, dtype=torch.float64).view(1, 7, 1)
     q = k = v = torch.zeros(1, 1, 10, 1, dtype=torch.float64)
     terms = position(q, k)[2]
-    met = [
+    selected = [
         relpos.attention(q[:, :, :1], k, v, terms, mask=torch.arange(10) == key, query_start=0)
         for key in range(10)
     ]
     # The lookup of the first of ten words with k = 3, as the post about Shaw's paper prints it.
-    assert [int(row) for row in met] == [3, 4, 5, 6, 6, 6, 6, 6, 6, 6]
+    assert [int(row) for row in selected] == [3, 4, 5, 6, 6, 6, 6, 6, 6, 6]
 
 
 def test_rows_before_the_middle_look_back():

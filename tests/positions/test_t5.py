@@ -53,7 +53,7 @@ def test_the_table_ends_where_the_last_bucket_starts(bidirectional):
     assert table.last == (-table.first if bidirectional else 0)
 
 
-def test_keys_ahead_of_a_decoder_meet_the_bucket_of_the_query():
+def test_keys_ahead_of_a_decoder_share_the_bucket_of_the_query():
     position = T5Bias(2, bidirectional=False)
     ahead = position.dense(9)[:, 0]
     assert torch.equal(ahead, position.bias[:, :1].expand(-1, 9))

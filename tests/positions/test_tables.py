@@ -87,7 +87,7 @@ def test_attention_depends_on_offsets_only(scheme):
     q, k, v = qkv(6, 6)
     terms = position(q, k)[2]
     alone = relpos.attention(q, k, v, terms, causal=True)
-    # The same tokens eleven places further on, those before them hidden.
+    # The same tokens eleven positions further on, those before them hidden.
     more = [torch.cat((torch.randn(2, 2, 11, 5, dtype=torch.float64), x), 2) for x in (k, v)]
     later = relpos.attention(q, *more, terms, causal=True, mask=torch.arange(17) >= 11)
     assert_close(later, alone)

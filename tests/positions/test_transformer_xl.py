@@ -122,7 +122,7 @@ def test_rows_end_at_the_query_under_a_causal_mask_wherever_queries_start():
     assert (keys.first, keys.last) == (-4, 0)
 
 
-def test_grouped_keys_meet_the_rows_of_their_query_heads():
+def test_grouped_keys_use_the_rows_of_their_query_heads():
     position = built(heads=6)
     q, k, v = qkv(9, 9, h=6, g=2)
     moved, _, terms = position(q, k)

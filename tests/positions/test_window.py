@@ -74,7 +74,7 @@ def test_dense_is_what_is_added_to_the_scores():
 
 
 @pytest.mark.parametrize(("made", "called"), [((5, 7), (7, 5)), ((4, 4), (3, 9)), ((1, 9), (4, 4))])
-def test_another_window_meets_the_bias_resized_as_swins_is(made, called):
+def test_another_window_uses_the_bias_resized_as_swins_is(made, called):
     position = drawn(2, made)
     q, k, v = tokens(called)
     sizes = tuple(2 * n - 1 for n in called)

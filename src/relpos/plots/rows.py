@@ -129,13 +129,16 @@ def rows_of(
             ]
     else:
         found += _rows_of_terms(terms, "")
-    return found or _rows_added_to_keys(position, q)
+    return found or _rows_of_ones(position, q) or _rows_added_to_keys(position, q)
 
 
 def effect_of(
     position: nn.Module, *, length: int, heads: int, head_dim: int, seed: int = 0
 ) -> Float[ndarray, "h i j"]:
     """What a scheme adds to the scores of random queries and keys of variance 1, in logits.
+
+    Where it only turns both (rotary positions), queries and keys are all ones: of random ones the
+    picture would show those and no positions.
 
     Args:
         position: a scheme.
@@ -148,6 +151,7 @@ def effect_of(
     with torch.no_grad():
         if isinstance(position, Position):
             read = x if position.reads_input else None
+            q, k = (torch.ones_like(q), torch.ones_like(k)) if _turns(position, q) else (q, k)
             return _numbers(position.logits(q, k, read)[0])
     raise TypeError(f"effect_of: position must be a Position, got {type(position).__name__}")
 
@@ -161,6 +165,29 @@ def _rows_of_terms(terms: Terms, where: str) -> list[Rows]:
             values = values[:, 0] if values.shape[1:] == (1,) else values
             found.append(Rows(head_label(name + where, head, len(table.rows)), values, table.first))
     return found
+
+
+def _turns(position: nn.Module, q: Tensor) -> bool:
+    """Whether a scheme acts on queries and keys and has no terms."""
+    if _reads_input(position):
+        return False
+    turned_q, turned_k, terms = position(q, q)
+    return turned_q is not q and turned_k is not q and not terms.tensors
+
+
+def _rows_of_ones(position: nn.Module, q: Tensor) -> list[Rows]:
+    """Of a scheme that turns queries and keys of a line: the score of equal ones by their offset.
+
+    As a part of what it is at offset 0.
+    """
+    if getattr(position, "reads_shape", False) or not _turns(position, q):
+        return []
+    with torch.no_grad():
+        turned_q, turned_k, _ = position(torch.ones_like(q), torch.ones_like(q))
+    scores = (turned_q @ turned_k.mT)[0, 0]
+    # The last query's keys look back, the first one's ahead.
+    line = torch.cat((scores[-1], scores[0, 1:]))
+    return [Rows("score of ones", _numbers(line / scores[0, 0]), 1 - q.shape[2])]
 
 
 def _rows_added_to_keys(position: nn.Module, q: Tensor) -> list[Rows]:

@@ -14,18 +14,26 @@ from ..checks import check_count
 from ..positions import (
     AbsoluteKeys,
     Alibi,
+    AxialRotary,
     Bidirectional,
+    Compose,
+    ContinuousBias,
     Deberta,
     GatedBias,
     Grid,
     Huang,
+    Kerple,
     LearnedAbsolute,
+    NoPosition,
     RelativeLogits,
+    Rotary,
+    Sandwich,
     Shaw,
     Sinusoidal,
     T5Bias,
     TransformerXL,
     WindowBias,
+    XPos,
 )
 
 __all__ = ["SCHEMES", "Scheme", "Sizes", "initial"]
@@ -87,7 +95,12 @@ SCHEMES: dict[str, Scheme] = {
     "absolute": Scheme(lambda s: LearnedAbsolute(s.width, s.length)),
     "absolute-keys": Scheme(lambda s: AbsoluteKeys(s.head_dim, s.length)),
     "alibi": Scheme(lambda s: Alibi(s.heads)),
+    "axial-rotary": Scheme(lambda s: AxialRotary(s.head_dim, s.grid, 100.0)),
     "bidirectional": Scheme(lambda s: Bidirectional(s.head_dim, s.length)),
+    "compose": Scheme(
+        lambda s: Compose(Shaw(s.head_dim, s.distance, keys=False), T5Bias(s.heads), Alibi(s.heads))
+    ),
+    "continuous": Scheme(lambda s: ContinuousBias(s.heads, s.grid)),
     "deberta": Scheme(
         lambda s: Deberta(
             s.head_dim, s.heads, max(s.length, s.buckets + 2), position_buckets=2 * s.buckets
@@ -96,16 +109,22 @@ SCHEMES: dict[str, Scheme] = {
     "gated": Scheme(lambda s: GatedBias(T5Bias(s.heads), s.heads, s.head_dim)),
     "grid": Scheme(lambda s: Grid(s.head_dim, s.grid)),
     "huang": Scheme(lambda s: Huang(s.head_dim, s.length), causal=True),
+    "kerple": Scheme(lambda s: Kerple(s.heads)),
+    "none": Scheme(lambda s: NoPosition()),
     "rel-pos-emb-1d": Scheme(lambda s: RelPosEmb1D(s.length, s.head_dim)),
     "rel-pos-emb-2d": Scheme(lambda s: RelPosEmb2D(s.grid, s.head_dim)),
     "relative-logits": Scheme(
         lambda s: RelativeLogits(3 * s.distance, 16, s.heads, s.width), causal=True
     ),
+    "rotary": Scheme(lambda s: Rotary(s.head_dim)),
+    "sandwich": Scheme(lambda s: Sandwich(s.heads)),
     "shaw": Scheme(lambda s: Shaw(s.head_dim, s.distance)),
     "sinusoidal": Scheme(lambda s: Sinusoidal(s.width)),
     "t5": Scheme(lambda s: T5Bias(s.heads)),
     "transformer-xl": Scheme(lambda s: TransformerXL(s.head_dim, s.heads)),
     "window": Scheme(lambda s: WindowBias(s.heads, s.grid)),
+    # So that what fades in thousands of tokens is seen in these.
+    "xpos": Scheme(lambda s: XPos(s.head_dim, scale_base=float(s.length)), causal=True),
 }
 
 

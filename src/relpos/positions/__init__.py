@@ -5,37 +5,53 @@ from importlib import import_module
 from .absolute import LearnedAbsolute, Sinusoidal
 from .absolute_keys import AbsoluteKeys
 from .alibi import Alibi
+from .axial_rotary import AxialRotary
 from .base import BiasPosition, Position
 from .bidirectional import Bidirectional
+from .compose import Compose
+from .continuous_bias import ContinuousBias
 from .deberta import Deberta, DebertaEmbedding
 from .gated import GatedBias
 from .grid import Grid
 from .huang import Huang
+from .kerple import Kerple
+from .no_position import NoPosition
 from .relative_logits import RelativeLogits
 from .resizing import resize_rows
+from .rotary import Rotary
+from .sandwich import Sandwich
 from .shaw import Shaw
 from .t5 import T5Bias
 from .transformer_xl import TransformerXL
 from .window import WindowBias
+from .xpos import XPos
 
 __all__ = [
     "AbsoluteKeys",
     "Alibi",
+    "AxialRotary",
     "BiasPosition",
     "Bidirectional",
+    "Compose",
+    "ContinuousBias",
     "Deberta",
     "DebertaEmbedding",
     "GatedBias",
     "Grid",
     "Huang",
+    "Kerple",
     "LearnedAbsolute",
+    "NoPosition",
     "Position",
     "RelativeLogits",
+    "Rotary",
+    "Sandwich",
     "Shaw",
     "Sinusoidal",
     "T5Bias",
     "TransformerXL",
     "WindowBias",
+    "XPos",
     "resize_rows",
 ]
 

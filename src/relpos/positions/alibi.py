@@ -17,20 +17,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
-
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating
-from ..terms import OffsetTable, Terms
-from .base import BiasPosition
+from .distance_bias import DistanceBias
 
 __all__ = ["Alibi"]
 
 
-class Alibi(BiasPosition):
+class Alibi(DistanceBias):
     """`-m_h |j - i|`, with the slopes `m` of the paper.
 
     Args:
@@ -51,7 +47,6 @@ class Alibi(BiasPosition):
              [-2., -1.,  0.]]])
     """
 
-    reads_query_start: ClassVar[bool] = True
     log2_slopes: Tensor
 
     def __init__(
@@ -63,8 +58,7 @@ class Alibi(BiasPosition):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        self.heads, self.causal = check_count("Alibi", "heads", heads), causal
+        super().__init__(heads, causal=causal)
         # The exponents, unlike the slopes, survive a cast to half precision unchanged.
         exponents = torch.empty(self.heads, device=device, dtype=dtype)
         if learned:
@@ -85,50 +79,18 @@ class Alibi(BiasPosition):
         work = torch.promote_types(self.log2_slopes.dtype, torch.float32)
         return self.log2_slopes.to(work).exp2()
 
-    def table(self, i: int, j: int) -> OffsetTable:
-        """One row for each offset that `i` queries, the last of `j` positions, have.
+    def at_distance(self, distance: Int64[Tensor, "r"]) -> Float[Tensor, "h r"]:
+        """`-m distance`.
 
         Args:
-            i: number of queries.
-            j: number of keys.
+            distance: in tokens, from 0 on.
         """
-        return self._table(i, j, j - i)
-
-    def forward(
-        self,
-        q: Float[Tensor, "b h i d"],
-        k: Float[Tensor, "b g j d"],
-        *,
-        query_start: int | None = None,
-    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms]:
-        """`q` and `k` unchanged, and the bias in their dtype.
-
-        Args:
-            q: queries.
-            k: keys.
-            query_start: position of the first query; None means that the queries are the last.
-
-        Raises:
-            ShapeError: if `q` has another number of heads.
-        """
-        check_floating("Alibi", "q", q, "b h i d", {"h": self.heads})
-        check_floating("Alibi", "k", k, "b g j d")
-        i, j = q.shape[2], k.shape[2]
-        table = self._table(i, j, j - i if query_start is None else query_start)
-        return q, k, Terms(bias=table.map(lambda rows: rows.to(q.dtype)))
+        return self.slopes[:, None] * -distance
 
     def extra_repr(self) -> str:
         """Heads, direction, and whether the slopes are learned."""
         learned = ", learned=True" if isinstance(self.log2_slopes, nn.Parameter) else ""
         return f"heads={self.heads}, causal={self.causal}{learned}"
-
-    def _table(self, i: int, j: int, start: int) -> OffsetTable:
-        # `sym_min` and `sym_max`, since lengths may be symbols of `torch.compile`.
-        first = cast(int, torch.sym_min(1 - start - i, 0))
-        last = 0 if self.causal else cast(int, torch.sym_max(j - 1 - start, 0))
-        slopes = self.slopes
-        at = torch.arange(first, last + 1, device=slopes.device)
-        return OffsetTable(slopes[:, None] * -at.abs(), first)
 
 
 def _fill_buffer(module: Alibi, keys: object) -> None:

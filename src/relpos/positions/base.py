@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -87,15 +87,18 @@ class Position(nn.Module):
     """
 
     # Whether `forward` wants the layer's input `x (b, i, e)` as its third argument.
-    reads_input: ClassVar[bool] = False
+    reads_input: bool = False
     # Whether its rows depend on where the queries start: called with `query_start=`.
-    reads_query_start: ClassVar[bool] = False
+    reads_query_start: bool = False
     # Whether it is made for a grid: on a map called with the map's sizes as `shape=`.
-    reads_shape: ClassVar[bool] = False
+    reads_shape: bool = False
     # Whether the queries may lie on another grid than the keys: called with `query_shape=` too.
-    reads_query_shape: ClassVar[bool] = False
+    reads_query_shape: bool = False
     # The scale that the attention must have for the scheme to be what it says; None: any.
     attention_scale: float | None = None
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew; a scheme without any has none to draw."""
 
     def logits(
         self,

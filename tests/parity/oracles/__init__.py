@@ -3,11 +3,14 @@
 from tests.parity.comparison import Comparison
 from tests.parity.oracles import (
     absolute_keys,
+    axial_rotary,
     bias,
     bidirectional,
+    computed_bias,
     deberta,
     grid,
     relative_logits,
+    rotary,
     shaw,
     transformer_xl,
     window,
@@ -23,4 +26,7 @@ COMPARISONS: list[Comparison] = [
     *bias.COMPARISONS,
     *window.COMPARISONS,
     *grid.COMPARISONS,
+    *rotary.COMPARISONS,
+    *axial_rotary.COMPARISONS,
+    *computed_bias.COMPARISONS,
 ]

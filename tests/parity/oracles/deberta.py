@@ -88,7 +88,7 @@ def run(
 
 
 def run_v1(length: int, padded: bool = False) -> Trial:
-    """The first version: heads that hold q, k and v each, and no bias where P meets queries."""
+    """The first version: heads that hold q, k and v each, and no bias in P's query projection."""
     width = 12
     config = DebertaConfig(
         hidden_size=HEADS * width, num_attention_heads=HEADS, num_hidden_layers=1,

@@ -92,7 +92,7 @@ def run_pooled(queries: Shape, keys: Shape) -> Trial:
 def from_their_center(rows: Tensor, keys: int) -> Tensor:
     """Their rows read backwards, with offset 0 in the middle.
 
-    It is in the row of the last key's place, which is not the middle where keys are coarser.
+    It is in the row of the last key's coordinate, which is not the middle where keys are coarser.
     """
     finer = rows.shape[1] // 2 + 1
     used = finer + (keys - 1) * (finer // keys)
@@ -124,7 +124,7 @@ def run_block(shape: Shape, downsample: bool, channels: int = MODEL) -> Trial:
         dim=MODEL, fmap_size=shape, dim_head=WIDTH, rel_pos_emb=True, **sizes
     )  # fmt: skip
     theirs = randomized(theirs).train()
-    # Sharp attention: a batch norm divides by how much places differ, and multiplies roundings.
+    # Sharp attention: a batch norm divides by how much tokens differ, and multiplies roundings.
     with torch.no_grad():
         theirs.net[3].to_qkv.weight.mul_(3)
     block = BottleneckBlock(MODEL, shape, dim_head=WIDTH, **sizes).double().train()

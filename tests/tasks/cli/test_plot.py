@@ -87,7 +87,7 @@ def test_a_layer_and_a_piece_can_be_chosen(relpos, checkpoints, grid, tmp_path):
         (["shear", "--out", "a"], "'--out': must end in .png or .svg, got 'a'"),
         (["shear", "--out", "{grid}/a.svg"], "a.svg: cannot be written, "),
         (["tables"], "Missing argument"),
-        (["tables", "rotary"], f"schemes are {', '.join(SCHEMES)}"),
+        (["tables", "rotari"], f"schemes are {', '.join(SCHEMES)}"),
         (["tables", "no/where"], "no/where: no such file or folder"),
         (["tables", "{runs}"], "is not a checkpoint, model.safetensors is missing; did you mean"),
         (["tables", "shaw", "--length", "0"], "Invalid value for '--length'"),

@@ -1,4 +1,4 @@
-"""Batches: functions of seed and step, shared by devices, every token met."""
+"""Batches: functions of seed and step, shared by devices, every token seen."""
 
 import numpy as np
 import pytest

@@ -1,0 +1,139 @@
+"""Several position schemes in one attention: rotary queries and keys with Shaw's values, and so on.
+
+    q, k, terms_1 = first(q, k);  q, k, terms_2 = second(q, k);  ...;  all terms together
+
+- Order: each scheme is given the `q` and `k` that the one before returned, and its terms belong to
+  those that it returned itself. So `Compose(Rotary(d), Shaw(d, 8))` takes Shaw's rows times turned
+  queries, and `Compose(Shaw(d, 8), Rotary(d))` times plain ones, turning only the content.
+- Terms of different kinds stand beside each other. Two biases are added, over the union of their
+  windows, whatever each has beyond its own; so are two joint biases of a grid. Two tables of keys,
+  queries or values are refused.
+- Scale: what one scheme needs (`attention_scale`) all get; different needs are refused.
+- Schemes at the layer's input (`Sinusoidal`, `LearnedAbsolute`) are no part of attention: apply
+  them before the first layer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..terms import GridTerms, Terms
+from .absolute import LearnedAbsolute, Sinusoidal
+from .base import Position, apply_position, resolve_scale
+from .gated import GatedBias
+from .joining import join_terms, pin_queries
+
+__all__ = ["Compose"]
+
+
+class Compose(Position):
+    """The schemes one after the other, with the terms of all.
+
+    Args:
+        positions: schemes in order; a `Compose` may be one of them.
+
+    Raises:
+        TypeError: if one is no module, or one that acts on the layer's input.
+        ValueError: if there is none, or they need different scales.
+
+    >>> import torch
+    >>> from relpos.positions import Alibi, Rotary, Shaw
+    >>> position = Compose(Rotary(8), Shaw(8, 4, keys=False), Alibi(2))
+    >>> q = torch.zeros(1, 2, 5, 8)
+    >>> list(position(q, q)[2].tables)
+    ['bias', 'values']
+    """
+
+    def __init__(self, *positions: nn.Module) -> None:
+        super().__init__()
+        if not positions:
+            raise ValueError("Compose: positions must be at least one, got none")
+        for position in positions:
+            _check_position(position)
+        self.positions = nn.ModuleList(positions)
+        self.attention_scale = _common_scale(positions)
+        # What each reads is asked of it, and none must be asked for what it does not know.
+        self.reads_input = self._any("reads_input")
+        self.reads_query_start = self._any("reads_query_start")
+        self.reads_shape = self._any("reads_shape")
+        self.reads_query_shape = all(
+            getattr(position, "reads_query_shape", False) for position in positions
+        )
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h i d"],
+        k: Float[Tensor, "b g j d"],
+        x: Float[Tensor, "b n e"] | None = None,
+        *,
+        query_start: int | None = None,
+        shape: tuple[int, ...] | None = None,
+        query_shape: tuple[int, ...] | None = None,
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms | GridTerms]:
+        """`q` and `k` as the last scheme returns them, and the terms of all.
+
+        Args:
+            q: queries.
+            k: keys.
+            x: the layer's input, for schemes that read it.
+            query_start: position of the first query; None means that the queries are the last.
+            shape: the keys' grid, for schemes that are made for one.
+            query_shape: the queries' grid, likewise.
+
+        Raises:
+            ValueError: if terms cannot be joined: two tables of one kind, different grids.
+        """
+        joined: Terms | GridTerms = Terms()
+        for position in self.positions:
+            new_q, new_k, terms = apply_position(
+                position, q, k, x, query_start=query_start, shape=shape, query_shape=query_shape
+            )
+            joined = pin_queries(
+                "Compose", joined, None if new_q is q else q, None if new_k is k else k
+            )
+            joined = join_terms("Compose", joined, terms)
+            q, k = new_q, new_k
+        return q, k, joined
+
+    def _any(self, name: str) -> bool:
+        return any(getattr(position, name, False) for position in self.positions)
+
+
+def _check_position(position: Any) -> None:
+    if isinstance(position, LearnedAbsolute | Sinusoidal):
+        raise TypeError(
+            "Compose: positions must act on queries and keys, got "
+            f"{type(position).__name__}, which is added to the input of the first layer"
+        )
+    if not isinstance(position, nn.Module):
+        hint = "; NoPosition() stands for none" if position is None else ""
+        raise TypeError(f"Compose: positions must be modules, got {type(position).__name__}{hint}")
+
+
+def _common_scale(positions: tuple[nn.Module, ...]) -> float | None:
+    """The scale that the schemes need, if any does."""
+    scale: float | None = None
+    for position in positions:
+        try:
+            scale = resolve_scale("Compose", position, scale)
+        except ValueError:
+            needs = ", ".join(
+                f"{type(each).__name__} {each.attention_scale:g}"
+                for each in positions
+                if getattr(each, "attention_scale", None) is not None
+            )
+            raise ValueError(
+                f"Compose: positions must need the same scale of attention, got {needs}"
+            ) from None
+    for part in (part for position in positions for part in position.modules()):
+        # Alone among schemes it reckons with the usual scale without saying so.
+        silent = isinstance(part, GatedBias) and part.attention_scale is None
+        if silent and scale is not None:
+            raise ValueError(
+                f"Compose: GatedBias must be given scale={scale:g}, which another of the positions "
+                "needs, got None"
+            )
+    return scale

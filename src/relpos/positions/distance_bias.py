@@ -1,0 +1,89 @@
+"""What biases that are a formula of the distance share: a row for each offset of the call."""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from ..checks import check_count, check_floating
+from ..terms import OffsetTable, Terms
+from .base import BiasPosition
+
+__all__ = ["DistanceBias"]
+
+
+class DistanceBias(BiasPosition):
+    """`B = f(|j - i|)`, the same on either side of the query; subclasses give `at_distance`.
+
+    Args:
+        heads: query heads.
+        causal: whether the table leaves out keys ahead of the query. Only right under a causal
+            mask: a key ahead would be given the bias of offset 0.
+
+    Raises:
+        ValueError: if `heads` is below 1.
+    """
+
+    reads_query_start: ClassVar[bool] = True
+
+    def __init__(self, heads: int, *, causal: bool) -> None:
+        super().__init__()
+        self.heads = check_count(type(self).__name__, "heads", heads)
+        self.causal = bool(causal)
+
+    def at_distance(self, distance: Int64[Tensor, "r"]) -> Float[Tensor, "h r"]:
+        """The bias, in logits, in float32 at least.
+
+        Args:
+            distance: in tokens, from 0 on.
+        """
+        raise NotImplementedError
+
+    def table(self, i: int, j: int) -> OffsetTable:
+        """One row for each offset that `i` queries, the last of `j` positions, have.
+
+        Args:
+            i: number of queries.
+            j: number of keys.
+        """
+        return self._table(i, j, j - i, self._device())
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h i d"],
+        k: Float[Tensor, "b g j d"],
+        *,
+        query_start: int | None = None,
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms]:
+        """`q` and `k` unchanged, and the bias in their dtype.
+
+        Args:
+            q: queries.
+            k: keys.
+            query_start: position of the first query; None means that the queries are the last.
+
+        Raises:
+            ShapeError: if `q` has another number of heads.
+        """
+        check_floating(type(self).__name__, "q", q, "b h i d", {"h": self.heads})
+        check_floating(type(self).__name__, "k", k, "b g j d")
+        i, j = q.shape[2], k.shape[2]
+        start = j - i if query_start is None else query_start
+        table = self._table(i, j, start, self._device() or q.device)
+        return q, k, Terms(bias=table.map(lambda rows: rows.to(q.dtype)))
+
+    def _device(self) -> torch.device | None:
+        """Where the numbers of the formula are; None if it has none."""
+        tensors = (*self.parameters(recurse=False), *self.buffers(recurse=False))
+        return tensors[0].device if tensors else None
+
+    def _table(self, i: int, j: int, start: int, device: torch.device | None) -> OffsetTable:
+        # `sym_min` and `sym_max`, since lengths may be symbols of `torch.compile`.
+        first = cast(int, torch.sym_min(1 - start - i, 0))
+        last = 0 if self.causal else cast(int, torch.sym_max(j - 1 - start, 0))
+        return OffsetTable(
+            self.at_distance(torch.arange(first, last + 1, device=device).abs()), first
+        )

@@ -1,0 +1,231 @@
+"""Frequencies of rotary positions for longer texts than a model was trained on.
+
+`f_c = theta^(-2c/d)` are the plain ones, `s` is `factor`, `L` the length of training:
+
+    linear        f_c / s                                               Chen et al. 2023
+    dynamic       theta' = theta (s n / L - (s - 1))^(d / (d - 2)) for n > L tokens in the call
+    yarn          (1 - g_c) f_c / s + g_c f_c;  g_c = 1 - clamp((c - low) / (high - low), 0, 1)
+                  and cosines and sines times 0.1 ln s + 1       Peng et al. 2024, eq. 17-22
+    llama3        f_c where 2 pi / f_c < L / high_freq_factor, f_c / s where it is more than
+                  L / low_freq_factor, and in between linear in L f_c / (2 pi)
+    proportional  theta^(-2c/head_dim) / s for the first pairs of the head, 0 for the others
+
+- Source: the papers, and for the numbers `ROPE_INIT_FUNCTIONS` of transformers 5.23, whose words
+  these are. It computes frequencies in float32, this file in float64.
+- `low` and `high` of YaRN are the pairs that turn `beta_fast` and `beta_slow` times in L tokens,
+  rounded outwards unless `truncate` is False.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, floor, inf, log, pi
+from numbers import Real
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..checks import check_count
+from .rotation import frequencies, wide_dtype
+
+__all__ = ["RotaryScaling", "read_scaling", "scaled_frequencies"]
+
+_LENGTH = "original_max_position_embeddings"
+# What each type of scaling must be given, and what it may be.
+_REQUIRED = {
+    "default": (),
+    "linear": ("factor",),
+    "dynamic": ("factor", _LENGTH),
+    "yarn": ("factor", _LENGTH),
+    "llama3": ("factor", _LENGTH, "low_freq_factor", "high_freq_factor"),
+    "proportional": (),
+}
+_OPTIONAL = {
+    "yarn": (
+        "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate",
+    ),
+    "proportional": ("factor",),
+}  # fmt: skip
+# Read by `Rotary` itself.
+_OF_ALL = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
+
+
+@dataclass(frozen=True)
+class RotaryScaling:
+    """The parameters of one scaling; the names are those of transformers.
+
+    Args:
+        rope_type: "default" (none), "linear", "dynamic", "yarn", "llama3" or "proportional".
+        factor: how many times longer texts may be.
+        original_max_position_embeddings: length of the texts in training, in tokens.
+        attention_factor: of YaRN's cosines and sines; None means the paper's.
+        beta_fast: turns in training from which on pairs keep their frequency.
+        beta_slow: turns in training up to which pairs are interpolated.
+        mscale: with `mscale_all_dim`, another attention factor (DeepSeek).
+        mscale_all_dim: see `mscale`.
+        truncate: whether YaRN's range of pairs is rounded outwards.
+        low_freq_factor: turns in training up to which Llama 3 interpolates.
+        high_freq_factor: turns in training from which on Llama 3 leaves pairs alone.
+    """
+
+    rope_type: str = "default"
+    factor: float = 1.0
+    original_max_position_embeddings: int = 0
+    attention_factor: float | None = None
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    truncate: bool = True
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+
+    @property
+    def amplitude(self) -> float:
+        """What cosines and sines are multiplied by: 1 but for YaRN."""
+        if self.rope_type != "yarn":
+            return 1.0
+        if self.attention_factor is not None:
+            return self.attention_factor
+        if self.mscale and self.mscale_all_dim:
+            return self._temperature(self.mscale) / self._temperature(self.mscale_all_dim)
+        return self._temperature(1.0)
+
+    def _temperature(self, share: float) -> float:
+        return 1.0 if self.factor <= 1 else 0.1 * share * log(self.factor) + 1
+
+
+def read_scaling(
+    owner: str, scaling: Mapping[str, Any] | None, *, max_position_embeddings: int | None
+) -> RotaryScaling:
+    """The scaling that a dictionary in the words of transformers names.
+
+    Args:
+        owner: the class on whose behalf the dictionary is read.
+        scaling: `rope_parameters` or `rope_scaling` of a config; None means none.
+        max_position_embeddings: longest text of the model; what "dynamic" counts from, and what
+            others do if the dictionary has no `original_max_position_embeddings`.
+
+    Raises:
+        ValueError: if a parameter is missing, unknown or out of range.
+    """
+    given = {name: value for name, value in (scaling or {}).items() if value is not None}
+    rope_type = given.get("rope_type", given.get("type", "default"))
+    if rope_type not in _REQUIRED:
+        raise ValueError(
+            f"{owner}: scaling['rope_type'] must be one of {', '.join(_REQUIRED)}, "
+            f"got {rope_type!r}"
+        )
+    required, optional = _REQUIRED[rope_type], _OPTIONAL.get(rope_type, ())
+    known = (*required, *optional)
+    found = {name: value for name, value in given.items() if name not in _OF_ALL}
+    if _LENGTH in required and max_position_embeddings is not None:
+        _settle_length(owner, rope_type, found, max_position_embeddings)
+    missing = [name for name in required if name not in found]
+    unknown = [name for name in found if name not in known]
+    if missing or unknown:
+        allowed = "".join(f", {name}" for name in optional)
+        raise ValueError(
+            f"{owner}: scaling of type {rope_type!r} must have {', '.join(required) or 'nothing'}"
+            f"{f' and may have{allowed[1:]}' if allowed else ''}, got "
+            f"{f'no {missing[0]}' if missing else unknown[0]}"
+        )
+    for name, value in found.items():
+        found[name] = _checked(owner, name, value)
+    return RotaryScaling(rope_type=rope_type, **found)
+
+
+def _settle_length(owner: str, rope_type: str, found: dict[str, Any], longest: int) -> None:
+    """Fill in what a config says outside its dictionary, as transformers does."""
+    longest = check_count(owner, "max_position_embeddings", longest)
+    if rope_type == "yarn" and "factor" not in found and _LENGTH in found:
+        found["factor"] = longest / found[_LENGTH]
+    if rope_type == "dynamic":
+        found[_LENGTH] = longest
+    else:
+        found.setdefault(_LENGTH, longest)
+
+
+def _checked(owner: str, name: str, value: Any) -> Any:
+    name = f"scaling[{name!r}]"
+    if "original" in name:
+        return check_count(owner, name, value)
+    if "truncate" in name:
+        if isinstance(value, bool):
+            return value
+        raise ValueError(f"{owner}: {name} must be True or False, got {value!r}")
+    if isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < inf:
+        return float(value)
+    raise ValueError(f"{owner}: {name} must be a positive number, got {value!r}")
+
+
+def scaled_frequencies(
+    scaling: RotaryScaling,
+    theta: float,
+    dim: int,
+    head_dim: int,
+    *,
+    length: int,
+    device: torch.device | None = None,
+) -> Float[Tensor, "c"]:
+    """The frequency of each pair, in radians per token, in float64.
+
+    Args:
+        scaling: how they are scaled.
+        theta: the base.
+        dim: numbers that are rotated.
+        head_dim: width of one head, in which "proportional" counts.
+        length: of the text, in tokens, for "dynamic".
+        device: where the result is made.
+    """
+    if scaling.rope_type == "dynamic":
+        return _dynamic(scaling, theta, dim, length, device)
+    if scaling.rope_type == "proportional":
+        plain = frequencies(theta, head_dim, device=device)
+        pair = torch.arange(head_dim // 2, device=device)
+        return plain.where(pair < dim // 2, 0) / scaling.factor
+    plain = frequencies(theta, dim, device=device)
+    if scaling.rope_type == "linear":
+        return plain / scaling.factor
+    if scaling.rope_type == "yarn":
+        return _yarn(scaling, theta, dim, plain)
+    if scaling.rope_type == "llama3":
+        return _llama3(scaling, plain)
+    return plain
+
+
+def _dynamic(
+    scaling: RotaryScaling, theta: float, dim: int, length: int, device: torch.device | None
+) -> Tensor:
+    trained, wide = scaling.original_max_position_embeddings, wide_dtype(device)
+    # A tensor: a length may be a symbol of `torch.compile`, which takes no such power of one.
+    tokens = torch.full((), length, device=device, dtype=torch.int64).clamp(min=trained).to(wide)
+    longer = scaling.factor * tokens / trained - (scaling.factor - 1)
+    even = torch.arange(0, dim, 2, device=device, dtype=wide)
+    return (theta * longer ** (dim / (dim - 2))) ** (-even / dim)
+
+
+def _yarn(scaling: RotaryScaling, theta: float, dim: int, plain: Tensor) -> Tensor:
+    def pair_of(turns: float) -> float:
+        per_turn = scaling.original_max_position_embeddings / (turns * 2 * pi)
+        return dim * log(per_turn) / (2 * log(theta))
+
+    low, high = pair_of(scaling.beta_fast), pair_of(scaling.beta_slow)
+    if scaling.truncate:
+        low, high = floor(low), ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    # As in transformers, where a range of one pair would divide by zero.
+    high = high + 0.001 if high == low else high
+    pair = torch.arange(dim // 2, device=plain.device, dtype=plain.dtype)
+    interpolated = ((pair - low) / (high - low)).clamp(0, 1)
+    return plain * (1 - interpolated) + plain / scaling.factor * interpolated
+
+
+def _llama3(scaling: RotaryScaling, plain: Tensor) -> Tensor:
+    turns = scaling.original_max_position_embeddings * plain / (2 * pi)
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    kept = ((turns - low) / (high - low)).clamp(0, 1)
+    return plain * kept + plain / scaling.factor * (1 - kept)

@@ -1,0 +1,140 @@
+"""Scaled rotary frequencies: each formula pair by pair, and dictionaries that do not say enough."""
+
+from math import ceil, floor, log, pi
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from relpos.positions import Rotary
+
+WIDTH, TRAINED = 32, 256
+
+
+def of(rope_type, **more):
+    return {"rope_type": rope_type, **more}
+
+
+LENGTH = {"original_max_position_embeddings": TRAINED}
+LLAMA3 = of("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, **LENGTH)
+
+
+def plain(theta=1e4, width=WIDTH):
+    return [theta ** (-2 * c / width) for c in range(width // 2)]
+
+
+def frequencies(scaling, **arguments):
+    return Rotary(WIDTH, scaling=scaling, **arguments).inv_freq(1000).tolist()
+
+
+def test_linear_divides_by_the_factor():
+    assert frequencies(of("linear", factor=4.0)) == pytest.approx([w / 4 for w in plain()])
+
+
+def test_the_old_name_of_the_type_is_read_too():
+    assert frequencies({"type": "linear", "factor": 4.0}) == frequencies(of("linear", factor=4.0))
+
+
+@pytest.mark.parametrize("length", [1, TRAINED, TRAINED + 1, 1000])
+def test_dynamic_raises_the_base_with_the_length(length):
+    position = Rotary(WIDTH, scaling=of("dynamic", factor=4.0, **LENGTH))
+    grown = 4.0 * max(length, TRAINED) / TRAINED - 3
+    want = plain(1e4 * grown ** (WIDTH / (WIDTH - 2)))
+    assert position.inv_freq(length).tolist() == pytest.approx(want)
+
+
+def test_yarn_keeps_fast_pairs_and_interpolates_slow_ones():
+    got = frequencies(of("yarn", factor=4.0, **LENGTH))
+
+    def pair_of(turns):
+        # The pair whose wave is so many times as long as the texts of training.
+        return WIDTH / 2 * log(TRAINED / (2 * pi * turns), 1e4)
+
+    low, high = floor(pair_of(32)), ceil(pair_of(1))
+    for c, w in enumerate(plain()):
+        share = min(max((c - max(low, 0)) / (high - max(low, 0)), 0), 1)
+        assert got[c] == pytest.approx((1 - share) * w + share * w / 4), c
+    assert got[0] == 1
+    assert got[-1] == pytest.approx(plain()[-1] / 4)
+
+
+@pytest.mark.parametrize(
+    ("more", "want"),
+    [
+        ({}, 0.1 * log(4) + 1),
+        ({"attention_factor": 1.5}, 1.5),
+        ({"mscale": 1.0, "mscale_all_dim": 0.5}, (0.1 * log(4) + 1) / (0.05 * log(4) + 1)),
+        ({"factor": 0.5}, 1.0),
+    ],
+)
+def test_yarn_has_an_attention_factor_on_both_sides(more, want):
+    position = Rotary(WIDTH, scaling=of("yarn", **{"factor": 4.0, **LENGTH, **more}))
+    assert position.attention_factor == pytest.approx(want)
+    q = torch.randn(1, 1, 5, WIDTH, dtype=torch.float64)
+    turned_q, turned_k, _ = position(q, q)
+    for turned in (turned_q, turned_k):
+        assert_close(turned.norm(dim=-1), want * q.norm(dim=-1))
+
+
+def test_only_yarn_has_an_attention_factor():
+    assert Rotary(WIDTH, scaling=LLAMA3).attention_factor == 1
+
+
+def test_llama3_keeps_short_waves_and_divides_long_ones():
+    for c, (got, w) in enumerate(zip(frequencies(LLAMA3), plain(), strict=True)):
+        wave = 2 * pi / w
+        if wave < TRAINED / 4:
+            want = w
+        elif wave > TRAINED / 1:
+            want = w / 8
+        else:
+            smooth = (TRAINED / wave - 1) / (4 - 1)
+            want = (1 - smooth) * w / 8 + smooth * w
+        assert got == pytest.approx(want), c
+
+
+def test_proportional_turns_the_first_pairs_of_the_whole_head():
+    got = frequencies(of("proportional", factor=2.0, partial_rotary_factor=0.25))
+    assert got[:4] == pytest.approx([w / 2 for w in plain()[:4]])
+    assert got[4:] == [0] * 12
+    position = Rotary(WIDTH, scaling=of("proportional", partial_rotary_factor=0.25))
+    q = torch.randn(1, 1, 5, WIDTH)
+    turned = position(q, q)[0] != q
+    assert turned[0, 0, 1:].all(0).tolist() == ([True] * 4 + [False] * 12) * 2
+
+
+def test_what_the_dictionary_lacks_is_taken_from_the_longest_text():
+    short = of("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0)
+    assert frequencies(short, max_position_embeddings=TRAINED) == frequencies(LLAMA3)
+    # What the dictionary has comes first, but dynamic scaling counts from the longest text.
+    assert frequencies(LLAMA3, max_position_embeddings=99) == frequencies(LLAMA3)
+    dynamic = of("dynamic", factor=4.0)
+    assert frequencies(dynamic, max_position_embeddings=TRAINED) == frequencies(
+        {**dynamic, **LENGTH}
+    )
+
+
+def test_the_factor_of_yarn_may_be_that_of_the_lengths():
+    got = frequencies(of("yarn", factor=None, **LENGTH), max_position_embeddings=4 * TRAINED)
+    assert got == frequencies(of("yarn", factor=4.0, **LENGTH))
+
+
+@pytest.mark.parametrize(
+    ("scaling", "named"),
+    [
+        (of("longrope"), r"\['rope_type'\] must be one of default, linear, .* got 'longrope'"),
+        (of("linear"), "of type 'linear' must have factor, got no factor"),
+        (of("linear", factor=2.0, beta=1), "of type 'linear' must have factor, got beta"),
+        (of("yarn", factor=2.0), "of type 'yarn' must have .* and may have .* got no original_max"),
+        (of("linear", factor=-1.0), r"\['factor'\] must be a positive number, got -1.0"),
+        (of("linear", factor="2"), r"\['factor'\] must be a positive number, got '2'"),
+        (of("yarn", factor=2.0, truncate=1, **LENGTH), r"\['truncate'\] must be True or False"),
+        (
+            of("dynamic", factor=2.0, original_max_position_embeddings=1.5),
+            r"\['original_max_position_embeddings'\] must be an integer >= 1, got 1.5",
+        ),
+    ],
+)
+def test_what_a_dictionary_lacks_or_should_not_have_is_named(scaling, named):
+    with pytest.raises(ValueError, match=rf"Rotary: scaling ?{named}"):
+        Rotary(WIDTH, scaling=scaling)
