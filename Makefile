@@ -1,6 +1,7 @@
 # The commands of the project; each builds the environment it needs.
 #   make run     train, measure, and write a chorale: runs/chorales/report.html
-#   make test    the whole test suite, plain and with checked shapes
+#   make test    the whole test suite, then some of each test with checked shapes
+#   make quick   in two minutes, what a change breaks most likely
 #   make check   lint, types, doctests
 #   make bench   time and memory of the op against its rivals, and what follows from them
 #                (about an hour on 2 cores; nothing else should run)
@@ -15,10 +16,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt
 
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal
+
 # Judges of tests/parity whose own requirements (librosa, torchvision) the tests do without.
 ORACLES := espnet self-attention-cv
 
-.PHONY: setup run test check bench gpu parity wheel clean
+.PHONY: setup run test quick check bench gpu parity wheel clean
 
 setup: $(VENV)/.complete
 
@@ -38,9 +41,14 @@ $(VENV)/.complete: pyproject.toml constraints.txt setup.py $(wildcard csrc/*)
 run: setup
 	$(BIN)/relpos music compare $(ARGS)
 
+# A process for each core, of one thread each. Shapes are the same in most parameters of a test: two
+# of them for each backend have them checked.
 test: setup
-	$(BIN)/python -m pytest $(ARGS)
-	$(BIN)/python -m pytest -q --jaxtyping-packages=relpos,relpos_tasks,beartype.beartype $(ARGS)
+	$(PYTEST) $(ARGS)
+	$(PYTEST) --cases 2 --jaxtyping-packages=relpos,relpos_tasks,beartype.beartype $(ARGS)
+
+quick: setup
+	$(PYTEST) --cases 1 -m "not slow" $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .
