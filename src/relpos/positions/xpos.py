@@ -116,7 +116,7 @@ class XPos(Position):
         return turned[0], turned[1], Terms()
 
     def extra_repr(self) -> str:
-        """Width, base, and what is not as by default."""
+        """Width, base and non-default arguments."""
         part = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
         pairs = "" if self.interleaved else ", interleaved=False"
         fading = f"scale_base={self.scale_base:g}, gamma={self.gamma:g}"
