@@ -134,9 +134,9 @@ class XPos(Position):
         work = torch.promote_types(dtype, torch.float32)
         # Products of both factors, and a factor times a number below 64, are to be finite.
         room = min(log(torch.finfo(dtype).max / 64), log(torch.finfo(work).max) / 2 - log(1024))
-        most = int(2 * self.scale_base * room / log((1 + self.gamma) / self.gamma))
-        if length > most:
+        longest = int(2 * self.scale_base * room / log((1 + self.gamma) / self.gamma))
+        if length > longest:
             raise ValueError(
-                f"XPos: k must have at most {most} tokens in {dtype} with scale_base="
+                f"XPos: k must have at most {longest} tokens in {dtype} with scale_base="
                 f"{self.scale_base:g}, got {length}; a larger scale_base takes more"
             )

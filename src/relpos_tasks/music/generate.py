@@ -18,11 +18,11 @@ from .melody import Melody
 from .piece import SILENCE, VOICES, Piece
 from .tokens import BEGIN, REST, Vocabulary
 
-__all__ = ["MOST_BARS", "STEPS_PER_BAR", "Grid", "check_bars", "compose"]
+__all__ = ["MAX_BARS", "STEPS_PER_BAR", "Grid", "check_bars", "compose"]
 
 STEPS_PER_BAR = 16
 # A quarter of an hour: more than any chorale of Bach's, and a score that is still written quickly.
-MOST_BARS = 256
+MAX_BARS = 256
 # Seven in ten of the chorales in 4/4 begin with a quarter before the first bar, and their last
 # bar is a quarter short: there the last chord of ours lies, from the first beat on.
 _PICKUP = 12
@@ -112,7 +112,7 @@ def compose(
         ranges: lowest and highest MIDI pitch of each voice.
         bars: how many, the last one that quarter short; not used with a melody.
         melody: what the soprano sings, note for note; within its range, and no longer than
-            `MOST_BARS` of 4/4.
+            `MAX_BARS` of 4/4.
         temperature: of the sampling; 0 takes the likeliest token.
         top_p: sample among the likeliest tokens that have this much probability together.
         seed: of the sampling.
@@ -124,9 +124,9 @@ def compose(
     """
     check_bars("compose: bars", bars)
     steps = bars * STEPS_PER_BAR if melody is None else len(melody.pitches)
-    if steps > MOST_BARS * STEPS_PER_BAR:
+    if steps > MAX_BARS * STEPS_PER_BAR:
         raise ValueError(
-            f"compose: melody must be at most {MOST_BARS * STEPS_PER_BAR} sixteenths long, "
+            f"compose: melody must be at most {MAX_BARS * STEPS_PER_BAR} sixteenths long, "
             f"got {steps}"
         )
     last = steps - _LAST if melody is None else _last_strike(melody)
@@ -154,10 +154,10 @@ def check_bars(argument: str, bars: int) -> None:
         bars: any number.
 
     Raises:
-        ValueError: unless it is in `1..MOST_BARS`.
+        ValueError: unless it is in `1..MAX_BARS`.
     """
-    if not 1 <= bars <= MOST_BARS:
-        raise ValueError(f"{argument} must be in 1..{MOST_BARS}, got {bars}")
+    if not 1 <= bars <= MAX_BARS:
+        raise ValueError(f"{argument} must be in 1..{MAX_BARS}, got {bars}")
 
 
 def _drawn(
