@@ -18,7 +18,7 @@ from .melody import Melody
 from .piece import SILENCE, VOICES, Piece
 from .tokens import BEGIN, REST, Vocabulary
 
-__all__ = ["MAX_BARS", "STEPS_PER_BAR", "Grid", "check_bars", "compose"]
+__all__ = ["MAX_BARS", "STEPS_PER_BAR", "VoiceConstraint", "check_bars", "compose"]
 
 STEPS_PER_BAR = 16
 # A quarter of an hour: more than any chorale of Bach's, and a score that is still written quickly.
@@ -29,7 +29,7 @@ _PICKUP = 12
 _LAST = 12
 
 
-class Grid:
+class VoiceConstraint:
     """Which tokens may come next: four voices per step, a pitch held only after itself.
 
     Each voice stays in its range, and the last chord is held to the end.
@@ -130,10 +130,10 @@ def compose(
             f"got {steps}"
         )
     last = steps - _LAST if melody is None else _last_strike(melody)
-    grid = Grid(vocabulary, ranges, steps=steps, last=last, melody=melody)
+    constraint = VoiceConstraint(vocabulary, ranges, steps=steps, last=last, melody=melody)
     tokens = _drawn(
         model,
-        grid,
+        constraint,
         temperature=temperature,
         top_p=top_p,
         generator=torch.Generator().manual_seed(check_seed("compose", seed)),
@@ -162,19 +162,19 @@ def check_bars(argument: str, bars: int) -> None:
 
 def _drawn(
     model: DecoderLM,
-    grid: Grid,
+    constraint: VoiceConstraint,
     *,
     temperature: float,
     top_p: float,
     generator: torch.Generator,
     progress: Callable[[int], None],
 ) -> Int64[ndarray, "tokens"]:
-    """The begin token and `grid.steps` steps after it."""
+    """The begin token and `constraint.steps` steps after it."""
 
     def constrain(tokens: Tensor, logits: Tensor) -> Tensor:
         drawn = tokens[0].numpy()
         progress((len(drawn) - 1) // len(VOICES))
-        return logits.masked_fill(torch.from_numpy(~grid.allowed(drawn)), -torch.inf)
+        return logits.masked_fill(torch.from_numpy(~constraint.allowed(drawn)), -torch.inf)
 
     threads = torch.get_num_threads()
     # A decoding step is so short that threads would mostly wait for each other.
@@ -183,7 +183,7 @@ def _drawn(
         tokens = sample(
             model,
             torch.tensor([[BEGIN]]),
-            grid.steps * len(VOICES),
+            constraint.steps * len(VOICES),
             temperature=temperature,
             top_p=top_p,
             generator=generator,
