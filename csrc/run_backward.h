@@ -57,11 +57,11 @@ struct BackwardTasks {
     lay_out_partition(measured, all_heads, params.heads);
     const bool small = all_heads.used * 4 * threads < 16 << 20;
     num_partitions = min(num_units, serial ? 1 : small ? 4 * threads : threads);
-    int64_t most_heads = 0;
+    int64_t max_heads = 0;
     for (int64_t n = 0; n < num_partitions; ++n)
-      most_heads = max(most_heads, end_head(n) - first_head(n));
+      max_heads = max(max_heads, end_head(n) - first_head(n));
     Arena widest;
-    lay_out_partition(measured, widest, most_heads);
+    lay_out_partition(measured, widest, max_heads);
     if (splits == 1) lay_out_unit(measured, widest);
     partition_bytes = round_up(widest.used, 64);
     unit_bytes = splits > 1 ? unit.used : 0;

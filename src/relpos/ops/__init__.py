@@ -1,7 +1,4 @@
-"""The op and its backends.
-
-`relpos.attention` is the function; this package is reached by `from relpos.attention import ...`.
-"""
+"""The op `relpos.attention` and its backends, one package for each."""
 
 from .api import attention, attention_weights, relative_logits
 from .dispatch import backends

@@ -76,8 +76,8 @@ def check_attention(
     _check_qkv(name, q, k, v)
     if isinstance(terms, GridTerms):
         _check_grid(name, q, k, terms, documents, causal=causal, query_start=query_start)
-        for axis, some in enumerate(terms.axes):
-            _check_terms(name, f"terms.axes[{axis}]", q, v, some)
+        for axis, axis_terms in enumerate(terms.axes):
+            _check_terms(name, f"terms.axes[{axis}]", q, v, axis_terms)
     else:
         _check_terms(name, "terms", q, v, terms)
     if mask is not None:

@@ -123,7 +123,7 @@ class AxialRotary(Position):
         return q, k, Terms()
 
     def extra_repr(self) -> str:
-        """Width, grids, base, and what is not as by default."""
+        """Width, grids, base and non-default arguments."""
         plain = f"head_dim={self.head_dim}, shape={self.shape}, theta={self.theta:g}"
         pairs = ", interleaved=True" if self.interleaved else ""
         same = self.query_shape == self.shape

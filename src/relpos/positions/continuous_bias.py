@@ -143,7 +143,7 @@ class ContinuousBias(Position):
         return relative_logits(tokens, tokens, terms)[0]
 
     def extra_repr(self) -> str:
-        """Heads, window, and what is not as by default."""
+        """Heads, window and non-default arguments."""
         other = self.pretrained_shape != self.shape
         trained = f", pretrained_shape={self.pretrained_shape}" if other else ""
         cosine = "" if self.logit_scale is not None else ", cosine=False"

@@ -77,8 +77,8 @@ class Kerple(DistanceBias):
         with torch.no_grad():
             for name in ("log_r1", self._second):
                 parameter = getattr(self, name)
-                most = 2 if (name == "log_r1") == (self.kind == "log") else 1
-                drawn = torch.empty_like(parameter, dtype=torch.float32).uniform_(0, most)
+                upper = 2 if (name == "log_r1") == (self.kind == "log") else 1
+                drawn = torch.empty_like(parameter, dtype=torch.float32).uniform_(0, upper)
                 drawn = drawn.clamp(min=0.01)
                 parameter.copy_((drawn / 2).logit(1e-3) if name == "logit_r2" else drawn.log())
 

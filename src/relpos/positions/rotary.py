@@ -165,7 +165,7 @@ class Rotary(Position):
         return self.scaling.amplitude
 
     def extra_repr(self) -> str:
-        """Width, base, and what is not as by default."""
+        """Width, base and non-default arguments."""
         part = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
         pairs = ", interleaved=True" if self.interleaved else ""
         kind = self.scaling.rope_type

@@ -123,7 +123,7 @@ def read_scaling(
     known = (*required, *optional)
     found = {name: value for name, value in given.items() if name not in _OF_ALL}
     if _LENGTH in required and max_position_embeddings is not None:
-        _settle_length(owner, rope_type, found, max_position_embeddings)
+        _fill_in_length(owner, rope_type, found, max_position_embeddings)
     missing = [name for name in required if name not in found]
     unknown = [name for name in found if name not in known]
     if missing or unknown:
@@ -138,7 +138,7 @@ def read_scaling(
     return RotaryScaling(rope_type=rope_type, **found)
 
 
-def _settle_length(owner: str, rope_type: str, found: dict[str, Any], longest: int) -> None:
+def _fill_in_length(owner: str, rope_type: str, found: dict[str, Any], longest: int) -> None:
     """Fill in what a config says outside its dictionary, as transformers does."""
     longest = check_count(owner, "max_position_embeddings", longest)
     if rope_type == "yarn" and "factor" not in found and _LENGTH in found:

@@ -116,7 +116,7 @@ class XPos(Position):
         return turned[0], turned[1], Terms()
 
     def extra_repr(self) -> str:
-        """Width, base, and what is not as by default."""
+        """Width, base and non-default arguments."""
         part = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
         pairs = "" if self.interleaved else ", interleaved=False"
         fading = f"scale_base={self.scale_base:g}, gamma={self.gamma:g}"
@@ -134,9 +134,9 @@ class XPos(Position):
         work = torch.promote_types(dtype, torch.float32)
         # Products of both factors, and a factor times a number below 64, are to be finite.
         room = min(log(torch.finfo(dtype).max / 64), log(torch.finfo(work).max) / 2 - log(1024))
-        most = int(2 * self.scale_base * room / log((1 + self.gamma) / self.gamma))
-        if length > most:
+        longest = int(2 * self.scale_base * room / log((1 + self.gamma) / self.gamma))
+        if length > longest:
             raise ValueError(
-                f"XPos: k must have at most {most} tokens in {dtype} with scale_base="
+                f"XPos: k must have at most {longest} tokens in {dtype} with scale_base="
                 f"{self.scale_base:g}, got {length}; a larger scale_base takes more"
             )

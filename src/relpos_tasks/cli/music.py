@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..training.seed import LARGEST_SEED, MOST_STEPS
+from ..training.seed import MAX_SEED, MAX_STEPS
 from .options import CheckpointArgument, DataOption
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ PresetOption = Annotated[
 StepsOption = Annotated[
     int | None,
     typer.Option(
-        min=1, max=MOST_STEPS, help="Training steps of each model, in place of the preset's."
+        min=1, max=MAX_STEPS, help="Training steps of each model, in place of the preset's."
     ),
 ]
 BatchOption = Annotated[
@@ -81,7 +81,7 @@ WindowOption = Annotated[
 ]
 SeedOption = Annotated[
     int,
-    typer.Option(min=0, max=LARGEST_SEED, help="Of weights, data order, dropout and sampling."),
+    typer.Option(min=0, max=MAX_SEED, help="Of weights, data order, dropout and sampling."),
 ]
 BarsOption = Annotated[
     int, typer.Option(min=1, help="Bars of the chorale to generate, at most 256.")
@@ -269,7 +269,7 @@ def generate(
     seed: Annotated[
         int,
         typer.Option(
-            min=0, max=LARGEST_SEED, help="Of the drawing: the same seed gives the same chorale."
+            min=0, max=MAX_SEED, help="Of the drawing: the same seed gives the same chorale."
         ),
     ] = 0,
     out: Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..training.seed import LARGEST_SEED
+from ..training.seed import MAX_SEED
 from .options import CheckpointArgument, DataOption
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def tables(
     seed: Annotated[
         int,
         typer.Option(
-            min=0, max=LARGEST_SEED, help="Of a scheme's parameters, of the queries and the keys."
+            min=0, max=MAX_SEED, help="Of a scheme's parameters, of the queries and the keys."
         ),
     ] = 0,
     out: OutOption = None,

@@ -18,18 +18,18 @@ from .melody import Melody
 from .piece import SILENCE, VOICES, Piece
 from .tokens import BEGIN, REST, Vocabulary
 
-__all__ = ["MOST_BARS", "STEPS_PER_BAR", "Grid", "check_bars", "compose"]
+__all__ = ["MAX_BARS", "STEPS_PER_BAR", "VoiceConstraint", "check_bars", "compose"]
 
 STEPS_PER_BAR = 16
 # A quarter of an hour: more than any chorale of Bach's, and a score that is still written quickly.
-MOST_BARS = 256
+MAX_BARS = 256
 # Seven in ten of the chorales in 4/4 begin with a quarter before the first bar, and their last
 # bar is a quarter short: there the last chord of ours lies, from the first beat on.
 _PICKUP = 12
 _LAST = 12
 
 
-class Grid:
+class VoiceConstraint:
     """Which tokens may come next: four voices per step, a pitch held only after itself.
 
     Each voice stays in its range, and the last chord is held to the end.
@@ -112,7 +112,7 @@ def compose(
         ranges: lowest and highest MIDI pitch of each voice.
         bars: how many, the last one that quarter short; not used with a melody.
         melody: what the soprano sings, note for note; within its range, and no longer than
-            `MOST_BARS` of 4/4.
+            `MAX_BARS` of 4/4.
         temperature: of the sampling; 0 takes the likeliest token.
         top_p: sample among the likeliest tokens that have this much probability together.
         seed: of the sampling.
@@ -124,16 +124,16 @@ def compose(
     """
     check_bars("compose: bars", bars)
     steps = bars * STEPS_PER_BAR if melody is None else len(melody.pitches)
-    if steps > MOST_BARS * STEPS_PER_BAR:
+    if steps > MAX_BARS * STEPS_PER_BAR:
         raise ValueError(
-            f"compose: melody must be at most {MOST_BARS * STEPS_PER_BAR} sixteenths long, "
+            f"compose: melody must be at most {MAX_BARS * STEPS_PER_BAR} sixteenths long, "
             f"got {steps}"
         )
     last = steps - _LAST if melody is None else _last_strike(melody)
-    grid = Grid(vocabulary, ranges, steps=steps, last=last, melody=melody)
+    constraint = VoiceConstraint(vocabulary, ranges, steps=steps, last=last, melody=melody)
     tokens = _drawn(
         model,
-        grid,
+        constraint,
         temperature=temperature,
         top_p=top_p,
         generator=torch.Generator().manual_seed(check_seed("compose", seed)),
@@ -154,27 +154,27 @@ def check_bars(argument: str, bars: int) -> None:
         bars: any number.
 
     Raises:
-        ValueError: unless it is in `1..MOST_BARS`.
+        ValueError: unless it is in `1..MAX_BARS`.
     """
-    if not 1 <= bars <= MOST_BARS:
-        raise ValueError(f"{argument} must be in 1..{MOST_BARS}, got {bars}")
+    if not 1 <= bars <= MAX_BARS:
+        raise ValueError(f"{argument} must be in 1..{MAX_BARS}, got {bars}")
 
 
 def _drawn(
     model: DecoderLM,
-    grid: Grid,
+    constraint: VoiceConstraint,
     *,
     temperature: float,
     top_p: float,
     generator: torch.Generator,
     progress: Callable[[int], None],
 ) -> Int64[ndarray, "tokens"]:
-    """The begin token and `grid.steps` steps after it."""
+    """The begin token and `constraint.steps` steps after it."""
 
     def constrain(tokens: Tensor, logits: Tensor) -> Tensor:
         drawn = tokens[0].numpy()
         progress((len(drawn) - 1) // len(VOICES))
-        return logits.masked_fill(torch.from_numpy(~grid.allowed(drawn)), -torch.inf)
+        return logits.masked_fill(torch.from_numpy(~constraint.allowed(drawn)), -torch.inf)
 
     threads = torch.get_num_threads()
     # A decoding step is so short that threads would mostly wait for each other.
@@ -183,7 +183,7 @@ def _drawn(
         tokens = sample(
             model,
             torch.tensor([[BEGIN]]),
-            grid.steps * len(VOICES),
+            constraint.steps * len(VOICES),
             temperature=temperature,
             top_p=top_p,
             generator=generator,

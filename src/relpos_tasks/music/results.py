@@ -40,7 +40,9 @@ class ComparisonResults:
         counting: nats per token of each counting baseline.
         lengths: nats per token by position and window; empty if no piece is long enough.
         long_pieces: on how many pieces the lengths were tried.
+        steps: optimiser steps of each model.
         seconds: training, of all runs of it, and the rest of this one.
+        machine: on what it was done.
     """
 
     trained: dict[str, TrainedModel]

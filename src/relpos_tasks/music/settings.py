@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ..training.seed import MOST_STEPS, check_seed
+from ..training.seed import MAX_STEPS, check_seed
 from ..training.settings import TrainingSettings
 
 __all__ = ["PRESETS", "MusicSettings", "preset"]
@@ -107,8 +107,8 @@ def preset(
     for argument, value in given.items():
         if value is not None and value < 1:
             raise ValueError(f"preset: {argument} must be at least 1, got {value}")
-    if steps is not None and steps > MOST_STEPS:
-        raise ValueError(f"preset: steps must be at most {MOST_STEPS}, got {steps}")
+    if steps is not None and steps > MAX_STEPS:
+        raise ValueError(f"preset: steps must be at most {MAX_STEPS}, got {steps}")
     if seed is not None:
         given["seed"] = check_seed("preset", seed)
     changes = {argument: value for argument, value in given.items() if value is not None}

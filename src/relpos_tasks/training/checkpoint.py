@@ -110,7 +110,7 @@ def load(path: str | Path, model_class: type[ModelT]) -> Checkpoint[ModelT]:
         raise CheckpointError(f"{weights}: not a safetensors file: {_line(error)}") from error
     try:
         config = model_class.config_class.from_dict(about["model"])
-        expected = _sizes(model_class, config, most_layers=len(state))
+        expected = _sizes(model_class, config, max_layers=len(state))
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise CheckpointError(f"{beside}: describes no model: {_line(error)}") from error
     check_state(weights, expected, state)
@@ -150,10 +150,10 @@ def _read_about(path: Path) -> dict[str, Any]:
 
 
 def _sizes(
-    model_class: type[ConfiguredModel], config: ModelConfig, *, most_layers: int
+    model_class: type[ConfiguredModel], config: ModelConfig, *, max_layers: int
 ) -> dict[str, tuple[int, ...]]:
     """The sizes of a model's tensors, found without taking memory for them."""
-    if config.layers > most_layers:
+    if config.layers > max_layers:
         raise ValueError(f"layers must be those of {WEIGHTS}, got {config.layers}")
     with torch.device("meta"):
         model = model_class(config)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["LARGEST_SEED", "MOST_STEPS", "check_seed"]
+__all__ = ["MAX_SEED", "MAX_STEPS", "check_seed"]
 
 # Times the most steps and 1024 devices, it still fits the 63 bits that seed the dropout of a step.
-LARGEST_SEED = 2**32 - 1
-MOST_STEPS = 2**20
+MAX_SEED = 2**32 - 1
+MAX_STEPS = 2**20
 
 
 def check_seed(function: str, seed: int) -> int:
@@ -17,11 +17,11 @@ def check_seed(function: str, seed: int) -> int:
         seed: any number.
 
     Raises:
-        ValueError: unless `0 <= seed <= LARGEST_SEED`.
+        ValueError: unless `0 <= seed <= MAX_SEED`.
 
     >>> check_seed("compose", 7)
     7
     """
-    if not 0 <= seed <= LARGEST_SEED:
-        raise ValueError(f"{function}: seed must be in 0..{LARGEST_SEED}, got {seed}")
+    if not 0 <= seed <= MAX_SEED:
+        raise ValueError(f"{function}: seed must be in 0..{MAX_SEED}, got {seed}")
     return seed

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from relpos_tasks.music.generate import Grid, compose
+from relpos_tasks.music.generate import VoiceConstraint, compose
 from relpos_tasks.music.melody import Melody
 from relpos_tasks.music.piece import SILENCE
 from relpos_tasks.music.tokens import BEGIN, REST
@@ -101,15 +101,15 @@ def test_the_model_is_left_without_hooks(model, source):
 
 def test_a_held_token_follows_its_own_pitch_alone(source):
     vocabulary = source.vocabulary
-    grid = Grid(vocabulary, source.ranges, steps=4, last=3)
+    constraint = VoiceConstraint(vocabulary, source.ranges, steps=4, last=3)
     first_held = 2 + vocabulary.pitches
     struck = 2 + int(source.ranges[0, 0]) - vocabulary.lowest
     begun = [BEGIN, struck, REST, REST, REST]
     for tokens in (begun, [*begun, struck + vocabulary.pitches, REST, REST, REST]):
-        allowed = grid.allowed(np.array(tokens)).nonzero()[0]
+        allowed = constraint.allowed(np.array(tokens)).nonzero()[0]
         assert [token for token in allowed if token >= first_held] == [struck + vocabulary.pitches]
         assert BEGIN not in allowed
-    assert not (grid.allowed(np.array([*begun, REST])).nonzero()[0] >= first_held).any()
+    assert not (constraint.allowed(np.array([*begun, REST])).nonzero()[0] >= first_held).any()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ __all__ = ["Block", "CallShape", "Reach", "RowBlock", "blocks", "row_blocks"]
 # and enough work for a GPU. A single head's block may be larger, up to the second number.
 _SCORES = {"cpu": (1 << 20, 1 << 21)}
 _SCORES_ELSEWHERE = (1 << 25, 1 << 25)
-_FEWEST_ROWS = 16
+_MIN_ROWS = 16
 Reach = Callable[[int, int], tuple[int, int]]
 _BAND_ALIGNMENT = 16  # an aligned row length makes the band's matrix product faster
 
@@ -119,9 +119,9 @@ def row_blocks(
         window: of the tables; None without tables.
         reach: the keys `begin..end-1` that queries `begin..end-1` can see at most; None: all.
     """
-    _, most = _SCORES.get(shape.device, _SCORES_ELSEWHERE)
-    tallest = 128 if shape.device == "cpu" else 512
-    count = max(_FEWEST_ROWS, min(tallest, most // max(1, shape.repeat * shape.keys)))
+    _, max_scores = _SCORES.get(shape.device, _SCORES_ELSEWHERE)
+    max_rows = 128 if shape.device == "cpu" else 512
+    count = max(_MIN_ROWS, min(max_rows, max_scores // max(1, shape.repeat * shape.keys)))
     return [
         _row_block(shape, window, reach, begin, min(begin + count, shape.queries))
         for begin in range(0, shape.queries, count)
