@@ -85,7 +85,7 @@ def on_gpu(result: dict) -> list[str]:
         [row["scene"], row["case"], row["contender"], row["reason"].replace("|", "/")]
         for row in result["left_out"]
     ]
-    head = ["scene", "scheme", "computed by", "why"]
+    head = ["setting", "scheme", "computed by", "why"]
     return [
         "## On a GPU", ON_GPU.format(machine=machine_note(result["machine"])),
         target_tables(result, GPU_TARGETS),

@@ -26,7 +26,7 @@ def _table(rows: dict[tuple[str, str, str], dict[str, Target]], result: dict) ->
     quantities = list(dict.fromkeys(name for row in rows.values() for name in row))
     rivals = any(next(iter(row.values())).at_least for row in rows.values())
     bound = "at least" if rivals else "at most"
-    head = ["scene", "scheme", *(["rival"] if rivals else [])]
+    head = ["setting", "scheme", *(["rival"] if rivals else [])]
     head += [cell for name in quantities for cell in (name.replace("+", " + "), bound)]
     cells = [
         [setting, scheme, *([contender] if rivals else []),
