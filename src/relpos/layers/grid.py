@@ -31,9 +31,10 @@ class GridAttention(nn.Module):
         num_heads: heads h.
         head_dim: width of one head; None means `e / h`.
         position: a scheme called as `q, k, terms = position(q, k)`, with `shape=` if it has
-            `reads_shape = True`, as `Grid` and `WindowBias` have; others see the row-major
-            sequence. If queries are pooled it must have `reads_query_shape = True`, as `Grid` has,
-            and is called with `query_shape=` too. None: no positions.
+            `reads_shape = True`, as `Grid`, `AxialRotary`, `WindowBias` and `ContinuousBias` have;
+            others see the row-major sequence. If queries are pooled it must have
+            `reads_query_shape = True`, as `Grid` and `AxialRotary` have, and is called with
+            `query_shape=` too. None: no positions.
         bias: whether the projections have biases.
         projection: whether there is a `W_o` back to e channels; if not, the output has `h` times
             `head_dim` channels.
