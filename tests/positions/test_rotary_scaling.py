@@ -133,8 +133,34 @@ def test_the_factor_of_yarn_may_be_that_of_the_lengths():
             of("dynamic", factor=2.0, original_max_position_embeddings=1.5),
             r"\['original_max_position_embeddings'\] must be an integer >= 1, got 1.5",
         ),
+        (of(["yarn"]), r"\['rope_type'\] must be one of .* got \['yarn'\]"),
+        (
+            of("llama3", factor=2.0, low_freq_factor=4.0, high_freq_factor=4.0, **LENGTH),
+            r"\['high_freq_factor'\] must be more than scaling\['low_freq_factor'\]=4, got 4",
+        ),
+        *(
+            (
+                of("default", partial_rotary_factor=share),
+                r"\['partial_rotary_factor'\] must be a number in 0 < share <= 1, got ",
+            )
+            for share in ("0.5", float("nan"), float("inf"), 0, 2.0)
+        ),
     ],
 )
 def test_what_a_dictionary_lacks_or_should_not_have_is_named(scaling, named):
     with pytest.raises(ValueError, match=rf"Rotary: scaling ?{named}"):
         Rotary(WIDTH, scaling=scaling)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("scaling", ["yarn", ["yarn"], []])
+def test_a_scaling_that_is_no_dictionary_is_named(scaling):
+    with pytest.raises(TypeError, match="Rotary: scaling must be a dictionary or None, got "):
+        Rotary(WIDTH, scaling=scaling)
+
+
+@pytest.mark.parametrize("length", [0, "64"])
+def test_the_length_that_a_factor_of_yarn_is_made_of_is_checked(length):
+    scaling = of("yarn", original_max_position_embeddings=length)
+    with pytest.raises(ValueError, match="must be an integer >= 1, got "):
+        Rotary(WIDTH, scaling=scaling, max_position_embeddings=TRAINED)

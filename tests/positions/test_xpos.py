@@ -122,3 +122,9 @@ def test_there_is_nothing_to_learn_nor_to_save_and_repr_tells_the_arguments():
     assert not position.state_dict()
     told = "head_dim=8, theta=10000, scale_base=512, gamma=0.4, rotary_dim=4, interleaved=False"
     assert position.extra_repr() == told
+
+
+@pytest.mark.parametrize("size", [{"gamma": 1e300}, {"gamma": 1e300, "scale_base": 1e300}])
+def test_with_a_very_large_gamma_nothing_fades(size):
+    q = torch.randn(1, 2, 5, 8)
+    assert_close(XPos(8, **size)(q, q)[:2], Rotary(8, interleaved=True)(q, q)[:2])

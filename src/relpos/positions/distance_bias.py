@@ -11,6 +11,7 @@ from torch import Tensor
 from ..checks import check_count, check_floating
 from ..terms import OffsetTable, Terms
 from .base import BiasPosition
+from .starts import start_of_queries
 
 __all__ = ["DistanceBias"]
 
@@ -67,11 +68,12 @@ class DistanceBias(BiasPosition):
 
         Raises:
             ShapeError: if `q` has another number of heads.
+            ValueError: if `query_start` is no integer.
         """
         check_floating(type(self).__name__, "q", q, "b h i d", {"h": self.heads})
         check_floating(type(self).__name__, "k", k, "b g j d")
         i, j = q.shape[2], k.shape[2]
-        start = j - i if query_start is None else query_start
+        start = start_of_queries(type(self).__name__, query_start, i, j)
         table = self._table(i, j, start, self._device() or q.device)
         return q, k, Terms(bias=table.map(lambda rows: rows.to(q.dtype)))
 

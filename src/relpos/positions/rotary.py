@@ -33,8 +33,9 @@ from ..checks import check_count, check_floating
 from ..terms import Terms
 from .base import Position
 from .rotary_config import rotary_arguments
-from .rotary_scaling import read_scaling, scaled_frequencies
+from .rotary_scaling import check_share, read_scaling, scaled_frequencies
 from .rotation import positions, rotate
+from .starts import start_of_queries
 
 __all__ = ["Rotary", "check_rotary_dim", "check_theta"]
 
@@ -85,7 +86,7 @@ class Rotary(Position):
         said = {name: value for name, value in (scaling or {}).items() if value is not None}
         self.theta = check_theta("Rotary", _agreed("theta", theta, said.get("rope_theta"), 1e4))
         share = said.get("partial_rotary_factor")
-        share = None if share is None else int(self.head_dim * share)
+        share = None if share is None else int(self.head_dim * check_share("Rotary", share))
         wanted = _agreed("rotary_dim", rotary_dim, share, self.head_dim)
         self.rotary_dim = check_rotary_dim("Rotary", wanted, self.head_dim)
         if self.scaling.rope_type == "dynamic" and self.rotary_dim == 2:
@@ -124,11 +125,12 @@ class Rotary(Position):
 
         Raises:
             ShapeError: if `q` or `k` has another width, or is not floating point.
+            ValueError: if `query_start` is no integer.
         """
         check_floating("Rotary", "q", q, "b h i d", {"d": self.head_dim})
         check_floating("Rotary", "k", k, "b g j d", {"d": self.head_dim})
         i, j = q.shape[2], k.shape[2]
-        start = j - i if query_start is None else query_start
+        start = start_of_queries("Rotary", query_start, i, j)
         # `sym_max`, since lengths may be symbols of `torch.compile`.
         length = cast(int, torch.sym_max(j, start + i))
         inv_freq = self.inv_freq(length, device=q.device)

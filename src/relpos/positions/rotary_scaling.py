@@ -31,7 +31,7 @@ from torch import Tensor
 from ..checks import check_count
 from .rotation import frequencies, wide_dtype
 
-__all__ = ["RotaryScaling", "read_scaling", "scaled_frequencies"]
+__all__ = ["RotaryScaling", "check_share", "read_scaling", "scaled_frequencies"]
 
 _LENGTH = "original_max_position_embeddings"
 # What each type of scaling must be given, and what it may be.
@@ -110,11 +110,14 @@ def read_scaling(
             others do if the dictionary has no `original_max_position_embeddings`.
 
     Raises:
+        TypeError: if `scaling` is no dictionary.
         ValueError: if a parameter is missing, unknown or out of range.
     """
+    if scaling is not None and not isinstance(scaling, Mapping):
+        raise TypeError(f"{owner}: scaling must be a dictionary or None, got {scaling!r}")
     given = {name: value for name, value in (scaling or {}).items() if value is not None}
     rope_type = given.get("rope_type", given.get("type", "default"))
-    if rope_type not in _REQUIRED:
+    if not isinstance(rope_type, str) or rope_type not in _REQUIRED:
         raise ValueError(
             f"{owner}: scaling['rope_type'] must be one of {', '.join(_REQUIRED)}, "
             f"got {rope_type!r}"
@@ -135,6 +138,7 @@ def read_scaling(
         )
     for name, value in found.items():
         found[name] = _checked(owner, name, value)
+    _check_range(owner, found, "low_freq_factor", "high_freq_factor")
     return RotaryScaling(rope_type=rope_type, **found)
 
 
@@ -142,7 +146,7 @@ def _fill_in_length(owner: str, rope_type: str, found: dict[str, Any], longest: 
     """Fill in what a config says outside its dictionary, as transformers does."""
     longest = check_count(owner, "max_position_embeddings", longest)
     if rope_type == "yarn" and "factor" not in found and _LENGTH in found:
-        found["factor"] = longest / found[_LENGTH]
+        found["factor"] = longest / _checked(owner, _LENGTH, found[_LENGTH])
     if rope_type == "dynamic":
         found[_LENGTH] = longest
     else:
@@ -160,6 +164,33 @@ def _checked(owner: str, name: str, value: Any) -> Any:
     if isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < inf:
         return float(value)
     raise ValueError(f"{owner}: {name} must be a positive number, got {value!r}")
+
+
+def _check_range(owner: str, found: Mapping[str, Any], low: str, high: str) -> None:
+    """Between both, pairs are partly interpolated; the wrong way round, the slow ones are kept."""
+    if low in found and not found[low] < found[high]:
+        raise ValueError(
+            f"{owner}: scaling[{high!r}] must be more than scaling[{low!r}]={found[low]:g}, "
+            f"got {found[high]:g}"
+        )
+
+
+def check_share(owner: str, share: Any) -> float:
+    """`scaling["partial_rotary_factor"]` as a float.
+
+    Args:
+        owner: the class on whose behalf the check is made.
+        share: of the numbers of a head, how many are rotated.
+
+    Raises:
+        ValueError: if it is no number in `0 < share <= 1`.
+    """
+    if isinstance(share, Real) and not isinstance(share, bool) and 0 < float(share) <= 1:
+        return float(share)
+    raise ValueError(
+        f"{owner}: scaling['partial_rotary_factor'] must be a number in 0 < share <= 1, "
+        f"got {share!r}"
+    )
 
 
 def scaled_frequencies(

@@ -38,6 +38,7 @@ from ..terms import OffsetTable, Terms
 from .base import Position
 from .scales import scale_or_default
 from .sinusoids import sinusoids
+from .starts import start_of_queries
 
 __all__ = ["TransformerXL"]
 
@@ -132,7 +133,7 @@ class TransformerXL(Position):
         check_floating("TransformerXL", "q", q, "b h i d", {"h": self.heads, "d": self.head_dim})
         check_floating("TransformerXL", "k", k, "b g j d", {"d": self.head_dim})
         i, j = q.shape[2], k.shape[2]
-        start = j - i if query_start is None else query_start
+        start = start_of_queries("TransformerXL", query_start, i, j)
         first = 1 - start - i
         # One row at least, even without queries or keys; lengths may be symbols of `torch.compile`.
         last = cast(int, torch.sym_max(first, 0 if self.causal else j - 1 - start))

@@ -20,7 +20,7 @@
 
 from __future__ import annotations
 
-from math import inf, log
+from math import inf, log, log1p
 from numbers import Real
 from typing import ClassVar, cast
 
@@ -33,6 +33,7 @@ from ..terms import Terms
 from .base import Position
 from .rotary import check_rotary_dim, check_theta
 from .rotation import frequencies, positions, rotate, wide_dtype
+from .starts import start_of_queries
 
 __all__ = ["XPos"]
 
@@ -98,12 +99,13 @@ class XPos(Position):
 
         Raises:
             ShapeError: if `q` or `k` has another width, or is not floating point.
-            ValueError: if there are more tokens than the dtype has range for.
+            ValueError: if there are more tokens than the dtype has range for, or `query_start` is
+                no integer.
         """
         check_floating("XPos", "q", q, "b h i d", {"d": self.head_dim})
         check_floating("XPos", "k", k, "b g j d", {"d": self.head_dim})
         i, j = q.shape[2], k.shape[2]
-        start = j - i if query_start is None else query_start
+        start = start_of_queries("XPos", query_start, i, j)
         # `sym_max`, since lengths may be symbols of `torch.compile`.
         length = cast(int, torch.sym_max(j, start + i))
         self._check_range(q.dtype, length)
@@ -134,7 +136,8 @@ class XPos(Position):
         work = torch.promote_types(dtype, torch.float32)
         # Products of both factors, and a factor times a number below 64, are to be finite.
         room = min(log(torch.finfo(dtype).max / 64), log(torch.finfo(work).max) / 2 - log(1024))
-        longest = int(2 * self.scale_base * room / log((1 + self.gamma) / self.gamma))
+        # `log1p`, and a limit, for a large `gamma` or `scale_base`: nothing fades then.
+        longest = int(min(2 * self.scale_base * room / log1p(1 / self.gamma), 1 << 60))
         if length > longest:
             raise ValueError(
                 f"XPos: k must have at most {longest} tokens in {dtype} with scale_base="
