@@ -34,6 +34,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out |= set(items) - set(_spread(items, count))
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
+    # The longest first, so that at the end no process works on one alone.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def _spread(items: list[pytest.Item], count: int) -> Iterator[pytest.Item]:

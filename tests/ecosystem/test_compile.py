@@ -51,6 +51,7 @@ def test_compiled_equals_eager_forward_and_backward_and_lengths_share_a_graph(
             assert_close(gradients(module, compiled, given), want)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_inductor_computes_the_same_forward_and_backward():
     module = made("GatedBias")

@@ -178,6 +178,7 @@ def test_gradients_reach_the_memory_and_every_parameter(across):
         assert leaf.abs().sum() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @each_across

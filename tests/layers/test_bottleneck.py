@@ -172,6 +172,7 @@ def test_dtype_and_device_are_taken():
     assert {p.device.type for p in block.parameters()} == {"meta"}
 
 
+@pytest.mark.slow
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_compiles_without_a_graph_break_on_any_map():

@@ -204,6 +204,7 @@ def test_repr_tells_the_sizes():
     assert GridAttention(12, 2, scale=0.25).extra_repr().endswith("head_dim=6, scale=0.25")
 
 
+@pytest.mark.slow
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("pool", [None, nn.AvgPool2d(2, ceil_mode=True)])

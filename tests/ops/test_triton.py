@@ -58,12 +58,14 @@ def test_output_and_gradients_on_a_grid_equal_the_reference(name: str):
     assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["per head", "padding", "documents, mixed"])
 def test_sequences_of_a_batch_keep_apart(name: str):
     case = replace(CASES[name], batch=3, queries=17, keys=20)
     assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
 
 
+@pytest.mark.slow
 @hypothesis_settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
@@ -72,6 +74,7 @@ def test_any_shape_window_and_mask_equals_the_reference(case: Case):
     assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["per head", "all offsets, causal", "q_rel", "queries", "additive"]
 )
@@ -90,6 +93,7 @@ def test_half_precision_is_within_budget(name: str):
         assert_within_budget(*stacked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["per head", "one query"])
 def test_dropout_and_its_gradients_belong_together(name: str):
     check = test_dropout.test_gradients_belong_to_the_weights_that_were_kept
@@ -109,10 +113,12 @@ def test_dropout_keeps_its_share_and_draws_each_pair_alone():
         assert (drawn * other).mean().abs() < 5 * deviation**2 / kept.numel() ** 0.5
 
 
+@pytest.mark.slow
 def test_the_rows_of_the_future_are_never_read():
     test_meaning.test_the_rows_of_the_future_are_never_read("triton")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["k", "v"])
 @pytest.mark.parametrize(
     "case",
@@ -128,10 +134,12 @@ def test_keys_that_no_query_reaches_are_never_read(case: Case, which: str):
     check("triton", case, which, torch.nan)
 
 
+@pytest.mark.slow
 def test_each_input_alone_gets_the_same_gradient():
     test_gradients.test_each_input_alone_gets_the_same_gradient("queries per head", "triton")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("make", ["arguments", "grid_arguments", "joint_arguments"])
 def test_opcheck(make: str):
@@ -251,6 +259,7 @@ assert "triton" in sys.modules
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+@pytest.mark.slow
 def test_no_kernel_is_compiled_anew_for_another_length():
     """Lengths that are 1, odd, and a multiple of 16: to Triton they are not the same."""
     for kernel in compiled_ahead("sm_90", "best", "lengths"):
