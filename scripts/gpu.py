@@ -73,7 +73,7 @@ def stages(out: Path, main_job: str | None) -> list[Stage]:
     if main_job is not None:
         data = ("--data", main_job) if main_job else ()
         runs = ("--name", "gpu", "--runs", str(out / "runs"))
-        job = (python, "-m", "relpos", "music", "compare", "--preset", "paper", *runs, *data)
+        job = (python, "-m", "relpos_tasks", "music", "compare", "--preset", "paper", *runs, *data)
         found.append(Stage("main-job", job, 480))
     return found
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relpos import OffsetTable, ShapeError, Terms, attention, document_ids
-from relpos.ops.tiled.documents import document_reach
+from relpos.ops.tiled.documents import keys_of_documents
 from tests.factories import normal, qkv
 from tests.ops.agreement import assert_agrees
 from tests.ops.backends import DTYPES, every_backend
@@ -34,11 +34,12 @@ def test_lengths_that_do_not_add_up_are_refused(wrong):
 
 def test_blocks_read_the_keys_of_their_documents_alone():
     documents = torch.tensor([[0, 0, 1, 1, 1, -1], [0, 1, 1, 1, 2, 2]])
-    reach = document_reach(documents, start=0)
-    assert [reach(i, i + 1) for i in range(6)] == [(0, 2), (0, 4), (1, 5), (1, 5), (2, 6), (4, 6)]
-    assert reach(0, 2) == (0, 4)
-    assert document_reach(documents[:1], start=2)(2, 4) == (2, 5)
-    assert document_reach(documents[:1], start=0)(5, 6) == (0, 0)
+    visible_keys = keys_of_documents(documents, start=0)
+    each = [visible_keys(i, i + 1) for i in range(6)]
+    assert each == [(0, 2), (0, 4), (1, 5), (1, 5), (2, 6), (4, 6)]
+    assert visible_keys(0, 2) == (0, 4)
+    assert keys_of_documents(documents[:1], start=2)(2, 4) == (2, 5)
+    assert keys_of_documents(documents[:1], start=0)(5, 6) == (0, 0)
 
 
 @every_backend

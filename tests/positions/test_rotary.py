@@ -1,5 +1,7 @@
 """Rotary positions: the paper's complex numbers, far positions, caches and documents."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -229,3 +231,21 @@ def test_repr_tells_the_arguments():
     position = Rotary(8, 5e5, rotary_dim=4, interleaved=True, scaling=YARN)
     told = "head_dim=8, theta=500000, rotary_dim=4, interleaved=True, rope_type='yarn'"
     assert position.extra_repr() == told
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({}, "config must have head_dim, or hidden_size and num_attention_heads, got Simple"),
+        ({"hidden_size": 32}, "config must have head_dim, .* with 32 and None"),
+        ({"hidden_size": 32, "num_attention_heads": 0}, "config must have head_dim, .* 32 and 0"),
+        (
+            {"head_dim": 8, "rope_scaling": "yarn"},
+            "rope_parameters .* dictionary, got 'y",
+        ),
+        ({"head_dim": 8, "rope_parameters": [1]}, r"rope_parameters .* dictionary, got \[1\]"),
+    ],
+)
+def test_a_config_without_widths_or_with_other_parameters_is_named(fields, named):
+    with pytest.raises(TypeError, match=f"Rotary.from_config: {named}"):
+        Rotary.from_config(SimpleNamespace(**fields))

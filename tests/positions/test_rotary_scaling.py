@@ -138,6 +138,14 @@ def test_the_factor_of_yarn_may_be_that_of_the_lengths():
             of("llama3", factor=2.0, low_freq_factor=4.0, high_freq_factor=4.0, **LENGTH),
             r"\['high_freq_factor'\] must be more than scaling\['low_freq_factor'\]=4, got 4",
         ),
+        (
+            of("yarn", factor=2.0, beta_fast=1.0, beta_slow=32.0, **LENGTH),
+            r"\['beta_fast'\] must be more than scaling\['beta_slow'\]=32, got 1",
+        ),
+        (
+            of("yarn", factor=2.0, beta_slow=64.0, **LENGTH),
+            r"\['beta_fast'\] must be more than scaling\['beta_slow'\]=64, got 32",
+        ),
         *(
             (
                 of("default", partial_rotary_factor=share),

@@ -16,7 +16,7 @@ from relpos_tasks.music.settings import MusicSettings
 from relpos_tasks.music.source import Source
 from relpos_tasks.music.split import Split
 from relpos_tasks.music.tokens import vocabulary_of
-from relpos_tasks.training.fitting import Devices
+from relpos_tasks.training.devices import Devices
 from relpos_tasks.training.settings import TrainingSettings
 from tests.tasks.music.pieces import piece_from
 

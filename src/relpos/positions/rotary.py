@@ -105,6 +105,7 @@ class Rotary(Position):
             interleaved: as in the class, since configs do not tell.
 
         Raises:
+            TypeError: if the config has no widths, or its rotary parameters are no dictionary.
             ValueError: if the config has no such layers, or a scaling that is not known here.
         """
         return cls(**rotary_arguments(config, layer_type), interleaved=interleaved)

@@ -19,16 +19,21 @@ def rotary_arguments(config: Any, layer_type: str | None = None) -> dict[str, An
         layer_type: of the layer, where `rope_parameters` has an entry for each.
 
     Raises:
+        TypeError: if the config has no widths, or its rotary parameters are no dictionary.
         ValueError: if there is no entry for `layer_type`, or there are several and it is None.
 
     >>> from types import SimpleNamespace
     >>> rotary_arguments(SimpleNamespace(hidden_size=32, num_attention_heads=4, rope_theta=5e5))
     {'head_dim': 8, 'max_position_embeddings': None, 'scaling': {'rope_theta': 500000.0}}
     """
-    heads = getattr(config, "num_attention_heads", None)
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    head_dim = getattr(config, "head_dim", None) or _width_of_a_head(config)
     longest = getattr(config, "max_position_embeddings", None)
     said = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    if not isinstance(said, Mapping):
+        raise TypeError(
+            "Rotary.from_config: rope_parameters (or rope_scaling) must be a dictionary, "
+            f"got {said!r}"
+        )
     scaling = _of_layer(said, layer_type)
     for name in ("rope_theta", "partial_rotary_factor"):
         value = getattr(config, name, None)
@@ -43,12 +48,22 @@ def rotary_arguments(config: Any, layer_type: str | None = None) -> dict[str, An
     return arguments if rotary_dim is None else arguments | {"rotary_dim": rotary_dim}
 
 
+def _width_of_a_head(config: Any) -> int:
+    width, heads = (getattr(config, name, None) for name in ("hidden_size", "num_attention_heads"))
+    if not isinstance(width, int) or not isinstance(heads, int) or heads < 1:
+        raise TypeError(
+            "Rotary.from_config: config must have head_dim, or hidden_size and "
+            f"num_attention_heads, got {type(config).__name__} with {width!r} and {heads!r}"
+        )
+    return width // heads
+
+
 def _of_layer(said: Mapping[str, Any], layer_type: str | None) -> dict[str, Any]:
     """A copy of the parameters of one type of layer."""
     nested = {name: value for name, value in said.items() if isinstance(value, Mapping)}
     if not nested:
         return dict(said)
-    if layer_type not in nested:
+    if not isinstance(layer_type, str) or layer_type not in nested:
         raise ValueError(
             f"Rotary.from_config: layer_type must be one of {', '.join(nested)}, got {layer_type!r}"
         )

@@ -138,8 +138,12 @@ def read_scaling(
         )
     for name, value in found.items():
         found[name] = _checked(owner, name, value)
-    _check_range(owner, found, "low_freq_factor", "high_freq_factor")
-    return RotaryScaling(rope_type=rope_type, **found)
+    parameters = RotaryScaling(rope_type=rope_type, **found)
+    if rope_type == "llama3":
+        _check_range(owner, parameters, "low_freq_factor", "high_freq_factor")
+    if rope_type == "yarn":
+        _check_range(owner, parameters, "beta_slow", "beta_fast")
+    return parameters
 
 
 def _fill_in_length(owner: str, rope_type: str, found: dict[str, Any], longest: int) -> None:
@@ -166,12 +170,13 @@ def _checked(owner: str, name: str, value: Any) -> Any:
     raise ValueError(f"{owner}: {name} must be a positive number, got {value!r}")
 
 
-def _check_range(owner: str, found: Mapping[str, Any], low: str, high: str) -> None:
+def _check_range(owner: str, parameters: RotaryScaling, low: str, high: str) -> None:
     """Between both, pairs are partly interpolated; the wrong way round, the slow ones are kept."""
-    if low in found and not found[low] < found[high]:
+    lower, upper = getattr(parameters, low), getattr(parameters, high)
+    if not lower < upper:
         raise ValueError(
-            f"{owner}: scaling[{high!r}] must be more than scaling[{low!r}]={found[low]:g}, "
-            f"got {found[high]:g}"
+            f"{owner}: scaling[{high!r}] must be more than scaling[{low!r}]={lower:g}, "
+            f"got {upper:g}"
         )
 
 

@@ -19,7 +19,7 @@ from .options import CheckpointArgument, DataOption
 
 if TYPE_CHECKING:
     from ..music.settings import MusicSettings
-    from ..training.fitting import Devices
+    from ..training.devices import Devices
 
 __all__ = ["music"]
 
@@ -27,6 +27,9 @@ music = typer.Typer(
     help="Train on Bach's chorales with relative positions, compare, measure, and compose.",
     epilog="Begin with `relpos music compare --preset tiny` (a minute) or `relpos music compare`.",
 )
+
+# Of a folder's name, on most systems.
+_MAX_NAME_BYTES = 255
 
 
 class Preset(StrEnum):
@@ -317,7 +320,7 @@ def _settings(
 
 
 def _devices(accelerator: str, devices: str, precision: str) -> Devices:
-    from ..training.fitting import Devices
+    from ..training.devices import Devices
 
     return Devices(accelerator, devices, precision)
 
@@ -329,6 +332,11 @@ def _name(name: str | None, data: Path | None, preset: Preset) -> str:
     if name in ("", ".", "..") or Path(name).name != name:
         raise ValueError(
             f"--name: must be a folder's name without slashes, and not '.' or '..', got {name!r}"
+        )
+    # What systems refuse, or terminals do not show.
+    if not name.isprintable() or len(os.fsencode(name)) > _MAX_NAME_BYTES:
+        raise ValueError(
+            f"--name: must be printable and at most {_MAX_NAME_BYTES} bytes long, got {name!r}"
         )
     return name
 

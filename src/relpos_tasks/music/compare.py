@@ -11,7 +11,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from ..files import write_json
 from ..report.page import write_report
-from ..training.fitting import Devices
+from ..training.devices import Devices
 from .baselines import counting_baselines
 from .evaluate import held_out_nats, lengths_test, long_enough
 from .export import write_chorale

@@ -10,7 +10,8 @@ import torch
 
 from ..machine import versions
 from ..models.decoder import DecoderConfig, DecoderLM
-from ..training.fitting import Devices, fit
+from ..training.devices import Devices
+from ..training.fitting import fit
 from ..training.language_model import LanguageModelTask
 from ..training.preflight import check_devices, check_folder, check_memory
 from .data import ChoraleData

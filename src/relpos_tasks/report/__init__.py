@@ -1,0 +1,1 @@
+"""The report page: sections of blocks, each with a template of its own."""

@@ -1,0 +1,1 @@
+"""Training on Lightning: tasks, settings, devices, checkpoints, resuming."""

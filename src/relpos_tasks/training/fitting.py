@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import logging
 import pickle
 import signal
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import lightning
 import torch
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
@@ -33,18 +30,17 @@ from .checkpoint import (
     save_about,
     save_weights,
 )
+from .devices import Devices, trainer_on
 from .progress import Progress
 from .settings import TrainingError, settings_differ
 from .task import Task
 
 __all__ = [
     "RESUME",
-    "Devices",
+    "check_same_format",
+    "check_same_settings",
     "fit",
     "only_run_in",
-    "refuse_other_format",
-    "refuse_other_settings",
-    "trainer_on",
 ]
 
 # Lightning's checkpoint: weights, optimiser, schedule, place in the data.
@@ -64,21 +60,6 @@ _BROKEN = (
     ValueError,
     pickle.UnpicklingError,
 )
-
-
-@dataclass(frozen=True)
-class Devices:
-    """Where to train, in Lightning's own words.
-
-    Args:
-        accelerator: `"auto"`, `"cpu"`, `"gpu"`, `"mps"`.
-        devices: how many, or which, or `"auto"`.
-        precision: `"32-true"`, `"bf16-mixed"`, `"16-mixed"`.
-    """
-
-    accelerator: str = "auto"
-    devices: str = "1"
-    precision: str = "32-true"
 
 
 def fit(
@@ -137,10 +118,10 @@ def _finished(task: Task, folder: Path, about: dict[str, Any]) -> bool:
         state = kept["state_dict"]
     except _BROKEN as error:
         raise TrainingError(unreadable) from error
-    refuse_other_format(checkpoint, before)
+    check_same_format(checkpoint, before)
     if any(part not in kept for part in _PARTS):
         raise TrainingError(unreadable)
-    refuse_other_settings(folder, before, about)
+    check_same_settings(folder, before, about)
     sizes = {name: tuple(tensor.shape) for name, tensor in task.state_dict().items()}
     check_state(checkpoint, sizes, state)
     if step < task.settings.steps:
@@ -155,7 +136,7 @@ def _finished(task: Task, folder: Path, about: dict[str, Any]) -> bool:
     return True
 
 
-def refuse_other_format(path: Path, before: dict[str, Any]) -> None:
+def check_same_format(path: Path, before: dict[str, Any]) -> None:
     """Raise if a run was written by another relpos than this one can resume.
 
     Args:
@@ -169,7 +150,7 @@ def refuse_other_format(path: Path, before: dict[str, Any]) -> None:
         raise TrainingError(f"{path}: {reason}; choose another --name, or delete that folder")
 
 
-def refuse_other_settings(folder: Path, before: dict[str, Any], about: dict[str, Any]) -> None:
+def check_same_settings(folder: Path, before: dict[str, Any], about: dict[str, Any]) -> None:
     """Raise if the run in a folder is not the one that is asked for.
 
     Args:
@@ -215,38 +196,6 @@ def only_run_in(folder: Path) -> Iterator[None]:
             # Some network drives know no locks.
             pass
         yield
-
-
-def trainer_on(devices: Devices, **options: Any) -> lightning.Trainer:
-    """A trainer that says nothing of its own and writes no checkpoint of its own.
-
-    Args:
-        devices: where to train.
-        options: more arguments of Lightning's trainer.
-
-    Raises:
-        TrainingError: if Lightning refuses the devices, in its words.
-    """
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        # Which devices there are is said once, in our own words.
-        logging.getLogger(name).setLevel(logging.WARNING)
-    try:
-        return lightning.Trainer(
-            accelerator=devices.accelerator,
-            devices=_number_or_name(devices.devices),
-            precision=devices.precision,  # type: ignore[arg-type]
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            **options,
-        )
-    except (
-        ImportError,
-        ValueError,
-        RuntimeError,
-        TypeError,
-        MisconfigurationException,
-    ) as error:
-        raise TrainingError(" ".join(str(error).split())) from error
 
 
 def _trainer(
@@ -396,10 +345,3 @@ def _due(trainer: lightning.Trainer, task: Any) -> bool:
 
 def _validation_due(trainer: lightning.Trainer) -> bool:
     return trainer.global_step % int(trainer.val_check_interval) == 0  # type: ignore[arg-type]
-
-
-def _number_or_name(devices: str) -> int | str:
-    try:
-        return int(devices)
-    except ValueError:
-        return devices

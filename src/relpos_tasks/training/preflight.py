@@ -14,14 +14,8 @@ from lightning.pytorch.utilities import rank_zero_only
 from ..files import check_writable
 from ..machine import memory_bytes
 from .checkpoint import ABOUT
-from .fitting import (
-    RESUME,
-    Devices,
-    only_run_in,
-    refuse_other_format,
-    refuse_other_settings,
-    trainer_on,
-)
+from .devices import Devices, trainer_on
+from .fitting import RESUME, check_same_format, check_same_settings, only_run_in
 from .settings import TrainingError
 
 __all__ = ["check_devices", "check_folder", "check_memory"]
@@ -103,8 +97,8 @@ def check_folder(folder: Path, settings: dict[str, Any]) -> None:
     except (OSError, LookupError, TypeError, ValueError, RecursionError):
         # The checkpoint holds them too, and is read before the training goes on.
         return
-    refuse_other_format(folder / ABOUT, about)
-    refuse_other_settings(folder, {"settings": before}, {"settings": settings})
+    check_same_format(folder / ABOUT, about)
+    check_same_settings(folder, {"settings": before}, {"settings": settings})
 
 
 def _gib(size: int) -> str:

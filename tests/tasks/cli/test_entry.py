@@ -237,6 +237,11 @@ def test_train_goes_on_with_its_own_run(grid, relpos, tmp_path):
         (["music", "compare", "--preset", "huge"], "Invalid value for '--preset'"),
         (["music", "compare", "--name", "a/b"], "--name: must be a folder's name without slashes"),
         (["music", "compare", "--name", ".."], "--name: must be a folder's name without slashes"),
+        (["music", "compare", "--name", "a\nb"], "--name: must be printable and at most 255 bytes"),
+        (
+            ["music", "compare", "--name", "x" * 256],
+            "--name: must be printable and at most 255 bytes",
+        ),
         (
             ["music", "train", "--position", "none", "--name", "."],
             "--name: must be a folder's name",

@@ -8,9 +8,9 @@ from torch import Tensor
 from ..arguments import Arguments
 from ..windows import OffsetWindow
 from .band import BandTable
-from .documents import document_reach
+from .documents import keys_of_documents
 from .grid_blocks import GridBlocks
-from .plan import Block, CallShape, Reach, RowBlock, row_blocks
+from .plan import Block, CallShape, RowBlock, VisibleKeys, row_blocks
 
 __all__ = ["BlocksInput", "Workspace", "folded"]
 
@@ -59,7 +59,7 @@ class BlocksInput:
             given.q.device.type, whole=self.grid is not None,
         )  # fmt: skip
         window = OffsetWindow.of(self.terms.tables.values())
-        self.rows = row_blocks(self.shape, window, self._reach())
+        self.rows = row_blocks(self.shape, window, self._visible_keys())
         self.tables = {
             name: BandTable(
                 table, self.rows, window or OffsetWindow(0, 0), dtype, learn=name in learn
@@ -72,11 +72,11 @@ class BlocksInput:
             self.mask is not None or self.documents is not None or self.q.device.type != "cpu"
         )
 
-    def _reach(self) -> Reach | None:
+    def _visible_keys(self) -> VisibleKeys | None:
         # Elsewhere than on the CPU, looking at the documents would mean to wait for the device.
         if self.documents is None or self.documents.device.type != "cpu" or self.grid is not None:
             return None
-        return document_reach(self.documents, self.shape.start)
+        return keys_of_documents(self.documents, self.shape.start)
 
     @property
     def drop_level(self) -> int:

@@ -1,16 +1,16 @@
-"""Packed documents: which keys a run of queries can reach, and which pairs of a block are apart."""
+"""Packed documents: which keys a run of queries sees, and which pairs of a block are apart."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from .plan import Block, Reach
+from .plan import Block, VisibleKeys
 
-__all__ = ["apart", "document_reach"]
+__all__ = ["apart", "keys_of_documents"]
 
 
-def document_reach(documents: Tensor, start: int) -> Reach:
+def keys_of_documents(documents: Tensor, start: int) -> VisibleKeys:
     """The keys from the first to the last of all documents that some queries belong to.
 
     Args:
@@ -30,12 +30,12 @@ def document_reach(documents: Tensor, start: int) -> Reach:
     nowhere = documents < 0
     first, last = first.masked_fill(nowhere, keys), last.masked_fill(nowhere, 0)
 
-    def reach(begin: int, end: int) -> tuple[int, int]:
+    def visible_keys(begin: int, end: int) -> tuple[int, int]:
         queries = slice(start + begin, start + end)
         first_key, last_key = int(first[:, queries].min()), int(last[:, queries].max())
         return (first_key, last_key) if first_key < last_key else (0, 0)
 
-    return reach
+    return visible_keys
 
 
 def apart(documents: Tensor, block: Block, start: int) -> Tensor:

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 from ..windows import OffsetWindow
 
-__all__ = ["Block", "CallShape", "Reach", "RowBlock", "blocks", "row_blocks"]
+__all__ = ["Block", "CallShape", "RowBlock", "VisibleKeys", "blocks", "row_blocks"]
 
 # Scores that one block holds (times 4 bytes in float32): about the last-level cache of a CPU core,
 # and enough work for a GPU. A single head's block may be larger, up to the second number.
 _SCORES = {"cpu": (1 << 20, 1 << 21)}
 _SCORES_ELSEWHERE = (1 << 25, 1 << 25)
 _MIN_ROWS = 16
-Reach = Callable[[int, int], tuple[int, int]]
+VisibleKeys = Callable[[int, int], tuple[int, int]]
 _BAND_ALIGNMENT = 16  # an aligned row length makes the band's matrix product faster
 
 
@@ -110,28 +110,32 @@ class Block:
 
 
 def row_blocks(
-    shape: CallShape, window: OffsetWindow | None, reach: Reach | None = None
+    shape: CallShape, window: OffsetWindow | None, visible_keys: VisibleKeys | None = None
 ) -> list[RowBlock]:
     """All rows, the last ones first (under a causal mask those are the widest).
 
     Args:
         shape: the sizes of the call.
         window: of the tables; None without tables.
-        reach: the keys `begin..end-1` that queries `begin..end-1` can see at most; None: all.
+        visible_keys: from queries `begin..end-1` to the keys that they see at most; None: all.
     """
     _, max_scores = _SCORES.get(shape.device, _SCORES_ELSEWHERE)
     max_rows = 128 if shape.device == "cpu" else 512
     count = max(_MIN_ROWS, min(max_rows, max_scores // max(1, shape.repeat * shape.keys)))
     return [
-        _row_block(shape, window, reach, begin, min(begin + count, shape.queries))
+        _row_block(shape, window, visible_keys, begin, min(begin + count, shape.queries))
         for begin in range(0, shape.queries, count)
     ][::-1]
 
 
 def _row_block(
-    shape: CallShape, window: OffsetWindow | None, reach: Reach | None, begin: int, end: int
+    shape: CallShape,
+    window: OffsetWindow | None,
+    visible_keys: VisibleKeys | None,
+    begin: int,
+    end: int,
 ) -> RowBlock:
-    skip, seen = (0, shape.keys) if reach is None else reach(begin, end)
+    skip, seen = (0, shape.keys) if visible_keys is None else visible_keys(begin, end)
     position = shape.start + begin - skip
     last = position + end - begin - 1
     columns = max(seen - skip, 0)
