@@ -113,8 +113,8 @@ def _d_scores(
     rows, heads, table = block.rows, block.heads, call.tables.get("values")
     d_weights = call.workspace.take("d_weights", *weights.shape)
     v = call.v[block.keys].flatten(0, 1)
-    repeat = call.shape.repeat
-    torch.bmm(folded(d_o, repeat), v.mT, out=folded(d_weights, repeat))
+    heads_per_kv_head = call.shape.heads_per_kv_head
+    torch.bmm(folded(d_o, heads_per_kv_head), v.mT, out=folded(d_weights, heads_per_kv_head))
     if table is not None:
         for side, columns in call.far_columns(rows):
             far = table.far(side, heads)
@@ -151,7 +151,7 @@ def _scores_side(call: BlocksInput, gradients: Gradients, block: Block, d_scores
     collect_queries(call, block, d_scores, None if gradients.k is None else gradients.k[block.keys])
     if gradients.q is not None:
         k = call.k[block.keys].flatten(0, 1)
-        d_q = torch.bmm(folded(d_scores, call.shape.repeat), k)
+        d_q = torch.bmm(folded(d_scores, call.shape.heads_per_kv_head), k)
         gradients.q[block.queries] = d_q.view(q.shape)
 
     d_p = gradients.q_rel if call.terms.q_rel is not None else gradients.q
@@ -191,9 +191,11 @@ def _grid_side(call: BlocksInput, gradients: Gradients, block: Block, d_scores: 
 
 def _add_outer(total: Tensor, call: BlocksInput, block: Block, x: Tensor, y: Tensor) -> None:
     """Add `sum_i x_ij y_i` to the block's keys of `total (b, g, j, d)`."""
-    repeat = call.shape.repeat
+    heads_per_kv_head = call.shape.heads_per_kv_head
     part = total[block.keys]
-    part += torch.bmm(folded(x, repeat).mT, folded(y, repeat)).view(part.shape)
+    part += torch.bmm(folded(x, heads_per_kv_head).mT, folded(y, heads_per_kv_head)).view(
+        part.shape
+    )
 
 
 def _collect(

@@ -113,7 +113,7 @@ class BlocksInput:
         ]
 
 
-def folded(x: Tensor, repeat: int) -> Tensor:
+def folded(x: Tensor, heads_per_kv_head: int) -> Tensor:
     """`(b, g * n, m, d)` as `(b * g, n * m, d)`: the query heads that share a key head together."""
     b, h, m, d = x.shape
-    return x.reshape(b * h // repeat, repeat * m, d)
+    return x.reshape(b * h // heads_per_kv_head, heads_per_kv_head * m, d)

@@ -37,7 +37,7 @@ def forward(
         if call.dropout:
             block_weights.masked_fill_(call.dropped(block, block_weights.shape), 0)
         v = call.v[block.keys].flatten(0, 1)
-        attended = torch.bmm(folded(block_weights, shape.repeat), v).view(
+        attended = torch.bmm(folded(block_weights, shape.heads_per_kv_head), v).view(
             *block_weights.shape[:3], -1
         )
         output[block.queries] = _add_values(call, block, block_weights, attended)

@@ -61,7 +61,7 @@ def add_queries(call: BlocksInput, block: Block, scores: Tensor) -> None:
     if table is None:
         return
     rows, k, scale = block.rows, _keys(call, block), call.scale
-    scores = _per_kv_head(scores, call.shape.repeat)
+    scores = _per_kv_head(scores, call.shape.heads_per_kv_head)
     for side, columns in call.far_columns(rows):
         far = table.far(side, block.heads)
         if far is not None:
@@ -94,7 +94,7 @@ def collect_queries(call: BlocksInput, block: Block, d_scores: Tensor, d_k: Tens
     if table is None or (d_k is None and not table.learns):
         return
     rows, k, scale = block.rows, _keys(call, block), call.scale
-    d_scores = _per_kv_head(d_scores, call.shape.repeat)
+    d_scores = _per_kv_head(d_scores, call.shape.heads_per_kv_head)
     if not table.per_head:
         d_scores = d_scores.sum(2, keepdim=True)
     for side, columns in call.far_columns(rows):
@@ -156,9 +156,9 @@ def _dot(k: Tensor, rows: Tensor) -> Tensor:
     return (k * rows).sum(-1)
 
 
-def _per_kv_head(x: Tensor, repeat: int) -> Tensor:
+def _per_kv_head(x: Tensor, heads_per_kv_head: int) -> Tensor:
     """`(b, h, ...)` as `(b, g, n, ...)`, the query heads that share a key head together."""
-    return x.unflatten(1, (-1, repeat))
+    return x.unflatten(1, (-1, heads_per_kv_head))
 
 
 def _keys(call: BlocksInput, block: Block) -> Tensor:

@@ -32,7 +32,7 @@ class CallShape:
 
     batch: int
     kv_heads: int
-    repeat: int
+    heads_per_kv_head: int
     queries: int
     keys: int
     start: int  # position of query 0
@@ -121,7 +121,9 @@ def row_blocks(
     """
     _, max_scores = _SCORES.get(shape.device, _SCORES_ELSEWHERE)
     max_rows = 128 if shape.device == "cpu" else 512
-    count = max(_MIN_ROWS, min(max_rows, max_scores // max(1, shape.repeat * shape.keys)))
+    count = max(
+        _MIN_ROWS, min(max_rows, max_scores // max(1, shape.heads_per_kv_head * shape.keys))
+    )
     return [
         _row_block(shape, window, visible_keys, begin, min(begin + count, shape.queries))
         for begin in range(0, shape.queries, count)
@@ -155,7 +157,7 @@ def blocks(shape: CallShape, rows: list[RowBlock]) -> Iterator[Block]:
     for row_block in rows:
         if row_block.columns == 0:
             continue
-        kv_heads = max(1, target // (shape.repeat * row_block.count * row_block.columns))
+        kv_heads = max(1, target // (shape.heads_per_kv_head * row_block.count * row_block.columns))
         batches = max(1, kv_heads // shape.kv_heads)
         kv_heads = min(kv_heads, shape.kv_heads)
         for b in range(0, shape.batch, batches):
@@ -166,6 +168,6 @@ def blocks(shape: CallShape, rows: list[RowBlock]) -> Iterator[Block]:
                     row_block,
                     slice(b, min(b + batches, shape.batch)),
                     slice(g, end),
-                    slice(g * shape.repeat, end * shape.repeat),
+                    slice(g * shape.heads_per_kv_head, end * shape.heads_per_kv_head),
                 )
                 number += 1

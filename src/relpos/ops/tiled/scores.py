@@ -39,7 +39,7 @@ def _without_keys(scores: Tensor) -> Tensor:
 def _scores(call: BlocksInput, block: Block) -> Tensor:
     """`s` of a block, `(b, h, m, n)`, -inf where a pair takes no part."""
     rows = block.rows
-    q = folded(call.q[block.queries], call.shape.repeat)
+    q = folded(call.q[block.queries], call.shape.heads_per_kv_head)
     k = call.k[block.keys].flatten(0, 1)
     scores = call.workspace.take("weights", *q.shape[:2], rows.columns)
     torch.bmm(q, k.mT, out=scores)

@@ -83,7 +83,7 @@ class KernelInputs(NamedTuple):
         seed: `()` int64, of the dropout.
         offset_buffers: float32 workspace: `Specialization.program_buffers` numbers a program.
         heads: query heads.
-        heads_per_key_head: query heads that share a key head.
+        heads_per_kv_head: query heads that share a key head.
         scale: of the scores.
         dropout_threshold: a weight is dropped where a draw of 32 bits is below it.
         keep_scale: 1 / (probability that a weight is kept).
@@ -111,7 +111,7 @@ class KernelInputs(NamedTuple):
     seed: Any
     offset_buffers: Any
     heads: Any
-    heads_per_key_head: Any
+    heads_per_kv_head: Any
     scale: Any
     dropout_threshold: Any
     keep_scale: Any

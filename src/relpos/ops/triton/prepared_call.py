@@ -141,7 +141,7 @@ class PreparedCall:
             seed=self.seed,
             offset_buffers=self.q.new_empty(workspace, dtype=torch.float32),
             heads=self.heads,
-            heads_per_key_head=self.heads // self.key_heads,
+            heads_per_kv_head=self.heads // self.key_heads,
             scale=self.scale,
             dropout_threshold=threshold,
             keep_scale=1 / (1 - threshold / (1 << 32)),

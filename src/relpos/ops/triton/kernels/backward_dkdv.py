@@ -57,9 +57,9 @@ def dkdv_kernel(
         args, SPEC.has_keys + SPEC.has_values + SPEC.has_queries, SPEC
     )
     tiles_per_head = tl.cdiv(args.seqlen_k, SPEC.block_n)
-    heads_per_key_head = args.inputs.heads_per_key_head
-    key_heads = args.inputs.heads // heads_per_key_head
-    heads_in_all = tl.cast(args.num_tiles // tiles_per_head * heads_per_key_head, tl.int64)
+    heads_per_kv_head = args.inputs.heads_per_kv_head
+    key_heads = args.inputs.heads // heads_per_kv_head
+    heads_in_all = tl.cast(args.num_tiles // tiles_per_head * heads_per_kv_head, tl.int64)
     head_rows = heads_in_all * args.seqlen_q
     for tile in range(tl.program_id(0), args.num_tiles, tl.num_programs(0)):
         b = tile // tiles_per_head // key_heads
@@ -71,7 +71,7 @@ def dkdv_kernel(
         acc_k = zeros(SPEC.block_n, SPEC.block_head_dim)
         acc_v = zeros(SPEC.block_n, SPEC.block_value_dim)
         regions = query_regions(args, b, j0, SPEC)
-        for h in range(g * heads_per_key_head, (g + 1) * heads_per_key_head):
+        for h in range(g * heads_per_kv_head, (g + 1) * heads_per_kv_head):
             if NEEDS_D_QUERIES:
                 first_d_scores = zeros_1d(SPEC.block_n)
                 last_d_scores = zeros_1d(SPEC.block_n)

@@ -83,7 +83,7 @@ def dq_kernel(
     head_rows = tl.cast(args.num_tiles // tiles_per_head, tl.int64) * args.seqlen_q
     for tile in range(tl.program_id(0), args.num_tiles, tl.num_programs(0)):
         b, h, i0 = query_tile(tile, tiles_per_head, args, SPEC)
-        g = h // args.inputs.heads_per_key_head
+        g = h // args.inputs.heads_per_kv_head
         i = i0 + tl.arange(0, SPEC.block_m)
         q, q_rel = load_queries(args, b, h, i, SPEC)
         d_o = load_outputs(d_out, args, b, h, i, SPEC)

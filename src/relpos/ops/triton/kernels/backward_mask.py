@@ -51,7 +51,7 @@ def dmask_kernel(
             i0 = (tile_i + item // sum_j % sum_i) * SPEC.block_m
             h = mask_h + item // sum_j // sum_i % sum_h
             b = mask_b + item // sum_j // sum_i // sum_h
-            g = h // args.inputs.heads_per_key_head
+            g = h // args.inputs.heads_per_kv_head
             i = i0 + tl.arange(0, SPEC.block_m)
             j = j0 + tl.arange(0, SPEC.block_n)
             q, q_rel = load_queries(args, b, h, i, SPEC)

@@ -99,7 +99,7 @@ def dtables_kernel(
             i0 = (first_tile + item % tiles) * SPEC.block_m
             b = item // tiles // heads
             h = table_head + item // tiles % heads
-            g = h // args.inputs.heads_per_key_head
+            g = h // args.inputs.heads_per_kv_head
             i = i0 + a
             q, q_rel = load_queries(args, b, h, i, SPEC)
             d_o = load_outputs(d_out, args, b, h, i, SPEC)

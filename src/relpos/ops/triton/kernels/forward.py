@@ -52,7 +52,7 @@ def forward_kernel(
     tiles_per_head = tl.cdiv(args.seqlen_q, SPEC.block_m)
     for tile in range(tl.program_id(0), args.num_tiles, tl.num_programs(0)):
         b, h, i0 = query_tile(tile, tiles_per_head, args, SPEC)
-        g = h // args.inputs.heads_per_key_head
+        g = h // args.inputs.heads_per_kv_head
         i = i0 + tl.arange(0, SPEC.block_m)
         q, q_rel = load_queries(args, b, h, i, SPEC)
         acc = zeros(SPEC.block_m, SPEC.block_value_dim)
