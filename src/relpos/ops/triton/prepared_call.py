@@ -19,7 +19,7 @@ from .tensor_args import (
     token_tensor,
     with_dense_rows,
 )
-from .window import Window, shared_window
+from .window import TableWindow, shared_window
 
 __all__ = ["GridShape", "PreparedCall"]
 
@@ -82,9 +82,9 @@ class PreparedCall:
         self.grid = grid
         self.window = shared_window(
             tables.values(), start, self.seqlen_q, self.seqlen_k, causal=causal and grid is None
-        ) or Window(0, 1)
-        # Each `(h or 1, window.rows[, d])`.
-        self.window_tables = {name: self.window.stretched(table) for name, table in tables.items()}
+        ) or TableWindow(0, 1)
+        # Each `(h or 1, window.num_rows[, d])`.
+        self.window_tables = {name: self.window.expand(table) for name, table in tables.items()}
         # However far off the queries are, positions fit in 32 bits: only offsets count.
         self.query_start = min(max(start, -self.seqlen_q), self.seqlen_k)
         self.window_first = self.window.first + start - self.query_start
@@ -151,7 +151,7 @@ class PreparedCall:
             seqlen_k=self.seqlen_k,
             query_start=self.query_start,
             window_first=self.window_first,
-            window_rows=self.window.rows,
+            window_rows=self.window.num_rows,
             num_tiles=num_tiles,
         )
 

@@ -70,7 +70,7 @@ def specialize(
         has_joint_bias=call.joint_bias is not None,
         has_axis_weights=axis_weights,
         buffer_columns=buffer_columns,
-        buffer_by_row=call.window.rows <= buffer_columns,
+        buffer_by_row=call.window.num_rows <= buffer_columns,
         program_buffers=buffers * shape.m * buffer_columns,
         int64_offsets=_needs_int64(call, besides),
         precision=_precision(),

@@ -44,7 +44,7 @@ def table_gradients(
         needed: names of tensors.
     """
     names = tuple(name for name in call.tables if name in needed)
-    rows, heads = call.window.rows, max(call.window_tables[name].shape[0] for name in names)
+    rows, heads = call.window.num_rows, max(call.window_tables[name].shape[0] for name in names)
     sums = _sums_by_offset(call, saved, delta, names, heads, rows)
     gradients = {}
     for name in names:
@@ -54,7 +54,7 @@ def table_gradients(
             total = total * call.scale
         if call.window_tables[name].shape[0] == 1:
             total = total.sum(0, keepdim=True)
-        gradients[name] = call.window.gathered(total, call.tables[name])
+        gradients[name] = call.window.expand_backward(total, call.tables[name])
     return gradients
 
 
@@ -105,7 +105,7 @@ def _sums_by_offset(
 def _chunks(call: PreparedCall, n: int) -> Tensor:
     if call.grid is not None:
         return joint_bias_chunks(call.grid.keys, n, call.q.device)
-    return window_chunks(call.window_first, call.window.rows, n, call.q.device)
+    return window_chunks(call.window_first, call.window.num_rows, n, call.q.device)
 
 
 def _end_row_gradients(

@@ -14,33 +14,33 @@ from ...offsets import rows_at
 from ...terms import OffsetTable
 from ..windows import OffsetWindow, call_offsets, table_gradient
 
-__all__ = ["Window", "shared_window"]
+__all__ = ["TableWindow", "shared_window"]
 
 
 @dataclass(frozen=True)
-class Window:
-    """Offsets `first .. first + rows - 1`.
+class TableWindow:
+    """Offsets `first .. first + num_rows - 1`.
 
     Args:
         first: in tokens.
-        rows: how many; two at least, so that the end rows differ.
+        num_rows: how many; two at least, so that the end rows differ.
     """
 
     first: int
-    rows: int
+    num_rows: int
 
-    def stretched(self, table: OffsetTable) -> Tensor:
-        """`(h or 1, rows[, d])`, contiguous: the row of each offset of the window."""
-        return rows_at(table, self.first, self.first + self.rows - 1).contiguous()
+    def expand(self, table: OffsetTable) -> Tensor:
+        """`(h or 1, num_rows[, d])`, contiguous: the row of each offset of the window."""
+        return rows_at(table, self.first, self.first + self.num_rows - 1).contiguous()
 
-    def gathered(self, gradient: Tensor, table: OffsetTable) -> Tensor:
-        """The gradient of `table.rows` from that of `stretched(table)`; the adjoint."""
+    def expand_backward(self, gradient: Tensor, table: OffsetTable) -> Tensor:
+        """The gradient of `table.rows` from that of `expand(table)`; the adjoint."""
         return table_gradient(gradient, table, self.first)
 
 
 def shared_window(
     tables: Iterable[OffsetTable], start: int, queries: int, keys: int, *, causal: bool
-) -> Window | None:
+) -> TableWindow | None:
     """The smallest window beyond which no table changes at any offset of the call; None: no table.
 
     Args:
@@ -55,4 +55,4 @@ def shared_window(
         return None
     window = window.cut(*call_offsets(start, queries, keys, causal=causal))
     first = min(window.low, window.high - 1)
-    return Window(first, window.high - first + 1)
+    return TableWindow(first, window.high - first + 1)
