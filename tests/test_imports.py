@@ -85,7 +85,7 @@ def _place(name: str) -> tuple[str, int]:
     # What lies beside the order needs nothing but, for the double loops, the checks of inputs.
     rows = [sorted(ASIDE - {"definition", "__main__"}), *order(package)]
     # relpos/__init__.py has everything of the library, that of relpos_tasks nothing.
-    rows += [["definition", ""], ["__main__"]] if package == "relpos" else []
+    rows += [["definition", ""], ["__main__"]] if package == "relpos" else [["__main__"]]
     places = [number for number, row in enumerate(rows) if part in row]
     assert places or not part, f"{name} has no place in the order of docs/design.md"
     return package, places[0] if places else 0

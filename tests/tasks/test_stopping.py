@@ -17,9 +17,10 @@ with replacing(os.environ["KEPT"]) as partial, ending_helpers(helpers_end):
     print("here", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
 """
-# A shell may have started the tests without Ctrl-C.
+# A shell, or nohup, may have started the tests without these signals.
 START = """
 import signal
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.{handler})
 from relpos_tasks.cli import main
 main()

@@ -394,7 +394,7 @@ def test_threads_wait_without_spinning_unless_the_user_says_otherwise(
         del os.environ["OMP_WAIT_POLICY"]
     seen = []
     monkeypatch.setattr(
-        "relpos_tasks.cli.app.run", lambda _: seen.append(os.environ["OMP_WAIT_POLICY"])
+        "relpos_tasks.cli.app.run", lambda _: seen.append(os.environ["OMP_WAIT_POLICY"]) or 0
     )
     relpos("plot")
     assert seen == [used]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ class TileShape(NamedTuple):
     stages: int
 
 
+@runtime_checkable
 class _HasWidths(Protocol):
     q: Tensor
 
