@@ -64,6 +64,7 @@ print(json.dumps(resident("VmHWM") - before))
 # numbers for each pair of coordinates along an axis would be 144 MiB, for each of two tables and
 # again for their gradients; what stays is a number for each token and coordinate, 72 MiB, a few
 # times. `native` keeps not even that.
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     ("run", "dropout", "most"),
