@@ -1,7 +1,7 @@
 # The commands of the project; each builds the environment it needs.
 #   make run     train, measure, and write a chorale: runs/chorales/report.html
 #   make test    the whole test suite, then some of each test with checked shapes
-#   make quick   in two minutes, what a change breaks most likely
+#   make quick   in about two minutes, what a change breaks most likely
 #   make check   lint, types, doctests
 #   make bench   time and memory of the op against its rivals, and what follows from them
 #                (about an hour on 2 cores; nothing else should run)

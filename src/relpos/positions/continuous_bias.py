@@ -18,8 +18,8 @@
 
 from __future__ import annotations
 
-from math import log, prod
-from typing import ClassVar, cast
+from math import log
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -27,14 +27,13 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from ..checks import check_count, check_floating, check_queries, check_sizes
-from ..ops import relative_logits
 from ..terms import GridTerms
-from .base import Position
+from .joint_bias import JointBiasPosition
 
 __all__ = ["ContinuousBias"]
 
 
-class ContinuousBias(Position):
+class ContinuousBias(JointBiasPosition):
     """`B = 16 sigmoid(G(log-spaced offset))`, with `q` and `k` normalised.
 
     Args:
@@ -56,7 +55,6 @@ class ContinuousBias(Position):
     (torch.Size([4, 49, 49]), torch.Size([4, 96, 96]), 1.0)
     """
 
-    reads_shape: ClassVar[bool] = True
     logit_scale: nn.Parameter | None
 
     def __init__(
@@ -127,20 +125,6 @@ class ContinuousBias(Position):
         scale = self.logit_scale.to(work).clamp(max=log(100)).exp()
         unit_q, unit_k = (normalize(x.to(work), dim=-1) for x in (q, k))
         return (scale * unit_q).to(q.dtype), unit_k.to(k.dtype), terms
-
-    def dense(self, shape: tuple[int, ...] | None = None) -> Float[Tensor, "h i j"]:
-        """The bias of every pair of tokens, the prefix among them, as a plain tensor.
-
-        Args:
-            shape: another window; None means the one this was made for.
-
-        Raises:
-            ValueError: if `shape` has another number of axes.
-        """
-        terms = self._terms(shape)
-        assert terms.joint_bias is not None
-        tokens = terms.joint_bias.new_zeros(1, self.heads, self.prefix + prod(terms.shape), 1)
-        return relative_logits(tokens, tokens, terms)[0]
 
     def extra_repr(self) -> str:
         """Heads, window and non-default arguments."""

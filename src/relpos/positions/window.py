@@ -18,23 +18,19 @@
 
 from __future__ import annotations
 
-from math import prod
-from typing import ClassVar
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..checks import check_count, check_floating, check_queries, check_sizes
-from ..ops import relative_logits
 from ..terms import GridTerms
-from .base import Position
+from .joint_bias import JointBiasPosition
 from .resizing import resize_rows
 
 __all__ = ["WindowBias"]
 
 
-class WindowBias(Position):
+class WindowBias(JointBiasPosition):
     """`B` with one scalar per head for each pair of offsets (triple, ...) within a window.
 
     Args:
@@ -52,8 +48,6 @@ class WindowBias(Position):
     >>> position.joint_bias.shape, position.dense().shape, position.dense((8, 12)).shape
     (torch.Size([4, 13, 13]), torch.Size([4, 49, 49]), torch.Size([4, 96, 96]))
     """
-
-    reads_shape: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -102,19 +96,6 @@ class WindowBias(Position):
         check_queries("WindowBias", q, self.heads)
         check_floating("WindowBias", "k", k, "b g j d")
         return q, k, self._terms(shape)
-
-    def dense(self, shape: tuple[int, ...] | None = None) -> Float[Tensor, "h i j"]:
-        """The bias of every pair of tokens, the prefix among them, as a plain tensor.
-
-        Args:
-            shape: another window; None means the one this was made for.
-
-        Raises:
-            ValueError: if `shape` has another number of axes.
-        """
-        terms = self._terms(shape)
-        tokens = self.joint_bias.new_zeros(1, self.heads, self.prefix + prod(terms.shape), 1)
-        return relative_logits(tokens, tokens, terms)[0]
 
     def extra_repr(self) -> str:
         """Heads, window, and non-default arguments."""
