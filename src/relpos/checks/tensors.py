@@ -80,13 +80,9 @@ def check_shape(
     """
     check_tensor(function, argument, tensor)
     names = axes.split()
-    fits = tensor.ndim == len(names) and all(
-        # `==` one by one: sizes may be symbolic, which `in` and `isinstance(.., int)` mistake.
-        any(size == one for one in _several(allowed))
-        for name, size in zip(names, tensor.shape, strict=True)
-        if (allowed := sizes.get(name)) is not None
-    )
-    if fits:
+    if tensor.ndim == len(names) and all(
+        _is_allowed(size, sizes.get(name)) for name, size in zip(names, tensor.shape, strict=True)
+    ):
         return
     rules = [
         f"{name} in {allowed}" if isinstance(allowed, tuple) else f"{name}={allowed}"
@@ -97,8 +93,11 @@ def check_shape(
     raise ShapeError(f"{function}: {argument} must be {rule}, got {tuple(tensor.shape)}")
 
 
-def _several(allowed: int | tuple[int, ...]) -> tuple[int, ...]:
-    return allowed if isinstance(allowed, tuple) else (allowed,)
+def _is_allowed(size: int, allowed: int | tuple[int, ...] | None) -> bool:
+    # `==` one by one: sizes may be symbolic, which `in` and `isinstance(.., int)` mistake.
+    if isinstance(allowed, tuple):
+        return any(size == one for one in allowed)
+    return allowed is None or size == allowed
 
 
 def check_floating(

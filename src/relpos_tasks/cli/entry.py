@@ -24,9 +24,11 @@ _EXTRAS = {
 def main() -> None:
     """Run a command and exit."""
     # OpenMP's threads spin while they wait for each other, and beside another busy process for a
-    # whole time slice: small steps then take many times as long. OpenMP reads this when torch is
-    # imported, so that it is too late for `python -m relpos`, which has imported relpos by then.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # whole time slice: small steps then take several times as long. A short spin costs little where
+    # nothing else runs (benchmarks/busy.py). OpenMP reads this when torch is imported, so that it
+    # is too late for `python -m relpos`, which has imported relpos by then.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     stop_on_signals(_stopped)
     sys.exit(_run())
 

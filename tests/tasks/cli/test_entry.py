@@ -384,17 +384,26 @@ def test_lightnings_own_words_for_a_missing_extra_are_understood(monkeypatch, re
     assert "tensorboard is not installed; run: pip install" in relpos("music", "train")[2]
 
 
-@pytest.mark.parametrize(("given", "used"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_wait_without_spinning_unless_the_user_says_otherwise(
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ({}, "1000"),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, None),
+    ],
+    ids=["by itself", "spins of the user", "policy of the user"],
+)
+def test_threads_spin_for_a_short_time_unless_the_user_says_otherwise(
     given, used, monkeypatch, relpos
 ):
-    # Whatever was there before the test comes back after it.
-    monkeypatch.setenv("OMP_WAIT_POLICY", given or "")
-    if given is None:
-        del os.environ["OMP_WAIT_POLICY"]
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        # Set first, so that whatever was there before the test comes back after it.
+        monkeypatch.setenv(name, "")
+        del os.environ[name]
+    os.environ.update(given)
     seen = []
     monkeypatch.setattr(
-        "relpos_tasks.cli.app.run", lambda _: seen.append(os.environ["OMP_WAIT_POLICY"]) or 0
+        "relpos_tasks.cli.app.run", lambda _: seen.append(os.environ.get("GOMP_SPINCOUNT")) or 0
     )
     relpos("plot")
     assert seen == [used]
