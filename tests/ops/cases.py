@@ -11,10 +11,11 @@ from torch import Tensor
 
 from relpos import OffsetTable, Terms, attention, definition
 from tests.ops.agreement import arrays_of, cast
+from tests.ops.results import HasResults
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(HasResults):
     """Sizes and settings of one call; `inputs` draws its tensors."""
 
     batch: int = 2
@@ -145,29 +146,6 @@ class Case:
             scale=self.scale,
         )
         return torch.from_numpy(output), torch.from_numpy(lse)
-
-    def gradients(
-        self, named: dict[str, Tensor], backend: str, only: str | None = None, **changes
-    ) -> dict[str, Tensor]:
-        """Gradients of a fixed scalar of output and log-sum-exp, by name."""
-        wanted = [
-            name
-            for name, tensor in named.items()
-            if tensor.is_floating_point() and only in (None, name)
-        ]
-        leaves = {
-            name: tensor.detach().clone().requires_grad_(name in wanted)
-            for name, tensor in named.items()
-        }
-        output, lse = self.run(leaves, backend, **changes)
-        finite = lse.masked_fill(lse == -torch.inf, 0)
-        total = sum((_ramp(part) * part).sum() for part in (output, finite))
-        grads = torch.autograd.grad(total, [leaves[name] for name in wanted])  # type: ignore[arg-type]
-        return dict(zip(wanted, grads, strict=True))
-
-
-def _ramp(like: Tensor) -> Tensor:
-    return torch.linspace(-1, 1, like.numel(), dtype=like.dtype).view(like.shape)
 
 
 BASE = Case()

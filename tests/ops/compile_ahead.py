@@ -1,19 +1,19 @@
 """Compile the Triton kernels of some calls for a GPU that need not be there: prints JSON.
 
-python tests/ops/compile_ahead.py sm_90 best|least CALL ...
+python tests/ops/compile_ahead.py [--registers] sm_90 best|least CALL ...
 
 What the interpreter takes, the compiler may not: types, layouts, the memory of a processor. Each
 kernel goes through Triton and ptxas for the tiles that a GPU would get first (`best`) or those it
-falls back to last (`least`).
+falls back to last (`least`). `--registers` runs ptxas once more for what it says of registers.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -49,24 +49,30 @@ class Absent:
         return 0
 
 
-def compiled(kernel: Any, *arguments: Any, shape: Any, **constants: Any) -> dict[str, Any]:
+def compiled(
+    kernel: Any, *arguments: Any, shape: Any, count_registers: bool, **constants: Any
+) -> dict[str, Any]:
     """What the compiler says of one kernel."""
     binary = kernel.warmup(
         *arguments, **constants, grid=(1,), num_warps=shape.warps, num_stages=shape.stages
     )
-    ptx = binary.asm["ptx"]
-    report = _ptxas(ptx)
-    spilled = re.search(r"(\d+) bytes spill stores", report)
-    registers = re.search(r"Used (\d+) registers", report)
     return {
         "kernel": kernel.fn.__name__,
         "shape": list(shape),
         "shared": binary.metadata.shared,
-        "registers": int(registers.group(1)) if registers else None,
-        "spilled": int(spilled.group(1)) if spilled else None,
-        "tensor cores": "mma" in ptx,
+        "tensor cores": "mma" in binary.asm["ptx"],
         "variants": sum(len(kernels) for kernels, *_ in kernel.device_caches.values()),
+    } | (registers(binary.asm["ptx"]) if count_registers else {})
+
+
+def registers(ptx: str) -> dict[str, int | None]:
+    """How many registers a thread has, and how many bytes it spills."""
+    report = _ptxas(ptx)
+    found = {
+        "registers": re.search(r"Used (\d+) registers", report),
+        "spilled": re.search(r"(\d+) bytes spill stores", report),
     }
+    return {name: int(match.group(1)) if match else None for name, match in found.items()}
 
 
 def _ptxas(ptx: str) -> str:
@@ -159,21 +165,29 @@ CALLS: dict[str, Any] = {
 
 
 def main() -> None:
-    architecture, which, *names = sys.argv[1:]
-    driver.set_active(Absent(int(architecture.removeprefix("sm_"))))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("architecture", metavar="sm_NN")
+    parser.add_argument("tiles", choices=("best", "least"))
+    parser.add_argument("calls", nargs="+", choices=tuple(CALLS), metavar="CALL")
+    parser.add_argument("--registers", action="store_true", help="and spilled bytes")
+    options = parser.parse_args()
+    driver.set_active(Absent(int(options.architecture.removeprefix("sm_"))))
     # Tensors of the CPU stand for those of a GPU.
     package.unavailable = package.unsupported = lambda *_: None
     found: list[dict[str, Any]] = []
 
     def compile_only(kernel: Any, programs: int, *arguments: Any, **named: Any) -> None:
-        found.append({"call": name} | compiled(kernel, *arguments, **named))
+        found.append(
+            {"call": name}
+            | compiled(kernel, *arguments, count_registers=options.registers, **named)
+        )
 
     def tile_shapes(kernel: str, call: Any) -> list[Any]:
         shapes = tuning.tile_shapes_on_cuda(kernel, call)
-        return [shapes[0 if which == "best" else -1]]
+        return [shapes[0 if options.tiles == "best" else -1]]
 
     launch.run_programs, launch.tile_shapes = compile_only, tile_shapes
-    for name in names:
+    for name in options.calls:
         CALLS[name]()
     print(json.dumps(found))
 

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from relpos import GridTerms, OffsetTable, Terms, attention, definition
 from tests.ops.agreement import arrays_of, cast
+from tests.ops.results import HasResults
 
 
 @dataclass(frozen=True)
-class GridCase:
+class GridCase(HasResults):
     """Sizes and settings of one call; `inputs` draws its tensors."""
 
     shape: tuple[int, ...] = (5, 7)
@@ -159,22 +160,6 @@ class GridCase:
             causal=self.causal, mask=arrays.get("mask"), scale=self.scale,
         )  # fmt: skip
         return torch.from_numpy(output), torch.from_numpy(lse)
-
-    def gradients(self, named: dict[str, Tensor], backend: str, **changes) -> dict[str, Tensor]:
-        """Gradients of a fixed scalar of output and log-sum-exp, by name."""
-        leaves = {
-            name: tensor.detach().clone().requires_grad_(tensor.is_floating_point())
-            for name, tensor in named.items()
-        }
-        output, lse = self.run(leaves, backend, **changes)
-        finite = lse.masked_fill(lse == -torch.inf, 0)
-        total = sum(
-            (torch.linspace(-1, 1, part.numel(), dtype=part.dtype).view(part.shape) * part).sum()
-            for part in (output, finite)
-        )
-        wanted = [name for name, leaf in leaves.items() if leaf.requires_grad]
-        grads = torch.autograd.grad(total, [leaves[name] for name in wanted])  # type: ignore[arg-type]
-        return dict(zip(wanted, grads, strict=True))
 
 
 BASE = GridCase()

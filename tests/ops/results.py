@@ -1,0 +1,45 @@
+"""What a backend computes of a case: output, log-sum-exp and the gradients of all inputs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+
+class HasResults(ABC):
+    """A case that can be run: from tensors by name to output and log-sum-exp."""
+
+    @abstractmethod
+    def run(self, named: dict[str, Tensor], backend: str, **changes) -> tuple[Tensor, Tensor]:
+        """Output and log-sum-exp of a backend."""
+
+    def gradients(
+        self, named: dict[str, Tensor], backend: str, only: str | None = None, **changes
+    ) -> dict[str, Tensor]:
+        """Gradients of a fixed scalar of output and log-sum-exp, by name."""
+        results = self.results(named, backend, only, **changes)
+        return {name: x for name, x in results.items() if name not in ("output", "lse")}
+
+    def results(
+        self, named: dict[str, Tensor], backend: str, only: str | None = None, **changes
+    ) -> dict[str, Tensor]:
+        """Output, log-sum-exp and those gradients, from one run forward and backward."""
+        wanted = [
+            name for name, x in named.items() if x.is_floating_point() and only in (None, name)
+        ]
+        leaves = {
+            name: tensor.detach().clone().requires_grad_(name in wanted)
+            for name, tensor in named.items()
+        }
+        output, lse = self.run(leaves, backend, **changes)
+        finite = lse.masked_fill(lse == -torch.inf, 0)
+        total = sum((_ramp(part) * part).sum() for part in (output, finite))
+        grads = torch.autograd.grad(total, [leaves[name] for name in wanted])  # type: ignore[arg-type]
+        found = {"output": output.detach(), "lse": lse.detach()}
+        return found | dict(zip(wanted, grads, strict=True))
+
+
+def _ramp(like: Tensor) -> Tensor:
+    return torch.linspace(-1, 1, like.numel(), dtype=like.dtype).view(like.shape)
