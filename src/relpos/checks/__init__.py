@@ -8,6 +8,7 @@ from .settings import check_count, check_probability, check_scale, check_sizes
 from .tensors import (
     FLOATING,
     check_device,
+    check_dtype,
     check_floating,
     check_integers,
     check_like,
@@ -21,6 +22,7 @@ __all__ = [
     "FLOATING",
     "check_count",
     "check_device",
+    "check_dtype",
     "check_floating",
     "check_installed",
     "check_integers",

@@ -14,6 +14,7 @@ from ..errors import ShapeError
 __all__ = [
     "FLOATING",
     "check_device",
+    "check_dtype",
     "check_floating",
     "check_integers",
     "check_like",
@@ -128,6 +129,26 @@ def check_floating(
         raise ShapeError(
             f"{function}: {argument} must be floating point of 16, 32 or 64 bits, "
             f"got {tensor.dtype}"
+        )
+
+
+def check_dtype(function: str, dtype: torch.dtype | None) -> None:
+    """Raise unless parameters can be of `dtype`: floating point of 16, 32 or 64 bits.
+
+    Args:
+        function: the public class on whose behalf the check is made.
+        dtype: the argument, whose name is `dtype`; None means torch's default.
+
+    Raises:
+        ValueError: otherwise.
+
+    >>> check_dtype("Kerple", torch.complex64)
+    Traceback (most recent call last):
+    ValueError: Kerple: dtype must be floating point of 16, 32 or 64 bits, got torch.complex64
+    """
+    if dtype is not None and dtype not in FLOATING:
+        raise ValueError(
+            f"{function}: dtype must be floating point of 16, 32 or 64 bits, got {dtype}"
         )
 
 
