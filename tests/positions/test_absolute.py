@@ -36,8 +36,8 @@ def test_sinusoids_keep_the_inputs_dtype_and_are_as_exact_as_it(dtype):
     got = Sinusoidal(6)(torch.zeros(1, 2000, 6, dtype=dtype))
     assert got.dtype == dtype
     want = Sinusoidal(6)(torch.zeros(1, 2000, 6, dtype=torch.float64))
-    # One rounding to the dtype, and in float32 the rounding of an angle of up to 2000.
-    budget = torch.finfo(dtype).eps + 2000 * torch.finfo(torch.float32).eps
+    # One rounding to the dtype, and in float32 the rounding of an angle of less than a turn.
+    budget = torch.finfo(dtype).eps + 4 * torch.finfo(torch.float32).eps
     assert (got.double() - want).abs().max() < budget
 
 

@@ -155,8 +155,13 @@ def test_what_does_not_fit_is_named():
         with pytest.raises(ValueError, match=f"ContinuousBias: {named}"):
             ContinuousBias(**{"heads": 2, "shape": (3, 4)} | arguments)
     q, k, _ = tokens((3, 4), h=3)
-    with pytest.raises(relpos.ShapeError, match=r"ContinuousBias: q must be .* with h=2, got"):
+    with pytest.raises(
+        relpos.ShapeError, match=r"ContinuousBias: q must be .* with h=2, i=12, got"
+    ):
         drawn(2, (3, 4))(q, k)
+    for shape, named in ((None, "k must be .* with j=12"), ((3, 3), "q must be .* with h=2, i=9")):
+        with pytest.raises(relpos.ShapeError, match=f"ContinuousBias: {named}, got"):
+            drawn(2, (3, 4))(q[:, :2], k[:, :, :9], shape=shape)
 
 
 def test_repr_tells_the_arguments():

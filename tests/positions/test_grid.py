@@ -260,14 +260,16 @@ def test_bad_arguments_are_named(arguments, words):
 @pytest.mark.no_typecheck
 def test_tokens_that_do_not_fit_are_named():
     position = Grid(6, (5, 7), 2)
-    q, k, v = tokens((5, 7))
-    with pytest.raises(relpos.ShapeError, match=r"Grid: q must be .* with h=2, d=6, got"):
+    q, k, _ = tokens((5, 7))
+    with pytest.raises(relpos.ShapeError, match=r"Grid: q must be .* with h=2, i=35, d=6, got"):
         position(q[..., :4], k)
-    with pytest.raises(relpos.ShapeError, match=r"Grid: q must be .* with h=2, d=6, got"):
+    with pytest.raises(relpos.ShapeError, match=r"Grid: q must be .* with h=2, i=35, d=6, got"):
         position(torch.cat((q, q), 1), k)
-    with pytest.raises(relpos.ShapeError, match=r"Grid: k must be \(b, g, j, d\) with d=6, got"):
+    with pytest.raises(relpos.ShapeError, match=r"Grid: k must be .* with j=35, d=6, got"):
         position(q, k[..., :4])
     with pytest.raises(ValueError, match="Grid: shape must be one size per axis, 2 in all, got"):
         position(q, k, shape=(35,))
-    with pytest.raises(relpos.ShapeError, match=r"q must have 20 tokens, 0 and the whole grid"):
-        attended(position, q, k, v, shape=(4, 5))
+    with pytest.raises(relpos.ShapeError, match=r"Grid: q must be .* with h=2, i=20, d=6, got"):
+        position(q, k, shape=(4, 5))
+    with pytest.raises(relpos.ShapeError, match=r"Grid: k must be .* with j=20, d=6, got"):
+        position(q, k, shape=(4, 5), query_shape=(5, 7))

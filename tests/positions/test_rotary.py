@@ -88,7 +88,7 @@ def test_both_layouts_are_the_same_but_for_the_order_of_the_numbers():
         assert_close(one, other[..., order])
 
 
-@pytest.mark.parametrize("far", [100_000, 10_000_000])
+@pytest.mark.parametrize("far", [100_000, 10_000_000, 2**31 + 5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_far_positions_lose_nothing_but_the_rounding_of_the_result(dtype, far):
     """Angles in float32 would be off by 0.004 at position 100000."""
@@ -205,6 +205,16 @@ def test_a_dictionary_may_have_base_and_width():
         ({"theta": float("nan")}, "theta must be a number > 1, got nan"),
         ({"theta": 5.0, "scaling": {"rope_theta": 7.0}}, r"theta must be None or 7.0.* got 5.0"),
         (
+            {"max_position_embeddings": -5},
+            "max_position_embeddings must be an integer >= 1, got -5",
+        ),
+        (
+            {"max_position_embeddings": 0, "scaling": {"rope_type": "linear", "factor": 2.0}},
+            "max_position_embeddings must be an integer >= 1, got 0",
+        ),
+        ({"scaling": {"partial_rotary_factor": 0.4}}, "rotary_dim must be even .* got 3"),
+        ({"scaling": {"partial_rotary_factor": 0.1}}, "rotary_dim must be an integer >= 1, got 0"),
+        (
             {"rotary_dim": 2, "scaling": DYNAMIC},
             "rotary_dim must be at least 4 with dynamic scaling, got 2",
         ),
@@ -249,3 +259,9 @@ def test_repr_tells_the_arguments():
 def test_a_config_without_widths_or_with_other_parameters_is_named(fields, named):
     with pytest.raises(TypeError, match=f"Rotary.from_config: {named}"):
         Rotary.from_config(SimpleNamespace(**fields))
+
+
+def test_a_config_whose_longest_text_is_no_length_is_named():
+    config = SimpleNamespace(head_dim=8, max_position_embeddings=-1)
+    with pytest.raises(ValueError, match=r"Rotary: max_position_embeddings must be .* got -1"):
+        Rotary.from_config(config)

@@ -29,3 +29,13 @@ def test_half_precision_is_rounded_once(dtype, layout):
     got = sinusoids(at, 6, layout=layout, dtype=dtype)
     want = sinusoids(at, 6, layout=layout, dtype=torch.float32)
     assert torch.equal(got, want.to(dtype))
+
+
+@pytest.mark.parametrize("far", [100_000, -10_000_000, 2**31 + 5])
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+def test_far_positions_lose_nothing_but_the_rounding_of_the_result(far, layout):
+    """Angles in float32 would be off by 0.004 at position 100000."""
+    at = torch.tensor([far])
+    got = sinusoids(at, 64, layout=layout, dtype=torch.float32)
+    want = sinusoids(at, 64, layout=layout, dtype=torch.float64)
+    assert (got - want).abs().max() <= 4 * torch.finfo(torch.float32).eps

@@ -1,9 +1,10 @@
-"""Where the queries of a call start: what each scheme that asks refuses."""
+"""Where the queries of a call start: what schemes refuse, and the offsets that follow from it."""
 
 import pytest
 import torch
 
 from relpos.positions import Alibi, Compose, Kerple, Rotary, Sandwich, TransformerXL, XPos
+from relpos.positions.starts import offsets_of_call
 
 
 @pytest.mark.no_typecheck
@@ -17,3 +18,38 @@ def test_a_start_that_is_no_integer_is_named(position, start):
     q = torch.zeros(1, 2, 3, 8)
     with pytest.raises(ValueError, match=r"^\w+: query_start must be an integer, got "):
         position(q, q, query_start=start)
+
+
+@pytest.mark.parametrize("start", [2**31 + 5, 2**40, -(2**40)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda causal: Alibi(2, causal=causal),
+        lambda causal: Kerple(2, causal=causal),
+        lambda causal: Sandwich(2, causal=causal),
+        lambda causal: TransformerXL(8, 2, causal=causal),
+    ],
+)
+def test_far_queries_have_the_rows_of_their_offsets_and_no_others(make, start, causal):
+    q, k = torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 5, 8)
+    for table in make(causal)(q, k, query_start=start)[2].tables.values():
+        assert table.first == 1 - start - 3
+        assert table.rows.shape[1] == (1 if causal and start < 0 else 3 + 5 - 1)
+        assert table.rows.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("start", "i", "j", "causal", "want"),
+    [
+        (4, 3, 7, False, (-6, 2)),
+        (4, 3, 7, True, (-6, 0)),
+        (20, 3, 7, True, (-22, -14)),
+        (-9, 3, 7, False, (7, 15)),
+        (-9, 3, 7, True, (7, 7)),
+        (0, 0, 0, False, (1, 1)),
+        (5, 0, 5, True, (-4, -1)),
+    ],
+)
+def test_offsets_are_those_between_the_first_and_the_last(start, i, j, causal, want):
+    assert offsets_of_call(start, i, j, causal=causal) == want

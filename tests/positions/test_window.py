@@ -155,7 +155,10 @@ def test_bad_arguments_are_named():
         WindowBias(2, (3, 4), prefix=-1)
     position = WindowBias(2, (3, 4))
     q, k, _ = tokens((3, 4), h=3)
-    with pytest.raises(relpos.ShapeError, match=r"WindowBias: q must be .* with h=2, got"):
+    with pytest.raises(relpos.ShapeError, match=r"WindowBias: q must be .* with h=2, i=12, got"):
         position(q, k)
+    for shape, named in ((None, "k must be .* with j=12"), ((3, 3), "q must be .* with h=2, i=9")):
+        with pytest.raises(relpos.ShapeError, match=f"WindowBias: {named}, got"):
+            position(q[:, :2], k[:, :, :9], shape=shape)
     with pytest.raises(ValueError, match="WindowBias: shape must be one size per axis, 2 in all"):
         position.dense((12,))

@@ -47,7 +47,7 @@ def test_causal_attention_equals_the_double_loop(lengths, form):
     assert_close(got, from_scores(v, 8**-0.5 * scores(q, k, **form), causal=True))
 
 
-@pytest.mark.parametrize("start", [0, 3, 20])
+@pytest.mark.parametrize("start", [0, 3, 20, -20])
 def test_positions_follow_the_start_of_the_queries(start):
     q, k, _ = qkv(5, 9, d=8)
     turned_q, turned_k, _ = XPos(8)(q, k, query_start=start)
@@ -75,9 +75,19 @@ def test_the_longest_text_of_a_dtype_is_finite_and_the_next_is_refused(dtype, mo
     ends = turned_q[:, :, :1].float() @ turned_k[:, :, -1:].float().mT
     assert ends.isfinite().all()
     longer = torch.cat((x, x[:, :, :1]), 2)
-    with pytest.raises(ValueError, match=rf"XPos: k must have at most {most} tokens in {dtype}"):
+    with pytest.raises(
+        ValueError, match=rf"XPos: q and k must span at most {most} positions in {dtype}"
+    ):
         position(longer, longer)
     XPos(4, scale_base=1024.0)(longer, longer)
+
+
+@pytest.mark.parametrize("start", [40_000, -40_000])
+def test_queries_far_from_the_keys_on_either_side_are_refused(start):
+    q, k, _ = (x.float() for x in qkv(5, 9, d=8))
+    span = start + 5 if start > 0 else 9 - start
+    with pytest.raises(ValueError, match=rf"XPos: q and k must span .* positions .* got {span};"):
+        XPos(8)(q, k, query_start=start)
 
 
 def test_a_long_text_agrees_with_float64_where_it_matters():

@@ -26,17 +26,18 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..checks import check_count, check_floating, check_sizes
+from ..checks import check_count
 from ..offsets import axis_coordinates
-from ..terms import GridTerms, Terms
-from .base import Position
+from ..terms import Terms
+from .angles import angles_at, frequencies
+from .grid_position import GridPosition
 from .rotary import check_theta
-from .rotation import frequencies, rotate, wide_dtype
+from .rotation import rotate
 
 __all__ = ["AxialRotary"]
 
 
-class AxialRotary(Position):
+class AxialRotary(GridPosition):
     """`q` and `k` turned by angles that grow with the coordinates on a grid.
 
     Args:
@@ -57,7 +58,6 @@ class AxialRotary(Position):
     {}
     """
 
-    reads_shape: ClassVar[bool] = True
     reads_query_shape: ClassVar[bool] = True
 
     def __init__(
@@ -70,9 +70,8 @@ class AxialRotary(Position):
         query_shape: tuple[int, ...] | None = None,
         prefix: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(shape, query_shape=query_shape, prefix=prefix)
         self.head_dim = check_count("AxialRotary", "head_dim", head_dim)
-        self.shape = check_sizes("AxialRotary", "shape", shape)
         axes = len(self.shape)
         if self.head_dim % (2 * axes):
             raise ValueError(
@@ -81,10 +80,6 @@ class AxialRotary(Position):
             )
         self.theta = check_theta("AxialRotary", theta)
         self.interleaved = interleaved
-        self.query_shape = self.shape
-        if query_shape is not None:
-            self.query_shape = check_sizes("AxialRotary", "query_shape", query_shape, axes)
-        self.prefix = check_count("AxialRotary", "prefix", prefix, least=0)
 
     def forward(
         self,
@@ -107,15 +102,9 @@ class AxialRotary(Position):
             ShapeError: if `q` or `k` has another width or number of tokens.
             ValueError: if a shape has another number of axes.
         """
-        axes, name = len(self.shape), "AxialRotary"
-        of_queries = self.query_shape if shape is None else shape
-        of_queries = of_queries if query_shape is None else query_shape
-        of_keys = check_sizes(name, "shape", self.shape if shape is None else shape, axes)
-        of_queries = check_sizes(name, "query_shape", of_queries, axes)
-        # For its numbers of tokens.
-        grid = GridTerms(of_keys, query_shape=of_queries, prefix=self.prefix)
-        check_floating(name, "q", q, "b h i d", {"i": grid.query_tokens, "d": self.head_dim})
-        check_floating(name, "k", k, "b g j d", {"j": grid.tokens, "d": self.head_dim})
+        grids = self._grids(shape, query_shape)
+        self._check_tokens(q, k, grids, width=self.head_dim)
+        of_queries, of_keys = grids.query_grid, grids.shape
         q, k = (
             rotate(x, self._angles(own, other, x.device), interleaved=self.interleaved)
             for x, own, other in ((q, of_queries, of_keys), (k, of_keys, of_queries))
@@ -137,10 +126,10 @@ class AxialRotary(Position):
         inv_freq = frequencies(self.theta, self.head_dim // len(own), device=device)
         parts = []
         for axis, (size, across) in enumerate(zip(own, other, strict=True)):
-            at = axis_coordinates(size, max(size, across), device=device).to(wide_dtype(device))
+            coordinates = axis_coordinates(size, max(size, across), device=device)
             ones = [1] * len(own)
             ones[axis] = size
-            part = (at[:, None] * inv_freq).view(*ones, -1)
+            part = angles_at(coordinates, inv_freq).view(*ones, -1)
             parts.append(part.expand(*own, -1))
         angles = torch.cat(parts, dim=-1).flatten(0, -2)
         return pad(angles, (0, 0, self.prefix, 0)) if self.prefix else angles

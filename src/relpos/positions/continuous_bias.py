@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from ..checks import check_count, check_floating, check_queries, check_sizes
+from ..checks import check_count, check_dtype, check_sizes
 from ..terms import GridTerms
 from .joint_bias import JointBiasPosition
 
@@ -69,16 +69,13 @@ class ContinuousBias(JointBiasPosition):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        name = "ContinuousBias"
-        self.heads = check_count(name, "heads", heads)
-        self.shape = check_sizes(name, "shape", shape)
-        axes = len(self.shape)
+        super().__init__(heads, shape, prefix=prefix)
+        name, axes = "ContinuousBias", len(self.shape)
         self.pretrained_shape = self.shape
         if pretrained_shape is not None:
             self.pretrained_shape = check_sizes(name, "pretrained_shape", pretrained_shape, axes)
-        self.prefix = check_count(name, "prefix", prefix, least=0)
         hidden = check_count(name, "hidden", hidden)
+        check_dtype(name, dtype)
         self.attention_scale = 1.0 if cosine else None
         self.cpb_mlp = nn.Sequential(
             nn.Linear(axes, hidden, device=device, dtype=dtype),
@@ -112,12 +109,10 @@ class ContinuousBias(JointBiasPosition):
             shape: another window; None means the one this was made for.
 
         Raises:
-            ShapeError: if `q` has another number of heads.
+            ShapeError: if `q` has another number of heads, or `q` or `k` of tokens.
             ValueError: if `shape` has another number of axes.
         """
-        check_queries("ContinuousBias", q, self.heads)
-        check_floating("ContinuousBias", "k", k, "b g j d")
-        terms = self._terms(shape)
+        q, k, terms = super().forward(q, k, shape=shape)
         if self.logit_scale is None:
             return q, k, terms
         # In float32 at least: a norm in half precision overflows, or loses most of its digits.
@@ -134,9 +129,7 @@ class ContinuousBias(JointBiasPosition):
         prefix = f", prefix={self.prefix}" if self.prefix else ""
         return f"heads={self.heads}, shape={self.shape}{trained}{cosine}{prefix}"
 
-    def _terms(self, shape: tuple[int, ...] | None) -> GridTerms:
-        shape = self.shape if shape is None else shape
-        shape = check_sizes("ContinuousBias", "shape", shape, len(self.shape))
+    def _bias_for(self, shape: tuple[int, ...]) -> Float[Tensor, "h ..."]:
         weight = cast(Tensor, self.cpb_mlp[0].weight)
         work = torch.promote_types(weight.dtype, torch.float32)
         axes = []
@@ -146,5 +139,4 @@ class ContinuousBias(JointBiasPosition):
             steps = 8 * back.abs() / max(trained - 1, 1)
             axes.append(back.sign() * (steps + 1).log2() / 3)
         coordinates = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).to(weight.dtype)
-        joint_bias = 16 * self.cpb_mlp(coordinates).sigmoid().movedim(-1, 0)
-        return GridTerms(shape, joint_bias=joint_bias, prefix=self.prefix)
+        return 16 * self.cpb_mlp(coordinates).sigmoid().movedim(-1, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int64
@@ -11,7 +11,7 @@ from torch import Tensor
 from ..checks import check_count, check_floating
 from ..terms import OffsetTable, Terms
 from .base import BiasPosition
-from .starts import start_of_queries
+from .starts import offsets_of_call, start_of_queries
 
 __all__ = ["DistanceBias"]
 
@@ -83,9 +83,6 @@ class DistanceBias(BiasPosition):
         return tensors[0].device if tensors else None
 
     def _table(self, i: int, j: int, start: int, device: torch.device | None) -> OffsetTable:
-        # `sym_min` and `sym_max`, since lengths may be symbols of `torch.compile`.
-        first = cast(int, torch.sym_min(1 - start - i, 0))
-        last = 0 if self.causal else cast(int, torch.sym_max(j - 1 - start, 0))
-        return OffsetTable(
-            self.at_distance(torch.arange(first, last + 1, device=device).abs()), first
-        )
+        first, last = offsets_of_call(start, i, j, causal=self.causal)
+        distance = torch.arange(first, last + 1, device=device).abs()
+        return OffsetTable(self.at_distance(distance), first)

@@ -28,22 +28,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating, check_queries, check_scale, check_sizes
+from ..checks import check_count, check_dtype, check_scale
 from ..terms import GridTerms, OffsetTable, Terms
-from .base import Position
+from .grid_position import GridPosition
 from .resizing import resize_rows
 from .scales import scale_or_default
 
 __all__ = ["Grid"]
 
 
-class Grid(Position):
+class Grid(GridPosition):
     """`K_a` with one row for each offset `-(size - 1)..size - 1` along each axis of a grid.
 
     Args:
@@ -74,7 +75,6 @@ class Grid(Position):
     ((5, 7), (3, 4))
     """
 
-    reads_shape: ClassVar[bool] = True
     reads_query_shape: ClassVar[bool] = True
 
     def __init__(
@@ -93,17 +93,11 @@ class Grid(Position):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(shape, query_shape=query_shape, prefix=prefix)
         self.head_dim = check_count("Grid", "head_dim", head_dim)
-        self.shape = check_sizes("Grid", "shape", shape)
         self.heads = check_count("Grid", "heads", heads)
+        check_dtype("Grid", dtype)
         axes = len(self.shape)
-        self.query_shape = (
-            self.shape
-            if query_shape is None
-            else check_sizes("Grid", "query_shape", query_shape, axes)
-        )
-        self.prefix = check_count("Grid", "prefix", prefix, least=0)
         if concatenated and self.head_dim % axes:
             raise ValueError(
                 f"Grid: head_dim must be a multiple of the {axes} axes if they are concatenated, "
@@ -152,26 +146,22 @@ class Grid(Position):
             query_shape: the grid of the queries; None means that of the keys if `shape` is given.
 
         Raises:
-            ShapeError: if `q` or `k` has another width, or `q` another number of heads.
+            ShapeError: if `q` or `k` has another width or number of tokens, or `q` another number
+                of heads.
             ValueError: if a shape has another number of axes.
         """
+        grids = self._grids(shape, query_shape)
+        self._check_tokens(q, k, grids, heads=self.heads, width=self.head_dim)
         axes = len(self.shape)
-        check_queries("Grid", q, self.heads, width=self.head_dim)
-        check_floating("Grid", "k", k, "b g j d", {"d": self.head_dim})
-        query_grid = self.query_shape if shape is None else shape
-        query_grid = query_grid if query_shape is None else query_shape
-        key_grid = check_sizes("Grid", "shape", self.shape if shape is None else shape, axes)
-        query_grid = check_sizes("Grid", "query_shape", query_grid, axes)
-
         parts = q.chunk(axes, dim=-1) if self.concatenated else (None,) * axes
         terms = []
-        for axis, sizes in enumerate(zip(key_grid, query_grid, strict=True)):
+        for axis, sizes in enumerate(zip(grids.shape, grids.query_grid, strict=True)):
             keys = self._table(self.keys[axis], max(sizes))
             if not self.scaled:
                 keys = keys.map(self._unscaled)
             values = None if self.values is None else self._table(self.values[axis], max(sizes))
             terms.append(Terms(keys=keys, values=values, q_rel=parts[axis]))
-        return q, k, GridTerms(key_grid, tuple(terms), query_shape=query_grid, prefix=self.prefix)
+        return q, k, replace(grids, axes=tuple(terms))
 
     def extra_repr(self) -> str:
         """Width, grids, heads, and non-default arguments."""

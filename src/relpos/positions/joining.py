@@ -40,9 +40,9 @@ def join_terms(owner: str, one: Terms | GridTerms, other: Terms | GridTerms) -> 
     )
 
 
-def pin_queries(owner: str, terms: Terms | GridTerms, q: Tensor | None, k: Tensor | None) -> (
-    Terms | GridTerms
-):  # fmt: skip
+def pin_queries(
+    owner: str, terms: Terms | GridTerms, q: Tensor | None, k: Tensor | None
+) -> Terms | GridTerms:
     """`terms` of queries and keys that a later scheme changes.
 
     The op takes rows of keys times the queries that it is given, or times `q_rel`: here those that

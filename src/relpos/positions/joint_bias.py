@@ -2,30 +2,58 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from math import prod
-from typing import ClassVar
+from dataclasses import replace
 
 from jaxtyping import Float
 from torch import Tensor
 
+from ..checks import check_count
 from ..ops import relative_logits
 from ..terms import GridTerms
-from .base import Position
+from .grid_position import GridPosition
 
 __all__ = ["JointBiasPosition"]
 
 
-class JointBiasPosition(Position):
-    """A scheme for a window of tokens with one bias, of `heads`, after `prefix` tokens."""
+class JointBiasPosition(GridPosition):
+    """A scheme for a window with one number per head for each pair of offsets (triple, ...).
 
-    reads_shape: ClassVar[bool] = True
-    heads: int
-    prefix: int
+    Subclasses give `_bias_for(shape)`.
 
-    @abstractmethod
-    def _terms(self, shape: tuple[int, ...] | None) -> GridTerms:
-        """The bias for a window; None means the one this was made for."""
+    Args:
+        heads: query heads; 1 is shared by all.
+        shape: the window, e.g. `(height, width)`; its tokens come in row-major order.
+        prefix: number of tokens before the window (class tokens), which have no bias.
+
+    Raises:
+        ValueError: if a size is out of range.
+    """
+
+    def __init__(self, heads: int, shape: tuple[int, ...], *, prefix: int) -> None:
+        super().__init__(shape, prefix=prefix)
+        self.heads = check_count(type(self).__name__, "heads", heads)
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h i d"],
+        k: Float[Tensor, "b g j d"],
+        *,
+        shape: tuple[int, ...] | None = None,
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], GridTerms]:
+        """`q` and `k` unchanged, and the bias.
+
+        Args:
+            q: queries, the prefix and then the window.
+            k: keys, likewise.
+            shape: another window; None means the one this was made for.
+
+        Raises:
+            ShapeError: if `q` has another number of heads, or `q` or `k` of tokens.
+            ValueError: if `shape` has another number of axes.
+        """
+        grids = self._grids(shape)
+        self._check_tokens(q, k, grids, heads=self.heads)
+        return q, k, replace(grids, joint_bias=self._bias_for(grids.shape))
 
     def dense(self, shape: tuple[int, ...] | None = None) -> Float[Tensor, "h i j"]:
         """The bias of every pair of tokens, the prefix among them, as a plain tensor.
@@ -36,7 +64,15 @@ class JointBiasPosition(Position):
         Raises:
             ValueError: if `shape` has another number of axes.
         """
-        terms = self._terms(shape)
-        assert terms.joint_bias is not None
-        tokens = terms.joint_bias.new_zeros(1, self.heads, self.prefix + prod(terms.shape), 1)
-        return relative_logits(tokens, tokens, terms)[0]
+        grids = self._grids(shape)
+        joint_bias = self._bias_for(grids.shape)
+        tokens = joint_bias.new_zeros(1, self.heads, grids.tokens, 1)
+        return relative_logits(tokens, tokens, replace(grids, joint_bias=joint_bias))[0]
+
+    def _bias_for(self, shape: tuple[int, ...]) -> Float[Tensor, "h ..."]:
+        """The bias of a window, `2 size - 1` numbers along each axis.
+
+        Args:
+            shape: the window.
+        """
+        raise NotImplementedError

@@ -5,8 +5,8 @@
 - `R_p` turns pair `c` of the first `rotary_dim` numbers by `p theta^(-2c/rotary_dim)`; the others
   stay. Both sides are turned by their own positions, and the score depends on the offset alone.
 - Positions: keys are `0..j-1`, queries the last `i` of them unless `query_start` says otherwise.
-  Angles are exact to float32 at any position (`rotation.py`). A cache holds keys that are not yet
-  turned, so that a step of decoding turns all of them anew, and agrees with one pass.
+  Angles are exact to float32 up to position 500 million (`angles.py`). A cache holds keys that are
+  not yet turned, so that a step of decoding turns all of them anew, and agrees with one pass.
 - Pairs: `c` and `c + rotary_dim / 2` (GPT-NeoX, Llama, transformers), or `2 c` and `2 c + 1` with
   `interleaved=True` (the paper, RoFormer, GPT-J, Meta's own Llama). Weights are trained for one.
 - Scale: that of the attention. YaRN's attention factor is on both sides, so squared in the scores.
@@ -31,13 +31,14 @@ from torch import Tensor
 
 from ..checks import check_count, check_floating
 from ..terms import Terms
+from .angles import angles_at
 from .base import Position
 from .rotary_config import rotary_arguments
 from .rotary_scaling import check_share, read_scaling, scaled_frequencies
-from .rotation import positions, rotate
+from .rotation import rotate
 from .starts import start_of_queries
 
-__all__ = ["Rotary", "check_rotary_dim", "check_theta"]
+__all__ = ["Rotary", "check_rotary_dim", "check_rotary_inputs", "check_theta"]
 
 
 class Rotary(Position):
@@ -53,10 +54,12 @@ class Rotary(Position):
             e.g. `{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}`;
             types default, linear, dynamic, yarn, llama3 and proportional.
         max_position_embeddings: the model's longest text, in tokens, for scalings that count from
-            it and do not have it in their dictionary.
+            it and do not have it in their dictionary; no other is bounded by it.
 
     Raises:
-        ValueError: if a width is odd or out of range, or `scaling` does not say what it needs.
+        TypeError: if `scaling` is no dictionary.
+        ValueError: if a width is odd or out of range, `max_position_embeddings` is below 1, or
+            `scaling` does not say what it needs.
 
     >>> q = k = torch.randn(1, 2, 5, 8)
     >>> turned, _, terms = Rotary(8)(q, k)
@@ -106,7 +109,8 @@ class Rotary(Position):
 
         Raises:
             TypeError: if the config has no widths, or its rotary parameters are no dictionary.
-            ValueError: if the config has no such layers, or a scaling that is not known here.
+            ValueError: if the config has no such layers, a scaling that is not known here, or a
+                number that is out of range.
         """
         return cls(**rotary_arguments(config, layer_type), interleaved=interleaved)
 
@@ -128,17 +132,14 @@ class Rotary(Position):
             ShapeError: if `q` or `k` has another width, or is not floating point.
             ValueError: if `query_start` is no integer.
         """
-        check_floating("Rotary", "q", q, "b h i d", {"d": self.head_dim})
-        check_floating("Rotary", "k", k, "b g j d", {"d": self.head_dim})
-        i, j = q.shape[2], k.shape[2]
-        start = start_of_queries("Rotary", query_start, i, j)
-        # `sym_max`, since lengths may be symbols of `torch.compile`.
-        length = cast(int, torch.sym_max(j, start + i))
+        start, length = check_rotary_inputs(
+            "Rotary", q, k, head_dim=self.head_dim, query_start=query_start
+        )
         inv_freq = self.inv_freq(length, device=q.device)
         q, k = (
             rotate(
                 x,
-                positions(first, x.shape[2], device=x.device)[:, None] * inv_freq,
+                angles_at(torch.arange(first, first + x.shape[2], device=x.device), inv_freq),
                 interleaved=self.interleaved,
                 factor=self.attention_factor,
             )
@@ -174,6 +175,35 @@ class Rotary(Position):
         kind = self.scaling.rope_type
         scaling = "" if kind == "default" else f", rope_type={kind!r}"
         return f"head_dim={self.head_dim}, theta={self.theta:g}{part}{pairs}{scaling}"
+
+
+def check_rotary_inputs(
+    owner: str,
+    q: Float[Tensor, "b h i d"],
+    k: Float[Tensor, "b g j d"],
+    *,
+    head_dim: int,
+    query_start: int | None,
+) -> tuple[int, int]:
+    """The position of the first query, and the length of the text: the last position plus one.
+
+    Args:
+        owner: the scheme's class.
+        q: queries.
+        k: keys, from position 0 on.
+        head_dim: width of one head.
+        query_start: position of the first query; None means that the queries are the last.
+
+    Raises:
+        ShapeError: if `q` or `k` has another width, or is not floating point.
+        ValueError: if `query_start` is no integer.
+    """
+    check_floating(owner, "q", q, "b h i d", {"d": head_dim})
+    check_floating(owner, "k", k, "b g j d", {"d": head_dim})
+    i, j = q.shape[2], k.shape[2]
+    start = start_of_queries(owner, query_start, i, j)
+    # `sym_max`, since lengths may be symbols of `torch.compile`.
+    return start, cast(int, torch.sym_max(j, start + i))
 
 
 def check_theta(owner: str, theta: Any) -> float:

@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..checks import check_count
-from .rotation import frequencies, wide_dtype
+from .angles import frequencies, wide_dtype
 
 __all__ = ["RotaryScaling", "check_share", "read_scaling", "scaled_frequencies"]
 
@@ -125,8 +125,11 @@ def read_scaling(
     required, optional = _REQUIRED[rope_type], _OPTIONAL.get(rope_type, ())
     known = (*required, *optional)
     found = {name: value for name, value in given.items() if name not in _OF_ALL}
-    if _LENGTH in required and max_position_embeddings is not None:
-        _fill_in_length(owner, rope_type, found, max_position_embeddings)
+    if max_position_embeddings is not None:
+        # Whatever the type: a wrong one is wrong where nothing counts from it, too.
+        longest = check_count(owner, "max_position_embeddings", max_position_embeddings)
+        if _LENGTH in required:
+            _fill_in_length(owner, rope_type, found, longest)
     missing = [name for name in required if name not in found]
     unknown = [name for name in found if name not in known]
     if missing or unknown:
@@ -148,7 +151,6 @@ def read_scaling(
 
 def _fill_in_length(owner: str, rope_type: str, found: dict[str, Any], longest: int) -> None:
     """Fill in what a config says outside its dictionary, as transformers does."""
-    longest = check_count(owner, "max_position_embeddings", longest)
     if rope_type == "yarn" and "factor" not in found and _LENGTH in found:
         found["factor"] = longest / _checked(owner, _LENGTH, found[_LENGTH])
     if rope_type == "dynamic":
@@ -158,16 +160,16 @@ def _fill_in_length(owner: str, rope_type: str, found: dict[str, Any], longest: 
 
 
 def _checked(owner: str, name: str, value: Any) -> Any:
-    name = f"scaling[{name!r}]"
-    if "original" in name:
-        return check_count(owner, name, value)
-    if "truncate" in name:
+    shown = f"scaling[{name!r}]"
+    if name == _LENGTH:
+        return check_count(owner, shown, value)
+    if name == "truncate":
         if isinstance(value, bool):
             return value
-        raise ValueError(f"{owner}: {name} must be True or False, got {value!r}")
+        raise ValueError(f"{owner}: {shown} must be True or False, got {value!r}")
     if isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < inf:
         return float(value)
-    raise ValueError(f"{owner}: {name} must be a positive number, got {value!r}")
+    raise ValueError(f"{owner}: {shown} must be a positive number, got {value!r}")
 
 
 def _check_range(owner: str, parameters: RotaryScaling, low: str, high: str) -> None:

@@ -2,56 +2,18 @@
 
     (a, b) -> (a cos - b sin, b cos + a sin)
 
-Angles are made in float64: in float32 those of position 100000 would be off by 0.004. Whole turns
-are then taken away, and cosine, sine and rotation are computed in float32 at least.
+Cosine, sine and rotation are computed in float32 at least; the angles are those of `angles.py`.
 """
 
 from __future__ import annotations
-
-from math import pi
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["frequencies", "positions", "rotate"]
+from .angles import less_whole_turns
 
-
-def wide_dtype(device: torch.device | None) -> torch.dtype:
-    """The dtype of angles: float64, or float32 where the device has no other.
-
-    Args:
-        device: where they are made; None means the default.
-    """
-    return torch.float32 if device is not None and device.type == "mps" else torch.float64
-
-
-def frequencies(
-    theta: float, dim: int, *, device: torch.device | None = None
-) -> Float[Tensor, "{dim}//2"]:
-    """`theta^(-2c/dim)` for each pair `c`, in radians per token (Su et al. 2021, eq. 15).
-
-    Args:
-        theta: the base; the slowest pair turns once in nearly `2 pi theta` tokens.
-        dim: numbers that are rotated, twice as many as there are pairs.
-        device: where the result is made.
-
-    >>> frequencies(100.0, 4)
-    tensor([1.0000, 0.1000], dtype=torch.float64)
-    """
-    even = torch.arange(0, dim, 2, device=device, dtype=wide_dtype(device))
-    return theta ** (-even / dim)
-
-
-def positions(start: int, count: int, *, device: torch.device | None = None) -> Float[Tensor, "n"]:
-    """`start, start + 1, ...` in the dtype of angles.
-
-    Args:
-        start: the first position, in tokens.
-        count: how many.
-        device: where the result is made.
-    """
-    return torch.arange(start, start + count, device=device).to(wide_dtype(device))
+__all__ = ["rotate"]
 
 
 def rotate(
@@ -70,14 +32,14 @@ def rotate(
             number of pairs.
         factor: what the rotated numbers are multiplied by.
 
-    >>> rotate(torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([[pi / 2]]), interleaved=True).round()
+    >>> quarter = torch.tensor([[torch.pi / 2]])
+    >>> rotate(torch.tensor([[[[1.0, 0.0]]]]), quarter, interleaved=True).round()
     tensor([[[[-0., 1.]]]])
     """
     work = torch.promote_types(x.dtype, torch.float32)
-    if work == torch.float32:
-        angles = angles.remainder(2 * pi)
+    angles = less_whole_turns(angles, work)
     factor = factor.to(work) if isinstance(factor, Tensor) else factor
-    cos, sin = angles.to(work).cos() * factor, angles.to(work).sin() * factor
+    cos, sin = angles.cos() * factor, angles.sin() * factor
 
     width = 2 * angles.shape[1]
     turned = x[..., :width].to(work)

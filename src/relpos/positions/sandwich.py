@@ -3,8 +3,8 @@
     s_ij = scale * q_i . k_j + (p_i . p_j - e / 2) / (8 n / h)
     p_i . p_j = sum_c cos((j - i) / 10000^(2c/e)),  c = 0..e/2-1        head n = 1..h
 
-- Source: Chi et al. 2023, section 5 and the code in their appendix. `p` are the sinusoids of
-  Vaswani et al. (2017) of width `e`, here `dim`, whatever the model's width; nothing is learned.
+- Source: Chi et al. 2023, section 5. `p` are the sinusoids of Vaswani et al. (2017) of width `e`,
+  here `dim`, whatever the model's width; nothing is learned.
 - Offset: the distance alone, as a cosine is even. The paper is causal; in both directions the bias
   is the same on either side.
 - `8 n / h` is the compression of head `n`: the first head fades fastest. `- e / 2` makes the bias 0
@@ -13,21 +13,22 @@
   angles in float64.
 - Scale: none on the bias.
 - Beyond the table: nothing is; every offset has its own row, however long the sequence.
-- Elsewhere: the authors' code leaves `- e / 2` out. NeMo's `sandwich_pos_bias` takes no cosine, so
-  that it is linear in the offset, and has one frequency less.
+- Elsewhere: NeMo's `SandwichRelativePositionEmbedding` has the sum of cosines, `- e / 2` and the
+  division by `8 n / h` of this file, but counts `c = 1..e/2`, so that its fastest wave is
+  `10000^(-2/e)` and not 1. Its earlier `sandwich_pos_bias` takes no cosine and is linear in the
+  offset. The paper's figure 1 has `n 8 / h` for ALiBi's exponents. No second source was found for
+  the width of 128.
 """
 
 from __future__ import annotations
-
-from math import pi
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
 from ..checks import check_count
+from .angles import angles_at, frequencies, less_whole_turns
 from .distance_bias import DistanceBias
-from .rotation import frequencies
 
 __all__ = ["Sandwich"]
 
@@ -37,7 +38,7 @@ class Sandwich(DistanceBias):
 
     Args:
         heads: query heads.
-        dim: width of the sinusoids, even; 128 in the paper.
+        dim: width of the sinusoids, even; the paper's choice is 128.
         causal: whether the table leaves out keys ahead of the query. Only right under a causal
             mask: a key ahead would be given the bias of offset 0.
 
@@ -61,8 +62,8 @@ class Sandwich(DistanceBias):
         Args:
             distance: in tokens, from 0 on.
         """
-        inv_freq = frequencies(10000.0, self.dim, device=distance.device)
-        angles = (distance[:, None] * inv_freq).remainder(2 * pi).float()
+        angles = angles_at(distance, frequencies(10000.0, self.dim, device=distance.device))
+        angles = less_whole_turns(angles, torch.float32)
         # cos x - 1, without the digits that this difference loses where x is small.
         product = -2 * (angles / 2).sin().square().sum(1)
         heads = torch.arange(1, self.heads + 1, device=distance.device)

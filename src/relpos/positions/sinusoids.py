@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from .angles import angles_at, frequencies, less_whole_turns
+
 __all__ = ["sinusoids"]
 
 
@@ -20,7 +22,8 @@ def sinusoids(
 ) -> Float[Tensor, "r {dim}"]:
     """`(sin(p w_c), cos(p w_c))` of each `p` in `at`, with `w_c = 10000^(-2c/dim)`.
 
-    Computed in float32 at least. An odd width has one cosine less.
+    Angles are made in float64, sines and cosines in float32 at least. An odd width has one cosine
+    less.
 
     Args:
         at: positions or distances, in tokens.
@@ -33,9 +36,8 @@ def sinusoids(
             [0.8415, 0.0100, 0.5403, 0.9999]])
     """
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    work = torch.promote_types(dtype, torch.float32)
-    even = torch.arange(0, dim, 2, device=at.device, dtype=work)
-    angles = at.to(work)[:, None] * 10000 ** (-even / dim)
+    inv_freq = frequencies(10000.0, dim, device=at.device)
+    angles = less_whole_turns(angles_at(at, inv_freq), torch.promote_types(dtype, torch.float32))
     if layout == "halves":
         return torch.cat((angles.sin(), angles[:, : dim // 2].cos()), dim=1).to(dtype)
     return torch.stack((angles.sin(), angles.cos()), dim=2).flatten(1)[:, :dim].to(dtype)

@@ -21,24 +21,24 @@
   alternate them with the cosines (`layout="interleaved"`). Some of these
   start `u` and `v` at zero as here, some from a normal or uniform distribution, and the paper's
   code shares them among the layers. Several Conformers divide by `sqrt(e)` instead of `sqrt(d)`,
-  which is `scale=e**-0.5` here. espnet's older `legacy` form shifts its rows
-  without a causal mask, so that keys ahead of a query get the rows of another.
+  which is `scale=e**-0.5` here. espnet's older `legacy` form shifts its rows without a causal
+  mask, so that keys ahead of a query get the rows of another.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating, check_scale
+from ..checks import check_count, check_dtype, check_floating, check_scale
 from ..terms import OffsetTable, Terms
 from .base import Position
 from .scales import scale_or_default
 from .sinusoids import sinusoids
-from .starts import start_of_queries
+from .starts import offsets_of_call, start_of_queries
 
 __all__ = ["TransformerXL"]
 
@@ -99,6 +99,7 @@ class TransformerXL(Position):
             )
         self.layout: Literal["interleaved", "halves"] = layout
         self.causal = bool(causal)
+        check_dtype("TransformerXL", dtype)
         self.attention_scale = scale_or_default(check_scale("TransformerXL", scale), self.head_dim)
         self.linear_pos = nn.Linear(self.dim, inner, bias=False, device=device, dtype=dtype)
         for name in ("pos_bias_u", "pos_bias_v"):
@@ -125,18 +126,17 @@ class TransformerXL(Position):
         Args:
             q: queries.
             k: keys.
-            query_start: that of the attention, if it is given one.
+            query_start: position of the first query; None means that the queries are the last.
 
         Raises:
             ShapeError: if `q` or `k` has another width, or `q` another number of heads.
+            ValueError: if `query_start` is no integer.
         """
         check_floating("TransformerXL", "q", q, "b h i d", {"h": self.heads, "d": self.head_dim})
         check_floating("TransformerXL", "k", k, "b g j d", {"d": self.head_dim})
         i, j = q.shape[2], k.shape[2]
         start = start_of_queries("TransformerXL", query_start, i, j)
-        first = 1 - start - i
-        # One row at least, even without queries or keys; lengths may be symbols of `torch.compile`.
-        last = cast(int, torch.sym_max(first, 0 if self.causal else j - 1 - start))
+        first, last = offsets_of_call(start, i, j, causal=self.causal)
         keys = self.rows(first, last)
         if self.pos_bias_u is None or self.pos_bias_v is None:
             return q, k, Terms(keys=OffsetTable(keys, first))

@@ -22,8 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating, check_queries, check_sizes
-from ..terms import GridTerms
+from ..checks import check_dtype
 from .joint_bias import JointBiasPosition
 from .resizing import resize_rows
 
@@ -59,10 +58,8 @@ class WindowBias(JointBiasPosition):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        self.heads = check_count("WindowBias", "heads", heads)
-        self.shape = check_sizes("WindowBias", "shape", shape)
-        self.prefix = check_count("WindowBias", "prefix", prefix, least=0)
+        super().__init__(heads, shape, prefix=prefix)
+        check_dtype("WindowBias", dtype)
         self.resize = resize
         sizes = [2 * size - 1 for size in self.shape]
         self.joint_bias = nn.Parameter(torch.empty(self.heads, *sizes, device=device, dtype=dtype))
@@ -75,43 +72,18 @@ class WindowBias(JointBiasPosition):
         """
         nn.init.normal_(self.joint_bias, std=0.02)
 
-    def forward(
-        self,
-        q: Float[Tensor, "b h i d"],
-        k: Float[Tensor, "b g j d"],
-        *,
-        shape: tuple[int, ...] | None = None,
-    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], GridTerms]:
-        """`q` and `k` unchanged, and the bias.
-
-        Args:
-            q: queries, the prefix and then the window.
-            k: keys, likewise.
-            shape: another window; None means the one this was made for.
-
-        Raises:
-            ShapeError: if `q` has another number of heads.
-            ValueError: if `shape` has another number of axes.
-        """
-        check_queries("WindowBias", q, self.heads)
-        check_floating("WindowBias", "k", k, "b g j d")
-        return q, k, self._terms(shape)
-
     def extra_repr(self) -> str:
         """Heads, window, and non-default arguments."""
         prefix = f", prefix={self.prefix}" if self.prefix else ""
         resize = "" if self.resize else ", resize=False"
         return f"heads={self.heads}, shape={self.shape}{prefix}{resize}"
 
-    def _terms(self, shape: tuple[int, ...] | None) -> GridTerms:
-        shape = self.shape if shape is None else shape
-        shape = check_sizes("WindowBias", "shape", shape, len(self.shape))
-        counts = tuple(2 * size - 1 for size in shape)
+    def _bias_for(self, shape: tuple[int, ...]) -> Float[Tensor, "h ..."]:
         if self.resize:
-            joint_bias = resize_rows(self.joint_bias, counts, mode="cubic")
-        else:
-            joint_bias = self.joint_bias
-            for axis, (size, own) in enumerate(zip(shape, self.shape, strict=True), start=1):
-                at = torch.arange(1 - size, size, device=joint_bias.device).clamp(1 - own, own - 1)
-                joint_bias = joint_bias.index_select(axis, at + own - 1)
-        return GridTerms(shape, joint_bias=joint_bias, prefix=self.prefix)
+            counts = tuple(2 * size - 1 for size in shape)
+            return resize_rows(self.joint_bias, counts, mode="cubic")
+        joint_bias = self.joint_bias
+        for axis, (size, own) in enumerate(zip(shape, self.shape, strict=True), start=1):
+            at = torch.arange(1 - size, size, device=joint_bias.device).clamp(1 - own, own - 1)
+            joint_bias = joint_bias.index_select(axis, at + own - 1)
+        return joint_bias

@@ -28,12 +28,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..checks import check_count, check_floating
+from ..checks import check_count
 from ..terms import Terms
+from .angles import angles_at, frequencies, wide_dtype
 from .base import Position
-from .rotary import check_rotary_dim, check_theta
-from .rotation import frequencies, positions, rotate, wide_dtype
-from .starts import start_of_queries
+from .rotary import check_rotary_dim, check_rotary_inputs, check_theta
+from .rotation import rotate
 
 __all__ = ["XPos"]
 
@@ -99,22 +99,21 @@ class XPos(Position):
 
         Raises:
             ShapeError: if `q` or `k` has another width, or is not floating point.
-            ValueError: if there are more tokens than the dtype has range for, or `query_start` is
-                no integer.
+            ValueError: if positions reach further than the dtype has range for, or `query_start`
+                is no integer.
         """
-        check_floating("XPos", "q", q, "b h i d", {"d": self.head_dim})
-        check_floating("XPos", "k", k, "b g j d", {"d": self.head_dim})
-        i, j = q.shape[2], k.shape[2]
-        start = start_of_queries("XPos", query_start, i, j)
-        # `sym_max`, since lengths may be symbols of `torch.compile`.
-        length = cast(int, torch.sym_max(j, start + i))
-        self._check_range(q.dtype, length)
-        turned = []
+        start, end = check_rotary_inputs(
+            "XPos", q, k, head_dim=self.head_dim, query_start=query_start
+        )
+        # `sym_min`, since lengths may be symbols of `torch.compile`.
+        begin = cast(int, torch.sym_min(start, 0))
+        self._check_range(q.dtype, end - begin)
+        middle, turned = (begin + end) // 2, []
         for x, first, sign in ((q, start, 1), (k, 0, -1)):
-            at = positions(first, x.shape[2], device=x.device)[:, None]
-            inv_freq = frequencies(self.theta, self.rotary_dim, device=x.device)
-            fading = self._decay(x.device) ** (sign * (at - length // 2) / self.scale_base)
-            turned.append(rotate(x, at * inv_freq, interleaved=self.interleaved, factor=fading))
+            at = torch.arange(first, first + x.shape[2], device=x.device).to(wide_dtype(x.device))
+            fading = self._decay(x.device) ** (sign * (at - middle)[:, None] / self.scale_base)
+            angles = angles_at(at, frequencies(self.theta, self.rotary_dim, device=x.device))
+            turned.append(rotate(x, angles, interleaved=self.interleaved, factor=fading))
         return turned[0], turned[1], Terms()
 
     def extra_repr(self) -> str:
@@ -129,7 +128,7 @@ class XPos(Position):
         even = torch.arange(0, self.rotary_dim, 2, device=device, dtype=wide_dtype(device))
         return (even / self.rotary_dim + self.gamma) / (1 + self.gamma)
 
-    def _check_range(self, dtype: torch.dtype, length: int) -> None:
+    def _check_range(self, dtype: torch.dtype, span: int) -> None:
         # An exported program is one for all lengths: it has no place for an error.
         if torch.compiler.is_exporting():
             return
@@ -138,8 +137,8 @@ class XPos(Position):
         room = min(log(torch.finfo(dtype).max / 64), log(torch.finfo(work).max) / 2 - log(1024))
         # `log1p`, and a limit, for a large `gamma` or `scale_base`: nothing fades then.
         longest = int(min(2 * self.scale_base * room / log1p(1 / self.gamma), 1 << 60))
-        if length > longest:
+        if span > longest:
             raise ValueError(
-                f"XPos: k must have at most {longest} tokens in {dtype} with scale_base="
-                f"{self.scale_base:g}, got {length}; a larger scale_base takes more"
+                f"XPos: q and k must span at most {longest} positions in {dtype} with scale_base="
+                f"{self.scale_base:g}, got {span}; a larger scale_base takes more"
             )
