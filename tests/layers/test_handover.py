@@ -7,7 +7,8 @@ from torch.testing import assert_close
 
 from relpos import OffsetTable, Terms
 from relpos.layers import GridAttention, KeyValueCache, MultiheadAttention
-from relpos.positions.base import Position, apply_position, resolve_scale
+from relpos.positions import Alibi, Compose, GatedBias, Position, RelativeLogits, Rotary, Sinusoidal
+from relpos.positions.handover import apply_position, check_position, resolve_scale
 from tests.factories import normal
 
 GIVEN = {"query_start": 3, "shape": (2, 4), "query_shape": (1, 4)}
@@ -56,6 +57,29 @@ def test_shapes_that_nobody_gives_are_left_out():
     q, position = normal(1, 3, 5, 4), Reading("query_start", "shape", "query_shape")
     apply_position(position, q, q)
     assert position.got == ({"query_start": None},)
+
+
+@pytest.mark.parametrize("layer", [MultiheadAttention, GridAttention])
+@pytest.mark.parametrize(
+    ("position", "words"),
+    [
+        (nn.Linear(4, 4), r"be called as position\(q, k\), got Linear, which takes \(input\)"),
+        (Position(), r"be called as position\(q, k\), got Position, which has no forward"),
+        (Sinusoidal(12), "act on queries and keys, got Sinusoidal, which is added to the input"),
+    ],
+)
+def test_what_is_no_position_is_refused_at_once(layer, position, words):
+    with pytest.raises(TypeError, match=f"^{layer.__name__}: position must {words}"):
+        layer(12, 3, position=position)
+
+
+def test_functions_and_modules_that_take_anything_may_be_positions():
+    def function(q, k):
+        return q, k, Terms()
+
+    compiled = torch.compile(Alibi(2), backend="eager")
+    for position in (function, Reading(*GIVEN), compiled, torch.add):
+        check_position("here", "position", position)
 
 
 def test_no_position_changes_nothing():
@@ -117,6 +141,23 @@ def test_another_scale_that_was_given_later_grows_no_cache():
     with pytest.raises(ValueError, match=r"scale must be None or 0\.3"):
         layer(x, x, x, is_causal=True, cache=cache)
     assert cache.length == 5
+
+
+@pytest.mark.parametrize("layer", [MultiheadAttention, GridAttention])
+@pytest.mark.parametrize(
+    "make", [lambda: RelativeLogits(5, 3, 3, 12), lambda: GatedBias(Alibi(3), 3, 4)]
+)
+def test_a_scheme_that_assumes_the_default_scale_refuses_another(layer, make):
+    name = type(make()).__name__
+    words = rf"{layer.__name__}: scale must be None or 0\.5, as {name} needs, got 0.3"
+    with pytest.raises(ValueError, match=words):
+        layer(12, 3, position=make(), scale=0.3)
+    with pytest.raises(ValueError, match=r"scale must be None or 0\.5, as Compose needs, got 0.3"):
+        layer(12, 3, position=Compose(Rotary(4), make()), scale=0.3)
+    assert layer(12, 3, position=make(), scale=0.5).scale == 0.5
+    q, x = normal(1, 3, 5, 4).float(), normal(1, 5, 12).float()
+    with pytest.raises(ValueError, match=rf"{name}.logits: scale must be None or 0\.5, as {name}"):
+        make().logits(q, q, x, scale=0.3)
 
 
 def test_the_same_scale_worked_out_in_two_ways_is_one():

@@ -1,5 +1,7 @@
 """Schemes composed: each on what the one before returned, all terms together, or a refusal."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -16,12 +18,14 @@ from relpos.positions import (
     Compose,
     ContinuousBias,
     Deberta,
+    DebertaEmbedding,
     GatedBias,
     Grid,
     Huang,
     Kerple,
     LearnedAbsolute,
     NoPosition,
+    RelativeLogits,
     Rotary,
     Sandwich,
     Shaw,
@@ -178,6 +182,16 @@ def test_only_what_a_part_reads_is_asked_for():
     assert [getattr(both, flag) for flag in flags] == [False, False, True, True]
 
 
+class Boastful(nn.Module):
+    """A scheme that says that it reads what its forward does not take."""
+
+    reads_input = True
+    reads_query_start = True
+
+    def forward(self, q, k):
+        return q, k, Terms()
+
+
 # Two tables of one kind, and keys that change below rows that are for them.
 REFUSED = [
     ((Shaw(8, 3), Huang(8, 7)), "have at most one table of keys between them, got two"),
@@ -207,6 +221,15 @@ def test_what_cannot_be_joined_is_named_when_it_is_called(parts, named):
         ((), "positions must be at least one, got none"),
         ((Rotary(8), None), r"positions must be modules, got NoneType; NoPosition\(\) stands for"),
         ((Rotary,), "positions must be modules, got type"),
+        (([Rotary(8)],), "positions must be modules, got list"),
+        (
+            (Rotary(8), nn.Linear(3, 3)),
+            r"positions must be called as position\(q, k\), got Linear, which takes \(input\)",
+        ),
+        ((nn.Sequential(Rotary(8)),), r"called as position\(q, k\), got Sequential, which takes"),
+        ((nn.ModuleList([Rotary(8)]),), r"position\(q, k\), got ModuleList, which has no forward"),
+        ((DebertaEmbedding(8, 4),), r"position\(q, k\), got DebertaEmbedding, which takes \(\)"),
+        ((Boastful(),), r"called as position\(q, k, x, query_start=\), got Boastful, .* \(q, k\)"),
         ((lambda q, k: (q, k, Terms()),), "positions must be modules, got function"),
         (
             (Sinusoidal(8), Rotary(8)),
@@ -220,6 +243,10 @@ def test_what_cannot_be_joined_is_named_when_it_is_called(parts, named):
         (
             (GatedBias(T5Bias(2), 2, 8), ContinuousBias(2, (3, 3))),
             "GatedBias must be given scale=1, which another of the positions needs, got None",
+        ),
+        (
+            (RelativeLogits(7, 3, 2, 16), Deberta(8, 2, 16, c2p=False)),
+            "RelativeLogits must be given scale=0.25, which another of the positions needs, got",
         ),
         (
             (ContinuousBias(2, (3, 3)), Compose(GatedBias(T5Bias(2), 2, 8), Rotary(8))),
@@ -254,6 +281,27 @@ def test_layers_may_share_a_part():
     bias = T5Bias(2)
     layers = nn.ModuleList(Compose(Rotary(8), bias) for _ in range(3))
     assert [name for name, _ in layers.named_parameters()] == ["0.positions.1.bias"]
+
+
+def test_the_same_part_twice_acts_twice():
+    q, k, _ = qkv(5, 9, d=8)
+    alibi = drawn(Alibi(2, learned=True))
+    twice = Compose(alibi, alibi)
+    assert_close(twice.logits(q, k), 2 * alibi.logits(q, k))
+    assert len(list(twice.parameters())) == 1
+    rotary = Rotary(8)
+    assert_close(Compose(rotary, rotary)(q, k)[:2], rotary(*rotary(q, k)[:2])[:2])
+
+
+def test_a_part_that_stands_twice_is_one_in_copies_and_state_dicts():
+    alibi = Alibi(2, learned=True)
+    twice = Compose(alibi, Compose(alibi, Rotary(8)))
+    copied = copy.deepcopy(twice)
+    assert copied.positions[0] is copied.positions[1].positions[0]
+    with torch.no_grad():
+        alibi.log2_slopes.add_(1)
+    copied.load_state_dict(twice.state_dict())
+    assert torch.equal(copied.positions[0].log2_slopes, alibi.log2_slopes)
 
 
 def grid_judged(q, k, v, shape, **arguments):

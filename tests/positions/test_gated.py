@@ -104,6 +104,10 @@ def test_what_has_no_bias_over_offsets_is_named_when_it_is_given(other):
     name = type(other).__name__
     with pytest.raises(TypeError, match=rf"GatedBias: bias must be a module .*T5Bias.*got {name}$"):
         GatedBias(other, 2, 3)
+    with pytest.raises(
+        TypeError, match=r"GatedBias: bias must be called .* got Linear, which takes"
+    ):
+        GatedBias(torch.nn.Linear(3, 3), 2, 3)
 
 
 class Moving(torch.nn.Module):

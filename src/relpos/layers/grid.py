@@ -13,10 +13,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating, check_probability, check_scale, check_tensor
+from ..checks import (
+    check_count,
+    check_dtype,
+    check_floating,
+    check_probability,
+    check_scale,
+    check_tensor,
+)
 from ..errors import ShapeError
 from ..ops import attention
-from ..positions.base import apply_position, resolve_scale
+from ..positions.handover import apply_position, check_position, resolve_scale
 
 __all__ = ["GridAttention"]
 
@@ -47,6 +54,7 @@ class GridAttention(nn.Module):
         dtype: of the parameters.
 
     Raises:
+        TypeError: if `position` cannot be called so.
         ValueError: if a size or the scale is out of range, the heads do not divide the channels,
             or the position needs another scale or knows no pooled queries.
 
@@ -83,6 +91,7 @@ class GridAttention(nn.Module):
         self.head_dim = check_count("GridAttention", "head_dim", width)
         self.dropout = check_probability("GridAttention", "dropout", dropout)
         self.scale = check_scale("GridAttention", scale, positive=False)
+        check_dtype("GridAttention", dtype)
         inner = self.num_heads * self.head_dim
         self.in_proj = nn.Linear(embed_dim, 3 * inner, bias=bias, device=device, dtype=dtype)
         self.out_proj = (
@@ -93,7 +102,9 @@ class GridAttention(nn.Module):
         self.query_pool = query_pool
         self.position = position
         self._check_pooling()
-        resolve_scale("GridAttention", position, self.scale)
+        if position is not None:
+            check_position("GridAttention", "position", position)
+        resolve_scale("GridAttention", position, self.scale, width=self.head_dim)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -119,7 +130,7 @@ class GridAttention(nn.Module):
         self._check_inputs(x, mask)
         # Again, since the position may have been given later.
         self._check_pooling()
-        scale = resolve_scale("GridAttention", self.position, self.scale)
+        scale = resolve_scale("GridAttention", self.position, self.scale, width=self.head_dim)
         grid = query_grid = tuple(x.shape[2:])
         tokens = x.flatten(2).mT
         q, k, v = self.in_proj(tokens).chunk(3, dim=-1)

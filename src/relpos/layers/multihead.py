@@ -26,9 +26,16 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from ..checks import check_count, check_floating, check_probability, check_scale, check_tensor
+from ..checks import (
+    check_count,
+    check_dtype,
+    check_floating,
+    check_probability,
+    check_scale,
+    check_tensor,
+)
 from ..ops import attention, attention_weights
-from ..positions.base import apply_position, resolve_scale
+from ..positions.handover import apply_position, check_position, resolve_scale
 from .cache import KeyValueCache, rollback_on_error
 from .masks import merge_masks
 
@@ -58,6 +65,7 @@ class MultiheadAttention(nn.Module):
         scale: of the scores; None means the one that the position needs, or else `1 / sqrt(d)`.
 
     Raises:
+        TypeError: if `position` cannot be called so.
         ValueError: if the heads do not divide the width, the position needs another scale, or an
             argument is refused.
 
@@ -115,7 +123,10 @@ class MultiheadAttention(nn.Module):
         self.head_dim = check_count("MultiheadAttention", "head_dim", width)
         self.dropout, self.batch_first = dropout, batch_first
         self.scale = check_scale("MultiheadAttention", scale, positive=False)
-        resolve_scale("MultiheadAttention", position, self.scale)
+        if position is not None:
+            check_position("MultiheadAttention", "position", position)
+        resolve_scale("MultiheadAttention", position, self.scale, width=self.head_dim)
+        check_dtype("MultiheadAttention", dtype)
 
         heads, inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self._sizes = (heads, inner, inner)
@@ -284,7 +295,7 @@ class MultiheadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """The heads `(b, h, i, d)` and, if wanted, their weights `(b, h, i, j)`."""
         # Resolved here too, since the position may have been given later.
-        scale = resolve_scale("MultiheadAttention", self.position, self.scale)
+        scale = resolve_scale("MultiheadAttention", self.position, self.scale, width=self.head_dim)
         q, k, terms = apply_position(self.position, q, k, x, query_start=query_start)
         heads = attention(
             q, k, v, terms, causal=causal, mask=mask, scale=scale,

@@ -2,82 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..checks import check_count, check_floating, check_queries
 from ..ops import relative_logits
 from ..terms import GridTerms, OffsetTable, Terms
+from .handover import apply_position, resolve_scale
 from .scales import scale_or_default
 
-__all__ = ["BiasPosition", "Position", "apply_position", "resolve_scale"]
-
-
-def apply_position(
-    position: Callable[..., Any] | None,
-    q: Float[Tensor, "b h i d"],
-    k: Float[Tensor, "b g j d"],
-    x: Float[Tensor, "b n e"] | None = None,
-    *,
-    query_start: int | None = None,
-    shape: tuple[int, ...] | None = None,
-    query_shape: tuple[int, ...] | None = None,
-) -> tuple[Tensor, Tensor, Terms | GridTerms]:
-    """`position(q, k)`, or with as much more as `position` says that it reads.
-
-    Args:
-        position: any module or function; what it does not say of itself (see `Position`), it does
-            not read. None: no positions, so `q`, `k` and no terms.
-        q: queries.
-        k: keys.
-        x: the layer's input, for one that reads it.
-        query_start: position of the first query; None means that the queries are the last.
-        shape: the keys' grid; None means the one that the position was made for.
-        query_shape: the queries' grid; None means the keys'.
-    """
-    if position is None:
-        return q, k, Terms()
-    options: dict[str, Any] = {}
-    if getattr(position, "reads_query_start", False):
-        options["query_start"] = query_start
-    if shape is not None and getattr(position, "reads_shape", False):
-        options["shape"] = shape
-    if query_shape is not None and getattr(position, "reads_query_shape", False):
-        options["query_shape"] = query_shape
-    if getattr(position, "reads_input", False):
-        return position(q, k, x, **options)
-    return position(q, k, **options)
-
-
-def resolve_scale(
-    function: str, position: Callable[..., Any] | None, scale: float | None
-) -> float | None:
-    """The scale of an attention with `position`: `scale`, or else the one that the position needs.
-
-    Args:
-        function: the function or class on whose behalf the check is made.
-        position: as in `apply_position`; what has no `attention_scale` goes with any.
-        scale: the one that was asked for; None means none.
-
-    Returns:
-        None if neither says one, which stands for `1 / sqrt(d)`.
-
-    Raises:
-        ValueError: if the position needs another scale than the one that was asked for.
-    """
-    needed = getattr(position, "attention_scale", None)
-    if scale is None or needed is None:
-        return needed if scale is None else scale
-    # The same number may have been worked out in two ways.
-    if abs(scale - needed) > 1e-6 * abs(needed):
-        raise ValueError(
-            f"{function}: scale must be None or {needed:g}, as {type(position).__name__} needs, "
-            f"got {scale:g}"
-        )
-    return needed
+__all__ = ["BiasPosition", "Position"]
 
 
 class Position(nn.Module):
@@ -94,11 +28,14 @@ class Position(nn.Module):
     reads_shape: bool = False
     # Whether the queries may lie on another grid than the keys: called with `query_shape=` too.
     reads_query_shape: bool = False
-    # The scale that the attention must have for the scheme to be what it says; None: any.
+    # The scale that the attention must have for the scheme to be what it says; None: any, or
+    # `1 / sqrt(d)` and no other where `assumes_default_scale`.
     attention_scale: float | None = None
+    # Whether it divides by `1 / sqrt(d)`, with the d of each call.
+    assumes_default_scale: bool = False
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew; a scheme without any has none to draw."""
+        """Draw the scheme's own parameters anew; modules that it was given keep theirs."""
 
     def logits(
         self,
@@ -124,7 +61,7 @@ class Position(nn.Module):
         name = f"{type(self).__name__}.logits"
         if x is None and self.reads_input:
             raise ValueError(f"{name}: x must be given, as the scheme reads it, got None")
-        scale = resolve_scale(name, self, scale)
+        scale = resolve_scale(name, self, scale, width=q.shape[3])
         new_q, new_k, terms = apply_position(self, q, k, x, query_start=query_start)
         added = relative_logits(new_q, new_k, terms, scale=scale, query_start=query_start)
         if new_q is q and new_k is k:

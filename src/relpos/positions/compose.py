@@ -15,15 +15,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..terms import GridTerms, Terms
-from .absolute import LearnedAbsolute, Sinusoidal
-from .base import Position, apply_position, resolve_scale
-from .gated import GatedBias
+from .base import Position
+from .handover import apply_position, check_position, resolve_scale
 from .joining import join_terms, pin_queries
 
 __all__ = ["Compose"]
@@ -36,7 +33,8 @@ class Compose(Position):
         positions: schemes in order; a `Compose` may be one of them.
 
     Raises:
-        TypeError: if one is no module, or one that acts on the layer's input.
+        TypeError: if one is no module, is not called as `position(q, k)`, or acts on the layer's
+            input.
         ValueError: if there is none, or they need different scales.
 
     >>> import torch
@@ -52,9 +50,14 @@ class Compose(Position):
         if not positions:
             raise ValueError("Compose: positions must be at least one, got none")
         for position in positions:
-            _check_position(position)
+            if not isinstance(position, nn.Module):
+                hint = "; NoPosition() stands for none" if position is None else ""
+                got = type(position).__name__
+                raise TypeError(f"Compose: positions must be modules, got {got}{hint}")
+            check_position("Compose", "positions", position)
         self.positions = nn.ModuleList(positions)
         self.attention_scale = _common_scale(positions)
+        self.assumes_default_scale = self._any("assumes_default_scale")
         # What each reads is asked of it, and none must be asked for what it does not know.
         self.reads_input = self._any("reads_input")
         self.reads_query_start = self._any("reads_query_start")
@@ -102,17 +105,6 @@ class Compose(Position):
         return any(getattr(position, name, False) for position in self.positions)
 
 
-def _check_position(position: Any) -> None:
-    if isinstance(position, LearnedAbsolute | Sinusoidal):
-        raise TypeError(
-            "Compose: positions must act on queries and keys, got "
-            f"{type(position).__name__}, which is added to the input of the first layer"
-        )
-    if not isinstance(position, nn.Module):
-        hint = "; NoPosition() stands for none" if position is None else ""
-        raise TypeError(f"Compose: positions must be modules, got {type(position).__name__}{hint}")
-
-
 def _common_scale(positions: tuple[nn.Module, ...]) -> float | None:
     """The scale that the schemes need, if any does."""
     scale: float | None = None
@@ -128,12 +120,12 @@ def _common_scale(positions: tuple[nn.Module, ...]) -> float | None:
             raise ValueError(
                 f"Compose: positions must need the same scale of attention, got {needs}"
             ) from None
+    if scale is None:
+        return None
     for part in (part for position in positions for part in position.modules()):
-        # Alone among schemes it reckons with the usual scale without saying so.
-        silent = isinstance(part, GatedBias) and part.attention_scale is None
-        if silent and scale is not None:
+        if getattr(part, "assumes_default_scale", False) and not isinstance(part, Compose):
             raise ValueError(
-                f"Compose: GatedBias must be given scale={scale:g}, which another of the positions "
-                "needs, got None"
+                f"Compose: {type(part).__name__} must be given scale={scale:g}, which another of "
+                "the positions needs, got None"
             )
     return scale

@@ -26,9 +26,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating, check_like_parameter, check_scale
+from ..checks import check_count, check_dtype, check_floating, check_like_parameter, check_scale
 from ..terms import OffsetTable, Terms
-from .base import BiasPosition, Position, apply_position
+from .base import BiasPosition, Position
+from .handover import apply_position, check_position
 from .scales import scale_or_default
 
 __all__ = ["GatedBias"]
@@ -75,10 +76,13 @@ class GatedBias(Position):
         other = isinstance(bias, Position) and not isinstance(bias, BiasPosition)
         if not isinstance(bias, nn.Module) or other:
             raise TypeError(f"GatedBias: bias must {_RULE}, got {type(bias).__name__}")
+        check_position("GatedBias", "bias", bias)
         self.bias = bias
         self.heads = check_count("GatedBias", "heads", heads)
         self.head_dim = check_count("GatedBias", "head_dim", head_dim)
         self.attention_scale = check_scale("GatedBias", scale)
+        self.assumes_default_scale = scale is None
+        check_dtype("GatedBias", dtype)
         self.gates = nn.Linear(self.head_dim, 2, device=device, dtype=dtype)
         self.reset = nn.Parameter(torch.empty(self.heads, device=device, dtype=dtype))
         self.reset_parameters()

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating, check_like_parameter, check_scale
+from ..checks import check_count, check_dtype, check_floating, check_like_parameter, check_scale
 from ..terms import OffsetTable, Terms
 from .base import Position
 from .scales import scale_or_default
@@ -74,6 +74,8 @@ class RelativeLogits(Position):
         self.heads = check_count(name, "heads", heads)
         self.embed_dim = check_count(name, "embed_dim", embed_dim)
         self.attention_scale = check_scale(name, scale)
+        self.assumes_default_scale = scale is None
+        check_dtype(name, dtype)
         inner = self.heads * self.width
         self.r_proj = nn.Linear(self.embed_dim, inner, bias=False, device=device, dtype=dtype)
         self.keys = nn.Parameter(
