@@ -193,6 +193,8 @@ def test_queries_that_do_not_fit_are_named():
             position(q)
         with pytest.raises(relpos.ShapeError, match=named):
             position(q, k)
+    with pytest.raises(relpos.ShapeError, match=r"RelPosEmb2D: k must be .* with j=6, d=5, got"):
+        RelPosEmb2D((2, 3), 5)(q, k[:, :, :4])
 
 
 @pytest.mark.no_typecheck

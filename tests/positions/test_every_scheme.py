@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 from torch.testing import assert_close
 
 import relpos
@@ -16,8 +17,10 @@ from relpos.positions import (
     AbsoluteKeys,
     Alibi,
     AxialRotary,
+    Bidirectional,
     Compose,
     ContinuousBias,
+    Deberta,
     GatedBias,
     Grid,
     Huang,
@@ -37,6 +40,13 @@ from tests.factories import normal
 TRAINED = {"factor": 4.0, "original_max_position_embeddings": 8}
 # For 4 heads that are 4 wide. Those of a sequence, with tables shorter than the tests' inputs:
 SEQUENCES = {
+    "shaw": lambda: Shaw(4, 3),
+    "shaw zero": lambda: Shaw(4, (3, 1), 4, beyond="zero"),
+    "huang": lambda: Huang(4, 7),
+    "bidirectional": lambda: Bidirectional(4, 7, 4),
+    "transformer xl": lambda: TransformerXL(4, 4),
+    # A bias in W_k would add one number to all scores of a query, which moves nothing.
+    "deberta": lambda: Deberta(4, 4, 7, position_buckets=4, key_proj=nn.Linear(16, 16, bias=False)),
     "t5": lambda: T5Bias(4, 8, 20),
     "t5 decoder": lambda: T5Bias(4, 8, 20, bidirectional=False),
     "t5 shared": lambda: T5Bias(1, 8, 20),
@@ -69,6 +79,9 @@ SEQUENCES = {
 }
 # Those of a map of 3 x 5 tokens:
 MAPS = {
+    "grid": lambda: Grid(4, (3, 5), values=True),
+    "grid unscaled": lambda: Grid(4, (3, 5), 4, scaled=False),
+    "window": lambda: WindowBias(4, (3, 5)),
     "axial rotary": lambda: AxialRotary(4, (3, 5)),
     "continuous bias": lambda: ContinuousBias(4, (3, 5), hidden=8),
     "continuous bias alone": lambda: ContinuousBias(4, (3, 5), hidden=8, cosine=False),
@@ -208,6 +221,15 @@ def test_memory_given_later_is_filled_by_reset_parameters(name):
     position.load_state_dict(want.state_dict())
     given = inputs(dtype=torch.float32)
     assert torch.equal(attended(position, *given), attended(want, *given))
+
+
+@each_scheme
+def test_on_device_meta_everything_stays_there(name):
+    q, k, _, x = (tensor.to("meta") for tensor in inputs(dtype=torch.float32))
+    position = built(name, torch.float32).to("meta")
+    moved_q, moved_k, terms = position(q, k, x) if position.reads_input else position(q, k)
+    assert (moved_q.shape, moved_k.shape) == (q.shape, k.shape)
+    assert all(tensor.is_meta for tensor in (moved_q, moved_k, *terms.tensors))
 
 
 REPRS = {

@@ -6,15 +6,14 @@ The classes of Adaloglou's "How Positional Embeddings work in Self-Attention" an
 `self-attention-cv`, for checkpoints and code written against them: same arguments, same parameter
 names, and `module(q)` gives the same dense logits, which are not scaled. As position schemes,
 `q, k, terms = module(q, k)`, they hand the same logits to `relpos.attention` as tables. New code
-has `AbsoluteKeys`, `Bidirectional` and a grid.
+has `AbsoluteKeys`, `Bidirectional` and `Grid`.
 
 - Offset: key minus query; row `n` belongs to offset `n - (tokens - 1)`. A map's tokens are in
   row-major order.
 - Rows: `2 * tokens - 1`; for a map `2 w - 1` along its rows and `2 h - 1` along its columns.
 - Scale: the package scales the content only: `scale * q . k + R`. So the rows are divided by the
   scale of the attention, `scale=` here, `1 / sqrt(dim_head)` by default; layers take it from here
-  (`attention_scale`). (The post's equations scale both, as `AbsoluteKeys`
-  and `Bidirectional` do.)
+  (`attention_scale`). The post's equations scale both, as `AbsoluteKeys` and `Bidirectional` do.
 - Position (`AbsPosEmb1D`): counted along the row, as in `AbsoluteKeys`: a text behind left padding,
   or a later one of several packed into a row, is not as it would be alone.
 - Beyond the table: other lengths clamp to the end rows; the originals fail. A map is fixed.
@@ -38,7 +37,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating, check_like_parameter, check_queries, check_scale
+from ..checks import (
+    check_count,
+    check_dtype,
+    check_floating,
+    check_like_parameter,
+    check_queries,
+    check_scale,
+)
 from ..ops import relative_logits
 from ..positions.absolute import position_rows
 from ..positions.base import Position
@@ -82,6 +88,7 @@ class AbsPosEmb1D(Position):
         self.tokens = check_count("AbsPosEmb1D", "tokens", tokens)
         self.dim_head = check_count("AbsPosEmb1D", "dim_head", dim_head)
         self.attention_scale = scale_or_default(check_scale("AbsPosEmb1D", scale), self.dim_head)
+        check_dtype("AbsPosEmb1D", dtype)
         rows = torch.empty(self.tokens, self.dim_head, device=device, dtype=dtype)
         self.abs_pos_emb = nn.Parameter(rows)
         self.reset_parameters()
@@ -152,6 +159,7 @@ class RelPosEmb1D(Position):
         self.dim_head = check_count("RelPosEmb1D", "dim_head", dim_head)
         self.heads = None if heads is None else check_count("RelPosEmb1D", "heads", heads)
         self.attention_scale = scale_or_default(check_scale("RelPosEmb1D", scale), self.dim_head)
+        check_dtype("RelPosEmb1D", dtype)
         shape = (2 * self.tokens - 1, self.dim_head)
         per_head = () if self.heads is None else (self.heads,)
         self.rel_pos_emb = nn.Parameter(torch.empty(per_head + shape, device=device, dtype=dtype))
@@ -233,6 +241,7 @@ class RelPosEmb2D(Position):
         self.dim_head = check_count("RelPosEmb2D", "dim_head", dim_head)
         self.heads = None if heads is None else check_count("RelPosEmb2D", "heads", heads)
         self.attention_scale = scale_or_default(check_scale("RelPosEmb2D", scale), self.dim_head)
+        check_dtype("RelPosEmb2D", dtype)
         self.emb_w = RelPosEmb1D(self.w, dim_head, heads, device=device, dtype=dtype)
         self.emb_h = RelPosEmb1D(self.h, dim_head, heads, device=device, dtype=dtype)
         self.register_load_state_dict_pre_hook(_exchange_if_sized_by_the_other_side)
@@ -252,13 +261,14 @@ class RelPosEmb2D(Position):
             k: keys, likewise; None asks for the logits.
 
         Raises:
-            ShapeError: if `q` or `k` has another width, or `q` another number of heads or tokens.
+            ShapeError: if `q` or `k` has another width or number of tokens, or `q` another number
+                of heads.
         """
         tokens = self.h * self.w
         check_queries("RelPosEmb2D", q, self.heads, width=self.dim_head, tokens=tokens)
         if k is None:
             return relative_logits(q, q, self._terms(1.0), scale=1.0)
-        check_floating("RelPosEmb2D", "k", k, "b g j d", {"d": self.dim_head})
+        check_floating("RelPosEmb2D", "k", k, "b g j d", {"j": tokens, "d": self.dim_head})
         return q, k, self._terms(self.attention_scale)
 
     def extra_repr(self) -> str:

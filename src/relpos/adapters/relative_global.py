@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating
+from ..checks import check_count, check_dtype, check_floating
 from ..layers.cache import KeyValueCache, rollback_on_error
 from ..ops import attention
 from ..terms import OffsetTable, Terms
@@ -38,7 +38,7 @@ class RelativeGlobalAttention(nn.Module):
         dtype: of the parameters.
 
     Raises:
-        ValueError: if the heads do not divide the width, or `max_len` is below 1.
+        ValueError: if the heads do not divide the width, or a size is below 1.
 
     >>> layer = RelativeGlobalAttention(8, num_heads=2, max_len=4)
     >>> layer(torch.zeros(1, 6, 8)).shape
@@ -60,6 +60,7 @@ class RelativeGlobalAttention(nn.Module):
         d_model = check_count(name, "d_model", d_model)
         num_heads = check_count(name, "num_heads", num_heads)
         max_len = check_count(name, "max_len", max_len)
+        check_dtype(name, dtype)
         if d_model % num_heads:
             raise ValueError(
                 f"RelativeGlobalAttention: d_model must be a multiple of num_heads={num_heads}, "

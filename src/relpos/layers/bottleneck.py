@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating, check_sizes
+from ..checks import check_count, check_dtype, check_floating, check_sizes
 from ..positions import Grid
 from .grid import GridAttention
 
@@ -86,6 +86,7 @@ class BottleneckBlock(nn.Module):
                 f"BottleneckBlock: dim_out must be a multiple of proj_factor={proj_factor}, "
                 f"got {dim_out}"
             )
+        check_dtype(name, dtype)
         kind = {"device": device, "dtype": dtype}
         narrow, inner = dim_out // proj_factor, heads * dim_head
         if position is None:

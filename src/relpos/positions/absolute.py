@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating, check_like_parameter
+from ..checks import check_count, check_dtype, check_floating, check_like_parameter
 from .sinusoids import sinusoids
 
 __all__ = ["LearnedAbsolute", "Sinusoidal", "position_rows"]
@@ -95,6 +95,7 @@ class LearnedAbsolute(nn.Module):
         super().__init__()
         self.dim = check_count("LearnedAbsolute", "dim", dim)
         self.max_length = check_count("LearnedAbsolute", "max_length", max_length)
+        check_dtype("LearnedAbsolute", dtype)
         self.rows = nn.Parameter(torch.empty(max_length, dim, device=device, dtype=dtype))
         self.reset_parameters()
 

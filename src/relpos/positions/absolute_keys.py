@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating, check_like_parameter
+from ..checks import check_count, check_dtype, check_floating, check_like_parameter
 from ..terms import Terms
 from .absolute import position_rows
 from .base import Position
@@ -56,6 +56,7 @@ class AbsoluteKeys(Position):
         super().__init__()
         self.head_dim = check_count("AbsoluteKeys", "head_dim", head_dim)
         self.max_length = check_count("AbsoluteKeys", "max_length", max_length)
+        check_dtype("AbsoluteKeys", dtype)
         shape = (self.max_length, self.head_dim)
         self.rows = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.reset_parameters()

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from ..checks import check_dtype
 from .distance_bias import DistanceBias
 
 __all__ = ["Alibi"]
@@ -38,7 +39,7 @@ class Alibi(DistanceBias):
         dtype: of the slopes.
 
     Raises:
-        ValueError: if `heads` is below 1.
+        ValueError: if `heads` is below 1, or `dtype` not floating point of 16 bits at least.
 
     >>> Alibi(8).slopes[:3]
     tensor([0.5000, 0.2500, 0.1250])
@@ -59,6 +60,7 @@ class Alibi(DistanceBias):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(heads, causal=causal)
+        check_dtype("Alibi", dtype)
         # The exponents, unlike the slopes, survive a cast to half precision unchanged.
         exponents = torch.empty(self.heads, device=device, dtype=dtype)
         if learned:

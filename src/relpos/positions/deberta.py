@@ -33,7 +33,13 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating, check_like_parameter, check_probability
+from ..checks import (
+    check_count,
+    check_dtype,
+    check_floating,
+    check_like_parameter,
+    check_probability,
+)
 from ..offsets import deberta_buckets
 from ..terms import OffsetTable, Terms
 from .base import Position
@@ -74,6 +80,7 @@ class DebertaEmbedding(nn.Module):
         super().__init__()
         self.dim = check_count("DebertaEmbedding", "dim", dim)
         self.span = check_count("DebertaEmbedding", "span", span)
+        check_dtype("DebertaEmbedding", dtype)
         self.weight = nn.Parameter(torch.empty(2 * span, dim, device=device, dtype=dtype))
         # The small constant is that of the published models.
         self.norm = nn.LayerNorm(dim, eps=1e-7, device=device, dtype=dtype) if norm else None
@@ -175,6 +182,7 @@ class Deberta(Position):
         )
         self.position_buckets = position_buckets
         self._check_buckets()
+        check_dtype("Deberta", dtype)
         if not c2p and not p2c:
             raise ValueError("Deberta: c2p or p2c must be True, got False for both")
         self.attention_scale = 1 / sqrt(self.head_dim * (1 + c2p + p2c))

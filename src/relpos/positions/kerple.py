@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from ..checks import check_dtype
 from .distance_bias import DistanceBias
 
 __all__ = ["Kerple"]
@@ -63,6 +64,7 @@ class Kerple(DistanceBias):
         super().__init__(heads, causal=causal)
         if kind not in ("log", "power"):
             raise ValueError(f"Kerple: kind must be 'log' or 'power', got {kind!r}")
+        check_dtype("Kerple", dtype)
         self.kind: Literal["log", "power"] = kind
         for name in ("log_r1", self._second):
             numbers = torch.empty(self.heads, device=device, dtype=dtype)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_count
+from ..checks import check_count, check_dtype
 from ..offsets import t5_buckets
 from ..terms import OffsetTable
 from .base import BiasPosition
@@ -67,6 +67,7 @@ class T5Bias(BiasPosition):
         exact = self.buckets // (4 if bidirectional else 2)
         self.max_distance = check_count("T5Bias", "max_distance", max_distance, least=exact + 1)
         self.bidirectional = bidirectional
+        check_dtype("T5Bias", dtype)
         self.bias = nn.Parameter(torch.empty(self.heads, self.buckets, device=device, dtype=dtype))
         unrolled = self._unrolled()
         self.first = -(len(unrolled) // 2) if bidirectional else 1 - len(unrolled)

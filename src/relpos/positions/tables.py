@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating, check_queries
+from ..checks import check_count, check_dtype, check_floating, check_queries
 from ..terms import OffsetTable, Terms
 from .base import Position
 
@@ -53,6 +53,7 @@ class LearnedTables(Position):
         name = type(self).__name__
         self.head_dim = check_count(name, "head_dim", head_dim)
         self.heads = check_count(name, "heads", heads)
+        check_dtype(name, dtype)
         self.first, self.last = first, last
         self.beyond: Literal["clamp", "zero"] = beyond
         shape = (self.heads, last - first + 1, self.head_dim)
