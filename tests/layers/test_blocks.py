@@ -263,3 +263,22 @@ def test_packed_documents_are_as_if_alone(make):
     got = layer(x, documents=documents)
     for part in (slice(0, 5), slice(5, 12)):
         assert_close(got[:, part], layer(x[:, part]))
+
+
+@pytest.mark.parametrize("make", [EncoderBlock, DecoderBlock])
+def test_norms_and_mlp_have_the_dtype_and_device_of_the_attention(make):
+    layer = make(MultiheadAttention(12, 3, dtype=torch.float64))
+    x = normal(2, 5, 12)
+    assert layer(x).dtype == torch.float64
+    layer = make(MultiheadAttention(12, 3, device="meta", dtype=torch.bfloat16))
+    kinds = {(numbers.device.type, numbers.dtype) for numbers in layer.parameters()}
+    assert kinds == {("meta", torch.bfloat16)}
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("make", [EncoderBlock, DecoderBlock])
+@pytest.mark.parametrize("hidden", [0, -1, 1.5, "4"])
+def test_a_hidden_width_that_is_none_is_named(make, hidden):
+    words = f"{make.__name__}: hidden must be an integer >= 1, got {hidden!r}"
+    with pytest.raises(ValueError, match=words):
+        make(MultiheadAttention(12, 3), hidden=hidden)

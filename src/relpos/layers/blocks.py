@@ -17,7 +17,7 @@ from __future__ import annotations
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from ..checks import check_floating, check_shape
+from ..checks import check_count, check_floating, check_shape
 from .cache import KeyValueCache, rollback_on_error
 from .multihead import MultiheadAttention
 
@@ -32,9 +32,19 @@ def _check_batch_first(name: str, argument: str, attention: MultiheadAttention) 
         )
 
 
-def _mlp(width: int, hidden: int | None) -> nn.Sequential:
-    hidden = 4 * width if hidden is None else hidden
-    return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+def _norm(attention: MultiheadAttention) -> nn.LayerNorm:
+    like = attention.out_proj.weight
+    return nn.LayerNorm(attention.embed_dim, device=like.device, dtype=like.dtype)
+
+
+def _mlp(name: str, attention: MultiheadAttention, hidden: int | None) -> nn.Sequential:
+    width, like = attention.embed_dim, attention.out_proj.weight
+    hidden = 4 * width if hidden is None else check_count(name, "hidden", hidden)
+    return nn.Sequential(
+        nn.Linear(width, hidden, device=like.device, dtype=like.dtype),
+        nn.GELU(),
+        nn.Linear(hidden, width, device=like.device, dtype=like.dtype),
+    )
 
 
 def _check_cross(cross: MultiheadAttention, width: int) -> None:
@@ -52,12 +62,13 @@ class EncoderBlock(nn.Module):
     """`x + A(norm(x))`, then `x + MLP(norm(x))`, each token seeing all others.
 
     Args:
-        attention: self-attention over the width of the block.
+        attention: self-attention over the width of the block, whose dtype and device the
+            norms and the MLP have too.
         hidden: width of the MLP; None means four times that of the block.
         dropout: probability that an entry of what is added to `x` is dropped in training.
 
     Raises:
-        ValueError: if `attention` is not `batch_first`.
+        ValueError: if `attention` is not `batch_first`, or `hidden` is below 1.
 
     >>> import torch
     >>> block = EncoderBlock(MultiheadAttention(8, 2))
@@ -70,11 +81,10 @@ class EncoderBlock(nn.Module):
     ) -> None:
         super().__init__()
         _check_batch_first("EncoderBlock", "attention", attention)
-        width = attention.embed_dim
-        self.attention_norm = nn.LayerNorm(width)
+        self.attention_norm = _norm(attention)
         self.attention = attention
-        self.mlp_norm = nn.LayerNorm(width)
-        self.mlp = _mlp(width, hidden)
+        self.mlp_norm = _norm(attention)
+        self.mlp = _mlp("EncoderBlock", attention, hidden)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -106,15 +116,16 @@ class DecoderBlock(nn.Module):
     """`x + A(norm(x))`, causal; with `cross`, `x + C(norm(x), memory)`; then `x + MLP(norm(x))`.
 
     Args:
-        attention: self-attention over the width of the block.
+        attention: self-attention over the width of the block, whose dtype and device the
+            norms and the MLP have too.
         cross: attention of the same width to an encoder's output, whose width is its `kdim` and
             `vdim`; None means none.
         hidden: width of the MLP; None means four times that of the block.
         dropout: probability that an entry of what is added to `x` is dropped in training.
 
     Raises:
-        ValueError: if an attention is not `batch_first`, `cross` has another width, or its keys
-            and values are not equally wide.
+        ValueError: if an attention is not `batch_first`, `cross` has another width, its keys and
+            values are not equally wide, or `hidden` is below 1.
 
     >>> block = DecoderBlock(MultiheadAttention(8, 2), cross=MultiheadAttention(8, 2))
     """
@@ -128,16 +139,15 @@ class DecoderBlock(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        width = attention.embed_dim
         _check_batch_first("DecoderBlock", "attention", attention)
         if cross is not None:
-            _check_cross(cross, width)
-        self.attention_norm = nn.LayerNorm(width)
+            _check_cross(cross, attention.embed_dim)
+        self.attention_norm = _norm(attention)
         self.attention = attention
-        self.cross_norm = None if cross is None else nn.LayerNorm(width)
+        self.cross_norm = None if cross is None else _norm(attention)
         self.cross = cross
-        self.mlp_norm = nn.LayerNorm(width)
-        self.mlp = _mlp(width, hidden)
+        self.mlp_norm = _norm(attention)
+        self.mlp = _mlp("DecoderBlock", attention, hidden)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
