@@ -17,9 +17,15 @@ __all__ = [
     "MultiheadAttention",
 ]
 
+# Other packages' names lie in `relpos.adapters`, which builds on this package.
+_OF_ADAPTERS = ("RelativeGlobalAttention",)
+
 
 def __getattr__(name: str) -> object:
-    # Other packages' names lie in `relpos.adapters`, which builds on this package.
-    if name == "RelativeGlobalAttention":
+    if name in _OF_ADAPTERS:
         return getattr(import_module("relpos.adapters"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_OF_ADAPTERS})
