@@ -72,8 +72,8 @@ class Sizes:
 
     @property
     def buckets(self) -> int:
-        """Half as many as there are distances within a half of the length."""
-        return max(2, self.length // 4)
+        """Log buckets on one side (`Deberta`): half as many as tokens, even and at least 4."""
+        return 2 * max(2, self.length // 4)
 
     @property
     def distance(self) -> int:
@@ -89,7 +89,7 @@ class Scheme:
     causal: bool = False
 
 
-# The names are those of the classes in the spelling of the command line.
+# Short names, for the command line, of the classes on their right.
 SCHEMES: dict[str, Scheme] = {
     "abs-pos-emb-1d": Scheme(lambda s: AbsPosEmb1D(s.length, s.head_dim)),
     "absolute": Scheme(lambda s: LearnedAbsolute(s.width, s.length)),
@@ -103,7 +103,7 @@ SCHEMES: dict[str, Scheme] = {
     "continuous": Scheme(lambda s: ContinuousBias(s.heads, s.grid)),
     "deberta": Scheme(
         lambda s: Deberta(
-            s.head_dim, s.heads, max(s.length, s.buckets + 2), position_buckets=2 * s.buckets
+            s.head_dim, s.heads, max(s.length, s.buckets // 2 + 2), position_buckets=s.buckets
         )
     ),
     "gated": Scheme(lambda s: GatedBias(T5Bias(s.heads), s.heads, s.head_dim)),

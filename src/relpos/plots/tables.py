@@ -22,7 +22,7 @@ from .style import DIVERGING, INK, WIDTH, integer_axis, new_figure, ramp, styled
 
 __all__ = ["cosine_figure", "norms_figure", "table_figure"]
 
-# What few numbers far beyond all others may not do: make these pale.
+# The share of the numbers that sets the colours: a few far beyond would make all others pale.
 _SHARE_SHOWN = 0.995
 
 
