@@ -167,7 +167,7 @@ def _keys(call: BlocksInput, block: Block) -> Tensor:
 
 
 def _rows(rows: Tensor, k: Tensor) -> Tensor:
-    """RowBlock `(h or 1, w, d)` of each head as `(g or 1, n or 1, w, d)`."""
+    """Rows `(h or 1, w, d)` of a table as `(g or 1, n or 1, w, d)`."""
     return rows.unsqueeze(0) if rows.shape[0] == 1 else rows.unflatten(0, (k.shape[1], -1))
 
 

@@ -102,7 +102,7 @@ def _apply_masks(call: BlocksInput, block: Block, scores: Tensor) -> None:
         else:
             scores += mask
     if call.documents is not None:
-        separate = apart(call.documents, block, call.shape.start)
+        separate = apart(call.documents, block, call.shape.query_start)
         scores.masked_fill_(separate, -torch.inf)
     if call.causal and rows.columns > rows.position + 1:
         begin = max(rows.position + 1, 0)
