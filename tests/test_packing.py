@@ -21,6 +21,11 @@ def test_ids_are_counted_from_cumulative_lengths():
     assert document_ids(torch.tensor([0], dtype=torch.int32), 2).tolist() == [[-1, -1]]
 
 
+def test_lengths_need_not_lie_together_in_memory():
+    """Of such torch warns once, in `searchsorted`."""
+    assert document_ids(torch.tensor([0, 9, 3, 9, 4, 9])[::2], 5).tolist() == [[0, 0, 0, 1, -1]]
+
+
 def test_small_integers_do_not_wrap():
     ids = document_ids(torch.tensor([0, 3], dtype=torch.uint8), 300)
     assert ids.tolist() == [[0] * 3 + [-1] * 297]

@@ -15,6 +15,7 @@ from ..checks import (
     check_scale,
     check_shape,
     check_tensor,
+    one_line,
 )
 from ..errors import ShapeError
 from ..terms import GridTerms, Terms
@@ -52,10 +53,13 @@ def check_kinds(
         check_integers(name, "documents", documents)
 
 
-def check_settings(name: str, *, causal: bool, dropout: float, scale: float | None) -> None:
+def check_settings(
+    name: str, *, causal: bool, dropout: float, scale: float | None, return_lse: bool
+) -> None:
     """Raise unless the settings are plain values within their range."""
-    if not isinstance(causal, bool):
-        raise TypeError(f"{name}: causal must be True or False, got {causal!r}")
+    for argument, value in (("causal", causal), ("return_lse", return_lse)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{name}: {argument} must be True or False, got {one_line(value)}")
     check_probability(name, "dropout", dropout)
     check_scale(name, scale, positive=False)
 
@@ -84,7 +88,9 @@ def check_attention(
         _check_mask(name, q, k, mask)
 
 
-def check_documents(name: str, q: Tensor, keys: int, documents: Tensor, start: int) -> None:
+def check_documents(
+    name: str, q: Tensor, keys: int, documents: Tensor, query_start: int
+) -> None:
     """Raise unless `documents` numbers each of the `keys` positions, the queries' among them.
 
     Args:
@@ -92,14 +98,14 @@ def check_documents(name: str, q: Tensor, keys: int, documents: Tensor, start: i
         q: `(b, h, i, d)`.
         keys: number of keys j.
         documents: a tensor of integers.
-        start: position of the first query.
+        query_start: position of the first query, in tokens.
     """
     check_shape(name, "documents", documents, "b j", {"b": (1, q.shape[0]), "j": keys})
     check_device(name, "documents", documents, q, "q is")
-    if start < 0 or start + q.shape[2] > keys:
+    if query_start < 0 or query_start + q.shape[2] > keys:
         raise ValueError(
             f"{name}: query_start must place the queries among the {keys} positions of "
-            f"documents, got {start} for {q.shape[2]} queries"
+            f"documents, got {query_start} for {q.shape[2]} queries"
         )
 
 
@@ -140,7 +146,7 @@ def _check_grid(
     if query_start is not None:
         raise ValueError(
             f"{name}: query_start must be None with GridTerms, which place each token, "
-            f"got {query_start}"
+            f"got {one_line(query_start)}"
         )
     pooled = terms.query_grid != terms.shape
     for argument, given in (("causal", causal), ("documents", documents is not None)):
@@ -150,9 +156,8 @@ def _check_grid(
                 f"{terms.shape} have grids of their own, got it"
             )
     if terms.joint_bias is not None:
-        check_shape(
-            name, "terms.joint_bias", terms.joint_bias.flatten(1), "h r", {"h": (1, q.shape[1])}
-        )
+        axes = " ".join(["h", *(f"r{axis}" for axis in range(len(terms.shape)))])
+        check_shape(name, "terms.joint_bias", terms.joint_bias, axes, {"h": (1, q.shape[1])})
         check_like(name, "terms.joint_bias", terms.joint_bias, q, "q is")
 
 
