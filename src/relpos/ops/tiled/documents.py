@@ -1,4 +1,4 @@
-"""Packed documents: which keys a run of queries sees, and which pairs of a block are apart."""
+"""Packed documents: which keys a run of queries sees, and which pairs of a block they hide."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .plan import Block, VisibleKeys
 
-__all__ = ["apart", "keys_of_documents"]
+__all__ = ["hidden_by_documents", "keys_of_documents"]
 
 
 def keys_of_documents(documents: Tensor, query_start: int) -> VisibleKeys:
@@ -39,8 +39,8 @@ def keys_of_documents(documents: Tensor, query_start: int) -> VisibleKeys:
     return visible_keys
 
 
-def apart(documents: Tensor, block: Block, query_start: int) -> Tensor:
-    """`(b or 1, 1, m, n)`: True where query and key belong to no common document."""
+def hidden_by_documents(documents: Tensor, block: Block, query_start: int) -> Tensor:
+    """`(b or 1, 1, m, n)`: True where query and key share no document."""
     batch = block.batch if documents.shape[0] > 1 else slice(0, 1)
     first = query_start + block.rows.begin
     queries = documents[batch, first : first + block.rows.count]
