@@ -185,7 +185,7 @@ PLAIN: dict[str, Callable[[Any], object]] = {
     "OffsetTable, first": lambda x: OffsetTable(Q[0], x),
     "OffsetTable, beyond": lambda x: OffsetTable(Q[0], 0, x),
     "Terms, bias": lambda x: Terms(bias=x),
-    "GridTerms, shape": lambda x: relpos.GridTerms(x),
+    "GridTerms, shape": relpos.GridTerms,
     "GridTerms, axes": lambda x: relpos.GridTerms((2, 3), x),
     "GridTerms, query_shape": lambda x: relpos.GridTerms((2, 3), query_shape=x),
     "GridTerms, prefix": lambda x: relpos.GridTerms((2, 3), prefix=x),

@@ -67,9 +67,7 @@ def prepare(
     Errors are worded in the name of `function`.
     """
     check_kinds(function, q, k, v, terms, mask, documents)
-    check_settings(
-        function, causal=causal, dropout=dropout, scale=scale, return_lse=return_lse
-    )
+    check_settings(function, causal=causal, dropout=dropout, scale=scale, return_lse=return_lse)
     if autocasts(q):
         q, k, v, terms = _autocast(q, k, v, terms)
     check_attention(

@@ -2,7 +2,7 @@
 
 `x (b, h, tokens, s)` has a number for each coordinate of the other side's tokens, axis after axis;
 `coordinates (axes, others)` has the number of a token's coordinate along an axis, a column of `x`,
-or -1 for a token that is not on the grid. So a pair's number is the sum of one column for each axis.
+or -1 for a token off the grid. So a pair's number is the sum of one column for each axis.
 """
 
 import triton
