@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -94,6 +95,12 @@ CALLS = {
     "merge, lses": Call(
         lambda x: relpos.merge([Q, Q], [Q[..., 0], x]), {"x": Q[..., 0]}, ("x",)
     ),
+    "merge, stacked outputs": Call(
+        lambda x: relpos.merge(x, [Q[..., 0]] * 2), {"x": torch.stack([Q, Q])}, ("x",)
+    ),
+    "merge, stacked lses": Call(
+        lambda x: relpos.merge([Q, Q], x), {"x": torch.stack([Q[..., 0]] * 2)}, ("x",)
+    ),
     "skew": Call(relpos.skew, {"x": X}, ("x",)),
     "relative_to_absolute": Call(relpos.relative_to_absolute, {"x": X}, ("x",)),
     "absolute_to_relative": Call(absolute_to_relative, {"y": X}, ("y",)),
@@ -172,6 +179,33 @@ OPTIONAL = {
     "attn_mask",
     "GridAttention, mask",
 }
+# Arguments that are no tensors, by function.
+PLAIN: dict[str, Callable[[Any], object]] = {
+    "attention, causal": lambda x: relpos.attention(Q, Q, Q, causal=x),
+    "attention, dropout": lambda x: relpos.attention(Q, Q, Q, dropout=x),
+    "attention, scale": lambda x: relpos.attention(Q, Q, Q, scale=x),
+    "attention, query_start": lambda x: relpos.attention(Q, Q, Q, query_start=x),
+    "attention, backend": lambda x: relpos.attention(Q, Q, Q, backend=x),
+    "attention, return_lse": lambda x: relpos.attention(Q, Q, Q, return_lse=x),
+    "attention, terms": lambda x: relpos.attention(Q, Q, Q, x),
+    "document_ids, length": lambda x: relpos.document_ids(NUMBERS, x),
+    "skew, fill": lambda x: relpos.skew(X, x),
+    "OffsetTable, first": lambda x: OffsetTable(Q[0], x),
+    "OffsetTable, beyond": lambda x: OffsetTable(Q[0], 0, x),
+    "Terms, bias": lambda x: Terms(bias=x),
+    "GridTerms, shape": relpos.GridTerms,
+    "GridTerms, axes": lambda x: relpos.GridTerms((2, 3), x),
+    "GridTerms, query_shape": lambda x: relpos.GridTerms((2, 3), query_shape=x),
+    "GridTerms, prefix": lambda x: relpos.GridTerms((2, 3), prefix=x),
+}
+OPTIONAL_PLAIN = {
+    "attention, scale", "attention, query_start", "Terms, bias", "GridTerms, query_shape",
+}  # fmt: skip
+NOT_PLAIN = NOT_DENSE | {
+    "a matrix": lambda x: x,
+    "of no numbers": lambda x: torch.zeros((), dtype=torch.int64, device="meta"),
+    "an integer too large to write": lambda x: 10**5000,
+}
 # Called with queries alone they give logits.
 WITHOUT_KEYS = {"AbsPosEmb1D", "RelPosEmb1D", "RelPosEmb2D"}
 IN_WORDS = r"^[\w.]+: [\w.()]+ must [^\n]*$"
@@ -211,3 +245,12 @@ def test_the_wording_of_a_layout():
         relpos.skew(NOT_DENSE["quantized"](X))  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match=r"must be a dense tensor, got a nested one$"):
         relpos.skew(NOT_DENSE["nested"](X))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", NOT_PLAIN)
+@pytest.mark.parametrize("name", PLAIN)
+def test_what_is_no_plain_value_is_refused_in_one_line(name: str, kind: str):
+    if kind == "None" and name in OPTIONAL_PLAIN:
+        return
+    with pytest.raises((TypeError, ValueError), match=IN_WORDS):
+        PLAIN[name](NOT_PLAIN[kind](X))

@@ -21,6 +21,11 @@ def test_ids_are_counted_from_cumulative_lengths():
     assert document_ids(torch.tensor([0], dtype=torch.int32), 2).tolist() == [[-1, -1]]
 
 
+def test_lengths_need_not_lie_together_in_memory():
+    """Of such torch warns once, in `searchsorted`."""
+    assert document_ids(torch.tensor([0, 9, 3, 9, 4, 9])[::2], 5).tolist() == [[0, 0, 0, 1, -1]]
+
+
 def test_small_integers_do_not_wrap():
     ids = document_ids(torch.tensor([0, 3], dtype=torch.uint8), 300)
     assert ids.tolist() == [[0] * 3 + [-1] * 297]
@@ -34,12 +39,12 @@ def test_lengths_that_do_not_add_up_are_refused(wrong):
 
 def test_blocks_read_the_keys_of_their_documents_alone():
     documents = torch.tensor([[0, 0, 1, 1, 1, -1], [0, 1, 1, 1, 2, 2]])
-    visible_keys = keys_of_documents(documents, start=0)
+    visible_keys = keys_of_documents(documents, query_start=0)
     each = [visible_keys(i, i + 1) for i in range(6)]
     assert each == [(0, 2), (0, 4), (1, 5), (1, 5), (2, 6), (4, 6)]
     assert visible_keys(0, 2) == (0, 4)
-    assert keys_of_documents(documents[:1], start=2)(2, 4) == (2, 5)
-    assert keys_of_documents(documents[:1], start=0)(5, 6) == (0, 0)
+    assert keys_of_documents(documents[:1], query_start=2)(2, 4) == (2, 5)
+    assert keys_of_documents(documents[:1], query_start=0)(5, 6) == (0, 0)
 
 
 @every_backend

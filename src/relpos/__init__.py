@@ -1,6 +1,6 @@
 """Relative position attention, on the CPU at the price of plain attention."""
 
-from . import _torch as _torch  # first of all: it imports torch
+from . import _torch as _torch  # first of all: where NumPy is missing it imports torch
 from . import adapters, layers, positions
 from ._version import __version__
 from .errors import BackendError, ShapeError

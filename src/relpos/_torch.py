@@ -1,4 +1,4 @@
-"""torch imported, where NumPy is missing without the warning that it is: nothing here needs it."""
+"""Import torch without its warning that NumPy is missing, which nothing here needs."""
 
 import warnings
 from importlib.util import find_spec

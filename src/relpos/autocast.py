@@ -1,4 +1,4 @@
-"""`torch.autocast`, asked about and left."""
+"""Whether `torch.autocast` is on, and a context in which it is off."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ __all__ = ["autocasts", "without_autocast"]
 
 def autocasts(x: Tensor) -> bool:
     """Whether autocast is on for the device of `x`."""
+    # Asked about device `meta`, torch raises.
     return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
 
 

@@ -64,7 +64,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Axis:
-    """The tables along one axis of a grid; `q_rel (b, h, i, dr)` is dotted with `keys` for q."""
+    """The tables along one axis of a grid; `q_rel (b, h, i, d_rel)` is dotted with `keys` for q."""
 
     keys: Table | None = None
     queries: Table | None = None
@@ -82,7 +82,7 @@ def attention(
     queries: Table | None = None,
     bias: Table | None = None,
     values: Table | None = None,
-    q_rel: Float[ndarray, "b h i dr"] | None = None,
+    q_rel: Float[ndarray, "b h i d_rel"] | None = None,
     causal: bool = False,
     mask: Bool[ndarray, "..."] | Float[ndarray, "..."] | None = None,
     scale: float | None = None,
@@ -107,20 +107,21 @@ def attention(
     Returns:
         The output and the log-sum-exp; a row without any key gives zeros and `-inf`.
     """
-    batch, heads, length, width = q.shape
-    groups, context = k.shape[1], k.shape[2]
+    batch, heads, seqlen_q, width = q.shape
+    kv_heads, seqlen_k = k.shape[1], k.shape[2]
     scale = 1 / sqrt(width) if scale is None else scale
-    start = context - length if query_start is None else query_start
+    query_start = seqlen_k - seqlen_q if query_start is None else query_start
     p = q if q_rel is None else q_rel
     if mask is not None:
-        mask = np.broadcast_to(mask, (batch, heads, length, context))
+        mask = np.broadcast_to(mask, (batch, heads, seqlen_q, seqlen_k))
 
-    output, lse = np.empty((batch, heads, length, v.shape[3])), np.empty((batch, heads, length))
-    for b, h, i in np.ndindex(batch, heads, length):
-        g = h // (heads // groups)
+    output = np.empty((batch, heads, seqlen_q, v.shape[3]))
+    lse = np.empty((batch, heads, seqlen_q))
+    for b, h, i in np.ndindex(batch, heads, seqlen_q):
+        g = h // (heads // kv_heads)
         scores, vectors = [], []
-        for j in range(context):
-            offset = j - (start + i)
+        for j in range(seqlen_k):
+            offset = j - (query_start + i)
             if causal and offset > 0:
                 continue
             if mask is not None and mask.dtype == bool and not mask[b, h, i, j]:
@@ -178,18 +179,19 @@ def grid_attention(
     Returns:
         The output and the log-sum-exp; a row without any key gives zeros and `-inf`.
     """
-    batch, heads, length, width = q.shape
-    groups, context = k.shape[1], k.shape[2]
+    batch, heads, seqlen_q, width = q.shape
+    kv_heads, seqlen_k = k.shape[1], k.shape[2]
     scale = 1 / sqrt(width) if scale is None else scale
     query_shape = shape if query_shape is None else query_shape
     if mask is not None:
-        mask = np.broadcast_to(mask, (batch, heads, length, context))
+        mask = np.broadcast_to(mask, (batch, heads, seqlen_q, seqlen_k))
 
-    output, lse = np.empty((batch, heads, length, v.shape[3])), np.empty((batch, heads, length))
-    for b, h, i in np.ndindex(batch, heads, length):
-        g = h // (heads // groups)
+    output = np.empty((batch, heads, seqlen_q, v.shape[3]))
+    lse = np.empty((batch, heads, seqlen_q))
+    for b, h, i in np.ndindex(batch, heads, seqlen_q):
+        g = h // (heads // kv_heads)
         scores, vectors = [], []
-        for j in range(context):
+        for j in range(seqlen_k):
             hidden = mask is not None and mask.dtype == bool and not mask[b, h, i, j]
             if hidden or (causal and j > i):
                 continue

@@ -8,4 +8,4 @@ class ShapeError(ValueError):
 
 
 class BackendError(RuntimeError):
-    """A backend that was asked for by name cannot run these inputs on this machine."""
+    """A backend cannot do what was asked of it, or not on this machine."""

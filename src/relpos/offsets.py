@@ -41,9 +41,10 @@ def offsets(
     tensor([[-1,  0,  1],
             [-2, -1,  0]])
     """
-    start = keys - queries if query_start is None else query_start
+    query_start = keys - queries if query_start is None else query_start
     columns = torch.arange(keys, device=device)
-    return columns - torch.arange(start, start + queries, device=device)[:, None]
+    rows = torch.arange(query_start, query_start + queries, device=device)
+    return columns - rows[:, None]
 
 
 def axis_offsets(

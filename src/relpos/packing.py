@@ -6,22 +6,22 @@ import torch
 from jaxtyping import Int64, Integer
 from torch import Tensor
 
-from .checks import check_count, check_integers, check_shape
+from .checks import check_count, check_integers, check_shape, one_line
 
 __all__ = ["document_ids"]
 
 
-def document_ids(cumulative: Integer[Tensor, "n"], length: int) -> Int64[Tensor, "1 j"]:
+def document_ids(cumulative: Integer[Tensor, "_"], length: int) -> Int64[Tensor, "1 j"]:
     """The document of each position of a packed row, for `attention(..., documents=...)`.
 
     Args:
-        cumulative: `(n + 1,)` lengths added up, from 0, in tokens: `cu_seqlens` of
-            variable-length kernels. Document `n` holds the positions
-            `cumulative[n]..cumulative[n + 1] - 1`.
+        cumulative: `(n + 1,)`, the lengths of `n` documents added up, from 0, in tokens:
+            `cu_seqlens` of variable-length kernels. Document `m` holds the positions
+            `cumulative[m]..cumulative[m + 1] - 1`.
         length: of the row, in tokens; positions after the last document belong to none (-1).
 
     Raises:
-        ShapeError: if `cumulative` is no line of integers.
+        ShapeError: if `cumulative` has not one axis, or holds no integers.
         TypeError: if it is no tensor.
         ValueError: if `length` is below 1, or `cumulative` does not begin with 0, falls, or ends
             beyond `length` (looked at on the CPU alone).
@@ -32,7 +32,8 @@ def document_ids(cumulative: Integer[Tensor, "n"], length: int) -> Int64[Tensor,
     check_shape("document_ids", "cumulative", cumulative, "n")
     check_integers("document_ids", "cumulative", cumulative)
     length = check_count("document_ids", "length", length)
-    cumulative = cumulative.long()
+    # `searchsorted` warns of what is not contiguous.
+    cumulative = cumulative.long().contiguous()
     if cumulative.device.type == "cpu" and not torch.compiler.is_compiling():
         _check_adds_up(cumulative, length)
     at = torch.arange(length, device=cumulative.device)
@@ -45,5 +46,5 @@ def _check_adds_up(cumulative: Tensor, length: int) -> None:
     if not ends or ends[0] != 0 or ends != sorted(ends) or ends[-1] > length:
         raise ValueError(
             "document_ids: cumulative must begin with 0, never fall, and end at most at "
-            f"length={length}, got {ends if len(ends) < 9 else [*ends[:8], '...']}"
+            f"length={length}, got {one_line(ends)}"
         )

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .checks import check_floating
+from .checks import check_floating, check_number
 from .errors import ShapeError
 
 __all__ = ["absolute_to_relative", "relative_to_absolute", "shear_view", "skew"]
@@ -40,8 +40,8 @@ def shear_view(x: Float[Tensor, "*batch m w"], columns: int) -> Float[Tensor, "*
 def relative_to_absolute(x: Float[Tensor, "*batch i w"]) -> Float[Tensor, "*batch i j"]:
     """`y[a, c] = x[a, c + (i - 1) - a]`: scores by offset become scores by key, bidirectionally.
 
-    Column `n` of `x` belongs to offset `n - (i - 1)` from query 0 at key 0. (AI Summer's and
-    lucidrains' function of this name takes `w = 2i - 1` only.)
+    With query 0 at the position of key 0, column `n` of `x` belongs to offset `n - (i - 1)`. (AI
+    Summer's and lucidrains' function of this name takes `w = 2i - 1` only.)
 
     Args:
         x: any leading axes; `w = i + j - 1` offsets, so `w >= i`.
@@ -117,7 +117,7 @@ def skew(x: Float[Tensor, "*batch i j"], fill: float = 0.0) -> Float[Tensor, "*b
     Raises:
         ShapeError: if `x` has another dtype or layout, fewer than two axes, or an empty one among
             the last two.
-        TypeError: if `x` is no tensor.
+        TypeError: if `x` is no tensor, or `fill` no number.
 
     >>> import torch
     >>> skew(torch.tensor([[-2., -1., 0.], [-2., -1., 0.], [-2., -1., 0.]]), fill=9)
@@ -126,6 +126,7 @@ def skew(x: Float[Tensor, "*batch i j"], fill: float = 0.0) -> Float[Tensor, "*b
             [-2., -1.,  0.]])
     """
     check_floating("skew", "x", x)
+    fill = check_number("skew", "fill", fill)
     if x.ndim < 2 or 0 in x.shape[-2:]:
         raise ShapeError(
             f"skew: x must be (..., i, j) with i >= 1 and j >= 1, got {tuple(x.shape)}"

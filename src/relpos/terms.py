@@ -19,7 +19,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from .checks import check_count, check_sizes, check_tensor
+from .checks import check_count, check_sizes, check_tensor, one_line
 from .errors import ShapeError
 
 __all__ = ["GridTerms", "OffsetTable", "Terms"]
@@ -36,7 +36,8 @@ class OffsetTable:
             so that nothing is added (`"zero"`).
 
     Raises:
-        ShapeError: if `rows` is neither two- nor three-dimensional, or has no row.
+        ShapeError: if `rows` has neither two nor three axes, has no row, or is not dense.
+        TypeError: if `rows` is no tensor.
         ValueError: if `beyond` is neither `"clamp"` nor `"zero"`, or `first` is no integer.
 
     >>> import torch
@@ -59,8 +60,10 @@ class OffsetTable:
                 "OffsetTable: rows must be vectors (h or 1, r, d) or scalars (h or 1, r) "
                 f"with r >= 1, got {tuple(self.rows.shape)}"
             )
-        if self.beyond not in ("clamp", "zero"):
-            raise ValueError(f"OffsetTable: beyond must be 'clamp' or 'zero', got {self.beyond!r}")
+        if not isinstance(self.beyond, str) or self.beyond not in ("clamp", "zero"):
+            raise ValueError(
+                f"OffsetTable: beyond must be 'clamp' or 'zero', got {one_line(self.beyond)}"
+            )
 
     def map(self, function: Callable[[Tensor], Tensor]) -> OffsetTable:
         """The same table with `function` applied to its rows."""
@@ -84,8 +87,8 @@ class Terms:
         q_rel: `(b, h, i, d_rel)`: dotted with `keys` instead of the query.
 
     Raises:
-        ShapeError: if `bias` holds vectors, or another table scalars.
-        TypeError: if a table is no `OffsetTable`.
+        ShapeError: if `bias` holds vectors, or another table scalars, or `q_rel` is not dense.
+        TypeError: if a table is no `OffsetTable`, or `q_rel` no tensor.
         ValueError: if `q_rel` is given without `keys`.
     """
 
@@ -157,8 +160,10 @@ class GridTerms:
             and among the keys; no table applies to them.
 
     Raises:
-        ShapeError: if `joint_bias` does not fit the grid.
-        ValueError: if a size is out of range, or the axes are not as many as the grid's.
+        ShapeError: if `joint_bias` does not fit the grid, or is not dense.
+        TypeError: if `axes` is no tuple or list of `Terms`, or `joint_bias` no tensor.
+        ValueError: if a size is out of range, `axes` or `query_shape` has not one entry for each
+            axis, or `query_shape` differs from `shape` beside a joint bias.
 
     >>> GridTerms((4, 6), prefix=1).tokens
     25
@@ -192,9 +197,9 @@ class GridTerms:
             if not isinstance(terms, Terms):
                 raise TypeError(f"GridTerms: axes must hold Terms, got {type(terms).__name__}")
         if self.joint_bias is not None:
-            self._check_joint(self.joint_bias)
+            self._check_joint_bias(self.joint_bias)
 
-    def _check_joint(self, joint_bias: Tensor) -> None:
+    def _check_joint_bias(self, joint_bias: Tensor) -> None:
         check_tensor("GridTerms", "joint_bias", joint_bias)
         if self.query_grid != self.shape:
             raise ValueError(

@@ -66,6 +66,10 @@ def test_a_kernel_with_another_schema_is_not_called(backend: str, monkeypatch: p
     reason = library._link()
     assert reason is not None
     assert reason.startswith("its compiled kernel is of another version of relpos: it has relpos::")
+    monkeypatch.setattr(library, "NATIVE", CustomOp("renamed", results=("output", "lse")))
+    reason = library._link()
+    assert reason is not None
+    assert reason.endswith("of another version of relpos: it has no renamed_forward")
 
 
 @every_blockwise

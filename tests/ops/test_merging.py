@@ -160,6 +160,24 @@ def test_parts_that_do_not_fit_are_named():
         merge([output], [0.0])
 
 
+@pytest.mark.no_typecheck
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_what_holds_no_parts_is_named():
+    output, lse = torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3)
+    with pytest.raises(TypeError, match=r"^merge: outputs must be tensors, .* got None$"):
+        merge(None, None)
+    with pytest.raises(TypeError, match=r"^merge: lses must be tensors, .* got 0\.5$"):
+        merge([output], 0.5)
+    with pytest.raises(ShapeError, match=r"^merge: outputs must be \(n, b, h, i, dv\), got \(1, 2"):
+        merge(output, lse)
+    with pytest.raises(ShapeError, match=r"^merge: lses must be \(n, b, h, i\), got \(\)$"):
+        merge([output], torch.tensor(0.0))
+    with pytest.raises(ShapeError, match=r"^merge: outputs must be a dense .* torch\._mkldnn$"):
+        merge(output[None].to_mkldnn(), [lse])
+    with pytest.raises(ShapeError, match=r"^merge: lses must be a dense tensor, got a nested one$"):
+        merge([output], torch.nested.nested_tensor([lse]))
+
+
 @every_blockwise
 def test_far_keys_by_plain_attention_and_near_ones_by_the_table(backend: str):
     """What the log-sum-exp is for: a clipped table is plain attention and a constant, far away."""

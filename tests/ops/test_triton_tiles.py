@@ -74,7 +74,7 @@ def test_scores_of_a_transposed_tile_are_those_of_the_tile(mask_kind: str):
         tensors[name] = None
     tables = {"bias": OffsetTable(torch.randn(2, 20, generator=draw).to(DEVICE), -19)}
     on_device = {name: None if y is None else y.to(DEVICE) for name, y in tensors.items()}
-    call = PreparedCall(on_device, tables, None, causal=True, scale=1.0, start=0, dropout=0.5)
+    call = PreparedCall(on_device, tables, None, causal=True, scale=1.0, query_start=0, dropout=0.5)
     (scores, survives), (scores_transposed, survives_transposed) = (
         tile(call, transposed) for transposed in (False, True)
     )

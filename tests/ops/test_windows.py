@@ -55,15 +55,15 @@ def test_a_window_is_cut_to_the_offsets_of_a_call(offsets: tuple[int, int], cut:
 @given(
     queries=st.integers(1, 6),
     keys=st.integers(1, 6),
-    start=st.integers(-5, 9),
+    query_start=st.integers(-5, 9),
     causal=st.booleans(),
 )
 def test_every_pair_that_takes_part_has_an_offset_of_the_call(
-    queries: int, keys: int, start: int, causal: bool
+    queries: int, keys: int, query_start: int, causal: bool
 ):
-    found = {j - start - i for i in range(queries) for j in range(keys)}
+    found = {j - query_start - i for i in range(queries) for j in range(keys)}
     found = {offset for offset in found if not causal or offset <= 0}
-    first, last = call_offsets(start, queries, keys, causal=causal)
+    first, last = call_offsets(query_start, queries, keys, causal=causal)
     if found:
         assert (min(found), max(found)) == (first, last)
 

@@ -4,7 +4,14 @@ Errors read `"{function}: {argument} must {rule}, got {value}"`.
 """
 
 from .installed import check_installed
-from .settings import check_count, check_probability, check_scale, check_sizes
+from .settings import (
+    check_count,
+    check_number,
+    check_probability,
+    check_scale,
+    check_sizes,
+    one_line,
+)
 from .tensors import (
     FLOATING,
     check_device,
@@ -28,10 +35,12 @@ __all__ = [
     "check_integers",
     "check_like",
     "check_like_parameter",
+    "check_number",
     "check_probability",
     "check_queries",
     "check_scale",
     "check_shape",
     "check_sizes",
     "check_tensor",
+    "one_line",
 ]

@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 from math import inf
 from numbers import Real
 from typing import Any
 
 import torch
+from torch import Tensor
 
-__all__ = ["check_count", "check_probability", "check_scale", "check_sizes"]
+__all__ = [
+    "check_count",
+    "check_number",
+    "check_probability",
+    "check_scale",
+    "check_sizes",
+    "one_line",
+]
 
 # The sum of a few sizes and offsets is to fit 64 bits.
 _LARGEST = 1 << 60
+
+
+def one_line(value: Any) -> str:
+    """A wrong argument as errors show it: on one line, however large it is.
+
+    Args:
+        value: the argument.
+
+    >>> one_line("no"), one_line([1] * 99), one_line(torch.zeros(99))
+    ("'no'", '[1, 1, 1, 1, 1, 1, ...]', 'Tensor')
+    """
+    if isinstance(value, Tensor):
+        return type(value).__name__
+    if isinstance(value, int) and abs(value) >= 1 << 128:  # Python may refuse to write it
+        return f"an integer of {value.bit_length()} bits"
+    return " ".join(reprlib.repr(value).split())
 
 
 def check_count(function: str, argument: str, value: Any, *, least: int | None = 1) -> int:
@@ -25,7 +50,7 @@ def check_count(function: str, argument: str, value: Any, *, least: int | None =
         least: the smallest allowed number; None means any.
 
     Raises:
-        ValueError: otherwise.
+        ValueError: otherwise, or if it is 2**60 or more in size.
 
     >>> check_count("Shaw", "heads", 4)
     4
@@ -36,11 +61,13 @@ def check_count(function: str, argument: str, value: Any, *, least: int | None =
             # A length may be a symbol of `torch.compile` or of an export, of which `index` would
             # make a constant.
             number: Any = value if isinstance(value, int | torch.SymInt) else operator.index(value)
-        except TypeError:
+        except (TypeError, RuntimeError):  # the latter of a tensor that holds no number
             number = None
-        if number is not None and (least is None or number >= least) and abs(number) < _LARGEST:
-            return number
-    raise ValueError(f"{function}: {argument} must be {rule}, got {value!r}")
+        if number is not None and (least is None or number >= least):
+            if abs(number) < _LARGEST:
+                return number
+            rule += " and less than 2**60 in size"
+    raise ValueError(f"{function}: {argument} must be {rule}, got {one_line(value)}")
 
 
 def check_sizes(
@@ -63,8 +90,28 @@ def check_sizes(
     several = isinstance(sizes, tuple | list) and len(sizes) > 0
     if not several or (axes is not None and len(sizes) != axes):
         rule = "one size per axis" + ("" if axes is None else f", {axes} in all")
-        raise ValueError(f"{function}: {argument} must be {rule}, got {sizes!r}")
+        raise ValueError(f"{function}: {argument} must be {rule}, got {one_line(sizes)}")
     return tuple(check_count(function, argument, size) for size in sizes)
+
+
+def check_number(function: str, argument: str, value: Any) -> float:
+    """`value` as a float, if it is a number (NumPy's too, but no bool), infinite or not.
+
+    Args:
+        function: the public function or class on whose behalf the check is made.
+        argument: the argument's name as the user wrote it.
+        value: the argument.
+
+    Raises:
+        TypeError: otherwise.
+
+    >>> check_number("skew", "fill", -9)
+    -9.0
+    """
+    number = _as_float(value)
+    if number is None:
+        raise TypeError(f"{function}: {argument} must be a number, got {one_line(value)}")
+    return number
 
 
 def check_scale(function: str, scale: Any, *, positive: bool = True) -> float | None:
@@ -83,13 +130,12 @@ def check_scale(function: str, scale: Any, *, positive: bool = True) -> float | 
     """
     if scale is None:
         return None
-    if isinstance(scale, float | Real | torch.SymFloat) and not isinstance(scale, bool):
-        # Not `float` nor `isfinite`: a scale may be a symbol of `torch.compile`.
-        number: Any = scale if isinstance(scale, float | torch.SymFloat) else float(scale)
-        if abs(number) < inf and (number > 0 or not positive):
-            return number
+    number = _as_float(scale)
+    # Not `isfinite`: it may be a symbol of `torch.compile`.
+    if number is not None and abs(number) < inf and (number > 0 or not positive):
+        return number
     rule = "a positive number" if positive else "a finite number or None"
-    raise ValueError(f"{function}: scale must be {rule}, got {scale!r}")
+    raise ValueError(f"{function}: scale must be {rule}, got {one_line(scale)}")
 
 
 def check_probability(function: str, argument: str, value: Any) -> float:
@@ -109,5 +155,20 @@ def check_probability(function: str, argument: str, value: Any) -> float:
     # `float` besides `Real`, which a symbol of `torch.compile` is not.
     number: Any = value if isinstance(value, float | int | Real) else inf
     if not 0 <= number < 1:
-        raise ValueError(f"{function}: {argument} must be in 0 <= {argument} < 1, got {value!r}")
+        raise ValueError(
+            f"{function}: {argument} must be in 0 <= {argument} < 1, got {one_line(value)}"
+        )
     return number
+
+
+def _as_float(value: Any) -> Any:
+    """`value` as a float, or None if it is no number or too large an integer."""
+    if isinstance(value, bool) or not isinstance(value, float | Real | torch.SymFloat):
+        return None
+    # Not always `float`: it may be a symbol of `torch.compile`.
+    if isinstance(value, float | torch.SymFloat):
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return None

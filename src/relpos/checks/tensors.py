@@ -26,7 +26,7 @@ __all__ = [
 
 # What attention computes with.
 FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-_ANY: Mapping[str, int | tuple[int, ...]] = {}
+_ANY_SIZE: Mapping[str, int | tuple[int, ...]] = {}
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -64,7 +64,7 @@ def check_shape(
     argument: str,
     tensor: Tensor,
     axes: str,
-    sizes: Mapping[str, int | tuple[int, ...]] = _ANY,
+    sizes: Mapping[str, int | tuple[int, ...]] = _ANY_SIZE,
 ) -> None:
     """Raise unless `tensor` has the named axes, each of an allowed size.
 
@@ -106,7 +106,7 @@ def check_floating(
     argument: str,
     tensor: Tensor,
     axes: str | None = None,
-    sizes: Mapping[str, int | tuple[int, ...]] = _ANY,
+    sizes: Mapping[str, int | tuple[int, ...]] = _ANY_SIZE,
 ) -> None:
     """Raise unless `tensor` holds real numbers of floating point, of 16 bits at least.
 
@@ -214,7 +214,7 @@ def check_like_parameter(
     tensor: Tensor,
     parameter: Tensor,
     axes: str | None = None,
-    sizes: Mapping[str, int | tuple[int, ...]] = _ANY,
+    sizes: Mapping[str, int | tuple[int, ...]] = _ANY_SIZE,
 ) -> None:
     """Raise unless `tensor` has the device of `parameter` and, without autocast, its dtype.
 

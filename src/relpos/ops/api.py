@@ -82,7 +82,8 @@ def attention(
 
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.
-        ValueError: if `dropout`, `scale`, `query_start` or `backend` is out of range.
+        ValueError: if `dropout`, `scale` or `query_start` is out of range, or there is no such
+            backend.
         TypeError: if an argument is of another kind.
         BackendError: with the reason, if the named backend, or every one, does not support them.
 
@@ -130,6 +131,8 @@ def attention_weights(
 
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.
+        ValueError: if `scale` or `query_start` is out of range.
+        TypeError: if an argument is of another kind.
 
     >>> import torch
     >>> attention_weights(torch.zeros(1, 1, 2, 3), torch.zeros(1, 1, 2, 3), causal=True)
@@ -163,6 +166,8 @@ def relative_logits(
 
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.
+        ValueError: if `scale` or `query_start` is out of range.
+        TypeError: if an argument is of another kind.
 
     >>> import torch
     >>> from relpos import OffsetTable

@@ -27,7 +27,6 @@ __all__ = [
 
 TABLES = ("keys", "queries", "bias", "values")
 
-
 # Marks a tensor that can take a gradient, with the dtype in which operators return it: that of `q`,
 # or with 32 bits at least for what is added to scores, in whatever dtype it is.
 _OWN = {"gradient": "own"}
@@ -48,7 +47,8 @@ class Arguments:
         values: see `keys`.
         q_rel: `(b, h, i, d_rel)`; on a grid those of the axes that have one, side by side.
         mask: four axes, each full or 1.
-        axis_tables: `(h or 1, n)`, a grid's rows of keys, bias and values (`axis_tables`).
+        axis_tables: `(h or 1, n)`, a grid's rows of keys, bias and values, all numbers in one line
+            (`axis_terms.axis_tables`).
         key_axis_logits: `(b or 1, h or 1, i, sum of key_grid)`, a grid's relative logits of each
             query per axis, by the coordinate of the key.
         query_axis_logits: `(b, h, j, sum of query_grid)`, those of each key by the coordinate of
@@ -131,6 +131,7 @@ AXIS_TABLES = (
     "axis_tables", "axis_key_widths", "axis_has_q_rel", "axis_has_bias", "axis_has_values",
 )  # fmt: skip
 
+# Fields of `Inputs` that operators are given as they are.
 _AS_GIVEN = tuple(declared.name for declared in fields(Inputs) if declared.name in DECLARED)
 _SCHEMA_TYPES = {
     "Tensor": "Tensor",
@@ -173,6 +174,7 @@ def arguments_of(inputs: Inputs, **of_grid: Any) -> Arguments:
         given["key_grid"], given["query_grid"] = list(terms.shape), list(terms.query_grid)
         given["prefix"] = terms.prefix
         given |= of_grid
-    if mask is not None and mask.dtype == torch.float64 != inputs.q.dtype:
+    if mask is not None and mask.dtype == torch.float64 and inputs.q.dtype != torch.float64:
+        # Backends read a mask in no more bits than they compute with.
         given["mask"] = mask.float()
     return Arguments(**given)

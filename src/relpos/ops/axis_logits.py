@@ -1,4 +1,4 @@
-"""A call of a backend that takes a grid's relative logits per axis, from torch's autograd."""
+"""Calling a backend that takes a grid's relative logits per axis, which autograd differentiates."""
 
 from __future__ import annotations
 

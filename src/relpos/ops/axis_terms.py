@@ -63,7 +63,7 @@ def key_axis_logits(q: Tensor, terms: GridTerms, scale: float) -> Tensor | None:
             p = scale * _on_grid(p, terms, terms.query_grid)
             part = _axis_logits(p, axis.keys, number, sizes)
         if axis.bias is not None:
-            line = _pairs(axis.bias, *sizes, q.dtype)  # (h or 1, n_i, n_j)
+            line = _rows_of_pairs(axis.bias, *sizes, q.dtype)  # (h or 1, n_i, n_j)
             shape = [1] * len(terms.query_grid)
             shape[number] = sizes[0]
             bias = line.unflatten(1, shape).unsqueeze(0)
@@ -82,8 +82,8 @@ def query_axis_logits(
 
     Args:
         k: `(b, g, j, d)`.
-        dtype: of the computation.
         terms: the grid.
+        dtype: of the computation.
         heads: query heads.
         scale: of the term.
     """
@@ -163,10 +163,10 @@ def _axis_rows(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) 
     """
     if queries == keys:
         return _rows_of(table, torch.arange(1 - keys, keys, device=table.rows.device), dtype)
-    return _pairs(table, queries, keys, dtype)
+    return _rows_of_pairs(table, queries, keys, dtype)
 
 
-def _pairs(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
+def _rows_of_pairs(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
     """`(h or 1, n_i, n_j[, d])`: the row of each pair of coordinates along an axis."""
     at = axis_offsets(queries, keys, device=table.rows.device)
     total: Tensor | None = None

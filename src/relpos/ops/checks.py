@@ -15,6 +15,7 @@ from ..checks import (
     check_scale,
     check_shape,
     check_tensor,
+    one_line,
 )
 from ..errors import ShapeError
 from ..terms import GridTerms, Terms
@@ -23,7 +24,7 @@ __all__ = ["check_attention", "check_documents", "check_kinds", "check_settings"
 
 
 def check_kinds(
-    name: str,
+    function: str,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -36,32 +37,35 @@ def check_kinds(
     Made before autocast changes a dtype.
     """
     for argument, tensor, axes in (("q", q, "b h i d"), ("k", k, "b g j d"), ("v", v, "b g j dv")):
-        check_floating(name, argument, tensor, axes)
+        check_floating(function, argument, tensor, axes)
     if not isinstance(terms, Terms | GridTerms):
-        raise TypeError(f"{name}: terms must be Terms or GridTerms, got {type(terms).__name__}")
+        raise TypeError(f"{function}: terms must be Terms or GridTerms, got {type(terms).__name__}")
     for tensor in terms.tensors:
-        check_floating(name, "terms", tensor)
+        check_floating(function, "terms", tensor)
     if mask is not None:
-        check_tensor(name, "mask", mask)
+        check_tensor(function, "mask", mask)
         if mask.dtype not in (torch.bool, *FLOATING):
             raise ShapeError(
-                f"{name}: mask must be boolean (True takes part) or floating point, "
+                f"{function}: mask must be boolean (True takes part) or floating point, "
                 f"got {mask.dtype}"
             )
     if documents is not None:
-        check_integers(name, "documents", documents)
+        check_integers(function, "documents", documents)
 
 
-def check_settings(name: str, *, causal: bool, dropout: float, scale: float | None) -> None:
+def check_settings(
+    function: str, *, causal: bool, dropout: float, scale: float | None, return_lse: bool
+) -> None:
     """Raise unless the settings are plain values within their range."""
-    if not isinstance(causal, bool):
-        raise TypeError(f"{name}: causal must be True or False, got {causal!r}")
-    check_probability(name, "dropout", dropout)
-    check_scale(name, scale, positive=False)
+    for argument, value in (("causal", causal), ("return_lse", return_lse)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{function}: {argument} must be True or False, got {one_line(value)}")
+    check_probability(function, "dropout", dropout)
+    check_scale(function, scale, positive=False)
 
 
 def check_attention(
-    name: str,
+    function: str,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -73,53 +77,55 @@ def check_attention(
     query_start: int | None,
 ) -> None:
     """Raise an error in the function's name: the argument, the rule, and what was given."""
-    _check_qkv(name, q, k, v)
+    _check_qkv(function, q, k, v)
     if isinstance(terms, GridTerms):
-        _check_grid(name, q, k, terms, documents, causal=causal, query_start=query_start)
+        _check_grid(function, q, k, terms, documents, causal=causal, query_start=query_start)
         for axis, axis_terms in enumerate(terms.axes):
-            _check_terms(name, f"terms.axes[{axis}]", q, v, axis_terms)
+            _check_terms(function, f"terms.axes[{axis}]", q, v, axis_terms)
     else:
-        _check_terms(name, "terms", q, v, terms)
+        _check_terms(function, "terms", q, v, terms)
     if mask is not None:
-        _check_mask(name, q, k, mask)
+        _check_mask(function, q, k, mask)
 
 
-def check_documents(name: str, q: Tensor, keys: int, documents: Tensor, start: int) -> None:
+def check_documents(
+    function: str, q: Tensor, keys: int, documents: Tensor, query_start: int
+) -> None:
     """Raise unless `documents` numbers each of the `keys` positions, the queries' among them.
 
     Args:
-        name: in whose name errors are worded.
+        function: the public function on whose behalf the check is made.
         q: `(b, h, i, d)`.
         keys: number of keys j.
         documents: a tensor of integers.
-        start: position of the first query.
+        query_start: position of the first query, in tokens.
     """
-    check_shape(name, "documents", documents, "b j", {"b": (1, q.shape[0]), "j": keys})
-    check_device(name, "documents", documents, q, "q is")
-    if start < 0 or start + q.shape[2] > keys:
+    check_shape(function, "documents", documents, "b j", {"b": (1, q.shape[0]), "j": keys})
+    check_device(function, "documents", documents, q, "q is")
+    if query_start < 0 or query_start + q.shape[2] > keys:
         raise ValueError(
-            f"{name}: query_start must place the queries among the {keys} positions of "
-            f"documents, got {start} for {q.shape[2]} queries"
+            f"{function}: query_start must place the queries among the {keys} positions of "
+            f"documents, got {query_start} for {q.shape[2]} queries"
         )
 
 
-def _check_qkv(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
+def _check_qkv(function: str, q: Tensor, k: Tensor, v: Tensor) -> None:
     b, h, _, d = q.shape
-    check_shape(name, "k", k, "b g j d", {"b": b, "d": d})
-    check_shape(name, "v", v, "b g j dv", {"b": b, "g": k.shape[1], "j": k.shape[2]})
+    check_shape(function, "k", k, "b g j d", {"b": b, "d": d})
+    check_shape(function, "v", v, "b g j dv", {"b": b, "g": k.shape[1], "j": k.shape[2]})
     g = k.shape[1]
     if g == 0 or h == 0 or h % g:
         raise ShapeError(
-            f"{name}: q must have a multiple of k's heads, got {h} query and {g} key heads"
+            f"{function}: q must have a multiple of k's heads, got {h} query and {g} key heads"
         )
     if d == 0:
-        raise ShapeError(f"{name}: q must be at least one number wide, got {tuple(q.shape)}")
+        raise ShapeError(f"{function}: q must be at least one number wide, got {tuple(q.shape)}")
     for argument, tensor in (("k", k), ("v", v)):
-        check_like(name, argument, tensor, q, "q is")
+        check_like(function, argument, tensor, q, "q is")
 
 
 def _check_grid(
-    name: str,
+    function: str,
     q: Tensor,
     k: Tensor,
     terms: GridTerms,
@@ -134,36 +140,35 @@ def _check_grid(
     ):
         if tensor.shape[2] != tokens:
             raise ShapeError(
-                f"{name}: {argument} must have {tokens} tokens, {terms.prefix} and the whole grid "
-                f"{shape}, got {tensor.shape[2]}"
+                f"{function}: {argument} must have {tokens} tokens, {terms.prefix} and the whole "
+                f"grid {shape}, got {tensor.shape[2]}"
             )
     if query_start is not None:
         raise ValueError(
-            f"{name}: query_start must be None with GridTerms, which place each token, "
-            f"got {query_start}"
+            f"{function}: query_start must be None with GridTerms, which place each token, "
+            f"got {one_line(query_start)}"
         )
     pooled = terms.query_grid != terms.shape
     for argument, given in (("causal", causal), ("documents", documents is not None)):
         if pooled and given:
             raise ValueError(
-                f"{name}: {argument} must be left out where queries {terms.query_grid} and keys "
-                f"{terms.shape} have grids of their own, got it"
+                f"{function}: {argument} must be left out where queries {terms.query_grid} and "
+                f"keys {terms.shape} have grids of their own, got it"
             )
     if terms.joint_bias is not None:
-        check_shape(
-            name, "terms.joint_bias", terms.joint_bias.flatten(1), "h r", {"h": (1, q.shape[1])}
-        )
-        check_like(name, "terms.joint_bias", terms.joint_bias, q, "q is")
+        axes = " ".join(["h", *(f"r{axis}" for axis in range(len(terms.shape)))])
+        check_shape(function, "terms.joint_bias", terms.joint_bias, axes, {"h": (1, q.shape[1])})
+        check_like(function, "terms.joint_bias", terms.joint_bias, q, "q is")
 
 
-def _check_terms(name: str, of: str, q: Tensor, v: Tensor, terms: Terms) -> None:
+def _check_terms(function: str, of: str, q: Tensor, v: Tensor, terms: Terms) -> None:
     b, h, i, d = q.shape
     if terms.q_rel is not None:
-        check_shape(name, f"{of}.q_rel", terms.q_rel, "b h i d_rel", {"b": b, "h": h, "i": i})
-        check_like(name, f"{of}.q_rel", terms.q_rel, q, "q is")
+        check_shape(function, f"{of}.q_rel", terms.q_rel, "b h i d_rel", {"b": b, "h": h, "i": i})
+        check_like(function, f"{of}.q_rel", terms.q_rel, q, "q is")
         if terms.q_rel.shape[3] == 0:
             raise ShapeError(
-                f"{name}: {of}.q_rel must be at least one number wide, "
+                f"{function}: {of}.q_rel must be at least one number wide, "
                 f"got {tuple(terms.q_rel.shape)}"
             )
     widths = {
@@ -174,13 +179,13 @@ def _check_terms(name: str, of: str, q: Tensor, v: Tensor, terms: Terms) -> None
     for part, table in terms.tables.items():
         argument, heads = f"{of}.{part}.rows", {"h": (1, h)}
         if part == "bias":
-            check_shape(name, argument, table.rows, "h r", heads)
+            check_shape(function, argument, table.rows, "h r", heads)
         else:
-            check_shape(name, argument, table.rows, "h r d", heads | {"d": widths[part]})
-        check_like(name, argument, table.rows, q, "q is")
+            check_shape(function, argument, table.rows, "h r d", heads | {"d": widths[part]})
+        check_like(function, argument, table.rows, q, "q is")
 
 
-def _check_mask(name: str, q: Tensor, k: Tensor, mask: Tensor) -> None:
+def _check_mask(function: str, q: Tensor, k: Tensor, mask: Tensor) -> None:
     full = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     fits = mask.ndim <= 4 and all(
         # `==` one by one: sizes may be symbolic, which `in` mistakes.
@@ -189,6 +194,6 @@ def _check_mask(name: str, q: Tensor, k: Tensor, mask: Tensor) -> None:
     )
     if not fits:
         raise ShapeError(
-            f"{name}: mask must broadcast to (b, h, i, j) = {full}, got {tuple(mask.shape)}"
+            f"{function}: mask must broadcast to (b, h, i, j) = {full}, got {tuple(mask.shape)}"
         )
-    check_device(name, "mask", mask, q, "q is")
+    check_device(function, "mask", mask, q, "q is")

@@ -76,7 +76,7 @@ class CustomOp:
         self.names = tuple(name for name in DECLARED if name not in without)
         self.learnable = tuple(name for name in self.names if "gradient" in DECLARED[name].metadata)
         self._positions = [self.names.index(name) for name in self.learnable]
-        self._tensors = sum(schema_type(name).startswith("Tensor") for name in self.names)
+        self._num_tensors = sum(schema_type(name).startswith("Tensor") for name in self.names)
         self._derivatives = tuple(f"d_{name}" for name in results)
         flows = ("d_output", "d_lse", *(["d_axis_weights"] if "axis_weights" in results else []))
         self._flow = (*flows, *saved)
@@ -111,8 +111,6 @@ class CustomOp:
             arguments.seed = torch.randint(1 << 62, (), device=self.seed_on or inputs.q.device)
         results = self._forward(*[getattr(arguments, name) for name in self.names])
         return dict(zip(self.results, results, strict=True))
-
-    # ---- definition -----------------------------------------------------------------------------
 
     def define(self, forward: Forward, backward: Backward) -> None:
         """Define both operators by Python functions.
@@ -155,9 +153,13 @@ class CustomOp:
         torch.library.register_autograd(backward, refuse_second_derivatives(self.backend))
 
     def difference(self) -> str | None:
-        """The schema of an operator that is there, where it is not this one; None: both are."""
-        for direction, operator in zip(("forward", "backward"), self._operators(), strict=True):
-            found, wanted = getattr(operator, "_schema", None), self.schema(direction)
+        """In what an operator that is there differs from this one; None: in nothing."""
+        for direction in ("forward", "backward"):
+            name, wanted = f"{self.backend}_{direction}", self.schema(direction)
+            operator = getattr(torch.ops.relpos, name, None)
+            if operator is None:
+                return f"no {name}"
+            found = getattr(operator.default, "_schema", None)
             if found is not None and str(found) != wanted:
                 return f"{found}, not {wanted}"
         return None
@@ -168,8 +170,6 @@ class CustomOp:
             for direction in ("forward", "backward")
         )
         return forward, backward
-
-    # ---- shapes ---------------------------------------------------------------------------------
 
     def _named(self, values: Sequence[Any]) -> Arguments:
         return Arguments(**dict(zip(self.names, values, strict=True)))
@@ -219,14 +219,12 @@ class CustomOp:
             for name, need in zip(self.learnable, needs, strict=True)
         ]
 
-    # ---- derivatives ----------------------------------------------------------------------------
-
     def _setup_context(self, ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         results = dict(zip(self.results, output, strict=True))
         if "softmax" in results:
             ctx.mark_non_differentiable(results["softmax"])
-        ctx.save_for_backward(*(results[name] for name in self.saved), *inputs[: self._tensors])
-        ctx.settings = inputs[self._tensors :]
+        ctx.save_for_backward(*(results[name] for name in self.saved), *inputs[: self._num_tensors])
+        ctx.settings = inputs[self._num_tensors :]
         # Results that were not asked for have a single axis, without entries.
         ctx.asked = [result.ndim > 1 for result in output]
         ctx.set_materialize_grads(False)

@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from ..checks import one_line
 from ..errors import BackendError
 from . import native, reference, tiled, triton
 from .inputs import Inputs
@@ -44,8 +45,8 @@ _BACKENDS: dict[str, Backend] = {
 # are in docs/benchmark.md).
 #
 #   native     the fastest wherever it supports the inputs
-#   tiled      without native, mostly faster than reference, but not for short calls in training
-#   reference  not even there: if "auto" went by whether gradients are wanted, the second forward
+#   tiled      mostly faster than reference; short calls in training are not
+#   reference  last all the same: if "auto" went by whether gradients are wanted, the second forward
 #              pass of checkpointing could draw another dropout than the first
 #
 # Not triton: no GPU has run it yet, and "auto" goes by what was measured.
@@ -72,7 +73,7 @@ def choose(name: str, inputs: Inputs) -> Backend:
     if not isinstance(name, str) or (name != "auto" and name not in _BACKENDS):
         raise ValueError(
             f"attention: backend must be 'auto' or one of {', '.join(map(repr, _BACKENDS))}, "
-            f"got {name!r}"
+            f"got {one_line(name)}"
         )
     reasons = []
     for label in _AUTO if name == "auto" else (name,):
@@ -81,4 +82,5 @@ def choose(name: str, inputs: Inputs) -> Backend:
         if reason is None:
             return backend
         reasons.append(f"{label}: {reason}")
-    raise BackendError(f"attention: no backend can run these inputs: {'; '.join(reasons)}")
+    reason = "; ".join(reasons)
+    raise BackendError(f"attention: backend={name!r} cannot run these inputs: {reason}")

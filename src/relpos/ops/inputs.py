@@ -67,18 +67,18 @@ def prepare(
     Errors are worded in the name of `function`.
     """
     check_kinds(function, q, k, v, terms, mask, documents)
-    check_settings(function, causal=causal, dropout=dropout, scale=scale)
+    check_settings(function, causal=causal, dropout=dropout, scale=scale, return_lse=return_lse)
     if autocasts(q):
         q, k, v, terms = _autocast(q, k, v, terms)
     check_attention(
         function, q, k, v, terms, mask, documents, causal=causal, query_start=query_start
     )
     if query_start is None:
-        start = k.shape[2] - q.shape[2]
+        query_start = k.shape[2] - q.shape[2]
     else:
-        start = check_count(function, "query_start", query_start, least=None)
+        query_start = check_count(function, "query_start", query_start, least=None)
     if documents is not None:
-        check_documents(function, q, k.shape[2], documents, start)
+        check_documents(function, q, k.shape[2], documents, query_start)
     return Inputs(
         q=q,
         k=k,
@@ -88,7 +88,7 @@ def prepare(
         mask=None if mask is None else mask[(None,) * (4 - mask.ndim)],
         dropout=float(dropout),
         scale=1 / sqrt(q.shape[3]) if scale is None else float(scale),
-        query_start=start,
+        query_start=query_start,
         documents=documents,
         return_lse=return_lse,
     )

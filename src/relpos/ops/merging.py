@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..checks import check_device, check_floating, check_shape
+from ..checks import check_device, check_floating, check_shape, one_line
 from ..errors import ShapeError
 
 __all__ = ["merge"]
@@ -34,8 +34,9 @@ def merge(
         The output, in the dtype of the first part, and its log-sum-exp.
 
     Raises:
-        ShapeError: if the parts differ in shape or device, are no floating point, or there is none.
-        TypeError: if a part is no tensor.
+        ShapeError: if the parts differ in shape or device, are not floating point, are no dense
+            tensors, or there is none.
+        TypeError: if a part is no tensor, or `outputs` or `lses` is no sequence of them.
 
     >>> q, k = torch.ones(1, 1, 1, 2), torch.tensor([[[[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]]])
     >>> from relpos import attention
@@ -44,7 +45,8 @@ def merge(
     >>> torch.allclose(output, attention(q, k, k))
     True
     """
-    outputs, lses = tuple(outputs), tuple(lses)
+    outputs = _parts("outputs", outputs, "n b h i dv")
+    lses = _parts("lses", lses, "n b h i")
     _check(outputs, lses)
     stacked = torch.stack(lses)
     empty = (stacked == -torch.inf).all(0)
@@ -62,6 +64,18 @@ def merge(
     ]
     merged = torch.stack(parts).sum(0).masked_fill(empty.unsqueeze(-1), 0)
     return merged.to(outputs[0].dtype), total.masked_fill(empty, -torch.inf)
+
+
+def _parts(argument: str, parts: Iterable[Tensor], axes: str) -> tuple[Tensor, ...]:
+    """The parts one by one; stacked, they have the named axes."""
+    if isinstance(parts, Tensor):
+        check_shape("merge", argument, parts, axes)
+        return parts.unbind()
+    if not isinstance(parts, Iterable):
+        raise TypeError(
+            f"merge: {argument} must be tensors, one for each part, got {one_line(parts)}"
+        )
+    return tuple(parts)
 
 
 def _check(outputs: tuple[Tensor, ...], lses: tuple[Tensor, ...]) -> None:

@@ -49,17 +49,17 @@ def attention_weights(inputs: Inputs) -> tuple[Float[Tensor, "b h i j"], Float[T
     """`softmax_j(s_ij)` before dropout and its log-sum-exp, in float32 at least."""
     q, k = _queries_and_keys(inputs)
     scores = inputs.scale * (q @ k.mT) + relative_logits(inputs)
-    if inputs.mask is not None and inputs.mask.dtype != torch.bool:
-        scores = scores + inputs.mask.to(scores.dtype)
-    if inputs.mask is not None and inputs.mask.dtype == torch.bool:
-        scores = scores.masked_fill(~inputs.mask, -torch.inf)
-    start, end = inputs.query_start, inputs.query_start + q.shape[2]
+    mask, query_start = inputs.mask, inputs.query_start
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    elif mask is not None:
+        scores = scores + mask.to(scores.dtype)
     if inputs.documents is not None:
         of_key = inputs.documents[:, None, None, :]
-        of_query = inputs.documents[:, None, start:end, None]
+        of_query = inputs.documents[:, None, query_start : query_start + q.shape[2], None]
         scores = scores.masked_fill((of_query != of_key) | (of_key < 0), -torch.inf)
     if inputs.causal:
-        offset = offsets(q.shape[2], k.shape[2], query_start=start, device=q.device)
+        offset = offsets(q.shape[2], k.shape[2], query_start=query_start, device=q.device)
         scores = scores.masked_fill(offset > 0, -torch.inf)
 
     empty = (scores == -torch.inf).all(-1, keepdim=True)
@@ -78,7 +78,7 @@ def relative_logits(inputs: Inputs) -> Float[Tensor, "b h i j"]:
     for axis in _axes(inputs):
         scores = scores + axis.only_on_grid(_axis_logits(axis, q, k, inputs.scale))
     if isinstance(inputs.terms, GridTerms) and inputs.terms.joint_bias is not None:
-        scores = scores + _joint_logits(inputs.terms, inputs.terms.joint_bias.to(q.dtype))
+        scores = scores + _joint_bias_logits(inputs.terms, inputs.terms.joint_bias.to(q.dtype))
     return scores
 
 
@@ -103,8 +103,8 @@ def _axes(inputs: Inputs) -> list[_Axis]:
         return [_Axis(terms, offset, None)]
     on_grid = None
     if terms.prefix:
-        behind_prefix = torch.arange(max(i, j), device=device) >= terms.prefix
-        on_grid = behind_prefix[:i, None] & behind_prefix[:j]
+        after_prefix = torch.arange(max(i, j), device=device) >= terms.prefix
+        on_grid = after_prefix[:i, None] & after_prefix[:j]
     axes = []
     for number, axis_terms in enumerate(terms.axes):
         along = axis_offsets(terms.query_grid[number], terms.shape[number], device=device)
@@ -151,7 +151,7 @@ def _axis_logits(axis: _Axis, q: Tensor, k: Tensor, scale: float) -> Tensor:
     return scores
 
 
-def _joint_logits(terms: GridTerms, joint_bias: Tensor) -> Tensor:
+def _joint_bias_logits(terms: GridTerms, joint_bias: Tensor) -> Tensor:
     """`(h or 1, i, j)`: the entry of `joint_bias` at the offsets along all axes."""
     index = 0
     for axis, size in enumerate(terms.shape):

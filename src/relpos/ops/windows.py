@@ -26,7 +26,7 @@ class OffsetWindow:
 
     @classmethod
     def of(cls, tables: Iterable[OffsetTable]) -> OffsetWindow | None:
-        """The smallest window of all these tables; None where there is none.
+        """The smallest window of all these tables; None without tables.
 
         >>> import torch
         >>> OffsetWindow.of([OffsetTable(torch.zeros(1, 5), -2, beyond="zero")])
@@ -46,16 +46,16 @@ class OffsetWindow:
         return OffsetWindow(*(min(max(edge, first), last) for edge in (self.low, self.high)))
 
 
-def call_offsets(start: int, queries: int, keys: int, *, causal: bool) -> tuple[int, int]:
+def call_offsets(query_start: int, queries: int, keys: int, *, causal: bool) -> tuple[int, int]:
     """The least and the largest offset of a call.
 
     Args:
-        start: position of the first query, in tokens.
+        query_start: position of the first query, in tokens.
         queries: number of queries.
         keys: number of keys.
         causal: whether keys ahead of the query are left out.
     """
-    first, last = -(start + queries - 1), keys - 1 - start
+    first, last = -(query_start + queries - 1), keys - 1 - query_start
     if causal:
         last = min(last, 0)
     return min(first, last), last

@@ -17,7 +17,8 @@ from .ops import NATIVE
 
 __all__ = ["attention", "unavailable", "unsupported"]
 
-_MAX_AXES = 8  # of a grid: kMaxAxes in csrc/params.h
+# Of a grid: `kMaxAxes` in csrc/params.h.
+_MAX_AXES = 8
 
 
 def unavailable() -> str | None:
@@ -36,7 +37,7 @@ def unsupported(inputs: Inputs) -> str | None:
     return unsupported_transforms(inputs)
 
 
-def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "..."]]:
+def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
     """Output and log-sum-exp; half precision computes in float32."""
     terms = inputs.terms
     found = NATIVE(inputs, **(_of_grid(inputs, terms) if isinstance(terms, GridTerms) else {}))
@@ -44,7 +45,7 @@ def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, 
 
 
 def _of_grid(inputs: Inputs, terms: GridTerms) -> dict[str, Any]:
-    """The kernel computes from the tables what it reads by the coordinate of the key."""
+    """The tables, from which the kernel computes relative logits itself; for `queries`, logits."""
     logits = query_axis_logits(inputs.k, terms, torch.float32, inputs.q.shape[1], inputs.scale)
     q_rel = [axis.q_rel for axis in terms.axes if axis.q_rel is not None]
     return {

@@ -60,12 +60,12 @@ class BlocksInput:
         )  # fmt: skip
         window = OffsetWindow.of(self.terms.tables.values())
         self.rows = row_blocks(self.shape, window, self._visible_keys())
-        self.tables = {
-            name: BandTable(
-                table, self.rows, window or OffsetWindow(0, 0), dtype, learn=name in learn
-            )
-            for name, table in self.terms.tables.items()
-        }
+        self.tables: dict[str, BandTable] = {}
+        if window is not None:
+            self.tables = {
+                name: BandTable(table, self.rows, window, dtype, learn=name in learn)
+                for name, table in self.terms.tables.items()
+            }
         self.workspace = Workspace(self.q)
         # Elsewhere than on the CPU, looking at the result would mean to wait for the device.
         self.expects_empty_rows = (
@@ -76,7 +76,7 @@ class BlocksInput:
         # Elsewhere than on the CPU, looking at the documents would mean to wait for the device.
         if self.documents is None or self.documents.device.type != "cpu" or self.grid is not None:
             return None
-        return keys_of_documents(self.documents, self.shape.start)
+        return keys_of_documents(self.documents, self.shape.query_start)
 
     @property
     def drop_level(self) -> int:

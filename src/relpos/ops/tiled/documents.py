@@ -1,4 +1,4 @@
-"""Packed documents: which keys a run of queries sees, and which pairs of a block are apart."""
+"""Packed documents: which keys a run of queries sees, and which pairs of a block they hide."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from torch import Tensor
 
 from .plan import Block, VisibleKeys
 
-__all__ = ["apart", "keys_of_documents"]
+__all__ = ["hidden_by_documents", "keys_of_documents"]
 
 
-def keys_of_documents(documents: Tensor, start: int) -> VisibleKeys:
+def keys_of_documents(documents: Tensor, query_start: int) -> VisibleKeys:
     """The keys from the first to the last of all documents that some queries belong to.
 
     Args:
         documents: `(b or 1, j)` on the CPU.
-        start: position of query 0.
+        query_start: position of the first query, in tokens.
     """
     batch, keys = documents.shape
     if documents.numel() == 0:
@@ -26,22 +26,24 @@ def keys_of_documents(documents: Tensor, start: int) -> VisibleKeys:
     at = torch.arange(keys).expand(batch, -1).flatten()
     count, flat = int(number.max()) + 1, number.flatten()
     first = at.new_full((count,), keys).scatter_reduce_(0, flat, at, "amin")[number]
-    last = at.new_zeros(count).scatter_reduce_(0, flat, at + 1, "amax")[number]
-    nowhere = documents < 0
-    first, last = first.masked_fill(nowhere, keys), last.masked_fill(nowhere, 0)
+    stop = at.new_zeros(count).scatter_reduce_(0, flat, at + 1, "amax")[number]
+    without_document = documents < 0
+    first = first.masked_fill(without_document, keys)
+    stop = stop.masked_fill(without_document, 0)
 
     def visible_keys(begin: int, end: int) -> tuple[int, int]:
-        queries = slice(start + begin, start + end)
-        first_key, last_key = int(first[:, queries].min()), int(last[:, queries].max())
-        return (first_key, last_key) if first_key < last_key else (0, 0)
+        queries = slice(query_start + begin, query_start + end)
+        first_key, stop_key = int(first[:, queries].min()), int(stop[:, queries].max())
+        return (first_key, stop_key) if first_key < stop_key else (0, 0)
 
     return visible_keys
 
 
-def apart(documents: Tensor, block: Block, start: int) -> Tensor:
-    """`(b or 1, 1, m, n)`: True where query and key belong to no common document."""
+def hidden_by_documents(documents: Tensor, block: Block, query_start: int) -> Tensor:
+    """`(b or 1, 1, m, n)`: True where query and key share no document."""
     batch = block.batch if documents.shape[0] > 1 else slice(0, 1)
-    queries = documents[batch, start + block.rows.begin : start + block.rows.end]
+    first = query_start + block.rows.begin
+    queries = documents[batch, first : first + block.rows.count]
     keys = documents[batch, block.columns]
     different = queries.unsqueeze(2) != keys.unsqueeze(1)
     return (different | (keys < 0).unsqueeze(1)).unsqueeze(1)

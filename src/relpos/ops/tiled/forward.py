@@ -28,7 +28,7 @@ def forward(
     output = q.new_zeros(*q.shape[:3], call.v.shape[3])
     lse = q.new_full(q.shape[:3] if need_lse else (0,), -torch.inf)
     grid = call.grid if need_axis_weights else None
-    axis_weights = q.new_zeros(0 if grid is None else (*q.shape[:3], grid.width))
+    axis_weights = q.new_zeros(0 if grid is None else (*q.shape[:3], grid.num_key_coordinates))
     for block in blocks(shape, call.rows):
         row_lse = q.new_empty(output[block.queries].shape[:3]) if need_lse else None
         block_weights = weights(call, block, row_lse)

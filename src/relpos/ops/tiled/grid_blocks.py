@@ -29,31 +29,31 @@ class GridBlocks:
     """The grid of one call.
 
     Args:
-        shape: of the keys.
+        key_grid: of the keys.
         query_grid: of the queries.
         prefix: tokens before both grids.
     """
 
-    shape: tuple[int, ...]
+    key_grid: tuple[int, ...]
     query_grid: tuple[int, ...]
     prefix: int
 
     @property
-    def width(self) -> int:
-        """Coordinates of all axes together."""
-        return sum(self.shape)
+    def num_key_coordinates(self) -> int:
+        """Coordinates of the keys along all axes together: `s`."""
+        return sum(self.key_grid)
 
     def add_axis_logits(self, x: Tensor, by_coordinate: Tensor) -> None:
         """`x (b, h, m, j) += sum_a by_coordinate (b or 1, h or 1, m, s)[c_a(j)]`."""
         on_grid = self._on_grid(x)
-        for axis, part in enumerate(by_coordinate.split(self.shape, -1)):
-            sizes = [1] * len(self.shape)
-            sizes[axis] = self.shape[axis]
+        for axis, part in enumerate(by_coordinate.split(self.key_grid, -1)):
+            sizes = [1] * len(self.key_grid)
+            sizes[axis] = self.key_grid[axis]
             on_grid += part.unflatten(-1, sizes)
 
     def sum_per_coordinate(self, x: Tensor) -> Tensor:
         """`(b, h, m, s)`: `x (b, h, m, j)` summed over the keys of each coordinate."""
-        on_grid, n = self._on_grid(x), len(self.shape)
+        on_grid, n = self._on_grid(x), len(self.key_grid)
         others = [[axis - n for axis in range(n) if axis != kept] for kept in range(n)]
         return torch.cat([on_grid.sum(dims) if dims else on_grid for dims in others], -1)
 
@@ -78,9 +78,10 @@ class GridBlocks:
         begin, end = max(block.rows.begin, self.prefix), block.rows.end
         if begin >= end:
             return None
-        tokens = torch.arange(prod(self.shape), device=device)
+        tokens = torch.arange(prod(self.key_grid), device=device)
         line, middle = torch.zeros_like(tokens), 0
-        for size, coordinate in zip(self.shape, grid_coordinates(tokens, self.shape), strict=True):
+        coordinates = grid_coordinates(tokens, self.key_grid)
+        for size, coordinate in zip(self.key_grid, coordinates, strict=True):
             # An entry's number is linear in the offsets: that of key minus that of query.
             line = line * (2 * size - 1) + coordinate
             middle = middle * (2 * size - 1) + size - 1
@@ -89,7 +90,7 @@ class GridBlocks:
         return rows, line - queries.unsqueeze(1) + middle
 
     def _on_grid(self, x: Tensor) -> Tensor:
-        return x[..., self.prefix :].unflatten(-1, self.shape)
+        return x[..., self.prefix :].unflatten(-1, self.key_grid)
 
 
 def add_joint_bias(grid: GridBlocks, joint_bias: Tensor, block: Block, scores: Tensor) -> None:

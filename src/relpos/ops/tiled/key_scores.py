@@ -24,9 +24,11 @@ from .plan import Block, RowBlock
 
 __all__ = ["add_queries", "collect_queries"]
 
-_NARROWEST = 64
-_FEW = 8  # queries, below which a tile would be nearly empty
-_WIDEST = 512  # columns of one query at a time, whose products stay in the cache
+_MIN_TILE_COLUMNS = 64
+# Fewer would leave a tile nearly empty.
+_FEW_QUERIES = 8
+# Of one query at a time, so that their products stay in the cache.
+_MAX_COLUMNS = 512
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class _Tile:
 
 def _tiles(rows: RowBlock) -> Iterator[_Tile]:
     last = rows.position + rows.count - 1
-    step = max(rows.count // 2, _NARROWEST)
+    step = max(rows.count // 2, _MIN_TILE_COLUMNS)
     for begin in range(rows.left, rows.right, step):
         end = min(begin + step, rows.right)
         first, span = begin - last, rows.count + end - begin - 1
@@ -66,7 +68,7 @@ def add_queries(call: BlocksInput, block: Block, scores: Tensor) -> None:
         far = table.far(side, block.heads)
         if far is not None:
             scores[..., columns].add_((k[..., columns, :] @ _rows(far, k).mT).mT, alpha=scale)
-    if rows.count < _FEW:
+    if rows.count < _FEW_QUERIES:
         for row, columns, first in _one_by_one(rows):
             picked = _rows(table.at(first, columns.stop - columns.start, block.heads), k)
             scores[..., row, columns].add_(_dot(k[..., columns, :], picked), alpha=scale)
@@ -107,7 +109,7 @@ def collect_queries(call: BlocksInput, block: Block, d_scores: Tensor, d_k: Tens
         if table.learns:
             grad = scale * _table_gradient(over, k[..., columns, :], table)
             table.add_far(side, block.heads, grad)
-    if rows.count < _FEW:
+    if rows.count < _FEW_QUERIES:
         _collect_one_by_one(call, block, table, d_scores, d_k)
         return
     for tile in _tiles(rows):
@@ -130,8 +132,8 @@ def _one_by_one(rows: RowBlock) -> Iterator[tuple[int, slice, int]]:
     for row in range(rows.count):
         position = rows.position + row
         last = min(rows.right, position + 1) if rows.causal else rows.right
-        for begin in range(rows.left, last, _WIDEST):
-            yield row, slice(begin, min(begin + _WIDEST, last)), begin - position
+        for begin in range(rows.left, last, _MAX_COLUMNS):
+            yield row, slice(begin, min(begin + _MAX_COLUMNS, last)), begin - position
 
 
 def _collect_one_by_one(
@@ -167,7 +169,7 @@ def _keys(call: BlocksInput, block: Block) -> Tensor:
 
 
 def _rows(rows: Tensor, k: Tensor) -> Tensor:
-    """RowBlock `(h or 1, w, d)` of each head as `(g or 1, n or 1, w, d)`."""
+    """Rows `(h or 1, w, d)` of a table as `(g or 1, n or 1, w, d)`."""
     return rows.unsqueeze(0) if rows.shape[0] == 1 else rows.unflatten(0, (k.shape[1], -1))
 
 

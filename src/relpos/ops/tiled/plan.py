@@ -22,20 +22,23 @@ __all__ = ["Block", "CallShape", "RowBlock", "VisibleKeys", "blocks", "row_block
 _SCORES = {"cpu": (1 << 20, 1 << 21)}
 _SCORES_ELSEWHERE = (1 << 25, 1 << 25)
 _MIN_ROWS = 16
+# An aligned row length makes the band's matrix product faster.
+_BAND_ALIGNMENT = 16
+
+# From queries `begin..end-1` to the first key that they may see and the one after the last.
 VisibleKeys = Callable[[int, int], tuple[int, int]]
-_BAND_ALIGNMENT = 16  # an aligned row length makes the band's matrix product faster
 
 
 @dataclass(frozen=True)
 class CallShape:
-    """The sizes of one call: `b`, `g` key heads, `n` query heads to each, `i`, `j`."""
+    """The sizes of one call: `b`, `g`, the query heads of each key head, `i` and `j`."""
 
     batch: int
     kv_heads: int
     heads_per_kv_head: int
     queries: int
     keys: int
-    start: int  # position of query 0
+    query_start: int  # position of the first query
     causal: bool
     device: str
     whole: bool = False  # every block has all keys: a grid is not cut
@@ -45,13 +48,13 @@ class CallShape:
 class RowBlock:
     """Queries `begin..end-1` and the columns that they may see, cut into regions.
 
-    Column 0 is key `skip`, and positions count from it.
+    Column 0 is key `skip`.
     """
 
     begin: int
     end: int
     skip: int
-    position: int  # of the first query
+    position: int  # of the first query, counted from key skip
     columns: int  # keys skip..skip+columns-1 are seen
     left: int  # columns 0..left-1 are the left region
     right: int  # columns right..columns-1 are the right region
@@ -117,7 +120,7 @@ def row_blocks(
     Args:
         shape: the sizes of the call.
         window: of the tables; None without tables.
-        visible_keys: from queries `begin..end-1` to the keys that they see at most; None: all.
+        visible_keys: which keys some queries may see; None: all.
     """
     _, max_scores = _SCORES.get(shape.device, _SCORES_ELSEWHERE)
     max_rows = 128 if shape.device == "cpu" else 512
@@ -137,10 +140,10 @@ def _row_block(
     begin: int,
     end: int,
 ) -> RowBlock:
-    skip, seen = (0, shape.keys) if visible_keys is None else visible_keys(begin, end)
-    position = shape.start + begin - skip
+    skip, stop = (0, shape.keys) if visible_keys is None else visible_keys(begin, end)
+    position = shape.query_start + begin - skip
     last = position + end - begin - 1
-    columns = max(seen - skip, 0)
+    columns = max(stop - skip, 0)
     if shape.causal and not shape.whole:
         columns = min(max(last + 1, 0), columns)
     if window is None:

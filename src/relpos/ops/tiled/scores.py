@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...shear import shear_view
 from .blocks_input import BlocksInput, folded
-from .documents import apart
+from .documents import hidden_by_documents
 from .grid_blocks import add_joint_bias
 from .key_scores import add_queries
 from .plan import Block
@@ -102,8 +102,8 @@ def _apply_masks(call: BlocksInput, block: Block, scores: Tensor) -> None:
         else:
             scores += mask
     if call.documents is not None:
-        separate = apart(call.documents, block, call.shape.start)
-        scores.masked_fill_(separate, -torch.inf)
+        hidden = hidden_by_documents(call.documents, block, call.shape.query_start)
+        scores.masked_fill_(hidden, -torch.inf)
     if call.causal and rows.columns > rows.position + 1:
         begin = max(rows.position + 1, 0)
         ahead = torch.arange(begin, rows.columns, device=scores.device) > torch.arange(

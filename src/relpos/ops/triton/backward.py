@@ -120,7 +120,7 @@ class _Backward:
         buffers = ("keys" in tables) + ("values" in tables) + 2 * ("queries" in tables)
 
         def run(shape: TileShape) -> None:
-            num_tiles = call.batch * call.key_heads * count_tiles(call.seqlen_k, shape.n)
+            num_tiles = call.batch * call.kv_heads * count_tiles(call.seqlen_k, shape.n)
             run_tiles(
                 dkdv_kernel, call, num_tiles, saved.softmax, token_tensor(saved.d_out), self.delta,
                 maybe_token_tensor(saved.d_axis_weights), token_tensor(d_k), token_tensor(d_v),

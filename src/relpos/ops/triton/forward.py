@@ -42,7 +42,7 @@ def forward(call: PreparedCall, need_axis_weights: bool) -> ForwardResult:
     out = q.new_empty((*rows, call.v.shape[3]), dtype=out_dtype)
     lse = q.new_empty(rows, dtype=float32)
     softmax = q.new_empty((2, *rows), dtype=float32)
-    columns = sum(call.grid.keys) if call.grid is not None and need_axis_weights else 0
+    columns = sum(call.grid.key_grid) if call.grid is not None and need_axis_weights else 0
     axis_weights = q.new_empty((*rows, columns) if columns else (0,), dtype=float32)
     if call.is_empty:
         lse.fill_(-torch.inf)

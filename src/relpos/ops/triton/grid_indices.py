@@ -15,49 +15,58 @@ __all__ = ["GridIndices"]
 
 @dataclass(frozen=True)
 class GridIndices:
-    """The columns of the logits per axis and the entries of the joint bias, int32.
+    """The tokens' coordinates and their parts of the joint bias's entries, int32.
+
+    The coordinates of all axes are numbered through, one axis after another, as the columns of
+    logits per axis are.
 
     Args:
-        key_columns: `(axes, j)`: the column of a key's coordinate along an axis, where the
-            coordinates of all axes stand side by side; -1 for tokens before the grid.
-        query_columns: `(axes, i)`: the same for the queries' grid.
+        key_coordinates: `(axes, j)`: the number of a key's coordinate along an axis; -1 for tokens
+            before the grid.
+        query_coordinates: `(axes, i)`: the same on the queries' grid.
         key_joint_index: `(j,)`: the entry of the joint bias for a pair of tokens is
             `key_joint_index[j] - query_joint_index[i]`.
         query_joint_index: `(i,)`.
     """
 
-    key_columns: Tensor
-    query_columns: Tensor
+    key_coordinates: Tensor
+    query_coordinates: Tensor
     key_joint_index: Tensor
     query_joint_index: Tensor
 
     @classmethod
     def of(
-        cls, shape: tuple[int, ...], query_shape: tuple[int, ...], prefix: int, device: torch.device
+        cls,
+        key_grid: tuple[int, ...],
+        query_grid: tuple[int, ...],
+        prefix: int,
+        device: torch.device,
     ) -> GridIndices:
-        """Those of grids `shape` of keys and `query_shape` of queries, after `prefix` tokens."""
+        """Those of two grids, each after `prefix` tokens."""
         offset_0 = 0  # its entry of the joint bias
-        for size in shape:
+        for size in key_grid:
             offset_0 = offset_0 * (2 * size - 1) + size - 1
-        key_columns, key_joint_index = _indices(shape, shape, prefix, device)
-        query_columns, query_joint_index = _indices(query_shape, shape, prefix, device)
-        return cls(key_columns, query_columns, key_joint_index, query_joint_index - offset_0)
+        key_coordinates, key_joint_index = _indices(key_grid, key_grid, prefix, device)
+        query_coordinates, query_joint_index = _indices(query_grid, key_grid, prefix, device)
+        return cls(
+            key_coordinates, query_coordinates, key_joint_index, query_joint_index - offset_0
+        )
 
 
 def _indices(
     grid: tuple[int, ...], key_grid: tuple[int, ...], prefix: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """The columns `(axes, tokens)`, and the tokens' parts `(tokens,)` of the joint bias's entry."""
-    coordinates = grid_coordinates(torch.arange(prod(grid), device=device), grid)
-    columns, first_column = [], 0
+    """The coordinates `(axes, tokens)`, and the tokens' parts `(tokens,)` of the bias's entries."""
+    along_axes = grid_coordinates(torch.arange(prod(grid), device=device), grid)
+    coordinates, first = [], 0
     entry = torch.zeros(prod(grid), dtype=torch.int64, device=device)
-    for size, key_size, coordinate in zip(grid, key_grid, coordinates, strict=True):
-        columns.append(coordinate + first_column)
-        first_column += size
+    for size, key_size, coordinate in zip(grid, key_grid, along_axes, strict=True):
+        coordinates.append(coordinate + first)
+        first += size
         # An entry's number is linear in the offsets: that of key minus that of query.
         entry = entry * (2 * key_size - 1) + coordinate
     off_grid = entry.new_full((len(grid), prefix), -1)
     return (
-        torch.cat([off_grid, torch.stack(columns)], 1).int(),
+        torch.cat([off_grid, torch.stack(coordinates)], 1).int(),
         torch.cat([entry.new_zeros(prefix), entry]).int(),
     )

@@ -74,9 +74,9 @@ class KernelInputs(NamedTuple):
         query_axis_logits: TokenTensor `(b, h, j, s)`: what each coordinate of a query adds to the
             score of a key.
         joint_bias: TableTensor `(h or 1, entries)`, in logits: one for each offset on a grid.
-        key_columns: `(axes, j)` int32: the column of `key_axis_logits` that has a key's coordinate
-            along an axis; -1 for a token that is not on the grid.
-        query_columns: `(axes, i)` int32: the same for queries and `query_axis_logits`.
+        key_coordinates: `(axes, j)` int32: the number of a key's coordinate along an axis, among
+            those of all axes: its column of `key_axis_logits`; -1 for a token off the grid.
+        query_coordinates: `(axes, i)` int32: the same for queries and `query_axis_logits`.
         key_joint_index: `(j,)` int32. The entry of `joint_bias` for a pair is
             `key_joint_index[j] - query_joint_index[i]`.
         query_joint_index: `(i,)` int32.
@@ -104,8 +104,8 @@ class KernelInputs(NamedTuple):
     key_axis_logits: Any
     query_axis_logits: Any
     joint_bias: Any
-    key_columns: Any
-    query_columns: Any
+    key_coordinates: Any
+    query_coordinates: Any
     key_joint_index: Any
     query_joint_index: Any
     seed: Any
@@ -170,11 +170,11 @@ class Specialization:
         has_documents: whether there are documents.
         has_dropout: whether weights are dropped.
         num_axes: of a grid; 0 for a sequence.
-        num_key_columns: of `key_axis_logits`: coordinates of keys along all axes together.
-        num_query_columns: of `query_axis_logits`.
-        block_key_columns: columns of a tile: the power of two from `num_key_columns` on, at least
-            16.
-        block_query_columns: the same for `num_query_columns`.
+        num_key_coordinates: coordinates of keys along all axes together, `s` of `key_axis_logits`.
+        num_query_coordinates: those of queries, `s` of `query_axis_logits`.
+        block_key_coordinates: columns of a tile: the power of two from `num_key_coordinates` on,
+            16 at least.
+        block_query_coordinates: the same for `num_query_coordinates`.
         has_key_axis_logits: whether the grid has such terms.
         has_query_axis_logits: whether the grid has such terms.
         has_joint_bias: whether the grid has one.
@@ -209,10 +209,10 @@ class Specialization:
     has_documents: bool
     has_dropout: bool
     num_axes: int
-    num_key_columns: int
-    num_query_columns: int
-    block_key_columns: int
-    block_query_columns: int
+    num_key_coordinates: int
+    num_query_coordinates: int
+    block_key_coordinates: int
+    block_query_coordinates: int
     has_key_axis_logits: bool
     has_query_axis_logits: bool
     has_joint_bias: bool

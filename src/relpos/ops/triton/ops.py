@@ -33,7 +33,7 @@ def _prepared(arguments: Arguments) -> Any:
         grid = GridShape(keys, queries, arguments.prefix)
     return PreparedCall(
         {name: getattr(arguments, name) for name in _TENSORS}, arguments.terms.tables, grid,
-        causal=arguments.causal, scale=arguments.scale, start=arguments.query_start,
+        causal=arguments.causal, scale=arguments.scale, query_start=arguments.query_start,
         dropout=arguments.dropout,
     )  # fmt: skip
 

@@ -29,13 +29,13 @@ class GridShape:
     """The grid of a call.
 
     Args:
-        keys: tokens along each axis.
-        queries: the same for the queries.
+        key_grid: tokens along each axis among the keys.
+        query_grid: the same among the queries.
         prefix: tokens before the grid.
     """
 
-    keys: tuple[int, ...]
-    queries: tuple[int, ...]
+    key_grid: tuple[int, ...]
+    query_grid: tuple[int, ...]
     prefix: int
 
 
@@ -49,7 +49,7 @@ class PreparedCall:
         grid: of the tokens; None for a sequence.
         causal: whether keys ahead of the query are left out.
         scale: of the scores.
-        start: position of the first query.
+        query_start: position of the first query, in tokens.
         dropout: probability.
     """
 
@@ -61,7 +61,7 @@ class PreparedCall:
         *,
         causal: bool,
         scale: float,
-        start: int,
+        query_start: int,
         dropout: float,
     ) -> None:
         q, k, v, q_rel = (with_dense_rows(tensors[name]) for name in ("q", "k", "v", "q_rel"))
@@ -77,20 +77,23 @@ class PreparedCall:
         self.joint_bias, self.seed = tensors["joint_bias"], tensors["seed"]
         self.tables = tables
         self.batch, self.heads, self.seqlen_q, _ = q.shape
-        self.key_heads, self.seqlen_k = k.shape[1], k.shape[2]
+        self.kv_heads, self.seqlen_k = k.shape[1], k.shape[2]
         self.causal, self.scale, self.dropout = causal, scale, dropout
         self.grid = grid
         self.window = shared_window(
-            tables.values(), start, self.seqlen_q, self.seqlen_k, causal=causal and grid is None
-        ) or TableWindow(0, 1)
+            tables.values(), query_start, self.seqlen_q, self.seqlen_k,
+            causal=causal and grid is None,
+        ) or TableWindow(0, 1)  # fmt: skip
         # Each `(h or 1, window.num_rows[, d])`.
         self.window_tables = {name: self.window.expand(table) for name, table in tables.items()}
         # However far off the queries are, positions fit in 32 bits: only offsets count.
-        self.query_start = min(max(start, -self.seqlen_q), self.seqlen_k)
-        self.window_first = self.window.first + start - self.query_start
-        self.grid_indices = (
-            None if grid is None else GridIndices.of(grid.keys, grid.queries, grid.prefix, q.device)
-        )
+        self.query_start = min(max(query_start, -self.seqlen_q), self.seqlen_k)
+        self.window_first = self.window.first + query_start - self.query_start
+        self.grid_indices = None
+        if grid is not None:
+            self.grid_indices = GridIndices.of(
+                grid.key_grid, grid.query_grid, grid.prefix, q.device
+            )
 
     @property
     def is_empty(self) -> bool:
@@ -134,14 +137,14 @@ class PreparedCall:
             key_axis_logits=maybe_token_tensor(with_dense_rows(self.key_axis_logits)),
             query_axis_logits=maybe_token_tensor(with_dense_rows(self.query_axis_logits)),
             joint_bias=table_tensor(self.joint_bias),
-            key_columns=None if indices is None else indices.key_columns,
-            query_columns=None if indices is None else indices.query_columns,
+            key_coordinates=None if indices is None else indices.key_coordinates,
+            query_coordinates=None if indices is None else indices.query_coordinates,
             key_joint_index=None if indices is None else indices.key_joint_index,
             query_joint_index=None if indices is None else indices.query_joint_index,
             seed=self.seed,
             offset_buffers=self.q.new_empty(workspace, dtype=torch.float32),
             heads=self.heads,
-            heads_per_kv_head=self.heads // self.key_heads,
+            heads_per_kv_head=self.heads // self.kv_heads,
             scale=self.scale,
             dropout_threshold=threshold,
             keep_scale=1 / (1 - threshold / (1 << 32)),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .kernel_args import Specialization
 from .prepared_call import PreparedCall
-from .tuning import TileShape, power_of_two
+from .tuning import TileShape, next_power_of_two
 
 __all__ = ["specialize"]
 
@@ -35,9 +35,9 @@ def specialize(
     """
     mask, grid, tables = call.mask, call.grid, call.window_tables
     head_dim, rel_dim, value_dim = call.widths
-    key_columns = 0 if grid is None else sum(grid.keys)
-    query_columns = 0 if grid is None else sum(grid.queries)
-    buffer_columns = power_of_two(shape.m + 2 * shape.n)
+    key_coordinates = 0 if grid is None else sum(grid.key_grid)
+    query_coordinates = 0 if grid is None else sum(grid.query_grid)
+    buffer_columns = next_power_of_two(shape.m + 2 * shape.n)
     return Specialization(
         block_m=shape.m,
         block_n=shape.n,
@@ -60,11 +60,11 @@ def specialize(
         mask_has_j=mask is not None and mask.shape[3] > 1,
         has_documents=call.documents is not None,
         has_dropout=call.dropout > 0,
-        num_axes=0 if grid is None else len(grid.keys),
-        num_key_columns=key_columns,
-        num_query_columns=query_columns,
-        block_key_columns=_block(key_columns),
-        block_query_columns=_block(query_columns),
+        num_axes=0 if grid is None else len(grid.key_grid),
+        num_key_coordinates=key_coordinates,
+        num_query_coordinates=query_coordinates,
+        block_key_coordinates=_block(key_coordinates),
+        block_query_coordinates=_block(query_coordinates),
         has_key_axis_logits=call.key_axis_logits is not None,
         has_query_axis_logits=call.query_axis_logits is not None,
         has_joint_bias=call.joint_bias is not None,
@@ -98,4 +98,4 @@ def _precision() -> str:
 
 
 def _block(width: int) -> int:
-    return power_of_two(max(width, 16))
+    return next_power_of_two(max(width, 16))

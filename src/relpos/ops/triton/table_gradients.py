@@ -14,7 +14,7 @@ from .prepared_call import PreparedCall
 from .saved import Saved
 from .table_chunks import joint_bias_chunks, window_chunks
 from .tensor_args import maybe_token_tensor, token_tensor
-from .tuning import TileShape, power_of_two, split_count
+from .tuning import TileShape, next_power_of_two, split_count
 
 __all__ = ["EndRows", "joint_bias_gradient", "table_gradients"]
 
@@ -49,6 +49,7 @@ def table_gradients(
     gradients = {}
     for name in names:
         total = sums[name].sum(0)
+        # The window's first row and its last.
         total[:, :: rows - 1] = _end_row_gradients(call, saved, end_rows, name, heads)
         if name in ("keys", "queries"):
             total = total * call.scale
@@ -104,7 +105,7 @@ def _sums_by_offset(
 
 def _chunks(call: PreparedCall, n: int) -> Tensor:
     if call.grid is not None:
-        return joint_bias_chunks(call.grid.keys, n, call.q.device)
+        return joint_bias_chunks(call.grid.key_grid, n, call.q.device)
     return window_chunks(call.window_first, call.window.num_rows, n, call.q.device)
 
 
@@ -146,7 +147,7 @@ def _end_row_sums(
         launch.run_programs(
             end_rows_kernel, splits * table_heads, numbers, token_tensor(x), sums, call.batch,
             call.heads, call.heads // x.shape[1], tokens, splits, table_heads, shape=shape,
-            M=shape.m, WIDTH=width, BLOCK=power_of_two(max(width, 16)),
+            M=shape.m, WIDTH=width, BLOCK=next_power_of_two(max(width, 16)),
             SPEC=saved.specialization(call, shape, 0),
         )  # fmt: skip
         found.append(sums)

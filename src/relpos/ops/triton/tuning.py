@@ -10,7 +10,7 @@ from torch import Tensor
 
 __all__ = [
     "TileShape",
-    "power_of_two",
+    "next_power_of_two",
     "program_count",
     "split_count",
     "tile_shapes",
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class TileShape(NamedTuple):
-    """Of a kernel.
+    """The tile of a kernel, and how Triton compiles it.
 
     Args:
         m: queries in a tile.
@@ -104,8 +104,8 @@ def split_count(programs: int, items: int, device: torch.device) -> int:
     return max(1, min(items, 2 * _processors(device) // max(programs, 1)))
 
 
-def power_of_two(n: int) -> int:
-    """The smallest from `n` on."""
+def next_power_of_two(n: int) -> int:
+    """The smallest power of two that is at least `n`."""
     return 1 << (n - 1).bit_length()
 
 

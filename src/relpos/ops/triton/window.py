@@ -39,20 +39,20 @@ class TableWindow:
 
 
 def shared_window(
-    tables: Iterable[OffsetTable], start: int, queries: int, keys: int, *, causal: bool
+    tables: Iterable[OffsetTable], query_start: int, queries: int, keys: int, *, causal: bool
 ) -> TableWindow | None:
     """The smallest window beyond which no table changes at any offset of the call; None: no table.
 
     Args:
         tables: of the call.
-        start: position of the first query.
-        queries: tokens.
-        keys: tokens.
+        query_start: position of the first query, in tokens.
+        queries: number of queries.
+        keys: number of keys.
         causal: whether keys ahead are hidden; then rows for them are not read either.
     """
     window = OffsetWindow.of(tables)
     if window is None:
         return None
-    window = window.cut(*call_offsets(start, queries, keys, causal=causal))
+    window = window.cut(*call_offsets(query_start, queries, keys, causal=causal))
     first = min(window.low, window.high - 1)
     return TableWindow(first, window.high - first + 1)

@@ -34,6 +34,7 @@ Names, everywhere the same:
 
     b, h, g, i, j, r   numbers of sequence, query head, key head, query, key, table row
     d, dv, rel_dim     widths of `q` and `k`, of `v`, and of `q_rel`
+    s                  coordinates along all axes of a grid, one axis after another
     m, n               queries and keys of a tile, `SPEC.block_m` and `SPEC.block_n`
     i0, j0             the first query and key of a tile
     a, c               0..m-1 and 0..n-1: a query and a key within the tile

@@ -58,12 +58,12 @@ def dkdv_kernel(
     )
     tiles_per_head = tl.cdiv(args.seqlen_k, SPEC.block_n)
     heads_per_kv_head = args.inputs.heads_per_kv_head
-    key_heads = args.inputs.heads // heads_per_kv_head
+    kv_heads = args.inputs.heads // heads_per_kv_head
     heads_in_all = tl.cast(args.num_tiles // tiles_per_head * heads_per_kv_head, tl.int64)
-    head_rows = heads_in_all * args.seqlen_q
+    num_score_rows = heads_in_all * args.seqlen_q
     for tile in range(tl.program_id(0), args.num_tiles, tl.num_programs(0)):
-        b = tile // tiles_per_head // key_heads
-        g = tile // tiles_per_head % key_heads
+        b = tile // tiles_per_head // kv_heads
+        g = tile // tiles_per_head % kv_heads
         j0 = tile % tiles_per_head * SPEC.block_n
         j = j0 + tl.arange(0, SPEC.block_n)
         k = load_keys(args, b, g, j, SPEC)
@@ -76,7 +76,7 @@ def dkdv_kernel(
                 first_d_scores = zeros_1d(SPEC.block_n)
                 last_d_scores = zeros_1d(SPEC.block_n)
             if NEEDS_D_LOGITS:
-                acc_axis = zeros(SPEC.block_n, SPEC.block_query_columns)
+                acc_axis = zeros(SPEC.block_n, SPEC.block_query_coordinates)
             for REGION in tl.static_range(3):
                 lower, upper = region_bounds(regions, REGION, RIGHT)
                 if SPEC.has_queries and REGION != BAND:
@@ -86,7 +86,7 @@ def dkdv_kernel(
                     q, q_rel = load_queries(args, b, h, i, SPEC)
                     d_o = load_outputs(d_out, args, b, h, i, SPEC)
                     weights, d_scores = recompute_d_scores(
-                        args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, head_rows,
+                        args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, num_score_rows,
                         d_axis_weights, REGION, SPEC,
                     )  # fmt: skip
                     weights_transposed = tl.trans(weights).to(d_o.dtype)
@@ -109,8 +109,8 @@ def dkdv_kernel(
                         last_d_scores += last
                     if NEEDS_D_LOGITS:
                         marks = coordinate_marks(
-                            args.inputs.query_columns, i, args.seqlen_q, SPEC.num_axes,
-                            SPEC.block_query_columns,
+                            args.inputs.query_coordinates, i, args.seqlen_q, SPEC.num_axes,
+                            SPEC.block_query_coordinates,
                         )  # fmt: skip
                         acc_axis += tl.dot(
                             d_scores_transposed.to(q.dtype), marks.to(q.dtype),
@@ -127,7 +127,7 @@ def dkdv_kernel(
             if NEEDS_D_LOGITS:
                 store_tokens(
                     d_query_axis_logits, b, h, j, args.seqlen_k, acc_axis,
-                    SPEC.num_query_columns, SPEC.block_query_columns, SPEC,
+                    SPEC.num_query_coordinates, SPEC.block_query_coordinates, SPEC,
                 )  # fmt: skip
         store_tokens(
             d_k, b, g, j, args.seqlen_k, acc_k * args.inputs.scale,

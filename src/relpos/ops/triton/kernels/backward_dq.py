@@ -80,7 +80,7 @@ def dq_kernel(
     # Whether `dS` is multiplied with the table of keys.
     TIMES_KEYS: tl.constexpr = SPEC.has_keys and (NEEDS_D_Q_REL if SPEC.has_q_rel else NEEDS_D_Q)
     tiles_per_head = tl.cdiv(args.seqlen_q, SPEC.block_m)
-    head_rows = tl.cast(args.num_tiles // tiles_per_head, tl.int64) * args.seqlen_q
+    num_score_rows = tl.cast(args.num_tiles // tiles_per_head, tl.int64) * args.seqlen_q
     for tile in range(tl.program_id(0), args.num_tiles, tl.num_programs(0)):
         b, h, i0 = query_tile(tile, tiles_per_head, args, SPEC)
         g = h // args.inputs.heads_per_kv_head
@@ -94,7 +94,7 @@ def dq_kernel(
         if HAS_D_LSE:
             row_delta -= load_by_query(d_lse, args, b, h, i, 0.0)
         row_max = load_by_query(softmax, args, b, h, i, float("inf"))
-        inverse_sum = load_by_query(softmax + head_rows, args, b, h, i, 0.0)
+        inverse_sum = load_by_query(softmax + num_score_rows, args, b, h, i, 0.0)
         # What flows into a row without keys may be NaN.
         row_delta = tl.where(inverse_sum > 0, row_delta, 0.0)
         store_by_query(delta, args, b, h, i, row_delta)
@@ -109,7 +109,7 @@ def dq_kernel(
             first_weights = zeros_1d(SPEC.block_m)
             last_weights = zeros_1d(SPEC.block_m)
         if NEEDS_D_LOGITS:
-            acc_axis = zeros(SPEC.block_m, SPEC.block_key_columns)
+            acc_axis = zeros(SPEC.block_m, SPEC.block_key_coordinates)
 
         regions = key_regions(args, b, i0, SPEC)
         row0 = row_of_column_0(args, i0, regions, SPEC)
@@ -148,14 +148,14 @@ def dq_kernel(
                         values_buffer, args, d_out_dot_end_row, pairs, u, REGION, SPEC
                     )
                 weights = tile_weights(scores, stats)
-                left_weights, d_scores = tile_d_scores(
+                weights_after_dropout, d_scores = tile_d_scores(
                     args, pairs, stats, weights, d_out_dots, d_axis_weights, SPEC
                 )
                 acc += tl.dot(d_scores.to(k.dtype), k, input_precision=SPEC.precision)
                 if NEEDS_D_LOGITS:
                     marks = coordinate_marks(
-                        args.inputs.key_columns, j, args.seqlen_k, SPEC.num_axes,
-                        SPEC.block_key_columns,
+                        args.inputs.key_coordinates, j, args.seqlen_k, SPEC.num_axes,
+                        SPEC.block_key_coordinates,
                     )  # fmt: skip
                     acc_axis += tl.dot(
                         d_scores.to(k.dtype), marks.to(k.dtype), input_precision=SPEC.precision
@@ -165,7 +165,7 @@ def dq_kernel(
                     first_d_scores += first
                     last_d_scores += last
                 if NEEDS_D_TABLES:
-                    first, last = end_row_sums(args, pairs, left_weights, 1, REGION)
+                    first, last = end_row_sums(args, pairs, weights_after_dropout, 1, REGION)
                     first_weights += first
                     last_weights += last
                 if TIMES_KEYS and REGION == BAND:
@@ -208,13 +208,13 @@ def dq_kernel(
             )  # fmt: skip
         if NEEDS_D_TABLES:
             store_by_query(end_rows, args, b, h, i, first_d_scores)
-            store_by_query(end_rows + head_rows, args, b, h, i, last_d_scores)
-            store_by_query(end_rows + 2 * head_rows, args, b, h, i, first_weights)
-            store_by_query(end_rows + 3 * head_rows, args, b, h, i, last_weights)
+            store_by_query(end_rows + num_score_rows, args, b, h, i, last_d_scores)
+            store_by_query(end_rows + 2 * num_score_rows, args, b, h, i, first_weights)
+            store_by_query(end_rows + 3 * num_score_rows, args, b, h, i, last_weights)
         if NEEDS_D_LOGITS:
             store_tokens(
                 d_key_axis_logits, b, h, i, args.seqlen_q, acc_axis,
-                SPEC.num_key_columns, SPEC.block_key_columns, SPEC,
+                SPEC.num_key_coordinates, SPEC.block_key_coordinates, SPEC,
             )  # fmt: skip
 
 
@@ -222,11 +222,13 @@ def dq_kernel(
 def _axis_delta(axis_weights, d_axis_weights, args, b, h, i, SPEC: tl.constexpr):
     """What a grid's values add to `delta`: `(m,)`."""
     weights = load_tokens(
-        axis_weights, b, h, i, args.seqlen_q, SPEC.num_key_columns, SPEC.block_key_columns, SPEC
-    )
+        axis_weights, b, h, i, args.seqlen_q,
+        SPEC.num_key_coordinates, SPEC.block_key_coordinates, SPEC,
+    )  # fmt: skip
     d_weights = load_tokens(
-        d_axis_weights, b, h, i, args.seqlen_q, SPEC.num_key_columns, SPEC.block_key_columns, SPEC
-    )
+        d_axis_weights, b, h, i, args.seqlen_q,
+        SPEC.num_key_coordinates, SPEC.block_key_coordinates, SPEC,
+    )  # fmt: skip
     return tl.sum(weights * d_weights, 1)
 
 

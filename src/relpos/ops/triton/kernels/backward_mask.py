@@ -39,7 +39,7 @@ def dmask_kernel(
     tiles_j, sum_j = (tiles_k, 1) if SPEC.mask_has_j else (1, tiles_k)
     sum_b = batch // mask_batch
     sum_h = args.inputs.heads // mask_heads
-    head_rows = tl.cast(batch * args.inputs.heads, tl.int64) * args.seqlen_q
+    num_score_rows = tl.cast(batch * args.inputs.heads, tl.int64) * args.seqlen_q
     for tile in range(tl.program_id(0), args.num_tiles, tl.num_programs(0)):
         tile_j = tile % tiles_j
         tile_i = tile // tiles_j % tiles_i
@@ -59,7 +59,7 @@ def dmask_kernel(
             k = load_keys(args, b, g, j, SPEC)
             v = load_values(args, b, g, j, SPEC)
             _, d_scores = recompute_d_scores(
-                args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, head_rows,
+                args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, num_score_rows,
                 d_axis_weights, BAND, SPEC,
             )  # fmt: skip
             acc += d_scores

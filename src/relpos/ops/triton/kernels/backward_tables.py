@@ -11,7 +11,8 @@ order. The two end rows, which many keys of a query select, come from `end_rows`
 (`backward_dq.py`, `backward_dkdv.py`) and the second kernel here.
 
     q (m, d)    q_rel (m, rel_dim)    d_o (m, dv)    k (n, d)    v (n, dv)    j (m, n)
-    scores, weights, left_weights, d_scores (m, n): query a, offset r, and key a + r of the tile
+    scores, weights, weights_after_dropout, d_scores (m, n): query a, offset r, key a + r of the
+    tile
     acc_keys (n, rel_dim)    acc_queries (n, d)    acc_bias (n,)    acc_values (n, dv)
 """
 
@@ -67,7 +68,7 @@ def dtables_kernel(
     scores_buffer = offset_buffer(args, 0, SPEC)
     d_weights_buffer = offset_buffer(args, 1, SPEC)
     queries_buffer = offset_buffer(args, 2, SPEC)
-    head_rows = tl.cast(batch * args.inputs.heads, tl.int64) * args.seqlen_q
+    num_score_rows = tl.cast(batch * args.inputs.heads, tl.int64) * args.seqlen_q
     a = tl.arange(0, SPEC.block_m)
     r = tl.arange(0, SPEC.block_n)
     diagonal = a[:, None] * W + a[:, None] + r[None, :]
@@ -137,9 +138,9 @@ def dtables_kernel(
                 pairs_entry, on_grid = joint_bias_entry(args, pairs)
                 inside = inside & on_grid & (pairs_entry == entry + r[None, :])
             scores = tl.where(inside, scores, float("-inf"))
-            stats = load_row_stats(softmax, delta, args, b, h, i, head_rows)
+            stats = load_row_stats(softmax, delta, args, b, h, i, num_score_rows)
             weights = tile_weights(scores, stats)
-            left_weights, d_scores = tile_d_scores(
+            weights_after_dropout, d_scores = tile_d_scores(
                 args, pairs, stats, weights, d_out_dots, d_axis_weights, SPEC
             )
 
@@ -149,7 +150,7 @@ def dtables_kernel(
             if NEEDS_D_BIAS:
                 acc_bias += tl.sum(d_scores, 0)
             if NEEDS_D_VALUES:
-                weights_transposed = tl.trans(left_weights).to(d_o.dtype)
+                weights_transposed = tl.trans(weights_after_dropout).to(d_o.dtype)
                 acc_values += tl.dot(weights_transposed, d_o, input_precision=SPEC.precision)
             if NEEDS_D_QUERIES:
                 # By offset and key, `(n, n)` at a time: query `key - r` of the tile.

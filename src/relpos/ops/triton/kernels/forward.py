@@ -59,7 +59,7 @@ def forward_kernel(
         row_max = zeros_1d(SPEC.block_m) - float("inf")
         row_sum = zeros_1d(SPEC.block_m)
         if SPEC.has_axis_weights:
-            acc_axis_weights = zeros(SPEC.block_m, SPEC.block_key_columns)
+            acc_axis_weights = zeros(SPEC.block_m, SPEC.block_key_coordinates)
 
         regions = key_regions(args, b, i0, SPEC)
         row0 = row_of_column_0(args, i0, regions, SPEC)
@@ -103,8 +103,8 @@ def forward_kernel(
                 acc += tl.dot(weights.to(v.dtype), v, input_precision=SPEC.precision)
                 if SPEC.has_axis_weights:
                     marks = coordinate_marks(
-                        args.inputs.key_columns, j, args.seqlen_k, SPEC.num_axes,
-                        SPEC.block_key_columns,
+                        args.inputs.key_coordinates, j, args.seqlen_k, SPEC.num_axes,
+                        SPEC.block_key_coordinates,
                     )  # fmt: skip
                     acc_axis_weights = acc_axis_weights * rescale[:, None] + tl.dot(
                         weights.to(v.dtype), marks.to(v.dtype), input_precision=SPEC.precision
@@ -155,14 +155,14 @@ def forward_kernel(
         if SPEC.has_axis_weights:
             store_tokens(
                 axis_weights, b, h, i, args.seqlen_q, acc_axis_weights * normalizer[:, None],
-                SPEC.num_key_columns, SPEC.block_key_columns, SPEC,
+                SPEC.num_key_coordinates, SPEC.block_key_coordinates, SPEC,
             )  # fmt: skip
-        head_rows = tl.cast(args.num_tiles // tiles_per_head, tl.int64) * args.seqlen_q
+        num_score_rows = tl.cast(args.num_tiles // tiles_per_head, tl.int64) * args.seqlen_q
         row_lse = tl.where(has_keys, row_max + tl.log(row_sum), float("-inf"))
         row_max = tl.where(has_keys, row_max, float("inf"))
         store_by_query(lse, args, b, h, i, row_lse)
         store_by_query(softmax, args, b, h, i, row_max)
-        store_by_query(softmax + head_rows, args, b, h, i, inverse_sum)
+        store_by_query(softmax + num_score_rows, args, b, h, i, inverse_sum)
 
 
 @triton.jit

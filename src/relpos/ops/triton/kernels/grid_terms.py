@@ -1,8 +1,8 @@
 """What a grid adds to scores and weights, by the coordinates of its tokens.
 
 `x (b, h, tokens, s)` has a number for each coordinate of the other side's tokens, axis after axis;
-`columns (axes, others)` says which column of `x` is that of a token's coordinate along an axis, -1
-for a token that is not on the grid. So a pair's number is the sum of one column for each axis.
+`coordinates (axes, others)` has the number of a token's coordinate along an axis, a column of `x`,
+or -1 for a token off the grid. So a pair's number is the sum of one column for each axis.
 """
 
 import triton
@@ -10,12 +10,12 @@ import triton.language as tl
 
 
 @triton.jit
-def sum_over_axes(x, columns, b, h, tokens, count, others, others_count, AXES: tl.constexpr):
-    """`sum_axis x[b, h, tokens, columns[axis, others]]`; tokens off the grid add nothing.
+def sum_over_axes(x, coordinates, b, h, tokens, count, others, others_count, AXES: tl.constexpr):
+    """`sum_axis x[b, h, tokens, coordinates[axis, others]]`; tokens off the grid add nothing.
 
     Args:
         x: TokenTensor `(b, h, count, s)`.
-        columns: `(axes, others_count)` int32.
+        coordinates: `(axes, others_count)` int32.
         b: number of the sequence.
         h: number of the query head.
         tokens: numbers of the tokens that `x` has rows for; they broadcast with `others`.
@@ -29,9 +29,9 @@ def sum_over_axes(x, columns, b, h, tokens, count, others, others_count, AXES: t
     total = tl.zeros_like(tokens + others).to(tl.float32)
     known = (others >= 0) & (others < others_count)
     for axis in tl.static_range(AXES):
-        column = tl.load(columns + axis * others_count + others, mask=known, other=-1)
-        inside = (column >= 0) & (tokens >= 0) & (tokens < count)
-        total += tl.load(rows + column, mask=inside, other=0.0)
+        coordinate = tl.load(coordinates + axis * others_count + others, mask=known, other=-1)
+        inside = (coordinate >= 0) & (tokens >= 0) & (tokens < count)
+        total += tl.load(rows + coordinate, mask=inside, other=0.0)
     return total
 
 
@@ -39,7 +39,7 @@ def sum_over_axes(x, columns, b, h, tokens, count, others, others_count, AXES: t
 def by_key_coordinate(x, args, pairs, AXES: tl.constexpr):
     """What `x (b, h, i, s)` has for the coordinates of each pair's key."""
     return sum_over_axes(
-        x, args.inputs.key_columns, pairs.b, pairs.h, pairs.i, args.seqlen_q,
+        x, args.inputs.key_coordinates, pairs.b, pairs.h, pairs.i, args.seqlen_q,
         pairs.j, args.seqlen_k, AXES,
     )  # fmt: skip
 
@@ -48,7 +48,7 @@ def by_key_coordinate(x, args, pairs, AXES: tl.constexpr):
 def by_query_coordinate(x, args, pairs, AXES: tl.constexpr):
     """What `x (b, h, j, s)` has for the coordinates of each pair's query."""
     return sum_over_axes(
-        x, args.inputs.query_columns, pairs.b, pairs.h, pairs.j, args.seqlen_k,
+        x, args.inputs.query_coordinates, pairs.b, pairs.h, pairs.j, args.seqlen_k,
         pairs.i, args.seqlen_q, AXES,
     )  # fmt: skip
 
@@ -74,26 +74,26 @@ def joint_bias_entry(args, pairs):
     """The entry of the joint bias for each pair, and whether both its tokens are on the grid."""
     key_known = (pairs.j >= 0) & (pairs.j < args.seqlen_k)
     query_known = pairs.i < args.seqlen_q
-    key_column = tl.load(args.inputs.key_columns + pairs.j, mask=key_known, other=-1)
-    query_column = tl.load(args.inputs.query_columns + pairs.i, mask=query_known, other=-1)
+    key_coordinate = tl.load(args.inputs.key_coordinates + pairs.j, mask=key_known, other=-1)
+    query_coordinate = tl.load(args.inputs.query_coordinates + pairs.i, mask=query_known, other=-1)
     of_key = tl.load(args.inputs.key_joint_index + pairs.j, mask=key_known, other=0)
     of_query = tl.load(args.inputs.query_joint_index + pairs.i, mask=query_known, other=0)
-    return of_key - of_query, (key_column >= 0) & (query_column >= 0)
+    return of_key - of_query, (key_coordinate >= 0) & (query_coordinate >= 0)
 
 
 @triton.jit
-def coordinate_marks(columns, tokens, count, AXES: tl.constexpr, BLOCK: tl.constexpr):
+def coordinate_marks(coordinates, tokens, count, AXES: tl.constexpr, BLOCK: tl.constexpr):
     """`(len(tokens), BLOCK)`: whether a column is that of a token's coordinate along some axis.
 
     A product with these marks sums by coordinate.
     """
-    marks = _marks_along(columns, tokens, count, 0, BLOCK)
+    marks = _marks_along(coordinates, tokens, count, 0, BLOCK)
     for axis in tl.static_range(1, AXES):
-        marks = marks | _marks_along(columns, tokens, count, axis, BLOCK)
+        marks = marks | _marks_along(coordinates, tokens, count, axis, BLOCK)
     return marks
 
 
 @triton.jit
-def _marks_along(columns, tokens, count, axis, BLOCK: tl.constexpr):
-    column = tl.load(columns + axis * count + tokens, mask=tokens < count, other=-1)
-    return column[:, None] == tl.arange(0, BLOCK)[None, :]
+def _marks_along(coordinates, tokens, count, axis, BLOCK: tl.constexpr):
+    coordinate = tl.load(coordinates + axis * count + tokens, mask=tokens < count, other=-1)
+    return coordinate[:, None] == tl.arange(0, BLOCK)[None, :]

@@ -11,7 +11,7 @@ from .tables import KEYS, VALUES
 
 @triton.jit
 def recompute_d_scores(
-    args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, head_rows, d_axis_weights,
+    args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, num_score_rows, d_axis_weights,
     REGION: tl.constexpr, SPEC: tl.constexpr,
 ):  # fmt: skip
     """The weights that dropout leaves and `dS` of the queries from `i0` and the keys from `j0`.
@@ -32,7 +32,7 @@ def recompute_d_scores(
         d_o: `(m, dv)`.
         softmax: `(2, b, h, i)`.
         delta: `(b, h, i)`.
-        head_rows: `b * h * i`, int64.
+        num_score_rows: `b * h * i`, int64.
         d_axis_weights: TokenTensor `(b, h, i, s)`, or None.
         REGION: of the tile.
         SPEC: of the kernel.
@@ -51,7 +51,7 @@ def recompute_d_scores(
         dots += tile_dot_queries(queries_buffer, args, h, k, i0, j0, REGION, SPEC)
     scores = tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
 
-    stats = load_row_stats(softmax, delta, args, b, h, i, head_rows)
+    stats = load_row_stats(softmax, delta, args, b, h, i, num_score_rows)
     weights = tile_weights(scores, stats)
     d_out_dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
     if SPEC.has_values:

@@ -57,7 +57,7 @@ def tile_scores(
 
 
 @triton.jit
-def load_row_stats(softmax, delta, args, b, h, i, head_rows):
+def load_row_stats(softmax, delta, args, b, h, i, num_score_rows):
     """What the softmax and `delta` of the queries `i (m,)` are.
 
     Args:
@@ -67,11 +67,11 @@ def load_row_stats(softmax, delta, args, b, h, i, head_rows):
         b: number of the sequence.
         h: number of the query head.
         i: numbers of the queries.
-        head_rows: `b * h * i`, int64.
+        num_score_rows: `b * h * i`, int64.
     """
     return RowStats(
         load_by_query(softmax, args, b, h, i, float("inf")),
-        load_by_query(softmax + head_rows, args, b, h, i, 0.0),
+        load_by_query(softmax + num_score_rows, args, b, h, i, 0.0),
         load_by_query(delta, args, b, h, i, 0.0),
     )
 
@@ -103,9 +103,9 @@ def tile_d_scores(args, pairs, stats, weights, d_out_dots, d_axis_weights, SPEC:
     d_weights = d_out_dots
     if SPEC.has_axis_weights:
         d_weights += by_key_coordinate(d_axis_weights, args, pairs, SPEC.num_axes)
-    left_weights = weights
+    weights_after_dropout = weights
     if SPEC.has_dropout:
         survives = survives_dropout(args, pairs)
-        left_weights = tl.where(survives, weights * args.inputs.keep_scale, 0.0)
+        weights_after_dropout = tl.where(survives, weights * args.inputs.keep_scale, 0.0)
         d_weights = tl.where(survives, d_weights * args.inputs.keep_scale, 0.0)
-    return left_weights, weights * (d_weights - stats.delta[:, None])
+    return weights_after_dropout, weights * (d_weights - stats.delta[:, None])
