@@ -1,8 +1,8 @@
 // What a block of rows reads: its queries, keys and values as floats, packed or as they lie, and
 // the tables of its head.
 //
-//     rows x (dim) at padded_dim   floats, `padded_dim` apart, zeros after `dim`
-//     panels                       (count / NR, dim, NR): packed columns (gemm.h)
+//     (count, padded_dim)     rows of floats, zeros after the first `dim` of each
+//     (count / NR, dim, NR)   panels: packed columns (gemm.h)
 #pragma once
 
 #include <stdint.h>
@@ -35,19 +35,19 @@ struct BlockInputs {
   void read_rows(const TensorView& x, Dtype dtype, int64_t b, int64_t h, int64_t first,
                  int64_t count, int64_t dim, int64_t padded_dim, float scale, float* to) {
     for (int64_t n = 0; n < count; ++n) {
-      convert_to_float(x.data, dtype, x.row_offset(b, h, first + n), dim, scale,
+      convert_to_float(x.data, dtype, x.row_start(b, h, first + n), dim, scale,
                        to + n * padded_dim);
       fill(to + n * padded_dim + dim, padded_dim - dim, 0);
     }
   }
 
-  // Rows of k or v from the tile's first key on, whole vectors wide: as they lie, or in
-  // copy (kTileKeys, padded_dim). They are *stride apart.
+  // Rows of k or v from the first key of the tile on, (tile.to, padded_dim), *stride apart: as they
+  // lie if they are floats and whole vectors, else in copy (kTileKeys, padded_dim).
   const float* tile_rows(const TensorView& x, const RowBlock& block, const KeyTile& tile,
                          int64_t dim, int64_t padded_dim, float* copy, int64_t* stride) {
     if (params.dtype == Dtype::f32 && dim == padded_dim) {
       *stride = x.strides[2];
-      return (const float*)x.data + x.row_offset(block.b, block.kv_head, tile.begin);
+      return (const float*)x.data + x.row_start(block.b, block.kv_head, tile.begin);
     }
     *stride = padded_dim;
     read_rows(x, params.dtype, block.b, block.kv_head, tile.begin, tile.to, dim, padded_dim, 1,
@@ -64,25 +64,25 @@ struct BlockInputs {
                      work.value_tile, stride);
   }
 
-  // All rows of a head of k or v: panels (seqlen_k / NR, dim, NR).
+  // All rows of a head of k or v: panels (seqlen_k / NR, dim, NR), zeros after the last row.
   void pack_columns(const TensorView& x, int64_t b, int64_t kv_head, int64_t dim, float* panels) {
     for (int64_t j = 0; j < params.seqlen_k; j += kNR) {
       float* panel = panels + j * dim;
       const int64_t count = min(kNR, params.seqlen_k - j);
       if (count < kNR) fill(panel, dim * kNR, 0);
       for (int64_t n = 0; n < count; ++n) {
-        const int64_t at = x.row_offset(b, kv_head, j + n);
-        const float* row = (const float*)x.data + at;
-        if (params.dtype != Dtype::f32) {
-          convert_to_float(x.data, params.dtype, at, dim, 1, work.row_scratch);
-          row = work.row_scratch;
-        }
+        const int64_t start = x.row_start(b, kv_head, j + n);
+        const float* row = work.row_scratch;
+        if (params.dtype == Dtype::f32)
+          row = (const float*)x.data + start;
+        else
+          convert_to_float(x.data, params.dtype, start, dim, 1, work.row_scratch);
         for (int64_t k = 0; k < dim; ++k) panel[k * kNR + n] = row[k];
       }
     }
   }
 
-  // Fill the block, work.q and work.q_rel, and pack the head's keys and values if they are not.
+  // Fill the block, work.q and work.q_rel, and pack the head's keys and values if they are not yet.
   void read_block(RowBlock& block, int64_t b, int64_t h, int64_t first_row, int64_t num_rows) {
     block.b = b, block.h = h, block.kv_head = h / params.heads_per_kv_head();
     block.first_row = first_row, block.num_rows = num_rows;
@@ -110,12 +110,12 @@ struct BlockInputs {
   void limit_keys(RowBlock& block) {
     block.keys_begin = params.seqlen_k, block.keys_end = 0;
     const Documents& documents = params.documents;
-    const int64_t of_batch = block.b * documents.batch_stride;
+    const int64_t first_token = block.b * documents.batch_stride;
     for (int64_t r = 0; r < block.num_rows; ++r) {
       int64_t begin = 0, end = params.seqlen_k;
       if (documents.ids) {
-        const int64_t at = of_batch + block.position + r;
-        begin = documents.key_begin[at], end = documents.key_end[at];
+        const int64_t token = first_token + block.position + r;
+        begin = documents.key_begin[token], end = documents.key_end[token];
       }
       if (params.causal) end = min(end, block.position + r + 1);
       block.key_begin[r] = begin, block.key_end[r] = max(end, begin);
@@ -125,7 +125,8 @@ struct BlockInputs {
     }
   }
 
-  // The next tile that some row sees keys of; the first one if tile.num_keys is 0.
+  // Make `tile` the next one of which some row sees keys, the first one if it is empty; false after
+  // the last.
   bool next_tile(const RowBlock& block, KeyTile& tile) const {
     const int64_t begin =
         tile.num_keys ? tile.begin + kTileKeys : round_down(block.keys_begin, kNR);
@@ -139,7 +140,7 @@ struct BlockInputs {
 
   // ---- tables ---------------------------------------------------------------------------------
 
-  // A head's table over its window, filled.
+  // A head's table over its window, filled if it is not yet.
   const WindowTable& window_table(int kind, int64_t head) {
     const OffsetTable& table = params.tables[kind];
     if (table.heads == 1) return plan.tables[kind];
@@ -153,8 +154,8 @@ struct BlockInputs {
     return own;
   }
 
-  // The row of a table that a column selects, (padded_row_dim): where it lies if it can be read
-  // there, or a copy in work.row_scratch.
+  // The row of a table that a column selects, (padded_row_dim): as it lies if that is of floats and
+  // whole vectors, else a copy in work.row_scratch.
   const float* selected_row(int kind, int64_t head, int64_t column) {
     const OffsetTable& table = params.tables[kind];
     const OffsetWindow& window = plan.window(kind);
@@ -169,8 +170,9 @@ struct BlockInputs {
 
   // ---- sums of a tile -------------------------------------------------------------------------
 
-  // x (rows, kTileStride), numbers by key, added up by offset: on the window in a buffer, whose
-  // complete columns go to flush(begin, end); left and right of it one sum for each row.
+  // x (rows, kTileStride), numbers by key, added up by offset: on the window in `buffer`, whose
+  // complete columns go to flush(begin, end); left and right of it in one sum for each row,
+  // left_sums and right_sums (rows).
   template <class Flush>
   void accumulate_by_offset(const RowBlock& block, const KeyTile& tile, const OffsetWindow& window,
                             const float* x, OffsetBuffer& buffer, float* left_sums,

@@ -1,7 +1,8 @@
 // The sizes that everything is cut into.
 //
-// A kernel_*.cpp says the first three before it includes this; a header that is opened alone (by an
-// editor, by tests/native/test_headers.py) gets those of 128-bit vectors.
+// Each kernel_*.cpp defines RELPOS_LANES, RELPOS_MR and RELPOS_NR_VECTORS for its instruction set
+// before it includes this; a header that is opened alone (by an editor, by
+// tests/native/test_headers.py) gets those of 128-bit vectors.
 //
 //     W   = kLanes        floats in a vector
 //     MR  = kMR           rows of a register block: the product of MR rows and NR columns whose
@@ -29,8 +30,9 @@ constexpr int kNR = kNRVectors * kLanes;
 
 constexpr int64_t kBlockRows = 64;
 constexpr int64_t kTileKeys = 256;
-// Rows of (kBlockRows, kTileKeys) buffers are this far apart: an odd number of cache lines, so that
-// the rows of a column do not compete for one place in the cache.
+// Rows of (kBlockRows, kTileKeys) buffers are this far apart: an odd number of 64-byte cache lines,
+// so that the rows of a column do not compete for one set of the cache. What lies between two rows
+// takes the last vector of a row of keys that does not begin at a whole vector.
 constexpr int64_t kTileStride = kTileKeys + 16;
 
 // Columns of an offset buffer (offset_buffer.h), and how far apart its rows are.
@@ -40,13 +42,16 @@ constexpr int64_t kBufferStride = kBufferColumns + 16;
 // Keys that the table of queries is dotted with at once (queries_term.h).
 constexpr int64_t kKeyChunk = 32;
 
-// Up to so many queries, scores are single dot products of rows as they lie: to pack all keys would
-// cost more than to multiply them.
+// In a call of at most this many queries, scores are dot products of q and k as they lie: to pack
+// all keys would cost more than to multiply them.
 constexpr int64_t kFewQueries = 4;
 
 static_assert(kKeyChunk % kLanes == 0 && kBlockRows % kLanes == 0 &&
                   kTileKeys + kLanes <= kTileStride,
               "whole vectors of keys and of queries");
+static_assert(kTileKeys % kNR == 0, "each tile begins at a panel of the packed keys");
+static_assert(kTileKeys + kBlockRows + 2 * kNR <= kBufferColumns,
+              "an offset buffer holds all offsets between a block and a tile, in whole panels");
 
 }  // namespace
 }  // namespace relpos

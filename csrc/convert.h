@@ -10,19 +10,21 @@
 namespace relpos {
 namespace {
 
-// W numbers from p.
+// W numbers from p (W).
 inline vfloat bf16_to_float(const uint16_t* p) {
   return (vfloat)(__builtin_convertvector(*(const vshort_memory*)p, vuint) << 16);
 }
 
+// Half precision: 1 bit of sign, 5 of exponent (bias 15), 10 of mantissa; a float has 1, 8 (bias
+// 127), and 23.
 inline float f16_to_float(uint16_t x) {
   const uint32_t sign = (uint32_t)(x & 0x8000) << 16, magnitude = x & 0x7fff;
   union { uint32_t bits; float value; } out;
-  if (magnitude >= 0x7c00) {
+  if (magnitude >= 0x7c00) {  // infinity or NaN
     out.bits = sign | 0x7f800000 | (magnitude & 0x3ff) << 13;
   } else if (magnitude >= 0x400) {
-    out.bits = sign | ((magnitude << 13) + (112u << 23));
-  } else {
+    out.bits = sign | ((magnitude << 13) + (112u << 23));  // 112 = 127 - 15
+  } else {  // subnormal
     out.value = (float)magnitude * 5.9604644775390625e-8f;  // 2^-24
     out.bits |= sign;
   }
@@ -37,22 +39,24 @@ inline uint16_t float_to_bf16(float x) {
 }
 
 inline uint16_t float_to_f16(float x) {
-  union { float value; uint32_t bits; } in, magic;
+  union { float value; uint32_t bits; } in, half;
   in.value = x;
   const uint16_t sign = (uint16_t)(in.bits >> 16 & 0x8000);
   in.bits &= 0x7fffffff;
-  if (in.bits > 0x7f800000) return sign | 0x7e00;
-  if (in.bits >= 0x477ff000) return sign | 0x7c00;  // rounds to 65536 or more
-  if (in.bits < 0x38800000) {                       // subnormal in half precision
-    magic.bits = 0x3f000000;
-    in.value += magic.value;
-    return (uint16_t)(sign | (in.bits - magic.bits));
+  if (in.bits > 0x7f800000) return sign | 0x7e00;   // NaN
+  if (in.bits >= 0x477ff000) return sign | 0x7c00;  // 65520, and what else rounds to infinity
+  if (in.bits < 0x38800000) {                       // 2^-14: subnormal in half precision
+    // Of a sum from 0.5 to 1 the last place is 2^-24, that of subnormals.
+    half.value = 0.5f;
+    in.value += half.value;
+    return (uint16_t)(sign | (in.bits - half.bits));
   }
-  in.bits += 0xc8000fff + (in.bits >> 13 & 1);
+  in.bits += 0xfff + (in.bits >> 13 & 1);  // rounds what the shift below drops
+  in.bits -= 112u << 23;
   return (uint16_t)(sign | in.bits >> 13);
 }
 
-// to (count) = scale * from[at..at+count-1].
+// to (count) = scale * from[at..at+count-1]; `at` counts numbers of that dtype.
 inline void convert_to_float(const void* from, Dtype dtype, int64_t at, int64_t count, float scale,
                              float* to) {
   int64_t n = 0;

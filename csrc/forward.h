@@ -4,7 +4,7 @@
 //     work.output_acc   (rows, padded_value_dim): sum of p * v so far
 //     row_max, row_sum  (rows): the largest score, and the sum of p, so far
 //
-// and for the tables of values, sums of p in place of products: by offset on their window, one
+// For the tables of values p is summed before it is multiplied: by offset on their window, one
 // number for each row left and right of it, by coordinate on a grid.
 #pragma once
 
@@ -32,33 +32,30 @@ struct Forward : Scores {
   void run(int64_t b, int64_t h, int64_t first_row, int64_t num_rows) {
     RowBlock block;
     begin_block(block, b, h, first_row, num_rows);
-    fill(row_max, num_rows, -kInfinity);
-    fill(row_sum, num_rows, 0);
-    fill(p_left, num_rows, 0);
-    fill(p_right, num_rows, 0);
-    fill(work.output_acc, num_rows * plan.padded_value_dim, 0);
-    work.offset_p.reset();
-    if (plan.grid.has_values) fill(work.axis_p, num_rows * params.grid.sum_size_k, 0);
+    begin_sums(block);
     float row_shift[kBlockRows];
     for (KeyTile tile = {0, 0, 0, 0}; next_tile(block, tile);) {
       tile_scores(block, tile, row_shift);
       for (int64_t r = 0; r < num_rows; ++r) online_softmax(block, tile, r, row_shift[r]);
-      int64_t stride;
-      const float* values = tile_values(block, tile, &stride);
-      gemm_add<kRowMajor>(num_rows, tile.to - tile.from, work.s + tile.from, kTileStride,
-                          values + tile.from * stride, stride, work.output_acc,
-                          plan.padded_value_dim, plan.padded_value_dim);
-      if (plan.value_window.present) accumulate_offset_p(block, tile);
-      for (int64_t r = first_grid_row; r < num_rows && plan.grid.has_values; ++r)
-        accumulate_by_coord(work.s + r * kTileStride, work.axis_p + r * params.grid.sum_size_k);
+      accumulate_output(block, tile);
     }
     if (plan.value_window.present) add_table_values(block);
     if (plan.grid.has_values) add_axis_values(block);
     write(block);
   }
 
+  void begin_sums(const RowBlock& block) {
+    fill(row_max, block.num_rows, -kInfinity);
+    fill(row_sum, block.num_rows, 0);
+    fill(p_left, block.num_rows, 0);
+    fill(p_right, block.num_rows, 0);
+    fill(work.output_acc, block.num_rows * plan.padded_value_dim, 0);
+    work.offset_p.reset();
+    if (plan.grid.has_values) fill(work.axis_p, block.num_rows * params.grid.sum_size_k, 0);
+  }
+
   // Row r's scores become p, relative to the largest score so far; what was summed before is
-  // rescaled when that grows.
+  // rescaled when that grows. p is 0 for the keys that it does not see, in whole vectors too.
   void online_softmax(const RowBlock& block, const KeyTile& tile, int64_t r, float row_shift) {
     float* x = work.s + r * kTileStride;
     if (tile.row_from(block, r) >= tile.row_to(block, r)) {
@@ -72,7 +69,7 @@ struct Forward : Scores {
     float tile_max = horizontal_max(lane_max) + row_shift;
     if (!(tile_max > -kInfinity)) {
       // The row has no key here, unless there are NaN, which the maximum does not show.
-      if (row_shift == row_shift && !any_nan(x + from, to - from)) {
+      if (!any_nan(x + from, to - from)) {
         fill(x + tile.vector_from(), tile.vector_to() - tile.vector_from(), 0);
         return;
       }
@@ -100,11 +97,28 @@ struct Forward : Scores {
     row_sum[r] *= factor, p_left[r] *= factor, p_right[r] *= factor;
     float* out = work.output_acc + r * plan.padded_value_dim;
     for (int64_t n = 0; n < plan.padded_value_dim; ++n) out[n] *= factor;
-    float* by_offset = work.offset_p.data + r * kBufferStride;
-    for (int64_t n = 0; n < work.offset_p.end - work.offset_p.origin; ++n) by_offset[n] *= factor;
-    if (!plan.grid.has_values) return;
-    float* by_coord = work.axis_p + r * params.grid.sum_size_k;
-    for (int64_t n = 0; n < params.grid.sum_size_k; ++n) by_coord[n] *= factor;
+    if (plan.value_window.present) {
+      float* by_offset = work.offset_p.data + r * kBufferStride;
+      const int64_t columns = work.offset_p.end - work.offset_p.origin;
+      for (int64_t n = 0; n < columns; ++n) by_offset[n] *= factor;
+    }
+    if (plan.grid.has_values) {
+      float* by_coord = work.axis_p + r * params.grid.sum_size_k;
+      for (int64_t n = 0; n < params.grid.sum_size_k; ++n) by_coord[n] *= factor;
+    }
+  }
+
+  // output_acc += p v; p is summed for the tables of values.
+  void accumulate_output(const RowBlock& block, const KeyTile& tile) {
+    const int64_t dim = plan.padded_value_dim;
+    int64_t stride;
+    const float* values = tile_values(block, tile, &stride);
+    gemm_add<kRowMajor>(block.num_rows, dim, tile.to - tile.from, work.s + tile.from, kTileStride,
+                        values + tile.from * stride, stride, work.output_acc, dim);
+    if (plan.value_window.present) accumulate_offset_p(block, tile);
+    if (plan.grid.has_values)
+      for (int64_t r = first_grid_row; r < block.num_rows; ++r)
+        accumulate_by_coord(work.s + r * kTileStride, work.axis_p + r * params.grid.sum_size_k);
   }
 
   // ---- the table of values --------------------------------------------------------------------
@@ -114,12 +128,12 @@ struct Forward : Scores {
                          [&](int64_t from, int64_t to) { flush_offset_p(block, from, to); });
   }
 
-  // output += p by offset times the rows of the table that these columns select.
+  // output_acc += p by offset times the rows of the table that the columns from..to-1 select.
   void flush_offset_p(const RowBlock& block, int64_t from, int64_t to) {
+    const int64_t dim = plan.padded_value_dim;
     const float* rows = window_table(kValues, block.h).rows;
-    gemm_add<kRowMajor>(block.num_rows, to - from, work.offset_p.row(0) + from, kBufferStride,
-                        rows + from * plan.padded_value_dim, plan.padded_value_dim,
-                        work.output_acc, plan.padded_value_dim, plan.padded_value_dim);
+    gemm_add<kRowMajor>(block.num_rows, dim, to - from, work.offset_p.row(0) + from, kBufferStride,
+                        rows + from * dim, dim, work.output_acc, dim);
   }
 
   // The columns that are still in the buffer, and the rows left and right of the window.
@@ -144,9 +158,9 @@ struct Forward : Scores {
       const float* rows = axis_tables().padded + plan.grid.axes[axis].padded.values;
       for (RowGroup group; next_row_group(block, axis, group);) {
         unshear_row_group(axis, group, work.axis_p);
-        gemm_add<kRowMajor>(group.num_rows, group.num_table_rows, work.row_group,
+        gemm_add<kRowMajor>(group.num_rows, dim, group.num_table_rows, work.row_group,
                             plan.grid.row_group_stride, rows + group.first_table_row * dim, dim,
-                            work.output_acc + group.first_row * dim, dim, dim);
+                            work.output_acc + group.first_row * dim, dim);
       }
     }
   }

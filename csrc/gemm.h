@@ -7,8 +7,11 @@
 //     kRowMajor     A as it lies, rows `a_stride` apart
 //     kTransposed   A as it lies transposed: (depth, rows), `a_stride` apart
 //
-// B is packed, in panels of NR columns, each (depth, NR); or row-major, rows `b_stride` apart. The
-// columns of B and C are whole vectors, W = kLanes floats.
+// B is packed, in panels of NR columns, each (depth, NR); or row-major, rows `b_stride` apart. C is
+// row-major, rows `c_stride` apart. Arguments are in the order of BLAS: the sizes, A, B, C.
+//
+// The columns of B and C are whole vectors, W = kLanes floats; gemm_packed takes any number of
+// columns, and writes C up to the next whole vector.
 #pragma once
 
 #include <stdint.h>
@@ -19,6 +22,10 @@
 
 namespace relpos {
 namespace {
+
+// Depth of a product that is computed at once: NR columns of B so deep fill half a first-level
+// cache.
+constexpr int64_t kMaxDepth = 128;
 
 // C (Rows, Vectors * W) = or += A B; A's element (row, k) is at row * a_row + k * a_column.
 template <int Rows, int Vectors, bool Add>
@@ -53,7 +60,8 @@ inline void register_block(int64_t depth, const float* __restrict a, int64_t a_r
 
 enum ALayout { kPackedRows, kRowMajor, kTransposed };
 
-// A register block with any number of rows up to MR.
+// A register block with any number of rows up to MR: the template for that number is looked for
+// from Rows = MR down.
 template <int Vectors, ALayout Layout, bool Add, int Rows = kMR>
 inline void register_rows(int64_t rows, int64_t depth, const float* a, int64_t a_stride,
                           const float* b, int64_t b_stride, float* c, int64_t c_stride) {
@@ -72,10 +80,10 @@ inline void register_rows(int64_t rows, int64_t depth, const float* a, int64_t a
   }
 }
 
-// C = A B, both packed.
-__attribute__((noinline)) inline void gemm_packed(int64_t rows, int64_t depth,
+// C = A B, both packed. Not inlined, as below: each copy has the register blocks of 1..MR rows.
+__attribute__((noinline)) inline void gemm_packed(int64_t rows, int64_t columns, int64_t depth,
                                                   const float* a_panels, const float* b_panels,
-                                                  int64_t columns, float* c, int64_t c_stride) {
+                                                  float* c, int64_t c_stride) {
   for (int64_t n = 0; n < columns; n += kNR)
     for (int64_t m = 0; m < rows; m += kMR) {
       const float *a = a_panels + m * depth, *b = b_panels + n * depth;
@@ -91,16 +99,15 @@ __attribute__((noinline)) inline void gemm_packed(int64_t rows, int64_t depth,
     }
 }
 
-// C += A B, B row-major; the depth is cut so that B stays in cache.
+// C += A B, A as it lies or transposed, B row-major.
 template <ALayout Layout>
-__attribute__((noinline)) void gemm_add(int64_t rows, int64_t depth, const float* a,
-                                        int64_t a_stride, const float* b, int64_t b_stride,
-                                        float* c, int64_t c_stride, int64_t columns) {
-  constexpr int64_t kDepth = 128;
+__attribute__((noinline)) void gemm_add(int64_t rows, int64_t columns, int64_t depth,
+                                        const float* a, int64_t a_stride, const float* b,
+                                        int64_t b_stride, float* c, int64_t c_stride) {
   for (int64_t n = 0; n < columns; n += kNR) {
     const int64_t vectors = min(kNRVectors, (columns - n) / kLanes);
-    for (int64_t k = 0; k < depth; k += kDepth) {
-      const int64_t part_depth = min(kDepth, depth - k);
+    for (int64_t k = 0; k < depth; k += kMaxDepth) {
+      const int64_t part_depth = min(kMaxDepth, depth - k);
       for (int64_t m = 0; m < rows; m += kMR) {
         const float* a_part = Layout == kRowMajor ? a + m * a_stride + k : a + m + k * a_stride;
         const float* b_part = b + k * b_stride + n;
@@ -120,7 +127,7 @@ __attribute__((noinline)) void gemm_add(int64_t rows, int64_t depth, const float
   }
 }
 
-// Rows (count, depth), `stride` apart, in panels of MR, each (depth, MR).
+// from (count, depth), rows `stride` apart, in panels of MR rows: panels (count / MR, depth, MR).
 inline void pack_rows(const float* from, int64_t stride, int64_t count, int64_t depth,
                       float* panels) {
   for (int64_t m = 0; m < count; m += kMR) {
@@ -131,11 +138,17 @@ inline void pack_rows(const float* from, int64_t stride, int64_t count, int64_t 
   }
 }
 
+// y (count) += x (count).
+inline void add_to(int64_t count, const float* __restrict x, float* __restrict y) {
+  for (int64_t n = 0; n < count; ++n) y[n] += x[n];
+}
+
 // y (count) += factor * x (count).
 inline void add_scaled(int64_t count, float factor, const float* x, float* y) {
   for (int64_t n = 0; n < count; ++n) y[n] += factor * x[n];
 }
 
+// x . y, both (count).
 inline double dot_in_double(const float* x, const float* y, int64_t count) {
   double sum = 0;
   for (int64_t n = 0; n < count; ++n) sum += (double)x[n] * (double)y[n];

@@ -29,12 +29,12 @@
 namespace relpos {
 namespace {
 
-// Neighbouring keys of a tile that lie along the grid's last axis.
+// Neighbouring keys of a tile that differ only in their coordinate along the grid's last axis.
 struct KeyRun {
-  int64_t first, num_keys;            // keys of the tile
-  int64_t last_coord;                 // of the first key along the last axis, all axes side by side
+  int64_t first, num_keys;             // keys of the tile
+  int64_t last_coord;                  // of the first key along the last axis, in by_coord
   int64_t outer_coords[kMaxAxes - 1];  // of all its keys along the other axes, likewise
-  int64_t joint_bias_index;           // of the first key, for a query at coordinates 0
+  int64_t joint_bias_index;            // of the first key, for a query at coordinates 0
 };
 
 // Rows of a block that select nearly the same rows of an axis's table, multiplied together: for
@@ -42,18 +42,17 @@ struct KeyRun {
 // together select num_table_rows rows.
 struct RowGroup {
   int64_t first_row = 0, num_rows = 0, first_table_row = 0, num_table_rows = 0;
-  int64_t shift[kMR];
+  int64_t shift[kMR];  // 0 .. MR - 1
 };
 
 struct GridTerms : BlockInputs {
   using BlockInputs::BlockInputs;
 
-  int64_t row_coords[kBlockRows][kMaxAxes];       // of the block's queries
-  int64_t row_joint_bias_index[kBlockRows];       // what they take from a key's joint_bias_index
-  int64_t first_grid_row = 0;                     // the rows before it lie in the prefix
-  KeyRun key_runs[kTileKeys];                     // of the current tile
+  int64_t row_coords[kBlockRows][kMaxAxes];  // of the block's queries
+  int64_t row_joint_bias_index[kBlockRows];  // to be subtracted from that of a key
+  int64_t first_grid_row = 0;                // the rows before it lie in the prefix
+  KeyRun key_runs[kTileKeys];                // of the current tile
   int64_t num_key_runs = 0;
-  int64_t filled_head = -1;                       // whose tables are in work.axis_tables
 
   // ---- tables ---------------------------------------------------------------------------------
 
@@ -62,19 +61,20 @@ struct GridTerms : BlockInputs {
   }
 
   void fill_axis_tables(int64_t head) {
-    if (params.grid.axis_table_heads <= 1 || head == filled_head) return;
-    filled_head = head;
-    work.axis_tables.fill_rows(params, plan.grid, plan.padded_value_dim, plan.backward, head, 0, 1);
+    AxisTables& own = work.axis_tables;
+    if (params.grid.axis_table_heads <= 1 || own.head == head) return;
+    own.head = head;
+    own.fill_rows(params, plan.grid, plan.backward, 0, 1);
   }
 
   // The block's rows that an axis's keys are dotted with, axis_q_stride apart: q, or the axis's
   // part of q_rel.
   const float* axis_q(int axis) const {
-    return params.grid.axes[axis].own_q_rel ? work.q_rel + plan.grid.axes[axis].q_rel_offset
+    return params.grid.axes[axis].has_q_rel ? work.q_rel + plan.grid.axes[axis].first_q_rel
                                             : work.q;
   }
   int64_t axis_q_stride(int axis) const {
-    return params.grid.axes[axis].own_q_rel ? plan.padded_rel_dim : plan.padded_head_dim;
+    return params.grid.axes[axis].has_q_rel ? plan.padded_rel_dim : plan.padded_head_dim;
   }
 
   // ---- a block --------------------------------------------------------------------------------
@@ -112,15 +112,16 @@ struct GridTerms : BlockInputs {
     }
   }
 
-  // The next rows whose first table rows are less than MR apart; the first ones if group is new.
+  // The next rows whose first table rows are less than MR apart; the first ones if group is new;
+  // false after the last.
   bool next_row_group(const RowBlock& block, int axis, RowGroup& group) const {
     const Axis& of = params.grid.axes[axis];
     const int64_t first = max(group.first_row + group.num_rows, first_grid_row);
     if (first >= block.num_rows) return false;
-    int64_t low = of.first_row(row_coords[first][axis]), high = low;
+    int64_t low = of.first_table_row(row_coords[first][axis]), high = low;
     group.first_row = first, group.num_rows = 0;
     for (int64_t r = first; r < block.num_rows && group.num_rows < kMR; ++r) {
-      const int64_t table_row = of.first_row(row_coords[r][axis]);
+      const int64_t table_row = of.first_table_row(row_coords[r][axis]);
       if (max(high, table_row) - min(low, table_row) >= kMR) break;
       low = min(low, table_row), high = max(high, table_row);
       group.shift[group.num_rows++] = table_row;
@@ -128,6 +129,11 @@ struct GridTerms : BlockInputs {
     for (int64_t n = 0; n < group.num_rows; ++n) group.shift[n] -= low;
     group.first_table_row = low, group.num_table_rows = of.size_k + high - low;
     return true;
+  }
+
+  // Row r's numbers for the coordinates along one axis, (size_k).
+  float* axis_part(float* by_coord, int64_t r, int axis) const {
+    return by_coord + r * params.grid.sum_size_k + plan.grid.axes[axis].first_coord_k;
   }
 
   // by_coord += x (rows, dim), `x_stride` apart, times one axis's table in transposed form.
@@ -141,38 +147,29 @@ struct GridTerms : BlockInputs {
             group.num_rows, dim, x + group.first_row * x_stride, x_stride,
             transposed + group.first_table_row + n, axis_plan.transposed_stride,
             work.row_group + n, stride);
-      for (int64_t r = 0; r < group.num_rows; ++r)
-        add_to(size_k, work.row_group + r * stride + group.shift[r],
-               by_coord + (group.first_row + r) * params.grid.sum_size_k + axis_plan.coord_offset);
+      for (int64_t n = 0; n < group.num_rows; ++n)
+        add_to(size_k, work.row_group + n * stride + group.shift[n],
+               axis_part(by_coord, group.first_row + n, axis));
     }
   }
 
   void add_axis_bias(const RowBlock& block, int axis, float* by_coord) const {
-    const AxisPlan& axis_plan = plan.grid.axes[axis];
     const Axis& of = params.grid.axes[axis];
+    const float* bias = axis_tables().padded + plan.grid.axes[axis].padded.bias;  // (table_rows)
     for (int64_t r = first_grid_row; r < block.num_rows; ++r)
-      add_to(of.size_k,
-             axis_tables().padded + axis_plan.padded.bias + of.first_row(row_coords[r][axis]),
-             by_coord + r * params.grid.sum_size_k + axis_plan.coord_offset);
+      add_to(of.size_k, bias + of.first_table_row(row_coords[r][axis]),
+             axis_part(by_coord, r, axis));
   }
 
   // A group's numbers by coordinate as numbers by table row, in work.row_group (num_rows,
   // num_table_rows): the left side of the adjoint's products.
-  void unshear_row_group(int axis, const RowGroup& group, const float* by_coord) const {
-    const int64_t stride = plan.grid.row_group_stride, size_k = params.grid.axes[axis].size_k;
-    for (int64_t r = 0; r < group.num_rows; ++r) {
-      float* to = work.row_group + r * stride;
+  void unshear_row_group(int axis, const RowGroup& group, float* by_coord) const {
+    for (int64_t n = 0; n < group.num_rows; ++n) {
+      float* to = work.row_group + n * plan.grid.row_group_stride;
       fill(to, group.num_table_rows, 0);
-      add_to(size_k,
-             by_coord + (group.first_row + r) * params.grid.sum_size_k +
-                 plan.grid.axes[axis].coord_offset,
-             to + group.shift[r]);
+      add_to(params.grid.axes[axis].size_k, axis_part(by_coord, group.first_row + n, axis),
+             to + group.shift[n]);
     }
-  }
-
-  // y (count) += x (count).
-  static void add_to(int64_t count, const float* __restrict x, float* __restrict y) {
-    for (int64_t n = 0; n < count; ++n) y[n] += x[n];
   }
 
   // ---- a tile ---------------------------------------------------------------------------------
@@ -190,7 +187,7 @@ struct GridTerms : BlockInputs {
         run.joint_bias_index += (coord + size_k - 1) * step;
         token /= size_k, step *= 2 * size_k - 1;
         (n == last ? run.last_coord : run.outer_coords[n]) =
-            plan.grid.axes[n].coord_offset + coord;
+            plan.grid.axes[n].first_coord_k + coord;
         if (n == last) run.num_keys = min(size_k - coord, tile.to - at);
       }
       at += run.num_keys;
@@ -214,7 +211,7 @@ struct GridTerms : BlockInputs {
     for (int64_t n = 0; n < count; ++n) y[n] += constant + x[n];
   }
 
-  // The adjoint: by_coord += for each coordinate the sum of x over its keys.
+  // The adjoint: by_coord (sum_size_k) += for each coordinate the sum of x (tile) over its keys.
   void accumulate_by_coord(const float* x, float* by_coord) const {
     for (int64_t n = 0; n < num_key_runs; ++n) {
       const KeyRun& run = key_runs[n];
@@ -240,15 +237,7 @@ struct GridTerms : BlockInputs {
     for (int64_t r = first_grid_row; r < block.num_rows; ++r) {
       float* x = scores + r * kTileStride;
       if (plan.grid.has_axis_scores) add_by_coord(work.axis_scores + r * grid.sum_size_k, x);
-      int64_t first_coord = 0;
-      for (int n = 0; n < grid.num_axes && grid.query_axis_logits.present(); ++n) {
-        const float* by_key =
-            (const float*)grid.query_axis_logits.data +
-            grid.query_axis_logits.row_offset(block.b, block.h, first_coord + row_coords[r][n]) +
-            tile.begin;
-        add_to(tile.to - tile.from, by_key + tile.from, x + tile.from);
-        first_coord += grid.axes[n].size_q;
-      }
+      if (grid.query_axis_logits.present()) add_query_axis_logits(block, tile, r, x);
       if (!grid.joint_bias) continue;
       const float* joint_bias =
           grid.joint_bias + grid.joint_bias_head(block.h) * grid.joint_bias_size;
@@ -256,6 +245,23 @@ struct GridTerms : BlockInputs {
         add_to(key_runs[n].num_keys,
                joint_bias + key_runs[n].joint_bias_index - row_joint_bias_index[r],
                x + key_runs[n].first);
+    }
+  }
+
+  // Row r's coordinate along an axis as a row of query_axis_logits (sum_size_q, seqlen_k).
+  int64_t query_axis_row(int64_t r, int axis) const {
+    return plan.grid.axes[axis].first_coord_q + row_coords[r][axis];
+  }
+
+  // Row r: x (tile) += for each axis the keys' logits for its coordinate.
+  void add_query_axis_logits(const RowBlock& block, const KeyTile& tile, int64_t r,
+                             float* x) const {
+    const TensorView& logits = params.grid.query_axis_logits;
+    for (int axis = 0; axis < params.grid.num_axes; ++axis) {
+      const float* by_key = (const float*)logits.data +
+                            logits.row_start(block.b, block.h, query_axis_row(r, axis)) +
+                            tile.begin;
+      add_to(tile.to - tile.from, by_key + tile.from, x + tile.from);
     }
   }
 };

@@ -7,7 +7,7 @@
 
 namespace relpos {
 
-// What a kernel needs of its host.
+// What a kernel needs of its host: torch (ops.cpp), or a test (tests/native/host.h).
 struct Host {
   int threads;
   // Calls body(context, n) for n = 0..count-1, on at most `threads` threads.

@@ -5,9 +5,9 @@
 //
 //     read      row r's number for key j is at column (j - position of r): a tile is a view of the
 //               buffer whose rows start one column earlier each (Huang's skew, without a copy)
-//     written   the adjoint: sums by offset, on their way to a table's gradient
+//     written   the adjoint: numbers by key added up by offset, on their way to the rows of a table
 //
-// W = kLanes; a column is one of the window's.
+// W = kLanes. A column is one of the window's: the offset window.base + column.
 #pragma once
 
 #include <stdint.h>
@@ -22,7 +22,7 @@ namespace {
 
 struct OffsetBuffer {
   float* data = nullptr;  // (kBlockRows, kBufferStride)
-  bool started = false;   // whether a block has put columns into it
+  bool started = false;   // whether the current block has put columns into it
   int64_t origin = 0;     // the window's column that is at data[0]
   int64_t end = 0;        // the columns origin..end-1 hold something
 
@@ -33,8 +33,8 @@ struct OffsetBuffer {
   void reset() { started = false, origin = end = 0; }
   void start_at(int64_t column) { started = true, origin = end = column; }
 
-  // For sums: have the columns from..to-1, new ones zero. The columns before `from` are complete:
-  // when room is needed flush(begin, end) is called for them.
+  // For sums: make room for the columns from..to-1, new ones zero. Those before are complete: when
+  // they must make way, flush(begin, end) is called for them first.
   template <class Flush>
   void ensure_columns(int64_t from, int64_t to, int64_t rows, const Flush& flush) {
     if (!started) start_at(from);
@@ -45,14 +45,15 @@ struct OffsetBuffer {
     if (to > end) append_zeros(to, rows);
   }
 
-  // For scores: make room for the columns from..to-1, and return the first that has to be computed,
-  // `to` if none. The caller computes them and sets `end`.
+  // For numbers: make room for the columns from..to-1, and return the first that is not there yet,
+  // `to` if none. The caller computes them from there on, and sets `end`.
   int64_t first_missing(int64_t from, int64_t to, int64_t rows) {
     if (!started || end < from) start_at(from);
     if (to - origin > kBufferColumns) drop_before(from, rows);
     return min(end, to);
   }
 
+  // Forget the columns before `column`; the others move to the front.
   void drop_before(int64_t column, int64_t rows) {
     const int64_t kept = max(end - column, 0);
     for (int64_t r = 0; r < rows && kept > 0; ++r) {
@@ -70,30 +71,33 @@ struct OffsetBuffer {
   }
 };
 
-// x (count), for the keys from `key` on and the query at `position`, += by_offset, a row of numbers
-// by column.
+// x (count) += by_offset, for the keys from `key` on and the query at `position`; by_offset, a row
+// by offset, is indexed by the window's columns. Whole vectors are read and written. (Each starts
+// at its vector_column, spelt out here: after a store the window would have to be read again.)
 inline void add_sheared(const float* by_offset, const OffsetWindow& window, int64_t key,
                         int64_t position, int64_t count, float* x) {
-  const int64_t first = key - position - window.base, last = window.num_columns - kLanes;
+  const int64_t first_column = key - position - window.base;
+  const int64_t last_column = window.num_columns - kLanes;
   for (int64_t n = 0; n < count; n += kLanes)
-    store(x + n, load(x + n) + load(by_offset + clamp(first + n, 0, last)));
+    store(x + n, load(x + n) + load(by_offset + clamp(first_column + n, 0, last_column)));
 }
 
 // The adjoint: by_offset += x.
 inline void accumulate_sheared(const float* x, const OffsetWindow& window, int64_t key,
                                int64_t position, int64_t count, float* by_offset) {
-  const int64_t first = key - position - window.base, last = window.num_columns - kLanes;
+  const int64_t first_column = key - position - window.base;
+  const int64_t last_column = window.num_columns - kLanes;
   for (int64_t n = 0; n < count; n += kLanes) {
-    float* to = by_offset + clamp(first + n, 0, last);
+    float* to = by_offset + clamp(first_column + n, 0, last_column);
     store(to, load(to) + load(x + n));
   }
 }
 
-// The same with a row for each key in place of each query: each further query is one column
-// earlier, so that squares of W keys and W queries are transposed.
+// The same where the rows by offset belong to keys, not queries: each further query is one column
+// earlier, so squares of W keys and W queries are read and transposed.
 //
-//     by_key (num_keys, kBufferStride): for each key from `key` on, the columns from `first_column`
-//     x (num_queries, num_keys), rows `x_stride` apart, for the queries from `position` on
+//     by_key (num_keys, kBufferStride): rows for the keys from `key` on, columns from first_column
+//     x (num_queries, x_stride): rows for the queries from `position` on, columns for these keys
 //
 // x += factor * by_key. Rows of by_key are read, and numbers of x written, up to the next whole
 // vector of keys.
@@ -102,7 +106,7 @@ inline void add_sheared_by_key(float factor, const float* by_key, int64_t first_
                                int64_t position, int64_t num_queries, float* x, int64_t x_stride) {
   for (int64_t c = 0; c < num_keys; c += kLanes)
     for (int64_t r = 0; r < num_queries; r += kLanes) {
-      // A row for a key with the queries backwards; then, transposed, for a query with the keys.
+      // Rows: keys, with the queries backwards in each; transposed: queries, the last one first.
       vfloat square[kLanes];
 #pragma GCC unroll 16
       for (int n = 0; n < kLanes; ++n)

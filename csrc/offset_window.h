@@ -1,6 +1,6 @@
 // The offsets that a table covers, as columns without ends.
 //
-// A window covers the offsets low..high (key position - query position); at or below `low`, and at
+// A window covers the offsets low..high (key position - query position): at or below `low`, and at
 // or above `high`, a table is constant. Column n belongs to the offset base + n, and W = kLanes
 // more columns at either end repeat the end ones: a vector of W neighbouring keys reads W
 // neighbouring columns from a clamped one, and is right wherever it falls.
@@ -26,7 +26,7 @@ struct OffsetWindow {
   int64_t base = 0;  // the offset of column 0
   int64_t num_columns = 0;
 
-  // The column at which a vector starts whose first key is `key`, for the query at `position`.
+  // The column at which the vector of W keys from `key` on starts, for the query at `position`.
   int64_t vector_column(int64_t key, int64_t position) const {
     return clamp(key - position - base, 0, num_columns - kLanes);
   }
@@ -34,13 +34,14 @@ struct OffsetWindow {
   int64_t pair_column(int64_t key, int64_t position) const {
     return clamp(key - position - base, kLanes, num_columns - kLanes - 1);
   }
-  // The columns of the far regions.
+  // The columns of `low` and `high`, which stand for the far regions too.
   int64_t low_column() const { return kLanes; }
   int64_t high_column() const { return num_columns - kLanes - 1; }
   int64_t num_panels() const { return ceil_div(num_columns, kNR); }
 };
 
-// The window of one kind of table, or of two that share it, cut to the offsets that pairs have.
+// The window of one kind of table, or of two kinds that share it (else the same kind twice), cut to
+// the offsets that pairs of the call have.
 inline OffsetWindow make_window(const Params& params, TableKind kind, TableKind shared_with) {
   const int64_t first_offset = -(params.query_start + params.seqlen_q - 1);
   int64_t last_offset = params.seqlen_k - 1 - params.query_start;
@@ -48,10 +49,10 @@ inline OffsetWindow make_window(const Params& params, TableKind kind, TableKind 
   last_offset = max(last_offset, first_offset);
   OffsetWindow window;
   const TableKind kinds[] = {kind, shared_with};
-  for (const TableKind one : kinds) {
-    const OffsetTable& table = params.tables[one];
+  for (const TableKind each : kinds) {
+    const OffsetTable& table = params.tables[each];
     if (!table.present()) continue;
-    // Where it is zero beyond its ends, the zeros are columns too.
+    // Where it is zero beyond its ends, a row of zeros at either end is in the window too.
     const int64_t low = table.first_offset - table.zero_beyond;
     const int64_t high = table.first_offset + table.num_rows - 1 + table.zero_beyond;
     window.low = window.present ? min(window.low, low) : low;
@@ -73,7 +74,8 @@ inline int64_t table_row(const OffsetTable& table, const OffsetWindow& window, i
   return clamp(row, 0, table.num_rows - 1);
 }
 
-// The row that a column selects, as floats with zeros after them: to (padded_dim).
+// The row that a column selects, as floats, zeros after them: to (padded_dim). Also for the columns
+// after the last, which fill its panel: zeros.
 inline void read_table_row(const OffsetTable& table, Dtype dtype, const OffsetWindow& window,
                            int64_t head, int64_t column, int64_t padded_dim, float* to) {
   fill(to, padded_dim, 0);
@@ -84,15 +86,16 @@ inline void read_table_row(const OffsetTable& table, Dtype dtype, const OffsetWi
                    1, to);
 }
 
-// One head's table, a row for each column of its window, in the forms that a pass reads; null what
-// it does not. `columns` is num_panels * NR, the last ones zeros.
+// One head's table, a row for each column of its window, in the forms that this pass reads (the
+// others are null). `columns` is num_panels * NR.
 struct WindowTable {
-  float* rows = nullptr;    // (columns, padded row_dim)
+  float* rows = nullptr;    // (columns, padded_dim), Plan::padded_row_dim
   float* panels = nullptr;  // transposed and packed: (num_panels, row_dim, NR)
-  float* bias = nullptr;    // (columns): the numbers of a table of biases
+  float* bias = nullptr;    // (columns), of a table of biases
   int64_t head = -1;        // whose it is; -1 while nothing is in it
 
-  // Fill one panel, or the NR rows of it. scratch (padded_dim).
+  // Fill the NR columns of one panel, in all forms. scratch (padded_dim) is for a row where `rows`
+  // is null.
   void fill_panel(const OffsetTable& table, Dtype dtype, const OffsetWindow& window, int64_t panel,
                   int64_t padded_dim, float* scratch) const {
     for (int64_t n = panel * kNR; n < (panel + 1) * kNR; ++n) {

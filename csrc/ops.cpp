@@ -65,8 +65,8 @@ class ArgumentReader {
   "SymInt[] axis_has_q_rel, SymInt[] axis_has_bias, SymInt[] axis_has_values, SymInt prefix, "    \
   "bool causal, float scale, SymInt query_start, float dropout"
 
-// RELPOS_ARGUMENTS, read in this order. Lists have an element for each table kind, or for each axis
-// of a grid.
+// RELPOS_ARGUMENTS, read in this order. Lists have an element for each TableKind (first_offsets,
+// zero_beyond), or for each axis of a grid.
 struct Arguments {
   ArgumentReader& next;
 
@@ -111,6 +111,7 @@ Dtype dtype_of(const Tensor& x) {
   }
 }
 
+// 0 along an axis of size 1, as if it were broadcast.
 int64_t stride(const Tensor& x, int64_t axis) { return x.size(axis) == 1 ? 0 : x.stride(axis); }
 
 // Keeps alive the tensors that a Params points to.
@@ -128,7 +129,7 @@ class TensorKeeper {
     const bool fits = x.size(x.dim() - 1) <= 1 || x.stride(x.dim() - 1) == 1;
     return keep(fits ? x : torch::stable::contiguous(x));
   }
-  // Of (b, h, i, d), or (b, h, i).
+  // Of x (B, H, L, D), or (B, H, L).
   TensorView view(const Tensor& x) {
     const Tensor& kept = contiguous_rows(x);
     return {kept.const_data_ptr(), {stride(kept, 0), stride(kept, 1), stride(kept, 2)}};
@@ -196,7 +197,7 @@ struct BoundParams {
     for (size_t n = 0; n < from.key_grid.size(); ++n) {
       Axis& axis = grid.axes[n];
       axis.size_k = from.key_grid[n], axis.size_q = from.query_grid[n];
-      axis.key_dim = from.axis_key_widths[n], axis.own_q_rel = from.axis_has_q_rel[n] != 0;
+      axis.key_dim = from.axis_key_widths[n], axis.has_q_rel = from.axis_has_q_rel[n] != 0;
       axis.has_bias = from.axis_has_bias[n] != 0, axis.has_values = from.axis_has_values[n] != 0;
       grid.sum_size_k += axis.size_k;
       grid.sum_size_q += axis.size_q;
@@ -234,7 +235,7 @@ struct BoundParams {
       document_index.add_entry(documents + b * x.size(1), x.size(1));
   }
 
-  // (2, b, h, i): row_max and row_sum.
+  // softmax (2, B, H, seqlen_q): row_max and row_sum.
   void bind_softmax(const Tensor& softmax) {
     params.row_max = softmax.mutable_data_ptr<float>();
     params.row_sum = params.row_max + params.batch * params.heads * params.seqlen_q;
@@ -323,7 +324,7 @@ struct GradientTensors {
   }
   void* add(const OptionalTensor& input) { return add(input, q.scalar_type()); }
   float* add_float(const OptionalTensor& input) { return (float*)add(input, ScalarType::Float); }
-  // What is added to the scores, one number for all pairs that share it, is summed in place.
+  // For those that a kernel only adds to: what is added to scores as it is.
   float* add_zeros(const OptionalTensor& input) {
     float* const data = add_float(input);
     if (data) torch::stable::zero_(tensors.back());
@@ -357,8 +358,9 @@ void backward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   gradients.tables[kValues] = results.add(arguments.values);
   gradients.q_rel = results.add(arguments.q_rel);
   gradients.mask = results.add_zeros(arguments.mask);
-  for (int64_t axis = 0; gradients.mask && axis < 4; ++axis)
-    gradients.mask_strides[axis] = stride(results.tensors.back(), axis);
+  if (gradients.mask)
+    for (int64_t axis = 0; axis < 4; ++axis)
+      gradients.mask_strides[axis] = stride(results.tensors.back(), axis);
   gradients.axis_tables = results.add_float(arguments.axis_tables);
   gradients.query_axis_logits = results.add_zeros(arguments.query_axis_logits);
   gradients.joint_bias = results.add_zeros(arguments.joint_bias);

@@ -4,7 +4,7 @@
 //     seqlen_q, seqlen_k   queries, keys
 //     head_dim             of q and k
 //     value_dim            of v and of the output
-//     rel_dim              of q_rel, which is dotted with the tables of keys in place of q
+//     rel_dim              of q_rel, which is dotted with the table of keys in place of q
 //
 // "(H or 1, ...)": one for each head, or one that all heads share.
 #pragma once
@@ -22,7 +22,8 @@ struct TensorView {
   int64_t strides[3] = {0, 0, 0};
 
   bool present() const { return data != nullptr; }
-  int64_t row_offset(int64_t b, int64_t h, int64_t row) const {
+  // Where that row begins, in elements.
+  int64_t row_start(int64_t b, int64_t h, int64_t row) const {
     return b * strides[0] + h * strides[1] + row * strides[2];
   }
 };
@@ -50,20 +51,20 @@ struct OffsetTable {
   int64_t head_index(int64_t head) const { return heads == 1 ? 0 : head; }
 };
 
-constexpr int kMaxAxes = 8;
+constexpr int kMaxAxes = 8;  // _MAX_AXES in ops/native/entry.py
 
 // One axis of a grid of tokens, and which tables it has. A table has a row for each offset
 // coord_k - coord_q, from 1 - size_k on; or, where the queries have another size (pooled queries),
 // one for each pair (coord_q, coord_k).
 struct Axis {
   int64_t size_k = 1, size_q = 1;  // coordinates of keys, of queries
-  int64_t key_dim = 0;             // of the rows of its table of keys; 0 without one
-  bool own_q_rel = false;          // dotted with a part of q_rel, in place of q
+  int64_t key_dim = 0;             // of the rows of its table of keys; 0: it has none
+  bool has_q_rel = false;          // its table of keys is dotted with its part of q_rel, not q
   bool has_bias = false, has_values = false;
 
   int64_t table_rows() const { return size_k == size_q ? 2 * size_k - 1 : size_q * size_k; }
   // The row for coord_k = 0 and this coord_q; the rows of the other coord_k follow it.
-  int64_t first_row(int64_t coord_q) const {
+  int64_t first_table_row(int64_t coord_q) const {
     return size_k == size_q ? size_k - 1 - coord_q : coord_q * size_k;
   }
 };
@@ -107,7 +108,7 @@ struct Documents {
   const int32_t* ids = nullptr;        // (B or 1, seqlen_k), negative for tokens of no document
   const int64_t* key_begin = nullptr;  // (B or 1, seqlen_k)
   const int64_t* key_end = nullptr;    // (B or 1, seqlen_k)
-  int64_t batch_stride = 0;
+  int64_t batch_stride = 0;            // seqlen_k, or 0 where all batch entries have the same
   bool interleaved = false;
 };
 
@@ -120,7 +121,7 @@ struct Gradients {
   void* q_rel = nullptr;  // (B, H, seqlen_q, rel_dim)
   void* tables[kTableKinds] = {};      // each (H or 1, num_rows, row_dim)
   float* mask = nullptr;               // of the mask's own sizes; zeros before the call
-  int64_t mask_strides[4] = {0, 0, 0, 0};
+  int64_t mask_strides[4] = {0, 0, 0, 0};  // of that gradient, 0 along axes of size 1
   float* axis_tables = nullptr;        // (H or 1, axis_table_size)
   float* query_axis_logits = nullptr;  // (B, H, sum_size_q, seqlen_k); zeros before the call
   float* joint_bias = nullptr;         // (H or 1, joint_bias_size); zeros before the call
@@ -144,8 +145,8 @@ struct Params {
   uint64_t seed;        // of dropout
   double dropout;       // probability that a weight is dropped
 
-  // Written by forward, read by backward, all in float32. The softmax of a row is kept as its two
-  // numbers: the log-sum-exp alone would round each weight by its own last place.
+  // Written by forward, read by backward, all in float32. Of the softmax of a row both numbers are
+  // kept: of the log-sum-exp alone, the rounding would be an error of each weight exp(s - lse).
   float* output = nullptr;   // (B, H, seqlen_q, value_dim)
   float* row_max = nullptr;  // (B, H, seqlen_q), -inf where a row has no key
   float* row_sum = nullptr;  // (B, H, seqlen_q), of exp(score - row_max)

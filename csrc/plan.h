@@ -28,6 +28,7 @@ struct Arena {
     used += round_up(floats * (int64_t)sizeof(float), 64);
     return piece;
   }
+  float* take_if(bool needed, int64_t floats) { return needed ? take(floats) : nullptr; }
 };
 
 struct Plan {
@@ -47,7 +48,8 @@ struct Plan {
   Plan(const Params& p, bool is_backward) : params(p), backward(is_backward) {
     padded_head_dim = round_up(p.head_dim, kLanes);
     padded_value_dim = round_up(p.value_dim, kLanes);
-    // The parts of a grid's axes lie side by side, and one is read by whole vectors.
+    // On a grid the parts of the axes lie side by side. Each is read by whole vectors, so that of
+    // the last axis needs another vector after it.
     padded_rel_dim = p.has_q_rel()
                          ? round_up(p.rel_dim + (p.grid.num_axes ? kLanes : 0), kLanes)
                          : padded_head_dim;
@@ -55,8 +57,9 @@ struct Plan {
     score_window = make_window(p, kKeys, kBias);
     query_window = make_window(p, kQueries, kQueries);
     value_window = make_window(p, kValues, kValues);
-    drop_threshold = (uint32_t)(p.dropout * 4294967296.0);
-    keep_probability = (float)(1 - (double)drop_threshold / 4294967296.0);
+    constexpr double kAll = 4294967296.0;  // 2^32
+    drop_threshold = (uint32_t)(p.dropout * kAll);
+    keep_probability = (float)(1 - (double)drop_threshold / kAll);
     // In both passes: backward's weights are right only if its scores are forward's to the bit.
     few_queries = p.seqlen_q <= kFewQueries;
   }
@@ -64,17 +67,18 @@ struct Plan {
   const OffsetWindow& window(int kind) const {
     return kind == kQueries ? query_window : kind == kValues ? value_window : score_window;
   }
+  // Between the rows of a kind of table, and of its gradient's sums.
   int64_t padded_row_dim(int kind) const {
     return kind == kBias     ? 1
            : kind == kValues ? padded_value_dim
            : kind == kKeys   ? padded_rel_dim
                              : padded_head_dim;
   }
-  // Of the rows of the table of keys, as they are given.
-  int64_t key_row_dim() const { return params.has_q_rel() ? params.rel_dim : params.head_dim; }
   int64_t num_key_panels() const { return ceil_div(params.seqlen_k, kNR); }
 
-  // Which forms of a table this pass reads.
+  // Which forms of a table this pass reads. Rows are added up, weighted: those of values by p in
+  // forward, the others by ds in backward. Panels are multiplied: with q or k for the scores, which
+  // both passes compute, and with dO, those of values, in backward.
   bool needs_rows(int kind) const {
     if (kind == kBias) return false;
     return kind == kValues ? !backward : backward;
@@ -87,13 +91,16 @@ struct Plan {
     WindowTable table;
     if (!params.tables[kind].present()) return table;
     const int64_t columns = window(kind).num_panels() * kNR;
-    if (needs_rows(kind)) table.rows = arena.take(columns * padded_row_dim(kind));
-    if (needs_panels(kind)) table.panels = arena.take(columns * params.tables[kind].row_dim);
-    if (kind == kBias) table.bias = arena.take(columns);
+    table.rows = arena.take_if(needs_rows(kind), columns * padded_row_dim(kind));
+    table.panels = arena.take_if(needs_panels(kind), columns * params.tables[kind].row_dim);
+    table.bias = arena.take_if(kind == kBias, columns);
     return table;
   }
   AxisTables lay_out_axis_tables(Arena& arena) const {
-    return {arena.take(grid.padded_size), arena.take(grid.transposed_size)};
+    AxisTables tables;
+    tables.padded = arena.take(grid.padded_size);
+    tables.transposed = arena.take(grid.transposed_size);
+    return tables;
   }
 
   // The tables that all heads share.

@@ -6,8 +6,8 @@
 // added to the scores. Left and right of the window one number for each key is enough.
 //
 //     scores          (rows, kTileStride), rows of the block and keys of the tile
-//     chunk_scores    (chunk, kBufferStride), keys of the chunk and columns from first_chunk_column
-//     keys            (tile, head_dim), `keys_stride` apart
+//     chunk_scores    (kKeyChunk, kBufferStride), keys of the chunk and columns of the query window
+//     keys            (tile.to, padded_head_dim), `keys_stride` apart
 #pragma once
 
 #include <stdint.h>
@@ -27,8 +27,8 @@ namespace {
 struct QueriesTerm : GridTerms {
   using GridTerms::GridTerms;
 
-  // The part of a tile from key `at` on that lies in one region: a long one left or right of the
-  // window, or one chunk on it.
+  // The part of a tile from key `at` on that lies in one region: as long as may be left or right of
+  // the window, one chunk on it. As a KeyTile of the same keys with its own from..to.
   KeyTile next_chunk(const RowBlock& block, const KeyTile& tile, int64_t at,
                      Region& region) const {
     KeyTile chunk = tile;
@@ -63,21 +63,25 @@ struct QueriesTerm : GridTerms {
   void add_queries_term_beyond(const RowBlock& block, const KeyTile& chunk, Region region,
                                const float* keys, int64_t keys_stride, float* scores) {
     const OffsetWindow& window = plan.query_window;
-    float* const by_key = work.key_scratch;
+    float* const scaled_row = work.row_scratch;
     read_table_row(params.tables[kQueries], params.dtype, window, block.h,
                    region == kLeft ? window.low_column() : window.high_column(),
-                   plan.padded_head_dim, work.row_scratch);
-    for (int64_t n = 0; n < plan.padded_head_dim; ++n) work.row_scratch[n] *= params.scale;
-    for (int64_t n = chunk.from; n < chunk.to && plan.few_queries; ++n)
-      by_key[n] = dot(work.row_scratch, keys + n * keys_stride, plan.padded_head_dim);
-    for (int64_t n = round_down(chunk.from, kNR); n < chunk.to && !plan.few_queries; n += kNR)
-      register_rows<kNRVectors, kRowMajor, false>(1, params.head_dim, work.row_scratch, 0,
-                                                  work.key_panels + chunk.key(n) * params.head_dim,
-                                                  kNR, by_key + n, 0);
+                   plan.padded_head_dim, scaled_row);
+    for (int64_t n = 0; n < plan.padded_head_dim; ++n) scaled_row[n] *= params.scale;
+    float* const by_key = work.key_scratch;
+    if (plan.few_queries)
+      for (int64_t n = chunk.from; n < chunk.to; ++n)
+        by_key[n] = dot(scaled_row, keys + n * keys_stride, plan.padded_head_dim);
+    else
+      for (int64_t n = round_down(chunk.from, kNR); n < chunk.to; n += kNR)
+        register_rows<kNRVectors, kRowMajor, false>(
+            1, params.head_dim, scaled_row, 0, work.key_panels + chunk.key(n) * params.head_dim,
+            kNR, by_key + n, 0);
     for (int64_t r = 0; r < block.num_rows; ++r)
       for (int64_t n = chunk.from; n < chunk.to; ++n) scores[r * kTileStride + n] += by_key[n];
   }
 
+  // For few queries: the table is read where it lies, a row for each pair.
   void add_queries_term_by_pair(const RowBlock& block, const KeyTile& chunk, const float* keys,
                                 int64_t keys_stride, float* scores) {
     for (int64_t r = 0; r < block.num_rows; ++r)
@@ -89,6 +93,7 @@ struct QueriesTerm : GridTerms {
       }
   }
 
+  // On the window: chunk_scores = k Q^T, which is then sheared.
   void add_queries_term_on_band(const RowBlock& block, const KeyTile& chunk, const float* keys,
                                 int64_t keys_stride, float* scores) {
     const WindowTable& table = window_table(kQueries, block.h);
@@ -96,9 +101,9 @@ struct QueriesTerm : GridTerms {
     const int64_t first_column = round_down(first_chunk_column(block, chunk), kNR);
     pack_rows(keys + chunk.from * keys_stride, keys_stride, count, params.head_dim,
               work.chunk_panels);
-    gemm_packed(count, params.head_dim, work.chunk_panels,
-                table.panels + first_column * params.head_dim,
-                end_chunk_column(block, chunk) - first_column, work.chunk_scores, kBufferStride);
+    gemm_packed(count, end_chunk_column(block, chunk) - first_column, params.head_dim,
+                work.chunk_panels, table.panels + first_column * params.head_dim,
+                work.chunk_scores, kBufferStride);
     add_sheared_by_key(params.scale, work.chunk_scores, first_column, plan.query_window,
                        chunk.key(chunk.from), count, block.position, block.num_rows,
                        scores + chunk.from, kTileStride);

@@ -7,7 +7,7 @@
 // Both depend on the sizes and the number of threads alone, and they are added up in their order,
 // so that the bits are the same each time.
 //
-//     memory: | sums of partition 0 | 1 | ... | dk, dv of unit 0 | 1 | ...
+//     memory of sums: | sums of partition 0 | 1 | ... | dk, dv of unit 0 | 1 | ...
 //
 // (the latter where splits > 1; else they are part of a partition's sums, or the caller's tensors).
 #pragma once
@@ -25,57 +25,69 @@
 #include "plan.h"
 #include "score_gradients.h"
 #include "simd.h"
+#include "tile.h"
 #include "workspace_pool.h"
 
 namespace relpos {
 namespace {
 
+// So many partitions for each thread even out what they take, unless the sums of all would need
+// more memory than this.
+constexpr int64_t kPartitionsPerThread = 4;
+constexpr int64_t kMaxBytesOfManySums = 16 << 20;
+// Key/value heads fewer than those partitions are split, into so many units for each thread.
+constexpr int64_t kSplitUnitsPerThread = 2;
+
 struct BackwardTasks {
   const Plan& plan;
   const Params& params;
-  RowBlocks rows;
+  HeadBlocks blocks;
   int64_t splits = 1;  // of a key/value head
   int64_t num_units = 0, num_partitions = 0;
   int64_t partition_bytes = 0, unit_bytes = 0;
   const WorkspacePool* pool = nullptr;
-  char* memory = nullptr;      // as above
-  int64_t next_partition = 0;  // that nobody has taken
+  char* sums_memory = nullptr;  // (total_bytes), as above
+  int64_t next_partition = 0;   // that nobody has taken
 
-  explicit BackwardTasks(const Plan& p) : plan(p), params(p.params), rows(p.params.seqlen_q) {}
+  explicit BackwardTasks(const Plan& p)
+      : plan(p), params(p.params), blocks(p.params.seqlen_q) {}
 
-  // Cut the work for some threads.
-  void divide(int threads, bool serial) {
-    const int64_t kv_heads = params.batch * params.kv_heads;
-    if (threads > 1 && kv_heads % threads != 0 && kv_heads < 4 * threads &&
+  // Cut the work for some threads. `one_partition`: nothing may run at the same time.
+  void divide(int threads, bool one_partition) {
+    const int64_t batch_kv_heads = params.batch * params.kv_heads;
+    const int64_t wanted_partitions = kPartitionsPerThread * threads;
+    // The units of a split head would add to the same rows of query_axis_logits' gradient.
+    if (threads > 1 && batch_kv_heads % threads != 0 && batch_kv_heads < wanted_partitions &&
         !params.gradients.query_axis_logits)
-      splits = clamp(ceil_div(2 * threads, kv_heads), 1,
-                     max(params.heads_per_kv_head() * rows.num_blocks, 1));
-    num_units = kv_heads * splits;
+      splits = clamp(ceil_div(kSplitUnitsPerThread * threads, batch_kv_heads), 1,
+                     max(params.heads_per_kv_head() * blocks.num_blocks, 1));
+    num_units = batch_kv_heads * splits;
     GradientSums measured;
     Arena unit, all_heads;
     lay_out_unit(measured, unit);
     lay_out_partition(measured, all_heads, params.heads);
-    const bool small = all_heads.used * 4 * threads < 16 << 20;
-    num_partitions = min(num_units, serial ? 1 : small ? 4 * threads : threads);
+    const bool small = all_heads.used * wanted_partitions < kMaxBytesOfManySums;
+    num_partitions = min(num_units, one_partition ? 1 : small ? wanted_partitions : threads);
     int64_t max_heads = 0;
     for (int64_t n = 0; n < num_partitions; ++n)
       max_heads = max(max_heads, end_head(n) - first_head(n));
     Arena widest;
     lay_out_partition(measured, widest, max_heads);
     if (splits == 1) lay_out_unit(measured, widest);
-    partition_bytes = round_up(widest.used, 64);
+    partition_bytes = widest.used;
     unit_bytes = splits > 1 ? unit.used : 0;
   }
   int64_t total_bytes() const { return num_partitions * partition_bytes + num_units * unit_bytes; }
 
   // ---- units and partitions -------------------------------------------------------------------
 
+  // Those of a partition: first_unit(partition)..first_unit(partition + 1)-1.
   int64_t first_unit(int64_t partition) const { return num_units * partition / num_partitions; }
   // Units are in the order of key/value heads, then of batch entries, so that a partition has few
   // heads.
   int64_t kv_head_of(int64_t unit) const { return unit / splits / params.batch; }
   int64_t batch_of(int64_t unit) const { return unit / splits % params.batch; }
-  // The query heads of a partition.
+  // The query heads of a partition: first_head..end_head-1.
   int64_t first_head(int64_t partition) const {
     return kv_head_of(first_unit(partition)) * params.heads_per_kv_head();
   }
@@ -86,47 +98,48 @@ struct BackwardTasks {
     return head >= first_head(partition) && head < end_head(partition);
   }
 
+  // The sums of a partition of so many heads: of those gradients that are wanted.
   void lay_out_partition(GradientSums& sums, Arena& arena, int64_t heads) const {
     const Gradients& gradients = params.gradients;
     for (int kind = 0; kind < kTableKinds; ++kind) {
-      if (!gradients.tables[kind]) continue;
       const int64_t table_heads = params.tables[kind].heads == 1 ? 1 : heads;
-      sums.tables[kind] = arena.take(table_heads * plan.window(kind).num_panels() * kNR *
-                                     plan.padded_row_dim(kind));
+      sums.tables[kind] =
+          arena.take_if(gradients.tables[kind], table_heads * plan.window(kind).num_panels() *
+                                                    kNR * plan.padded_row_dim(kind));
     }
-    if (gradients.axis_tables)
-      sums.axis_tables =
-          arena.take((params.grid.axis_table_heads == 1 ? 1 : heads) * plan.grid.padded_size);
-    if (gradients.joint_bias)
-      sums.joint_bias = arena.take((params.grid.joint_bias_heads == 1 ? 1 : heads) *
-                                   params.grid.joint_bias_size);
+    const int64_t axis_table_heads = params.grid.axis_table_heads == 1 ? 1 : heads;
+    sums.axis_tables =
+        arena.take_if(gradients.axis_tables, axis_table_heads * plan.grid.padded_size);
+    const int64_t joint_bias_heads = params.grid.joint_bias_heads == 1 ? 1 : heads;
+    sums.joint_bias =
+        arena.take_if(gradients.joint_bias, joint_bias_heads * params.grid.joint_bias_size);
   }
   void lay_out_unit(GradientSums& sums, Arena& arena) const {
-    if (params.gradients.k && !in_place(params.head_dim))
-      sums.k = arena.take(params.seqlen_k * plan.padded_head_dim);
-    if (params.gradients.v && !in_place(params.value_dim))
-      sums.v = arena.take(params.seqlen_k * plan.padded_value_dim);
+    sums.k = arena.take_if(params.gradients.k && !in_place(params.head_dim),
+                           params.seqlen_k * plan.padded_head_dim);
+    sums.v = arena.take_if(params.gradients.v && !in_place(params.value_dim),
+                           params.seqlen_k * plan.padded_value_dim);
   }
-  // Whether a unit adds to the caller's gradients themselves.
+  // Whether a unit adds to the caller's dk or dv itself, whose rows are of `dim`.
   bool in_place(int64_t dim) const {
     return splits == 1 && params.dtype == Dtype::f32 && dim % kLanes == 0;
   }
 
   GradientSums sums_of_partition(int64_t partition) const {
     GradientSums sums;
-    Arena arena{memory + partition * partition_bytes, 0};
+    Arena arena{sums_memory + partition * partition_bytes, 0};
     lay_out_partition(sums, arena, end_head(partition) - first_head(partition));
     sums.first_head = first_head(partition);
     if (splits == 1) lay_out_unit(sums, arena);
     return sums;
   }
   char* memory_of_unit(int64_t unit) const {
-    return memory + num_partitions * partition_bytes + unit * unit_bytes;
+    return sums_memory + num_partitions * partition_bytes + unit * unit_bytes;
   }
 
   // ---- the work of a thread -------------------------------------------------------------------
 
-  static void work(void* context, int64_t thread) {
+  static void run_thread(void* context, int64_t thread) {
     BackwardTasks& tasks = *(BackwardTasks*)context;
     Backward backward(tasks.plan, tasks.pool->workspace(tasks.plan, thread));
     for (;;) {
@@ -137,7 +150,7 @@ struct BackwardTasks {
   }
 
   void run_partition(Backward& backward, int64_t partition) const {
-    set_zero(memory + partition * partition_bytes, partition_bytes);
+    set_zero(sums_memory + partition * partition_bytes, partition_bytes);
     backward.sums = sums_of_partition(partition);
     for (int64_t unit = first_unit(partition); unit < first_unit(partition + 1); ++unit) {
       if (splits > 1) {
@@ -146,11 +159,11 @@ struct BackwardTasks {
       }
       const int64_t b = batch_of(unit), kv_head = kv_head_of(unit);
       begin_unit(backward.sums, b, kv_head);
-      const int64_t num_blocks = params.heads_per_kv_head() * rows.num_blocks;
+      const int64_t num_blocks = params.heads_per_kv_head() * blocks.num_blocks;
       for (int64_t n = num_blocks - 1 - unit % splits; n >= 0; n -= splits) {
-        const int64_t block = n % rows.num_blocks;
-        backward.run(b, kv_head * params.heads_per_kv_head() + n / rows.num_blocks,
-                     rows.first_row(block), rows.num_rows(block));
+        const int64_t block = n % blocks.num_blocks;
+        backward.run(b, kv_head * params.heads_per_kv_head() + n / blocks.num_blocks,
+                     blocks.first_row(block), blocks.num_rows(block));
       }
       if (splits == 1) write_unit(backward.sums, b, kv_head);
     }
@@ -181,15 +194,20 @@ struct BackwardTasks {
 
   void write_unit(const GradientSums& sums, int64_t b, int64_t kv_head) const {
     const int64_t first = first_key_row(b, kv_head);
-    for (int64_t j = 0; sums.k && !in_place(params.head_dim) && j < params.seqlen_k; ++j)
-      convert_from_float(sums.k + j * plan.padded_head_dim, params.head_dim, params.gradients.k,
-                         params.dtype, (first + j) * params.head_dim);
-    for (int64_t j = 0; sums.v && !in_place(params.value_dim) && j < params.seqlen_k; ++j)
-      convert_from_float(sums.v + j * plan.padded_value_dim, params.value_dim, params.gradients.v,
-                         params.dtype, (first + j) * params.value_dim);
+    if (sums.k && !in_place(params.head_dim))
+      write_key_rows(sums.k, plan.padded_head_dim, params.head_dim, params.gradients.k, first);
+    if (sums.v && !in_place(params.value_dim))
+      write_key_rows(sums.v, plan.padded_value_dim, params.value_dim, params.gradients.v, first);
   }
 
-  // Add up the splits of key/value head `n` of all batch entries.
+  // from (seqlen_k, padded_dim) to the rows of `dim` from `first` on of dk or dv.
+  void write_key_rows(const float* from, int64_t padded_dim, int64_t dim, void* to,
+                      int64_t first) const {
+    for (int64_t j = 0; j < params.seqlen_k; ++j)
+      convert_from_float(from + j * padded_dim, dim, to, params.dtype, (first + j) * dim);
+  }
+
+  // Add up the splits of key/value head `n`, counted as units are.
   static void add_splits(void* context, int64_t n) {
     const BackwardTasks& tasks = *(const BackwardTasks*)context;
     const int64_t unit = n * tasks.splits;
@@ -238,13 +256,12 @@ struct BackwardTasks {
       const GradientSums sums = sums_of_partition(partition);
       const float* from = sums.axis_tables + grid.axis_table_head(head - sums.first_head) *
                                                  plan.grid.padded_size;
-      for_each_axis_table(params, plan.grid, plan.padded_value_dim,
-                          [&](const AxisPlan& axis, const AxisTable& table) {
-                            for (int64_t n = 0; n < axis.table_rows; ++n)
-                              for (int64_t k = 0; k < table.row_dim; ++k)
-                                to[table.given + n * table.row_dim + k] +=
-                                    from[table.padded + n * table.padded_row_dim + k];
-                          });
+      for_each_axis_table(params, plan.grid, [&](const AxisPlan& axis, const AxisTable& table) {
+        for (int64_t n = 0; n < axis.table_rows; ++n)
+          for (int64_t k = 0; k < table.row_dim; ++k)
+            to[table.given + n * table.row_dim + k] +=
+                from[table.padded + n * table.padded_row_dim + k];
+      });
     }
   }
 
@@ -259,6 +276,27 @@ struct BackwardTasks {
       for (int64_t n = 0; n < heads * grid.joint_bias_size; ++n) to[n] += sums.joint_bias[n];
     }
   }
+
+  // All gradients that partitions have summed; one after another, in this thread. scratch: see
+  // scratch_bytes.
+  void write_partitions(float* scratch) const {
+    const Gradients& gradients = params.gradients;
+    for (int kind = 0; kind < kTableKinds; ++kind)
+      if (gradients.tables[kind])
+        for (int64_t h = 0; h < params.tables[kind].heads; ++h) write_table(kind, h, scratch);
+    if (gradients.axis_tables)
+      for (int64_t h = 0; h < params.grid.axis_table_heads; ++h) write_axis_tables(h);
+    if (gradients.joint_bias) write_joint_bias();
+  }
+  // Of the largest table.
+  int64_t scratch_bytes() const {
+    int64_t bytes = 0;
+    for (int kind = 0; kind < kTableKinds; ++kind)
+      if (params.gradients.tables[kind])
+        bytes = max(bytes, params.tables[kind].num_rows * plan.padded_row_dim(kind) *
+                               (int64_t)sizeof(float));
+    return bytes;
+  }
 };
 
 // Whether several rows add to one number of the mask's gradient.
@@ -271,34 +309,24 @@ inline bool shares_mask_gradient(const Params& params) {
 
 inline bool run_backward(const Params& params, const Host& host) {
   Plan plan(params, true);
+  // A shared number of the mask's gradient is not to be added to by two threads at once.
   const bool serial = shares_mask_gradient(params);
   const int threads = serial ? 1 : useful_threads(params, host);
   BackwardTasks tasks(plan);
   tasks.divide(threads, serial);
-  int64_t table_bytes = 64;
-  for (int kind = 0; kind < kTableKinds; ++kind)
-    if (params.gradients.tables[kind])
-      table_bytes = max(table_bytes, params.tables[kind].num_rows * plan.padded_row_dim(kind) *
-                                         (int64_t)sizeof(float));
-
   WorkspacePool pool(plan, threads);
   HostMemory memory(host, pool.total_bytes);
   HostMemory sums(host, tasks.total_bytes());
-  HostMemory table(host, table_bytes);
-  if (!memory.data || !sums.data || !table.data) return false;
+  HostMemory scratch(host, tasks.scratch_bytes());
+  if (!memory.data || !sums.data || !scratch.data) return false;
   pool.bind(plan, memory.data);
   fill_shared_tables(plan, pool, host, threads);
   tasks.pool = &pool;
-  tasks.memory = sums.data;
-  on_threads(host, threads, BackwardTasks::work, &tasks);
+  tasks.sums_memory = sums.data;
+  on_threads(host, threads, BackwardTasks::run_thread, &tasks);
   if (tasks.splits > 1)
     host.parallel(params.batch * params.kv_heads, BackwardTasks::add_splits, &tasks);
-  for (int kind = 0; kind < kTableKinds; ++kind)
-    for (int64_t h = 0; params.gradients.tables[kind] && h < params.tables[kind].heads; ++h)
-      tasks.write_table(kind, h, (float*)table.data);
-  for (int64_t h = 0; params.gradients.axis_tables && h < params.grid.axis_table_heads; ++h)
-    tasks.write_axis_tables(h);
-  if (params.gradients.joint_bias) tasks.write_joint_bias();
+  tasks.write_partitions((float*)scratch.data);
   return true;
 }
 

@@ -11,19 +11,23 @@
 #include "kernel.h"
 #include "params.h"
 #include "plan.h"
+#include "tile.h"
 #include "workspace_pool.h"
 
 namespace relpos {
 namespace {
 
+// So many tasks for each thread even out what they take, if heads alone do not.
+constexpr int64_t kForwardTasksPerThread = 4;
+
 struct ForwardTasks {
   const Plan* plan;
   const WorkspacePool* pool;
-  RowBlocks rows;
+  HeadBlocks blocks;
   int64_t splits;     // of a head
   int64_t next_task;  // that nobody has taken
 
-  static void work(void* context, int64_t thread) {
+  static void run_thread(void* context, int64_t thread) {
     ForwardTasks& tasks = *(ForwardTasks*)context;
     const Params& params = tasks.plan->params;
     Forward forward(*tasks.plan, tasks.pool->workspace(*tasks.plan, thread));
@@ -31,10 +35,11 @@ struct ForwardTasks {
     for (;;) {
       const int64_t task = __atomic_fetch_add(&tasks.next_task, 1, __ATOMIC_RELAXED);
       if (task >= num_tasks) return;
-      const int64_t head = task / tasks.splits, split = task % tasks.splits;
-      for (int64_t n = tasks.rows.num_blocks - 1 - split; n >= 0; n -= tasks.splits)
-        forward.run(head / params.heads, head % params.heads, tasks.rows.first_row(n),
-                    tasks.rows.num_rows(n));
+      const int64_t batch_head = task / tasks.splits, split = task % tasks.splits;
+      // From the last block on, which sees the most keys where causal.
+      for (int64_t n = tasks.blocks.num_blocks - 1 - split; n >= 0; n -= tasks.splits)
+        forward.run(batch_head / params.heads, batch_head % params.heads,
+                    tasks.blocks.first_row(n), tasks.blocks.num_rows(n));
     }
   }
 };
@@ -47,12 +52,14 @@ inline bool run_forward(const Params& params, const Host& host) {
   if (!memory.data) return false;
   pool.bind(plan, memory.data);
   fill_shared_tables(plan, pool, host, threads);
-  const RowBlocks rows(params.seqlen_q);
-  const int64_t heads = params.batch * params.heads;
-  int64_t splits = threads == 1 || heads == 0 ? 1 : ceil_div(4 * threads, heads);
-  if (heads % threads == 0) splits = 1;
-  ForwardTasks tasks = {&plan, &pool, rows, clamp(splits, 1, max(rows.num_blocks, 1)), 0};
-  on_threads(host, threads, ForwardTasks::work, &tasks);
+  const HeadBlocks blocks(params.seqlen_q);
+  const int64_t batch_heads = params.batch * params.heads;
+  int64_t splits = 1;
+  if (batch_heads % threads != 0)
+    splits = clamp(ceil_div(kForwardTasksPerThread * threads, batch_heads), 1,
+                   max(blocks.num_blocks, 1));
+  ForwardTasks tasks = {&plan, &pool, blocks, splits, 0};
+  on_threads(host, threads, ForwardTasks::run_thread, &tasks);
   return true;
 }
 

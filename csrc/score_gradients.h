@@ -1,12 +1,12 @@
 // Where ds flows: to q, k and q_rel, to the tables that made the scores, to the mask and to the
-// grid. Each is the adjoint of a term of scores.h.
+// inputs of a grid. Each step is the adjoint of a term of scores.h.
 //
 //     work.ds      (rows, kTileStride): gradient of the scores of a tile
 //     offset_ds    (rows, kBufferStride): its sums by column of the score window
-//     sums.*       what is added up over many blocks; null where it is not wanted
+//     sums.*       gradients to which many blocks add; null where not wanted
 //
-// W = kLanes floats in a vector. Columns are those of a table's window, coordinates those of all
-// axes side by side.
+// W = kLanes floats in a vector, NR = kNR columns in a panel. Columns are those of a table's
+// window, coordinates those of all axes side by side.
 #pragma once
 
 #include <stdint.h>
@@ -26,7 +26,7 @@
 namespace relpos {
 namespace {
 
-// Gradients that several blocks add to. "(heads, ...)": one for each head from first_head on, or
+// Gradients to which several blocks add. "(heads, ...)": one for each head from first_head on, or
 // one that all share.
 struct GradientSums {
   float* k = nullptr;                 // (seqlen_k, padded_head_dim), of one key/value head
@@ -70,18 +70,18 @@ struct ScoreGradients : Scores {
     work.offset_ds.reset();
   }
 
-  // Of one tile.
+  // Of one tile: work.ds goes on to all that made its scores.
   void accumulate_score_gradients(const RowBlock& block, const KeyTile& tile) {
     const int64_t dim = plan.padded_head_dim;
     const float* ds = work.ds;
     if (sums.k)
-      gemm_add<kTransposed>(tile.to - tile.from, block.num_rows, ds + tile.from, kTileStride,
-                            work.q, dim, sums.k + tile.key(tile.from) * dim, dim, dim);
+      gemm_add<kTransposed>(tile.to - tile.from, dim, block.num_rows, ds + tile.from, kTileStride,
+                            work.q, dim, sums.k + tile.key(tile.from) * dim, dim);
     if (params.gradients.q) {
       int64_t stride;
       const float* keys = tile_keys(block, tile, &stride);
-      gemm_add<kRowMajor>(block.num_rows, tile.to - tile.from, ds + tile.from, kTileStride,
-                          keys + tile.from * stride, stride, work.dq, dim, dim);
+      gemm_add<kRowMajor>(block.num_rows, dim, tile.to - tile.from, ds + tile.from, kTileStride,
+                          keys + tile.from * stride, stride, work.dq, dim);
     }
     if (wants_offset_ds()) accumulate_offset_ds(block, tile);
     if (plan.query_window.present) accumulate_queries_term(block, tile);
@@ -99,13 +99,14 @@ struct ScoreGradients : Scores {
     }
     for (int axis = 0; axis < params.grid.num_axes; ++axis) finish_axis_scores(block, axis);
     if (params.gradients.q)
-      write_rows(block, work.dq, plan.padded_head_dim, params.head_dim, params.gradients.q);
+      write_dq(block, work.dq, plan.padded_head_dim, params.head_dim, params.gradients.q);
     if (params.gradients.q_rel)
-      write_rows(block, work.dq_rel, plan.padded_rel_dim, params.rel_dim, params.gradients.q_rel);
+      write_dq(block, work.dq_rel, plan.padded_rel_dim, params.rel_dim, params.gradients.q_rel);
   }
 
-  // Rows of q carry scale, so what came from ds times keys has it still to come.
-  void write_rows(const RowBlock& block, float* from, int64_t padded_dim, int64_t dim, void* to) {
+  // from (rows, padded_dim), dq or dq_rel, to the caller's gradient, rows of `dim`. They still need
+  // the scale; the other gradients have it from work.q.
+  void write_dq(const RowBlock& block, float* from, int64_t padded_dim, int64_t dim, void* to) {
     for (int64_t r = 0; r < block.num_rows; ++r) {
       float* row = from + r * padded_dim;
       for (int64_t n = 0; n < padded_dim; ++n) row[n] *= params.scale;
@@ -126,18 +127,18 @@ struct ScoreGradients : Scores {
     add_columns_of_ds(block, work.offset_ds.row(0) + from, kBufferStride, from, to - from);
   }
 
-  // ds by offset (rows, count), `stride` apart, of the columns from first_column on: to q_rel and
-  // to the tables.
+  // ds by offset (rows, count), rows `stride` apart, of the columns from first_column on: to q_rel
+  // and to the tables.
   void add_columns_of_ds(const RowBlock& block, const float* ds, int64_t stride,
                          int64_t first_column, int64_t count) {
     const int64_t dim = plan.padded_rel_dim;
     if (params.tables[kKeys].present() && wants_dq_rel())
-      gemm_add<kRowMajor>(block.num_rows, count, ds, stride,
+      gemm_add<kRowMajor>(block.num_rows, dim, count, ds, stride,
                           window_table(kKeys, block.h).rows + first_column * dim, dim,
-                          work.dq_rel, dim, dim);
+                          work.dq_rel, dim);
     if (float* to = table_sums(kKeys, block.h))
-      gemm_add<kTransposed>(count, block.num_rows, ds, stride, work.q_rel, dim,
-                            to + first_column * dim, dim, dim);
+      gemm_add<kTransposed>(count, dim, block.num_rows, ds, stride, work.q_rel, dim,
+                            to + first_column * dim, dim);
     if (float* to = table_sums(kBias, block.h))
       add_column_sums(block.num_rows, count, ds, stride, to + first_column);
   }
@@ -174,8 +175,8 @@ struct ScoreGradients : Scores {
         add_scaled(dim, by_key[n], row, sums.k + chunk.key(chunk.from + n) * dim);
     }
     if (float* to = table_sums(kQueries, block.h))
-      gemm_add<kRowMajor>(1, count, by_key, 0, keys + chunk.from * keys_stride, keys_stride,
-                          to + column * dim, dim, dim);
+      gemm_add<kRowMajor>(1, dim, count, by_key, 0, keys + chunk.from * keys_stride, keys_stride,
+                          to + column * dim, dim);
   }
 
   void accumulate_queries_term_on_band(const RowBlock& block, const KeyTile& chunk,
@@ -188,13 +189,13 @@ struct ScoreGradients : Scores {
                               chunk.key(chunk.from), count, block.position, block.num_rows,
                               work.ds + chunk.from, kTileStride);
     if (sums.k)
-      gemm_add<kRowMajor>(count, columns, work.chunk_ds, kBufferStride,
+      gemm_add<kRowMajor>(count, dim, columns, work.chunk_ds, kBufferStride,
                           window_table(kQueries, block.h).rows + first_column * dim, dim,
-                          sums.k + chunk.key(chunk.from) * dim, dim, dim);
+                          sums.k + chunk.key(chunk.from) * dim, dim);
     if (float* to = table_sums(kQueries, block.h))
-      gemm_add<kTransposed>(columns, count, work.chunk_ds, kBufferStride,
+      gemm_add<kTransposed>(columns, dim, count, work.chunk_ds, kBufferStride,
                             keys + chunk.from * keys_stride, keys_stride, to + first_column * dim,
-                            dim, dim);
+                            dim);
   }
 
   // ---- the mask -------------------------------------------------------------------------------
@@ -213,25 +214,30 @@ struct ScoreGradients : Scores {
 
   void accumulate_grid(const RowBlock& block, const KeyTile& tile) {
     const Grid& grid = params.grid;
-    const int64_t head = block.b * params.heads + block.h;
     for (int64_t r = first_grid_row; r < block.num_rows; ++r) {
       const float* ds = work.ds + r * kTileStride;
       if (plan.grid.has_axis_scores) accumulate_by_coord(ds, work.axis_ds + r * grid.sum_size_k);
-      int64_t first_coord = 0;
-      for (int n = 0; n < grid.num_axes && params.gradients.query_axis_logits; ++n) {
-        float* to =
-            params.gradients.query_axis_logits +
-            (head * grid.sum_size_q + first_coord + row_coords[r][n]) * params.seqlen_k +
-            tile.begin;
-        add_to(tile.to - tile.from, ds + tile.from, to + tile.from);
-        first_coord += grid.axes[n].size_q;
-      }
+      if (params.gradients.query_axis_logits) accumulate_query_axis_logits(block, tile, r, ds);
       if (!sums.joint_bias) continue;
       float* joint_bias = sums.joint_bias +
                           grid.joint_bias_head(block.h - sums.first_head) * grid.joint_bias_size;
       for (int64_t n = 0; n < num_key_runs; ++n)
         add_to(key_runs[n].num_keys, ds + key_runs[n].first,
                joint_bias + key_runs[n].joint_bias_index - row_joint_bias_index[r]);
+    }
+  }
+
+  // Row r, whose ds (tile) goes to the caller's gradient (B, H, sum_size_q, seqlen_k). No other
+  // thread adds to those of this head: see BackwardTasks::divide.
+  void accumulate_query_axis_logits(const RowBlock& block, const KeyTile& tile, int64_t r,
+                                    const float* ds) const {
+    const int64_t batch_head = block.b * params.heads + block.h;
+    for (int axis = 0; axis < params.grid.num_axes; ++axis) {
+      float* to = params.gradients.query_axis_logits +
+                  (batch_head * params.grid.sum_size_q + query_axis_row(r, axis)) *
+                      params.seqlen_k +
+                  tile.begin;
+      add_to(tile.to - tile.from, ds + tile.from, to + tile.from);
     }
   }
 
@@ -243,27 +249,28 @@ struct ScoreGradients : Scores {
   }
 
   // axis_ds to q or q_rel, and to an axis's tables of keys and bias.
-  void finish_axis_scores(const RowBlock& block, int n) {
-    const int64_t group_stride = plan.grid.row_group_stride;
+  void finish_axis_scores(const RowBlock& block, int axis_number) {
+    const Axis& axis = params.grid.axes[axis_number];
+    const AxisPlan& axis_plan = plan.grid.axes[axis_number];
+    const int64_t dim = axis_plan.padded_key_dim, group_stride = plan.grid.row_group_stride;
     float* const table = axis_table_sums(block.h);
-    const Axis& axis = params.grid.axes[n];
-    const AxisPlan& axis_plan = plan.grid.axes[n];
-    const int64_t dim = axis_plan.padded_key_dim, q_stride = axis_q_stride(n);
-    const bool wants_dq = axis.own_q_rel ? params.gradients.q_rel : params.gradients.q;
-    float* const dq = axis.own_q_rel ? work.dq_rel + axis_plan.q_rel_offset : work.dq;
-    if (!((dim && (wants_dq || table)) || (axis.has_bias && table))) return;
-    for (RowGroup group; next_row_group(block, n, group);) {
-      unshear_row_group(n, group, work.axis_ds);
-      if (dim && wants_dq)
-        gemm_add<kRowMajor>(
-            group.num_rows, group.num_table_rows, work.row_group, group_stride,
-            axis_tables().padded + axis_plan.padded.keys + group.first_table_row * dim, dim,
-            dq + group.first_row * q_stride, q_stride, dim);
-      if (dim && table)
-        gemm_add<kTransposed>(group.num_table_rows, group.num_rows, work.row_group, group_stride,
-                              axis_q(n) + group.first_row * q_stride, q_stride,
-                              table + axis_plan.padded.keys + group.first_table_row * dim, dim,
-                              dim);
+    const bool has_keys = axis.key_dim > 0;
+    const bool wants_dq = axis.has_q_rel ? params.gradients.q_rel : params.gradients.q;
+    if (!((has_keys && (wants_dq || table)) || (axis.has_bias && table))) return;
+    const float* const q = axis_q(axis_number);
+    float* const dq = axis.has_q_rel ? work.dq_rel + axis_plan.first_q_rel : work.dq;
+    const int64_t q_stride = axis_q_stride(axis_number);  // of dq too
+    for (RowGroup group; next_row_group(block, axis_number, group);) {
+      unshear_row_group(axis_number, group, work.axis_ds);
+      const int64_t first_key = axis_plan.padded.keys + group.first_table_row * dim;
+      if (has_keys && wants_dq)
+        gemm_add<kRowMajor>(group.num_rows, dim, group.num_table_rows, work.row_group,
+                            group_stride, axis_tables().padded + first_key, dim,
+                            dq + group.first_row * q_stride, q_stride);
+      if (has_keys && table)
+        gemm_add<kTransposed>(group.num_table_rows, dim, group.num_rows, work.row_group,
+                              group_stride, q + group.first_row * q_stride, q_stride,
+                              table + first_key, dim);
       if (axis.has_bias && table)
         add_column_sums(group.num_rows, group.num_table_rows, work.row_group, group_stride,
                         table + axis_plan.padded.bias + group.first_table_row);

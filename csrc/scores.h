@@ -1,5 +1,5 @@
-// The scores of a block of rows against a tile of keys, all terms and masks in them; shared by
-// forward and backward.
+// The scores of a block of rows against a tile of keys, all terms and masks in them, and which
+// weights dropout drops; shared by forward and backward.
 //
 //     s_ij = scale * (q_i . k_j + q_rel_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + mask_ij + grid_ij
 //
@@ -26,11 +26,15 @@
 namespace relpos {
 namespace {
 
-// Constants left and right of a window are kept apart from the scores up to this size.
+// A row's constant left or right of a window is kept apart from its scores up to this size. Beside
+// a larger one (a mask made of biases), row_max - row_shift would have no digits for the scores.
 constexpr float kMaxRowShift = 65536;
 
 struct Scores : QueriesTerm {
   using QueriesTerm::QueriesTerm;
+
+  // What the tables of keys and bias add to a row's scores left and right of their window.
+  float score_left[kBlockRows], score_right[kBlockRows];
 
   // ---- a block --------------------------------------------------------------------------------
 
@@ -38,8 +42,8 @@ struct Scores : QueriesTerm {
     read_block(block, b, h, first_row, num_rows);
     if (params.grid.num_axes) begin_grid(block);
     if (plan.score_window.present) {
-      score_column(block, plan.score_window.low_column(), block.score_left);
-      score_column(block, plan.score_window.high_column(), block.score_right);
+      score_column(block, plan.score_window.low_column(), score_left);
+      score_column(block, plan.score_window.high_column(), score_right);
       work.offset_scores.reset();
     }
   }
@@ -62,17 +66,17 @@ struct Scores : QueriesTerm {
 
   // ---- a tile ---------------------------------------------------------------------------------
 
-  // Scores in work.s; row r's true ones are larger by row_shift[r].
+  // Scores in work.s; those of row r lack row_shift[r].
   void tile_scores(const RowBlock& block, const KeyTile& tile, float* row_shift) {
     float* scores = work.s;
     multiply_keys(block, tile, scores);
     fill(row_shift, block.num_rows, 0);
     if (plan.score_window.present) {
       const Region region = region_of(plan.score_window, block, tile);
-      if (region == kBand) add_band(block, tile, scores);
-      for (int64_t r = 0; r < block.num_rows && region != kBand; ++r)
-        shift_row(tile, region == kLeft ? block.score_left[r] : block.score_right[r],
-                  scores + r * kTileStride, row_shift + r);
+      if (region == kBand)
+        add_band(block, tile, scores);
+      else
+        shift_rows(block, tile, region == kLeft ? score_left : score_right, scores, row_shift);
     }
     if (plan.query_window.present) add_queries_term(block, tile, scores);
     if (params.grid.num_axes) add_grid_scores(block, tile, scores);
@@ -80,14 +84,19 @@ struct Scores : QueriesTerm {
     hide_unseen(block, tile, scores);
   }
 
-  // A row's constant left or right of the window is kept apart, so that no score is touched; unless
-  // it is so large (a mask made of biases) that the scores would be lost beside it.
-  void shift_row(const KeyTile& tile, float constant, float* scores, float* row_shift) {
-    if (constant > -kMaxRowShift && constant < kMaxRowShift) {
-      *row_shift = constant;
-      return;
+  // Left or right of the window each row's constant (rows) becomes its row_shift, so that no score
+  // is touched, unless it is too large or not finite.
+  void shift_rows(const RowBlock& block, const KeyTile& tile, const float* constants,
+                  float* scores, float* row_shift) {
+    for (int64_t r = 0; r < block.num_rows; ++r) {
+      const float constant = constants[r];
+      if (constant > -kMaxRowShift && constant < kMaxRowShift) {
+        row_shift[r] = constant;
+        continue;
+      }
+      float* x = scores + r * kTileStride;
+      for (int64_t n = tile.from; n < tile.to; ++n) x[n] += constant;
     }
-    for (int64_t n = tile.from; n < tile.to; ++n) scores[n] += constant;
   }
 
   // scale * q_i . k_j
@@ -102,9 +111,8 @@ struct Scores : QueriesTerm {
       return;
     }
     const int64_t first = round_down(tile.from, kNR);
-    gemm_packed(block.num_rows, params.head_dim, work.q_panels,
-                work.key_panels + tile.key(first) * params.head_dim, tile.to - first,
-                scores + first, kTileStride);
+    gemm_packed(block.num_rows, tile.to - first, params.head_dim, work.q_panels,
+                work.key_panels + tile.key(first) * params.head_dim, scores + first, kTileStride);
   }
 
   // scale * q_rel_i . K[j-i] + B[j-i] on the window.
@@ -141,22 +149,22 @@ struct Scores : QueriesTerm {
       }
   }
 
-  // Have the columns from..to-1 of q_rel . K + B in the offset buffer.
+  // Compute what the offset buffer still lacks of the columns from..to-1 of q_rel . K + B.
   void ensure_offset_scores(const RowBlock& block, int64_t from, int64_t to) {
     OffsetBuffer& buffer = work.offset_scores;
-    from = round_down(from, kNR);
-    to = round_up(to, kNR);
+    from = round_down(from, kNR), to = round_up(to, kNR);
     const int64_t missing = buffer.first_missing(from, to, block.num_rows);
     if (missing >= to) return;
     const WindowTable& keys = window_table(kKeys, block.h);
     const bool has_bias = params.tables[kBias].present();
     const float* bias = has_bias ? window_table(kBias, block.h).bias : nullptr;
-    const int64_t depth = plan.key_row_dim();
+    const int64_t depth = params.tables[kKeys].row_dim;
     for (int64_t n = missing; n < to; n += kNR) {
       float* out = buffer.row(0) + n;
-      gemm_packed(block.num_rows, depth, work.q_rel_panels, keys.panels + n * depth, kNR, out,
+      gemm_packed(block.num_rows, kNR, depth, work.q_rel_panels, keys.panels + n * depth, out,
                   kBufferStride);
-      for (int64_t r = 0; r < block.num_rows && bias; ++r)
+      if (!bias) continue;
+      for (int64_t r = 0; r < block.num_rows; ++r)
         for (int64_t c = 0; c < kNR; c += kLanes)
           store(out + r * kBufferStride + c,
                 load(out + r * kBufferStride + c) + load(bias + n + c));
@@ -171,6 +179,7 @@ struct Scores : QueriesTerm {
     const int64_t step = mask.strides[3];
     for (int64_t r = 0; r < block.num_rows; ++r) {
       float* x = scores + r * kTileStride;
+      // The row's number for the tile's first key.
       const int64_t at = block.b * mask.strides[0] + block.h * mask.strides[1] +
                          (block.first_row + r) * mask.strides[2] + tile.begin * step;
       if (mask.dtype == Dtype::boolean) {
@@ -184,7 +193,7 @@ struct Scores : QueriesTerm {
         else
           for (int64_t n = tile.from; n < tile.to; ++n) x[n] += row[n * step];
       } else {
-        const int64_t count = step ? tile.to - tile.from : 1;
+        const int64_t count = step ? tile.to - tile.from : 1;  // step is 0 or 1
         float* const row = work.key_scratch;
         convert_to_float(mask.data, mask.dtype, at + tile.from * step, count, 1, row);
         for (int64_t n = tile.from; n < tile.to; ++n) x[n] += row[(n - tile.from) * step];
@@ -211,8 +220,10 @@ struct Scores : QueriesTerm {
 
   // ---- dropout --------------------------------------------------------------------------------
 
-  // Set x[from..to-1] of row r to 0 where dropout drops: a hash of the seed, the row and the key
-  // alone, so that neither tiles nor threads matter, and backward drops the same.
+  // Row r: x (tile) becomes 0 for the keys from..to-1 that dropout drops. A hash of the seed, the
+  // row and the key alone decides, so that neither tiles nor threads matter, and backward drops the
+  // same: SplitMix64 of seed and row gives two numbers, which with the key go through a 32-bit hash
+  // of Wellons' hash-prospector.
   void drop(const RowBlock& block, const KeyTile& tile, int64_t r, int64_t from, int64_t to,
             float* x) {
     uint64_t z = params.seed + 0x9e3779b97f4a7c15u *
@@ -221,11 +232,11 @@ struct Scores : QueriesTerm {
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     z ^= z >> 31;
-    const vuint start = vuint{} + (uint32_t)z, key = vuint{} + (uint32_t)(z >> 32);
+    const vuint start = vuint{} + (uint32_t)z, row_hash = vuint{} + (uint32_t)(z >> 32);
     for (int64_t n = from; n < to; n += kLanes) {
       vuint u = start + (lane_numbers() + (uint32_t)tile.key(n)) * 0x9e3779b9u;
       u = (u ^ u >> 16) * 0x21f0aaadu;
-      u ^= key;
+      u ^= row_hash;
       u = (u ^ u >> 15) * 0x735a2d97u;
       u ^= u >> 15;
       store(x + n, select((vint)(u < plan.drop_threshold), vfloat{}, load(x + n)));

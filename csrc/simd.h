@@ -12,7 +12,7 @@ namespace {
 typedef float vfloat __attribute__((vector_size(kLanes * 4)));
 typedef int32_t vint __attribute__((vector_size(kLanes * 4)));
 typedef uint32_t vuint __attribute__((vector_size(kLanes * 4)));
-typedef uint16_t vshort __attribute__((vector_size(kLanes * 2)));
+// The same in memory, at any address.
 typedef float vfloat_memory __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
 typedef uint16_t vshort_memory __attribute__((vector_size(kLanes * 2), aligned(2), may_alias));
 
@@ -21,11 +21,13 @@ constexpr float kInfinity = __builtin_inff();
 inline vfloat load(const float* p) { return *(const vfloat_memory*)p; }
 inline void store(float* p, vfloat x) { *(vfloat_memory*)p = x; }
 inline vfloat broadcast(float x) { return vfloat{} + x; }
+
+// `yes` in the lanes where the mask is all ones (-1, as comparisons give it), `no` where it is 0.
 inline vfloat select(vint mask, vfloat yes, vfloat no) {
   return (vfloat)(((vint)yes & mask) | ((vint)no & ~mask));
 }
 
-// The lanes of x and then y that `lanes` numbers.
+// Lane n is lane lanes[n] of x, or from W on lane lanes[n] - W of y.
 inline vfloat shuffle(vfloat x, vfloat y, vint lanes) {
 #if defined(__clang__)
   vfloat out;
@@ -45,13 +47,14 @@ inline vuint lane_numbers() {
   return numbers;
 }
 
-// The lanes from..to-1, of which some may lie outside the vector.
+// -1 in the lanes from..to-1, which may lie outside the vector, 0 in the others.
 inline vint lane_mask(int64_t from, int64_t to) {
   const vint lanes = (vint)lane_numbers();
   return (lanes >= (int32_t)from) & (lanes < (int32_t)to);
 }
 
-// Rows become columns.
+// Rows become columns: the two quarters off the diagonal change places, then those of each
+// quarter.
 inline void transpose(vfloat (&rows)[kLanes]) {
 #pragma GCC unroll 4
   for (int half = kLanes / 2; half > 0; half /= 2) {
@@ -82,13 +85,14 @@ inline float horizontal_max(vfloat x) {
   return largest;
 }
 
-// exp(x) to within two units in the last place; 0 below -87.3, where a float would be subnormal.
-// NaN stays NaN. Not for x above 88.
+// exp(x) to within two units in the last place, by the polynomial of Cephes' expf; 0 below -87.3,
+// where a float would be subnormal. NaN stays NaN. Not for x above 88.
 inline vfloat exponential(vfloat x) {
   const vfloat rounder = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  const vfloat shifted = x * 1.44269504088896341f + rounder;
+  const vfloat shifted = x * 1.44269504088896341f + rounder;  // x / ln 2
   const vfloat whole = shifted - rounder;
-  vfloat r = x - whole * 0.693145751953125f;  // ln 2 in two parts, the first one short
+  // ln 2 in two parts, the first so short that its products with `whole` are exact.
+  vfloat r = x - whole * 0.693145751953125f;
   r = r - whole * 1.42860677e-06f;
   vfloat y = r * 1.9875691500e-4f + 1.3981999507e-3f;
   y = y * r + 8.3334519073e-3f;
@@ -101,7 +105,10 @@ inline vfloat exponential(vfloat x) {
   return x < -87.3f ? vfloat{} : y * power;
 }
 
-inline float sum_of(const float* x, int64_t count) {  // (count), whole vectors
+inline float exponential(float x) { return exponential(broadcast(x))[0]; }
+
+// Of x (count), whole vectors.
+inline float sum_of(const float* x, int64_t count) {
   vfloat sums = {};
   for (int64_t n = 0; n < count; n += kLanes) sums += load(x + n);
   return horizontal_sum(sums);
@@ -116,8 +123,6 @@ inline bool any_nan(const float* x, int64_t count) {
 inline void fill(float* to, int64_t count, float value) {
   for (int64_t n = 0; n < count; ++n) to[n] = value;
 }
-
-inline float exponential(float x) { return exponential(broadcast(x))[0]; }
 
 }  // namespace
 }  // namespace relpos

@@ -1,4 +1,4 @@
-// A block of rows (queries of one head), a tile of keys, and which keys a row sees.
+// A head's queries in blocks of rows, its keys in tiles, and which keys a row sees.
 //
 //     kBlockRows = 64     rows of a block at most (FlashAttention's kBlockM)
 //     kTileKeys  = 256    keys of a tile at most (kBlockN)
@@ -14,26 +14,40 @@
 namespace relpos {
 namespace {
 
+// The queries of a head, cut into blocks of nearly the same height.
+struct HeadBlocks {
+  int64_t seqlen_q, num_blocks, block_rows;
+
+  explicit HeadBlocks(int64_t count) : seqlen_q(count) {
+    num_blocks = ceil_div(count, kBlockRows);
+    block_rows =
+        num_blocks ? min(round_up(ceil_div(count, num_blocks), kMR), kBlockRows) : 1;
+    num_blocks = ceil_div(count, block_rows);
+  }
+  int64_t first_row(int64_t block) const { return block * block_rows; }
+  int64_t num_rows(int64_t block) const { return min(block_rows, seqlen_q - first_row(block)); }
+};
+
+// One of them. Row r is the head's query first_row + r.
 struct RowBlock {
-  int64_t b, h, kv_head;
-  int64_t first_row, num_rows;  // among the head's queries
+  int64_t b, h, kv_head;        // batch entry, query head, and the key/value head of that
+  int64_t first_row, num_rows;
   int64_t position;             // of the first row; row r has position + r
   // Row r sees keys of key_begin[r]..key_end[r]-1 alone; none outside keys_begin..keys_end-1 is
   // seen by any row.
   int64_t key_begin[kBlockRows], key_end[kBlockRows];
   int64_t keys_begin, keys_end;
-  // What the tables of keys and bias add to a row's scores to the left and right of their window.
-  float score_left[kBlockRows], score_right[kBlockRows];
 
   int64_t last_position() const { return position + num_rows - 1; }
 };
 
-// The keys begin..begin+num_keys-1, of which from..to-1 (counted from `begin`) some row sees.
+// The keys begin..begin+num_keys-1. Those that some row of a block sees lie in from..to-1, counted
+// from `begin`; from < to.
 struct KeyTile {
   int64_t begin, num_keys, from, to;
 
   int64_t key(int64_t n) const { return begin + n; }
-  // The part that row r sees; row_from >= row_to if none.
+  // The part that row r sees, row_from..row_to-1; row_from >= row_to if none.
   int64_t row_from(const RowBlock& block, int64_t r) const {
     return clamp(block.key_begin[r] - begin, 0, num_keys);
   }
@@ -43,7 +57,8 @@ struct KeyTile {
   // from..to in whole vectors.
   int64_t vector_from() const { return round_down(from, kLanes); }
   int64_t vector_to() const { return round_up(to, kLanes); }
-  // The columns of a window that these vectors read, for all rows.
+  // The columns of a window that these vectors read for the rows of a block: first_column..
+  // end_column-1.
   int64_t first_column(const OffsetWindow& window, const RowBlock& block) const {
     return window.vector_column(key(vector_from()), block.last_position());
   }
@@ -52,8 +67,8 @@ struct KeyTile {
   }
 };
 
-// Where a tile lies for all rows of a block: at or left of a window, where its tables are constant;
-// on it; or at or right of it.
+// Where the offsets of all rows of a block and all keys of a tile lie: at or left of the low end of
+// a window, where its tables are constant; some on it; or at or right of its high end.
 enum Region { kLeft, kBand, kRight };
 
 inline Region region_of(const OffsetWindow& window, const RowBlock& block, const KeyTile& tile) {

@@ -15,18 +15,20 @@
 namespace relpos {
 namespace {
 
-// Multiplications that are worth a thread.
-constexpr double kWorthAThread = 1 << 20;
+// A thread is used for each so many multiplications.
+constexpr double kMultiplicationsPerThread = 1 << 20;
 
 inline int useful_threads(const Params& params, const Host& host) {
-  const double work = (double)params.batch * (double)params.heads * (double)params.seqlen_q *
-                      (double)params.seqlen_k * (double)(params.head_dim + params.value_dim) /
-                      (params.causal ? 2 : 1);
-  const double worth = work / kWorthAThread;
-  return worth < 2 ? 1 : worth < host.threads ? (int)worth : host.threads;
+  const double multiplications =
+      (double)params.batch * (double)params.heads * (double)params.seqlen_q *
+      (double)params.seqlen_k * (double)(params.head_dim + params.value_dim) /
+      (params.causal ? 2 : 1);
+  const double useful = multiplications / kMultiplicationsPerThread;
+  return useful < 2 ? 1 : useful < host.threads ? (int)useful : host.threads;
 }
 
-// Work for some threads; where there is but one, in this one.
+// Calls body(context, thread) for thread = 0..threads-1, each in a thread of its own; a single one
+// in this thread.
 inline void on_threads(const Host& host, int threads, void (*body)(void*, int64_t), void* context) {
   if (threads == 1)
     body(context, 0);
@@ -34,27 +36,13 @@ inline void on_threads(const Host& host, int threads, void (*body)(void*, int64_
     host.parallel(threads, body, context);
 }
 
-// The queries of a head, in blocks of nearly the same height.
-struct RowBlocks {
-  int64_t seqlen_q, num_blocks, block_rows;
-
-  explicit RowBlocks(int64_t count) : seqlen_q(count) {
-    num_blocks = ceil_div(count, kBlockRows);
-    block_rows =
-        num_blocks ? min(round_up(ceil_div(count, num_blocks), kMR), kBlockRows) : 1;
-    num_blocks = ceil_div(count, block_rows);
-  }
-  int64_t first_row(int64_t block) const { return block * block_rows; }
-  int64_t num_rows(int64_t block) const { return min(block_rows, seqlen_q - first_row(block)); }
-};
-
 // Memory of the host, given back at the end.
 struct HostMemory {
   const Host& host;
-  char* data = nullptr;  // (bytes + 64); null if there is none
+  char* data = nullptr;  // (bytes), 64 at least; null if there is none
 
   HostMemory(const Host& h, int64_t bytes)
-      : host(h), data((char*)h.allocate((uint64_t)bytes + 64)) {}
+      : host(h), data((char*)h.allocate((uint64_t)max(bytes, 64))) {}
   ~HostMemory() { host.release(data); }
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
@@ -70,7 +58,7 @@ struct WorkspacePool {
     plan.lay_out_shared_tables(shared);
     Workspace measured(plan, own);
     shared_bytes = shared.used;
-    workspace_bytes = round_up(own.used, 64);
+    workspace_bytes = own.used;
     total_bytes = shared_bytes + workspace_bytes * threads;
   }
 
@@ -94,7 +82,7 @@ struct FillTable {
   int kind;
   int64_t threads;
 
-  static void work(void* context, int64_t thread) {
+  static void run_thread(void* context, int64_t thread) {
     const FillTable& task = *(const FillTable*)context;
     const Plan& plan = *task.plan;
     const OffsetWindow& window = plan.window(task.kind);
@@ -111,11 +99,10 @@ struct FillAxisTables {
   const Plan* plan;
   int64_t threads;
 
-  static void work(void* context, int64_t thread) {
+  static void run_thread(void* context, int64_t thread) {
     const FillAxisTables& task = *(const FillAxisTables*)context;
     const Plan& plan = *task.plan;
-    plan.axis_tables.fill_rows(plan.params, plan.grid, plan.padded_value_dim, plan.backward, 0,
-                               thread, task.threads);
+    plan.axis_tables.fill_rows(plan.params, plan.grid, plan.backward, thread, task.threads);
   }
 };
 
@@ -126,11 +113,12 @@ inline void fill_shared_tables(Plan& plan, const WorkspacePool& pool, const Host
     if (!table.rows && !table.panels && !table.bias) continue;
     table.head = 0;
     FillTable task = {&plan, &pool, kind, threads};
-    on_threads(host, threads, FillTable::work, &task);
+    on_threads(host, threads, FillTable::run_thread, &task);
   }
   if (plan.params.grid.axis_table_heads != 1) return;
+  plan.axis_tables.head = 0;
   FillAxisTables task = {&plan, threads};
-  on_threads(host, threads, FillAxisTables::work, &task);
+  on_threads(host, threads, FillAxisTables::run_thread, &task);
 }
 
 }  // namespace

@@ -223,12 +223,12 @@ class Definition {
   // where the axis's part of q_rel begins.
   struct AxisRows {
     int64_t width, keys, bias, values, q_rel;
-    bool own_q_rel;
+    bool has_q_rel;
   };
 
   const double* axis_row(int64_t at) const { return c.axis_tables.numbers.data() + at; }
   const double* axis_q(const AxisRows& rows) const {
-    return rows.own_q_rel ? c.q_rel.row(row) + rows.q_rel : c.q.row(row);
+    return rows.has_q_rel ? c.q_rel.row(row) + rows.q_rel : c.q.row(row);
   }
 
   template <class Visit>
@@ -242,7 +242,7 @@ class Definition {
       const bool same = axis.size_k == axis.size_q;
       const int64_t number =
           same ? key[n] - query[n] + axis.size_k - 1 : query[n] * axis.size_k + key[n];
-      AxisRows rows = {axis.key_dim, at + number * axis.key_dim, -1, -1, q_rel, axis.own_q_rel};
+      AxisRows rows = {axis.key_dim, at + number * axis.key_dim, -1, -1, q_rel, axis.has_q_rel};
       at += axis.table_rows() * axis.key_dim;
       if (axis.has_bias) rows.bias = at + number, at += axis.table_rows();
       if (axis.has_values) {
@@ -250,7 +250,7 @@ class Definition {
         at += axis.table_rows() * params.value_dim;
       }
       visit(rows);
-      q_rel += axis.own_q_rel ? axis.key_dim : 0;
+      q_rel += axis.has_q_rel ? axis.key_dim : 0;
     }
   }
 
@@ -431,9 +431,9 @@ class Definition {
     }
     each_axis(j, [&](const AxisRows& rows) {
       if (rows.width == 0) return;
-      Sums& dq = rows.own_q_rel ? to.d_q_rel : to.d_q;
-      const int64_t first = rows.own_q_rel ? row * params.rel_dim + rows.q_rel : row * width;
-      if (c.wanted[rows.own_q_rel ? kQRel : kQ])
+      Sums& dq = rows.has_q_rel ? to.d_q_rel : to.d_q;
+      const int64_t first = rows.has_q_rel ? row * params.rel_dim + rows.q_rel : row * width;
+      if (c.wanted[rows.has_q_rel ? kQRel : kQ])
         dq.add(first, d_score, axis_row(rows.keys), rows.width);
       if (c.wanted[kAxisTables])
         to.d_axis_tables.add(rows.keys, d_score, axis_q(rows), rows.width);

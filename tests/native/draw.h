@@ -245,12 +245,12 @@ struct Case {
     const double share = random.chance(0.15) ? 0 : 0.6;
     for (int n = 0; n < grid.num_axes; ++n) {
       relpos::Axis& axis = grid.axes[n];
-      axis.own_q_rel = random.chance(share / 3);
-      if (axis.own_q_rel || random.chance(share))
-        axis.key_dim = axis.own_q_rel ? random.whole(1, params.head_dim + 3) : params.head_dim;
+      axis.has_q_rel = random.chance(share / 3);
+      if (axis.has_q_rel || random.chance(share))
+        axis.key_dim = axis.has_q_rel ? random.whole(1, params.head_dim + 3) : params.head_dim;
       axis.has_bias = random.chance(share);
       axis.has_values = params.value_dim > 0 && random.chance(share / 2);
-      params.rel_dim += axis.own_q_rel ? axis.key_dim : 0;
+      params.rel_dim += axis.has_q_rel ? axis.key_dim : 0;
       grid.axis_table_size +=
           axis.table_rows() *
           (axis.key_dim + axis.has_bias + (axis.has_values ? params.value_dim : 0));
@@ -370,7 +370,7 @@ struct Case {
       for (int n = 0; n < params.grid.num_axes; ++n) {
         const relpos::Axis& axis = params.grid.axes[n];
         to << axis.size_q << "x" << axis.size_k << (axis.key_dim ? " keys" : "")
-           << (axis.own_q_rel ? " own" : "") << (axis.has_bias ? " bias" : "")
+           << (axis.has_q_rel ? " q_rel" : "") << (axis.has_bias ? " bias" : "")
            << (axis.has_values ? " values, " : ", ");
       }
       to << "prefix=" << params.grid.prefix << " h=" << params.grid.axis_table_heads
