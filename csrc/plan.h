@@ -8,6 +8,9 @@
 #pragma once
 
 #include <stdint.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 
 #include "config.h"
 #include "grid_plan.h"
@@ -25,7 +28,13 @@ struct Arena {
 
   float* take(int64_t floats) {
     float* piece = memory ? (float*)(memory + used) : nullptr;
-    used += round_up(floats * (int64_t)sizeof(float), 64);
+    const int64_t end = used + floats * (int64_t)sizeof(float);
+    used = round_up(end, 64);
+#if defined(__SANITIZE_ADDRESS__)
+    // A gap that nothing may touch: else a step beyond one piece would go unnoticed in the next.
+    used += 64;
+    if (memory) __asan_poison_memory_region(memory + end, (size_t)(used - end));
+#endif
     return piece;
   }
   float* take_if(bool needed, int64_t floats) { return needed ? take(floats) : nullptr; }

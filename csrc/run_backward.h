@@ -17,6 +17,7 @@
 #include "backward.h"
 #include "config.h"
 #include "convert.h"
+#include "gemm.h"
 #include "grid_plan.h"
 #include "integers.h"
 #include "kernel.h"
@@ -133,8 +134,12 @@ struct BackwardTasks {
     if (splits == 1) lay_out_unit(sums, arena);
     return sums;
   }
-  char* memory_of_unit(int64_t unit) const {
-    return sums_memory + num_partitions * partition_bytes + unit * unit_bytes;
+  // dk and dv of a unit of a split head.
+  GradientSums sums_of_unit(int64_t unit) const {
+    GradientSums sums;
+    Arena arena{sums_memory + num_partitions * partition_bytes + unit * unit_bytes, 0};
+    lay_out_unit(sums, arena);
+    return sums;
   }
 
   // ---- the work of a thread -------------------------------------------------------------------
@@ -154,8 +159,8 @@ struct BackwardTasks {
     backward.sums = sums_of_partition(partition);
     for (int64_t unit = first_unit(partition); unit < first_unit(partition + 1); ++unit) {
       if (splits > 1) {
-        Arena arena{memory_of_unit(unit), 0};
-        lay_out_unit(backward.sums, arena);
+        const GradientSums split = sums_of_unit(unit);
+        backward.sums.k = split.k, backward.sums.v = split.v;
       }
       const int64_t b = batch_of(unit), kv_head = kv_head_of(unit);
       begin_unit(backward.sums, b, kv_head);
@@ -210,16 +215,15 @@ struct BackwardTasks {
   // Add up the splits of key/value head `n`, counted as units are.
   static void add_splits(void* context, int64_t n) {
     const BackwardTasks& tasks = *(const BackwardTasks*)context;
-    const int64_t unit = n * tasks.splits;
-    float* first = (float*)tasks.memory_of_unit(unit);
+    const Plan& plan = tasks.plan;
+    const int64_t seqlen_k = tasks.params.seqlen_k, unit = n * tasks.splits;
+    const GradientSums first = tasks.sums_of_unit(unit);
     for (int64_t split = 1; split < tasks.splits; ++split) {
-      const float* other = (const float*)tasks.memory_of_unit(unit + split);
-      for (int64_t m = 0; m < tasks.unit_bytes / (int64_t)sizeof(float); ++m) first[m] += other[m];
+      const GradientSums other = tasks.sums_of_unit(unit + split);
+      if (first.k) add_to(seqlen_k * plan.padded_head_dim, other.k, first.k);
+      if (first.v) add_to(seqlen_k * plan.padded_value_dim, other.v, first.v);
     }
-    GradientSums sums;
-    Arena arena{(char*)first, 0};
-    tasks.lay_out_unit(sums, arena);
-    tasks.write_unit(sums, tasks.batch_of(unit), tasks.kv_head_of(unit));
+    tasks.write_unit(first, tasks.batch_of(unit), tasks.kv_head_of(unit));
   }
 
   // The gradient of one head's table: the partitions' columns, each added to the row that it

@@ -14,7 +14,8 @@
 //     g++ -std=c++17 -O2 -g -pthread fuzz.cpp ../../csrc/kernel_*.cpp -o /tmp/fuzz
 //
 // Inputs end where their memory ends, outputs and what the kernel allocates begin as NaN, memory
-// may run out, and threads are real ones.
+// may run out, and threads are real ones. Under -fsanitize=address there is a gap after each piece
+// of the kernel's memory (Arena in plan.h).
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
