@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..training.seed import MAX_SEED, MAX_STEPS
+from ..training.limits import MAX_SEED, MAX_STEPS
 from .options import CheckpointArgument, DataOption
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def generate(
     from ..music.generate import STEPS_PER_BAR, check_bars, compose
     from ..music.melody import read_melody
     from ..music.model import load_music
-    from ..progress import shown_progress
+    from ..progress import show_progress
 
     check_bars("--bars:", bars)
     stem = chorale_stem(out)
@@ -293,7 +293,7 @@ def generate(
     lowest, highest = (int(pitch) for pitch in music.ranges[0])
     tune = None if melody is None else read_melody(melody, lowest=lowest, highest=highest)
     steps = bars * STEPS_PER_BAR if tune is None else len(tune.pitches)
-    with shown_progress("composing", steps, "sixteenths") as progress:
+    with show_progress("composing", steps, "sixteenths") as progress:
         piece = compose(
             music.model,
             music.vocabulary,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..training.seed import MAX_SEED
+from ..training.limits import MAX_SEED
 from .options import CheckpointArgument, DataOption
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from .checkpoint import (
     save_weights,
 )
 from .devices import Devices, trainer_on
-from .progress import Progress
+from .progress_bar import TrainingProgress
 from .settings import TrainingError, settings_differ
 from .task import Task
 
@@ -215,7 +215,7 @@ def _trainer(
             CSVLogger(folder, name="logs", version=version, flush_logs_every_n_steps=every),
             TensorBoardLogger(folder, name="logs", version=version),
         ],
-        callbacks=[checkpoints, Progress(title)],
+        callbacks=[checkpoints, TrainingProgress(title)],
         plugins=[_WholeCheckpoints()],
         use_distributed_sampler=False,
     )
