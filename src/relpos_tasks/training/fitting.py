@@ -36,6 +36,7 @@ from .settings import TrainingError, settings_differ
 from .task import Task
 
 __all__ = [
+    "LOGS",
     "RESUME",
     "check_same_format",
     "check_same_settings",
@@ -45,6 +46,8 @@ __all__ = [
 
 # Lightning's checkpoint: weights, optimiser, schedule, place in the data.
 RESUME = "last.ckpt"
+# The folder of logs, for TensorBoard and as CSV.
+LOGS = "logs"
 _LOCK = ".lock"
 # What else of Lightning's and of ours must be in it to go on.
 _PARTS = ("optimizer_states", "lr_schedulers", "loops", "relpos")
@@ -202,7 +205,7 @@ def _trainer(
     task: Task, checkpoints: _Checkpoints, devices: Devices, title: str
 ) -> lightning.Trainer:
     settings, folder = task.settings, checkpoints.folder
-    version = len(list((folder / "logs").glob("version_*")))
+    version = len(list((folder / LOGS).glob("version_*")))
     every = task.curve_every
     return trainer_on(
         devices,
@@ -212,8 +215,8 @@ def _trainer(
         log_every_n_steps=every,
         num_sanity_val_steps=0,
         logger=[
-            CSVLogger(folder, name="logs", version=version, flush_logs_every_n_steps=every),
-            TensorBoardLogger(folder, name="logs", version=version),
+            CSVLogger(folder, name=LOGS, version=version, flush_logs_every_n_steps=every),
+            TensorBoardLogger(folder, name=LOGS, version=version),
         ],
         callbacks=[checkpoints, TrainingProgress(title)],
         plugins=[_WholeCheckpoints()],

@@ -13,9 +13,9 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from ..files import check_writable
 from ..machine import memory_bytes
-from .checkpoint import ABOUT
+from .checkpoint import ABOUT, WEIGHTS
 from .devices import Devices, trainer_on
-from .fitting import RESUME, check_same_format, check_same_settings, only_run_in
+from .fitting import LOGS, RESUME, check_same_format, check_same_settings, only_run_in
 from .settings import TrainingError
 
 __all__ = ["check_devices", "check_folder", "check_memory"]
@@ -81,11 +81,14 @@ def check_folder(folder: Path, settings: dict[str, Any]) -> None:
     Raises:
         TrainingError: if another run is at work in it, or it holds one of another
             format or with other settings.
-        ValueError: if nothing can be written there.
+        ValueError: if a file of the run cannot be written.
     """
-    check_writable(folder / RESUME)
     # The first process is at work there when Lightning starts those of the other devices.
-    if rank_zero_only.rank or not folder.exists():
+    if rank_zero_only.rank:
+        return
+    for name in (ABOUT, WEIGHTS, RESUME, f"{LOGS}/metrics.csv"):
+        check_writable(folder / name)
+    if not folder.exists():
         return
     with only_run_in(folder):
         pass
