@@ -20,6 +20,9 @@ from .settings import TrainingError
 
 __all__ = ["check_devices", "check_folder", "check_memory"]
 
+# How many; or which, with a comma behind a single one.
+_DEVICES = r"auto|-1|[1-9]\d{0,4}|\d{1,5}(,\d{1,5})+,?|\d{1,5},"
+
 
 def check_devices(devices: Devices, *, batch: int) -> None:
     """Raise unless the devices are there and share a batch.
@@ -29,12 +32,12 @@ def check_devices(devices: Devices, *, batch: int) -> None:
         batch: sequences per step, over all devices together.
 
     Raises:
-        TrainingError: otherwise, in Lightning's words where they are its rules.
+        TrainingError: otherwise.
     """
     # Lightning makes a list of so many, and fails at a number that memory cannot hold.
-    if not re.fullmatch(r"auto|-?\d{1,5}|\d{1,5}(,\d{1,5})*,?", devices.devices, re.ASCII):
+    if not re.fullmatch(_DEVICES, devices.devices, re.ASCII):
         raise TrainingError(
-            "--devices: must be how many, or which as numbers with commas, or auto, "
+            "--devices: must be how many, or which as numbers with commas, or -1 for all, or auto, "
             f"got {devices.devices!r}"
         )
     trainer = trainer_on(devices, logger=False, enable_progress_bar=False)
