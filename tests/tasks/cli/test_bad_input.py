@@ -4,8 +4,8 @@ import pytest
 
 from tests.tasks.small import write_melody
 
-# In place of these words stand a trained model, the folder of its run's folder, its pieces, and a
-# melody that is too high.
+# For {huang}, {runs}, {grid} and {high} stand a trained model, the folder of its run, the pieces that
+# it was trained beside, and a melody that is too high.
 GENERATE, EVALUATE = "music generate {huang}", "music evaluate {huang}"
 TRAIN, COMPARE = "music train --position none", "music compare"
 
