@@ -74,7 +74,7 @@ def on_cpu(out: Path, options: argparse.Namespace) -> None:
     )
     result = {
         "machine": machine(),
-        "scenes": {setting.name: setting.as_json() for setting in (*timed, *weighed)},
+        "settings": {setting.name: setting.as_json() for setting in (*timed, *weighed)},
         "time": [
             row
             for setting in timed

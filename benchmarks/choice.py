@@ -97,7 +97,8 @@ def measure(setting: Setting, scheme: str) -> list[dict]:
             auto = chosen(workload, tensors)
         rows.append(
             {"queries": setting.queries, "keys": setting.length, "batch": setting.batch}
-            | {"heads": setting.heads, "dtype": setting.dtype, "case": scheme, "pass": pass_name}
+            | {"heads": setting.heads, "dtype": setting.dtype}
+            | {"workload": scheme, "pass": pass_name}
             | {"fastest": fastest, "auto": auto, "auto_slower_by": seconds[auto] / seconds[fastest]}
             | {"native_slower_by": seconds["native"] / seconds[fastest], "seconds": seconds}
         )

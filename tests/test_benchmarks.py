@@ -105,7 +105,7 @@ def test_the_benchmark_writes_time_and_memory_of_the_settings_it_is_given(
     monkeypatch.setattr(sys, "argv", ["attention", "--skip-tests", "--out", str(out)])
     attention.main()
     result = json.loads(out.read_text())
-    assert result["scenes"]["tiny"]["cases"] == ["Shaw keys, k=64"]
+    assert result["settings"]["tiny"]["workloads"] == ["Shaw keys, k=64"]
     assert {row["contender"] for row in result["time"]} == {"relpos tiled"}
     assert {row["contender"] for row in result["memory"]} == {"relpos native", "relpos tiled"}
     assert {row["peak_ratio"] for row in result["memory"]} == {1.0}
@@ -130,7 +130,7 @@ def test_a_size_of_the_sweep_has_the_fastest_backend_and_what_auto_took():
 
 def test_the_page_lists_every_size_at_which_native_was_clearly_slower():
     result = load("choice.json")
-    row = {**result["choice"][0], "case": "made up", "fastest": "tiled"}
+    row = {**result["choice"][0], "workload": "made up", "fastest": "tiled"}
     slower = {**result, "choice": [*result["choice"], {**row, "native_slower_by": SLACK + 0.3}]}
     assert "| made up | float32 | forward | tiled | 1.35 | native |" in choice_section(slower)
     near = {**result, "choice": [*result["choice"], {**row, "native_slower_by": SLACK}]}

@@ -62,7 +62,7 @@ class Target:
     def measured(self, result: dict) -> float | None:
         """The figure in a result, or None where it has none."""
         for row in result["memory" if self.quantity == "memory" else "time"]:
-            key = row["scene"], row["case"], row["contender"]
+            key = row["setting"], row["workload"], row["contender"]
             if key != (self.setting, self.scheme, self.contender):
                 continue
             if self.quantity == "memory":
