@@ -1,7 +1,7 @@
 """In what settings the op is measured: one list for time and one for memory.
 
 Lengths are in tokens. A setting's name is also the key under which tables and targets find its
-rows. In results a row names its `"setting"` and its `"workload"`, which is a scheme in that setting.
+rows; in results a row has its `"setting"` and its `"workload"`, which is a scheme in that setting.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class TrainingOptions:
     runs: Annotated[Path, typer.Option(help="The folder of all runs.")] = Path("runs")
     accelerator: Annotated[str, typer.Option(help="auto, cpu, gpu (or cuda), mps, tpu.")] = "auto"
     devices: Annotated[
-        str, typer.Option(help="How many (2), which (0,1), or all (-1); auto lets Lightning choose.")
+        str, typer.Option(help="How many (2), which (0,1), or all (-1); auto: as Lightning does.")
     ] = "1"
     precision: Annotated[
         str, typer.Option(help="32-true, bf16-mixed, 16-mixed, 64-true, as Lightning names them.")

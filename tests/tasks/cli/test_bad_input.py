@@ -4,8 +4,8 @@ import pytest
 
 from tests.tasks.small import write_melody
 
-# For {huang}, {runs}, {grid} and {high} stand a trained model, the folder of its run, the pieces that
-# it was trained beside, and a melody that is too high.
+# {huang} stands for a trained model, {runs} for the folder of runs, {grid} for the pieces that it
+# was trained beside, {high} for a melody that is too high.
 GENERATE, EVALUATE = "music generate {huang}", "music evaluate {huang}"
 TRAIN, COMPARE = "music train --position none", "music compare"
 

@@ -36,7 +36,9 @@ def test_every_command_has_help(relpos, command):
         (["plot", "shear", "--out", "{out}/shear.svg"], "shear.svg"),
     ],
 )
-def test_a_full_disk_is_one_line_that_names_the_file(compared_folder, relpos, tmp_path, command, name):
+def test_a_full_disk_is_one_line_that_names_the_file(
+    compared_folder, relpos, tmp_path, command, name
+):
     folder, _ = compared_folder
     given = [text.format(huang=folder / "huang", out=tmp_path) for text in command]
     with disk_with(100):
