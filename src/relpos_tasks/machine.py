@@ -10,13 +10,13 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["machine", "memory_bytes", "versions"]
+__all__ = ["machine", "memory_bytes", "processor", "versions"]
 
 
 def machine() -> dict[str, str]:
     """The processor, the accelerator if there is one, and the versions."""
     record = {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": f"{os.cpu_count()} ({torch.get_num_threads()} used)",
         "system": f"{platform.system()} {platform.machine()}",
     }
@@ -52,7 +52,8 @@ def memory_bytes() -> int:
     return max(host, gpus) or 2**63
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor's name, as the system has it."""
     try:
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
             if line.startswith("model name"):
