@@ -15,7 +15,7 @@ from ..files import check_writable
 from ..machine import memory_bytes
 from .checkpoint import ABOUT, WEIGHTS
 from .devices import Devices, trainer_on
-from .fitting import LOGS, RESUME, check_same_format, check_same_settings, only_run_in
+from .run_folder import LOGS, RESUME, check_same_format, check_same_settings, only_run_in
 from .settings import TrainingError
 
 __all__ = ["check_devices", "check_folder", "check_memory"]
