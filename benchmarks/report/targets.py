@@ -40,7 +40,7 @@ class Target:
         quantity: the pass, or `"memory"`.
         bound: of the ratio.
         contender: whose time or memory.
-        against: in parts of whose.
+        against: of which contender it is a multiple.
         at_least: whether the bound is a lower one, in place of an upper one.
     """
 
