@@ -73,7 +73,7 @@ def compare(
         say: takes a line on what is being done.
 
     Returns:
-        The numbers, which are in `metrics.json` too; None in the helpers of the first process.
+        The numbers, which are in `metrics.json` too; None in the processes of other devices.
 
     Raises:
         TrainingError: if the folder holds a run with other settings.

@@ -18,7 +18,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from ..files import PARTIAL
-from ..stopping import ending_helpers
+from ..stopping import ending_child_processes
 from .checkpoint import ABOUT, FORMAT, WEIGHTS, check_state, save_about, save_weights
 from .checkpoint_writer import AtomicCheckpointIO, CheckpointWriter
 from .devices import Devices, trainer_on
@@ -153,7 +153,7 @@ def _interruptible(
     before = signal.getsignal(signal.SIGINT) if main else None
     try:
         with (
-            ending_helpers(lambda: _end_helpers_of(trainer)),
+            ending_child_processes(lambda: _end_child_processes(trainer)),
             _failures_in_words(task, trainer),
             warnings.catch_warnings(),
         ):
@@ -171,7 +171,7 @@ def _interruptible(
             signal.signal(signal.SIGINT, before)
 
 
-def _end_helpers_of(trainer: lightning.Trainer) -> None:
+def _end_child_processes(trainer: lightning.Trainer) -> None:
     """End the processes of the other devices, which Lightning starts."""
     if (launcher := trainer.strategy.launcher) is not None:
         launcher.kill(signal.SIGTERM)
