@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["machine", "memory_bytes", "processor", "versions"]
+__all__ = ["is_out_of_memory", "machine", "memory_bytes", "processor", "versions"]
 
 
 def machine() -> dict[str, str]:
@@ -50,6 +50,16 @@ def memory_bytes() -> int:
     gpus = sum(torch.cuda.get_device_properties(n).total_memory for n in devices)
     # What cannot be found out bounds nothing.
     return max(host, gpus) or 2**63
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, in Python's way or in torch's.
+
+    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
+    True
+    """
+    told = isinstance(error, RuntimeError) and "alloc" in str(error).lower()
+    return told or isinstance(error, MemoryError)
 
 
 def processor() -> str:

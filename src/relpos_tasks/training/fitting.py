@@ -18,6 +18,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from ..files import PARTIAL
+from ..machine import is_out_of_memory
 from ..stopping import ending_child_processes
 from .checkpoint import ABOUT, FORMAT, WEIGHTS, check_state, save_about, save_weights
 from .checkpoint_writer import AtomicCheckpointIO, CheckpointWriter
@@ -192,7 +193,7 @@ def _failures_in_words(task: Task, trainer: lightning.Trainer) -> Iterator[None]
         error.filename = error.filename or str(trainer.log_dir)
         raise
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "alloc" not in str(error).lower():
+        if not is_out_of_memory(error):
             raise
         raise TrainingError(
             f"not enough memory for a step of {task.settings.batch} sequences; "

@@ -47,9 +47,12 @@ def test_a_full_disk_is_one_line_that_names_the_file(
     assert not list(tmp_path.iterdir())
 
 
-def test_too_little_memory_is_one_line(monkeypatch, relpos):
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_too_little_memory_is_one_line(error, monkeypatch, relpos):
     def starve(arguments):
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr("relpos_tasks.cli.app.run", starve)
     assert relpos("plot", "shear")[::2] == (2, "relpos: not enough memory; ask for less at once\n")
