@@ -109,9 +109,7 @@ def measure(setting: Setting, scheme: str) -> list[dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, help="benchmarks/results/choice.json")
-    parser.add_argument(
-        "--only", nargs="+", help='sizes, as "16 x 16, B=1, H=8", with --out (all)'
-    )
+    parser.add_argument("--only", nargs="+", help='sizes, as "16 x 16, B=1, H=8", with --out (all)')
     options = parser.parse_args()
     settings, rows = sweep(), []
     check_part(parser, options.only, (setting.name for setting in settings), options.out)

@@ -71,7 +71,8 @@ def capture(call: Call) -> Iterator[Finding]:
 
 def same_bits(first: list[Tensor], second: list[Tensor]) -> bool:
     """Whether all have the same bits."""
-    return all(torch.equal(bits(one), bits(other)) for one, other in zip(first, second, strict=True))
+    pairs = zip(first, second, strict=True)
+    return all(torch.equal(bits(one), bits(other)) for one, other in pairs)
 
 
 def largest_difference(x: Tensor, y: Tensor) -> Tensor:

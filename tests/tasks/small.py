@@ -24,7 +24,7 @@ from tests.tasks.music.pieces import piece_from
 
 CPU = Devices("cpu", "1", "32-true")
 # Options of a training of two steps.
-QUICK = "--preset tiny --steps 2 --batch 2 --window 16 --accelerator cpu".split()
+QUICK = ["--preset=tiny", "--steps=2", "--batch=2", "--window=16", "--accelerator=cpu"]
 SMALL = MusicSettings(
     window=16,
     width=8,

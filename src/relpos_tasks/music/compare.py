@@ -106,9 +106,7 @@ def compare(
     results = replace(results, seconds=seconds)
     write_json(folder / METRICS, results.metrics())
     write_json(folder / MACHINE, results.machine)
-    write_report(
-        folder / REPORT, comparison_report(settings, source, results, chorale, *files)
-    )
+    write_report(folder / REPORT, comparison_report(settings, source, results, chorale, *files))
     return results
 
 

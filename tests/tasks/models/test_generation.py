@@ -116,7 +116,8 @@ def test_the_limit_of_small_temperatures_is_the_likeliest_token(temperature):
 def test_the_limit_of_large_temperatures_draws_alike_from_what_is_not_forbidden():
     constrain = fixed(0.9, 0.1, 0.0, 0.0)
     prompt = torch.zeros(20_000, 1, dtype=torch.int64)
-    drawn = sample(built(), prompt, 1, generator=seeded(), temperature=1e308, constrain=constrain)[:, 1]
+    options = {"temperature": 1e308, "constrain": constrain, "generator": seeded()}
+    drawn = sample(built(), prompt, 1, **options)[:, 1]
     shares = drawn.bincount(minlength=4) / len(drawn)
     assert_close(shares, torch.tensor([0.5, 0.5, 0, 0]), rtol=0, atol=5 * 0.5 / 20_000**0.5)
 

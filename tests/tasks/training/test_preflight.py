@@ -11,8 +11,8 @@ from relpos_tasks.music.train import check_training, train_position
 from relpos_tasks.training import preflight
 from relpos_tasks.training.checkpoint import ABOUT, WEIGHTS
 from relpos_tasks.training.devices import Devices
-from relpos_tasks.training.run_folder import RESUME, only_run_in
 from relpos_tasks.training.preflight import check_devices, check_memory
+from relpos_tasks.training.run_folder import RESUME, only_run_in
 from relpos_tasks.training.settings import TrainingError
 from tests.tasks.small import CPU, SMALL, small
 

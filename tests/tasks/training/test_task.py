@@ -17,8 +17,8 @@ from relpos_tasks.models import DecoderLM
 from relpos_tasks.music.train import build, train_position
 from relpos_tasks.training.checkpoint import ABOUT, WEIGHTS, load
 from relpos_tasks.training.devices import Devices
-from relpos_tasks.training.run_folder import RESUME
 from relpos_tasks.training.language_model import IGNORE, LanguageModelTask, nats
+from relpos_tasks.training.run_folder import RESUME
 from relpos_tasks.training.settings import TrainingError
 from tests.tasks.small import CPU, SMALL, disk_with, small
 
