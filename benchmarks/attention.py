@@ -10,7 +10,7 @@ writes the pages.
 
     python -m benchmarks.attention
     python -m benchmarks.attention --only "L=1024" --skip-tests --out some.json
-    python -m benchmarks.attention --backends native --out benchmarks/results/native-avx512.json
+    python -m benchmarks.attention --backends native --out native.json
     python -m benchmarks.attention --device cuda --minutes 4
 """
 
