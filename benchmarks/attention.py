@@ -10,7 +10,7 @@ writes the pages.
 
     python -m benchmarks.attention
     python -m benchmarks.attention --only "L=1024" --skip-tests --out some.json
-    python -m benchmarks.attention --backends native --out results/cpu-avx512.json
+    python -m benchmarks.attention --backends native --out native.json
     python -m benchmarks.attention --device cuda --minutes 4
 """
 
@@ -24,11 +24,14 @@ from pathlib import Path
 
 import torch
 
+from relpos import backends
+
 from .files import RESULTS, ROOT, save
 from .measure.gpu import measure_on_gpu
 from .measure.machine import machine
 from .measure.memory import rows_of_memory
 from .measure.passes import time_scheme
+from .options import check_part
 from .report.targets import GPU_TARGETS, TARGETS, verdict
 from .workloads.gpu_settings import GPU_SETTINGS
 from .workloads.settings import MEMORY_SETTINGS, TIME_SETTINGS
@@ -39,15 +42,22 @@ TESTS = {"cpu": (), "cuda": ("-k", "triton")}
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", choices=tuple(TESTS), default="cpu")
-    parser.add_argument("--out", type=Path, help="results/DEVICE.json")
-    parser.add_argument("--only", nargs="+", help="names of settings (all)")
-    parser.add_argument("--backends", nargs="+", help="these alone, without rivals (CPU; all)")
+    parser.add_argument("--out", type=Path, help="benchmarks/results/DEVICE.json")
+    parser.add_argument("--only", nargs="+", help="names of settings, with --out (all)")
+    parser.add_argument(
+        "--backends", nargs="+", choices=("auto", *backends()),
+        help="these alone, without rivals, with --out (CPU; all)",
+    )  # fmt: skip
     parser.add_argument("--skip-tests", action="store_true", help="for work on the benchmark")
     parser.add_argument("--minutes", type=float, default=4.0, help="on a GPU, after the tests (4)")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         print("benchmarks.attention: --device cuda needs a CUDA device", file=sys.stderr)
         sys.exit(2)
+    settings = GPU_SETTINGS if options.device == "cuda" else (*TIME_SETTINGS, *MEMORY_SETTINGS)
+    check_part(parser, options.only, (setting.name for setting in settings), options.out)
+    if options.backends and options.out is None:
+        parser.error("--out: must be given with --backends, whose result is a part")
     if not options.skip_tests:
         tests = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-x", "tests/ops", *TESTS[options.device]],
@@ -62,7 +72,7 @@ def main() -> None:
 
 def on_cpu(out: Path, options: argparse.Namespace) -> None:
     """Time, then memory."""
-    timed, weighed = (
+    for_time, for_memory = (
         [
             replace(setting, backends=tuple(options.backends), rivals=False)
             if options.backends
@@ -74,14 +84,14 @@ def on_cpu(out: Path, options: argparse.Namespace) -> None:
     )
     result = {
         "machine": machine(),
-        "scenes": {setting.name: setting.as_json() for setting in (*timed, *weighed)},
+        "settings": {setting.name: setting.as_json() for setting in (*for_time, *for_memory)},
         "time": [
             row
-            for setting in timed
+            for setting in for_time
             for scheme in setting.schemes
             for row in time_scheme(setting, scheme)
         ],
-        "memory": [row for setting in weighed for row in rows_of_memory(setting)],
+        "memory": [row for setting in for_memory for row in rows_of_memory(setting)],
     }
     save(out, result)
     print(f"wrote {out}")

@@ -1,6 +1,6 @@
 """Training steps of the chorale models beside a busy neighbour, by how OpenMP's threads wait.
 
-Each setting is a process of its own, since OpenMP reads its environment when it is loaded. Every
+Each environment is a process of its own, since OpenMP reads it when it is loaded. Every
 round times each of them alone and beside a process that keeps one core busy, one after the other;
 a ratio is taken within its round. The machine must be quiet otherwise.
 
@@ -22,8 +22,8 @@ from typing import Any
 
 from .files import RESULTS, ROOT, save
 
-# What OpenMP is told, by the name of the setting. The first is what the others are compared with.
-SETTINGS: dict[str, dict[str, str]] = {
+# What OpenMP is told, by name. The first is what the others are compared with.
+ENVIRONMENTS: dict[str, dict[str, str]] = {
     "as it comes": {},
     "passive": {"OMP_WAIT_POLICY": "PASSIVE"},
     "1,000 spins": {"GOMP_SPINCOUNT": "1000"},
@@ -39,10 +39,10 @@ class Worker:
     """A process that makes training steps of every preset when it is asked to.
 
     Args:
-        setting: what OpenMP is told.
+        environment: what OpenMP is told.
     """
 
-    def __init__(self, setting: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str]) -> None:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_READ_BY_OPENMP)}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.busy", "--worker"],
@@ -50,7 +50,7 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env=kept | setting,
+            env=kept | environment,
         )
         self.threads = int(self._line())
 
@@ -108,10 +108,10 @@ def work() -> None:
 
 
 def measure(rounds: int, seconds: float) -> dict[str, Any]:
-    """Milliseconds of a step by preset, neighbour and setting, one for each round."""
-    workers = {name: Worker(setting) for name, setting in SETTINGS.items()}
+    """Milliseconds of a step by preset, neighbour and environment, one for each round."""
+    workers = {name: Worker(environment) for name, environment in ENVIRONMENTS.items()}
     steps = {
-        preset: {beside: {name: [] for name in SETTINGS} for beside in (ALONE, NEIGHBOUR)}
+        preset: {beside: {name: [] for name in ENVIRONMENTS} for beside in (ALONE, NEIGHBOUR)}
         for preset in PRESETS
     }
     for _ in range(rounds):
@@ -134,14 +134,14 @@ def measure(rounds: int, seconds: float) -> dict[str, Any]:
 
 
 def ratios(steps: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, float]]:
-    """Median over rounds of each time over that of the first setting alone."""
-    first = steps[ALONE][next(iter(SETTINGS))]
+    """Median over rounds of each time over that in the first environment alone."""
+    first = steps[ALONE][next(iter(ENVIRONMENTS))]
     return {
         beside: {
             name: statistics.median(a / b for a, b in zip(times, first, strict=True))
-            for name, times in by_setting.items()
+            for name, times in by_environment.items()
         }
-        for beside, by_setting in steps.items()
+        for beside, by_environment in steps.items()
     }
 
 
@@ -160,9 +160,9 @@ def main() -> None:
     result: dict[str, Any] = {"machine": machine()} | measure(options.rounds, options.seconds)
     result["ratios"] = {preset: ratios(steps) for preset, steps in result["milliseconds"].items()}
     for preset, by_neighbour in result["ratios"].items():
-        for beside, by_setting in by_neighbour.items():
+        for beside, by_environment in by_neighbour.items():
             print(f"{preset}, {beside}, times a step as it comes and alone:")
-            for name, ratio in by_setting.items():
+            for name, ratio in by_environment.items():
                 took = statistics.median(result["milliseconds"][preset][beside][name])
                 print(f"  {name:<14} {ratio:6.2f}  {took:8.2f} ms")
     save(options.out, result)

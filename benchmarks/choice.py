@@ -23,6 +23,7 @@ from .files import RESULTS, save
 from .measure.machine import machine
 from .measure.passes import FORWARD, passes
 from .measure.timing import interleaved
+from .options import check_part
 from .workloads.schemes import SCHEMES, make_workload
 from .workloads.settings import GRIDS, RELATIVE_LOGITS, Setting
 from .workloads.workload import Workload, contenders, inputs
@@ -97,7 +98,8 @@ def measure(setting: Setting, scheme: str) -> list[dict]:
             auto = chosen(workload, tensors)
         rows.append(
             {"queries": setting.queries, "keys": setting.length, "batch": setting.batch}
-            | {"heads": setting.heads, "dtype": setting.dtype, "case": scheme, "pass": pass_name}
+            | {"heads": setting.heads, "dtype": setting.dtype}
+            | {"workload": scheme, "pass": pass_name}
             | {"fastest": fastest, "auto": auto, "auto_slower_by": seconds[auto] / seconds[fastest]}
             | {"native_slower_by": seconds["native"] / seconds[fastest], "seconds": seconds}
         )
@@ -106,11 +108,12 @@ def measure(setting: Setting, scheme: str) -> list[dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, default=RESULTS / "choice.json")
-    parser.add_argument("--only", nargs="+", help='sizes, as "16 x 16, B=1, H=8" (all)')
+    parser.add_argument("--out", type=Path, help="benchmarks/results/choice.json")
+    parser.add_argument("--only", nargs="+", help='sizes, as "16 x 16, B=1, H=8", with --out (all)')
     options = parser.parse_args()
-    rows = []
-    for setting in sweep():
+    settings, rows = sweep(), []
+    check_part(parser, options.only, (setting.name for setting in settings), options.out)
+    for setting in settings:
         if options.only and setting.name not in options.only:
             continue
         for scheme in setting.schemes:
@@ -122,8 +125,9 @@ def main() -> None:
                         f"takes {row['native_slower_by']:.2f} times as long as {row['fastest']}",
                         flush=True,
                     )
-    save(options.out, {"machine": machine(), "choice": rows})
-    print(f"wrote {options.out}")
+    out = options.out or RESULTS / "choice.json"
+    save(out, {"machine": machine(), "choice": rows})
+    print(f"wrote {out}")
 
 
 if __name__ == "__main__":

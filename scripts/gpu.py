@@ -2,7 +2,7 @@
 
     python -m scripts.gpu           # writes gpu.json and cuda.json to benchmarks/results
     python -m scripts.gpu --only tests bench
-    python -m scripts.gpu --out DIR --commit 1a2b3c4 --main-job jsb-chorales-16th.json
+    python -m scripts.gpu --out DIR --commit 1a2b3c4 --main-job Jsb16thSeparated.json
 
 Each stage is a process with its own limit of time, and a failed one stops no other. What is known
 is in the JSON after each stage; a table is printed at the end. relpos need not be installed. Exits

@@ -70,10 +70,10 @@ def calls(backend: str, side: int, width: int, dtype: torch.dtype) -> dict[str, 
     def call(
         make: Callable[..., Terms | GridTerms],
         *tables: tuple[int, ...],
-        groups: int = heads,
+        key_heads: int = heads,
         **settings: Any,
     ) -> Call:
-        shapes = ((batch, heads, length, width), *[(batch, groups, length, width)] * 2, *tables)
+        shapes = ((batch, heads, length, width), *[(batch, key_heads, length, width)] * 2, *tables)
         return Call(tuple(leaf(*shape) for shape in shapes), make, settings, backend)
 
     def table(rows: Tensor) -> OffsetTable:
@@ -103,9 +103,9 @@ def calls(backend: str, side: int, width: int, dtype: torch.dtype) -> dict[str, 
         return GridTerms(shape, (Terms(keys=up_rows), Terms(keys=along_rows)))
 
     return {
-        "no terms": call(Terms, groups=2, causal=True),
+        "no terms": call(Terms, key_heads=2, causal=True),
         "Shaw keys + values": call(shaw, vectors, vectors),
-        "per head, grouped": call(shaw, (heads, rows, width), (heads, rows, width), groups=2),
+        "per head, grouped": call(shaw, (heads, rows, width), (heads, rows, width), key_heads=2),
         "Huang": call(huang, past, causal=True),
         "queries": call(lambda rows: Terms(queries=table(rows)), vectors),
         "bias": call(bias, scalars),

@@ -69,9 +69,10 @@ def capture(call: Call) -> Iterator[Finding]:
     yield ", compiled", equal_up_to_rounding(eager, found), describe_difference(eager, found)
 
 
-def same_bits(some: list[Tensor], others: list[Tensor]) -> bool:
+def same_bits(first: list[Tensor], second: list[Tensor]) -> bool:
     """Whether all have the same bits."""
-    return all(torch.equal(bits(one), bits(other)) for one, other in zip(some, others, strict=True))
+    pairs = zip(first, second, strict=True)
+    return all(torch.equal(bits(one), bits(other)) for one, other in pairs)
 
 
 def largest_difference(x: Tensor, y: Tensor) -> Tensor:
@@ -84,20 +85,20 @@ def bits(x: Tensor) -> Tensor:
     return x.contiguous().view(BITS[x.element_size()])
 
 
-def equal_up_to_rounding(some: list[Tensor], others: list[Tensor]) -> bool:
+def equal_up_to_rounding(first: list[Tensor], second: list[Tensor]) -> bool:
     """Whether they are as near as rounding, of the largest number, leaves them."""
     return all(
         largest_difference(one, other) <= 2 * torch.finfo(one.dtype).eps * one.abs().max()
-        for one, other in zip(some, others, strict=True)
+        for one, other in zip(first, second, strict=True)
     )
 
 
-def describe_difference(some: list[Tensor], others: list[Tensor]) -> str:
+def describe_difference(first: list[Tensor], second: list[Tensor]) -> str:
     """By how much they differ, in words."""
-    if same_bits(some, others):
+    if same_bits(first, second):
         return "the same bits"
     largest = max(
-        largest_difference(one, other).item() for one, other in zip(some, others, strict=True)
+        largest_difference(one, other).item() for one, other in zip(first, second, strict=True)
     )
     return f"differ by {largest:.1e}"
 
@@ -166,7 +167,7 @@ def main() -> None:
     seen = right = 0
     for name, is_right, detail in findings(options.check, options.backend):
         seen, right = seen + 1, right + is_right
-        print(json.dumps({"case": name, "ok": is_right, "detail": detail}), flush=True)
+        print(json.dumps({"call": name, "ok": is_right, "detail": detail}), flush=True)
     print(f"{right} of {seen} right")
     sys.exit(right < seen)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -105,10 +106,37 @@ def test_the_benchmark_writes_time_and_memory_of_the_settings_it_is_given(
     monkeypatch.setattr(sys, "argv", ["attention", "--skip-tests", "--out", str(out)])
     attention.main()
     result = json.loads(out.read_text())
-    assert result["scenes"]["tiny"]["cases"] == ["Shaw keys, k=64"]
+    assert result["settings"]["tiny"]["workloads"] == ["Shaw keys, k=64"]
     assert {row["contender"] for row in result["time"]} == {"relpos tiled"}
     assert {row["contender"] for row in result["memory"]} == {"relpos native", "relpos tiled"}
     assert {row["peak_ratio"] for row in result["memory"]} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "message"),
+    [
+        (attention, ["--only", "L=9", "--out", "part.json"], r"--only: must be among .*'L=9'"),
+        (attention, ["--only", "L=1024"], "--out: must be given with --only"),
+        (attention, ["--backends", "tiled"], "--out: must be given with --backends"),
+        (choice, ["--only", "9 x 9", "--out", "part.json"], r"--only: must be among .*'9 x 9'"),
+        (choice, ["--only", "16 x 16, B=1, H=8"], "--out: must be given with --only"),
+    ],
+)
+def test_a_part_must_be_there_and_never_takes_the_place_of_the_whole_result(
+    program, arguments, message, monkeypatch, capsys, tmp_path
+):
+    def begun(*_, **__):
+        pytest.fail("something is run")
+
+    monkeypatch.setattr(subprocess, "run", begun)
+    for name in ("measure", "save"):
+        monkeypatch.setattr(program, name, begun, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["program", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        program.main()
+    assert re.search(message, " ".join(capsys.readouterr().err.split()))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -130,7 +158,7 @@ def test_a_size_of_the_sweep_has_the_fastest_backend_and_what_auto_took():
 
 def test_the_page_lists_every_size_at_which_native_was_clearly_slower():
     result = load("choice.json")
-    row = {**result["choice"][0], "case": "made up", "fastest": "tiled"}
+    row = {**result["choice"][0], "workload": "made up", "fastest": "tiled"}
     slower = {**result, "choice": [*result["choice"], {**row, "native_slower_by": SLACK + 0.3}]}
     assert "| made up | float32 | forward | tiled | 1.35 | native |" in choice_section(slower)
     near = {**result, "choice": [*result["choice"], {**row, "native_slower_by": SLACK}]}
@@ -221,8 +249,8 @@ def test_without_a_gpu_the_benchmark_says_so():
     assert ran.stderr == "benchmarks.attention: --device cuda needs a CUDA device\n"
 
 
-def test_waiting_threads_are_compared_with_the_first_setting_alone_round_by_round(monkeypatch):
-    monkeypatch.setattr(busy, "SETTINGS", {"first": {}, "second": {}})
+def test_waiting_threads_are_compared_with_the_first_alone_round_by_round(monkeypatch):
+    monkeypatch.setattr(busy, "ENVIRONMENTS", {"first": {}, "second": {}})
     steps = {
         busy.ALONE: {"first": [1.0, 4.0, 2.0], "second": [2.0, 8.0, 8.0]},
         busy.NEIGHBOUR: {"first": [3.0, 12.0, 2.0], "second": [1.0, 2.0, 1.0]},
@@ -233,8 +261,8 @@ def test_waiting_threads_are_compared_with_the_first_setting_alone_round_by_roun
     }
 
 
-def test_a_worker_takes_its_threads_from_its_own_setting(monkeypatch):
-    monkeypatch.setattr(busy, "SETTINGS", {"one": {"OMP_NUM_THREADS": "1"}})
+def test_a_worker_takes_its_threads_from_its_own_environment(monkeypatch):
+    monkeypatch.setattr(busy, "ENVIRONMENTS", {"one": {"OMP_NUM_THREADS": "1"}})
     monkeypatch.setattr(busy, "PRESETS", ("tiny",))
     result = busy.measure(rounds=1, seconds=0.01)
     assert result["threads"] == {"one": 1}

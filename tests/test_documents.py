@@ -78,8 +78,9 @@ assert relpos.attention(q, k, k, terms).shape == q.shape
     assert result.returncode == 0, result.stderr
 
 
-def test_every_test_that_the_traps_name_exists():
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "traps.md").read_text()))
+@pytest.mark.parametrize("page", ["traps", "ecosystem", "parity"])
+def test_every_test_that_a_page_names_exists(page):
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / f"{page}.md").read_text()))
     sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     missing = {name for name in named if f"def {name}(" not in sources}
     assert named

@@ -26,10 +26,10 @@ def python(text: str, seconds: float = 60.0, **settings) -> dict:
 
 
 def test_a_stage_keeps_its_last_line_and_its_results(capfd):
-    lines = """print('{"case": "a", "ok": true}'); print('{no json'); print('3 passed'); print()"""
+    lines = """print('{"call": "a", "ok": true}'); print('{no json'); print('3 passed'); print()"""
     found = python(lines, note="so much")
     assert (found["outcome"], found["summary"], found["note"]) == ("ok", "3 passed", "so much")
-    assert found["results"] == [{"case": "a", "ok": True}]
+    assert found["results"] == [{"call": "a", "ok": True}]
 
 
 def test_a_failed_stage_keeps_what_failed(capfd):

@@ -116,6 +116,14 @@ def test_the_kernel_is_built_where_pip_hides_torch(sources, tmp_path):
     assert "relpos/ops/native/_kernel.abi3.so" in wheel.namelist()
 
 
+def test_the_wheel_says_that_both_packages_are_typed_and_has_every_template(sources, tmp_path):
+    names = build_wheel(sources, tmp_path, RELPOS_BUILD_NATIVE="0").namelist()
+    templates = (ROOT / "src").rglob("*.html")
+    needed = {str(path.relative_to(ROOT / "src")) for path in templates}
+    assert len(needed) > 5
+    assert needed | {"relpos/py.typed", "relpos_tasks/py.typed"} <= set(names)
+
+
 @pytest.mark.parametrize(
     ("variables", "reason"),
     [

@@ -133,7 +133,7 @@ def rows_of_memory(
         if contender != UNIT:
             measured = peak_memory(run)
             rows.append(
-                {"scene": setting.name, "case": scheme, "contender": contender}
+                {"setting": setting.name, "workload": scheme, "contender": contender}
                 | measured
                 | {f"unit_{key}": value for key, value in unit.items()}
                 | {"peak_ratio": measured["peak_mib"] / unit["peak_mib"]}
@@ -146,7 +146,7 @@ def rows_left_out(setting: GpuSetting, scheme: str, reasons: dict[str, str]) -> 
     rows = []
     for contender, reason in reasons.items():
         rows.append(
-            {"scene": setting.name, "case": scheme, "contender": contender, "reason": reason}
+            {"setting": setting.name, "workload": scheme, "contender": contender, "reason": reason}
         )
         print(f"{setting.name:26} {scheme:26} {contender:22} left out: {reason}", flush=True)
     return rows
@@ -164,7 +164,7 @@ def measure_on_gpu(settings: tuple[GpuSetting, ...], out: Path, minutes: float) 
     end = time.monotonic() + 60 * minutes
     result: dict = {
         "machine": machine() | gpu(),
-        "scenes": {setting.name: setting.as_json() for setting in settings},
+        "settings": {setting.name: setting.as_json() for setting in settings},
         "time": [], "memory": [], "left_out": [],
     }  # fmt: skip
     for setting, scheme in pairs(settings):

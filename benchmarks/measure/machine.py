@@ -14,19 +14,15 @@ from pathlib import Path
 
 import torch
 
+from relpos_tasks.machine import processor
+
 __all__ = ["gpu", "machine"]
 
 
 def machine() -> dict[str, str | int]:
     """Processor, threads, versions, and the commit that was measured."""
-    name = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                name = line.split(":", 1)[1].strip()
-                break
     return {
-        "processor": name,
+        "processor": processor(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),

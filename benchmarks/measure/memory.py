@@ -60,7 +60,7 @@ def rows_of_memory(setting: Setting) -> list[dict]:
                 continue
             measured = in_fresh_process(setting.name, scheme, contender)
             rows.append(
-                {"scene": setting.name, "case": scheme, "contender": contender}
+                {"setting": setting.name, "workload": scheme, "contender": contender}
                 | measured
                 | {f"unit_{key}": value for key, value in unit.items()}
                 | {

@@ -98,8 +98,8 @@ def rows_of_pass(
             continue
         seconds = [timings[name] for timings in rounds if name in timings]
         row: dict[str, Any] = {
-            "scene": setting.name,
-            "case": scheme,
+            "setting": setting.name,
+            "workload": scheme,
             "contender": name,
             "pass": pass_name,
             "rounds": len(seconds),
@@ -120,7 +120,7 @@ def rows_of_pass(
 def print_row(row: dict) -> None:
     """A line of progress."""
     print(
-        f"{row['scene']:26} {row['case']:26} {row['contender']:22} {row['pass']:17}"
+        f"{row['setting']:26} {row['workload']:26} {row['contender']:22} {row['pass']:17}"
         f"{row['ratios'][UNIT]['median']:6.2f} x plain {1e3 * row['seconds']['median']:9.2f} ms"
         f"  error {row['error']:.1e}  {row['rounds']} rounds",
         flush=True,

@@ -82,7 +82,7 @@ def benchmark_page(
 def on_gpu(result: dict) -> list[str]:
     """What was measured on a GPU, its targets first."""
     left_out = [
-        [row["scene"], row["case"], row["contender"], row["reason"].replace("|", "/")]
+        [row["setting"], row["workload"], row["contender"], row["reason"].replace("|", "/")]
         for row in result["left_out"]
     ]
     head = ["setting", "scheme", "computed by", "why"]
@@ -102,12 +102,12 @@ def without_gpu() -> list[str]:
 
 
 def _timed_settings(result: dict) -> list[str]:
-    return list(dict.fromkeys(row["scene"] for row in result["time"]))
+    return list(dict.fromkeys(row["setting"] for row in result["time"]))
 
 
 def time_section(result: dict, name: str) -> str:
     """Ratios to plain SDPA of every contender in the setting of that name."""
-    sizes = result["scenes"][name]
+    sizes = result["settings"][name]
     labels = [label for label in PASSES if label == FORWARD or sizes["backward"]]
     rows = [
         [scheme, contender, *(ratio(passes, label) for label in labels),
@@ -125,7 +125,7 @@ def memory_table(
 ) -> str:
     """Peaks and growth beside plain SDPA's; `peak` and `peak_ratio` are heads of columns."""
     rows = [
-        [f"{row['case']}, L={result['scenes'][row['scene']]['queries']}", row["contender"],
+        [f"{row['workload']}, L={result['settings'][row['setting']]['queries']}", row["contender"],
          f"{row['growth_mib']:.0f}", f"{row['unit_growth_mib']:.0f}",
          f"{row['peak_mib']:.0f}", f"{row['unit_peak_mib']:.0f}", f"{row['peak_ratio']:.2f}"]
         for row in result["memory"]

@@ -28,8 +28,8 @@ def by_contender(result: dict, setting: str) -> dict[tuple[str, str], dict[str, 
     """The rows of a setting by scheme and contender, then by pass."""
     found: dict[tuple[str, str], dict[str, dict]] = {}
     for row in result["time"]:
-        if row["scene"] == setting:
-            found.setdefault((row["case"], row["contender"]), {})[row["pass"]] = row
+        if row["setting"] == setting:
+            found.setdefault((row["workload"], row["contender"]), {})[row["pass"]] = row
     return found
 
 

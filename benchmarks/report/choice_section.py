@@ -31,9 +31,9 @@ def choice_section(choice: dict) -> str:
         counts[best] = counts.get(best, 0) + 1
     counted = ", ".join(f"{name} at {count}" for name, count in counts.items())
     others = [
-        [f"{row['queries']} x {row['keys']}, B={row['batch']}, H={row['heads']}", row["case"],
-         row["dtype"], row["pass"], row["fastest"], format_ratio(row["native_slower_by"]),
-         row["auto"]]
+        [f"{row['queries']} x {row['keys']}, B={row['batch']}, H={row['heads']}",
+         row["workload"], row["dtype"], row["pass"], row["fastest"],
+         format_ratio(row["native_slower_by"]), row["auto"]]
         for row in rows
         if row["native_slower_by"] > SLACK
     ]  # fmt: skip

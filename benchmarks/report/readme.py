@@ -21,9 +21,9 @@ NO_GPU = (
 
 def time_table(result: dict) -> str:
     """Ratios to plain SDPA, the compiled kernel's first, and how much longer the rivals take."""
-    found, sizes = by_contender(result, SETTING), result["scenes"][SETTING]
+    found, sizes = by_contender(result, SETTING), result["settings"][SETTING]
     ours, rivals = [], []
-    for scheme in sizes["cases"]:
+    for scheme in sizes["workloads"]:
         native, tiled = (found.get((scheme, f"relpos {name}"), {}) for name in ("native", "tiled"))
         error = f"{native['forward']['error']:.0e}" if native else "none"
         ours.append([scheme, *(ratio(native, label) for label in PASSES),
@@ -58,13 +58,14 @@ def time_table(result: dict) -> str:
 
 def memory_table(result: dict) -> str:
     """Peaks of processes at the longest length."""
-    sizes = result["scenes"]
-    longest = max(sizes[row["scene"]]["queries"] for row in result["memory"])
+    sizes = result["settings"]
+    longest = max(sizes[row["setting"]]["queries"] for row in result["memory"])
     rows = [
-        [row["case"], row["contender"], f"{row['growth_mib']:.0f} ({row['unit_growth_mib']:.0f})",
+        [row["workload"], row["contender"],
+         f"{row['growth_mib']:.0f} ({row['unit_growth_mib']:.0f})",
          f"{row['peak_mib']:.0f} ({row['unit_peak_mib']:.0f})", format_ratio(row["peak_ratio"])]
         for row in result["memory"]
-        if sizes[row["scene"]]["queries"] == longest
+        if sizes[row["setting"]]["queries"] == longest
     ]  # fmt: skip
     head = ["scheme", "computed by", "growth, MiB", "whole process, MiB", "ratio"]
     note = (

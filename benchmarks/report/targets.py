@@ -40,7 +40,7 @@ class Target:
         quantity: the pass, or `"memory"`.
         bound: of the ratio.
         contender: whose time or memory.
-        against: in parts of whose.
+        against: of which contender it is a multiple.
         at_least: whether the bound is a lower one, in place of an upper one.
     """
 
@@ -62,7 +62,7 @@ class Target:
     def measured(self, result: dict) -> float | None:
         """The figure in a result, or None where it has none."""
         for row in result["memory" if self.quantity == "memory" else "time"]:
-            key = row["scene"], row["case"], row["contender"]
+            key = row["setting"], row["workload"], row["contender"]
             if key != (self.setting, self.scheme, self.contender):
                 continue
             if self.quantity == "memory":

@@ -1,7 +1,7 @@
 """In what settings the op is measured: one list for time and one for memory.
 
 Lengths are in tokens. A setting's name is also the key under which tables and targets find its
-rows, and results keep it as `"scene"`.
+rows; in results a row has its `"setting"` and its `"workload"`, which is a scheme in that setting.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class Setting:
         return replace(self, queries=length, keys=None)
 
     def as_json(self) -> dict[str, Any]:
-        """The setting as results keep it: a scheme in a setting is called a case there."""
+        """The setting as results keep it, with the names of its workloads: a scheme each."""
         fields = asdict(self)
-        return {"cases" if key == "schemes" else key: value for key, value in fields.items()}
+        return {"workloads" if key == "schemes" else key: value for key, value in fields.items()}
 
 
 _DECODING = Setting(

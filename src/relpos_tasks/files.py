@@ -139,21 +139,17 @@ def write_json(path: str | Path, content: Any) -> None:
 def check_writable(path: Path) -> None:
     """Raise if a file cannot be written here, before any work is done for it.
 
+    Missing folders and an empty file are made and removed again: what a system refuses (a disk that
+    is read-only, a folder below /proc) shows in no other way.
+
     Args:
         path: the file; its folder may be missing.
 
     Raises:
-        OSError: if its name is impossible.
-        ValueError: if something else is in its way, or its folder may not be written to.
+        ValueError: that names the path and what is in the way.
     """
-    if path.is_dir():
-        raise ValueError(f"{path}: cannot be written, there is a folder of this name")
-    # What is missing is made, and needs a folder to be made in.
-    ground = next((parent for parent in path.parents if parent.exists()), path.parent)
-    if not ground.is_dir():
-        raise ValueError(f"{path}: cannot be written, {ground} is not a folder")
-    if not os.access(ground, os.W_OK | os.X_OK):
-        raise ValueError(f"{path}: cannot be written, nothing may be added to {ground}")
+    if (reason := _in_the_way(path)) is not None:
+        raise ValueError(f"{path}: cannot be written, {reason}")
 
 
 @contextmanager
@@ -207,3 +203,36 @@ def _beside(path: Path) -> Iterator[Path]:
     finally:
         partial.unlink(missing_ok=True)
         _unfinished.discard(partial)
+
+
+def _in_the_way(path: Path) -> str | None:
+    """Why a file cannot be written, in words; None if it can."""
+    try:
+        if path.is_dir():
+            return "there is a folder of this name"
+        missing = [folder for folder in path.parents if not folder.exists()]
+        ground = next((folder for folder in path.parents if folder.exists()), path.parent)
+    except OSError as error:
+        return _reason(error)
+    if not ground.is_dir():
+        return f"{ground} is not a folder"
+    with ExitStack() as made:
+        try:
+            for folder in reversed(missing):
+                folder.mkdir(exist_ok=True)
+                made.callback(_remove_if_empty, folder)
+            with _beside(path):
+                pass
+        except OSError as error:
+            return f"nothing may be added to {ground}: {_reason(error)}"
+    return None
+
+
+def _remove_if_empty(folder: Path) -> None:
+    # Another process may have begun to write there.
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["machine", "memory_bytes", "versions"]
+__all__ = ["is_out_of_memory", "machine", "memory_bytes", "processor", "versions"]
 
 
 def machine() -> dict[str, str]:
     """The processor, the accelerator if there is one, and the versions."""
     record = {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": f"{os.cpu_count()} ({torch.get_num_threads()} used)",
         "system": f"{platform.system()} {platform.machine()}",
     }
@@ -52,7 +52,18 @@ def memory_bytes() -> int:
     return max(host, gpus) or 2**63
 
 
-def _processor() -> str:
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, in Python's way or in torch's.
+
+    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
+    True
+    """
+    told = isinstance(error, RuntimeError) and "alloc" in str(error).lower()
+    return told or isinstance(error, MemoryError)
+
+
+def processor() -> str:
+    """The processor's name, as the system has it."""
     try:
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
             if line.startswith("model name"):

@@ -1,4 +1,4 @@
-"""How far a long work is: a bar in a terminal, and a line now and then elsewhere."""
+"""That long work goes on, and how far: a bar in a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
 
 from rich.console import Console
 from rich.progress import (
@@ -14,17 +15,18 @@ from rich.progress import (
     Progress,
     SpinnerColumn,
     TextColumn,
+    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
-__all__ = ["shown_progress"]
+__all__ = ["show_activity", "show_progress"]
 
 # Whoever reads a log wants to see life, and not every step.
 _SECONDS_BETWEEN_LINES = 10.0
 
 
 @contextmanager
-def shown_progress(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+def show_progress(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
     """Show on stderr how much is done.
 
     Args:
@@ -52,6 +54,32 @@ def shown_progress(title: str, total: int, unit: str) -> Iterator[Callable[[int]
         yield lambda done: bar.update(row, completed=done)
 
 
+@contextmanager
+def show_activity(title: str) -> Iterator[None]:
+    """Show on stderr that one thing is being done, and for how long already.
+
+    For work that cannot tell how far it is.
+
+    Args:
+        title: what is being done.
+    """
+    console = Console(stderr=True)
+    if console.is_terminal:
+        columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+        with Progress(*columns, console=console, transient=True) as bar:
+            bar.add_task(title, total=None)
+            yield
+        return
+    finished = Event()
+    thread = Thread(target=_tell_time, args=(title, finished), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()
+
+
 def _lines(title: str, total: int, unit: str) -> Callable[[int], None]:
     since = time.monotonic()
 
@@ -62,3 +90,9 @@ def _lines(title: str, total: int, unit: str) -> Callable[[int], None]:
             print(f"{title}: {done:,} of {total:,} {unit}", file=sys.stderr, flush=True)
 
     return show
+
+
+def _tell_time(title: str, finished: Event) -> None:
+    since = time.monotonic()
+    while not finished.wait(_SECONDS_BETWEEN_LINES):
+        print(f"{title}: {time.monotonic() - since:.0f} s so far", file=sys.stderr, flush=True)

@@ -18,13 +18,13 @@ from contextlib import contextmanager
 
 from .files import abandon_unfinished
 
-__all__ = ["ending_helpers", "stop_on_signals"]
+__all__ = ["ending_child_processes", "stop_on_signals"]
 
 _STDERR = 2
 # What shows a terminal's cursor again, which progress bars hide, and leaves their line.
 _SHOW_CURSOR = b"\x1b[?25h\n"
 
-_end_helpers: list[Callable[[], None]] = []
+_end_child_processes: list[Callable[[], None]] = []
 
 
 def stop_on_signals(words: Callable[[], str]) -> None:
@@ -65,17 +65,17 @@ def stop_on_signals(words: Callable[[], str]) -> None:
 
 
 @contextmanager
-def ending_helpers(end: Callable[[], None]) -> Iterator[None]:
+def ending_child_processes(end: Callable[[], None]) -> Iterator[None]:
     """Call `end` if the process is stopped inside the block.
 
     Args:
         end: ends the processes that this one has started; called in another thread.
     """
-    _end_helpers.append(end)
+    _end_child_processes.append(end)
     try:
         yield
     finally:
-        _end_helpers.remove(end)
+        _end_child_processes.remove(end)
 
 
 def _leave_to_the_thread(*_: object) -> None:
@@ -85,7 +85,7 @@ def _leave_to_the_thread(*_: object) -> None:
 def _stop(number: int, line: str) -> None:
     try:
         abandon_unfinished()
-        for end in _end_helpers:
+        for end in _end_child_processes:
             end()
         # A reader that has stopped reading must not keep this process alive.
         if line and select.select([], [_STDERR], [], 1.0)[1]:

@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from relpos_tasks.music.augment import voice_ranges
+from relpos_tasks.music.piece import SILENCE, Piece, strikes_of
 from relpos_tasks.music.settings import MusicSettings
+from relpos_tasks.music.sound import midi_of
 from relpos_tasks.music.source import Source
 from relpos_tasks.music.split import Split
 from relpos_tasks.music.tokens import vocabulary_of
@@ -21,6 +23,8 @@ from relpos_tasks.training.settings import TrainingSettings
 from tests.tasks.music.pieces import piece_from
 
 CPU = Devices("cpu", "1", "32-true")
+# Options of a training of two steps.
+QUICK = ["--preset=tiny", "--steps=2", "--batch=2", "--window=16", "--accelerator=cpu"]
 SMALL = MusicSettings(
     window=16,
     width=8,
@@ -61,6 +65,14 @@ def write_grid(path: Path) -> Path:
         for part, sizes in (("train", (40, 33, 48, 37, 29, 64, 41, 50)), ("valid", (34, 70)))
     }
     path.write_text(json.dumps(content))
+    return path
+
+
+def write_melody(path: Path, pitches: list[int]) -> Path:
+    """A MIDI file with a soprano alone, a sixteenth for each pitch; equal ones are one note."""
+    column = np.array(pitches, np.int16)[:, None]
+    voices = np.concatenate([column, np.full((len(column), 3), SILENCE, np.int16)], axis=1)
+    path.write_bytes(midi_of(Piece("tune", voices, strikes_of(voices))))
     return path
 
 

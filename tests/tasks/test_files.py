@@ -1,8 +1,11 @@
 """Files that appear whole or not at all."""
 
+import errno
 import json
 import os
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -119,18 +122,50 @@ def test_a_process_that_ends_has_no_unfinished_file_and_moves_none_any_more(tmp_
     [
         ("folder", "there is a folder of this name"),
         ("file/a.txt", "file is not a folder"),
-        ("closed/new/a.txt", "nothing may be added to .*closed"),
+        ("file/new/a.txt", "file is not a folder"),
+        ("closed/a.txt", "nothing may be added to .*closed: Permission denied"),
+        ("closed/new/a.txt", "nothing may be added to .*closed: Permission denied"),
+        ("nowhere/a.txt", "nothing may be added to .*: File exists"),
+        (f"{'x' * 256}/a.txt", "File name too long"),
     ],
+    ids=lambda value: value[:20],
 )
 def test_what_cannot_be_written_is_known_before(tmp_path, monkeypatch, place, rule):
     for name in ("folder", "closed"):
         (tmp_path / name).mkdir()
     (tmp_path / "file").write_text("")
-    # Nothing is closed to root.
-    monkeypatch.setattr(files.os, "access", lambda path, mode: path.name != "closed")
-    with pytest.raises(ValueError, match=rule):
+    (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
+    before = sorted(tmp_path.rglob("*"))
+    for make in ("mkdir", "touch"):
+        monkeypatch.setattr(Path, make, refused_in("closed", getattr(Path, make)))
+    with pytest.raises(ValueError, match=rf"{place}: cannot be written, .*{rule}"):
         check_writable(tmp_path / place)
-    check_writable(tmp_path / "folder" / "new" / "a.txt")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def refused_in(folder, make):
+    """As a file system does; to root nothing is closed by a mode."""
+
+    def refuse(self, *given, **named):
+        if self.parent.name == folder:
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return make(self, *given, **named)
+
+    return refuse
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_folder_that_only_making_it_shows_to_be_impossible_is_known_before():
+    with pytest.raises(ValueError, match=r"^/proc/new/a.txt: cannot be written, nothing may be"):
+        check_writable(Path("/proc/new/a.txt"))
+
+
+def test_trying_whether_a_file_can_be_written_leaves_nothing_and_keeps_what_is_there(tmp_path):
+    check_writable(tmp_path / "new" / "newer" / "a.txt")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "a.txt").write_text("whole")
+    check_writable(tmp_path / "a.txt")
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["whole"]
 
 
 def test_only_ordinary_files_of_a_bearable_size_are_read(tmp_path, monkeypatch):

@@ -10,9 +10,9 @@ import pytest
 SLOW_IMPORT = """
 import hashlib, os
 from relpos_tasks.files import replacing
-from relpos_tasks.stopping import ending_helpers
-helpers_end = lambda: print("helpers ended", flush=True)
-with replacing(os.environ["KEPT"]) as partial, ending_helpers(helpers_end):
+from relpos_tasks.stopping import ending_child_processes
+children_end = lambda: print("children ended", flush=True)
+with replacing(os.environ["KEPT"]) as partial, ending_child_processes(children_end):
     partial.write_text("half")
     print("here", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
@@ -73,7 +73,7 @@ def test_a_signal_ends_a_long_operation_at_once_with_one_line_and_no_unfinished_
     process = start("music", *arguments)
     process.send_signal(by)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (128 + by, "helpers ended\n", f"{line}\n")
+    assert (process.returncode, out, err) == (128 + by, "children ended\n", f"{line}\n")
     assert (tmp_path / "kept.txt").read_text() == "whole"
     assert not list(tmp_path.glob(".part-*"))
 

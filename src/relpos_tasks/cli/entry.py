@@ -50,7 +50,11 @@ def _run() -> int:
     except ValueError as error:
         # Every check of ours is a ValueError with a line of its own.
         return _fail(str(error))
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        from ..machine import is_out_of_memory  # noqa: PLC0415
+
+        if not is_out_of_memory(error):
+            raise
         return _fail("not enough memory; ask for less at once")
     except OSError as error:
         return _fail(f"{error.filename or 'cannot go on'}: {error.strerror or error}")

@@ -1,13 +1,20 @@
-"""What the commands on a trained model are given alike."""
+"""Options that several commands have, and what is checked of an option as it is read."""
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ["CheckpointArgument", "DataOption"]
+__all__ = [
+    "CheckpointArgument",
+    "DataOption",
+    "at_least_zero",
+    "multiple_of_8",
+    "positive_probability",
+]
 
 CheckpointArgument = Annotated[
     Path,
@@ -19,7 +26,49 @@ CheckpointArgument = Annotated[
 DataOption = Annotated[
     Path | None,
     typer.Option(
-        help="The literature's grid, jsb-chorales-16th.json or .json.gz (pitches only). "
+        help="The literature's grid, Jsb16thSeparated.json, plain or gzipped (pitches only). "
         "Without it: the chorales inside the music21 package.",
     ),
 ]
+
+
+def multiple_of_8(window: int | None) -> int | None:
+    """The window, if it is one.
+
+    Args:
+        window: in tokens; None is let pass.
+
+    Raises:
+        typer.BadParameter: otherwise, which names the option.
+    """
+    if window is not None and window % 8:
+        raise typer.BadParameter(f"must be a multiple of 8, got {window}")
+    return window
+
+
+def at_least_zero(number: float) -> float:
+    """The number, if it is one from 0 on.
+
+    Args:
+        number: any, also NaN and infinity, which Typer's own bounds let pass.
+
+    Raises:
+        typer.BadParameter: otherwise, which names the option.
+    """
+    if not (isfinite(number) and number >= 0):
+        raise typer.BadParameter(f"must be a number >= 0, got {number}")
+    return number
+
+
+def positive_probability(number: float) -> float:
+    """The number, if it is a probability above 0.
+
+    Args:
+        number: any, also NaN, which Typer's own bounds let pass.
+
+    Raises:
+        typer.BadParameter: otherwise, which names the option.
+    """
+    if not 0 < number <= 1:
+        raise typer.BadParameter(f"must be above 0 and at most 1, got {number}")
+    return number

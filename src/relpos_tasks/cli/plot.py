@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..training.seed import MAX_SEED
+from ..files import check_writable
+from ..training.limits import MAX_SEED
 from .options import CheckpointArgument, DataOption
 
 if TYPE_CHECKING:
@@ -25,16 +27,22 @@ plots = typer.Typer(
 )
 
 
-def _suffix(out: Path | None) -> Path | None:
-    if out is not None and out.suffix not in (".png", ".svg"):
+def _picture(out: Path | None) -> Path | None:
+    """The path, if it is None or a picture can be written there, before anything is read."""
+    if out is None:
+        return None
+    if out.suffix not in (".png", ".svg"):
         raise typer.BadParameter(f"must end in .png or .svg, got {str(out)!r}")
-    return out
+    try:
+        return _writable(out)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 OutOption = Annotated[
     Path | None,
     typer.Option(
-        callback=_suffix,
+        callback=_picture,
         help="The file, .png or .svg. By default an SVG: in this folder, or beside the checkpoint.",
     ),
 ]
@@ -52,10 +60,10 @@ def shear(
 
     Beside it, why the pad-reshape-slice of Huang et al. (2018) is right under a causal mask only.
     """
-    out = _writable(out or Path("shear.svg"))
+    out = out or _writable(Path("shear.svg"))
     from relpos.plots import shear_figure
 
-    _write(shear_figure(length), out)
+    _draw(out, lambda: shear_figure(length))
 
 
 @plots.command()
@@ -103,8 +111,8 @@ def tables(
     if what in SCHEMES:
         if layer is not None:
             raise ValueError(f"--layer: must be left out for a scheme, got {layer}")
-        out = _writable(out or Path(f"{what}-tables.svg"))
-        _write(_scheme(what, length, heads, head_dim, seed), out)
+        out = out or _writable(Path(f"{what}-tables.svg"))
+        _draw(out, lambda: _scheme(what, length, heads, head_dim, seed))
         return
     if not Path(what).exists() and Path(what).name == what:
         raise ValueError(
@@ -117,8 +125,8 @@ def tables(
     from ..training.checkpoint import load
 
     found = load(what, DecoderLM)
-    out = _writable(out or found.folder / "tables.svg")
-    _write(_decoder(what, found.model, length, layer, seed), out)
+    out = out or _writable(found.folder / "tables.svg")
+    _draw(out, lambda: _decoder(what, found.model, length, layer, seed))
 
 
 @plots.command()
@@ -151,21 +159,24 @@ def attention(
     from ..music.model import check_source, load_music
     from ..music.source import read_source
 
-    music = load_music(checkpoint)
-    layers = _layers(layer, music.model.config.layers)
-    out = _writable(out or music.folder / "attention.svg")
+    trained = load_music(checkpoint)
+    layers = _layers(layer, trained.model.config.layers)
+    out = out or _writable(trained.folder / "attention.svg")
     source = read_source(data, progress=sys.stderr.isatty())
-    check_source(music, source, checkpoint)
+    check_source(trained, source, checkpoint)
     chosen = _piece(piece, source.split.held_out)
-    read = torch.from_numpy(music.vocabulary.encode(chosen))
+    read = torch.from_numpy(trained.vocabulary.encode(chosen))
     if tokens is not None and tokens > len(read):
         raise ValueError(
             f"--tokens: must be at most the {len(read)} tokens of {chosen.name}, got {tokens}"
         )
-    read = read[: tokens or min(128, music.window)]
-    weights = decoder_weights(music.model, read)[[number - 1 for number in layers]]
-    figure = attention_figure(weights, title=chosen.name, layers=layers)
-    _write(figure, out)
+    read = read[: tokens or min(128, trained.window)]
+
+    def figure() -> Figure:
+        weights = decoder_weights(trained.model, read)[[number - 1 for number in layers]]
+        return attention_figure(weights, title=chosen.name, layers=layers)
+
+    _draw(out, figure)
 
 
 def _scheme(
@@ -221,17 +232,19 @@ def _piece(name: str | None, pieces: tuple[Piece, ...]) -> Piece:
 
 
 def _writable(path: Path) -> Path:
-    """The path, if a picture can be written there, before it is drawn."""
-    from ..files import check_writable
-
+    """The path, if a picture can be written there."""
     check_writable(path)
     return path
 
 
-def _write(figure: Figure, path: Path) -> None:
+def _draw(path: Path, draw: Callable[[], Figure]) -> None:
+    """Write a picture, and show meanwhile that it is being drawn: large ones take minutes."""
     from relpos.plots import image_bytes
 
     from ..files import write_bytes
+    from ..progress import show_activity
 
-    write_bytes(path, image_bytes(figure, path.suffix))
+    with show_activity("drawing"):
+        content = image_bytes(draw(), path.suffix)
+    write_bytes(path, content)
     typer.echo(f"wrote {path}")

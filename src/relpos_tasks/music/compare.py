@@ -9,22 +9,45 @@ from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_only
 
-from ..files import write_json
+from ..files import check_writable, write_json
 from ..report.page import write_report
 from ..training.devices import Devices
 from .baselines import counting_baselines
 from .evaluate import held_out_nats, lengths_test, long_enough
-from .export import write_chorale
+from .export import check_chorale, write_chorale
 from .generate import compose
 from .page import comparison_report
 from .results import ComparisonResults, TrainedModel
 from .settings import MusicSettings
 from .source import Source
-from .train import train_position
+from .train import check_training, train_position
 
-__all__ = ["COMPARED", "compare"]
+__all__ = ["REPORT", "check_comparison", "compare"]
 
 COMPARED = ("huang", "absolute")
+REPORT = "report.html"
+METRICS = "metrics.json"
+MACHINE = "machine.json"
+CHORALE = "chorale"
+
+
+def check_comparison(settings: MusicSettings, *, folder: Path, devices: Devices) -> None:
+    """Raise if `compare` could not begin, or not write what it found, without reading a piece.
+
+    Args:
+        settings: sizes and budget.
+        folder: of the run.
+        devices: where to train.
+
+    Raises:
+        TrainingError: as `check_training` for either model.
+        ValueError: if a file cannot be written.
+    """
+    for name in (REPORT, METRICS, MACHINE):
+        check_writable(folder / name)
+    check_chorale(folder / CHORALE)
+    for position in COMPARED:
+        check_training(settings, folder=folder / position, devices=devices)
 
 
 def compare(
@@ -50,7 +73,7 @@ def compare(
         say: takes a line on what is being done.
 
     Returns:
-        The numbers, which are in `metrics.json` too; None in the helpers of the first process.
+        The numbers, which are in `metrics.json` too; None in the processes of other devices.
 
     Raises:
         TrainingError: if the folder holds a run with other settings.
@@ -77,15 +100,13 @@ def compare(
         seed=settings.training.seed,
         name="A chorale by the relative model",
     )
-    files = write_chorale(folder / "chorale", chorale)
+    files = write_chorale(folder / CHORALE, chorale)
     seconds = sum(model.time.seconds for model in trained.values())
     seconds = max(seconds + time.perf_counter() - after_training, time.perf_counter() - begun)
     results = replace(results, seconds=seconds)
-    write_json(folder / "metrics.json", results.metrics())
-    write_json(folder / "machine.json", results.machine)
-    write_report(
-        folder / "report.html", comparison_report(settings, source, results, chorale, *files)
-    )
+    write_json(folder / METRICS, results.metrics())
+    write_json(folder / MACHINE, results.machine)
+    write_report(folder / REPORT, comparison_report(settings, source, results, chorale, *files))
     return results
 
 

@@ -19,7 +19,7 @@ from jaxtyping import Int64
 from numpy import ndarray
 from torch import Tensor, nn
 
-from ..training.language_model import IGNORE
+from ..training.language_model import IGNORE, nats
 from .piece import VOICES, Piece
 from .tokens import BEGIN, Vocabulary
 
@@ -51,10 +51,7 @@ def held_out_nats(
     with torch.inference_mode():
         for inputs, targets in windows(pieces, vocabulary, window=window, batch=batch):
             logits = model(inputs.to(device)).double()
-            losses = torch.nn.functional.cross_entropy(
-                logits.transpose(1, 2), targets.to(device), ignore_index=IGNORE, reduction="sum"
-            )
-            total += float(losses)
+            total += float(nats(logits, targets.to(device)).sum())
             scored += int((targets != IGNORE).sum())
     if not scored:
         raise ValueError("held_out_nats: pieces must have tokens, got none")

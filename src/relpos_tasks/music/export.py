@@ -9,7 +9,7 @@ from .piece import Piece
 from .score import musicxml_of
 from .sound import midi_of, wav_of
 
-__all__ = ["chorale_stem", "write_chorale"]
+__all__ = ["check_chorale", "chorale_stem", "write_chorale"]
 
 _ENDINGS = (".musicxml", ".mid", ".wav")
 
@@ -32,9 +32,21 @@ def chorale_stem(path: Path) -> Path:
         raise ValueError(f"{path}: is a folder, not a file's name; try {path / 'chorale'}")
     if path.suffix in _ENDINGS:
         path = path.with_suffix("")
-    for target in _targets(path):
-        check_writable(target)
+    check_chorale(path)
     return path
+
+
+def check_chorale(stem: Path) -> None:
+    """Raise if `write_chorale` could not write a file, before there is a chorale.
+
+    Args:
+        stem: the files' path without an ending.
+
+    Raises:
+        ValueError: that names the file and what is in the way.
+    """
+    for target in _targets(stem):
+        check_writable(target)
 
 
 def write_chorale(stem: Path, piece: Piece) -> tuple[str, bytes, bytes]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..models.decoder import DecoderLM
 from ..models.generation import sample
-from ..training.seed import check_seed
+from ..training.limits import check_seed
 from .melody import Melody
 from .piece import SILENCE, VOICES, Piece
 from .tokens import BEGIN, REST, Vocabulary

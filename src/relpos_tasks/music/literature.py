@@ -24,7 +24,7 @@ __all__ = ["read_literature"]
 
 
 def read_literature(path: str | Path) -> dict[str, list[Piece]]:
-    """The pieces of a `jsb-chorales-16th.json` or `.json.gz` by part of the split.
+    """The pieces of a `Jsb16thSeparated.json`, plain or gzipped, by part of the split.
 
     Args:
         path: the file; its first bytes tell whether it is gzipped.

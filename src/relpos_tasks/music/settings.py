@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ..training.seed import MAX_STEPS, check_seed
+from ..training.limits import MAX_STEPS, check_seed
 from ..training.settings import TrainingSettings
 
 __all__ = ["PRESETS", "MusicSettings", "preset"]

@@ -57,7 +57,7 @@ def read_source(path: str | Path | None = None, *, progress: bool = False) -> So
     """The pieces to train and to measure on.
 
     Args:
-        path: the literature's grid (`jsb-chorales-16th.json` or `.json.gz`), pitches only; None
+        path: the literature's grid (`Jsb16thSeparated.json`, plain or gzipped), pitches only; None
             takes the chorales inside music21, with onsets.
         progress: True shows a progress bar while scores are read.
 

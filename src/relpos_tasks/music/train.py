@@ -34,7 +34,7 @@ def check_training(settings: MusicSettings, *, folder: Path, devices: Devices) -
     Raises:
         TrainingError: if a device is missing, a step does not fit the memory, or the folder holds
             a run that is at work or has other settings.
-        ValueError: if nothing can be written to the folder.
+        ValueError: if a file of the run cannot be written.
     """
     batch, window = settings.training.batch, settings.window
     check_devices(devices, batch=batch)

@@ -8,10 +8,28 @@ from typing import Any
 
 import lightning
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.accelerators import (
+    Accelerator,
+    CPUAccelerator,
+    CUDAAccelerator,
+    MPSAccelerator,
+    XLAAccelerator,
+)
 
 from .settings import TrainingError
 
 __all__ = ["Devices", "trainer_on"]
+
+_ACCELERATORS: dict[str, tuple[type[Accelerator], ...]] = {
+    "cpu": (CPUAccelerator,),
+    "gpu": (CUDAAccelerator, MPSAccelerator),
+    "cuda": (CUDAAccelerator,),
+    "mps": (MPSAccelerator,),
+    "tpu": (XLAAccelerator,),
+}
+_PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true")
+# Lightning's earlier names, which it still takes.
+_EARLIER_PRECISIONS = ("32", "bf16", "16", "64")
 
 
 @dataclass(frozen=True)
@@ -19,9 +37,9 @@ class Devices:
     """Where to train, in Lightning's own words.
 
     Args:
-        accelerator: `"auto"`, `"cpu"`, `"gpu"`, `"mps"`.
+        accelerator: `"auto"`, `"cpu"`, `"gpu"`, `"cuda"`, `"mps"`, `"tpu"`.
         devices: how many, or which, or `"auto"`.
-        precision: `"32-true"`, `"bf16-mixed"`, `"16-mixed"`.
+        precision: `"32-true"`, `"bf16-mixed"`, `"16-mixed"`, `"64-true"`.
     """
 
     accelerator: str = "auto"
@@ -37,8 +55,10 @@ def trainer_on(devices: Devices, **options: Any) -> lightning.Trainer:
         options: more arguments of Lightning's trainer.
 
     Raises:
-        TrainingError: if Lightning refuses the devices, in its words.
+        TrainingError: if a name is unknown, this machine has no such accelerator, or Lightning
+            refuses what is left, in its words.
     """
+    _check_names(devices)
     for name in ("lightning.pytorch", "lightning.fabric"):
         # Which devices there are is said once, in our own words.
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -58,7 +78,31 @@ def trainer_on(devices: Devices, **options: Any) -> lightning.Trainer:
         TypeError,
         MisconfigurationException,
     ) as error:
-        raise TrainingError(" ".join(str(error).split())) from error
+        raise TrainingError(
+            f"--accelerator {devices.accelerator} --devices {devices.devices} --precision "
+            f"{devices.precision}: refused by Lightning: {' '.join(str(error).split())}"
+        ) from error
+
+
+def _check_names(devices: Devices) -> None:
+    name = devices.accelerator
+    if name != "auto" and name not in _ACCELERATORS:
+        raise TrainingError(
+            f"--accelerator: must be one of auto, {', '.join(_ACCELERATORS)}, got {name!r}"
+        )
+    present = [
+        known
+        for known, accelerators in _ACCELERATORS.items()
+        if any(accelerator.is_available() for accelerator in accelerators)
+    ]
+    if name not in ("auto", *present):
+        raise TrainingError(
+            f"--accelerator: must be one that this machine has ({', '.join(present)}), got {name!r}"
+        )
+    if devices.precision not in _PRECISIONS + _EARLIER_PRECISIONS:
+        raise TrainingError(
+            f"--precision: must be one of {', '.join(_PRECISIONS)}, got {devices.precision!r}"
+        )
 
 
 def _number_or_name(devices: str) -> int | str:

@@ -14,38 +14,22 @@ from typing import Any
 
 import lightning
 import torch
-from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
-from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from ..files import PARTIAL, replacing
-from ..stopping import ending_helpers
-from .checkpoint import (
-    ABOUT,
-    FORMAT,
-    WEIGHTS,
-    check_format,
-    check_state,
-    save_about,
-    save_weights,
-)
+from ..files import PARTIAL
+from ..machine import is_out_of_memory
+from ..stopping import ending_child_processes
+from .checkpoint import ABOUT, FORMAT, WEIGHTS, check_state, save_about, save_weights
+from .checkpoint_writer import AtomicCheckpointIO, CheckpointWriter
 from .devices import Devices, trainer_on
-from .progress import Progress
-from .settings import TrainingError, settings_differ
+from .progress_bar import TrainingProgress
+from .run_folder import LOGS, RESUME, check_same_format, check_same_settings, only_run_in
+from .settings import TrainingError
 from .task import Task
 
-__all__ = [
-    "RESUME",
-    "check_same_format",
-    "check_same_settings",
-    "fit",
-    "only_run_in",
-]
+__all__ = ["fit"]
 
-# Lightning's checkpoint: weights, optimiser, schedule, place in the data.
-RESUME = "last.ckpt"
-_LOCK = ".lock"
 # What else of Lightning's and of ours must be in it to go on.
 _PARTS = ("optimizer_states", "lr_schedulers", "loops", "relpos")
 # What reading a file raises that is no checkpoint of ours.
@@ -94,7 +78,7 @@ def fit(
     about = {"format": FORMAT} | about
     if _finished(task, folder, about):
         return
-    trainer = _trainer(task, _Checkpoints(folder, about), devices, title)
+    trainer = _trainer(task, CheckpointWriter(folder, about), devices, title)
     with only_run_in(folder) if trainer.is_global_zero else nullcontext():
         if trainer.is_global_zero:
             save_about(folder, about)
@@ -136,73 +120,11 @@ def _finished(task: Task, folder: Path, about: dict[str, Any]) -> bool:
     return True
 
 
-def check_same_format(path: Path, before: dict[str, Any]) -> None:
-    """Raise if a run was written by another relpos than this one can resume.
-
-    Args:
-        path: of the file that says so, for the message.
-        before: what `model.json` says.
-
-    Raises:
-        TrainingError: with both formats.
-    """
-    if reason := check_format(before):
-        raise TrainingError(f"{path}: {reason}; choose another --name, or delete that folder")
-
-
-def check_same_settings(folder: Path, before: dict[str, Any], about: dict[str, Any]) -> None:
-    """Raise if the run in a folder is not the one that is asked for.
-
-    Args:
-        folder: of the run, for the message.
-        before: what `model.json` says, or a part of it.
-        about: what it is to say.
-
-    Raises:
-        TrainingError: with the first setting that differs.
-    """
-    if difference := settings_differ(before, about):
-        raise TrainingError(
-            f"{folder}: holds a run with other settings ({difference}); "
-            "choose another --name, or delete that folder"
-        )
-
-
-@contextmanager
-def only_run_in(folder: Path) -> Iterator[None]:
-    """Keep every other run out of the folder; the system lets go even of what was killed.
-
-    Args:
-        folder: of the run; made if it is missing.
-
-    Raises:
-        TrainingError: if another run is at work in it.
-    """
-    try:
-        import fcntl  # noqa: PLC0415
-    except ImportError:
-        # Not on Windows.
-        yield
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise TrainingError(
-                f"{folder}: another run is at work in it; wait for it, or choose another --name"
-            ) from None
-        except OSError:
-            # Some network drives know no locks.
-            pass
-        yield
-
-
 def _trainer(
-    task: Task, checkpoints: _Checkpoints, devices: Devices, title: str
+    task: Task, checkpoints: CheckpointWriter, devices: Devices, title: str
 ) -> lightning.Trainer:
     settings, folder = task.settings, checkpoints.folder
-    version = len(list((folder / "logs").glob("version_*")))
+    version = len(list((folder / LOGS).glob("version_*")))
     every = task.curve_every
     return trainer_on(
         devices,
@@ -212,11 +134,11 @@ def _trainer(
         log_every_n_steps=every,
         num_sanity_val_steps=0,
         logger=[
-            CSVLogger(folder, name="logs", version=version, flush_logs_every_n_steps=every),
-            TensorBoardLogger(folder, name="logs", version=version),
+            CSVLogger(folder, name=LOGS, version=version, flush_logs_every_n_steps=every),
+            TensorBoardLogger(folder, name=LOGS, version=version),
         ],
-        callbacks=[checkpoints, Progress(title)],
-        plugins=[_WholeCheckpoints()],
+        callbacks=[checkpoints, TrainingProgress(title)],
+        plugins=[AtomicCheckpointIO()],
         use_distributed_sampler=False,
     )
 
@@ -232,7 +154,7 @@ def _interruptible(
     before = signal.getsignal(signal.SIGINT) if main else None
     try:
         with (
-            ending_helpers(lambda: _end_helpers_of(trainer)),
+            ending_child_processes(lambda: _end_child_processes(trainer)),
             _failures_in_words(task, trainer),
             warnings.catch_warnings(),
         ):
@@ -250,7 +172,7 @@ def _interruptible(
             signal.signal(signal.SIGINT, before)
 
 
-def _end_helpers_of(trainer: lightning.Trainer) -> None:
+def _end_child_processes(trainer: lightning.Trainer) -> None:
     """End the processes of the other devices, which Lightning starts."""
     if (launcher := trainer.strategy.launcher) is not None:
         launcher.kill(signal.SIGTERM)
@@ -271,7 +193,7 @@ def _failures_in_words(task: Task, trainer: lightning.Trainer) -> Iterator[None]
         error.filename = error.filename or str(trainer.log_dir)
         raise
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "alloc" not in str(error).lower():
+        if not is_out_of_memory(error):
             raise
         raise TrainingError(
             f"not enough memory for a step of {task.settings.batch} sequences; "
@@ -279,69 +201,3 @@ def _failures_in_words(task: Task, trainer: lightning.Trainer) -> Iterator[None]
         ) from error
     finally:
         threading.excepthook = before
-
-
-class _Checkpoints(Callback):
-    """Writes a checkpoint every so many steps, after the validation where both fall due, and last.
-
-    Each holds what `model.json` says, so that it can be gone on from alone.
-    """
-
-    def __init__(self, folder: Path, about: dict[str, Any]) -> None:
-        self.folder, self.about = folder, about
-
-    def on_train_batch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, *_: Any
-    ) -> None:
-        if _due(trainer, pl_module) and not _validation_due(trainer):
-            self._write(trainer, pl_module)
-
-    def on_validation_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
-    ) -> None:
-        if not trainer.sanity_checking and _due(trainer, pl_module):
-            self._write(trainer, pl_module)
-
-    def on_train_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
-    ) -> None:
-        self._write(trainer, pl_module)
-
-    def on_save_checkpoint(
-        self,
-        trainer: lightning.Trainer,
-        pl_module: lightning.LightningModule,
-        checkpoint: dict[str, Any],
-    ) -> None:
-        # As text: its names may be of classes that torch's safe reader refuses.
-        checkpoint[ABOUT] = json.dumps(self.about)
-
-    def _write(self, trainer: lightning.Trainer, task: lightning.LightningModule) -> None:
-        if not all(parameter.isfinite().all() for parameter in task.parameters()):
-            # Nothing could be done with them, and what was written before is still good.
-            raise TrainingError(
-                f"{self.folder}: the weights must stay finite, got NaN or infinity by step "
-                f"{trainer.global_step}; try --precision 32-true"
-            )
-        if trainer.is_global_zero:
-            save_weights(self.folder, task.model)  # type: ignore[arg-type]
-        trainer.save_checkpoint(self.folder / RESUME)
-
-
-class _WholeCheckpoints(TorchCheckpointIO):
-    """Replaces the last checkpoint in one step, so that kill -9 leaves the old or the new one."""
-
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
-    ) -> None:
-        with replacing(path) as partial, partial.open("wb") as file:
-            torch.save(checkpoint, file)
-
-
-def _due(trainer: lightning.Trainer, task: Any) -> bool:
-    step, settings = trainer.global_step, task.settings
-    return step < settings.steps and step % settings.checkpoint_every == 0
-
-
-def _validation_due(trainer: lightning.Trainer) -> bool:
-    return trainer.global_step % int(trainer.val_check_interval) == 0  # type: ignore[arg-type]

@@ -13,12 +13,15 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from ..files import check_writable
 from ..machine import memory_bytes
-from .checkpoint import ABOUT
+from .checkpoint import ABOUT, WEIGHTS
 from .devices import Devices, trainer_on
-from .fitting import RESUME, check_same_format, check_same_settings, only_run_in
+from .run_folder import LOGS, RESUME, check_same_format, check_same_settings, only_run_in
 from .settings import TrainingError
 
 __all__ = ["check_devices", "check_folder", "check_memory"]
+
+# How many; or which, with a comma behind a single one.
+_DEVICES = r"auto|-1|[1-9]\d{0,4}|\d{1,5}(,\d{1,5})+,?|\d{1,5},"
 
 
 def check_devices(devices: Devices, *, batch: int) -> None:
@@ -29,12 +32,12 @@ def check_devices(devices: Devices, *, batch: int) -> None:
         batch: sequences per step, over all devices together.
 
     Raises:
-        TrainingError: otherwise, in Lightning's words where they are its rules.
+        TrainingError: otherwise.
     """
     # Lightning makes a list of so many, and fails at a number that memory cannot hold.
-    if not re.fullmatch(r"auto|-?\d{1,5}|\d{1,5}(,\d{1,5})*,?", devices.devices, re.ASCII):
+    if not re.fullmatch(_DEVICES, devices.devices, re.ASCII):
         raise TrainingError(
-            "--devices: must be how many, or which as numbers with commas, or auto, "
+            "--devices: must be how many, or which as numbers with commas, or -1 for all, or auto, "
             f"got {devices.devices!r}"
         )
     trainer = trainer_on(devices, logger=False, enable_progress_bar=False)
@@ -81,11 +84,14 @@ def check_folder(folder: Path, settings: dict[str, Any]) -> None:
     Raises:
         TrainingError: if another run is at work in it, or it holds one of another
             format or with other settings.
-        ValueError: if nothing can be written there.
+        ValueError: if a file of the run cannot be written.
     """
-    check_writable(folder / RESUME)
     # The first process is at work there when Lightning starts those of the other devices.
-    if rank_zero_only.rank or not folder.exists():
+    if rank_zero_only.rank:
+        return
+    for name in (ABOUT, WEIGHTS, RESUME, f"{LOGS}/metrics.csv"):
+        check_writable(folder / name)
+    if not folder.exists():
         return
     with only_run_in(folder):
         pass

@@ -1,5 +1,7 @@
 """Runs the `relpos` command inside the tests' own process, on small pieces and checkpoints."""
 
+import os
+import subprocess
 import sys
 import warnings
 
@@ -10,7 +12,7 @@ from relpos_tasks.cli import entry
 from relpos_tasks.music.source import read_source
 from relpos_tasks.music.train import build
 from relpos_tasks.training.checkpoint import save_about, save_weights
-from tests.tasks.small import small, write_grid
+from tests.tasks.small import QUICK, small, write_grid
 
 
 @pytest.fixture
@@ -50,3 +52,19 @@ def checkpoints(grid, tmp_path_factory):
         save_weights(folder / position, model)
         save_about(folder / position, about)
     return folder
+
+
+@pytest.fixture(scope="session")
+def compared_folder(grid, tmp_path_factory):
+    """The folder of a run of `relpos music compare` in a process of its own, and the process."""
+    runs = tmp_path_factory.mktemp("runs")
+    given = ["--bars", "1", "--data", grid, "--runs", runs]
+    done = subprocess.run(
+        [sys.executable, "-m", "relpos", "music", "compare", *QUICK, *given],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return runs / "literature-tiny", done

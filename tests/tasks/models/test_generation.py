@@ -1,4 +1,4 @@
-"""`sample`: greedy and drawn tokens, temperature, top-p, hooks."""
+"""`sample`: greedy and drawn tokens, temperature, top-p, constraints."""
 
 import pytest
 import torch
@@ -43,15 +43,15 @@ def test_the_prompt_comes_first_and_a_seed_repeats():
 
 
 def fixed(*probabilities):
-    """A hook that puts these probabilities in place of the model's."""
+    """A constraint that puts these probabilities in place of the model's."""
     logits = torch.tensor(probabilities).log()
-    return lambda step, given: logits.expand(given.shape[0], -1)
+    return lambda _, given: logits.expand(given.shape[0], -1)
 
 
 def frequencies(**arguments):
     prompt = torch.zeros(20_000, 1, dtype=torch.int64)
-    hook = fixed(0.5, 0.25, 0.15, 0.1)
-    drawn = sample(built(), prompt, 1, generator=seeded(), constrain=hook, **arguments)[:, 1]
+    constrain = fixed(0.5, 0.25, 0.15, 0.1)
+    drawn = sample(built(), prompt, 1, generator=seeded(), constrain=constrain, **arguments)[:, 1]
     return drawn.bincount(minlength=4) / len(drawn)
 
 
@@ -71,7 +71,7 @@ def test_tokens_come_as_often_as_asked(arguments, want):
     assert_close(frequencies(**arguments), want, rtol=0, atol=5 * 0.5 / 20_000**0.5)
 
 
-def test_the_hook_sees_every_step_and_decides():
+def test_a_constraint_sees_all_tokens_so_far_and_decides():
     seen = []
 
     def constrain(tokens, logits):
@@ -92,7 +92,7 @@ def test_the_model_is_left_as_it_was():
     assert model.training
     assert not model.blocks[0].training
 
-    def stop(step, logits):
+    def stop(tokens, logits):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -114,9 +114,10 @@ def test_the_limit_of_small_temperatures_is_the_likeliest_token(temperature):
 
 
 def test_the_limit_of_large_temperatures_draws_alike_from_what_is_not_forbidden():
-    hook = fixed(0.9, 0.1, 0.0, 0.0)
+    constrain = fixed(0.9, 0.1, 0.0, 0.0)
     prompt = torch.zeros(20_000, 1, dtype=torch.int64)
-    drawn = sample(built(), prompt, 1, generator=seeded(), temperature=1e308, constrain=hook)[:, 1]
+    options = {"temperature": 1e308, "constrain": constrain, "generator": seeded()}
+    drawn = sample(built(), prompt, 1, **options)[:, 1]
     shares = drawn.bincount(minlength=4) / len(drawn)
     assert_close(shares, torch.tensor([0.5, 0.5, 0, 0]), rtol=0, atol=5 * 0.5 / 20_000**0.5)
 

@@ -64,7 +64,7 @@ def test_a_finished_comparison_writes_the_same_again(compared, source):
     assert before == {name: (folder / name).read_bytes() for name in before}
 
 
-def test_helpers_of_the_first_process_write_nothing(compared, source, monkeypatch):
+def test_processes_of_other_devices_write_nothing(compared, source, monkeypatch):
     folder, _ = compared
     before = (folder / "metrics.json").read_bytes()
     monkeypatch.setattr(rank_zero_only, "rank", 1)

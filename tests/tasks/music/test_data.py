@@ -73,7 +73,7 @@ def test_targets_are_the_next_tokens_and_begin_at_a_step(source):
             )
 
 
-def test_every_token_of_a_piece_can_be_met(source):
+def test_every_token_of_a_piece_can_be_drawn(source):
     piece = source.split.train[0]
     batches = Crops([piece], source.vocabulary, window=16, batch=8, steps=60, seed=0)
     starts = {tuple(row[:9].tolist()) for inputs, _ in batches for row in inputs}

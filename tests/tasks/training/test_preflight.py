@@ -9,10 +9,10 @@ from lightning.pytorch.utilities import rank_zero_only
 from relpos_tasks.machine import memory_bytes
 from relpos_tasks.music.train import check_training, train_position
 from relpos_tasks.training import preflight
-from relpos_tasks.training.checkpoint import ABOUT
+from relpos_tasks.training.checkpoint import ABOUT, WEIGHTS
 from relpos_tasks.training.devices import Devices
-from relpos_tasks.training.fitting import only_run_in
 from relpos_tasks.training.preflight import check_devices, check_memory
+from relpos_tasks.training.run_folder import RESUME, only_run_in
 from relpos_tasks.training.settings import TrainingError
 from tests.tasks.small import CPU, SMALL, small
 
@@ -20,15 +20,16 @@ from tests.tasks.small import CPU, SMALL, small
 @pytest.mark.parametrize(
     ("devices", "message"),
     [
-        (Devices("abacus"), "abacus"),
-        (Devices("tpu"), "torch_xla"),
-        (Devices("cpu", "0"), "devices=0"),
+        (Devices("abacus"), "--accelerator: must be one of auto, cpu, .* got 'abacus'"),
+        (Devices("tpu"), r"--accelerator: must be one that this machine has \(cpu.*\), got 'tpu'"),
+        (Devices("cpu", "0"), "--devices: must be how many, or which .*, got '0'"),
+        (Devices("cpu", "none"), "--devices: must be how many, or which .*, got 'none'"),
         (Devices("cpu", "\u00b2"), "--devices: must be how many, or which"),
         (Devices("cpu", "99999999999"), "--devices: must be how many, or which"),
         (Devices("cpu", "99"), "--devices: must be at most the 2 processor cores, got 99"),
         (Devices("cpu", "2"), "--batch: must be a multiple of the 2 devices, got 3"),
-        (Devices("cpu", "1", "12"), "Precision '12' is invalid"),
-        (Devices("cpu", "1", "transformer-engine"), "transformer_engine"),
+        (Devices("cpu", "1", "12"), "--precision: must be one of 32-true, .*, got '12'"),
+        (Devices("cpu", "0,1"), "^--accelerator cpu --devices 0,1 .*: refused by Lightning: .*int"),
     ],
 )
 def test_devices_that_cannot_be_used_are_refused_in_one_line(monkeypatch, devices, message):
@@ -77,6 +78,13 @@ def test_a_folder_with_other_settings_or_another_run_at_work_is_refused(
         # The other devices of the run that is at work.
         monkeypatch.setattr(rank_zero_only, "rank", 1)
         check_training(small(steps=2), folder=tmp_path, devices=CPU)
+
+
+@pytest.mark.parametrize("taken", [ABOUT, WEIGHTS, RESUME, "logs/metrics.csv"])
+def test_a_folder_where_a_file_of_the_run_must_be_is_refused(tmp_path, taken):
+    (tmp_path / taken).mkdir(parents=True)
+    with pytest.raises(ValueError, match=f"{taken}: cannot be written, there is a folder"):
+        check_training(SMALL, folder=tmp_path, devices=CPU)
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):

@@ -17,8 +17,8 @@ from relpos_tasks.models import DecoderLM
 from relpos_tasks.music.train import build, train_position
 from relpos_tasks.training.checkpoint import ABOUT, WEIGHTS, load
 from relpos_tasks.training.devices import Devices
-from relpos_tasks.training.fitting import RESUME
 from relpos_tasks.training.language_model import IGNORE, LanguageModelTask, nats
+from relpos_tasks.training.run_folder import RESUME
 from relpos_tasks.training.settings import TrainingError
 from tests.tasks.small import CPU, SMALL, disk_with, small
 
@@ -241,7 +241,7 @@ def test_a_resume_file_without_what_is_needed_is_named(source, tmp_path, spoil, 
 
 
 def test_a_log_says_where_training_begins_and_how_it_goes_on(source, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("relpos_tasks.training.progress._SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("relpos_tasks.training.progress_bar._SECONDS_BETWEEN_LINES", 0.0)
     train_position("none", small(steps=30), source, folder=tmp_path, devices=CPU)
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(",")[0] for line in lines] == [f"none: step {n}/30" for n in range(31)]

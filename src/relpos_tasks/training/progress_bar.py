@@ -1,4 +1,4 @@
-"""A progress bar in a terminal, and a line now and then elsewhere."""
+"""How far a training is: a bar in a terminal, and a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    Progress,
     SpinnerColumn,
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.progress import Progress as Bar
 
 from .task import Task
 
-__all__ = ["Progress"]
+__all__ = ["TrainingProgress"]
 
 # At the latest a minute after a line the next one follows, if a step has ended by then.
 _SECONDS_BETWEEN_LINES = 60.0
 
 
-class Progress(ProgressBar):
+class TrainingProgress(ProgressBar):
     """Steps done, training loss, validation loss, units per second.
 
     Args:
@@ -36,7 +36,7 @@ class Progress(ProgressBar):
         super().__init__()
         self.title = title or "train"
         self.console = Console(stderr=True)
-        self.bar: Bar | None = None
+        self.bar: Progress | None = None
         self.row: Any = None
         self.since = 0.0
 
@@ -49,7 +49,7 @@ class Progress(ProgressBar):
         if not self.console.is_terminal or self.console.quiet:
             self._print(trainer)
             return
-        self.bar = Bar(
+        self.bar = Progress(
             # It turns while a step takes long.
             SpinnerColumn(),
             TextColumn("{task.description:>10}"),

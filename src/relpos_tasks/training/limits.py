@@ -1,4 +1,4 @@
-"""The seeds and the steps that a run may have."""
+"""How large a seed and how many the steps of a run may be."""
 
 from __future__ import annotations
 
