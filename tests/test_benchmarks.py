@@ -139,6 +139,7 @@ def test_a_part_must_be_there_and_never_takes_the_place_of_the_whole_result(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.no_typecheck
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_is_that_of_a_fresh_process_without_what_the_libraries_take():
     measured = memory.in_fresh_process("L=64, B=1", "Shaw keys, k=64", "relpos tiled")
@@ -241,6 +242,7 @@ def test_what_the_time_leaves_no_room_for_is_left_out(no_gpu, tmp_path, capsys):
     assert {row["reason"] for row in result["left_out"]} == {"the -1 minutes were over"}
 
 
+@pytest.mark.no_typecheck
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_benchmark_says_so():
     command = [sys.executable, "-m", "benchmarks.attention", "--device", "cuda"]
@@ -261,6 +263,7 @@ def test_waiting_threads_are_compared_with_the_first_alone_round_by_round(monkey
     }
 
 
+@pytest.mark.no_typecheck
 def test_a_worker_takes_its_threads_from_its_own_environment(monkeypatch):
     monkeypatch.setattr(busy, "ENVIRONMENTS", {"one": {"OMP_NUM_THREADS": "1"}})
     monkeypatch.setattr(busy, "PRESETS", ("tiny",))

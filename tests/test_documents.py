@@ -22,6 +22,7 @@ def test_the_readmes_python_runs():
         exec(compile(block, "README.md", "exec"), {})
 
 
+@pytest.mark.no_typecheck
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_examples_run(path: Path):
     result = subprocess.run(
@@ -31,6 +32,7 @@ def test_examples_run(path: Path):
     assert result.stdout
 
 
+@pytest.mark.no_typecheck
 def test_the_readmes_tables_are_what_was_measured():
     result = subprocess.run(
         [sys.executable, "-m", "benchmarks.tables", "--check"],
@@ -58,6 +60,7 @@ def test_modules_that_the_documents_run_exist():
     assert {module for module in named if find_spec(module) is None} == set()
 
 
+@pytest.mark.no_typecheck
 def test_importing_relpos_needs_only_torch_and_jaxtyping():
     """In a fresh process nothing else is loaded for it, and it computes."""
     script = """

@@ -94,6 +94,7 @@ def two_steps(rank: int, folder: str, dtype: torch.dtype) -> None:
     parallel(batch[:2]).sum().backward()
 
 
+@pytest.mark.no_typecheck
 @pytest.mark.slow
 @every_cpu_blockwise
 def test_two_processes_have_the_gradients_of_one(backend: str, tmp_path: Path):

@@ -10,6 +10,8 @@ import pytest
 
 from tests.ops.backends import every_cpu_blockwise
 
+pytestmark = pytest.mark.no_typecheck
+
 SCRIPT = """
 import json
 from pathlib import Path

@@ -9,6 +9,8 @@ import pytest
 
 from tests.ops.backends import every_cpu_blockwise
 
+pytestmark = pytest.mark.no_typecheck
+
 HIDE = """
 import sys, warnings
 import torch, torch.func

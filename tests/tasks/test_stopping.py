@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.no_typecheck
+
 # Imported by the commands in place of torch. The hash runs for minutes in C.
 SLOW_IMPORT = """
 import hashlib, os

@@ -83,11 +83,13 @@ def test_threads_spin_for_a_short_time_unless_the_user_says_otherwise(
     assert seen == [used]
 
 
+@pytest.mark.no_typecheck
 def test_openmp_is_told_how_to_wait_before_torch_is_imported():
     check = "import relpos_tasks.cli.entry, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
+@pytest.mark.no_typecheck
 def test_a_stopped_training_says_so_and_leaves_a_whole_checkpoint(grid, tmp_path):
     steps = ["--preset", "tiny", "--steps", "100000", "--batch", "1", "--window", "8"]
     command = [sys.executable, "-m", "relpos", "music", "train", "--position", "none", *steps]

@@ -27,6 +27,7 @@ def packages_of(extra):
     return sorted(names - {"relpos"})
 
 
+@pytest.mark.no_typecheck
 @pytest.mark.parametrize(
     "start",
     [

@@ -67,6 +67,7 @@ def test_what_was_changed_by_hand_is_refused_in_one_line(changed, part, fields, 
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.no_typecheck
 def test_composing_needs_no_lightning():
     modules = ("model", "generate", "melody", "export")
     wanted = "; ".join(f"import relpos_tasks.music.{name}" for name in modules)
