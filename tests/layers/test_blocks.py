@@ -282,3 +282,25 @@ def test_a_hidden_width_that_is_none_is_named(make, hidden):
     words = f"{make.__name__}: hidden must be an integer >= 1, got {hidden!r}"
     with pytest.raises(ValueError, match=words):
         make(MultiheadAttention(12, 3), hidden=hidden)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("make", [EncoderBlock, DecoderBlock])
+def test_what_is_no_attention_and_no_probability_is_named(make):
+    attention, name = MultiheadAttention(12, 3), make.__name__
+    theirs = torch.nn.MultiheadAttention(12, 3, batch_first=True)
+    for other in (None, theirs):
+        with pytest.raises(TypeError, match=f"{name}: attention must be a relpos.layers.Multihead"):
+            make(other)
+    for rate in (1.5, float("nan"), None):
+        with pytest.raises(ValueError, match=f"{name}: dropout must be in 0 <= dropout < 1, got"):
+            make(attention, dropout=rate)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("shape", [(2, 5, 11), (2, 12), (2, 12, 5)])
+@pytest.mark.parametrize("made", [block(), encoder()], ids=["decoder", "encoder"])
+def test_an_input_of_another_shape_is_named(made, shape):
+    words = rf"{type(made).__name__}: x must be \(b, i, e\) with e=12, got"
+    with pytest.raises(relpos.ShapeError, match=words):
+        made(torch.zeros(shape, dtype=torch.float64))

@@ -245,3 +245,13 @@ def test_relative_global_attention_that_is_refused_leaves_the_cache_as_it_was():
     with pytest.raises(relpos.ShapeError):
         layer(normal(2, 7, 16, dtype=torch.float32), cache=cache)
     assert cache.length == 0
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("cache", [{}, "c", KeyValueCache])
+def test_what_is_no_cache_is_named(cache):
+    layer, x = MultiheadAttention(8, 2), torch.zeros(1, 3, 8)
+    with pytest.raises(TypeError, match="MultiheadAttention: cache must be a KeyValueCache or"):
+        layer(x, x, x, cache=cache)
+    with pytest.raises(TypeError, match="DecoderBlock: cache must be a KeyValueCache or None, got"):
+        DecoderBlock(layer)(x, cache)

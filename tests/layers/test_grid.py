@@ -264,3 +264,5 @@ def test_inputs_that_do_not_fit_are_named():
     mask = torch.ones(2, 4, 3, dtype=torch.bool)
     with pytest.raises(relpos.ShapeError, match=r"mask must be \(b, \*grid\) = \(2, 3, 4\), got"):
         layer(x, mask)
+    with pytest.raises(relpos.ShapeError, match=r"mask must be boolean, got torch\.float32"):
+        layer(x, torch.ones(2, 3, 4))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from relpos import attention_weights, merge
+from relpos import GridTerms, OffsetTable, Terms, attention, attention_weights, merge
 from relpos import relative_logits as added_logits
 from tests.ops.agreement import assert_agrees
 from tests.ops.backends import DTYPES, every_backend, every_blockwise
@@ -176,3 +176,11 @@ def test_a_row_without_keys_gives_zeros_and_no_gradient(backend: str):
     assert (lse[:, :, 0] == -torch.inf).all()
     for name, gradient in GRID_CASES["pairs"].gradients(named, backend).items():
         assert gradient.isfinite().all(), name
+
+
+@every_backend
+def test_an_empty_batch_with_tables_along_one_axis_alone_gives_an_empty_output(backend: str):
+    q = torch.zeros(0, 2, 6, 4, dtype=DTYPES[backend])
+    rows = torch.zeros(1, 3, 4, dtype=DTYPES[backend])
+    terms = GridTerms((2, 3), (Terms(keys=OffsetTable(rows, -1)), Terms()))
+    assert attention(q, q, q, terms, backend=backend).shape == q.shape

@@ -17,14 +17,19 @@ from __future__ import annotations
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating, check_shape
-from .cache import KeyValueCache, rollback_on_error
+from ..checks import check_count, check_floating, check_probability, check_shape
+from .cache import KeyValueCache, check_cache, rollback_on_error
 from .multihead import MultiheadAttention
 
 __all__ = ["DecoderBlock", "EncoderBlock"]
 
 
-def _check_batch_first(name: str, argument: str, attention: MultiheadAttention) -> None:
+def _check_attention(name: str, argument: str, attention: MultiheadAttention) -> None:
+    if not isinstance(attention, MultiheadAttention):
+        raise TypeError(
+            f"{name}: {argument} must be a relpos.layers.MultiheadAttention, "
+            f"got {type(attention).__name__}"
+        )
     if not attention.batch_first:
         raise ValueError(
             f"{name}: {argument} must have batch_first=True, since a block's input is (b, i, e), "
@@ -48,7 +53,7 @@ def _mlp(name: str, attention: MultiheadAttention, hidden: int | None) -> nn.Seq
 
 
 def _check_cross(cross: MultiheadAttention, width: int) -> None:
-    _check_batch_first("DecoderBlock", "cross", cross)
+    _check_attention("DecoderBlock", "cross", cross)
     if cross.embed_dim != width:
         raise ValueError(f"DecoderBlock: cross must have embed_dim={width}, got {cross.embed_dim}")
     if cross.kdim != cross.vdim:
@@ -68,7 +73,9 @@ class EncoderBlock(nn.Module):
         dropout: probability that an entry of what is added to `x` is dropped in training.
 
     Raises:
-        ValueError: if `attention` is not `batch_first`, or `hidden` is below 1.
+        ValueError: if `attention` is not `batch_first`, `hidden` is below 1, or `dropout` is
+            not in `0 <= dropout < 1`.
+        TypeError: if an attention is of another class.
 
     >>> import torch
     >>> block = EncoderBlock(MultiheadAttention(8, 2))
@@ -80,12 +87,12 @@ class EncoderBlock(nn.Module):
         self, attention: MultiheadAttention, *, hidden: int | None = None, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        _check_batch_first("EncoderBlock", "attention", attention)
+        _check_attention("EncoderBlock", "attention", attention)
         self.attention_norm = _norm(attention)
         self.attention = attention
         self.mlp_norm = _norm(attention)
         self.mlp = _mlp("EncoderBlock", attention, hidden)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_probability("EncoderBlock", "dropout", dropout))
 
     def forward(
         self,
@@ -105,7 +112,7 @@ class EncoderBlock(nn.Module):
         Raises:
             ShapeError: if a tensor or mask does not fit the others.
         """
-        check_floating("EncoderBlock", "x", x)
+        check_floating("EncoderBlock", "x", x, "b i e", {"e": self.attention.embed_dim})
         y = self.attention_norm(x)
         y, _ = self.attention(y, y, y, key_padding_mask, need_weights=False, documents=documents)
         x = x + self.dropout(y)
@@ -125,7 +132,9 @@ class DecoderBlock(nn.Module):
 
     Raises:
         ValueError: if an attention is not `batch_first`, `cross` has another width, its keys and
-            values are not equally wide, or `hidden` is below 1.
+            values are not equally wide, `hidden` is below 1, or `dropout` is
+            not in `0 <= dropout < 1`.
+        TypeError: if an attention is of another class.
 
     >>> block = DecoderBlock(MultiheadAttention(8, 2), cross=MultiheadAttention(8, 2))
     """
@@ -139,7 +148,7 @@ class DecoderBlock(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        _check_batch_first("DecoderBlock", "attention", attention)
+        _check_attention("DecoderBlock", "attention", attention)
         if cross is not None:
             _check_cross(cross, attention.embed_dim)
         self.attention_norm = _norm(attention)
@@ -148,7 +157,7 @@ class DecoderBlock(nn.Module):
         self.cross = cross
         self.mlp_norm = _norm(attention)
         self.mlp = _mlp("DecoderBlock", attention, hidden)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_probability("DecoderBlock", "dropout", dropout))
 
     def forward(
         self,
@@ -179,11 +188,13 @@ class DecoderBlock(nn.Module):
             ValueError: if a memory is wanted and not given, or given and not wanted, or both
                 caches are the same. A refused call leaves them as they were.
         """
+        check_cache("DecoderBlock", "cache", cache)
+        check_cache("DecoderBlock", "memory_cache", memory_cache)
         if memory_cache is not None and memory_cache is cache:
             raise ValueError(
                 "DecoderBlock: memory_cache must be another cache than cache, got the same"
             )
-        check_floating("DecoderBlock", "x", x)
+        check_floating("DecoderBlock", "x", x, "b i e", {"e": self.attention.embed_dim})
         memory = self._memory_to_project(x, memory, memory_key_padding_mask, memory_cache)
         with rollback_on_error(cache, memory_cache):
             x = self._attend(

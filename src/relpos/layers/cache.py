@@ -10,7 +10,23 @@ from torch import Tensor
 
 from ..checks import check_floating, check_integers, check_like, check_shape
 
-__all__ = ["KeyValueCache", "rollback_on_error"]
+__all__ = ["KeyValueCache", "check_cache", "rollback_on_error"]
+
+
+def check_cache(function: str, argument: str, cache: KeyValueCache | None) -> None:
+    """Raise unless `cache` is a cache or None.
+
+    Args:
+        function: the class on whose behalf the check is made.
+        argument: the argument's name as the user wrote it.
+        cache: the argument.
+
+    Raises:
+        TypeError: otherwise.
+    """
+    if cache is not None and not isinstance(cache, KeyValueCache):
+        name = cache.__name__ if isinstance(cache, type) else f"a {type(cache).__name__}"
+        raise TypeError(f"{function}: {argument} must be a KeyValueCache or None, got {name}")
 
 
 @contextmanager

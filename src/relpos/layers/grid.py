@@ -180,6 +180,8 @@ class GridAttention(nn.Module):
         if mask is None:
             return
         check_tensor("GridAttention", "mask", mask)
+        if mask.dtype != torch.bool:
+            raise ShapeError(f"GridAttention: mask must be boolean, got {mask.dtype}")
         if mask.shape != x[:, 0].shape:
             raise ShapeError(
                 f"GridAttention: mask must be (b, *grid) = {tuple(x[:, 0].shape)}, "

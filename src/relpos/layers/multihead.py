@@ -36,7 +36,7 @@ from ..checks import (
 )
 from ..ops import attention, attention_weights
 from ..positions.handover import apply_position, check_position, resolve_scale
-from .cache import KeyValueCache, rollback_on_error
+from .cache import KeyValueCache, check_cache, rollback_on_error
 from .masks import merge_masks
 
 __all__ = ["MultiheadAttention"]
@@ -212,6 +212,7 @@ class MultiheadAttention(nn.Module):
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         self._check_inputs(query, key, value)
+        check_cache("MultiheadAttention", "cache", cache)
 
         q, k, v = self._project(query, key, value, self_attention=self_attention)
         held = 0 if cache is None else cache.length
@@ -327,7 +328,7 @@ class MultiheadAttention(nn.Module):
 
     def _check_inputs(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         name = "MultiheadAttention"
-        b, j = query.shape[0], key.shape[1] if key.ndim == 3 else 0
         check_floating(name, "query", query, "b i e", {"e": self.embed_dim})
+        b, j = query.shape[0], key.shape[1] if key.ndim == 3 else 0
         check_floating(name, "key", key, "b j kdim", {"b": b, "kdim": self.kdim})
         check_floating(name, "value", value, "b j vdim", {"b": b, "j": j, "vdim": self.vdim})

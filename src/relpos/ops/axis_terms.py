@@ -211,7 +211,10 @@ def _on_grid(x: Tensor, terms: GridTerms, shape: tuple[int, ...]) -> Tensor:
 
 def _side_by_side(parts: list[Tensor]) -> Tensor:
     """Parts `(b or 1, h or 1, *grid, c)` joined along the last axis, tokens in one axis."""
-    batch, heads = (max(part.shape[n] for part in parts) for n in (0, 1))
+    # Without max: a batch may be empty.
+    batch, heads = (
+        next((part.shape[n] for part in parts if part.shape[n] != 1), 1) for n in (0, 1)
+    )
     full = [part.expand(batch, heads, *part.shape[2:]) for part in parts]
     # Flat only when joined: a part's strides would make a condition of the map's sizes in export.
     return torch.cat(full, -1).flatten(2, -2)

@@ -39,6 +39,8 @@ def check_position(owner: str, argument: str, position: Callable[..., Any]) -> N
             f"{owner}: {argument} must act on queries and keys, got {name}, which is added to the "
             "input of the first layer"
         )
+    if not callable(position):
+        raise TypeError(f"{owner}: {argument} must be a module or a function, got {name}")
     reads = ("query_start", "shape", "query_shape")
     options = [option for option in reads if getattr(position, f"reads_{option}", False)]
     given = ["q", "k", "x"] if getattr(position, "reads_input", False) else ["q", "k"]

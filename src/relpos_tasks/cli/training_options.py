@@ -92,6 +92,11 @@ class TrainingOptions:
     @property
     def folder(self) -> Path:
         """The folder of the run."""
+        try:
+            str(self.runs).encode()
+        except UnicodeEncodeError:
+            # The logs' writers take no other names.
+            raise ValueError(f"--runs: must be valid UTF-8, got {str(self.runs)!r}") from None
         return self.runs / self._run_name()
 
     def settings(self) -> MusicSettings:

@@ -101,7 +101,8 @@ def _nucleus(probabilities: Float[Tensor, "b n"], top_p: float) -> Float[Tensor,
     """The probabilities of the fewest tokens that reach `top_p`, zero elsewhere, not rescaled."""
     ordered, index = probabilities.sort(dim=-1, descending=True)
     before = ordered.cumsum(-1) - ordered
-    ordered = ordered.masked_fill(before >= top_p, 0)
+    # The likeliest stays even if `top_p` is 0 in the dtype of the probabilities.
+    ordered = ordered.masked_fill((before >= top_p) & (before > 0), 0)
     return torch.zeros_like(probabilities).scatter(-1, index, ordered)
 
 

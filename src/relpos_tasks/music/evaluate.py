@@ -12,6 +12,7 @@ length of training.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import isfinite
 
 import numpy as np
 import torch
@@ -43,7 +44,7 @@ def held_out_nats(
         Nats per token.
 
     Raises:
-        ValueError: if there is no token to score.
+        ValueError: if there is no token to score, or the model gives no finite numbers.
     """
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     batch = max(1, _TOKENS_AT_ONCE // window)
@@ -55,6 +56,8 @@ def held_out_nats(
             scored += int((targets != IGNORE).sum())
     if not scored:
         raise ValueError("held_out_nats: pieces must have tokens, got none")
+    if not isfinite(total):
+        raise ValueError(f"held_out_nats: logits of the model must be finite, got {total} nats")
     return total / scored
 
 

@@ -77,7 +77,7 @@ def _read_json(path: str | Path) -> Any:
 def _piece(grid: Any, name: str, where: str) -> Piece:
     try:
         pitches = np.array(grid, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         raise ScoreError(f"{where}: must be a list of [S, A, T, B], got {str(grid)[:60]}") from None
     if pitches.ndim != 2 or pitches.shape[1] != len(VOICES):
         raise ScoreError(f"{where}: must be (steps, 4) pitches, got {pitches.shape}")

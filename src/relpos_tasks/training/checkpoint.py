@@ -173,6 +173,10 @@ def check_state(
     Raises:
         CheckpointError: otherwise.
     """
+    if not isinstance(state, Mapping) or not all(
+        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in state.items()
+    ):
+        raise CheckpointError(f"{path}: must hold tensors by their names")
     given = {name: tuple(tensor.shape) for name, tensor in state.items()}
     for name in sorted(expected.keys() | given.keys()):
         if expected.get(name) != given.get(name):

@@ -103,7 +103,7 @@ def _finished(task: Task, folder: Path, about: dict[str, Any]) -> bool:
     except _BROKEN as error:
         raise TrainingError(unreadable) from error
     check_same_format(checkpoint, before)
-    if any(part not in kept for part in _PARTS):
+    if not isinstance(step, int) or any(part not in kept for part in _PARTS):
         raise TrainingError(unreadable)
     check_same_settings(folder, before, about)
     sizes = {name: tuple(tensor.shape) for name, tensor in task.state_dict().items()}
@@ -111,7 +111,10 @@ def _finished(task: Task, folder: Path, about: dict[str, Any]) -> bool:
     if step < task.settings.steps:
         return False
     task.load_state_dict(state)
-    task.on_load_checkpoint(kept)
+    try:
+        task.on_load_checkpoint(kept)
+    except _BROKEN as error:
+        raise TrainingError(unreadable) from error
     task.eval()
     if not (folder / ABOUT).exists():
         save_about(folder, before)

@@ -63,6 +63,7 @@ REFUSED = [
     (f"{COMPARE} --devices none", "--devices: must be how many"),
     (f"{COMPARE} --precision 12", "--precision: must be one of 32-true, "),
     (f"{COMPARE} --colour", "No such option"),
+    (f"{COMPARE} --runs ru\udcff", "--runs: must be valid UTF-8, got"),
     ("plot tables .", ".: is not a checkpoint, model.safetensors is missing"),
     ("sing", "No such command 'sing'"),
 ]

@@ -106,6 +106,13 @@ def test_gradients_are_not_recorded_and_the_switch_is_left_alone():
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.parametrize("top_p", [1e-46, 1e-300])
+def test_the_limit_of_a_small_nucleus_is_the_likeliest_token(top_p):
+    model = built()
+    got = sample(model, PROMPT, 5, top_p=top_p, generator=seeded())
+    assert torch.equal(got, sample(model, PROMPT, 5, temperature=0.0))
+
+
 @pytest.mark.parametrize("temperature", [1e-39, 1e-300, 5e-324])
 def test_the_limit_of_small_temperatures_is_the_likeliest_token(temperature):
     model = built()

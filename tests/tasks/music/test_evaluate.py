@@ -109,3 +109,13 @@ def test_nothing_to_score_and_odd_windows_are_refused(source):
         held_out_nats(Uniform(9), [], source.vocabulary, window=8)
     with pytest.raises(ValueError, match="positive multiple of 8, got 12"):
         held_out_nats(Uniform(9), source.split.valid, source.vocabulary, window=12)
+
+
+def test_a_model_whose_numbers_are_not_finite_is_named(source):
+    class Overflowing(Uniform):
+        def forward(self, tokens):
+            return super().forward(tokens) * torch.nan
+
+    model = Overflowing(source.vocabulary.size)
+    with pytest.raises(ValueError, match="logits of the model must be finite, got nan nats"):
+        held_out_nats(model, source.split.held_out, source.vocabulary, window=64)

@@ -59,6 +59,10 @@ BROKEN = {
         b'{"train": [[[1, 2], [3]]], "valid": [1]}',
         "train[0]: must be a list of [S, A, T, B]",
     ),
+    "beyond floats": (
+        b'{"train": [[[1' + b"0" * 400 + b', 2, 3, 4]]], "valid": [1]}',
+        "train[0]: must be a list of",
+    ),
     "words": (b'{"train": [[["a", 2, 3, 4]]], "valid": [1]}', "train[0]: must be a list of"),
     "no pitch": (
         b'{"train": [[[1, 2, 3, 4]]], "valid": [[[1, 2, 3, 4], [1, 128, 3, 4]]]}',

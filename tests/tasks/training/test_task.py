@@ -120,6 +120,24 @@ def test_a_broken_resume_file_is_named(source, tmp_path):
             train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"global_step": "a"}, "cannot be read; delete it to begin anew"),
+        ({"relpos": {}}, "cannot be read; delete it to begin anew"),
+        ({"state_dict": [1]}, "must hold tensors by their names"),
+        ({"state_dict": {"model": 1}}, "must hold tensors by their names"),
+        ({"state_dict": {1: torch.ones(2)}}, "must hold tensors by their names"),
+    ],
+)
+def test_a_resume_file_with_other_things_in_it_is_named(changes, words, source, tmp_path):
+    train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+    kept = torch.load(tmp_path / RESUME, weights_only=True)
+    torch.save(kept | changes, tmp_path / RESUME)
+    with pytest.raises(ValueError, match=f"last.ckpt: {words}"):
+        train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+
+
 class OfBefore:
     """As a class that has been moved or removed since a checkpoint was written with it."""
 
