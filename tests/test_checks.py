@@ -168,7 +168,7 @@ OTHERS = {
         lambda x: layers.MultiheadAttention(16, 2)(X, X, X, attn_mask=x), {"x": X[0, :, :6]}, ("x",)
     ),
     "GridAttention, mask": Call(
-        lambda x: layers.GridAttention(16, 2)(MAP, x), {"x": MAP[:, 0]}, ("x",)
+        lambda x: layers.GridAttention(16, 2)(MAP, x), {"x": MAP[:, 0] > 0}, ("x",)
     ),
     "KeyValueCache.reorder": Call(layers.KeyValueCache().reorder, {"index": NUMBERS}, ("index",)),
 }
