@@ -155,8 +155,8 @@ struct BlockInputs {
   }
 
   // The row of a table that a column selects, (padded_row_dim): as it lies if that is of floats and
-  // whole vectors, else a copy in work.row_scratch.
-  const float* selected_row(int kind, int64_t head, int64_t column) {
+  // whole vectors, else a copy.
+  const float* selected_row(int kind, int64_t head, int64_t column, float* copy) {
     const OffsetTable& table = params.tables[kind];
     const OffsetWindow& window = plan.window(kind);
     const int64_t padded_dim = plan.padded_row_dim(kind);
@@ -164,8 +164,8 @@ struct BlockInputs {
     if (row >= 0 && params.dtype == Dtype::f32 && table.row_dim == padded_dim)
       return (const float*)table.rows +
              (table.head_index(head) * table.num_rows + row) * padded_dim;
-    read_table_row(table, params.dtype, window, head, column, padded_dim, work.row_scratch);
-    return work.row_scratch;
+    read_table_row(table, params.dtype, window, head, column, padded_dim, copy);
+    return copy;
   }
 
   // ---- sums of a tile -------------------------------------------------------------------------

@@ -164,6 +164,25 @@ inline float dot(const float* x, const float* y, int64_t count) {
   return sum;
 }
 
+// The dot products of W rows with x, all (count) with whole vectors: to the bit those of `dot`,
+// without adding up the lanes of each by itself.
+inline vfloat dot_rows(const float* const (&rows)[kLanes], const float* x, int64_t count) {
+  vfloat sums[kLanes];
+#pragma GCC unroll 16
+  for (int n = 0; n < kLanes; ++n) sums[n] = vfloat{};
+  for (int64_t k = 0; k < count; k += kLanes) {
+    const vfloat x_part = load(x + k);
+#pragma GCC unroll 16
+    for (int n = 0; n < kLanes; ++n) sums[n] += load(rows[n] + k) * x_part;
+  }
+  transpose(sums);
+#pragma GCC unroll 4
+  for (int half = kLanes / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+    for (int n = 0; n < half; ++n) sums[n] += sums[n + half];
+  return sums[0];
+}
+
 // sums (columns) += the column sums of x (rows, columns), rows `stride` apart. The rows are summed
 // before they are added, which rounds less.
 inline void add_column_sums(int64_t rows, int64_t columns, const float* x, int64_t stride,

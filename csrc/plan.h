@@ -53,6 +53,9 @@ struct Plan {
   uint32_t drop_threshold;          // a weight whose random 32 bits are below it is dropped
   float keep_probability;           // exactly that of drop_threshold
   bool few_queries;                 // scores are single dot products; keys are not packed
+  // For few queries, where all heads share the table of keys: few_query_scores.h.
+  float* few_query_scores = nullptr;  // (B * H * seqlen_q, few_query_stride)
+  int64_t few_query_stride;           // num_columns of score_window, in whole vectors
 
   Plan(const Params& p, bool is_backward) : params(p), backward(is_backward) {
     padded_head_dim = round_up(p.head_dim, kLanes);
@@ -71,6 +74,7 @@ struct Plan {
     keep_probability = (float)(1 - (double)drop_threshold / kAll);
     // In both passes: backward's weights are right only if its scores are forward's to the bit.
     few_queries = p.seqlen_q <= kFewQueries;
+    few_query_stride = round_up(score_window.num_columns, kLanes);
   }
 
   const OffsetWindow& window(int kind) const {
@@ -112,8 +116,22 @@ struct Plan {
     return tables;
   }
 
-  // The tables that all heads share.
+  // One walk over the table for all heads; not where few columns are wanted of many (documents), or
+  // where the scores would take more than an eighth of the memory of keys and values.
+  bool has_few_query_scores() const {
+    const int64_t rows = params.batch * params.heads * params.seqlen_q;
+    return few_queries && params.tables[kKeys].heads == 1 && params.heads > 1 &&
+           !params.documents.ids &&
+           8 * rows * few_query_stride <= params.batch * params.kv_heads *
+                                                      params.seqlen_k *
+                                                      (params.head_dim + params.value_dim);
+  }
+
+  // What all threads read: the tables that all heads share.
   void lay_out_shared_tables(Arena& arena) {
+    few_query_scores =
+        arena.take_if(has_few_query_scores(), params.batch * params.heads * params.seqlen_q *
+                                                  few_query_stride);
     for (int kind = 0; kind < kTableKinds; ++kind)
       if (params.tables[kind].heads == 1) tables[kind] = lay_out_table(kind, arena);
     if (params.grid.axis_table_heads == 1) axis_tables = lay_out_axis_tables(arena);

@@ -88,8 +88,9 @@ struct QueriesTerm : GridTerms {
       for (int64_t n = chunk.from; n < chunk.to; ++n) {
         const int64_t column = plan.query_window.pair_column(chunk.key(n), block.position + r);
         scores[r * kTileStride + n] +=
-            params.scale * dot(keys + n * keys_stride, selected_row(kQueries, block.h, column),
-                               plan.padded_head_dim);
+            params.scale *
+            dot(keys + n * keys_stride,
+                selected_row(kQueries, block.h, column, work.row_scratch), plan.padded_head_dim);
       }
   }
 

@@ -17,6 +17,7 @@
 #include "backward.h"
 #include "config.h"
 #include "convert.h"
+#include "few_query_scores.h"
 #include "gemm.h"
 #include "grid_plan.h"
 #include "integers.h"
@@ -325,6 +326,7 @@ inline bool run_backward(const Params& params, const Host& host) {
   if (!memory.data || !sums.data || !scratch.data) return false;
   pool.bind(plan, memory.data);
   fill_shared_tables(plan, pool, host, threads);
+  fill_few_query_scores(plan, pool, host, threads);
   tasks.pool = &pool;
   tasks.sums_memory = sums.data;
   on_threads(host, threads, BackwardTasks::run_thread, &tasks);

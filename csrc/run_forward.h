@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "few_query_scores.h"
 #include "forward.h"
 #include "integers.h"
 #include "kernel.h"
@@ -52,6 +53,7 @@ inline bool run_forward(const Params& params, const Host& host) {
   if (!memory.data) return false;
   pool.bind(plan, memory.data);
   fill_shared_tables(plan, pool, host, threads);
+  fill_few_query_scores(plan, pool, host, threads);
   const HeadBlocks blocks(params.seqlen_q);
   const int64_t batch_heads = params.batch * params.heads;
   int64_t splits = 1;

@@ -119,22 +119,31 @@ struct Scores : QueriesTerm {
   void add_band(const RowBlock& block, const KeyTile& tile, float* scores) {
     const OffsetWindow& window = plan.score_window;
     const bool has_keys = params.tables[kKeys].present();
-    if (has_keys && plan.few_queries) {
+    if (has_keys && plan.few_queries && !plan.few_query_scores) {
       add_band_by_pair(block, tile, scores);
       return;
     }
-    if (has_keys)
+    if (has_keys && !plan.few_queries)
       ensure_offset_scores(block, tile.first_column(window, block),
                            tile.end_column(window, block));
     const float* bias = has_keys ? nullptr : window_table(kBias, block.h).bias;
     for (int64_t r = 0; r < block.num_rows; ++r)
-      add_sheared(has_keys ? work.offset_scores.row(r) : bias, window,
+      add_sheared(has_keys ? offset_scores(block, r) : bias, window,
                   tile.key(tile.vector_from()), block.position + r,
                   tile.vector_to() - tile.vector_from(),
                   scores + r * kTileStride + tile.vector_from());
   }
 
-  // The same for few queries: the table is read where it lies, a row for each pair.
+  // Row r's q_rel . K + B, by column.
+  const float* offset_scores(const RowBlock& block, int64_t r) const {
+    return plan.few_query_scores
+               ? plan.few_query_scores + params.row_index(block.b, block.h, block.first_row + r) *
+                                             plan.few_query_stride
+               : work.offset_scores.row(r);
+  }
+
+  // For few queries of heads with tables of their own: the table is read where it lies, a row for
+  // each pair.
   void add_band_by_pair(const RowBlock& block, const KeyTile& tile, float* scores) {
     const OffsetWindow& window = plan.score_window;
     const float* bias =
@@ -143,7 +152,7 @@ struct Scores : QueriesTerm {
       for (int64_t n = tile.from; n < tile.to; ++n) {
         const int64_t column = window.pair_column(tile.key(n), block.position + r);
         scores[r * kTileStride + n] +=
-            dot(work.q_rel + r * plan.padded_rel_dim, selected_row(kKeys, block.h, column),
+            dot(work.q_rel + r * plan.padded_rel_dim, selected_row(kKeys, block.h, column, work.row_scratch),
                 plan.padded_rel_dim) +
             (bias ? bias[column] : 0);
       }

@@ -45,6 +45,8 @@ struct Workspace {
   float* key_scratch;  // (kTileKeys): a number for each key of a tile
   float* row_scratch;  // (the widest of padded_head_dim, padded_value_dim and padded_rel_dim)
 
+  float* few_query_rows;  // (W, padded_rel_dim): rows of the table of keys
+
   // By offset: q_rel . K[offset] + B[offset], and sums of p.
   OffsetBuffer offset_scores, offset_p;
   // The table of queries, for a chunk of keys: k . Q[offset], and these keys packed.
@@ -94,6 +96,8 @@ struct Workspace {
     key_scratch = arena.take(kTileKeys);
     row_scratch = arena.take(
         max(max(plan.padded_head_dim, plan.padded_value_dim), plan.padded_rel_dim));
+    few_query_rows =
+        arena.take_if(plan.has_few_query_scores(), kLanes * plan.padded_rel_dim);
     offset_scores.data = arena.take_if(has_score_window, buffer);
     offset_p.data = arena.take_if(has_value_window, buffer);
     chunk_scores = arena.take_if(has_query_table, chunk);

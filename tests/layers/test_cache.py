@@ -54,6 +54,18 @@ def test_no_graph_is_kept():
         assert not values.requires_grad
 
 
+def test_a_cache_filled_in_inference_mode_goes_on_outside_it():
+    x = normal(1, 2, 5, 4)
+    cache = KeyValueCache()
+    with torch.inference_mode():
+        cache.append(x[:, :, :2], x[:, :, :2])
+        cache.append(x[:, :, 2:3], x[:, :, 2:3])
+    cache.append(x[:, :, 3:4], x[:, :, 3:4])
+    keys, values = cache.append(x[:, :, 4:], x[:, :, 4:])
+    assert torch.equal(keys, x)
+    assert torch.equal(values, x)
+
+
 def test_reset_starts_again_with_any_shape():
     cache = KeyValueCache()
     cache.append(torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
@@ -136,7 +137,9 @@ class KeyValueCache:
 def _write_at(buffer: Tensor | None, x: Tensor, start: int) -> Tensor:
     """`buffer` with `x` written from token `start` on; another buffer if it does not fit."""
     needed = start + x.shape[2]
-    if buffer is None or buffer.shape[2] < needed:
+    # What was made under `inference_mode` may not be written to outside it.
+    frozen = buffer is not None and buffer.is_inference() and not torch.is_inference_mode_enabled()
+    if buffer is None or frozen or buffer.shape[2] < needed:
         larger = x.new_empty(*x.shape[:2], max(needed, 2 * start), x.shape[3])
         if buffer is not None:
             larger[:, :, :start] = buffer[:, :, :start]

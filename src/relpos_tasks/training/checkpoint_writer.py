@@ -16,7 +16,7 @@ from .checkpoint import ABOUT, save_weights
 from .run_folder import RESUME
 from .settings import TrainingError
 
-__all__ = ["AtomicCheckpointIO", "CheckpointWriter"]
+__all__ = ["AtomicCheckpointIO", "CheckpointWriter", "checkpoint_io"]
 
 
 class CheckpointWriter(Callback):
@@ -31,6 +31,12 @@ class CheckpointWriter(Callback):
 
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
         self.folder, self.about = folder, about
+
+    def on_train_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Note that all of the last checkpoint is taken up."""
+        checkpoint_io(trainer).restoring = False
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, *_: Any
@@ -77,12 +83,26 @@ class CheckpointWriter(Callback):
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Replaces the last checkpoint in one step, so that kill -9 leaves the old or the new one."""
 
+    restoring = False  # whether Lightning now takes up what it has loaded
+
+    def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """What is in the file, for Lightning to take up."""
+        self.restoring = True
+        return super().load_checkpoint(path, *args, **kwargs)
+
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
         """Write beside the last checkpoint, then take its place."""
         with replacing(path) as partial, partial.open("wb") as file:
             torch.save(checkpoint, file)
+
+
+def checkpoint_io(trainer: lightning.Trainer) -> AtomicCheckpointIO:
+    """The trainer's own, where it was given one."""
+    found = trainer.strategy.checkpoint_io
+    assert isinstance(found, AtomicCheckpointIO)
+    return found
 
 
 def _due(trainer: lightning.Trainer, task: Any) -> bool:

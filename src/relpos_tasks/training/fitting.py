@@ -21,7 +21,7 @@ from ..files import PARTIAL
 from ..machine import is_out_of_memory
 from ..stopping import ending_child_processes
 from .checkpoint import ABOUT, FORMAT, WEIGHTS, check_state, save_about, save_weights
-from .checkpoint_writer import AtomicCheckpointIO, CheckpointWriter
+from .checkpoint_writer import AtomicCheckpointIO, CheckpointWriter, checkpoint_io
 from .devices import Devices, trainer_on
 from .progress_bar import TrainingProgress
 from .run_folder import LOGS, RESUME, check_same_format, check_same_settings, only_run_in
@@ -86,7 +86,7 @@ def fit(
                 # Of a run that was killed while it wrote.
                 stale.unlink(missing_ok=True)
         checkpoint = folder / RESUME
-        _interruptible(trainer, task, data, str(checkpoint) if checkpoint.exists() else None)
+        _interruptible(trainer, task, data, checkpoint if checkpoint.exists() else None)
     task.to("cpu").eval()
 
 
@@ -95,16 +95,15 @@ def _finished(task: Task, folder: Path, about: dict[str, Any]) -> bool:
     checkpoint = folder / RESUME
     if not checkpoint.exists():
         return False
-    unreadable = f"{checkpoint}: cannot be read; delete it to begin anew"
     try:
         kept = torch.load(checkpoint, map_location="cpu", weights_only=True)
         before, step = dict(json.loads(kept[ABOUT])), kept["global_step"]
-        state = kept["state_dict"]
+        state, whole = kept["state_dict"], all(bool(kept[part]) for part in _PARTS)
     except _BROKEN as error:
-        raise TrainingError(unreadable) from error
+        raise _unreadable(checkpoint) from error
     check_same_format(checkpoint, before)
-    if not isinstance(step, int) or any(part not in kept for part in _PARTS):
-        raise TrainingError(unreadable)
+    if not isinstance(step, int) or not whole:
+        raise _unreadable(checkpoint)
     check_same_settings(folder, before, about)
     sizes = {name: tuple(tensor.shape) for name, tensor in task.state_dict().items()}
     check_state(checkpoint, sizes, state)
@@ -114,13 +113,17 @@ def _finished(task: Task, folder: Path, about: dict[str, Any]) -> bool:
     try:
         task.on_load_checkpoint(kept)
     except _BROKEN as error:
-        raise TrainingError(unreadable) from error
+        raise _unreadable(checkpoint) from error
     task.eval()
     if not (folder / ABOUT).exists():
         save_about(folder, before)
     if not (folder / WEIGHTS).exists():
         save_weights(folder, task.model)
     return True
+
+
+def _unreadable(checkpoint: Path | None) -> TrainingError:
+    return TrainingError(f"{checkpoint}: cannot be read; delete it to begin anew")
 
 
 def _trainer(
@@ -150,7 +153,7 @@ def _interruptible(
     trainer: lightning.Trainer,
     task: Task,
     data: lightning.LightningDataModule,
-    resume: str | None,
+    resume: Path | None,
 ) -> None:
     """Lightning turns Ctrl-C into exit status 1, ignores any further one, and SIGTERM into 0."""
     main = threading.current_thread() is threading.main_thread()
@@ -158,7 +161,7 @@ def _interruptible(
     try:
         with (
             ending_child_processes(lambda: _end_child_processes(trainer)),
-            _failures_in_words(task, trainer),
+            _failures_in_words(task, trainer, resume),
             warnings.catch_warnings(),
         ):
             # Lightning's own use of torch, in 2.6 with torch 2.13.
@@ -182,8 +185,10 @@ def _end_child_processes(trainer: lightning.Trainer) -> None:
 
 
 @contextmanager
-def _failures_in_words(task: Task, trainer: lightning.Trainer) -> Iterator[None]:
-    """Name the file or the option where the disk or the memory is too small."""
+def _failures_in_words(
+    task: Task, trainer: lightning.Trainer, resume: Path | None
+) -> Iterator[None]:
+    """Name the file or the option: a broken checkpoint, a disk or memory that is too small."""
     before = threading.excepthook
     # The thread that writes TensorBoard's file tells of a full disk, and so does what it fails.
     threading.excepthook = lambda args: (
@@ -195,12 +200,14 @@ def _failures_in_words(task: Task, trainer: lightning.Trainer) -> Iterator[None]
         # Checkpoints name themselves.
         error.filename = error.filename or str(trainer.log_dir)
         raise
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise TrainingError(
-            f"not enough memory for a step of {task.settings.batch} sequences; "
-            "choose a smaller --batch or --window"
-        ) from error
+    except (MemoryError, *_BROKEN) as error:
+        if is_out_of_memory(error):
+            raise TrainingError(
+                f"not enough memory for a step of {task.settings.batch} sequences; "
+                "choose a smaller --batch or --window"
+            ) from error
+        if checkpoint_io(trainer).restoring:
+            raise _unreadable(resume) from error
+        raise
     finally:
         threading.excepthook = before

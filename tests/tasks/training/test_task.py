@@ -130,12 +130,39 @@ def test_a_broken_resume_file_is_named(source, tmp_path):
         ({"state_dict": {1: torch.ones(2)}}, "must hold tensors by their names"),
     ],
 )
+@pytest.mark.no_typecheck
 def test_a_resume_file_with_other_things_in_it_is_named(changes, words, source, tmp_path):
     train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
     kept = torch.load(tmp_path / RESUME, weights_only=True)
     torch.save(kept | changes, tmp_path / RESUME)
     with pytest.raises(ValueError, match=f"last.ckpt: {words}"):
         train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("loops", {}),
+        ("loops", {"fit_loop": 3}),
+        ("optimizer_states", [{"state": 1}]),
+        ("optimizer_states", []),
+        ("lr_schedulers", [7]),
+        ("lr_schedulers", []),
+        ("pytorch-lightning_version", 5),
+        ("callbacks", 3),
+    ],
+)
+def test_a_resume_file_that_lightning_cannot_take_up_is_named(
+    part, value, source, tmp_path, stop_at
+):
+    stop_at(3)
+    with pytest.raises(KeyboardInterrupt):
+        train_position("none", SMALL, source, folder=tmp_path, devices=CPU)
+    stop_at(None)
+    kept = torch.load(tmp_path / RESUME, weights_only=True)
+    torch.save(kept | {part: value}, tmp_path / RESUME)
+    with pytest.raises(TrainingError, match=r"last.ckpt: cannot be read; delete it to begin anew$"):
+        train_position("none", SMALL, source, folder=tmp_path, devices=CPU)
 
 
 class OfBefore:
