@@ -53,7 +53,7 @@ struct Plan {
   uint32_t drop_threshold;          // a weight whose random 32 bits are below it is dropped
   float keep_probability;           // exactly that of drop_threshold
   bool few_queries;                 // scores are single dot products; keys are not packed
-  // For few queries, where all heads share the table of keys: few_query_scores.h.
+  // few_query_scores.h; null where has_few_query_scores() is false.
   float* few_query_scores = nullptr;  // (B * H * seqlen_q, few_query_stride)
   int64_t few_query_stride;           // num_columns of score_window, in whole vectors
 
@@ -116,8 +116,9 @@ struct Plan {
     return tables;
   }
 
-  // One walk over the table for all heads; not where few columns are wanted of many (documents), or
-  // where the scores would take more than an eighth of the memory of keys and values.
+  // Whether the table of keys is read in one walk for all heads: where they share it, most of its
+  // columns are wanted (not with documents), and the scores take at most an eighth of the memory of
+  // keys and values.
   bool has_few_query_scores() const {
     const int64_t rows = params.batch * params.heads * params.seqlen_q;
     return few_queries && params.tables[kKeys].heads == 1 && params.heads > 1 &&

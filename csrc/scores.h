@@ -142,8 +142,8 @@ struct Scores : QueriesTerm {
                : work.offset_scores.row(r);
   }
 
-  // For few queries of heads with tables of their own: the table is read where it lies, a row for
-  // each pair.
+  // For few queries without plan.few_query_scores: the table is read where it lies, a row for each
+  // pair.
   void add_band_by_pair(const RowBlock& block, const KeyTile& tile, float* scores) {
     const OffsetWindow& window = plan.score_window;
     const float* bias =
@@ -152,8 +152,8 @@ struct Scores : QueriesTerm {
       for (int64_t n = tile.from; n < tile.to; ++n) {
         const int64_t column = window.pair_column(tile.key(n), block.position + r);
         scores[r * kTileStride + n] +=
-            dot(work.q_rel + r * plan.padded_rel_dim, selected_row(kKeys, block.h, column, work.row_scratch),
-                plan.padded_rel_dim) +
+            dot(work.q_rel + r * plan.padded_rel_dim,
+                selected_row(kKeys, block.h, column, work.row_scratch), plan.padded_rel_dim) +
             (bias ? bias[column] : 0);
       }
   }

@@ -28,9 +28,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what the typed run cannot take, and the parameters beyond `--cases`."""
     left_out = set()
     if config.getoption("--jaxtyping-packages", default=None):
-        # What tests our own errors or `torch.compile`, repeats what other tests have typed, or runs
-        # in processes of its own, which nobody types.
-        left_out = {item for item in items if item.get_closest_marker("no_typecheck")}
+        # What tests our own errors or `torch.compile`, repeats what other tests have typed (such as
+        # reading one chorale 365 times), or runs in processes of its own, which nobody types.
+        left_out = {
+            item
+            for item in items
+            if item.get_closest_marker("no_typecheck")
+            or "corpus" in getattr(item, "fixturenames", ())
+        }
     if count := config.getoption("--cases"):
         left_out |= set(items) - set(_spread(items, count))
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])

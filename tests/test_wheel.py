@@ -112,7 +112,9 @@ def test_the_kernel_is_built_where_pip_hides_torch(sources, tmp_path):
     (overlay / "sitecustomize.py").write_text(HIDE_PACKAGES)
     for package in Path(PACKAGES).glob("setuptools*"):
         (overlay / package.name).symlink_to(package)
-    wheel = build_wheel(sources, tmp_path, PYTHONPATH=str(overlay), RELPOS_BUILD_NATIVE="1")
+    # Whether it is built is the question, not how fast it is.
+    variables = {"RELPOS_BUILD_NATIVE": "1", "CXXFLAGS": "-O0"}
+    wheel = build_wheel(sources, tmp_path, PYTHONPATH=str(overlay), **variables)
     assert "relpos/ops/native/_kernel.abi3.so" in wheel.namelist()
 
 
