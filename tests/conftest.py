@@ -25,17 +25,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the typed run cannot take, and the parameters beyond `--cases`."""
+    """Mark what reads all chorales; leave out what a run does not take."""
+    for item in items:
+        if "corpus" in getattr(item, "fixturenames", ()):
+            # It waits for 365 chorales to be read, all in the same way.
+            item.add_marker("slow")
+            item.add_marker("no_typecheck")
     left_out = set()
     if config.getoption("--jaxtyping-packages", default=None):
-        # What tests our own errors or `torch.compile`, repeats what other tests have typed (such as
-        # reading one chorale 365 times), or runs in processes of its own, which nobody types.
-        left_out = {
-            item
-            for item in items
-            if item.get_closest_marker("no_typecheck")
-            or "corpus" in getattr(item, "fixturenames", ())
-        }
+        # What tests our own errors or `torch.compile`, repeats what other tests have typed, or runs
+        # in processes of its own, which nobody types.
+        left_out = {item for item in items if item.get_closest_marker("no_typecheck")}
     if count := config.getoption("--cases"):
         left_out |= set(items) - set(_spread(items, count))
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])

@@ -139,6 +139,7 @@ def test_a_part_must_be_there_and_never_takes_the_place_of_the_whole_result(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.no_typecheck
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_is_that_of_a_fresh_process_without_what_the_libraries_take():
@@ -263,6 +264,7 @@ def test_waiting_threads_are_compared_with_the_first_alone_round_by_round(monkey
     }
 
 
+@pytest.mark.slow
 @pytest.mark.no_typecheck
 def test_a_worker_takes_its_threads_from_its_own_environment(monkeypatch):
     monkeypatch.setattr(busy, "ENVIRONMENTS", {"one": {"OMP_NUM_THREADS": "1"}})

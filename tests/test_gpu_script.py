@@ -38,6 +38,7 @@ def test_a_failed_stage_keeps_what_failed(capfd):
     assert found["failures"] == ["FAILED test_one"]
 
 
+@pytest.mark.slow
 def test_a_stage_is_interrupted_before_it_is_ended(monkeypatch, capfd):
     monkeypatch.setattr(gpu, "GRACE", 1.0)
     # A shell may have started the tests without Ctrl-C.

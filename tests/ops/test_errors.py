@@ -146,6 +146,7 @@ def test_backends_names_each_with_none_where_it_runs_and_else_the_reason():
     assert found | {"triton": None} == {"native": MISSING} | dict.fromkeys([*found][1:])
 
 
+@pytest.mark.slow
 def test_without_a_gpu_or_triton_the_triton_backend_says_so():
     script = """
 import sys

@@ -233,6 +233,7 @@ def test_many_heads_and_batches_fall_into_several_blocks(backend: str):
     assert_computes_what_the_reference_does(case, backend)
 
 
+@pytest.mark.slow
 @every_blockwise
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(case=any_case(longest=600), seed=st.integers(0, 999))

@@ -97,6 +97,7 @@ refused(
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "check", [SAME_NUMBERS, TRANSFORMS, SEVERAL_OUTPUTS], ids=["numbers", "transforms", "batched"]
 )

@@ -112,6 +112,7 @@ def test_opcheck_of_a_grid(backend: str, make: Callable[[str], tuple]):
     torch.library.opcheck(operator(backend), make(backend))
 
 
+@pytest.mark.slow
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @every_backend
@@ -158,6 +159,7 @@ def test_compiled_calls_give_the_same_numbers(backend: str, name: str):
     assert_close(gradients(), want)
 
 
+@pytest.mark.slow
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_compiled_with_parameters_as_tables_and_a_cache():

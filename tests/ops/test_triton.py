@@ -148,6 +148,7 @@ def test_opcheck(make: str):
     torch.library.opcheck(test_torch_library.operator("triton"), arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_compiles_without_a_graph_break_at_any_length():
     table = torch.randn(2, 9, 8, requires_grad=True)
@@ -241,6 +242,7 @@ def test_no_pair_at_all_gives_zeros(shape: tuple[int, ...]):
     assert torch.equal(rows.grad, torch.zeros(1, 3, 4))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_triton_is_imported_when_the_op_first_runs():
     script = """
 import sys, torch, relpos

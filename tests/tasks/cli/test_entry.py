@@ -89,6 +89,7 @@ def test_openmp_is_told_how_to_wait_before_torch_is_imported():
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.no_typecheck
 def test_a_stopped_training_says_so_and_leaves_a_whole_checkpoint(grid, tmp_path):
     steps = ["--preset", "tiny", "--steps", "100000", "--batch", "1", "--window", "8"]

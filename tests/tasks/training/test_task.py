@@ -357,6 +357,7 @@ train_position("huang", small(), source, folder=Path(sys.argv[1]), devices=CPU)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.no_typecheck
 def test_kill_9_loses_nothing_before_the_last_checkpoint(source, tmp_path):
     with subprocess.Popen(
