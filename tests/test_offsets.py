@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from relpos import OffsetTable
-from relpos.offsets import deberta_buckets, offsets, row_indices, rows_at, t5_buckets
+from relpos.offsets import call_offsets, deberta_buckets, offsets, row_indices, rows_at, t5_buckets
 
 
 @pytest.mark.parametrize(("i", "j"), [(1, 1), (3, 5), (5, 3)])
@@ -32,6 +34,39 @@ def test_only_a_zero_table_says_where_it_counts():
     inside = row_indices(OffsetTable(torch.zeros(1, 2), 0, "zero"), at)[1]
     assert inside is not None
     assert inside.tolist() == [False, False, False, True, True, False, False]
+
+
+@settings(deadline=None)
+@given(
+    queries=st.integers(1, 6),
+    keys=st.integers(1, 6),
+    query_start=st.integers(-5, 9),
+    causal=st.booleans(),
+)
+def test_every_pair_that_takes_part_has_an_offset_of_the_call(
+    queries: int, keys: int, query_start: int, causal: bool
+):
+    found = {j - query_start - i for i in range(queries) for j in range(keys)}
+    found = {offset for offset in found if not causal or offset <= 0}
+    first, last = call_offsets(query_start, queries, keys, causal=causal)
+    if found:
+        assert (min(found), max(found)) == (first, last)
+
+
+@pytest.mark.parametrize(
+    ("start", "i", "j", "causal", "want"),
+    [
+        (4, 3, 7, False, (-6, 2)),
+        (4, 3, 7, True, (-6, 0)),
+        (20, 3, 7, True, (-22, -14)),
+        (-9, 3, 7, False, (7, 15)),
+        (-9, 3, 7, True, (7, 7)),
+        (0, 0, 0, False, (1, 1)),
+        (5, 0, 5, True, (-4, -1)),
+    ],
+)
+def test_offsets_are_those_between_the_first_and_the_last(start, i, j, causal, want):
+    assert call_offsets(start, i, j, causal=causal) == want
 
 
 @pytest.mark.parametrize("beyond", ["clamp", "zero"])

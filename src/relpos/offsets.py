@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from math import log
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -16,6 +17,7 @@ from .terms import OffsetTable
 __all__ = [
     "axis_coordinates",
     "axis_offsets",
+    "call_offsets",
     "deberta_buckets",
     "grid_coordinates",
     "interpolation_points",
@@ -45,6 +47,24 @@ def offsets(
     columns = torch.arange(keys, device=device)
     rows = torch.arange(query_start, query_start + queries, device=device)
     return columns - rows[:, None]
+
+
+def call_offsets(query_start: int, queries: int, keys: int, *, causal: bool) -> tuple[int, int]:
+    """The least and the largest offset of a call: one at least, even where no pair takes part.
+
+    Args:
+        query_start: position of the first query, in tokens.
+        queries: number of queries.
+        keys: number of keys.
+        causal: whether keys ahead of the query are left out.
+
+    >>> call_offsets(4, 3, 7, causal=False), call_offsets(4, 3, 7, causal=True)
+    ((-6, 2), (-6, 0))
+    """
+    first, last = 1 - query_start - queries, keys - 1 - query_start
+    # `sym_min` and `sym_max`, since lengths may be symbols of `torch.compile`.
+    last = torch.sym_min(last, 0) if causal else last
+    return first, cast(int, torch.sym_max(first, last))
 
 
 def axis_offsets(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from relpos import OffsetTable
 from relpos.offsets import rows_at
-from relpos.ops.windows import OffsetWindow, call_offsets, table_gradient
+from relpos.ops.windows import OffsetWindow, table_gradient
 
 Beyond = Literal["clamp", "zero"]
 beyonds = st.sampled_from(["clamp", "zero"])
@@ -49,23 +49,6 @@ def test_without_tables_there_is_no_window():
 )
 def test_a_window_is_cut_to_the_offsets_of_a_call(offsets: tuple[int, int], cut: tuple[int, int]):
     assert OffsetWindow(-2, 4).cut(*offsets) == OffsetWindow(*cut)
-
-
-@settings(deadline=None)
-@given(
-    queries=st.integers(1, 6),
-    keys=st.integers(1, 6),
-    query_start=st.integers(-5, 9),
-    causal=st.booleans(),
-)
-def test_every_pair_that_takes_part_has_an_offset_of_the_call(
-    queries: int, keys: int, query_start: int, causal: bool
-):
-    found = {j - query_start - i for i in range(queries) for j in range(keys)}
-    found = {offset for offset in found if not causal or offset <= 0}
-    first, last = call_offsets(query_start, queries, keys, causal=causal)
-    if found:
-        assert (min(found), max(found)) == (first, last)
 
 
 @settings(deadline=None)

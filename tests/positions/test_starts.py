@@ -1,10 +1,9 @@
-"""Where the queries of a call start: what schemes refuse, and the offsets that follow from it."""
+"""Where the queries of a call start: what schemes refuse, and the rows that follow from it."""
 
 import pytest
 import torch
 
 from relpos.positions import Alibi, Compose, Kerple, Rotary, Sandwich, TransformerXL, XPos
-from relpos.positions.starts import offsets_of_call
 
 
 @pytest.mark.no_typecheck
@@ -39,19 +38,3 @@ def test_far_queries_have_the_rows_of_their_offsets_and_no_others(make, start, c
         assert table.first == 1 - start - 3
         assert table.rows.shape[1] == (1 if causal and start < 0 else 3 + 5 - 1)
         assert table.rows.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("start", "i", "j", "causal", "want"),
-    [
-        (4, 3, 7, False, (-6, 2)),
-        (4, 3, 7, True, (-6, 0)),
-        (20, 3, 7, True, (-22, -14)),
-        (-9, 3, 7, False, (7, 15)),
-        (-9, 3, 7, True, (7, 7)),
-        (0, 0, 0, False, (1, 1)),
-        (5, 0, 5, True, (-4, -1)),
-    ],
-)
-def test_offsets_are_those_between_the_first_and_the_last(start, i, j, causal, want):
-    assert offsets_of_call(start, i, j, causal=causal) == want

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..terms import OffsetTable
 
-__all__ = ["OffsetWindow", "call_offsets", "table_gradient"]
+__all__ = ["OffsetWindow", "table_gradient"]
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,6 @@ class OffsetWindow:
     def cut(self, first: int, last: int) -> OffsetWindow:
         """The part of it among the offsets `first..last`, at least one of them."""
         return OffsetWindow(*(min(max(edge, first), last) for edge in (self.low, self.high)))
-
-
-def call_offsets(query_start: int, queries: int, keys: int, *, causal: bool) -> tuple[int, int]:
-    """The least and the largest offset of a call.
-
-    Args:
-        query_start: position of the first query, in tokens.
-        queries: number of queries.
-        keys: number of keys.
-        causal: whether keys ahead of the query are left out.
-    """
-    first, last = -(query_start + queries - 1), keys - 1 - query_start
-    if causal:
-        last = min(last, 0)
-    return min(first, last), last
 
 
 def table_gradient(gradient: Tensor, table: OffsetTable, first: int) -> Tensor:

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-__all__ = ["angles_at", "frequencies", "less_whole_turns", "wide_dtype"]
+__all__ = ["angle_dtype", "angles_at", "frequencies", "less_whole_turns"]
 
 
-def wide_dtype(device: torch.device | None) -> torch.dtype:
+def angle_dtype(device: torch.device | None) -> torch.dtype:
     """The dtype of angles: float64, or float32 where the device has no other.
 
     Args:
@@ -38,7 +38,7 @@ def frequencies(
     >>> frequencies(100.0, 4)
     tensor([1.0000, 0.1000], dtype=torch.float64)
     """
-    even = torch.arange(0, dim, 2, device=device, dtype=wide_dtype(device))
+    even = torch.arange(0, dim, 2, device=device, dtype=angle_dtype(device))
     return theta ** (-even / dim)
 
 

@@ -9,9 +9,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from ..checks import check_count, check_floating
+from ..offsets import call_offsets
 from ..terms import OffsetTable, Terms
 from .base import BiasPosition
-from .starts import offsets_of_call, start_of_queries
+from .starts import start_of_queries
 
 __all__ = ["DistanceBias"]
 
@@ -83,6 +84,6 @@ class DistanceBias(BiasPosition):
         return tensors[0].device if tensors else None
 
     def _table(self, i: int, j: int, start: int, device: torch.device | None) -> OffsetTable:
-        first, last = offsets_of_call(start, i, j, causal=self.causal)
+        first, last = call_offsets(start, i, j, causal=self.causal)
         distance = torch.arange(first, last + 1, device=device).abs()
         return OffsetTable(self.at_distance(distance), first)

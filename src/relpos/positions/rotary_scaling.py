@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..checks import check_count
-from .angles import frequencies, wide_dtype
+from .angles import angle_dtype, frequencies
 
 __all__ = ["RotaryScaling", "check_share", "read_scaling", "scaled_frequencies"]
 
@@ -238,7 +238,7 @@ def scaled_frequencies(
 def _dynamic(
     scaling: RotaryScaling, theta: float, dim: int, length: int, device: torch.device | None
 ) -> Tensor:
-    trained, wide = scaling.original_max_position_embeddings, wide_dtype(device)
+    trained, wide = scaling.original_max_position_embeddings, angle_dtype(device)
     # A tensor: a length may be a symbol of `torch.compile`, which takes no such power of one.
     tokens = torch.full((), length, device=device, dtype=torch.int64).clamp(min=trained).to(wide)
     longer = scaling.factor * tokens / trained - (scaling.factor - 1)

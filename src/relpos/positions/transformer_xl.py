@@ -34,11 +34,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..checks import check_count, check_dtype, check_floating, check_scale
+from ..offsets import call_offsets
 from ..terms import OffsetTable, Terms
 from .base import Position
 from .scales import scale_or_default
 from .sinusoids import sinusoids
-from .starts import offsets_of_call, start_of_queries
+from .starts import start_of_queries
 
 __all__ = ["TransformerXL"]
 
@@ -136,7 +137,7 @@ class TransformerXL(Position):
         check_floating("TransformerXL", "k", k, "b g j d", {"d": self.head_dim})
         i, j = q.shape[2], k.shape[2]
         start = start_of_queries("TransformerXL", query_start, i, j)
-        first, last = offsets_of_call(start, i, j, causal=self.causal)
+        first, last = call_offsets(start, i, j, causal=self.causal)
         keys = self.rows(first, last)
         if self.pos_bias_u is None or self.pos_bias_v is None:
             return q, k, Terms(keys=OffsetTable(keys, first))

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from ..checks import check_count
 from ..terms import Terms
-from .angles import angles_at, frequencies, wide_dtype
+from .angles import angle_dtype, angles_at, frequencies
 from .base import Position
 from .rotary import check_rotary_dim, check_rotary_inputs, check_theta
 from .rotation import rotate
@@ -110,7 +110,7 @@ class XPos(Position):
         self._check_range(q.dtype, end - begin)
         middle, turned = (begin + end) // 2, []
         for x, first, sign in ((q, start, 1), (k, 0, -1)):
-            at = torch.arange(first, first + x.shape[2], device=x.device).to(wide_dtype(x.device))
+            at = torch.arange(first, first + x.shape[2], device=x.device).to(angle_dtype(x.device))
             fading = self._decay(x.device) ** (sign * (at - middle)[:, None] / self.scale_base)
             angles = angles_at(at, frequencies(self.theta, self.rotary_dim, device=x.device))
             turned.append(rotate(x, angles, interleaved=self.interleaved, factor=fading))
@@ -125,7 +125,7 @@ class XPos(Position):
 
     def _decay(self, device: torch.device) -> Float[Tensor, "c"]:
         """`z`, from that of the pair that turns fastest on."""
-        even = torch.arange(0, self.rotary_dim, 2, device=device, dtype=wide_dtype(device))
+        even = torch.arange(0, self.rotary_dim, 2, device=device, dtype=angle_dtype(device))
         return (even / self.rotary_dim + self.gamma) / (1 + self.gamma)
 
     def _check_range(self, dtype: torch.dtype, span: int) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ...offsets import rows_at
+from ...offsets import call_offsets, rows_at
 from ...terms import OffsetTable
-from ..windows import OffsetWindow, call_offsets, table_gradient
+from ..windows import OffsetWindow, table_gradient
 
 __all__ = ["TableWindow", "shared_window"]
 
