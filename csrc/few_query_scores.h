@@ -34,7 +34,7 @@ struct FillFewQueryScores {
     const Plan& plan = *task.plan;
     BlockInputs inputs(plan, task.pool->workspace(plan, thread));
     const int64_t columns = plan.score_window.num_columns;
-    const int64_t num_rows = plan.params.batch * plan.params.heads * plan.params.seqlen_q;
+    const int64_t num_rows = plan.params.num_rows();
     const int64_t share = round_up(ceil_div(columns, task.threads), kLanes);
     for (int64_t row = 0; row < num_rows; row += kBlockRows)
       fill_rows(inputs, row, min(kBlockRows, num_rows - row), min(share * thread, columns),

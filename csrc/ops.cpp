@@ -238,7 +238,7 @@ struct BoundParams {
   // softmax (2, B, H, seqlen_q): row_max and row_sum.
   void bind_softmax(const Tensor& softmax) {
     params.row_max = softmax.mutable_data_ptr<float>();
-    params.row_sum = params.row_max + params.batch * params.heads * params.seqlen_q;
+    params.row_sum = params.row_max + params.num_rows();
   }
 };
 

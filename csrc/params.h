@@ -161,7 +161,8 @@ struct Params {
   int64_t heads_per_kv_head() const { return heads / kv_heads; }
   // By its size: an empty tensor has no data.
   bool has_q_rel() const { return rel_dim > 0; }
-  // The number of a query's row in row_max, row_sum, lse and output.
+  // The rows of row_max, row_sum, lse and output, and the number of a query's row among them.
+  int64_t num_rows() const { return batch * heads * seqlen_q; }
   int64_t row_index(int64_t b, int64_t h, int64_t i) const {
     return (b * heads + h) * seqlen_q + i;
   }

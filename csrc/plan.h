@@ -120,19 +120,16 @@ struct Plan {
   // columns are wanted (not with documents), and the scores take at most an eighth of the memory of
   // keys and values.
   bool has_few_query_scores() const {
-    const int64_t rows = params.batch * params.heads * params.seqlen_q;
+    const int64_t keys_and_values = params.batch * params.kv_heads * params.seqlen_k *
+                                    (params.head_dim + params.value_dim);
     return few_queries && params.tables[kKeys].heads == 1 && params.heads > 1 &&
-           !params.documents.ids &&
-           8 * rows * few_query_stride <= params.batch * params.kv_heads *
-                                                      params.seqlen_k *
-                                                      (params.head_dim + params.value_dim);
+           !params.documents.ids && 8 * params.num_rows() * few_query_stride <= keys_and_values;
   }
 
   // What all threads read: the tables that all heads share.
   void lay_out_shared_tables(Arena& arena) {
     few_query_scores =
-        arena.take_if(has_few_query_scores(), params.batch * params.heads * params.seqlen_q *
-                                                  few_query_stride);
+        arena.take_if(has_few_query_scores(), params.num_rows() * few_query_stride);
     for (int kind = 0; kind < kTableKinds; ++kind)
       if (params.tables[kind].heads == 1) tables[kind] = lay_out_table(kind, arena);
     if (params.grid.axis_table_heads == 1) axis_tables = lay_out_axis_tables(arena);

@@ -67,7 +67,6 @@ def test_a_constant_piece_costs_next_to_nothing():
     assert max(measured.values()) < 0.05
 
 
-@pytest.mark.no_typecheck
 def test_each_context_helps_on_the_chorales(corpus):
     split = split_pieces(corpus)
     vocabulary = vocabulary_of(split.train)

@@ -119,7 +119,6 @@ def test_a_missing_package_is_an_error_with_a_way_out(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.no_typecheck
 @pytest.mark.parametrize("name", ["bwv66.6", "bwv269", "bwv248.64-s"])
 def test_the_reader_agrees_with_music21(by_name, name):
     from music21 import converter
