@@ -64,9 +64,11 @@ struct BlockInputs {
                      work.value_tile, stride);
   }
 
-  // All rows of a head of k or v: panels (seqlen_k / NR, dim, NR), zeros after the last row.
-  void pack_columns(const TensorView& x, int64_t b, int64_t kv_head, int64_t dim, float* panels) {
-    for (int64_t j = 0; j < params.seqlen_k; j += kNR) {
+  // The rows from..to-1 of a head of k or v, in whole panels: panels (seqlen_k / NR, dim, NR),
+  // zeros after the last row.
+  void pack_columns(const TensorView& x, int64_t b, int64_t kv_head, int64_t from, int64_t to,
+                    int64_t dim, float* panels) {
+    for (int64_t j = from; j < to; j += kNR) {
       float* panel = panels + j * dim;
       const int64_t count = min(kNR, params.seqlen_k - j);
       if (count < kNR) fill(panel, dim * kNR, 0);
@@ -82,18 +84,35 @@ struct BlockInputs {
     }
   }
 
-  // Fill the block, work.q and work.q_rel, and pack the head's keys and values if they are not yet.
+  // Pack those of the head's keys and values that the block sees and that are not packed yet. What
+  // is packed of a head is one run of keys, which grows.
+  void pack_head(const RowBlock& block) {
+    if (work.packed_batch != block.b || work.packed_kv_head != block.kv_head) {
+      work.packed_batch = block.b, work.packed_kv_head = block.kv_head;
+      work.packed_from = work.packed_to = 0;
+    }
+    if (block.keys_begin >= block.keys_end) return;
+    const int64_t from = round_down(block.keys_begin, kNR), to = round_up(block.keys_end, kNR);
+    if (work.packed_from == work.packed_to) work.packed_from = work.packed_to = from;
+    pack_keys(block, from, work.packed_from);
+    pack_keys(block, work.packed_to, to);
+    work.packed_from = min(work.packed_from, from);
+    work.packed_to = max(work.packed_to, to);
+  }
+
+  void pack_keys(const RowBlock& block, int64_t from, int64_t to) {
+    if (!plan.few_queries)
+      pack_columns(params.k, block.b, block.kv_head, from, to, params.head_dim, work.key_panels);
+    if (plan.backward)
+      pack_columns(params.v, block.b, block.kv_head, from, to, params.value_dim,
+                   work.value_panels);
+  }
+
+  // Fill the block, work.q and work.q_rel.
   void read_block(RowBlock& block, int64_t b, int64_t h, int64_t first_row, int64_t num_rows) {
     block.b = b, block.h = h, block.kv_head = h / params.heads_per_kv_head();
     block.first_row = first_row, block.num_rows = num_rows;
     block.position = params.query_start + first_row;
-    if (work.packed_batch != b || work.packed_kv_head != block.kv_head) {
-      if (!plan.few_queries)
-        pack_columns(params.k, b, block.kv_head, params.head_dim, work.key_panels);
-      if (plan.backward)
-        pack_columns(params.v, b, block.kv_head, params.value_dim, work.value_panels);
-      work.packed_batch = b, work.packed_kv_head = block.kv_head;
-    }
     read_rows(params.q, params.dtype, b, h, first_row, num_rows, params.head_dim,
               plan.padded_head_dim, params.scale, work.q);
     pack_rows(work.q, plan.padded_head_dim, num_rows, params.head_dim, work.q_panels);
@@ -106,9 +125,8 @@ struct BlockInputs {
     limit_keys(block);
   }
 
-  // Which keys each row sees, by causality and documents.
+  // Which keys each row sees: by causality, documents, its range, and the window of a line.
   void limit_keys(RowBlock& block) {
-    block.keys_begin = params.seqlen_k, block.keys_end = 0;
     const Documents& documents = params.documents;
     const int64_t first_token = block.b * documents.batch_stride;
     for (int64_t r = 0; r < block.num_rows; ++r) {
@@ -118,23 +136,39 @@ struct BlockInputs {
         begin = documents.key_begin[token], end = documents.key_end[token];
       }
       if (params.causal) end = min(end, block.position + r + 1);
+      if (params.key_ranges.ranges)
+        params.key_ranges.limit(block.b, block.first_row + r, begin, end);
+      params.window.limit(block.position + r, begin, end);
       block.key_begin[r] = begin, block.key_end[r] = max(end, begin);
-      if (begin >= end) continue;
-      block.keys_begin = min(block.keys_begin, begin);
-      block.keys_end = max(block.keys_end, end);
+    }
+  }
+
+  // Between which keys those of all rows lie.
+  void bound_keys(RowBlock& block) const {
+    block.keys_begin = params.seqlen_k, block.keys_end = 0;
+    for (int64_t r = 0; r < block.num_rows; ++r) {
+      if (block.key_begin[r] >= block.key_end[r]) continue;
+      block.keys_begin = min(block.keys_begin, block.key_begin[r]);
+      block.keys_end = max(block.keys_end, block.key_end[r]);
     }
   }
 
   // Make `tile` the next one of which some row sees keys, the first one if it is empty; false after
-  // the last.
+  // the last. Keys that no row's range reaches are passed over.
   bool next_tile(const RowBlock& block, KeyTile& tile) const {
-    const int64_t begin =
-        tile.num_keys ? tile.begin + kTileKeys : round_down(block.keys_begin, kNR);
-    if (begin >= block.keys_end) return false;
-    tile.begin = begin;
-    tile.num_keys = min(kTileKeys, params.seqlen_k - begin);
-    tile.from = max(block.keys_begin - begin, 0);
-    tile.to = min(block.keys_end - begin, tile.num_keys);
+    const int64_t after = tile.num_keys ? tile.begin + tile.num_keys : block.keys_begin;
+    int64_t first = block.keys_end;
+    for (int64_t r = 0; r < block.num_rows; ++r)
+      if (block.key_end[r] > max(after, block.key_begin[r]))
+        first = min(first, max(after, block.key_begin[r]));
+    if (first >= block.keys_end) return false;
+    tile.begin = round_down(first, kNR);
+    tile.num_keys = min(kTileKeys, params.seqlen_k - tile.begin);
+    tile.from = first - tile.begin, tile.to = tile.num_keys;
+    int64_t to = tile.from;
+    for (int64_t r = 0; r < block.num_rows; ++r)
+      if (tile.row_from(block, r) < tile.row_to(block, r)) to = max(to, tile.row_to(block, r));
+    tile.to = to;
     return true;
   }
 

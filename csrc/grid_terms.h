@@ -51,6 +51,10 @@ struct GridTerms : BlockInputs {
   int64_t row_coords[kBlockRows][kMaxAxes];  // of the block's queries
   int64_t row_joint_bias_index[kBlockRows];  // to be subtracted from that of a key
   int64_t first_grid_row = 0;                // the rows before it lie in the prefix
+  // Where there is a window and no row of the prefix: the coordinates box_from..box_to-1 of an axis
+  // are all that some row sees.
+  bool has_box = false;
+  int64_t box_from[kMaxAxes], box_to[kMaxAxes];
   KeyRun key_runs[kTileKeys];                // of the current tile
   int64_t num_key_runs = 0;
 
@@ -80,10 +84,11 @@ struct GridTerms : BlockInputs {
   // ---- a block --------------------------------------------------------------------------------
 
   // The coordinates of the block's rows, and work.axis_scores.
-  void begin_grid(const RowBlock& block) {
+  void begin_grid(RowBlock& block) {
     const Grid& grid = params.grid;
     fill_axis_tables(block.h);
     locate_rows(block);
+    if (grid.has_window) limit_to_window(block);
     if (!plan.grid.has_axis_scores) return;
     fill(work.axis_scores, block.num_rows * grid.sum_size_k, 0);
     for (int n = 0; n < grid.num_axes; ++n) {
@@ -110,6 +115,81 @@ struct GridTerms : BlockInputs {
         token /= grid.axes[n].size_q, step *= 2 * grid.axes[n].size_k - 1;
       }
     }
+  }
+
+  // Row r's coordinates that are in an axis's window: from..to-1.
+  void window_of_row(int64_t r, int axis, int64_t& from, int64_t& to) const {
+    const Axis& of = params.grid.axes[axis];
+    from = 0, to = of.size_k;
+    of.window.limit(row_coords[r][axis], from, to);
+  }
+
+  // Cut the keys that each row of the grid sees to those from the first to the last of its window,
+  // in row-major order; what lies between is hidden by hide_outside_window. The box is around the
+  // windows of all rows, which follow each other.
+  void limit_to_window(RowBlock& block) {
+    const Grid& grid = params.grid;
+    has_box = first_grid_row == 0;  // the prefix sees all
+    for (int n = 0; n < grid.num_axes; ++n) box_from[n] = grid.axes[n].size_k, box_to[n] = 0;
+    for (int64_t r = first_grid_row; r < block.num_rows; ++r) {
+      int64_t first = 0, last = 0;
+      for (int n = 0; n < grid.num_axes; ++n) {
+        int64_t from, to;
+        window_of_row(r, n, from, to);
+        first = first * grid.axes[n].size_k + from;
+        last = last * grid.axes[n].size_k + to - 1;
+        box_from[n] = min(box_from[n], from), box_to[n] = max(box_to[n], to);
+      }
+      // The prefix is seen by all.
+      const int64_t begin = grid.prefix ? 0 : first, end = grid.prefix + last + 1;
+      block.key_begin[r] = max(block.key_begin[r], begin);
+      block.key_end[r] = max(min(block.key_end[r], end), block.key_begin[r]);
+    }
+  }
+
+  // Cut a tile to its keys from the first to the last that lie in the box, up to a gap between
+  // them as wide as a panel, after which the next tile begins; false if none does.
+  bool cut_to_box(KeyTile& tile) const {
+    const Grid& grid = params.grid;
+    if (!has_box || tile.key(tile.from) < grid.prefix) return true;
+    int64_t first = tile.to, end = tile.from, num_keys;
+    for (int64_t at = tile.from; at < tile.to; at += num_keys) {
+      const int last = grid.num_axes - 1;
+      int64_t coords[kMaxAxes];
+      key_coords(tile.key(at), coords);
+      num_keys = min(grid.axes[last].size_k - coords[last], tile.to - at);
+      const int64_t from = at + max(box_from[last] - coords[last], 0);
+      const int64_t to = at + min(box_to[last] - coords[last], num_keys);
+      bool inside = from < to;
+      for (int n = 0; n < last; ++n)
+        inside = inside && coords[n] >= box_from[n] && coords[n] < box_to[n];
+      if (!inside) continue;
+      if (first < end && from - end >= kNR) {
+        tile.num_keys = round_up(end, kNR);
+        break;
+      }
+      first = min(first, from), end = to;
+    }
+    if (first >= end) return false;
+    tile.from = first, tile.to = end;
+    return true;
+  }
+
+  // The coordinates of a key on the grid.
+  void key_coords(int64_t key, int64_t* coords) const {
+    const Grid& grid = params.grid;
+    int64_t token = key - grid.prefix;
+    for (int n = grid.num_axes - 1; n >= 0; --n) {
+      coords[n] = token % grid.axes[n].size_k;
+      token /= grid.axes[n].size_k;
+    }
+  }
+
+  // The next tile of which some row sees keys, as BlockInputs has it.
+  bool next_tile(const RowBlock& block, KeyTile& tile) const {
+    while (BlockInputs::next_tile(block, tile))
+      if (cut_to_box(tile)) return true;
+    return false;
   }
 
   // The next rows whose first table rows are less than MR apart; the first ones if group is new;
@@ -245,6 +325,25 @@ struct GridTerms : BlockInputs {
         add_to(key_runs[n].num_keys,
                joint_bias + key_runs[n].joint_bias_index - row_joint_bias_index[r],
                x + key_runs[n].first);
+    }
+  }
+
+  // Row r's scores x (tile) of keys outside its window become -inf.
+  void hide_outside_window(int64_t r, float* x) const {
+    const int last = params.grid.num_axes - 1;
+    for (int64_t n = 0; n < num_key_runs; ++n) {
+      const KeyRun& run = key_runs[n];
+      int64_t from = 0, to = run.num_keys;  // what is seen of the run
+      for (int axis = 0; axis <= last; ++axis) {
+        int64_t first, end;
+        window_of_row(r, axis, first, end);
+        const int64_t coord = (axis == last ? run.last_coord : run.outer_coords[axis]) -
+                              plan.grid.axes[axis].first_coord_k;
+        if (axis < last && (coord < first || coord >= end)) to = 0;
+        if (axis == last) from = clamp(first - coord, 0, to), to = clamp(end - coord, from, to);
+      }
+      fill(x + run.first, from, -kInfinity);
+      fill(x + run.first + to, run.num_keys - to, -kInfinity);
     }
   }
 

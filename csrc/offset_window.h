@@ -43,9 +43,11 @@ struct OffsetWindow {
 // The window of one kind of table, or of two kinds that share it (else the same kind twice), cut to
 // the offsets that pairs of the call have.
 inline OffsetWindow make_window(const Params& params, TableKind kind, TableKind shared_with) {
-  const int64_t first_offset = -(params.query_start + params.seqlen_q - 1);
+  int64_t first_offset = -(params.query_start + params.seqlen_q - 1);
   int64_t last_offset = params.seqlen_k - 1 - params.query_start;
   if (params.causal) last_offset = min(last_offset, 0);
+  if (params.window.left >= 0) first_offset = max(first_offset, -params.window.left);
+  if (params.window.right >= 0) last_offset = min(last_offset, params.window.right);
   last_offset = max(last_offset, first_offset);
   OffsetWindow window;
   const TableKind kinds[] = {kind, shared_with};

@@ -60,13 +60,14 @@ class ArgumentReader {
 #define RELPOS_ARGUMENTS                                                                         \
   "Tensor q, Tensor k, Tensor v, Tensor? keys, Tensor? queries, Tensor? bias, Tensor? values, "   \
   "Tensor? q_rel, Tensor? mask, Tensor? axis_tables, Tensor? query_axis_logits, "                 \
-  "Tensor? joint_bias, Tensor? documents, Tensor? seed, SymInt[] first_offsets, "                 \
-  "SymInt[] zero_beyond, SymInt[] key_grid, SymInt[] query_grid, SymInt[] axis_key_widths, "      \
-  "SymInt[] axis_has_q_rel, SymInt[] axis_has_bias, SymInt[] axis_has_values, SymInt prefix, "    \
-  "bool causal, float scale, SymInt query_start, float dropout"
+  "Tensor? joint_bias, Tensor? documents, Tensor? key_ranges, Tensor? seed, "                     \
+  "SymInt[] first_offsets, SymInt[] zero_beyond, SymInt[] key_grid, SymInt[] query_grid, "        \
+  "SymInt[] axis_key_widths, SymInt[] axis_has_q_rel, SymInt[] axis_has_bias, "                   \
+  "SymInt[] axis_has_values, SymInt prefix, bool causal, float scale, SymInt query_start, "       \
+  "SymInt[] window, float softcap, float dropout"
 
 // RELPOS_ARGUMENTS, read in this order. Lists have an element for each TableKind (first_offsets,
-// zero_beyond), or for each axis of a grid.
+// zero_beyond), or for each axis of a grid; window has two for each axis, a line being one.
 struct Arguments {
   ArgumentReader& next;
 
@@ -83,6 +84,7 @@ struct Arguments {
   OptionalTensor query_axis_logits = next.optional_tensor();
   OptionalTensor joint_bias = next.optional_tensor();
   OptionalTensor documents = next.optional_tensor();
+  OptionalTensor key_ranges = next.optional_tensor();
   OptionalTensor seed = next.optional_tensor();
   Ints first_offsets = next.ints();
   Ints zero_beyond = next.ints();
@@ -96,6 +98,8 @@ struct Arguments {
   bool causal = next.flag();
   double scale = next.number();
   int64_t query_start = next.integer();
+  Ints window = next.ints();
+  double softcap = next.number();
   double dropout = next.number();
 };
 
@@ -164,6 +168,10 @@ struct BoundParams {
     if (from.mask) bind_mask(*from.mask);
     if (!from.key_grid.empty()) bind_grid(from);
     if (from.documents) bind_documents(*from.documents);
+    if (from.key_ranges) bind_key_ranges(*from.key_ranges);
+    if (from.key_grid.empty() && !from.window.empty())
+      params.window = {from.window[0], from.window[1]};
+    params.softcap = (float)from.softcap;
     params.causal = from.causal;
     params.scale = (float)from.scale;
     params.query_start = from.query_start;
@@ -199,6 +207,8 @@ struct BoundParams {
       axis.size_k = from.key_grid[n], axis.size_q = from.query_grid[n];
       axis.key_dim = from.axis_key_widths[n], axis.has_q_rel = from.axis_has_q_rel[n] != 0;
       axis.has_bias = from.axis_has_bias[n] != 0, axis.has_values = from.axis_has_values[n] != 0;
+      if (!from.window.empty()) axis.window = {from.window[2 * n], from.window[2 * n + 1]};
+      grid.has_window = grid.has_window || axis.window.limited();
       grid.sum_size_k += axis.size_k;
       grid.sum_size_q += axis.size_q;
     }
@@ -226,6 +236,11 @@ struct BoundParams {
     params.documents = {document_index.ids.data(), document_index.key_begin.data(),
                         document_index.key_end.data(), x.size(0) == 1 ? 0 : x.size(1),
                         document_index.interleaved};
+  }
+
+  void bind_key_ranges(const Tensor& x) {
+    params.key_ranges = {keeper.contiguous(x).const_data_ptr<int64_t>(),
+                         x.size(0) == 1 ? 0 : 2 * x.size(1)};
   }
 
   template <class T>

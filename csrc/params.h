@@ -51,6 +51,18 @@ struct OffsetTable {
   int64_t head_index(int64_t head) const { return heads == 1 ? 0 : head; }
 };
 
+// Local attention: only pairs at the offsets -left..right take part. Negative: no limit there.
+struct LocalWindow {
+  int64_t left = -1, right = -1;
+
+  bool limited() const { return left >= 0 || right >= 0; }
+  // Cut the positions begin..end-1 to those that the query at `position` sees.
+  void limit(int64_t position, int64_t& begin, int64_t& end) const {
+    if (left >= 0 && begin < position - left) begin = position - left;
+    if (right >= 0 && end > position + right + 1) end = position + right + 1;
+  }
+};
+
 constexpr int kMaxAxes = 8;  // _MAX_AXES in ops/native/entry.py
 
 // One axis of a grid of tokens, and which tables it has. A table has a row for each offset
@@ -61,6 +73,7 @@ struct Axis {
   int64_t key_dim = 0;             // of the rows of its table of keys; 0: it has none
   bool has_q_rel = false;          // its table of keys is dotted with its part of q_rel, not q
   bool has_bias = false, has_values = false;
+  LocalWindow window;              // of coordinates, where size_k is size_q
 
   int64_t table_rows() const { return size_k == size_q ? 2 * size_k - 1 : size_q * size_k; }
   // The row for coord_k = 0 and this coord_q; the rows of the other coord_k follow it.
@@ -75,6 +88,7 @@ struct Grid {
   int num_axes = 0;  // 0: the tokens are a line
   Axis axes[kMaxAxes];
   int64_t prefix = 0;
+  bool has_window = false;  // whether any axis has
   int64_t sum_size_k = 0;  // over the axes
   int64_t sum_size_q = 0;
   // (axis_table_heads, axis_table_size): for each axis in turn its rows of keys (table_rows,
@@ -112,6 +126,18 @@ struct Documents {
   bool interleaved = false;
 };
 
+// The keys begin..end-1 that each query sees, in any order; empty where end <= begin.
+struct KeyRanges {
+  const int64_t* ranges = nullptr;  // (B or 1, seqlen_q, 2): begin, end
+  int64_t batch_stride = 0;         // 2 * seqlen_q, or 0 where all batch entries have the same
+
+  void limit(int64_t b, int64_t i, int64_t& begin, int64_t& end) const {
+    const int64_t* const range = ranges + b * batch_stride + 2 * i;
+    if (begin < range[0]) begin = range[0];
+    if (end > range[1]) end = range[1];
+  }
+};
+
 // Where backward writes; null where a gradient is not wanted. Shapes are those of the inputs, each
 // contiguous.
 struct Gradients {
@@ -139,8 +165,11 @@ struct Params {
   Mask mask;
   Grid grid;
   Documents documents;
+  KeyRanges key_ranges;
+  LocalWindow window;  // of a line of tokens; those of a grid belong to its axes
   bool causal;
   float scale;
+  float softcap = 0;    // c of c * tanh(score / c), before the mask; 0: none
   int64_t query_start;  // position of query 0; key j has position j
   uint64_t seed;        // of dropout
   double dropout;       // probability that a weight is dropped

@@ -117,13 +117,14 @@ struct Plan {
   }
 
   // Whether the table of keys is read in one walk for all heads: where they share it, most of its
-  // columns are wanted (not with documents), and the scores take at most an eighth of the memory of
-  // keys and values.
+  // columns are wanted (not with documents or ranges), and the scores take at most an eighth of the
+  // memory of keys and values.
   bool has_few_query_scores() const {
     const int64_t keys_and_values = params.batch * params.kv_heads * params.seqlen_k *
                                     (params.head_dim + params.value_dim);
     return few_queries && params.tables[kKeys].heads == 1 && params.heads > 1 &&
-           !params.documents.ids && 8 * params.num_rows() * few_query_stride <= keys_and_values;
+           !params.documents.ids && !params.key_ranges.ranges &&
+           8 * params.num_rows() * few_query_stride <= keys_and_values;
   }
 
   // What all threads read: the tables that all heads share.

@@ -73,6 +73,8 @@ struct ScoreGradients : Scores {
   // Of one tile: work.ds goes on to all that made its scores.
   void accumulate_score_gradients(const RowBlock& block, const KeyTile& tile) {
     const int64_t dim = plan.padded_head_dim;
+    if (params.gradients.mask) accumulate_mask(block, tile);
+    if (params.softcap) multiply_cap_slope(block, tile);
     const float* ds = work.ds;
     if (sums.k)
       gemm_add<kTransposed>(tile.to - tile.from, dim, block.num_rows, ds + tile.from, kTileStride,
@@ -85,7 +87,6 @@ struct ScoreGradients : Scores {
     }
     if (wants_offset_ds()) accumulate_offset_ds(block, tile);
     if (plan.query_window.present) accumulate_queries_term(block, tile);
-    if (params.gradients.mask) accumulate_mask(block, tile);
     if (params.grid.num_axes) accumulate_grid(block, tile);
   }
 
@@ -196,6 +197,21 @@ struct ScoreGradients : Scores {
       gemm_add<kTransposed>(columns, dim, count, work.chunk_ds, kBufferStride,
                             keys + chunk.from * keys_stride, keys_stride, to + first_column * dim,
                             dim);
+  }
+
+  // ---- the cap --------------------------------------------------------------------------------
+
+  // ds of the capped scores becomes that of the scores; where it is 0, of hidden pairs, the slope
+  // may be anything.
+  void multiply_cap_slope(const RowBlock& block, const KeyTile& tile) {
+    for (int64_t r = 0; r < block.num_rows; ++r) {
+      float* ds = work.ds + r * kTileStride;
+      const float* slope = work.cap_slope + r * kTileStride;
+      for (int64_t n = tile.vector_from(); n < tile.vector_to(); n += kLanes) {
+        const vfloat x = load(ds + n);
+        store(ds + n, select(x == 0, vfloat{}, x * load(slope + n)));
+      }
+    }
   }
 
   // ---- the mask -------------------------------------------------------------------------------

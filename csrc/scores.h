@@ -1,7 +1,8 @@
 // The scores of a block of rows against a tile of keys, all terms and masks in them, and which
 // weights dropout drops; shared by forward and backward.
 //
-//     s_ij = scale * (q_i . k_j + q_rel_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + mask_ij + grid_ij
+//     x_ij = scale * (q_i . k_j + q_rel_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + grid_ij
+//     s_ij = cap(x_ij) + mask_ij      cap(x) = c tanh(x / c) with a softcap of c, else x
 //
 //     scores, work.s   (rows, kTileStride): rows of the block, keys of the tile
 //     offset_scores    (rows, kBufferStride): q_rel . K + B by column of the score window
@@ -41,6 +42,8 @@ struct Scores : QueriesTerm {
   void begin_block(RowBlock& block, int64_t b, int64_t h, int64_t first_row, int64_t num_rows) {
     read_block(block, b, h, first_row, num_rows);
     if (params.grid.num_axes) begin_grid(block);
+    bound_keys(block);
+    pack_head(block);
     if (plan.score_window.present) {
       score_column(block, plan.score_window.low_column(), score_left);
       score_column(block, plan.score_window.high_column(), score_right);
@@ -80,17 +83,18 @@ struct Scores : QueriesTerm {
     }
     if (plan.query_window.present) add_queries_term(block, tile, scores);
     if (params.grid.num_axes) add_grid_scores(block, tile, scores);
+    if (params.softcap) cap(block, tile, scores);
     if (params.mask.data) add_mask(block, tile, scores);
     hide_unseen(block, tile, scores);
   }
 
   // Left or right of the window each row's constant (rows) becomes its row_shift, so that no score
-  // is touched, unless it is too large or not finite.
+  // is touched, unless it is too large or not finite, or scores will be capped.
   void shift_rows(const RowBlock& block, const KeyTile& tile, const float* constants,
                   float* scores, float* row_shift) {
     for (int64_t r = 0; r < block.num_rows; ++r) {
       const float constant = constants[r];
-      if (constant > -kMaxRowShift && constant < kMaxRowShift) {
+      if (!params.softcap && constant > -kMaxRowShift && constant < kMaxRowShift) {
         row_shift[r] = constant;
         continue;
       }
@@ -181,6 +185,20 @@ struct Scores : QueriesTerm {
     buffer.end = to;
   }
 
+  // Scores x become c * tanh(x / c); backward keeps the derivative of that.
+  void cap(const RowBlock& block, const KeyTile& tile, float* scores) {
+    const vfloat softcap = broadcast(params.softcap);
+    for (int64_t r = 0; r < block.num_rows; ++r) {
+      float* x = scores + r * kTileStride;
+      float* slope = plan.backward ? work.cap_slope + r * kTileStride : nullptr;
+      for (int64_t n = tile.vector_from(); n < tile.vector_to(); n += kLanes) {
+        vfloat derivative;
+        store(x + n, softcap * hyperbolic_tangent(load(x + n) / softcap, derivative));
+        if (slope) store(slope + n, derivative);
+      }
+    }
+  }
+
   // ---- masks ----------------------------------------------------------------------------------
 
   void add_mask(const RowBlock& block, const KeyTile& tile, float* scores) {
@@ -222,6 +240,7 @@ struct Scores : QueriesTerm {
         const int32_t own = ids[block.position + r];
         for (int64_t n = from; n < to; ++n) x[n] = ids[tile.key(n)] == own ? x[n] : -kInfinity;
       }
+      if (params.grid.has_window && r >= first_grid_row) hide_outside_window(r, x);
       for (int64_t n = round_down(from, kLanes); n < from; ++n) x[n] = -kInfinity;
       for (int64_t n = to; n < round_up(to, kLanes); ++n) x[n] = -kInfinity;
     }

@@ -107,6 +107,23 @@ inline vfloat exponential(vfloat x) {
 
 inline float exponential(float x) { return exponential(broadcast(x))[0]; }
 
+// tanh(x), and its derivative 1 - tanh(x)^2, to a few units in the last place: near 0 by a
+// polynomial, elsewhere by e = exp(-2 |x|), with neither of which numbers nearly equal are
+// subtracted. NaN stays NaN.
+inline vfloat hyperbolic_tangent(vfloat x, vfloat& derivative) {
+  const vfloat size = x < 0 ? -x : x, square = x * x;
+  vfloat y = square * -5.70498872745e-3f + 2.06390887954e-2f;
+  y = y * square - 5.37397155531e-2f;
+  y = y * square + 1.33314422036e-1f;
+  y = y * square - 3.33332819422e-1f;
+  const vfloat near_zero = x + x * square * y;
+  const vfloat e = exponential(-2 * size), sum = 1 + e;
+  const vfloat far = (1 - e) / sum;
+  const vint is_near = size < 0.625f;
+  derivative = select(is_near, 1 - near_zero * near_zero, 4 * e / (sum * sum));
+  return select(is_near, near_zero, x < 0 ? -far : far);
+}
+
 // Of x (count), whole vectors.
 inline float sum_of(const float* x, int64_t count) {
   vfloat sums = {};

@@ -47,12 +47,12 @@ struct KeyTile {
   int64_t begin, num_keys, from, to;
 
   int64_t key(int64_t n) const { return begin + n; }
-  // The part that row r sees, row_from..row_to-1; row_from >= row_to if none.
+  // The part of from..to-1 that row r sees, row_from..row_to-1; row_from >= row_to if none.
   int64_t row_from(const RowBlock& block, int64_t r) const {
-    return clamp(block.key_begin[r] - begin, 0, num_keys);
+    return clamp(block.key_begin[r] - begin, from, to);
   }
   int64_t row_to(const RowBlock& block, int64_t r) const {
-    return clamp(block.key_end[r] - begin, 0, num_keys);
+    return clamp(block.key_end[r] - begin, from, to);
   }
   // from..to in whole vectors.
   int64_t vector_from() const { return round_down(from, kLanes); }

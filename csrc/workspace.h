@@ -35,12 +35,12 @@ struct Workspace {
   float* s;           // (kBlockRows, kTileStride): scores, then p
   float* output_acc;  // (kBlockRows, padded_value_dim); forward alone
 
-  // Keys and values of the tile, where they cannot be read as they lie; and of the whole sequence,
-  // packed, for the head of `packed_batch` and `packed_kv_head`.
+  // Keys and values of the tile, where they cannot be read as they lie; and of the head of
+  // `packed_batch` and `packed_kv_head`, packed, those from packed_from to packed_to-1.
   float* key_tile;    // (kTileKeys, padded_head_dim)
   float* value_tile;  // (kTileKeys, padded_value_dim)
   float* key_panels;  // (seqlen_k / NR, head_dim, NR); null for few queries
-  int64_t packed_batch = -1, packed_kv_head = -1;
+  int64_t packed_batch = -1, packed_kv_head = -1, packed_from = 0, packed_to = 0;
 
   float* key_scratch;  // (kTileKeys): a number for each key of a tile
   float* row_scratch;  // (the widest of padded_head_dim, padded_value_dim and padded_rel_dim)
@@ -66,6 +66,7 @@ struct Workspace {
   float* d_output_panels = nullptr;  // (rows / MR, value_dim, MR)
   float* value_panels = nullptr;     // (seqlen_k / NR, value_dim, NR)
   float* ds = nullptr;               // (kBlockRows, kTileStride): dp, then ds
+  float* cap_slope = nullptr;        // (kBlockRows, kTileStride): d (c tanh(s / c)) / ds
   float* dq = nullptr;               // (kBlockRows, padded_head_dim)
   float* dq_rel = nullptr;  // (kBlockRows, padded_rel_dim); dq itself where there is no q_rel
   OffsetBuffer offset_dp, offset_ds;  // dO . V[offset], and sums of ds
@@ -113,6 +114,7 @@ struct Workspace {
     d_output_panels = arena.take(panel_rows * plan.padded_value_dim);
     value_panels = arena.take(num_panels * kNR * params.value_dim);
     ds = arena.take(kBlockRows * kTileStride);
+    cap_slope = arena.take_if(params.softcap, kBlockRows * kTileStride);
     dq = arena.take(kBlockRows * plan.padded_head_dim);
     dq_rel = has_q_rel ? arena.take(kBlockRows * plan.padded_rel_dim) : dq;
     offset_dp.data = arena.take_if(has_value_window, buffer);

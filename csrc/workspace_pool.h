@@ -19,10 +19,13 @@ namespace {
 constexpr double kMultiplicationsPerThread = 1 << 20;
 
 inline int useful_threads(const Params& params, const Host& host) {
+  int64_t first_key = 0, end_key = params.seqlen_k;  // that a query in the middle sees
+  const int64_t middle = params.seqlen_k / 2;
+  if (params.causal) end_key = min(end_key, middle + 1);
+  params.window.limit(middle, first_key, end_key);
   const double multiplications =
       (double)params.batch * (double)params.heads * (double)params.seqlen_q *
-      (double)params.seqlen_k * (double)(params.head_dim + params.value_dim) /
-      (params.causal ? 2 : 1);
+      (double)(end_key - first_key) * (double)(params.head_dim + params.value_dim);
   const double useful = multiplications / kMultiplicationsPerThread;
   return useful < 2 ? 1 : useful < host.threads ? (int)useful : host.threads;
 }

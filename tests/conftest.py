@@ -79,7 +79,8 @@ def _on_gpu(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return x.cuda()
 
     def moved(inputs: Any) -> Any:
-        tensors = {name: getattr(inputs, name) for name in ("q", "k", "v", "mask", "documents")}
+        names = ("q", "k", "v", "mask", "documents", "key_ranges")
+        tensors = {name: getattr(inputs, name) for name in names}
         tensors = {name: x if x is None else cuda(x) for name, x in tensors.items()}
         return function(replace(inputs, **tensors, terms=inputs.terms.map(cuda)))
 

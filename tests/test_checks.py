@@ -91,6 +91,10 @@ CALLS = {
     "relative_logits": Call(
         relpos.relative_logits, {"q": Q, "k": Q, "terms": table(Q[0, :1])}, ("q", "k")
     ),
+    "global_local_attention": Call(
+        lambda **given: relpos.global_local_attention(**given, window=(1, 1), global_tokens=1),
+        {"q": Q, "k": Q, "v": Q}, ("q", "k", "v"),
+    ),
     "merge, outputs": Call(lambda x: relpos.merge([Q, x], [Q[..., 0]] * 2), {"x": Q}, ("x",)),
     "merge, lses": Call(
         lambda x: relpos.merge([Q, Q], [Q[..., 0], x]), {"x": Q[..., 0]}, ("x",)
@@ -167,6 +171,11 @@ OTHERS = {
     "attn_mask": Call(
         lambda x: layers.MultiheadAttention(16, 2)(X, X, X, attn_mask=x), {"x": X[0, :, :6]}, ("x",)
     ),
+    "MultiheadAttention, key_ranges": Call(
+        lambda x: layers.MultiheadAttention(16, 2)(X, X, X, key_ranges=x),
+        {"x": torch.zeros(1, 6, 2, dtype=torch.int64)},
+        ("x",),
+    ),
     "GridAttention, mask": Call(
         lambda x: layers.GridAttention(16, 2)(MAP, x), {"x": MAP[:, 0] > 0}, ("x",)
     ),
@@ -177,6 +186,7 @@ OPTIONAL = {
     "attention, documents",
     "key_padding_mask",
     "attn_mask",
+    "MultiheadAttention, key_ranges",
     "GridAttention, mask",
 }
 # Arguments that are no tensors, by function.
@@ -188,6 +198,12 @@ PLAIN: dict[str, Callable[[Any], object]] = {
     "attention, backend": lambda x: relpos.attention(Q, Q, Q, backend=x),
     "attention, return_lse": lambda x: relpos.attention(Q, Q, Q, return_lse=x),
     "attention, terms": lambda x: relpos.attention(Q, Q, Q, x),
+    "global_local_attention, global_tokens": lambda x: relpos.global_local_attention(
+        Q, Q, Q, window=(1, 1), global_tokens=x
+    ),
+    "KeyValueCache.append, start": lambda x: layers.KeyValueCache().append(Q, Q, start=x),
+    "MultiheadAttention, window": lambda x: layers.MultiheadAttention(16, 2, window=x),
+    "GridAttention, window": lambda x: layers.GridAttention(16, 2, window=x),
     "document_ids, length": lambda x: relpos.document_ids(NUMBERS, x),
     "skew, fill": lambda x: relpos.skew(X, x),
     "OffsetTable, first": lambda x: OffsetTable(Q[0], x),
@@ -200,6 +216,7 @@ PLAIN: dict[str, Callable[[Any], object]] = {
 }
 OPTIONAL_PLAIN = {
     "attention, scale", "attention, query_start", "Terms, bias", "GridTerms, query_shape",
+    "MultiheadAttention, window", "GridAttention, window",
 }  # fmt: skip
 NOT_PLAIN = NOT_DENSE | {
     "a matrix": lambda x: x,
@@ -208,7 +225,7 @@ NOT_PLAIN = NOT_DENSE | {
 }
 # Called with queries alone they give logits.
 WITHOUT_KEYS = {"AbsPosEmb1D", "RelPosEmb1D", "RelPosEmb2D"}
-IN_WORDS = r"^[\w.]+: [\w.()]+ must [^\n]*$"
+IN_WORDS = r"^[\w.]+: [\w.()\[\]]+ must [^\n]*$"
 
 
 @pytest.mark.parametrize("kind", NOT_DENSE)

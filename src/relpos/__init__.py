@@ -4,8 +4,16 @@ from . import _torch as _torch  # first of all: where NumPy is missing it import
 from . import adapters, layers, positions
 from ._version import __version__
 from .errors import BackendError, ShapeError
-from .ops import attention, attention_weights, backends, merge, relative_logits
+from .ops import (
+    attention,
+    attention_weights,
+    backends,
+    global_local_attention,
+    merge,
+    relative_logits,
+)
 from .packing import document_ids
+from .ranges import chunk_ranges, intersect_ranges, padding_ranges, prefix_ranges
 from .shear import relative_to_absolute, skew
 from .terms import GridTerms, OffsetTable, Terms
 
@@ -20,10 +28,15 @@ __all__ = [
     "attention",
     "attention_weights",
     "backends",
+    "chunk_ranges",
     "document_ids",
+    "global_local_attention",
+    "intersect_ranges",
     "layers",
     "merge",
+    "padding_ranges",
     "positions",
+    "prefix_ranges",
     "relative_logits",
     "relative_to_absolute",
     "skew",

@@ -1,14 +1,15 @@
 """What relative attention means, as a literal double loop in NumPy: the judge of all backends.
 
-    s_ij = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + mask_ij
+    s_ij = cap(scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i]) + mask_ij
     o_i  = sum_j softmax(s_i)_j * (v_j + V[j-i])
 
-with `p_i = q_rel_i` where it is given and `q_i` otherwise. On an n-dimensional grid every axis `a`
-has tables of its own, indexed by the offset `o_a` along it, and there may be one bias indexed by
-all offsets:
+with `p_i = q_rel_i` where it is given and `q_i` otherwise, and `cap(x) = c tanh(x / c)` with a
+`softcap` of `c` and `x` without (Gemma Team 2024, section 2). On an n-dimensional grid every axis
+`a` has tables of its own, indexed by the offset `o_a` along it, and there may be one bias indexed
+by all offsets:
 
-    s_ij = scale * (q_i . k_j + sum_a (p_ai . K_a[o_a] + k_j . Q_a[o_a]))
-           + sum_a B_a[o_a] + J[o_1, ..., o_n] + mask_ij
+    s_ij = cap(scale * (q_i . k_j + sum_a (p_ai . K_a[o_a] + k_j . Q_a[o_a]))
+               + sum_a B_a[o_a] + J[o_1, ..., o_n]) + mask_ij
     o_i  = sum_j softmax(s_i)_j * (v_j + sum_a V_a[o_a])
 
 Written from these formulas (Shaw et al. 2018, eq. 3-4; Huang et al. 2018, eq. 3; Ramachandran et
@@ -30,10 +31,14 @@ from .checks import check_installed
 check_installed("relpos.definition", "numpy", extra="definition")
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Integer
 from numpy import ndarray
 
 __all__ = ["Axis", "Table", "attention", "grid_attention"]
+
+
+# Offsets `-left..right`, None: no limit on that side.
+Window = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,9 @@ def attention(
     mask: Bool[ndarray, "..."] | Float[ndarray, "..."] | None = None,
     scale: float | None = None,
     query_start: int | None = None,
+    window: Window | None = None,
+    key_ranges: Integer[ndarray, "#b i 2"] | None = None,
+    softcap: float | None = None,
 ) -> tuple[Float[ndarray, "b h i dv"], Float[ndarray, "b h i"]]:
     """Output `o` and natural log-sum-exp of the scores, pair by pair.
 
@@ -103,6 +111,10 @@ def attention(
         mask: broadcasts to `(b, h, i, j)`; True takes part, or a number added to the score.
         scale: None means `1 / sqrt(d)`.
         query_start: position of the first query; None means that the queries are the last ones.
+        window: `(left, right)`: a query sees only keys at the offsets `-left..right`; None on a
+            side means no limit there.
+        key_ranges: `(lo, hi)` of each query, which sees only the keys `lo..hi-1`.
+        softcap: c of the formula.
 
     Returns:
         The output and the log-sum-exp; a row without any key gives zeros and `-inf`.
@@ -122,9 +134,9 @@ def attention(
         scores, vectors = [], []
         for j in range(seqlen_k):
             offset = j - (query_start + i)
-            if causal and offset > 0:
+            if (causal and offset > 0) or not _in_window(offset, window):
                 continue
-            if mask is not None and mask.dtype == bool and not mask[b, h, i, j]:
+            if not _in_range(j, key_ranges, b, i) or not _is_true(mask, b, h, i, j):
                 continue
             score = q[b, h, i] @ k[b, g, j]
             vector = v[b, g, j]
@@ -137,8 +149,7 @@ def attention(
                 score = score + bias.at(h, offset)
             if values is not None:
                 vector = vector + values.at(h, offset)
-            if mask is not None and mask.dtype != bool:
-                score = score + mask[b, h, i, j]
+            score = _cap(score, softcap) + _added(mask, b, h, i, j)
             if score != -np.inf:
                 scores.append(score)
                 vectors.append(vector)
@@ -159,6 +170,9 @@ def grid_attention(
     causal: bool = False,
     mask: Bool[ndarray, "..."] | Float[ndarray, "..."] | None = None,
     scale: float | None = None,
+    window: Sequence[Window | None] | None = None,
+    key_ranges: Integer[ndarray, "#b i 2"] | None = None,
+    softcap: float | None = None,
 ) -> tuple[Float[ndarray, "b h i dv"], Float[ndarray, "b h i"]]:
     """Output `o` and natural log-sum-exp of the scores for tokens on a grid, pair by pair.
 
@@ -175,6 +189,10 @@ def grid_attention(
         causal: a query sees only keys at its own position in row-major order and before.
         mask: broadcasts to `(b, h, i, j)`; True takes part, or a number added to the score.
         scale: None means `1 / sqrt(d)`.
+        window: for each axis `(left, right)`, or None: two tokens of the grid see each other only
+            if the offset along each axis is in `-left..right`.
+        key_ranges: `(lo, hi)` of each query, which sees only the keys `lo..hi-1`.
+        softcap: c of the formula.
 
     Returns:
         The output and the log-sum-exp; a row without any key gives zeros and `-inf`.
@@ -183,6 +201,7 @@ def grid_attention(
     kv_heads, seqlen_k = k.shape[1], k.shape[2]
     scale = 1 / sqrt(width) if scale is None else scale
     query_shape = shape if query_shape is None else query_shape
+    windows = [None] * len(shape) if window is None else window
     if mask is not None:
         mask = np.broadcast_to(mask, (batch, heads, seqlen_q, seqlen_k))
 
@@ -192,13 +211,14 @@ def grid_attention(
         g = h // (heads // kv_heads)
         scores, vectors = [], []
         for j in range(seqlen_k):
-            hidden = mask is not None and mask.dtype == bool and not mask[b, h, i, j]
-            if hidden or (causal and j > i):
+            on_grid = i >= prefix and j >= prefix
+            offsets = _offsets(i - prefix, j - prefix, query_shape, shape) if on_grid else []
+            if (causal and j > i) or not all(map(_in_window, offsets, windows)):
+                continue
+            if not _in_range(j, key_ranges, b, i) or not _is_true(mask, b, h, i, j):
                 continue
             score = scale * (q[b, h, i] @ k[b, g, j])
             vector = v[b, g, j]
-            on_grid = i >= prefix and j >= prefix
-            offsets = _offsets(i - prefix, j - prefix, query_shape, shape) if on_grid else []
             # Without offsets, for a pair with a token of the prefix, no axis adds anything.
             for axis, offset in zip(axes, offsets, strict=False):
                 p = q if axis.q_rel is None else axis.q_rel
@@ -213,13 +233,38 @@ def grid_attention(
             if joint_bias is not None and offsets:
                 entry = [int(offset) + n - 1 for offset, n in zip(offsets, shape, strict=True)]
                 score = score + joint_bias[(h if len(joint_bias) > 1 else 0, *entry)]
-            if mask is not None and mask.dtype != bool:
-                score = score + mask[b, h, i, j]
+            score = _cap(score, softcap) + _added(mask, b, h, i, j)
             if score != -np.inf:
                 scores.append(score)
                 vectors.append(vector)
         output[b, h, i], lse[b, h, i] = _average(scores, vectors)
     return output, lse
+
+
+def _in_window(offset: int | Fraction, window: Window | None) -> bool:
+    left, right = (None, None) if window is None else window
+    return (left is None or -left <= offset) and (right is None or offset <= right)
+
+
+def _in_range(j: int, key_ranges: ndarray | None, b: int, i: int) -> bool:
+    if key_ranges is None:
+        return True
+    lo, hi = key_ranges[b if len(key_ranges) > 1 else 0, i]
+    return bool(lo <= j < hi)
+
+
+def _added(mask: ndarray | None, *pair: int) -> float:
+    """What a mask of numbers adds to the score of the pair `b, h, i, j`."""
+    return 0.0 if mask is None or mask.dtype == bool else mask[pair]
+
+
+def _is_true(mask: ndarray | None, *pair: int) -> bool:
+    """Whether a boolean mask lets the pair `b, h, i, j` take part; any other does."""
+    return mask is None or mask.dtype != bool or bool(mask[pair])
+
+
+def _cap(score: np.floating, softcap: float | None) -> np.floating:
+    return score if softcap is None else softcap * np.tanh(score / softcap)
 
 
 def _offsets(

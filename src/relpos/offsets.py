@@ -49,7 +49,14 @@ def offsets(
     return columns - rows[:, None]
 
 
-def call_offsets(query_start: int, queries: int, keys: int, *, causal: bool) -> tuple[int, int]:
+def call_offsets(
+    query_start: int,
+    queries: int,
+    keys: int,
+    *,
+    causal: bool,
+    window: tuple[int | None, int | None] = (None, None),
+) -> tuple[int, int]:
     """The least and the largest offset of a call: one at least, even where no pair takes part.
 
     Args:
@@ -57,13 +64,16 @@ def call_offsets(query_start: int, queries: int, keys: int, *, causal: bool) -> 
         queries: number of queries.
         keys: number of keys.
         causal: whether keys ahead of the query are left out.
+        window: the offsets `-left..right` that take part, None: no limit on that side.
 
-    >>> call_offsets(4, 3, 7, causal=False), call_offsets(4, 3, 7, causal=True)
-    ((-6, 2), (-6, 0))
+    >>> call_offsets(4, 3, 7, causal=False), call_offsets(4, 3, 7, causal=True, window=(2, None))
+    ((-6, 2), (-2, 0))
     """
     first, last = 1 - query_start - queries, keys - 1 - query_start
+    left, right = window[0], 0 if causal else window[1]
     # `sym_min` and `sym_max`, since lengths may be symbols of `torch.compile`.
-    last = torch.sym_min(last, 0) if causal else last
+    last = last if right is None else cast(int, torch.sym_min(last, right))
+    first = first if left is None else cast(int, torch.sym_max(first, -left))
     return first, cast(int, torch.sym_max(first, last))
 
 

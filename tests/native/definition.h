@@ -1,11 +1,13 @@
 // What a call means, pair by pair in double precision, and how far floats may be from it.
 //
-//     s_ij = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + mask_ij + grid_ij
+//     x_ij = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + grid_ij
+//     s_ij = x_ij + mask_ij, or with a softcap c tanh(x_ij / c) + mask_ij
 //     w_ij = exp(s_ij) / sum_j exp(s_ij)
 //     o_i  = sum_j w_ij m_ij (v_j + V[j-i])         m_ij: 0 or 1 / kept, by dropout
 //
 //     dP_ij = m_ij dO_i . (v_j + V[j-i])
 //     dS_ij = w_ij (dP_ij - sum_j w_ij dP_ij + dlse_i)
+//     dx_ij = dS_ij, or with a softcap (1 - tanh(x_ij / c)^2) dS_ij
 //
 // On a grid K, B and V are sums over its axes, each at the pair of coordinates along it, and
 // grid_ij is the joint bias and the logits of key j for the coordinates of query i
@@ -66,6 +68,7 @@ struct Expected {
 struct Pair {
   bool seen = false;
   double score = 0, size = 0;        // size: the sum of its terms' absolute values
+  Number slope = {1, 0};             // ds / dx of the formula
   double dropout = 1;                // m of the formula
   Number weight;                     // w
   double d_weight = 0, d_size = 0;   // dP, likewise
@@ -186,9 +189,22 @@ class Definition {
       const int32_t* ids = c.document_ids.data() + b * params.documents.batch_stride;
       if (ids[j] < 0 || ids[j] != ids[position]) return false;
     }
+    if (!in_window(params.window, j - position)) return false;
+    if (!c.ranges.empty()) {
+      const int64_t* range = c.ranges.data() + b * params.key_ranges.batch_stride + 2 * i;
+      if (j < range[0] || j >= range[1]) return false;
+    }
+    const Sizes &key = key_coords[(size_t)j], &query = query_coords[(size_t)i];
+    for (size_t n = 0; n < std::min(key.size(), query.size()); ++n)
+      if (!in_window(params.grid.axes[n].window, key[n] - query[n])) return false;
     if (!c.mask.present()) return true;
     const double mask = c.mask.numbers[(size_t)mask_at(j)];
     return c.mask.dtype == Dtype::boolean ? mask != 0 : mask != -kInfinity;
+  }
+
+  static bool in_window(const relpos::LocalWindow& window, int64_t offset) {
+    return (window.left < 0 || -window.left <= offset) &&
+           (window.right < 0 || offset <= window.right);
   }
 
   const double* q_rel() const { return c.q_rel.present() ? c.q_rel.row(row) : c.q.row(row); }
@@ -206,8 +222,6 @@ class Definition {
     });
     pair.score = params.scale * sum, pair.size = std::fabs(params.scale) * size;
     if (const double* bias = table(kBias, j)) add(pair, *bias);
-    if (c.mask.present() && c.mask.dtype != Dtype::boolean)
-      add(pair, c.mask.numbers[(size_t)mask_at(j)]);
     each_axis(j, [&](const AxisRows& rows) {
       if (rows.bias >= 0) add(pair, *axis_row(rows.bias));
     });
@@ -215,6 +229,23 @@ class Definition {
       if (c.query_axis_logits.present()) add(pair, c.query_axis_logits.numbers[(size_t)at]);
     });
     if (joint_bias_at(j) >= 0) add(pair, c.joint_bias.numbers[(size_t)joint_bias_at(j)]);
+    if (params.softcap > 0) cap(pair);
+    if (c.mask.present() && c.mask.dtype != Dtype::boolean)
+      add(pair, c.mask.numbers[(size_t)mask_at(j)]);
+  }
+
+  // tanh is off by a few units, and its slope by what its argument is, at most twice.
+  void cap(Pair& pair) const {
+    const double softcap = params.softcap, x = pair.score / softcap, t = std::tanh(x);
+    if (!std::isfinite(pair.score)) pair.size = 0;  // of a bias that was to hide the pair
+    const double wrong = score_terms() * kUnit * pair.size / softcap;
+    pair.slope = {1 - t * t, 2 * wrong + 16 * kUnit};
+    pair.score = softcap * t, pair.size += std::fabs(pair.score);
+  }
+
+  // Roundings on the way to a score.
+  double score_terms() const {
+    return (double)((2 + params.grid.num_axes) * (params.head_dim + 2) + params.rel_dim) + 12;
   }
 
   // ---- coordinates on a grid ------------------------------------------------------------------
@@ -304,11 +335,10 @@ class Definition {
     for (const Pair& pair : pairs)
       if (pair.seen) row_sum += std::exp(pair.score - row_max);
     lse = {row_sum > 0 ? row_max + std::log(row_sum) : -kInfinity, 0};
-    const double terms =
-        (double)((2 + params.grid.num_axes) * (params.head_dim + 2) + params.rel_dim) + 12;
     for (Pair& pair : pairs) {
       if (!pair.seen) continue;
-      const double slack = (terms + tiles) * pair.size + (tiles + 4) * (std::fabs(row_max) + 5);
+      const double slack =
+          (score_terms() + tiles) * pair.size + (tiles + 4) * (std::fabs(row_max) + 5);
       pair.weight = exponential(pair.score - lse.value, kUnit * slack);
       wrong += pair.weight.error;
     }
@@ -396,8 +426,12 @@ class Definition {
                               pair.weight.error * (std::fabs(difference) + wrong) +
                                   pair.weight.value * wrong};
       to_values(j, kept_weight(pair));
-      to_vectors(j, {d_score.value * params.scale, d_score.error * std::fabs(params.scale)});
-      to_scalars(j, d_score);
+      if (c.wanted[kMask]) expected.d_mask.add(mask_at(j), d_score);
+      const Number d_x = {d_score.value * pair.slope.value,
+                          d_score.error * pair.slope.magnitude() +
+                              std::fabs(d_score.value) * pair.slope.error};
+      to_vectors(j, {d_x.value * params.scale, d_x.error * std::fabs(params.scale)});
+      to_scalars(j, d_x);
     }
   }
 
@@ -448,7 +482,6 @@ class Definition {
     Expected& to = expected;
     if (c.wanted[kTables + kBias] && table_row(kBias, j) >= 0)
       to.d_tables[kBias].add(table_row(kBias, j), d_score);
-    if (c.wanted[kMask]) to.d_mask.add(mask_at(j), d_score);
     if (c.wanted[kAxisTables])
       each_axis(j, [&](const AxisRows& rows) {
         if (rows.bias >= 0) to.d_axis_tables.add(rows.bias, d_score);

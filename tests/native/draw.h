@@ -30,6 +30,7 @@ struct Case {
   Array d_output, d_lse;
   std::vector<int32_t> document_ids;
   std::vector<int64_t> document_begin, document_end;
+  std::vector<int64_t> ranges;  // (B or 1, seqlen_q, 2)
   bool wanted[kWanted] = {};
   int threads = 1;
   double magnitude = 1;
@@ -44,6 +45,8 @@ struct Case {
     if (params.grid.num_axes) draw_on_grid();
     if (random.chance(0.4)) draw_mask();
     if (starts_inside() && random.chance(0.3)) draw_documents();
+    if (random.chance(0.3)) draw_window();
+    if (random.chance(0.25)) draw_key_ranges();
     draw_gradients();
   }
 
@@ -155,6 +158,8 @@ struct Case {
     const double shares[] = {0.1, 0.5, 0.9};
     if (random.chance(0.2)) params.dropout = shares[random.whole(0, 2)];
     params.seed = random.engine();
+    const float caps[] = {0.3f, 2, 30, 1e20f};
+    if (random.chance(0.2)) params.softcap = caps[random.whole(0, 3)];
   }
 
   // ---- tensors --------------------------------------------------------------------------------
@@ -321,6 +326,41 @@ struct Case {
     params.documents.batch_stride = rows == 1 ? 0 : keys;
   }
 
+  relpos::LocalWindow any_window(int64_t size) {
+    const int64_t longest = random.chance(0.6) ? std::max<int64_t>(size / 4, 1) : size + 3;
+    relpos::LocalWindow window;
+    if (random.chance(0.8)) window.left = random.whole(0, longest);
+    if (random.chance(0.8)) window.right = random.whole(0, longest);
+    if (random.chance(0.01)) window.left = 1ll << 40;
+    return window;
+  }
+
+  // Of a line of tokens, or of some axes of a grid.
+  void draw_window() {
+    relpos::Grid& grid = params.grid;
+    if (grid.num_axes == 0) params.window = any_window(params.seqlen_k);
+    for (int n = 0; n < grid.num_axes && !pooled(); ++n)
+      if (random.chance(0.7)) grid.axes[n].window = any_window(grid.axes[n].size_k);
+    for (int n = 0; n < grid.num_axes; ++n)
+      grid.has_window = grid.has_window || grid.axes[n].window.limited();
+  }
+
+  // Ranges that follow each other, or any, some of them empty or beyond the keys.
+  void draw_key_ranges() {
+    const int64_t rows = random.chance(0.5) ? 1 : params.batch, keys = params.seqlen_k;
+    const bool sorted = random.chance(0.5);
+    const int64_t size = random.whole(1, keys + 1);
+    for (int64_t b = 0; b < rows; ++b)
+      for (int64_t i = 0; i < params.seqlen_q; ++i) {
+        const int64_t first = sorted ? i * keys / std::max<int64_t>(params.seqlen_q, 1) - size / 2
+                                     : random.whole(-3, keys + 3);
+        ranges.push_back(first);
+        ranges.push_back(sorted ? first + size : random.whole(first - 2, first + size));
+      }
+    ranges.shrink_to_fit();
+    params.key_ranges = {ranges.data(), rows == 1 ? 0 : 2 * params.seqlen_q};
+  }
+
   void bound_documents(int64_t first) {
     for (int64_t j = 0; j < params.seqlen_k; ++j) {
       const int32_t own = document_ids[(size_t)(first + j)];
@@ -365,13 +405,18 @@ struct Case {
     if (!document_ids.empty())
       to << " documents(" << (params.documents.interleaved ? "interleaved" : "runs")
          << (params.documents.batch_stride ? " of each entry)" : ")");
+    if (!ranges.empty())
+      to << " key_ranges(" << (params.key_ranges.batch_stride ? "of each entry)" : "shared)");
+    if (params.window.limited()) to << " window" << words(params.window);
+    if (params.softcap > 0) to << " softcap=" << params.softcap;
     if (params.grid.num_axes) {
       to << " grid(";
       for (int n = 0; n < params.grid.num_axes; ++n) {
         const relpos::Axis& axis = params.grid.axes[n];
         to << axis.size_q << "x" << axis.size_k << (axis.key_dim ? " keys" : "")
            << (axis.has_q_rel ? " q_rel" : "") << (axis.has_bias ? " bias" : "")
-           << (axis.has_values ? " values, " : ", ");
+           << (axis.has_values ? " values" : "")
+           << (axis.window.limited() ? " window" + words(axis.window) : "") << ", ";
       }
       to << "prefix=" << params.grid.prefix << " h=" << params.grid.axis_table_heads
          << (query_axis_logits.present() ? " query_axis_logits" : "")
@@ -380,6 +425,10 @@ struct Case {
     if (d_lse.present()) to << " d_lse";
     to << " strides: q" << words(q.strides) << " k" << words(k.strides) << " v" << words(v.strides);
     return to.str();
+  }
+
+  static std::string words(const relpos::LocalWindow& window) {
+    return "(" + std::to_string(window.left) + ", " + std::to_string(window.right) + ")";
   }
 
   static std::string words(const Sizes& sizes) {

@@ -38,6 +38,9 @@ class GridCase(HasResults):
     documents: bool = False  # tokens belong to one of three documents, or to none
     hide_far: bool = False  # the bias of the first axis is -inf but at one offset
     scale: float | None = None
+    window: tuple[tuple[int | None, int | None] | None, ...] | None = None
+    ranges: bool = False  # each query sees some keys, or none
+    softcap: float | None = None
 
     @property
     def queries(self) -> tuple[int, ...]:
@@ -75,13 +78,17 @@ class GridCase(HasResults):
             own, heads = self.own_width(axis), 1 if "|" in self.terms and axis else self.table_heads
             widths = {"keys": own or self.width, "queries": self.width, "values": self.value_width}
             for part in self.parts(axis):
-                first, last = self.window(part, axis)
+                first, last = self.table_offsets(part, axis)
                 width = [] if part == "bias" else [widths[part]]
                 named[f"{part}{axis}"] = normal(heads, last - first + 1, *width)
             if own is not None:
                 named[f"q_rel{axis}"] = normal(b, h, i, own)
         if self.documents:
             named["documents"] = torch.randint(-1, 3, (b, j), generator=draw)
+        if self.ranges:
+            first = torch.randint(-2, j, (b, i), generator=draw)
+            count = torch.randint(-2, j, (b, i), generator=draw)
+            named["key_ranges"] = torch.stack([first, first + count], -1)
         if self.hide_far:
             named["bias0"] = torch.full_like(named["bias0"], -torch.inf)
             named["bias0"][:, 0] = 0
@@ -97,7 +104,7 @@ class GridCase(HasResults):
             named["mask"] = normal(b, h, i, j)
         return cast(named, dtype)
 
-    def window(self, part: str, axis: int) -> tuple[int, int]:
+    def table_offsets(self, part: str, axis: int) -> tuple[int, int]:
         """First and last offset: never the same for two tables, nor on two axes."""
         reach = max(self.shape[axis], self.queries[axis]) - 1 if self.reach is None else self.reach
         more = 0 if self.reach is None else axis
@@ -110,7 +117,7 @@ class GridCase(HasResults):
             tables = {
                 part: OffsetTable(
                     named[f"{part}{axis}"],
-                    self.window(part, axis)[0],
+                    self.table_offsets(part, axis)[0],
                     self.beyond,  # type: ignore[arg-type]
                 )
                 for part in self.parts(axis)
@@ -128,7 +135,8 @@ class GridCase(HasResults):
         """Output and log-sum-exp of a backend."""
         settings = {
             "causal": self.causal, "mask": named.get("mask"), "scale": self.scale,
-            "documents": named.get("documents"),
+            "documents": named.get("documents"), "window": self.window,
+            "key_ranges": named.get("key_ranges"), "softcap": self.softcap,
         }  # fmt: skip
         return attention(
             named["q"], named["k"], named["v"], self.terms_of(named), backend=backend,
@@ -143,7 +151,7 @@ class GridCase(HasResults):
                 **{
                     part: definition.Table(
                         arrays[f"{part}{axis}"],
-                        self.window(part, axis)[0],
+                        self.table_offsets(part, axis)[0],
                         self.beyond,  # type: ignore[arg-type]
                     )
                     for part in self.parts(axis)
@@ -157,7 +165,8 @@ class GridCase(HasResults):
         output, lse = definition.grid_attention(
             arrays["q"], arrays["k"], arrays["v"], shape=self.shape, axes=axes,
             joint_bias=arrays.get("joint_bias"), query_shape=self.query_shape, prefix=self.prefix,
-            causal=self.causal, mask=arrays.get("mask"), scale=self.scale,
+            causal=self.causal, mask=arrays.get("mask"), scale=self.scale, window=self.window,
+            key_ranges=arrays.get("key_ranges"), softcap=self.softcap,
         )  # fmt: skip
         return torch.from_numpy(output), torch.from_numpy(lse)
 
@@ -231,7 +240,17 @@ GRID_CASES = {
     "documents": replace(BASE, documents=True, prefix=1, joint_bias=True),
     "documents and a mask": replace(BASE, documents=True, mask="padding", batch=2, causal=True),
     "rows hidden by a bias": replace(BASE, terms="keys bias", hide_far=True),
+    "window": replace(BASE, window=((1, 2), (3, 1)), prefix=1),
+    "window of one axis": replace(BASE, window=(None, (2, None)), joint_bias=True, table_heads=2),
+    "window, space": replace(BASE, shape=(3, 4, 5), window=((1, 0), None, (2, 1)), causal=True),
+    "window and ranges": replace(BASE, window=((2, 2), (2, 2)), ranges=True, batch=2),
+    "ranges, pooled": replace(BASE, query_shape=(3, 4), ranges=True, prefix=1),
+    "softcap": replace(BASE, softcap=1.0, joint_bias=True, mask="additive", prefix=1),
     # More tokens than one block of rows has:
+    "rows, window": replace(
+        BASE, shape=(23, 17), window=((2, 1), (3, 4)), joint_bias=True, table_heads=2
+    ),
+    "rows, window, prefix": replace(BASE, shape=(23, 17), prefix=2, window=((1, 1), (3, 3))),
     "rows": replace(BASE, shape=(13, 17), prefix=1, joint_bias=True, table_heads=2),
     "rows, causal": replace(BASE, shape=(13, 17), prefix=1, causal=True, joint_bias=True),
     "rows, long prefix": replace(BASE, shape=(3, 7), prefix=150, joint_bias=True),
@@ -248,6 +267,7 @@ def any_grid(draw) -> GridCase:
     query_shape = draw(st.none() | queries)
     groups, repeat = draw(st.sampled_from([(1, 1), (1, 3), (2, 1)]))
     heads = groups * repeat
+    windows = st.sampled_from([None, (1, 0), (0, 2), (None, 1), (2, None)])
     parts = draw(st.sets(st.sampled_from(["keys", "queries", "bias", "values"])))
     return GridCase(
         shape=shape,
@@ -267,4 +287,7 @@ def any_grid(draw) -> GridCase:
         mask=draw(st.sampled_from([None, "padding", "pairs", "additive"])),
         documents=query_shape in (None, shape) and draw(st.booleans()),
         scale=draw(st.sampled_from([None, 0.3])),
+        window=draw(st.none() | st.tuples(*[windows] * axes)) if query_shape is None else None,
+        ranges=draw(st.booleans()),
+        softcap=draw(st.sampled_from([None, None, 0.8, 20.0])),
     )

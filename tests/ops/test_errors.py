@@ -75,6 +75,29 @@ def table(*shape: int) -> OffsetTable:
         ({"mask": torch.ones(3, 3).to(torch.float8_e5m2)}, "mask must be boolean"),
         ({"documents": torch.zeros(1, 3, dtype=torch.uint16)}, "documents must be integers"),
         ({"terms": Terms(keys=table(1, 3, 0), q_rel=Q[..., :0])}, "q_rel must be at least one"),
+        ({"window": 5}, r"window must be \(left, right\) in tokens, None for no limit, got 5"),
+        ({"window": (5,)}, r"window must be \(left, right\) .* got \(5,\)"),
+        ({"window": (-1, 0)}, r"window\[0\] must be an integer >= 0, or None for no limit, got -1"),
+        ({"window": (3, 2.5)}, r"window\[1\] must be an integer.*, got 2.5"),
+        ({"window": (True, 0)}, r"window\[0\] must be an integer.*, got True"),
+        ({"window": ((1, 1), (2, 2))}, r"window\[0\] must be an integer.*, got \(1, 1\)"),
+        ({"key_ranges": [(0, 3)] * 3}, "key_ranges must be a tensor, got list"),
+        ({"key_ranges": torch.zeros(1, 3, 2)}, "key_ranges must be integers, got torch.float32"),
+        (
+            {"key_ranges": torch.zeros(3, 2).long()},
+            r"key_ranges must be \(b, i, 2\) with .*i=3.*, got \(3, 2\)",
+        ),
+        ({"key_ranges": torch.zeros(1, 4, 2).long()}, r"key_ranges must be .* got \(1, 4, 2\)"),
+        ({"key_ranges": torch.zeros(3, 3, 2).long()}, r"key_ranges must be .* got \(3, 3, 2\)"),
+        ({"softcap": 0}, "softcap must be a positive number.*, got 0"),
+        ({"softcap": -5.0}, "softcap must be a positive number.*, got -5.0"),
+        ({"softcap": float("inf")}, "softcap must be a positive number.*, got inf"),
+        (
+            {"softcap": 1e300},
+            r"softcap must be .* in 1e-20..1e\+20, or None for no cap, got 1e\+300",
+        ),
+        ({"softcap": 1e-300}, r"softcap must be a positive number.*, got 1e-300"),
+        ({"softcap": "30"}, "softcap must be a positive number.*, got '30'"),
         ({"backend": ["tiled"]}, "backend must be 'auto' or one of"),
         (
             {"backend": "cuda"},
@@ -227,6 +250,16 @@ GRID = torch.zeros(1, 4, 6, 8)
             GridTerms((2, 3), (Terms(), Terms(keys=table(1, 3, 5)))), {},
             r"terms.axes\[1\].keys.rows must be .* d=8",
         ),
+        (
+            GridTerms((2, 3)), {"window": (1, 1)},
+            r"window\[0\] must be \(left, right\) in tokens, None for no limit, got 1",
+        ),
+        (
+            GridTerms((2, 3)), {"window": ((1, 1),)},
+            r"window must have one \(left, right\) or None for each axis of the grid \(2, 3\), got",
+        ),
+        (GridTerms((2, 3)), {"window": 1}, r"window must have one .* got 1"),
+        (GridTerms((2, 3)), {"window": (None, (1, -1))}, r"window\[1\]\[1\] must be .* got -1"),
     ],
 )  # fmt: skip
 def test_wrong_grids_are_named(terms: GridTerms, arguments: dict, message: str):
@@ -234,8 +267,12 @@ def test_wrong_grids_are_named(terms: GridTerms, arguments: dict, message: str):
         attention(GRID, GRID, GRID, terms, **arguments)
 
 
-@pytest.mark.parametrize("given", [{"causal": True}, {"documents": torch.zeros(1, 6).long()}])
-def test_pooled_queries_have_no_order_and_no_documents(given: dict):
+@pytest.mark.parametrize(
+    "given",
+    [{"causal": True}, {"documents": torch.zeros(1, 6).long()}, {"window": ((1, 1), None)}],
+    ids=["causal", "documents", "window"],
+)
+def test_pooled_queries_have_no_order_no_documents_and_no_window(given: dict):
     terms = GridTerms((2, 3), query_shape=(1, 3))
     with pytest.raises(ValueError, match=f"{next(iter(given))} must be left out where queries"):
         attention(GRID[:, :, :3], GRID, GRID, terms, **given)

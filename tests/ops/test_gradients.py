@@ -18,8 +18,8 @@ SMALL = Case(batch=1, heads=2, groups=1, queries=4, keys=6, width=3, value_width
 
 CHECKED = {
     "bidirectional": SMALL,
-    "causal": replace(SMALL, causal=True, beyond="zero", window=(2, 1)),
-    "q_rel": replace(SMALL, rel_width=2, table_heads=1, window=(9, 9)),
+    "causal": replace(SMALL, causal=True, beyond="zero", table_window=(2, 1)),
+    "q_rel": replace(SMALL, rel_width=2, table_heads=1, table_window=(9, 9)),
     "queries": replace(SMALL, terms="keys queries"),
     "mask": replace(SMALL, mask="additive", groups=2),
 }
@@ -80,7 +80,7 @@ def test_gradient_of_the_output_alone_and_of_the_log_sum_exp_alone(backend: str)
 
 
 REPEATED = {
-    "line": replace(CASES["several row blocks"], batch=2, window=(200, 10)),
+    "line": replace(CASES["several row blocks"], batch=2, table_window=(200, 10)),
     "grid": replace(GRID_CASES["joint beside tables"], shape=(13, 17), batch=2),
     "documents": replace(CASES["documents, several row blocks"], batch=2),
 }

@@ -15,6 +15,7 @@ from relpos import OffsetTable, Terms, attention
 from tests.ops.agreement import assert_agrees
 from tests.ops.backends import DTYPES, every_backend, every_blockwise
 from tests.ops.cases import CASES, Case, any_case
+from tests.ops.results import HasResults
 
 
 @cache
@@ -116,7 +117,7 @@ def test_chunks_of_queries_equal_one_pass(backend: str, name: str):
 @every_backend
 def test_the_future_of_the_tables_cannot_be_seen(backend: str):
     """TRAPS 1: NaN in every row of a positive offset leaves a causal output untouched."""
-    case = replace(CASES["only the past"], window=(64, 5), terms="keys queries bias")
+    case = replace(CASES["only the past"], table_window=(64, 5), terms="keys queries bias")
     named = case.inputs(dtype=DTYPES[backend])
     poisoned = {name: tensor.clone() for name, tensor in named.items()}
     for name in ("keys", "queries", "bias"):
@@ -127,7 +128,7 @@ def test_the_future_of_the_tables_cannot_be_seen(backend: str):
 @every_blockwise
 def test_the_rows_of_the_future_are_never_read(backend: str):
     """TRAPS 1: not even multiplied by a weight of zero, forward or backward."""
-    case = replace(CASES["only the past"], window=(64, 5))
+    case = replace(CASES["only the past"], table_window=(64, 5))
     named = case.inputs(dtype=DTYPES[backend])
     poisoned = {name: tensor.clone() for name, tensor in named.items()}
     for name in ("keys", "queries", "bias", "values"):
@@ -161,7 +162,7 @@ def test_keys_that_no_query_reaches_are_never_read(
     )
 
 
-def assert_same_with(case: Case, backend: str, named: dict, poisoned: dict) -> None:
+def assert_same_with(case: HasResults, backend: str, named: dict, poisoned: dict) -> None:
     """The same bits, forward and backward."""
     assert torch.equal(case.run(poisoned, backend)[0], case.run(named, backend)[0])
     clean = case.gradients(named, backend)
@@ -228,7 +229,7 @@ def test_many_heads_and_batches_fall_into_several_blocks(backend: str):
     """Blocks cut batches and heads too, with tables of every head its own."""
     case = Case(
         batch=5, heads=12, groups=6, queries=130, keys=515, width=4, value_width=4,
-        table_heads=12, window=(200, 90), mask="column", causal=True,
+        table_heads=12, table_window=(200, 90), mask="column", causal=True,
     )  # fmt: skip
     assert_computes_what_the_reference_does(case, backend)
 

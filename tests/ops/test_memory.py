@@ -16,7 +16,8 @@ SCRIPT = """
 import json
 from pathlib import Path
 import torch
-from relpos import GridTerms, OffsetTable, Terms, attention
+from relpos import GridTerms, OffsetTable, Terms
+from relpos import attention, chunk_ranges, global_local_attention
 
 def resident(name):  # MiB; getrusage would know the largest set of the parent process too
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -37,6 +38,15 @@ def run_queries(length):
     terms = Terms(queries=OffsetTable(wide, 1 - length))
     attention(x, x, x, terms, documents=documents, backend="BACKEND").sum().backward()
 
+def run_local(length):
+    x = torch.randn(1, 2, length, 16, requires_grad=True)
+    rows = torch.randn(1, 129, 16, requires_grad=True)
+    terms = Terms(OffsetTable(rows, -64), OffsetTable(rows, -64), values=OffsetTable(rows, -64))
+    chunks = chunk_ranges(length, 1024, left_chunks=2)
+    attention(
+        x, x, x, terms, window=(600, 600), key_ranges=chunks, softcap=20.0, backend="BACKEND"
+    ).sum().backward()
+
 def run_grid(length):
     height = int((length / 1.5) ** 0.5)
     width = length // height
@@ -54,6 +64,15 @@ def run_thin_grid(length):
     rows = torch.randn(1, 9, 16, requires_grad=True)
     axes = Terms(), Terms(keys=OffsetTable(rows, -4), values=OffsetTable(rows, -4))
     attention(x, x, x, GridTerms((4, width), axes), backend="BACKEND").sum().backward()
+
+def run_global(length):
+    x = torch.randn(1, 2, length, 16, requires_grad=True)
+    rows = torch.randn(1, 129, 16, requires_grad=True)
+    terms = Terms(OffsetTable(rows, -64), values=OffsetTable(rows, -64))
+    tokens = [0, 1, 2, length // 2, length - 1]
+    global_local_attention(
+        x, x, x, terms, window=(32, 32), global_tokens=tokens, backend="BACKEND"
+    ).sum().backward()
 
 RUN(64)
 before = resident("VmRSS")
@@ -74,8 +93,10 @@ print(json.dumps(resident("VmHWM") - before))
         ("run", 0.0, 100),
         ("run", 0.1, 100),
         ("run_queries", 0.0, 100),
+        ("run_local", 0.0, 60),
         ("run_grid", 0.0, 144),
         ("run_thin_grid", 0.0, 500),
+        ("run_global", 0.0, 100),
     ],
 )
 @every_cpu_blockwise

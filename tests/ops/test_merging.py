@@ -26,6 +26,8 @@ def in_parts(case: Case, named: dict[str, Tensor], cuts: set[int], backend: str)
         part = {name: named[name][:, :, a:b] for name in ("k", "v")}
         if named.get("mask") is not None and named["mask"].shape[3] > 1:
             part["mask"] = named["mask"][..., a:b]
+        if "key_ranges" in named:
+            part["key_ranges"] = named["key_ranges"] - a
         moved = replace(case, query_start=start - a)
         parts.append(moved.run(named | part, backend))
     outputs, lses = zip(*parts, strict=True)
@@ -181,7 +183,7 @@ def test_what_holds_no_parts_is_named():
 @every_blockwise
 def test_far_keys_by_plain_attention_and_near_ones_by_the_table(backend: str):
     """What the log-sum-exp is for: a clipped table is plain attention and a constant, far away."""
-    case = replace(CASES["keys"], window=(4, 0), causal=True, batch=1)
+    case = replace(CASES["keys"], table_window=(4, 0), causal=True, batch=1)
     named = case.inputs(dtype=DTYPES[backend])
     q, k, v, rows = (named[name] for name in ("q", "k", "v", "keys"))
     whole = case.run(named, backend)

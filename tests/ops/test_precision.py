@@ -71,7 +71,7 @@ def test_half_precision_is_rounded_once(backend: str, name: str, dtype: torch.dt
 @every_blockwise
 def test_a_table_summed_over_many_pairs_keeps_its_precision(backend: str):
     """TRAPS 15: sums over thousands of pairs are taken in float32, whatever the dtype."""
-    case = replace(CASES["per head"], batch=3, queries=400, keys=400, window=(4, 4))
+    case = replace(CASES["per head"], batch=3, queries=400, keys=400, table_window=(4, 4))
     named = case.inputs(dtype=torch.bfloat16)
     exact = case.gradients(cast(named, torch.float64), "reference")
     actual = case.gradients(named, backend)

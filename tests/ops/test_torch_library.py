@@ -97,6 +97,28 @@ def joint_arguments(backend: str) -> tuple:
     )  # fmt: skip
 
 
+def local_arguments(backend: str) -> tuple:
+    """A line of tokens with a window, ranges of keys, one of them empty, and a softcap."""
+    leaf = leaves(backend)
+    return in_order(
+        backend, q=leaf(2, 4, 5, 3), k=leaf(2, 2, 7, 3), v=leaf(2, 2, 7, 6), keys=leaf(4, 5, 3),
+        values=leaf(1, 5, 6), first_offsets=[-2, 0, 0, -3], scale=0.5, query_start=2,
+        key_ranges=torch.tensor([[[0, 3], [-2, 9], [4, 4], [1, 7], [3, 6]]], device=place(backend)),
+        window=[3, -1], softcap=1.5, return_lse=True,
+    )  # fmt: skip
+
+
+def neighbourhood_arguments(backend: str) -> tuple:
+    """A grid of 2 x 3 with a window along each axis."""
+    leaf = leaves(backend)
+    no_tables = {name: [0, 0] for name in AXIS_TABLES if name != "axis_tables"}
+    return in_order(
+        backend, q=leaf(2, 4, 6, 3), k=leaf(2, 4, 6, 3), v=leaf(2, 4, 6, 6), scale=0.5,
+        joint_bias=leaf(4, 15), key_grid=[2, 3], query_grid=[2, 3], window=[0, 1, 1, -1],
+        **no_tables,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("need_lse", [False, True])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
@@ -109,6 +131,13 @@ def test_opcheck(backend: str, dropout: float, need_lse: bool):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @every_blockwise
 def test_opcheck_of_a_grid(backend: str, make: Callable[[str], tuple]):
+    torch.library.opcheck(operator(backend), make(backend))
+
+
+@pytest.mark.parametrize("make", [local_arguments, neighbourhood_arguments], ids=["line", "grid"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@every_blockwise
+def test_opcheck_of_local_attention(backend: str, make: Callable[[str], tuple]):
     torch.library.opcheck(operator(backend), make(backend))
 
 

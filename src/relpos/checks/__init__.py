@@ -10,6 +10,7 @@ from .settings import (
     check_probability,
     check_scale,
     check_sizes,
+    check_softcap,
     one_line,
 )
 from .tensors import (
@@ -41,6 +42,7 @@ __all__ = [
     "check_scale",
     "check_shape",
     "check_sizes",
+    "check_softcap",
     "check_tensor",
     "one_line",
 ]

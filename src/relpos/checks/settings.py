@@ -17,11 +17,14 @@ __all__ = [
     "check_probability",
     "check_scale",
     "check_sizes",
+    "check_softcap",
     "one_line",
 ]
 
 # The sum of a few sizes and offsets is to fit 64 bits.
 _LARGEST = 1 << 60
+# Far from where float32 makes 0 or infinity of c, or of a score divided by it.
+_CAPS = (1e-20, 1e20)
 
 
 def one_line(value: Any) -> str:
@@ -136,6 +139,30 @@ def check_scale(function: str, scale: Any, *, positive: bool = True) -> float | 
         return number
     rule = "a positive number" if positive else "a finite number or None"
     raise ValueError(f"{function}: scale must be {rule}, got {one_line(scale)}")
+
+
+def check_softcap(function: str, softcap: Any) -> float | None:
+    """`softcap` as a float, if it is a number with which float32 can compute a cap, or None.
+
+    Args:
+        function: the public function or class on whose behalf the check is made.
+        softcap: the argument, whose name is `softcap`.
+
+    Raises:
+        ValueError: otherwise.
+
+    >>> check_softcap("attention", 30)
+    30.0
+    """
+    if softcap is None:
+        return None
+    number, (least, most) = _as_float(softcap), _CAPS
+    if number is not None and least <= number <= most:
+        return number
+    raise ValueError(
+        f"{function}: softcap must be a positive number in {least}..{most}, or None for no cap, "
+        f"got {one_line(softcap)}"
+    )
 
 
 def check_probability(function: str, argument: str, value: Any) -> float:

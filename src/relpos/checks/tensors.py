@@ -72,7 +72,7 @@ def check_shape(
         function: the public function on whose behalf the check is made.
         argument: the argument's name as the user wrote it.
         tensor: the argument.
-        axes: one name per axis, e.g. `"b g j d"`.
+        axes: one name per axis, e.g. `"b g j d"`, or its size, as in `"b i 2"`.
         sizes: for some axes the size that they must have, or several that they may have.
 
     Raises:
@@ -82,7 +82,8 @@ def check_shape(
     check_tensor(function, argument, tensor)
     names = axes.split()
     if tensor.ndim == len(names) and all(
-        _is_allowed(size, sizes.get(name)) for name, size in zip(names, tensor.shape, strict=True)
+        _is_allowed(size, int(name) if name.isdigit() else sizes.get(name))
+        for name, size in zip(names, tensor.shape, strict=True)
     ):
         return
     rules = [

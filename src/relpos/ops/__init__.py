@@ -2,6 +2,14 @@
 
 from .api import attention, attention_weights, relative_logits
 from .dispatch import backends
+from .global_local import global_local_attention
 from .merging import merge
 
-__all__ = ["attention", "attention_weights", "backends", "merge", "relative_logits"]
+__all__ = [
+    "attention",
+    "attention_weights",
+    "backends",
+    "global_local_attention",
+    "merge",
+    "relative_logits",
+]

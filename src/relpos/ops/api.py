@@ -12,6 +12,7 @@ from ..terms import GridTerms, Terms
 from . import reference
 from .dispatch import choose
 from .inputs import prepare, without_values
+from .locality import AnyWindow
 
 __all__ = ["attention", "attention_weights", "relative_logits"]
 
@@ -22,14 +23,16 @@ _NO_TERMS = Terms()
 def attention(
     q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms = ..., *, causal: bool = ...,
     mask: Tensor | None = ..., dropout: float = ..., scale: float | None = ...,
-    query_start: int | None = ..., documents: Tensor | None = ..., backend: str = ...,
+    query_start: int | None = ..., documents: Tensor | None = ..., window: AnyWindow = ...,
+    key_ranges: Tensor | None = ..., softcap: float | None = ..., backend: str = ...,
     return_lse: Literal[False] = ...,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def attention(
     q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms = ..., *, causal: bool = ...,
     mask: Tensor | None = ..., dropout: float = ..., scale: float | None = ...,
-    query_start: int | None = ..., documents: Tensor | None = ..., backend: str = ...,
+    query_start: int | None = ..., documents: Tensor | None = ..., window: AnyWindow = ...,
+    key_ranges: Tensor | None = ..., softcap: float | None = ..., backend: str = ...,
     return_lse: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 def attention(
@@ -44,6 +47,9 @@ def attention(
     scale: float | None = None,
     query_start: int | None = None,
     documents: Integer[Tensor, "#b j"] | None = None,
+    window: AnyWindow = None,
+    key_ranges: Integer[Tensor, "#b i 2"] | None = None,
+    softcap: float | None = None,
     backend: str = "auto",
     return_lse: bool = False,
 ) -> Float[Tensor, "b h i dv"] | tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
@@ -51,6 +57,7 @@ def attention(
 
     `s_ij = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + mask_ij`, where `p` is
     `terms.q_rel` if given and else `q` (Shaw et al. 2018, eq. 3-4; Huang et al. 2018, eq. 3).
+    With `softcap` of c all before the mask becomes `c tanh(x / c)` (Gemma Team 2024, section 2).
     As `F.scaled_dot_product_attention` otherwise, with two differences: `causal` is aligned to
     the lower right (the queries are the last ones), and a query without any key gives zeros.
 
@@ -73,6 +80,14 @@ def attention(
             one document, and a position with a negative number in none. The queries are some of
             these j positions (not pooled ones). Sequences packed into one row need no `i x j` mask
             (`relpos.document_ids` makes it from cumulative lengths).
+        window: `(left, right)`: only keys at the offsets `-left..right` take part, in tokens; None
+            on a side: no limit there. With `GridTerms` one such pair (or None) for each axis, which
+            acts between tokens of the grid, cut at its edges (NATTEN moves it inward there); the
+            prefix sees and is seen by all.
+        key_ranges: `(b or 1, i, 2)`, integers: each query sees the keys `lo..hi-1` alone, numbered
+            from 0 as they stand in `k`. In any order, and empty where `hi <= lo`. `relpos.
+            chunk_ranges`, `prefix_ranges` and `padding_ranges` make some.
+        softcap: c, in logits, `1e-20 <= c <= 1e20`; None: no cap.
         backend: `"auto"`, or a name from `relpos.backends()`.
         return_lse: whether to return the log-sum-exp of the scores too.
 
@@ -82,8 +97,8 @@ def attention(
 
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.
-        ValueError: if `dropout`, `scale` or `query_start` is out of range, or there is no such
-            backend.
+        ValueError: if `dropout`, `scale`, `query_start`, `window` or `softcap` is out of range, or
+            there is no such backend.
         TypeError: if an argument is of another kind.
         BackendError: with the reason, if the named backend, or every one, does not support them.
 
@@ -95,8 +110,9 @@ def attention(
     torch.Size([1, 1, 3, 2])
     """
     inputs = prepare(
-        "attention", q, k, v, terms, mask, documents, causal=causal, dropout=dropout, scale=scale,
-        query_start=query_start, return_lse=return_lse,
+        "attention", q, k, v, terms, mask, documents, key_ranges, causal=causal, dropout=dropout,
+        scale=scale, query_start=query_start, window=window, softcap=softcap,
+        return_lse=return_lse,
     )  # fmt: skip
     with without_autocast(q):
         output, lse = choose(backend, inputs).attention(inputs)
@@ -113,6 +129,9 @@ def attention_weights(
     scale: float | None = None,
     query_start: int | None = None,
     documents: Integer[Tensor, "#b j"] | None = None,
+    window: AnyWindow = None,
+    key_ranges: Integer[Tensor, "#b i 2"] | None = None,
+    softcap: float | None = None,
 ) -> Float[Tensor, "b h i j"]:
     """`softmax_j(s_ij)`, the weights of `attention` before dropout: builds the `i x j` matrix.
 
@@ -125,13 +144,16 @@ def attention_weights(
         scale: as in `attention`.
         query_start: as in `attention`.
         documents: as in `attention`.
+        window: as in `attention`.
+        key_ranges: as in `attention`.
+        softcap: as in `attention`.
 
     Returns:
         The weights; a row without any key is zero.
 
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.
-        ValueError: if `scale` or `query_start` is out of range.
+        ValueError: if `scale`, `query_start`, `window` or `softcap` is out of range.
         TypeError: if an argument is of another kind.
 
     >>> import torch
@@ -140,8 +162,8 @@ def attention_weights(
               [0.5000, 0.5000]]]])
     """
     inputs = prepare(
-        "attention_weights", q, k, k, without_values(terms), mask, documents, causal=causal,
-        dropout=0.0, scale=scale, query_start=query_start, return_lse=False,
+        "attention_weights", q, k, k, without_values(terms), mask, documents, key_ranges,
+        causal=causal, scale=scale, query_start=query_start, window=window, softcap=softcap,
     )  # fmt: skip
     with without_autocast(q):
         return reference.attention_weights(inputs)[0].to(inputs.q.dtype)
@@ -177,8 +199,7 @@ def relative_logits(
               [-1.,  0.]]]])
     """
     inputs = prepare(
-        "relative_logits", q, k, k, without_values(terms), None, None, causal=False,
-        dropout=0.0, scale=scale, query_start=query_start, return_lse=False,
+        "relative_logits", q, k, k, without_values(terms), scale=scale, query_start=query_start,
     )  # fmt: skip
     with without_autocast(q):
         return reference.relative_logits(inputs).to(inputs.q.dtype)

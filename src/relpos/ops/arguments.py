@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..terms import OffsetTable, Terms
 from .inputs import Inputs, wide_dtype
+from .locality import Window
 
 __all__ = [
     "AXIS_LOGITS",
@@ -55,6 +56,7 @@ class Arguments:
             the query; to a backend with `axis_tables` transposed, `(b, h, sum of query_grid, j)`.
         joint_bias: `(h or 1, r)`, a grid's joint bias, flat.
         documents: `(b or 1, j)`.
+        key_ranges: `(b or 1, i, 2)` in int64, the keys `lo..hi-1` of each query.
         seed: of the dropout, int64.
         first_offsets: of each table, its first row's offset.
         zero_beyond: of each table, 1 where offsets outside it are zero.
@@ -68,6 +70,8 @@ class Arguments:
         causal: whether keys ahead of the query are left out.
         scale: of the content, `keys` and `queries` scores.
         query_start: position of the first query, in tokens.
+        window: of each axis (of a line, one) left and right, -1 for no limit; empty without one.
+        softcap: c of `c tanh(s / c)`; 0 without one.
         dropout: probability.
         return_lse: whether the log-sum-exp is asked for.
         need_axis_weights: whether the weights are, summed over the keys of each coordinate.
@@ -87,6 +91,7 @@ class Arguments:
     query_axis_logits: Tensor | None = field(default=None, metadata=_WIDE)
     joint_bias: Tensor | None = field(default=None, metadata=_WIDE)
     documents: Tensor | None = None
+    key_ranges: Tensor | None = None
     seed: Tensor | None = None
     first_offsets: list[int] = field(default_factory=lambda: [0] * len(TABLES))
     zero_beyond: list[int] = field(default_factory=lambda: [0] * len(TABLES))
@@ -100,6 +105,8 @@ class Arguments:
     causal: bool = False
     scale: float = 1.0
     query_start: int = 0
+    window: list[int] = field(default_factory=list)
+    softcap: float = 0.0
     dropout: float = 0.0
     return_lse: bool = False
     need_axis_weights: bool = False
@@ -116,6 +123,12 @@ class Arguments:
             if table is not None
         }
         return Terms(**tables, q_rel=self.q_rel)
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """`(left, right)` of each axis, None for no limit, as `Inputs` has them."""
+        sides = [None if side < 0 else side for side in self.window]
+        return tuple(zip(sides[::2], sides[1::2], strict=True))
 
     @property
     def wide(self) -> torch.dtype:
@@ -160,6 +173,8 @@ def arguments_of(inputs: Inputs, **of_grid: Any) -> Arguments:
         of_grid: what a backend makes of the tables of a grid, by name.
     """
     given: dict[str, Any] = {name: getattr(inputs, name) for name in _AS_GIVEN}
+    given["window"] = [-1 if side is None else side for sides in inputs.window for side in sides]
+    given["softcap"] = inputs.softcap or 0.0
     terms, mask = inputs.terms, inputs.mask
     if isinstance(terms, Terms):
         first_offsets, zero_beyond = [0] * len(TABLES), [0] * len(TABLES)

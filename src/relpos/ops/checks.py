@@ -14,6 +14,7 @@ from ..checks import (
     check_probability,
     check_scale,
     check_shape,
+    check_softcap,
     check_tensor,
     one_line,
 )
@@ -31,6 +32,7 @@ def check_kinds(
     terms: Terms | GridTerms,
     mask: Tensor | None,
     documents: Tensor | None,
+    key_ranges: Tensor | None,
 ) -> None:
     """Raise unless each argument is of the kind that it must be: axes, floating point or integer.
 
@@ -49,12 +51,19 @@ def check_kinds(
                 f"{function}: mask must be boolean (True takes part) or floating point, "
                 f"got {mask.dtype}"
             )
-    if documents is not None:
-        check_integers(function, "documents", documents)
+    for argument, integers in (("documents", documents), ("key_ranges", key_ranges)):
+        if integers is not None:
+            check_integers(function, argument, integers)
 
 
 def check_settings(
-    function: str, *, causal: bool, dropout: float, scale: float | None, return_lse: bool
+    function: str,
+    *,
+    causal: bool,
+    dropout: float,
+    scale: float | None,
+    softcap: float | None,
+    return_lse: bool,
 ) -> None:
     """Raise unless the settings are plain values within their range."""
     for argument, value in (("causal", causal), ("return_lse", return_lse)):
@@ -62,6 +71,7 @@ def check_settings(
             raise TypeError(f"{function}: {argument} must be True or False, got {one_line(value)}")
     check_probability(function, "dropout", dropout)
     check_scale(function, scale, positive=False)
+    check_softcap(function, softcap)
 
 
 def check_attention(

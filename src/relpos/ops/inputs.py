@@ -12,6 +12,7 @@ from ..autocast import autocasts
 from ..checks import check_count
 from ..terms import GridTerms, Terms
 from .checks import check_attention, check_documents, check_kinds, check_settings
+from .locality import AnyWindow, Window, check_key_ranges, resolve_window
 
 __all__ = ["Inputs", "prepare", "wide_dtype", "without_values"]
 
@@ -31,6 +32,10 @@ class Inputs:
         scale: of the content, `keys` and `queries` scores.
         query_start: position of the first query, in tokens.
         documents: `(b or 1, j)`, the document of each position, negative for none; or None.
+        key_ranges: `(b or 1, i, 2)` in int64, the keys `lo..hi-1` of each query; or None.
+        window: `(left, right)` for each axis, of which a line of tokens has one: the offsets
+            `-left..right` take part, None: no limit on that side; empty without a window.
+        softcap: c of `c tanh(s / c)`, or None.
         return_lse: whether the log-sum-exp is asked for.
     """
 
@@ -44,6 +49,9 @@ class Inputs:
     scale: float
     query_start: int
     documents: Tensor | None
+    key_ranges: Tensor | None
+    window: tuple[Window, ...]
+    softcap: float | None
     return_lse: bool
 
 
@@ -53,21 +61,27 @@ def prepare(
     k: Tensor,
     v: Tensor,
     terms: Terms | GridTerms,
-    mask: Tensor | None,
-    documents: Tensor | None,
+    mask: Tensor | None = None,
+    documents: Tensor | None = None,
+    key_ranges: Tensor | None = None,
     *,
-    causal: bool,
-    dropout: float,
-    scale: float | None,
-    query_start: int | None,
-    return_lse: bool,
+    causal: bool = False,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    query_start: int | None = None,
+    window: AnyWindow = None,
+    softcap: float | None = None,
+    return_lse: bool = False,
 ) -> Inputs:
     """The arguments of `relpos.attention` checked, in autocast's dtype, with defaults filled in.
 
     Errors are worded in the name of `function`.
     """
-    check_kinds(function, q, k, v, terms, mask, documents)
-    check_settings(function, causal=causal, dropout=dropout, scale=scale, return_lse=return_lse)
+    check_kinds(function, q, k, v, terms, mask, documents, key_ranges)
+    check_settings(
+        function, causal=causal, dropout=dropout, scale=scale, softcap=softcap,
+        return_lse=return_lse,
+    )  # fmt: skip
     if autocasts(q):
         q, k, v, terms = _autocast(q, k, v, terms)
     check_attention(
@@ -79,6 +93,8 @@ def prepare(
         query_start = check_count(function, "query_start", query_start, least=None)
     if documents is not None:
         check_documents(function, q, k.shape[2], documents, query_start)
+    if key_ranges is not None:
+        key_ranges = check_key_ranges(function, key_ranges, q)
     return Inputs(
         q=q,
         k=k,
@@ -90,6 +106,9 @@ def prepare(
         scale=1 / sqrt(q.shape[3]) if scale is None else float(scale),
         query_start=query_start,
         documents=documents,
+        key_ranges=key_ranges,
+        window=resolve_window(function, window, terms),
+        softcap=None if softcap is None else float(softcap),
         return_lse=return_lse,
     )
 

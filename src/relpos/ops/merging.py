@@ -21,7 +21,8 @@ def merge(
 
     Each part comes from `attention(..., return_lse=True)` with the same queries and some of the
     keys. Positions are the caller's: a part whose first key is number `a` has
-    `query_start = start - a`, where `start` is the position of the first query. Differentiable.
+    `query_start = start - a`, where `start` is the position of the first query, and the
+    `key_ranges` of the whole less `a`. Differentiable.
 
     An attention sink, a key of logit `s` without a value, is the merge with an output of zeros
     and a log-sum-exp of `s`: `output * torch.sigmoid(lse - s).unsqueeze(-1)`.
@@ -56,13 +57,13 @@ def merge(
     # total of -1e9, under an additive mask, is rounded by more than the parts differ.
     shift = stacked.amax(0).detach()
     total = shift + (stacked - shift).logsumexp(0)
-    shares = stacked.softmax(0).unsqueeze(-1)
+    shares = stacked.softmax(0).masked_fill(empty, 0).unsqueeze(-1)
     # A part without a key has no share, whatever stands in its output.
-    parts = [
+    first, *others = (
         share * output.masked_fill(share == 0, 0)
         for share, output in zip(shares, outputs, strict=True)
-    ]
-    merged = torch.stack(parts).sum(0).masked_fill(empty.unsqueeze(-1), 0)
+    )
+    merged = sum(others, first)
     return merged.to(outputs[0].dtype), total.masked_fill(empty, -torch.inf)
 
 

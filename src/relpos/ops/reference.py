@@ -1,9 +1,10 @@
 """The specification in the shortest readable PyTorch: builds the `i x j` scores.
 
-s_ij = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + mask_ij
+s_ij = cap(scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i]) + mask_ij
 o_i  = sum_j softmax(s_i)_j * (v_j + V[j-i])
 
-On a grid the tables' part is the sum over its axes, each with the offset along itself.
+with `cap(x) = c tanh(x / c)` for a softcap of c. On a grid the tables' part is the sum over its
+axes, each with the offset along itself.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch.nn.functional import dropout, pad
 from ..offsets import axis_offsets, interpolation_points, offsets, row_indices
 from ..terms import GridTerms, OffsetTable, Terms
 from .inputs import Inputs
+from .locality import outside_ranges, outside_window
 
 __all__ = ["attention", "attention_weights", "relative_logits", "unavailable", "unsupported"]
 
@@ -49,6 +51,22 @@ def attention_weights(inputs: Inputs) -> tuple[Float[Tensor, "b h i j"], Float[T
     """`softmax_j(s_ij)` before dropout and its log-sum-exp, in float32 at least."""
     q, k = _queries_and_keys(inputs)
     scores = inputs.scale * (q @ k.mT) + relative_logits(inputs)
+    if inputs.softcap is not None:
+        scores = inputs.softcap * torch.tanh(scores / inputs.softcap)
+    scores = _masked(scores, inputs)
+
+    empty = (scores == -torch.inf).all(-1, keepdim=True)
+    scores = scores.masked_fill(empty, 0)
+    # The derivative of `logsumexp` is `exp(scores - lse)`. Scores of -1e9, an additive mask, leave
+    # lse no digits for the sum, and each key would count fully: so it is taken near 0.
+    shift = scores.logsumexp(-1, keepdim=True).detach()
+    lse = shift.squeeze(-1) + (scores - shift).logsumexp(-1)
+    return scores.softmax(-1).masked_fill(empty, 0), lse.masked_fill(empty[..., 0], -torch.inf)
+
+
+def _masked(scores: Tensor, inputs: Inputs) -> Tensor:
+    """The scores plus the mask, -inf where a pair does not take part."""
+    q, k = inputs.q, inputs.k
     mask, query_start = inputs.mask, inputs.query_start
     if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, -torch.inf)
@@ -61,14 +79,15 @@ def attention_weights(inputs: Inputs) -> tuple[Float[Tensor, "b h i j"], Float[T
     if inputs.causal:
         offset = offsets(q.shape[2], k.shape[2], query_start=query_start, device=q.device)
         scores = scores.masked_fill(offset > 0, -torch.inf)
-
-    empty = (scores == -torch.inf).all(-1, keepdim=True)
-    scores = scores.masked_fill(empty, 0)
-    # The derivative of `logsumexp` is `exp(scores - lse)`. Scores of -1e9, an additive mask, leave
-    # lse no digits for the sum, and each key would count fully: so it is taken near 0.
-    shift = scores.logsumexp(-1, keepdim=True).detach()
-    lse = shift.squeeze(-1) + (scores - shift).logsumexp(-1)
-    return scores.softmax(-1).masked_fill(empty, 0), lse.masked_fill(empty[..., 0], -torch.inf)
+    axes = _axes(inputs) if inputs.window else []
+    for axis, window in zip(axes, inputs.window, strict=True):
+        outside = outside_window(axis.offsets, window)
+        if outside is not None:
+            scores = scores.masked_fill(outside, -torch.inf)
+    if inputs.key_ranges is not None:
+        keys = torch.arange(k.shape[2], device=k.device)
+        scores = scores.masked_fill(outside_ranges(inputs.key_ranges, keys), -torch.inf)
+    return scores
 
 
 def relative_logits(inputs: Inputs) -> Float[Tensor, "b h i j"]:

@@ -74,6 +74,11 @@ def backward(
         d_scores = _d_scores(call, block, weights, dropped, d_o, d_row_weights)
         if d_lse is not None:
             d_scores.addcmul_(weights, d_lse[block.queries].unsqueeze(-1).to(weights.dtype))
+        if gradients.mask is not None:
+            part = call.part(block, gradients.mask, block.columns)
+            part += d_scores.sum_to_size(part.shape)
+        if call.cap_slope is not None:
+            d_scores.mul_(call.cap_slope)
         _scores_side(call, gradients, block, d_scores)
         _grid_side(call, gradients, block, d_scores)
 
@@ -125,7 +130,7 @@ def _d_scores(
             table_product(d_o, table.band(rows, heads), out=band[..., rows.visible])
             add_sheared(d_weights, block, band)
     if d_row_weights is not None and call.grid is not None:
-        call.grid.add_axis_logits(d_weights, d_row_weights)
+        call.grid.add_axis_logits(block, d_weights, d_row_weights)
     if dropped is not None:
         d_weights.masked_fill_(dropped, 0)
     return _softmax_backward(d_weights, weights)
@@ -140,12 +145,9 @@ def _softmax_backward(d_weights: Tensor, weights: Tensor) -> Tensor:
 
 
 def _scores_side(call: BlocksInput, gradients: Gradients, block: Block, d_scores: Tensor) -> None:
-    """What flows to `q`, `k`, `q_rel`, the mask and the tables of the scores."""
+    """What flows to `q`, `k`, `q_rel` and the tables of the scores."""
     q, p = call.q[block.queries], call.p[block.queries]
     keys, bias = call.tables.get("keys"), call.tables.get("bias")
-    if gradients.mask is not None:
-        part = call.part(block, gradients.mask, block.columns)
-        part += d_scores.sum_to_size(part.shape)
     if gradients.k is not None:
         _add_outer(gradients.k, call, block, d_scores, q)
     collect_queries(call, block, d_scores, None if gradients.k is None else gradients.k[block.keys])
@@ -181,10 +183,10 @@ def _grid_side(call: BlocksInput, gradients: Gradients, block: Block, d_scores: 
         return
     if gradients.key_axis_logits is not None:
         part = call.part(block, gradients.key_axis_logits)
-        part += grid.sum_per_coordinate(d_scores).sum_to_size(part.shape)
+        part += grid.sum_per_coordinate(block, d_scores).sum_to_size(part.shape)
     if gradients.query_axis_logits is not None:
         marks = grid.query_marks(block, like=d_scores)
-        gradients.query_axis_logits[block.batch, block.heads] += d_scores.mT @ marks
+        gradients.query_axis_logits[block.batch, block.heads, block.columns] += d_scores.mT @ marks
     if gradients.joint_bias is not None:
         collect_joint_bias(grid, gradients.joint_bias, block, d_scores)
 

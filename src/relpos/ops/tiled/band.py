@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ...offsets import rows_at
 from ...terms import OffsetTable
@@ -20,6 +21,8 @@ class BandTable:
         table: the table, any floating dtype.
         rows: the row blocks whose bands will be read.
         window: that all tables of the call share.
+        offsets: the first and the last that pairs have, to which `window` is cut: rows of others
+            are zeros. None: not known.
         dtype: in which to compute.
         learn: whether gradients will be collected.
     """
@@ -29,6 +32,7 @@ class BandTable:
         table: OffsetTable,
         rows: list[RowBlock],
         window: OffsetWindow,
+        offsets: tuple[int, int] | None,
         dtype: torch.dtype,
         learn: bool = False,
     ) -> None:
@@ -36,7 +40,7 @@ class BandTable:
         banded = [block for block in rows if block.band]
         self._first = min((block.first_offset for block in banded), default=0)
         last = max((block.first_offset + block.visible.stop - 1 for block in banded), default=0)
-        self._rows = rows_at(table, self._first, last).to(dtype)
+        self._rows = _rows_within(table, self._first, last, offsets).to(dtype)
         self._edges = window.low, window.high
         self._far = [rows_at(table, edge, edge).to(dtype) for edge in self._edges]
         self._rows_grad = torch.zeros_like(self._rows) if learn else None
@@ -63,7 +67,8 @@ class BandTable:
 
     def far(self, side: int, heads: slice) -> Tensor | None:
         """`(h or 1, 1[, d])`: the constant left (0) or right (1) of the window; None if zero."""
-        if self._table.beyond == "zero":
+        table = self._table
+        if table.beyond == "zero" and not table.first <= self._edges[side] <= table.last:
             return None
         return self._far[side][self._heads(heads)]
 
@@ -91,3 +96,16 @@ class BandTable:
 
     def _heads(self, heads: slice) -> slice:
         return heads if self.per_head else slice(0, 1)
+
+
+def _rows_within(
+    table: OffsetTable, first: int, last: int, offsets: tuple[int, int] | None
+) -> Tensor:
+    """The rows of the offsets `first..last`, zeros outside `offsets`."""
+    if offsets is None:
+        return rows_at(table, first, last)
+    low = min(max(first, offsets[0]), last)
+    high = max(min(last, offsets[1]), low)
+    rows = rows_at(table, low, high)
+    margins = (0, 0) * (rows.ndim - 2) + (low - first, last - high)
+    return pad(rows, margins) if any(margins) else rows

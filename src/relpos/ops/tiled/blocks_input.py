@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...offsets import call_offsets
 from ..arguments import Arguments
 from ..windows import OffsetWindow
 from .band import BandTable
 from .documents import keys_of_documents
 from .grid_blocks import GridBlocks
+from .local_keys import intersect, keys_of_ranges, keys_of_window
 from .plan import Block, CallShape, RowBlock, VisibleKeys, row_blocks
 
 __all__ = ["BlocksInput", "Workspace", "folded"]
@@ -48,9 +50,13 @@ class BlocksInput:
         self.key_axis_logits, self.joint_bias = given.key_axis_logits, given.joint_bias
         self.query_axis_logits, self.seed = given.query_axis_logits, given.seed
         self.causal, self.scale, self.dropout = given.causal, given.scale, given.dropout
+        self.key_ranges, self.softcap, self.windows = given.key_ranges, given.softcap, given.windows
+        # Of the block whose scores were computed last: their derivative by what the cap was given.
+        self.cap_slope: Tensor | None = None
         self.grid = None
         if given.key_grid:
-            self.grid = GridBlocks(tuple(given.key_grid), tuple(given.query_grid), given.prefix)
+            sizes = tuple(given.key_grid), tuple(given.query_grid)
+            self.grid = GridBlocks(*sizes, given.prefix, self.windows)
         self.q = given.q.to(dtype) * given.scale
         self.p = self.q if given.q_rel is None else given.q_rel.to(dtype) * given.scale
         self.k, self.v = given.k.to(dtype).contiguous(), given.v.to(dtype).contiguous()
@@ -59,24 +65,39 @@ class BlocksInput:
             given.q.device.type, whole=self.grid is not None,
         )  # fmt: skip
         window = OffsetWindow.of(self.terms.tables.values())
+        offsets = None
+        if window is not None and self.windows:
+            offsets = call_offsets(
+                given.query_start, queries, keys, causal=given.causal, window=self.windows[0]
+            )
+            window = window.cut(*offsets)
         self.rows = row_blocks(self.shape, window, self._visible_keys())
         self.tables: dict[str, BandTable] = {}
         if window is not None:
             self.tables = {
-                name: BandTable(table, self.rows, window, dtype, learn=name in learn)
+                name: BandTable(table, self.rows, window, offsets, dtype, learn=name in learn)
                 for name, table in self.terms.tables.items()
             }
         self.workspace = Workspace(self.q)
         # Elsewhere than on the CPU, looking at the result would mean to wait for the device.
-        self.expects_empty_rows = (
-            self.mask is not None or self.documents is not None or self.q.device.type != "cpu"
-        )
+        may_hide = (self.mask, self.documents, self.key_ranges)
+        self.expects_empty_rows = bool(self.windows) or any(x is not None for x in may_hide)
+        self.expects_empty_rows |= self.q.device.type != "cpu"
 
     def _visible_keys(self) -> VisibleKeys | None:
-        # Elsewhere than on the CPU, looking at the documents would mean to wait for the device.
-        if self.documents is None or self.documents.device.type != "cpu" or self.grid is not None:
-            return None
-        return keys_of_documents(self.documents, self.shape.query_start)
+        query_start, keys = self.shape.query_start, self.shape.keys
+        every = []
+        if self.windows and self.grid is None:
+            every.append(keys_of_window(self.windows[0], query_start, keys))
+        if self.windows and self.grid is not None:
+            every.append(self.grid.visible_keys)
+        # Elsewhere than on the CPU, looking at these would mean to wait for the device.
+        if self.documents is not None and self.documents.device.type == "cpu":
+            every.append(keys_of_documents(self.documents, query_start))
+        if self.key_ranges is not None and self.key_ranges.device.type == "cpu":
+            every.append(keys_of_ranges(self.key_ranges, keys))
+        visible = intersect(every)
+        return visible if self.grid is None or visible is None else self.grid.whole_lines(visible)
 
     @property
     def drop_level(self) -> int:

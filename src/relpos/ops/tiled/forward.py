@@ -42,7 +42,7 @@ def forward(
         )
         output[block.queries] = _add_values(call, block, block_weights, attended)
         if grid is not None:
-            axis_weights[block.queries] = grid.sum_per_coordinate(block_weights)
+            axis_weights[block.queries] = grid.sum_per_coordinate(block, block_weights)
     if call.dropout:
         output /= call.kept_share
         axis_weights /= call.kept_share

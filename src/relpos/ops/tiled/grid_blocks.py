@@ -17,9 +17,11 @@ from math import prod
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ...offsets import grid_coordinates
-from .plan import Block
+from ..locality import Window, outside_window
+from .plan import Block, VisibleKeys
 
 __all__ = ["GridBlocks", "add_joint_bias", "collect_joint_bias"]
 
@@ -32,30 +34,83 @@ class GridBlocks:
         key_grid: of the keys.
         query_grid: of the queries.
         prefix: tokens before both grids.
+        windows: of each axis; empty without any. Where there are, the grids are the same.
     """
 
     key_grid: tuple[int, ...]
     query_grid: tuple[int, ...]
     prefix: int
+    windows: tuple[Window, ...] = ()
 
     @property
     def num_key_coordinates(self) -> int:
         """Coordinates of the keys along all axes together: `s`."""
         return sum(self.key_grid)
 
-    def add_axis_logits(self, x: Tensor, by_coordinate: Tensor) -> None:
-        """`x (b, h, m, j) += sum_a by_coordinate (b or 1, h or 1, m, s)[c_a(j)]`."""
-        on_grid = self._on_grid(x)
+    def visible_keys(self, begin: int, end: int) -> tuple[int, int]:
+        """The keys that the window of the first axis reaches, and the prefix: one run of keys.
+
+        So with a prefix it has all lines before those of the window, too.
+
+        Args:
+            begin: number of the first query.
+            end: number after the last.
+        """
+        lines, line = self.key_grid[0], prod(self.key_grid[1:])
+        if begin < self.prefix or not self.windows:
+            return 0, self.prefix + lines * line
+        left, right = self.windows[0]
+        first = 0 if left is None else max((begin - self.prefix) // line - left, 0)
+        stop = lines if right is None else min((end - 1 - self.prefix) // line + right + 1, lines)
+        return 0 if self.prefix else first * line, self.prefix + stop * line
+
+    def whole_lines(self, visible_keys: VisibleKeys) -> VisibleKeys:
+        """Those keys and what completes the lines of the first axis at both ends."""
+        line = max(prod(self.key_grid[1:]), 1)
+
+        def in_lines(begin: int, end: int) -> tuple[int, int]:
+            first, stop = visible_keys(begin, end)
+            if first >= stop:
+                return 0, 0
+            if first > self.prefix:
+                first -= (first - self.prefix) % line
+            return first, max(stop + (self.prefix - stop) % line, self.prefix)
+
+        return in_lines
+
+    def hidden_by_window(self, block: Block, device: torch.device) -> Tensor:
+        """`(m, n)`: True where query and key lie on the grid, outside each other's window."""
+        queries, keys = (
+            torch.arange(part.start, part.stop, device=device)
+            for part in (slice(block.rows.begin, block.rows.end), block.columns)
+        )
+        hidden = torch.zeros(len(queries), len(keys), dtype=torch.bool, device=device)
+        coordinates = (
+            grid_coordinates((tokens - self.prefix).clamp(min=0), self.key_grid)
+            for tokens in (queries, keys)
+        )
+        for window, of_queries, of_keys in zip(self.windows, *coordinates, strict=True):
+            outside = outside_window(of_keys - of_queries.unsqueeze(1), window)
+            hidden = hidden if outside is None else hidden | outside
+        return hidden & (queries >= self.prefix).unsqueeze(1) & (keys >= self.prefix)
+
+    def add_axis_logits(self, block: Block, x: Tensor, by_coordinate: Tensor) -> None:
+        """`x (b, h, m, n) += sum_a by_coordinate (b or 1, h or 1, m, s)[c_a(j)]`."""
+        on_grid, lines = self._on_grid(block, x)
         for axis, part in enumerate(by_coordinate.split(self.key_grid, -1)):
             sizes = [1] * len(self.key_grid)
-            sizes[axis] = self.key_grid[axis]
-            on_grid += part.unflatten(-1, sizes)
+            seen = part[..., lines] if axis == 0 else part
+            sizes[axis] = seen.shape[-1]
+            on_grid += seen.unflatten(-1, sizes)
 
-    def sum_per_coordinate(self, x: Tensor) -> Tensor:
-        """`(b, h, m, s)`: `x (b, h, m, j)` summed over the keys of each coordinate."""
-        on_grid, n = self._on_grid(x), len(self.key_grid)
+    def sum_per_coordinate(self, block: Block, x: Tensor) -> Tensor:
+        """`(b, h, m, s)`: `x (b, h, m, n)` summed over the keys of each coordinate."""
+        on_grid, lines = self._on_grid(block, x)
+        n = len(self.key_grid)
         others = [[axis - n for axis in range(n) if axis != kept] for kept in range(n)]
-        return torch.cat([on_grid.sum(dims) if dims else on_grid for dims in others], -1)
+        parts = [on_grid.sum(dims) if dims else on_grid for dims in others]
+        parts[0] = pad(parts[0], (lines.start, self.key_grid[0] - lines.stop))
+        return torch.cat(parts, -1)
 
     def query_marks(self, block: Block, like: Tensor) -> Tensor:
         """`(m, s)`: 1 at the coordinates of each of the block's queries, 0 elsewhere."""
@@ -86,11 +141,20 @@ class GridBlocks:
             line = line * (2 * size - 1) + coordinate
             middle = middle * (2 * size - 1) + size - 1
         queries = line[begin - self.prefix : end - self.prefix]
+        keys = line[max(block.columns.start - self.prefix, 0) : block.columns.stop - self.prefix]
         rows = slice(begin - block.rows.begin, end - block.rows.begin)
-        return rows, line - queries.unsqueeze(1) + middle
+        return rows, keys - queries.unsqueeze(1) + middle
 
-    def _on_grid(self, x: Tensor) -> Tensor:
-        return x[..., self.prefix :].unflatten(-1, self.key_grid)
+    def prefix_of(self, block: Block) -> int:
+        """The tokens before the grid among the block's keys."""
+        return max(self.prefix - block.columns.start, 0)
+
+    def _on_grid(self, block: Block, x: Tensor) -> tuple[Tensor, slice]:
+        """`x (..., n)` of the block's keys as a grid, and which coordinates along axis 0 it has."""
+        prefix, line = self.prefix_of(block), prod(self.key_grid[1:])
+        first = max(block.columns.start - self.prefix, 0) // line
+        on_grid = x[..., prefix:].unflatten(-1, (-1, *self.key_grid[1:]))
+        return on_grid, slice(first, first + (x.shape[-1] - prefix) // line)
 
 
 def add_joint_bias(grid: GridBlocks, joint_bias: Tensor, block: Block, scores: Tensor) -> None:
@@ -99,7 +163,7 @@ def add_joint_bias(grid: GridBlocks, joint_bias: Tensor, block: Block, scores: T
     if where is not None:
         rows, index = where
         picked = joint_bias[_heads(joint_bias, block)].index_select(1, index.flatten())
-        scores[..., rows, grid.prefix :] += picked.unflatten(1, tuple(index.shape))
+        scores[..., rows, grid.prefix_of(block) :] += picked.unflatten(1, tuple(index.shape))
 
 
 def collect_joint_bias(grid: GridBlocks, grad: Tensor, block: Block, d_scores: Tensor) -> None:
@@ -108,7 +172,7 @@ def collect_joint_bias(grid: GridBlocks, grad: Tensor, block: Block, d_scores: T
     if where is None:
         return
     rows, index = where
-    per_head = d_scores[..., rows, grid.prefix :].sum(0).flatten(1)
+    per_head = d_scores[..., rows, grid.prefix_of(block) :].sum(0).flatten(1)
     if grad.shape[0] == 1:
         per_head = per_head.sum(0, keepdim=True)
     part = grad[_heads(grad, block)]

@@ -41,7 +41,7 @@ class CallShape:
     query_start: int  # position of the first query
     causal: bool
     device: str
-    whole: bool = False  # every block has all keys: a grid is not cut
+    whole: bool = False  # causality cuts no block: that of a grid has whole lines of keys
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,14 @@ def row_blocks(
     """
     _, max_scores = _SCORES.get(shape.device, _SCORES_ELSEWHERE)
     max_rows = 128 if shape.device == "cpu" else 512
-    count = max(
-        _MIN_ROWS, min(max_rows, max_scores // max(1, shape.heads_per_kv_head * shape.keys))
-    )
+    widest = shape.keys
+    if visible_keys is not None:
+        runs = (
+            visible_keys(begin, min(begin + max_rows, shape.queries))
+            for begin in range(0, shape.queries, max_rows)
+        )
+        widest = max((stop - skip for skip, stop in runs), default=0)
+    count = max(_MIN_ROWS, min(max_rows, max_scores // max(1, shape.heads_per_kv_head * widest)))
     return [
         _row_block(shape, window, visible_keys, begin, min(begin + count, shape.queries))
         for begin in range(0, shape.queries, count)

@@ -10,6 +10,7 @@ from .blocks_input import BlocksInput, folded
 from .documents import hidden_by_documents
 from .grid_blocks import add_joint_bias
 from .key_scores import add_queries
+from .local_keys import hidden_by_ranges, hidden_by_window
 from .plan import Block
 
 __all__ = ["add_sheared", "table_product", "weights"]
@@ -48,6 +49,8 @@ def _scores(call: BlocksInput, block: Block) -> Tensor:
     _add_keys_and_bias(call, block, scores)
     add_queries(call, block, scores)
     _add_grid(call, block, scores)
+    if call.softcap:
+        _cap(call, scores)
     _apply_masks(call, block, scores)
     return scores
 
@@ -80,13 +83,21 @@ def _add_keys_and_bias(call: BlocksInput, block: Block, scores: Tensor) -> None:
     add_sheared(scores, block, band)
 
 
+def _cap(call: BlocksInput, scores: Tensor) -> None:
+    """`c tanh(s / c)` in place; its derivative is kept for backward."""
+    scores.div_(call.softcap).tanh_()
+    slope = call.workspace.take("cap_slope", *scores.shape)
+    call.cap_slope = torch.mul(scores, scores, out=slope).neg_().add_(1)
+    scores.mul_(call.softcap)
+
+
 def _add_grid(call: BlocksInput, block: Block, scores: Tensor) -> None:
     if call.grid is None:
         return
     if call.key_axis_logits is not None:
-        call.grid.add_axis_logits(scores, call.part(block, call.key_axis_logits))
+        call.grid.add_axis_logits(block, scores, call.part(block, call.key_axis_logits))
     if call.query_axis_logits is not None:
-        logits = call.query_axis_logits[block.batch, block.heads]
+        logits = call.query_axis_logits[block.batch, block.heads, block.columns]
         scores += call.grid.query_marks(block, like=logits) @ logits.mT
     if call.joint_bias is not None:
         add_joint_bias(call.grid, call.joint_bias, block, scores)
@@ -104,6 +115,16 @@ def _apply_masks(call: BlocksInput, block: Block, scores: Tensor) -> None:
     if call.documents is not None:
         hidden = hidden_by_documents(call.documents, block, call.shape.query_start)
         scores.masked_fill_(hidden, -torch.inf)
+    if call.key_ranges is not None:
+        scores.masked_fill_(hidden_by_ranges(call.key_ranges, block), -torch.inf)
+    if call.windows:
+        hidden = (
+            hidden_by_window(call.windows[0], block, scores.device)
+            if call.grid is None
+            else call.grid.hidden_by_window(block, scores.device)
+        )
+        if hidden is not None:
+            scores.masked_fill_(hidden, -torch.inf)
     if call.causal and rows.columns > rows.position + 1:
         begin = max(rows.position + 1, 0)
         ahead = torch.arange(begin, rows.columns, device=scores.device) > torch.arange(
