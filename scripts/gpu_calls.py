@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relpos import GridTerms, OffsetTable, Terms, attention
+from relpos import GridTerms, OffsetTable, Terms, attention, chunk_ranges
 
 __all__ = ["CUDA", "Call", "calls", "outcome"]
 
@@ -115,4 +115,7 @@ def calls(backend: str, side: int, width: int, dtype: torch.dtype) -> dict[str, 
         "documents": call(bias, scalars, documents=documents),
         "mask": call(shaw, vectors, vectors, mask=mask),
         "dropout": call(shaw, vectors, vectors, dropout=0.1),
+        "window": call(shaw, vectors, vectors, window=(9, 4), softcap=5.0),
+        "chunks": call(bias, scalars, key_ranges=chunk_ranges(length, 6, 1, device=DEVICE)),
+        "grid, window": call(grid, *sides, window=((2, 1), (1, 2))),
     }

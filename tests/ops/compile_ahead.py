@@ -141,6 +141,12 @@ def grid(q: Tensor) -> GridTerms:
     return GridTerms((16, 32), axes, random(4, 31, 63))
 
 
+def chunks(length: int, size: int) -> Tensor:
+    """Ranges of keys: each query's chunk and the one before it."""
+    first = torch.arange(length) // size * size
+    return torch.stack([first - size, first + size], 1).unsqueeze(0)
+
+
 CALLS: dict[str, Any] = {
     "plain": lambda: sequence(64, causal=True),
     "shaw": lambda: sequence(64, terms=shaw),
@@ -159,6 +165,22 @@ CALLS: dict[str, Any] = {
         mask=random(2, 1, LENGTH, LENGTH, dtype=torch.float32),
     ),
     "grid": lambda: sequence(64, terms=grid),
+    "local": lambda: sequence(
+        64, terms=shaw, causal=True, window=(256, None), key_ranges=chunks(LENGTH, 128),
+        softcap=30.0,
+    ),
+    "local lengths": lambda: [
+        sequence(64, n, terms=shaw, window=(40, 16), key_ranges=chunks(n, 16), softcap=30.0)
+        for n in (31, 32 + 16, 100, 1)
+    ],
+    "local, everything": lambda: sequence(
+        80, terms=everything, key_heads=2, dropout=0.1, window=(200, 50),
+        key_ranges=chunks(LENGTH, 128), softcap=50.0,
+        mask=random(2, 1, LENGTH, LENGTH, dtype=torch.float32),
+    ),
+    "local grid": lambda: sequence(
+        64, terms=grid, window=((3, 3), (5, None)), key_ranges=chunks(LENGTH, 128), softcap=30.0
+    ),
     "widest": lambda: sequence(256, terms=shaw),
     "float32": lambda: sequence(64, terms=shaw, dtype=torch.float32),
 }  # fmt: skip

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from torch import Tensor
 
-from relpos import BackendError, GridTerms, OffsetTable, Terms, attention, backends
+from relpos import BackendError, GridTerms, OffsetTable, Terms, attention, backends, chunk_ranges
 from tests.ops import test_dropout, test_gradients, test_meaning, test_torch_library
 from tests.ops.agreement import assert_agrees, assert_within_budget, cast
 from tests.ops.cases import CASES, Case, any_case
@@ -35,7 +36,15 @@ pytestmark = [
 
 FLOAT = torch.float32
 LONGEST = 100  # some tiles of the interpreter's 32 x 16 either way
-SLOW_GRIDS = {"rows", "rows, causal", "rows, long prefix", "rows, pooled", "padding", "two before"}
+SLOW = {
+    "queries, all offsets", "queries, grouped, causal", "queries, grouped, per head",
+    "ranges, several row blocks", "several row blocks", "several row blocks, causal",
+    "softcap, causal", "window, several row blocks",
+}  # fmt: skip
+SLOW_GRIDS = {
+    "rows", "rows, causal", "rows, long prefix", "rows, pooled", "rows, window",
+    "rows, window, prefix", "padding", "two before",
+}  # fmt: skip
 
 
 def computed(case: Case | GridCase, seed: int, dtype: torch.dtype, backend: str) -> dict:
@@ -46,11 +55,14 @@ def computed(case: Case | GridCase, seed: int, dtype: torch.dtype, backend: str)
     return case.results(named, backend)
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in sorted(CASES)],
+)
 def test_output_and_gradients_equal_the_reference(name: str):
     case = CASES[name]
-    less = max(0, case.queries - LONGEST, case.keys - LONGEST)
-    case = replace(case, batch=1, queries=case.queries - less, keys=case.keys - less)
+    share = max(1, case.queries / LONGEST, case.keys / LONGEST)
+    case = replace(case, batch=1, queries=int(case.queries / share), keys=int(case.keys / share))
     assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
 
 
@@ -78,7 +90,8 @@ def test_any_shape_window_and_mask_equals_the_reference(case: Case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["per head", "all offsets, causal", "q_rel", "queries", "additive"]
+    "name",
+    ["per head", "all offsets, causal", "q_rel", "queries", "additive", "softcap", "ranges"],
 )
 def test_half_precision_is_within_budget(name: str):
     """The suite's own budget, from fewer draws (`test_precision.py`)."""
@@ -95,7 +108,7 @@ def test_half_precision_is_within_budget(name: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["per head", "one query"])
+@pytest.mark.parametrize("name", ["per head", "one query", "window"])
 def test_dropout_and_its_gradients_belong_together(name: str):
     check = test_dropout.test_gradients_belong_to_the_weights_that_were_kept
     check("triton", name)
@@ -150,12 +163,17 @@ def test_opcheck(make: str):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_compiles_without_a_graph_break_at_any_length():
+@pytest.mark.parametrize("local", [False, True])
+def test_compiles_without_a_graph_break_at_any_length(local: bool):
     table = torch.randn(2, 9, 8, requires_grad=True)
 
     def layer(x: Tensor) -> Tensor:
         terms = Terms(keys=OffsetTable(table, -4), values=OffsetTable(table, -8))
-        return attention(2 * x, x, x, terms, causal=True, backend="triton").sin()
+        settings: dict[str, Any] = {"causal": True}
+        if local:
+            ranges = chunk_ranges(x.shape[2], 4, 1)
+            settings = {"window": (6, 1), "key_ranges": ranges, "softcap": 2.0}
+        return attention(2 * x, x, x, terms, backend="triton", **settings).sin()
 
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
     for length in (5, 33):
@@ -257,9 +275,10 @@ assert "triton" in sys.modules
 
 
 @pytest.mark.slow
-def test_no_kernel_is_compiled_anew_for_another_length():
+@pytest.mark.parametrize("call", ["lengths", "local lengths"])
+def test_no_kernel_is_compiled_anew_for_another_length(call: str):
     """Lengths that are 1, odd, and a multiple of 16: to Triton they are not the same."""
-    for kernel in compiled_ahead("sm_90", "best", "lengths"):
+    for kernel in compiled_ahead("sm_90", "best", call):
         assert kernel["variants"] == 1, kernel
 
 
@@ -284,9 +303,12 @@ def compiled_ahead(*arguments: str) -> list[dict]:
 def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
     """Triton and ptxas for a GPU that need not be there: the interpreter takes more than they."""
     calls = {
-        "best": ["plain", "shaw", "huang", "mask", "logits", "wide heads"],
-        "least": ["shaw", "everything", "grid", "widest", "float32"],
-    }[tiles[1]]
+        "best": ["plain", "shaw", "huang", "mask", "logits", "wide heads", "local"],
+        "least": [
+            "shaw", "everything", "grid", "widest", "float32", "local", "local, everything",
+            "local grid",
+        ],
+    }[tiles[1]]  # fmt: skip
     kernels = compiled_ahead(*tiles, *calls)
     assert {kernel["call"] for kernel in kernels} == set(calls)
     for kernel in kernels:

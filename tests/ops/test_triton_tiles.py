@@ -20,7 +20,7 @@ import triton.language as tl  # noqa: E402
 from relpos.ops.triton.kernel_args import KernelSizes  # noqa: E402
 from relpos.ops.triton.kernels.masks import survives_dropout  # noqa: E402
 from relpos.ops.triton.kernels.regions import BAND  # noqa: E402
-from relpos.ops.triton.kernels.scores import tile_scores  # noqa: E402
+from relpos.ops.triton.kernels.scores import tanh, tile_scores  # noqa: E402
 from relpos.ops.triton.kernels.structs import KernelArgs, Pairs  # noqa: E402
 from relpos.ops.triton.kernels.tiles import zeros  # noqa: E402
 from relpos.ops.triton.prepared_call import PreparedCall  # noqa: E402
@@ -33,11 +33,15 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @triton.jit(do_not_specialize=KernelSizes._fields)
 def scores_kernel(
-    inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles,
-    scores, survives, TRANSPOSED: tl.constexpr, SPEC: tl.constexpr,
+    inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
+    num_tiles,
+    scores, slope, survives, TRANSPOSED: tl.constexpr, SPEC: tl.constexpr,
 ):  # fmt: skip
-    """Write the scores of a tile without dot products, and which weights dropout keeps."""
-    args = KernelArgs(inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles)
+    """Write a tile's scores without dot products, their cap's slope, and what dropout keeps."""
+    args = KernelArgs(
+        inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
+        max_offset, num_tiles,
+    )  # fmt: skip
     i = tl.arange(0, SPEC.block_m)
     j = tl.arange(0, SPEC.block_n)
     if TRANSPOSED:
@@ -47,18 +51,20 @@ def scores_kernel(
         pairs = Pairs(1, 1, i[:, None], j[None, :])
         dots = zeros(SPEC.block_m, SPEC.block_n)
     at = pairs.i * SPEC.block_n + pairs.j
-    tl.store(scores + at, tile_scores(args, pairs, dots, BAND, True, SPEC))
+    tile, tile_slope = tile_scores(args, pairs, dots, BAND, True, SPEC)
+    tl.store(scores + at, tile)
+    tl.store(slope + at, tile_slope)
     tl.store(survives + at, survives_dropout(args, pairs).to(tl.int32))
 
 
-def tile(call: PreparedCall, transposed: bool) -> tuple[Tensor, Tensor]:
+def tile(call: PreparedCall, transposed: bool) -> tuple[Tensor, Tensor, Tensor]:
     spec = specialize(call, TileShape(M, N, 4, 1), buffers=0, axis_weights=False)
-    scores = torch.full((M, N), torch.nan, device=DEVICE)
+    scores, slope = torch.full((2, M, N), torch.nan, device=DEVICE)
     survives = torch.full((M, N), -1, dtype=torch.int32, device=DEVICE)
     scores_kernel[(1,)](
-        *call.kernel_args(spec, 1, 1), scores, survives, TRANSPOSED=transposed, SPEC=spec
+        *call.kernel_args(spec, 1, 1), scores, slope, survives, TRANSPOSED=transposed, SPEC=spec
     )
-    return scores, survives
+    return scores, slope, survives
 
 
 @pytest.mark.parametrize("mask_kind", ["boolean", "additive"])
@@ -69,17 +75,42 @@ def test_scores_of_a_transposed_tile_are_those_of_the_tile(mask_kind: str):
     tensors: dict[str, Tensor | None] = {
         "q": x, "k": x, "v": x, "mask": mask > -1 if mask_kind == "boolean" else mask,
         "documents": torch.arange(33).expand(2, -1) // 9, "seed": torch.tensor(5),
+        "key_ranges": torch.tensor([1, 31]).expand(1, 33, 2),
     }  # fmt: skip
     for name in ("q_rel", "key_axis_logits", "query_axis_logits", "joint_bias"):
         tensors[name] = None
     tables = {"bias": OffsetTable(torch.randn(2, 20, generator=draw).to(DEVICE), -19)}
     on_device = {name: None if y is None else y.to(DEVICE) for name, y in tensors.items()}
-    call = PreparedCall(on_device, tables, None, causal=True, scale=1.0, query_start=0, dropout=0.5)
-    (scores, survives), (scores_transposed, survives_transposed) = (
-        tile(call, transposed) for transposed in (False, True)
-    )
-    assert torch.equal(scores, scores_transposed)
-    assert torch.equal(survives, survives_transposed)
+    call = PreparedCall(
+        on_device, tables, None, causal=True, scale=1.0, query_start=0, dropout=0.5,
+        window=((6, 3),), softcap=2.0,
+    )  # fmt: skip
+    results, transposed = (tile(call, transposed) for transposed in (False, True))
+    for found, found_transposed in zip(results, transposed, strict=True):
+        assert torch.equal(found, found_transposed)
+    scores, _, survives = results
     assert scores.isfinite().any()
     assert scores.isneginf().any()
     assert set(survives.unique().tolist()) == {0, 1}
+
+
+@triton.jit
+def tanh_kernel(x, SIZE: tl.constexpr):
+    at = x + tl.arange(0, SIZE)
+    tl.store(at, tanh(tl.load(at)))
+
+
+def test_tanh_is_exact_to_a_few_units_in_the_last_place():
+    """Near 0, where a difference of exponentials would cancel, and far from it."""
+    sizes = torch.logspace(-30, 2, 4096, dtype=torch.float64).float()
+    x = torch.cat([sizes, -sizes]).to(DEVICE)
+    found = x.clone()
+    tanh_kernel[(1,)](found, SIZE=x.numel())
+    exact = x.double().tanh()
+    assert ((found - exact).abs() / exact.abs()).max() < 4 * torch.finfo(torch.float32).eps
+
+
+def test_tanh_of_infinity_is_one():
+    x = torch.tensor([torch.inf, -torch.inf, 0.0, 1e38], device=DEVICE)
+    tanh_kernel[(1,)](x, SIZE=4)
+    assert x.tolist() == [1.0, -1.0, 0.0, 1.0]

@@ -66,9 +66,12 @@ class KernelInputs(NamedTuple):
         values_table: TableTensor `(h or 1, r, value_dim)`.
         mask: PairTensor, uint8 (nonzero: the pair takes part) or logits to add.
         documents: TokenTensor `(b, j)` without heads, int64; negative: of no document.
-        key_ranges: `(b, tiles of queries, 2)` int32: the keys that a tile of queries may see, from
-            the first to the one after the last, in whole tiles.
-        query_ranges: `(b, tiles of keys, 2)` int32: the queries that may see a tile of keys.
+        key_ranges: `(b, i, 2)` int32: the first key that a query may see, and the one after the
+            last; within `0..j`.
+        keys_in_ranges: `(b, j)` uint8: whether a key is in the range of some query.
+        tile_key_ranges: `(b, tiles of queries, 2)` int32: the keys that a tile of queries may see,
+            from the first to the one after the last, in whole tiles.
+        tile_query_ranges: `(b, tiles of keys, 2)` int32: the queries that may see a tile of keys.
         key_axis_logits: TokenTensor `(b, h, i, s)`, of a grid: what each coordinate of a key adds
             to the score of a query, in logits (relative logits per axis).
         query_axis_logits: TokenTensor `(b, h, j, s)`: what each coordinate of a query adds to the
@@ -80,11 +83,14 @@ class KernelInputs(NamedTuple):
         key_joint_index: `(j,)` int32. The entry of `joint_bias` for a pair is
             `key_joint_index[j] - query_joint_index[i]`.
         query_joint_index: `(i,)` int32.
+        coordinate_windows: `(axes, i, 2)` int32: the first and the last coordinate of a key that a
+            query may see along an axis, by their numbers; keys off the grid are seen.
         seed: `()` int64, of the dropout.
         offset_buffers: float32 workspace: `Specialization.program_buffers` numbers a program.
         heads: query heads.
         heads_per_kv_head: query heads that share a key head.
         scale: of the scores.
+        softcap: c of `c tanh(s / c)`, in logits.
         dropout_threshold: a weight is dropped where a draw of 32 bits is below it.
         keep_scale: 1 / (probability that a weight is kept).
     """
@@ -100,7 +106,9 @@ class KernelInputs(NamedTuple):
     mask: Any
     documents: Any
     key_ranges: Any
-    query_ranges: Any
+    keys_in_ranges: Any
+    tile_key_ranges: Any
+    tile_query_ranges: Any
     key_axis_logits: Any
     query_axis_logits: Any
     joint_bias: Any
@@ -108,11 +116,13 @@ class KernelInputs(NamedTuple):
     query_coordinates: Any
     key_joint_index: Any
     query_joint_index: Any
+    coordinate_windows: Any
     seed: Any
     offset_buffers: Any
     heads: Any
     heads_per_kv_head: Any
     scale: Any
+    softcap: Any
     dropout_threshold: Any
     keep_scale: Any
 
@@ -127,16 +137,20 @@ class KernelSizes(NamedTuple):
         seqlen_q: number of queries.
         seqlen_k: number of keys.
         query_start: position of the first query.
-        window_first: offset of the tables' row 0.
-        window_rows: of the tables.
+        table_first: offset of the tables' row 0.
+        table_rows: of the tables.
+        min_offset: the least offset at which a pair takes part; None without a limit.
+        max_offset: the largest one; None without a limit.
         num_tiles: of the kernel, dealt out among its programs.
     """
 
     seqlen_q: Any
     seqlen_k: Any
     query_start: Any
-    window_first: Any
-    window_rows: Any
+    table_first: Any
+    table_rows: Any
+    min_offset: Any
+    max_offset: Any
     num_tiles: Any
 
 
@@ -168,6 +182,12 @@ class Specialization:
         mask_has_i: whether the mask has an axis of queries.
         mask_has_j: whether the mask has an axis of keys.
         has_documents: whether there are documents.
+        has_key_ranges: whether each query has a range of keys.
+        has_axis_windows: whether keys are hidden by windows along a grid's axes.
+        has_tile_ranges: whether there are ranges by tile, for one of these.
+        has_min_offset: whether keys far behind the query are hidden, by a window.
+        has_max_offset: whether keys far ahead of the query are hidden, by a window.
+        has_softcap: whether scores are capped.
         has_dropout: whether weights are dropped.
         num_axes: of a grid; 0 for a sequence.
         num_key_coordinates: coordinates of keys along all axes together, `s` of `key_axis_logits`.
@@ -207,6 +227,12 @@ class Specialization:
     mask_has_i: bool
     mask_has_j: bool
     has_documents: bool
+    has_key_ranges: bool
+    has_axis_windows: bool
+    has_tile_ranges: bool
+    has_min_offset: bool
+    has_max_offset: bool
+    has_softcap: bool
     has_dropout: bool
     num_axes: int
     num_key_coordinates: int

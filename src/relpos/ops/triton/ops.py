@@ -20,7 +20,7 @@ TRITON = CustomOp(
 )
 _TENSORS = (
     "q", "k", "v", "q_rel", "mask", "key_axis_logits", "query_axis_logits", "joint_bias",
-    "documents", "seed",
+    "documents", "key_ranges", "seed",
 )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def _prepared(arguments: Arguments) -> Any:
     return PreparedCall(
         {name: getattr(arguments, name) for name in _TENSORS}, arguments.terms.tables, grid,
         causal=arguments.causal, scale=arguments.scale, query_start=arguments.query_start,
-        dropout=arguments.dropout,
+        dropout=arguments.dropout, window=arguments.windows, softcap=arguments.softcap,
     )  # fmt: skip
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...terms import OffsetTable
-from .document_ranges import tile_ranges
+from ..locality import Window
 from .grid_indices import GridIndices
 from .kernel_args import KernelInputs, KernelSizes, Specialization, TokenTensor
+from .key_ranges import KeyRanges
+from .table_window import TableWindow, shared_table_window
 from .tensor_args import (
     maybe_token_tensor,
     pair_tensor,
@@ -19,9 +22,11 @@ from .tensor_args import (
     token_tensor,
     with_dense_rows,
 )
-from .window import TableWindow, shared_window
+from .tile_ranges import TileRanges, intersect, tiles_of_documents, tiles_of_key_ranges
 
 __all__ = ["GridShape", "PreparedCall"]
+
+_FAR = 1 << 29  # in tokens; no sequence is as long
 
 
 @dataclass(frozen=True)
@@ -44,13 +49,15 @@ class PreparedCall:
 
     Args:
         tensors: by name, or None: `q k v q_rel mask key_axis_logits query_axis_logits joint_bias
-            documents seed`.
+            documents key_ranges seed`.
         tables: by name: `keys queries bias values`, those that there are.
         grid: of the tokens; None for a sequence.
         causal: whether keys ahead of the query are left out.
         scale: of the scores.
         query_start: position of the first query, in tokens.
         dropout: probability.
+        window: `(left, right)` of each axis, of which a sequence has one; empty without.
+        softcap: c of `c tanh(s / c)`; 0 without one.
     """
 
     def __init__(
@@ -63,6 +70,8 @@ class PreparedCall:
         scale: float,
         query_start: int,
         dropout: float,
+        window: tuple[Window, ...] = (),
+        softcap: float = 0.0,
     ) -> None:
         q, k, v, q_rel = (with_dense_rows(tensors[name]) for name in ("q", "k", "v", "q_rel"))
         assert q is not None
@@ -70,6 +79,8 @@ class PreparedCall:
         assert v is not None
         self.q, self.k, self.v, self.q_rel = q, k, v, q_rel
         self.mask, self.documents = tensors["mask"], tensors["documents"]
+        if self.documents is not None:
+            self.documents = self.documents.long().contiguous()
         self.key_axis_logits, self.query_axis_logits = (
             tensors["key_axis_logits"],
             tensors["query_axis_logits"],
@@ -78,21 +89,31 @@ class PreparedCall:
         self.tables = tables
         self.batch, self.heads, self.seqlen_q, _ = q.shape
         self.kv_heads, self.seqlen_k = k.shape[1], k.shape[2]
-        self.causal, self.scale, self.dropout = causal, scale, dropout
+        self.causal, self.scale, self.dropout, self.softcap = causal, scale, dropout, softcap
         self.grid = grid
-        self.window = shared_window(
+        window_of_line = window[0] if window and grid is None else (None, None)
+        self.table_window = shared_table_window(
             tables.values(), query_start, self.seqlen_q, self.seqlen_k,
-            causal=causal and grid is None,
+            causal=causal and grid is None, window=window_of_line,
         ) or TableWindow(0, 1)  # fmt: skip
-        # Each `(h or 1, window.num_rows[, d])`.
-        self.window_tables = {name: self.window.expand(table) for name, table in tables.items()}
+        # Each `(h or 1, num_rows[, d])`.
+        self.expanded_tables = {
+            name: self.table_window.expand(table) for name, table in tables.items()
+        }
         # However far off the queries are, positions fit in 32 bits: only offsets count.
         self.query_start = min(max(query_start, -self.seqlen_q), self.seqlen_k)
-        self.window_first = self.window.first + query_start - self.query_start
+        moved = query_start - self.query_start
+        self.table_first = self.table_window.first + moved
+        left, right = window_of_line
+        self.min_offset = None if left is None else _within_32_bits(moved - left)
+        self.max_offset = None if right is None else _within_32_bits(moved + right)
+        self.key_ranges = None
+        if (key_ranges := tensors["key_ranges"]) is not None:
+            self.key_ranges = KeyRanges.of(key_ranges, self.batch, self.seqlen_k)
         self.grid_indices = None
         if grid is not None:
             self.grid_indices = GridIndices.of(
-                grid.key_grid, grid.query_grid, grid.prefix, q.device
+                grid.key_grid, grid.query_grid, grid.prefix, window, q.device
             )
 
     @property
@@ -114,14 +135,14 @@ class PreparedCall:
         self, specialization: Specialization, num_tiles: int, programs: int
     ) -> tuple[Any, ...]:
         """`KernelInputs` and `KernelSizes`: `num_tiles` are dealt out among `programs`."""
-        documents, key_ranges, query_ranges = self._documents(
+        tile_key_ranges, tile_query_ranges = self._tile_ranges(
             specialization.block_m, specialization.block_n
-        )
+        ) or (None, None)
         indices = self.grid_indices
         threshold = min(round(self.dropout * (1 << 32)), (1 << 32) - 1)
         workspace = max(programs * specialization.program_buffers, 1)
         tables = {
-            f"{name}_table": table_tensor(self.window_tables.get(name))
+            f"{name}_table": table_tensor(self.expanded_tables.get(name))
             for name in ("keys", "queries", "bias", "values")
         }
         inputs = KernelInputs(
@@ -131,9 +152,11 @@ class PreparedCall:
             q_rel=maybe_token_tensor(self.q_rel),
             **tables,
             mask=pair_tensor(self.mask),
-            documents=documents,
-            key_ranges=key_ranges,
-            query_ranges=query_ranges,
+            documents=self._documents(),
+            key_ranges=None if self.key_ranges is None else self.key_ranges.of_queries,
+            keys_in_ranges=None if self.key_ranges is None else self.key_ranges.keys_in_any,
+            tile_key_ranges=tile_key_ranges,
+            tile_query_ranges=tile_query_ranges,
             key_axis_logits=maybe_token_tensor(with_dense_rows(self.key_axis_logits)),
             query_axis_logits=maybe_token_tensor(with_dense_rows(self.query_axis_logits)),
             joint_bias=table_tensor(self.joint_bias),
@@ -141,11 +164,13 @@ class PreparedCall:
             query_coordinates=None if indices is None else indices.query_coordinates,
             key_joint_index=None if indices is None else indices.key_joint_index,
             query_joint_index=None if indices is None else indices.query_joint_index,
+            coordinate_windows=None if indices is None else indices.coordinate_windows,
             seed=self.seed,
             offset_buffers=self.q.new_empty(workspace, dtype=torch.float32),
             heads=self.heads,
             heads_per_kv_head=self.heads // self.kv_heads,
             scale=self.scale,
+            softcap=self.softcap or None,
             dropout_threshold=threshold,
             keep_scale=1 / (1 - threshold / (1 << 32)),
         )
@@ -153,20 +178,38 @@ class PreparedCall:
             seqlen_q=self.seqlen_q,
             seqlen_k=self.seqlen_k,
             query_start=self.query_start,
-            window_first=self.window_first,
-            window_rows=self.window.num_rows,
+            table_first=self.table_first,
+            table_rows=self.table_window.num_rows,
+            min_offset=self.min_offset,
+            max_offset=self.max_offset,
             num_tiles=num_tiles,
         )
 
-    def _documents(self, m: int, n: int) -> tuple[TokenTensor | None, Tensor | None, Tensor | None]:
-        """The documents, and which keys and queries tiles of `m` queries and `n` keys may see."""
+    def _documents(self) -> TokenTensor | None:
         if self.documents is None:
-            return None, None, None
-        documents = self.documents.long().contiguous()
-        of_queries = documents[:, self.query_start : self.query_start + self.seqlen_q]
-        key_ranges, query_ranges = (
-            ranges.expand(self.batch, -1, -1).contiguous()
-            for ranges in tile_ranges(of_queries, documents, m, n)
+            return None
+        stride_b = self.documents.stride(0) if self.documents.shape[0] > 1 else 0
+        return TokenTensor(self.documents, stride_b, 0, 1)
+
+    def _tile_ranges(self, m: int, n: int) -> TileRanges | None:
+        """Which keys and queries tiles of `m` queries and `n` keys may see; None: no such limit."""
+        found: list[TileRanges] = []
+        if self.documents is not None:
+            of_queries = self.documents[:, self.query_start : self.query_start + self.seqlen_q]
+            found.append(tiles_of_documents(of_queries, self.documents, m, n))
+        if self.key_ranges is not None:
+            found.append(tiles_of_key_ranges(self.key_ranges.of_queries, self.seqlen_k, m, n))
+        if self.grid_indices is not None and self.grid_indices.window_ranges is not None:
+            ranges = self.grid_indices.window_ranges
+            found.append(tiles_of_key_ranges(ranges, self.seqlen_k, m, n))
+        if not found:
+            return None
+        of_queries, of_keys = (
+            x.expand(self.batch, -1, -1).contiguous() for x in reduce(intersect, found)
         )
-        stride_b = documents.stride(0) if documents.shape[0] > 1 else 0
-        return TokenTensor(documents, stride_b, 0, 1), key_ranges, query_ranges
+        return of_queries, of_keys
+
+
+def _within_32_bits(offset: int) -> int:
+    """An offset that hides the same pairs, far from where numbers of 32 bits end."""
+    return min(max(offset, -_FAR), _FAR)

@@ -33,10 +33,12 @@ def specialize(
         axis_weights: whether weights are summed by coordinate of the key.
         besides: tensors `(b, h, tokens, width)` of the kernel that are not the call's.
     """
-    mask, grid, tables = call.mask, call.grid, call.window_tables
+    mask, grid, tables = call.mask, call.grid, call.expanded_tables
     head_dim, rel_dim, value_dim = call.widths
     key_coordinates = 0 if grid is None else sum(grid.key_grid)
     query_coordinates = 0 if grid is None else sum(grid.query_grid)
+    indices = call.grid_indices
+    has_axis_windows = indices is not None and indices.coordinate_windows is not None
     buffer_columns = next_power_of_two(shape.m + 2 * shape.n)
     return Specialization(
         block_m=shape.m,
@@ -53,12 +55,18 @@ def specialize(
         has_values="values" in tables,
         has_q_rel=call.q_rel is not None,
         is_causal=call.causal,
-        left_sees_ahead=call.causal and call.window_first > 0,
+        left_sees_ahead=call.causal and call.table_first > 0,
         ragged_keys=call.seqlen_k % shape.n != 0,
         mask_kind=_mask_kind(mask),
         mask_has_i=mask is not None and mask.shape[2] > 1,
         mask_has_j=mask is not None and mask.shape[3] > 1,
         has_documents=call.documents is not None,
+        has_key_ranges=call.key_ranges is not None,
+        has_axis_windows=has_axis_windows,
+        has_tile_ranges=has_axis_windows or bool(call.documents is not None or call.key_ranges),
+        has_min_offset=call.min_offset is not None,
+        has_max_offset=call.max_offset is not None,
+        has_softcap=call.softcap > 0,
         has_dropout=call.dropout > 0,
         num_axes=0 if grid is None else len(grid.key_grid),
         num_key_coordinates=key_coordinates,
@@ -70,7 +78,7 @@ def specialize(
         has_joint_bias=call.joint_bias is not None,
         has_axis_weights=axis_weights,
         buffer_columns=buffer_columns,
-        buffer_by_row=call.window.num_rows <= buffer_columns,
+        buffer_by_row=call.table_window.num_rows <= buffer_columns,
         program_buffers=buffers * shape.m * buffer_columns,
         int64_offsets=_needs_int64(call, besides),
         precision=_precision(),

@@ -44,7 +44,8 @@ def table_gradients(
         needed: names of tensors.
     """
     names = tuple(name for name in call.tables if name in needed)
-    rows, heads = call.window.num_rows, max(call.window_tables[name].shape[0] for name in names)
+    rows = call.table_window.num_rows
+    heads = max(call.expanded_tables[name].shape[0] for name in names)
     sums = _sums_by_offset(call, saved, delta, names, heads, rows)
     gradients = {}
     for name in names:
@@ -53,9 +54,9 @@ def table_gradients(
         total[:, :: rows - 1] = _end_row_gradients(call, saved, end_rows, name, heads)
         if name in ("keys", "queries"):
             total = total * call.scale
-        if call.window_tables[name].shape[0] == 1:
+        if call.expanded_tables[name].shape[0] == 1:
             total = total.sum(0, keepdim=True)
-        gradients[name] = call.window.expand_backward(total, call.tables[name])
+        gradients[name] = call.table_window.expand_backward(total, call.tables[name])
     return gradients
 
 
@@ -83,7 +84,7 @@ def _sums_by_offset(
         items = call.batch * (call.heads // heads) * count_tiles(call.seqlen_q, shape.m)
         splits = split_count(programs, items, device)
         for name in names:
-            width = () if name == "bias" else (call.window_tables[name].shape[2],)
+            width = () if name == "bias" else (call.expanded_tables[name].shape[2],)
             sums[name] = torch.zeros(
                 splits, heads, entries, *width, dtype=torch.float32, device=device
             )
@@ -106,7 +107,7 @@ def _sums_by_offset(
 def _chunks(call: PreparedCall, n: int) -> Tensor:
     if call.grid is not None:
         return joint_bias_chunks(call.grid.key_grid, n, call.q.device)
-    return window_chunks(call.window_first, call.window.num_rows, n, call.q.device)
+    return window_chunks(call.table_first, call.table_window.num_rows, n, call.q.device)
 
 
 def _end_row_gradients(

@@ -14,7 +14,7 @@ Read `../kernel_args.py` first (what a kernel receives), then `structs.py`, `reg
 
     structs.py         KernelArgs, Pairs, Regions, RowStats: what helpers receive
     tiles.py           loads and stores of tokens           tables.py    rows of tables
-    regions.py         LEFT, BAND, RIGHT                    masks.py     masks, documents, dropout
+    regions.py         which tiles; LEFT, BAND, RIGHT       masks.py     which pairs; dropout
     offset_buffer.py   the shear, and products with tables of one tile
     grid_terms.py      relative logits per axis, joint bias
     scores.py          dot products -> scores -> `dS`, for every kernel

@@ -32,7 +32,8 @@ from .tiles import (
 
 @triton.jit(do_not_specialize=KernelSizes._fields)
 def dkdv_kernel(
-    inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles,
+    inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
+    num_tiles,
     softmax, d_out, delta, d_axis_weights, d_k, d_v, d_query_axis_logits, end_rows,
     SPEC: tl.constexpr, NEEDS_D_LOGITS: tl.constexpr, NEEDS_D_QUERIES: tl.constexpr,
 ):  # fmt: skip
@@ -52,7 +53,10 @@ def dkdv_kernel(
             queries for which the key selects the first row of the table of queries, and over those
             for which it selects the last one.
     """
-    args = KernelArgs(inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles)
+    args = KernelArgs(
+        inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
+        max_offset, num_tiles,
+    )  # fmt: skip
     transposed_buffer = offset_buffer(
         args, SPEC.has_keys + SPEC.has_values + SPEC.has_queries, SPEC
     )
@@ -87,7 +91,7 @@ def dkdv_kernel(
                     d_o = load_outputs(d_out, args, b, h, i, SPEC)
                     weights, d_scores = recompute_d_scores(
                         args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, num_score_rows,
-                        d_axis_weights, REGION, SPEC,
+                        d_axis_weights, REGION, False, SPEC,
                     )  # fmt: skip
                     weights_transposed = tl.trans(weights).to(d_o.dtype)
                     d_scores_transposed = tl.trans(d_scores)

@@ -47,7 +47,8 @@ from .tiles import (
 
 @triton.jit(do_not_specialize=KernelSizes._fields)
 def dq_kernel(
-    inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles,
+    inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
+    num_tiles,
     out, softmax, d_out, d_lse, axis_weights, d_axis_weights,
     d_q, d_q_rel, d_key_axis_logits, delta, end_rows,
     SPEC: tl.constexpr, HAS_D_LSE: tl.constexpr, NEEDS_D_Q: tl.constexpr,
@@ -72,7 +73,10 @@ def dq_kernel(
             that select the tables' first row, and over those that select their last one; then
             those of the weights that dropout leaves.
     """
-    args = KernelArgs(inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles)
+    args = KernelArgs(
+        inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
+        max_offset, num_tiles,
+    )  # fmt: skip
     keys_buffer = offset_buffer(args, 0, SPEC)
     values_buffer = offset_buffer(args, SPEC.has_keys, SPEC)
     d_scores_buffer = offset_buffer(args, SPEC.has_keys + SPEC.has_values, SPEC)
@@ -139,7 +143,7 @@ def dq_kernel(
                 u = j0 - regions.band_begin
                 # Before the scores: so the compiler spills fewer registers.
                 d_out_dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
-                scores = walk_scores(
+                scores, slope = walk_scores(
                     args, pairs, i0, j0, u, q, k, keys_buffer, p_dot_end_row, queries_buffer,
                     REGION, SPEC,
                 )  # fmt: skip
@@ -149,7 +153,7 @@ def dq_kernel(
                     )
                 weights = tile_weights(scores, stats)
                 weights_after_dropout, d_scores = tile_d_scores(
-                    args, pairs, stats, weights, d_out_dots, d_axis_weights, SPEC
+                    args, pairs, stats, weights, slope, d_out_dots, d_axis_weights, SPEC
                 )
                 acc += tl.dot(d_scores.to(k.dtype), k, input_precision=SPEC.precision)
                 if NEEDS_D_LOGITS:
@@ -189,7 +193,7 @@ def dq_kernel(
             if SPEC.buffer_by_row:
                 if regions.band_begin < regions.band_end:
                     tl.debug_barrier()
-                    for u in range(0, args.window_rows, SPEC.block_n):
+                    for u in range(0, args.table_rows, SPEC.block_n):
                         acc_rel += _times_keys(d_scores_buffer, args, h, regions, row0, u, SPEC)
             first, last = times_end_rows(args, KEYS, h, first_d_scores, last_d_scores, SPEC)
             acc_rel += first

@@ -8,14 +8,15 @@ import triton.language as tl
 
 from ..kernel_args import KernelSizes
 from .recompute import recompute_d_scores
-from .regions import BAND
+from .regions import BAND, has_pairs
 from .structs import KernelArgs
 from .tiles import load_keys, load_outputs, load_queries, load_values, zeros
 
 
 @triton.jit(do_not_specialize=KernelSizes._fields)
 def dmask_kernel(
-    inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles,
+    inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
+    num_tiles,
     softmax, d_out, delta, d_axis_weights, d_mask, batch, mask_batch, mask_heads,
     SPEC: tl.constexpr,
 ):  # fmt: skip
@@ -31,7 +32,10 @@ def dmask_kernel(
     Writes:
         d_mask: `(mask_batch, mask_heads, i or 1, j or 1)` float32, contiguous.
     """
-    args = KernelArgs(inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles)
+    args = KernelArgs(
+        inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
+        max_offset, num_tiles,
+    )  # fmt: skip
     tiles_q = tl.cdiv(args.seqlen_q, SPEC.block_m)
     tiles_k = tl.cdiv(args.seqlen_k, SPEC.block_n)
     # How many tiles the mask has, and how many there are to sum for each of them.
@@ -52,17 +56,18 @@ def dmask_kernel(
             h = mask_h + item // sum_j // sum_i % sum_h
             b = mask_b + item // sum_j // sum_i // sum_h
             g = h // args.inputs.heads_per_kv_head
-            i = i0 + tl.arange(0, SPEC.block_m)
-            j = j0 + tl.arange(0, SPEC.block_n)
-            q, q_rel = load_queries(args, b, h, i, SPEC)
-            d_o = load_outputs(d_out, args, b, h, i, SPEC)
-            k = load_keys(args, b, g, j, SPEC)
-            v = load_values(args, b, g, j, SPEC)
-            _, d_scores = recompute_d_scores(
-                args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, num_score_rows,
-                d_axis_weights, BAND, SPEC,
-            )  # fmt: skip
-            acc += d_scores
+            if has_pairs(args, b, i0, j0, j0 + SPEC.block_n, SPEC):
+                i = i0 + tl.arange(0, SPEC.block_m)
+                j = j0 + tl.arange(0, SPEC.block_n)
+                q, q_rel = load_queries(args, b, h, i, SPEC)
+                d_o = load_outputs(d_out, args, b, h, i, SPEC)
+                k = load_keys(args, b, g, j, SPEC)
+                v = load_values(args, b, g, j, SPEC)
+                _, d_scores = recompute_d_scores(
+                    args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, num_score_rows,
+                    d_axis_weights, BAND, True, SPEC,
+                )  # fmt: skip
+                acc += d_scores
         i = tile_i * SPEC.block_m + tl.arange(0, SPEC.block_m)
         j = tile_j * SPEC.block_n + tl.arange(0, SPEC.block_n)
         inside_i = i < args.seqlen_q

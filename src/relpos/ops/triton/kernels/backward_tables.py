@@ -22,7 +22,7 @@ import triton.language as tl
 from ..kernel_args import KernelSizes
 from .grid_terms import joint_bias_entry
 from .offset_buffer import offset_buffer
-from .regions import BAND
+from .regions import BAND, has_pairs
 from .scores import load_row_stats, tile_d_scores, tile_scores, tile_weights
 from .structs import KernelArgs, Pairs
 from .tables import KEYS, QUERIES, VALUES, dot_rows, load_rows
@@ -39,7 +39,8 @@ from .tiles import (
 
 @triton.jit(do_not_specialize=(*KernelSizes._fields, "batch", "splits", "entries"))
 def dtables_kernel(
-    inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles,
+    inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
+    num_tiles,
     softmax, d_out, delta, d_axis_weights, chunks, d_keys, d_queries, d_bias, d_values,
     batch, table_heads, splits, entries,
     SPEC: tl.constexpr, NEEDS_D_KEYS: tl.constexpr, NEEDS_D_QUERIES: tl.constexpr,
@@ -62,7 +63,10 @@ def dtables_kernel(
         d_bias: `(splits, table_heads, entries)`; on a grid that of the joint bias.
         d_values: `(splits, table_heads, entries, dv)`.
     """
-    args = KernelArgs(inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles)
+    args = KernelArgs(
+        inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
+        max_offset, num_tiles,
+    )  # fmt: skip
     W: tl.constexpr = SPEC.buffer_columns
     # By key of the tile: buffer[a, key] for queries, queries_buffer[r, key] for offsets.
     scores_buffer = offset_buffer(args, 0, SPEC)
@@ -101,72 +105,73 @@ def dtables_kernel(
             b = item // tiles // heads
             h = table_head + item // tiles % heads
             g = h // args.inputs.heads_per_kv_head
-            i = i0 + a
-            q, q_rel = load_queries(args, b, h, i, SPEC)
-            d_o = load_outputs(d_out, args, b, h, i, SPEC)
             key0 = args.query_start + i0 + offset
-            if SPEC.has_queries:
-                query_rows = load_rows(args, QUERIES, h, entry + r, SPEC)
-            tl.debug_barrier()  # the buffers may still be read
-            for part in tl.static_range(SPEC.block_m // SPEC.block_n + 1):
-                key = part * SPEC.block_n + r
-                k = load_keys(args, b, g, key0 + key, SPEC)
-                v = load_values(args, b, g, key0 + key, SPEC)
-                at = a[:, None] * W + key[None, :]
-                dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
-                tl.store(scores_buffer + at, dots)
-                dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
-                tl.store(d_weights_buffer + at, dots)
+            if has_pairs(args, b, i0, key0, key0 + SPEC.block_m + SPEC.block_n - 1, SPEC):
+                i = i0 + a
+                q, q_rel = load_queries(args, b, h, i, SPEC)
+                d_o = load_outputs(d_out, args, b, h, i, SPEC)
                 if SPEC.has_queries:
-                    dots = tl.dot(query_rows, tl.trans(k), input_precision=SPEC.precision)
-                    tl.store(queries_buffer + r[:, None] * W + key[None, :], dots)
-            tl.debug_barrier()
-
-            pairs = Pairs(b, h, i[:, None], key0 + a[:, None] + r[None, :])
-            dots = tl.load(scores_buffer + diagonal)
-            d_out_dots = tl.load(d_weights_buffer + diagonal)
-            if SPEC.has_keys:
-                dots += dot_rows(args, KEYS, h, q_rel, entry + r, SPEC)
-            if SPEC.has_queries:
-                at = r[:, None] * W + r[:, None] + a[None, :]
-                dots += tl.trans(tl.load(queries_buffer + at))
-            if SPEC.has_values:
-                d_out_dots += dot_rows(args, VALUES, h, d_o, entry + r, SPEC)
-            scores = tile_scores(args, pairs, dots, BAND, True, SPEC)
-            inside = (r < count)[None, :] & (i < args.seqlen_q)[:, None]
-            if SPEC.num_axes:
-                pairs_entry, on_grid = joint_bias_entry(args, pairs)
-                inside = inside & on_grid & (pairs_entry == entry + r[None, :])
-            scores = tl.where(inside, scores, float("-inf"))
-            stats = load_row_stats(softmax, delta, args, b, h, i, num_score_rows)
-            weights = tile_weights(scores, stats)
-            weights_after_dropout, d_scores = tile_d_scores(
-                args, pairs, stats, weights, d_out_dots, d_axis_weights, SPEC
-            )
-
-            if NEEDS_D_KEYS:
-                d_scores_transposed = tl.trans(d_scores).to(q_rel.dtype)
-                acc_keys += tl.dot(d_scores_transposed, q_rel, input_precision=SPEC.precision)
-            if NEEDS_D_BIAS:
-                acc_bias += tl.sum(d_scores, 0)
-            if NEEDS_D_VALUES:
-                weights_transposed = tl.trans(weights_after_dropout).to(d_o.dtype)
-                acc_values += tl.dot(weights_transposed, d_o, input_precision=SPEC.precision)
-            if NEEDS_D_QUERIES:
-                # By offset and key, `(n, n)` at a time: query `key - r` of the tile.
-                M: tl.constexpr = SPEC.block_m
-                tl.debug_barrier()
-                tl.store(queries_buffer + r[:, None] * M + a[None, :], tl.trans(d_scores))
-                tl.debug_barrier()
+                    query_rows = load_rows(args, QUERIES, h, entry + r, SPEC)
+                tl.debug_barrier()  # the buffers may still be read
                 for part in tl.static_range(SPEC.block_m // SPEC.block_n + 1):
                     key = part * SPEC.block_n + r
-                    query = key[None, :] - r[:, None]
-                    by_key = tl.load(
-                        queries_buffer + r[:, None] * M + query,
-                        mask=(query >= 0) & (query < M), other=0.0,
-                    )  # fmt: skip
                     k = load_keys(args, b, g, key0 + key, SPEC)
-                    acc_queries += tl.dot(by_key.to(k.dtype), k, input_precision=SPEC.precision)
+                    v = load_values(args, b, g, key0 + key, SPEC)
+                    at = a[:, None] * W + key[None, :]
+                    dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
+                    tl.store(scores_buffer + at, dots)
+                    dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
+                    tl.store(d_weights_buffer + at, dots)
+                    if SPEC.has_queries:
+                        dots = tl.dot(query_rows, tl.trans(k), input_precision=SPEC.precision)
+                        tl.store(queries_buffer + r[:, None] * W + key[None, :], dots)
+                tl.debug_barrier()
+
+                pairs = Pairs(b, h, i[:, None], key0 + a[:, None] + r[None, :])
+                dots = tl.load(scores_buffer + diagonal)
+                d_out_dots = tl.load(d_weights_buffer + diagonal)
+                if SPEC.has_keys:
+                    dots += dot_rows(args, KEYS, h, q_rel, entry + r, SPEC)
+                if SPEC.has_queries:
+                    at = r[:, None] * W + r[:, None] + a[None, :]
+                    dots += tl.trans(tl.load(queries_buffer + at))
+                if SPEC.has_values:
+                    d_out_dots += dot_rows(args, VALUES, h, d_o, entry + r, SPEC)
+                scores, slope = tile_scores(args, pairs, dots, BAND, True, SPEC)
+                inside = (r < count)[None, :] & (i < args.seqlen_q)[:, None]
+                if SPEC.num_axes:
+                    pairs_entry, on_grid = joint_bias_entry(args, pairs)
+                    inside = inside & on_grid & (pairs_entry == entry + r[None, :])
+                scores = tl.where(inside, scores, float("-inf"))
+                stats = load_row_stats(softmax, delta, args, b, h, i, num_score_rows)
+                weights = tile_weights(scores, stats)
+                weights_after_dropout, d_scores = tile_d_scores(
+                    args, pairs, stats, weights, slope, d_out_dots, d_axis_weights, SPEC
+                )
+
+                if NEEDS_D_KEYS:
+                    d_scores_transposed = tl.trans(d_scores).to(q_rel.dtype)
+                    acc_keys += tl.dot(d_scores_transposed, q_rel, input_precision=SPEC.precision)
+                if NEEDS_D_BIAS:
+                    acc_bias += tl.sum(d_scores, 0)
+                if NEEDS_D_VALUES:
+                    weights_transposed = tl.trans(weights_after_dropout).to(d_o.dtype)
+                    acc_values += tl.dot(weights_transposed, d_o, input_precision=SPEC.precision)
+                if NEEDS_D_QUERIES:
+                    # By offset and key, `(n, n)` at a time: query `key - r` of the tile.
+                    M: tl.constexpr = SPEC.block_m
+                    tl.debug_barrier()
+                    tl.store(queries_buffer + r[:, None] * M + a[None, :], tl.trans(d_scores))
+                    tl.debug_barrier()
+                    for part in tl.static_range(SPEC.block_m // SPEC.block_n + 1):
+                        key = part * SPEC.block_n + r
+                        query = key[None, :] - r[:, None]
+                        by_key = tl.load(
+                            queries_buffer + r[:, None] * M + query,
+                            mask=(query >= 0) & (query < M), other=0.0,
+                        )  # fmt: skip
+                        k = load_keys(args, b, g, key0 + key, SPEC)
+                        acc_queries += tl.dot(by_key.to(k.dtype), k, input_precision=SPEC.precision)
 
         row = tl.cast(split * table_heads + table_head, tl.int64) * entries + entry + r
         inside = r < count

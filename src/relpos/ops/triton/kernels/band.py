@@ -44,7 +44,7 @@ def row_of_column_0(args, i0, regions, SPEC: tl.constexpr):
 def begin_dots(buffer, args, TABLE: tl.constexpr, h, x, row0, SPEC: tl.constexpr):
     """Write the products of `x (m, BLOCK)` that the band's first tile needs, or all of them."""
     if SPEC.buffer_by_row:
-        for u in range(0, args.window_rows, SPEC.block_n):
+        for u in range(0, args.table_rows, SPEC.block_n):
             write_dots(buffer, args, TABLE, h, x, u, u, SPEC)
     else:
         write_tile_dots(buffer, args, TABLE, h, x, row0, SPEC)
@@ -76,7 +76,7 @@ def walk_scores(
     args, pairs, i0, j0, u, q, k, keys_buffer, p_dot_end_row, queries_buffer,
     REGION: tl.constexpr, SPEC: tl.constexpr,
 ):  # fmt: skip
-    """The scores of the tile of queries from `i0` and keys from `j0`, which is at `u`: `(m, n)`.
+    """`tile_scores` of the queries from `i0` and the keys from `j0`, a tile at `u`: `(m, n)`.
 
     Args:
         args: of the kernel.
@@ -106,7 +106,7 @@ def begin_kept(buffer, args, fill, SPEC: tl.constexpr):
     if SPEC.buffer_by_row:
         a = tl.arange(0, SPEC.block_m)
         c = tl.arange(0, SPEC.block_n)
-        for u in range(0, args.window_rows, SPEC.block_n):
+        for u in range(0, args.table_rows, SPEC.block_n):
             at = a[:, None] * SPEC.buffer_columns + (u + c)[None, :]
             tl.store(buffer + at, tl.zeros_like(at).to(tl.float32) + fill)
 
@@ -117,7 +117,7 @@ def keep(buffer, args, pairs, u, tile, SPEC: tl.constexpr):
     if SPEC.buffer_by_row:
         a = tl.arange(0, SPEC.block_m)
         row = table_row(args, pairs.i, pairs.j)
-        inside = (row > 0) & (row < args.window_rows - 1)
+        inside = (row > 0) & (row < args.table_rows - 1)
         tl.store(buffer + (a[:, None] * SPEC.buffer_columns + row), tile, mask=inside)
     else:
         tl.store(buffer + by_key(u, SPEC), tile)
@@ -133,7 +133,7 @@ def take(buffer, args, regions, row0, u, fill, SPEC: tl.constexpr):
     a = tl.arange(0, SPEC.block_m)
     c = tl.arange(0, SPEC.block_n)
     row = row0 + u + c
-    inside = ((row > 0) & (row < args.window_rows - 1))[None, :]
+    inside = ((row > 0) & (row < args.table_rows - 1))[None, :]
     if SPEC.buffer_by_row:
         inside = inside & (a >= 0)[:, None]
     else:

@@ -32,7 +32,8 @@ from .tiles import (
 
 @triton.jit(do_not_specialize=KernelSizes._fields)
 def forward_kernel(
-    inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles,
+    inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
+    num_tiles,
     out, lse, softmax, axis_weights, SPEC: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head after another.
@@ -45,7 +46,10 @@ def forward_kernel(
         axis_weights: TokenTensor `(b, h, i, s)` float32: the weights summed by coordinate of the
             key; None without a grid's values.
     """
-    args = KernelArgs(inputs, seqlen_q, seqlen_k, query_start, window_first, window_rows, num_tiles)
+    args = KernelArgs(
+        inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
+        max_offset, num_tiles,
+    )  # fmt: skip
     keys_buffer = offset_buffer(args, 0, SPEC)
     scores_buffer = offset_buffer(args, SPEC.has_keys, SPEC)
     queries_buffer = offset_buffer(args, SPEC.has_keys + SPEC.has_values, SPEC)
@@ -85,7 +89,7 @@ def forward_kernel(
                 k = load_keys(args, b, g, j, SPEC)
                 v = load_values(args, b, g, j, SPEC)
                 u = j0 - regions.band_begin
-                scores = walk_scores(
+                scores, _ = walk_scores(
                     args, pairs, i0, j0, u, q, k, keys_buffer, p_dot_end_row, queries_buffer,
                     REGION, SPEC,
                 )  # fmt: skip
@@ -136,7 +140,7 @@ def forward_kernel(
                 if regions.band_begin < regions.band_end:
                     tl.debug_barrier()
                     shift = _finite_shift(row_max)
-                    for u in range(0, args.window_rows, SPEC.block_n):
+                    for u in range(0, args.table_rows, SPEC.block_n):
                         acc += _times_values(scores_buffer, args, h, shift, regions, row0, u, SPEC)
             first, last = times_end_rows(args, VALUES, h, first_row_sum, last_row_sum, SPEC)
             acc += first

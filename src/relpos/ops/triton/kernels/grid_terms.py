@@ -82,6 +82,22 @@ def joint_bias_entry(args, pairs):
 
 
 @triton.jit
+def in_axis_windows(args, pairs, AXES: tl.constexpr):
+    """Whether each key is in the query's windows along all axes, as keys off the grid are."""
+    key_known = (pairs.j >= 0) & (pairs.j < args.seqlen_k)
+    query_known = pairs.i < args.seqlen_q
+    inside = key_known & query_known
+    for axis in tl.static_range(AXES):
+        coordinates = args.inputs.key_coordinates + axis * args.seqlen_k
+        coordinate = tl.load(coordinates + pairs.j, mask=key_known, other=-1)
+        window = args.inputs.coordinate_windows + (axis * args.seqlen_q + pairs.i) * 2
+        first = tl.load(window, mask=query_known, other=0)
+        last = tl.load(window + 1, mask=query_known, other=0)
+        inside = inside & ((coordinate < 0) | ((first <= coordinate) & (coordinate <= last)))
+    return inside
+
+
+@triton.jit
 def coordinate_marks(coordinates, tokens, count, AXES: tl.constexpr, BLOCK: tl.constexpr):
     """`(len(tokens), BLOCK)`: whether a column is that of a token's coordinate along some axis.
 

@@ -7,6 +7,8 @@ and return what does.
 import triton
 import triton.language as tl
 
+from .grid_terms import in_axis_windows
+
 
 @triton.jit
 def takes_part(args, pairs, HIDE_AHEAD: tl.constexpr, CHECK_END: tl.constexpr, SPEC: tl.constexpr):
@@ -31,6 +33,19 @@ def takes_part(args, pairs, HIDE_AHEAD: tl.constexpr, CHECK_END: tl.constexpr, S
         of_query = tl.load(base + position, mask=inside, other=-1)
         of_key = tl.load(base + j, mask=(j >= 0) & (j < args.seqlen_k), other=-1)
         visible = visible & (of_query == of_key) & (of_key >= 0)
+    if SPEC.has_min_offset:
+        visible = visible & (j >= args.query_start + i + args.min_offset)
+    if SPEC.has_max_offset:
+        visible = visible & (j <= args.query_start + i + args.max_offset)
+    if SPEC.has_key_ranges:
+        row = tl.cast(pairs.b, tl.int64) * args.seqlen_q + i
+        key_range = args.inputs.key_ranges + row * 2
+        inside = (i >= 0) & (i < args.seqlen_q)
+        first = tl.load(key_range, mask=inside, other=0)
+        end = tl.load(key_range + 1, mask=inside, other=0)
+        visible = visible & (first <= j) & (j < end)
+    if SPEC.has_axis_windows:
+        visible = visible & in_axis_windows(args, pairs, SPEC.num_axes)
     return visible
 
 

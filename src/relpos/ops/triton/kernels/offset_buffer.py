@@ -67,7 +67,7 @@ def by_offset(u, SPEC: tl.constexpr):
 @triton.jit
 def first_row(args, i0, j0, SPEC: tl.constexpr):
     """The row of the tables for the tile's first key and last query; may lie beyond them."""
-    return j0 - (args.query_start + i0 + SPEC.block_m - 1) - args.window_first
+    return j0 - (args.query_start + i0 + SPEC.block_m - 1) - args.table_first
 
 
 @triton.jit

@@ -12,7 +12,7 @@ from .tables import KEYS, VALUES
 @triton.jit
 def recompute_d_scores(
     args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, num_score_rows, d_axis_weights,
-    REGION: tl.constexpr, SPEC: tl.constexpr,
+    REGION: tl.constexpr, OF_MASK: tl.constexpr, SPEC: tl.constexpr,
 ):  # fmt: skip
     """The weights that dropout leaves and `dS` of the queries from `i0` and the keys from `j0`.
 
@@ -35,6 +35,7 @@ def recompute_d_scores(
         num_score_rows: `b * h * i`, int64.
         d_axis_weights: TokenTensor `(b, h, i, s)`, or None.
         REGION: of the tile.
+        OF_MASK: whether `dS` is for the mask, which is added after the cap.
         SPEC: of the kernel.
     """
     i = i0 + tl.arange(0, SPEC.block_m)
@@ -49,11 +50,13 @@ def recompute_d_scores(
         dots += tile_dot_rows(keys_buffer, args, KEYS, h, q_rel, i0, j0, REGION, SPEC)
     if SPEC.has_queries:
         dots += tile_dot_queries(queries_buffer, args, h, k, i0, j0, REGION, SPEC)
-    scores = tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
+    scores, slope = tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
 
     stats = load_row_stats(softmax, delta, args, b, h, i, num_score_rows)
     weights = tile_weights(scores, stats)
     d_out_dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
     if SPEC.has_values:
         d_out_dots += tile_dot_rows(values_buffer, args, VALUES, h, d_o, i0, j0, REGION, SPEC)
-    return tile_d_scores(args, pairs, stats, weights, d_out_dots, d_axis_weights, SPEC)
+    if OF_MASK:
+        slope = 1.0
+    return tile_d_scores(args, pairs, stats, weights, slope, d_out_dots, d_axis_weights, SPEC)

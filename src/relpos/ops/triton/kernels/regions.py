@@ -7,6 +7,9 @@ first queries lie in RIGHT and the last ones in LEFT. In LEFT and RIGHT a table'
 for each query (or key); the band alone needs the shear. Regions are whole tiles:
 
     [begin, band_begin)  [band_begin, band_end)  [band_end, end)
+
+Before `begin` and from `end` on lie the tiles without a pair that takes part: what is ahead of
+causal queries, outside windows, in no range, of other documents. They are not read or computed.
 """
 
 import triton
@@ -24,13 +27,13 @@ RIGHT = tl.constexpr(2)
 def table_row(args, i, j):
     """The row of the tables that each pair's offset selects."""
     offset = j - (args.query_start + i)
-    return tl.minimum(tl.maximum(offset - args.window_first, 0), args.window_rows - 1)
+    return tl.minimum(tl.maximum(offset - args.table_first, 0), args.table_rows - 1)
 
 
 @triton.jit
 def end_table_row(args, REGION: tl.constexpr):
     """The row that all offsets of LEFT or RIGHT select."""
-    return 0 if REGION == LEFT else args.window_rows - 1
+    return 0 if REGION == LEFT else args.table_rows - 1
 
 
 @triton.jit
@@ -52,7 +55,7 @@ def end_row_sums(args, pairs, x, AXIS: tl.constexpr, REGION: tl.constexpr):
     elif REGION == BAND:
         row = table_row(args, pairs.i, pairs.j)
         first = tl.sum(tl.where(row == 0, x, 0.0), AXIS)
-        return first, tl.sum(tl.where(row == args.window_rows - 1, x, 0.0), AXIS)
+        return first, tl.sum(tl.where(row == args.table_rows - 1, x, 0.0), AXIS)
     else:
         last = tl.sum(x, AXIS)
         return tl.zeros_like(last), last
@@ -88,16 +91,21 @@ def key_regions(args, b, i0, SPEC: tl.constexpr):
     end = args.seqlen_k
     if SPEC.is_causal:
         end = tl.minimum(end, tl.maximum(position + SPEC.block_m, 0))
-    if SPEC.has_documents:
+    if SPEC.has_max_offset:
+        end = tl.minimum(end, tl.maximum(position + SPEC.block_m + args.max_offset, 0))
+    if SPEC.has_tile_ranges:
         tiles = tl.cdiv(args.seqlen_q, SPEC.block_m)
-        key_range = args.inputs.key_ranges + (b * tiles + i0 // SPEC.block_m) * 2
+        key_range = args.inputs.tile_key_ranges + (b * tiles + i0 // SPEC.block_m) * 2
         begin = tl.load(key_range)
         end = tl.minimum(end, tl.load(key_range + 1))
+    if SPEC.has_min_offset:
+        first = tl.maximum(position + args.min_offset, 0) // SPEC.block_n * SPEC.block_n
+        begin = tl.maximum(begin, first)
     end = tl.maximum(tl.cdiv(end, SPEC.block_n) * SPEC.block_n, begin)
     if SPEC.has_keys or SPEC.has_queries or SPEC.has_bias or SPEC.has_values or SPEC.is_causal:
-        band_begin = tl.maximum(position + args.window_first + 1, 0) // SPEC.block_n * SPEC.block_n
+        band_begin = tl.maximum(position + args.table_first + 1, 0) // SPEC.block_n * SPEC.block_n
         band_begin = tl.minimum(tl.maximum(band_begin, begin), end)
-        last = position + SPEC.block_m - 1 + args.window_first + args.window_rows - 1
+        last = position + SPEC.block_m - 1 + args.table_first + args.table_rows - 1
         band_end = tl.cdiv(tl.maximum(last, 0), SPEC.block_n) * SPEC.block_n
         band_end = tl.minimum(tl.maximum(band_end, band_begin), end)
     else:
@@ -117,20 +125,39 @@ def query_regions(args, b, j0, SPEC: tl.constexpr):
     key = j0 - args.query_start
     if SPEC.is_causal:
         begin = tl.maximum(key, 0) // SPEC.block_m * SPEC.block_m
-    if SPEC.has_documents:
+    if SPEC.has_max_offset:
+        first = tl.maximum(key - args.max_offset, 0) // SPEC.block_m * SPEC.block_m
+        begin = tl.maximum(begin, first)
+    if SPEC.has_min_offset:
+        after = tl.maximum(key + SPEC.block_n - args.min_offset, 0)
+        end = tl.minimum(end, tl.cdiv(after, SPEC.block_m) * SPEC.block_m)
+    if SPEC.has_tile_ranges:
         tiles = tl.cdiv(args.seqlen_k, SPEC.block_n)
-        query_range = args.inputs.query_ranges + (b * tiles + j0 // SPEC.block_n) * 2
+        query_range = args.inputs.tile_query_ranges + (b * tiles + j0 // SPEC.block_n) * 2
         begin = tl.maximum(begin, tl.load(query_range))
         end = tl.minimum(end, tl.load(query_range + 1))
     begin = tl.minimum(begin, end)
     if SPEC.has_keys or SPEC.has_queries or SPEC.has_bias or SPEC.has_values or SPEC.is_causal:
-        last = args.window_first + args.window_rows - 1
+        last = args.table_first + args.table_rows - 1
         band_begin = tl.maximum(key - last + 1, 0) // SPEC.block_m * SPEC.block_m
         band_begin = tl.minimum(tl.maximum(band_begin, begin), end)
-        ahead = tl.maximum(key + SPEC.block_n - 1 - args.window_first, 0)
+        ahead = tl.maximum(key + SPEC.block_n - 1 - args.table_first, 0)
         band_end = tl.cdiv(ahead, SPEC.block_m) * SPEC.block_m
         band_end = tl.minimum(tl.maximum(band_end, band_begin), end)
     else:
         band_begin = begin
         band_end = begin
     return Regions(begin, band_begin, band_end, end)
+
+
+@triton.jit
+def has_pairs(args, b, i0, first_key, end_key, SPEC: tl.constexpr):
+    """Whether some query `i0..i0 + m - 1` may see a key `first_key..end_key - 1`.
+
+    True without a look where neither a window nor ranges leave any tile out.
+    """
+    if SPEC.has_tile_ranges or SPEC.has_min_offset or SPEC.has_max_offset:
+        regions = key_regions(args, b, i0, SPEC)
+        return tl.maximum(regions.begin, first_key) < tl.minimum(regions.end, end_key)
+    else:
+        return True

@@ -1,12 +1,14 @@
 """From dot products to scores, and from scores to `dS`: the same for every kernel.
 
-    s_ij  = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + grid + mask   in logits
+    x_ij  = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + grid          in logits
+    s_ij  = cap(x_ij) + mask
     P_ij  = exp(s_ij - row_max_i) * inverse_sum_i
     dP_ij = dO_i . (v_j + V[j-i]) + grid
-    dS_ij = P_ij (dP_ij - delta_i)
+    dS_ij = P_ij (dP_ij - delta_i) cap'(x_ij)          the mask's gradient is without `cap'`
 
-`p` is `q_rel`, or `q` where there is none. Kernels differ in how they come by the dot products with
-the tables, which are arguments here; a tile is of any form that `structs.Pairs` names.
+`p` is `q_rel`, or `q` where there is none; `cap(x)` is `c tanh(x / c)` with a softcap of c, else x.
+Kernels differ in how they come by the dot products with the tables, which are arguments here; a
+tile is of any form that `structs.Pairs` names.
 """
 
 import triton
@@ -23,7 +25,7 @@ from .tiles import load_by_query
 def tile_scores(
     args, pairs, dots, REGION: tl.constexpr, CHECK_END: tl.constexpr, SPEC: tl.constexpr
 ):
-    """The scores of a tile; -inf where a pair takes no part.
+    """The scores of a tile, -inf where a pair takes no part, and `cap'`, 1 without a softcap.
 
     Args:
         args: of the kernel.
@@ -40,20 +42,39 @@ def tile_scores(
         if REGION == LEFT:
             scores += tl.load(bias).to(tl.float32)
         elif REGION == RIGHT:
-            scores += tl.load(bias + args.window_rows - 1).to(tl.float32)
+            scores += tl.load(bias + args.table_rows - 1).to(tl.float32)
         else:
             scores += tl.load(bias + table_row(args, pairs.i, pairs.j)).to(tl.float32)
     if SPEC.num_axes:
         scores += grid_logits(args, pairs, SPEC)
+    slope = 1.0
+    if SPEC.has_softcap:
+        capped = tanh(scores * (1.0 / args.inputs.softcap))
+        scores = capped * args.inputs.softcap
+        slope = 1.0 - capped * capped
     if SPEC.mask_kind == "additive":
         scores += load_mask(args, pairs, SPEC).to(tl.float32)
     if SPEC.mask_kind == "boolean":
         scores = tl.where(load_mask(args, pairs, SPEC) != 0, scores, float("-inf"))
     HIDE_AHEAD: tl.constexpr = SPEC.is_causal and (REGION != LEFT or SPEC.left_sees_ahead)
-    if HIDE_AHEAD or CHECK_END or SPEC.has_documents:
+    WINDOW: tl.constexpr = SPEC.has_min_offset or SPEC.has_max_offset
+    LOCAL: tl.constexpr = WINDOW or SPEC.has_tile_ranges
+    if HIDE_AHEAD or CHECK_END or LOCAL:
         visible = takes_part(args, pairs, HIDE_AHEAD, CHECK_END, SPEC)
         scores = tl.where(visible, scores, float("-inf"))
-    return scores
+    return scores, slope
+
+
+@triton.jit
+def tanh(x):
+    """`tanh(x)` to a few units in the last place: its series where `1 - exp(-2 |x|)` cancels."""
+    size = tl.abs(x)
+    near = tl.where(size < 0.25, x, 0.0)
+    z = near * near
+    series = near + near * z * (-1 / 3 + z * (2 / 15 + z * (-17 / 315 + z * (62 / 2835))))
+    e = tl.exp(-2.0 * size)
+    far = (1.0 - e) / (1.0 + e)
+    return tl.where(size < 0.25, series, tl.where(x < 0, -far, far))
 
 
 @triton.jit
@@ -88,7 +109,9 @@ def tile_weights(scores, stats):
 
 
 @triton.jit
-def tile_d_scores(args, pairs, stats, weights, d_out_dots, d_axis_weights, SPEC: tl.constexpr):
+def tile_d_scores(
+    args, pairs, stats, weights, slope, d_out_dots, d_axis_weights, SPEC: tl.constexpr
+):
     """The weights that dropout leaves, scaled up, and `dS`: of the tile's shape each.
 
     Args:
@@ -96,6 +119,7 @@ def tile_d_scores(args, pairs, stats, weights, d_out_dots, d_axis_weights, SPEC:
         pairs: of the tile, whose rows are queries.
         stats: of these queries.
         weights: `P`.
+        slope: `cap'`, or 1 to leave it out.
         d_out_dots: `dO_i . (v_j + V[j-i])`.
         d_axis_weights: TokenTensor `(b, h, i, s)`, None without a grid's values.
         SPEC: of the kernel.
@@ -108,4 +132,7 @@ def tile_d_scores(args, pairs, stats, weights, d_out_dots, d_axis_weights, SPEC:
         survives = survives_dropout(args, pairs)
         weights_after_dropout = tl.where(survives, weights * args.inputs.keep_scale, 0.0)
         d_weights = tl.where(survives, d_weights * args.inputs.keep_scale, 0.0)
-    return weights_after_dropout, weights * (d_weights - stats.delta[:, None])
+    d_scores = weights * (d_weights - stats.delta[:, None])
+    if SPEC.has_softcap:
+        d_scores *= slope
+    return weights_after_dropout, d_scores

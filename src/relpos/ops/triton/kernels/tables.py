@@ -15,7 +15,7 @@ VALUES = tl.constexpr(2)
 @triton.jit
 def load_rows(args, TABLE: tl.constexpr, h, rows, SPEC: tl.constexpr):
     """Rows `rows (n,)` of a table, its end rows beyond: `(n, BLOCK)`."""
-    inputs, count = args.inputs, args.window_rows
+    inputs, count = args.inputs, args.table_rows
     if TABLE == KEYS:
         return _load_rows(inputs.keys_table, h, rows, count, SPEC.rel_dim, SPEC.block_rel_dim)
     elif TABLE == QUERIES:
@@ -54,7 +54,7 @@ def times_rows(args, TABLE: tl.constexpr, h, x, rows, SPEC: tl.constexpr):
 def times_end_rows(args, TABLE: tl.constexpr, h, first_sum, last_sum, SPEC: tl.constexpr):
     """Sums `(tokens,)` of what belongs to the first row and to the last, times these rows."""
     first_row = load_row(args, TABLE, h, 0, SPEC)
-    last_row = load_row(args, TABLE, h, args.window_rows - 1, SPEC)
+    last_row = load_row(args, TABLE, h, args.table_rows - 1, SPEC)
     return first_sum[:, None] * first_row[None, :], last_sum[:, None] * last_row[None, :]
 
 

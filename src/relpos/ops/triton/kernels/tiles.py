@@ -91,6 +91,14 @@ def _load_seen(x, args, b, g, j, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SPEC:
     count = args.seqlen_k
     if SPEC.is_causal:
         count = tl.minimum(count, args.query_start + args.seqlen_q)
+    if SPEC.has_max_offset:
+        count = tl.minimum(count, args.query_start + args.seqlen_q + args.max_offset)
+    if SPEC.has_min_offset:
+        j = tl.where(j >= args.query_start + args.min_offset, j, -1)
+    if SPEC.has_key_ranges:
+        in_ranges = args.inputs.keys_in_ranges + tl.cast(b, tl.int64) * args.seqlen_k
+        seen = tl.load(in_ranges + j, mask=(j >= 0) & (j < count), other=0)
+        j = tl.where(seen != 0, j, -1)
     if SPEC.has_documents:
         documents = args.inputs.documents
         base = documents.ptr + tl.cast(b, tl.int64) * documents.stride_b

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from ...offsets import call_offsets, rows_at
 from ...terms import OffsetTable
+from ..locality import Window
 from ..windows import OffsetWindow, table_gradient
 
-__all__ = ["TableWindow", "shared_window"]
+__all__ = ["TableWindow", "shared_table_window"]
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,14 @@ class TableWindow:
         return table_gradient(gradient, table, self.first)
 
 
-def shared_window(
-    tables: Iterable[OffsetTable], query_start: int, queries: int, keys: int, *, causal: bool
+def shared_table_window(
+    tables: Iterable[OffsetTable],
+    query_start: int,
+    queries: int,
+    keys: int,
+    *,
+    causal: bool,
+    window: Window = (None, None),
 ) -> TableWindow | None:
     """The smallest window beyond which no table changes at any offset of the call; None: no table.
 
@@ -49,10 +56,11 @@ def shared_window(
         queries: number of queries.
         keys: number of keys.
         causal: whether keys ahead are hidden; then rows for them are not read either.
+        window: of the attention: nor are rows for what is outside it.
     """
-    window = OffsetWindow.of(tables)
-    if window is None:
+    changing = OffsetWindow.of(tables)
+    if changing is None:
         return None
-    window = window.cut(*call_offsets(query_start, queries, keys, causal=causal))
-    first = min(window.low, window.high - 1)
-    return TableWindow(first, window.high - first + 1)
+    changing = changing.cut(*call_offsets(query_start, queries, keys, causal=causal, window=window))
+    first = min(changing.low, changing.high - 1)
+    return TableWindow(first, changing.high - first + 1)
