@@ -1,13 +1,15 @@
-"""Every scheme and every layer once, as a module that takes tensors and gives one tensor."""
+"""Every scheme, layer and kind of local attention once, as a module from tensors to one tensor."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from relpos import chunk_ranges, global_local_attention
 from relpos.adapters import AbsPosEmb1D, RelativeGlobalAttention, RelPosEmb1D, RelPosEmb2D
 from relpos.layers import (
     BottleneckBlock,
@@ -41,7 +43,7 @@ from relpos.positions import (
     XPos,
 )
 
-__all__ = ["LENGTHS", "SUBJECTS", "Attention", "Subject", "inputs", "made"]
+__all__ = ["IN_FLOAT64", "LENGTHS", "SUBJECTS", "Attention", "Subject", "inputs", "made"]
 
 # Longer than most tables of the schemes below, and two of them no multiple of 2.
 LENGTHS = (5, 33, 65)
@@ -59,17 +61,49 @@ class Attention(nn.Module):
     """Self-attention with one scheme, and maybe one at the input."""
 
     def __init__(
-        self, position: nn.Module | None, causal: bool = False, at_input: nn.Module | None = None
+        self,
+        position: nn.Module | None,
+        causal: bool = False,
+        at_input: nn.Module | None = None,
+        **options: Any,
     ) -> None:
         super().__init__()
         self.at_input = at_input
-        self.attention = MultiheadAttention(_WIDTH, _HEADS, position=position)
+        self.attention = MultiheadAttention(_WIDTH, _HEADS, position=position, **options)
         self.causal = causal
 
     def forward(self, x: Tensor) -> Tensor:
         if self.at_input is not None:
             x = self.at_input(x)
         return self.attention(x, x, x, need_weights=False, is_causal=self.causal)[0]
+
+
+class _Chunks(nn.Module):
+    """A streaming encoder's block: each token sees its own chunk and the one before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        attention = MultiheadAttention(_WIDTH, _HEADS, position=Shaw(_HEAD, 3), softcap=2.0)
+        self.block = EncoderBlock(attention)
+
+    def forward(self, x: Tensor) -> Tensor:
+        ranges = chunk_ranges(x.shape[1], 4, left_chunks=1, device=x.device)
+        return self.block(x, key_ranges=ranges)
+
+
+class _GlobalTokens(nn.Module):
+    """A window, and tokens here and there that see all and are seen by all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_proj = nn.Linear(_WIDTH, 3 * _WIDTH)
+        self.position = Shaw(_HEAD, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.in_proj(x).unflatten(2, (3, _HEADS, _HEAD)).permute(2, 0, 3, 1, 4)
+        q, k, terms = self.position(q, k)
+        heads = global_local_attention(q, k, v, terms, window=(2, 1), global_tokens=[0, 1, 4])
+        return heads.transpose(1, 2).flatten(2)
 
 
 class _WithMemory(nn.Module):
@@ -170,6 +204,11 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "GatedBias": _line(lambda: GatedBias(T5Bias(_HEADS, 8, 20), _HEADS, _HEAD)),
     "RelativeLogits": _line(lambda: RelativeLogits(7, 3, _HEADS, _WIDTH), causal=True),
+    "a window": _sequence(lambda: Attention(Shaw(_HEAD, 3, _HEADS), window=(4, 2))),
+    "a causal window": _sequence(lambda: Attention(Rotary(_HEAD), True, window=(4, None))),
+    "a softcap": _sequence(lambda: Attention(T5Bias(_HEADS, 8, 20), softcap=2.0)),
+    "chunks": _sequence(_Chunks),
+    "global tokens": _sequence(_GlobalTokens),
     "Sinusoidal": _line(lambda: Sinusoidal(_WIDTH), at_input=True),
     "LearnedAbsolute": _line(lambda: LearnedAbsolute(_WIDTH, 7), at_input=True),
     "AbsPosEmb1D": _line(lambda: AbsPosEmb1D(7, _HEAD)),
@@ -193,6 +232,11 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "Grid": _map(lambda: GridAttention(_WIDTH, _HEADS, position=Grid(_HEAD, (3, 5)))),
     "Grid, pooled queries": _map(_pooled),
+    "a neighbourhood": _map(
+        lambda: GridAttention(
+            _WIDTH, _HEADS, position=Grid(_HEAD, (3, 5)), window=((1, 1), (2, 0)), softcap=2.0
+        )
+    ),
     "WindowBias": _map(
         lambda: GridAttention(_WIDTH, _HEADS, position=WindowBias(_HEADS, (3, 5)))
     ),
@@ -213,6 +257,10 @@ SUBJECTS: dict[str, Subject] = {
         lambda: BottleneckBlock(_WIDTH, (3, 5), dim_out=32, downsample=True, heads=2, dim_head=8)
     ),
 }  # fmt: skip
+
+
+# Tried in float64 too, which `native` does not take and `tiled` does.
+IN_FLOAT64 = ("Shaw", "Grid", "a window", "chunks", "a neighbourhood")
 
 
 def made(name: str, dtype: torch.dtype = torch.float32) -> nn.Module:

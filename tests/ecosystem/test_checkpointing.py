@@ -18,8 +18,13 @@ SCHEMES = {
 }
 
 
+# What a layer with Shaw's positions has besides.
+LOCAL = {"a window": {"window": (4, 1), "softcap": 2.0}}
+
+
 def encoder(name: str) -> nn.Module:
-    return EncoderBlock(MultiheadAttention(16, 2, 0.3, position=SCHEMES[name]()), dropout=0.3)
+    position, options = SCHEMES.get(name, SCHEMES["Shaw"])(), LOCAL.get(name, {})
+    return EncoderBlock(MultiheadAttention(16, 2, 0.3, position=position, **options), dropout=0.3)
 
 
 # One of each of the backends that have a dropout of their own.
@@ -40,7 +45,7 @@ def gradients(module: nn.Module, x: Tensor, use_reentrant: bool | None) -> list[
 
 @every_dtype
 @pytest.mark.parametrize("use_reentrant", [False, True])
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", [*SCHEMES, *LOCAL])
 def test_a_block_repeats_its_dropout(name: str, use_reentrant: bool, dtype: torch.dtype):
     module, x = encoder(name).train().to(dtype), torch.randn(2, 33, 16, dtype=dtype)
     want = gradients(module, x, None)

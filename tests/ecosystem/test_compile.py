@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tests.ecosystem.schemes import LENGTHS, SUBJECTS, inputs, made
+from tests.ecosystem.schemes import IN_FLOAT64, LENGTHS, SUBJECTS, inputs, made
 
 pytestmark = [
     pytest.mark.no_typecheck,
@@ -16,7 +16,10 @@ pytestmark = [
 ]
 
 # One for each kind of term: the backward that these get from AOTAutograd is the others' too.
-AHEAD_OF_TIME = {"Shaw", "TransformerXL", "Deberta", "Alibi", "GatedBias", "Grid", "WindowBias"}
+AHEAD_OF_TIME = {
+    "Shaw", "TransformerXL", "Deberta", "Alibi", "GatedBias", "Grid", "WindowBias", "a window",
+    "chunks",
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -33,10 +36,9 @@ def gradients(module: nn.Module, run: nn.Module, given: tuple[Tensor, ...]) -> l
     return [output.detach(), *(x for x in found if x is not None)]
 
 
-# `native` does not take float64, which is `tiled`'s.
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [(name, torch.float32) for name in SUBJECTS] + [(n, torch.float64) for n in ("Shaw", "Grid")],
+    [(name, torch.float32) for name in SUBJECTS] + [(n, torch.float64) for n in IN_FLOAT64],
 )
 def test_compiled_equals_eager_forward_and_backward_and_lengths_share_a_graph(
     name: str, dtype: torch.dtype

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from tests.ecosystem.schemes import LENGTHS, SUBJECTS, inputs, made
+from tests.ecosystem.schemes import IN_FLOAT64, LENGTHS, SUBJECTS, inputs, made
 
 pytestmark = [
     pytest.mark.no_typecheck,
@@ -38,10 +38,9 @@ def assert_serves_all_lengths(
         assert_close(run(*given), module(*given))
 
 
-# `native` does not take float64, which is `tiled`'s.
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [(name, torch.float32) for name in SUBJECTS] + [(n, torch.float64) for n in ("Shaw", "Grid")],
+    [(name, torch.float32) for name in SUBJECTS] + [(n, torch.float64) for n in IN_FLOAT64],
 )
 def test_an_exported_program_serves_all_lengths(name: str, dtype: torch.dtype):
     program = exported(name, dtype)
@@ -49,7 +48,7 @@ def test_an_exported_program_serves_all_lengths(name: str, dtype: torch.dtype):
     assert not any("as_strided" in str(node.target) for node in program.graph.nodes)
 
 
-@pytest.mark.parametrize("name", ["Shaw", "TransformerXL", "Alibi, causal", "GatedBias"])
+@pytest.mark.parametrize("name", ["Shaw", "TransformerXL", "Alibi, causal", "GatedBias", "chunks"])
 def test_strict_export_serves_all_lengths_too(name: str):
     assert_serves_all_lengths(exported(name, strict=True), name)
 

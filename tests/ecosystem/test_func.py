@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,15 @@ from tests.ops.backends import DTYPES, every_cpu_blockwise
 
 D = torch.float64
 ROWS = torch.randn(2, 5, 3, dtype=D, generator=torch.Generator().manual_seed(2))
+# The third query sees no key.
+RANGES = torch.tensor([[0, 2], [1, 4], [3, 3], [0, 4]])[None]
+LOCAL = {
+    "all keys": {},
+    "window": {"window": (2, 0)},
+    "key_ranges": {"key_ranges": RANGES},
+    "softcap": {"softcap": 1.5},
+}
+each_local = pytest.mark.parametrize("local", LOCAL.values(), ids=list(LOCAL))
 # torch's own, where forward-mode derivatives begin.
 forward_mode = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
@@ -26,14 +36,14 @@ def tokens(batch: int = 1, dtype: torch.dtype = D) -> Tensor:
     return torch.randn(batch, 2, 4, 3, dtype=D, generator=generator).to(dtype)
 
 
-def attended(q: Tensor, backend: str = "auto") -> Tensor:
+def attended(q: Tensor, backend: str = "auto", **local: Any) -> Tensor:
     rows = ROWS.to(q.dtype)
     terms = Terms(keys=OffsetTable(rows, -2), values=OffsetTable(rows, -3))
-    return attention(q, 2 * q, q, terms, causal=True, backend=backend)
+    return attention(q, 2 * q, q, terms, causal=True, backend=backend, **local)
 
 
-def loss(q: Tensor, backend: str = "auto") -> Tensor:
-    return attended(q, backend).square().sum()
+def loss(q: Tensor, backend: str = "auto", **local: Any) -> Tensor:
+    return attended(q, backend, **local).square().sum()
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
@@ -66,23 +76,35 @@ def test_gradients_of_each_sample_add_up(name: str):
 
 
 @pytest.mark.parametrize("transform", [vmap, jacrev, jacfwd, hessian], ids=lambda f: f.__name__)
+@each_local
 @forward_mode
-def test_transforms_of_auto_are_those_of_the_reference(transform: Callable):
+def test_transforms_of_auto_are_those_of_the_reference(transform: Callable, local: dict):
     q = tokens(2)
     function = loss if transform is hessian else attended
     # A batch of its own within the function, as `vmap` takes one away.
-    found = transform(lambda x: function(x.view(-1, 2, 4, 3)))(q)
-    assert_close(found, transform(lambda x: function(x.view(-1, 2, 4, 3), "reference"))(q))
+    found = transform(lambda x: function(x.view(-1, 2, 4, 3), **local))(q)
+    assert_close(found, transform(lambda x: function(x.view(-1, 2, 4, 3), "reference", **local))(q))
 
 
+def test_each_sample_may_have_ranges_of_its_own():
+    q, ranges = tokens(3), torch.stack([RANGES[0], RANGES[0].flip(0), 4 - RANGES[0].flip(1)])
+    found = vmap(lambda q, ranges: attended(q[None], key_ranges=ranges[None])[0])(q, ranges)
+    assert_close(found, attended(q, key_ranges=ranges))
+
+
+@each_local
 @forward_mode
-def test_jacobians_are_right():
+def test_jacobians_are_right(local: dict):
     q, step = tokens(), torch.randn(1, 2, 4, 3, dtype=D)
-    slope = (attended(q + 1e-6 * step) - attended(q - 1e-6 * step)) / 2e-6
+
+    def run(q: Tensor) -> Tensor:
+        return attended(q, **local)
+
+    slope = (run(q + 1e-6 * step) - run(q - 1e-6 * step)) / 2e-6
     near = {"rtol": 1e-6, "atol": 1e-8}
-    assert_close(jvp(attended, (q,), (step,))[1], slope, **near)
+    assert_close(jvp(run, (q,), (step,))[1], slope, **near)
     for transform in (jacrev, jacfwd):
-        assert_close((transform(attended)(q) * step).sum((-4, -3, -2, -1)), slope, **near)
+        assert_close((transform(run)(q) * step).sum((-4, -3, -2, -1)), slope, **near)
 
 
 @pytest.mark.no_typecheck
@@ -110,25 +132,28 @@ def test_transforms_of_a_compiled_function_are_right():
 
 
 @pytest.mark.parametrize("transform", [grad, vmap], ids=lambda f: f.__name__)
+@each_local
 @every_cpu_blockwise
-def test_transforms_of_a_named_backend_are_refused(backend: str, transform: Callable):
+def test_transforms_of_a_named_backend_are_refused(backend: str, transform: Callable, local: dict):
     message = rf"{backend}: not supported by this backend: torch.func transforms"
     with pytest.raises(BackendError, match=message):
-        transform(lambda x: loss(x.view(-1, 2, 4, 3), backend))(tokens(1, DTYPES[backend]))
+        transform(lambda x: loss(x.view(-1, 2, 4, 3), backend, **local))(tokens(1, DTYPES[backend]))
 
 
+@each_local
 @every_cpu_blockwise
-def test_second_derivatives_of_auto_are_refused_with_the_way_out(backend: str):
+def test_second_derivatives_of_auto_are_refused_with_the_way_out(backend: str, local: dict):
     """`auto` takes this backend for this dtype."""
     q = tokens(1, DTYPES[backend]).requires_grad_()
-    (first,) = torch.autograd.grad(loss(q), q, create_graph=True)
+    (first,) = torch.autograd.grad(loss(q, **local), q, create_graph=True)
     with pytest.raises(
         BackendError, match=rf"{backend}: .* name backend='reference', .* torch.func"
     ):
         first.sum().backward()
-    (first,) = torch.autograd.grad(loss(q, "reference"), q, create_graph=True)
+    (first,) = torch.autograd.grad(loss(q, "reference", **local), q, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), q)
-    assert_agrees(second, hessian(loss)(q.detach()).sum((0, 1, 2, 3)))
+    want = hessian(lambda q: loss(q, **local))(q.detach())
+    assert_agrees(second, want.sum((0, 1, 2, 3)))
 
 
 @pytest.mark.parametrize("way", ["is_grads_batched", "vectorize", "vmap"])

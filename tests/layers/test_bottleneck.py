@@ -157,6 +157,16 @@ def test_the_activation_can_be_chosen():
     assert not any(isinstance(module, nn.ReLU) for module in block.modules())
 
 
+def test_a_window_leaves_far_pixels_out():
+    block = BottleneckBlock(8, (5, 7), dim_out=8, heads=2, dim_head=4, window=((1, 1), (2, 0)))
+    nn.init.ones_(block.expand[-1].weight)
+    x = normal(1, 8, 5, 7).requires_grad_()
+    (gradient,) = torch.autograd.grad(block.double().eval()(x)[0, :, 2, 3].square().sum(), x)
+    seen = torch.zeros(5, 7, dtype=torch.bool)
+    seen[1:4, 1:4] = True
+    assert torch.equal((gradient[0] != 0).any(0), seen)
+
+
 @pytest.mark.parametrize("clone", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
 def test_copies_and_loading_agree(clone):
     block, x = made(10, (3, 4)), normal(2, 10, 3, 4)

@@ -165,7 +165,7 @@ def test_an_append_without_memory_left_is_as_none(monkeypatch):
     def full(*_):
         raise MemoryError
 
-    monkeypatch.setattr("relpos.layers.cache._write_at", full)
+    monkeypatch.setattr(KeyValueCache, "_with_room", full)
     with pytest.raises(MemoryError):
         cache.append(k, k)
     assert cache.length == 3

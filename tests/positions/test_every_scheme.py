@@ -102,9 +102,10 @@ def built(name, dtype=torch.float64):
     return SCHEMES[name]().to(dtype)
 
 
-def layer_with(name):
+def layer_with(name, **arguments):
     torch.manual_seed(0)
-    layer = MultiheadAttention(16, 4, num_kv_heads=2, position=SCHEMES[name]())
+    position = SCHEMES[name]()
+    layer = MultiheadAttention(16, 4, num_kv_heads=2, position=position, **arguments)
     return layer.double().eval()
 
 
@@ -118,16 +119,31 @@ def inputs(i=15, j=None, dtype=torch.float64):
     return [normal(*shape, seed=n, dtype=dtype) for n, shape in enumerate(shapes)]
 
 
+@pytest.mark.parametrize("window", [None, (6, 0)], ids=["all keys", "a window"])
 @each_sequence
 @given(cuts=st.sets(st.integers(1, 32), max_size=5))
 @settings(max_examples=5, deadline=None)
-def test_decoding_in_chunks_equals_one_pass(name, cuts):
-    layer, x = layer_with(name), normal(2, 33, 16)
+def test_decoding_in_chunks_equals_one_pass(name, window, cuts):
+    layer, x = layer_with(name, window=window), normal(2, 33, 16)
     want = layer(x, x, x, is_causal=True, need_weights=False)[0]
     cache, parts = KeyValueCache(), []
     for part in x.tensor_split(sorted(cuts), dim=1):
         parts.append(layer(part, part, part, need_weights=False, is_causal=True, cache=cache)[0])
     assert_close(torch.cat(parts, 1), want)
+
+
+@each_scheme
+def test_a_scheme_is_shift_invariant_exactly_if_it_does_not_notice_that_keys_were_dropped(name):
+    position, (q, k, v, x) = built(name), inputs(15, 15)
+    if name in MAPS:
+        # A map has all its tokens.
+        assert not position.shift_invariant
+        return
+    q, x = q[:, :, 10:], x[:, 10:]
+    last = relpos.padding_ranges(torch.tensor([11]), 15, queries=5, side="left")
+    want = attended(position, q, k, v, x, key_ranges=last)
+    got = attended(position, q, k[:, :, 4:], v[:, :, 4:], x)
+    assert torch.allclose(got, want) == position.shift_invariant
 
 
 @each_scheme

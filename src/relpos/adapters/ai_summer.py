@@ -31,7 +31,7 @@ Where the originals are wrong, this is right, and so differs from them:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -142,6 +142,7 @@ class RelPosEmb1D(Position):
     (2, 9, 4)
     """
 
+    shift_invariant: ClassVar[bool] = True
     attention_scale: float
 
     def __init__(

@@ -100,6 +100,7 @@ class EncoderBlock(nn.Module):
         key_padding_mask: Tensor | None = None,
         *,
         documents: Integer[Tensor, "#b i"] | None = None,
+        key_ranges: Integer[Tensor, "#b i 2"] | None = None,
     ) -> Float[Tensor, "b i e"]:
         """The next residual stream.
 
@@ -108,13 +109,18 @@ class EncoderBlock(nn.Module):
             key_padding_mask: `(b, i)`; boolean, True is *dropped* as in `nn.MultiheadAttention`,
                 or a number added to the scores. What stands at a dropped position reaches no other.
             documents: the document of each position of a packed row, as in `relpos.attention`.
+            key_ranges: the keys `lo..hi-1` that each query sees, as in `relpos.attention`; with
+                `relpos.prefix_ranges` the block is one of a prefix language model.
 
         Raises:
             ShapeError: if a tensor or mask does not fit the others.
         """
         check_floating("EncoderBlock", "x", x, "b i e", {"e": self.attention.embed_dim})
         y = self.attention_norm(x)
-        y, _ = self.attention(y, y, y, key_padding_mask, need_weights=False, documents=documents)
+        y, _ = self.attention(
+            y, y, y, key_padding_mask, need_weights=False, documents=documents,
+            key_ranges=key_ranges,
+        )  # fmt: skip
         x = x + self.dropout(y)
         return x + self.dropout(self.mlp(self.mlp_norm(x)))
 
@@ -168,6 +174,7 @@ class DecoderBlock(nn.Module):
         memory_key_padding_mask: Tensor | None = None,
         memory_cache: KeyValueCache | None = None,
         documents: Integer[Tensor, "#b j"] | None = None,
+        key_ranges: Integer[Tensor, "#b i 2"] | None = None,
     ) -> Float[Tensor, "b i e"]:
         """The next residual stream.
 
@@ -182,6 +189,8 @@ class DecoderBlock(nn.Module):
                 gradient reaches the memory through it. `reset` it before another memory.
             documents: the document of each position of a packed row, those in `cache` included,
                 as in `relpos.attention`; the memory is seen by all.
+            key_ranges: the keys `lo..hi-1` of all j, those in `cache` included, that each query
+                sees if they are not ahead of it, as in `relpos.attention`.
 
         Raises:
             ShapeError: if a tensor or mask does not fit the others, or what a cache holds.
@@ -198,8 +207,9 @@ class DecoderBlock(nn.Module):
         memory = self._memory_to_project(x, memory, memory_key_padding_mask, memory_cache)
         with rollback_on_error(cache, memory_cache):
             x = self._attend(
-                x, cache, memory, memory_key_padding_mask, memory_cache, documents=documents
-            )
+                x, cache, memory, memory_key_padding_mask, memory_cache, documents=documents,
+                key_ranges=key_ranges,
+            )  # fmt: skip
             return x + self.dropout(self.mlp(self.mlp_norm(x)))
 
     def _attend(
@@ -211,13 +221,15 @@ class DecoderBlock(nn.Module):
         memory_cache: KeyValueCache | None,
         *,
         documents: Tensor | None,
+        key_ranges: Tensor | None,
     ) -> Tensor:
         """`x + A(norm(x))`, and the cross-attention added to that."""
         start = 0 if cache is None else cache.length
         y = self.attention_norm(x)
         y, _ = self.attention(
-            y, y, y, need_weights=False, is_causal=True, cache=cache, documents=documents
-        )
+            y, y, y, need_weights=False, is_causal=True, cache=cache, documents=documents,
+            key_ranges=key_ranges,
+        )  # fmt: skip
         x = x + self.dropout(y)
         if self.cross is not None and self.cross_norm is not None:
             y, _ = self.cross(

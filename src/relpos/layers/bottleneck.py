@@ -18,11 +18,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..checks import check_count, check_dtype, check_floating, check_sizes
+from ..ops.locality import Window
 from ..positions import Grid
 from .grid import GridAttention
 
@@ -44,6 +47,7 @@ class BottleneckBlock(nn.Module):
         dim_head: width of one head.
         position: the attention's scheme; None means `Grid(dim_head, feat_map_size)`, the paper's.
         activation: after each norm and at the end; None means a ReLU.
+        window: of the attention, for each axis of the input's map, as in `GridAttention`.
         device: of the parameters.
         dtype: of the parameters.
 
@@ -68,6 +72,7 @@ class BottleneckBlock(nn.Module):
         dim_head: int = 128,
         position: nn.Module | None = None,
         activation: nn.Module | None = None,
+        window: Sequence[Window | None] | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -106,7 +111,7 @@ class BottleneckBlock(nn.Module):
         )
         self.attention = GridAttention(
             narrow, heads, head_dim=dim_head, position=position, bias=False, projection=False,
-            **kind,
+            window=window, **kind,
         )  # fmt: skip
         self.pool = nn.AvgPool2d(stride, ceil_mode=True) if stride > 1 else nn.Identity()
         self.attention_norm = nn.BatchNorm2d(inner, **kind)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from ..checks import check_floating, check_integers, check_like, check_shape
+from ..checks import check_count, check_floating, check_integers, check_like, check_shape
 
 __all__ = ["KeyValueCache", "check_cache", "rollback_on_error"]
 
@@ -47,49 +47,64 @@ def rollback_on_error(*caches: KeyValueCache | None) -> Iterator[None]:
     ...     cache.length
     0
     """
-    held = [(cache, cache._length, cache._buffers) for cache in caches if cache is not None]
+    # What is appended lies behind the earlier length, or in other buffers.
+    before = [(cache, cache._state()) for cache in caches if cache is not None]
     try:
         yield
     except BaseException:
-        # What was appended lies behind the earlier length, or in other buffers.
-        for cache, length, buffers in held:
-            cache._length, cache._buffers = length, buffers
+        for cache, state in before:
+            cache._restore(state)
         raise
 
 
 class KeyValueCache:
     """One layer's keys and values, in buffers that grow by doubling; holds no graph.
 
+    A layer with a window keeps as many tokens as its queries can see: memory then stays in the
+    order of the window, and each token is copied once more on average.
+
     >>> import torch
-    >>> cache = KeyValueCache()
-    >>> keys, values = cache.append(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))
-    >>> cache.length
-    3
+    >>> cache, new = KeyValueCache(), torch.ones(1, 2, 3, 4)
+    >>> keys, values = cache.append(new, new)
+    >>> keys, values = cache.append(new, new, start=2)
+    >>> cache.start, cache.length, keys.shape[2]
+    (2, 6, 4)
     """
 
     def __init__(self) -> None:
-        self._length = 0
+        self._start = self._length = 0
+        # Position of the first token of the buffers.
+        self._base = 0
         self._buffers: tuple[Tensor, Tensor] | None = None
 
     @property
     def length(self) -> int:
-        """Number of tokens held: the position of the next one."""
+        """Number of tokens appended so far: the position of the next one."""
         return self._length
 
+    @property
+    def start(self) -> int:
+        """Position of the first token held: as many were dropped before it."""
+        return self._start
+
     def append(
-        self, k: Float[Tensor, "b g i d"], v: Float[Tensor, "b g i dv"]
+        self, k: Float[Tensor, "b g i d"], v: Float[Tensor, "b g i dv"], *, start: int = 0
     ) -> tuple[Float[Tensor, "b g j d"], Float[Tensor, "b g j dv"]]:
-        """All keys and values so far, the new ones last, detached: for inference only.
+        """The keys and values from `start` on, the new ones last, detached: for inference only.
 
         Args:
             k: keys of the new tokens, before any position acts on them.
             v: their values.
+            start: position of the first token that is still wanted; those before it are dropped
+                for good.
 
         Returns:
             Views that later calls do not change.
 
         Raises:
             ShapeError: if `k` or `v` does not continue what is held.
+            ValueError: if tokens from `start` on were dropped before, as by another layer, or
+                there is no such position yet.
         """
         check_floating("KeyValueCache.append", "k", k, "b g i d")
         check_floating(
@@ -99,16 +114,18 @@ class KeyValueCache:
         new = {"k": k.detach(), "v": v.detach()}
         if self._buffers is not None:
             self._check_continues(new)
-        keys, values = (
-            _write_at(buffer, x, self._length)
-            for buffer, x in zip(self._buffers or (None, None), new.values(), strict=True)
-        )
-        self._buffers, self._length = (keys, values), self._length + k.shape[2]
-        return keys[:, :, : self._length], values[:, :, : self._length]
+        start = self._check_start(start)
+        buffers, base = self._with_room(new, start)
+        end = self._length + k.shape[2]
+        for buffer, x in zip(buffers, new.values(), strict=True):
+            buffer[:, :, self._length - base : end - base] = x
+        self._restore((start, end, base, buffers))
+        keys, values = (buffer[:, :, start - base : end - base] for buffer in buffers)
+        return keys, values
 
     def reset(self) -> None:
-        """Forget everything, and free the memory."""
-        self._length, self._buffers = 0, None
+        """Forget everything, count from 0 again, and free the memory."""
+        self._restore((0, 0, 0, None))
 
     def reorder(self, index: Int64[Tensor, "b_new"]) -> None:
         """Keep the batch entries `index`, in that order, as a beam search asks for.
@@ -133,16 +150,41 @@ class KeyValueCache:
             check_floating("KeyValueCache.append", name, x, "b g i d", {"b": b, "g": g, "d": d})
             check_like("KeyValueCache.append", name, x, held, "the tokens before are")
 
+    def _check_start(self, start: int) -> int:
+        start, rule = check_count("KeyValueCache.append", "start", start, least=0), None
+        if start < self._start:
+            rule = f"at least {self._start}, as a layer with a window dropped the tokens before"
+        elif start > self._length:
+            rule = f"at most {self._length}, the position of the next token"
+        if rule is not None:
+            raise ValueError(f"KeyValueCache.append: start must be {rule}, got {start}")
+        return start
 
-def _write_at(buffer: Tensor | None, x: Tensor, start: int) -> Tensor:
-    """`buffer` with `x` written from token `start` on; another buffer if it does not fit."""
-    needed = start + x.shape[2]
-    # What was made under `inference_mode` may not be written to outside it.
-    frozen = buffer is not None and buffer.is_inference() and not torch.is_inference_mode_enabled()
-    if buffer is None or frozen or buffer.shape[2] < needed:
-        larger = x.new_empty(*x.shape[:2], max(needed, 2 * start), x.shape[3])
-        if buffer is not None:
-            larger[:, :, :start] = buffer[:, :, :start]
-        buffer = larger
-    buffer[:, :, start:needed] = x
-    return buffer
+    def _with_room(self, new: dict[str, Tensor], start: int) -> tuple[tuple[Tensor, Tensor], int]:
+        """Buffers that have room for `new`, and the position of their first token.
+
+        Those there are, or else larger or smaller ones with what is held from `start` on.
+        """
+        held, i = self._buffers, new["k"].shape[2]
+        fits = held is not None and self._length - self._base + i <= held[0].shape[2]
+        if held is not None and fits and not _frozen(held[0]):
+            return held, self._base
+        count = self._length - start
+        room = max(count + i, 2 * count)
+        keys, values = (x.new_empty(*x.shape[:2], room, x.shape[3]) for x in new.values())
+        if held is not None:
+            first = start - self._base
+            for buffer, x in zip((keys, values), held, strict=True):
+                buffer[:, :, :count] = x[:, :, first : first + count]
+        return (keys, values), start
+
+    def _state(self) -> tuple[int, int, int, tuple[Tensor, Tensor] | None]:
+        return self._start, self._length, self._base, self._buffers
+
+    def _restore(self, state: tuple[int, int, int, tuple[Tensor, Tensor] | None]) -> None:
+        self._start, self._length, self._base, self._buffers = state
+
+
+def _frozen(buffer: Tensor) -> bool:
+    """Whether it was made under `inference_mode` and may not be written to outside it."""
+    return buffer.is_inference() and not torch.is_inference_mode_enabled()

@@ -9,6 +9,8 @@ section 3.1), whose queries lie on a coarser grid than its keys.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -19,11 +21,15 @@ from ..checks import (
     check_floating,
     check_probability,
     check_scale,
+    check_softcap,
     check_tensor,
+    one_line,
 )
 from ..errors import ShapeError
 from ..ops import attention
+from ..ops.locality import Window, resolve_window
 from ..positions.handover import apply_position, check_position, resolve_scale
+from ..terms import GridTerms, Terms
 
 __all__ = ["GridAttention"]
 
@@ -50,6 +56,11 @@ class GridAttention(nn.Module):
         dropout: probability that a weight is dropped in training.
         scale: of the scores; None means the one that the position needs, or else
             `1 / sqrt(head_dim)`.
+        window: for each axis of the map `(left, right)`, or None: only keys at the offsets
+            `-left..right` along each axis take part, None for no limit on a side. `((3, 3), (3,
+            3))` is a neighbourhood of 7 x 7, of which the part beyond the map's edge is left out.
+            Not with `query_pool`.
+        softcap: c of `c tanh(s / c)`, applied to the scores before the mask; None: none.
         device: of the parameters.
         dtype: of the parameters.
 
@@ -76,6 +87,8 @@ class GridAttention(nn.Module):
         query_pool: nn.Module | None = None,
         dropout: float = 0.0,
         scale: float | None = None,
+        window: Sequence[Window | None] | None = None,
+        softcap: float | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -92,6 +105,8 @@ class GridAttention(nn.Module):
         self.dropout = check_probability("GridAttention", "dropout", dropout)
         self.scale = check_scale("GridAttention", scale, positive=False)
         check_dtype("GridAttention", dtype)
+        self.window = _check_window(window)
+        self.softcap = check_softcap("GridAttention", softcap)
         inner = self.num_heads * self.head_dim
         self.in_proj = nn.Linear(embed_dim, 3 * inner, bias=bias, device=device, dtype=dtype)
         self.out_proj = (
@@ -145,23 +160,42 @@ class GridAttention(nn.Module):
             self.position, q, k, tokens, shape=grid,
             query_shape=None if self.query_pool is None else query_grid,
         )  # fmt: skip
+        if self.window is not None and isinstance(terms, Terms):
+            terms = self._on_grid(terms, grid)
         heads = attention(
             q, k, v, terms, mask=None if mask is None else mask.flatten(1)[:, None, None],
-            scale=scale, dropout=self.dropout if self.training else 0.0,
+            scale=scale, dropout=self.dropout if self.training else 0.0, softcap=self.softcap,
+            window=self.window,
         )  # fmt: skip
         output = heads.transpose(1, 2).flatten(2)
         if self.out_proj is not None:
             output = self.out_proj(output)
         return output.mT.unflatten(2, query_grid)
 
+    def _on_grid(self, terms: Terms, grid: tuple[int, ...]) -> GridTerms:
+        """Nothing but the grid, along whose axes the window is."""
+        if terms.tables:
+            raise ValueError(
+                "GridAttention: position must be made for a grid, as Grid is, where window is "
+                f"given, got {type(self.position).__name__}"
+            )
+        return GridTerms(grid)
+
     def extra_repr(self) -> str:
         """Width, heads, and non-default arguments."""
         width = f"embed_dim={self.embed_dim}, heads={self.num_heads}, head_dim={self.head_dim}"
         projection = "" if self.out_proj is not None else ", projection=False"
         scale = "" if self.scale is None else f", scale={self.scale:g}"
-        return width + projection + scale
+        window = "" if self.window is None else f", window={self.window}"
+        softcap = "" if self.softcap is None else f", softcap={self.softcap:g}"
+        return width + projection + scale + window + softcap
 
     def _check_pooling(self) -> None:
+        if self.window is not None and self.query_pool is not None:
+            raise ValueError(
+                "GridAttention: window must be None where query_pool moves the queries to a grid "
+                f"of their own, got {self.window}"
+            )
         if self.position is None or self.query_pool is None:
             return
         if not getattr(self.position, "reads_query_shape", False):
@@ -187,3 +221,15 @@ class GridAttention(nn.Module):
                 f"GridAttention: mask must be (b, *grid) = {tuple(x[:, 0].shape)}, "
                 f"got {tuple(mask.shape)}"
             )
+
+
+def _check_window(window: Sequence[Window | None] | None) -> tuple[Window, ...] | None:
+    """A window for each axis, of which a call is to have as many; None without any limit."""
+    if window is None:
+        return None
+    if not isinstance(window, Sequence) or not window:
+        raise ValueError(
+            "GridAttention: window must have one (left, right) or None for each axis of the map, "
+            f"got {one_line(window)}"
+        )
+    return resolve_window("GridAttention", window, GridTerms((1,) * len(window))) or None

@@ -1,14 +1,14 @@
-"""`nn.MultiheadAttention`'s two masks, turned into the one that `relpos.attention` takes."""
+"""`nn.MultiheadAttention`'s two masks as the one of `relpos.attention`, and a part of its keys."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from ..checks import FLOATING, check_tensor
+from ..checks import FLOATING, check_integers, check_shape, check_tensor
 from ..errors import ShapeError
 
-__all__ = ["merge_masks"]
+__all__ = ["from_key", "merge_masks"]
 
 
 def merge_masks(
@@ -47,6 +47,41 @@ def merge_masks(
     dtype = next(mask.dtype for mask in masks if mask.dtype != torch.bool)
     first, *rest = (_additive(mask, dtype) for mask in masks)
     return first + rest[0] if rest else first
+
+
+def from_key(
+    start: int,
+    mask: Tensor | None,
+    documents: Tensor | None,
+    key_ranges: Tensor | None,
+    *,
+    sizes: tuple[int, int, int],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """What was given for all keys as it is for those from `start` on.
+
+    Args:
+        start: number of the first key that is left.
+        mask: of `merge_masks`.
+        documents: `(b or 1, j)`.
+        key_ranges: `(b or 1, i, 2)`.
+        sizes: `(b, i, j)`, all keys counted.
+
+    Raises:
+        ShapeError: if `documents` or `key_ranges` has another shape, or the latter no integers.
+
+    >>> from_key(3, None, torch.arange(5)[None], torch.tensor([[[2, 5]]]), sizes=(1, 1, 5))
+    (None, tensor([[3, 4]]), tensor([[[-1,  2]]]))
+    """
+    name, (b, i, j) = "MultiheadAttention", sizes
+    if documents is not None:
+        check_shape(name, "documents", documents, "b j", {"b": (1, b), "j": j})
+        documents = documents[:, start:]
+    if key_ranges is not None:
+        check_shape(name, "key_ranges", key_ranges, "b i 2", {"b": (1, b), "i": i})
+        check_integers(name, "key_ranges", key_ranges)
+        # Unsigned integers would wrap, and so would the least of all, as no limit may be written.
+        key_ranges = key_ranges.long().clamp(min=0) - start
+    return None if mask is None else mask[..., start:], documents, key_ranges
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:

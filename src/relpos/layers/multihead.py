@@ -32,12 +32,15 @@ from ..checks import (
     check_floating,
     check_probability,
     check_scale,
+    check_softcap,
     check_tensor,
 )
 from ..ops import attention, attention_weights
+from ..ops.locality import Window, resolve_window
 from ..positions.handover import apply_position, check_position, resolve_scale
+from ..terms import Terms
 from .cache import KeyValueCache, check_cache, rollback_on_error
-from .masks import merge_masks
+from .masks import from_key, merge_masks
 
 __all__ = ["MultiheadAttention"]
 
@@ -63,6 +66,10 @@ class MultiheadAttention(nn.Module):
         num_kv_heads: key and value heads g, which the query heads share; None means h.
         head_dim: width d of one head; None means `e / h`, as in torch.
         scale: of the scores; None means the one that the position needs, or else `1 / sqrt(d)`.
+        window: `(left, right)`: only keys at the offsets `-left..right` take part, in tokens, None
+            for no limit on a side; `(511, 0)` is a causal window of 512 tokens. A cache then drops
+            what no later query can see, if the position allows it (`shift_invariant`).
+        softcap: c of `c tanh(s / c)`, applied to the scores before the masks; None: none.
 
     Raises:
         TypeError: if `position` cannot be called so.
@@ -106,6 +113,8 @@ class MultiheadAttention(nn.Module):
         num_kv_heads: int | None = None,
         head_dim: int | None = None,
         scale: float | None = None,
+        window: Window | None = None,
+        softcap: float | None = None,
     ) -> None:
         super().__init__()
         self.embed_dim, self.num_heads = embed_dim, num_heads
@@ -127,6 +136,8 @@ class MultiheadAttention(nn.Module):
             check_position("MultiheadAttention", "position", position)
         resolve_scale("MultiheadAttention", position, self.scale, width=self.head_dim)
         check_dtype("MultiheadAttention", dtype)
+        (self.window,) = resolve_window("MultiheadAttention", window, Terms()) or (None,)
+        self.softcap = check_softcap("MultiheadAttention", softcap)
 
         heads, inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self._sizes = (heads, inner, inner)
@@ -168,6 +179,7 @@ class MultiheadAttention(nn.Module):
         cache: KeyValueCache | None = None,
         query_start: int | None = None,
         documents: Integer[Tensor, "..."] | None = None,
+        key_ranges: Integer[Tensor, "..."] | None = None,
     ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."] | None]:
         """Output like `query`, and the weights or None.
 
@@ -182,20 +194,26 @@ class MultiheadAttention(nn.Module):
             average_attn_weights: whether the weights are averaged over the heads.
             is_causal: whether keys ahead of the query are left out; no mask is needed for it.
             cache: holds the tokens before these; the new ones are appended, j counts both, and
-                no gradient reaches the keys and values. `is_causal` is wanted as well.
+                no gradient reaches the keys and values. `is_causal` is wanted as well. Masks,
+                documents and ranges number all j, those that a window has dropped included.
             query_start: position of the first query, in tokens; None: the queries are the last i
                 of the j positions. Across, where both sides count from 0, it is the number of
-                tokens before these queries.
+                tokens before these queries. A cache then drops nothing.
             documents: `(b or 1, j)`, or `(j,)` for one sequence: the document of each position
                 of a packed row, as in `relpos.attention`; tokens see only their own.
+            key_ranges: `(b or 1, i, 2)`, or `(i, 2)` for one sequence: the keys `lo..hi-1` of the
+                j that each query sees, as in `relpos.attention`. For a cache to drop keys the layer
+                needs a window, too.
 
         Returns:
-            The output; the weights before dropout, `(b, i, j)` or `(b, h, i, j)`.
+            The output; the weights before dropout, `(b, i, j)` or `(b, h, i, j)`, from a cache
+            those of the keys from `cache.start` on.
 
         Raises:
             ShapeError: if a tensor or mask does not fit the others, or what the cache holds. A
                 refused call leaves the cache as it was, whatever the error.
-            ValueError: if the position needs another scale.
+            ValueError: if the position needs another scale, or another layer's window dropped
+                tokens from the cache that this one sees.
         """
         self_attention = query is key and key is value
         for name, x in (("query", query), ("key", key), ("value", value)):
@@ -209,21 +227,31 @@ class MultiheadAttention(nn.Module):
             if documents is not None:
                 check_tensor("MultiheadAttention", "documents", documents)
                 documents = documents[None] if documents.ndim == 1 else documents
+            if key_ranges is not None:
+                check_tensor("MultiheadAttention", "key_ranges", key_ranges)
+                key_ranges = key_ranges[None] if key_ranges.ndim == 2 else key_ranges
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         self._check_inputs(query, key, value)
         check_cache("MultiheadAttention", "cache", cache)
 
         q, k, v = self._project(query, key, value, self_attention=self_attention)
-        held = 0 if cache is None else cache.length
-        sizes = (q.shape[0], self.num_heads, q.shape[2], held + k.shape[2])
-        mask = merge_masks(key_padding_mask, attn_mask, sizes=sizes)
+        j = k.shape[2] + (0 if cache is None else cache.length)
+        mask = merge_masks(
+            key_padding_mask, attn_mask, sizes=(q.shape[0], self.num_heads, q.shape[2], j)
+        )
         with rollback_on_error(cache):
             if cache is not None:
-                k, v = cache.append(k, v)
+                start = self._first_seen(cache, q.shape[2], k.shape[2], query_start)
+                k, v = cache.append(k, v, start=start)
+                if start:
+                    sizes = (q.shape[0], q.shape[2], j)
+                    mask, documents, key_ranges = from_key(
+                        start, mask, documents, key_ranges, sizes=sizes
+                    )
             heads, weights = self._attend(
                 q, k, v, query, need_weights=need_weights, causal=is_causal, mask=mask,
-                query_start=query_start, documents=documents,
+                query_start=query_start, documents=documents, key_ranges=key_ranges,
             )  # fmt: skip
             output = self.out_proj(heads.transpose(1, 2).flatten(2))
         if weights is not None and average_attn_weights:
@@ -260,7 +288,23 @@ class MultiheadAttention(nn.Module):
         differs = self.num_heads * self.head_dim != self.embed_dim
         width = f", head_dim={self.head_dim}" if differs else ""
         scale = "" if self.scale is None else f", scale={self.scale:g}"
-        return f"embed_dim={self.embed_dim}, heads={self.num_heads}{kv_heads}{width}{scale}"
+        window = "" if self.window is None else f", window={self.window}"
+        softcap = "" if self.softcap is None else f", softcap={self.softcap:g}"
+        sizes = f"embed_dim={self.embed_dim}, heads={self.num_heads}{kv_heads}{width}"
+        return sizes + scale + window + softcap
+
+    def _first_seen(
+        self, cache: KeyValueCache, queries: int, new: int, query_start: int | None
+    ) -> int:
+        """Position of the first key that a query of this or of a later call may see."""
+        left = None if self.window is None else self.window[0]
+        # Queries that do not follow the keys may go back, as over a memory.
+        if left is None or query_start is not None:
+            return 0
+        if self.position is not None and not getattr(self.position, "shift_invariant", False):
+            return 0
+        first_query = cache.length + new - queries
+        return max(0, min(first_query - left, cache.length))
 
     def _project(
         self, query: Tensor, key: Tensor, value: Tensor, *, self_attention: bool
@@ -293,6 +337,7 @@ class MultiheadAttention(nn.Module):
         mask: Tensor | None,
         query_start: int | None,
         documents: Tensor | None,
+        key_ranges: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         """The heads `(b, h, i, d)` and, if wanted, their weights `(b, h, i, j)`."""
         # Resolved here too, since the position may have been given later.
@@ -301,13 +346,13 @@ class MultiheadAttention(nn.Module):
         heads = attention(
             q, k, v, terms, causal=causal, mask=mask, scale=scale,
             dropout=self.dropout if self.training else 0.0, query_start=query_start,
-            documents=documents,
+            documents=documents, window=self.window, key_ranges=key_ranges, softcap=self.softcap,
         )  # fmt: skip
         if not need_weights:
             return heads, None
         weights = attention_weights(
             q, k, terms, causal=causal, mask=mask, scale=scale, query_start=query_start,
-            documents=documents,
+            documents=documents, window=self.window, key_ranges=key_ranges, softcap=self.softcap,
         )  # fmt: skip
         return heads, weights
 

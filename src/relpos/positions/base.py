@@ -28,6 +28,10 @@ class Position(nn.Module):
     reads_shape: bool = False
     # Whether the queries may lie on another grid than the keys: called with `query_shape=` too.
     reads_query_shape: bool = False
+    # Whether positions may be counted from any token: the scores depend on offsets and contents,
+    # neither on where the keys begin nor on how many there are. If so, the cache of a layer with a
+    # window may drop the first keys.
+    shift_invariant: bool = False
     # The scale that the attention must have for the scheme to be what it says; None: any, or
     # `1 / sqrt(d)` and no other where `assumes_default_scale`.
     attention_scale: float | None = None
@@ -79,6 +83,8 @@ class BiasPosition(Position):
 
     Subclasses give `table(i, j)`.
     """
+
+    shift_invariant: bool = True
 
     def table(self, i: int, j: int) -> OffsetTable:
         """The bias that `i` queries, the last of `j` positions, need at least.

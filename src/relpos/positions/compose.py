@@ -62,8 +62,9 @@ class Compose(Position):
         self.reads_input = self._any("reads_input")
         self.reads_query_start = self._any("reads_query_start")
         self.reads_shape = self._any("reads_shape")
-        self.reads_query_shape = all(
-            getattr(position, "reads_query_shape", False) for position in positions
+        self.reads_query_shape, self.shift_invariant = (
+            all(getattr(position, name, False) for position in positions)
+            for name in ("reads_query_shape", "shift_invariant")
         )
 
     def forward(

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import sqrt
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int64
@@ -146,6 +147,7 @@ class Deberta(Position):
     ['embedding.weight']
     """
 
+    shift_invariant: ClassVar[bool] = True
     attention_scale: float
     embedding: nn.Module
     key_proj: Projection | None

@@ -80,6 +80,7 @@ class GatedBias(Position):
         self.bias = bias
         self.heads = check_count("GatedBias", "heads", heads)
         self.head_dim = check_count("GatedBias", "head_dim", head_dim)
+        self.shift_invariant = getattr(bias, "shift_invariant", False)
         self.attention_scale = check_scale("GatedBias", scale)
         self.assumes_default_scale = scale is None
         check_dtype("GatedBias", dtype)

@@ -33,6 +33,7 @@ class NoPosition(Position):
 
     # Wherever pooled queries lie, nothing depends on it.
     reads_query_shape: ClassVar[bool] = True
+    shift_invariant: ClassVar[bool] = True
 
     def forward(
         self,

@@ -55,6 +55,7 @@ class RelativeLogits(Position):
     """
 
     reads_input: ClassVar[bool] = True
+    shift_invariant: ClassVar[bool] = True
 
     def __init__(
         self,

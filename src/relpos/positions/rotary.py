@@ -95,6 +95,8 @@ class Rotary(Position):
         if self.scaling.rope_type == "dynamic" and self.rotary_dim == 2:
             raise ValueError("Rotary: rotary_dim must be at least 4 with dynamic scaling, got 2")
         self.interleaved = interleaved
+        # Dynamic scaling depends on how many keys there are.
+        self.shift_invariant = self.scaling.rope_type != "dynamic"
 
     @classmethod
     def from_config(

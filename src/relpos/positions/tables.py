@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -33,6 +33,7 @@ class LearnedTables(Position):
         ValueError: if a size is below 1.
     """
 
+    shift_invariant: ClassVar[bool] = True
     keys: nn.Parameter | None
     values: nn.Parameter | None
 

@@ -60,6 +60,7 @@ class XPos(Position):
     """
 
     reads_query_start: ClassVar[bool] = True
+    shift_invariant: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -40,6 +40,8 @@ class DecoderConfig:
         max_length: rows of the Huang and absolute tables, in tokens; longer inputs clamp.
         max_distance: how far back Shaw's rows reach, in tokens.
         shared_heads: whether the heads of a block share one table of relative positions.
+        attention_window: how far back a token sees in each block, in tokens, itself not counted;
+            None: to the beginning. While tokens are drawn, a cache holds no more than these.
 
     Raises:
         ValueError: if a value is out of range or `position` is unknown.
@@ -58,12 +60,13 @@ class DecoderConfig:
     max_length: int = 512
     max_distance: int = 64
     shared_heads: bool = True
+    attention_window: int | None = None
 
     def __post_init__(self) -> None:
         sizes = ("vocabulary", "width", "layers", "heads", "hidden", "max_length", "max_distance")
-        for name in sizes:
+        for name in (*sizes, "attention_window"):
             value = getattr(self, name)
-            if name == "hidden" and value is None:
+            if name in ("hidden", "attention_window") and value is None:
                 continue
             object.__setattr__(self, name, check_count("DecoderConfig", name, value))
         if self.width % self.heads:
@@ -172,8 +175,9 @@ class DecoderLM(ConfiguredModel):
         super().__init__(config)
         self.embedding = nn.Embedding(config.vocabulary, config.width)
         self.dropout = nn.Dropout(config.dropout)
+        window = None if config.attention_window is None else (config.attention_window, 0)
         attentions = [
-            MultiheadAttention(config.width, config.heads, config.dropout)
+            MultiheadAttention(config.width, config.heads, config.dropout, window=window)
             for _ in range(config.layers)
         ]
         self.blocks = nn.ModuleList(

@@ -56,15 +56,30 @@ def test_blocks_have_tables_of_their_own():
     assert not torch.equal(*tables)
 
 
+@pytest.mark.parametrize("window", [None, 3])
 @each_position
 @given(cuts=st.sets(st.integers(1, 32), max_size=6))
 @settings(max_examples=6, deadline=None)
-def test_decoding_in_chunks_equals_one_pass(position, cuts):
-    model, tokens = built(position), read(2, 33)
+def test_decoding_in_chunks_equals_one_pass(position, window, cuts):
+    model, tokens = built(position, attention_window=window), read(2, 33)
     cache, parts = model.new_cache(), torch.tensor_split(tokens, sorted(cuts), 1)
     with torch.no_grad():
         got = torch.cat([model(part, cache) for part in parts], 1)
         assert_close(got, model(tokens))
+    last = 0 if window is None else max(0, 33 - len(parts[-1][0]) - window)
+    assert {(layer.start, layer.length) for layer in cache} == {(last, 33)}
+
+
+@each_position
+def test_a_token_sees_as_far_back_as_the_window_in_each_layer(position):
+    model, tokens = built(position, attention_window=4), read(1, 33)
+    earlier = tokens.clone()
+    earlier[:, :10] = (earlier[:, :10] + 1) % 13
+    with torch.no_grad():
+        got, want = model(earlier), model(tokens)
+    # Two layers look back twice as far.
+    assert_close(got[:, 18:], want[:, 18:])
+    assert not torch.allclose(got[:, 17], want[:, 17])
 
 
 @each_position
@@ -119,7 +134,7 @@ def test_a_model_goes_through_state_dict_copy_and_pickle(position):
 
 
 def test_a_configuration_goes_through_json():
-    config = DecoderConfig(vocabulary=7, width=64, position="shaw", hidden=100)
+    config = DecoderConfig(vocabulary=7, position="shaw", hidden=100, attention_window=9)
     assert DecoderConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
     assert DecoderConfig.from_dict({"vocabulary": 7}) == DecoderConfig(vocabulary=7)
 
@@ -131,6 +146,8 @@ def test_a_configuration_goes_through_json():
         ({"width": 130}, "width must be a multiple of heads=4, got 130"),
         ({"layers": 0}, "layers must be an integer >= 1, got 0"),
         ({"hidden": 2.5}, "hidden must be an integer >= 1, got 2.5"),
+        ({"attention_window": 0}, "attention_window must be an integer >= 1, got 0"),
+        ({"attention_window": (4, 0)}, r"attention_window must be an integer >= 1, got \(4, 0\)"),
         ({"dropout": 1.0}, "dropout must be in 0 <= dropout < 1, got 1.0"),
         (
             {"position": "bidirectional"},

@@ -10,19 +10,20 @@ from relpos_tasks.models import DecoderConfig, DecoderLM, sample
 PROMPT = torch.tensor([[1, 2, 3], [4, 5, 6]])
 
 
-def built(position="huang"):
+def built(position="huang", **options):
     torch.manual_seed(0)
-    config = DecoderConfig(13, width=24, layers=2, heads=3, position=position, max_length=9)
-    return DecoderLM(config)
+    sizes = {"width": 24, "layers": 2, "heads": 3, "max_length": 9}
+    return DecoderLM(DecoderConfig(13, position=position, **sizes, **options))
 
 
 def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+@pytest.mark.parametrize("window", [None, 5])
 @pytest.mark.parametrize("position", ["huang", "shaw", "absolute", "sinusoidal", "none"])
-def test_greedy_tokens_are_those_of_full_passes(position):
-    model = built(position).double()
+def test_greedy_tokens_are_those_of_full_passes(position, window):
+    model = built(position, attention_window=window).double()
     got = sample(model, PROMPT, 20, temperature=0.0)
     want = PROMPT
     with torch.no_grad():

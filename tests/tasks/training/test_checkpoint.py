@@ -17,6 +17,7 @@ from relpos_tasks.training.checkpoint import (
     save_about,
     save_weights,
 )
+from relpos_tasks.training.settings import settings_differ
 
 
 @pytest.fixture
@@ -39,6 +40,15 @@ def test_a_checkpoint_gives_the_same_model_back(model, folder, name):
     torch.testing.assert_close(found.model(tokens), model.eval()(tokens), rtol=0, atol=0)
     assert found.about["versions"]["torch"]
     assert found.folder.samefile(folder)
+
+
+def test_a_checkpoint_of_before_there_were_windows_sees_all_tokens(model, tmp_path):
+    fields = model.config.to_dict()
+    assert fields.pop("attention_window") is None
+    save_about(tmp_path, {"model": fields, "versions": versions()})
+    save_weights(tmp_path, model)
+    assert load(tmp_path, DecoderLM).model.config == model.config
+    assert settings_differ({"model": fields}, {"model": model.config.to_dict()}) is None
 
 
 def test_only_whole_files_are_left(folder):
