@@ -19,7 +19,9 @@ cases, as parts of the largest value that was compared. One rounding in float64 
 tests allow one times the square root of the size of the largest tensor.
 
 The formulas are what their code computes, in relpos's letters: `i` is the query, `j` the key,
-`S = 1/sqrt(d)`. Where a row counts `i - j` its tables are read backwards.
+`S = 1/sqrt(d)`. Where a row counts `i - j` its tables are read backwards. Where keys are limited
+to a window or a range, tests show that one token more or less at either end is seen, in outputs and
+in gradients, and so is a softcap that is missing.
 """
 
 AGREE = "Buckets and slopes are compared one by one as well, up to a distance of 3000 tokens."
@@ -35,7 +37,9 @@ END = """\
 ## Not compared
 
 - Eager attention of Parakeet, SAM and Swin takes its softmax in float32 whatever the input is; the
-  comparisons are with their other path, of the same formula, which does not.
+  comparisons are with their other path, of the same formula, which does not. LongT5, Longformer and
+  Gemma 3n have no other: there the softmax is replaced by one that stays in float64. Gemma 3n's
+  sinusoids, of float32, are on both sides.
 - KERPLE's logarithm is in no package that the set-up installs: it is compared with the paper's
   formula alone, its power with ALiBi. Sandwich is compared with inner products of somebody else's
   sinusoids.

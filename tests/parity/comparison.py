@@ -18,7 +18,15 @@ from torch.func import functional_call
 
 import relpos
 
-__all__ = ["Comparison", "Difference", "Trial", "attended", "compare", "randomized"]
+__all__ = [
+    "Comparison",
+    "Difference",
+    "Trial",
+    "attended",
+    "compare",
+    "off_by_one",
+    "randomized",
+]
 
 # The lengths at which a comparison runs unless it says otherwise: odd, and a single token.
 LENGTHS = ({"length": 1}, {"length": 33}, {"length": 65, "padded": True})
@@ -74,6 +82,8 @@ class Comparison:
         cases: arguments for `run`.
         precision: unit roundoff of the least precise step on either side.
         remark: what explains a precision below float64, or another oddity.
+        wrong: arguments for `run`, beside those of the last case, with which ours is something
+            else: another window, no softcap. Each must be seen.
     """
 
     scheme: str
@@ -84,6 +94,7 @@ class Comparison:
     cases: Sequence[Mapping[str, object]] = LENGTHS
     precision: float = torch.finfo(torch.float64).eps
     remark: str = ""
+    wrong: Sequence[Mapping[str, object]] = ()
 
     @property
     def name(self) -> str:
@@ -150,6 +161,12 @@ def randomized(module: nn.Module, *, seed: int = 0) -> nn.Module:
             fan_in = rows[0].numel() if rows.ndim > 1 else 4
             rows.copy_(torch.randn(rows.shape, generator=draw, dtype=rows.dtype) * fan_in**-0.5)
     return module
+
+
+def off_by_one(left: int, right: int) -> list[dict[str, object]]:
+    """As arguments for a `run`, the windows with one token less or more on one side."""
+    sides = ((left - 1, right), (left + 1, right), (left, right - 1), (left, right + 1))
+    return [{"window": window} for window in sides]
 
 
 def attended(

@@ -13,6 +13,11 @@ CASES = [
     for comparison in COMPARISONS
     for number, case in enumerate(comparison.cases)
 ]
+WRONG = [
+    pytest.param(comparison, wrong, id=f"{comparison.name}-{wrong}")
+    for comparison in COMPARISONS
+    for wrong in comparison.wrong
+]
 
 
 @pytest.mark.parametrize(("comparison", "case"), CASES)
@@ -28,6 +33,14 @@ def test_positions_take_part(comparison: Comparison):
     """Their tables move the output, so that agreement says something about them."""
     difference = compare(comparison.run(**comparison.cases[-1]))
     assert difference.tables > 1e-3
+
+
+@pytest.mark.parametrize(("comparison", "wrong"), WRONG)
+def test_another_window_softcap_or_position_is_seen(comparison: Comparison, wrong: dict):
+    """One token more or less is far beyond rounding, in outputs and in gradients."""
+    difference = compare(comparison.run(**{**comparison.cases[-1], **wrong}))
+    assert difference.forward > 1e-3
+    assert difference.gradients > 1e-3
 
 
 def test_every_scheme_is_compared():

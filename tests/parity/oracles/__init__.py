@@ -9,9 +9,12 @@ from tests.parity.oracles import (
     computed_bias,
     deberta,
     grid,
+    longformer,
+    ranges,
     relative_logits,
     rotary,
     shaw,
+    sliding_window,
     transformer_xl,
     window,
 )
@@ -29,4 +32,7 @@ COMPARISONS: list[Comparison] = [
     *rotary.COMPARISONS,
     *axial_rotary.COMPARISONS,
     *computed_bias.COMPARISONS,
+    *sliding_window.COMPARISONS,
+    *longformer.COMPARISONS,
+    *ranges.COMPARISONS,
 ]
