@@ -1,8 +1,6 @@
 """What the picture of the shear shows is what the functions do."""
 
 import re
-from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +9,9 @@ from matplotlib.patches import Polygon, Rectangle
 from torch.nn.functional import pad
 
 from relpos import relative_to_absolute, skew
-from relpos.plots import image_bytes, shear_figure, shear_steps
+from relpos.plots import shear_figure, shear_steps
+from tests.plots.committed import assert_committed
 
-ROOT = Path(__file__).parent.parent.parent
 LENGTHS = [1, 2, 3, 4, 6, 33]
 
 
@@ -148,12 +146,4 @@ def test_lengths_that_cannot_be_read_are_refused(length):
 
 
 def test_the_picture_in_the_documents_is_the_one_that_is_drawn_now():
-    committed = (ROOT / "docs" / "shear.svg").read_bytes()
-    drawn = image_bytes(shear_figure(), ".svg")
-    # matplotlib writes what each text says beside its letters' shapes.
-    said = re.compile(rb"<!-- (.*?) -->")
-    assert said.findall(committed) == said.findall(drawn)
-    # Other versions place letters elsewhere.
-    pinned = (ROOT / "constraints.txt").read_text()
-    if f"matplotlib=={version('matplotlib')}\n" in pinned:
-        assert committed == drawn
+    assert_committed("shear.svg", shear_figure())

@@ -1,4 +1,4 @@
-"""Pictures: the shear step by step, position tables, attention maps.
+"""Pictures: the shear step by step, ranges of keys, position tables, attention maps.
 
 Each function returns a matplotlib `Figure`; `image_bytes` makes a file of it, the same bytes from
 the same numbers. They need matplotlib and NumPy, which `pip install "relpos[plots]"` brings.
@@ -9,6 +9,7 @@ from ..checks import check_installed
 check_installed("relpos.plots", "matplotlib", "numpy", extra="plots")
 
 from .attention import attention_figure, decoder_weights, mean_by_offset, mean_distance
+from .ranges import ranges_figure
 from .rows import Rows, decoder_positions, effect_of, rows_of, table_rows
 from .schemes import SCHEMES, Scheme, Sizes, initial
 from .shear import ShearSteps, shear_figure, shear_steps
@@ -31,6 +32,7 @@ __all__ = [
     "mean_by_offset",
     "mean_distance",
     "norms_figure",
+    "ranges_figure",
     "rows_of",
     "shear_figure",
     "shear_steps",

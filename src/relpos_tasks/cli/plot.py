@@ -1,4 +1,4 @@
-"""`relpos plot`: the shear, position tables and attention maps as PNG or SVG."""
+"""`relpos plot`: the shear, ranges of keys, position tables and attention maps as PNG or SVG."""
 
 # ruff: noqa: PLC0415
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["plots"]
 
 plots = typer.Typer(
-    help="Draw the shear step by step, the tables of a scheme, or where a model looks.",
+    help="Draw the shear step by step, ranges of keys, the tables of a scheme, or where a model "
+    "looks.",
 )
 
 
@@ -64,6 +65,20 @@ def shear(
     from relpos.plots import shear_figure
 
     _draw(out, lambda: shear_figure(length))
+
+
+@plots.command()
+def ranges(
+    length: Annotated[
+        int, typer.Option(min=4, max=32, help="Queries and keys in the picture.")
+    ] = 12,
+    out: OutOption = None,
+) -> None:
+    """Draw which keys each query sees in a window, in chunks, behind a prefix, without padding."""
+    out = out or _writable(Path("ranges.svg"))
+    from relpos.plots import ranges_figure
+
+    _draw(out, lambda: ranges_figure(length))
 
 
 @plots.command()
