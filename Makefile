@@ -58,6 +58,7 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks.attention $(ARGS)
+	$(BIN)/python -m benchmarks.local
 	$(BIN)/python -m benchmarks.choice
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.tables

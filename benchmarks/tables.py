@@ -26,7 +26,9 @@ def main() -> None:
     result, gpu_result = load("cpu.json"), load("cuda.json") if has("cuda.json") else None
     pages = {
         README: readme(README.read_text(), result, gpu_result),
-        PAGE: benchmark_page(result, load("choice.json"), load("training.json"), gpu_result),
+        PAGE: benchmark_page(
+            result, load("choice.json"), load("training.json"), load("local.json"), gpu_result
+        ),
     }
     for path, text in pages.items():
         if not check:

@@ -13,6 +13,7 @@ from .cells import (
     ratio,
 )
 from .choice_section import choice_section
+from .local_section import local_section
 from .target_tables import bounds_tables, target_tables
 from .targets import GPU_TARGETS, TARGETS
 
@@ -64,7 +65,7 @@ fastest of torch's SDPA backends at the same shape (bfloat16, 16 heads, 16384 to
 
 
 def benchmark_page(
-    result: dict, choice: dict, trained: dict, gpu_result: dict | None = None
+    result: dict, choice: dict, trained: dict, local: dict, gpu_result: dict | None = None
 ) -> str:
     """The whole page; without a GPU's result, the targets for one."""
     parts = [
@@ -72,6 +73,7 @@ def benchmark_page(
         "## Targets", target_tables(result, TARGETS),
         "## Time", *(time_section(result, name) for name in _timed_settings(result)),
         "## Memory", MEMORY, memory_table(result),
+        "## Local attention", local_section(local),
         "## Steps of the main job", training_section(trained),
         '## What `"auto"` is to choose', choice_section(choice),
         *(without_gpu() if gpu_result is None else on_gpu(gpu_result)),

@@ -9,6 +9,7 @@ from ..files import load
 from ..workloads.gpu_settings import GPU_SETTINGS, RIVALS_SUFFIX
 from ..workloads.workload import NATIVE, TRITON
 from .cells import PASSES, by_contender, format_ratio, machine_note, markdown_table, ratio
+from .local_section import local_table
 from .targets import GPU_TARGETS, TARGETS, verdict
 
 __all__ = ["readme"]
@@ -75,6 +76,16 @@ def memory_table(result: dict) -> str:
     return f"{note}\n\n{markdown_table(head, rows, 2)}"
 
 
+def local_part(result: dict) -> str:
+    """Local attention beside its floor and FlexAttention."""
+    note = (
+        "Time as a multiple of the floor, which is the share of pairs that takes part times plain "
+        "SDPA's time over all pairs; in square brackets as a multiple of plain SDPA's. "
+        f"B=1, H=8, L={result['length']}, d=64, float32, {machine_note(result['machine'])}."
+    )
+    return f"{note}\n\n{local_table(result)}"
+
+
 def chorale_table(metrics: dict) -> str:
     """Held-out nats per token of the main job, and by length."""
     held = metrics["held_out"]
@@ -120,6 +131,7 @@ def readme(text: str, result: dict, gpu_result: dict | None = None) -> str:
     parts = {
         "time": time_table(result),
         "memory": memory_table(result),
+        "local": local_part(load("local.json")),
         "chorales": chorale_table(load("chorales.json")),
         "literature": chorale_table(load("literature.json")),
     }

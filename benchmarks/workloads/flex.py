@@ -9,20 +9,41 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["flex_bias", "flex_keys"]
+__all__ = ["Allows", "flex_bias", "flex_keys", "flex_plain", "not_ahead"]
+
+
+# Whether a pair takes part, from the numbers of sequence, head, query and key.
+Allows = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def not_ahead(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """The pairs of causal attention."""
+    return i >= j
+
+
+def flex_plain(allows: Allows) -> Callable[..., Tensor]:
+    """Compiled FlexAttention over the pairs of a block mask; forward only on the CPU."""
+    run = _flex_attention(allows)
+
+    def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if q.device.type == "cpu":
+            q, k, v = (x.detach() for x in (q, k, v))
+        return run(q, k, v, None)
+
+    return attention
 
 
 def flex_keys(
-    *, first: int | None = None, causal: bool = False, beyond: str = "clamp"
+    *, first: int | None = None, allows: Allows | None = None, beyond: str = "clamp"
 ) -> Callable[..., Tensor]:
     """Compiled FlexAttention whose score function reads `q rows^T`; forward only on the CPU.
 
     Args:
         first: the offset of row 0, in tokens; None: offset 0 is in the middle.
-        causal: whether keys ahead are left out, by a block mask.
+        allows: the pairs that take part, by a block mask; None: all.
         beyond: as in `OffsetTable`.
     """
-    run = _flex_attention(causal)
+    run = _flex_attention(allows)
 
     def attention(
         q: Tensor, k: Tensor, v: Tensor, rows: Tensor, q_rel: Tensor | None = None
@@ -47,7 +68,7 @@ def flex_keys(
 
 def flex_bias() -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
     """Compiled FlexAttention whose score function reads a clipped bias `(h, rows)`."""
-    run = _flex_attention(causal=False)
+    run = _flex_attention()
 
     def attention(q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> Tensor:
         distance = rows.shape[1] // 2
@@ -60,21 +81,21 @@ def flex_bias() -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
     return attention
 
 
-def _flex_attention(causal: bool) -> Callable[..., Tensor]:
+def _flex_attention(allows: Allows | None = None) -> Callable[..., Tensor]:
     """`flex_attention(q, k, v, score_mod)`, compiled at its first call."""
     compiled: Callable[..., Tensor] | None = None
     arguments: dict[str, Any] = {}
 
-    def run(q: Tensor, k: Tensor, v: Tensor, score: Callable[..., Tensor]) -> Tensor:
+    def run(q: Tensor, k: Tensor, v: Tensor, score: Callable[..., Tensor] | None) -> Tensor:
         nonlocal compiled
         if compiled is None:  # only when it is run: its imports would count as memory
             from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
             compiled = torch.compile(flex_attention, dynamic=False)
-            if causal:
+            if allows is not None:
                 length = q.shape[2]
                 arguments["block_mask"] = create_block_mask(
-                    lambda b, h, i, j: i >= j, None, None, length, length, device=str(q.device)
+                    allows, None, None, length, length, device=str(q.device)
                 )
         return compiled(q, k, v, score_mod=score, **arguments)
 

@@ -13,7 +13,7 @@ from relpos import GridTerms, OffsetTable, Terms
 from relpos.positions import Alibi
 
 from . import rivals
-from .flex import flex_bias, flex_keys
+from .flex import flex_bias, flex_keys, not_ahead
 from .settings import RELATIVE_LOGITS, Setting
 from .workload import Run, Workload
 
@@ -96,7 +96,7 @@ def _alibi(setting: Setting, draw: Draw) -> Workload:
 
 def _huang(setting: Setting, draw: Draw) -> Workload:
     rows, first = draw(1, setting.length, setting.width), 1 - setting.length
-    flex = flex_keys(first=first, causal=True)
+    flex = flex_keys(first=first, allows=not_ahead)
     return _from_tables(
         lambda rows: Terms(keys=OffsetTable(rows, first)), rows, causal=True,
         eager_skew=_rival(rivals.eager_skew, rows),
@@ -130,7 +130,7 @@ def _relative_logits(setting: Setting, draw: Draw) -> Workload:
     # As a layer hands them on: in the dtype of the queries.
     q_rel = unit(setting.batch, setting.heads, setting.queries, 16)
     q_rel = q_rel.to(setting.torch_dtype).requires_grad_()
-    flex = flex_keys(first=-1023, causal=True, beyond="zero")
+    flex = flex_keys(first=-1023, allows=not_ahead, beyond="zero")
     return Workload(
         lambda q, _: Terms(keys=OffsetTable(rows.to(q.dtype), -1023, "zero"), q_rel=q_rel),
         (rows, q_rel),

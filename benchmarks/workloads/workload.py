@@ -34,6 +34,7 @@ class Workload:
         documents: as in `relpos.attention`.
         mask: as in `relpos.attention`.
         dropout: as in `relpos.attention`.
+        local: `window` or `key_ranges` of `relpos.attention`; none: all pairs.
         rivals: what others run for the same result, by name.
     """
 
@@ -43,6 +44,7 @@ class Workload:
     documents: Tensor | None = None
     mask: Tensor | None = None
     dropout: float = 0.0
+    local: dict[str, Any] = field(default_factory=dict)
     rivals: dict[str, Run] = field(default_factory=dict)
 
     def arguments(self, q: Tensor, k: Tensor) -> dict[str, Any]:
@@ -52,6 +54,7 @@ class Workload:
             "documents": self.documents,
             "mask": self.mask,
             "dropout": self.dropout,
+            **self.local,
         }
 
 

@@ -1,0 +1,61 @@
+"""Local attention: time and memory beside the floor, growth with the length, a rolling cache.
+
+Each pass of all patterns runs in one interleaved run with plain SDPA over all pairs. The floor is
+the share of the pairs that takes part times plain SDPA's time in the same round.
+
+    python -m benchmarks.local
+    python -m benchmarks.local --length 2048 --out some.json
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .files import RESULTS, save
+from .measure.local import measure_floors, measure_growth, measure_short
+from .measure.local_memory import measure_memory
+from .measure.machine import machine
+from .measure.rolling import LEAST_TOKENS, measure_rolling
+from .report.local_section import local_verdict
+
+LENGTH = 16384
+CACHED = 100_000
+# Plain SDPA over all pairs of them takes hours.
+MOST_TOKENS = 1 << 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--length", type=int, default=LENGTH, help=f"in tokens ({LENGTH})")
+    parser.add_argument("--cached", type=int, default=CACHED, help=f"tokens decoded ({CACHED})")
+    parser.add_argument("--out", type=Path, help="benchmarks/results/local.json")
+    options = parser.parse_args()
+    for name, least in (("length", 512), ("cached", LEAST_TOKENS)):
+        if not least <= getattr(options, name) <= MOST_TOKENS:
+            parser.error(
+                f"--{name}: must be in {least}..{MOST_TOKENS}, got {getattr(options, name)}"
+            )
+    if options.out is not None and options.out.is_dir():
+        parser.error(f"--out: must be a file, got the folder {options.out}")
+    if options.out is None and (options.length, options.cached) != (LENGTH, CACHED):
+        parser.error("--out: must be given with --length or --cached, whose result is another")
+    length = options.length
+    result = {
+        "machine": machine(),
+        "length": length,
+        "cached": options.cached,
+        "time": measure_floors(length),
+        "growth": measure_growth(length // 4, 4 * length),
+        "short": measure_short(512),
+        "memory": measure_memory(length),
+        "rolling": measure_rolling(options.cached),
+    }
+    out = options.out or RESULTS / "local.json"
+    save(out, result)
+    print(f"wrote {out}")
+    print(local_verdict(result))
+
+
+if __name__ == "__main__":
+    main()
