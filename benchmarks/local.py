@@ -3,14 +3,20 @@
 Each pass of all patterns runs in one interleaved run with plain SDPA over all pairs. The floor is
 the share of the pairs that takes part times plain SDPA's time in the same round.
 
+Each part is saved when it is measured; with `--parts` some are measured again, and the others stay.
+
     python -m benchmarks.local
+    python -m benchmarks.local --parts rolling memory
     python -m benchmarks.local --length 2048 --out some.json
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from .files import RESULTS, save
 from .measure.local import measure_floors, measure_growth, measure_short
@@ -25,10 +31,21 @@ CACHED = 100_000
 MOST_TOKENS = 1 << 20
 
 
+# What is measured, from the options.
+PARTS: dict[str, Callable[[argparse.Namespace], Any]] = {
+    "time": lambda options: measure_floors(options.length),
+    "growth": lambda options: measure_growth(options.length // 4, 4 * options.length),
+    "short": lambda options: measure_short(512),
+    "memory": lambda options: measure_memory(options.length),
+    "rolling": lambda options: measure_rolling(options.cached),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--length", type=int, default=LENGTH, help=f"in tokens ({LENGTH})")
     parser.add_argument("--cached", type=int, default=CACHED, help=f"tokens decoded ({CACHED})")
+    parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), help="these alone (all)")
     parser.add_argument("--out", type=Path, help="benchmarks/results/local.json")
     options = parser.parse_args()
     for name, least in (("length", 512), ("cached", LEAST_TOKENS)):
@@ -40,19 +57,17 @@ def main() -> None:
         parser.error(f"--out: must be a file, got the folder {options.out}")
     if options.out is None and (options.length, options.cached) != (LENGTH, CACHED):
         parser.error("--out: must be given with --length or --cached, whose result is another")
-    length = options.length
-    result = {
-        "machine": machine(),
-        "length": length,
-        "cached": options.cached,
-        "time": measure_floors(length),
-        "growth": measure_growth(length // 4, 4 * length),
-        "short": measure_short(512),
-        "memory": measure_memory(length),
-        "rolling": measure_rolling(options.cached),
-    }
     out = options.out or RESULTS / "local.json"
-    save(out, result)
+    sizes = {"length": options.length, "cached": options.cached}
+    result = {"machine": machine()} | sizes | {"commits": {}}
+    if options.parts and out.exists():
+        result = json.loads(out.read_text())
+        if {name: result.get(name) for name in sizes} != sizes:
+            parser.error(f"--parts: {out} must have been measured at {sizes}")
+    for part in options.parts or PARTS:
+        result[part] = PARTS[part](options)
+        result["commits"][part] = machine()["commit"]
+        save(out, result)
     print(f"wrote {out}")
     print(local_verdict(result))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks import local as program
 from benchmarks.measure import local, local_memory, rolling
 from benchmarks.report.local_section import local_section, local_targets, local_verdict
 from benchmarks.workloads import flex
@@ -86,11 +88,11 @@ def test_the_page_has_what_was_measured(without_flex, monkeypatch, capsys):
     page = local_section(result)
     assert page.count(f"| {NATIVE} |") == len(PATTERNS) * len(LOCAL_TERMS)
     assert len(local_targets(result)) == 12 + 12 + 4 + 1
-    held = {(row["layer"], row["most_held_bytes"]) for row in result["rolling"]["rows"]}
-    assert len([name for name, _ in held if name != "no window"]) <= 2  # it stays what it is
-    assert max(size for name, size in held if name == "no window") > max(
-        size for name, size in held if name != "no window"
-    )
+    held: dict[str, list[int]] = {}
+    for row in result["rolling"]["rows"]:
+        held.setdefault(row["layer"], []).append(row["most_held_bytes"])
+    assert len(set(held["window (512, 0)"][1:])) == 1  # it stays what it is
+    assert held["no window"][-1] > held["window (512, 0)"][-1]
     result["time"][0]["floor_ratio"]["median"] = 9.0
     assert "missed: window (512, 0): no terms: forward: 9.00, not 1.35" in local_verdict(result)
 
@@ -115,3 +117,23 @@ def test_wrong_options_end_the_program_before_it_measures(arguments: list[str], 
     )
     assert ran.returncode == 2
     assert message in ran.stderr
+
+
+def test_parts_that_are_measured_again_leave_the_others(monkeypatch, tmp_path, capsys):
+    out = tmp_path / "local.json"
+
+    def run(said: str, *arguments: str) -> dict:
+        parts = {name: lambda _: [] for name in ("time", "growth", "short", "memory")}
+        monkeypatch.setattr(program, "PARTS", {**parts, "rolling": lambda _: {"said": said}})
+        monkeypatch.setattr(sys, "argv", ["local", "--out", str(out), *arguments])
+        program.main()
+        return json.loads(out.read_text())
+
+    first = run("first")
+    assert set(first["commits"]) == {"time", "growth", "short", "memory", "rolling"}
+    again = run("again", "--parts", "rolling")
+    assert again == {**first, "rolling": {"said": "again"}}
+    with pytest.raises(SystemExit):
+        run("of another length", "--parts", "rolling", "--length", "512")
+    assert json.loads(out.read_text()) == again
+    assert "must have been measured at {'length': 512" in capsys.readouterr().err
