@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 
 import torch
 
-from ..files import ROOT
 from ..workloads.local import LOCAL_TERMS, PATTERNS, local_workload
 from ..workloads.settings import Setting
 from ..workloads.workload import NATIVE, contenders, inputs
-from .memory import status_mib
+from .memory import printed_by, status_mib
 
 __all__ = ["measure_memory"]
 
@@ -29,15 +26,8 @@ def measure_memory(length: int) -> list[dict]:
     rows = []
     for pattern in PATTERNS:
         for terms in LOCAL_TERMS:
-            process = subprocess.run(
-                [sys.executable, "-m", __name__, pattern, terms, str(length)],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
             row = {"pattern": pattern, "terms": terms, "length": length}
-            rows.append(row | json.loads(process.stdout.splitlines()[-1]))
+            rows.append(row | printed_by(__name__, pattern, terms, str(length)))
             print(
                 f"{pattern:28} {terms:16} L={length}: {rows[-1]['peak_mib']:.0f} MiB, "
                 f"{rows[-1]['ratio']:.2f} x its tensors",

@@ -20,7 +20,7 @@ from ..workloads.schemes import make_workload
 from ..workloads.settings import Setting, find_setting
 from ..workloads.workload import UNIT, contenders, inputs
 
-__all__ = ["rows_of_memory"]
+__all__ = ["printed_by", "rows_of_memory", "status_mib"]
 
 
 def status_mib(field: str) -> float:
@@ -37,8 +37,13 @@ def status_mib(field: str) -> float:
 @cache
 def in_fresh_process(setting: str, scheme: str, contender: str) -> dict[str, float]:
     """Peak of a process that runs forward and backward once, and its growth by it, in MiB."""
+    return printed_by("benchmarks.measure.memory", setting, scheme, contender)
+
+
+def printed_by(module: str, *arguments: str) -> dict[str, float]:
+    """The JSON that a module prints last, run in a fresh process."""
     process = subprocess.run(
-        [sys.executable, "-m", "benchmarks.measure.memory", setting, scheme, contender],
+        [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -11,11 +11,11 @@ __all__ = ["local_section", "local_table", "local_targets", "local_verdict"]
 
 FLOOR = """\
 B=1, H=8, L={length}, d=64, float32. The unit is the floor: the share of all pairs that takes part,
-times the time of plain SDPA over all of them in the same round. Plain's backward runs in parallel
-over heads alone and packs nothing, so that native can be below the floor. FlexAttention has the
-same pairs as a block mask, and no backward on the CPU. In square brackets are multiples of plain
-SDPA over all pairs. Errors are those of the last queries. Wanted of native are at most {plain:g}
-without terms and {shaw:g} with Shaw's keys.
+times the time of plain SDPA over all of them in the same round. Where native computes a pair in
+less time than SDPA does, it is below the floor. FlexAttention has the same pairs as a block mask,
+and no backward on the CPU. In square brackets are multiples of plain SDPA over all pairs. Errors
+are those of the last queries. Wanted of native are at most {plain:g} without terms and {shaw:g}
+with Shaw's keys.
 
 Measured on {machine} (`benchmarks/local.py`).
 """

@@ -73,7 +73,7 @@ def ranges_figure(
 
 def _usual_ranges(length: int) -> dict[str, Tensor]:
     """A window, and what the helpers make, each in proportion to the length."""
-    at, third, size = torch.arange(length), length // 3, max(length // 4, 1)
+    at, third, size = torch.arange(length), length // 3, length // 4
     chunks = chunk_ranges(length, size, left_chunks=1)
     padded = padding_ranges(torch.tensor([length - size]), length)
     return {

@@ -19,6 +19,7 @@ def files(folder):
     "command",
     [
         ["shear", "--length", "3"],
+        ["ranges", "--length", "5"],
         ["tables", "alibi", *SMALL],
         ["tables", "{runs}/huang"],
         ["attention", "{runs}/huang", "--data", "{grid}", "--tokens", "9"],
@@ -45,7 +46,8 @@ def test_default_names(relpos, checkpoints, grid, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert relpos("plot", "shear")[1] == "wrote shear.svg\n"
     assert relpos("plot", "tables", "t5", *SMALL)[1] == "wrote t5-tables.svg\n"
-    assert files(tmp_path) == ["shear.svg", "t5-tables.svg"]
+    assert relpos("plot", "ranges")[1] == "wrote ranges.svg\n"
+    assert files(tmp_path) == ["ranges.svg", "shear.svg", "t5-tables.svg"]
     folder = checkpoints / "huang"
     weights = folder / "model.safetensors"
     assert relpos("plot", "tables", weights)[1] == f"wrote {folder / 'tables.svg'}\n"

@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 
 from ...offsets import rows_at
 from ...terms import OffsetTable
-from ..windows import OffsetWindow, table_gradient
+from ..offset_window import OffsetWindow, table_gradient
 from .plan import RowBlock
 
 __all__ = ["BandTable"]

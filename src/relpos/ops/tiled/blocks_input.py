@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...offsets import call_offsets
 from ..arguments import Arguments
-from ..windows import OffsetWindow
+from ..offset_window import OffsetWindow
 from .band import BandTable
 from .documents import keys_of_documents
 from .grid_blocks import GridBlocks
@@ -40,10 +40,10 @@ class BlocksInput:
 
     Args:
         arguments: of the operator.
-        learn: names of the tables that will collect gradients.
+        learn: names of the tables that will collect gradients; None: forward alone.
     """
 
-    def __init__(self, arguments: Arguments, learn: frozenset[str] = frozenset()) -> None:
+    def __init__(self, arguments: Arguments, learn: frozenset[str] | None = None) -> None:
         given, dtype = arguments, arguments.wide
         (batch, heads, queries, _), (_, kv_heads, keys, _) = given.q.shape, given.k.shape
         self.terms, self.mask, self.documents = given.terms, given.mask, given.documents
@@ -51,7 +51,8 @@ class BlocksInput:
         self.query_axis_logits, self.seed = given.query_axis_logits, given.seed
         self.causal, self.scale, self.dropout = given.causal, given.scale, given.dropout
         self.key_ranges, self.softcap, self.windows = given.key_ranges, given.softcap, given.windows
-        # Of the block whose scores were computed last: their derivative by what the cap was given.
+        self.backward = learn is not None
+        # Of the block whose scores backward computed last: the derivative of the cap.
         self.cap_slope: Tensor | None = None
         self.grid = None
         if given.key_grid:
@@ -75,7 +76,9 @@ class BlocksInput:
         self.tables: dict[str, BandTable] = {}
         if window is not None:
             self.tables = {
-                name: BandTable(table, self.rows, window, offsets, dtype, learn=name in learn)
+                name: BandTable(
+                    table, self.rows, window, offsets, dtype, learn=name in (learn or ())
+                )
                 for name, table in self.terms.tables.items()
             }
         self.workspace = Workspace(self.q)

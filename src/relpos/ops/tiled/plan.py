@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ..windows import OffsetWindow
+from ..offset_window import OffsetWindow
 
 __all__ = ["Block", "CallShape", "RowBlock", "VisibleKeys", "blocks", "row_blocks"]
 

@@ -84,10 +84,11 @@ def _add_keys_and_bias(call: BlocksInput, block: Block, scores: Tensor) -> None:
 
 
 def _cap(call: BlocksInput, scores: Tensor) -> None:
-    """`c tanh(s / c)` in place; its derivative is kept for backward."""
+    """`c tanh(s / c)` in place; backward keeps its derivative."""
     scores.div_(call.softcap).tanh_()
-    slope = call.workspace.take("cap_slope", *scores.shape)
-    call.cap_slope = torch.mul(scores, scores, out=slope).neg_().add_(1)
+    if call.backward:
+        slope = call.workspace.take("cap_slope", *scores.shape)
+        call.cap_slope = torch.mul(scores, scores, out=slope).neg_().add_(1)
     scores.mul_(call.softcap)
 
 

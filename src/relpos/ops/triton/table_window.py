@@ -13,7 +13,7 @@ from torch import Tensor
 from ...offsets import call_offsets, rows_at
 from ...terms import OffsetTable
 from ..locality import Window
-from ..windows import OffsetWindow, table_gradient
+from ..offset_window import OffsetWindow, table_gradient
 
 __all__ = ["TableWindow", "shared_table_window"]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from relpos import OffsetTable
 from relpos.offsets import rows_at
-from relpos.ops.windows import OffsetWindow, table_gradient
+from relpos.ops.offset_window import OffsetWindow, table_gradient
 
 Beyond = Literal["clamp", "zero"]
 beyonds = st.sampled_from(["clamp", "zero"])
