@@ -85,6 +85,8 @@ def test_a_layer_and_a_piece_can_be_chosen(relpos, checkpoints, grid, tmp_path):
     [
         (["shear", "--length", "0"], "Invalid value for '--length'"),
         (["shear", "--length", "7"], "Invalid value for '--length'"),
+        (["ranges", "--length", "3"], "Invalid value for '--length'"),
+        (["ranges", "--length", "33"], "Invalid value for '--length'"),
         (["shear", "--out", "a.pdf"], "'--out': must end in .png or .svg, got 'a.pdf'"),
         (["shear", "--out", "a"], "'--out': must end in .png or .svg, got 'a'"),
         (["shear", "--out", "{grid}/a.svg"], "a.svg: cannot be written, "),

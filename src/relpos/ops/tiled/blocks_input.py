@@ -51,7 +51,7 @@ class BlocksInput:
         self.query_axis_logits, self.seed = given.query_axis_logits, given.seed
         self.causal, self.scale, self.dropout = given.causal, given.scale, given.dropout
         self.key_ranges, self.softcap, self.windows = given.key_ranges, given.softcap, given.windows
-        self.backward = learn is not None
+        self.backward, learning = learn is not None, learn or frozenset()
         # Of the block whose scores backward computed last: the derivative of the cap.
         self.cap_slope: Tensor | None = None
         self.grid = None
@@ -76,9 +76,7 @@ class BlocksInput:
         self.tables: dict[str, BandTable] = {}
         if window is not None:
             self.tables = {
-                name: BandTable(
-                    table, self.rows, window, offsets, dtype, learn=name in (learn or ())
-                )
+                name: BandTable(table, self.rows, window, offsets, dtype, learn=name in learning)
                 for name, table in self.terms.tables.items()
             }
         self.workspace = Workspace(self.q)
