@@ -1,6 +1,30 @@
-"""What speaks other people's names: their modules with the same arguments and state dicts."""
+"""relpos in code that is not its own: models adapted in place, and others' modules by their names.
 
+`adapt` has the relative attention of a model computed by `relpos.attention`, and `restore` undoes
+it. The other classes have the arguments and state dicts of modules that others published.
+`add_positions` gives every `torch.nn.MultiheadAttention` of a model a position scheme to train.
+"""
+
+from .adapt import adapt, restore
+from .adapted import Adapted
+from .add_positions import add_positions, remove_positions
 from .ai_summer import AbsPosEmb1D, RelPosEmb1D, RelPosEmb2D
+from .registry import Family, families, register
 from .relative_global import RelativeGlobalAttention
+from .report import Report
 
-__all__ = ["AbsPosEmb1D", "RelPosEmb1D", "RelPosEmb2D", "RelativeGlobalAttention"]
+__all__ = [
+    "AbsPosEmb1D",
+    "Adapted",
+    "Family",
+    "RelPosEmb1D",
+    "RelPosEmb2D",
+    "RelativeGlobalAttention",
+    "Report",
+    "adapt",
+    "add_positions",
+    "families",
+    "register",
+    "remove_positions",
+    "restore",
+]

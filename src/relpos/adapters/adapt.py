@@ -1,0 +1,191 @@
+"""`adapt` and `restore`: a model's relative attention on `relpos.attention`, in place, and back."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from ..ops.locality import Window, resolve_window
+from ..terms import Terms
+from .adapted import Adapted, adapted_class, original_class
+from .implementation import IMPLEMENTATIONS, adapted_name, original_name
+from .left import looks_relative, reason_left
+from .registry import adaptation_of
+from .report import Report
+
+__all__ = ["adapt", "restore"]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One module that is to be adapted."""
+
+    name: str
+    module: Any
+    adaptation: type[Adapted]
+    window: Window | None
+
+
+def adapt(model: nn.Module, *, strict: bool = False, window: Window | None = None) -> Report:
+    """Have the relative attention of `model` computed by `relpos.attention`, in place.
+
+    Parameters and state dict stay as they are, and so do outputs and gradients of real tokens, up
+    to rounding; memory grows linearly with the number of tokens. What padded queries give may
+    differ. `restore` is the way back.
+
+    Args:
+        model: of transformers, or any that holds modules of a known class (`families`).
+        strict: whether to raise, and change nothing, if a module of relative attention is left.
+        window: `(left, right)`: an encoder's tokens see only the keys at the offsets
+            `-left..right`, in tokens. That is another function than the model was trained as, and
+            close to it where attention is local. None: all keys.
+
+    Returns:
+        What was adapted, and what was left and why; it prints as a table.
+
+    Raises:
+        TypeError: if `model` is no module.
+        ValueError: if it has no relative attention that relpos knows of, is adapted already, takes
+            no window although one is given, or if something is left and `strict` is True. The
+            model is then as it was.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"adapt: model must be an nn.Module, got {type(model).__name__}")
+    (span,) = resolve_window("adapt", window, Terms()) or (None,)
+    done = [name for name, module in model.named_modules() if isinstance(module, Adapted)]
+    if done:
+        raise ValueError(
+            f"adapt: model must not be adapted yet, got one whose {done[0] or 'top module'} is; "
+            "restore(model) first"
+        )
+    steps, report = _plan(model, span)
+    if not report.adapted and not report.left:
+        raise ValueError(
+            "adapt: model must hold relative attention of a class in relpos.adapters.families(), "
+            f"got a {type(model).__name__} with none"
+        )
+    if strict and report.left:
+        raise ValueError(f"adapt: strict must leave nothing, got\n{report}")
+    if span is not None and not any(step.window for step in steps):
+        raise ValueError(
+            "adapt: window must be None for a model without self-attention that sees both ways "
+            f"along a line of tokens, got {window} for a {type(model).__name__}"
+        )
+    for step in steps:
+        _apply(step)
+    return report
+
+
+def restore(model: nn.Module) -> None:
+    """Undo `adapt`, in place: the same classes and configurations as before.
+
+    Args:
+        model: adapted, as a whole or in part; nothing happens to what is not.
+
+    Raises:
+        TypeError: if `model` is no module.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"restore: model must be an nn.Module, got {type(model).__name__}")
+    for module in model.modules():
+        if not isinstance(module, Adapted):
+            continue
+        if module.masks_by_config:
+            config: Any = module.config
+            config._attn_implementation_internal = original_name(config._attn_implementation)
+        restored: Any = module
+        restored.__class__ = original_class(type(module))
+
+
+def _apply(step: _Step) -> None:
+    """Adapt one module, and the configuration that chooses its masks."""
+    step.adaptation.prepare()
+    cls = adapted_class(type(step.module), step.adaptation, step.window)
+    step.module.__class__ = cls
+    if step.adaptation.masks_by_config:
+        config: Any = step.module.config
+        config._attn_implementation_internal = adapted_name(
+            config._attn_implementation, causal=step.adaptation.causal_by_module
+        )
+
+
+def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]:
+    """What is to be done, and the report of it; nothing is changed."""
+    steps, report = [], Report()
+    # Where modules are adapted together or not at all: the first that is left.
+    missing: dict[str, str] = {}
+    for name, module in model.named_modules():
+        adaptation = adaptation_of(type(module))
+        if adaptation is not None and not adaptation.applies(module):
+            continue
+        reason = _reason(module, adaptation)
+        if reason is not None:
+            if adaptation is not None or not _is_part_of_left(name, report):
+                report.left.append((name, reason))
+            if adaptation is not None and adaptation.together:
+                missing.setdefault(type(module).__module__, name or "the model")
+        elif adaptation is not None:
+            takes = window is not None and adaptation.takes_window(module)
+            steps.append(_Step(name, module, adaptation, window if takes else None))
+    taken = []
+    for step in steps:
+        first = missing.get(type(step.module).__module__)
+        if first is None:
+            taken.append(step)
+        if not step.adaptation.scheme:
+            continue
+        if first is None:
+            report.adapted.append((step.name, step.adaptation.described(step.module)))
+        else:
+            report.left.append((step.name, f"it needs {first} adapted too, which is left"))
+    return taken, report
+
+
+def _is_part_of_left(name: str, report: Report) -> bool:
+    """Whether the module that directly holds `name`, its table most often, is left already."""
+    holder, dot, _ = name.rpartition(".")
+    return bool(dot or name) and any(left == holder for left, _ in report.left)
+
+
+def _reason(module: nn.Module, adaptation: type[Adapted] | None) -> str | None:
+    """Why a module is left as it is; None if it is not, or is none of relative attention."""
+    cls = type(module)
+    if adaptation is None:
+        if (known := reason_left(module)) is not None:
+            return known
+        if looks_relative(module):
+            return f"looks like relative attention, but relpos does not know {cls.__name__}"
+        return None
+    if "forward" in module.__dict__:
+        return "its forward was replaced on the instance (accelerate's hooks do); adapt before that"
+    return (
+        _changed_signature(cls, adaptation)
+        or _unknown_implementation(module, adaptation)
+        or adaptation.unsupported(module)
+    )
+
+
+def _unknown_implementation(module: Any, adaptation: type[Adapted]) -> str | None:
+    """Why masks cannot be had by the module's configuration; None if they can, or need not."""
+    if not adaptation.masks_by_config:
+        return None
+    name = original_name(str(module.config._attn_implementation))
+    if name in IMPLEMENTATIONS:
+        return None
+    return f"attn_implementation must be one of {', '.join(IMPLEMENTATIONS)}, got {name!r}"
+
+
+def _changed_signature(cls: type[nn.Module], adaptation: type[Adapted]) -> str | None:
+    """How a method differs from the one that the adaptation was written for; None if none does."""
+    for method, expected in adaptation.signatures.items():
+        function = getattr(cls, method, None)
+        found = () if function is None else tuple(inspect.signature(function).parameters)
+        if found != expected:
+            return (
+                f"{cls.__name__}.{method} has the parameters {', '.join(found) or '(none)'} in "
+                f"this version, where {', '.join(expected)} were expected"
+            )
+    return None

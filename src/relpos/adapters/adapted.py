@@ -1,0 +1,157 @@
+"""How one module is adapted: its class becomes a subclass that reads the same parameters.
+
+`module.__class__ = adapted_class(type(module), Adaptation)` changes the forward and nothing else.
+No parameter, buffer, hook or attribute is touched, so the state dict stays as it was, and assigning
+the original class again undoes it. The subclass carries the original's name: what asks a
+module for the name of its class (output recording, `architectures` in a configuration) gets the
+answer that it got before. It is made when it is needed and cannot be found by its name, so a pickle
+or a copy holds the original class and the adaptation and makes it anew.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from ..ops.locality import Window
+from ..terms import Terms
+
+__all__ = ["Adapted", "adapted_class", "original_class"]
+
+
+class Adapted(nn.Module):
+    """A base of what stands in for an attention module: a forward, and what it can take.
+
+    A subclass for a family of models overrides the methods that it needs, `forward` most often, and
+    calls projections as modules, `self.q_proj(x)`, so that what wraps them (LoRA) stays in force.
+    """
+
+    #: What the report says of the module; empty for one without attention of its own, which is not
+    #: listed (an encoder that builds masks).
+    scheme: ClassVar[str] = ""
+    #: The parameters of the original's methods that are overridden or called, as they were when
+    #: this was written; a class that has others is left alone.
+    signatures: ClassVar[dict[str, tuple[str, ...]]] = {}
+    #: Whether masks come from the functions of transformers' `masking_utils`, which the name of an
+    #: implementation in the module's `config` chooses.
+    masks_by_config: ClassVar[bool] = False
+    #: Whether every self-attention of that configuration says by `is_causal` what it is, so that
+    #: causal masks may be narrow.
+    causal_by_module: ClassVar[bool] = False
+    #: Whether the modules of its model hand each other what only adapted ones read (a table in
+    #: place of a bias), so that all of them are adapted or none.
+    together: ClassVar[bool] = False
+    #: The offsets `-left..right` that take part; None: all.
+    window: ClassVar[Window | None] = None
+
+    @classmethod
+    def prepare(cls) -> None:
+        """Done before a module is adapted, and before one is unpickled."""
+        if cls.masks_by_config:
+            # transformers is there, or there would be no such module.
+            import_module(".attention_function", __package__).register()
+
+    @classmethod
+    def applies(cls, module: Any) -> bool:
+        """Whether this module is relative attention at all; if not, it is left without a word.
+
+        Args:
+            module: of the original class.
+        """
+        return True
+
+    @classmethod
+    def unsupported(cls, module: Any) -> str | None:
+        """Why this module, still of the original class, cannot be adapted; None if it can.
+
+        Args:
+            module: of the original class.
+        """
+        return None
+
+    @classmethod
+    def takes_window(cls, module: Any) -> bool:
+        """Whether this module attends both ways along a line of tokens, so that it can be local.
+
+        Args:
+            module: of the original class.
+        """
+        return False
+
+    @classmethod
+    def described(cls, module: Any) -> str:
+        """What the report says of this module, when it is adapted.
+
+        Args:
+            module: of the original class.
+        """
+        return cls.scheme
+
+    def bias_terms(self, position_bias: Tensor) -> Terms | None:
+        """The tables that a `position_bias`, handed to the attention function, stands for.
+
+        Args:
+            position_bias: as the module made it; None is returned if it is no more than it seems.
+        """
+        return None
+
+    def extra_repr(self) -> str:
+        """The original's, and that relpos computes it."""
+        window = "" if self.window is None else f", window={self.window}"
+        parts = [super().extra_repr(), self.scheme and f"relpos={self.scheme!r}{window}"]
+        return ", ".join(part for part in parts if part)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        cls = type(self)
+        return _rebuild, (original_class(cls), _adaptation(cls), self.window), self.__dict__
+
+
+def adapted_class(
+    original: type[nn.Module], adaptation: type[Adapted], window: Window | None = None
+) -> type[nn.Module]:
+    """`original` with the methods of `adaptation`; the same class for the same arguments.
+
+    Args:
+        original: the class of the module that is to be adapted.
+        adaptation: what replaces its methods.
+        window: the offsets `-left..right` that take part, in tokens; None: all.
+    """
+    return _adapted_class(original, adaptation, window)
+
+
+@cache
+def _adapted_class(
+    original: type[nn.Module], adaptation: type[Adapted], window: Window | None
+) -> type[nn.Module]:
+    names = {
+        "__module__": original.__module__,
+        "__qualname__": original.__qualname__,
+        "__doc__": original.__doc__,
+    }
+    own = {"window": window, "_original_class": original, "_adaptation": adaptation}
+    return type(original.__name__, (adaptation, original), names | own)
+
+
+def original_class(cls: type[nn.Module]) -> type[nn.Module]:
+    """The class that an adapted one stands in for.
+
+    Args:
+        cls: the class of an adapted module.
+    """
+    return cls.__dict__["_original_class"]
+
+
+def _adaptation(cls: type[nn.Module]) -> type[Adapted]:
+    return cls.__dict__["_adaptation"]
+
+
+def _rebuild(
+    original: type[nn.Module], adaptation: type[Adapted], window: Window | None
+) -> nn.Module:
+    """An adapted module without its state, for `copy` and `pickle`."""
+    adaptation.prepare()
+    cls = adapted_class(original, adaptation, window)
+    return cls.__new__(cls)

@@ -1,0 +1,126 @@
+"""Classes of relative attention that stay as they are, and why: what the report says of them."""
+
+from __future__ import annotations
+
+from torch import nn
+
+__all__ = ["LEFT", "looks_relative", "reason_left"]
+
+_SMALL_WINDOWS = (
+    "windows of too few tokens to gain: Swin-T at 224 x 224 pixels, with 49, ran at 0.94 of its "
+    "speed"
+)
+_CLASS_TOKEN = "the class token has biases of its own, which belong to no offset"
+_BOXES = "offsets are between boxes on a page, given with the data: no table over positions"
+_PAIRS = "biases are made from features of all pairs of residues, which the model keeps anyway"
+
+
+def _in(model: str, reason: str, *classes: str) -> dict[str, dict[str, str]]:
+    return {f"transformers.models.{model}": dict.fromkeys(classes, reason)}
+
+
+#: By module and name of the class, the reason in one line.
+LEFT: dict[str, dict[str, str]] = {
+    **_in(
+        "beit.modeling_beit", _CLASS_TOKEN, "BeitLayer", "BeitRelativePositionBias"
+    ),
+    **_in("bros.modeling_bros", _BOXES, "BrosSelfAttention"),
+    **_in("clap.modeling_clap", _SMALL_WINDOWS, "ClapAudioSelfAttention"),
+    **_in(
+        "cpmant.modeling_cpmant",
+        "pairs of segments, given with the data, choose between two kinds of bias",
+        "CpmAntSegmentPositionEmbedding",
+    ),
+    **_in(
+        "data2vec.modeling_data2vec_vision", _CLASS_TOKEN, "Data2VecVisionSelfAttention",
+        "Data2VecVisionSdpaSelfAttention", "Data2VecVisionEncoder",
+    ),
+    **_in(
+        "dinat.modeling_dinat",
+        "neighbourhoods that move inwards at the edges, computed by natten, without tensors of "
+        "all pairs",
+        "NeighborhoodAttention",
+    ),
+    **_in("donut.modeling_donut_swin", _SMALL_WINDOWS, "DonutSwinSelfAttention"),
+    "espnet.nets.pytorch_backend.transformer.attention": {
+        "LegacyRelPositionMultiHeadedAttention": (
+            "its shift gives a key ahead of the query the positions of another query"
+        ),
+    },
+    **_in("esm.modeling_esmfold", _PAIRS, "EsmFoldSelfAttention"),
+    **_in("esmfold2.modeling_esmfold2", _PAIRS, "EsmFold2RelativePositionEncoding"),
+    **_in(
+        "funnel.modeling_funnel", "pooled queries, and a first token without positions",
+        "FunnelRelMultiheadAttention",
+    ),
+    **_in("layoutlmv2.modeling_layoutlmv2", _BOXES, "LayoutLMv2Encoder"),
+    **_in("layoutlmv3.modeling_layoutlmv3", _BOXES, "LayoutLMv3Encoder"),
+    **_in(
+        "levit.modeling_levit",
+        "at most 196 tokens at 224 x 224 pixels, and biases kept between calls: nothing to gain",
+        "LevitAttention", "LevitAttentionSubsample",
+    ),
+    **_in(
+        "longt5.modeling_longt5", "besides tokens, keys that stand for blocks of them",
+        "LongT5TransientGlobalAttention",
+    ),
+    **_in("maskformer.modeling_maskformer_swin", _SMALL_WINDOWS, "MaskFormerSwinSelfAttention"),
+    **_in(
+        "phi4_multimodal.modeling_phi4_multimodal",
+        "adds the mask of padding to the bias as a number, and takes 500 frames at most",
+        "Phi4MultimodalAudioRelativeAttentionBias",
+    ),
+    **_in(
+        "pp_doclayout_v2.modeling_pp_doclayout_v2", _BOXES, "PPDocLayoutV2ReadingOrderEncoder",
+        "PPDocLayoutV2PositionRelationEmbedding",
+    ),
+    **_in(
+        "prophetnet.modeling_prophetnet",
+        "its n-gram streams, most of the work, attend to keys of two streams at once",
+        "ProphetNetNgramSelfAttention",
+    ),
+    **_in("swin.modeling_swin", _SMALL_WINDOWS, "SwinAttention"),
+    **_in("swin2sr.modeling_swin2sr", _SMALL_WINDOWS, "Swin2SRSelfAttention"),
+    **_in("swinv2.modeling_swinv2", _SMALL_WINDOWS, "Swinv2SelfAttention"),
+    **_in(
+        "udop.modeling_udop", _BOXES, "RelativePositionBias1D", "RelativePositionBiasHorizontal",
+        "RelativePositionBiasVertical",
+    ),
+}  # fmt: skip
+
+# Of these, some configurations have no positions: only those that hold a table are left.
+_IF_TABLES = frozenset({
+    "BeitLayer", "Data2VecVisionSelfAttention", "Data2VecVisionSdpaSelfAttention",
+    "Data2VecVisionEncoder", "LayoutLMv2Encoder", "LayoutLMv3Encoder",
+    "PPDocLayoutV2ReadingOrderEncoder",
+})  # fmt: skip
+
+# What modules of relative attention call their tables and projections.
+_TELLTALES = (
+    "relative_attention_bias", "relative_position_bias", "relative_position_bias_table",
+    "rel_pos_h", "distance_embedding", "rel_embeddings", "linear_pos", "pos_bias_u",
+    "relative_k_proj", "pos_key_proj", "pos_proj", "emb_rel_k", "rel_pos_bias", "rel_pos_x_bias",
+    "rel_pos_emb", "pe_k", "gru_rel_pos_const",
+)  # fmt: skip
+
+
+def reason_left(module: nn.Module) -> str | None:
+    """Why a module of a known class is not adapted; None if it is not among those.
+
+    Args:
+        module: of any class.
+    """
+    cls = type(module)
+    if cls.__qualname__ in _IF_TABLES and not looks_relative(module):
+        return None
+    return LEFT.get(cls.__module__, {}).get(cls.__qualname__)
+
+
+def looks_relative(module: nn.Module) -> bool:
+    """Whether a module holds, itself, what relative attention is made of.
+
+    Args:
+        module: of any class.
+    """
+    own = {**module._parameters, **module._modules, **module._buffers}
+    return any(own.get(name) is not None for name in _TELLTALES)

@@ -1,0 +1,96 @@
+"""Masks of padding that have no row for each query, and such masks made whole."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+__all__ = ["additive_mask", "encoder_mask", "key_padding", "narrow_mask", "whole_mask"]
+
+
+def additive_mask(mask: Bool[Tensor, "..."], dtype: torch.dtype) -> Tensor:
+    """`mask` as what is added to scores: 0 for True, the least number there is for False.
+
+    Args:
+        mask: True for tokens.
+        dtype: of the scores.
+    """
+    lowest = torch.finfo(dtype).min
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, lowest)
+
+
+def key_padding(mask: Tensor) -> Bool[Tensor, "b 1 1 j"]:
+    """`(b, j)`, nonzero for tokens, as a mask that is True for them.
+
+    Args:
+        mask: `(b, j)`, of any dtype.
+    """
+    return mask.to(torch.bool)[:, None, None, :]
+
+
+def narrow_mask(
+    attention_mask: Bool[Tensor, "b s"] | None, *, length: int, start: int
+) -> Bool[Tensor, "b 1 1 j"] | None:
+    """The padding among the keys `start..start + length - 1`; None where there is none.
+
+    Args:
+        attention_mask: True for tokens, of the keys from 0 on; what is missing behind is padding.
+            None: all are tokens.
+        length: j, in tokens.
+        start: of the keys, in tokens.
+    """
+    if attention_mask is None:
+        return None
+    missing = start + length - attention_mask.shape[-1]
+    if missing > 0:
+        attention_mask = nn.functional.pad(attention_mask, (0, missing))
+    mask = attention_mask[:, start : start + length]
+    # Looked at only where nobody waits for it: not on another device, and not while tracing.
+    if mask.device.type == "cpu" and not torch.compiler.is_compiling() and bool(mask.all()):
+        return None
+    return key_padding(mask)
+
+
+def encoder_mask(attention_mask: Tensor | None, *, length: int) -> Tensor | None:
+    """What an encoder hands its layers for a mask of tokens: `(b, 1, 1, j)`, or None for none.
+
+    transformers makes a mask of all pairs only of one with two axes.
+
+    Args:
+        attention_mask: `(b, j)`, nonzero for tokens; any other is returned as it is.
+        length: j, in tokens.
+    """
+    if attention_mask is None or attention_mask.ndim != 2:
+        return attention_mask
+    return narrow_mask(attention_mask.to(torch.bool), length=length, start=0)
+
+
+def whole_mask(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    *,
+    sliding_window: int | None = None,
+) -> Tensor | None:
+    """The mask with a row for each query, where the module is causal; or the mask as it is.
+
+    Args:
+        module: that attends, and that says by `is_causal` what it is.
+        query: `(b, h, i, d)`.
+        key: `(b, g, j, d)`.
+        mask: `(b, 1, 1, j)` and True for tokens: the queries are the last of the keys' positions;
+            or None: they are the first, as in transformers; any other is returned as it is.
+        sliding_window: how many keys a query sees, itself among them; None: all before it.
+    """
+    i, j = query.shape[2], key.shape[2]
+    narrow = mask is None or (mask.dtype == torch.bool and mask.shape[-2] == 1)
+    if i == 1 or not narrow or not getattr(module, "is_causal", False):
+        return mask
+    positions = torch.arange(j, device=query.device)
+    queries = positions[:i] if mask is None else positions[j - i :]
+    causal = (positions <= queries[:, None])[None, None]
+    if sliding_window is not None:
+        causal = causal & (positions > queries[:, None] - sliding_window)
+    return causal if mask is None else causal & mask

@@ -1,0 +1,223 @@
+"""The adapted classes: by the name of a family its module, and of each class the adaptation."""
+
+from __future__ import annotations
+
+__all__ = ["ROWS"]
+
+
+def _transformers(model: str, **classes: str) -> tuple[str, dict[str, str]]:
+    return f"transformers.models.{model}.modeling_{model}", classes
+
+
+#: By family: the module that defines the classes, and each class's adaptation as `file:class`.
+ROWS: dict[str, tuple[str, dict[str, str]]] = {
+    "bloom": _transformers(
+        "bloom",
+        BloomAttention="bloom:Attention",
+        BloomModel="bloom:Model",
+    ),
+    "conformer": (
+        "conformer.conformer",
+        {
+            "Attention": "conformer:Attention",
+        },
+    ),
+    "deberta": _transformers(
+        "deberta",
+        DisentangledSelfAttention="deberta:SelfAttention",
+        DebertaEncoder="disentangled:Encoder",
+    ),
+    "deberta_v2": _transformers(
+        "deberta_v2",
+        DisentangledSelfAttention="deberta_v2:SelfAttention",
+        DebertaV2Encoder="disentangled:Encoder",
+    ),
+    "deepseek_ocr2": _transformers(
+        "deepseek_ocr2",
+        DeepseekOcr2SamVisionAttention="sam:Attention",
+        DeepseekOcr2SamVisionSdpaAttention="sam:SdpaAttention",
+    ),
+    "espnet": (
+        "espnet.nets.pytorch_backend.transformer.attention",
+        {
+            "RelPositionMultiHeadedAttention": "espnet:RelPositionAttention",
+        },
+    ),
+    "falcon": _transformers(
+        "falcon",
+        FalconAttention="falcon:Attention",
+        FalconModel="falcon:Model",
+    ),
+    "fastspeech2_conformer": _transformers(
+        "fastspeech2_conformer",
+        FastSpeech2ConformerAttention="fastspeech2_conformer:Attention",
+    ),
+    "gemma3n": _transformers(
+        "gemma3n",
+        Gemma3nAudioAttention="gemma3n:AudioAttention",
+        Gemma3nAudioRelativePositionEmbedding="gemma3n:AudioRelativePositionEmbedding",
+    ),
+    "gemma4": _transformers(
+        "gemma4",
+        Gemma4AudioAttention="gemma4:AudioAttention",
+        Gemma4AudioModel="gemma4:AudioModel",
+    ),
+    "got_ocr2": _transformers(
+        "got_ocr2",
+        GotOcr2VisionAttention="sam:Attention",
+    ),
+    "granite_speech": _transformers(
+        "granite_speech",
+        GraniteSpeechConformerAttention="granite_speech:ConformerAttention",
+    ),
+    "granite_speech5": _transformers(
+        "granite_speech5",
+        GraniteSpeech5EncoderAttention="granite_speech:EncoderAttention",
+    ),
+    "granite_speech_plus": _transformers(
+        "granite_speech_plus",
+        GraniteSpeechPlusConformerAttention="granite_speech:ConformerAttention",
+    ),
+    "inkling": _transformers(
+        "inkling",
+        InklingAttention="inkling:Attention",
+        InklingRelativeLogits="inkling:RelativeLogits",
+    ),
+    "inkling2": _transformers(
+        "inkling2",
+        Inkling2SlidingAttention="inkling:Attention",
+        Inkling2FullAttention="inkling:FullAttention2",
+        Inkling2RelativeLogits="inkling:RelativeLogits",
+    ),
+    "longt5": _transformers(
+        "longt5",
+        LongT5Attention="t5:Attention",
+        LongT5LocalAttention="longt5:LocalAttention",
+    ),
+    "mpnet": _transformers(
+        "mpnet",
+        MPNetSelfAttention="mpnet:SelfAttention",
+        MPNetEncoder="mpnet:Encoder",
+    ),
+    "mpt": _transformers(
+        "mpt",
+        MptAttention="mpt:Attention",
+        MptBlock="mpt:Block",
+        MptModel="mpt:Model",
+    ),
+    "mt5": _transformers(
+        "mt5",
+        MT5Attention="t5:Attention",
+    ),
+    "nemotron_asr_streaming": _transformers(
+        "nemotron_asr_streaming",
+        NemotronAsrStreamingEncoderAttention="nemotron_asr_streaming:EncoderAttention",
+        NemotronAsrStreamingEncoderRelPositionalEncoding="nemotron_asr_streaming:PositionalEncoding",
+        NemotronAsrStreamingEncoder="nemotron_asr_streaming:Encoder",
+    ),
+    "parakeet": _transformers(
+        "parakeet",
+        ParakeetEncoderAttention="parakeet:EncoderAttention",
+        ParakeetEncoderRelPositionalEncoding="parakeet:PositionalEncoding",
+        ParakeetEncoder="parakeet:Encoder",
+        ParakeetEncoderFeedForward="parakeet:FeedForward",
+        ParakeetEncoderSubsamplingConv2D="parakeet:Subsampling",
+    ),
+    "pix2struct": _transformers(
+        "pix2struct",
+        Pix2StructTextAttention="t5:TextAttention",
+    ),
+    "pop2piano": _transformers(
+        "pop2piano",
+        Pop2PianoAttention="t5:Attention",
+    ),
+    "pp_formulanet": _transformers(
+        "pp_formulanet",
+        PPFormulaNetVisionAttention="sam:Attention",
+    ),
+    "sam": _transformers(
+        "sam",
+        SamVisionAttention="sam:Attention",
+        SamVisionSdpaAttention="sam:SdpaAttention",
+    ),
+    "sam_hq": _transformers(
+        "sam_hq",
+        SamHQVisionAttention="sam:Attention",
+        SamHQVisionSdpaAttention="sam:SdpaAttention",
+    ),
+    "seamless_m4t": _transformers(
+        "seamless_m4t",
+        SeamlessM4TConformerSelfAttention="wav2vec2_bert:SelfAttention",
+    ),
+    "seamless_m4t_v2": _transformers(
+        "seamless_m4t_v2",
+        SeamlessM4Tv2ConformerSelfAttention="seamless_m4t_v2:SelfAttention",
+        SeamlessM4Tv2ConformerEncoder="seamless_m4t_v2:Encoder",
+    ),
+    "seggpt": _transformers(
+        "seggpt",
+        SegGptAttention="seggpt:Attention",
+    ),
+    "sew_d": _transformers(
+        "sew_d",
+        DisentangledSelfAttention="deberta_v2:SEWDSelfAttention",
+        SEWDTransformerEncoder="disentangled:Encoder",
+    ),
+    "slanext": _transformers(
+        "slanext",
+        SLANeXtVisionAttention="sam:Attention",
+    ),
+    "speecht5": _transformers(
+        "speecht5",
+        SpeechT5Attention="speecht5:Attention",
+        SpeechT5RelativePositionalEncoding="speecht5:RelativePositionalEncoding",
+        SpeechT5Encoder="speecht5:Encoder",
+    ),
+    "switch_transformers": _transformers(
+        "switch_transformers",
+        SwitchTransformersAttention="t5:Attention",
+    ),
+    "t5": _transformers(
+        "t5",
+        T5Attention="t5:Attention",
+    ),
+    "udop": _transformers(
+        "udop",
+        UdopAttention="udop:Attention",
+    ),
+    "umt5": _transformers(
+        "umt5",
+        UMT5Attention="umt5:Attention",
+    ),
+    "unlimited_ocr": _transformers(
+        "unlimited_ocr",
+        UnlimitedOcrSamVisionAttention="sam:Attention",
+        UnlimitedOcrSamVisionSdpaAttention="sam:SdpaAttention",
+    ),
+    "vitdet": _transformers(
+        "vitdet",
+        VitDetAttention="vitdet:Attention",
+    ),
+    "vits": _transformers(
+        "vits",
+        VitsAttention="vits:Attention",
+        VitsEncoder="vits:Encoder",
+    ),
+    "wav2vec2_bert": _transformers(
+        "wav2vec2_bert",
+        Wav2Vec2BertSelfAttention="wav2vec2_bert:SelfAttention",
+    ),
+    "wav2vec2_conformer": _transformers(
+        "wav2vec2_conformer",
+        Wav2Vec2ConformerSelfAttention="wav2vec2_bert:SelfAttention",
+    ),
+    "wavlm": _transformers(
+        "wavlm",
+        WavLMAttention="wavlm:Attention",
+    ),
+    "xlnet": _transformers(
+        "xlnet",
+        XLNetRelativeAttention="xlnet:RelativeAttention",
+        XLNetModel="xlnet:Model",
+    ),
+}
