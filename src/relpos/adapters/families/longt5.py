@@ -1,0 +1,86 @@
+"""LongT5's local encoder (Guo et al. 2022): T5's bias among the keys within a radius.
+
+The original cuts the sequence in blocks, each beside its two neighbours, and masks what is too far.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...terms import OffsetTable, Terms
+from ..adapted import Adapted
+from ..attend import attend
+
+__all__ = ["LocalAttention"]
+
+
+class LocalAttention(Adapted):
+    """For `LongT5LocalAttention`; asked for its weights, which are those of blocks, as before."""
+
+    scheme = "T5 bias, local"
+    together = True
+    signatures = {
+        "forward": ("self", "hidden_states", "mask", "position_bias", "output_attentions"),
+        "_relative_position_bucket": (
+            "relative_position", "bidirectional", "num_buckets", "max_distance",
+        ),
+    }  # fmt: skip
+    is_decoder: bool
+    has_relative_attention_bias: bool
+    relative_attention_num_buckets: int
+    relative_attention_max_distance: int
+    relative_attention_bias: nn.Embedding
+    _relative_position_bucket: Any
+    local_radius: int
+    block_len: int
+    key_value_proj_dim: int
+    dropout: float
+    q: nn.Module
+    k: nn.Module
+    v: nn.Module
+    o: nn.Module
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Tensor | None = None,
+        position_bias: Tensor | None = None,
+        output_attentions: bool = False,
+    ) -> Any:
+        blocks = position_bias is not None and position_bias.ndim != 2
+        # Without a mask the original sees all of the three blocks.
+        if output_attentions or mask is None or blocks:
+            return super().forward(hidden_states, mask, position_bias, output_attentions)
+        q, k, v = (
+            project(hidden_states).unflatten(-1, (-1, self.key_value_proj_dim)).transpose(1, 2)
+            for project in (self.q, self.k, self.v)
+        )
+        table = self._table(q) if position_bias is None else position_bias
+        output, _ = attend(
+            q, k, v, Terms(bias=OffsetTable(table, -(table.shape[1] // 2))),
+            mask=self._tokens(mask, q.shape[2]), scale=1.0,
+            window=(self.local_radius, self.local_radius),
+            dropout=self.dropout if self.training else 0.0,
+        )  # fmt: skip
+        return self.o(output.flatten(2)), table
+
+    def _table(self, q: Tensor) -> Tensor:
+        """`(h, r)`, a row for each offset within the radius."""
+        if not self.has_relative_attention_bias:
+            return q.new_zeros(q.shape[1], 1)
+        radius = self.local_radius
+        buckets = self._relative_position_bucket(
+            torch.arange(-radius, radius + 1, device=q.device),
+            bidirectional=not self.is_decoder,
+            num_buckets=self.relative_attention_num_buckets,
+            max_distance=self.relative_attention_max_distance,
+        )
+        return self.relative_attention_bias(buckets).T
+
+    def _tokens(self, mask: Tensor, length: int) -> Tensor:
+        """`(b, 1, 1, j)` of the mask of blocks, `(b, 1, n, i, 3i)`, where a token sees itself."""
+        own = mask.diagonal(self.block_len, -2, -1)  # (b, 1, n, i)
+        return own.flatten(2)[:, :, None, :length].bool()

@@ -1,0 +1,116 @@
+"""MPNet (Song et al. 2020): T5's bias, the same for all layers, beside scaled scores.
+
+The encoder makes the bias, `(b, h, i, j)` in the original and here `(h, r)`, a row for each offset.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...terms import OffsetTable, Terms
+from ..adapted import Adapted
+from ..attend import attend
+from ..masks import additive_mask
+
+__all__ = ["Encoder", "SelfAttention"]
+
+# Where the last bucket begins, in tokens; no configuration has it.
+_FURTHEST = 128
+
+
+class SelfAttention(Adapted):
+    """For `MPNetSelfAttention`; given a bias of all pairs, it runs as before."""
+
+    scheme = "T5 bias"
+    signatures = {
+        "forward": (
+            "self", "hidden_states", "attention_mask", "position_bias", "output_attentions",
+            "kwargs",
+        )
+    }  # fmt: skip
+    attention_head_size: int
+    q: nn.Module
+    k: nn.Module
+    v: nn.Module
+    o: nn.Module
+    dropout: nn.Dropout
+
+    @classmethod
+    def takes_window(cls, module: Any) -> bool:
+        return True
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None,
+        output_attentions: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Tensor, ...]:
+        if position_bias is None or position_bias.ndim != 2:
+            return super().forward(
+                hidden_states, attention_mask, position_bias, output_attentions, **kwargs
+            )
+        q, k, v = (
+            project(hidden_states).unflatten(-1, (-1, self.attention_head_size)).transpose(1, 2)
+            for project in (self.q, self.k, self.v)
+        )
+        output, weights = attend(
+            q, k, v, Terms(bias=OffsetTable(position_bias, -(position_bias.shape[1] // 2))),
+            mask=attention_mask, scale=self.attention_head_size**-0.5, window=self.window,
+            dropout=self.dropout.p if self.training else 0.0, weights=output_attentions,
+        )  # fmt: skip
+        output = self.o(output.flatten(2))
+        return (output,) if weights is None else (output, weights)
+
+
+class Encoder(Adapted):
+    """For `MPNetEncoder`: the bias by offset, and masks of padding alone."""
+
+    signatures = {
+        "forward": (
+            "self", "hidden_states", "attention_mask", "output_attentions", "output_hidden_states",
+            "return_dict", "kwargs",
+        ),
+        "compute_position_bias": ("self", "x", "position_ids", "num_buckets"),
+        "relative_position_bucket": ("relative_position", "num_buckets", "max_distance"),
+    }  # fmt: skip
+    masks_by_config = True
+    layer: nn.ModuleList
+    relative_attention_bias: nn.Embedding
+    relative_position_bucket: Any
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        if (
+            attention_mask is not None
+            and attention_mask.dtype == torch.bool
+            and not self._by_table()
+        ):
+            # The original's layers add it to their scores.
+            attention_mask = additive_mask(attention_mask, hidden_states.dtype)
+        return super().forward(hidden_states, attention_mask, *args, **kwargs)
+
+    def compute_position_bias(
+        self, x: Tensor, position_ids: Tensor | None = None, num_buckets: int = 32
+    ) -> Tensor:
+        """`(h, r)`, a row for each offset, where every layer takes that."""
+        if position_ids is not None or not self._by_table():
+            original: Any = super()
+            return original.compute_position_bias(x, position_ids, num_buckets)
+        offsets = torch.arange(-_FURTHEST, _FURTHEST + 1, device=x.device)
+        buckets = self.relative_position_bucket(offsets, num_buckets, _FURTHEST)
+        return self.relative_attention_bias(buckets).T
+
+    def _by_table(self) -> bool:
+        """Whether every layer takes a bias by offset."""
+        layers: Any = self.layer
+        return all(isinstance(layer.attention.attn, Adapted) for layer in layers)

@@ -1,0 +1,120 @@
+"""T5 (Raffel et al. 2020) and its kin: one bias for each bucket of offsets, scores unscaled.
+
+The first layer of a stack makes the bias and hands it to the others, `(1, h, i, j)` in the original
+and here `(h, r)`, a row for each offset up to where the last bucket begins. All else, caches too,
+is the original's forward. mT5, Switch, LongT5's decoder and Pop2Piano hold the same class under
+other names; Pix2Struct's decoder names its projections otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..adapted import Adapted
+
+__all__ = ["Attention", "TextAttention"]
+
+
+class Attention(Adapted):
+    """For `T5Attention`: self-attention, whose bias is made here or handed on, and across."""
+
+    scheme = "T5 bias"
+    signatures = {
+        "forward": (
+            "self", "hidden_states", "mask", "key_value_states", "position_bias",
+            "past_key_values", "kwargs",
+        ),
+        "compute_bias": ("self", "query_length", "key_length", "device", "past_seen_tokens"),
+        "_relative_position_bucket": (
+            "relative_position", "bidirectional", "num_buckets", "max_distance",
+        ),
+    }  # fmt: skip
+    masks_by_config = True
+    causal_by_module = True
+    is_decoder: bool
+    is_causal: bool
+    layer_idx: int
+    has_relative_attention_bias: bool
+    relative_attention_num_buckets: int
+    relative_attention_max_distance: int
+    relative_attention_bias: nn.Embedding
+    _relative_position_bucket: Any
+
+    @classmethod
+    def takes_window(cls, module: Any) -> bool:
+        return not module.is_decoder
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Tensor | None = None,
+        key_value_states: Tensor | None = None,
+        position_bias: Tensor | None = None,
+        past_key_values: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        if position_bias is None and not self.has_relative_attention_bias:
+            # The original would make an `i x j` tensor of zeros.
+            position_bias = hidden_states.new_zeros(1, 1, 1, 1)
+        if key_value_states is None:
+            kwargs |= self._query_start(hidden_states, past_key_values)
+        return super().forward(
+            hidden_states, mask, key_value_states, position_bias, past_key_values, **kwargs
+        )
+
+    def _query_start(self, hidden_states: Tensor, past_key_values: Any) -> dict[str, int]:
+        """`query_start`, where there is a cache that says it.
+
+        Read before the original's forward: a static cache counts on when it is updated, in the same
+        tensor.
+        """
+        if past_key_values is None:
+            return {}
+        start = past_key_values.get_seq_length(self.layer_idx)
+        return {"query_start": int(start)} if _by_table(hidden_states.shape[1], start) else {}
+
+    def compute_bias(
+        self,
+        query_length: int,
+        key_length: int,
+        device: torch.device | None = None,
+        past_seen_tokens: int | Tensor = 0,
+    ) -> Tensor:
+        """`(h, r)`, a row for each offset; `(1, h, 1, j)` where a static cache is being traced."""
+        if not _by_table(query_length, past_seen_tokens):
+            original: Any = super()
+            return original.compute_bias(query_length, key_length, device, past_seen_tokens)
+        reach = self.relative_attention_max_distance
+        offsets = torch.arange(
+            -reach, 1 if self.is_causal else reach + 1,
+            device=self.relative_attention_bias.weight.device if device is None else device,
+        )  # fmt: skip
+        return self.relative_attention_bias(self._buckets(offsets)).T
+
+    def _buckets(self, offsets: Tensor) -> Tensor:
+        """The row of the embedding that each offset selects."""
+        return self._relative_position_bucket(
+            offsets, bidirectional=not self.is_decoder,
+            num_buckets=self.relative_attention_num_buckets,
+            max_distance=self.relative_attention_max_distance,
+        )  # fmt: skip
+
+
+class TextAttention(Attention):
+    """For `Pix2StructTextAttention`, whose keys ahead of the query share a bucket."""
+
+    is_decoder = True
+
+    @classmethod
+    def takes_window(cls, module: Any) -> bool:
+        return False
+
+
+def _by_table(queries: int, start: int | Tensor) -> bool:
+    """Whether the position of the first query is a number, or can be made one at no great price."""
+    if not isinstance(start, Tensor):
+        return True
+    return queries > 1 and not torch.compiler.is_compiling()
