@@ -1,0 +1,189 @@
+"""Parakeet's encoder (Fast Conformer, Rekesh et al. 2023): Transformer-XL's positions.
+
+The encoder makes a mask of all pairs and a table of sinusoids for each sequence of the batch; here
+the mask has one row for all queries, and the table is one. Queries that are padding see the real
+keys, where the original gives them uniform weights; nothing reads them. Without gradients, long
+inputs go through the convolutions in front and through the feed-forward layers piece by piece.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout
+from transformers.models.parakeet.modeling_parakeet import ParakeetEncoderModelOutput
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from ..adapted import Adapted
+from ..attend import attend
+from ..masks import key_padding
+from ..recording import weights_wanted
+from .transformer_xl import transformer_xl_terms
+
+__all__ = ["Encoder", "EncoderAttention", "FeedForward", "PositionalEncoding", "Subsampling"]
+
+_PIECE = 4096  # frames of the encoder
+
+
+class EncoderAttention(Adapted):
+    """For `ParakeetEncoderAttention`."""
+
+    scheme = "Transformer-XL"
+    signatures = {
+        "forward": ("self", "hidden_states", "position_embeddings", "attention_mask", "kwargs")
+    }
+    config: Any
+    layer_idx: int
+    head_dim: int
+    scaling: float
+    attention_dropout: float
+    q_proj: nn.Module
+    k_proj: nn.Module
+    v_proj: nn.Module
+    o_proj: nn.Module
+    relative_k_proj: nn.Module
+    bias_u: nn.Parameter
+    bias_v: nn.Parameter
+
+    @classmethod
+    def takes_window(cls, module: Any) -> bool:
+        # In training the original would run, which sees all.
+        return not module.config.dropout_positions
+
+    @classmethod
+    def described(cls, module: Any) -> str:
+        if module.config.dropout_positions:
+            return f"{cls.scheme}; in training as before, since dropout_positions is not 0"
+        return cls.scheme
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        position_embeddings: Tensor | None,
+        attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        # Dropped positions are another table for each sequence of the batch.
+        if position_embeddings is None or (self.training and self.config.dropout_positions):
+            return super().forward(hidden_states, position_embeddings, attention_mask, **kwargs)
+        return self._attend(hidden_states, position_embeddings[0], attention_mask, **kwargs)
+
+    def _attend(
+        self,
+        hidden_states: Tensor,
+        sinusoids: Tensor,
+        mask: Tensor | None,
+        past_key_values: Any = None,
+        key_ranges: Tensor | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        q, k, v = (
+            project(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        if past_key_values is not None:
+            k, v = past_key_values.update(k, v, self.layer_idx)
+        terms = transformer_xl_terms(
+            self.relative_k_proj(sinusoids), self.bias_u, self.bias_v, scale=self.scaling
+        )
+        output, weights = attend(
+            q + self.bias_u[:, None], k, v, terms, mask=mask, scale=self.scaling,
+            dropout=self.attention_dropout if self.training else 0.0, window=self.window,
+            key_ranges=key_ranges, weights=weights_wanted(kwargs),
+        )  # fmt: skip
+        return self.o_proj(output.flatten(2)), weights
+
+
+class PositionalEncoding(Adapted):
+    """For `ParakeetEncoderRelPositionalEncoding`: one table for all sequences of the batch."""
+
+    signatures = {"forward": ("self", "hidden_states")}
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return super().forward(hidden_states[:1]).expand(len(hidden_states), -1, -1)
+
+
+class Subsampling(Adapted):
+    """For `ParakeetEncoderSubsamplingConv2D`: it holds one piece of the audio at a time."""
+
+    signatures = {"forward": ("self", "input_features", "attention_mask")}
+    stride: int
+    num_layers: int
+    kernel_size: int
+
+    @classmethod
+    def applies(cls, module: Any) -> bool:
+        # A piece begins one frame early; wider kernels look further back.
+        return (module.kernel_size, module.stride) == (3, 2)
+
+    def forward(self, input_features: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        factor, length = self.stride**self.num_layers, input_features.shape[1]
+        if torch.is_grad_enabled() or length <= _PIECE * factor:
+            return super().forward(input_features, attention_mask)
+        pieces = []
+        for start in range(0, length, _PIECE * factor):
+            # The first frame of a piece would see zeros before it: it is computed and dropped.
+            begin = max(start - factor, 0)
+            part = slice(begin, start + _PIECE * factor)
+            mask = None if attention_mask is None else attention_mask[:, part]
+            piece = super().forward(input_features[:, part], mask)
+            pieces.append(piece[:, (start - begin) // factor :])
+        return torch.cat(pieces, 1)
+
+
+class FeedForward(Adapted):
+    """For `ParakeetEncoderFeedForward`: its wide middle is there for some frames at a time."""
+
+    signatures = {"forward": ("self", "hidden_states")}
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        if torch.is_grad_enabled() or hidden_states.shape[1] <= _PIECE:
+            return super().forward(hidden_states)
+        forward = super().forward
+        return torch.cat([forward(piece) for piece in hidden_states.split(_PIECE, 1)], 1)
+
+
+class Encoder(Adapted):
+    """For `ParakeetEncoder`: its forward with a mask `(b, 1, 1, j)`."""
+
+    signatures = {
+        "forward": ("self", "input_features", "attention_mask", "output_attention_mask", "kwargs"),
+        "_get_output_attention_mask": ("self", "attention_mask", "target_length"),
+    }
+    _get_output_attention_mask: Any
+    subsampling: nn.Module
+    encode_positions: nn.Module
+    layers: nn.ModuleList
+    input_scale: float
+    dropout: float
+    dropout_positions: float
+    layerdrop: float
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_features: Tensor,
+        attention_mask: Tensor | None = None,
+        output_attention_mask: bool = True,
+        **kwargs: Any,
+    ) -> ParakeetEncoderModelOutput:
+        x = self.subsampling(input_features, attention_mask) * self.input_scale
+        positions = self.encode_positions(x)
+        x = dropout(x, p=self.dropout, training=self.training)
+        if self.training and self.dropout_positions:
+            positions = dropout(positions, p=self.dropout_positions)
+        tokens = mask = None
+        if attention_mask is not None:
+            tokens = self._get_output_attention_mask(attention_mask, target_length=x.shape[1])
+            mask = key_padding(tokens)
+        for layer in self.layers:
+            if self.training and self.layerdrop > 0.0 and torch.rand([]) < self.layerdrop:
+                continue
+            x = layer(x, attention_mask=mask, position_embeddings=positions, **kwargs)
+        if tokens is not None:
+            tokens = tokens.int() if output_attention_mask else None
+        return ParakeetEncoderModelOutput(last_hidden_state=x, attention_mask=tokens)
