@@ -1,0 +1,96 @@
+"""Falcon (Almazrouei et al. 2023) with ALiBi; with rotary positions it is left as it is.
+
+The model folds biases and mask into one, which is `(b, h, 1, j)` where masks are narrow.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..adapted import Adapted
+from ..attend import attend
+from ..implementation import original_name
+from .alibi import first_query
+
+__all__ = ["Attention", "Model"]
+
+
+class Attention(Adapted):
+    """For `FalconAttention`."""
+
+    scheme = "ALiBi"
+    together = True
+    signatures = {
+        "forward": (
+            "self", "hidden_states", "alibi", "attention_mask", "position_ids", "layer_past",
+            "use_cache", "output_attentions", "position_embeddings", "kwargs",
+        ),
+        "_split_heads": ("self", "fused_qkv"),
+    }  # fmt: skip
+    config: Any
+    layer_idx: int
+    num_heads: int
+    head_dim: int
+    inv_norm_factor: float
+    attention_dropout: nn.Dropout
+    query_key_value: nn.Module
+    dense: nn.Module
+    _split_heads: Any
+
+    @classmethod
+    def applies(cls, module: Any) -> bool:
+        return module.config.alibi
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        alibi: Tensor | None,
+        attention_mask: Tensor | None,
+        position_ids: Tensor | None = None,
+        layer_past: Any = None,
+        use_cache: bool = False,
+        output_attentions: bool = False,
+        position_embeddings: tuple[Tensor, Tensor] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        assert alibi is not None
+        q, k, v = (
+            x.transpose(1, 2) for x in self._split_heads(self.query_key_value(hidden_states))
+        )
+        queries = q.shape[2]
+        start = first_query(layer_past, queries=queries, layer=self.layer_idx)
+        if layer_past is not None:
+            k, v = layer_past.update(k, v, self.layer_idx)
+        alibi = alibi.view(len(q), self.num_heads, 1, -1)
+        mask = alibi / sqrt(self.head_dim) if attention_mask is None else attention_mask
+        if output_attentions or original_name(self.config._attn_implementation) == "eager":
+            # There the model adds the bias to its mask and its attention adds it once more.
+            mask = mask + alibi * self.inv_norm_factor
+        output, weights = attend(
+            q, k, v, mask=mask, causal=queries > 1, query_start=start, scale=self.inv_norm_factor,
+            dropout=self.attention_dropout.p if self.training else 0.0, weights=output_attentions,
+        )  # fmt: skip
+        return self.dense(output.flatten(2)), weights
+
+
+class Model(Adapted):
+    """For `FalconModel`: its configuration chooses narrow masks."""
+
+    signatures = {
+        "forward": (
+            "self", "input_ids", "past_key_values", "attention_mask", "position_ids",
+            "inputs_embeds", "use_cache", "output_attentions", "output_hidden_states",
+            "return_dict", "kwargs",
+        )
+    }  # fmt: skip
+    # An original attention leaves causality to its mask.
+    together = True
+    masks_by_config = True
+    causal_by_module = True
+
+    @classmethod
+    def applies(cls, module: Any) -> bool:
+        return module.config.alibi

@@ -1,0 +1,68 @@
+"""What SAM, ViTDet and SegGPT share: a table of keys for each axis of the image.
+
+    s_ij = scale * q_i . k_j + q_i . H[y_i - y_j] + q_i . W[x_i - x_j]      (y, x): row and column
+
+Li et al. 2022, "MViTv2", equation 5, with queries and keys on one grid. Both tables are shared by
+the heads, unscaled, in the order of query minus key, and interpolated linearly where the image
+has another size than they were made for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ...positions.resizing import resize_rows
+from ...terms import GridTerms, OffsetTable, Terms
+from ..adapted import Adapted
+from ..attend import attend
+
+__all__ = ["ImageAttention"]
+
+
+class ImageAttention(Adapted):
+    """A base of what attends over the tokens of an image, or of each window of one."""
+
+    scheme = "keys of two axes"
+    scale: float
+    qkv: nn.Module
+    proj: nn.Module
+    rel_pos_h: nn.Parameter
+    rel_pos_w: nn.Parameter
+
+    def image_attention(
+        self,
+        hidden_states: Float[Tensor, "b y x e"],
+        *,
+        heads: int,
+        dropout: float = 0.0,
+        weights: bool = False,
+    ) -> tuple[Float[Tensor, "b y x e"], Float[Tensor, "b h i j"] | None]:
+        """The projected output, and the weights before dropout if they are wanted.
+
+        Args:
+            hidden_states: of the image, or of windows as so many images.
+            heads: h.
+            dropout: probability that a weight is dropped.
+            weights: whether to build the `i x j` weights.
+        """
+        shape = (hidden_states.shape[1], hidden_states.shape[2])
+        q, k, v = (
+            self.qkv(hidden_states).flatten(1, 2).unflatten(-1, (3, heads, -1))
+            .permute(2, 0, 3, 1, 4).unbind(0)
+        )  # fmt: skip
+        axes = tuple(
+            self._axis(rows, size, q)
+            for rows, size in zip((self.rel_pos_h, self.rel_pos_w), shape, strict=True)
+        )
+        output, found = attend(
+            q, k, v, GridTerms(shape, axes), scale=self.scale, dropout=dropout, weights=weights
+        )
+        return self.proj(output.flatten(2).unflatten(1, shape)), found
+
+    def _axis(self, rows: Tensor, size: int, q: Tensor) -> Terms:
+        """The table of an axis of `size` tokens, in the order of key minus query."""
+        resized: Any = resize_rows(rows[None], (2 * size - 1,))
+        return Terms(keys=OffsetTable((resized.flip(1) / self.scale).to(q.dtype), 1 - size))

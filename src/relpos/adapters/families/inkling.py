@@ -1,0 +1,116 @@
+"""Inkling (Thinking Machines 2026): queries mix profiles of a bias over the distance to the key.
+
+    s_ij = scale * q_i . k_j + r_i . P[i - j]  for 0 <= i - j < extent, and without P beyond
+
+The original makes that bias for all pairs; here the coefficients r go to the attention function in
+its place. All else (convolutions and their cache, norms, temperatures, gates) is the original's
+forward. The second Inkling adds a sink, one more score for each query with a value of zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...terms import OffsetTable, Terms
+from ..adapted import Adapted
+from .alibi import first_query
+
+__all__ = ["Attention", "FullAttention2", "RelativeLogits"]
+
+
+class RelativeLogits(Adapted):
+    """For `InklingRelativeLogits`: of more than one query the coefficients, `(1, b, h, i, d_rel)`.
+
+    Temperatures of the queries, `(1, 1, i, 1)`, are multiplied to them as to a bias.
+    """
+
+    signatures = {"forward": ("self", "relative_states", "query_positions", "key_positions")}
+    together = True
+
+    def forward(
+        self, relative_states: Tensor, query_positions: Tensor, key_positions: Tensor
+    ) -> Tensor:
+        if query_positions.shape[0] == 1:
+            return super().forward(relative_states, query_positions, key_positions)
+        return relative_states.transpose(1, 2)[None]
+
+
+class _Attention(Adapted):
+    """What the attention modules of both Inklings share."""
+
+    scheme = "relative logits"
+    together = True
+    masks_by_config = True
+    causal_by_module = True
+    layer_idx: int
+    scaling: float
+    rel_logits_proj: nn.Module
+
+    def first_query(self, x: Tensor, past: Any) -> int | None:
+        """The position of the first query, in tokens; None where it does not matter.
+
+        Args:
+            x: `(b, i, e)`, the input.
+            past: the cache, before it is updated, or None.
+        """
+        return first_query(past, queries=x.shape[1], layer=self.layer_idx)
+
+    def bias_terms(self, position_bias: Tensor) -> Terms | None:
+        if position_bias.ndim != 5:
+            return None
+        profiles: Any = self.rel_logits_proj.proj
+        rows = profiles.T.flip(0)[None].to(position_bias.dtype) / self.scaling
+        table = OffsetTable(rows, 1 - rows.shape[1], beyond="zero")
+        return Terms(keys=table, q_rel=position_bias[0])
+
+
+class Attention(_Attention):
+    """For `InklingAttention` and `Inkling2SlidingAttention`."""
+
+    signatures = {
+        "forward": (
+            "self", "hidden_states", "attention_mask", "conv_mask", "past_key_values", "kwargs",
+        )
+    }  # fmt: skip
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None,
+        conv_mask: Tensor | None = None,
+        past_key_values: Any = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        start = first_query(past_key_values, queries=hidden_states.shape[1], layer=self.layer_idx)
+        return super().forward(
+            hidden_states, attention_mask, conv_mask, past_key_values, query_start=start, **kwargs
+        )
+
+
+class FullAttention2(_Attention):
+    """For `Inkling2FullAttention`."""
+
+    signatures = {
+        "forward": (
+            "self", "hidden_states", "key_hidden_states", "value_hidden_states", "attention_mask",
+            "conv_mask", "past_key_values", "kwargs",
+        )
+    }  # fmt: skip
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        key_hidden_states: Tensor,
+        value_hidden_states: Tensor,
+        attention_mask: Tensor | None,
+        conv_mask: Tensor | None = None,
+        past_key_values: Any = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        start = first_query(past_key_values, queries=hidden_states.shape[1], layer=self.layer_idx)
+        return super().forward(
+            hidden_states, key_hidden_states, value_hidden_states, attention_mask, conv_mask,
+            past_key_values, query_start=start, **kwargs,
+        )  # fmt: skip

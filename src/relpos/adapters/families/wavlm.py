@@ -1,0 +1,98 @@
+"""WavLM (Chen et al. 2022): T5's bias, which a gate of each query turns up or down.
+
+    s_ij = scale * q_i . k_j + g_i B[j - i]
+
+The first layer makes the bias and hands it to the others, `(b * h, i, j)` in the original and here
+`(h, r)`, a row for each offset up to where the last bucket begins. Weights that are returned are
+the mean over the heads, as the original's are. `relpos.positions.GatedBias` explains the gate.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...terms import OffsetTable, Terms
+from ..adapted import Adapted
+from ..attend import attend
+from ..recording import weights_wanted
+
+__all__ = ["Attention"]
+
+
+class Attention(Adapted):
+    """For `WavLMAttention`; given a `position_bias` of all pairs, it runs as before."""
+
+    scheme = "gated T5 bias"
+    together = True
+    signatures = {
+        "forward": (
+            "self", "hidden_states", "attention_mask", "position_bias", "index", "kwargs",
+        ),
+        "_relative_positions_bucket": ("self", "relative_positions"),
+    }  # fmt: skip
+    _relative_positions_bucket: Any
+    num_heads: int
+    head_dim: int
+    scaling: float
+    dropout: float
+    max_distance: int
+    q_proj: nn.Module
+    k_proj: nn.Module
+    v_proj: nn.Module
+    out_proj: nn.Module
+    gru_rel_pos_const: nn.Parameter
+    gru_rel_pos_linear: nn.Module
+    rel_attn_embed: nn.Module
+
+    @classmethod
+    def takes_window(cls, module: Any) -> bool:
+        return True
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None,
+        index: int = 0,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        if position_bias is None:
+            position_bias = self._table(hidden_states)
+        elif position_bias.ndim != 2:
+            return super().forward(hidden_states, attention_mask, position_bias, index, **kwargs)
+        q, k, v = (
+            self._heads(project(hidden_states))
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        # The op scales the keys' term, but not this bias.
+        rows = position_bias[..., None] / self.scaling
+        terms = Terms(
+            keys=OffsetTable(rows, 1 - rows.shape[1] // 2), q_rel=self._gate(hidden_states)
+        )
+        output, weights = attend(
+            q, k, v, terms,
+            mask=None if attention_mask is None else attention_mask.eq(1)[:, None, None, :],
+            scale=self.scaling, dropout=self.dropout if self.training else 0.0, window=self.window,
+            weights=weights_wanted(kwargs),
+        )  # fmt: skip
+        if weights is not None:
+            weights = weights.mean(1, keepdim=True).expand_as(weights)
+        return self.out_proj(output.flatten(2)), weights, position_bias
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+
+    def _gate(self, hidden_states: Tensor) -> Tensor:
+        """`(b, h, i, 1)`."""
+        gates = self.gru_rel_pos_linear(self._heads(hidden_states)).unflatten(-1, (2, 4)).sum(-1)
+        update, reset = gates.sigmoid().chunk(2, dim=-1)
+        return update * (reset * self.gru_rel_pos_const - 1.0) + 2.0
+
+    def _table(self, hidden_states: Tensor) -> Tensor:
+        """The bias of the offsets `1 - reach..reach`, `(h, r)`: all that these tokens have."""
+        reach = min(self.max_distance, hidden_states.shape[1])
+        offsets = torch.arange(1 - reach, reach + 1, device=hidden_states.device)
+        return self.rel_attn_embed(self._relative_positions_bucket(offsets)).T
