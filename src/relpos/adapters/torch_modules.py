@@ -1,0 +1,134 @@
+"""Which attention modules of a model are meant, by name, and which cannot be taken, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from torch import nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+from .torch_attention import AttentionWithPosition
+
+__all__ = ["Found", "find_attentions", "is_cross_attention", "match_names", "why_not"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """An attention of a model.
+
+    Args:
+        module: the attention.
+        names: its names; several if it is shared.
+    """
+
+    module: nn.MultiheadAttention
+    names: tuple[str, ...]
+
+
+def find_attentions(model: nn.Module) -> list[Found]:
+    """Each `torch.nn.MultiheadAttention` of a model once, in the model's order.
+
+    Args:
+        model: any module; its own name is the empty one.
+    """
+    names: dict[nn.MultiheadAttention, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        if isinstance(module, nn.MultiheadAttention):
+            names.setdefault(module, []).append(name)
+    return [Found(module, tuple(own)) for module, own in names.items()]
+
+
+def match_names(
+    argument: str, patterns: str | Sequence[str], found: Sequence[Found]
+) -> list[nn.MultiheadAttention]:
+    """The attentions with a name that a pattern matches.
+
+    Args:
+        argument: the patterns' name, as the user wrote it.
+        patterns: as of `fnmatch`, one or several.
+        found: of the model.
+
+    Raises:
+        TypeError: if a pattern is no string.
+        ValueError: if there is no pattern, or one matches nothing.
+    """
+    each = [patterns] if isinstance(patterns, str) else list(patterns)
+    if not all(isinstance(pattern, str) for pattern in each):
+        raise TypeError(f"add_positions: {argument} must be a pattern or several, got {patterns!r}")
+    if not each:
+        raise ValueError(f"add_positions: {argument} must be None or hold a pattern, got none")
+    matched = []
+    for pattern in each:
+        hits = [x.module for x in found if any(fnmatchcase(name, pattern) for name in x.names)]
+        if not hits:
+            there = ", ".join(repr(name) for x in found for name in x.names)
+            raise ValueError(
+                f"add_positions: {argument} must match an attention, of which there are {there}, "
+                f"got {pattern!r}"
+            )
+        matched += hits
+    return matched
+
+
+def is_cross_attention(model: nn.Module, found: Found) -> bool:
+    """Whether its queries and keys are of different sequences, as far as that shows before a call.
+
+    It shows by keys or values of another width; by "cross" in its name or in that of the module
+    that holds it; or by a `self_attn` beside it, as in `nn.TransformerDecoderLayer` and its copies.
+
+    Args:
+        model: the module in which it was found.
+        found: the attention.
+    """
+    module = found.module
+    if module.kdim != module.embed_dim or module.vdim != module.embed_dim:
+        return True
+    for name in found.names:
+        parent, _, own = name.rpartition(".")
+        if "cross" in f"{parent.rpartition('.')[2]}.{own}".lower():
+            return True
+        beside = getattr(model.get_submodule(parent), "self_attn", module)
+        if isinstance(beside, nn.MultiheadAttention) and beside is not module:
+            return True
+    return False
+
+
+def why_not(module: nn.MultiheadAttention) -> str | None:
+    """The reason why an attention can be given no position; None if it can.
+
+    Args:
+        module: the attention.
+    """
+    if isinstance(module, AttentionWithPosition):
+        return f"has a position already, {type(module.position).__name__}"
+    if type(module) is not nn.MultiheadAttention:
+        kind = f"{type(module).__module__}.{type(module).__qualname__}"
+        return f"is a subclass, {kind}, which may compute something else"
+    return next((reason for found, reason in _obstacles(module) if found), None)
+
+
+def _obstacles(module: nn.MultiheadAttention) -> list[tuple[bool, str]]:
+    """What stands in the way of a position, and whether it is there."""
+    dtype, out_proj = module.out_proj.weight.dtype, type(module.out_proj)
+    # Quantized or sharded tensors, say.
+    packed = {type(x).__name__ for x in module.parameters() if type(x) is not nn.Parameter}
+    return [
+        (
+            "forward" in vars(module),
+            "has a forward of its own (a hook of accelerate?), which would hide a position",
+        ),
+        (
+            out_proj not in (nn.Linear, NonDynamicallyQuantizableLinear),
+            f"has an out_proj of another class, {out_proj.__name__}",
+        ),
+        (
+            module.bias_k is not None,
+            "has add_bias_kv=True, and an appended key has no position",
+        ),
+        (module.add_zero_attn, "has add_zero_attn=True, and an appended key has no position"),
+        (hasattr(module, "position"), "has an attribute `position` of its own"),
+        (not dtype.is_floating_point, f"has weights of {dtype}"),
+        (bool(packed), f"has weights of class {', '.join(sorted(packed))}"),
+    ]
