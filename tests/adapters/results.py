@@ -1,0 +1,48 @@
+"""Outputs, losses and gradients of a small model, and when two of them are the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .models.case import Case
+
+__all__ = ["assert_equal", "gradients"]
+
+
+def gradients(case: Case, model: nn.Module, inputs: dict[str, Any]) -> dict[str, Tensor]:
+    """Output, loss and the gradients of both for every parameter."""
+    with case.unrounded(model):
+        output, loss = case.call(model, inputs)
+        weights = torch.linspace(-1, 1, output.numel(), dtype=torch.float64).view_as(output)
+        total = (output * weights.to(output.dtype)).sum()
+        model.zero_grad()
+        (total if loss is None else total + loss).backward()
+    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    results = {"output": output.detach()} | ({} if loss is None else {"loss": loss.detach()})
+    return results | {name: grad.clone() for name, grad in found.items()}
+
+
+def assert_equal(
+    ours: dict[str, Tensor],
+    theirs: dict[str, Tensor],
+    tolerance: float,
+    exact: dict[str, Tensor] | None = None,
+) -> None:
+    """Every tensor within `tolerance` of its largest entry, and what `theirs` errs by itself.
+
+    A sum that cancels, as a gate's gradient does, is known no better than the original knows it.
+    What is zero in exact arithmetic, as the gradients of the keys' biases, is nothing but rounding,
+    and measured by the largest entry of all.
+    """
+    assert ours.keys() == theirs.keys()
+    exact = theirs if exact is None else exact
+    largest = max(float(x.abs().max()) for x in theirs.values())
+    for name, expected in theirs.items():
+        assert torch.isfinite(expected).all(), name
+        zero = float(exact[name].abs().max()) < 1e-9 * largest
+        size = largest if zero else float(expected.abs().max())
+        rounding = float((expected - exact[name]).abs().max())
+        assert float((ours[name] - expected).abs().max()) <= tolerance * size + rounding, name

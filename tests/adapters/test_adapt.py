@@ -1,0 +1,266 @@
+"""`adapt`, `restore` and their report: what they refuse, what they leave, and windows."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import accelerate
+import pytest
+import torch
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel, SwinConfig, SwinModel
+
+from relpos.adapters import Adapted, Report, adapt, families, register, restore
+
+from .models import CASES
+from .models.case import Case
+
+pytestmark = pytest.mark.no_typecheck
+
+BY_NAME = {case.name: case for case in CASES}
+
+
+def model(name: str = "wav2vec2_bert relative_key") -> Any:
+    return BY_NAME[name].model()
+
+
+def untouched(model: nn.Module) -> bool:
+    return not any(isinstance(module, Adapted) for module in model.modules())
+
+
+def test_the_report_prints_layers_in_one_line_and_is_true_if_anything_was_adapted():
+    report = adapt(model())
+    assert report.adapted == [(f"encoder.layers.{n}.self_attn", "Shaw keys") for n in range(2)]
+    assert str(report).splitlines() == [
+        "adapted: 2",
+        "  encoder.layers.{0..1}.self_attn  2  Shaw keys",
+        "left as they were: 0",
+    ]
+    assert report
+    assert not Report()
+
+
+def test_an_adapted_module_says_so_and_keeps_its_names():
+    adapted = model()
+    before = type(adapted.encoder.layers[0].self_attn)
+    adapt(adapted)
+    attention = adapted.encoder.layers[0].self_attn
+    assert "relpos='Shaw keys'" in repr(attention)
+    assert isinstance(attention, before)
+    assert str(type(attention)) == str(before)
+
+
+@pytest.mark.parametrize("wrong", [None, "folder", {"model": 1}])
+def test_what_is_no_module_is_refused(wrong: Any):
+    for function in (adapt, restore):
+        with pytest.raises(
+            TypeError, match=rf"{function.__name__}: model must be an nn.Module, got"
+        ):
+            function(wrong)
+
+
+def test_a_model_without_relative_attention_is_refused_by_its_name():
+    gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=10))
+    words = r"relpos\.adapters\.families\(\), got a GPT2LMHeadModel with none"
+    with pytest.raises(ValueError, match=words):
+        adapt(gpt2)
+
+
+def test_an_adapted_model_is_refused_and_one_restored_is_not():
+    adapted = model()
+    adapt(adapted)
+    with pytest.raises(ValueError, match=r"whose encoder.layers.0.self_attn is; restore\(model\)"):
+        adapt(adapted)
+    restore(adapted)
+    restore(adapted)
+    assert untouched(adapted)
+    assert adapt(adapted)
+
+
+class Unknown(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.relative_attention_bias = nn.Embedding(8, 2)
+
+
+def test_what_looks_like_relative_attention_is_named_and_left():
+    mixed = nn.ModuleDict({"known": model(), "unknown": Unknown()})
+    report = adapt(mixed)
+    assert len(report.adapted) == 2
+    reason = "looks like relative attention, but relpos does not know Unknown"
+    assert report.left == [("unknown", reason)]
+
+
+def test_strict_leaves_nothing_or_changes_nothing():
+    mixed = nn.ModuleDict({"known": model(), "unknown": Unknown()})
+    with pytest.raises(ValueError, match="adapt: strict must leave nothing, got"):
+        adapt(mixed, strict=True)
+    assert untouched(mixed)
+    assert adapt(mixed["known"], strict=True)
+
+
+def test_a_module_with_a_forward_of_its_own_is_left():
+    adapted = model()
+    accelerate.hooks.add_hook_to_module(
+        adapted.encoder.layers[0].self_attn, accelerate.hooks.ModelHook()
+    )
+    report = adapt(adapted)
+    ((name, reason),) = report.left
+    assert name == "encoder.layers.0.self_attn"
+    assert "its forward was replaced on the instance" in reason
+    assert [name for name, _ in report.adapted] == ["encoder.layers.1.self_attn"]
+
+
+def test_hooks_of_accelerate_after_adapt_change_nothing():
+    adapted, case = model(), BY_NAME["wav2vec2_bert relative_key"]
+    inputs = case.inputs(2, 33, "right")
+    adapt(adapted)
+    expected = adapted(**inputs).last_hidden_state
+    # Parameters come to each module when it is called, and leave again.
+    accelerate.cpu_offload(adapted, execution_device=torch.device("cpu"))
+    assert torch.equal(adapted(**inputs).last_hidden_state, expected)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.first], ids=lambda case: case.name)
+def test_a_model_of_which_one_layer_is_left_gives_the_same(case: Case):
+    theirs = case.model(torch.float64)
+    inputs = case.with_dtype(case.inputs(2, case.lengths[0], case.paddings[-1]), torch.float64)
+    expected, _ = case.call(theirs, inputs)
+    attention = theirs.get_submodule(case.attention)
+    attention.forward = attention.forward
+    report = adapt(theirs)
+    assert case.attention in dict(report.left)
+    got, _ = case.call(theirs, inputs)
+    torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-11)
+
+
+def test_another_signature_is_seen_and_named(monkeypatch: pytest.MonkeyPatch):
+    adapted = model()
+    cls = type(adapted.encoder.layers[0].self_attn)
+
+    def forward(self, hidden_states, attention_mask=None, *, scale=None):
+        return hidden_states
+
+    monkeypatch.setattr(cls, "forward", forward)
+    report = adapt(adapted)
+    assert not report.adapted
+    words = "forward has the parameters self, hidden_states, attention_mask, scale in this version"
+    assert all(words in reason for _, reason in report.left)
+
+
+def test_an_implementation_that_relpos_does_not_stand_in_for_is_named():
+    adapted = model()
+    adapted.config._attn_implementation_internal = "flash_attention_2"
+    report = adapt(adapted)
+    assert [reason for _, reason in report.left] == [
+        "attn_implementation must be one of eager, sdpa, flex_attention, got 'flash_attention_2'"
+    ] * 2
+
+
+def test_classes_that_stay_as_they_are_say_why():
+    swin = SwinModel(
+        SwinConfig(
+            image_size=32, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[1, 2], window_size=4
+        )
+    )
+    report = adapt(swin)
+    assert not report.adapted
+    assert report.left
+    assert untouched(swin)
+
+
+def test_families_name_their_classes_and_schemes():
+    found = families()
+    assert found["t5"].schemes == {"T5Attention": "T5 bias"}
+    for family in found.values():
+        assert family.schemes.keys() == family.classes.keys()
+
+
+def test_a_registered_class_is_adapted():
+    class Own(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    class Doubled(Adapted):
+        scheme = "doubled"
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(x)
+
+    register(Own, Doubled)
+    own = Own()
+    assert adapt(own).adapted == [("", "doubled")]
+    assert own(torch.ones(1)) == 2
+    restore(own)
+    assert type(own) is Own
+
+
+@pytest.mark.parametrize(("original", "adaptation"), [(Unknown, Unknown), ("Own", Adapted)])
+def test_what_is_no_class_cannot_be_registered(original: Any, adaptation: Any):
+    with pytest.raises(TypeError, match=r"register: (original|adaptation) must be a subclass of"):
+        register(original, adaptation)
+
+
+WINDOWED = [case for case in CASES if case.first and case.name in ("parakeet", "deberta_v3", "t5")]
+
+
+@pytest.mark.parametrize("case", WINDOWED, ids=lambda case: case.name)
+def test_a_window_as_wide_as_the_sequence_changes_nothing_and_a_narrow_one_does(case: Case):
+    inputs = case.inputs(2, case.lengths[0], case.paddings[-1])
+    full, wide, narrow = (case.model() for _ in range(3))
+    adapt(full)
+    adapt(wide, window=(100, 100))
+    adapt(narrow, window=(2, 2))
+    expected, _ = case.call(full, inputs)
+    torch.testing.assert_close(case.call(wide, inputs)[0], expected, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(case.call(narrow, inputs)[0], expected, rtol=1e-2, atol=1e-2)
+    assert torch.equal(case.call(copy.deepcopy(narrow), inputs)[0], case.call(narrow, inputs)[0])
+    restore(narrow)
+    assert untouched(narrow)
+
+
+def test_a_window_lets_a_token_see_its_neighbours_alone():
+    adapted = model()
+    adapt(adapted, window=(2, 1))
+    attention = adapted.encoder.layers[0].self_attn
+    x = torch.randn(1, 9, 32, requires_grad=True)
+    attention(x)[0][0, 4].sum().backward()
+    seen = x.grad.abs().sum(-1)[0] > 0
+    assert seen.nonzero().flatten().tolist() == [2, 3, 4, 5]
+
+
+def test_a_decoder_takes_no_window():
+    decoder = model("t5").decoder
+    with pytest.raises(
+        ValueError, match=r"adapt: window must be None .* got \(4, 4\) for a T5Stack"
+    ):
+        adapt(decoder, window=(4, 4))
+    assert untouched(decoder)
+
+
+@pytest.mark.parametrize("window", [(-1, 2), (1,), "wide", (1.5, 2)])
+def test_a_window_that_is_none_is_refused(window: Any):
+    adapted = model()
+    with pytest.raises((ValueError, TypeError), match=r"adapt: window.* must be"):
+        adapt(adapted, window=window)
+    assert untouched(adapted)
+
+
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning:torch.ao")
+def test_quantised_projections_are_called_as_they_are():
+    theirs = torch.ao.quantization.quantize_dynamic(model(), {nn.Linear}, dtype=torch.qint8)
+    assert not isinstance(theirs.encoder.layers[0].self_attn.linear_q, nn.Linear)
+    inputs = BY_NAME["wav2vec2_bert relative_key"].inputs(2, 33, "right")
+    expected = theirs(**inputs).last_hidden_state
+    adapt(theirs)
+    torch.testing.assert_close(theirs(**inputs).last_hidden_state, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_no_state_is_kept_between_calls():
+    adapted = model()
+    adapt(adapted)
+    before = {name: set(module.__dict__) for name, module in adapted.named_modules()}
+    adapted(**BY_NAME["wav2vec2_bert relative_key"].inputs(2, 33, "left"))
+    assert {name: set(module.__dict__) for name, module in adapted.named_modules()} == before

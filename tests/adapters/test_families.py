@@ -1,0 +1,163 @@
+"""What holds for every adapted family: the same outputs, loss and gradients, in `O(L)`."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from relpos.adapters import Adapted, adapt, restore
+
+from .largest_tensor import LargestTensor
+from .models import CASES
+from .models.case import Case
+from .results import assert_equal, gradients
+
+pytestmark = pytest.mark.no_typecheck
+
+FIRST = [case for case in CASES if case.first]
+every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+first = pytest.mark.parametrize("case", FIRST, ids=lambda case: case.name)
+
+
+@pytest.mark.parametrize("changed", [1e-4, float("nan")])
+def test_a_difference_is_found(changed: float):
+    theirs = {"output": torch.ones(3), "weight": torch.ones(2)}
+    ours = {"output": torch.ones(3), "weight": torch.tensor([1.0, 1.0 + changed])}
+    with pytest.raises(AssertionError, match="weight"):
+        assert_equal(ours, theirs, 1e-5)
+
+
+def test_a_difference_beyond_what_the_original_errs_by_is_found():
+    exact, theirs = {"weight": torch.tensor([1.0])}, {"weight": torch.tensor([1.001])}
+    assert_equal({"weight": torch.tensor([1.0])}, theirs, 1e-5, exact)
+    with pytest.raises(AssertionError, match="weight"):
+        assert_equal({"weight": torch.tensor([0.999])}, theirs, 1e-5, exact)
+
+
+def calls(case: Case) -> Iterator[tuple[int, int, str]]:
+    for padding in case.paddings:
+        yield 3, case.lengths[0], padding
+    yield 1, case.lengths[-1], "none"
+
+
+@every
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+def test_output_loss_and_gradients_equal_the_original_in_float64(case: Case, training: bool):
+    model = case.model(torch.float64).train(training)
+    for batch, length, padding in calls(case):
+        inputs = case.with_dtype(case.inputs(batch, length, padding), torch.float64)
+        theirs = gradients(case, copy.deepcopy(model), inputs)
+        adapted = copy.deepcopy(model)
+        report = adapt(adapted)
+        assert len(report.adapted) == case.adapted
+        assert bool(report.left) == bool(case.left)
+        assert all(case.left in reason for _, reason in report.left)
+        assert_equal(gradients(case, adapted, inputs), theirs, 1e-12)
+
+
+@every
+def test_output_loss_and_gradients_equal_the_original_in_float32(case: Case):
+    model = case.model()
+    inputs = case.inputs(3, case.lengths[0], case.paddings[-1])
+    exact = gradients(case, copy.deepcopy(model).double(), case.with_dtype(inputs, torch.float64))
+    theirs = gradients(case, model, inputs)
+    adapt(model)
+    assert_equal(gradients(case, model, inputs), theirs, 1e-5, exact)
+
+
+@every
+def test_without_its_positions_the_model_gives_something_else(case: Case):
+    model, inputs = case.model(), case.inputs(1, case.lengths[0], "none")
+    adapt(model)
+    before, _ = case.call(model, inputs)
+    if case.without_positions is not None:
+        case.without_positions(model)
+    names = [name for name, _ in model.named_parameters() if any(p in name for p in case.positions)]
+    assert names or case.without_positions is not None
+    for name in names:
+        model.get_parameter(name).data.zero_()
+    after, _ = case.call(model, inputs)
+    assert float((after - before).detach().abs().max()) > 1e-2 * float(before.detach().abs().max())
+
+
+@every
+def test_state_dict_and_restored_model_are_those_of_the_original(case: Case):
+    model, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
+    classes = [type(module) for module in model.modules()]
+    state = {name: x.clone() for name, x in model.state_dict().items()}
+    before = model(**inputs)
+    adapt(model)
+    assert any(isinstance(module, Adapted) for module in model.modules())
+    assert list(model.state_dict()) == list(state)
+    model(**inputs)
+    restore(model)
+    assert [type(module) for module in model.modules()] == classes
+    assert all(torch.equal(x, state[name]) for name, x in model.state_dict().items())
+    assert torch.equal(getattr(model(**inputs), case.output), getattr(before, case.output))
+
+
+@every
+def test_nothing_has_an_entry_for_each_pair_of_tokens(case: Case):
+    model, inputs = case.model(long=True), case.inputs(1, case.long, case.paddings[-1])
+    parameters = max(p.numel() for p in model.parameters())
+    assert parameters < case.long * case.long // 8
+    adapt(model)
+    with LargestTensor() as largest:
+        gradients(case, model, inputs)
+    assert largest.entries < case.long * case.long // 8, largest.by
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in FIRST if not case.local], ids=lambda case: case.name
+)
+def test_the_original_has_a_tensor_with_an_entry_for_each_pair(case: Case):
+    with LargestTensor() as largest:
+        gradients(case, case.model(long=True), case.inputs(1, case.long, case.paddings[-1]))
+    assert largest.entries >= case.long * case.long // 8
+
+
+@first
+def test_copies_and_pickles_are_adapted_models(case: Case):
+    model, inputs = case.model(), case.inputs(1, case.lengths[0], case.paddings[-1])
+    adapt(model)
+    expected = getattr(model(**inputs), case.output)
+    others = [copy.deepcopy(model)]
+    if "pickle" not in case.without:
+        others.append(pickle.loads(pickle.dumps(model)))
+    for other in others:
+        assert sum(isinstance(m, Adapted) for m in other.modules()) == sum(
+            isinstance(m, Adapted) for m in model.modules()
+        )
+        assert torch.equal(getattr(other(**inputs), case.output), expected)
+        restore(other)
+        assert not any(isinstance(m, Adapted) for m in other.modules())
+    assert any(isinstance(m, Adapted) for m in model.modules())
+
+
+@first
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
+@pytest.mark.parametrize("autocast", [False, True], ids=["whole", "autocast"])
+def test_half_precision_errs_at_most_twice_as_much(case: Case, dtype: torch.dtype, autocast: bool):
+    way = "autocast" if autocast else "half"
+    if way in case.without or (dtype == torch.float16 and "fp16" in case.without):
+        pytest.skip("the original raises or gives NaN")
+    inputs = case.inputs(2, case.lengths[0], case.paddings[-1])
+    exact, _ = case.call(case.model(torch.float64), case.with_dtype(inputs, torch.float64))
+
+    def error(model: nn.Module) -> float:
+        if autocast:
+            with torch.autocast("cpu", dtype):
+                output, _ = case.call(model, inputs)
+        else:
+            output, _ = case.call(model.to(dtype), case.with_dtype(inputs, dtype))
+        return float((output.detach().double() - exact.detach()).square().mean().sqrt())
+
+    theirs = error(case.model())
+    model = case.model()
+    adapt(model)
+    assert error(model) <= 2 * theirs + torch.finfo(dtype).eps * float(exact.detach().abs().max())

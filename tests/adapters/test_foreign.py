@@ -1,0 +1,94 @@
+"""What only the Conformers outside of transformers have: contexts, dense masks, stored weights."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from conformer.conformer import Attention
+from torch import Tensor, nn
+
+from relpos.adapters import adapt
+from tests.factories import normal
+
+from .models.case import draw
+from .models.foreign import Encoder, Named
+
+pytestmark = pytest.mark.no_typecheck
+
+
+def pair(module: nn.Module) -> tuple[Any, Any]:
+    """A module with drawn parameters, and its adapted copy, in float64."""
+    draw(module)
+    theirs: Any = module.double().eval()
+    ours = copy.deepcopy(theirs)
+    adapt(ours)
+    return ours, theirs
+
+
+def assert_same(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
+
+
+def espnet_attention() -> tuple[Any, Any]:
+    return pair(Named(zero_triu=False).encoder.encoders[0].self_attn)
+
+
+def test_conformers_attention_to_a_context_is_the_originals():
+    ours, theirs = pair(Attention(16, 2, 8, max_pos_emb=4))
+    x, context = normal(2, 9, 16), normal(2, 9, 16)
+    mask = torch.arange(9) < torch.tensor([[9], [5]])
+    assert_same(ours(x, context), theirs(x, context))
+    masks = {"mask": mask, "context_mask": ~mask | (torch.arange(9) == 0)}
+    assert_same(ours(x, context, **masks), theirs(x, context, **masks))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
+def test_espnet_takes_a_mask_with_a_row_for_each_query(dtype: torch.dtype):
+    ours, theirs = espnet_attention()
+    x, positions = normal(2, 9, 32), normal(1, 17, 32)
+    mask = torch.ones(9, 9).tril()[None].expand(2, -1, -1).to(dtype).clone()
+    mask[1, 3] = 0  # a query without any key
+    assert_same(ours(x, x, x, positions, mask), theirs(x, x, x, positions, mask))
+    assert_same(ours(x, x, x, positions, None), theirs(x, x, x, positions, None))
+
+
+def test_espnet_with_a_table_for_each_sequence_is_the_original():
+    ours, theirs = espnet_attention()
+    x, positions = normal(2, 9, 32), normal(2, 17, 32)
+    assert_same(ours(x, x, x, positions, None), theirs(x, x, x, positions, None))
+
+
+def test_espnets_report_says_that_weights_are_not_kept():
+    encoder = Named(zero_triu=False)
+    report = adapt(encoder)
+    assert {scheme for _, scheme in report.adapted} == {
+        "Transformer-XL; its weights are no longer kept in attn"
+    }
+    encoder(normal(1, 9, 16).float())
+    assert all(layer.self_attn.attn is None for layer in encoder.encoder.encoders)
+
+
+def test_espnets_older_form_is_left():
+    legacy = Encoder(
+        16, 32, 4, 48, 1, input_layer="linear", pos_enc_layer_type="legacy_rel_pos",
+        selfattention_layer_type="legacy_rel_selfattn",
+    )  # fmt: skip
+    report = adapt(legacy)
+    assert not report.adapted
+    assert [name for name, _ in report.left] == ["encoders.0.self_attn"]
+    assert "positions of another query" in report.left[0][1]
+
+
+@pytest.mark.parametrize("window", [(0, 0), (2, 1)])
+def test_a_window_makes_them_local(window: tuple[int, int]):
+    encoder: Any = Named(zero_triu=True).double().eval()
+    adapt(encoder, window=window)
+    x = normal(1, 9, 32).requires_grad_()
+    attention = encoder.encoder.encoders[0].self_attn
+    attention(x, x, x, normal(1, 17, 32), None)[0, 4].sum().backward()
+    assert x.grad is not None
+    seen = (x.grad[0].abs().sum(-1) > 0).nonzero().flatten().tolist()
+    assert seen == list(range(4 - window[0], 5 + window[1]))

@@ -1,0 +1,212 @@
+"""What people do with models of transformers, done with adapted ones: the same comes of it."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+from torch import Tensor, nn
+
+from relpos.adapters import adapt, restore
+
+from .models import CASES
+from .models.case import Case
+from .results import assert_equal, gradients
+
+pytestmark = pytest.mark.no_typecheck
+
+
+def cases(chosen: list[Case]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", chosen, ids=lambda case: case.name)
+
+
+FIRST = [case for case in CASES if case.first and case.pretrained]
+
+
+def eager(case: Case, dtype: torch.dtype = torch.float64) -> nn.Module:
+    """The original with an implementation that returns its weights."""
+    model: Any = case.model(dtype)
+    if type(model)._can_set_attn_implementation():
+        model.set_attn_implementation("eager")
+    return model
+
+
+def assert_close(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> None:
+    assert len(ours) == len(theirs) > 0
+    for x, y in zip(ours, theirs, strict=True):
+        # Some take their softmax in float32, whatever the model is in.
+        torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-6)
+
+
+@cases([case for case in FIRST if case.attentions])
+def test_attention_weights_and_hidden_states_are_those_of_the_original(case: Case):
+    inputs = case.with_dtype(case.inputs(2, case.lengths[0], "none"), torch.float64)
+    wanted = {"output_attentions": True, "output_hidden_states": True}
+    original, model = eager(case), case.model(torch.float64)
+    adapt(model)
+    with case.unrounded(model):
+        theirs, ours = original(**inputs, **wanted), model(**inputs, **wanted)
+    assert_close(ours[case.attentions], theirs[case.attentions])
+    states = str(case.attentions).replace("attentions", "hidden_states")
+    assert_close(ours[states], theirs[states])
+
+
+@cases(FIRST)
+def test_a_saved_model_is_the_originals_and_loads_as_one(case: Case, tmp_path: Path):
+    model: Any = case.model()
+    inputs = case.inputs(2, case.lengths[0], "none")
+    expected, _ = case.call(model, inputs)
+    original = type(model)
+    model.save_pretrained(tmp_path / "original")
+    implementation = model.config._attn_implementation
+    adapt(model)
+    model.save_pretrained(tmp_path / "adapted")
+    files = sorted(path.name for path in (tmp_path / "original").iterdir())
+    assert sorted(path.name for path in (tmp_path / "adapted").iterdir()) == files
+    for file in files:
+        ours, theirs = (tmp_path / name / file for name in ("adapted", "original"))
+        assert ours.read_bytes() == theirs.read_bytes(), file
+    loaded = original.from_pretrained(
+        tmp_path / "adapted", attn_implementation=implementation
+    ).eval()
+    # What is loaded lies elsewhere in memory, which a matrix product may round by.
+    torch.testing.assert_close(case.call(loaded, inputs)[0], expected)
+    adapt(loaded)
+    torch.testing.assert_close(case.call(loaded, inputs)[0], case.call(model, inputs)[0])
+
+
+def checkpoints(model: Any) -> bool:
+    """Whether any of its modules can; audio encoders have the word of the whole model for it."""
+    able = any(hasattr(module, "gradient_checkpointing") for module in model.modules())
+    return model.supports_gradient_checkpointing and able
+
+
+@cases([case for case in FIRST if checkpoints(case.build())])
+def test_gradient_checkpointing_changes_no_gradient(case: Case):
+    model: Any = case.model(torch.float64).train()
+    inputs = case.with_dtype(case.inputs(2, case.lengths[0], case.paddings[-1]), torch.float64)
+    theirs = gradients(case, model, inputs)
+    adapt(model)
+    model.activation_checkpointing_enable({"use_reentrant": False})
+    assert_equal(gradients(case, model, inputs), theirs, 1e-12)
+
+
+@pytest.mark.slow
+# Some of transformers' encoders ask a cached function whether FSDP is on, and some break.
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@cases(FIRST)
+def test_compiling_breaks_no_graph_that_was_whole(case: Case):
+    model = case.model()
+    inputs = case.inputs(2, case.lengths[0], case.paddings[-1])
+    inputs.pop("labels", None)
+    # What is computed in the first call and kept, as `functools.cached_property` does.
+    model(**inputs)
+
+    def breaks(model: nn.Module) -> int:
+        torch._dynamo.reset()
+        return torch._dynamo.explain(model)(**inputs).graph_break_count
+
+    before = breaks(copy.deepcopy(model))
+    adapt(model)
+    assert breaks(model) <= before
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="aot_eager")
+    expected = gradients(case, model, inputs)
+    got = gradients(case, compiled, inputs)
+    assert_equal({name.removeprefix("_orig_mod."): x for name, x in got.items()}, expected, 1e-4)
+
+
+@cases([case for case in FIRST if case.dropout])
+def test_dropout_of_attention_draws_from_the_same_distribution(case: Case):
+    model = case.model()
+    inputs = case.inputs(1, 12, "none")
+
+    def draws(model: nn.Module) -> Tensor:
+        attention = model.get_submodule(case.attention)
+        called: list[tuple[Any, Any]] = []
+        hook = attention.register_forward_pre_hook(
+            lambda _, args, kwargs: called.append((args, kwargs)), with_kwargs=True
+        )
+        with torch.no_grad():
+            model(**inputs, **({"use_cache": False} if case.generates else {}))
+            hook.remove()
+            assert case.dropout is not None
+            case.dropout(attention, 0.4)
+            attention.train()
+            (args, kwargs), *_ = called
+            outputs = [attention(*args, **kwargs) for _ in range(600)]
+        return torch.stack([x[0] if isinstance(x, tuple) else x for x in outputs])
+
+    theirs = draws(copy.deepcopy(model))
+    adapt(model)
+    ours = draws(model)
+    # Five deviations of a difference of means of 600 draws.
+    allowed = 5 * theirs.std(0) * (2 / 600) ** 0.5
+    assert (((ours.mean(0) - theirs.mean(0)).abs() > allowed).float().mean()) < 1e-3
+    spread = ours.std(0) / theirs.std(0)
+    assert 0.97 < float(spread.mean()) < 1.03
+    assert 0.7 < float(spread.min()) <= float(spread.max()) < 1.4
+
+
+@cases([case for case in FIRST if case.linears])
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+@pytest.mark.parametrize("order", ["LoRA, then adapt", "adapt, then LoRA"])
+def test_lora_trains_the_same_before_and_after(case: Case, order: str):
+    lora = peft.LoraConfig(target_modules=list(case.linears), r=2, init_lora_weights=False)
+    inputs = case.with_dtype(case.inputs(2, case.lengths[0], case.paddings[-1]), torch.float64)
+
+    def wrapped(*, adapted: bool) -> nn.Module:
+        model: Any = case.model(torch.float64)
+        if adapted and order.startswith("adapt"):
+            adapt(model)
+        torch.manual_seed(1)
+        model = peft.get_peft_model(model, lora).double().eval()
+        if adapted and order.startswith("LoRA"):
+            adapt(model)
+        return model
+
+    theirs = gradients(case, wrapped(adapted=False), inputs)
+    assert any("lora" in name for name in theirs)
+    assert_equal(gradients(case, wrapped(adapted=True), inputs), theirs, 1e-12)
+
+
+WAYS = {
+    "greedy": {"do_sample": False},
+    "beams": {"do_sample": False, "num_beams": 3},
+    "sampling": {"do_sample": True, "top_k": 10},
+    "static cache": {"do_sample": False, "cache_implementation": "static"},
+    "without a cache": {"do_sample": False, "use_cache": False},
+}
+
+
+@cases([case for case in CASES if case.generates])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("padding", ["none", "left"])
+def test_generation_gives_the_same_tokens(case: Case, way: str, padding: str):
+    if way in case.without:
+        pytest.skip("the original cannot")
+    model: Any = case.model()
+    inputs = case.inputs(2, case.lengths[0], padding if padding in case.paddings else "none")
+    given = {
+        name: x
+        for name, x in inputs.items()
+        if name != "labels" and not name.startswith("decoder_")
+    }
+    settings = {"max_new_tokens": 12, "min_new_tokens": 12, **WAYS[way]}
+
+    def tokens() -> Tensor:
+        torch.manual_seed(3)
+        return model.generate(**given, **settings)
+
+    theirs = tokens()
+    assert len(theirs.unique()) > 3
+    adapt(model)
+    assert torch.equal(tokens(), theirs)
+    restore(model)
+    assert torch.equal(tokens(), theirs)

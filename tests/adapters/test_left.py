@@ -1,0 +1,160 @@
+"""Which classes of transformers stay as they are: each exists, and the report says why."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+from torch import nn
+from transformers import (
+    BeitConfig,
+    BeitModel,
+    BrosConfig,
+    BrosModel,
+    ClapAudioConfig,
+    ClapAudioModel,
+    CpmAntConfig,
+    CpmAntModel,
+    Data2VecVisionConfig,
+    Data2VecVisionModel,
+    DonutSwinConfig,
+    DonutSwinModel,
+    FunnelBaseModel,
+    FunnelConfig,
+    LayoutLMv3Config,
+    LayoutLMv3Model,
+    LevitConfig,
+    LevitModel,
+    MaskFormerSwinConfig,
+    Phi4MultimodalAudioConfig,
+    Phi4MultimodalAudioModel,
+    ProphetNetConfig,
+    ProphetNetModel,
+    Swin2SRConfig,
+    Swin2SRModel,
+    SwinConfig,
+    SwinModel,
+    Swinv2Config,
+    Swinv2Model,
+)
+from transformers.models.maskformer.modeling_maskformer_swin import MaskFormerSwinModel
+
+from relpos.adapters import adapt
+from relpos.adapters.left import LEFT, looks_relative, reason_left
+from relpos.adapters.registry import families
+
+pytestmark = pytest.mark.no_typecheck
+
+WINDOWS = {"image_size": 32, "patch_size": 2, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2]}
+SMALL = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16,
+}  # fmt: skip
+IMAGE = SMALL | {"image_size": 32}
+
+
+def named() -> list[tuple[str, str]]:
+    return [(module, name) for module, classes in LEFT.items() for name in classes]
+
+
+@pytest.mark.parametrize(("module", "name"), named())
+def test_classes_that_are_left_exist(module: str, name: str):
+    assert issubclass(getattr(import_module(module), name), nn.Module)
+
+
+def test_no_class_is_both_adapted_and_left():
+    adapted = {(row.module, name) for row in families().values() for name in row.classes}
+    assert not adapted & set(named())
+
+
+MODELS: dict[str, Any] = {
+    "swin": lambda: SwinModel(SwinConfig(**WINDOWS, window_size=4)),
+    "swinv2": lambda: Swinv2Model(Swinv2Config(**WINDOWS, window_size=4)),
+    "swin2sr": lambda: Swin2SRModel(Swin2SRConfig(**WINDOWS, window_size=4)),
+    "donut": lambda: DonutSwinModel(DonutSwinConfig(**WINDOWS, window_size=4)),
+    "maskformer": lambda: MaskFormerSwinModel(MaskFormerSwinConfig(**WINDOWS, window_size=4)),
+    "clap": lambda: ClapAudioModel(
+        ClapAudioConfig(
+            patch_embeds_hidden_size=8, hidden_size=16, depths=[1, 1],
+            num_attention_heads=[1, 2],
+        )
+    ),
+    "beit": lambda: BeitModel(BeitConfig(**IMAGE, use_relative_position_bias=True)),
+    "beit, shared": lambda: BeitModel(BeitConfig(**IMAGE, use_shared_relative_position_bias=True)),
+    "data2vec": lambda: Data2VecVisionModel(
+        Data2VecVisionConfig(**IMAGE, use_relative_position_bias=True)
+    ),
+    "data2vec, shared": lambda: Data2VecVisionModel(
+        Data2VecVisionConfig(**IMAGE, use_shared_relative_position_bias=True)
+    ),
+    "layoutlmv3": lambda: LayoutLMv3Model(
+        LayoutLMv3Config(
+            **SMALL, vocab_size=20, coordinate_size=2, shape_size=4, visual_embed=False
+        )
+    ),
+    "levit": lambda: LevitModel(LevitConfig(hidden_sizes=[16, 16, 16], depths=[1, 1, 1])),
+    "bros": lambda: BrosModel(BrosConfig(**SMALL, vocab_size=20)),
+    "cpmant": lambda: CpmAntModel(
+        CpmAntConfig(
+            vocab_size=20, hidden_size=16, num_attention_heads=2, dim_head=8, dim_ff=16,
+            num_hidden_layers=1,
+        )
+    ),
+    "funnel": lambda: FunnelBaseModel(
+        FunnelConfig(vocab_size=20, block_sizes=[1], d_model=16, n_head=2, d_head=8, d_inner=16)
+    ),
+    "prophetnet": lambda: ProphetNetModel(
+        ProphetNetConfig(
+            vocab_size=20, hidden_size=16, encoder_ffn_dim=16, num_encoder_layers=1,
+            num_encoder_attention_heads=2, decoder_ffn_dim=16, num_decoder_layers=1,
+            num_decoder_attention_heads=2,
+        )
+    ),
+    "phi4_audio": lambda: Phi4MultimodalAudioModel(
+        Phi4MultimodalAudioConfig(
+            hidden_size=16, intermediate_size=16, num_blocks=1, num_attention_heads=2,
+            nemo_conv_channels=16, ext_pw_out_channel=16, depthwise_separable_out_channel=16,
+        )
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_report_gives_the_reason_once_for_each_module(name: str):
+    model = MODELS[name]()
+    classes = [type(module) for module in model.modules()]
+    report = adapt(model)
+    assert not report.adapted
+    assert report.left
+    for left, reason in report.left:
+        assert reason == reason_left(model.get_submodule(left))
+        holder = left.rpartition(".")[0]
+        assert holder not in [other for other, _ in report.left if other != left]
+    assert [type(module) for module in model.modules()] == classes
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: BeitModel(BeitConfig(**IMAGE)),
+        lambda: Data2VecVisionModel(Data2VecVisionConfig(**IMAGE)),
+        lambda: LayoutLMv3Model(
+            LayoutLMv3Config(
+                **SMALL, vocab_size=20, coordinate_size=2, shape_size=4, visual_embed=False,
+                has_relative_attention_bias=False, has_spatial_attention_bias=False,
+            )
+        ),
+    ],
+    ids=["beit", "data2vec", "layoutlmv3"],
+)  # fmt: skip
+def test_a_configuration_without_positions_has_none_to_leave(model: Any):
+    with pytest.raises(ValueError, match="with none"):
+        adapt(model())
+
+
+def test_a_table_that_is_none_does_not_look_relative():
+    module = nn.Module()
+    module.register_parameter("relative_position_bias_table", None)
+    assert not looks_relative(module)
+    module.relative_position_bias_table = nn.Parameter(nn.Linear(2, 2).weight.data)
+    assert looks_relative(module)

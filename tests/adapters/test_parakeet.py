@@ -1,0 +1,71 @@
+"""Parakeet beyond its attention: long inputs in pieces, dropped positions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import ParakeetEncoder, ParakeetEncoderConfig
+
+from relpos.adapters import adapt
+from relpos.adapters.families import parakeet
+
+from .models.case import draw
+from .models.parakeet import ENCODER
+
+pytestmark = pytest.mark.no_typecheck
+
+
+def encoder(**options) -> ParakeetEncoder:
+    torch.manual_seed(0)
+    model = ParakeetEncoder(ParakeetEncoderConfig(**ENCODER | {"subsampling_factor": 8} | options))
+    draw(model)
+    return model.double().eval()
+
+
+@pytest.mark.parametrize("length", [8 * 16, 8 * 16 + 1, 8 * 40 - 3, 8 * 48])
+@pytest.mark.parametrize("padded", [False, True])
+def test_pieces_of_long_audio_are_exact(length: int, padded: bool, monkeypatch: pytest.MonkeyPatch):
+    model, features = encoder(), torch.randn(2, length, 16).double()
+    counts = torch.tensor([length, length // 2 - 5])
+    mask = (torch.arange(length) < counts[:, None]).long() if padded else None
+    with torch.no_grad():
+        expected = model(features, mask).last_hidden_state
+        adapt(model)
+        whole = model(features, mask).last_hidden_state
+        monkeypatch.setattr(parakeet, "_PIECE", 16)
+        pieces = model(features, mask).last_hidden_state
+    real = (
+        slice(None)
+        if mask is None
+        else model._get_output_attention_mask(mask, target_length=expected.shape[1])
+    )
+    for found in (whole, pieces):
+        torch.testing.assert_close(found[real], expected[real], rtol=1e-11, atol=1e-11)
+
+
+def test_pieces_are_for_inference_alone(monkeypatch: pytest.MonkeyPatch):
+    model, features = encoder(), torch.randn(1, 8 * 40, 16).double()
+    adapt(model)
+    monkeypatch.setattr(parakeet, "_PIECE", 16)
+    model(features).last_hidden_state.sum().backward()
+    assert all(p.grad is not None for p in model.subsampling.parameters())
+
+
+def test_dropped_positions_run_as_before_in_training_and_are_adapted_otherwise():
+    model, features = encoder(dropout_positions=0.5), torch.randn(2, 120, 16).double()
+    expected = model(features).last_hidden_state
+    report = adapt(model)
+    assert report.adapted[0][1] == (
+        "Transformer-XL; in training as before, since dropout_positions is not 0"
+    )
+    torch.testing.assert_close(model(features).last_hidden_state, expected, rtol=1e-11, atol=1e-11)
+
+    with pytest.raises(ValueError, match="adapt: window must be None"):
+        adapt(encoder(dropout_positions=0.5), window=(4, 4))
+
+    def trained(model: ParakeetEncoder) -> torch.Tensor:
+        torch.manual_seed(4)
+        return model.train()(features).last_hidden_state
+
+    original = encoder(dropout_positions=0.5)
+    torch.testing.assert_close(trained(model), trained(original), rtol=1e-11, atol=1e-11)

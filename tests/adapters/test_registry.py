@@ -1,0 +1,29 @@
+"""What the rows of families name is there: classes, adaptations, and signatures as written."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from importlib import import_module
+
+import pytest
+
+from relpos.adapters.adapt import _changed_signature
+from relpos.adapters.registry import adaptation_of, families
+
+pytestmark = pytest.mark.no_typecheck
+
+ROWS = [(name, cls) for name, family in families().items() for cls in family.classes]
+
+
+@pytest.mark.parametrize(("family", "name"), ROWS)
+def test_each_class_exists_with_the_signatures_that_its_adaptation_expects(family: str, name: str):
+    with contextlib.redirect_stdout(io.StringIO()):  # espnet prints that it has no flash attention
+        cls = getattr(import_module(families()[family].module), name)
+    adaptation = adaptation_of(cls)
+    assert adaptation is not None
+    assert _changed_signature(cls, adaptation) is None
+
+
+def test_families_are_in_the_order_of_their_names():
+    assert list(families()) == sorted(families())
