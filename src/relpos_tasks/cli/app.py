@@ -6,6 +6,7 @@ from typing import Any
 
 import typer
 
+from .adapt import adapt_command
 from .music import music
 from .plot import plots
 
@@ -13,8 +14,8 @@ __all__ = ["run"]
 
 # What Typer raises for a wrong option; versions that bring their own click keep it elsewhere.
 _UsageError: Any = typer.BadParameter.__bases__[0]
-# What only groups commands lists them.
-_GROUPS = ([], ["music"], ["plot"])
+# What only groups commands lists them; a command that needs an argument shows its help.
+_HELPS = ([], ["music"], ["plot"], ["adapt"])
 
 app = typer.Typer(
     name="relpos",
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.add_typer(music, name="music")
 app.add_typer(plots, name="plot")
+app.command("adapt")(adapt_command)
 
 
 def run(arguments: list[str]) -> int:
@@ -40,7 +42,7 @@ def run(arguments: list[str]) -> int:
     Raises:
         ValueError: on bad input, in one line.
     """
-    given = [*arguments, "--help"] if arguments in _GROUPS else arguments
+    given = [*arguments, "--help"] if arguments in _HELPS else arguments
     try:
         status: Any = app(given, prog_name="relpos", standalone_mode=False)
     except _UsageError as error:

@@ -14,6 +14,7 @@ __all__ = ["main"]
 # What the commands need beyond `import relpos`, as modules, by the extra that brings them. Each
 # task's extra brings `train` too.
 _EXTRAS = {
+    "transformers": {"transformers"},
     "music": {"mido", "music21", "pretty_midi", "verovio"},
     "train": {
         "jinja2", "lightning", "matplotlib", "numpy", "rich", "safetensors", "tensorboard", "typer",

@@ -1,0 +1,166 @@
+"""A model before and after `adapt`: time, peak memory, and how far the outputs are apart."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relpos.adapters import Report, adapt, restore
+
+from ..machine import is_out_of_memory
+
+__all__ = ["Gain", "measure_gain"]
+
+Window = tuple[int | None, int | None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Forward passes of one model.
+
+    Args:
+        seconds: of each.
+        peak_mib: the memory that one took beyond the model's; None where the system does not say.
+        output: of the last one.
+    """
+
+    seconds: list[float]
+    peak_mib: float | None
+    output: Tensor
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What became of a model.
+
+    Args:
+        report: of `adapt`.
+        original: None if memory ran out.
+        adapted: with full attention.
+        windowed: with the window, if one was asked for.
+    """
+
+    report: Report
+    original: Run | None
+    adapted: Run
+    windowed: Run | None
+
+    def lines(self) -> list[str]:
+        """The measurements in words."""
+        found = [f"original  {_described(self.original)}", f"adapted   {_described(self.adapted)}"]
+        if self.original is not None:
+            ratio = statistics.median(
+                x / y for x, y in zip(self.original.seconds, self.adapted.seconds, strict=True)
+            )
+            apart = _distance(self.adapted.output, self.original.output)
+            found.append(f"{ratio:.2f} times as fast; outputs differ by {apart:.1e}")
+        if self.windowed is not None:
+            apart = _distance(self.windowed.output, self.adapted.output)
+            found.append(f"windowed  {_described(self.windowed)}")
+            found.append(f"the window changes the outputs by {apart:.1e}")
+        return [*found, "(differences: root mean square, as a part of the outputs' own)"]
+
+
+def measure_gain(
+    model: nn.Module, inputs: dict[str, Tensor], *, window: Window | None = None, rounds: int = 3
+) -> Gain:
+    """Run a model as it is and adapted, in turns; it is as it was afterwards.
+
+    Args:
+        model: of transformers.
+        inputs: of one call.
+        window: that an encoder is given as well; None: none.
+        rounds: of one run each, after a first one that does not count.
+
+    Raises:
+        ValueError: if the model has nothing to adapt, or takes no window.
+    """
+    if window is not None:
+        # Refused before anything is run.
+        adapt(model, window=window)
+        restore(model)
+    report = adapt(model)
+    restore(model)
+    ways: dict[str, dict[str, Any] | None] = {"original": None, "adapted": {}}
+    if window is not None:
+        ways["windowed"] = {"window": window}
+    runs: dict[str, Run | None] = {}
+    for _ in range(rounds + 1):
+        for name, options in ways.items():
+            if name in runs and runs[name] is None:
+                continue
+            runs[name] = _next(runs.get(name), _once(model, inputs, options))
+    adapted = runs["adapted"]
+    if adapted is None:
+        raise MemoryError
+    return Gain(report, runs["original"], adapted, runs.get("windowed"))
+
+
+def _once(
+    model: nn.Module, inputs: dict[str, Tensor], options: dict[str, Any] | None
+) -> Run | None:
+    """One forward pass; None if memory runs out."""
+    if options is not None:
+        adapt(model, **options)
+    try:
+        before = _reset_peak()
+        with torch.no_grad():
+            start = time.perf_counter()
+            output = _first_tensor(model(**inputs))
+            seconds = time.perf_counter() - start
+        peak = None if before is None else max(0.0, _status_mib("VmHWM") - before)
+        return Run([seconds], peak, output)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+    finally:
+        restore(model)
+
+
+def _next(runs: Run | None, run: Run | None) -> Run | None:
+    """The runs so far and one more; the first, which loads libraries, is not kept."""
+    if runs is None or run is None:
+        return run if run is None else Run([], None, run.output)
+    return Run([*runs.seconds, *run.seconds], run.peak_mib, run.output)
+
+
+def _first_tensor(outputs: Any) -> Tensor:
+    """The first floating tensor with more than one axis that a model returns."""
+    for value in outputs.values():
+        if isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 1:
+            return value
+    raise ValueError("adapt: a check must be of a model that returns tensors, got none")
+
+
+def _described(run: Run | None) -> str:
+    if run is None:
+        return "asks for more memory than there is"
+    memory = "" if run.peak_mib is None else f", {run.peak_mib:.0f} MiB"
+    return f"{statistics.median(run.seconds):.3g} s{memory}"
+
+
+def _distance(x: Tensor, y: Tensor) -> float:
+    return float((x - y).double().norm() / y.double().norm())
+
+
+def _reset_peak() -> float | None:
+    """Forget the process's peak of memory so far; what it has now, in MiB, or None if unknown."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        return _status_mib("VmRSS")
+    except OSError:
+        return None
+
+
+def _status_mib(field: str) -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) / 1024
+    raise OSError(f"/proc/self/status has no {field}")

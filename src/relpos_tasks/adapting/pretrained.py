@@ -1,0 +1,43 @@
+"""A saved model of transformers by the class that its configuration names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import transformers
+from safetensors import SafetensorError
+from torch import nn
+
+__all__ = ["load_pretrained"]
+
+
+def load_pretrained(folder: Path) -> nn.Module:
+    """The model in a folder that `save_pretrained` wrote, in evaluation.
+
+    Args:
+        folder: with `config.json` and weights.
+
+    Raises:
+        ValueError: if there is no such folder, file or class, or the weights cannot be read.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ValueError(f"adapt: model must be a folder with a config.json, got {str(folder)!r}")
+    try:
+        names = json.loads(path.read_text("utf-8")).get("architectures") or ["(none)"]
+    except (AttributeError, ValueError) as error:
+        raise ValueError(f"adapt: {path} must be a model's configuration, got {error}") from error
+    cls: Any = getattr(transformers, str(names[0]), None)
+    if cls is None:
+        raise ValueError(
+            f"adapt: {path} must name an architecture of transformers {transformers.__version__}, "
+            f"got {names[0]}"
+        )
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        return cls.from_pretrained(folder, local_files_only=True).eval()
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        raise ValueError(f"adapt: {folder} must hold a saved {names[0]}, got {error}") from error

@@ -1,0 +1,92 @@
+"""Random inputs for a model of transformers, of a given length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["make_inputs"]
+
+# By the name of a model's input: what its length counts, and a length that shows something.
+_LENGTHS = {
+    "input_ids": ("tokens", 2048),
+    "input_features": ("frames of features", 3000),
+    "input_values": ("samples of audio", 480_000),
+}
+
+
+def make_inputs(model: nn.Module, length: int | None) -> tuple[dict[str, Tensor], str]:
+    """Inputs for one sequence or image, and its length in words.
+
+    Args:
+        model: of transformers.
+        length: in what the model reads: tokens, frames of features, samples of audio; None: 2048
+            tokens or 30 seconds, or all that the model has absolute positions for. Images have the
+            size that the model is for.
+
+    Raises:
+        ValueError: if the model reads something else, or its images are given a length.
+    """
+    found: Any = model
+    name, config = found.main_input_name, found.config
+    generator = torch.Generator().manual_seed(0)
+    if name == "pixel_values":
+        return _image(config, length, generator)
+    if name not in _LENGTHS:
+        raise ValueError(
+            f"adapt: a check must be of a model that reads {', '.join(_LENGTHS)} or pixel_values, "
+            f"got {type(model).__name__}, which reads {name}"
+        )
+    unit, usual = _LENGTHS[name]
+    count = length or min(usual, _positions(model) if name == "input_ids" else usual)
+    words = f"{count} {unit}"
+    if name == "input_ids":
+        ids = torch.randint(_vocabulary(config), (1, count), generator=generator)
+        if not config.is_encoder_decoder:
+            return {name: ids}, words
+        return {name: ids, "decoder_input_ids": ids[:, : min(count, 128)]}, words
+    if name == "input_values":
+        return {name: torch.randn(1, count, generator=generator)}, words
+    return {name: torch.randn(1, count, _feature_width(config), generator=generator)}, words
+
+
+def _positions(model: nn.Module) -> int:
+    """How many tokens a model with learned absolute positions takes; without them, any number."""
+    tables = [
+        module.num_embeddings - (module.padding_idx + 1 if module.padding_idx is not None else 0)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Embedding) and name.rpartition(".")[2] == "position_embeddings"
+    ]
+    return min(tables, default=2**31)
+
+
+def _vocabulary(config: Any) -> int:
+    return config.get_text_config().vocab_size
+
+
+def _feature_width(config: Any) -> int:
+    """The width of a frame of features; the configuration or that of its encoder names it."""
+    for holder in (config, getattr(config, "encoder_config", None)):
+        for name in (
+            "feature_projection_input_dim",
+            "num_mel_bins",
+            "input_dim",
+            "input_feat_size",
+        ):
+            if isinstance(width := getattr(holder, name, None), int):
+                return width
+    raise ValueError("adapt: a check must be of a model whose configuration has num_mel_bins")
+
+
+def _image(
+    config: Any, length: int | None, generator: torch.Generator
+) -> tuple[dict[str, Tensor], str]:
+    if length is not None:
+        raise ValueError("--length: must be left out for a model of images, whose size is its own")
+    vision = getattr(config, "vision_config", config)
+    size = vision.image_size
+    height, width = size if isinstance(size, (list, tuple)) else (size, size)
+    pixels = torch.randn(1, vision.num_channels, height, width, generator=generator)
+    return {"pixel_values": pixels}, f"{height} x {width} pixels"

@@ -1,0 +1,106 @@
+"""`relpos adapt ...` as it is typed, on small saved models."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import transformers
+from transformers import BertConfig, BertModel
+
+from tests.adapters.models import CASES
+
+BY_NAME = {case.name: case for case in CASES}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A function that saves the small model of a case: its folder."""
+    transformers.logging.disable_progress_bar()
+
+    def save(name):
+        folder = tmp_path_factory.mktemp("models") / "saved"
+        BY_NAME[name].model().save_pretrained(folder)
+        return folder
+
+    return save
+
+
+def test_the_report_alone(relpos, saved):
+    status, out, err = relpos("adapt", saved("wav2vec2_bert relative_key"))
+    assert (status, err) == (0, "")
+    assert out.splitlines() == [
+        "adapted: 2",
+        "  encoder.layers.{0..1}.self_attn  2  Shaw keys",
+        "left as they were: 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("wav2vec2_bert relative_key", "40 frames of features"),
+        ("deberta_v3", "40 tokens"),
+        ("t5", "40 tokens"),
+        ("parakeet", "40 frames of features"),
+    ],
+)
+def test_a_check_measures_and_writes_nothing(relpos, saved, name, words):
+    folder = saved(name)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    status, out, err = relpos("adapt", folder, "--check", "--length", 40, "--window", 3, 3)
+    assert (status, err) == (0, "")
+    assert f"one forward pass of {words}:" in out
+    for line in (
+        r"original  [\d.e-]+ s, \d+ MiB",
+        r"adapted   [\d.e-]+ s, \d+ MiB",
+        r"[\d.]+ times as fast; outputs differ by \d\.\de-0[678]",
+        r"windowed  [\d.e-]+ s, \d+ MiB",
+        r"the window changes the outputs by \d\.\de[+-]0[012]",
+    ):
+        assert re.search(line, out), line
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def refused(relpos, *arguments):
+    status, out, err = relpos("adapt", *arguments)
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_bad_folders_are_one_line(relpos, tmp_path, saved):
+    assert "must be a folder with a config.json, got" in refused(relpos, tmp_path / "none")
+    config = tmp_path / "config.json"
+    config.write_text("[")
+    assert "must be a model's configuration, got" in refused(relpos, tmp_path)
+    config.write_text("[1]")
+    assert "must be a model's configuration, got" in refused(relpos, tmp_path)
+    config.write_text(json.dumps({"architectures": ["NoSuchModel"]}))
+    assert "must name an architecture of transformers" in refused(relpos, tmp_path)
+    config.write_text("{}")
+    assert "got (none)" in refused(relpos, tmp_path)
+    folder = saved("t5")
+    (folder / "model.safetensors").write_bytes(b"cut")
+    assert "must hold a saved T5ForConditionalGeneration, got" in refused(relpos, folder)
+    (folder / "model.safetensors").unlink()
+    assert "must hold a saved T5ForConditionalGeneration, got" in refused(relpos, folder)
+
+
+def test_other_models_and_options_without_a_check_are_refused(relpos, tmp_path, saved):
+    BertModel(
+        BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+    ).save_pretrained(tmp_path)
+    assert "got a BertModel with none" in refused(relpos, tmp_path)
+    folder = saved("t5")
+    assert "--length: must come with --check" in refused(relpos, folder, "--length", 9)
+    assert "--window: must come with --check" in refused(relpos, folder, "--window", 1, 1)
+    assert "adapt: window" in refused(relpos, folder, "--check", "--window", -1, 1)
+    assert "--length" in refused(relpos, folder, "--check", "--length", 0)
+
+
+def test_without_a_model_the_help_is_shown(relpos):
+    status, out, _ = relpos("adapt")
+    assert status == 0
+    assert "MODEL_FOLDER" in out
