@@ -4,7 +4,7 @@
 #   make quick   in about two minutes, what a change breaks most likely
 #   make check   lint, types, doctests
 #   make bench   time and memory of the op against its rivals, and what follows from them
-#                (about an hour and a half on 2 cores; nothing else should run)
+#                (about two hours on 2 cores; nothing else should run)
 #   make gpu     on a machine with a GPU, in ten minutes: tests, checks and time of the triton
 #                backend; PYTHON needs torch, triton, jaxtyping, pytest and hypothesis, and
 #                nothing is installed
@@ -59,6 +59,7 @@ check: setup
 bench: setup
 	$(BIN)/python -m benchmarks.attention $(ARGS)
 	$(BIN)/python -m benchmarks.local
+	$(BIN)/python -m benchmarks.adapters
 	$(BIN)/python -m benchmarks.choice
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.tables

@@ -1,8 +1,8 @@
-"""Write the README's tables and docs/benchmark.md from the JSON of measured runs.
+"""Write the README's tables, docs/benchmark.md and docs/adapters.md from measured runs.
 
 No figure there is typed by hand.
 
-    python -m benchmarks.tables            # rewrites both
+    python -m benchmarks.tables            # rewrites them
     python -m benchmarks.tables --check    # exits 1 if one of them is not what the JSON says
 """
 
@@ -12,11 +12,13 @@ import argparse
 import sys
 
 from .files import ROOT, has, load
+from .report.adapters_page import adapters_page
 from .report.benchmark_page import benchmark_page
 from .report.readme import readme
 
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "benchmark.md"
+ADAPTERS = ROOT / "docs" / "adapters.md"
 
 
 def main() -> None:
@@ -29,6 +31,7 @@ def main() -> None:
         PAGE: benchmark_page(
             result, load("choice.json"), load("training.json"), load("local.json"), gpu_result
         ),
+        ADAPTERS: adapters_page(load("adapters.json")),
     }
     for path, text in pages.items():
         if not check:

@@ -8,6 +8,7 @@ import sys
 from ..files import load
 from ..workloads.gpu_settings import GPU_SETTINGS, RIVALS_SUFFIX
 from ..workloads.workload import NATIVE, TRITON
+from .adapters_page import gains_table
 from .cells import PASSES, by_contender, format_ratio, machine_note, markdown_table, ratio
 from .local_section import local_table
 from .targets import GPU_TARGETS, TARGETS, verdict
@@ -86,6 +87,16 @@ def local_part(result: dict) -> str:
     return f"{note}\n\n{local_table(result)}"
 
 
+def adapters_part(result: dict) -> str:
+    """What adapted models gain, at their longest input that is timed."""
+    note = (
+        "How many times as fast as the original, by the fastest of its own implementations (one "
+        "layer at the sizes of published models, float32, "
+        f"{machine_note(result['machine'])}):"
+    )
+    return f"{note}\n\n{gains_table(result)}"
+
+
 def chorale_table(metrics: dict) -> str:
     """Held-out nats per token of the main job, and by length."""
     held = metrics["held_out"]
@@ -129,6 +140,7 @@ def gpu_table(result: dict) -> str:
 def readme(text: str, result: dict, gpu_result: dict | None = None) -> str:
     """The README with each part between its markers made anew."""
     parts = {
+        "adapters": adapters_part(load("adapters.json")),
         "time": time_table(result),
         "memory": memory_table(result),
         "local": local_part(load("local.json")),

@@ -1,0 +1,142 @@
+"""Adapted models in time: one layer and its attention, beside the best of what transformers has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relpos.adapters import adapt
+
+from ..workloads.adapted import AdaptedModel, draw
+from .passes import BOTH, FORWARD
+from .timing import interleaved, percentiles, ratios
+
+__all__ = ["ADAPTED", "implementations", "measure_time"]
+
+ADAPTED = "relpos"
+
+
+def implementations(model: nn.Module) -> list[str]:
+    """What transformers can compute a model's attention with; flex has no backward on a CPU."""
+    found: Any = model
+    if not found._can_set_attn_implementation():
+        return [found.config._attn_implementation]
+    return ["eager", "sdpa"] if found._supports_sdpa else ["eager"]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A module and what its model calls it with."""
+
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def output(self) -> Tensor:
+        result = self.module(*self.args, **self.kwargs)
+        return result[0] if isinstance(result, tuple) else result
+
+    def forward(self) -> None:
+        with torch.no_grad():
+            self.output()
+
+    def both(self) -> None:
+        given = [*self.args, *self.kwargs.values()]
+        leaves = [x for x in given if isinstance(x, Tensor) and x.requires_grad]
+        leaves += list(self.module.parameters())
+        output = self.output()
+        torch.autograd.grad(output, leaves, torch.ones_like(output), allow_unused=True)
+
+
+def _captured(model: nn.Module, inputs: dict[str, Any], name: str) -> _Call:
+    """The call of a submodule in a forward pass of its model, its first tensor a leaf."""
+    module, calls = model.get_submodule(name), []
+    hook = module.register_forward_pre_hook(
+        lambda _, args, kwargs: calls.append((args, kwargs)), with_kwargs=True
+    )
+    with torch.no_grad():
+        model(**inputs)
+    hook.remove()
+    args, kwargs = calls[0]
+    hidden = args[0] if args else kwargs["hidden_states"]
+    leaf = hidden.detach().clone().requires_grad_()
+    if args:
+        return _Call(module, (leaf, *args[1:]), kwargs)
+    return _Call(module, (), kwargs | {"hidden_states": leaf})
+
+
+def _contenders(model: AdaptedModel) -> dict[str, nn.Module]:
+    """The model by every implementation, and adapted, all with the same numbers."""
+    models = {}
+    for name in implementations(model.build(2)):
+        built: Any = draw(model.build(2))
+        if built.config._attn_implementation != name:
+            built.set_attn_implementation(name)
+        models[name] = built
+    models[ADAPTED] = draw(model.build(2))
+    adapt(models[ADAPTED])
+    return models
+
+
+def measure_time(model: AdaptedModel, *, seconds: float = 4.0) -> list[dict]:
+    """A row for each length, part and pass: seconds of each, and how many times as fast."""
+    models = _contenders(model)
+    rows = []
+    for length in model.lengths:
+        inputs = model.inputs(length)
+        for part in ("attention", "layer"):
+            name = f"{model.layer}.{model.attention}" if part == "attention" else model.layer
+            calls = {key: _captured(each, inputs, name) for key, each in models.items()}
+            error = _error(calls)
+            for label in (FORWARD, BOTH):
+                runs = {
+                    key: call.forward if label == FORWARD else call.both
+                    for key, call in calls.items()
+                }
+                rows.append(_row(model, length, part, label, runs, seconds) | {"error": error})
+                _print(rows[-1])
+    return rows
+
+
+def _error(calls: dict[str, _Call]) -> float:
+    """The largest difference of the adapted output, relative to the largest entry."""
+    with torch.no_grad():
+        outputs = {name: call.output() for name, call in calls.items()}
+    ours = outputs.pop(ADAPTED)
+    theirs = next(iter(outputs.values()))
+    return float((ours - theirs).abs().max() / theirs.abs().max())
+
+
+def _row(
+    model: AdaptedModel, length: int, part: str, label: str,
+    runs: dict[str, Callable[[], None]], seconds: float,
+) -> dict:  # fmt: skip
+    rounds = interleaved(runs, leading=tuple(runs), seconds=seconds)
+    taken = {name: percentiles([timings[name] for timings in rounds]) for name in runs}
+    best = min((name for name in runs if name != ADAPTED), key=lambda name: taken[name]["median"])
+    return {
+        "model": model.name,
+        "unit": model.unit,
+        "length": length,
+        "part": part,
+        "pass": label,
+        "rounds": len(rounds),
+        "seconds": taken,
+        "best": best,
+        "speedup": percentiles(ratios(rounds, best, ADAPTED)),
+    }
+
+
+def _print(row: dict) -> None:
+    taken = row["seconds"]
+    print(
+        f"{row['model']:24} {row['length']:6} {row['part']:10} {row['pass']:17}"
+        f"{row['speedup']['median']:6.2f} x as fast as {row['best']:6}"
+        f"{1e3 * taken[row['best']]['median']:9.1f} -> {1e3 * taken[ADAPTED]['median']:8.1f} ms"
+        f"  error {row['error']:.1e}",
+        flush=True,
+    )

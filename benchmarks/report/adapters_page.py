@@ -1,0 +1,219 @@
+"""The page docs/adapters.md and the README's table of gains, from the JSON of measured runs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from ..measure.adapted import ADAPTED
+from ..measure.adapted_memory import LIMIT_GIB
+from ..measure.passes import BOTH, FORWARD
+from ..workloads.adapted import MODELS
+from .cells import format_ratio, machine_note, markdown_table
+
+__all__ = ["adapters_page", "adapters_verdict", "gains_table"]
+
+HEAD = """\
+# Your model, adapted
+
+<!-- Written by benchmarks/tables.py from benchmarks/results/adapters.json and the registry. -->
+
+```python
+from relpos.adapters import adapt, restore
+
+report = adapt(model)     # in place; prints as a table what was adapted, what was left, and why
+restore(model)            # the original again, bit for bit
+```
+
+`adapt` has the relative attention of a model of transformers computed by `relpos.attention`: the
+same parameters and state dict, the same outputs, losses and gradients up to rounding, and nothing
+of size `L x L`, in the encoder's own masks and position tensors neither. It changes the class of
+the modules concerned to a subclass that reads the same parameters, so that `generate`,
+`save_pretrained`, LoRA, checkpointing, `torch.compile`, copies and pickles go on as before. `pip
+install "relpos[transformers]"`.
+
+- `strict=True` raises, and changes nothing, if a module of relative attention would be left.
+- `window=(128, 128)` lets an encoder's tokens see only their neighbours, without retraining:
+  another function than the model was trained as. `relpos adapt FOLDER --check --window 128 128`
+  measures how far off it is, and without the window the gain on your machine.
+- Queries that are padding may give something else than the original's, which nobody reads.
+  Weights (`output_attentions`) are those before dropout.
+- Adapt before accelerate's hooks are set and before FSDP wraps; after loading, PEFT or
+  quantisation, as you like. A module whose `forward` was replaced on the instance is left, and so
+  is one whose class has another signature than the one that was tested.
+- A class of your own: `relpos.adapters.register(YourAttention, YourAdaptation)`;
+  [CONTRIBUTING.md](../CONTRIBUTING.md) shows one.
+"""
+
+POSITIONS = """\
+## Relative positions for a model that you train
+
+`add_positions` gives every `torch.nn.MultiheadAttention` of a model a position scheme, in place:
+
+```python
+from relpos.adapters import add_positions, remove_positions
+from relpos.positions import Shaw
+
+report = add_positions(model, lambda heads, head_dim: Shaw(head_dim, max_distance=64))
+tables = [p for name, p in model.named_parameters() if ".position." in name]
+optimizer.add_param_group({"params": tables})   # an optimizer made before goes on
+```
+
+The weights stay the same objects under the same names; the state dict gains the tables, so load
+an older checkpoint with `strict=False`. Tables start at zero, so that the model computes what it
+did until they are trained; `zero=False` keeps the scheme's own first numbers. Schemes that act
+whatever their tables are (ALiBi, rotary, KERPLE, DeBERTa's scale) are taken, and the report says
+that they change the function. Choose by name: `include="encoder.*"`, `exclude=["*.layers.0.*"]`.
+Cross-attention is left alone unless `cross_attention=True`. The fused inference of
+`nn.TransformerEncoder`, which knows no positions, is not used any more. `remove_positions(model)`
+gives torch's modules back, bit for bit, without the tables.
+"""
+
+GAINS = """\
+## What is gained
+
+One layer at the sizes of published models with random weights, and its attention module alone:
+how many times as fast as the original by the fastest of its implementations (eager or SDPA;
+FlexAttention has no backward on a CPU), medians of ratios within interleaved rounds, float32, a
+batch of one, {machine}. The difference is that of the layer's output from the original's, as a
+part of its largest entry (`benchmarks/adapters.py`).
+"""
+
+MEMORY = """\
+Growth of a fresh process by one forward pass of two layers, in MiB; an original that asks for
+more than {limit} GiB in all is told no.
+"""
+
+LONG = """\
+Inputs that no original can take, in one pass with full attention: time, and the peak of the whole
+process. Beside it stands how far a short input is from the original.
+"""
+
+FAMILIES = """\
+## Families
+
+Classes that `adapt` knows, in transformers where nothing else is said. The differences are the
+largest over outputs, losses and gradients of small models (tests/adapters), with and without
+padding, as a part of the largest value, in float64 and float32.
+"""
+
+LEFT = """\
+## Left as they are
+
+These hold relative attention too, and the report of `adapt` says why it is not touched. Any other
+module that looks like relative attention is reported by the name of its class.
+"""
+
+
+def adapters_page(result: dict) -> str:
+    """The whole page."""
+    parts = [HEAD, GAINS.format(machine=machine_note(result["machine"])), gains_table(result)]
+    parts += [MEMORY.format(limit=LIMIT_GIB), _memory_table(result)]
+    if result.get("long"):
+        parts += [LONG, _long_table(result)]
+    parts += [POSITIONS, FAMILIES, _families_table(result), LEFT, _left_table()]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def gains_table(result: dict, part: str | None = None) -> str:
+    """Speed-ups of each model and length, forward and with backward."""
+    rows = []
+    for model in MODELS:
+        for length in model.lengths:
+            found = {
+                (row["part"], row["pass"]): row
+                for row in result["time"]
+                if (row["model"], row["length"]) == (model.name, length)
+            }
+            if not found:
+                continue
+            cells = [
+                _speedup(found[name, label])
+                for name in ("attention", "layer")
+                for label in (FORWARD, BOTH)
+            ]
+            error = max(row["error"] for row in found.values())
+            rows.append([model.name, f"{length} {model.unit}", *cells, f"{error:.0e}"])
+    head = ["model", "input", "attention, forward", "forward + backward",
+            "layer, forward", "forward + backward", "difference"]  # fmt: skip
+    return markdown_table(head, rows, 2)
+
+
+def _speedup(row: dict) -> str:
+    spread = row["speedup"]
+    return f"{format_ratio(spread['median'])} ({row['best']})"
+
+
+def _memory_table(result: dict) -> str:
+    rows = [
+        [row["model"], f"{row['length']} {row['unit']}",
+         "more" if row["original_mib"] is None else f"{row['original_mib']:.0f}",
+         f"{row['adapted_mib']:.0f}"]
+        for row in result["memory"]
+    ]  # fmt: skip
+    return markdown_table(["model", "input", "original", "adapted"], rows, 2)
+
+
+def _long_table(result: dict) -> str:
+    rows = [
+        [row["name"], f"{row['model']}, {row['layers']} of {row['all_layers']} layers",
+         f"{row['length']} {row['unit']}", f"{row['seconds'] / 60:.1f}",
+         f"{row['peak_mib'] / 1024:.1f}", f"{row['difference']:.0e} ({row['compared']})"]
+        for row in result["long"]
+    ]  # fmt: skip
+    head = ["input", "model", "length", "minutes", "GiB", "difference"]
+    return markdown_table(head, rows, 3)
+
+
+def _families_table(result: dict) -> str:
+    registry = import_module("relpos.adapters.registry")
+    errors = {row["module"]: row for row in result.get("equality", [])}
+    rows = []
+    for name, family in registry.families().items():
+        schemes = {cls: scheme for cls, scheme in family.schemes.items() if scheme}
+        error = errors.get(family.module)
+        rows.append([
+            f"`{name}`", ", ".join(f"`{cls}`" for cls in schemes),
+            "; ".join(dict.fromkeys(schemes.values())),
+            *(["", ""] if error is None else
+              [f"{error['float64']:.0e}", f"{error['float32']:.0e}"]),
+        ])  # fmt: skip
+    head = ["family", "classes", "scheme", "float64", "float32"]
+    return markdown_table(head, rows, 3)
+
+
+def _left_table() -> str:
+    registry = import_module("relpos.adapters.registry")
+    rows = [
+        [f"`{module.split('.')[-2]}`", ", ".join(f"`{name}`" for name in names), reason]
+        for module, reasons in registry.left_classes().items()
+        for reason, names in _by_reason(reasons).items()
+    ]
+    return markdown_table(["model", "classes", "why"], rows, 3)
+
+
+def _by_reason(reasons: dict[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        found.setdefault(reason, []).append(name)
+    return found
+
+
+def adapters_verdict(result: dict) -> str:
+    """Which targets are missed, a line each, and then how many there are."""
+    missed, count = [], 0
+    for row in result.get("time", []):
+        (model,) = (model for model in MODELS if model.name == row["model"])
+        wanted = model.wanted.get(row["length"]) if row["part"] == "attention" else None
+        if row["pass"] == BOTH:
+            wanted = None
+        if row["length"] == model.lengths[0] and wanted is None:
+            wanted = 0.95
+        if wanted is None:
+            continue
+        count += 1
+        if round(row["speedup"]["median"], 2) < wanted:
+            missed.append(
+                f"missed: {row['model']}, {row['length']}: {row['part']}, {row['pass']}: "
+                f"{row['speedup']['median']:.2f} times as fast as {row['best']}, not {wanted:g}"
+            )
+    return "\n".join([*missed, f"{count} targets of {ADAPTED}'s adapters, {len(missed)} missed"])
