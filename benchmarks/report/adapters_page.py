@@ -37,7 +37,8 @@ install "relpos[transformers]"`.
   measures how far off it is, and without the window the gain on your machine.
 - Queries that are padding may give something else than the original's, which nobody reads.
   Weights (`output_attentions`) are those before dropout.
-- Adapt before accelerate's hooks are set and before FSDP wraps; after loading, PEFT or
+- Choose `attn_implementation` before: `adapt` puts a name of its own into the configuration.
+  Adapt before accelerate's hooks are set and before FSDP wraps; after loading, PEFT or
   quantisation, as you like. A module whose `forward` was replaced on the instance is left, and so
   is one whose class has another signature than the one that was tested.
 - A class of your own: `relpos.adapters.register(YourAttention, YourAdaptation)`;

@@ -19,14 +19,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from ..terms import OffsetTable, Terms
 from .adapted import Adapted
 from .attend import attend
 from .implementation import IMPLEMENTATIONS, adapted_name
-from .masks import additive_mask, narrow_mask, whole_mask
+from .mask_function import make_mask_function
+from .masks import additive_mask, whole_mask
 from .recording import weights_wanted
 
 __all__ = ["register"]
@@ -143,64 +144,10 @@ def _plain_attention(
     return sys.modules[type(module).__module__].eager_attention_forward, mask
 
 
-def _slides(
-    *,
-    config: Any = None,
-    local_size: int | None = None,
-    allow_is_causal_skip: bool = False,
-    use_vmap: bool = False,
-    **_: Any,
-) -> bool:
-    """Whether a mask is causality within the window of the configuration, and nothing else.
-
-    transformers says so by what it lets its SDPA do without a mask.
-    """
-    return (
-        local_size is not None
-        and local_size == getattr(config, "sliding_window", None)
-        and getattr(config, "attention_chunk_size", None) is None
-        and allow_is_causal_skip
-        and not use_vmap
-    )
-
-
-def _mask_function(base: str, *, causal: bool) -> Callable[..., Tensor | None]:
-    def mask_function(
-        batch_size: int,
-        q_length: int,
-        kv_length: int,
-        q_offset: Any = 0,
-        kv_offset: int = 0,
-        mask_function: Any = None,
-        attention_mask: Tensor | None = None,
-        **arguments: Any,
-    ) -> Tensor | None:
-        both_ways = mask_function is masking_utils.bidirectional_mask_function
-        # A cache that is longer than what it holds ends behind the last query.
-        to_the_end = isinstance(q_offset, int) and q_offset + q_length == kv_offset + kv_length
-        backwards = mask_function is masking_utils.causal_mask_function or (
-            q_length > 1 and _slides(**arguments)
-        )
-        if both_ways or (causal and backwards and to_the_end):
-            mask = narrow_mask(attention_mask, length=kv_length, start=kv_offset)
-            if mask is None and causal and kv_length > q_length > 1:
-                # None would mean that the queries are the first, before what a cache has room for.
-                device = arguments.get("device")
-                mask = torch.ones(1, 1, 1, kv_length, dtype=torch.bool, device=device)
-            return mask
-        whole = masking_utils.eager_mask if base == "eager" else masking_utils.sdpa_mask
-        return whole(
-            batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask,
-            **arguments,
-        )  # fmt: skip
-
-    return mask_function
-
-
 _FUNCTIONS = {
     (base, causal): (
         _attention_function(base, causal=causal),
-        _mask_function(base, causal=causal),
+        make_mask_function(base, causal=causal),
     )
     for base in IMPLEMENTATIONS
     for causal in (False, True)

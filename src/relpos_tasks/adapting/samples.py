@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -41,15 +42,30 @@ def make_inputs(model: nn.Module, length: int | None) -> tuple[dict[str, Tensor]
         )
     unit, usual = _LENGTHS[name]
     count = length or min(usual, _positions(model) if name == "input_ids" else usual)
-    words = f"{count} {unit}"
     if name == "input_ids":
-        ids = torch.randint(_vocabulary(config), (1, count), generator=generator)
-        if not config.is_encoder_decoder:
-            return {name: ids}, words
-        return {name: ids, "decoder_input_ids": ids[:, : min(count, 128)]}, words
-    if name == "input_values":
-        return {name: torch.randn(1, count, generator=generator)}, words
-    return {name: torch.randn(1, count, _feature_width(config), generator=generator)}, words
+        x = _tokens(config, count, generator)
+    else:
+        shape = (1, count) if name == "input_values" else (1, count, _feature_width(config))
+        x = torch.randn(shape, generator=generator)
+    decoder = _decoder_inputs(model, min(count, 128), generator)
+    return {name: x, **decoder}, f"{count} {unit}"
+
+
+def _tokens(config: Any, count: int, generator: torch.Generator) -> Tensor:
+    return torch.randint(config.get_text_config().vocab_size, (1, count), generator=generator)
+
+
+def _decoder_inputs(model: Any, count: int, generator: torch.Generator) -> dict[str, Tensor]:
+    """What the decoder reads, where there is one: tokens, or frames of a spectrogram."""
+    taken = inspect.signature(model.forward).parameters
+    if not model.config.is_encoder_decoder:
+        return {}
+    if "decoder_input_ids" in taken:
+        return {"decoder_input_ids": _tokens(model.config, count, generator)}
+    if "decoder_input_values" in taken:
+        shape = (1, count, model.config.num_mel_bins)
+        return {"decoder_input_values": torch.randn(shape, generator=generator)}
+    return {}
 
 
 def _positions(model: nn.Module) -> int:
@@ -60,10 +76,6 @@ def _positions(model: nn.Module) -> int:
         if isinstance(module, nn.Embedding) and name.rpartition(".")[2] == "position_embeddings"
     ]
     return min(tables, default=2**31)
-
-
-def _vocabulary(config: Any) -> int:
-    return config.get_text_config().vocab_size
 
 
 def _feature_width(config: Any) -> int:

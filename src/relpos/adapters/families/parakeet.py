@@ -25,7 +25,8 @@ from .transformer_xl import transformer_xl_terms
 
 __all__ = ["Encoder", "EncoderAttention", "FeedForward", "PositionalEncoding", "Subsampling"]
 
-_PIECE = 4096  # frames of the encoder
+# Frames of the encoder: what the convolutions in front hold of one piece is a fifth of a GiB.
+_PIECE = 1024
 
 
 class EncoderAttention(Adapted):

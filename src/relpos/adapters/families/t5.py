@@ -47,6 +47,11 @@ class Attention(Adapted):
     def takes_window(cls, module: Any) -> bool:
         return not module.is_decoder
 
+    @classmethod
+    def described(cls, module: Any) -> str:
+        across = module.is_decoder and not module.is_causal
+        return "no positions (cross-attention)" if across else cls.scheme
+
     def forward(
         self,
         hidden_states: Tensor,
