@@ -82,7 +82,7 @@ def _contenders(model: AdaptedModel) -> dict[str, nn.Module]:
     return models
 
 
-def measure_time(model: AdaptedModel, *, seconds: float = 4.0) -> list[dict]:
+def measure_time(model: AdaptedModel, *, seconds: float = 2.0) -> list[dict]:
     """A row for each length, part and pass: seconds of each, and how many times as fast."""
     models = _contenders(model)
     rows = []
@@ -115,7 +115,7 @@ def _row(
     model: AdaptedModel, length: int, part: str, label: str,
     runs: dict[str, Callable[[], None]], seconds: float,
 ) -> dict:  # fmt: skip
-    rounds = interleaved(runs, leading=tuple(runs), seconds=seconds)
+    rounds = interleaved(runs, seconds=seconds)
     taken = {name: percentiles([timings[name] for timings in rounds]) for name in runs}
     best = min((name for name in runs if name != ADAPTED), key=lambda name: taken[name]["median"])
     return {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from relpos.adapters import families
+from relpos.adapters.left import LEFT
 
 from ..measure.adapted import ADAPTED
 from ..measure.adapted_memory import LIMIT_GIB
@@ -97,7 +98,7 @@ largest over outputs, losses and gradients of small models (tests/adapters), wit
 padding, as a part of the largest value, in float64 and float32.
 """
 
-LEFT = """\
+NOT_ADAPTED = """\
 ## Left as they are
 
 These hold relative attention too, and the report of `adapt` says why it is not touched. Any other
@@ -111,11 +112,11 @@ def adapters_page(result: dict) -> str:
     parts += [MEMORY.format(limit=LIMIT_GIB), _memory_table(result)]
     if result.get("long"):
         parts += [LONG, _long_table(result)]
-    parts += [POSITIONS, FAMILIES, _families_table(result), LEFT, _left_table()]
+    parts += [POSITIONS, FAMILIES, _families_table(result), NOT_ADAPTED, _left_table()]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def gains_table(result: dict, part: str | None = None) -> str:
+def gains_table(result: dict) -> str:
     """Speed-ups of each model and length, forward and with backward."""
     rows = []
     for model in MODELS:
@@ -166,10 +167,9 @@ def _long_table(result: dict) -> str:
 
 
 def _families_table(result: dict) -> str:
-    registry = import_module("relpos.adapters.registry")
     errors = {row["module"]: row for row in result.get("equality", [])}
     rows = []
-    for name, family in registry.families().items():
+    for name, family in families().items():
         schemes = {cls: scheme for cls, scheme in family.schemes.items() if scheme}
         error = errors.get(family.module)
         rows.append([
@@ -183,10 +183,9 @@ def _families_table(result: dict) -> str:
 
 
 def _left_table() -> str:
-    registry = import_module("relpos.adapters.registry")
     rows = [
         [f"`{module.split('.')[-2]}`", ", ".join(f"`{name}`" for name in names), reason]
-        for module, reasons in registry.left_classes().items()
+        for module, reasons in LEFT.items()
         for reason, names in _by_reason(reasons).items()
     ]
     return markdown_table(["model", "classes", "why"], rows, 3)

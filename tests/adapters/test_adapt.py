@@ -177,6 +177,27 @@ def test_families_name_their_classes_and_schemes():
         assert family.schemes.keys() == family.classes.keys()
 
 
+def test_a_configuration_that_returns_weights_is_left_and_can_be_saved(tmp_path):
+    adapted = model()
+    adapted.set_attn_implementation("eager")
+    adapted.config.output_attentions = True
+    report = adapt(adapted)
+    assert all("config.output_attentions must be False" in reason for _, reason in report.left)
+    adapted.save_pretrained(tmp_path)
+
+
+def test_a_copy_of_a_compiled_module_runs_its_own_weights():
+    adapted, x = model(), torch.randn(1, 9, 32)
+    adapt(adapted)
+    attention = adapted.encoder.layers[0].self_attn
+    attention.compile(backend="eager")
+    before = attention(x)[0]
+    other = copy.deepcopy(attention)
+    nn.init.zeros_(other.linear_v.weight)
+    assert not torch.allclose(other(x)[0], before)
+    assert torch.equal(attention(x)[0], before)
+
+
 def test_a_registered_class_is_adapted():
     class Own(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -132,7 +132,8 @@ def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]
             steps.append(_Step(name, module, adaptation, window if takes else None))
     taken = []
     for step in steps:
-        first = missing.get(type(step.module).__module__)
+        together = step.adaptation.together
+        first = missing.get(type(step.module).__module__) if together else None
         if first is None:
             taken.append(step)
         if not step.adaptation.scheme:
@@ -173,6 +174,8 @@ def _unknown_implementation(module: Any, adaptation: type[Adapted]) -> str | Non
     if not adaptation.masks_by_config:
         return None
     name = original_name(str(module.config._attn_implementation))
+    if getattr(module.config, "output_attentions", False):
+        return "config.output_attentions must be False: ask for weights in the call"
     if name in IMPLEMENTATIONS:
         return None
     return f"attn_implementation must be one of {', '.join(IMPLEMENTATIONS)}, got {name!r}"

@@ -106,7 +106,7 @@ class Adapted(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         cls = type(self)
-        return _rebuild, (original_class(cls), _adaptation(cls), self.window), self.__dict__
+        return _rebuild, (original_class(cls), _adaptation(cls), self.window), self.__getstate__()
 
 
 def adapted_class(

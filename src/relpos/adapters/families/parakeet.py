@@ -124,12 +124,15 @@ class Subsampling(Adapted):
         factor, length = self.stride**self.num_layers, input_features.shape[1]
         if torch.is_grad_enabled() or length <= _PIECE * factor:
             return super().forward(input_features, attention_mask)
+        # The original counts tokens, wherever they are.
+        counts = None if attention_mask is None else attention_mask.sum(-1, keepdim=True)
+        frames = torch.arange(length, device=input_features.device)
         pieces = []
         for start in range(0, length, _PIECE * factor):
             # The first frame of a piece would see zeros before it: it is computed and dropped.
             begin = max(start - factor, 0)
             part = slice(begin, start + _PIECE * factor)
-            mask = None if attention_mask is None else attention_mask[:, part]
+            mask = None if counts is None else frames[part] < counts
             piece = super().forward(input_features[:, part], mask)
             pieces.append(piece[:, (start - begin) // factor :])
         return torch.cat(pieces, 1)
@@ -141,7 +144,8 @@ class FeedForward(Adapted):
     signatures = {"forward": ("self", "hidden_states")}
 
     def forward(self, hidden_states: Tensor) -> Tensor:
-        if torch.is_grad_enabled() or hidden_states.shape[1] <= _PIECE:
+        # In training too: checkpointing runs the same twice, and dropout must be drawn the same.
+        if self.training or torch.is_grad_enabled() or hidden_states.shape[1] <= _PIECE:
             return super().forward(hidden_states)
         forward = super().forward
         return torch.cat([forward(piece) for piece in hidden_states.split(_PIECE, 1)], 1)
