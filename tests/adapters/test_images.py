@@ -32,7 +32,10 @@ from .models.seggpt import build, inputs
 from .models.vitdet import SIZES as VITDET
 from .results import assert_equal
 
-pytestmark = pytest.mark.no_typecheck
+pytestmark = [
+    pytest.mark.no_typecheck,
+    pytest.mark.usefixtures("float64_stays_float64"),
+]
 
 MODULES = {
     "sam eager": lambda: SamVisionAttention(SamVisionConfig(**SAM, image_size=9), 0),

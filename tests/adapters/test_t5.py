@@ -22,7 +22,10 @@ from .models.case import Case, padded, tokens
 from .models.t5 import SIZES, draw_unscaled
 from .models.t5_kin import DECODER
 
-pytestmark = pytest.mark.no_typecheck
+pytestmark = [
+    pytest.mark.no_typecheck,
+    pytest.mark.usefixtures("float64_stays_float64"),
+]
 
 # Both attend, called by the ids of two texts.
 NAMES = ("t5", "mt5", "umt5", "switch_transformers", "longt5, local", "pop2piano")

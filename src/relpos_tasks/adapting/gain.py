@@ -79,7 +79,7 @@ def measure_gain(
         rounds: of one run each, after a first one that does not count.
 
     Raises:
-        ValueError: if the model has nothing to adapt, or takes no window.
+        ValueError: if the model has nothing to adapt, takes no window, or not these inputs.
     """
     if window is not None:
         # Refused before anything is run.
@@ -118,10 +118,12 @@ def _once(
             seconds = time.perf_counter() - start
         peak = None if before is None else max(0.0, _status_mib("VmHWM") - before)
         return Run([seconds], peak, output)
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return None
+    except (MemoryError, RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):
+            return None
+        raise ValueError(
+            f"adapt: {type(model).__name__} must take random inputs, got {error}"
+        ) from error
     finally:
         restore(model)
 

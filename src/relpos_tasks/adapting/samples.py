@@ -34,7 +34,9 @@ def make_inputs(model: nn.Module, length: int | None) -> tuple[dict[str, Tensor]
     name, config = found.main_input_name, found.config
     generator = torch.Generator().manual_seed(0)
     if name == "pixel_values":
-        return _image(config, length, generator)
+        image, words = _image(config, length, generator)
+        _check_needs(model, image)
+        return image, words
     if name not in _LENGTHS:
         raise ValueError(
             f"adapt: a check must be of a model that reads {', '.join(_LENGTHS)} or pixel_values, "
@@ -48,17 +50,40 @@ def make_inputs(model: nn.Module, length: int | None) -> tuple[dict[str, Tensor]
         shape = (1, count) if name == "input_values" else (1, count, _feature_width(config))
         x = torch.randn(shape, generator=generator)
     decoder = _decoder_inputs(model, min(count, 128), generator)
-    return {name: x, **decoder}, f"{count} {unit}"
+    inputs = {name: x, **decoder}
+    _check_needs(model, inputs)
+    return inputs, f"{count} {unit}"
+
+
+def _check_needs(model: Any, given: dict[str, Tensor]) -> None:
+    """Refuse a model that cannot be called with these alone.
+
+    Raises:
+        ValueError: naming what it needs beside them.
+    """
+    needed = {
+        name
+        for name, parameter in inspect.signature(model.forward).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    }
+    if missing := sorted(needed - set(given)):
+        raise ValueError(
+            f"adapt: a check must be of a model that needs {', '.join(given)} alone, got "
+            f"{type(model).__name__}, which needs {', '.join(missing)}"
+        )
 
 
 def _tokens(config: Any, count: int, generator: torch.Generator) -> Tensor:
+    if not hasattr(config.get_text_config(), "vocab_size"):
+        raise ValueError("adapt: a check of token ids must be of a model that has a vocab_size")
     return torch.randint(config.get_text_config().vocab_size, (1, count), generator=generator)
 
 
 def _decoder_inputs(model: Any, count: int, generator: torch.Generator) -> dict[str, Tensor]:
     """What the decoder reads, where there is one: tokens, or frames of a spectrogram."""
     taken = inspect.signature(model.forward).parameters
-    if not model.config.is_encoder_decoder:
+    if not getattr(model.config, "is_encoder_decoder", False):
         return {}
     if "decoder_input_ids" in taken:
         return {"decoder_input_ids": _tokens(model.config, count, generator)}

@@ -49,7 +49,7 @@ class Attention(Adapted):
 
     @classmethod
     def described(cls, module: Any) -> str:
-        across = module.is_decoder and not module.is_causal
+        across = getattr(module, "is_decoder", False) and not module.is_causal
         return "no positions (cross-attention)" if across else cls.scheme
 
     def forward(
