@@ -32,6 +32,9 @@ the modules concerned to a subclass that reads the same parameters, so that `gen
 `save_pretrained`, LoRA, checkpointing, `torch.compile`, copies and pickles go on as before. `pip
 install "relpos[transformers]"`.
 
+- Where positions themselves have dropout that differs within a batch (XLNet's, Parakeet's
+  `dropout_positions`), training runs as before, `L x L`; so do calls with arguments that no table
+  can hold (`relative_pos`, `perm_mask`), and asked-for weights are `L x L` themselves.
 - `strict=True` raises, and changes nothing, if a module of relative attention would be left.
 - `window=(128, 128)` lets an encoder's tokens see only their neighbours, without retraining:
   another function than the model was trained as. `relpos adapt FOLDER --check --window 128 128`
