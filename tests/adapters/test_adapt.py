@@ -279,6 +279,18 @@ def test_quantised_projections_are_called_as_they_are():
     torch.testing.assert_close(theirs(**inputs).last_hidden_state, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.pretrained], ids=lambda case: case.name
+)
+def test_another_model_of_the_same_configuration_stays_as_it_is(case: Case):
+    adapted, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
+    configs = [m.config for m in adapted.modules() if hasattr(m, "config")]
+    other = copy.deepcopy(adapted, {id(config): config for config in configs})
+    expected = case.call(other, inputs)[0]
+    assert adapt(adapted)
+    torch.testing.assert_close(case.call(other, inputs)[0], expected, rtol=1e-5, atol=1e-5)
+
+
 def test_no_state_is_kept_between_calls():
     adapted = model()
     adapt(adapted)

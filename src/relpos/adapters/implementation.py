@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["IMPLEMENTATIONS", "adapted_name", "original_name"]
+from typing import Any
+
+__all__ = ["IMPLEMENTATIONS", "AdaptedConfig", "adapted_name", "original_name"]
 
 #: What a configuration may have named before.
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")
@@ -26,3 +28,27 @@ def original_name(name: str) -> str:
     ('sdpa', 'eager')
     """
     return name.removeprefix("relpos-").removeprefix("causal-")
+
+
+class AdaptedConfig:
+    """A model's configuration as it is, but for the name of its attention implementation.
+
+    What one module sees through it stays its own: other models may share the configuration.
+
+    Args:
+        config: of a model of transformers.
+        causal: whether causal masks are narrow too.
+    """
+
+    def __init__(self, config: Any, *, causal: bool) -> None:
+        self._original, self._causal = config, causal
+
+    @property
+    def _attn_implementation(self) -> str:
+        return adapted_name(self._original._attn_implementation, causal=self._causal)
+
+    def __getattr__(self, name: str) -> Any:
+        # A copy asks before there is anything to answer with.
+        if name in ("_original", "_causal") or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._original, name)

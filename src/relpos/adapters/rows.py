@@ -98,6 +98,7 @@ ROWS: dict[str, tuple[str, dict[str, str]]] = {
         "mpnet",
         MPNetSelfAttention="mpnet:SelfAttention",
         MPNetEncoder="mpnet:Encoder",
+        MPNetModel="mpnet:Model",
     ),
     "mpt": _transformers(
         "mpt",

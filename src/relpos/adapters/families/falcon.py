@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from ..adapted import Adapted
 from ..attend import attend
-from ..implementation import original_name
+from ..attention_function import register
+from ..implementation import AdaptedConfig
 from .alibi import first_query
 
 __all__ = ["Attention", "Model"]
@@ -66,7 +67,7 @@ class Attention(Adapted):
             k, v = layer_past.update(k, v, self.layer_idx)
         alibi = alibi.view(len(q), self.num_heads, 1, -1)
         mask = alibi / sqrt(self.head_dim) if attention_mask is None else attention_mask
-        if output_attentions or original_name(self.config._attn_implementation) == "eager":
+        if output_attentions or self.config._attn_implementation == "eager":
             # There the model adds the bias to its mask and its attention adds it once more.
             mask = mask + alibi * self.inv_norm_factor
         output, weights = attend(
@@ -77,7 +78,7 @@ class Attention(Adapted):
 
 
 class Model(Adapted):
-    """For `FalconModel`: its configuration chooses narrow masks."""
+    """For `FalconModel`: its masks are narrow."""
 
     signatures = {
         "forward": (
@@ -88,9 +89,24 @@ class Model(Adapted):
     }  # fmt: skip
     # An original attention leaves causality to its mask.
     together = True
-    masks_by_config = True
-    causal_by_module = True
+
+    @classmethod
+    def prepare(cls) -> None:
+        register()
 
     @classmethod
     def applies(cls, module: Any) -> bool:
         return module.config.alibi
+
+    @property
+    def config(self) -> Any:
+        """The configuration, by which this model alone makes narrow masks.
+
+        An original attention of a model that shares it does not go through transformers' functions
+        and would take such a mask for the whole one.
+        """
+        return AdaptedConfig(self.__dict__["config"], causal=True)
+
+    @config.setter
+    def config(self, config: Any) -> None:
+        self.__dict__["config"] = config

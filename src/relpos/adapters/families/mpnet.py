@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
-from ..masks import additive_mask
+from ..masks import additive_mask, encoder_mask
 
-__all__ = ["Encoder", "SelfAttention"]
+__all__ = ["Encoder", "Model", "SelfAttention"]
 
 # Where the last bucket begins, in tokens; no configuration has it.
 _FURTHEST = 128
@@ -67,37 +67,41 @@ class SelfAttention(Adapted):
         return (output,) if weights is None else (output, weights)
 
 
-class Encoder(Adapted):
-    """For `MPNetEncoder`: the bias by offset, and masks of padding alone."""
+class Model(Adapted):
+    """For `MPNetModel`: masks of padding alone, which its original keeps as they are given."""
 
     signatures = {
         "forward": (
-            "self", "hidden_states", "attention_mask", "output_attentions", "output_hidden_states",
-            "return_dict", "kwargs",
-        ),
-        "compute_position_bias": ("self", "x", "position_ids", "num_buckets"),
-        "relative_position_bucket": ("relative_position", "num_buckets", "max_distance"),
+            "self", "input_ids", "attention_mask", "position_ids", "inputs_embeds",
+            "output_attentions", "output_hidden_states", "return_dict", "kwargs",
+        )
     }  # fmt: skip
-    masks_by_config = True
-    layer: nn.ModuleList
-    relative_attention_bias: nn.Embedding
-    relative_position_bucket: Any
+    dtype: torch.dtype
 
     def forward(
         self,
-        hidden_states: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        if (
-            attention_mask is not None
-            and attention_mask.dtype == torch.bool
-            and not self._by_table()
-        ):
-            # The original's layers add it to their scores.
-            attention_mask = additive_mask(attention_mask, hidden_states.dtype)
-        return super().forward(hidden_states, attention_mask, *args, **kwargs)
+        if attention_mask is not None and attention_mask.ndim == 2:
+            mask = encoder_mask(attention_mask, length=attention_mask.shape[1])
+            # Layers that are left add it to their scores.
+            attention_mask = None if mask is None else additive_mask(mask, self.dtype)
+        return super().forward(input_ids, attention_mask, *args, **kwargs)
+
+
+class Encoder(Adapted):
+    """For `MPNetEncoder`: the bias by offset."""
+
+    signatures = {
+        "compute_position_bias": ("self", "x", "position_ids", "num_buckets"),
+        "relative_position_bucket": ("relative_position", "num_buckets", "max_distance"),
+    }  # fmt: skip
+    layer: nn.ModuleList
+    relative_attention_bias: nn.Embedding
+    relative_position_bucket: Any
 
     def compute_position_bias(
         self, x: Tensor, position_ids: Tensor | None = None, num_buckets: int = 32
