@@ -291,6 +291,34 @@ def test_another_model_of_the_same_configuration_stays_as_it_is(case: Case):
     torch.testing.assert_close(case.call(other, inputs)[0], expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        case
+        for case in CASES
+        if case.first
+        and case.pretrained
+        and case.build()._can_set_attn_implementation()
+        # Eager originals of these two take their masks for something else.
+        and not case.name.startswith(("nemotron", "seamless_m4t_v2 in chunks"))
+    ],
+    ids=lambda case: case.name,
+)
+def test_another_implementation_chosen_since_gives_the_same(case: Case):
+    adapted: Any = case.model()
+    inputs = case.inputs(2, case.lengths[0], "none")
+    adapt(adapted)
+    expected = case.call(adapted, inputs)[0]
+    adapted.set_attn_implementation("eager")
+    if case.name.startswith("inkling"):
+        with pytest.raises(ValueError, match="attn_implementation must be chosen before, got"):
+            case.call(adapted, inputs)
+    else:
+        torch.testing.assert_close(case.call(adapted, inputs)[0], expected, rtol=1e-4, atol=1e-4)
+    restore(adapted)
+    torch.testing.assert_close(case.call(adapted, inputs)[0], expected, rtol=1e-4, atol=1e-4)
+
+
 def test_no_state_is_kept_between_calls():
     adapted = model()
     adapt(adapted)

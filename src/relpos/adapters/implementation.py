@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["IMPLEMENTATIONS", "AdaptedConfig", "adapted_name", "original_name"]
+__all__ = ["IMPLEMENTATIONS", "AdaptedConfig", "adapted_name", "is_adapted_name", "original_name"]
 
 #: What a configuration may have named before.
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")
@@ -19,6 +19,15 @@ def adapted_name(name: str, *, causal: bool = False) -> str:
     """
     causal = causal or name.startswith("relpos-causal-")
     return ("relpos-causal-" if causal else "relpos-") + original_name(name)
+
+
+def is_adapted_name(name: str) -> bool:
+    """Whether a configuration names an implementation of relpos's.
+
+    >>> is_adapted_name("relpos-sdpa"), is_adapted_name("sdpa")
+    (True, False)
+    """
+    return name != original_name(name)
 
 
 def original_name(name: str) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
+from ..implementation import is_adapted_name
 from .alibi import first_query
 
 __all__ = ["Attention", "FullAttention2", "RelativeLogits"]
@@ -44,6 +45,7 @@ class _Attention(Adapted):
     together = True
     masks_by_config = True
     causal_by_module = True
+    config: Any
     layer_idx: int
     scaling: float
     rel_logits_proj: nn.Module
@@ -54,7 +56,17 @@ class _Attention(Adapted):
         Args:
             x: `(b, i, e)`, the input.
             past: the cache, before it is updated, or None.
+
+        Raises:
+            ValueError: if another implementation was chosen since `adapt`.
         """
+        name = self.config._attn_implementation
+        if not is_adapted_name(name):
+            # Its function would not know what stands in for the bias.
+            raise ValueError(
+                f"adapt: attn_implementation must be chosen before, got {name!r} since; "
+                "restore(model), choose, and adapt again"
+            )
         return first_query(past, queries=x.shape[1], layer=self.layer_idx)
 
     def bias_terms(self, position_bias: Tensor) -> Terms | None:
@@ -83,7 +95,7 @@ class Attention(_Attention):
         past_key_values: Any = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        start = first_query(past_key_values, queries=hidden_states.shape[1], layer=self.layer_idx)
+        start = self.first_query(hidden_states, past_key_values)
         return super().forward(
             hidden_states, attention_mask, conv_mask, past_key_values, query_start=start, **kwargs
         )
@@ -109,7 +121,7 @@ class FullAttention2(_Attention):
         past_key_values: Any = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        start = first_query(past_key_values, queries=hidden_states.shape[1], layer=self.layer_idx)
+        start = self.first_query(hidden_states, past_key_values)
         return super().forward(
             hidden_states, key_hidden_states, value_hidden_states, attention_mask, conv_mask,
             past_key_values, query_start=start, **kwargs,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..adapted import Adapted
+from ..implementation import is_adapted_name
 
 __all__ = ["Attention", "TextAttention"]
 
@@ -34,6 +35,7 @@ class Attention(Adapted):
     }  # fmt: skip
     masks_by_config = True
     causal_by_module = True
+    config: Any
     is_decoder: bool
     is_causal: bool
     layer_idx: int
@@ -61,6 +63,11 @@ class Attention(Adapted):
         past_key_values: Any = None,
         **kwargs: Any,
     ) -> Any:
+        if not is_adapted_name(self.config._attn_implementation):
+            # Another implementation was chosen since, which knows no tables.
+            return super().forward(
+                hidden_states, mask, key_value_states, position_bias, past_key_values, **kwargs
+            )
         if position_bias is None and not self.has_relative_attention_bias:
             # The original would make an `i x j` tensor of zeros.
             position_bias = hidden_states.new_zeros(1, 1, 1, 1)
@@ -89,7 +96,8 @@ class Attention(Adapted):
         past_seen_tokens: int | Tensor = 0,
     ) -> Tensor:
         """`(h, r)`, a row for each offset; `(1, h, 1, j)` where a static cache is being traced."""
-        if not _by_table(query_length, past_seen_tokens):
+        named = is_adapted_name(self.config._attn_implementation)
+        if not named or not _by_table(query_length, past_seen_tokens):
             original: Any = super()
             return original.compute_bias(query_length, key_length, device, past_seen_tokens)
         reach = self.relative_attention_max_distance
