@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import accelerate
@@ -122,13 +123,30 @@ def test_hooks_of_accelerate_after_adapt_change_nothing():
     assert torch.equal(adapted(**inputs).last_hidden_state, expected)
 
 
+def test_hooks_must_go_before_a_model_is_restored():
+    adapted, case = model(), BY_NAME["wav2vec2_bert relative_key"]
+    inputs = case.inputs(2, 33, "right")
+    expected = adapted(**inputs).last_hidden_state
+    adapt(adapted)
+    attention = adapted.encoder.layers[0].self_attn
+    accelerate.hooks.add_hook_to_module(attention, accelerate.hooks.ModelHook())
+    with pytest.raises(ValueError, match=r"got another in encoder.layers.0.self_attn"):
+        restore(adapted)
+    assert not untouched(adapted)
+    accelerate.hooks.remove_hook_from_module(attention)
+    restore(adapted)
+    assert untouched(adapted)
+    assert torch.equal(adapted(**inputs).last_hidden_state, expected)
+    assert len(adapt(adapted).adapted) == 2
+
+
 @pytest.mark.parametrize("case", [case for case in CASES if case.first], ids=lambda case: case.name)
 def test_a_model_of_which_one_layer_is_left_gives_the_same(case: Case):
     theirs = case.model(torch.float64)
     inputs = case.with_dtype(case.inputs(2, case.lengths[0], case.paddings[-1]), torch.float64)
     expected, _ = case.call(theirs, inputs)
     attention = theirs.get_submodule(case.attention)
-    attention.forward = attention.forward
+    attention.forward = partial(attention.forward)
     report = adapt(theirs)
     assert case.attention in dict(report.left)
     got, _ = case.call(theirs, inputs)

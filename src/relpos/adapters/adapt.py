@@ -87,12 +87,20 @@ def restore(model: nn.Module) -> None:
 
     Raises:
         TypeError: if `model` is no module.
+        ValueError: if the forward of an adapted module was replaced since (accelerate's hooks do),
+            and would go on calling relpos; nothing is changed.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"restore: model must be an nn.Module, got {type(model).__name__}")
-    for module in model.modules():
-        if not isinstance(module, Adapted):
-            continue
+    adapted = {name: m for name, m in model.named_modules() if isinstance(m, Adapted)}
+    for name, module in adapted.items():
+        if _has_other_forward(module):
+            raise ValueError(
+                "restore: adapted modules must have the forward of their class, got another in "
+                f"{name or 'the model'}; remove accelerate's hooks first"
+            )
+    for module in adapted.values():
+        module.__dict__.pop("forward", None)
         if module.masks_by_config:
             config: Any = module.config
             config._attn_implementation_internal = original_name(config._attn_implementation)
@@ -103,6 +111,8 @@ def restore(model: nn.Module) -> None:
 def _apply(step: _Step) -> None:
     """Adapt one module, and the configuration that chooses its masks."""
     step.adaptation.prepare()
+    # Removed hooks leave the class's own forward behind, which would stay in force.
+    step.module.__dict__.pop("forward", None)
     cls = adapted_class(type(step.module), step.adaptation, step.window)
     step.module.__class__ = cls
     if step.adaptation.masks_by_config:
@@ -160,13 +170,19 @@ def _reason(module: nn.Module, adaptation: type[Adapted] | None) -> str | None:
         if looks_relative(module):
             return f"looks like relative attention, but relpos does not know {cls.__name__}"
         return None
-    if "forward" in module.__dict__:
+    if _has_other_forward(module):
         return "its forward was replaced on the instance (accelerate's hooks do); adapt before that"
     return (
         _changed_signature(cls, adaptation)
         or _unknown_implementation(module, adaptation)
         or adaptation.unsupported(module)
     )
+
+
+def _has_other_forward(module: nn.Module) -> bool:
+    """Whether a forward that is not the class's was set on the instance."""
+    forward = module.__dict__.get("forward")
+    return forward is not None and getattr(forward, "__func__", None) is not type(module).forward
 
 
 def _unknown_implementation(module: Any, adaptation: type[Adapted]) -> str | None:
