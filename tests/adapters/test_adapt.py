@@ -256,7 +256,10 @@ def test_a_window_as_wide_as_the_sequence_changes_nothing_and_a_narrow_one_does(
     assert not torch.allclose(case.call(narrow, inputs)[0], expected, rtol=1e-2, atol=1e-2)
     assert torch.equal(case.call(copy.deepcopy(narrow), inputs)[0], case.call(narrow, inputs)[0])
     restore(narrow)
-    assert untouched(narrow)
+    report = adapt(narrow, window=(2, None))
+    for name, scheme in report.adapted:
+        words = "no window" if "decoder" in name else "window (2, None)"
+        assert scheme.endswith(f", {words}")
 
 
 def test_a_window_lets_a_token_see_its_neighbours_alone():

@@ -149,7 +149,10 @@ def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]
         if not step.adaptation.scheme:
             continue
         if first is None:
-            report.adapted.append((step.name, step.adaptation.described(step.module)))
+            words = step.adaptation.described(step.module)
+            if window is not None:
+                words += f", window {window}" if step.window else ", no window"
+            report.adapted.append((step.name, words))
         else:
             report.left.append((step.name, f"it needs {first} adapted too, which is left"))
     return taken, report

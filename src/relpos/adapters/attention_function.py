@@ -77,6 +77,8 @@ def _adapted_attention(
     query_start: int | None = None,
     sliding_window: int | None = None,
     sinks: Tensor | None = None,
+    softcap: float | None = None,
+    is_causal: bool | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
     **arguments: Any,
@@ -85,7 +87,8 @@ def _adapted_attention(
 
     Its bias is a table, `(h, i, j)`, one zero, or what the module says that it stands for.
     """
-    causal, terms, window = bool(getattr(module, "is_causal", False)), Terms(), None
+    causal = bool(getattr(module, "is_causal", False)) if is_causal is None else is_causal
+    terms, window = Terms(), None
     narrow = mask is None or mask.shape[-2] == 1
     if sliding_window is not None and narrow and query.shape[2] > 1:
         # The mask of a single query has the window in it.
@@ -107,6 +110,7 @@ def _adapted_attention(
         query, key, value, terms, mask=mask, causal=causal, query_start=query_start,
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
         dropout=dropout if module.training else 0.0, window=window, sinks=sinks,
+        softcap=softcap,
         weights=weights_wanted(arguments),
     )  # fmt: skip
 
@@ -141,7 +145,10 @@ def _plain_attention(
         return sdpa_attention_forward, mask
     if mask is not None and mask.dtype == torch.bool:
         mask = additive_mask(mask, query.dtype)
-    return sys.modules[type(module).__module__].eager_attention_forward, mask
+    # A subclass of somebody's own may be defined elsewhere.
+    modules = (sys.modules[cls.__module__] for cls in type(module).__mro__)
+    eager = next(x for x in modules if hasattr(x, "eager_attention_forward"))
+    return eager.eager_attention_forward, mask
 
 
 _FUNCTIONS = {

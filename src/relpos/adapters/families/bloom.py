@@ -97,7 +97,7 @@ class Model(AlibiModel):
     ) -> Tensor:
         """`(b, h, 1, j)`, the lowest number for padding, for a mask `(b, 1, 1, j)`."""
         original: Any = super()
-        if attention_mask.ndim == 2:
+        if attention_mask.ndim == 2 or attention_mask.shape[-2] > 1:
             return original.build_alibi_tensor(attention_mask, num_heads, dtype)
         alibi = original.build_alibi_tensor(attention_mask[:, 0, 0], num_heads, dtype)
         lowest = torch.finfo(dtype).min

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -18,7 +18,7 @@ class Attention(Adapted):
     """For `FastSpeech2ConformerAttention`, in the encoder and in the decoder."""
 
     scheme = "Transformer-XL"
-    signatures: ClassVar = {
+    signatures = {
         "forward": ("self", "hidden_states", "attention_mask", "pos_emb", "output_attentions")
     }
     head_dim: int

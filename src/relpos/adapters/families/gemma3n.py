@@ -8,7 +8,7 @@ it is a window.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ class AudioAttention(Adapted):
     """For `Gemma3nAudioAttention`, which has neither weights to return nor dropout."""
 
     scheme = "projected sinusoids, local"
-    signatures: ClassVar = {"forward": ("self", "hidden_states", "mask")}
+    signatures = {"forward": ("self", "hidden_states", "mask")}
     num_heads: int
     head_dim: int
     max_past_horizon: int
@@ -64,4 +64,4 @@ class AudioAttention(Adapted):
 class AudioRelativePositionEmbedding(Adapted):
     """For `Gemma3nAudioRelativePositionEmbedding`: its sinusoids are those of `AudioAttention`."""
 
-    signatures: ClassVar = {"_get_timing_signal_1d_pos": ("self", "position", "dtype")}
+    signatures = {"_get_timing_signal_1d_pos": ("self", "position", "dtype")}

@@ -7,7 +7,7 @@ padding alone, give zeros, where the original gives them uniform weights; nothin
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,9 +29,7 @@ class AudioAttention(Adapted):
     """For `Gemma4AudioAttention`, whose weights are those of the blocks and the original's."""
 
     scheme = "projected sinusoids, local"
-    signatures: ClassVar = {
-        "forward": ("self", "hidden_states", "position_embeddings", "attention_mask")
-    }
+    signatures = {"forward": ("self", "hidden_states", "position_embeddings", "attention_mask")}
     num_heads: int
     head_dim: int
     chunk_size: int
@@ -101,7 +99,7 @@ class AudioAttention(Adapted):
 class AudioModel(Adapted):
     """For `Gemma4AudioModel`: its forward with a mask `(b, 1, 1, j)`."""
 
-    signatures: ClassVar = {"forward": ("self", "input_features", "attention_mask", "kwargs")}
+    signatures = {"forward": ("self", "input_features", "attention_mask", "kwargs")}
     config: Any
     subsample_conv_projection: nn.Module
     rel_pos_enc: nn.Module

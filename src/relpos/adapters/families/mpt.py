@@ -71,6 +71,7 @@ class Attention(Adapted):
 class Block(Adapted):
     """For `MptBlock`: tells its attention, which always has weights, whether they are wanted."""
 
+    together = True
     signatures = {
         "forward": (
             "self", "hidden_states", "position_bias", "attention_mask", "layer_past", "use_cache",

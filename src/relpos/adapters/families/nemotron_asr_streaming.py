@@ -6,7 +6,7 @@ here it is a range of keys for each query, beside a mask of the padding with one
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..adapted import Adapted
+from ..implementation import original_name
 from ..masks import narrow_mask
 from . import parakeet
 
@@ -29,18 +30,25 @@ __all__ = ["Encoder", "EncoderAttention", "PositionalEncoding"]
 class EncoderAttention(parakeet.EncoderAttention):
     """For `NemotronAsrStreamingEncoderAttention`: Parakeet's, which may have keys in a cache."""
 
-    signatures: ClassVar = {
+    signatures = {
         "forward": (
             "self", "hidden_states", "position_embeddings", "attention_mask", "past_key_values",
             "kwargs",
         )
     }  # fmt: skip
 
+    @classmethod
+    def described(cls, module: Any) -> str:
+        words = super().described(module)
+        if original_name(module.config._attn_implementation) == "eager":
+            words += "; chunks and padding are hidden, where the eager original inverts its mask"
+        return words
+
 
 class PositionalEncoding(Adapted):
     """For `NemotronAsrStreamingEncoderRelPositionalEncoding`: one table for all sequences."""
 
-    signatures: ClassVar = {"forward": ("self", "hidden_states", "cached_frames")}
+    signatures = {"forward": ("self", "hidden_states", "cached_frames")}
 
     def forward(self, hidden_states: Tensor, cached_frames: int | None = None) -> Tensor:
         table = super().forward(hidden_states[:1], cached_frames)
@@ -50,7 +58,7 @@ class PositionalEncoding(Adapted):
 class Encoder(Adapted):
     """For `NemotronAsrStreamingEncoder`: its forward with ranges of keys."""
 
-    signatures: ClassVar = {
+    signatures = {
         "forward": (
             "self", "input_features", "attention_mask", "position_ids", "past_key_values",
             "output_attention_mask", "use_cache", "padding_cache", "num_lookahead_tokens", "kwargs",

@@ -9,7 +9,7 @@ as under its `sdpa`. Frames of padding that see no token give zeros, the origina
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -23,7 +23,7 @@ __all__ = ["Encoder", "SelfAttention"]
 class SelfAttention(wav2vec2_bert.SelfAttention):
     """For `SeamlessM4Tv2ConformerSelfAttention`; that of adapter layers has no positions."""
 
-    signatures: ClassVar = {"forward": ("self", "hidden_states", "attention_mask", "kwargs")}
+    signatures = {"forward": ("self", "hidden_states", "attention_mask", "kwargs")}
     config: Any
 
     @classmethod
@@ -49,7 +49,7 @@ class SelfAttention(wav2vec2_bert.SelfAttention):
 class Encoder(Adapted):
     """For `SeamlessM4Tv2ConformerEncoder`: its mask is that of the padding."""
 
-    signatures: ClassVar = {
+    signatures = {
         "_apply_chunk_attention": ("self", "attention_mask", "hidden_states"),
     }
     layers: nn.ModuleList
