@@ -21,6 +21,7 @@ from .measure.adapted_equality import measure_equality
 from .measure.adapted_memory import measure_memory
 from .measure.long_inputs import measure_long
 from .measure.machine import machine
+from .report.adapters_page import adapters_verdict
 from .workloads.adapted import LONG_INPUTS, MODELS
 
 PARTS = {"time": measure_time, "memory": measure_memory}
@@ -64,6 +65,7 @@ def main() -> None:
             commits[f"{model.name}: {part}"] = machine()["commit"]
             save(options.out, result)
     print(f"wrote {options.out}")
+    print(adapters_verdict(result))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 # The other one has tests of its own, in tests/examples.
-EXAMPLES = [ROOT / "examples" / "own_scheme.py"]
+EXAMPLES = sorted(
+    {*(ROOT / "examples").glob("*.py")} - {ROOT / "examples" / "one_hour_of_speech.py"}
+)
 
 
 @pytest.mark.parametrize("page", [README, CONTRIBUTING], ids=["README", "CONTRIBUTING"])
