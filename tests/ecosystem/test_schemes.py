@@ -12,7 +12,7 @@ import relpos.positions
 from tests.ecosystem.schemes import LENGTHS, SUBJECTS, inputs, made
 
 # What is only ever subclassed.
-ABSTRACT = {relpos.positions.Position, relpos.positions.BiasPosition}
+ABSTRACT = {relpos.adapters.Adapted, relpos.positions.Position, relpos.positions.BiasPosition}
 
 
 def test_every_exported_scheme_and_layer_is_in_the_registry():
