@@ -40,6 +40,9 @@ class Case:
         inputs: `inputs(batch, length, padding)`: the arguments of a call, with padding "none",
             "left" or "right"; labels where the model has a loss.
         positions: what the names of the parameters of positions contain.
+        cancelling: what the names of parameters contain whose gradients are sums that cancel, known
+            to the original in float32 no better than it errs.
+        reloads: whether the original, saved and loaded, gives the same bits.
         left: what the report says of every module that is left; empty: none is.
         output: the field of the output that is compared.
         real: of that output and the inputs, the entries of real tokens.
@@ -68,6 +71,8 @@ class Case:
     positions: tuple[str, ...]
     adapted: int
     attention: str
+    cancelling: tuple[str, ...] = ()
+    reloads: bool = True
     left: str = ""
     output: str = "last_hidden_state"
     real: Callable[[Tensor, dict[str, Any]], Tensor] | None = None

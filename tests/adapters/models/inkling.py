@@ -23,7 +23,7 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def case(name, build, without=("static cache",)):
+def case(name, build, without=("static cache",), **options):
     return Case(
         name,
         build,
@@ -36,6 +36,7 @@ def case(name, build, without=("static cache",)):
         linears=("q_proj", "v_proj"),
         dropout=lambda attention, p: setattr(attention, "attention_dropout", p),
         without=without,
+        **options,
     )
 
 
@@ -52,6 +53,7 @@ CASES = [
     case(
         "inkling2",
         lambda: Inkling2ForCausalLM(Inkling2TextConfig(**SIZES)),
+        reloads=False,
         without=("half", "static cache"),
     ),
 ]  # fmt: skip

@@ -44,6 +44,8 @@ def case(name, build, inputs, **options):
         # The original passes by what wraps the projections of its attention.
         linears=("intermediate_dense", "output_dense"),
         dropout=lambda attention, p: setattr(attention, "dropout", p),
+        # Of the gate and its constant.
+        cancelling=("gru_rel_pos",),
         without=("pickle",),
         **options,
     )
