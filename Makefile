@@ -4,7 +4,7 @@
 #   make quick   in about two minutes, what a change breaks most likely
 #   make check   lint, types, doctests
 #   make bench   time and memory of the op against its rivals, and what follows from them
-#                (about two hours on 2 cores; nothing else should run)
+#                (hours on 2 cores; nothing else should run)
 #   make gpu     on a machine with a GPU, in ten minutes: tests, checks and time of the triton
 #                backend; PYTHON needs torch, triton, jaxtyping, pytest and hypothesis, and
 #                nothing is installed

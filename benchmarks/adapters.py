@@ -3,9 +3,9 @@
 The models have the sizes of published ones, random weights and two layers, of which the second is
 timed. The original is the fastest of its implementations in the same interleaved run.
 
-    python -m benchmarks.adapters                     # half an hour
-    python -m benchmarks.adapters --equality          # small models of every family: a minute
-    python -m benchmarks.adapters --long              # inputs of an hour: an hour and more
+    python -m benchmarks.adapters
+    python -m benchmarks.adapters --equality          # small models of every family
+    python -m benchmarks.adapters --long              # inputs of an hour
     python -m benchmarks.adapters --models "WavLM base" --parts time
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relpos.adapters import families
-from relpos.adapters.left import LEFT
+from relpos.adapters.not_adapted import NOT_ADAPTED
 
 from ..measure.adapted import ADAPTED
 from ..measure.adapted_memory import LIMIT_GIB
@@ -11,7 +11,7 @@ from ..measure.passes import BOTH, FORWARD
 from ..workloads.adapted import MODELS
 from .cells import format_ratio, machine_note, markdown_table
 
-__all__ = ["adapters_page", "adapters_verdict", "gains_table"]
+__all__ = ["adapters_page", "adapters_verdict", "gains_table", "measured_on"]
 
 HEAD = """\
 # Your model, adapted
@@ -101,7 +101,7 @@ largest over outputs, losses and gradients of small models (tests/adapters), wit
 padding, as a part of the largest value, in float64 and float32.
 """
 
-NOT_ADAPTED = """\
+LEFT_ALONE = """\
 ## Left as they are
 
 These hold relative attention too, and the report of `adapt` says why it is not touched. Any other
@@ -111,12 +111,18 @@ module that looks like relative attention is reported by the name of its class.
 
 def adapters_page(result: dict) -> str:
     """The whole page."""
-    parts = [HEAD, GAINS.format(machine=machine_note(result["machine"])), gains_table(result)]
+    parts = [HEAD, GAINS.format(machine=measured_on(result, "time")), gains_table(result)]
     parts += [MEMORY.format(limit=LIMIT_GIB), _memory_table(result)]
     if result.get("long"):
         parts += [LONG, _long_table(result)]
-    parts += [POSITIONS, FAMILIES, _families_table(result), NOT_ADAPTED, _left_table()]
+    parts += [POSITIONS, FAMILIES, _families_table(result), LEFT_ALONE, _left_table()]
     return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def measured_on(result: dict, part: str) -> str:
+    """The machine, and the commits at which the rows of a part were measured."""
+    commits = {commit for name, commit in result["commits"].items() if name.endswith(f": {part}")}
+    return machine_note(result["machine"] | {"commit": ", ".join(sorted(commits))})
 
 
 def gains_table(result: dict) -> str:
@@ -188,7 +194,7 @@ def _families_table(result: dict) -> str:
 def _left_table() -> str:
     rows = [
         [f"`{module.split('.')[-2]}`", ", ".join(f"`{name}`" for name in names), reason]
-        for module, reasons in LEFT.items()
+        for module, reasons in NOT_ADAPTED.items()
         for reason, names in _by_reason(reasons).items()
     ]
     return markdown_table(["model", "classes", "why"], rows, 3)

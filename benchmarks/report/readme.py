@@ -8,7 +8,7 @@ import sys
 from ..files import load
 from ..workloads.gpu_settings import GPU_SETTINGS, RIVALS_SUFFIX
 from ..workloads.workload import NATIVE, TRITON
-from .adapters_page import gains_table
+from .adapters_page import gains_table, measured_on
 from .cells import PASSES, by_contender, format_ratio, machine_note, markdown_table, ratio
 from .local_section import local_table
 from .targets import GPU_TARGETS, TARGETS, verdict
@@ -92,7 +92,7 @@ def adapters_part(result: dict) -> str:
     note = (
         "How many times as fast as the original, by the fastest of its own implementations (one "
         "layer at the sizes of published models, float32, "
-        f"{machine_note(result['machine'])}):"
+        f"{measured_on(result, 'time')}):"
     )
     return f"{note}\n\n{gains_table(result)}"
 

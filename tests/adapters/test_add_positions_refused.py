@@ -1,12 +1,14 @@
 """What `add_positions` cannot take is left or refused, in words, and the model is as it was."""
 
 import re
+from functools import partial
 
+import accelerate
 import pytest
 import torch
 from torch import nn
 
-from relpos.adapters import add_positions
+from relpos.adapters import add_positions, remove_positions
 from relpos.positions import LearnedAbsolute, Shaw, T5Bias
 from tests.adapters.torch_models import CROSS, SELF, Holder, shaw, transformer
 
@@ -23,7 +25,7 @@ def parametrized():
 
 def hooked():
     attention = nn.MultiheadAttention(8, 2)
-    attention.forward = attention.forward
+    attention.forward = partial(attention.forward)
     return attention
 
 
@@ -166,3 +168,16 @@ def test_an_error_at_the_last_attention_leaves_all_as_they_were():
         add_positions(model, lambda heads, head_dim: Shaw(4, 3))
     assert type(model.narrow) is type(model.wide) is nn.MultiheadAttention
     assert not hasattr(model.narrow, "position")
+
+
+def test_hooks_must_go_before_positions_are_removed():
+    model = nn.MultiheadAttention(16, 2)
+    add_positions(model, lambda heads, head_dim: Shaw(head_dim, 2))
+    accelerate.hooks.add_hook_to_module(model, accelerate.hooks.ModelHook())
+    with pytest.raises(ValueError, match="got another in the model; remove accelerate's hooks"):
+        remove_positions(model)
+    assert hasattr(model, "position")
+    accelerate.hooks.remove_hook_from_module(model)
+    remove_positions(model)
+    assert type(model) is nn.MultiheadAttention
+    assert "forward" not in vars(model)

@@ -13,10 +13,10 @@ from relpos.adapters.registry import adaptation_of, families
 
 pytestmark = pytest.mark.no_typecheck
 
-ROWS = [(name, cls) for name, family in families().items() for cls in family.classes]
+KNOWN_CLASSES = [(name, cls) for name, family in families().items() for cls in family.classes]
 
 
-@pytest.mark.parametrize(("family", "name"), ROWS)
+@pytest.mark.parametrize(("family", "name"), KNOWN_CLASSES)
 def test_each_class_exists_with_the_signatures_that_its_adaptation_expects(family: str, name: str):
     with contextlib.redirect_stdout(io.StringIO()):  # espnet prints that it has no flash attention
         cls = getattr(import_module(families()[family].module), name)

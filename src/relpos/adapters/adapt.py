@@ -12,7 +12,8 @@ from ..ops.locality import Window, resolve_window
 from ..terms import Terms
 from .adapted import Adapted, adapted_class, original_class
 from .implementation import IMPLEMENTATIONS, adapted_name, original_name
-from .left import looks_relative, reason_left
+from .instance_forward import forget_own_forward, has_other_forward
+from .not_adapted import looks_relative, why_not_adapted
 from .registry import adaptation_of
 from .report import Report
 
@@ -94,13 +95,13 @@ def restore(model: nn.Module) -> None:
         raise TypeError(f"restore: model must be an nn.Module, got {type(model).__name__}")
     adapted = {name: m for name, m in model.named_modules() if isinstance(m, Adapted)}
     for name, module in adapted.items():
-        if _has_other_forward(module):
+        if has_other_forward(module):
             raise ValueError(
                 "restore: adapted modules must have the forward of their class, got another in "
                 f"{name or 'the model'}; remove accelerate's hooks first"
             )
     for module in adapted.values():
-        module.__dict__.pop("forward", None)
+        forget_own_forward(module)
         if module.masks_by_config:
             config: Any = module.config
             config._attn_implementation_internal = original_name(config._attn_implementation)
@@ -111,8 +112,7 @@ def restore(model: nn.Module) -> None:
 def _apply(step: _Step) -> None:
     """Adapt one module, and the configuration that chooses its masks."""
     step.adaptation.prepare()
-    # Removed hooks leave the class's own forward behind, which would stay in force.
-    step.module.__dict__.pop("forward", None)
+    forget_own_forward(step.module)
     cls = adapted_class(type(step.module), step.adaptation, step.window)
     step.module.__class__ = cls
     if step.adaptation.masks_by_config:
@@ -168,24 +168,18 @@ def _reason(module: nn.Module, adaptation: type[Adapted] | None) -> str | None:
     """Why a module is left as it is; None if it is not, or is none of relative attention."""
     cls = type(module)
     if adaptation is None:
-        if (known := reason_left(module)) is not None:
+        if (known := why_not_adapted(module)) is not None:
             return known
         if looks_relative(module):
             return f"looks like relative attention, but relpos does not know {cls.__name__}"
         return None
-    if _has_other_forward(module):
+    if has_other_forward(module):
         return "its forward was replaced on the instance (accelerate's hooks do); adapt before that"
     return (
         _changed_signature(cls, adaptation)
         or _unknown_implementation(module, adaptation)
         or adaptation.unsupported(module)
     )
-
-
-def _has_other_forward(module: nn.Module) -> bool:
-    """Whether a forward that is not the class's was set on the instance."""
-    forward = module.__dict__.get("forward")
-    return forward is not None and getattr(forward, "__func__", None) is not type(module).forward
 
 
 def _unknown_implementation(module: Any, adaptation: type[Adapted]) -> str | None:

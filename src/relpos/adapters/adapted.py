@@ -109,6 +109,7 @@ class Adapted(nn.Module):
         return _rebuild, (original_class(cls), _adaptation(cls), self.window), self.__getstate__()
 
 
+@cache
 def adapted_class(
     original: type[nn.Module], adaptation: type[Adapted], window: Window | None = None
 ) -> type[nn.Module]:
@@ -119,13 +120,6 @@ def adapted_class(
         adaptation: what replaces its methods.
         window: the offsets `-left..right` that take part, in tokens; None: all.
     """
-    return _adapted_class(original, adaptation, window)
-
-
-@cache
-def _adapted_class(
-    original: type[nn.Module], adaptation: type[Adapted], window: Window | None
-) -> type[nn.Module]:
     names = {
         "__module__": original.__module__,
         "__qualname__": original.__qualname__,

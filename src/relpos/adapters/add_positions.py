@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..positions.handover import check_position
+from .instance_forward import forget_own_forward, has_other_forward
 from .report import Report
 from .torch_attention import (
     AttentionWithPosition,
@@ -105,6 +106,7 @@ def add_positions(
     adapted = []
     for each, (scheme, change) in zip(takeable, made, strict=True):
         across = is_cross_attention(model, each)
+        forget_own_forward(each.module)
         each.module.__class__ = CrossAttentionWithPosition if across else SelfAttentionWithPosition
         each.module.position = scheme.train(each.module.training)
         notes = [type(scheme).__name__, *(["across"] if across else []), *_notes(each, change)]
@@ -125,6 +127,8 @@ def remove_positions(model: nn.Module) -> Report:
 
     Raises:
         TypeError: if `model` is no module.
+        ValueError: if the forward of an attention was replaced since (accelerate's hooks do), and
+            would go on with its position; nothing is changed.
 
     >>> from relpos.positions import Shaw
     >>> model = nn.MultiheadAttention(64, 4)
@@ -133,10 +137,18 @@ def remove_positions(model: nn.Module) -> Report:
     (1, 'out_proj.bias', 'MultiheadAttention')
     """
     _check_module("remove_positions", model)
+    found = [x for x in find_attentions(model) if isinstance(x.module, AttentionWithPosition)]
+    for each in found:
+        if has_other_forward(each.module):
+            raise ValueError(
+                "remove_positions: attentions must have the forward of their class, got another "
+                f"in {each.names[0] or 'the model'}; remove accelerate's hooks first"
+            )
     removed = []
-    for each in find_attentions(model):
+    for each in found:
         module = each.module
         if isinstance(module, AttentionWithPosition):
+            forget_own_forward(module)
             removed.append((each.names[0], type(module.position).__name__))
             del module.position
             # To pyright an instance keeps its class.

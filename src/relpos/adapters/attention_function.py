@@ -28,7 +28,7 @@ from .attend import attend
 from .implementation import IMPLEMENTATIONS, adapted_name
 from .mask_function import make_mask_function
 from .masks import additive_mask, whole_mask
-from .recording import weights_wanted
+from .weights_wanted import weights_wanted
 
 __all__ = ["register"]
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from torch import nn
 
 from .adapted import Adapted
-from .rows import ROWS
+from .known_classes import KNOWN_CLASSES
 
 __all__ = ["Family", "adaptation_of", "families", "register"]
 
@@ -32,7 +32,7 @@ class Family:
         return {name: _adaptation(path).scheme for name, path in self.classes.items()}
 
 
-_FAMILIES = {name: Family(module, classes) for name, (module, classes) in ROWS.items()}
+_FAMILIES = {name: Family(module, classes) for name, (module, classes) in KNOWN_CLASSES.items()}
 
 _OWN: dict[type[nn.Module], type[Adapted]] = {}
 

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
+from .instance_forward import has_other_forward
 from .torch_attention import AttentionWithPosition
 
 __all__ = ["Found", "find_attentions", "is_cross_attention", "match_names", "why_not"]
@@ -116,7 +117,7 @@ def _obstacles(module: nn.MultiheadAttention) -> list[tuple[bool, str]]:
     packed = {type(x).__name__ for x in module.parameters() if type(x) is not nn.Parameter}
     return [
         (
-            "forward" in vars(module),
+            has_other_forward(module),
             "has a forward of its own (a hook of accelerate?), which would hide a position",
         ),
         (

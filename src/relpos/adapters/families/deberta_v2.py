@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ...terms import Terms
 from ..attend import attend
-from ..recording import weights_wanted
+from ..weights_wanted import weights_wanted
 from .disentangled import DisentangledAttention, disentangled_scale, disentangled_terms, split_heads
 
 __all__ = ["SEWDSelfAttention", "SelfAttention"]

@@ -20,7 +20,7 @@ from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
 from ..masks import key_padding
-from ..recording import weights_wanted
+from ..weights_wanted import weights_wanted
 
 __all__ = ["AudioAttention", "AudioModel"]
 

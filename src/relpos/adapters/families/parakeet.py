@@ -20,12 +20,12 @@ from transformers.utils.output_capturing import capture_outputs
 from ..adapted import Adapted
 from ..attend import attend
 from ..masks import key_padding
-from ..recording import weights_wanted
+from ..weights_wanted import weights_wanted
 from .transformer_xl import transformer_xl_terms
 
 __all__ = ["Encoder", "EncoderAttention", "FeedForward", "PositionalEncoding", "Subsampling"]
 
-# Frames of the encoder: what the convolutions in front hold of one piece is a fifth of a GiB.
+# Frames of the encoder, of which the convolutions in front hold a piece at a time.
 _PIECE = 1024
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..recording import weights_wanted
+from ..weights_wanted import weights_wanted
 from .image_keys import ImageAttention
 
 __all__ = ["Attention", "SdpaAttention"]

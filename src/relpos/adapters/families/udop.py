@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..left import LEFT
+from ..not_adapted import NOT_ADAPTED
 from . import t5
 
 __all__ = ["Attention"]
@@ -15,5 +15,5 @@ class Attention(t5.Attention):
 
     @classmethod
     def unsupported(cls, module: Any) -> str | None:
-        biases = LEFT["transformers.models.udop.modeling_udop"]
+        biases = NOT_ADAPTED["transformers.models.udop.modeling_udop"]
         return None if module.is_decoder else biases["RelativePositionBias1D"]

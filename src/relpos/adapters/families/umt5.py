@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import EncoderDecoderCache
 
 from ..attend import attend
-from ..recording import weights_wanted
+from ..weights_wanted import weights_wanted
 from . import t5
 
 __all__ = ["Attention"]

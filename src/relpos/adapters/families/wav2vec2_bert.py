@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
-from ..recording import weights_wanted
+from ..weights_wanted import weights_wanted
 from .transformer_xl import transformer_xl_terms
 
 __all__ = ["SelfAttention"]

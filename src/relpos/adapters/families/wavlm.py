@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
-from ..recording import weights_wanted
+from ..weights_wanted import weights_wanted
 
 __all__ = ["Attention"]
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-__all__ = ["LEFT", "looks_relative", "reason_left"]
+__all__ = ["NOT_ADAPTED", "looks_relative", "why_not_adapted"]
 
-_SMALL_WINDOWS = (
-    "windows of too few tokens to gain: Swin-T at 224 x 224 pixels, with 49, ran at 0.94 of its "
-    "speed"
-)
+_SMALL_WINDOWS = "attends within windows of few tokens, for which the op is not made"
 _CLASS_TOKEN = "the class token has biases of its own, which belong to no offset"
 _BOXES = "offsets are between boxes on a page, given with the data: no table over positions"
 _PAIRS = "biases are made from features of all pairs of residues, which the model keeps anyway"
@@ -20,7 +17,7 @@ def _in(model: str, reason: str, *classes: str) -> dict[str, dict[str, str]]:
 
 
 #: By module and name of the class, the reason in one line.
-LEFT: dict[str, dict[str, str]] = {
+NOT_ADAPTED: dict[str, dict[str, str]] = {
     **_in(
         "beit.modeling_beit", _CLASS_TOKEN, "BeitLayer", "BeitRelativePositionBias"
     ),
@@ -57,7 +54,7 @@ LEFT: dict[str, dict[str, str]] = {
     **_in("layoutlmv3.modeling_layoutlmv3", _BOXES, "LayoutLMv3Encoder"),
     **_in(
         "levit.modeling_levit",
-        "at most 196 tokens at 224 x 224 pixels, and biases kept between calls: nothing to gain",
+        "at most 196 tokens at 224 x 224 pixels, and biases that are kept between calls",
         "LevitAttention", "LevitAttentionSubsample",
     ),
     **_in(
@@ -104,7 +101,7 @@ _TELLTALES = (
 )  # fmt: skip
 
 
-def reason_left(module: nn.Module) -> str | None:
+def why_not_adapted(module: nn.Module) -> str | None:
     """Why a module of a known class is not adapted; None if it is not among those.
 
     Args:
@@ -113,7 +110,7 @@ def reason_left(module: nn.Module) -> str | None:
     cls = type(module)
     if cls.__qualname__ in _IF_TABLES and not looks_relative(module):
         return None
-    return LEFT.get(cls.__module__, {}).get(cls.__qualname__)
+    return NOT_ADAPTED.get(cls.__module__, {}).get(cls.__qualname__)
 
 
 def looks_relative(module: nn.Module) -> bool:

@@ -41,7 +41,7 @@ from transformers import (
 from transformers.models.maskformer.modeling_maskformer_swin import MaskFormerSwinModel
 
 from relpos.adapters import adapt
-from relpos.adapters.left import LEFT, looks_relative, reason_left
+from relpos.adapters.not_adapted import NOT_ADAPTED, looks_relative, why_not_adapted
 from relpos.adapters.registry import families
 
 pytestmark = pytest.mark.no_typecheck
@@ -54,7 +54,7 @@ IMAGE = SMALL | {"image_size": 32}
 
 
 def named() -> list[tuple[str, str]]:
-    return [(module, name) for module, classes in LEFT.items() for name in classes]
+    return [(module, name) for module, classes in NOT_ADAPTED.items() for name in classes]
 
 
 @pytest.mark.parametrize(("module", "name"), named())
@@ -127,7 +127,7 @@ def test_the_report_gives_the_reason_once_for_each_module(name: str):
     assert not report.adapted
     assert report.left
     for left, reason in report.left:
-        assert reason == reason_left(model.get_submodule(left))
+        assert reason == why_not_adapted(model.get_submodule(left))
         holder = left.rpartition(".")[0]
         assert holder not in [other for other, _ in report.left if other != left]
     assert [type(module) for module in model.modules()] == classes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ROWS"]
+__all__ = ["KNOWN_CLASSES"]
 
 
 def _transformers(model: str, **classes: str) -> tuple[str, dict[str, str]]:
@@ -10,7 +10,7 @@ def _transformers(model: str, **classes: str) -> tuple[str, dict[str, str]]:
 
 
 #: By family: the module that defines the classes, and each class's adaptation as `file:class`.
-ROWS: dict[str, tuple[str, dict[str, str]]] = {
+KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
     "bloom": _transformers(
         "bloom",
         BloomAttention="bloom:Attention",
