@@ -115,8 +115,11 @@ def _row(
     model: AdaptedModel, length: int, part: str, label: str,
     runs: dict[str, Callable[[], None]], seconds: float,
 ) -> dict:  # fmt: skip
-    rounds = interleaved(runs, seconds=seconds)
-    taken = {name: percentiles([timings[name] for timings in rounds]) for name in runs}
+    rounds = interleaved(runs, leading=(ADAPTED,), seconds=seconds)
+    taken = {
+        name: percentiles([timings[name] for timings in rounds if name in timings])
+        for name in runs
+    }
     best = min((name for name in runs if name != ADAPTED), key=lambda name: taken[name]["median"])
     return {
         "model": model.name,
