@@ -13,13 +13,16 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+ADAPTERS = (ROOT / "docs" / "adapters.md").read_text()
 # The other one has tests of its own, in tests/examples.
 EXAMPLES = sorted(
     {*(ROOT / "examples").glob("*.py")} - {ROOT / "examples" / "one_hour_of_speech.py"}
 )
 
 
-@pytest.mark.parametrize("page", [README, CONTRIBUTING], ids=["README", "CONTRIBUTING"])
+@pytest.mark.parametrize(
+    "page", [README, CONTRIBUTING, ADAPTERS], ids=["README", "CONTRIBUTING", "adapters"]
+)
 def test_the_python_of_a_page_runs(page: str):
     blocks = re.findall(r"```python\n(.*?)```", page, flags=re.S)
     assert blocks

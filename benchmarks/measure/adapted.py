@@ -117,8 +117,7 @@ def _row(
 ) -> dict:  # fmt: skip
     rounds = interleaved(runs, leading=(ADAPTED,), seconds=seconds)
     taken = {
-        name: percentiles([timings[name] for timings in rounds if name in timings])
-        for name in runs
+        name: percentiles([timings[name] for timings in rounds if name in timings]) for name in runs
     }
     best = min((name for name in runs if name != ADAPTED), key=lambda name: taken[name]["median"])
     return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -33,7 +32,7 @@ def measure_equality() -> list[dict]:
 
 def _differences(case: Any) -> dict[str, float]:
     """By dtype the largest of outputs, loss and gradients, as parts of their largest entries."""
-    from tests.adapters.results import gradients
+    from tests.adapters.results import gradients, original_and_adapted, sizes
 
     worst = {"float64": 0.0, "float32": 0.0}
     for padding in case.paddings:
@@ -42,19 +41,12 @@ def _differences(case: Any) -> dict[str, float]:
         exact: dict[str, Tensor] = {}
         for name, dtype in (("float64", torch.float64), ("float32", torch.float32)):
             given = case.with_dtype(inputs, dtype)
-            original = case.model(dtype)
-            adapted = copy.deepcopy(original)
-            adapt(adapted)
-            theirs = gradients(case, original, given)
-            ours = gradients(case, adapted, given)
+            models = original_and_adapted(case.model(dtype))
+            theirs, ours = (gradients(case, model, given) for model in models)
             exact = exact or theirs
-            found = (_relative(ours[key], theirs[key], exact, key) for key in theirs)
+            found = (
+                float((ours[key] - theirs[key]).abs().max()) / size
+                for key, size in sizes(exact).items()
+            )
             worst[name] = max(worst[name], *found)
     return worst
-
-
-def _relative(x: Tensor, y: Tensor, exact: dict[str, Tensor], key: str) -> float:
-    """What is zero in exact arithmetic is rounding alone, and measured by the largest of all."""
-    largest = max(float(other.abs().max()) for other in exact.values())
-    zero = float(exact[key].abs().max()) < 1e-9 * largest
-    return float((x - y).abs().max()) / (largest if zero else float(exact[key].abs().max()))

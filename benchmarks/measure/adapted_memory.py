@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from relpos.adapters import adapt
+from relpos_tasks.machine import status_mib
 
 from ..workloads.adapted import AdaptedModel, draw, find_model
 from .adapted import ADAPTED, implementations
-from .memory import printed_by, status_mib
+from .memory import printed_by
 
 __all__ = ["LIMIT_GIB", "measure_memory"]
 

@@ -10,10 +10,12 @@ import json
 
 import torch
 
+from relpos_tasks.machine import status_mib
+
 from ..workloads.local import LOCAL_TERMS, PATTERNS, local_workload
 from ..workloads.settings import Setting
 from ..workloads.workload import NATIVE, contenders, inputs
-from .memory import printed_by, status_mib
+from .memory import printed_by
 
 __all__ = ["measure_memory"]
 

@@ -13,9 +13,10 @@ import time
 import torch
 
 from relpos.adapters import adapt
+from relpos_tasks.machine import status_mib
 
 from ..workloads.adapted import LONG_INPUTS, draw, find_model
-from .memory import printed_by, status_mib
+from .memory import printed_by
 
 __all__ = ["measure_long"]
 

@@ -10,9 +10,10 @@ import json
 import subprocess
 import sys
 from functools import cache
-from pathlib import Path
 
 import torch
+
+from relpos_tasks.machine import status_mib
 
 from ..files import ROOT
 from ..workloads.rivals import FORWARD_ONLY
@@ -20,18 +21,7 @@ from ..workloads.schemes import make_workload
 from ..workloads.settings import Setting, find_setting
 from ..workloads.workload import UNIT, contenders, inputs
 
-__all__ = ["printed_by", "rows_of_memory", "status_mib"]
-
-
-def status_mib(field: str) -> float:
-    """`VmRSS`, the resident set now, or `VmHWM`, the largest so far, in MiB (Linux).
-
-    Not `getrusage`: what that calls the largest is inherited from the parent process.
-    """
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError(f"status_mib: /proc/self/status must have {field}, got none")
+__all__ = ["printed_by", "rows_of_memory"]
 
 
 @cache

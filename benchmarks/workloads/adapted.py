@@ -18,6 +18,7 @@ class AdaptedModel:
     """One model, of which the second layer is timed.
 
     Args:
+        family: its name in `relpos.adapters.families()`.
         name: of the family and the size, as pages print it.
         build: the model, with so many layers.
         inputs: of a batch of one with so many positions in a layer.
@@ -29,6 +30,7 @@ class AdaptedModel:
         wanted: the least speed-up of the attention module, by length.
     """
 
+    family: str
     name: str
     build: Callable[[int], nn.Module]
     inputs: Callable[[int], dict[str, Any]]
@@ -168,44 +170,46 @@ def _bloom(layers: int) -> nn.Module:
 
 MODELS = (
     AdaptedModel(
-        "Parakeet (width 1024)", _parakeet, _features(80, 8), "frames of 80 ms",
+        "parakeet", "Parakeet (width 1024)", _parakeet, _features(80, 8), "frames of 80 ms",
         (125, 375, 3750), (3750, 9000, 15000), "layers.1", "self_attn", {3750: 2.7},
     ),
     AdaptedModel(
-        "w2v-BERT 2.0", _wav2vec2_bert, _features(160), "frames of 20 ms",
+        "wav2vec2_bert", "w2v-BERT 2.0", _wav2vec2_bert, _features(160), "frames of 20 ms",
         (500, 1500, 4500), (1500, 4500, 15000), "encoder.layers.1", "self_attn", {1500: 4.5},
     ),
     AdaptedModel(
-        "DeBERTa-v3 base", _deberta, _ids, "tokens",
+        "deberta_v2", "DeBERTa-v3 base", _deberta, _ids, "tokens",
         (128, 512, 2048), (2048, 4096, 8192), "encoder.layer.1", "attention.self", {2048: 6.0},
     ),
     AdaptedModel(
-        "Flan-T5 base, encoder", _t5, _ids, "tokens",
+        "t5", "Flan-T5 base, encoder", _t5, _ids, "tokens",
         (128, 512, 2048), (2048, 4096, 8192), "encoder.block.1.layer.0", "SelfAttention",
         {2048: 2.7},
     ),
     AdaptedModel(
-        "SAM B, global layer", _sam, _image, "patches of an image",
+        "sam", "SAM B, global layer", _sam, _image, "patches of an image",
         (4096,), (4096,), "vision_encoder.layers.1", "attn", {4096: 2.5},
     ),
     AdaptedModel(
+        "seamless_m4t_v2",
         "SeamlessM4T v2 large, speech", _seamless, _features(160), "frames of 20 ms",
         (500, 1500, 4500), (1500, 4500), "encoder.layers.1", "self_attn", {},
     ),
     AdaptedModel(
+        "wav2vec2_conformer",
         "Wav2Vec2-Conformer large", _wav2vec2_conformer, _audio(320, 80), "frames of 20 ms",
         (500, 1500), (1500, 4500), "encoder.layers.1", "self_attn", {},
     ),
     AdaptedModel(
-        "MPNet base", _mpnet, _ids, "tokens",
+        "mpnet", "MPNet base", _mpnet, _ids, "tokens",
         (128, 512, 2048), (2048,), "encoder.layer.1", "attention.attn", {},
     ),
     AdaptedModel(
-        "BLOOM 560m", _bloom, _ids, "tokens",
+        "bloom", "BLOOM 560m", _bloom, _ids, "tokens",
         (128, 512, 2048), (2048, 8192), "h.1", "self_attention", {},
     ),
     AdaptedModel(
-        "WavLM base", _wavlm, _audio(320, 80), "frames of 20 ms",
+        "wavlm", "WavLM base", _wavlm, _audio(320, 80), "frames of 20 ms",
         (500, 1500, 4500), (1500, 6000), "encoder.layers.1", "attention", {1500: 2.3},
     ),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["is_out_of_memory", "machine", "memory_bytes", "processor", "versions"]
+__all__ = ["is_out_of_memory", "machine", "memory_bytes", "processor", "status_mib", "versions"]
 
 
 def machine() -> dict[str, str]:
@@ -50,6 +50,26 @@ def memory_bytes() -> int:
     gpus = sum(torch.cuda.get_device_properties(n).total_memory for n in devices)
     # What cannot be found out bounds nothing.
     return max(host, gpus) or 2**63
+
+
+def status_mib(field: str) -> float:
+    """What the system says of this process's memory (Linux).
+
+    Not `getrusage`: what that calls the largest is inherited from the parent process.
+
+    Args:
+        field: `VmRSS`, the resident set now, or `VmHWM`, the largest so far.
+
+    Returns:
+        MiB.
+
+    Raises:
+        OSError: if the system does not say it.
+    """
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) / 1024
+    raise OSError(f"status_mib: /proc/self/status must have {field}, got none")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

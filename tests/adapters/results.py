@@ -1,15 +1,25 @@
-"""Outputs, losses and gradients of a small model, and when two of them are the same."""
+"""A small model beside its adapted copy: outputs, losses, gradients, and when they are the same."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from relpos.adapters import adapt
+
 from .models.case import Case
 
-__all__ = ["assert_equal", "gradients"]
+__all__ = ["assert_equal", "gradients", "original_and_adapted", "sizes"]
+
+
+def original_and_adapted(model: nn.Module) -> tuple[Any, Any]:
+    """A model, and an adapted copy of it."""
+    adapted = copy.deepcopy(model)
+    assert adapt(adapted)
+    return model, adapted
 
 
 def gradients(case: Case, model: nn.Module, inputs: dict[str, Any]) -> dict[str, Tensor]:
@@ -33,19 +43,28 @@ def assert_equal(
     *,
     cancelling: tuple[str, ...] = (),
 ) -> None:
-    """Every tensor within `tolerance` of its largest entry.
+    """Every tensor within `tolerance` of its size.
 
-    What is zero in exact arithmetic, as the gradients of the keys' biases, is nothing but rounding,
-    and measured by the largest entry of all. Gradients with one of the names `cancelling` are sums
-    that the original knows no better than it errs itself, which is allowed beside the tolerance.
+    Gradients with one of the names `cancelling` are sums that the original knows no better than it
+    errs itself, which is allowed beside the tolerance.
     """
     assert ours.keys() == theirs.keys()
     exact = theirs if exact is None else exact
-    largest = max(float(x.abs().max()) for x in theirs.values())
-    for name, expected in theirs.items():
+    for name, size in sizes(exact).items():
+        expected = theirs[name]
         assert torch.isfinite(expected).all(), name
-        zero = float(exact[name].abs().max()) < 1e-9 * largest
-        allowed = tolerance * (largest if zero else float(expected.abs().max()))
+        allowed = tolerance * size
         if any(part in name for part in cancelling):
             allowed += float((expected - exact[name]).abs().max())
         assert float((ours[name] - expected).abs().max()) <= allowed, name
+
+
+def sizes(exact: dict[str, Tensor]) -> dict[str, float]:
+    """Of each tensor, the largest entry.
+
+    What is zero in exact arithmetic, as the gradients of the keys' biases, is nothing but rounding:
+    its size is the largest entry of all.
+    """
+    found = {name: float(x.abs().max()) for name, x in exact.items()}
+    largest = max(found.values())
+    return {name: size if size >= 1e-9 * largest else largest for name, size in found.items()}

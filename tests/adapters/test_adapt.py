@@ -14,12 +14,10 @@ from transformers import GPT2Config, GPT2LMHeadModel, SwinConfig, SwinModel
 
 from relpos.adapters import Adapted, Report, adapt, families, register, restore
 
-from .models import CASES
+from .models import BY_NAME, CASES
 from .models.case import Case
 
 pytestmark = pytest.mark.no_typecheck
-
-BY_NAME = {case.name: case for case in CASES}
 
 
 def model(name: str = "wav2vec2_bert relative_key") -> Any:

@@ -79,6 +79,15 @@ def test_given_positions_are_those_that_count(build):
     assert (ours - encode(model, x)).abs().max() > 0.1
 
 
+@pytest.mark.parametrize("build", [first_version, third_version, sew_d])
+def test_given_positions_and_a_window_do_not_go_together(build):
+    model, x = build(), states(24)
+    adapt(model, window=(4, 4))
+    encode(model, x)
+    with pytest.raises(ValueError, match=r"window=\(4, 4\), it must be called with what relpos"):
+        encode(model, x, relative_pos=torch.zeros(1, 24, 24, dtype=torch.long))
+
+
 @pytest.mark.parametrize("buckets", [256, -1])
 def test_tokens_beyond_the_512th_are_as_in_the_original(buckets: int):
     model = third_version(max_relative_positions=512, position_buckets=buckets)

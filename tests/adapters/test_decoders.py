@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 from typing import Any, cast
 
@@ -22,9 +21,10 @@ from relpos.adapters import adapt, restore
 from relpos.adapters.attention_function import register
 
 from .largest_tensor import LargestTensor
-from .models import CASES
+from .models import BY_NAME, CASES
 from .models.alibi import FALCON
 from .models.case import Case, draw, padded
+from .results import original_and_adapted
 
 pytestmark = pytest.mark.no_typecheck
 
@@ -32,18 +32,6 @@ DECODERS = [
     case for case in CASES if case.name in ("bloom", "mpt", "falcon", "inkling", "inkling2")
 ]
 decoders = pytest.mark.parametrize("case", DECODERS, ids=lambda case: case.name)
-
-
-def case_of(name: str) -> Case:
-    return next(case for case in CASES if case.name == name)
-
-
-def pair(case: Case) -> tuple[Any, Any]:
-    """The original and an adapted copy."""
-    original = case.model()
-    model = copy.deepcopy(original)
-    adapt(model)
-    return original, model
 
 
 def in_chunks(model: Any, ids: Tensor, mask: Tensor | None, cache: Any, ends: list[int]) -> Tensor:
@@ -58,7 +46,7 @@ def in_chunks(model: Any, ids: Tensor, mask: Tensor | None, cache: Any, ends: li
 @decoders
 @pytest.mark.parametrize("padding", ["none", "left"])
 def test_chunks_through_a_cache_equal_one_pass(case: Case, padding: str):
-    original, model = pair(case)
+    original, model = original_and_adapted(case.model())
     ids = torch.randint(3, 50, (2, 30))
     mask = padded(2, 30, padding)
     real = torch.ones(2, 30).bool() if mask is None else mask.bool()
@@ -72,7 +60,7 @@ def test_chunks_through_a_cache_equal_one_pass(case: Case, padding: str):
 @pytest.mark.parametrize("name", ["bloom", "mpt"])
 @pytest.mark.parametrize("padding", ["none", "left"])
 def test_chunks_through_a_static_cache_equal_one_pass_without_a_mask_of_pairs(name, padding):
-    original, model = pair(case_of(name))
+    original, model = original_and_adapted(BY_NAME[name].model())
     ids, mask = torch.randint(3, 50, (1, 2000)), padded(1, 2000, padding)
     cache = StaticCache(config=model.config, max_cache_len=2048)
     with torch.no_grad():
@@ -86,7 +74,7 @@ def test_chunks_through_a_static_cache_equal_one_pass_without_a_mask_of_pairs(na
 
 @decoders
 def test_assisted_generation_gives_the_same_tokens(case: Case):
-    original, model = pair(case)
+    original, model = original_and_adapted(case.model())
     ids = torch.randint(3, 50, (1, 21)).repeat(1, 2)
     settings = {"max_new_tokens": 12, "do_sample": False, "prompt_lookup_num_tokens": 3}
     assert torch.equal(model.generate(ids, **settings), original.generate(ids, **settings))
@@ -94,7 +82,7 @@ def test_assisted_generation_gives_the_same_tokens(case: Case):
 
 @pytest.mark.parametrize("name", ["bloom", "mpt", "falcon"])
 def test_blocks_that_are_adapted_without_their_model_give_the_same(name: str):
-    case = case_of(name)
+    case = BY_NAME[name]
     original, model = case.model(), cast(Any, case.model())
     adapt(model.transformer.h if name != "mpt" else model.transformer.blocks)
     inputs = case.inputs(2, 21, "left")
@@ -106,8 +94,8 @@ def test_blocks_that_are_adapted_without_their_model_give_the_same(name: str):
     [("bloom", "transformer.h.0.self_attention"), ("mpt", "transformer.blocks.0.attn")],
 )
 def test_an_original_attention_in_an_adapted_model_fails_rather_than_looks_ahead(name, attention):
-    case = case_of(name)
-    _, model = pair(case)
+    case = BY_NAME[name]
+    _, model = original_and_adapted(case.model())
     restore(model.get_submodule(attention))
     with pytest.raises((RuntimeError, ValueError)):
         model(**case.inputs(1, 9, "none"))
@@ -123,7 +111,7 @@ def test_an_original_attention_in_an_adapted_model_fails_rather_than_looks_ahead
     ],
 )
 def test_a_forward_on_the_instance_leaves_what_depends_on_it(name, attention, left):
-    case = case_of(name)
+    case = BY_NAME[name]
     original, model = case.model(), case.model()
     module = model.get_submodule(attention)
     module.forward = partial(module.forward)
@@ -135,7 +123,7 @@ def test_a_forward_on_the_instance_leaves_what_depends_on_it(name, attention, le
 
 @pytest.mark.parametrize("rows", [1, 21])
 def test_a_mask_of_pairs_is_all_that_mpt_goes_by(rows: int):
-    original, model = pair(case_of("mpt"))
+    original, model = original_and_adapted(BY_NAME["mpt"].model())
     ids = torch.randint(3, 50, (2, 21))
     hidden = torch.rand(2, 1, rows, 21) < 0.3
     hidden[..., 0] = False
@@ -145,7 +133,7 @@ def test_a_mask_of_pairs_is_all_that_mpt_goes_by(rows: int):
 
 def test_falcon_adds_its_biases_twice_where_the_original_does():
     """Without SDPA the model folds them into its mask, and its attention adds them again."""
-    original, model = pair(case_of("falcon"))
+    original, model = original_and_adapted(BY_NAME["falcon"].model())
     ids = torch.randint(3, 50, (2, 21))
     once, twice = original(ids).logits, original(ids, output_attentions=True).logits
     assert float((once - twice).detach().abs().max()) > 0.1

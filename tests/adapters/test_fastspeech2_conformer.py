@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import Tensor, nn
 from transformers import FastSpeech2ConformerConfig, FastSpeech2ConformerModel
 
-from relpos.adapters import adapt
-
 from .models.case import draw, padded
 from .models.fastspeech2_conformer import SIZES
+from .results import original_and_adapted
 
 pytestmark = pytest.mark.no_typecheck
 
@@ -30,9 +27,7 @@ def models(**options) -> tuple[nn.Module, nn.Module]:
     draw(model)
     # Some frames for each token.
     model.duration_predictor.linear.bias.data.fill_(1.0)
-    other = copy.deepcopy(model.double())
-    assert len(adapt(other).adapted) == 4
-    return model.eval(), other.eval()
+    return original_and_adapted(model.double().eval())
 
 
 def texts(padding: str) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -10,22 +9,20 @@ import torch
 from conformer.conformer import Attention
 from torch import Tensor, nn
 
-from relpos.adapters import adapt
+from relpos.adapters import adapt, restore
 from tests.factories import normal
 
 from .models.case import draw
 from .models.foreign import Encoder, Named
+from .results import original_and_adapted
 
 pytestmark = pytest.mark.no_typecheck
 
 
 def pair(module: nn.Module) -> tuple[Any, Any]:
-    """A module with drawn parameters, and its adapted copy, in float64."""
+    """A module with drawn parameters in float64, and an adapted copy of it."""
     draw(module)
-    theirs: Any = module.double().eval()
-    ours = copy.deepcopy(theirs)
-    adapt(ours)
-    return ours, theirs
+    return original_and_adapted(module.double().eval())
 
 
 def assert_same(ours: Tensor, theirs: Tensor) -> None:
@@ -37,17 +34,21 @@ def espnet_attention() -> tuple[Any, Any]:
 
 
 def test_conformers_attention_to_a_context_is_the_originals():
-    ours, theirs = pair(Attention(16, 2, 8, max_pos_emb=4))
+    theirs, ours = pair(Attention(16, 2, 8, max_pos_emb=4))
     x, context = normal(2, 9, 16), normal(2, 9, 16)
     mask = torch.arange(9) < torch.tensor([[9], [5]])
     assert_same(ours(x, context), theirs(x, context))
     masks = {"mask": mask, "context_mask": ~mask | (torch.arange(9) == 0)}
     assert_same(ours(x, context, **masks), theirs(x, context, **masks))
+    restore(ours)
+    adapt(ours, window=(2, 2))
+    with pytest.raises(ValueError, match=r"Attention: adapted with window=\(2, 2\), it must be"):
+        ours(x, context)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
 def test_espnet_takes_a_mask_with_a_row_for_each_query(dtype: torch.dtype):
-    ours, theirs = espnet_attention()
+    theirs, ours = espnet_attention()
     x, positions = normal(2, 9, 32), normal(1, 17, 32)
     mask = torch.ones(9, 9).tril()[None].expand(2, -1, -1).to(dtype).clone()
     mask[1, 3] = 0  # a query without any key
@@ -56,7 +57,7 @@ def test_espnet_takes_a_mask_with_a_row_for_each_query(dtype: torch.dtype):
 
 
 def test_espnet_with_a_table_for_each_sequence_is_the_original():
-    ours, theirs = espnet_attention()
+    theirs, ours = espnet_attention()
     x, positions = normal(2, 9, 32), normal(2, 17, 32)
     assert_same(ours(x, x, x, positions, None), theirs(x, x, x, positions, None))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,6 +11,7 @@ from relpos.adapters import adapt
 
 from .models.case import draw
 from .models.gemma_audio import SIZES_4, inputs_4
+from .results import original_and_adapted
 
 pytestmark = pytest.mark.no_typecheck
 
@@ -22,13 +21,6 @@ def gemma4(**options) -> nn.Module:
     model = Gemma4AudioModel(Gemma4AudioConfig(**SIZES_4 | options))
     draw(model)
     return model.eval()
-
-
-def both(model: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """A model and an adapted copy of it."""
-    other = copy.deepcopy(model)
-    adapt(other)
-    return model, other
 
 
 def masks(model: nn.Module, inputs: dict) -> list[Tensor]:
@@ -43,7 +35,9 @@ def masks(model: nn.Module, inputs: dict) -> list[Tensor]:
 
 
 def test_the_mask_has_one_row_for_all_queries():
-    theirs, ours = (masks(model, inputs_4(2, 64, "right"))[0] for model in both(gemma4()))
+    theirs, ours = (
+        masks(model, inputs_4(2, 64, "right"))[0] for model in original_and_adapted(gemma4())
+    )
     assert theirs.shape == (2, 1, 4, 5, 12)
     assert ours.shape == (2, 1, 1, 16)
 
@@ -55,14 +49,14 @@ def test_weights_are_those_of_the_originals_blocks(length: int, padding: str, ri
     inputs = inputs_4(2, length, padding)
     theirs, ours = (
         model(**inputs, output_attentions=True).attentions
-        for model in both(gemma4(attention_context_right=right))
+        for model in original_and_adapted(gemma4(attention_context_right=right))
     )
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("blocked", [False, True])
 def test_a_module_called_with_blocks_or_without_a_mask_is_the_original(blocked: bool):
-    model, other = both(gemma4())
+    model, other = original_and_adapted(gemma4())
     x = torch.randn(2, 16, 32)
     mask = masks(model, inputs_4(2, 64, "right"))[0] if blocked else None
     theirs, ours = (m.layers[0].self_attn(x, m.rel_pos_enc(x), mask) for m in (model, other))
@@ -71,7 +65,7 @@ def test_a_module_called_with_blocks_or_without_a_mask_is_the_original(blocked: 
 
 
 def test_a_model_whose_attention_is_not_adapted_keeps_its_masks():
-    model, other = both(gemma4())
+    model, other = original_and_adapted(gemma4())
     other.layers[0].self_attn.__class__ = type(model.layers[0].self_attn)
     inputs = inputs_4(2, 64, "right")
     theirs, ours = (m(**inputs).last_hidden_state for m in (model, other))

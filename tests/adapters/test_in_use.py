@@ -86,13 +86,14 @@ def checkpoints(model: Any) -> bool:
     return model.supports_gradient_checkpointing and able
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
 @cases([case for case in FIRST if checkpoints(case.build())])
-def test_gradient_checkpointing_changes_no_gradient(case: Case):
+def test_gradient_checkpointing_changes_no_gradient(case: Case, reentrant: bool):
     model: Any = case.model(torch.float64).train()
     inputs = case.with_dtype(case.inputs(2, case.lengths[0], case.paddings[-1]), torch.float64)
     theirs = gradients(case, model, inputs)
     adapt(model)
-    model.activation_checkpointing_enable({"use_reentrant": False})
+    model.activation_checkpointing_enable({"use_reentrant": reentrant})
     assert_equal(gradients(case, model, inputs), theirs, 1e-12)
 
 

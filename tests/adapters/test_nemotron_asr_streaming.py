@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,10 +13,9 @@ from transformers import (
     NemotronAsrStreamingForRNNT,
 )
 
-from relpos.adapters import adapt
-
 from .models.case import draw, padded
 from .models.nemotron_asr_streaming import SIZES
+from .results import original_and_adapted
 
 pytestmark = pytest.mark.no_typecheck
 
@@ -40,13 +37,6 @@ def transducer() -> nn.Module:
     model.generation_config.decoder_start_token_id = 11
     draw(model)
     return model.double().eval()
-
-
-def both(model: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """A model and an adapted copy of it."""
-    other = copy.deepcopy(model)
-    adapt(other)
-    return model, other
 
 
 def pieces(features: Tensor, lookahead: int) -> list[Tensor]:
@@ -73,13 +63,15 @@ def stream(model: nn.Module, features: Tensor, lookahead: int, caches: dict) -> 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_chunk_by_chunk_equals_the_original(lookahead: int, batch: int):
     features = torch.randn(batch, 90, 16, dtype=torch.float64)
-    theirs, ours = (stream(model, features, lookahead, {}) for model in both(encoder()))
+    theirs, ours = (
+        stream(model, features, lookahead, {}) for model in original_and_adapted(encoder())
+    )
     assert theirs.shape[1] > 4 * SIZES["sliding_window"]
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
 
 
 def test_chunk_by_chunk_equals_all_at_once():
-    _, model = both(encoder())
+    _, model = original_and_adapted(encoder())
     features = torch.randn(1, 2 * 30 - 1, 16, dtype=torch.float64)
     whole = model(features, num_lookahead_tokens=2).last_hidden_state
     torch.testing.assert_close(stream(model, features, 2, {}), whole, rtol=0, atol=1e-11)
@@ -88,7 +80,8 @@ def test_chunk_by_chunk_equals_all_at_once():
 def test_a_cache_of_all_frames_equals_the_original():
     features = torch.randn(1, 60, 16, dtype=torch.float64)
     theirs, ours = (
-        stream(model, features, 2, {"past_key_values": DynamicCache()}) for model in both(encoder())
+        stream(model, features, 2, {"past_key_values": DynamicCache()})
+        for model in original_and_adapted(encoder())
     )
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
 
@@ -98,7 +91,7 @@ def test_frames_of_padding_equal_the_original_too():
     mask = torch.arange(80) < torch.tensor([80, 41, 13])[:, None]
     theirs, ours = (
         model(features, attention_mask=mask.long(), num_lookahead_tokens=2).last_hidden_state
-        for model in both(encoder())
+        for model in original_and_adapted(encoder())
     )
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
 
@@ -107,14 +100,14 @@ def test_dropped_positions_are_the_originals_in_training():
     inputs = {"input_features": torch.randn(2, 40, 16, dtype=torch.float64)}
     inputs["attention_mask"] = padded(2, 40, "right")
     results = []
-    for model in both(encoder(dropout_positions=0.3)):
+    for model in original_and_adapted(encoder(dropout_positions=0.3)):
         torch.manual_seed(1)
         results.append(model.train()(**inputs, num_lookahead_tokens=2).last_hidden_state)
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-11)
 
 
 def test_an_encoder_whose_attention_is_not_adapted_keeps_its_masks():
-    model, other = both(encoder())
+    model, other = original_and_adapted(encoder())
     other.layers[0].self_attn.__class__ = type(model.layers[0].self_attn)
     features = torch.randn(1, 40, 16, dtype=torch.float64)
     theirs, ours = (m(features, num_lookahead_tokens=2).last_hidden_state for m in (model, other))
@@ -122,7 +115,7 @@ def test_an_encoder_whose_attention_is_not_adapted_keeps_its_masks():
 
 
 def test_attention_weights_are_those_of_the_chunks():
-    _, model = both(encoder())
+    _, model = original_and_adapted(encoder())
     features = torch.randn(1, 41, 16, dtype=torch.float64)
     weights = model(features, num_lookahead_tokens=2, output_attentions=True).attentions[1]
     frames = torch.arange(weights.shape[-1])
@@ -139,7 +132,7 @@ def test_the_transducer_reads_the_same_text(padding: str):
         inputs["attention_mask"] = padded(3, 60, "right")
     theirs, ours = (
         model.generate(**inputs, num_lookahead_tokens=2, max_new_tokens=60).sequences
-        for model in both(transducer())
+        for model in original_and_adapted(transducer())
     )
     assert (theirs != 11).sum() > 10
     assert torch.equal(ours, theirs)
@@ -150,7 +143,7 @@ def test_the_transducer_reads_the_same_text_from_a_stream():
     chunks = pieces(torch.randn(1, 60, 16, dtype=torch.float64), 2)
     theirs, ours = (
         model.generate(input_features=(piece for piece in chunks), num_lookahead_tokens=2).sequences
-        for model in both(transducer())
+        for model in original_and_adapted(transducer())
     )
     assert (theirs != 11).sum() > 10
     assert torch.equal(ours, theirs)

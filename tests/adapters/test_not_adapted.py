@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 from torch import nn
 from transformers import (
     BeitConfig,
@@ -41,7 +44,7 @@ from transformers import (
 from transformers.models.maskformer.modeling_maskformer_swin import MaskFormerSwinModel
 
 from relpos.adapters import adapt
-from relpos.adapters.not_adapted import NOT_ADAPTED, looks_relative, why_not_adapted
+from relpos.adapters.not_adapted import NOT_ADAPTED, TELLTALES, looks_relative, why_not_adapted
 from relpos.adapters.registry import families
 
 pytestmark = pytest.mark.no_typecheck
@@ -65,6 +68,19 @@ def test_classes_that_are_left_exist(module: str, name: str):
 def test_no_class_is_both_adapted_and_left():
     adapted = {(row.module, name) for row in families().values() for name in row.classes}
     assert not adapted & set(named())
+
+
+def test_every_model_of_transformers_that_looks_relative_is_listed():
+    listed = {*NOT_ADAPTED, *(family.module for family in families().values())}
+    models = {module.split(".")[-2] for module in listed}
+    made = re.compile(rf"self\.({'|'.join(TELLTALES)}) = (?!None)")
+    found = {
+        path.parent.name
+        for path in Path(transformers.models.__file__).parent.glob("*/modeling_*.py")
+        if made.search(path.read_text())
+    }
+    assert len(found) > 40
+    assert found <= models
 
 
 MODELS: dict[str, Any] = {

@@ -8,8 +8,11 @@ from importlib import import_module
 
 import pytest
 
+from relpos.adapters import Adapted, adapt, registry
 from relpos.adapters.adapt import _changed_signature
 from relpos.adapters.registry import adaptation_of, families
+
+from .models import BY_NAME
 
 pytestmark = pytest.mark.no_typecheck
 
@@ -27,3 +30,14 @@ def test_each_class_exists_with_the_signatures_that_its_adaptation_expects(famil
 
 def test_families_are_in_the_order_of_their_names():
     assert list(families()) == sorted(families())
+
+
+@pytest.mark.parametrize("found", ["4.57.1", "5.22.9"])
+def test_an_older_transformers_is_refused_before_anything_is_changed(found, monkeypatch):
+    model = BY_NAME["t5"].model()
+    monkeypatch.setattr(registry, "version", lambda package: found)
+    with pytest.raises(ImportError, match=f"transformers must be 5.23 or newer, got {found}"):
+        adapt(model)
+    assert not any(isinstance(module, Adapted) for module in model.modules())
+    monkeypatch.setattr(registry, "version", lambda package: "5.23.0.dev0")
+    assert adapt(model).adapted

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,6 +17,7 @@ from relpos.adapters import adapt
 
 from .models.case import draw, padded
 from .models.seamless_m4t import CASES, SIZES
+from .results import original_and_adapted
 
 pytestmark = pytest.mark.no_typecheck
 
@@ -53,18 +52,11 @@ def speech(padding: bool = True) -> dict[str, Tensor]:
     return features | ({"attention_mask": padded(3, 30, "right")} if padding else {})
 
 
-def both(model: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """A model and an adapted copy of it."""
-    other = copy.deepcopy(model)
-    adapt(other)
-    return model, other
-
-
 @versions
 @implementations
 @pytest.mark.parametrize("modality", ["speech", "text"])
 def test_the_whole_model_gives_the_same_loss_and_logits(version, implementation, modality):
-    models = both(whole_model(version, implementation))
+    models = original_and_adapted(whole_model(version, implementation))
     ids = torch.randint(4, 50, (3, 9))
     texts = {"input_ids": torch.randint(4, 50, (3, 12)), "attention_mask": padded(3, 12, "right")}
     # The original's eager attention hides no padding in v2's speech encoder.
@@ -79,7 +71,7 @@ def test_the_whole_model_gives_the_same_loss_and_logits(version, implementation,
 
 
 def test_the_whole_model_speaks_the_same_waveform():
-    models = both(whole_model(V1))
+    models = original_and_adapted(whole_model(V1))
     inputs = speech()
     theirs, ours = (model.generate(**inputs, tgt_lang="eng", max_new_tokens=6) for model in models)
     assert theirs[0].numel() > 50
@@ -102,7 +94,7 @@ def test_a_decoder_that_is_not_adapted_generates_with_caches_as_before(
             model, input_features=features, decoder_input_ids=ids, max_new_tokens=6,
             cache_implementation=cache, output_logits=True, return_dict_in_generate=True,
         )
-        for model in both(model)
+        for model in original_and_adapted(model)
     )  # fmt: skip
     assert torch.equal(ours.sequences, theirs.sequences)
     torch.testing.assert_close(ours.logits, theirs.logits, rtol=0, atol=1e-11)

@@ -18,7 +18,7 @@ from transformers import (
 
 from relpos.adapters import adapt
 
-from .models import CASES
+from .models import BY_NAME, CASES
 from .models.case import Case, padded, tokens
 from .models.t5 import SIZES, draw_unscaled
 from .models.t5_kin import DECODER
@@ -32,7 +32,7 @@ pytestmark = [
 NAMES = ("t5", "mt5", "umt5", "switch_transformers", "longt5, local", "pop2piano")
 PAIRS = [case for case in CASES if case.name in NAMES]
 pairs = pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.name)
-T5 = next(case for case in CASES if case.name == "t5")
+T5 = BY_NAME["t5"]
 
 
 def call(case: Case, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
@@ -119,6 +119,15 @@ def test_beside_a_layer_that_is_left_the_others_are_right(left: int, stack: str,
     torch.testing.assert_close(call(T5, model, inputs), theirs, rtol=0, atol=1e-12)
 
 
+def test_a_bias_of_all_pairs_and_a_window_do_not_go_together():
+    model: Any = T5.model()
+    first = model.encoder.block[0].layer[0].SelfAttention
+    first.forward = partial(first.forward)
+    assert len(adapt(model, window=(4, 4)).left) == 1
+    with pytest.raises(ValueError, match=r"T5Attention: adapted with window=\(4, 4\), it must be"):
+        call(T5, model, T5.inputs(2, 20, "none"))
+
+
 @pytest.mark.parametrize("left", [None, 0, 1])
 def test_a_static_cache_longer_than_the_text_is_filled_beside_a_layer_that_is_left(
     left: int | None,
@@ -177,14 +186,14 @@ def test_the_radius_is_that_of_the_original(length: int):
 
 
 def test_a_page_is_left_and_its_text_adapted():
-    udop = next(case for case in CASES if case.name == "udop")
+    udop = BY_NAME["udop"]
     report = adapt(udop.model())
     assert all(name.startswith("decoder") for name, _ in report.adapted)
     assert {why.split(",")[0] for _, why in report.left} == {"offsets are between boxes on a page"}
 
 
 def test_a_piano_is_played_with_the_same_tokens():
-    case = next(case for case in CASES if case.name == "pop2piano")
+    case = BY_NAME["pop2piano"]
     model: Any = case.model()
     settings = model.generation_config
     count = model.config.composer_vocab_size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from relpos.adapters import adapt
 
 from .models import xlnet
 from .models.case import draw, tokens
+from .results import original_and_adapted
 
 pytestmark = pytest.mark.no_typecheck
 
@@ -24,10 +24,7 @@ def pair(
     torch.manual_seed(0)
     model = model_class(XLNetConfig(**xlnet.SIZES | options))
     draw(model)
-    original = model.to(dtype).eval()
-    adapted = copy.deepcopy(original)
-    adapt(adapted)
-    return original, adapted
+    return original_and_adapted(model.to(dtype).eval())
 
 
 @pytest.mark.parametrize("mem_len", [None, 9])

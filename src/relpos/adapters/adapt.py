@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from ..checks import check_module
 from ..ops.locality import Window, resolve_window
 from ..terms import Terms
 from .adapted import Adapted, adapted_class, original_class
@@ -48,13 +49,13 @@ def adapt(model: nn.Module, *, strict: bool = False, window: Window | None = Non
         What was adapted, and what was left and why; it prints as a table.
 
     Raises:
+        ImportError: if transformers is older than those whose classes are known.
         TypeError: if `model` is no module.
         ValueError: if it has no relative attention that relpos knows of, is adapted already, takes
             no window although one is given, or if something is left and `strict` is True. The
             model is then as it was.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"adapt: model must be an nn.Module, got {type(model).__name__}")
+    check_module("adapt", "model", model)
     (span,) = resolve_window("adapt", window, Terms()) or (None,)
     done = [name for name, module in model.named_modules() if isinstance(module, Adapted)]
     if done:
@@ -91,8 +92,7 @@ def restore(model: nn.Module) -> None:
         ValueError: if the forward of an adapted module was replaced since (accelerate's hooks do),
             and would go on calling relpos; nothing is changed.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"restore: model must be an nn.Module, got {type(model).__name__}")
+    check_module("restore", "model", model)
     adapted = {name: m for name, m in model.named_modules() if isinstance(m, Adapted)}
     for name, module in adapted.items():
         if has_other_forward(module):

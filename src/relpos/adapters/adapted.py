@@ -98,6 +98,32 @@ class Adapted(nn.Module):
         """
         return None
 
+    def original_forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The original's forward, for a call that relpos cannot compute.
+
+        Args:
+            args: the call's.
+            kwargs: the call's.
+
+        Raises:
+            ValueError: if the module was adapted with a window, which the original does not have.
+        """
+        self.refuse_window()
+        return super().forward(*args, **kwargs)
+
+    def refuse_window(self) -> None:
+        """Raise for a call that relpos cannot compute, if it would see more than the window.
+
+        Raises:
+            ValueError: if the module was adapted with one.
+        """
+        if self.window is not None:
+            raise ValueError(
+                f"{type(self).__name__}: adapted with window={self.window}, it must be called "
+                "with what relpos computes, got arguments for which the original runs, which has "
+                "no window; restore it first"
+            )
+
     def extra_repr(self) -> str:
         """The original's, and that relpos computes it."""
         window = "" if self.window is None else f", window={self.window}"

@@ -14,6 +14,7 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ..checks import check_module
 from ..positions.handover import check_position
 from .instance_forward import forget_own_forward, has_other_forward
 from .report import Report
@@ -136,7 +137,7 @@ def remove_positions(model: nn.Module) -> Report:
     >>> len(remove_positions(model).adapted), list(model.state_dict())[-1], type(model).__name__
     (1, 'out_proj.bias', 'MultiheadAttention')
     """
-    _check_module("remove_positions", model)
+    check_module("remove_positions", "model", model)
     found = [x for x in find_attentions(model) if isinstance(x.module, AttentionWithPosition)]
     for each in found:
         if has_other_forward(each.module):
@@ -206,14 +207,9 @@ def _notes(found: Found, change: str | None) -> list[str]:
     return notes + [f"shared as {name!r}" for name in found.names[1:]]
 
 
-def _check_module(function: str, model: nn.Module) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"{function}: model must be an nn.Module, got {type(model).__name__}")
-
-
 def _check_model(model: nn.Module) -> list[Found]:
     """The attentions of a model, of which there must be one."""
-    _check_module("add_positions", model)
+    check_module("add_positions", "model", model)
     if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
         raise ValueError(
             "add_positions: model must be given its positions before DistributedDataParallel, "

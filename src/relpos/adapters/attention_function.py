@@ -105,6 +105,8 @@ def _adapted_attention(
         if query_start is None and causal and key.shape[2] > query.shape[2] > 1:
             query_start = _query_start(module, mask)
     elif position_bias is not None and position_bias.numel() > 1:
+        if isinstance(module, Adapted):
+            module.refuse_window()
         mask = _with_bias(whole_mask(module, query, key, mask), position_bias)
     return attend(
         query, key, value, terms, mask=mask, causal=causal, query_start=query_start,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from torch import nn
 
-__all__ = ["NOT_ADAPTED", "looks_relative", "why_not_adapted"]
+__all__ = ["NOT_ADAPTED", "TELLTALES", "looks_relative", "why_not_adapted"]
 
 _SMALL_WINDOWS = "attends within windows of few tokens, for which the op is not made"
 _CLASS_TOKEN = "the class token has biases of its own, which belong to no offset"
 _BOXES = "offsets are between boxes on a page, given with the data: no table over positions"
+_PREDICTED = "biases of pixels beside boxes that the model predicts: no table over positions"
 _PAIRS = "biases are made from features of all pairs of residues, which the model keeps anyway"
 
 
@@ -76,6 +77,8 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
         "its n-gram streams, most of the work, attend to keys of two streams at once",
         "ProphetNetNgramSelfAttention",
     ),
+    **_in("sam3.modeling_sam3", _PREDICTED, "Sam3DetrDecoder"),
+    **_in("sam3_lite_text.modeling_sam3_lite_text", _PREDICTED, "Sam3LiteTextDetrDecoder"),
     **_in("swin.modeling_swin", _SMALL_WINDOWS, "SwinAttention"),
     **_in("swin2sr.modeling_swin2sr", _SMALL_WINDOWS, "Swin2SRSelfAttention"),
     **_in("swinv2.modeling_swinv2", _SMALL_WINDOWS, "Swinv2SelfAttention"),
@@ -92,12 +95,12 @@ _IF_TABLES = frozenset({
     "PPDocLayoutV2ReadingOrderEncoder",
 })  # fmt: skip
 
-# What modules of relative attention call their tables and projections.
-_TELLTALES = (
+#: What modules of relative attention call their tables and projections.
+TELLTALES = (
     "relative_attention_bias", "relative_position_bias", "relative_position_bias_table",
     "rel_pos_h", "distance_embedding", "rel_embeddings", "linear_pos", "pos_bias_u",
     "relative_k_proj", "pos_key_proj", "pos_proj", "emb_rel_k", "rel_pos_bias", "rel_pos_x_bias",
-    "rel_pos_emb", "pe_k", "gru_rel_pos_const",
+    "rel_pos_emb", "pe_k", "gru_rel_pos_const", "box_rpb_embed_x",
 )  # fmt: skip
 
 
@@ -120,4 +123,4 @@ def looks_relative(module: nn.Module) -> bool:
         module: of any class.
     """
     own = {**module._parameters, **module._modules, **module._buffers}
-    return any(own.get(name) is not None for name in _TELLTALES)
+    return any(own.get(name) is not None for name in TELLTALES)

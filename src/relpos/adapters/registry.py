@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from importlib.metadata import version
 
 from torch import nn
 
@@ -29,10 +31,13 @@ class Family:
     @property
     def schemes(self) -> dict[str, str]:
         """By the name of each class, what the report says of it; imports the adaptations."""
-        return {name: _adaptation(path).scheme for name, path in self.classes.items()}
+        return {name: _adaptation(self.module, path).scheme for name, path in self.classes.items()}
 
 
 _FAMILIES = {name: Family(module, classes) for name, (module, classes) in KNOWN_CLASSES.items()}
+
+# The first transformers whose classes these adaptations read.
+_TRANSFORMERS = (5, 23)
 
 _OWN: dict[type[nn.Module], type[Adapted]] = {}
 
@@ -67,9 +72,19 @@ def adaptation_of(cls: type[nn.Module]) -> type[Adapted] | None:
 
     Args:
         cls: of a module.
+
+    Raises:
+        ImportError: if it is of a transformers whose classes have other methods.
     """
     path = _paths().get((cls.__module__, cls.__qualname__))
-    return _OWN.get(cls) or (None if path is None else _adaptation(path))
+    return _OWN.get(cls) or (None if path is None else _adaptation(cls.__module__, path))
+
+
+def _check_transformers() -> None:
+    found = version("transformers")
+    if tuple(map(int, re.findall(r"\d+", found)[:2])) < _TRANSFORMERS:
+        least = ".".join(map(str, _TRANSFORMERS))
+        raise ImportError(f"adapt: transformers must be {least} or newer, got {found}")
 
 
 @cache
@@ -81,6 +96,8 @@ def _paths() -> dict[tuple[str, str], str]:
     }
 
 
-def _adaptation(path: str) -> type[Adapted]:
+def _adaptation(module: str, path: str) -> type[Adapted]:
+    if module.startswith("transformers."):
+        _check_transformers()
     file, _, name = path.partition(":")
     return getattr(import_module(f".families.{file}", __package__), name)

@@ -4,6 +4,7 @@ Errors read `"{function}: {argument} must {rule}, got {value}"`.
 """
 
 from .installed import check_installed
+from .modules import check_module
 from .settings import (
     check_count,
     check_number,
@@ -36,6 +37,7 @@ __all__ = [
     "check_integers",
     "check_like",
     "check_like_parameter",
+    "check_module",
     "check_number",
     "check_probability",
     "check_queries",

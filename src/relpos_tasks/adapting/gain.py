@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from relpos.adapters import Report, adapt, restore
 
-from ..machine import is_out_of_memory
+from ..machine import is_out_of_memory, status_mib
 
 __all__ = ["Gain", "measure_gain"]
 
@@ -116,7 +116,7 @@ def _once(
             start = time.perf_counter()
             output = _first_tensor(model(**inputs))
             seconds = time.perf_counter() - start
-        peak = None if before is None else max(0.0, _status_mib("VmHWM") - before)
+        peak = None if before is None else max(0.0, status_mib("VmHWM") - before)
         return Run([seconds], peak, output)
     except (MemoryError, RuntimeError, TypeError, ValueError) as error:
         if is_out_of_memory(error):
@@ -158,13 +158,6 @@ def _reset_peak() -> float | None:
     """Forget the process's peak of memory so far; what it has now, in MiB, or None if unknown."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
-        return _status_mib("VmRSS")
+        return status_mib("VmRSS")
     except OSError:
         return None
-
-
-def _status_mib(field: str) -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) / 1024
-    raise OSError(f"/proc/self/status has no {field}")

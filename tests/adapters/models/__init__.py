@@ -1,4 +1,4 @@
-"""Small models of each adapted family, one file a family; `CASES` holds them all."""
+"""Small models of each adapted family, one file a family: `CASES`, and the same `BY_NAME`."""
 
 from importlib import import_module
 from pathlib import Path
@@ -11,3 +11,4 @@ FILES = sorted(
     if path.stem not in ("__init__", "case")
 )
 CASES: list[Case] = [case for file in FILES for case in import_module(f"{__name__}.{file}").CASES]
+BY_NAME = {case.name: case for case in CASES}

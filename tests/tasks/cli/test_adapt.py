@@ -9,9 +9,7 @@ import pytest
 import transformers
 from transformers import BertConfig, BertModel
 
-from tests.adapters.models import CASES
-
-BY_NAME = {case.name: case for case in CASES}
+from tests.adapters.models import BY_NAME
 
 
 @pytest.fixture(scope="module")

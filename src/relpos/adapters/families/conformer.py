@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
+from ..heads import split_heads
 from ..masks import key_padding
 
 __all__ = ["Attention"]
@@ -41,9 +42,9 @@ class Attention(Adapted):
         context_mask: Tensor | None = None,
     ) -> Tensor:
         if context is not None or context_mask is not None:
-            return super().forward(x, context, mask, context_mask)
+            return self.original_forward(x, context, mask, context_mask)
         q, k, v = (
-            heads.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            split_heads(heads, width=heads.shape[-1] // self.heads)
             for heads in (self.to_q(x), *self.to_kv(x).chunk(2, dim=-1))
         )
         # Their rows are of query minus key.

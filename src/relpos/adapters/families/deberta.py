@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..attend import attend
-from .disentangled import DisentangledAttention, disentangled_scale, disentangled_terms, split_heads
+from ..heads import split_heads
+from .disentangled import DisentangledAttention, disentangled_scale, disentangled_terms
 
 __all__ = ["SelfAttention"]
 
@@ -40,12 +41,13 @@ class SelfAttention(DisentangledAttention):
         rel_embeddings: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         if query_states is not None or relative_pos is not None or rel_embeddings is None:
-            return super().forward(
+            return self.original_forward(
                 hidden_states, attention_mask, output_attentions, query_states, relative_pos,
                 rel_embeddings,
             )  # fmt: skip
         heads = self.num_attention_heads
-        q, k, v = split_heads(self.in_proj(hidden_states), heads).chunk(3, dim=-1)
+        projected = split_heads(self.in_proj(hidden_states), width=3 * self.attention_head_size)
+        q, k, v = projected.chunk(3, dim=-1)
         q = q + self.q_bias.unflatten(0, (heads, 1, -1))
         v = v + self.v_bias.unflatten(0, (heads, 1, -1))
         terms = disentangled_terms(

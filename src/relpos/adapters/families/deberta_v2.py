@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from ...terms import Terms
 from ..attend import attend
+from ..heads import project_heads, split_heads
 from ..weights_wanted import weights_wanted
-from .disentangled import DisentangledAttention, disentangled_scale, disentangled_terms, split_heads
+from .disentangled import DisentangledAttention, disentangled_scale, disentangled_terms
 
 __all__ = ["SEWDSelfAttention", "SelfAttention"]
 
@@ -44,8 +45,8 @@ class SelfAttention(DisentangledAttention):
         relative_pos: Tensor | None = None,
         rel_embeddings: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        if not _by_table(hidden_states, query_states, relative_pos, rel_embeddings):
-            return super().forward(
+        if not _has_row_for_each_offset(hidden_states, query_states, relative_pos, rel_embeddings):
+            return self.original_forward(
                 hidden_states, attention_mask, output_attentions, query_states, relative_pos,
                 rel_embeddings,
             )  # fmt: skip
@@ -63,13 +64,9 @@ class SelfAttention(DisentangledAttention):
         weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         queries = hidden_states if query_states is None else query_states
-        q, k, v = (
-            split_heads(project(x), self.num_attention_heads)
-            for project, x in (
-                (self.query_proj, queries),
-                (self.key_proj, hidden_states),
-                (self.value_proj, hidden_states),
-            )
+        q = split_heads(self.query_proj(queries), width=self.attention_head_size)
+        k, v = project_heads(
+            hidden_states, self.key_proj, self.value_proj, width=self.attention_head_size
         )
         terms = self._terms(self.pos_dropout(positions), q.shape[2])
         output, probabilities = attend(
@@ -116,9 +113,8 @@ class SEWDSelfAttention(SelfAttention):
         rel_embeddings: Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        if not _by_table(hidden_states, query_states, relative_pos, rel_embeddings):
-            original: Any = super(SelfAttention, self)
-            return original.forward(
+        if not _has_row_for_each_offset(hidden_states, query_states, relative_pos, rel_embeddings):
+            return self.original_forward(
                 hidden_states, attention_mask, query_states, relative_pos, rel_embeddings, **kwargs
             )
         return self._attend(
@@ -130,7 +126,7 @@ class SEWDSelfAttention(SelfAttention):
         return self.dropout.drop_prob
 
 
-def _by_table(
+def _has_row_for_each_offset(
     keys: Tensor, queries: Tensor | None, relative_pos: Tensor | None, positions: Tensor | None
 ) -> bool:
     """Whether each offset has one row: as many queries as keys, and no positions that are given."""

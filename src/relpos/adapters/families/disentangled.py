@@ -20,6 +20,7 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_p
 
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
+from ..heads import split_heads
 from ..masks import key_padding
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
     "Encoder",
     "disentangled_scale",
     "disentangled_terms",
-    "split_heads",
 ]
 
 
@@ -65,22 +65,12 @@ def disentangled_terms(
             rows = project(embedding(index, positions))
         else:
             rows = embedding(index, project(positions[: 2 * span]))
-        return OffsetTable(split_heads(rows, heads), 1 - reach)
+        return OffsetTable(split_heads(rows, width=rows.shape[-1] // heads), 1 - reach)
 
     return Terms(
         keys=None if keys is None else table(keys),
         queries=None if queries is None else table(queries),
     )
-
-
-def split_heads(x: Float[Tensor, "*b i hd"], heads: int) -> Float[Tensor, "*b h i d"]:
-    """`x` with heads before the tokens.
-
-    Args:
-        x: of all heads, side by side.
-        heads: h.
-    """
-    return x.unflatten(-1, (heads, -1)).transpose(-3, -2)
 
 
 def disentangled_scale(width: int, *, terms: int) -> float:
@@ -104,6 +94,7 @@ class DisentangledAttention(Adapted):
             "relative_pos", "rel_embeddings",
         )
     }  # fmt: skip
+    attention_head_size: int
     num_attention_heads: int
     max_relative_positions: int
     pos_att_type: list[str]

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..adapted import Adapted
 from ..attend import attend
+from ..heads import project_heads
 from ..masks import key_padding
 from .transformer_xl import transformer_xl_terms
 
@@ -46,10 +47,9 @@ class Attention(Adapted):
         narrow = attention_mask is None or attention_mask.shape == (batch, 1, length)
         # One table for each sequence, and what the original refuses.
         if not narrow or pos_emb is None or len(pos_emb) > 1:
-            return super().forward(hidden_states, attention_mask, pos_emb, output_attentions)
-        q, k, v = (
-            project(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for project in (self.linear_q, self.linear_k, self.linear_v)
+            return self.original_forward(hidden_states, attention_mask, pos_emb, output_attentions)
+        q, k, v = project_heads(
+            hidden_states, self.linear_q, self.linear_k, self.linear_v, width=self.head_dim
         )
         scale = self.head_dim**-0.5
         terms = transformer_xl_terms(

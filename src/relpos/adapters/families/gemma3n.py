@@ -17,6 +17,7 @@ from torch.nn.functional import softplus
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
+from ..heads import project_heads
 from ..masks import key_padding
 
 __all__ = ["AudioAttention", "AudioRelativePositionEmbedding"]
@@ -40,9 +41,8 @@ class AudioAttention(Adapted):
     relative_position_embedding: Any
 
     def forward(self, hidden_states: Tensor, mask: Tensor) -> Tensor:
-        q, k, v = (
-            project(hidden_states).unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
-            for project in (self.q_proj, self.k_proj, self.v_proj)
+        q, k, v = project_heads(
+            hidden_states, self.q_proj, self.k_proj, self.v_proj, width=self.head_dim
         )
         output, _ = attend(
             q * self.q_scale * softplus(self.per_dim_scale), k, v, self._terms(q),

@@ -19,6 +19,7 @@ from transformers.utils.output_capturing import capture_outputs
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
+from ..heads import project_heads
 from ..masks import key_padding
 from ..weights_wanted import weights_wanted
 
@@ -64,8 +65,10 @@ class AudioAttention(Adapted):
             hidden = self._hidden_in_blocks(attention_mask)
             return super().forward(hidden_states, position_embeddings, hidden)
         q, k, v = (
-            project(hidden_states).float().unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for project in (self.q_proj, self.k_proj, self.v_proj)
+            heads.float()
+            for heads in project_heads(
+                hidden_states, self.q_proj, self.k_proj, self.v_proj, width=self.head_dim
+            )
         )
         rows = self.relative_k_proj(position_embeddings).view(-1, self.num_heads, self.head_dim)
         table = OffsetTable(rows.transpose(0, 1).to(q.dtype), -self.max_past_horizon, beyond="zero")

@@ -17,6 +17,7 @@ from ...ranges import chunk_ranges
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
+from ..heads import split_heads
 from ..masks import key_padding
 
 __all__ = ["ConformerAttention", "EncoderAttention"]
@@ -49,7 +50,7 @@ class _BlockAttention(Adapted):
             mask: of padding.
             dropout: probability that a weight is dropped.
         """
-        q, k, v = (x.unflatten(-1, (-1, head_dim)).transpose(1, 2) for x in projected)
+        q, k, v = (split_heads(x, width=head_dim) for x in projected)
         # The last query sees offsets up to 0, and the last key is seen at those from 0 on.
         by_offset = torch.cat([index[-1], index[:-1, -1].flip(0)])
         rows = self.rel_pos_emb(by_offset).to(q.dtype)[None]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
+from ..heads import project_heads
 
 __all__ = ["LocalAttention"]
 
@@ -53,10 +54,9 @@ class LocalAttention(Adapted):
         blocks = position_bias is not None and position_bias.ndim != 2
         # Without a mask the original sees all of the three blocks.
         if output_attentions or mask is None or blocks:
-            return super().forward(hidden_states, mask, position_bias, output_attentions)
-        q, k, v = (
-            project(hidden_states).unflatten(-1, (-1, self.key_value_proj_dim)).transpose(1, 2)
-            for project in (self.q, self.k, self.v)
+            return self.original_forward(hidden_states, mask, position_bias, output_attentions)
+        q, k, v = project_heads(
+            hidden_states, self.q, self.k, self.v, width=self.key_value_proj_dim
         )
         table = self._table(q) if position_bias is None else position_bias
         output, _ = attend(

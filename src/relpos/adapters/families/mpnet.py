@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
+from ..heads import project_heads
 from ..masks import additive_mask, encoder_mask
 
 __all__ = ["Encoder", "Model", "SelfAttention"]
@@ -51,12 +52,11 @@ class SelfAttention(Adapted):
         **kwargs: Any,
     ) -> tuple[Tensor, ...]:
         if position_bias is None or position_bias.ndim != 2:
-            return super().forward(
+            return self.original_forward(
                 hidden_states, attention_mask, position_bias, output_attentions, **kwargs
             )
-        q, k, v = (
-            project(hidden_states).unflatten(-1, (-1, self.attention_head_size)).transpose(1, 2)
-            for project in (self.q, self.k, self.v)
+        q, k, v = project_heads(
+            hidden_states, self.q, self.k, self.v, width=self.attention_head_size
         )
         output, weights = attend(
             q, k, v, Terms(bias=OffsetTable(position_bias, -(position_bias.shape[1] // 2))),
@@ -107,14 +107,14 @@ class Encoder(Adapted):
         self, x: Tensor, position_ids: Tensor | None = None, num_buckets: int = 32
     ) -> Tensor:
         """`(h, r)`, a row for each offset, where every layer takes that."""
-        if position_ids is not None or not self._by_table():
+        if position_ids is not None or not self._all_take_tables():
             original: Any = super()
             return original.compute_position_bias(x, position_ids, num_buckets)
         offsets = torch.arange(-_FURTHEST, _FURTHEST + 1, device=x.device)
         buckets = self.relative_position_bucket(offsets, num_buckets, _FURTHEST)
         return self.relative_attention_bias(buckets).T
 
-    def _by_table(self) -> bool:
+    def _all_take_tables(self) -> bool:
         """Whether every layer takes a bias by offset."""
         layers: Any = self.layer
         return all(isinstance(layer.attention.attn, Adapted) for layer in layers)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..adapted import Adapted
 from ..attend import attend
+from ..heads import split_heads
 from .alibi import AlibiModel, first_query
 
 __all__ = ["Attention", "Block", "Model"]
@@ -29,7 +30,7 @@ class Attention(Adapted):
         )
     }  # fmt: skip
     layer_idx: int
-    n_heads: int
+    head_dim: int
     softmax_scale: float
     attn_dropout_p: float
     clip_qkv: float | None
@@ -52,9 +53,7 @@ class Attention(Adapted):
         projected = self.Wqkv(hidden_states)
         if self.clip_qkv:
             projected = projected.clamp(min=-self.clip_qkv, max=self.clip_qkv)
-        q, k, v = (
-            x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for x in projected.chunk(3, dim=2)
-        )
+        q, k, v = (split_heads(x, width=self.head_dim) for x in projected.chunk(3, dim=2))
         start = first_query(past_key_values, queries=q.shape[2], layer=self.layer_idx)
         if past_key_values is not None:
             k, v = past_key_values.update(k, v, self.layer_idx)

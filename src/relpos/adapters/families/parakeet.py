@@ -19,6 +19,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..adapted import Adapted
 from ..attend import attend
+from ..heads import project_heads
 from ..masks import key_padding
 from ..weights_wanted import weights_wanted
 from .transformer_xl import transformer_xl_terms
@@ -69,7 +70,9 @@ class EncoderAttention(Adapted):
     ) -> tuple[Tensor, Tensor | None]:
         # Dropped positions are another table for each sequence of the batch.
         if position_embeddings is None or (self.training and self.config.dropout_positions):
-            return super().forward(hidden_states, position_embeddings, attention_mask, **kwargs)
+            return self.original_forward(
+                hidden_states, position_embeddings, attention_mask, **kwargs
+            )
         return self._attend(hidden_states, position_embeddings[0], attention_mask, **kwargs)
 
     def _attend(
@@ -81,9 +84,8 @@ class EncoderAttention(Adapted):
         key_ranges: Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        q, k, v = (
-            project(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for project in (self.q_proj, self.k_proj, self.v_proj)
+        q, k, v = project_heads(
+            hidden_states, self.q_proj, self.k_proj, self.v_proj, width=self.head_dim
         )
         if past_key_values is not None:
             k, v = past_key_values.update(k, v, self.layer_idx)

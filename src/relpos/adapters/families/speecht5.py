@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
+from ..heads import project_heads
 from ..masks import encoder_mask
 
 __all__ = ["Attention", "Encoder", "RelativePositionalEncoding"]
@@ -62,13 +63,12 @@ class Attention(Adapted):
     ) -> tuple[Tensor, Tensor | None]:
         across = key_value_states is not None or past_key_values is not None
         if across or position_bias is None or position_bias.ndim != 2:
-            return super().forward(
+            return self.original_forward(
                 hidden_states, key_value_states, past_key_values, attention_mask, position_bias,
                 output_attentions, **kwargs,
             )  # fmt: skip
-        q, k, v = (
-            project(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for project in (self.q_proj, self.k_proj, self.v_proj)
+        q, k, v = project_heads(
+            hidden_states, self.q_proj, self.k_proj, self.v_proj, width=self.head_dim
         )
         rows = position_bias.to(q.dtype)[None]
         output, weights = attend(

@@ -65,7 +65,7 @@ class Attention(Adapted):
     ) -> Any:
         if not is_adapted_name(self.config._attn_implementation):
             # Another implementation was chosen since, which knows no tables.
-            return super().forward(
+            return self.original_forward(
                 hidden_states, mask, key_value_states, position_bias, past_key_values, **kwargs
             )
         if position_bias is None and not self.has_relative_attention_bias:
@@ -86,7 +86,7 @@ class Attention(Adapted):
         if past_key_values is None:
             return {}
         start = past_key_values.get_seq_length(self.layer_idx)
-        return {"query_start": int(start)} if _by_table(hidden_states.shape[1], start) else {}
+        return {"query_start": int(start)} if _start_is_known(hidden_states.shape[1], start) else {}
 
     def compute_bias(
         self,
@@ -97,7 +97,7 @@ class Attention(Adapted):
     ) -> Tensor:
         """`(h, r)`, a row for each offset; `(1, h, 1, j)` where a static cache is being traced."""
         named = is_adapted_name(self.config._attn_implementation)
-        if not named or not _by_table(query_length, past_seen_tokens):
+        if not named or not _start_is_known(query_length, past_seen_tokens):
             original: Any = super()
             return original.compute_bias(query_length, key_length, device, past_seen_tokens)
         reach = self.relative_attention_max_distance
@@ -126,7 +126,7 @@ class TextAttention(Attention):
         return False
 
 
-def _by_table(queries: int, start: int | Tensor) -> bool:
+def _start_is_known(queries: int, start: int | Tensor) -> bool:
     """Whether the position of the first query is a number, or can be made one at no great price."""
     if not isinstance(start, Tensor):
         return True

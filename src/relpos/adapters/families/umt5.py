@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import EncoderDecoderCache
 
 from ..attend import attend
+from ..heads import split_heads
 from ..weights_wanted import weights_wanted
 from . import t5
 
@@ -56,7 +57,7 @@ class Attention(t5.Attention):
         return self._relative_position_bucket(offsets)
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self.key_value_proj_dim)).transpose(1, 2)
+        return split_heads(x, width=self.key_value_proj_dim)
 
     def _keys_and_values(self, states: Tensor, cache: Any) -> tuple[Tensor, Tensor]:
         """Those of the encoder's output, from the cache where it has them."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
+from ..heads import project_heads
 from ..masks import encoder_mask
 
 __all__ = ["Attention", "Encoder"]
@@ -57,9 +58,8 @@ class Attention(Adapted):
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         # The original, too, makes keys and values of the queries' tokens, whatever is given.
-        q, k, v = (
-            project(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for project in (self.q_proj, self.k_proj, self.v_proj)
+        q, k, v = project_heads(
+            hidden_states, self.q_proj, self.k_proj, self.v_proj, width=self.head_dim
         )
         keys, values = (
             OffsetTable(rows.to(q.dtype), -self.window_size, beyond="zero")

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
+from ..heads import project_heads
 from ..weights_wanted import weights_wanted
 from .transformer_xl import transformer_xl_terms
 
@@ -66,9 +67,8 @@ class SelfAttention(Adapted):
         relative_position_embeddings: Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        q, k, v = (
-            project(hidden_states).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
-            for project in (self.linear_q, self.linear_k, self.linear_v)
+        q, k, v = project_heads(
+            hidden_states, self.linear_q, self.linear_k, self.linear_v, width=self.head_size
         )
         q, terms = self._positions(q, relative_position_embeddings)
         output, weights = attend(

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
+from ..heads import project_heads, split_heads
 from ..weights_wanted import weights_wanted
 
 __all__ = ["Attention"]
@@ -62,10 +63,11 @@ class Attention(Adapted):
         if position_bias is None:
             position_bias = self._table(hidden_states)
         elif position_bias.ndim != 2:
-            return super().forward(hidden_states, attention_mask, position_bias, index, **kwargs)
-        q, k, v = (
-            self._heads(project(hidden_states))
-            for project in (self.q_proj, self.k_proj, self.v_proj)
+            return self.original_forward(
+                hidden_states, attention_mask, position_bias, index, **kwargs
+            )
+        q, k, v = project_heads(
+            hidden_states, self.q_proj, self.k_proj, self.v_proj, width=self.head_dim
         )
         # The op scales the keys' term, but not this bias.
         rows = position_bias[..., None] / self.scaling
@@ -82,12 +84,10 @@ class Attention(Adapted):
             weights = weights.mean(1, keepdim=True).expand_as(weights)
         return self.out_proj(output.flatten(2)), weights, position_bias
 
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
-
     def _gate(self, hidden_states: Tensor) -> Tensor:
         """`(b, h, i, 1)`."""
-        gates = self.gru_rel_pos_linear(self._heads(hidden_states)).unflatten(-1, (2, 4)).sum(-1)
+        heads = split_heads(hidden_states, width=self.head_dim)
+        gates = self.gru_rel_pos_linear(heads).unflatten(-1, (2, 4)).sum(-1)
         update, reset = gates.sigmoid().chunk(2, dim=-1)
         return update * (reset * self.gru_rel_pos_const - 1.0) + 2.0
 

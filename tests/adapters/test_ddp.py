@@ -1,0 +1,62 @@
+"""Adapted models under DistributedDataParallel: two processes with half a batch each, as one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, distributed, multiprocessing, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from relpos.adapters import Adapted, adapt
+
+from .models import BY_NAME
+from .models.case import Case
+from .results import assert_equal
+
+NAMES = ("t5", "deberta_v3", "parakeet", "wav2vec2_bert relative_key", "bloom", "wavlm")
+
+
+def batch(case: Case) -> dict[str, Tensor]:
+    torch.manual_seed(1)
+    return case.with_dtype(case.inputs(4, case.lengths[0], "none"), torch.float64)
+
+
+def gradients(case: Case, run: nn.Module, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    getattr(run(**inputs), case.output).square().mean().backward()
+    return {name: p.grad for name, p in run.named_parameters() if p.grad is not None}
+
+
+def half(rank: int, folder: str) -> None:
+    """What one of the processes does."""
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
+    )
+    for name in NAMES:
+        case = BY_NAME[name]
+        model = case.model(torch.float64)
+        adapt(model)
+        # Some of the originals have parameters that not every call uses.
+        parallel = DistributedDataParallel(model, find_unused_parameters=True)
+        assert any(isinstance(module, Adapted) for module in parallel.modules())
+        inputs = {key: x[2 * rank : 2 * rank + 2] for key, x in batch(case).items()}
+        found = gradients(case, parallel, inputs)
+        if rank == 0:
+            found = {key.removeprefix("module."): x for key, x in found.items()}
+            torch.save(found, Path(folder) / f"{name}.pt")
+        # A second step fails if the first was not reduced as a whole.
+        gradients(case, parallel, inputs)
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.slow
+def test_two_processes_have_the_gradients_of_the_original_in_one(tmp_path: Path):
+    multiprocessing.spawn(half, args=(str(tmp_path),), nprocs=2)
+    for name in NAMES:
+        case = BY_NAME[name]
+        wanted = gradients(case, case.model(torch.float64), batch(case))
+        assert_equal(torch.load(tmp_path / f"{name}.pt"), wanted, 1e-11)
