@@ -47,8 +47,9 @@ install "relpos[transformers]"`.
 - Queries that are padding may give something else than the original's, which nobody reads.
   Weights (`output_attentions`) are those before dropout.
 - Choose `attn_implementation` before: `adapt` puts a name of its own into the configuration.
-  Adapt before accelerate's hooks are set and before FSDP wraps; after loading, PEFT or
-  quantisation, as you like. A module whose `forward` was replaced on the instance is left, and so
+  Adapt before accelerate's hooks are set and before FSDP wraps; before or after loading and PEFT,
+  as you like. Projections are called as modules, quantised ones too (tested with packed weights of
+  torch's own and of a stand-in, not with bitsandbytes or torchao). A module whose `forward` was replaced on the instance is left, and so
   is one whose class has another signature than the one that was tested.
 - A class of your own: `relpos.adapters.register(YourAttention, YourAdaptation)`;
   [CONTRIBUTING.md](../CONTRIBUTING.md) shows one.
@@ -87,9 +88,10 @@ GAINS = """\
 
 One layer at the sizes of published models with random weights, and its attention module alone:
 how many times as fast as the original by the fastest of its implementations (eager or SDPA;
-FlexAttention has no backward on a CPU), medians of ratios within interleaved rounds, float32, a
-batch of one, {machine}. The difference is that of the layer's output from the original's, as a
-part of its largest entry (`benchmarks/adapters.py`).
+FlexAttention, which has no backward on a CPU, is left out), medians of ratios within interleaved
+rounds, float32, a batch of one. The difference is that of the layer's output from the original's,
+as a part of its largest entry (`benchmarks/adapters.py`).
+Measured on {machine}.
 """
 
 MEMORY = """\
@@ -117,7 +119,9 @@ LEFT_ALONE = """\
 ## Left as they are
 
 These hold relative attention too, and the report of `adapt` says why it is not touched. Any other
-module that looks like relative attention is reported by the name of its class.
+module that looks like relative attention is reported by the name of its class, and so is a subclass
+of one that is adapted. UniSpeech-SAT, Grounding DINO and DETR's kin have no relative attention of
+their own in transformers.
 """
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+import json
 from functools import partial
 from typing import Any
 
 import accelerate
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, SwinConfig, SwinModel
 
 from relpos.adapters import Adapted, Report, adapt, families, register, restore
+from relpos.adapters.registry import adaptation_of
 
 from .models import BY_NAME, CASES
 from .models.case import Case
@@ -239,16 +241,20 @@ def test_what_is_no_class_cannot_be_registered(original: Any, adaptation: Any):
         register(original, adaptation)
 
 
-WINDOWED = [case for case in CASES if case.first and case.name in ("parakeet", "deberta_v3", "t5")]
+def takes_window(case: Case) -> bool:
+    found = ((module, adaptation_of(type(module))) for module in case.build().modules())
+    return any(cls and cls.applies(module) and cls.takes_window(module) for module, cls in found)
 
 
-@pytest.mark.parametrize("case", WINDOWED, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if takes_window(case)], ids=lambda case: case.name
+)
 def test_a_window_as_wide_as_the_sequence_changes_nothing_and_a_narrow_one_does(case: Case):
     inputs = case.inputs(2, case.lengths[0], case.paddings[-1])
     full, wide, narrow = (case.model() for _ in range(3))
     adapt(full)
     adapt(wide, window=(100, 100))
-    adapt(narrow, window=(2, 2))
+    adapt(narrow, window=(1, 1))
     expected, _ = case.call(full, inputs)
     torch.testing.assert_close(case.call(wide, inputs)[0], expected, rtol=1e-5, atol=1e-5)
     assert not torch.allclose(case.call(narrow, inputs)[0], expected, rtol=1e-2, atol=1e-2)
@@ -287,6 +293,32 @@ def test_a_window_that_is_none_is_refused(window: Any):
     assert untouched(adapted)
 
 
+class Packed(nn.Module):
+    """Stands in for a projection that others quantised: it has no weight that can be read."""
+
+    def __init__(self, linear: nn.Module) -> None:
+        super().__init__()
+        # Out of sight of `parameters`.
+        self.packed = (linear,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.packed[0](x)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.first and case.linears], ids=lambda case: case.name
+)
+def test_packed_projections_are_called_as_they_are(case: Case):
+    packed, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
+    expected = case.call(packed, inputs)[0]
+    for holder in list(packed.modules()):
+        for name, child in list(holder.named_children()):
+            if name in case.linears:
+                setattr(holder, name, Packed(child))
+    adapt(packed)
+    torch.testing.assert_close(case.call(packed, inputs)[0], expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::UserWarning:torch.ao")
 def test_quantised_projections_are_called_as_they_are():
@@ -308,6 +340,76 @@ def test_another_model_of_the_same_configuration_stays_as_it_is(case: Case):
     expected = case.call(other, inputs)[0]
     assert adapt(adapted)
     torch.testing.assert_close(case.call(other, inputs)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["t5", "wav2vec2_bert relative_key", "bloom", "falcon", "mpnet"])
+def test_of_two_adapted_models_of_one_configuration_one_is_restored(name: str):
+    case = BY_NAME[name]
+    first, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
+    configs = [m.config for m in first.modules() if hasattr(m, "config")]
+    second = copy.deepcopy(first, {id(config): config for config in configs})
+    adapt(first)
+    adapt(second)
+    expected = case.call(first, inputs)[0]
+    restore(second)
+    for model in (first, second):
+        torch.testing.assert_close(case.call(model, inputs)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_configuration_is_the_models_own_outside_of_its_forward(tmp_path):
+    whole: Any = BY_NAME["falcon"].model()
+    falcon = whole.transformer
+    ids = torch.arange(20)[None]
+    expected = falcon(ids).last_hidden_state
+    adapt(falcon)
+    torch.testing.assert_close(falcon(ids).last_hidden_state, expected, rtol=1e-4, atol=1e-4)
+    assert falcon.config is whole.config
+    falcon.config.use_cache = False
+    assert falcon(ids).past_key_values is None
+    other = type(falcon)(falcon.config).eval()
+    other.load_state_dict(falcon.state_dict())
+    torch.testing.assert_close(other(ids).last_hidden_state, expected, rtol=1e-4, atol=1e-4)
+    falcon.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["FalconModel"]
+
+
+def test_a_subclass_of_a_known_class_is_left_and_named():
+    adapted: Any = BY_NAME["falcon"].model()
+    attention = adapted.transformer.h[1].self_attention
+    attention.__class__ = type("MyAttention", (type(attention),), {})
+    report = dict(adapt(adapted).left)
+    assert report["transformer.h.1.self_attention"].startswith("a subclass of FalconAttention, ")
+    assert report["transformer.h.0.self_attention"].startswith("it needs ")
+    assert untouched(adapted)
+
+
+def test_a_class_that_others_changed_since_is_not_restored():
+    adapted: Any = BY_NAME["parakeet"].model()
+    adapt(adapted)
+    attention = adapted.layers[0].self_attn
+    nn.utils.parametrize.register_parametrization(attention, "bias_u", nn.Identity())
+    with pytest.raises(ValueError, match="got ParametrizedParakeetEncoderAttention in layers.0"):
+        restore(adapted)
+    assert isinstance(adapted.layers[1].self_attn, Adapted)
+    nn.utils.parametrize.remove_parametrizations(attention, "bias_u")
+    restore(adapted)
+    assert untouched(adapted)
+
+
+@pytest.mark.parametrize("way", ["another name", "a part restored"])
+def test_a_window_goes_with_no_other_implementation(way: str):
+    for name in ("t5", "umt5"):
+        case = BY_NAME[name]
+        narrow: Any = case.model()
+        adapt(narrow, window=(2, 2))
+        if way == "another name":
+            narrow.set_attn_implementation("sdpa")
+        else:
+            restore(narrow.decoder)
+        with pytest.raises(
+            ValueError, match=r"Attention: adapted with window=\(2, 2\), it must be"
+        ):
+            case.call(narrow, case.inputs(2, case.lengths[0], "none"))
 
 
 @pytest.mark.parametrize(

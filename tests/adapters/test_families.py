@@ -164,4 +164,6 @@ def test_half_precision_errs_at_most_twice_as_much(case: Case, dtype: torch.dtyp
     theirs = error(case.model())
     model = case.model()
     adapt(model)
-    assert error(model) <= 2 * theirs + torch.finfo(dtype).eps * float(exact.detach().abs().max())
+    # And one rounding of the output.
+    rounding = torch.finfo(dtype).eps / 2 * float(exact.detach().square().mean().sqrt())
+    assert error(model) <= 2 * theirs + rounding

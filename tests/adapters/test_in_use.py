@@ -91,10 +91,14 @@ def checkpoints(model: Any) -> bool:
 def test_gradient_checkpointing_changes_no_gradient(case: Case, reentrant: bool):
     model: Any = case.model(torch.float64).train()
     inputs = case.with_dtype(case.inputs(2, case.lengths[0], case.paddings[-1]), torch.float64)
+    calls: list[nn.Module] = []
+    model.get_submodule(case.attention).register_forward_pre_hook(lambda x, _: calls.append(x))
     theirs = gradients(case, model, inputs)
+    once = len(calls)
     adapt(model)
     model.activation_checkpointing_enable({"use_reentrant": reentrant})
     assert_equal(gradients(case, model, inputs), theirs, 1e-12)
+    assert len(calls) == 3 * once
 
 
 @pytest.mark.slow

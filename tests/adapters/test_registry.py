@@ -36,7 +36,7 @@ def test_families_are_in_the_order_of_their_names():
 def test_an_older_transformers_is_refused_before_anything_is_changed(found, monkeypatch):
     model = BY_NAME["t5"].model()
     monkeypatch.setattr(registry, "version", lambda package: found)
-    with pytest.raises(ImportError, match=f"transformers must be 5.23 or newer, got {found}"):
+    with pytest.raises(ValueError, match=f"transformers must be 5.23 or newer, got {found}"):
         adapt(model)
     assert not any(isinstance(module, Adapted) for module in model.modules())
     monkeypatch.setattr(registry, "version", lambda package: "5.23.0.dev0")

@@ -7,8 +7,8 @@ it. The other classes have the arguments and state dicts of modules that others 
 
 from .adapt import adapt, restore
 from .adapted import Adapted
-from .add_positions import add_positions, remove_positions
 from .ai_summer import AbsPosEmb1D, RelPosEmb1D, RelPosEmb2D
+from .multihead import add_positions, remove_positions
 from .registry import Family, families, register
 from .relative_global import RelativeGlobalAttention
 from .report import Report

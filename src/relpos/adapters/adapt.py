@@ -11,7 +11,7 @@ from torch import nn
 from ..checks import check_module
 from ..ops.locality import Window, resolve_window
 from ..terms import Terms
-from .adapted import Adapted, adapted_class, original_class
+from .adapted import Adapted, adapted_class, is_adapted_class, original_class
 from .implementation import IMPLEMENTATIONS, adapted_name, original_name
 from .instance_forward import forget_own_forward, has_other_forward
 from .not_adapted import looks_relative, why_not_adapted
@@ -49,11 +49,10 @@ def adapt(model: nn.Module, *, strict: bool = False, window: Window | None = Non
         What was adapted, and what was left and why; it prints as a table.
 
     Raises:
-        ImportError: if transformers is older than those whose classes are known.
         TypeError: if `model` is no module.
         ValueError: if it has no relative attention that relpos knows of, is adapted already, takes
-            no window although one is given, or if something is left and `strict` is True. The
-            model is then as it was.
+            no window although one is given, if something is left and `strict` is True, or if
+            transformers is older than 5.23. The model is then as it was.
     """
     check_module("adapt", "model", model)
     (span,) = resolve_window("adapt", window, Terms()) or (None,)
@@ -85,16 +84,24 @@ def restore(model: nn.Module) -> None:
     """Undo `adapt`, in place: the same classes and configurations as before.
 
     Args:
-        model: adapted, as a whole or in part; nothing happens to what is not.
+        model: adapted, as a whole or in part; nothing happens to what is not. Adapted modules
+            elsewhere that share its configuration go on, but their masks may again be of all pairs.
 
     Raises:
         TypeError: if `model` is no module.
         ValueError: if the forward of an adapted module was replaced since (accelerate's hooks do),
-            and would go on calling relpos; nothing is changed.
+            and would go on calling relpos, or its class was (FSDP, parametrizations), and would be
+            lost; nothing is changed.
     """
     check_module("restore", "model", model)
     adapted = {name: m for name, m in model.named_modules() if isinstance(m, Adapted)}
     for name, module in adapted.items():
+        if not is_adapted_class(type(module)):
+            raise ValueError(
+                "restore: adapted modules must have the class that adapt gave them, got "
+                f"{type(module).__name__} in {name or 'the model'}; undo what changed it (FSDP, "
+                "parametrizations) first"
+            )
         if has_other_forward(module):
             raise ValueError(
                 "restore: adapted modules must have the forward of their class, got another in "
@@ -170,6 +177,8 @@ def _reason(module: nn.Module, adaptation: type[Adapted] | None) -> str | None:
     if adaptation is None:
         if (known := why_not_adapted(module)) is not None:
             return known
+        if (base := _known_base(module)) is not None:
+            return f"a subclass of {base.__name__}, which may compute something else"
         if looks_relative(module):
             return f"looks like relative attention, but relpos does not know {cls.__name__}"
         return None
@@ -180,6 +189,15 @@ def _reason(module: nn.Module, adaptation: type[Adapted] | None) -> str | None:
         or _unknown_implementation(module, adaptation)
         or adaptation.unsupported(module)
     )
+
+
+def _known_base(module: nn.Module) -> type[nn.Module] | None:
+    """The class that would be adapted, of which the module's is a subclass."""
+    for base in type(module).__mro__[1:]:
+        adaptation = adaptation_of(base)
+        if adaptation is not None and adaptation.scheme and adaptation.applies(module):
+            return base
+    return None
 
 
 def _unknown_implementation(module: Any, adaptation: type[Adapted]) -> str | None:

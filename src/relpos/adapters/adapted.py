@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..ops.locality import Window
 from ..terms import Terms
 
-__all__ = ["Adapted", "adapted_class", "original_class"]
+__all__ = ["Adapted", "adapted_class", "is_adapted_class", "original_class"]
 
 
 class Adapted(nn.Module):
@@ -36,7 +36,8 @@ class Adapted(nn.Module):
     #: this was written; a class that has others is left alone.
     signatures: ClassVar[dict[str, tuple[str, ...]]] = {}
     #: Whether masks come from the functions of transformers' `masking_utils`, which the name of an
-    #: implementation in the module's `config` chooses.
+    #: implementation in the module's `config` chooses. The original must attend by the function
+    #: of that name too, which makes narrow masks whole for modules that are not adapted.
     masks_by_config: ClassVar[bool] = False
     #: Whether every self-attention of that configuration says by `is_causal` what it is, so that
     #: causal masks may be narrow.
@@ -130,8 +131,11 @@ class Adapted(nn.Module):
         parts = [super().extra_repr(), self.scheme and f"relpos={self.scheme!r}{window}"]
         return ", ".join(part for part in parts if part)
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: Any) -> Any:
         cls = type(self)
+        if not is_adapted_class(cls):
+            # FSDP, parametrizations: it is for them to say how.
+            return super().__reduce_ex__(protocol)
         return _rebuild, (original_class(cls), _adaptation(cls), self.window), self.__getstate__()
 
 
@@ -153,6 +157,15 @@ def adapted_class(
     }
     own = {"window": window, "_original_class": original, "_adaptation": adaptation}
     return type(original.__name__, (adaptation, original), names | own)
+
+
+def is_adapted_class(cls: type[nn.Module]) -> bool:
+    """Whether a class was made by `adapted_class`, not a subclass that others made of one.
+
+    Args:
+        cls: of a module.
+    """
+    return "_original_class" in cls.__dict__
 
 
 def original_class(cls: type[nn.Module]) -> type[nn.Module]:

@@ -1,7 +1,8 @@
 """relpos among transformers' attention implementations: masks of `O(L)`, and tables as biases.
 
 transformers chooses attention and masks by one name in a configuration, `_attn_implementation`.
-`adapt` puts `relpos-` before the name that stands there, and `restore` takes it away. Under it
+For families with `masks_by_config` `adapt` puts `relpos-` before the name that stands there, and
+`restore` takes it away. Under it
 
 - masks are `(b, 1, 1, j)` or None wherever padding is all that there is, and under
   `relpos-causal-`, where every self-attention says by `is_causal` what it is, padding and

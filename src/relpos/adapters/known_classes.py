@@ -148,7 +148,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "seamless_m4t": _transformers(
         "seamless_m4t",
-        SeamlessM4TConformerSelfAttention="wav2vec2_bert:SelfAttention",
+        SeamlessM4TConformerSelfAttention="wav2vec2_bert:ConformerSelfAttention",
     ),
     "seamless_m4t_v2": _transformers(
         "seamless_m4t_v2",
@@ -210,7 +210,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "wav2vec2_conformer": _transformers(
         "wav2vec2_conformer",
-        Wav2Vec2ConformerSelfAttention="wav2vec2_bert:SelfAttention",
+        Wav2Vec2ConformerSelfAttention="wav2vec2_bert:ConformerSelfAttention",
     ),
     "wavlm": _transformers(
         "wavlm",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from torch import nn
 
-__all__ = ["NOT_ADAPTED", "TELLTALES", "looks_relative", "why_not_adapted"]
+__all__ = ["BOXES", "NOT_ADAPTED", "TELLTALES", "looks_relative", "why_not_adapted"]
 
 _SMALL_WINDOWS = "attends within windows of few tokens, for which the op is not made"
 _CLASS_TOKEN = "the class token has biases of its own, which belong to no offset"
-_BOXES = "offsets are between boxes on a page, given with the data: no table over positions"
+#: Of layouts of pages.
+BOXES = "offsets are between boxes on a page, given with the data: no table over positions"
 _PREDICTED = "biases of pixels beside boxes that the model predicts: no table over positions"
 _PAIRS = "biases are made from features of all pairs of residues, which the model keeps anyway"
 
@@ -22,7 +23,7 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
     **_in(
         "beit.modeling_beit", _CLASS_TOKEN, "BeitLayer", "BeitRelativePositionBias"
     ),
-    **_in("bros.modeling_bros", _BOXES, "BrosSelfAttention"),
+    **_in("bros.modeling_bros", BOXES, "BrosSelfAttention"),
     **_in("clap.modeling_clap", _SMALL_WINDOWS, "ClapAudioSelfAttention"),
     **_in(
         "cpmant.modeling_cpmant",
@@ -51,8 +52,8 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
         "funnel.modeling_funnel", "pooled queries, and a first token without positions",
         "FunnelRelMultiheadAttention",
     ),
-    **_in("layoutlmv2.modeling_layoutlmv2", _BOXES, "LayoutLMv2Encoder"),
-    **_in("layoutlmv3.modeling_layoutlmv3", _BOXES, "LayoutLMv3Encoder"),
+    **_in("layoutlmv2.modeling_layoutlmv2", BOXES, "LayoutLMv2Encoder"),
+    **_in("layoutlmv3.modeling_layoutlmv3", BOXES, "LayoutLMv3Encoder"),
     **_in(
         "levit.modeling_levit",
         "at most 196 tokens at 224 x 224 pixels, and biases that are kept between calls",
@@ -69,7 +70,7 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
         "Phi4MultimodalAudioRelativeAttentionBias",
     ),
     **_in(
-        "pp_doclayout_v2.modeling_pp_doclayout_v2", _BOXES, "PPDocLayoutV2ReadingOrderEncoder",
+        "pp_doclayout_v2.modeling_pp_doclayout_v2", BOXES, "PPDocLayoutV2ReadingOrderEncoder",
         "PPDocLayoutV2PositionRelationEmbedding",
     ),
     **_in(
@@ -83,7 +84,7 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
     **_in("swin2sr.modeling_swin2sr", _SMALL_WINDOWS, "Swin2SRSelfAttention"),
     **_in("swinv2.modeling_swinv2", _SMALL_WINDOWS, "Swinv2SelfAttention"),
     **_in(
-        "udop.modeling_udop", _BOXES, "RelativePositionBias1D", "RelativePositionBiasHorizontal",
+        "udop.modeling_udop", BOXES, "RelativePositionBias1D", "RelativePositionBiasHorizontal",
         "RelativePositionBiasVertical",
     ),
 }  # fmt: skip

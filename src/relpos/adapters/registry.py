@@ -74,7 +74,7 @@ def adaptation_of(cls: type[nn.Module]) -> type[Adapted] | None:
         cls: of a module.
 
     Raises:
-        ImportError: if it is of a transformers whose classes have other methods.
+        ValueError: if it is of a transformers whose classes have other methods.
     """
     path = _paths().get((cls.__module__, cls.__qualname__))
     return _OWN.get(cls) or (None if path is None else _adaptation(cls.__module__, path))
@@ -84,7 +84,7 @@ def _check_transformers() -> None:
     found = version("transformers")
     if tuple(map(int, re.findall(r"\d+", found)[:2])) < _TRANSFORMERS:
         least = ".".join(map(str, _TRANSFORMERS))
-        raise ImportError(f"adapt: transformers must be {least} or newer, got {found}")
+        raise ValueError(f"adapt: transformers must be {least} or newer, got {found}")
 
 
 @cache

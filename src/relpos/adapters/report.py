@@ -13,7 +13,8 @@ class Report:
     """Which modules were given relpos's attention, which were left as they are, and why.
 
     Args:
-        adapted: `(module name, scheme)` of each module that now runs on `relpos.attention`.
+        adapted: `(module name, scheme)` of each module that now runs on `relpos.attention`;
+            cross-attention without positions among them, where it is of the same class.
         left: `(module name, reason)` of each module that looks like relative attention and was not
             touched.
 

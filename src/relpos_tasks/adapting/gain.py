@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from relpos.adapters import Report, adapt, restore
+from relpos.ops.locality import Window
 
 from ..machine import is_out_of_memory, status_mib
 
 __all__ = ["Gain", "measure_gain"]
-
-Window = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ def _once(
             seconds = time.perf_counter() - start
         peak = None if before is None else max(0.0, status_mib("VmHWM") - before)
         return Run([seconds], peak, output)
-    except (MemoryError, RuntimeError, TypeError, ValueError) as error:
+    except (IndexError, MemoryError, RuntimeError, TypeError, ValueError) as error:
         if is_out_of_memory(error):
             return None
         raise ValueError(
@@ -137,7 +136,8 @@ def _next(runs: Run | None, run: Run | None) -> Run | None:
 
 def _first_tensor(outputs: Any) -> Tensor:
     """The first floating tensor with more than one axis that a model returns."""
-    for value in outputs.values():
+    values = outputs if isinstance(outputs, tuple) else outputs.values()
+    for value in values:
         if isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 1:
             return value
     raise ValueError("adapt: a check must be of a model that returns tensors, got none")

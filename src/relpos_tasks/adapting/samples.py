@@ -28,7 +28,8 @@ def make_inputs(model: nn.Module, length: int | None) -> tuple[dict[str, Tensor]
             size that the model is for.
 
     Raises:
-        ValueError: if the model reads something else, or its images are given a length.
+        ValueError: if the model reads something else, its images are given a length, or its tokens
+            one beyond its positions.
     """
     found: Any = model
     name, config = found.main_input_name, found.config
@@ -43,7 +44,13 @@ def make_inputs(model: nn.Module, length: int | None) -> tuple[dict[str, Tensor]
             f"got {type(model).__name__}, which reads {name}"
         )
     unit, usual = _LENGTHS[name]
-    count = length or min(usual, _positions(model) if name == "input_ids" else usual)
+    most = _positions(model) if name == "input_ids" else None
+    if length is not None and most is not None and length > most:
+        raise ValueError(
+            f"--length: must be at most {most} for {type(model).__name__}, which has no position "
+            f"for more tokens, got {length}"
+        )
+    count = length or min(usual, most or usual)
     if name == "input_ids":
         x = _tokens(config, count, generator)
     else:
@@ -93,14 +100,14 @@ def _decoder_inputs(model: Any, count: int, generator: torch.Generator) -> dict[
     return {}
 
 
-def _positions(model: nn.Module) -> int:
-    """How many tokens a model with learned absolute positions takes; without them, any number."""
+def _positions(model: nn.Module) -> int | None:
+    """How many tokens a model with learned absolute positions takes; None without them."""
     tables = [
         module.num_embeddings - (module.padding_idx + 1 if module.padding_idx is not None else 0)
         for name, module in model.named_modules()
         if isinstance(module, nn.Embedding) and name.rpartition(".")[2] == "position_embeddings"
     ]
-    return min(tables, default=2**31)
+    return min(tables, default=None)
 
 
 def _feature_width(config: Any) -> int:

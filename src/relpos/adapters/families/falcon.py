@@ -78,7 +78,12 @@ class Attention(Adapted):
 
 
 class Model(Adapted):
-    """For `FalconModel`: its masks are narrow."""
+    """For `FalconModel`: its masks are narrow.
+
+    During its forward the configuration names an implementation of relpos's to this model alone: an
+    original attention of a model that shares the configuration does not go through transformers'
+    functions and would take a narrow mask for the whole one.
+    """
 
     signatures = {
         "forward": (
@@ -89,6 +94,7 @@ class Model(Adapted):
     }  # fmt: skip
     # An original attention leaves causality to its mask.
     together = True
+    _narrow_masks = False
 
     @classmethod
     def prepare(cls) -> None:
@@ -98,15 +104,27 @@ class Model(Adapted):
     def applies(cls, module: Any) -> bool:
         return module.config.alibi
 
+    @classmethod
+    def unsupported(cls, module: Any) -> str | None:
+        for block in module.h:
+            kind = type(block.self_attention)
+            if (kind.__module__, kind.__name__) != (type(module).__module__, "FalconAttention"):
+                return f"its layers must attend by FalconAttention, got {kind.__name__}"
+        return None
+
     @property
     def config(self) -> Any:
-        """The configuration, by which this model alone makes narrow masks.
-
-        An original attention of a model that shares it does not go through transformers' functions
-        and would take such a mask for the whole one.
-        """
-        return AdaptedConfig(self.__dict__["config"], causal=True)
+        """The configuration; during the forward it names another implementation."""
+        config = self.__dict__["config"]
+        return AdaptedConfig(config, causal=True) if self._narrow_masks else config
 
     @config.setter
     def config(self, config: Any) -> None:
         self.__dict__["config"] = config
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self._narrow_masks = True
+        try:
+            return super().forward(*args, **kwargs)
+        finally:
+            self._narrow_masks = False

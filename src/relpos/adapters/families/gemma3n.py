@@ -27,6 +27,7 @@ class AudioAttention(Adapted):
     """For `Gemma3nAudioAttention`, which has neither weights to return nor dropout."""
 
     scheme = "projected sinusoids, local"
+    together = True
     signatures = {"forward": ("self", "hidden_states", "mask")}
     num_heads: int
     head_dim: int
@@ -64,4 +65,5 @@ class AudioAttention(Adapted):
 class AudioRelativePositionEmbedding(Adapted):
     """For `Gemma3nAudioRelativePositionEmbedding`: its sinusoids are those of `AudioAttention`."""
 
+    together = True
     signatures = {"_get_timing_signal_1d_pos": ("self", "position", "dtype")}

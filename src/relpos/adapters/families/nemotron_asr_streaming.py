@@ -83,19 +83,24 @@ class Encoder(Adapted):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         past_key_values: Any = None,
+        output_attention_mask: bool = True,
+        use_cache: bool | None = None,
+        padding_cache: Any = None,
+        num_lookahead_tokens: int | None = None,
         **kwargs: Any,
     ) -> Any:
+        kwargs |= {
+            "attention_mask": attention_mask, "past_key_values": past_key_values,
+            "output_attention_mask": output_attention_mask, "use_cache": use_cache,
+            "padding_cache": padding_cache, "num_lookahead_tokens": num_lookahead_tokens,
+        }  # fmt: skip
         # Dropped positions are another table for each sequence of the batch, and a static cache
         # has its queries elsewhere than at the end.
         growing = past_key_values is None or isinstance(past_key_values, DynamicCache)
         adapted = all(isinstance(layer.self_attn, EncoderAttention) for layer in self.layers)
         if not (growing and adapted) or (self.training and self.dropout_positions):
-            return super().forward(
-                input_features, attention_mask, position_ids, past_key_values, **kwargs
-            )
-        return self._forward(
-            input_features, attention_mask=attention_mask, past_key_values=past_key_values, **kwargs
-        )
+            return super().forward(input_features, position_ids=position_ids, **kwargs)
+        return self._forward(input_features, **kwargs)
 
     @merge_with_config_defaults
     @capture_outputs

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ...ranges import chunk_ranges
 from ..adapted import Adapted
+from ..implementation import original_name
 from . import wav2vec2_bert
 
 __all__ = ["Encoder", "SelfAttention"]
@@ -23,6 +24,7 @@ __all__ = ["Encoder", "SelfAttention"]
 class SelfAttention(wav2vec2_bert.SelfAttention):
     """For `SeamlessM4Tv2ConformerSelfAttention`; that of adapter layers has no positions."""
 
+    scheme = "Shaw keys"
     signatures = {"forward": ("self", "hidden_states", "attention_mask", "kwargs")}
     config: Any
 
@@ -32,13 +34,13 @@ class SelfAttention(wav2vec2_bert.SelfAttention):
 
     @classmethod
     def described(cls, module: Any) -> str:
-        if module.config._attn_implementation == "eager":
+        if original_name(module.config._attn_implementation) == "eager":
             return f"{cls.scheme}; chunks and padding are hidden, as the eager original fails to"
         return cls.scheme
 
     def _key_ranges(self, hidden_states: Tensor) -> Tensor | None:
         length, size = hidden_states.shape[1], self.config.speech_encoder_chunk_size
-        if length <= size:
+        if size is None or length <= size:
             return None
         left = self.config.speech_encoder_left_chunk_num
         return chunk_ranges(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..not_adapted import NOT_ADAPTED
+from ..not_adapted import BOXES
 from . import t5
 
 __all__ = ["Attention"]
@@ -15,5 +15,4 @@ class Attention(t5.Attention):
 
     @classmethod
     def unsupported(cls, module: Any) -> str | None:
-        biases = NOT_ADAPTED["transformers.models.udop.modeling_udop"]
-        return None if module.is_decoder else biases["RelativePositionBias1D"]
+        return None if module.is_decoder else BOXES

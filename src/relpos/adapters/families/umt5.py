@@ -9,6 +9,7 @@ from transformers import EncoderDecoderCache
 
 from ..attend import attend
 from ..heads import split_heads
+from ..implementation import is_adapted_name
 from ..weights_wanted import weights_wanted
 from . import t5
 
@@ -49,6 +50,11 @@ class Attention(t5.Attention):
                 dropout=self.dropout if self.training else 0.0, weights=weights_wanted(kwargs),
             )  # fmt: skip
             return self.o(output.flatten(2)), weights
+        if not is_adapted_name(self.config._attn_implementation):
+            # Another implementation was chosen since, which knows no tables.
+            return self.original_forward(
+                hidden_states, None, past_key_values, attention_mask, **kwargs
+            )
         kwargs |= self._query_start(hidden_states, past_key_values)
         original: Any = super(t5.Attention, self)
         return original.forward(hidden_states, None, past_key_values, attention_mask, **kwargs)

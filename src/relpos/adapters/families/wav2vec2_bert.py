@@ -19,15 +19,15 @@ from ..heads import project_heads
 from ..weights_wanted import weights_wanted
 from .transformer_xl import transformer_xl_terms
 
-__all__ = ["SelfAttention"]
+__all__ = ["ConformerSelfAttention", "SelfAttention"]
 
 _SCHEMES = {"relative_key": "Shaw keys", "relative": "Transformer-XL"}
 
 
 class SelfAttention(Adapted):
-    """For `Wav2Vec2BertSelfAttention` and its kin; that of adapter layers has no positions."""
+    """For `Wav2Vec2BertSelfAttention`; that of adapter layers has no positions."""
 
-    scheme = "Shaw keys"
+    scheme = "Shaw keys, or Transformer-XL"
     signatures = {
         "forward": (
             "self", "hidden_states", "attention_mask", "relative_position_embeddings", "kwargs",
@@ -96,3 +96,9 @@ class SelfAttention(Adapted):
             self.linear_pos(sinusoids[0]), self.pos_bias_u, self.pos_bias_v, scale=self.scaling
         )
         return q + self.pos_bias_u[:, None], terms
+
+
+class ConformerSelfAttention(SelfAttention):
+    """For those of Wav2Vec2-Conformer and SeamlessM4T."""
+
+    scheme = "Transformer-XL"

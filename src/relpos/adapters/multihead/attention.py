@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from ..errors import ShapeError
-from ..layers import MultiheadAttention
+from ...errors import ShapeError
+from ...layers import MultiheadAttention
 
 __all__ = ["AttentionWithPosition", "CrossAttentionWithPosition", "SelfAttentionWithPosition"]
 

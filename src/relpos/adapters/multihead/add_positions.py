@@ -14,16 +14,16 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..checks import check_module
-from ..positions.handover import check_position
-from .instance_forward import forget_own_forward, has_other_forward
-from .report import Report
-from .torch_attention import (
+from ...checks import check_module
+from ...positions.handover import check_position
+from ..instance_forward import forget_own_forward, has_other_forward
+from ..report import Report
+from .attention import (
     AttentionWithPosition,
     CrossAttentionWithPosition,
     SelfAttentionWithPosition,
 )
-from .torch_modules import Found, find_attentions, is_cross_attention, match_names, why_not
+from .find import Found, find_attentions, is_cross_attention, match_names, why_not
 from .zero_tables import explain_change, zero_tables
 
 __all__ = ["add_positions", "remove_positions"]
@@ -129,7 +129,8 @@ def remove_positions(model: nn.Module) -> Report:
     Raises:
         TypeError: if `model` is no module.
         ValueError: if the forward of an attention was replaced since (accelerate's hooks do), and
-            would go on with its position; nothing is changed.
+            would go on with its position, or its class (FSDP, parametrizations), which would be
+            lost; nothing is changed.
 
     >>> from relpos.positions import Shaw
     >>> model = nn.MultiheadAttention(64, 4)
@@ -140,6 +141,12 @@ def remove_positions(model: nn.Module) -> Report:
     check_module("remove_positions", "model", model)
     found = [x for x in find_attentions(model) if isinstance(x.module, AttentionWithPosition)]
     for each in found:
+        if type(each.module) not in (SelfAttentionWithPosition, CrossAttentionWithPosition):
+            raise ValueError(
+                "remove_positions: attentions must have the class that add_positions gave them, "
+                f"got {type(each.module).__name__} in {each.names[0] or 'the model'}; undo what "
+                "changed it (FSDP, parametrizations) first"
+            )
         if has_other_forward(each.module):
             raise ValueError(
                 "remove_positions: attentions must have the forward of their class, got another "

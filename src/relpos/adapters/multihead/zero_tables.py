@@ -14,7 +14,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor, nn
 
-from ..positions import (
+from ...positions import (
     AbsoluteKeys,
     ContinuousBias,
     Grid,
@@ -23,10 +23,10 @@ from ..positions import (
     TransformerXL,
     WindowBias,
 )
-from ..positions.handover import apply_position, resolve_scale
-from ..positions.tables import LearnedTables
-from ..terms import GridTerms, Terms
-from .ai_summer import AbsPosEmb1D, RelPosEmb1D, RelPosEmb2D
+from ...positions.handover import apply_position, resolve_scale
+from ...positions.tables import LearnedTables
+from ...terms import GridTerms, Terms
+from ..ai_summer import AbsPosEmb1D, RelPosEmb1D, RelPosEmb2D
 
 __all__ = ["explain_change", "zero_tables"]
 

@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from .instance_forward import has_other_forward
-from .torch_attention import AttentionWithPosition
+from ..instance_forward import has_other_forward
+from .attention import AttentionWithPosition
 
 __all__ = ["Found", "find_attentions", "is_cross_attention", "match_names", "why_not"]
 
