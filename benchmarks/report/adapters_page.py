@@ -49,8 +49,9 @@ install "relpos[transformers]"`.
 - Choose `attn_implementation` before: `adapt` puts a name of its own into the configuration.
   Adapt before accelerate's hooks are set and before FSDP wraps; before or after loading and PEFT,
   as you like. Projections are called as modules, quantised ones too (tested with packed weights of
-  torch's own and of a stand-in, not with bitsandbytes or torchao). A module whose `forward` was replaced on the instance is left, and so
-  is one whose class has another signature than the one that was tested.
+  torch's own and of a stand-in, not with bitsandbytes or torchao). A module whose `forward` was
+  replaced on the instance is left, and so is one whose class has another signature than the one
+  that was tested.
 - A class of your own: `relpos.adapters.register(YourAttention, YourAdaptation)`;
   [CONTRIBUTING.md](../CONTRIBUTING.md) shows one.
 """

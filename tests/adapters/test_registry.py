@@ -12,7 +12,8 @@ from relpos.adapters import Adapted, adapt, registry
 from relpos.adapters.adapt import _changed_signature
 from relpos.adapters.registry import adaptation_of, families
 
-from .models import BY_NAME
+from .models import BY_NAME, CASES
+from .models.case import Case
 
 pytestmark = pytest.mark.no_typecheck
 
@@ -30,6 +31,16 @@ def test_each_class_exists_with_the_signatures_that_its_adaptation_expects(famil
 
 def test_families_are_in_the_order_of_their_names():
     assert list(families()) == sorted(families())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_report_names_a_scheme_of_the_family(case: Case):
+    model = case.model()
+    classes = {name: type(module) for name, module in model.named_modules()}
+    for name, words in adapt(model).adapted:
+        adaptation = adaptation_of(classes[name])
+        assert adaptation is not None
+        assert words.startswith(("no positions", *adaptation.scheme.split(", or ")))
 
 
 @pytest.mark.parametrize("found", ["4.57.1", "5.22.9"])
