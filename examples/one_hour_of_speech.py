@@ -56,6 +56,8 @@ def main() -> None:
                 parser.error(f"--{name}: must be at least {least}, got {getattr(options, name)}")
         if options.width % 64:
             parser.error(f"--width: must be a multiple of 64, got {options.width}")
+        if options.json is not None and not options.json.parent.is_dir():
+            parser.error(f"--json: must be in a folder that is there, got {options.json}")
         prove(options.frames, options.layers, options.width, options.json)
         return
     if options.audio is None or not options.audio.is_file():
@@ -80,10 +82,12 @@ def transcribe(name: str, path: Path) -> Iterator[str]:
 def load(name: str) -> tuple[Any, Any]:
     """The processor and the adapted model, from a folder or from the hub."""
     config = transformers.AutoConfig.from_pretrained(name)
-    architecture = (config.architectures or ["none"])[0]
-    if not architecture.startswith("Parakeet"):
+    named = config.architectures or ["none"]
+    architecture = str(named[0] if isinstance(named, list) else named)
+    cls = getattr(transformers, architecture, None)
+    if cls is None or not architecture.startswith("Parakeet"):
         raise ValueError(f"MODEL: must be a Parakeet model, got {architecture}")
-    model = getattr(transformers, architecture).from_pretrained(name).eval()
+    model = cls.from_pretrained(name).eval()
     print(adapt(model), file=sys.stderr)
     return transformers.AutoProcessor.from_pretrained(name), model
 

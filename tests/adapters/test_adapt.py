@@ -243,7 +243,13 @@ def test_what_is_no_class_cannot_be_registered(original: Any, adaptation: Any):
 
 def takes_window(case: Case) -> bool:
     found = ((module, adaptation_of(type(module))) for module in case.build().modules())
-    return any(cls and cls.applies(module) and cls.takes_window(module) for module, cls in found)
+    return any(
+        cls is not None
+        and cls.applies(module)
+        and cls.unsupported(module) is None
+        and cls.takes_window(module)
+        for module, cls in found
+    )
 
 
 @pytest.mark.parametrize(
@@ -373,6 +379,24 @@ def test_a_configuration_is_the_models_own_outside_of_its_forward(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["FalconModel"]
 
 
+def test_a_failing_preparation_leaves_the_model_as_it_was():
+    class Known(nn.Linear):
+        pass
+
+    class Failing(Adapted):
+        scheme = "none"
+
+        @classmethod
+        def prepare(cls) -> None:
+            raise RuntimeError("not ready")
+
+    register(Known, Failing)
+    both = nn.ModuleList([model(), Known(2, 2)])
+    with pytest.raises(RuntimeError, match="not ready"):
+        adapt(both)
+    assert untouched(both)
+
+
 def test_a_subclass_of_a_known_class_is_left_and_named():
     adapted: Any = BY_NAME["falcon"].model()
     attention = adapted.transformer.h[1].self_attention
@@ -386,11 +410,11 @@ def test_a_subclass_of_a_known_class_is_left_and_named():
 def test_a_class_that_others_changed_since_is_not_restored():
     adapted: Any = BY_NAME["parakeet"].model()
     adapt(adapted)
-    attention = adapted.layers[0].self_attn
+    attention = adapted.encoder.layers[0].self_attn
     nn.utils.parametrize.register_parametrization(attention, "bias_u", nn.Identity())
-    with pytest.raises(ValueError, match="got ParametrizedParakeetEncoderAttention in layers"):
+    with pytest.raises(ValueError, match="got ParametrizedParakeetEncoderAttention in encoder"):
         restore(adapted)
-    assert isinstance(adapted.layers[1].self_attn, Adapted)
+    assert isinstance(adapted.encoder.layers[1].self_attn, Adapted)
     nn.utils.parametrize.remove_parametrizations(attention, "bias_u")
     restore(adapted)
     assert untouched(adapted)
@@ -405,7 +429,7 @@ def test_a_window_goes_with_no_other_implementation(way: str):
         if way == "another name":
             narrow.set_attn_implementation("sdpa")
         else:
-            restore(narrow.decoder)
+            restore(narrow.encoder.block[1])
         with pytest.raises(ValueError, match=r"adapted with window=\(2, 2\), it must be"):
             case.call(narrow, case.inputs(2, case.lengths[0], "none"))
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from relpos.adapters import add_positions, remove_positions
+from relpos.adapters.multihead.attention import AttentionWithPosition
 from relpos.positions import LearnedAbsolute, Shaw, T5Bias
 from tests.adapters.torch_models import CROSS, SELF, Holder, shaw, transformer
 
@@ -151,6 +152,7 @@ def test_errors_are_said_in_words(arguments, error, match):
         ({"exclude": ["*", "enc.*"]}, ValueError, "exclude must match an attention.*got 'enc"),
         ({"include": []}, ValueError, "include must be None or hold a pattern"),
         ({"include": [3]}, TypeError, r"include must be a pattern or several, got \[3\]"),
+        ({"include": 3}, TypeError, "include must be a pattern or several, got 3"),
         ({"exclude": "*"}, ValueError, "must have an attention to take.* excluded"),
     ],
     ids=str,
@@ -181,3 +183,10 @@ def test_hooks_must_go_before_positions_are_removed():
     remove_positions(model)
     assert type(model) is nn.MultiheadAttention
     assert "forward" not in vars(model)
+
+
+def test_a_position_that_holds_attention_is_refused():
+    model = transformer()
+    with pytest.raises(TypeError, match="position must return a scheme, got TransformerEncoder"):
+        add_positions(model, lambda heads, head_dim: model.encoder)
+    assert not any(isinstance(module, AttentionWithPosition) for module in model.modules())

@@ -15,7 +15,7 @@ from .models import BY_NAME
 from .models.case import Case
 from .results import assert_equal
 
-NAMES = ("t5", "deberta_v3", "parakeet", "wav2vec2_bert relative_key", "bloom", "wavlm")
+NAMES = ("t5", "deberta_v3", "parakeet", "wav2vec2_bert relative_key", "bloom", "wavlm ctc")
 
 
 def batch(case: Case) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import (
     DynamicCache,
     FalconConfig,
@@ -186,3 +186,29 @@ def test_layers_that_slide_stay_right_beside_adapted_ones(name: str, padding: st
     model.config.sliding_window = None
     full = model(ids, attention_mask=mask).logits[real]
     assert float((full - expected[0]).detach().abs().max()) > 0.1
+
+
+class Logits(nn.Module):
+    """A model as a function of tensors alone."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        return self.model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+
+
+@decoders
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+def test_traced_models_take_any_length(case: Case):
+    original, model = (Logits(x) for x in original_and_adapted(case.model()))
+    ids = torch.randint(3, 50, (2, 12))
+    with torch.no_grad():
+        traced = torch.jit.trace(model, (ids, padded(2, 12, "left")), check_trace=False)
+        longer, mask = torch.randint(3, 50, (2, 20)), padded(2, 20, "left")
+        assert mask is not None
+        ours, theirs = traced(longer, mask), original(longer, mask)
+    torch.testing.assert_close(ours[mask.bool()], theirs[mask.bool()], rtol=1e-4, atol=1e-4)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from relpos.adapters import adapt, restore
 
-from .models import CASES
+from .models import BY_NAME, CASES
 from .models.case import Case
 from .results import assert_equal, gradients
 
@@ -86,8 +86,16 @@ def checkpoints(model: Any) -> bool:
     return model.supports_gradient_checkpointing and able
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-@cases([case for case in FIRST if checkpoints(case.build())])
+# Reentrant checkpoints run some of the originals' layers again and again without an end.
+@pytest.mark.parametrize(
+    ("case", "reentrant"),
+    [
+        *((case, False) for case in FIRST if checkpoints(case.build())),
+        (BY_NAME["parakeet"], True),
+        (BY_NAME["wav2vec2_bert relative_key"], True),
+    ],
+    ids=lambda value: value.name if isinstance(value, Case) else ["", "reentrant"][value],
+)
 def test_gradient_checkpointing_changes_no_gradient(case: Case, reentrant: bool):
     model: Any = case.model(torch.float64).train()
     inputs = case.with_dtype(case.inputs(2, case.lengths[0], case.paddings[-1]), torch.float64)

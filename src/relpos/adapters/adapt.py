@@ -76,6 +76,8 @@ def adapt(model: nn.Module, *, strict: bool = False, window: Window | None = Non
             f"along a line of tokens, got {window} for a {type(model).__name__}"
         )
     for step in steps:
+        step.adaptation.prepare()
+    for step in steps:
         _apply(step)
     return report
 
@@ -118,7 +120,6 @@ def restore(model: nn.Module) -> None:
 
 def _apply(step: _Step) -> None:
     """Adapt one module, and the configuration that chooses its masks."""
-    step.adaptation.prepare()
     forget_own_forward(step.module)
     cls = adapted_class(type(step.module), step.adaptation, step.window)
     step.module.__class__ = cls

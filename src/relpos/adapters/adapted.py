@@ -48,6 +48,12 @@ class Adapted(nn.Module):
     #: The offsets `-left..right` that take part; None: all.
     window: ClassVar[Window | None] = None
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A module made by the class of an adapted one is an original: nothing in it is adapted."""
+        if (args or kwargs) and is_adapted_class(cls):
+            return original_class(cls)(*args, **kwargs)
+        return super().__new__(cls)
+
     @classmethod
     def prepare(cls) -> None:
         """Done before a module is adapted, and before one is unpickled."""
@@ -128,7 +134,8 @@ class Adapted(nn.Module):
     def extra_repr(self) -> str:
         """The original's, and that relpos computes it."""
         window = "" if self.window is None else f", window={self.window}"
-        parts = [super().extra_repr(), self.scheme and f"relpos={self.scheme!r}{window}"]
+        relpos = f"relpos={self.described(self)!r}{window}" if self.scheme else ""
+        parts = [super().extra_repr(), relpos]
         return ", ".join(part for part in parts if part)
 
     def __reduce_ex__(self, protocol: Any) -> Any:

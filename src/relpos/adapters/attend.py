@@ -55,7 +55,8 @@ def attend(
     """
     if mask is not None:
         mask = mask[..., : k.shape[2]]
-        causal = causal and mask.shape[-2] == 1
+        # Sizes are tensors while they are traced.
+        causal = causal and bool(mask.shape[-2] == 1)
     compute = partial(
         attention, q, k, v, terms, mask=mask, causal=causal, scale=scale, dropout=dropout,
         query_start=query_start, window=window, key_ranges=key_ranges, softcap=softcap,

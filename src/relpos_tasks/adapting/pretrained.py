@@ -7,10 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import nn
 
 __all__ = ["load_pretrained"]
+
+# What transformers raises for a configuration or weights that are wrong, or for a quantisation
+# whose package is missing.
+_UNREADABLE = (
+    ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError,
+    SafetensorError, StrictDataclassError, TypeError, ValueError,
+)  # fmt: skip
 
 
 def load_pretrained(folder: Path) -> nn.Module:
@@ -29,15 +37,19 @@ def load_pretrained(folder: Path) -> nn.Module:
         names = json.loads(path.read_text("utf-8")).get("architectures") or ["(none)"]
     except (AttributeError, ValueError) as error:
         raise ValueError(f"adapt: {path} must be a model's configuration, got {error}") from error
-    cls: Any = getattr(transformers, str(names[0]), None)
-    if cls is None:
+    name = names[0] if isinstance(names, list) else names
+    cls: Any = getattr(transformers, name, None) if isinstance(name, str) else None
+    if not (isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)):
         raise ValueError(
             f"adapt: {path} must name an architecture of transformers {transformers.__version__}, "
-            f"got {names[0]}"
+            f"got {name}"
         )
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
         return cls.from_pretrained(folder, local_files_only=True).eval()
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        raise ValueError(f"adapt: {folder} must hold a saved {names[0]}, got {error}") from error
+    except _UNREADABLE as error:
+        raise ValueError(
+            f"adapt: {folder} must hold a saved {name} whose weights fit its configuration, got "
+            f"{' '.join(str(error).split())}"
+        ) from error

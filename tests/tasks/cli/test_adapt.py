@@ -75,15 +75,27 @@ def test_bad_folders_are_one_line(relpos, tmp_path, saved):
     assert "must be a model's configuration, got" in refused(relpos, tmp_path)
     config.write_text("[1]")
     assert "must be a model's configuration, got" in refused(relpos, tmp_path)
-    config.write_text(json.dumps({"architectures": ["NoSuchModel"]}))
-    assert "must name an architecture of transformers" in refused(relpos, tmp_path)
+    for wrong in (["NoSuchModel"], ["pipeline"], ["T5Config"], {"a": 1}, [3], 3):
+        config.write_text(json.dumps({"architectures": wrong}))
+        assert "must name an architecture of transformers" in refused(relpos, tmp_path)
     config.write_text("{}")
     assert "got (none)" in refused(relpos, tmp_path)
     folder = saved("t5")
+    config = folder / "config.json"
+    whole = json.loads(config.read_text())
+    for change in (
+        {"d_model": "x"},
+        {"d_model": 33},
+        {"dtype": "float99"},
+        {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+    ):
+        config.write_text(json.dumps(whole | change))
+        assert "must hold a saved T5ForConditionalGeneration whose" in refused(relpos, folder)
+    config.write_text(json.dumps(whole))
     (folder / "model.safetensors").write_bytes(b"cut")
-    assert "must hold a saved T5ForConditionalGeneration, got" in refused(relpos, folder)
+    assert "must hold a saved T5ForConditionalGeneration whose" in refused(relpos, folder)
     (folder / "model.safetensors").unlink()
-    assert "must hold a saved T5ForConditionalGeneration, got" in refused(relpos, folder)
+    assert "must hold a saved T5ForConditionalGeneration whose" in refused(relpos, folder)
 
 
 def test_other_models_and_options_without_a_check_are_refused(relpos, tmp_path, saved):
@@ -102,3 +114,9 @@ def test_without_a_model_the_help_is_shown(relpos):
     status, out, _ = relpos("adapt")
     assert status == 0
     assert "MODEL_FOLDER" in out
+
+
+def test_a_check_goes_no_further_than_learned_positions(relpos, saved):
+    said = refused(relpos, saved("mpnet"), "--check", "--length", 100_000)
+    assert "--length: must be at most " in said
+    assert "for MPNetModel, which has no position for more tokens, got 100000" in said

@@ -71,8 +71,9 @@ class Attention(Adapted):
             # There the model adds the bias to its mask and its attention adds it once more.
             mask = mask + alibi * self.inv_norm_factor
         output, weights = attend(
-            q, k, v, mask=mask, causal=queries > 1, query_start=start, scale=self.inv_norm_factor,
-            dropout=self.attention_dropout.p if self.training else 0.0, weights=output_attentions,
+            q, k, v, mask=mask, causal=bool(queries > 1), query_start=start,
+            scale=self.inv_norm_factor, weights=output_attentions,
+            dropout=self.attention_dropout.p if self.training else 0.0,
         )  # fmt: skip
         return self.dense(output.flatten(2)), weights
 

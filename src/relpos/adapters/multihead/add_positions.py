@@ -194,6 +194,11 @@ def _made_for(
             f"add_positions: position must return a module, got {type(scheme).__name__}"
         )
     check_position("add_positions", "position", scheme)
+    if any(isinstance(part, nn.MultiheadAttention) for part in scheme.modules()):
+        raise TypeError(
+            f"add_positions: position must return a scheme, got {type(scheme).__name__}, which "
+            "holds attention itself"
+        )
     scheme = scheme.to(device=weight.device, dtype=weight.dtype)
     if zero:
         zero_tables(scheme)

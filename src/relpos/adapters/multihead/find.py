@@ -55,7 +55,8 @@ def match_names(
         TypeError: if a pattern is no string.
         ValueError: if there is no pattern, or one matches nothing.
     """
-    each = [patterns] if isinstance(patterns, str) else list(patterns)
+    several = isinstance(patterns, Sequence) and not isinstance(patterns, str)
+    each = list(patterns) if several else [patterns]
     if not all(isinstance(pattern, str) for pattern in each):
         raise TypeError(f"add_positions: {argument} must be a pattern or several, got {patterns!r}")
     if not each:
