@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
@@ -56,7 +57,7 @@ def match_names(
         ValueError: if there is no pattern, or one matches nothing.
     """
     several = isinstance(patterns, Sequence) and not isinstance(patterns, str)
-    each = list(patterns) if several else [patterns]
+    each: list[Any] = list(patterns) if several else [patterns]
     if not all(isinstance(pattern, str) for pattern in each):
         raise TypeError(f"add_positions: {argument} must be a pattern or several, got {patterns!r}")
     if not each:
