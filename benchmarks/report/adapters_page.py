@@ -66,7 +66,8 @@ import torch
 from relpos.adapters import add_positions, remove_positions
 from relpos.positions import Shaw
 
-model = torch.nn.Transformer(d_model=64, nhead=4, num_encoder_layers=2, num_decoder_layers=2)
+layer = torch.nn.TransformerEncoderLayer(d_model=64, nhead=4, batch_first=True)
+model = torch.nn.TransformerEncoder(layer, num_layers=2)
 optimizer = torch.optim.AdamW(model.parameters())
 
 print(add_positions(model, lambda heads, head_dim: Shaw(head_dim, max_distance=64)))
@@ -78,7 +79,7 @@ The weights stay the same objects under the same names; the state dict gains the
 an older checkpoint with `strict=False`. Tables start at zero, so that the model computes what it
 did until they are trained; `zero=False` keeps the scheme's own first numbers. Schemes that act
 whatever their tables are (ALiBi, rotary, KERPLE, DeBERTa's scale) are taken, and the report says
-that they change the function. Choose by name: `include="encoder.*"`, `exclude=["*.layers.0.*"]`.
+that they change the function. Choose by name: `include="layers.*"`, `exclude=["layers.0.*"]`.
 Cross-attention is left alone unless `cross_attention=True`. The fused inference of
 `nn.TransformerEncoder`, which knows no positions, is not used any more. `remove_positions(model)`
 gives torch's modules back, bit for bit, without the tables.

@@ -114,7 +114,8 @@ def test_gradient_checkpointing_changes_no_gradient(case: Case, reentrant: bool)
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
-@cases(FIRST)
+# In chunks it is the same code and more.
+@cases([case for case in FIRST if case.name != "seamless_m4t_v2"])
 def test_compiling_breaks_no_graph_that_was_whole(case: Case):
     model = case.model()
     inputs = case.inputs(2, case.lengths[0], case.paddings[-1])
@@ -126,9 +127,10 @@ def test_compiling_breaks_no_graph_that_was_whole(case: Case):
         torch._dynamo.reset()
         return torch._dynamo.explain(model)(**inputs).graph_break_count
 
-    before = breaks(copy.deepcopy(model))
+    original = copy.deepcopy(model)
     adapt(model)
-    assert breaks(model) <= before
+    if broken := breaks(model):
+        assert broken <= breaks(original)
     torch._dynamo.reset()
     compiled = torch.compile(model, backend="aot_eager")
     expected = gradients(case, model, inputs)
