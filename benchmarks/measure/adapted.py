@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from relpos.adapters import adapt
 
@@ -15,17 +16,23 @@ from ..workloads.adapted import AdaptedModel, draw
 from .passes import BOTH, FORWARD
 from .timing import interleaved, percentiles, ratios
 
-__all__ = ["ADAPTED", "implementations", "measure_time"]
+__all__ = ["ADAPTED", "choose", "implementations", "measure_time"]
 
 ADAPTED = "relpos"
 
 
 def implementations(model: nn.Module) -> list[str]:
     """What transformers can compute a model's attention with; flex has no backward on a CPU."""
-    found: Any = model
-    if not found._can_set_attn_implementation():
-        return [found.config._attn_implementation]
-    return ["eager", "sdpa"] if found._supports_sdpa else ["eager"]
+    if not isinstance(model, PreTrainedModel) or not model._can_set_attn_implementation():
+        # It has one way.
+        return ["eager"]
+    return ["eager", "sdpa"] if model._supports_sdpa else ["eager"]
+
+
+def choose(model: nn.Module, implementation: str) -> None:
+    """Have a model attend by one of its implementations."""
+    if isinstance(model, PreTrainedModel) and model._can_set_attn_implementation():
+        model.set_attn_implementation(implementation)
 
 
 @dataclass(frozen=True)
@@ -73,10 +80,8 @@ def _contenders(model: AdaptedModel) -> dict[str, nn.Module]:
     """The model by every implementation, and adapted, all with the same numbers."""
     models = {}
     for name in implementations(model.build(2)):
-        built: Any = draw(model.build(2))
-        if built.config._attn_implementation != name:
-            built.set_attn_implementation(name)
-        models[name] = built
+        models[name] = draw(model.build(2))
+        choose(models[name], name)
     models[ADAPTED] = draw(model.build(2))
     adapt(models[ADAPTED])
     return models

@@ -16,7 +16,7 @@ from relpos.adapters import adapt
 from relpos_tasks.machine import status_mib
 
 from ..workloads.adapted import AdaptedModel, draw, find_model
-from .adapted import ADAPTED, implementations
+from .adapted import ADAPTED, choose, implementations
 from .memory import printed_by
 
 __all__ = ["LIMIT_GIB", "measure_memory"]
@@ -49,8 +49,8 @@ def main() -> None:
     model: Any = draw(chosen.build(2))
     if options.contender == ADAPTED:
         adapt(model)
-    elif model.config._attn_implementation != options.contender:
-        model.set_attn_implementation(options.contender)
+    else:
+        choose(model, options.contender)
     growth: float | None = None
     try:
         with torch.no_grad():

@@ -8,7 +8,7 @@ from relpos.adapters.not_adapted import NOT_ADAPTED
 from ..measure.adapted import ADAPTED
 from ..measure.adapted_memory import LIMIT_GIB
 from ..measure.passes import BOTH, FORWARD
-from ..workloads.adapted import MODELS
+from ..workloads.adapted import MODELS, AdaptedModel
 from .cells import format_ratio, machine_note, markdown_table
 
 __all__ = ["adapters_page", "adapters_verdict", "gains_table", "measured_on"]
@@ -143,10 +143,10 @@ def measured_on(result: dict, part: str) -> str:
     return machine_note(result["machine"] | {"commit": ", ".join(sorted(commits))})
 
 
-def gains_table(result: dict) -> str:
+def gains_table(result: dict, models: tuple[AdaptedModel, ...] = MODELS) -> str:
     """Speed-ups of each model and length, forward and with backward."""
     rows = []
-    for model in MODELS:
+    for model in models:
         for length in model.lengths:
             found = {
                 (row["part"], row["pass"]): row

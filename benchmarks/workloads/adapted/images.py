@@ -1,0 +1,37 @@
+"""Encoders of images."""
+
+from __future__ import annotations
+
+import transformers
+from torch import nn
+
+from .model import AdaptedModel, image
+
+__all__ = ["MODELS"]
+
+
+def _sam(layers: int) -> nn.Module:
+    config = transformers.SamVisionConfig(
+        num_hidden_layers=layers, global_attn_indexes=[layers - 1]
+    )
+    return transformers.SamVisionModel(config)
+
+
+def _vitdet(layers: int) -> nn.Module:
+    config = transformers.VitDetConfig(
+        num_hidden_layers=layers, image_size=1024, pretrain_image_size=224, window_size=14,
+        window_block_indices=list(range(layers - 1)), use_relative_position_embeddings=True,
+    )  # fmt: skip
+    return transformers.VitDetModel(config)
+
+
+MODELS = (
+    AdaptedModel(
+        "sam", "SAM B, global layer", _sam, image, "patches of an image",
+        (4096,), (4096,), "vision_encoder.layers.1", "attn", {4096: 2.5},
+    ),
+    AdaptedModel(
+        "vitdet", "ViTDet B, global layer", _vitdet, image, "patches of an image",
+        (1024, 4096), (4096,), "encoder.layer.1", "attention", {},
+    ),
+)  # fmt: skip

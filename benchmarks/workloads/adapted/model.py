@@ -1,0 +1,106 @@
+"""What is measured of one model of transformers, and inputs of a batch of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+__all__ = ["AdaptedModel", "LongInput", "audio", "draw", "features", "ids", "image"]
+
+Inputs = Callable[[int], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class AdaptedModel:
+    """One model, of which the second layer is timed.
+
+    Args:
+        family: its name in `relpos.adapters.families()`.
+        name: of the family and the size, as pages print it.
+        build: the model, with so many layers.
+        inputs: of a batch of one with so many positions in a layer.
+        unit: what a position is.
+        lengths: at which time is measured; the first is a short input.
+        memory: lengths at which peak memory is measured.
+        layer: the name of the second layer.
+        attention: the name of its attention, below the layer.
+        wanted: the least speed-up of the attention module, by length.
+    """
+
+    family: str
+    name: str
+    build: Callable[[int], nn.Module]
+    inputs: Inputs
+    unit: str
+    lengths: tuple[int, ...]
+    memory: tuple[int, ...]
+    layer: str
+    attention: str
+    wanted: dict[int, float]
+
+
+@dataclass(frozen=True)
+class LongInput:
+    """One pass of a model over an input of a length that the original cannot take.
+
+    Args:
+        name: of the input, as pages print it.
+        model: by its name.
+        length: in the model's unit.
+        layers: of the model.
+        all_layers: that the published model has.
+    """
+
+    name: str
+    model: str
+    length: int
+    layers: int
+    all_layers: int
+
+
+def draw(model: nn.Module) -> nn.Module:
+    """Give every parameter numbers that matter: some models begin with zeros."""
+    torch.manual_seed(0)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim > 1:
+            fan = max(parameter[0].numel(), 1)
+            nn.init.normal_(parameter, std=fan**-0.5 if "embed" not in name else 0.1)
+        elif "norm" not in name.lower():
+            nn.init.normal_(parameter, std=0.02)
+    return model.eval()
+
+
+def ids(length: int) -> dict[str, Any]:
+    """Tokens of a vocabulary of 1000."""
+    return {"input_ids": torch.arange(length)[None] % 900 + 10}
+
+
+def features(width: int, times: int = 1, *, name: str = "input_features") -> Inputs:
+    """Frames of audio features, so many for each position."""
+
+    def inputs(length: int) -> dict[str, Any]:
+        generator = torch.Generator().manual_seed(1)
+        return {name: torch.randn(1, times * length, width, generator=generator)}
+
+    return inputs
+
+
+def audio(stride: int, extra: int) -> Inputs:
+    """Samples of sound, `stride` for each position."""
+
+    def inputs(length: int) -> dict[str, Any]:
+        generator = torch.Generator().manual_seed(1)
+        return {"input_values": torch.randn(1, stride * length + extra, generator=generator)}
+
+    return inputs
+
+
+def image(length: int) -> dict[str, Any]:
+    """A square image, whose patches have 16 x 16 pixels."""
+    side = 16 * round(length**0.5)
+    generator = torch.Generator().manual_seed(1)
+    return {"pixel_values": torch.randn(1, 3, side, side, generator=generator)}
