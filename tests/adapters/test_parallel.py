@@ -1,4 +1,4 @@
-"""Adapted models under DistributedDataParallel: two processes with half a batch each, as one."""
+"""Adapted models under DDP and FSDP: two processes with half a batch each, as one with all."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, distributed, multiprocessing, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from relpos.adapters import Adapted, adapt
+from relpos.adapters import Adapted, adapt, restore
 
 from .models import BY_NAME
 from .models.case import Case
@@ -26,10 +29,31 @@ def batch(case: Case) -> dict[str, Tensor]:
 def gradients(case: Case, run: nn.Module, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     with case.unrounded(run):
         getattr(run(**inputs), case.output).square().mean().backward()
-    return {name: p.grad for name, p in run.named_parameters() if p.grad is not None}
+    found = {name: p.grad for name, p in run.named_parameters() if p.grad is not None}
+    return {
+        name.removeprefix("module."): x.full_tensor() if isinstance(x, DTensor) else x.clone()
+        for name, x in found.items()
+    }
 
 
-def half(rank: int, folder: str) -> None:
+def ddp(case: Case, model: nn.Module) -> nn.Module:
+    # Some of the originals have parameters that not every call uses.
+    return DistributedDataParallel(model, find_unused_parameters=True)
+
+
+def fsdp(case: Case, model: nn.Module) -> nn.Module:
+    mesh = init_device_mesh("cpu", (2,))
+    fully_shard(model.get_submodule(case.attention), mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    with pytest.raises(ValueError, match="got FSDP"):
+        restore(model)
+    return model
+
+
+WAYS = {"ddp": ddp, "fsdp": fsdp}
+
+
+def half(rank: int, folder: str, way: str) -> None:
     """What one of the processes does."""
     torch.set_num_threads(1)
     distributed.init_process_group(
@@ -39,13 +63,11 @@ def half(rank: int, folder: str) -> None:
         case = BY_NAME[name]
         model = case.model(torch.float64)
         adapt(model)
-        # Some of the originals have parameters that not every call uses.
-        parallel = DistributedDataParallel(model, find_unused_parameters=True)
+        parallel = WAYS[way](case, model)
         assert any(isinstance(module, Adapted) for module in parallel.modules())
         inputs = {key: x[2 * rank : 2 * rank + 2] for key, x in batch(case).items()}
         found = gradients(case, parallel, inputs)
         if rank == 0:
-            found = {key.removeprefix("module."): x for key, x in found.items()}
             torch.save(found, Path(folder) / f"{name}.pt")
         # A second step fails if the first was not reduced as a whole.
         gradients(case, parallel, inputs)
@@ -55,8 +77,9 @@ def half(rank: int, folder: str) -> None:
 
 @pytest.mark.no_typecheck
 @pytest.mark.slow
-def test_two_processes_have_the_gradients_of_the_original_in_one(tmp_path: Path):
-    multiprocessing.spawn(half, args=(str(tmp_path),), nprocs=2)
+@pytest.mark.parametrize("way", WAYS)
+def test_two_processes_have_the_gradients_of_the_original_in_one(way: str, tmp_path: Path):
+    multiprocessing.spawn(half, args=(str(tmp_path), way), nprocs=2)
     for name in NAMES:
         case = BY_NAME[name]
         wanted = gradients(case, case.model(torch.float64), batch(case))
