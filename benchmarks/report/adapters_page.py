@@ -44,8 +44,8 @@ install "relpos[transformers]"`.
 - `window=(128, 128)` lets an encoder's tokens see only their neighbours, without retraining:
   another function than the model was trained as. `relpos adapt FOLDER --check --window 128 128`
   measures how far off it is, and without the window the gain on your machine.
-- Queries that are padding may give something else than the original's, which nobody reads.
-  Weights (`output_attentions`) are those before dropout.
+- Queries that are padding, or to whom the mask leaves no key, may give something else than the
+  original's. Weights (`output_attentions`) are those before dropout.
 - Choose `attn_implementation` before: `adapt` puts a name of its own into the configuration.
   Adapt before accelerate's hooks are set and before FSDP wraps; before or after loading and PEFT,
   as you like. Projections are called as modules, quantised ones too (tested with packed weights of
