@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import transformers
 from torch import nn
 
@@ -44,7 +46,7 @@ def _inkling(layers: int) -> nn.Module:
     return transformers.InklingForCausalLM(config)
 
 
-def _without_cache(length: int) -> dict[str, object]:
+def _without_cache(length: int) -> dict[str, Any]:
     return ids(length) | {"use_cache": False}
 
 

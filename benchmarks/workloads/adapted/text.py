@@ -32,11 +32,11 @@ def _deberta(layers: int) -> nn.Module:
 
 
 def _deberta_v3(layers: int) -> nn.Module:
-    config = transformers.DebertaV2Config(
-        **_DEBERTA, num_hidden_layers=layers, pos_att_type="p2c|c2p", position_buckets=256,
-        norm_rel_ebd="layer_norm", share_att_key=True,
-    )  # fmt: skip
-    return transformers.DebertaV2Model(config)
+    sizes = _DEBERTA | {
+        "num_hidden_layers": layers, "pos_att_type": "p2c|c2p", "position_buckets": 256,
+        "norm_rel_ebd": "layer_norm", "share_att_key": True,
+    }  # fmt: skip
+    return transformers.DebertaV2Model(transformers.DebertaV2Config(**sizes))
 
 
 def _t5(layers: int) -> nn.Module:

@@ -192,7 +192,7 @@ def _reason(module: nn.Module, adaptation: type[Adapted] | None) -> str | None:
     )
 
 
-def _known_base(module: nn.Module) -> type[nn.Module] | None:
+def _known_base(module: nn.Module) -> type | None:
     """The class that would be adapted, of which the module's is a subclass."""
     for base in type(module).__mro__[1:]:
         adaptation = adaptation_of(base)

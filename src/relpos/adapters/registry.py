@@ -67,11 +67,11 @@ def register(original: type[nn.Module], adaptation: type[Adapted]) -> None:
     _OWN[original] = adaptation
 
 
-def adaptation_of(cls: type[nn.Module]) -> type[Adapted] | None:
+def adaptation_of(cls: type) -> type[Adapted] | None:
     """What replaces the methods of a class, or None; subclasses are other classes.
 
     Args:
-        cls: of a module.
+        cls: of a module, or a base of one.
 
     Raises:
         ValueError: if it is of a transformers whose classes have other methods.
