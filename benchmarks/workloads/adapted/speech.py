@@ -95,7 +95,7 @@ MODELS = (
         (125, 375, 3750), (3750, 9000, 15000), "layers.1", "self_attn", {3750: 2.7},
     ),
     AdaptedModel(
-        "nemotron_asr_streaming", "Nemotron streaming", _nemotron, features(128, 8),
+        "nemotron_asr_streaming", "Nemotron streaming", _nemotron, features(80, 8),
         "frames of 80 ms", (125, 375, 3750), (3750, 9000), "layers.1", "self_attn", {},
     ),
     AdaptedModel(
