@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -31,8 +31,8 @@ def implementations(model: nn.Module) -> list[str]:
 
 def choose(model: nn.Module, implementation: str) -> None:
     """Have a model attend by one of its implementations."""
-    if isinstance(model, PreTrainedModel) and model._can_set_attn_implementation():
-        model.set_attn_implementation(implementation)
+    if len(implementations(model)) > 1:
+        cast(PreTrainedModel, model).set_attn_implementation(implementation)
 
 
 @dataclass(frozen=True)
