@@ -41,26 +41,34 @@ def gpu() -> dict[str, str | float]:
     return {
         "gpu": device.name,
         "gpu_gib": round(device.total_memory / 2**30, 1),
-        "driver": _first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "driver": _first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+        or "unknown",
         "cuda": torch.version.cuda or "none",
         "triton": triton.__version__,
     }
 
 
 def _commit() -> str:
-    """As git describes it; `RELPOS_COMMIT` in a copy that is no repository."""
-    described = _first_line("git", "describe", "--always", "--dirty")
-    return os.environ.get("RELPOS_COMMIT", described) if described == "unknown" else described
+    """As git describes it; `RELPOS_COMMIT` in a copy that is no repository.
+
+    It is "dirty" where anything else differs than results, which a run writes itself.
+    """
+    described = _first_line("git", "describe", "--always")
+    if not described:
+        return os.environ.get("RELPOS_COMMIT", "unknown")
+    changed = _first_line("git", "diff", "--name-only", "HEAD", "--",
+                          ":/", ":(top,exclude)benchmarks/results")  # fmt: skip
+    return f"{described}-dirty" if changed else described
 
 
 def _first_line(*command: str) -> str:
-    """The first line that a command prints, or "unknown"."""
+    """The first line that a command prints; empty where it prints none or is missing."""
     if shutil.which(command[0]) is None:
-        return "unknown"
+        return ""
     ran = subprocess.run(
         command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
     )
-    return next(iter(ran.stdout.split("\n")), "").strip() or "unknown"
+    return ran.stdout.partition("\n")[0].strip()
 
 
 if __name__ == "__main__":
