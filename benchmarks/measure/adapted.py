@@ -77,9 +77,9 @@ def _captured(model: nn.Module, inputs: dict[str, Any], name: str) -> _Call:
 
 
 def _contenders(model: AdaptedModel) -> dict[str, nn.Module]:
-    """The model by every implementation, and adapted, all with the same numbers."""
+    """The model by every implementation that it names, and adapted, all with the same numbers."""
     models = {}
-    for name in implementations(model.build(2)):
+    for name in model.implementations or implementations(model.build(2)):
         models[name] = draw(model.build(2))
         choose(models[name], name)
     models[ADAPTED] = draw(model.build(2))

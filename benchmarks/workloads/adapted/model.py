@@ -29,6 +29,7 @@ class AdaptedModel:
         layer: the name of the second layer.
         attention: the name of its attention, below the layer.
         wanted: the least speed-up of the attention module, by length.
+        implementations: of the original that are right; all that it has, if none is named.
     """
 
     family: str
@@ -41,6 +42,7 @@ class AdaptedModel:
     layer: str
     attention: str
     wanted: dict[int, float]
+    implementations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

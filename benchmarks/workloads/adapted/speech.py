@@ -97,6 +97,7 @@ MODELS = (
     AdaptedModel(
         "nemotron_asr_streaming", "Nemotron streaming", _nemotron, features(80, 8),
         "frames of 80 ms", (125, 375, 3750), (3750, 9000), "layers.1", "self_attn", {},
+        ("sdpa",),  # its eager attention inverts the mask
     ),
     AdaptedModel(
         "wav2vec2_bert", "w2v-BERT 2.0", _wav2vec2_bert, features(160), "frames of 20 ms",
