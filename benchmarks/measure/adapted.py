@@ -23,9 +23,11 @@ ADAPTED = "relpos"
 
 def implementations(model: nn.Module) -> list[str]:
     """What transformers can compute a model's attention with; flex has no backward on a CPU."""
-    if not isinstance(model, PreTrainedModel) or not model._can_set_attn_implementation():
-        # It has one way.
+    if not isinstance(model, PreTrainedModel):
         return ["eager"]
+    if not model._can_set_attn_implementation():
+        # It has one way.
+        return [model.config._attn_implementation or "eager"]
     return ["eager", "sdpa"] if model._supports_sdpa else ["eager"]
 
 
