@@ -13,6 +13,8 @@ from transformers import (
     NemotronAsrStreamingForRNNT,
 )
 
+from relpos.adapters.families import pieces
+
 from .models.case import draw, padded
 from .models.nemotron_asr_streaming import SIZES
 from .results import original_and_adapted
@@ -39,7 +41,7 @@ def transducer() -> nn.Module:
     return model.double().eval()
 
 
-def pieces(features: Tensor, lookahead: int) -> list[Tensor]:
+def chunks(features: Tensor, lookahead: int) -> list[Tensor]:
     """The features as a stream gives them: a frame less in the first chunk."""
     first, others = 1 + 2 * lookahead, 2 * (lookahead + 1)
     rest = features[:, first:].split(others, dim=1)
@@ -49,7 +51,7 @@ def pieces(features: Tensor, lookahead: int) -> list[Tensor]:
 def stream(model: nn.Module, features: Tensor, lookahead: int, caches: dict) -> Tensor:
     """The frames of a whole stream, encoded chunk by chunk."""
     found = []
-    for piece in pieces(features, lookahead):
+    for piece in chunks(features, lookahead):
         output = model(piece, use_cache=True, num_lookahead_tokens=lookahead, **caches)
         caches = {
             "past_key_values": output.past_key_values,
@@ -84,6 +86,49 @@ def test_a_cache_of_all_frames_equals_the_original():
         for model in original_and_adapted(encoder())
     )
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("factor", [2, 8])
+@pytest.mark.parametrize("frames", [16, 17, 40, 48, 49])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+@pytest.mark.parametrize("padding", ["none", "right", "left"])
+def test_pieces_of_long_audio_are_exact(
+    factor: int, frames: int, more: int, padding: str, monkeypatch: pytest.MonkeyPatch
+):
+    length = factor * frames + more
+    features = torch.randn(3, length, 16, dtype=torch.float64)
+    counts = torch.tensor([length, length // 2 - 5, 3])
+    mask = (torch.arange(length) < counts[:, None]).long()
+    mask = {"none": None, "left": mask.flip(1), "right": mask}[padding]
+    model, adapted = original_and_adapted(encoder(subsampling_factor=factor))
+    with torch.no_grad():
+        expected = model.subsampling(features, mask)
+        monkeypatch.setattr(pieces, "_PIECE", 16)
+        calls = []
+        adapted.subsampling.conv_in.register_forward_hook(lambda *_: calls.append(1))
+        found = adapted.subsampling(features, mask)
+    assert len(calls) == -(-length // (16 * factor))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_pieces_are_for_inference_alone(gradients: bool, monkeypatch: pytest.MonkeyPatch):
+    _, model = original_and_adapted(encoder())
+    monkeypatch.setattr(pieces, "_PIECE", 16)
+    calls = {"conv_in": 0, "linear1": 0}
+
+    def count(name: str):
+        def hook(*_):
+            calls[name] += 1
+
+        return hook
+
+    model.subsampling.conv_in.register_forward_hook(count("conv_in"))
+    model.layers[0].feed_forward1.linear1.register_forward_hook(count("linear1"))
+    with torch.set_grad_enabled(gradients):
+        model(torch.randn(1, 2 * 40, 16, dtype=torch.float64))
+    expected = {"conv_in": 1, "linear1": 1} if gradients else {"conv_in": 3, "linear1": 3}
+    assert calls == expected
 
 
 def test_frames_of_padding_equal_the_original_too():
@@ -140,9 +185,9 @@ def test_the_transducer_reads_the_same_text(padding: str):
 
 @pytest.mark.filterwarnings("ignore:Using the model-agnostic default `max_length`:UserWarning")
 def test_the_transducer_reads_the_same_text_from_a_stream():
-    chunks = pieces(torch.randn(1, 60, 16, dtype=torch.float64), 2)
+    stream = chunks(torch.randn(1, 60, 16, dtype=torch.float64), 2)
     theirs, ours = (
-        model.generate(input_features=(piece for piece in chunks), num_lookahead_tokens=2).sequences
+        model.generate(input_features=(piece for piece in stream), num_lookahead_tokens=2).sequences
         for model in original_and_adapted(transducer())
     )
     assert (theirs != 11).sum() > 10

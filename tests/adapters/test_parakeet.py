@@ -7,7 +7,7 @@ import torch
 from transformers import ParakeetEncoder, ParakeetEncoderConfig
 
 from relpos.adapters import adapt
-from relpos.adapters.families import parakeet
+from relpos.adapters.families import pieces
 
 from .models.case import draw
 from .models.parakeet import ENCODER
@@ -33,14 +33,14 @@ def test_pieces_of_long_audio_are_exact(length: int, padded: str, monkeypatch: p
         expected = model(features, mask).last_hidden_state
         adapt(model)
         whole = model(features, mask).last_hidden_state
-        monkeypatch.setattr(parakeet, "_PIECE", 16)
-        pieces = model(features, mask).last_hidden_state
+        monkeypatch.setattr(pieces, "_PIECE", 16)
+        by_piece = model(features, mask).last_hidden_state
     real = (
         slice(None)
         if mask is None
         else model._get_output_attention_mask(mask, target_length=expected.shape[1])
     )
-    for found in (whole, pieces):
+    for found in (whole, by_piece):
         torch.testing.assert_close(found[real], expected[real], rtol=1e-11, atol=1e-11)
 
 
@@ -48,7 +48,7 @@ def test_pieces_of_long_audio_are_exact(length: int, padded: str, monkeypatch: p
 def test_pieces_are_for_inference_alone(gradients: bool, monkeypatch: pytest.MonkeyPatch):
     model, features = encoder(), torch.randn(1, 8 * 40, 16).double()
     adapt(model)
-    monkeypatch.setattr(parakeet, "_PIECE", 16)
+    monkeypatch.setattr(pieces, "_PIECE", 16)
     calls = []
     model.subsampling.layers[0].register_forward_hook(lambda *_: calls.append(1))
     with torch.set_grad_enabled(gradients):

@@ -96,7 +96,7 @@ MODELS = (
     ),
     AdaptedModel(
         "nemotron_asr_streaming", "Nemotron streaming", _nemotron, features(80, 8),
-        "frames of 80 ms", (125, 375, 3750), (3750, 9000), "layers.1", "self_attn", {},
+        "frames of 80 ms", (125, 375, 3750), (1500, 4500), "layers.1", "self_attn", {},
         ("sdpa",),  # its eager attention inverts the mask
     ),
     AdaptedModel(

@@ -115,13 +115,15 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         NemotronAsrStreamingEncoderAttention="nemotron_asr_streaming:EncoderAttention",
         NemotronAsrStreamingEncoderRelPositionalEncoding="nemotron_asr_streaming:PositionalEncoding",
         NemotronAsrStreamingEncoder="nemotron_asr_streaming:Encoder",
+        NemotronAsrStreamingEncoderFeedForward="pieces:FeedForward",
+        NemotronAsrStreamingEncoderSubsamplingConv2D="nemotron_asr_streaming:Subsampling",
     ),
     "parakeet": _transformers(
         "parakeet",
         ParakeetEncoderAttention="parakeet:EncoderAttention",
         ParakeetEncoderRelPositionalEncoding="parakeet:PositionalEncoding",
         ParakeetEncoder="parakeet:Encoder",
-        ParakeetEncoderFeedForward="parakeet:FeedForward",
+        ParakeetEncoderFeedForward="pieces:FeedForward",
         ParakeetEncoderSubsamplingConv2D="parakeet:Subsampling",
     ),
     "pix2struct": _transformers(

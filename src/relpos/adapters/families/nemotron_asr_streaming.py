@@ -23,8 +23,9 @@ from ..adapted import Adapted
 from ..implementation import original_name
 from ..masks import narrow_mask
 from . import parakeet
+from .pieces import subsample_in_pieces
 
-__all__ = ["Encoder", "EncoderAttention", "PositionalEncoding"]
+__all__ = ["Encoder", "EncoderAttention", "PositionalEncoding", "Subsampling"]
 
 
 class EncoderAttention(parakeet.EncoderAttention):
@@ -53,6 +54,33 @@ class PositionalEncoding(Adapted):
     def forward(self, hidden_states: Tensor, cached_frames: int | None = None) -> Tensor:
         table = super().forward(hidden_states[:1], cached_frames)
         return table.expand(len(hidden_states), -1, -1)
+
+
+class Subsampling(Adapted):
+    """For `NemotronAsrStreamingEncoderSubsamplingConv2D`: one piece of the audio at a time."""
+
+    signatures = {"forward": ("self", "input_features", "attention_mask", "padding_cache")}
+    conv_in: nn.Conv2d
+    layers: nn.ModuleList
+
+    @classmethod
+    def applies(cls, module: Any) -> bool:
+        # Wider kernels look further back.
+        return (module.conv_in.kernel_size, module.conv_in.stride) == ((3, 3), (2, 2))
+
+    def forward(
+        self,
+        input_features: Tensor,
+        attention_mask: Tensor | None = None,
+        padding_cache: Any = None,
+    ) -> Tensor:
+        if padding_cache is not None:
+            # A stream is in pieces already.
+            return super().forward(input_features, attention_mask, padding_cache)
+        return subsample_in_pieces(
+            super().forward, input_features, attention_mask,
+            factor=2 ** (1 + len(self.layers)), frames_before=2,
+        )  # fmt: skip
 
 
 class Encoder(Adapted):

@@ -22,12 +22,10 @@ from ..attend import attend
 from ..heads import project_heads
 from ..masks import key_padding
 from ..weights_wanted import weights_wanted
+from .pieces import subsample_in_pieces
 from .transformer_xl import transformer_xl_terms
 
-__all__ = ["Encoder", "EncoderAttention", "FeedForward", "PositionalEncoding", "Subsampling"]
-
-# Frames of the encoder, of which the convolutions in front hold a piece at a time.
-_PIECE = 1024
+__all__ = ["Encoder", "EncoderAttention", "PositionalEncoding", "Subsampling"]
 
 
 class EncoderAttention(Adapted):
@@ -119,38 +117,14 @@ class Subsampling(Adapted):
 
     @classmethod
     def applies(cls, module: Any) -> bool:
-        # A piece begins one frame early; wider kernels look further back.
+        # Wider kernels look further back.
         return (module.kernel_size, module.stride) == (3, 2)
 
     def forward(self, input_features: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        factor, length = self.stride**self.num_layers, input_features.shape[1]
-        if torch.is_grad_enabled() or length <= _PIECE * factor:
-            return super().forward(input_features, attention_mask)
-        # The original counts tokens, wherever they are.
-        counts = None if attention_mask is None else attention_mask.sum(-1, keepdim=True)
-        frames = torch.arange(length, device=input_features.device)
-        pieces = []
-        for start in range(0, length, _PIECE * factor):
-            # The first frame of a piece would see zeros before it: it is computed and dropped.
-            begin = max(start - factor, 0)
-            part = slice(begin, start + _PIECE * factor)
-            mask = None if counts is None else frames[part] < counts
-            piece = super().forward(input_features[:, part], mask)
-            pieces.append(piece[:, (start - begin) // factor :])
-        return torch.cat(pieces, 1)
-
-
-class FeedForward(Adapted):
-    """For `ParakeetEncoderFeedForward`: its wide middle is there for some frames at a time."""
-
-    signatures = {"forward": ("self", "hidden_states")}
-
-    def forward(self, hidden_states: Tensor) -> Tensor:
-        # In training too: checkpointing runs the same twice, and dropout must be drawn the same.
-        if self.training or torch.is_grad_enabled() or hidden_states.shape[1] <= _PIECE:
-            return super().forward(hidden_states)
-        forward = super().forward
-        return torch.cat([forward(piece) for piece in hidden_states.split(_PIECE, 1)], 1)
+        return subsample_in_pieces(
+            super().forward, input_features, attention_mask,
+            factor=self.stride**self.num_layers, frames_before=1,
+        )  # fmt: skip
 
 
 class Encoder(Adapted):
