@@ -282,7 +282,7 @@ def test_no_kernel_is_compiled_anew_for_another_length(call: str):
         assert kernel["variants"] == 1, kernel
 
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 # Bytes of memory that a program may have on one processor: an H100; a card for games.
 MEMORY = {("sm_90", "best"): 227 << 10, ("sm_86", "least"): 99 << 10}
 
@@ -291,8 +291,8 @@ def compiled_ahead(*arguments: str) -> list[dict]:
     """What the compiler says of each kernel."""
     environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
     run = subprocess.run(
-        [sys.executable, HERE / "compile_ahead.py", *arguments],
-        capture_output=True, text=True, check=False, env=environment, cwd=HERE.parents[1],
+        [sys.executable, "-m", "scripts.compile_ahead", *arguments],
+        capture_output=True, text=True, check=False, env=environment, cwd=ROOT,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-2000:]
     return json.loads(run.stdout.splitlines()[-1])

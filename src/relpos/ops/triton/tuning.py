@@ -35,8 +35,11 @@ class TileShape(NamedTuple):
 
 
 @runtime_checkable
-class _HasWidths(Protocol):
+class _Call(Protocol):
     q: Tensor
+
+    @property
+    def grid(self) -> object | None: ...
 
     @property
     def widths(self) -> tuple[int, int, int]: ...
@@ -46,7 +49,8 @@ class _HasWidths(Protocol):
 _SMALLEST = TileShape(32, 16, 4, 1)
 
 # By the width of a head (up to 64, 128, 256), for 16-bit and for 32-bit numbers. No GPU has timed
-# them: among those tried, the compiler spills few registers for these.
+# them: they are what `python -m scripts.kernel_facts` says the least of among those tried. Of fewer
+# than 16 rows for each warp, some warps would compute the same.
 _FORWARD = {
     16: (TileShape(128, 64, 8, 2), TileShape(128, 64, 8, 2), TileShape(64, 32, 8, 2)),
     32: (TileShape(32, 32, 8, 1), TileShape(32, 16, 8, 1), TileShape(32, 16, 8, 1)),
@@ -56,13 +60,17 @@ _DQ = {
     32: (TileShape(32, 32, 8, 1), TileShape(32, 16, 8, 1), TileShape(32, 16, 8, 1)),
 }
 _DKDV = {
-    16: (TileShape(64, 64, 8, 2), TileShape(64, 64, 8, 1), TileShape(32, 32, 4, 1)),
+    16: (TileShape(64, 64, 4, 2), TileShape(64, 64, 8, 1), TileShape(32, 32, 4, 1)),
     32: (TileShape(32, 32, 8, 1), TileShape(32, 32, 8, 1), TileShape(16, 16, 4, 1)),
 }
-_TILE_SHAPES = {"forward": _FORWARD, "dq": _DQ, "dkdv": _DKDV, "dmask": _DKDV, "dtables": _DKDV}
+_DTABLES = _DKDV | {16: (TileShape(64, 64, 4, 1), TileShape(64, 64, 8, 1), TileShape(32, 32, 4, 1))}
+# On a grid the logits of both sides take so many registers that four warps would spill them.
+_DKDV_ON_GRIDS = _DKDV | {16: (TileShape(64, 64, 8, 2), *_DKDV[16][1:])}
+_TILE_SHAPES = {"forward": _FORWARD, "dq": _DQ, "dkdv": _DKDV, "dmask": _DKDV, "dtables": _DTABLES}
+_ON_GRIDS = _TILE_SHAPES | {"dkdv": _DKDV_ON_GRIDS, "dmask": _DKDV_ON_GRIDS}
 
 
-def tile_shapes(kernel: str, call: _HasWidths) -> list[TileShape]:
+def tile_shapes(kernel: str, call: _Call) -> list[TileShape]:
     """The tiles of a kernel for a call, the best first; each of the others asks for less memory.
 
     Args:
@@ -74,12 +82,13 @@ def tile_shapes(kernel: str, call: _HasWidths) -> list[TileShape]:
     return tile_shapes_on_cuda(kernel, call)
 
 
-def tile_shapes_on_cuda(kernel: str, call: _HasWidths) -> list[TileShape]:
+def tile_shapes_on_cuda(kernel: str, call: _Call) -> list[TileShape]:
     """The same for a GPU, wherever the tensors are."""
     if kernel == "end_rows":
         return [TileShape(64, 64, 4, 1)]
     width = max(call.widths)
-    by_width = _TILE_SHAPES[kernel][8 * call.q.element_size()]
+    by_dtype = (_TILE_SHAPES if call.grid is None else _ON_GRIDS)[kernel]
+    by_width = by_dtype[8 * call.q.element_size()]
     shape = by_width[0 if width <= 64 else 1 if width <= 128 else 2]
     shapes = [shape]
     while shape.stages > 1 or shape.n > 16:

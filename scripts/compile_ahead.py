@@ -1,10 +1,10 @@
 """Compile the Triton kernels of some calls for a GPU that need not be there: prints JSON.
 
-python tests/ops/compile_ahead.py [--registers] sm_90 best|least CALL ...
+    python -m scripts.compile_ahead [--registers] sm_90 best|least CALL ...
 
 What the interpreter takes, the compiler may not: types, layouts, the memory of a processor. Each
 kernel goes through Triton and ptxas for the tiles that a GPU would get first (`best`) or those it
-falls back to last (`least`). `--registers` runs ptxas once more for what it says of registers.
+falls back to last (`least`). `--registers` asks what the machine code takes of registers.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import re
-import subprocess
-import tempfile
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from relpos import GridTerms, OffsetTable, Terms, attention
 
-launch = importlib.import_module("relpos.ops.triton.launch")
-tuning = importlib.import_module("relpos.ops.triton.tuning")
-package = importlib.import_module("relpos.ops.triton")
+from .sass import resources
+
+__all__ = ["Compiled", "chunks", "compile_call", "random", "sequence", "table"]
+
+# What is replaced in them, no type knows.
+launch: Any = importlib.import_module("relpos.ops.triton.launch")
+tuning: Any = importlib.import_module("relpos.ops.triton.tuning")
+package: Any = importlib.import_module("relpos.ops.triton")
 
 LENGTH = 512
 
@@ -49,54 +50,80 @@ class Absent:
         return 0
 
 
-def compiled(
-    kernel: Any, *arguments: Any, shape: Any, count_registers: bool, **constants: Any
-) -> dict[str, Any]:
+class Compiled(NamedTuple):
+    """A kernel of a call, as Triton compiled it.
+
+    Args:
+        name: of the kernel.
+        shape: of its tile.
+        binary: Triton's, with `asm` and `metadata`.
+        variants: how many there are of it by now.
+        spec: what it is compiled for; None for a kernel that has none.
+    """
+
+    name: str
+    shape: Any
+    binary: Any
+    variants: int
+    spec: Any
+
+
+def compile_call(
+    architecture: str, call: Callable[[], Any], *, tiles: Callable[[str, list[Any]], Any]
+) -> list[Compiled]:
+    """The kernels that a call would run, in order; nothing runs.
+
+    The process is of no use for anything else afterwards.
+
+    Args:
+        architecture: as "sm_90".
+        call: of the op, with `backend="triton"` and tensors of the CPU.
+        tiles: chooses a tile, given what `tuning` calls the kernel and those that it may have, the
+            best first.
+    """
+    absent: Any = Absent(int(architecture.removeprefix("sm_")))
+    driver.set_active(absent)
+    # Tensors of the CPU stand for those of a GPU.
+    package.unavailable = package.unsupported = lambda *_: None
+    found: list[Compiled] = []
+
+    def compile_only(
+        kernel: Any, programs: int, *arguments: Any, shape: Any, **constants: Any
+    ) -> None:
+        binary = kernel.warmup(
+            *arguments, **constants, grid=(1,), num_warps=shape.warps, num_stages=shape.stages
+        )
+        variants = sum(len(kernels) for kernels, *_ in kernel.device_caches.values())
+        name = kernel.fn.__name__
+        found.append(Compiled(name, shape, binary, variants, constants.get("SPEC")))
+
+    launch.run_programs = compile_only
+    launch.tile_shapes = lambda kernel, call: [
+        tiles(kernel, tuning.tile_shapes_on_cuda(kernel, call))
+    ]
+    call()
+    return found
+
+
+def described(compiled: Compiled, *, count_registers: bool) -> dict[str, Any]:
     """What the compiler says of one kernel."""
-    binary = kernel.warmup(
-        *arguments, **constants, grid=(1,), num_warps=shape.warps, num_stages=shape.stages
-    )
+    binary = compiled.binary
     return {
-        "kernel": kernel.fn.__name__,
-        "shape": list(shape),
+        "kernel": compiled.name,
+        "shape": list(compiled.shape),
         "shared": binary.metadata.shared,
         "tensor cores": "mma" in binary.asm["ptx"],
-        "variants": sum(len(kernels) for kernels, *_ in kernel.device_caches.values()),
-    } | (registers(binary.asm["ptx"]) if count_registers else {})
-
-
-def registers(ptx: str) -> dict[str, int | None]:
-    """How many registers a thread has, and how many bytes it spills."""
-    report = _ptxas(ptx)
-    found = {
-        "registers": re.search(r"Used (\d+) registers", report),
-        "spilled": re.search(r"(\d+) bytes spill stores", report),
-    }
-    return {name: int(match.group(1)) if match else None for name, match in found.items()}
-
-
-def _ptxas(ptx: str) -> str:
-    """Its report on registers."""
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
-    target = re.search(r"\.target (\w+)", ptx)
-    assert target is not None
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "kernel.ptx"
-        source.write_text(ptx)
-        run = subprocess.run(
-            [tool, "-v", f"--gpu-name={target.group(1)}", source, "-o", source.with_suffix(".o")],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    return run.stderr
+        "variants": compiled.variants,
+    } | (resources(binary.asm["cubin"]) if count_registers else {})
 
 
 def random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    """Normal numbers that want a gradient."""
     return torch.randn(*shape).to(dtype).requires_grad_()
 
 
 def table(heads: int, left: int, right: int, width: int | None, **options: Any) -> OffsetTable:
+    """A table for the offsets `-left..right`; of a bias, where `width` is None."""
     shape = (heads, left + right + 1)
     return OffsetTable(random(*shape) if width is None else random(*shape, width), -left, **options)
 
@@ -106,7 +133,7 @@ def sequence(
 ) -> None:
     """One call over a sequence, forward and backward."""
     key_heads = options.pop("key_heads", 4)
-    terms = options.pop("terms", Terms())
+    terms: Any = options.pop("terms", Terms())
     q = random(2, 4, length, width, dtype=dtype)
     k, v = (random(2, key_heads, length, width, dtype=dtype) for _ in range(2))
     terms = terms(q) if callable(terms) else terms
@@ -193,24 +220,14 @@ def main() -> None:
     parser.add_argument("calls", nargs="+", choices=tuple(CALLS), metavar="CALL")
     parser.add_argument("--registers", action="store_true", help="and spilled bytes")
     options = parser.parse_args()
-    driver.set_active(Absent(int(options.architecture.removeprefix("sm_"))))
-    # Tensors of the CPU stand for those of a GPU.
-    package.unavailable = package.unsupported = lambda *_: None
-    found: list[dict[str, Any]] = []
-
-    def compile_only(kernel: Any, programs: int, *arguments: Any, **named: Any) -> None:
-        found.append(
-            {"call": name}
-            | compiled(kernel, *arguments, count_registers=options.registers, **named)
+    found = [
+        {"call": name} | described(compiled, count_registers=options.registers)
+        for name in options.calls
+        for compiled in compile_call(
+            options.architecture, CALLS[name],
+            tiles=lambda _, shapes: shapes[0 if options.tiles == "best" else -1],
         )
-
-    def tile_shapes(kernel: str, call: Any) -> list[Any]:
-        shapes = tuning.tile_shapes_on_cuda(kernel, call)
-        return [shapes[0 if options.tiles == "best" else -1]]
-
-    launch.run_programs, launch.tile_shapes = compile_only, tile_shapes
-    for name in options.calls:
-        CALLS[name]()
+    ]  # fmt: skip
     print(json.dumps(found))
 
 

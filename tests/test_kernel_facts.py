@@ -1,0 +1,146 @@
+"""What is read off machine code, and what that says of the kernels: no GPU is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+from scripts.kernel_facts import CASES, LENGTH, PRODUCTS, predicted, turns
+from scripts.sass import inner_loops
+
+ROOT = Path(__file__).parents[1]
+
+CODE = """
+.L_x_0:
+        /*0000*/                   HMMA.16816.F32.BF16 R4, R8, R10, R4 ;
+.L_x_1:
+        /*0010*/              @!P3 LDGSTS.E.BYPASS.128 [R23+0x4000], desc[UR30][R40.64], P1 ;
+        /*0020*/                   BAR.SYNC.DEFER_BLOCKING 0x0 ;
+        /*0030*/               @P0 BRA `(.L_x_2) ;
+        /*0040*/                   HGMMA.64x128x16.F32.BF16 R24, gdesc[UR16], R24, gsb0 ;
+        /*0050*/                   MUFU.EX2 R26, R92 ;
+        /*0060*/                   LDG.E.64 R2, desc[UR4][R2.64] ;
+        /*0070*/                   LDSM.16.MT88.4 R8, [R8] ;
+        /*0080*/                   STL.128 [R1+0x10], R4 ;
+        /*0090*/               @P2 BRA `(.L_x_1) ;
+.L_x_2:
+        /*00a0*/                   SHFL.BFLY PT, R3, R2, 0x2, 0x1f ;
+        /*00b0*/              @!P1 BRA `(.L_x_1) ;
+        /*00c0*/               @P1 BRA `(.L_x_0) ;
+.L_x_3:
+        /*00d0*/                   BRA `(.L_x_3);
+"""
+
+
+def test_an_inner_loop_ends_at_the_last_branch_to_its_beginning():
+    inner, trap = inner_loops(CODE)
+    assert len(trap.opcodes) == 1
+    assert inner.counts() == {
+        "instructions": 11, "tensor core": 1, "barrier": 1, "special function": 1, "shuffle": 1,
+        "synchronous load": 1, "asynchronous copy": 1, "global store": 0, "shared load": 1,
+        "shared store": 0, "local": 1,
+    }  # fmt: skip
+
+
+def test_what_a_warp_moves_and_multiplies():
+    inner = inner_loops(CODE)[0]
+    assert inner.tensor_flops() == 2 * 64 * 128 * 16 / 4
+    assert inner.bytes_of("asynchronous copy") == 32 * 16
+    assert inner.bytes_of("synchronous load") == 32 * 8
+    assert inner.bytes_of("shared load", "local") == 32 * (16 + 16)
+    (other,) = inner_loops(
+        ".L_x_7:\n    /*0000*/    HMMA.1688.F32 R4, R8 ;\n    /*0010*/    BRA `(.L_x_7) ;"
+    )
+    assert other.tensor_flops() == 2 * 16 * 8 * 8
+
+
+def kernel(name: str, *regions: str, m: int = 128, n: int = 64, cycles: float = 100) -> dict:
+    loops = [{"region": region, "cycles": {"issue": cycles, "tensor": 1.0}} for region in regions]
+    return {
+        "architecture": "sm_90", "case": "plain", "dim": 64, "kernel": name,
+        "tile": {"m": m, "n": n}, "loops": loops,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_tile_is_in_one_region(case: str):
+    counts = turns(kernel("forward_kernel"), CASES[case])
+    tiles = [
+        (i0, j0)
+        for i0 in range(0, LENGTH, 128)
+        for j0 in range(0, LENGTH, 64)
+        if not CASES[case].causal or j0 < i0 + 128
+    ]
+    assert sum(counts[region] for region in ("left", "band", "right")) == len(tiles)
+    first, last = CASES[case].offsets or (LENGTH, LENGTH)
+    inside = sum(
+        any(first < j - i < last for j in (j0, j0 + 63) for i in (i0, i0 + 127)) for i0, j0 in tiles
+    )
+    assert counts["band"] >= inside
+    assert counts["band"] <= inside + 2 * LENGTH // 128
+
+
+def test_the_gradient_of_a_table_of_all_offsets_takes_each_pair_once():
+    counts = turns(kernel("dtables_kernel", m=64, n=64), CASES["Huang, causal"])
+    assert counts["all"] * 64 * 64 == pytest.approx(LENGTH**2 / 2, rel=0.05)
+
+
+def test_a_prediction_is_the_sum_of_the_turns():
+    rows = [kernel(f"{name}_kernel", "left") for name in ("forward", "dq", "dkdv")]
+    rows.append(kernel("end_rows_kernel", "other"))
+    # A tile of 128 x 64 pairs takes 256 cycles a product at the peak, of which half is reached.
+    assert predicted(rows) == {
+        "forward": pytest.approx(100 / (2 * 512)), "both": pytest.approx(300 / (7 * 512)),
+    }  # fmt: skip
+
+
+def facts(path: Path, *arguments: str) -> list[dict[str, Any]]:
+    """Of a run of the script: the kernels of all cases, and what it printed goes unread."""
+    environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
+    run = subprocess.run(
+        [sys.executable, "-m", "scripts.kernel_facts", "--architectures", "sm_90", "--dims", "64",
+         "--out", path, *arguments],
+        capture_output=True, text=True, check=False, env=environment, cwd=ROOT,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert "predicted, against flash attention" in run.stdout
+    result = json.loads(path.read_text())
+    return [row for case in result.values() if "kernels" in case for row in case["kernels"]]
+
+
+@pytest.mark.slow
+def test_loops_of_plain_attention_spill_nothing_and_compute_nothing_twice(tmp_path: Path):
+    rows = facts(tmp_path / "facts.json", "--cases", "plain")
+    assert [row["kernel"] for row in rows] == list(PRODUCTS)
+    for row in rows:
+        assert not any(loop["local"] for loop in row["loops"]), row
+        assert {loop["products"] for loop in row["loops"]} == {PRODUCTS[row["kernel"]]}, row
+
+
+@pytest.mark.slow
+def test_a_tile_whose_warps_share_rows_computes_scores_twice(tmp_path: Path):
+    rows = facts(tmp_path / "facts.json", "--cases", "plain", "--tiles", "dkdv=64x64x8x2")
+    (dkdv,) = (row for row in rows if row["kernel"] == "dkdv_kernel")
+    assert dkdv["tile"] == {"m": 64, "n": 64, "warps": 8, "stages": 2}
+    assert {loop["products"] for loop in dkdv["loops"]} == {6}
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--tiles", "dkdv=64x64"), ("--cases", "none"), ("--dims", "32")]
+)
+def test_wrong_arguments_are_named(arguments: tuple[str, ...]):
+    run = subprocess.run(
+        [sys.executable, "-m", "scripts.kernel_facts", *arguments],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert run.returncode == 2
+    assert f"argument {arguments[0]}" in run.stderr
+    assert "Traceback" not in run.stderr
