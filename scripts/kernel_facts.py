@@ -31,7 +31,7 @@ from typing import Any
 import torch
 import triton
 
-from benchmarks.files import save
+from benchmarks.files import RESULTS, save
 from relpos import GridTerms, OffsetTable, Terms
 from relpos.ops.triton.tuning import TileShape
 
@@ -40,7 +40,6 @@ from .sass import Loop, disassemble, inner_loops, resources
 
 __all__ = ["CASES", "PROCESSORS", "Case", "Processor", "facts", "predicted", "turns"]
 
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "kernel_facts.json"
 LENGTH = 4096
 REGIONS = ("left", "band", "right")
 
@@ -167,6 +166,8 @@ def _of_kernel(compiled: Compiled, processor: Processor, dim: int) -> dict[str, 
     loops = [loop for loop in inner_loops(disassemble(cubin)) if loop.tensor_flops()]
     needed = PRODUCTS.get(compiled.name)
     walks = [loop for loop in loops if needed and _products(loop, shape, dim) >= needed]
+    if needed and len(walks) not in (1, len(REGIONS)):
+        raise ValueError(f"{compiled.name} must have a loop for each region, got {len(walks)}")
     names = {id(loop): name for loop, name in zip(walks, REGIONS, strict=False)}
     return {
         "kernel": compiled.name,
@@ -286,7 +287,7 @@ def _facts(wanted: tuple[str, str, int, dict[str, TileShape]]) -> list[dict[str,
 
 def _tile(text: str) -> tuple[str, TileShape]:
     """`KERNEL=MxNxWARPSxSTAGES`."""
-    found = re.fullmatch(r"(forward|dq|dkdv|dmask|dtables)=(\d+)x(\d+)x(\d+)x(\d+)", text)
+    found = re.fullmatch(r"(forward|dq|dkdv|dtables)=(\d+)x(\d+)x(\d+)x(\d+)", text)
     if found is None:
         raise argparse.ArgumentTypeError(
             f"must be KERNEL=MxNxWARPSxSTAGES, as dkdv=128x64x8x2, got {text!r}"
@@ -302,8 +303,12 @@ def main() -> None:
     parser.add_argument("--dims", nargs="+", type=int, choices=(64, 128), default=[64, 128])
     parser.add_argument("--tiles", nargs="+", type=_tile, default=[], metavar="KERNEL=MxNxWxS",
                         help="other tiles: queries, keys, warps, stages")  # fmt: skip
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=RESULTS / "kernel_facts.json")
     options = parser.parse_args()
+    if options.out.is_dir():
+        parser.error(f"argument --out: must be a file, got the folder {options.out}")
+    if options.tiles and options.out == parser.get_default("out"):
+        parser.error("argument --tiles: needs --out, since the results are of the table's tiles")
     wanted = [
         (architecture, case, dim, dict(options.tiles))
         for architecture in options.architectures

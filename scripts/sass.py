@@ -87,14 +87,6 @@ def inner_loops(code: str) -> list[Loop]:
 
     Args:
         code: of one kernel, as `disassemble` has it.
-
-    >>> (loop,) = inner_loops('''
-    ... .L_x_0:
-    ...         /*0000*/                   MUFU.EX2 R1, R2 ;
-    ...         /*0010*/              @!P0 BRA `(.L_x_0) ;
-    ... ''')
-    >>> loop.counts()["special function"], loop.counts()["instructions"]
-    (1, 2)
     """
     opcodes: list[str] = []
     labels: dict[str, int] = {}

@@ -134,7 +134,14 @@ def test_a_tile_whose_warps_share_rows_computes_scores_twice(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--tiles", "dkdv=64x64"), ("--cases", "none"), ("--dims", "32")]
+    "arguments",
+    [
+        ("--tiles", "dkdv=64x64"),
+        ("--tiles", "dkdv=64x64x4x2"),
+        ("--cases", "none"),
+        ("--dims", "32"),
+        ("--out", "."),
+    ],
 )
 def test_wrong_arguments_are_named(arguments: tuple[str, ...]):
     run = subprocess.run(

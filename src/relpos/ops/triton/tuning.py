@@ -49,8 +49,9 @@ class _Call(Protocol):
 _SMALLEST = TileShape(32, 16, 4, 1)
 
 # By the width of a head (up to 64, 128, 256), for 16-bit and for 32-bit numbers. No GPU has timed
-# them: they are what `python -m scripts.kernel_facts` says the least of among those tried. Of fewer
-# than 16 rows for each warp, some warps would compute the same.
+# them: among those tried, the compiler spills few registers for these. With fewer than 16 queries
+# for each warp some warps compute the same, as `python -m scripts.kernel_facts` shows; in 16 bits
+# and up to 64 that is so on grids alone.
 _FORWARD = {
     16: (TileShape(128, 64, 8, 2), TileShape(128, 64, 8, 2), TileShape(64, 32, 8, 2)),
     32: (TileShape(32, 32, 8, 1), TileShape(32, 16, 8, 1), TileShape(32, 16, 8, 1)),
