@@ -81,7 +81,9 @@ def compile_call(
         tiles: chooses a tile, given what `tuning` calls the kernel and those that it may have, the
             best first.
     """
-    absent: Any = Absent(int(architecture.removeprefix("sm_")))
+    number = int(architecture.removeprefix("sm_"))
+    absent: Any = Absent(number)
+    capability = divmod(number, 10)
     driver.set_active(absent)
     # Tensors of the CPU stand for those of a GPU.
     package.unavailable = package.unsupported = lambda *_: None
@@ -99,7 +101,7 @@ def compile_call(
 
     launch.run_programs = compile_only
     launch.tile_shapes = lambda kernel, call: [
-        tiles(kernel, tuning.tile_shapes_on_cuda(kernel, call))
+        tiles(kernel, tuning.tile_shapes_on_cuda(kernel, call, capability))
     ]
     call()
     return found

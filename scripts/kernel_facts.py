@@ -166,9 +166,10 @@ def _of_kernel(compiled: Compiled, processor: Processor, dim: int) -> dict[str, 
     loops = [loop for loop in inner_loops(disassemble(cubin)) if loop.tensor_flops()]
     needed = PRODUCTS.get(compiled.name)
     walks = [loop for loop in loops if needed and _products(loop, shape, dim) >= needed]
-    if needed and len(walks) not in (1, len(REGIONS)):
+    regions = ("before", "grid") if len(walks) == 2 else REGIONS
+    names = {id(loop): name for loop, name in zip(walks, regions, strict=False)}
+    if needed and not 1 <= len(walks) <= len(regions):
         raise ValueError(f"{compiled.name} must have a loop for each region, got {len(walks)}")
-    names = {id(loop): name for loop, name in zip(walks, REGIONS, strict=False)}
     return {
         "kernel": compiled.name,
         "tile": shape._asdict(),
@@ -233,6 +234,7 @@ def turns(kernel: dict[str, Any], case: Case) -> dict[str, int]:
             if not (case.causal and lowest > 0):
                 left, right = highest <= first, lowest >= last
                 found["left" if left else "right" if right else "band"] += 1
+    found["grid"] = found["left"]  # where a row of it is a tile; there are no tokens before it
     return found
 
 

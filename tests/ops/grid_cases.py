@@ -246,6 +246,20 @@ GRID_CASES = {
     "window and ranges": replace(BASE, window=((2, 2), (2, 2)), ranges=True, batch=2),
     "ranges, pooled": replace(BASE, query_shape=(3, 4), ranges=True, prefix=1),
     "softcap": replace(BASE, softcap=1.0, joint_bias=True, mask="additive", prefix=1),
+    # A row of the grid fills a tile of keys in triton, or most of it:
+    "long rows": replace(BASE, shape=(4, 12), terms="keys", table_heads=2),
+    "long rows, prefix": replace(
+        BASE, shape=(3, 16), prefix=2, terms="keys bias", batch=2, mask="padding"
+    ),
+    "long rows, long prefix, pooled": replace(
+        BASE, shape=(3, 11), query_shape=(6, 5), prefix=20, terms="keys"
+    ),
+    "long rows, values, grouped": replace(
+        BASE, shape=(4, 12), terms="keys values", prefix=1, heads=4, groups=2
+    ),
+    "long rows, some hidden": replace(
+        BASE, shape=(5, 9), terms="keys bias", mask="pairs", hide_far=True
+    ),
     # More tokens than one block of rows has:
     "rows, window": replace(
         BASE, shape=(23, 17), window=((2, 1), (3, 4)), joint_bias=True, table_heads=2

@@ -45,10 +45,10 @@ def scores_kernel(
     i = tl.arange(0, SPEC.block_m)
     j = tl.arange(0, SPEC.block_n)
     if TRANSPOSED:
-        pairs = Pairs(1, 1, i[None, :], j[:, None])
+        pairs = Pairs(1, 1, i[None, :], j[:, None], 0, j[:, None])
         dots = zeros(SPEC.block_n, SPEC.block_m)
     else:
-        pairs = Pairs(1, 1, i[:, None], j[None, :])
+        pairs = Pairs(1, 1, i[:, None], j[None, :], 0, j[None, :])
         dots = zeros(SPEC.block_m, SPEC.block_n)
     at = pairs.i * SPEC.block_n + pairs.j
     tile, tile_slope = tile_scores(args, pairs, dots, BAND, True, SPEC)
@@ -58,11 +58,11 @@ def scores_kernel(
 
 
 def tile(call: PreparedCall, transposed: bool) -> tuple[Tensor, Tensor, Tensor]:
-    spec = specialize(call, TileShape(M, N, 4, 1), buffers=0, axis_weights=False)
+    spec = specialize(call, TileShape(M, N, 4, 1), axis_weights=False)
     scores, slope = torch.full((2, M, N), torch.nan, device=DEVICE)
     survives = torch.full((M, N), -1, dtype=torch.int32, device=DEVICE)
     scores_kernel[(1,)](
-        *call.kernel_args(spec, 1, 1), scores, slope, survives, TRANSPOSED=transposed, SPEC=spec
+        *call.kernel_args(spec, 1), scores, slope, survives, TRANSPOSED=transposed, SPEC=spec
     )
     return scores, slope, survives
 

@@ -8,12 +8,12 @@ from torch import Tensor
 from .kernels.backward_dkdv import dkdv_kernel
 from .kernels.backward_dq import dq_kernel
 from .kernels.backward_mask import dmask_kernel
-from .launch import count_tiles, run_largest_that_fits, run_tiles
+from .launch import run_largest_that_fits, run_tiles
 from .prepared_call import PreparedCall
 from .saved import Saved
 from .table_gradients import EndRows, joint_bias_gradient, table_gradients
 from .tensor_args import maybe_token_tensor, token_tensor
-from .tuning import TileShape
+from .tuning import TileShape, count_tiles
 
 __all__ = ["backward"]
 
@@ -83,8 +83,6 @@ class _Backward:
         if call.key_axis_logits is not None and "key_axis_logits" in needed:
             shape = (*call.q.shape[:3], call.key_axis_logits.shape[3])
             d_logits = call.q.new_empty(shape, dtype=torch.float32)
-        tables = call.tables
-        buffers = 2 * ("keys" in tables) + ("values" in tables) + ("queries" in tables)
 
         def run(shape: TileShape) -> None:
             num_tiles = call.batch * call.heads * count_tiles(call.seqlen_q, shape.m)
@@ -94,10 +92,11 @@ class _Backward:
                 maybe_token_tensor(saved.d_axis_weights), maybe_token_tensor(d_q),
                 maybe_token_tensor(d_q_rel), maybe_token_tensor(d_logits), self.delta,
                 self.end_rows.of_queries, shape=shape,
-                spec=saved.specialization(call, shape, buffers),
+                spec=saved.specialization(call, shape),
                 HAS_D_LSE=saved.d_lse is not None, NEEDS_D_Q=d_q is not None,
                 NEEDS_D_Q_REL=d_q_rel is not None, NEEDS_D_LOGITS=d_logits is not None,
-                NEEDS_D_TABLES=self.needs_tables,
+                NEEDS_END_D_SCORES=bool(needed & {"keys", "bias"}),
+                NEEDS_END_WEIGHTS="values" in needed,
             )  # fmt: skip
 
         run_largest_that_fits("dq", call, run)
@@ -116,16 +115,15 @@ class _Backward:
         needs_queries = "queries" in needed
         of_keys = d_k.new_empty((2, *rows), dtype=torch.float32) if needs_queries else None
         self.end_rows = EndRows(self.end_rows.of_queries, of_keys)
-        tables = call.tables
-        buffers = ("keys" in tables) + ("values" in tables) + 2 * ("queries" in tables)
 
         def run(shape: TileShape) -> None:
-            num_tiles = call.batch * call.kv_heads * count_tiles(call.seqlen_k, shape.n)
+            spec = saved.specialization(call, shape)
+            num_tiles = call.batch * call.kv_heads * call.count_key_tiles(spec)
             run_tiles(
                 dkdv_kernel, call, num_tiles, saved.softmax, token_tensor(saved.d_out), self.delta,
                 maybe_token_tensor(saved.d_axis_weights), token_tensor(d_k), token_tensor(d_v),
                 maybe_token_tensor(d_logits), of_keys, shape=shape,
-                spec=saved.specialization(call, shape, buffers),
+                spec=spec,
                 NEEDS_D_LOGITS=d_logits is not None, NEEDS_D_QUERIES=needs_queries,
             )  # fmt: skip
 
@@ -138,14 +136,13 @@ class _Backward:
         assert mask is not None
         d_mask = torch.empty(mask.shape, dtype=torch.float32, device=mask.device)
         batch, heads, queries, keys = mask.shape
-        buffers = len(call.tables.keys() - {"bias"})
 
         def run(shape: TileShape) -> None:
             num_tiles = batch * heads * count_tiles(queries, shape.m) * count_tiles(keys, shape.n)
             run_tiles(
                 dmask_kernel, call, num_tiles, saved.softmax, token_tensor(saved.d_out), self.delta,
                 maybe_token_tensor(saved.d_axis_weights), d_mask, call.batch, batch, heads,
-                shape=shape, spec=saved.specialization(call, shape, buffers),
+                shape=shape, spec=saved.specialization(call, shape),
             )  # fmt: skip
 
         run_largest_that_fits("dmask", call, run)

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from .kernels.forward import forward_kernel
-from .launch import count_tiles, run_largest_that_fits, run_tiles
+from .launch import run_largest_that_fits, run_tiles
 from .prepared_call import PreparedCall
 from .specialize import specialize
 from .tensor_args import token_tensor
-from .tuning import TileShape
+from .tuning import TileShape, count_tiles
 
 __all__ = ["forward"]
 
@@ -23,7 +23,7 @@ class ForwardResult(NamedTuple):
     Args:
         out: `(b, h, i, dv)`, in q's dtype; in float32 with `axis_weights`.
         lse: `(b, h, i)` float32, in nats.
-        softmax: `(2, b, h, i)` float32: the largest score of each row, and 1 over the sum.
+        softmax: `(2, b, h, i)` float32: `row_max` and `inverse_sum` of `kernels/structs.py`.
         axis_weights: `(b, h, i, s)` float32: the weights summed by coordinate of the key, axis
             after axis of a grid; `(0,)` unless needed.
     """
@@ -47,13 +47,11 @@ def forward(call: PreparedCall, need_axis_weights: bool) -> ForwardResult:
     if call.is_empty:
         lse.fill_(-torch.inf)
         return ForwardResult(out.zero_(), lse, softmax.zero_(), axis_weights.zero_())
-    buffers = len(call.tables.keys() & {"keys", "values", "queries"})
 
     def run(shape: TileShape) -> None:
         spec = specialize(
             call,
             shape,
-            buffers=buffers,
             axis_weights=need_axis_weights,
             besides=(out, axis_weights),
         )

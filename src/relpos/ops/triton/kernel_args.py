@@ -62,7 +62,9 @@ class KernelInputs(NamedTuple):
         q_rel: TokenTensor `(b, h, i, rel_dim)`: dotted with the table of keys in place of `q`.
         keys_table: TableTensor `(h or 1, r, rel_dim)`.
         queries_table: TableTensor `(h or 1, r, head_dim)`.
-        bias_table: TableTensor `(h or 1, r)`, in logits.
+        bias_table: TableTensor `(h or 1, r)`, in logits, or those over the scale; with
+            `Specialization.bias_margin` rows more at either end, which equal the end's: no tile of
+            the band reaches beyond.
         values_table: TableTensor `(h or 1, r, value_dim)`.
         mask: PairTensor, uint8 (nonzero: the pair takes part) or logits to add.
         documents: TokenTensor `(b, j)` without heads, int64; negative: of no document.
@@ -86,7 +88,6 @@ class KernelInputs(NamedTuple):
         coordinate_windows: `(axes, i, 2)` int32: the first and the last coordinate of a key that a
             query may see along an axis, by their numbers; keys off the grid are seen.
         seed: `()` int64, of the dropout.
-        offset_buffers: float32 workspace: `Specialization.program_buffers` numbers a program.
         heads: query heads.
         heads_per_kv_head: query heads that share a key head.
         scale: of the scores.
@@ -118,7 +119,6 @@ class KernelInputs(NamedTuple):
     query_joint_index: Any
     coordinate_windows: Any
     seed: Any
-    offset_buffers: Any
     heads: Any
     heads_per_kv_head: Any
     scale: Any
@@ -141,7 +141,7 @@ class KernelSizes(NamedTuple):
         table_rows: of the tables.
         min_offset: the least offset at which a pair takes part; None without a limit.
         max_offset: the largest one; None without a limit.
-        num_tiles: of the kernel, dealt out among its programs.
+        num_tiles: of the kernel: its programs.
     """
 
     seqlen_q: Any
@@ -163,6 +163,8 @@ class Specialization:
     Args:
         block_m: queries in a tile, `m`.
         block_n: keys in a tile, `n`.
+        shear_width: columns of the blocks that go through the shear (`kernels/shear.py`), the power
+            of two up to the threads of a warp; `n` or half of it.
         head_dim: width of queries and keys.
         rel_dim: width of `q_rel`, or `head_dim`.
         value_dim: width of the values.
@@ -172,12 +174,15 @@ class Specialization:
         has_keys: whether there is a `keys_table`.
         has_queries: whether there is a `queries_table`.
         has_bias: whether there is a `bias_table`.
+        bias_margin: rows before the bias's first one and after its last.
+        bias_over_scale: whether the bias comes to the products, divided by the scale: a tile's bias
+            is where the products start then.
         has_values: whether there is a `values_table`.
         has_q_rel: whether `q_rel` is dotted with the table of keys in place of `q`.
         is_causal: whether keys ahead of the query are hidden.
         left_sees_ahead: whether the left region may hold keys ahead of a query (it has to be
             masked then too, where `is_causal`).
-        ragged_keys: whether the last tile of keys is not full.
+        ragged_keys: whether some tile of keys is not full.
         mask_kind: "none", "boolean" or "additive".
         mask_has_i: whether the mask has an axis of queries.
         mask_has_j: whether the mask has an axis of keys.
@@ -188,6 +193,8 @@ class Specialization:
         has_min_offset: whether keys far behind the query are hidden, by a window.
         has_max_offset: whether keys far ahead of the query are hidden, by a window.
         has_softcap: whether scores are capped.
+        scale_last: whether the exponential takes the scale, not the scores: where nothing in logits
+            is added to them pair by pair, nothing caps them, and the scale is positive.
         has_dropout: whether weights are dropped.
         num_axes: of a grid; 0 for a sequence.
         num_key_coordinates: coordinates of keys along all axes together, `s` of `key_axis_logits`.
@@ -195,20 +202,20 @@ class Specialization:
         block_key_coordinates: columns of a tile: the power of two from `num_key_coordinates` on,
             16 at least.
         block_query_coordinates: the same for `num_query_coordinates`.
+        grid_by_rows: whether the keys of a tile are those of one row of a grid of two axes, then
+            `axis_width` of `n` (`kernels/grid_rows.py`).
+        axis_width: keys along the last axis; 0 for a sequence.
         has_key_axis_logits: whether the grid has such terms.
         has_query_axis_logits: whether the grid has such terms.
         has_joint_bias: whether the grid has one.
         has_axis_weights: whether weights are summed by coordinate of the key, for a grid's values.
-        buffer_columns: of an offset buffer `(m, columns)`: the power of two from `m + 2 n` on.
-        buffer_by_row: whether a column of an offset buffer is a row of the tables, not an offset
-            (`kernels/band.py`).
-        program_buffers: float32 numbers of workspace for each program: its offset buffers.
         int64_offsets: whether the address of an element within one head may exceed 32 bits.
         precision: of float32 matrix products, "ieee" or "tf32".
     """
 
     block_m: int
     block_n: int
+    shear_width: int
     head_dim: int
     rel_dim: int
     value_dim: int
@@ -218,6 +225,8 @@ class Specialization:
     has_keys: bool
     has_queries: bool
     has_bias: bool
+    bias_margin: int
+    bias_over_scale: bool
     has_values: bool
     has_q_rel: bool
     is_causal: bool
@@ -233,18 +242,18 @@ class Specialization:
     has_min_offset: bool
     has_max_offset: bool
     has_softcap: bool
+    scale_last: bool
     has_dropout: bool
     num_axes: int
     num_key_coordinates: int
     num_query_coordinates: int
     block_key_coordinates: int
     block_query_coordinates: int
+    grid_by_rows: bool
+    axis_width: int
     has_key_axis_logits: bool
     has_query_axis_logits: bool
     has_joint_bias: bool
     has_axis_weights: bool
-    buffer_columns: int
-    buffer_by_row: bool
-    program_buffers: int
     int64_offsets: bool
     precision: str

@@ -1,4 +1,4 @@
-"""Running a kernel: the largest tiles that fit, and the programs that share them."""
+"""Running a kernel: the largest tiles that fit, and a program for each of them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from triton import OutOfResources
 
 from .kernel_args import Specialization
 from .prepared_call import PreparedCall
-from .tuning import TileShape, program_count, tile_shapes
+from .tuning import TileShape, tile_shapes
 
-__all__ = ["count_tiles", "run_largest_that_fits", "run_programs", "run_tiles"]
+__all__ = ["run_largest_that_fits", "run_programs", "run_tiles"]
 
 
 def run_programs(
@@ -32,10 +32,8 @@ def run_tiles(
     **constants: Any,
 ) -> None:
     """Run a kernel over `num_tiles` tiles, with the call's tensors before `arguments`."""
-    has_buffers = spec.program_buffers > 0
-    programs = program_count(num_tiles, call.q.device, has_buffers=has_buffers)
-    args = call.kernel_args(spec, num_tiles, programs)
-    run_programs(kernel, programs, *args, *arguments, SPEC=spec, **constants, shape=shape)
+    args = call.kernel_args(spec, num_tiles)
+    run_programs(kernel, num_tiles, *args, *arguments, SPEC=spec, **constants, shape=shape)
 
 
 def run_largest_that_fits(
@@ -50,8 +48,3 @@ def run_largest_that_fits(
             except OutOfResources:
                 pass  # nothing ran
         run(smallest)
-
-
-def count_tiles(tokens: int, size: int) -> int:
-    """How many tiles of some size hold `tokens`."""
-    return -(-tokens // size)

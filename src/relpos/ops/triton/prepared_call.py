@@ -23,10 +23,17 @@ from .tensor_args import (
     with_dense_rows,
 )
 from .tile_ranges import TileRanges, intersect, tiles_of_documents, tiles_of_key_ranges
+from .tuning import count_tiles, next_power_of_two
 
-__all__ = ["GridShape", "PreparedCall"]
+__all__ = ["BIAS_MARGIN", "GridShape", "PreparedCall"]
+
+#: Rows before a bias's first one and after its last: the tokens of a tile's two sides, or more.
+BIAS_MARGIN = 256
 
 _FAR = 1 << 29  # in tokens; no sequence is as long
+_SMALLEST_DIVISOR = 2.0**-20
+# Keys along the last axis of a grid whose rows are tiles.
+_NARROWEST_ROW, _WIDEST_ROW = 9, 64
 
 
 @dataclass(frozen=True)
@@ -96,9 +103,11 @@ class PreparedCall:
             tables.values(), query_start, self.seqlen_q, self.seqlen_k,
             causal=causal and grid is None, window=window_of_line,
         ) or TableWindow(0, 1)  # fmt: skip
-        # Each `(h or 1, num_rows[, d])`.
+        self.bias_over_scale = _SMALLEST_DIVISOR <= abs(scale) <= 1 / _SMALLEST_DIVISOR
+        # Each `(h or 1, num_rows[, d])`; the bias as kernels take it.
         self.expanded_tables = {
-            name: self.table_window.expand(table) for name, table in tables.items()
+            name: self._expand_bias(table) if name == "bias" else self.table_window.expand(table)
+            for name, table in tables.items()
         }
         # However far off the queries are, positions fit in 32 bits: only offsets count.
         self.query_start = min(max(query_start, -self.seqlen_q), self.seqlen_k)
@@ -122,6 +131,26 @@ class PreparedCall:
         return 0 in (self.batch, self.seqlen_q, self.seqlen_k)
 
     @property
+    def row_tile_width(self) -> int | None:
+        """Places of a tile that is one row of the grid, where kernels can take such tiles; or None.
+
+        They can if the scores depend on the grid by key logits along two axes alone, and if nothing
+        else is added to the products or leaves out tiles.
+        """
+        grid = self.grid
+        if grid is None or len(grid.key_grid) != 2 or self.key_axis_logits is None:
+            return None
+        windows = self.grid_indices is not None and self.grid_indices.coordinate_windows is not None
+        if self.causal or windows or not (self.documents is self.key_ranges is None):
+            return None
+        additive = self.mask is not None and self.mask.dtype != torch.bool
+        adds = self.query_axis_logits is not None or self.joint_bias is not None or additive
+        if adds or self.softcap or not self.bias_over_scale or self.scale < 0:
+            return None
+        width = grid.key_grid[-1]
+        return next_power_of_two(width) if _NARROWEST_ROW <= width <= _WIDEST_ROW else None
+
+    @property
     def rel_queries(self) -> Tensor:
         """What is dotted with the table of keys: `q_rel`, or `q`."""
         return self.q if self.q_rel is None else self.q_rel
@@ -131,16 +160,13 @@ class PreparedCall:
         """Of `q`, `rel_queries` and `v`."""
         return self.q.shape[3], self.rel_queries.shape[3], self.v.shape[3]
 
-    def kernel_args(
-        self, specialization: Specialization, num_tiles: int, programs: int
-    ) -> tuple[Any, ...]:
-        """`KernelInputs` and `KernelSizes`: `num_tiles` are dealt out among `programs`."""
+    def kernel_args(self, specialization: Specialization, num_tiles: int) -> tuple[Any, ...]:
+        """`KernelInputs` and `KernelSizes` of a kernel of `num_tiles` programs."""
         tile_key_ranges, tile_query_ranges = self._tile_ranges(
             specialization.block_m, specialization.block_n
         ) or (None, None)
         indices = self.grid_indices
         threshold = min(round(self.dropout * (1 << 32)), (1 << 32) - 1)
-        workspace = max(programs * specialization.program_buffers, 1)
         tables = {
             f"{name}_table": table_tensor(self.expanded_tables.get(name))
             for name in ("keys", "queries", "bias", "values")
@@ -166,7 +192,6 @@ class PreparedCall:
             query_joint_index=None if indices is None else indices.query_joint_index,
             coordinate_windows=None if indices is None else indices.coordinate_windows,
             seed=self.seed,
-            offset_buffers=self.q.new_empty(workspace, dtype=torch.float32),
             heads=self.heads,
             heads_per_kv_head=self.heads // self.kv_heads,
             scale=self.scale,
@@ -184,6 +209,22 @@ class PreparedCall:
             max_offset=self.max_offset,
             num_tiles=num_tiles,
         )
+
+    def count_key_tiles(self, specialization: Specialization) -> int:
+        """How many tiles of keys a kernel has."""
+        n, grid = specialization.block_n, self.grid
+        if grid is None or not specialization.grid_by_rows:
+            return count_tiles(self.seqlen_k, n)
+        return count_tiles(grid.prefix, n) + grid.key_grid[0]
+
+    def _expand_bias(self, table: OffsetTable) -> Tensor:
+        """Its rows with `BIAS_MARGIN`, over the scale if `bias_over_scale`."""
+        rows = self.table_window.expand(table, BIAS_MARGIN)
+        if not self.bias_over_scale or self.scale == 1:
+            return rows
+        quotients = rows.float() / self.scale
+        # What is finite has to remain so: a row of such numbers has a softmax.
+        return quotients.where(quotients.isfinite(), rows.float())
 
     def _documents(self) -> TokenTensor | None:
         if self.documents is None:

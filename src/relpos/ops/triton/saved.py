@@ -22,7 +22,7 @@ class Saved:
 
     Args:
         out: `(b, h, i, dv)`.
-        softmax: `(2, b, h, i)`: the largest score of each row, and 1 over the sum.
+        softmax: `(2, b, h, i)`: `row_max` and `inverse_sum` of `kernels/structs.py`.
         axis_weights: `(b, h, i, s)`, or None.
         d_out: as `out`.
         d_lse: `(b, h, i)`, or None.
@@ -57,9 +57,9 @@ class Saved:
             d_axis_weights = torch.zeros_like(axis_weights)
         return cls(out, softmax, axis_weights, d_out, d_lse, with_dense_rows(d_axis_weights))
 
-    def specialization(self, call: PreparedCall, shape: TileShape, buffers: int) -> Specialization:
-        """That of a backward kernel, whose programs have `buffers` offset buffers."""
+    def specialization(self, call: PreparedCall, shape: TileShape) -> Specialization:
+        """That of a backward kernel."""
         return specialize(
-            call, shape, buffers=buffers, axis_weights=self.d_axis_weights is not None,
+            call, shape, axis_weights=self.d_axis_weights is not None,
             besides=(self.out, self.d_out, self.axis_weights, self.d_axis_weights),
         )  # fmt: skip

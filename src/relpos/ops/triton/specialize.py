@@ -8,19 +8,19 @@ import torch
 from torch import Tensor
 
 from .kernel_args import Specialization
-from .prepared_call import PreparedCall
+from .prepared_call import BIAS_MARGIN, PreparedCall
 from .tuning import TileShape, next_power_of_two
 
 __all__ = ["specialize"]
 
 _INT32 = 1 << 31
+_WARP = 32  # threads
 
 
 def specialize(
     call: PreparedCall,
     shape: TileShape,
     *,
-    buffers: int,
     axis_weights: bool,
     besides: Iterable[Tensor | None] = (),
 ) -> Specialization:
@@ -29,7 +29,6 @@ def specialize(
     Args:
         call: whose tensors the kernel gets.
         shape: of a tile.
-        buffers: offset buffers of a program.
         axis_weights: whether weights are summed by coordinate of the key.
         besides: tensors `(b, h, tokens, width)` of the kernel that are not the call's.
     """
@@ -39,10 +38,11 @@ def specialize(
     query_coordinates = 0 if grid is None else sum(grid.query_grid)
     indices = call.grid_indices
     has_axis_windows = indices is not None and indices.coordinate_windows is not None
-    buffer_columns = next_power_of_two(shape.m + 2 * shape.n)
+    by_rows = call.row_tile_width == shape.n
     return Specialization(
         block_m=shape.m,
         block_n=shape.n,
+        shear_width=min(shape.n, _WARP),
         head_dim=head_dim,
         rel_dim=rel_dim,
         value_dim=value_dim,
@@ -52,11 +52,13 @@ def specialize(
         has_keys="keys" in tables,
         has_queries="queries" in tables,
         has_bias="bias" in tables,
+        bias_margin=BIAS_MARGIN,
+        bias_over_scale=call.bias_over_scale,
         has_values="values" in tables,
         has_q_rel=call.q_rel is not None,
         is_causal=call.causal,
         left_sees_ahead=call.causal and call.table_first > 0,
-        ragged_keys=call.seqlen_k % shape.n != 0,
+        ragged_keys=_ragged_keys(call, shape, by_rows),
         mask_kind=_mask_kind(mask),
         mask_has_i=mask is not None and mask.shape[2] > 1,
         mask_has_j=mask is not None and mask.shape[3] > 1,
@@ -67,22 +69,34 @@ def specialize(
         has_min_offset=call.min_offset is not None,
         has_max_offset=call.max_offset is not None,
         has_softcap=call.softcap > 0,
+        scale_last=_scale_last(call, by_rows),
         has_dropout=call.dropout > 0,
         num_axes=0 if grid is None else len(grid.key_grid),
         num_key_coordinates=key_coordinates,
         num_query_coordinates=query_coordinates,
         block_key_coordinates=_block(key_coordinates),
         block_query_coordinates=_block(query_coordinates),
+        grid_by_rows=by_rows,
+        axis_width=0 if grid is None else grid.key_grid[-1],
         has_key_axis_logits=call.key_axis_logits is not None,
         has_query_axis_logits=call.query_axis_logits is not None,
         has_joint_bias=call.joint_bias is not None,
         has_axis_weights=axis_weights,
-        buffer_columns=buffer_columns,
-        buffer_by_row=call.table_window.num_rows <= buffer_columns,
-        program_buffers=buffers * shape.m * buffer_columns,
         int64_offsets=_needs_int64(call, besides),
         precision=_precision(),
     )
+
+
+def _scale_last(call: PreparedCall, by_rows: bool) -> bool:
+    adds_by_pair = "bias" in call.tables or (call.grid is not None and not by_rows)
+    adds_logits = adds_by_pair or _mask_kind(call.mask) == "additive"
+    return call.scale > 0 and not (adds_logits or call.softcap)
+
+
+def _ragged_keys(call: PreparedCall, shape: TileShape, by_rows: bool) -> bool:
+    if call.grid is not None and by_rows:
+        return call.grid.key_grid[-1] != shape.n or call.grid.prefix % shape.n != 0
+    return call.seqlen_k % shape.n != 0
 
 
 def _needs_int64(call: PreparedCall, besides: Iterable[Tensor | None]) -> bool:

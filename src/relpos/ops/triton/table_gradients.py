@@ -9,12 +9,12 @@ from torch import Tensor
 
 from . import launch
 from .kernels.backward_tables import dtables_kernel, end_rows_kernel
-from .launch import count_tiles, run_largest_that_fits, run_tiles
+from .launch import run_largest_that_fits, run_tiles
 from .prepared_call import PreparedCall
 from .saved import Saved
 from .table_chunks import joint_bias_chunks, window_chunks
 from .tensor_args import maybe_token_tensor, token_tensor
-from .tuning import TileShape, next_power_of_two, split_count
+from .tuning import TileShape, count_tiles, next_power_of_two, split_count
 
 __all__ = ["EndRows", "joint_bias_gradient", "table_gradients"]
 
@@ -23,7 +23,8 @@ class EndRows(NamedTuple):
     """Sums over the pairs that select the window's first row, and its last one, in float32.
 
     Args:
-        of_queries: `(4, b, h, i)`, over keys: of `dS` for both rows, then of the weights.
+        of_queries: `(4, b, h, i)`, over keys: of `dS` for both rows, where the table of keys or the
+            bias needs it, then of the weights, where that of values does.
         of_keys: `(2, b, h, j)`, over queries: of `dS`; None unless the table of queries needs it.
     """
 
@@ -95,7 +96,7 @@ def _sums_by_offset(
             delta, maybe_token_tensor(saved.d_axis_weights), chunks,
             *(sums.get(name) for name in ("keys", "queries", "bias", "values")),
             call.batch, heads, splits, entries, shape=shape,
-            spec=saved.specialization(call, shape, 3 if "queries" in call.tables else 2),
+            spec=saved.specialization(call, shape),
             NEEDS_D_KEYS="keys" in names, NEEDS_D_QUERIES="queries" in names,
             NEEDS_D_BIAS="bias" in names, NEEDS_D_VALUES="values" in names,
         )  # fmt: skip
@@ -149,7 +150,7 @@ def _end_row_sums(
             end_rows_kernel, splits * table_heads, numbers, token_tensor(x), sums, call.batch,
             call.heads, call.heads // x.shape[1], tokens, splits, table_heads, shape=shape,
             M=shape.m, WIDTH=width, BLOCK=next_power_of_two(max(width, 16)),
-            SPEC=saved.specialization(call, shape, 0),
+            SPEC=saved.specialization(call, shape),
         )  # fmt: skip
         found.append(sums)
 

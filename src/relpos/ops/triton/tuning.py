@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from .table_window import TableWindow
+
 __all__ = [
     "TileShape",
+    "count_tiles",
     "next_power_of_two",
-    "program_count",
     "split_count",
     "tile_shapes",
     "tile_shapes_on_cuda",
@@ -42,33 +45,60 @@ class _Call(Protocol):
     def grid(self) -> object | None: ...
 
     @property
+    def tables(self) -> Mapping[str, object]: ...
+
+    @property
+    def row_tile_width(self) -> int | None: ...
+
+    @property
+    def table_window(self) -> TableWindow: ...
+
+    @property
     def widths(self) -> tuple[int, int, int]: ...
 
 
 # In the interpreter: the smallest, so that short inputs have many tiles.
 _SMALLEST = TileShape(32, 16, 4, 1)
 
-# By the width of a head (up to 64, 128, 256), for 16-bit and for 32-bit numbers. No GPU has timed
-# them: among those tried, the compiler spills few registers for these. With fewer than 16 queries
-# for each warp some warps compute the same, as `python -m scripts.kernel_facts` shows; in 16 bits
-# and up to 64 that is so on grids alone.
-_FORWARD = {
-    16: (TileShape(128, 64, 8, 2), TileShape(128, 64, 8, 2), TileShape(64, 32, 8, 2)),
-    32: (TileShape(32, 32, 8, 1), TileShape(32, 16, 8, 1), TileShape(32, 16, 8, 1)),
+# By the width of a head (up to 64, 128, 256). No GPU has timed them: among those tried, these make
+# the shortest loops, without spilling registers in them where that can be had
+# (`python -m scripts.kernel_facts`). With fewer than 16 queries for each warp some warps compute
+# the same; in 16 bits and up to 64 that is so on grids alone.
+_Tiles = dict[str, tuple[TileShape, TileShape, TileShape]]
+_FLOAT32: _Tiles = {
+    "forward": (TileShape(32, 32, 8, 1), TileShape(32, 16, 8, 1), TileShape(32, 16, 8, 1)),
+    "dq": (TileShape(32, 32, 8, 1), TileShape(32, 16, 8, 1), TileShape(32, 16, 8, 1)),
+    "dkdv": (TileShape(32, 32, 8, 1), TileShape(32, 32, 8, 1), TileShape(16, 16, 4, 1)),
+    "dtables": (TileShape(32, 32, 8, 1), TileShape(32, 32, 8, 1), TileShape(16, 16, 4, 1)),
 }
-_DQ = {
-    16: (TileShape(128, 64, 8, 2), TileShape(64, 64, 8, 2), TileShape(64, 32, 8, 1)),
-    32: (TileShape(32, 32, 8, 1), TileShape(32, 16, 8, 1), TileShape(32, 16, 8, 1)),
+_PLAIN: _Tiles = {
+    "forward": (TileShape(128, 64, 8, 2), TileShape(128, 64, 8, 2), TileShape(64, 32, 8, 2)),
+    "dq": (TileShape(128, 64, 8, 2), TileShape(64, 64, 8, 2), TileShape(64, 32, 8, 1)),
+    "dkdv": (TileShape(64, 64, 4, 2), TileShape(128, 64, 8, 1), TileShape(32, 32, 4, 1)),
+    "dtables": (TileShape(64, 64, 4, 1), TileShape(64, 64, 8, 1), TileShape(32, 32, 4, 1)),
 }
-_DKDV = {
-    16: (TileShape(64, 64, 4, 2), TileShape(64, 64, 8, 1), TileShape(32, 32, 4, 1)),
-    32: (TileShape(32, 32, 8, 1), TileShape(32, 32, 8, 1), TileShape(16, 16, 4, 1)),
+# The shear of each table of vectors takes registers.
+_TABLES: _Tiles = {
+    "forward": (TileShape(64, 64, 4, 2), TileShape(64, 32, 4, 2), TileShape(64, 32, 8, 2)),
+    "dq": (TileShape(64, 32, 4, 2), TileShape(64, 32, 4, 2), TileShape(64, 32, 8, 1)),
+    "dkdv": (TileShape(64, 64, 4, 2), TileShape(128, 64, 8, 1), TileShape(32, 32, 4, 1)),
+    "dtables": (TileShape(64, 64, 4, 1), TileShape(64, 32, 4, 1), TileShape(32, 32, 4, 1)),
 }
-_DTABLES = _DKDV | {16: (TileShape(64, 64, 4, 1), TileShape(64, 64, 8, 1), TileShape(32, 32, 4, 1))}
-# On a grid the logits of both sides take so many registers that four warps would spill them.
-_DKDV_ON_GRIDS = _DKDV | {16: (TileShape(64, 64, 8, 2), *_DKDV[16][1:])}
-_TILE_SHAPES = {"forward": _FORWARD, "dq": _DQ, "dkdv": _DKDV, "dmask": _DKDV, "dtables": _DTABLES}
-_ON_GRIDS = _TILE_SHAPES | {"dkdv": _DKDV_ON_GRIDS, "dmask": _DKDV_ON_GRIDS}
+# Where most keys are beyond the table, on either side.
+_FEW_ROWS = 512
+_ONE_NARROW_TABLE = _TABLES | {
+    "forward": (TileShape(128, 64, 8, 2), TileShape(64, 32, 4, 2), TileShape(64, 32, 8, 2)),
+}
+# The logits of both sides take so many registers that four warps would spill them.
+_GRID = _PLAIN | {
+    "dkdv": (TileShape(64, 64, 8, 2), TileShape(64, 64, 8, 1), TileShape(32, 32, 4, 1)),
+}
+# Without the H100's products of 64 rows at a time, whose operands need no registers.
+_TABLES_BEFORE_H100 = _TABLES | {
+    "forward": (TileShape(64, 32, 4, 2), TileShape(64, 32, 4, 2), TileShape(64, 32, 8, 2)),
+    "dq": (TileShape(32, 32, 4, 2), TileShape(32, 32, 4, 2), TileShape(32, 32, 4, 1)),
+    "dtables": (TileShape(64, 32, 4, 1), TileShape(64, 32, 4, 1), TileShape(32, 32, 4, 1)),
+}
 
 
 def tile_shapes(kernel: str, call: _Call) -> list[TileShape]:
@@ -80,17 +110,18 @@ def tile_shapes(kernel: str, call: _Call) -> list[TileShape]:
     """
     if call.q.device.type == "cpu":
         return [_SMALLEST]
-    return tile_shapes_on_cuda(kernel, call)
+    return tile_shapes_on_cuda(kernel, call, torch.cuda.get_device_capability(call.q.device))
 
 
-def tile_shapes_on_cuda(kernel: str, call: _Call) -> list[TileShape]:
-    """The same for a GPU, wherever the tensors are."""
+def tile_shapes_on_cuda(kernel: str, call: _Call, capability: tuple[int, int]) -> list[TileShape]:
+    """The same for a GPU of some compute capability, wherever the tensors are."""
     if kernel == "end_rows":
         return [TileShape(64, 64, 4, 1)]
     width = max(call.widths)
-    by_dtype = (_TILE_SHAPES if call.grid is None else _ON_GRIDS)[kernel]
-    by_width = by_dtype[8 * call.q.element_size()]
+    by_width = _tiles(call, capability)["dkdv" if kernel == "dmask" else kernel]
     shape = by_width[0 if width <= 64 else 1 if width <= 128 else 2]
+    if call.row_tile_width is not None and kernel in ("forward", "dq", "dkdv"):
+        shape = shape._replace(n=min(shape.n, call.row_tile_width))
     shapes = [shape]
     while shape.stages > 1 or shape.n > 16:
         if shape.stages > 1:
@@ -101,12 +132,23 @@ def tile_shapes_on_cuda(kernel: str, call: _Call) -> list[TileShape]:
     return shapes
 
 
-def program_count(tiles: int, device: torch.device, *, has_buffers: bool) -> int:
-    """How many programs share `tiles`: one for each, or as many as a device holds.
+def _tiles(call: _Call, capability: tuple[int, int]) -> _Tiles:
+    if call.q.element_size() == 4:
+        return _FLOAT32
+    if call.grid is not None:
+        return _GRID if call.row_tile_width is None else _PLAIN
+    tables = len(call.tables.keys() - {"bias"})
+    if not tables:
+        return _PLAIN
+    if capability < (9, 0):
+        return _TABLES_BEFORE_H100
+    few_rows = call.table_window.num_rows <= _FEW_ROWS
+    return _ONE_NARROW_TABLE if tables == 1 and few_rows else _TABLES
 
-    The latter where programs have offset buffers, so that memory is theirs and not the tiles'.
-    """
-    return min(tiles, 2 * _processors(device)) if has_buffers else tiles
+
+def count_tiles(tokens: int, size: int) -> int:
+    """How many tiles of some size hold `tokens`."""
+    return -(-tokens // size)
 
 
 def split_count(programs: int, items: int, device: torch.device) -> int:

@@ -10,23 +10,23 @@ Each kernel owns a kind of output, so that nothing is added up by atomics:
     backward_mask.py     dmask_kernel       a tile of an additive mask: its gradient
 
 Read `../kernel_args.py` first (what a kernel receives), then `structs.py`, `regions.py`,
-`offset_buffer.py`, `scores.py`, `band.py` and `forward.py`; the others are variations:
+`shear.py`, `scores.py`, `band.py` and `forward.py`; the others are variations:
 
     structs.py         KernelArgs, Pairs, Regions, RowStats: what helpers receive
     tiles.py           loads and stores of tokens           tables.py    rows of tables
     regions.py         which tiles; LEFT, BAND, RIGHT       masks.py     which pairs; dropout
-    offset_buffer.py   the shear, and products with tables of one tile
+    shear.py           from offsets to keys and back; products with tables of one tile
     grid_terms.py      relative logits per axis, joint bias
+    grid_rows.py       the same where a tile of keys is a row of the grid
     scores.py          dot products -> scores -> `dS`, for every kernel
     band.py            for forward and dq: the tables' products while keys go by
     recompute.py       for dkdv and dmask: scores and `dS` of one tile by itself
 
-Scores, weights and `dS` of a tile are `tile_scores`, `tile_weights` and `tile_d_scores` of
-`scores.py` in every kernel. What differs is the tile, and where its dot products with the tables
+Scores, exponentials and `dS` of a tile are `tile_scores`, `tile_exponentials` and `tile_d_scores`
+of `scores.py` in every kernel. What differs is the tile, and where its dot products with the tables
 come from:
 
-    forward        (m queries, n keys)       band.walk_scores
-    dq             (m queries, n keys)       band.walk_scores, band.read_dots
+    forward, dq    (m queries, n keys)       band.walk_dots
     dkdv, dmask    (m queries, n keys)       recompute.recompute_d_scores
     dtables        (m queries, n offsets)    tables.dot_rows: there the tables lie straight
 
@@ -38,7 +38,7 @@ Names, everywhere the same:
     m, n               queries and keys of a tile, `SPEC.block_m` and `SPEC.block_n`
     i0, j0             the first query and key of a tile
     a, c               0..m-1 and 0..n-1: a query and a key within the tile
-    u                  a column of an offset buffer
+    w, s               columns of a block of the shear, `SPEC.shear_width`, and one of them
     p                  in formulas: `q_rel`, or `q` where there is none
     K, Q, V, B         in formulas: the tables of keys, queries, values and bias
     SPEC               the Specialization: what a kernel is compiled for

@@ -13,10 +13,11 @@ import triton
 import triton.language as tl
 
 from ..kernel_args import KernelSizes
+from .grid_rows import count_key_tiles, first_key, tile_keys
 from .grid_terms import coordinate_marks
-from .offset_buffer import offset_buffer, tile_times_queries
 from .recompute import recompute_d_scores
 from .regions import BAND, RIGHT, end_row_sums, end_table_row, query_regions, region_bounds
+from .shear import tile_times_queries
 from .structs import KernelArgs, Pairs
 from .tables import QUERIES, load_row
 from .tiles import (
@@ -37,7 +38,7 @@ def dkdv_kernel(
     softmax, d_out, delta, d_axis_weights, d_k, d_v, d_query_axis_logits, end_rows,
     SPEC: tl.constexpr, NEEDS_D_LOGITS: tl.constexpr, NEEDS_D_QUERIES: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys of one key head after another.
+    """One tile of keys of one key head.
 
     Reads, besides `inputs`:
         softmax: `(2, b, h, i)`, of the forward kernel.
@@ -57,84 +58,78 @@ def dkdv_kernel(
         inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
         max_offset, num_tiles,
     )  # fmt: skip
-    transposed_buffer = offset_buffer(
-        args, SPEC.has_keys + SPEC.has_values + SPEC.has_queries, SPEC
-    )
-    tiles_per_head = tl.cdiv(args.seqlen_k, SPEC.block_n)
+    tiles_per_head = count_key_tiles(args, SPEC)
     heads_per_kv_head = args.inputs.heads_per_kv_head
     kv_heads = args.inputs.heads // heads_per_kv_head
     heads_in_all = tl.cast(args.num_tiles // tiles_per_head * heads_per_kv_head, tl.int64)
     num_score_rows = heads_in_all * args.seqlen_q
-    for tile in range(tl.program_id(0), args.num_tiles, tl.num_programs(0)):
-        b = tile // tiles_per_head // kv_heads
-        g = tile // tiles_per_head % kv_heads
-        j0 = tile % tiles_per_head * SPEC.block_n
-        j = j0 + tl.arange(0, SPEC.block_n)
-        k = load_keys(args, b, g, j, SPEC)
-        v = load_values(args, b, g, j, SPEC)
-        acc_k = zeros(SPEC.block_n, SPEC.block_head_dim)
-        acc_v = zeros(SPEC.block_n, SPEC.block_value_dim)
-        regions = query_regions(args, b, j0, SPEC)
-        for h in range(g * heads_per_kv_head, (g + 1) * heads_per_kv_head):
-            if NEEDS_D_QUERIES:
-                first_d_scores = zeros_1d(SPEC.block_n)
-                last_d_scores = zeros_1d(SPEC.block_n)
-            if NEEDS_D_LOGITS:
-                acc_axis = zeros(SPEC.block_n, SPEC.block_query_coordinates)
-            for REGION in tl.static_range(3):
-                lower, upper = region_bounds(regions, REGION, RIGHT)
-                if SPEC.has_queries and REGION != BAND:
-                    end_region_sum = zeros_1d(SPEC.block_n)
-                for i0 in range(lower, upper, SPEC.block_m):
-                    i = i0 + tl.arange(0, SPEC.block_m)
-                    q, q_rel = load_queries(args, b, h, i, SPEC)
-                    d_o = load_outputs(d_out, args, b, h, i, SPEC)
-                    weights, d_scores = recompute_d_scores(
-                        args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, num_score_rows,
-                        d_axis_weights, REGION, False, SPEC,
-                    )  # fmt: skip
-                    weights_transposed = tl.trans(weights).to(d_o.dtype)
-                    d_scores_transposed = tl.trans(d_scores)
-                    acc_v += tl.dot(weights_transposed, d_o, input_precision=SPEC.precision)
-                    acc_k += tl.dot(
-                        d_scores_transposed.to(q.dtype), q, input_precision=SPEC.precision
-                    )
-                    if SPEC.has_queries:
-                        if REGION == BAND:
-                            acc_k += tile_times_queries(
-                                transposed_buffer, args, h, d_scores_transposed, i0, j0, SPEC
-                            )
-                        else:
-                            end_region_sum += tl.sum(d_scores, 0)
-                    if NEEDS_D_QUERIES:
-                        pairs = Pairs(b, h, i[:, None], j[None, :])
-                        first, last = end_row_sums(args, pairs, d_scores, 0, REGION)
-                        first_d_scores += first
-                        last_d_scores += last
-                    if NEEDS_D_LOGITS:
-                        marks = coordinate_marks(
-                            args.inputs.query_coordinates, i, args.seqlen_q, SPEC.num_axes,
-                            SPEC.block_query_coordinates,
-                        )  # fmt: skip
-                        acc_axis += tl.dot(
-                            d_scores_transposed.to(q.dtype), marks.to(q.dtype),
-                            input_precision=SPEC.precision,
-                        )  # fmt: skip
-                if SPEC.has_queries and REGION != BAND:
-                    end_row = load_row(args, QUERIES, h, end_table_row(args, REGION), SPEC)
-                    acc_k += end_region_sum[:, None] * end_row[None, :]
-            if NEEDS_D_QUERIES:
-                head = (tl.cast(b, tl.int64) * args.inputs.heads + h) * args.seqlen_k
-                at = end_rows + head + j
-                tl.store(at, first_d_scores, mask=j < args.seqlen_k)
-                tl.store(at + heads_in_all * args.seqlen_k, last_d_scores, mask=j < args.seqlen_k)
-            if NEEDS_D_LOGITS:
-                store_tokens(
-                    d_query_axis_logits, b, h, j, args.seqlen_k, acc_axis,
-                    SPEC.num_query_coordinates, SPEC.block_query_coordinates, SPEC,
+    tile = tl.program_id(0)
+    b = tile // tiles_per_head // kv_heads
+    g = tile // tiles_per_head % kv_heads
+    j0 = first_key(tile % tiles_per_head, args, SPEC)
+    j = tile_keys(args, j0, SPEC)
+    k = load_keys(args, b, g, j, SPEC)
+    v = load_values(args, b, g, j, SPEC)
+    acc_k = zeros(SPEC.block_n, SPEC.block_head_dim)
+    acc_v = zeros(SPEC.block_n, SPEC.block_value_dim)
+    regions = query_regions(args, b, j0, SPEC)
+    for h in range(g * heads_per_kv_head, (g + 1) * heads_per_kv_head):
+        if NEEDS_D_QUERIES:
+            first_d_scores = zeros_1d(SPEC.block_n)
+            last_d_scores = zeros_1d(SPEC.block_n)
+        if NEEDS_D_LOGITS:
+            acc_axis = zeros(SPEC.block_n, SPEC.block_query_coordinates)
+        for REGION in tl.static_range(3):
+            lower, upper = region_bounds(regions, REGION, RIGHT)
+            if SPEC.has_queries and REGION != BAND:
+                end_region_sum = zeros_1d(SPEC.block_n)
+            for i0 in range(lower, upper, SPEC.block_m):
+                i = i0 + tl.arange(0, SPEC.block_m)
+                q, q_rel = load_queries(args, b, h, i, SPEC)
+                d_o = load_outputs(d_out, args, b, h, i, SPEC)
+                weights, d_scores = recompute_d_scores(
+                    args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, num_score_rows,
+                    d_axis_weights, REGION, False, SPEC,
                 )  # fmt: skip
-        store_tokens(
-            d_k, b, g, j, args.seqlen_k, acc_k * args.inputs.scale,
-            SPEC.head_dim, SPEC.block_head_dim, SPEC,
-        )  # fmt: skip
-        store_tokens(d_v, b, g, j, args.seqlen_k, acc_v, SPEC.value_dim, SPEC.block_value_dim, SPEC)
+                weights_transposed = tl.trans(weights).to(d_o.dtype)
+                d_scores_transposed = tl.trans(d_scores)
+                acc_v += tl.dot(weights_transposed, d_o, input_precision=SPEC.precision)
+                acc_k += tl.dot(d_scores_transposed.to(q.dtype), q, input_precision=SPEC.precision)
+                if SPEC.has_queries:
+                    if REGION == BAND:
+                        acc_k += tile_times_queries(args, h, d_scores_transposed, i0, j0, SPEC)
+                    else:
+                        end_region_sum += tl.sum(d_scores, 0)
+                if NEEDS_D_QUERIES:
+                    c = tl.arange(0, SPEC.block_n)
+                    pairs = Pairs(b, h, i[:, None], j[None, :], j0, c[None, :])
+                    first, last = end_row_sums(args, pairs, d_scores, 0, REGION)
+                    first_d_scores += first
+                    last_d_scores += last
+                if NEEDS_D_LOGITS:
+                    marks = coordinate_marks(
+                        args.inputs.query_coordinates, i, args.seqlen_q, SPEC.num_axes,
+                        SPEC.block_query_coordinates,
+                    )  # fmt: skip
+                    acc_axis += tl.dot(
+                        d_scores_transposed.to(q.dtype), marks.to(q.dtype),
+                        input_precision=SPEC.precision,
+                    )  # fmt: skip
+            if SPEC.has_queries and REGION != BAND:
+                end_row = load_row(args, QUERIES, h, end_table_row(args, REGION), SPEC)
+                acc_k += end_region_sum[:, None] * end_row[None, :]
+        if NEEDS_D_QUERIES:
+            head = (tl.cast(b, tl.int64) * args.inputs.heads + h) * args.seqlen_k
+            at = end_rows + head + j
+            tl.store(at, first_d_scores, mask=j < args.seqlen_k)
+            tl.store(at + heads_in_all * args.seqlen_k, last_d_scores, mask=j < args.seqlen_k)
+        if NEEDS_D_LOGITS:
+            store_tokens(
+                d_query_axis_logits, b, h, j, args.seqlen_k, acc_axis,
+                SPEC.num_query_coordinates, SPEC.block_query_coordinates, SPEC,
+            )  # fmt: skip
+    store_tokens(
+        d_k, b, g, j, args.seqlen_k, acc_k * args.inputs.scale,
+        SPEC.head_dim, SPEC.block_head_dim, SPEC,
+    )  # fmt: skip
+    store_tokens(d_v, b, g, j, args.seqlen_k, acc_v, SPEC.value_dim, SPEC.block_value_dim, SPEC)

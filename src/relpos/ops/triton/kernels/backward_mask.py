@@ -8,7 +8,7 @@ import triton.language as tl
 
 from ..kernel_args import KernelSizes
 from .recompute import recompute_d_scores
-from .regions import BAND, has_pairs
+from .regions import ANY, has_pairs
 from .structs import KernelArgs
 from .tiles import load_keys, load_outputs, load_queries, load_values, zeros
 
@@ -20,7 +20,7 @@ def dmask_kernel(
     softmax, d_out, delta, d_axis_weights, d_mask, batch, mask_batch, mask_heads,
     SPEC: tl.constexpr,
 ):  # fmt: skip
-    """One tile of the mask after another, summed over the pairs that it is broadcast to.
+    """One tile of the mask, summed over the pairs that it is broadcast to.
 
     Reads, besides `inputs`:
         softmax: `(2, b, h, i)`, of the forward kernel.
@@ -44,41 +44,41 @@ def dmask_kernel(
     sum_b = batch // mask_batch
     sum_h = args.inputs.heads // mask_heads
     num_score_rows = tl.cast(batch * args.inputs.heads, tl.int64) * args.seqlen_q
-    for tile in range(tl.program_id(0), args.num_tiles, tl.num_programs(0)):
-        tile_j = tile % tiles_j
-        tile_i = tile // tiles_j % tiles_i
-        mask_h = tile // tiles_j // tiles_i % mask_heads
-        mask_b = tile // tiles_j // tiles_i // mask_heads
-        acc = zeros(SPEC.block_m, SPEC.block_n)
-        for item in range(0, sum_b * sum_h * sum_i * sum_j):
-            j0 = (tile_j + item % sum_j) * SPEC.block_n
-            i0 = (tile_i + item // sum_j % sum_i) * SPEC.block_m
-            h = mask_h + item // sum_j // sum_i % sum_h
-            b = mask_b + item // sum_j // sum_i // sum_h
-            g = h // args.inputs.heads_per_kv_head
-            if has_pairs(args, b, i0, j0, j0 + SPEC.block_n, SPEC):
-                i = i0 + tl.arange(0, SPEC.block_m)
-                j = j0 + tl.arange(0, SPEC.block_n)
-                q, q_rel = load_queries(args, b, h, i, SPEC)
-                d_o = load_outputs(d_out, args, b, h, i, SPEC)
-                k = load_keys(args, b, g, j, SPEC)
-                v = load_values(args, b, g, j, SPEC)
-                _, d_scores = recompute_d_scores(
-                    args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, num_score_rows,
-                    d_axis_weights, BAND, True, SPEC,
-                )  # fmt: skip
-                acc += d_scores
-        i = tile_i * SPEC.block_m + tl.arange(0, SPEC.block_m)
-        j = tile_j * SPEC.block_n + tl.arange(0, SPEC.block_n)
-        inside_i = i < args.seqlen_q
-        inside_j = j < args.seqlen_k
-        head = tl.cast(mask_b * mask_heads + mask_h, tl.int64)
-        if SPEC.mask_has_i and SPEC.mask_has_j:
-            at = (head * args.seqlen_q + i[:, None]) * args.seqlen_k + j[None, :]
-            tl.store(d_mask + at, acc, mask=inside_i[:, None] & inside_j[None, :])
-        elif SPEC.mask_has_i:
-            tl.store(d_mask + head * args.seqlen_q + i, tl.sum(acc, 1), mask=inside_i)
-        elif SPEC.mask_has_j:
-            tl.store(d_mask + head * args.seqlen_k + j, tl.sum(acc, 0), mask=inside_j)
-        else:
-            tl.store(d_mask + head, tl.sum(tl.sum(acc, 1), 0))
+    tile = tl.program_id(0)
+    tile_j = tile % tiles_j
+    tile_i = tile // tiles_j % tiles_i
+    mask_h = tile // tiles_j // tiles_i % mask_heads
+    mask_b = tile // tiles_j // tiles_i // mask_heads
+    acc = zeros(SPEC.block_m, SPEC.block_n)
+    for item in range(0, sum_b * sum_h * sum_i * sum_j):
+        j0 = (tile_j + item % sum_j) * SPEC.block_n
+        i0 = (tile_i + item // sum_j % sum_i) * SPEC.block_m
+        h = mask_h + item // sum_j // sum_i % sum_h
+        b = mask_b + item // sum_j // sum_i // sum_h
+        g = h // args.inputs.heads_per_kv_head
+        if has_pairs(args, b, i0, j0, j0 + SPEC.block_n, SPEC):
+            i = i0 + tl.arange(0, SPEC.block_m)
+            j = j0 + tl.arange(0, SPEC.block_n)
+            q, q_rel = load_queries(args, b, h, i, SPEC)
+            d_o = load_outputs(d_out, args, b, h, i, SPEC)
+            k = load_keys(args, b, g, j, SPEC)
+            v = load_values(args, b, g, j, SPEC)
+            _, d_scores = recompute_d_scores(
+                args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, num_score_rows,
+                d_axis_weights, ANY, True, SPEC,
+            )  # fmt: skip
+            acc += d_scores
+    i = tile_i * SPEC.block_m + tl.arange(0, SPEC.block_m)
+    j = tile_j * SPEC.block_n + tl.arange(0, SPEC.block_n)
+    inside_i = i < args.seqlen_q
+    inside_j = j < args.seqlen_k
+    head = tl.cast(mask_b * mask_heads + mask_h, tl.int64)
+    if SPEC.mask_has_i and SPEC.mask_has_j:
+        at = (head * args.seqlen_q + i[:, None]) * args.seqlen_k + j[None, :]
+        tl.store(d_mask + at, acc, mask=inside_i[:, None] & inside_j[None, :])
+    elif SPEC.mask_has_i:
+        tl.store(d_mask + head * args.seqlen_q + i, tl.sum(acc, 1), mask=inside_i)
+    elif SPEC.mask_has_j:
+        tl.store(d_mask + head * args.seqlen_k + j, tl.sum(acc, 0), mask=inside_j)
+    else:
+        tl.store(d_mask + head, tl.sum(tl.sum(acc, 1), 0))

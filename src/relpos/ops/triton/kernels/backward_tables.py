@@ -21,9 +21,9 @@ import triton.language as tl
 
 from ..kernel_args import KernelSizes
 from .grid_terms import joint_bias_entry
-from .offset_buffer import offset_buffer
 from .regions import BAND, has_pairs
-from .scores import load_row_stats, tile_d_scores, tile_scores, tile_weights
+from .scores import load_row_stats, tile_d_scores, tile_exponentials, tile_scores
+from .shear import rotate, tile_by_offset
 from .structs import KernelArgs, Pairs
 from .tables import KEYS, QUERIES, VALUES, dot_rows, load_rows
 from .tiles import (
@@ -46,7 +46,7 @@ def dtables_kernel(
     SPEC: tl.constexpr, NEEDS_D_KEYS: tl.constexpr, NEEDS_D_QUERIES: tl.constexpr,
     NEEDS_D_BIAS: tl.constexpr, NEEDS_D_VALUES: tl.constexpr,
 ):  # fmt: skip
-    """One chunk of the tables' rows after another, in `splits` parts.
+    """One chunk of the tables' rows, one of `splits` parts.
 
     Reads, besides `inputs`:
         softmax: `(2, b, h, i)`, of the forward kernel.
@@ -67,122 +67,125 @@ def dtables_kernel(
         inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
         max_offset, num_tiles,
     )  # fmt: skip
-    W: tl.constexpr = SPEC.buffer_columns
-    # By key of the tile: buffer[a, key] for queries, queries_buffer[r, key] for offsets.
-    scores_buffer = offset_buffer(args, 0, SPEC)
-    d_weights_buffer = offset_buffer(args, 1, SPEC)
-    queries_buffer = offset_buffer(args, 2, SPEC)
     num_score_rows = tl.cast(batch * args.inputs.heads, tl.int64) * args.seqlen_q
     a = tl.arange(0, SPEC.block_m)
     r = tl.arange(0, SPEC.block_n)
-    diagonal = a[:, None] * W + a[:, None] + r[None, :]
-    for tile in range(tl.program_id(0), args.num_tiles, tl.num_programs(0)):
-        split = tile % splits
-        table_head = tile // splits % table_heads
-        chunk = chunks + tile // splits // table_heads * 3
-        offset = tl.load(chunk)
-        entry = tl.load(chunk + 1)
-        count = tl.load(chunk + 2)
+    tile = tl.program_id(0)
+    split = tile % splits
+    table_head = tile // splits % table_heads
+    chunk = chunks + tile // splits // table_heads * 3
+    offset = tl.load(chunk)
+    entry = tl.load(chunk + 1)
+    count = tl.load(chunk + 2)
 
-        if NEEDS_D_KEYS:
-            acc_keys = zeros(SPEC.block_n, SPEC.block_rel_dim)
-        if NEEDS_D_QUERIES:
-            acc_queries = zeros(SPEC.block_n, SPEC.block_head_dim)
-        if NEEDS_D_BIAS:
-            acc_bias = zeros_1d(SPEC.block_n)
-        if NEEDS_D_VALUES:
-            acc_values = zeros(SPEC.block_n, SPEC.block_value_dim)
+    if NEEDS_D_KEYS:
+        acc_keys = zeros(SPEC.block_n, SPEC.block_rel_dim)
+    if NEEDS_D_QUERIES:
+        acc_queries = zeros(SPEC.block_n, SPEC.block_head_dim)
+    if NEEDS_D_BIAS:
+        acc_bias = zeros_1d(SPEC.block_n)
+    if NEEDS_D_VALUES:
+        acc_values = zeros(SPEC.block_n, SPEC.block_value_dim)
 
-        # The tiles of queries that have a key at one of these offsets.
-        first_tile = tl.maximum(-args.query_start - offset - (SPEC.block_n - 1), 0) // SPEC.block_m
-        last = tl.minimum(args.seqlen_k - args.query_start - offset, args.seqlen_q)
-        tiles = tl.maximum(tl.cdiv(tl.maximum(last, 0), SPEC.block_m) - first_tile, 0)
-        if SPEC.is_causal and not SPEC.num_axes:
-            tiles = tl.where(offset > 0, 0, tiles)
-        heads = args.inputs.heads // table_heads
-        for item in range(split, batch * heads * tiles, splits):
-            i0 = (first_tile + item % tiles) * SPEC.block_m
-            b = item // tiles // heads
-            h = table_head + item // tiles % heads
-            g = h // args.inputs.heads_per_kv_head
-            key0 = args.query_start + i0 + offset
-            if has_pairs(args, b, i0, key0, key0 + SPEC.block_m + SPEC.block_n - 1, SPEC):
-                i = i0 + a
-                q, q_rel = load_queries(args, b, h, i, SPEC)
-                d_o = load_outputs(d_out, args, b, h, i, SPEC)
-                if SPEC.has_queries:
-                    query_rows = load_rows(args, QUERIES, h, entry + r, SPEC)
-                tl.debug_barrier()  # the buffers may still be read
-                for part in tl.static_range(SPEC.block_m // SPEC.block_n + 1):
-                    key = part * SPEC.block_n + r
-                    k = load_keys(args, b, g, key0 + key, SPEC)
-                    v = load_values(args, b, g, key0 + key, SPEC)
-                    at = a[:, None] * W + key[None, :]
-                    dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
-                    tl.store(scores_buffer + at, dots)
-                    dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
-                    tl.store(d_weights_buffer + at, dots)
-                    if SPEC.has_queries:
-                        dots = tl.dot(query_rows, tl.trans(k), input_precision=SPEC.precision)
-                        tl.store(queries_buffer + r[:, None] * W + key[None, :], dots)
-                tl.debug_barrier()
+    # The tiles of queries that have a key at one of these offsets.
+    first_tile = tl.maximum(-args.query_start - offset - (SPEC.block_n - 1), 0) // SPEC.block_m
+    last = tl.minimum(args.seqlen_k - args.query_start - offset, args.seqlen_q)
+    tiles = tl.maximum(tl.cdiv(tl.maximum(last, 0), SPEC.block_m) - first_tile, 0)
+    if SPEC.is_causal and not SPEC.num_axes:
+        tiles = tl.where(offset > 0, 0, tiles)
+    heads = args.inputs.heads // table_heads
+    for item in range(split, batch * heads * tiles, splits):
+        i0 = (first_tile + item % tiles) * SPEC.block_m
+        b = item // tiles // heads
+        h = table_head + item // tiles % heads
+        g = h // args.inputs.heads_per_kv_head
+        key0 = args.query_start + i0 + offset
+        if has_pairs(args, b, i0, key0, key0 + SPEC.block_m + SPEC.block_n - 1, SPEC):
+            i = i0 + a
+            q, q_rel = load_queries(args, b, h, i, SPEC)
+            d_o = load_outputs(d_out, args, b, h, i, SPEC)
+            dot_blocks = ()
+            d_out_blocks = ()
+            for part in tl.static_range((SPEC.block_m + SPEC.block_n) // SPEC.shear_width):
+                keys = key0 + part * SPEC.shear_width + tl.arange(0, SPEC.shear_width)
+                k = load_keys(args, b, g, keys, SPEC)
+                v = load_values(args, b, g, keys, SPEC)
+                dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
+                dot_blocks = dot_blocks + (dots,)
+                dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
+                d_out_blocks = d_out_blocks + (dots,)
+            dots = tile_by_offset(dot_blocks, SPEC)
+            d_out_dots = tile_by_offset(d_out_blocks, SPEC)
+            c = a[:, None] + r[None, :]
+            pairs = Pairs(b, h, i[:, None], key0 + c, key0, c)
+            if SPEC.has_keys:
+                dots += dot_rows(args, KEYS, h, q_rel, entry + r, SPEC)
+            if SPEC.has_queries:
+                dots += _dot_queries(args, b, h, g, key0, entry, SPEC)
+            if SPEC.has_values:
+                d_out_dots += dot_rows(args, VALUES, h, d_o, entry + r, SPEC)
+            scores, slope = tile_scores(args, pairs, dots, BAND, True, SPEC)
+            inside = (r < count)[None, :] & (i < args.seqlen_q)[:, None]
+            if SPEC.num_axes:
+                pairs_entry, on_grid = joint_bias_entry(args, pairs)
+                inside = inside & on_grid & (pairs_entry == entry + r[None, :])
+            scores = tl.where(inside, scores, float("-inf"))
+            stats = load_row_stats(softmax, delta, args, b, h, i, num_score_rows)
+            exps = tile_exponentials(args, scores, stats, SPEC)
+            weights_after_dropout, d_scores = tile_d_scores(
+                args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, SPEC
+            )
 
-                pairs = Pairs(b, h, i[:, None], key0 + a[:, None] + r[None, :])
-                dots = tl.load(scores_buffer + diagonal)
-                d_out_dots = tl.load(d_weights_buffer + diagonal)
-                if SPEC.has_keys:
-                    dots += dot_rows(args, KEYS, h, q_rel, entry + r, SPEC)
-                if SPEC.has_queries:
-                    at = r[:, None] * W + r[:, None] + a[None, :]
-                    dots += tl.trans(tl.load(queries_buffer + at))
-                if SPEC.has_values:
-                    d_out_dots += dot_rows(args, VALUES, h, d_o, entry + r, SPEC)
-                scores, slope = tile_scores(args, pairs, dots, BAND, True, SPEC)
-                inside = (r < count)[None, :] & (i < args.seqlen_q)[:, None]
-                if SPEC.num_axes:
-                    pairs_entry, on_grid = joint_bias_entry(args, pairs)
-                    inside = inside & on_grid & (pairs_entry == entry + r[None, :])
-                scores = tl.where(inside, scores, float("-inf"))
-                stats = load_row_stats(softmax, delta, args, b, h, i, num_score_rows)
-                weights = tile_weights(scores, stats)
-                weights_after_dropout, d_scores = tile_d_scores(
-                    args, pairs, stats, weights, slope, d_out_dots, d_axis_weights, SPEC
-                )
+            if NEEDS_D_KEYS:
+                d_scores_transposed = tl.trans(d_scores).to(q_rel.dtype)
+                acc_keys += tl.dot(d_scores_transposed, q_rel, input_precision=SPEC.precision)
+            if NEEDS_D_BIAS:
+                acc_bias += tl.sum(d_scores, 0)
+            if NEEDS_D_VALUES:
+                weights_transposed = tl.trans(weights_after_dropout).to(d_o.dtype)
+                acc_values += tl.dot(weights_transposed, d_o, input_precision=SPEC.precision)
+            if NEEDS_D_QUERIES:
+                acc_queries += _times_keys(args, b, g, key0, tl.trans(d_scores), SPEC)
 
-                if NEEDS_D_KEYS:
-                    d_scores_transposed = tl.trans(d_scores).to(q_rel.dtype)
-                    acc_keys += tl.dot(d_scores_transposed, q_rel, input_precision=SPEC.precision)
-                if NEEDS_D_BIAS:
-                    acc_bias += tl.sum(d_scores, 0)
-                if NEEDS_D_VALUES:
-                    weights_transposed = tl.trans(weights_after_dropout).to(d_o.dtype)
-                    acc_values += tl.dot(weights_transposed, d_o, input_precision=SPEC.precision)
-                if NEEDS_D_QUERIES:
-                    # By offset and key, `(n, n)` at a time: query `key - r` of the tile.
-                    M: tl.constexpr = SPEC.block_m
-                    tl.debug_barrier()
-                    tl.store(queries_buffer + r[:, None] * M + a[None, :], tl.trans(d_scores))
-                    tl.debug_barrier()
-                    for part in tl.static_range(SPEC.block_m // SPEC.block_n + 1):
-                        key = part * SPEC.block_n + r
-                        query = key[None, :] - r[:, None]
-                        by_key = tl.load(
-                            queries_buffer + r[:, None] * M + query,
-                            mask=(query >= 0) & (query < M), other=0.0,
-                        )  # fmt: skip
-                        k = load_keys(args, b, g, key0 + key, SPEC)
-                        acc_queries += tl.dot(by_key.to(k.dtype), k, input_precision=SPEC.precision)
+    row = tl.cast(split * table_heads + table_head, tl.int64) * entries + entry + r
+    inside = r < count
+    if NEEDS_D_KEYS:
+        _store_sums(d_keys, row, inside, acc_keys, SPEC.rel_dim, SPEC.block_rel_dim)
+    if NEEDS_D_QUERIES:
+        _store_sums(d_queries, row, inside, acc_queries, SPEC.head_dim, SPEC.block_head_dim)
+    if NEEDS_D_BIAS:
+        tl.store(d_bias + row, acc_bias, mask=inside)
+    if NEEDS_D_VALUES:
+        _store_sums(d_values, row, inside, acc_values, SPEC.value_dim, SPEC.block_value_dim)
 
-        row = tl.cast(split * table_heads + table_head, tl.int64) * entries + entry + r
-        inside = r < count
-        if NEEDS_D_KEYS:
-            _store_sums(d_keys, row, inside, acc_keys, SPEC.rel_dim, SPEC.block_rel_dim)
-        if NEEDS_D_QUERIES:
-            _store_sums(d_queries, row, inside, acc_queries, SPEC.head_dim, SPEC.block_head_dim)
-        if NEEDS_D_BIAS:
-            tl.store(d_bias + row, acc_bias, mask=inside)
-        if NEEDS_D_VALUES:
-            _store_sums(d_values, row, inside, acc_values, SPEC.value_dim, SPEC.block_value_dim)
+
+@triton.jit
+def _dot_queries(args, b, h, g, key0, entry, SPEC: tl.constexpr):
+    """`k_j . Q[j - i]` of a tile by offset, `(m, n)`: in two blocks of m keys, from `key0` on."""
+    r = tl.arange(0, SPEC.block_n)[:, None]
+    s = tl.arange(0, SPEC.block_m)
+    rows = load_rows(args, QUERIES, h, entry + tl.arange(0, SPEC.block_n), SPEC)
+    k = load_keys(args, b, g, key0 + s, SPEC)
+    nearer = tl.dot(rows, tl.trans(k), input_precision=SPEC.precision)
+    k = load_keys(args, b, g, key0 + SPEC.block_m + s, SPEC)
+    farther = tl.dot(rows, tl.trans(k), input_precision=SPEC.precision)
+    merged = tl.where(s[None, :] < r, farther, nearer)
+    return tl.trans(rotate(merged, r + s[None, :]))
+
+
+@triton.jit
+def _times_keys(args, b, g, key0, x_transposed, SPEC: tl.constexpr):
+    """`sum_i x_ij k_j` for each offset, with `x_transposed (n, m)` of the same tile: `(n, d)`."""
+    r = tl.arange(0, SPEC.block_n)[:, None]
+    s = tl.arange(0, SPEC.block_m)
+    by_key = rotate(x_transposed, s[None, :] - r)
+    is_farther = s[None, :] < r
+    k = load_keys(args, b, g, key0 + s, SPEC)
+    nearer = tl.where(is_farther, 0.0, by_key).to(k.dtype)
+    total = tl.dot(nearer, k, input_precision=SPEC.precision)
+    k = load_keys(args, b, g, key0 + SPEC.block_m + s, SPEC)
+    farther = tl.where(is_farther, by_key, 0.0).to(k.dtype)
+    return total + tl.dot(farther, k, input_precision=SPEC.precision)
 
 
 @triton.jit

@@ -22,9 +22,10 @@ def takes_part(args, pairs, HIDE_AHEAD: tl.constexpr, CHECK_END: tl.constexpr, S
         SPEC: of the kernel.
     """
     i, j = pairs.i, pairs.j
-    visible = (j >= 0) & (j < args.seqlen_k) if CHECK_END else j >= 0
+    # Without a check: a constant, of which nothing is left when it is compiled.
+    visible = (j >= 0) & (j < args.seqlen_k) if CHECK_END else tl.zeros_like(j) == 0
     if HIDE_AHEAD:
-        visible = visible & (j <= args.query_start + i)
+        visible = visible & (pairs.c <= args.query_start + i - pairs.j0)
     if SPEC.has_documents:
         documents = args.inputs.documents
         base = documents.ptr + tl.cast(pairs.b, tl.int64) * documents.stride_b
@@ -34,9 +35,9 @@ def takes_part(args, pairs, HIDE_AHEAD: tl.constexpr, CHECK_END: tl.constexpr, S
         of_key = tl.load(base + j, mask=(j >= 0) & (j < args.seqlen_k), other=-1)
         visible = visible & (of_query == of_key) & (of_key >= 0)
     if SPEC.has_min_offset:
-        visible = visible & (j >= args.query_start + i + args.min_offset)
+        visible = visible & (pairs.c >= args.query_start + i + args.min_offset - pairs.j0)
     if SPEC.has_max_offset:
-        visible = visible & (j <= args.query_start + i + args.max_offset)
+        visible = visible & (pairs.c <= args.query_start + i + args.max_offset - pairs.j0)
     if SPEC.has_key_ranges:
         row = tl.cast(pairs.b, tl.int64) * args.seqlen_q + i
         key_range = args.inputs.key_ranges + row * 2

@@ -3,9 +3,10 @@
 import triton
 import triton.language as tl
 
-from .offset_buffer import offset_buffer, tile_dot_queries, tile_dot_rows
-from .scores import load_row_stats, tile_d_scores, tile_scores, tile_weights
-from .structs import Pairs
+from .grid_rows import bits_of_row, dots_of_places, tile_keys
+from .scores import load_row_stats, tile_d_scores, tile_exponentials, tile_scores
+from .shear import tile_dot_queries, tile_dot_rows
+from .structs import Pairs, RowStats
 from .tables import KEYS, VALUES
 
 
@@ -16,8 +17,7 @@ def recompute_d_scores(
 ):  # fmt: skip
     """The weights that dropout leaves and `dS` of the queries from `i0` and the keys from `j0`.
 
-    `(m, n)` each. The program's first offset buffers are for the tables of keys, values and
-    queries, those that there are.
+    `(m, n)` each.
 
     Args:
         args: of the kernel.
@@ -39,24 +39,27 @@ def recompute_d_scores(
         SPEC: of the kernel.
     """
     i = i0 + tl.arange(0, SPEC.block_m)
-    j = j0 + tl.arange(0, SPEC.block_n)
-    pairs = Pairs(b, h, i[:, None], j[None, :])
-    keys_buffer = offset_buffer(args, 0, SPEC)
-    values_buffer = offset_buffer(args, SPEC.has_keys, SPEC)
-    queries_buffer = offset_buffer(args, SPEC.has_keys + SPEC.has_values, SPEC)
-
+    j = tile_keys(args, j0, SPEC)
+    c = tl.arange(0, SPEC.block_n)
+    pairs = Pairs(b, h, i[:, None], j[None, :], j0, c[None, :])
     dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
     if SPEC.has_keys:
-        dots += tile_dot_rows(keys_buffer, args, KEYS, h, q_rel, i0, j0, REGION, SPEC)
+        dots += tile_dot_rows(args, KEYS, h, q_rel, i0, j0, REGION, SPEC)
     if SPEC.has_queries:
-        dots += tile_dot_queries(queries_buffer, args, h, k, i0, j0, REGION, SPEC)
+        dots += tile_dot_queries(args, h, k, i0, j0, REGION, SPEC)
+    if SPEC.grid_by_rows:
+        dots += dots_of_places(args, b, h, i, j0, SPEC)
     scores, slope = tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
 
     stats = load_row_stats(softmax, delta, args, b, h, i, num_score_rows)
-    weights = tile_weights(scores, stats)
+    tile_stats = stats
+    if SPEC.grid_by_rows:
+        row_max = stats.row_max - bits_of_row(args, b, h, i, j0, SPEC)
+        tile_stats = RowStats(row_max, stats.inverse_sum, stats.delta)
+    exps = tile_exponentials(args, scores, tile_stats, SPEC)
     d_out_dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
     if SPEC.has_values:
-        d_out_dots += tile_dot_rows(values_buffer, args, VALUES, h, d_o, i0, j0, REGION, SPEC)
+        d_out_dots += tile_dot_rows(args, VALUES, h, d_o, i0, j0, REGION, SPEC)
     if OF_MASK:
         slope = 1.0
-    return tile_d_scores(args, pairs, stats, weights, slope, d_out_dots, d_axis_weights, SPEC)
+    return tile_d_scores(args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, SPEC)

@@ -21,13 +21,19 @@ from .tables import load_row
 LEFT = tl.constexpr(0)
 BAND = tl.constexpr(1)
 RIGHT = tl.constexpr(2)
+ANY = tl.constexpr(3)  # of a tile that may be anywhere
 
 
 @triton.jit
-def table_row(args, i, j):
+def offset_row(args, pairs):
+    """Each pair's offset, counted from that of the tables' first row: the row, if there is one."""
+    return pairs.c + (pairs.j0 - (args.query_start + pairs.i) - args.table_first)
+
+
+@triton.jit
+def table_row(args, pairs):
     """The row of the tables that each pair's offset selects."""
-    offset = j - (args.query_start + i)
-    return tl.minimum(tl.maximum(offset - args.table_first, 0), args.table_rows - 1)
+    return tl.minimum(tl.maximum(offset_row(args, pairs), 0), args.table_rows - 1)
 
 
 @triton.jit
@@ -53,12 +59,19 @@ def end_row_sums(args, pairs, x, AXIS: tl.constexpr, REGION: tl.constexpr):
         first = tl.sum(x, AXIS)
         return first, tl.zeros_like(first)
     elif REGION == BAND:
-        row = table_row(args, pairs.i, pairs.j)
-        first = tl.sum(tl.where(row == 0, x, 0.0), AXIS)
-        return first, tl.sum(tl.where(row == args.table_rows - 1, x, 0.0), AXIS)
+        row = offset_row(args, pairs)
+        first = tl.sum(tl.where(row <= 0, x, 0.0), AXIS)
+        return first, tl.sum(tl.where(row >= args.table_rows - 1, x, 0.0), AXIS)
     else:
         last = tl.sum(x, AXIS)
         return tl.zeros_like(last), last
+
+
+@triton.jit
+def selects_end_row(args, i0, j0, SPEC: tl.constexpr):
+    """Whether some pair of the tile of queries from `i0` and keys from `j0` selects such a row."""
+    row = j0 - (args.query_start + i0 + SPEC.block_m - 1) - args.table_first
+    return (row <= 0) | (row + SPEC.block_m + SPEC.block_n - 1 >= args.table_rows)
 
 
 @triton.jit
@@ -84,8 +97,13 @@ def region_bounds(regions, REGION: tl.constexpr, FIRST: tl.constexpr):
 def key_regions(args, b, i0, SPEC: tl.constexpr):
     """Those of the keys for the queries `i0..i0 + m - 1`; LEFT comes first.
 
-    Where nothing depends on the offset, all keys are in LEFT.
+    Where nothing depends on the offset, all keys are in LEFT; but if tiles are rows of a grid,
+    those are in BAND.
     """
+    if SPEC.grid_by_rows:
+        rows = SPEC.num_key_coordinates - SPEC.axis_width
+        before = args.seqlen_k - rows * SPEC.axis_width
+        return Regions(0, before, args.seqlen_k, args.seqlen_k)
     position = args.query_start + i0
     begin = 0
     end = args.seqlen_k

@@ -2,13 +2,18 @@
 
     x_ij  = scale * (q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + grid          in logits
     s_ij  = cap(x_ij) + mask
-    P_ij  = exp(s_ij - row_max_i) * inverse_sum_i
+    P_ij  = exp(s_ij - max_i) * inverse_sum_i
     dP_ij = dO_i . (v_j + V[j-i]) + grid
     dS_ij = P_ij (dP_ij - delta_i) cap'(x_ij)          the mask's gradient is without `cap'`
 
 `p` is `q_rel`, or `q` where there is none; `cap(x)` is `c tanh(x / c)` with a softcap of c, else x.
 Kernels differ in how they come by the dot products with the tables, which are arguments here; a
 tile is of any form that `structs.Pairs` names.
+
+A GPU has powers of two and no others, so that exponents are wanted in bits, log2(e) to a logit. As
+a rule what is left of a score after the largest one is subtracted is multiplied by that. Where
+nothing in logits comes to the products (`SPEC.scale_last`), they stay as they are, and the scale
+and log2(e) go into the one instruction that subtracts; `row_max` is in bits then.
 """
 
 import triton
@@ -16,9 +21,12 @@ import triton.language as tl
 
 from .grid_terms import by_key_coordinate, grid_logits
 from .masks import load_mask, survives_dropout, takes_part
-from .regions import LEFT, RIGHT, table_row
+from .regions import BAND, LEFT, RIGHT, offset_row, table_row
 from .structs import RowStats
 from .tiles import load_by_query
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+LOG_2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
@@ -26,6 +34,8 @@ def tile_scores(
     args, pairs, dots, REGION: tl.constexpr, CHECK_END: tl.constexpr, SPEC: tl.constexpr
 ):
     """The scores of a tile, -inf where a pair takes no part, and `cap'`, 1 without a softcap.
+
+    With `SPEC.scale_last` they are not yet scaled.
 
     Args:
         args: of the kernel.
@@ -35,17 +45,18 @@ def tile_scores(
         CHECK_END: whether some `j` may be beyond the last key.
         SPEC: of the kernel.
     """
-    scores = dots * args.inputs.scale
+    AT_END: tl.constexpr = REGION == LEFT or REGION == RIGHT
     if SPEC.has_bias:
-        table = args.inputs.bias_table
-        bias = table.ptr + tl.cast(pairs.h, tl.int64) * table.stride_h
-        if REGION == LEFT:
-            scores += tl.load(bias).to(tl.float32)
-        elif REGION == RIGHT:
-            scores += tl.load(bias + args.table_rows - 1).to(tl.float32)
-        else:
-            scores += tl.load(bias + table_row(args, pairs.i, pairs.j)).to(tl.float32)
-    if SPEC.num_axes:
+        bias = tile_bias(args, pairs, REGION, SPEC)
+        if SPEC.bias_over_scale and not AT_END:
+            dots += bias
+    scores = dots if SPEC.scale_last else dots * args.inputs.scale
+    if SPEC.has_bias:
+        if not SPEC.bias_over_scale:
+            scores += bias
+        elif AT_END:
+            scores += bias * args.inputs.scale
+    if SPEC.num_axes and not SPEC.grid_by_rows:
         scores += grid_logits(args, pairs, SPEC)
     slope = 1.0
     if SPEC.has_softcap:
@@ -66,15 +77,59 @@ def tile_scores(
 
 
 @triton.jit
+def tile_bias(args, pairs, REGION: tl.constexpr, SPEC: tl.constexpr):
+    """`bias_table` at the pairs' offsets, in float32: of the tile's shape, or one number."""
+    table = args.inputs.bias_table
+    bias = table.ptr + tl.cast(pairs.h, tl.int64) * table.stride_h + SPEC.bias_margin
+    if REGION == LEFT:
+        return tl.load(bias).to(tl.float32)
+    elif REGION == RIGHT:
+        return tl.load(bias + args.table_rows - 1).to(tl.float32)
+    elif REGION == BAND:
+        return tl.load(bias + offset_row(args, pairs)).to(tl.float32)
+    else:
+        return tl.load(bias + table_row(args, pairs)).to(tl.float32)
+
+
+@triton.jit
 def tanh(x):
     """`tanh(x)` to a few units in the last place: its series where `1 - exp(-2 |x|)` cancels."""
     size = tl.abs(x)
     near = tl.where(size < 0.25, x, 0.0)
     z = near * near
     series = near + near * z * (-1 / 3 + z * (2 / 15 + z * (-17 / 315 + z * (62 / 2835))))
-    e = tl.exp(-2.0 * size)
+    e = tl.exp2(size * (-2.0 * LOG2_E))
     far = (1.0 - e) / (1.0 + e)
     return tl.where(size < 0.25, series, tl.where(x < 0, -far, far))
+
+
+@triton.jit
+def largest(args, scores, SPEC: tl.constexpr):
+    """The largest of each row of `scores (m, n)`, in what `row_max` is in: `(m,)`."""
+    found = tl.max(scores, 1)
+    return found * (args.inputs.scale * LOG2_E) if SPEC.scale_last else found
+
+
+@triton.jit
+def exponentials(args, scores, row_max, SPEC: tl.constexpr):
+    """`exp(score - row_max)` of each of `scores (m, n)`, with a finite `row_max (m,)`, or inf."""
+    if SPEC.scale_last:
+        return tl.exp2(scores * (args.inputs.scale * LOG2_E) - row_max[:, None])
+    else:
+        return tl.exp2((scores - row_max[:, None]) * LOG2_E)
+
+
+@triton.jit
+def rescaling(row_max, new_max, SPEC: tl.constexpr):
+    """`exp(row_max - new_max)`: `(m,)` each, of which `new_max` is finite."""
+    return tl.exp2(row_max - new_max if SPEC.scale_last else (row_max - new_max) * LOG2_E)
+
+
+@triton.jit
+def log_sum_exp(row_max, row_sum, SPEC: tl.constexpr):
+    """In nats, of rows whose exponentials sum up to `row_sum (m,)`."""
+    largest_logit = row_max * LOG_2 if SPEC.scale_last else row_max
+    return largest_logit + tl.log2(row_sum) * LOG_2
 
 
 @triton.jit
@@ -98,41 +153,47 @@ def load_row_stats(softmax, delta, args, b, h, i, num_score_rows):
 
 
 @triton.jit
-def tile_weights(scores, stats):
-    """`P`, of the tile's shape; 0 in rows without keys, whose `row_max` is infinite.
+def tile_exponentials(args, scores, stats, SPEC: tl.constexpr):
+    """`P` before it is normalized, of the tile's shape.
+
+    It is 0 in rows without keys, whose `row_max` is infinite.
 
     Args:
+        args: of the kernel.
         scores: of the tile, whose rows are queries.
         stats: of these queries.
+        SPEC: of the kernel.
     """
-    return tl.exp(scores - stats.row_max[:, None]) * stats.inverse_sum[:, None]
+    return exponentials(args, scores, stats.row_max, SPEC)
 
 
 @triton.jit
-def tile_d_scores(
-    args, pairs, stats, weights, slope, d_out_dots, d_axis_weights, SPEC: tl.constexpr
-):
+def tile_d_scores(args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, SPEC: tl.constexpr):
     """The weights that dropout leaves, scaled up, and `dS`: of the tile's shape each.
+
+    Both normalize in as few operations as they have: `dS = e (dP / sum - delta / sum)`.
 
     Args:
         args: of the kernel.
         pairs: of the tile, whose rows are queries.
         stats: of these queries.
-        weights: `P`.
+        exps: `tile_exponentials`.
         slope: `cap'`, or 1 to leave it out.
         d_out_dots: `dO_i . (v_j + V[j-i])`.
         d_axis_weights: TokenTensor `(b, h, i, s)`, None without a grid's values.
         SPEC: of the kernel.
     """
+    inverse_sum = stats.inverse_sum[:, None]
     d_weights = d_out_dots
     if SPEC.has_axis_weights:
         d_weights += by_key_coordinate(d_axis_weights, args, pairs, SPEC.num_axes)
-    weights_after_dropout = weights
+    weights_after_dropout = exps * inverse_sum
     if SPEC.has_dropout:
         survives = survives_dropout(args, pairs)
-        weights_after_dropout = tl.where(survives, weights * args.inputs.keep_scale, 0.0)
+        weights_after_dropout = tl.where(survives, weights_after_dropout, 0.0)
+        weights_after_dropout *= args.inputs.keep_scale
         d_weights = tl.where(survives, d_weights * args.inputs.keep_scale, 0.0)
-    d_scores = weights * (d_weights - stats.delta[:, None])
+    d_scores = exps * (d_weights * inverse_sum - stats.delta[:, None] * inverse_sum)
     if SPEC.has_softcap:
         d_scores *= slope
     return weights_after_dropout, d_scores

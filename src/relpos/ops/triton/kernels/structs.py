@@ -18,12 +18,17 @@ class Pairs(NamedTuple):
         i: numbers of the queries.
         j: numbers of the keys. Both broadcast to the tile: `(m, 1)` and `(1, n)` as a rule;
             `(m, 1)` and `(m, n)` for a tile by offset; `(1, m)` and `(n, 1)` for a transposed one.
+        j0: number of the tile's first key.
+        c: `j - j0`, as `j`: a constant to the compiler, so that what is compared with it costs an
+            instruction less. Of keys that a row of a grid does not have it means nothing.
     """
 
     b: Any
     h: Any
     i: Any
     j: Any
+    j0: Any
+    c: Any
 
 
 class Regions(NamedTuple):
@@ -43,8 +48,9 @@ class RowStats(NamedTuple):
     """What backward knows of each query of a tile, `(m,)` each.
 
     Args:
-        row_max: the largest score; inf for a query without keys.
-        inverse_sum: `1 / sum_j exp(score_j - row_max)`; 0 for a query without keys.
+        row_max: the largest score, in logits, or in bits where `scale_last`; inf for a query
+            without keys.
+        inverse_sum: 1 over the sum of `exp(score - row_max)`; 0 for a query without keys.
         delta: `dO_i . o_i - d_lse_i`.
     """
 
