@@ -5,7 +5,7 @@
 #   make check   lint, types, doctests
 #   make bench   time and memory of the op against its rivals, and what follows from them
 #                (hours on 2 cores; nothing else should run)
-#   make gpu     on a machine with a GPU, in ten minutes: tests, checks and time of the triton
+#   make gpu     on a machine with a GPU, in 25 minutes: tests, checks and time of the triton
 #                backend; PYTHON needs torch, triton, jaxtyping, pytest and hypothesis, and
 #                nothing is installed
 #   make parity  agreement with other implementations: docs/parity.md

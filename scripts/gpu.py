@@ -1,12 +1,16 @@
-"""Everything that needs a GPU, in one slot of ten minutes: tests, checks, and the benchmark.
+"""Everything that needs a GPU, in three parts of less than eight minutes each.
 
-    python -m scripts.gpu           # writes gpu.json and cuda.json to benchmarks/results
+    python -m scripts.gpu           # gpu.json, tiles.json and cuda.json, in benchmarks/results
+    python -m scripts.gpu --part truth      # are the kernels right, and what does each take?
+    python -m scripts.gpu --part variants   # other tiles; the best go into their table
+    python -m scripts.gpu --part verdict    # with those: a graph, torch.compile, the benchmark
     python -m scripts.gpu --only tests bench
     python -m scripts.gpu --out DIR --commit 1a2b3c4 --main-job Jsb16thSeparated.json
 
-Each stage is a process with its own limit of time, and a failed one stops no other. What is known
-is in the JSON after each stage; a table is printed at the end. relpos need not be installed. Exits
-1 if a stage failed, 2 without a GPU.
+A part has stages. Each is a process with its own limit of time, and a failed one stops no other.
+What is known is in the JSON after each stage; with `--resume` those that went well are not run
+again. A table is printed at the end. relpos need not be installed. Exits 1 if a stage failed, 2
+without a GPU.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 CHECKS = ("-m", "scripts.gpu_checks")
 GRACE = 10  # seconds between asking a stage to end and ending it
+PARTS = ("truth", "variants", "verdict")
 LINES = 60  # of a stage's output that are kept, and as many of those that name a failure
 FAILURE = re.compile(r"FAILED|ERROR|Error|Invalid |hazard|missed:|left out")
 
@@ -41,6 +46,7 @@ class Stage:
 
     Args:
         name: for `--only`.
+        part: that it belongs to.
         command: what is run.
         seconds: its limit.
         note: what its result does not say.
@@ -49,6 +55,7 @@ class Stage:
     """
 
     name: str
+    part: str
     command: tuple[str, ...]
     seconds: float
     note: str = ""
@@ -60,21 +67,27 @@ def stages(out: Path, main_job: str | None) -> list[Stage]:
     """All stages in their order."""
     python = sys.executable
     check = (python, *CHECKS)
+    sweep = (python, "-m", "scripts.sweep_tiles", "--out", str(out / "tiles.json"))
+    quick = ("-k", "triton and (output_and_gradients or opcheck)")
     found = [
-        Stage("facts", (python, "-m", "benchmarks.measure.machine"), 30),
-        Stage("tests", (python, "-m", "pytest", *pytest_options()), 150),
-        Stage("terms", (*check, "terms"), 45),
-        Stage("determinism", (*check, "determinism"), 45),
+        Stage("facts", "truth", (python, "-m", "benchmarks.measure.machine"), 30),
+        Stage("terms", "truth", (*check, "terms"), 45),
+        Stage("determinism", "truth", (*check, "determinism"), 45),
+        Stage("tests", "truth", (python, "-m", "pytest", *pytest_options(), "-k", "triton"), 150),
         sanitizer("memcheck", ""),
         sanitizer("racecheck", "It sees shared memory only: races in global memory go unnoticed."),
-        Stage("capture", (*check, "capture"), 75),
-        Stage("bench", bench(out), 280),
+        Stage("kernels", "truth", (*sweep, "--dims", "64", "--minutes", "{minutes}"), 90),
+        Stage("tiles", "variants", (*sweep, "--minutes", "{minutes}"), 420),
+        Stage("table", "variants", (*sweep, "--write"), 30),
+        Stage("again", "verdict", (python, "-m", "pytest", *pytest_options(), *quick), 60),
+        Stage("capture", "verdict", (*check, "capture"), 75),
+        Stage("bench", "verdict", bench(out), 300),
     ]
     if main_job is not None:
         data = ("--data", main_job) if main_job else ()
         runs = ("--name", "gpu", "--runs", str(out / "runs"))
         job = (python, "-m", "relpos_tasks", "music", "compare", "--preset", "paper", *runs, *data)
-        found.append(Stage("main-job", job, 480))
+        found.append(Stage("main-job", "verdict", job, 480))
     return found
 
 
@@ -83,7 +96,7 @@ def pytest_options() -> tuple[str, ...]:
     several = ("-n", "8") if importlib.util.find_spec("xdist") else ()
     # pytest-benchmark, which nothing here uses, warns beside xdist, and warnings are errors.
     plugins = ("-p", "no:benchmark", "-p", "no:cacheprovider")
-    return ("-q", "-rfE", "--tb=short", *plugins, *several, "-k", "triton", "tests/ops")
+    return ("-q", "-rfE", "--tb=short", *plugins, *several, "tests/ops")
 
 
 def sanitizer(tool: str, note: str) -> Stage:
@@ -94,6 +107,7 @@ def sanitizer(tool: str, note: str) -> Stage:
     options = ("--tool", tool, "--error-exitcode", "1", "--target-processes", "application-only")
     return Stage(
         tool,
+        "truth",
         (str(where), *options, sys.executable, *CHECKS, "touch"),
         60,
         note,
@@ -171,6 +185,17 @@ def in_json(line: str) -> dict | None:
         return None
 
 
+def earlier(path: Path, wanted: list[Stage], *, resume: bool) -> dict[str, dict]:
+    """What the file has of other stages, and with `resume` of those that went well."""
+    stages = json.loads(path.read_text())["stages"] if path.is_file() else []
+    again = {stage.name for stage in wanted}
+    return {
+        one["name"]: one
+        for one in stages
+        if one["name"] not in again or (resume and one["outcome"] == "ok")
+    }
+
+
 def table(done: list[dict]) -> str:
     """A line for each stage."""
     head = f"{'stage':12} {'outcome':9} {'seconds':>7}"
@@ -185,9 +210,13 @@ def main() -> None:
     """Runs the stages and prints the table."""
     names = [stage.name for stage in stages(RESULTS, "")]
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS),
+                        help="these alone (all)")  # fmt: skip
     parser.add_argument("--only", nargs="+", choices=names, metavar="STAGE", help=", ".join(names))
+    parser.add_argument("--resume", action="store_true",
+                        help="keep what went well, by gpu.json")  # fmt: skip
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of what is written")
-    parser.add_argument("--minutes", type=float, default=9.5, help="for everything (9.5)")
+    parser.add_argument("--minutes", type=float, default=7.8, help="for each part (7.8)")
     parser.add_argument("--limit", type=float, help="seconds of each stage, in place of its own")
     parser.add_argument("--commit", help="which this is, in a copy that is no repository")
     parser.add_argument(
@@ -199,7 +228,6 @@ def main() -> None:
         print("scripts.gpu: there must be a CUDA device, got none", file=sys.stderr)
         sys.exit(2)
 
-    stop = time.monotonic() + 60 * options.minutes
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
     if options.commit:
         environment["RELPOS_COMMIT"] = options.commit
@@ -209,13 +237,20 @@ def main() -> None:
     if main_job:
         main_job = str(Path(main_job).resolve())
     out.mkdir(parents=True, exist_ok=True)
-    done: list[dict] = []
-    for stage in stages(out, main_job):
-        if options.only and stage.name not in options.only:
-            continue
-        seconds = min(options.limit or stage.seconds, stop - time.monotonic())
-        done.append(perform(stage, seconds, environment))
-        (out / "gpu.json").write_text(json.dumps({"stages": done}, indent=1) + "\n")
+    wanted = [
+        stage
+        for stage in stages(out, main_job)
+        if (stage.name in options.only if options.only else stage.part in options.part)
+    ]
+    kept, done = earlier(out / "gpu.json", wanted, resume=options.resume), []
+    stops: dict[str, float] = {}
+    for stage in wanted:
+        stop = stops.setdefault(stage.part, time.monotonic() + 60 * options.minutes)
+        if stage.name not in kept:
+            seconds = min(options.limit or stage.seconds, stop - time.monotonic())
+            kept[stage.name] = perform(stage, seconds, environment)
+        done.append(kept[stage.name])
+        (out / "gpu.json").write_text(json.dumps({"stages": [*kept.values()]}, indent=1) + "\n")
     print(f"\nwrote {out / 'gpu.json'}\n{table(done)}")
     sys.exit(any(one["outcome"] in ("failed", "timed out") for one in done))
 

@@ -24,6 +24,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isqrt
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -104,9 +105,10 @@ def inkling(q: torch.Tensor) -> Terms:
 
 
 def grid(q: torch.Tensor) -> GridTerms:
-    """Keys along both axes of 64 x 64 tokens, as SAM has them."""
-    axes = tuple(Terms(keys=table(1, 63, 63, q.shape[3])) for _ in range(2))
-    return GridTerms((64, 64), axes)
+    """Keys along both axes of a square, of 64 x 64 tokens here, as SAM has them."""
+    side = isqrt(q.shape[2])
+    axes = tuple(Terms(keys=table(1, side - 1, side - 1, q.shape[3])) for _ in range(2))
+    return GridTerms((side, side), axes)
 
 
 @dataclass(frozen=True)

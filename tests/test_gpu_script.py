@@ -22,7 +22,9 @@ CHECKS = ("terms", "determinism", "touch", "capture")
 
 def python(text: str, seconds: float = 60.0, **settings) -> dict:
     """What becomes of a stage that runs this text."""
-    return gpu.perform(gpu.Stage("one", (sys.executable, "-c", text), 60, **settings), seconds, {})
+    return gpu.perform(
+        gpu.Stage("one", "truth", (sys.executable, "-c", text), 60, **settings), seconds, {}
+    )
 
 
 def test_a_stage_keeps_its_last_line_and_its_results(capfd):
@@ -61,7 +63,9 @@ def test_every_stage_is_run_and_written_down(monkeypatch, tmp_path, capfd):
     says = (sys.executable, "-c", "print('{minutes}', 'minutes')")
     fails = (sys.executable, "-c", "raise SystemExit(1)")
     monkeypatch.setattr(
-        gpu, "stages", lambda *_: [gpu.Stage("bad", fails, 60), gpu.Stage("good", says, 70)]
+        gpu,
+        "stages",
+        lambda *_: [gpu.Stage("bad", "truth", fails, 60), gpu.Stage("good", "verdict", says, 70)],
     )
     monkeypatch.setattr(sys, "argv", ["gpu.py", "--out", str(tmp_path)])
     with pytest.raises(SystemExit) as end:
@@ -70,6 +74,36 @@ def test_every_stage_is_run_and_written_down(monkeypatch, tmp_path, capfd):
     bad, good = json.loads((tmp_path / "gpu.json").read_text())["stages"]
     assert (bad["outcome"], good["outcome"], good["summary"]) == ("failed", "ok", "0.50 minutes")
     assert capfd.readouterr().out.splitlines()[-2].startswith("bad          failed")
+
+
+def test_what_went_well_is_kept_and_parts_are_run_alone(monkeypatch, tmp_path, capfd):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    counts = (sys.executable, "-c", f"open({str(tmp_path / 'count')!r}, 'a').write('x')")
+    fails = (sys.executable, "-c", "raise SystemExit(1)")
+    stages = [
+        gpu.Stage("good", "truth", counts, 60), gpu.Stage("bad", "truth", fails, 60),
+        gpu.Stage("other", "verdict", counts, 60),
+    ]  # fmt: skip
+    monkeypatch.setattr(gpu, "stages", lambda *_: stages)
+
+    def run(*arguments: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", ["gpu.py", "--out", str(tmp_path), *arguments])
+        with pytest.raises(SystemExit):
+            gpu.main()
+        return [one["name"] for one in json.loads((tmp_path / "gpu.json").read_text())["stages"]]
+
+    assert run("--part", "truth") == ["good", "bad"]
+    assert run("--part", "verdict") == ["good", "bad", "other"]
+    assert (tmp_path / "count").read_text() == "xx"
+    assert sorted(run("--resume")) == ["bad", "good", "other"]
+    assert (tmp_path / "count").read_text() == "xx"
+    run("--only", "good")
+    assert (tmp_path / "count").read_text() == "xxx"
+
+
+def test_a_part_takes_less_than_eight_minutes(tmp_path):
+    for part in gpu.PARTS:
+        assert sum(one.seconds for one in gpu.stages(tmp_path, None) if one.part == part) <= 480
 
 
 def test_every_stage_runs_a_module_that_exists(tmp_path):

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from .table_window import TableWindow
+from .tile_table import TILES
 
 __all__ = [
     "TileShape",
     "count_tiles",
+    "kind_of",
     "next_power_of_two",
     "split_count",
     "tile_shapes",
@@ -60,45 +62,8 @@ class _Call(Protocol):
 # In the interpreter: the smallest, so that short inputs have many tiles.
 _SMALLEST = TileShape(32, 16, 4, 1)
 
-# By the width of a head (up to 64, 128, 256). No GPU has timed them: among those tried, these make
-# the shortest loops, without spilling registers in them where that can be had
-# (`python -m scripts.kernel_facts`). With fewer than 16 queries for each warp some warps compute
-# the same; in 16 bits and up to 64 that is so on grids alone.
-_Tiles = dict[str, tuple[TileShape, TileShape, TileShape]]
-_FLOAT32: _Tiles = {
-    "forward": (TileShape(32, 32, 8, 1), TileShape(32, 16, 8, 1), TileShape(32, 16, 8, 1)),
-    "dq": (TileShape(32, 32, 8, 1), TileShape(32, 16, 8, 1), TileShape(32, 16, 8, 1)),
-    "dkdv": (TileShape(32, 32, 8, 1), TileShape(32, 32, 8, 1), TileShape(16, 16, 4, 1)),
-    "dtables": (TileShape(32, 32, 8, 1), TileShape(32, 32, 8, 1), TileShape(16, 16, 4, 1)),
-}
-_PLAIN: _Tiles = {
-    "forward": (TileShape(128, 64, 8, 2), TileShape(128, 64, 8, 2), TileShape(64, 32, 8, 2)),
-    "dq": (TileShape(128, 64, 8, 2), TileShape(64, 64, 8, 2), TileShape(64, 32, 8, 1)),
-    "dkdv": (TileShape(64, 64, 4, 2), TileShape(128, 64, 8, 1), TileShape(32, 32, 4, 1)),
-    "dtables": (TileShape(64, 64, 4, 1), TileShape(64, 64, 8, 1), TileShape(32, 32, 4, 1)),
-}
-# The shear of each table of vectors takes registers.
-_TABLES: _Tiles = {
-    "forward": (TileShape(64, 64, 4, 2), TileShape(64, 32, 4, 2), TileShape(64, 32, 8, 2)),
-    "dq": (TileShape(64, 32, 4, 2), TileShape(64, 32, 4, 2), TileShape(64, 32, 8, 1)),
-    "dkdv": (TileShape(64, 64, 4, 2), TileShape(128, 64, 8, 1), TileShape(32, 32, 4, 1)),
-    "dtables": (TileShape(64, 64, 4, 1), TileShape(64, 32, 4, 1), TileShape(32, 32, 4, 1)),
-}
-# Where most keys are beyond the table, on either side.
-_FEW_ROWS = 512
-_ONE_NARROW_TABLE = _TABLES | {
-    "forward": (TileShape(128, 64, 8, 2), TileShape(64, 32, 4, 2), TileShape(64, 32, 8, 2)),
-}
-# The logits of both sides take so many registers that four warps would spill them.
-_GRID = _PLAIN | {
-    "dkdv": (TileShape(64, 64, 8, 2), TileShape(64, 64, 8, 1), TileShape(32, 32, 4, 1)),
-}
-# Without the H100's products of 64 rows at a time, whose operands need no registers.
-_TABLES_BEFORE_H100 = _TABLES | {
-    "forward": (TileShape(64, 32, 4, 2), TileShape(64, 32, 4, 2), TileShape(64, 32, 8, 2)),
-    "dq": (TileShape(32, 32, 4, 2), TileShape(32, 32, 4, 2), TileShape(32, 32, 4, 1)),
-    "dtables": (TileShape(64, 32, 4, 1), TileShape(64, 32, 4, 1), TileShape(32, 32, 4, 1)),
-}
+# Of a table's rows: most keys are beyond it, on either side.
+_NARROW = 512
 
 
 def tile_shapes(kernel: str, call: _Call) -> list[TileShape]:
@@ -118,8 +83,8 @@ def tile_shapes_on_cuda(kernel: str, call: _Call, capability: tuple[int, int]) -
     if kernel == "end_rows":
         return [TileShape(64, 64, 4, 1)]
     width = max(call.widths)
-    by_width = _tiles(call, capability)["dkdv" if kernel == "dmask" else kernel]
-    shape = by_width[0 if width <= 64 else 1 if width <= 128 else 2]
+    by_width = TILES[kind_of(call, capability)]["dkdv" if kernel == "dmask" else kernel]
+    shape = TileShape(*by_width[0 if width <= 64 else 1 if width <= 128 else 2])
     if call.row_tile_width is not None and kernel in ("forward", "dq", "dkdv"):
         shape = shape._replace(n=min(shape.n, call.row_tile_width))
     shapes = [shape]
@@ -132,18 +97,20 @@ def tile_shapes_on_cuda(kernel: str, call: _Call, capability: tuple[int, int]) -
     return shapes
 
 
-def _tiles(call: _Call, capability: tuple[int, int]) -> _Tiles:
+def kind_of(call: _Call, capability: tuple[int, int]) -> str:
+    """The kind of a call, as `tile_table.TILES` has it."""
     if call.q.element_size() == 4:
-        return _FLOAT32
+        return "float32"
     if call.grid is not None:
-        return _GRID if call.row_tile_width is None else _PLAIN
-    tables = len(call.tables.keys() - {"bias"})
+        return "grid" if call.row_tile_width is None else "rows of a grid"
+    tables = len(call.tables.keys() - {"bias"})  # the shear of each takes registers
     if not tables:
-        return _PLAIN
-    if capability < (9, 0):
-        return _TABLES_BEFORE_H100
-    few_rows = call.table_window.num_rows <= _FEW_ROWS
-    return _ONE_NARROW_TABLE if tables == 1 and few_rows else _TABLES
+        return "bias" if call.tables else "plain"
+    if capability < (9, 0):  # whose products take their operands from registers
+        return "tables before H100"
+    if tables > 1:
+        return "tables"
+    return "narrow table" if call.table_window.num_rows <= _NARROW else "wide table"
 
 
 def count_tiles(tokens: int, size: int) -> int:

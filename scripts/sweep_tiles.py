@@ -1,0 +1,285 @@
+"""Time the Triton kernels with other tiles on a GPU, and write the best ones into the table.
+
+    python -m scripts.sweep_tiles                       # times, into benchmarks/results/tiles.json
+    python -m scripts.sweep_tiles --minutes 3 --cases "Shaw keys" --dims 64
+    python -m scripts.sweep_tiles --write               # from that file into tile_table.py
+
+Every kernel of a call, forward and backward, is timed by itself. All tiles are compiled first, in
+as many processes as there are cores. What is in the file is not timed again, so that a run that was
+stopped goes on. In Triton's interpreter (TRITON_INTERPRET=1) it runs too, at a size of no meaning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+from triton import OutOfResources
+
+from benchmarks.files import RESULTS, save
+from relpos import attention
+from relpos.ops.triton import tile_table
+from relpos.ops.triton.tile_table import TILES
+from relpos.ops.triton.tuning import TileShape
+
+from .kernel_facts import CASES
+
+__all__ = ["best_tiles", "candidates", "measure", "passes", "table_text", "updated_table"]
+
+# What is replaced in it, no type knows.
+launch: Any = importlib.import_module("relpos.ops.triton.launch")
+
+CUDA = torch.cuda.is_available()
+BATCH, HEADS, LENGTH = (4, 8, 4096) if CUDA else (1, 1, 64)
+REPEATS = 10 if CUDA else 1
+TABLE = Path(tile_table.__file__)
+
+# Kinds of calls in `tile_table.TILES`, each with the cases that stand for it.
+KINDS = {
+    "plain": ("plain",),
+    "bias": ("T5 bias",),
+    "narrow table": ("Shaw keys",),
+    "wide table": ("Huang, causal", "Inkling logits, causal"),
+    "tables": ("Shaw keys and values",),
+    "rows of a grid": ("grid 64 x 64",),
+}
+CANDIDATES = {
+    "forward": (
+        (128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (128, 32, 8, 2), (64, 64, 4, 2),
+        (64, 64, 4, 3), (64, 32, 4, 2), (64, 32, 4, 3),
+    ),
+    "dq": (
+        (128, 64, 8, 2), (128, 32, 8, 2), (64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 2),
+        (64, 32, 4, 3), (32, 32, 4, 2),
+    ),
+    "dkdv": (
+        (64, 64, 4, 2), (64, 64, 4, 1), (128, 64, 8, 2), (128, 64, 8, 1), (64, 64, 8, 2),
+        (64, 32, 4, 2),
+    ),
+    "dtables": ((64, 64, 4, 1), (64, 64, 4, 2), (64, 32, 4, 1), (64, 32, 4, 2), (64, 64, 8, 1)),
+}  # fmt: skip
+WIDTHS = (64, 128, 256)
+
+
+def candidates(case: str, kernel: str) -> list[TileShape]:
+    """The tiles that a kernel of a case can have."""
+    if not CUDA:
+        return [TileShape(32, 16, 4, 1), TileShape(16, 16, 4, 1)]
+    shapes = [TileShape(*tile) for tile in CANDIDATES[kernel]]
+    if case in KINDS["rows of a grid"]:
+        return [shape for shape in shapes if shape.n == 64]  # a row of the grid is a tile
+    if case in (*KINDS["plain"], *KINDS["bias"]):
+        return shapes
+    return [shape for shape in shapes if shape.n <= 64]  # two pieces of the shear at most
+
+
+def passes(case: str) -> Iterator[dict[str, TileShape]]:
+    """Tiles for all kernels at once, until each kernel has had all of its own."""
+    of_kernels = {kernel: candidates(case, kernel) for kernel in CANDIDATES}
+    for number in range(max(map(len, of_kernels.values()))):
+        yield {kernel: shapes[number % len(shapes)] for kernel, shapes in of_kernels.items()}
+
+
+def leaves(case: str, dim: int) -> tuple[list[Tensor], Any]:
+    """Queries, keys and values of a case, and its terms; all want a gradient."""
+    dtype, device = (torch.bfloat16, "cuda") if CUDA else (torch.float32, "cpu")
+    draw = torch.Generator().manual_seed(0)
+
+    def on_device(x: Tensor) -> Tensor:
+        return x.detach().to(device, dtype).requires_grad_()
+
+    qkv = [on_device(torch.randn(BATCH, HEADS, LENGTH, dim, generator=draw)) for _ in range(3)]
+    return qkv, CASES[case].terms(qkv[0].cpu()).map(on_device)
+
+
+def measure(case: str, dim: int, tiles: dict[str, TileShape], repeats: int) -> list[dict[str, Any]]:
+    """A row for each kernel that a call runs: the median of its seconds, or why it did not run."""
+    (q, k, v), terms = leaves(case, dim)
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    errors: dict[str, str] = {}
+    running = ""
+
+    def shapes_of(kernel: str, call: Any) -> list[TileShape]:
+        nonlocal running
+        running = kernel
+        wanted = [tiles[kernel]] if kernel in tiles else []
+        return [*wanted, *usual_shapes(kernel, call)]
+
+    def run_timed(*arguments: Any, shape: TileShape, **constants: Any) -> None:
+        start = now()
+        try:
+            run_programs(*arguments, shape=shape, **constants)
+        except OutOfResources as error:
+            errors.setdefault(running, str(error))
+            raise
+        if running not in errors:
+            found[running].append(seconds_between(start, now()))
+
+    usual_shapes, run_programs = launch.tile_shapes, launch.run_programs
+    launch.tile_shapes, launch.run_programs = shapes_of, run_timed
+    try:
+        for _ in range(repeats + 1):
+            output = attention(q, k, v, terms, causal=CASES[case].causal, backend="triton")
+            output.backward(torch.ones_like(output))
+    finally:
+        launch.tile_shapes, launch.run_programs = usual_shapes, run_programs
+    ran = {kernel: {"us": 1e6 * median(x[1:] or x)} for kernel, x in found.items()}
+    failed = {kernel: {"error": message} for kernel, message in errors.items()}
+    return [
+        {"case": case, "dim": dim, "kernel": kernel, "tile": list(tiles[kernel])} | result
+        for kernel, result in (ran | failed).items()
+        if kernel in tiles
+    ]
+
+
+def now() -> Any:
+    """A moment on the GPU, or of the clock."""
+    if not CUDA:
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def seconds_between(start: Any, end: Any) -> float:
+    """Of two moments."""
+    if not CUDA:
+        return end - start
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3
+
+
+def compile_pass(wanted: tuple[str, int, dict[str, TileShape]]) -> str:
+    """Run once with these tiles, so that others find the kernels compiled; what went wrong."""
+    try:
+        measure(*wanted, repeats=0)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:200]
+    return ""
+
+
+def best_tiles(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[int, tuple[int, ...]]]]:
+    """By kind of call, kernel and width: the tile with the least time beside the best.
+
+    It has to have run in all cases of its kind; their ratios are added.
+
+    Args:
+        rows: of `measure`.
+    """
+    best: dict[str, dict[str, dict[int, tuple[int, ...]]]] = {}
+    for kind, cases in KINDS.items():
+        ratios: defaultdict[tuple[str, int], defaultdict[tuple[int, ...], dict[str, float]]]
+        ratios = defaultdict(lambda: defaultdict(dict))
+        of_kind = [row for row in rows if row["case"] in cases and "us" in row]
+        for row in of_kind:
+            place = row["kernel"], row["dim"]
+            ratios[place][tuple(row["tile"])][row["case"]] = row["us"] / min(
+                other["us"]
+                for other in of_kind
+                if (other["kernel"], other["dim"], other["case"]) == (*place, row["case"])
+            )
+        for (kernel, dim), tiles in ratios.items():
+            in_all = {
+                tile: of for tile, of in tiles.items() if len(of) == max(map(len, tiles.values()))
+            }
+            tile = min(in_all, key=lambda tile: sum(in_all[tile].values()))
+            best.setdefault(kind, {}).setdefault(kernel, {})[dim] = tile
+    return best
+
+
+def updated_table(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """`tile_table.TILES` with the best tiles of what was timed."""
+    table: dict[str, dict[str, Any]] = {kind: dict(of) for kind, of in TILES.items()}
+    for kind, of_kernels in best_tiles(rows).items():
+        for kernel, by_width in of_kernels.items():
+            shapes = list(table[kind][kernel])
+            for dim, tile in by_width.items():
+                shapes[WIDTHS.index(dim)] = tile
+            table[kind][kernel] = tuple(shapes)
+    return table
+
+
+def table_text(table: dict[str, dict[str, Any]], source: str) -> str:
+    """The table's file: its lines up to the table, and the table.
+
+    Args:
+        table: as `tile_table.TILES`.
+        source: where its numbers come from, a line.
+    """
+    head, _, _ = TABLE.read_text().partition("\nSOURCE = ")
+    lines = [f"SOURCE = {json.dumps(source)}", "TILES = {"]
+    for kind, of_kernels in table.items():
+        lines.append(f'    "{kind}": {{')
+        lines += [
+            f'        "{kernel}": ({", ".join(str(tuple(tile)) for tile in shapes)}),'
+            for kernel, shapes in of_kernels.items()
+        ]
+        lines.append("    },")
+    return "\n".join([head, *lines, "}", ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE",
+                        help=f"these alone (all): {', '.join(CASES)}")  # fmt: skip
+    parser.add_argument("--dims", nargs="+", type=int, choices=WIDTHS[:2], default=[64, 128])
+    parser.add_argument("--minutes", type=float, default=6, help="after which no pass begins (6)")
+    parser.add_argument("--out", type=Path, default=RESULTS / "tiles.json")
+    parser.add_argument(
+        "--write", action="store_true", help="from the file into the table, no more"
+    )
+    options = parser.parse_args()
+    if not (options.write or CUDA or os.environ.get("TRITON_INTERPRET") == "1"):
+        print("scripts.sweep_tiles: there must be a CUDA device, got none", file=sys.stderr)
+        sys.exit(2)
+    if options.write and not options.out.is_file():
+        parser.error(f"argument --out: must be a file to write the table from, got {options.out}")
+    result: dict[str, Any] = {"rows": []}
+    if options.out.is_file():
+        result = json.loads(options.out.read_text())
+    if options.write:
+        source = f"measured on {result['device']}, at {LENGTH} tokens"
+        TABLE.write_text(table_text(updated_table(result["rows"]), source))
+        return
+    stop = time.monotonic() + 60 * options.minutes
+    done = {(row["case"], row["dim"], row["kernel"], *row["tile"]) for row in result["rows"]}
+    wanted = [
+        (case, dim, tiles)
+        for dim in options.dims
+        for case in options.cases
+        for tiles in passes(case)
+        if any((case, dim, kernel, *tile) not in done for kernel, tile in tiles.items())
+    ]
+    if CUDA:
+        with get_context("spawn").Pool() as pool:
+            for number, problem in enumerate(pool.imap_unordered(compile_pass, wanted)):
+                print(f"compiled {number + 1} of {len(wanted)} {problem}", flush=True)
+    result["device"] = torch.cuda.get_device_name() if CUDA else "the interpreter"
+    for case, dim, tiles in wanted:
+        if time.monotonic() > stop:
+            print("no time was left")
+            break
+        rows = measure(case, dim, tiles, REPEATS)
+        for row in rows:
+            which = case, dim, row["kernel"], *row["tile"]
+            if which not in done:
+                done.add(which)
+                result["rows"].append(row)
+                print(json.dumps(row), flush=True)
+        save(options.out, result)
+
+
+if __name__ == "__main__":
+    main()

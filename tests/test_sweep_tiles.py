@@ -1,0 +1,111 @@
+"""The sweep of tiles, in Triton's interpreter: its times say nothing there, but all of it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+from relpos.ops.triton.tile_table import SOURCE, TILES
+from scripts import sweep_tiles
+
+pytestmark = pytest.mark.no_typecheck
+
+ROOT = Path(__file__).parents[1]
+
+
+def row(case: str, kernel: str, tile: tuple[int, ...], us: float, dim: int = 64) -> dict:
+    return {"case": case, "dim": dim, "kernel": kernel, "tile": list(tile), "us": us}
+
+
+def test_the_best_tile_is_the_best_in_all_cases_of_a_kind():
+    small, large, other = (64, 64, 4, 2), (128, 64, 8, 2), (64, 32, 4, 2)
+    rows = [
+        row("Huang, causal", "forward", small, 100), row("Huang, causal", "forward", large, 90),
+        row("Inkling logits, causal", "forward", small, 10),
+        row("Inkling logits, causal", "forward", large, 20),
+        row("Huang, causal", "forward", other, 89),  # and the other case did not fit
+        row("plain", "dq", large, 3, dim=128),
+    ]  # fmt: skip
+    rows.append({"case": "plain", "dim": 128, "kernel": "dq", "tile": list(small), "error": "no"})
+    best = sweep_tiles.best_tiles(rows)
+    assert best == {"wide table": {"forward": {64: small}}, "plain": {"dq": {128: large}}}
+
+
+def test_what_was_not_timed_stays_in_the_table():
+    tile = (64, 32, 4, 3)
+    table = sweep_tiles.updated_table([row("plain", "dq", tile, 3, dim=128)])
+    assert table["plain"]["dq"] == (TILES["plain"]["dq"][0], tile, TILES["plain"]["dq"][2])
+    table["plain"]["dq"] = TILES["plain"]["dq"]
+    assert table == TILES
+
+
+def test_the_table_is_as_the_sweep_writes_it():
+    assert sweep_tiles.table_text(TILES, SOURCE) == sweep_tiles.TABLE.read_text()
+
+
+def test_every_kind_has_tiles_for_every_kernel():
+    for of_kernels in TILES.values():
+        assert of_kernels.keys() == sweep_tiles.CANDIDATES.keys()
+    assert sweep_tiles.KINDS.keys() <= TILES.keys()
+
+
+def test_every_tile_has_its_turn():
+    for case in ("plain", "Shaw keys", "grid 64 x 64"):
+        turns = list(sweep_tiles.passes(case))
+        for kernel in sweep_tiles.CANDIDATES:
+            assert {one[kernel] for one in turns} == set(sweep_tiles.candidates(case, kernel))
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_where_it_was_and_writes_the_table(monkeypatch, tmp_path: Path):
+    out, table = tmp_path / "tiles.json", tmp_path / "table.py"
+    command = [sys.executable, "-m", "scripts.sweep_tiles", "--dims", "64", "--out", str(out)]
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+
+    def swept(*cases: str) -> list[dict]:
+        subprocess.run(
+            [*command, "--cases", *cases], cwd=ROOT, env=environment, check=True,
+            capture_output=True,
+        )  # fmt: skip
+        return json.loads(out.read_text())["rows"]
+
+    first = swept("plain")
+    assert {one["kernel"] for one in first} == {"forward", "dq", "dkdv"}
+    assert {tuple(one["tile"]) for one in first} == {(32, 16, 4, 1), (16, 16, 4, 1)}
+    rows = swept("plain", "Shaw keys and values", "grid 64 x 64")
+    assert rows[: len(first)] == first
+    assert {one["kernel"] for one in rows[len(first) :]} == sweep_tiles.CANDIDATES.keys()
+
+    table.write_text(sweep_tiles.TABLE.read_text())
+    monkeypatch.setattr(sweep_tiles, "TABLE", table)
+    monkeypatch.setattr(sys, "argv", ["sweep_tiles.py", "--write", "--out", str(out)])
+    sweep_tiles.main()
+    found: dict = {}
+    exec(table.read_text(), found)
+    assert found["SOURCE"] == "measured on the interpreter, at 64 tokens"
+    assert found["TILES"]["plain"]["dq"][0] in {(32, 16, 4, 1), (16, 16, 4, 1)}
+    assert found["TILES"]["plain"]["dq"][1:] == TILES["plain"]["dq"][1:]
+
+
+def test_without_a_gpu_or_a_file_it_says_so(tmp_path: Path):
+    environment = os.environ | {"TRITON_INTERPRET": "0", "CUDA_VISIBLE_DEVICES": ""}
+    for arguments, message in (
+        ([], "there must be a CUDA device, got none"),
+        (["--write"], "argument --out: must be a file"),
+        (["--dims", "32"], "argument --dims"),
+    ):
+        ran = subprocess.run(
+            [sys.executable, "-m", "scripts.sweep_tiles", "--out", str(tmp_path / "no.json"),
+             *arguments],
+            cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 2
+        assert message in ran.stderr
+        assert not list(tmp_path.iterdir())
