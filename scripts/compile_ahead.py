@@ -134,9 +134,9 @@ def sequence(
     width: int, length: int = LENGTH, dtype: torch.dtype = torch.bfloat16, **options: Any
 ) -> None:
     """One call over a sequence, forward and backward."""
-    key_heads = options.pop("key_heads", 4)
+    key_heads, queries = options.pop("key_heads", 4), options.pop("queries", length)
     terms: Any = options.pop("terms", Terms())
-    q = random(2, 4, length, width, dtype=dtype)
+    q = random(2, 4, queries, width, dtype=dtype)
     k, v = (random(2, key_heads, length, width, dtype=dtype) for _ in range(2))
     terms = terms(q) if callable(terms) else terms
     terms = terms.map(lambda x: x.detach().to(dtype).requires_grad_())
@@ -180,7 +180,8 @@ CALLS: dict[str, Any] = {
     "plain": lambda: sequence(64, causal=True),
     "shaw": lambda: sequence(64, terms=shaw),
     "wide heads": lambda: sequence(128, terms=shaw),
-    "lengths": lambda: [sequence(64, n, terms=shaw, causal=True) for n in (31, 32 + 16, 100, 1)],
+    "lengths": lambda: [sequence(64, n, terms=shaw, causal=True) for n in (33, 32 + 16, 100)],
+    "short lengths": lambda: [sequence(64, n, terms=shaw, causal=True) for n in (31, 16, 1)],
     "huang": lambda: sequence(
         64, terms=lambda q: Terms(keys=table(1, LENGTH - 1, 0, q.shape[3])), causal=True
     ),
@@ -200,7 +201,11 @@ CALLS: dict[str, Any] = {
     ),
     "local lengths": lambda: [
         sequence(64, n, terms=shaw, window=(40, 16), key_ranges=chunks(n, 16), softcap=30.0)
-        for n in (31, 32 + 16, 100, 1)
+        for n in (33, 32 + 16, 100)
+    ],
+    "local short lengths": lambda: [
+        sequence(64, n, terms=shaw, window=(40, 16), key_ranges=chunks(n, 16), softcap=30.0)
+        for n in (31, 16, 1)
     ],
     "local, everything": lambda: sequence(
         80, terms=everything, key_heads=2, dropout=0.1, window=(200, 50),
@@ -210,6 +215,7 @@ CALLS: dict[str, Any] = {
     "local grid": lambda: sequence(
         64, terms=grid, window=((3, 3), (5, None)), key_ranges=chunks(LENGTH, 128), softcap=30.0
     ),
+    "decoding": lambda: sequence(64, LENGTH, queries=1, terms=shaw, causal=True),
     "widest": lambda: sequence(256, terms=shaw),
     "float32": lambda: sequence(64, terms=shaw, dtype=torch.float32),
 }  # fmt: skip

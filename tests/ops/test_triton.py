@@ -23,6 +23,7 @@ from torch import Tensor
 from relpos import BackendError, GridTerms, OffsetTable, Terms, attention, backends, chunk_ranges
 from tests.ops import test_dropout, test_gradients, test_meaning, test_torch_library
 from tests.ops.agreement import assert_agrees, assert_within_budget, cast
+from tests.ops.backends import ON_GPU
 from tests.ops.cases import CASES, Case, any_case
 from tests.ops.grid_cases import GRID_CASES, GridCase
 from tests.ops.test_precision import LAYOUTS
@@ -35,6 +36,7 @@ pytestmark = [
 ]
 
 FLOAT = torch.float32
+its_processors = pytest.mark.skipif(ON_GPU, reason="a GPU has more processors")
 LONGEST = 100  # some tiles of the interpreter's 32 x 16 either way
 SLOW = {
     "queries, all offsets", "queries, grouped, causal", "queries, grouped, per head",
@@ -206,6 +208,47 @@ def test_gradients_of_rows_whose_scores_are_all_huge(level: float):
     assert_agrees(*(case.results(named, backend) for backend in ("triton", "reference")))
 
 
+DECODING = Case(batch=1, heads=2, groups=1, queries=5, keys=150, causal=True)
+
+
+@its_processors
+@pytest.mark.parametrize(
+    "case",
+    [
+        DECODING,
+        replace(DECODING, window=(70, None), softcap=2.0, table_heads=2),
+        replace(DECODING, causal=False, mask="pairs", query_start=40),
+        replace(DECODING, mask="additive", documents="runs"),
+        replace(DECODING, queries=1, keys=201, rel_width=4, terms="keys bias values"),
+    ],
+    ids=["causal", "window", "pairs", "documents", "one query"],
+)
+def test_keys_are_split_where_queries_are_few(case: Case, monkeypatch):
+    """In parts of four tiles at least, whose results are merged; dropout draws the same."""
+    from relpos.ops.triton import forward, launch
+
+    ran, run_programs = [], launch.run_programs
+
+    def noted(kernel: Any, *arguments: Any, **options: Any) -> None:
+        ran.append(kernel.fn.__name__)
+        run_programs(kernel, *arguments, **options)
+
+    monkeypatch.setattr(launch, "run_programs", noted)
+    named = case.inputs(dtype=FLOAT)
+    assert_agrees(*(case.results(named, backend) for backend in ("triton", "reference")))
+    assert "merge_kernel" in ran
+
+    def dropped() -> Tensor:
+        torch.manual_seed(1)
+        return case.run(named, "triton", dropout=0.4)[0]
+
+    split = dropped()
+    monkeypatch.setattr(forward, "_count_splits", lambda *_: 1)
+    ran.clear()
+    assert_agrees(split, dropped())
+    assert "merge_kernel" not in ran
+
+
 @pytest.mark.parametrize("far", [2**59, -(2**59)])
 def test_queries_may_be_as_far_off_as_the_tables_are(far: int):
     x, rows = torch.randn(1, 1, 3, 8), torch.randn(1, 4, 8)
@@ -277,9 +320,14 @@ assert "triton" in sys.modules
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", ["lengths", "local lengths"])
+@pytest.mark.parametrize(
+    "call", ["lengths", "short lengths", "local lengths", "local short lengths"]
+)
 def test_no_kernel_is_compiled_anew_for_another_length(call: str):
-    """Lengths that are 1, odd, and a multiple of 16: to Triton they are not the same."""
+    """Lengths that are 1, odd, and a multiple of 16: to Triton they are not the same.
+
+    Up to 32 queries have tiles of their own.
+    """
     for kernel in compiled_ahead("sm_90", "best", call):
         assert kernel["variants"] == 1, kernel
 
@@ -305,7 +353,7 @@ def compiled_ahead(*arguments: str) -> list[dict]:
 def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
     """Triton and ptxas for a GPU that need not be there: the interpreter takes more than they."""
     calls = {
-        "best": ["plain", "shaw", "huang", "mask", "logits", "wide heads", "local"],
+        "best": ["plain", "shaw", "huang", "mask", "logits", "wide heads", "local", "decoding"],
         "least": [
             "shaw", "everything", "grid", "widest", "float32", "local", "local, everything",
             "local grid",

@@ -1,4 +1,4 @@
-"""The forward pass of one call: its outputs, and one kernel."""
+"""The forward pass of one call: its outputs, and one kernel, or two where keys are split."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .kernels.forward import forward_kernel
+from . import launch
+from .kernels.forward import forward_kernel, merge_kernel
 from .launch import run_largest_that_fits, run_tiles
 from .prepared_call import PreparedCall
 from .specialize import specialize
-from .tensor_args import token_tensor
-from .tuning import TileShape, count_tiles
+from .tensor_args import maybe_token_tensor, token_tensor
+from .tuning import TileShape, count_tiles, split_count
 
 __all__ = ["forward"]
+
+_TILES_OF_A_SPLIT = 4  # of keys, or more
+_MERGED_ROWS = 16  # of a program
 
 
 class ForwardResult(NamedTuple):
@@ -49,17 +53,31 @@ def forward(call: PreparedCall, need_axis_weights: bool) -> ForwardResult:
         return ForwardResult(out.zero_(), lse, softmax.zero_(), axis_weights.zero_())
 
     def run(shape: TileShape) -> None:
-        spec = specialize(
-            call,
-            shape,
-            axis_weights=need_axis_weights,
-            besides=(out, axis_weights),
-        )
+        spec = specialize(call, shape, axis_weights=need_axis_weights, besides=(out, axis_weights))
         num_tiles = call.batch * call.heads * count_tiles(call.seqlen_q, shape.m)
+        splits = 1 if call.grid is not None else _count_splits(call, num_tiles, shape)
+        parts = part_sums = None
+        if splits > 1:
+            parts = q.new_empty((splits * rows[0], *rows[1:], call.v.shape[3]), dtype=float32)
+            part_sums = q.new_empty((2, splits, *rows), dtype=float32)
         run_tiles(
             forward_kernel, call, num_tiles, token_tensor(out), lse, softmax,
-            token_tensor(axis_weights) if need_axis_weights else None, shape=shape, spec=spec,
+            token_tensor(axis_weights) if need_axis_weights else None,
+            maybe_token_tensor(parts), part_sums, splits, shape=shape, spec=spec, splits=splits,
+            SPLIT=splits > 1,
         )  # fmt: skip
+        if parts is not None:
+            merged = TileShape(_MERGED_ROWS, 1, 4, 1)
+            launch.run_programs(
+                merge_kernel, count_tiles(lse.numel(), merged.m), parts, part_sums, out, lse,
+                softmax, lse.numel(), splits, call.keep_scale, shape=merged, M=merged.m, SPEC=spec,
+            )  # fmt: skip
 
     run_largest_that_fits("forward", call, run)
     return ForwardResult(out, lse, softmax, axis_weights)
+
+
+def _count_splits(call: PreparedCall, num_tiles: int, shape: TileShape) -> int:
+    """Into how many parts the keys are split, where tiles of queries are few: as in decoding."""
+    items = count_tiles(call.seqlen_k, _TILES_OF_A_SPLIT * shape.n)
+    return split_count(num_tiles, items, call.q.device)

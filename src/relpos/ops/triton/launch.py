@@ -29,11 +29,16 @@ def run_tiles(
     *arguments: Any,
     shape: TileShape,
     spec: Specialization,
+    splits: int = 1,
     **constants: Any,
 ) -> None:
-    """Run a kernel over `num_tiles` tiles, with the call's tensors before `arguments`."""
+    """Run a kernel over `num_tiles` tiles, with the call's tensors before `arguments`.
+
+    Each tile has as many programs as there are `splits`.
+    """
     args = call.kernel_args(spec, num_tiles)
-    run_programs(kernel, num_tiles, *args, *arguments, SPEC=spec, **constants, shape=shape)
+    programs = num_tiles * splits
+    run_programs(kernel, programs, *args, *arguments, SPEC=spec, **constants, shape=shape)
 
 
 def run_largest_that_fits(

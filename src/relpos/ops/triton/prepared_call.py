@@ -151,6 +151,15 @@ class PreparedCall:
         return next_power_of_two(width) if _NARROWEST_ROW <= width <= _WIDEST_ROW else None
 
     @property
+    def _dropout_threshold(self) -> int:
+        return min(round(self.dropout * (1 << 32)), (1 << 32) - 1)
+
+    @property
+    def keep_scale(self) -> float:
+        """1 over the probability that dropout keeps a weight."""
+        return 1 / (1 - self._dropout_threshold / (1 << 32))
+
+    @property
     def rel_queries(self) -> Tensor:
         """What is dotted with the table of keys: `q_rel`, or `q`."""
         return self.q if self.q_rel is None else self.q_rel
@@ -166,7 +175,6 @@ class PreparedCall:
             specialization.block_m, specialization.block_n
         ) or (None, None)
         indices = self.grid_indices
-        threshold = min(round(self.dropout * (1 << 32)), (1 << 32) - 1)
         tables = {
             f"{name}_table": table_tensor(self.expanded_tables.get(name))
             for name in ("keys", "queries", "bias", "values")
@@ -196,8 +204,8 @@ class PreparedCall:
             heads_per_kv_head=self.heads // self.kv_heads,
             scale=self.scale,
             softcap=self.softcap or None,
-            dropout_threshold=threshold,
-            keep_scale=1 / (1 - threshold / (1 << 32)),
+            dropout_threshold=self._dropout_threshold,
+            keep_scale=self.keep_scale,
         )
         return inputs, *KernelSizes(
             seqlen_q=self.seqlen_q,

@@ -42,6 +42,7 @@ class TileShape(NamedTuple):
 @runtime_checkable
 class _Call(Protocol):
     q: Tensor
+    seqlen_q: int
 
     @property
     def grid(self) -> object | None: ...
@@ -61,6 +62,9 @@ class _Call(Protocol):
 
 # In the interpreter: the smallest, so that short inputs have many tiles.
 _SMALLEST = TileShape(32, 16, 4, 1)
+
+# As in decoding: not more of a tile is empty than has to be.
+_FEW_QUERIES = 32
 
 # Of a table's rows: most keys are beyond it, on either side.
 _NARROW = 512
@@ -87,6 +91,8 @@ def tile_shapes_on_cuda(kernel: str, call: _Call, capability: tuple[int, int]) -
     shape = TileShape(*by_width[0 if width <= 64 else 1 if width <= 128 else 2])
     if call.row_tile_width is not None and kernel in ("forward", "dq", "dkdv"):
         shape = shape._replace(n=min(shape.n, call.row_tile_width))
+    if kernel == "forward" and call.seqlen_q <= _FEW_QUERIES and shape.m > _FEW_QUERIES:
+        shape = TileShape(_FEW_QUERIES, shape.n, 4, shape.stages)
     shapes = [shape]
     while shape.stages > 1 or shape.n > 16:
         if shape.stages > 1:

@@ -15,7 +15,7 @@ from .band import begin_dots, begin_sums, end_sums, rescale_sums, walk_dots, wal
 from .grid_rows import bits_of_row, dots_of_places, tile_keys
 from .grid_terms import coordinate_marks
 from .masks import survives_dropout
-from .regions import BAND, LEFT, key_regions, query_tile, region_bounds
+from .regions import BAND, LEFT, key_regions, query_tile, region_bounds, within_split
 from .scores import exponentials, largest, log_sum_exp, rescaling, tile_scores
 from .shear import tile_dot_queries
 from .structs import KernelArgs, Pairs
@@ -31,13 +31,14 @@ from .tiles import (
 )
 
 
-@triton.jit(do_not_specialize=KernelSizes._fields)
+@triton.jit(do_not_specialize=(*KernelSizes._fields, "splits"))
 def forward_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
-    out, lse, softmax, axis_weights, SPEC: tl.constexpr,
+    out, lse, softmax, axis_weights, parts, part_sums, splits,
+    SPEC: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
-    """One tile of queries of one head.
+    """One tile of queries of one head; with `SPLIT` over one of `splits` parts of the keys.
 
     Writes:
         out: TokenTensor `(b, h, i, dv)`.
@@ -46,13 +47,17 @@ def forward_kernel(
             which backward has the weights again: from the log-sum-exp of large scores it would not.
         axis_weights: TokenTensor `(b, h, i, s)` float32: the weights summed by coordinate of the
             key; None without a grid's values.
+        parts: with `SPLIT`, in place of the others, TokenTensor `(splits * b, h, i, dv)` float32:
+            the outputs, not yet divided by `row_sum`.
+        part_sums: `(2, splits * b, h, i)` float32: `row_max` and `row_sum` of each part.
     """
     args = KernelArgs(
         inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
         max_offset, num_tiles,
     )  # fmt: skip
     tiles_per_head = tl.cdiv(args.seqlen_q, SPEC.block_m)
-    b, h, i0 = query_tile(tl.program_id(0), tiles_per_head, args, SPEC)
+    tile = tl.program_id(0) // splits if SPLIT else tl.program_id(0)
+    b, h, i0 = query_tile(tile, tiles_per_head, args, SPEC)
     g = h // args.inputs.heads_per_kv_head
     i = i0 + tl.arange(0, SPEC.block_m)
     c = tl.arange(0, SPEC.block_n)
@@ -66,6 +71,8 @@ def forward_kernel(
     regions = key_regions(args, b, i0, SPEC)
     for REGION in tl.static_range(3):
         lower, upper = region_bounds(regions, REGION, LEFT)
+        if SPLIT:
+            lower, upper = within_split(lower, upper, regions, splits, SPEC)
         if SPEC.has_keys:
             dots_carried = begin_dots(args, KEYS, h, q_rel, i0, lower, REGION, SPEC)
         if SPEC.has_values:
@@ -126,24 +133,78 @@ def forward_kernel(
         if SPEC.has_values:
             acc = end_sums(sums_carried, acc, args, VALUES, h, i0, upper, REGION, SPEC)
 
+    num_score_rows = tl.cast(args.num_tiles // tiles_per_head, tl.int64) * args.seqlen_q
+    if SPLIT:
+        batch = args.num_tiles // tiles_per_head // args.inputs.heads
+        part = tl.program_id(0) % splits * batch + b
+        store_tokens(
+            parts, part, h, i, args.seqlen_q, acc, SPEC.value_dim, SPEC.block_value_dim, SPEC
+        )
+        store_by_query(part_sums, args, part, h, i, row_max)
+        store_by_query(part_sums + splits * num_score_rows, args, part, h, i, row_sum)
+    else:
+        row_max, inverse_sum, row_lse = finished_rows(row_max, row_sum, SPEC)
+        normalizer = inverse_sum
+        if SPEC.has_dropout:
+            normalizer = inverse_sum * args.inputs.keep_scale
+        store_tokens(
+            out, b, h, i, args.seqlen_q, acc * normalizer[:, None],
+            SPEC.value_dim, SPEC.block_value_dim, SPEC,
+        )  # fmt: skip
+        if SPEC.has_axis_weights:
+            store_tokens(
+                axis_weights, b, h, i, args.seqlen_q, acc_axis_weights * normalizer[:, None],
+                SPEC.num_key_coordinates, SPEC.block_key_coordinates, SPEC,
+            )  # fmt: skip
+        store_by_query(lse, args, b, h, i, row_lse)
+        store_by_query(softmax, args, b, h, i, row_max)
+        store_by_query(softmax + num_score_rows, args, b, h, i, inverse_sum)
+
+
+@triton.jit(do_not_specialize=("rows", "splits"))
+def merge_kernel(
+    parts, part_sums, out, lse, softmax, rows, splits, keep_scale,
+    M: tl.constexpr, SPEC: tl.constexpr,
+):  # fmt: skip
+    """The results of `M` rows, queries of all heads, from those of the parts of their keys.
+
+    Reads `parts (splits, rows, dv)` and `part_sums (2, splits, rows)`, and writes `out (rows, dv)`,
+    `lse (rows,)` and `softmax (2, rows)`, all as the forward kernel has them, one part after
+    another.
+    """
+    row = tl.program_id(0) * M + tl.arange(0, M)
+    row = tl.cast(row, tl.int64)
+    known = row < rows
+    row_max = zeros_1d(M) - float("inf")
+    for split in range(splits):
+        part = tl.load(part_sums + tl.cast(split, tl.int64) * rows + row, mask=known, other=0.0)
+        row_max = tl.maximum(row_max, part)
+    shift = tl.where(row_max == float("-inf"), 0.0, row_max)
+    columns = tl.arange(0, SPEC.block_value_dim)
+    inside = known[:, None] & (columns < SPEC.value_dim)[None, :]
+    row_sum = zeros_1d(M)
+    acc = zeros(M, SPEC.block_value_dim)
+    for split in range(splits):
+        at = tl.cast(split, tl.int64) * rows + row
+        factor = rescaling(tl.load(part_sums + at, mask=known, other=0.0), shift, SPEC)
+        all_sums = part_sums + tl.cast(splits, tl.int64) * rows
+        row_sum += tl.load(all_sums + at, mask=known, other=0.0) * factor
+        places = at[:, None] * SPEC.value_dim + columns[None, :]
+        acc += tl.load(parts + places, mask=inside, other=0.0) * factor[:, None]
+    row_max, inverse_sum, row_lse = finished_rows(row_max, row_sum, SPEC)
+    normalizer = inverse_sum * keep_scale if SPEC.has_dropout else inverse_sum
+    places = row[:, None] * SPEC.value_dim + columns[None, :]
+    tl.store(out + places, (acc * normalizer[:, None]).to(out.dtype.element_ty), mask=inside)
+    tl.store(lse + row, row_lse, mask=known)
+    tl.store(softmax + row, row_max, mask=known)
+    tl.store(softmax + rows + row, inverse_sum, mask=known)
+
+
+@triton.jit
+def finished_rows(row_max, row_sum, SPEC: tl.constexpr):
+    """`row_max` and `inverse_sum` of `structs.RowStats`, and the log-sum-exp: `(m,)` each."""
     has_keys = row_sum > 0
     row_sum = tl.where(has_keys, row_sum, 1.0)
     inverse_sum = tl.where(has_keys, 1.0 / row_sum, 0.0)
-    normalizer = inverse_sum
-    if SPEC.has_dropout:
-        normalizer = inverse_sum * args.inputs.keep_scale
-    store_tokens(
-        out, b, h, i, args.seqlen_q, acc * normalizer[:, None],
-        SPEC.value_dim, SPEC.block_value_dim, SPEC,
-    )  # fmt: skip
-    if SPEC.has_axis_weights:
-        store_tokens(
-            axis_weights, b, h, i, args.seqlen_q, acc_axis_weights * normalizer[:, None],
-            SPEC.num_key_coordinates, SPEC.block_key_coordinates, SPEC,
-        )  # fmt: skip
-    num_score_rows = tl.cast(args.num_tiles // tiles_per_head, tl.int64) * args.seqlen_q
     row_lse = tl.where(has_keys, log_sum_exp(row_max, row_sum, SPEC), float("-inf"))
-    row_max = tl.where(has_keys, row_max, float("inf"))
-    store_by_query(lse, args, b, h, i, row_lse)
-    store_by_query(softmax, args, b, h, i, row_max)
-    store_by_query(softmax + num_score_rows, args, b, h, i, inverse_sum)
+    return tl.where(has_keys, row_max, float("inf")), inverse_sum, row_lse

@@ -133,6 +133,16 @@ def key_regions(args, b, i0, SPEC: tl.constexpr):
 
 
 @triton.jit
+def within_split(lower, upper, regions, splits, SPEC: tl.constexpr):
+    """What of `[lower, upper)` is in the program's one of `splits` parts of the keys."""
+    tiles = tl.cdiv(tl.cdiv(regions.end - regions.begin, SPEC.block_n), splits)
+    begin = regions.begin + tl.program_id(0) % splits * tiles * SPEC.block_n
+    lower = tl.maximum(lower, begin)
+    upper = tl.minimum(upper, begin + tiles * SPEC.block_n)
+    return lower, tl.maximum(lower, upper)
+
+
+@triton.jit
 def query_regions(args, b, j0, SPEC: tl.constexpr):
     """Those of the queries for the keys `j0..j0 + n - 1`; RIGHT comes first.
 
