@@ -76,7 +76,9 @@ def stages(out: Path, main_job: str | None) -> list[Stage]:
         Stage("tests", "truth", (python, "-m", "pytest", *pytest_options(), "-k", "triton"), 150),
         sanitizer("memcheck", ""),
         sanitizer("racecheck", "It sees shared memory only: races in global memory go unnoticed."),
-        Stage("kernels", "truth", (*sweep, "--dims", "64", "--minutes", "{minutes}"), 90),
+        Stage(
+            "kernels", "truth", (*sweep, "--usual", "--dims", "64", "--minutes", "{minutes}"), 75
+        ),
         Stage("tiles", "variants", (*sweep, "--minutes", "{minutes}"), 420),
         Stage("table", "variants", (*sweep, "--write"), 30),
         Stage("again", "verdict", (python, "-m", "pytest", *pytest_options(), *quick), 60),

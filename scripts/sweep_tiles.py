@@ -2,11 +2,13 @@
 
     python -m scripts.sweep_tiles                       # times, into benchmarks/results/tiles.json
     python -m scripts.sweep_tiles --minutes 3 --cases "Shaw keys" --dims 64
+    python -m scripts.sweep_tiles --usual               # the tiles of the table alone
     python -m scripts.sweep_tiles --write               # from that file into tile_table.py
 
 Every kernel of a call, forward and backward, is timed by itself. All tiles are compiled first, in
-as many processes as there are cores. What is in the file is not timed again, so that a run that was
-stopped goes on. In Triton's interpreter (TRITON_INTERPRET=1) it runs too, at a size of no meaning.
+as many processes as there are cores, in half of the time at most. What is in the file is not timed
+again, so that a run that was stopped goes on. In Triton's interpreter (TRITON_INTERPRET=1) it runs
+too, at a size of no meaning.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ CUDA = torch.cuda.is_available()
 BATCH, HEADS, LENGTH = (4, 8, 4096) if CUDA else (1, 1, 64)
 REPEATS = 10 if CUDA else 1
 TABLE = Path(tile_table.__file__)
+OLDEST = (9, 0)  # compute capability of the kinds below
 
 # Kinds of calls in `tile_table.TILES`, each with the cases that stand for it.
 KINDS = {
@@ -109,6 +112,7 @@ def measure(case: str, dim: int, tiles: dict[str, TileShape], repeats: int) -> l
     (q, k, v), terms = leaves(case, dim)
     found: defaultdict[str, list[float]] = defaultdict(list)
     errors: dict[str, str] = {}
+    ran_with: dict[str, TileShape] = {}
     running = ""
 
     def shapes_of(kernel: str, call: Any) -> list[TileShape]:
@@ -118,13 +122,14 @@ def measure(case: str, dim: int, tiles: dict[str, TileShape], repeats: int) -> l
         return [*wanted, *usual_shapes(kernel, call)]
 
     def run_timed(*arguments: Any, shape: TileShape, **constants: Any) -> None:
+        first = ran_with.setdefault(running, shape)
         start = now()
         try:
             run_programs(*arguments, shape=shape, **constants)
         except OutOfResources as error:
             errors.setdefault(running, str(error))
             raise
-        if running not in errors:
+        if shape == first:
             found[running].append(seconds_between(start, now()))
 
     usual_shapes, run_programs = launch.tile_shapes, launch.run_programs
@@ -138,9 +143,9 @@ def measure(case: str, dim: int, tiles: dict[str, TileShape], repeats: int) -> l
     ran = {kernel: {"us": 1e6 * median(x[1:] or x)} for kernel, x in found.items()}
     failed = {kernel: {"error": message} for kernel, message in errors.items()}
     return [
-        {"case": case, "dim": dim, "kernel": kernel, "tile": list(tiles[kernel])} | result
+        {"case": case, "dim": dim, "kernel": kernel, "tile": list(ran_with[kernel])} | result
         for kernel, result in (ran | failed).items()
-        if kernel in tiles
+        if kernel in CANDIDATES
     ]
 
 
@@ -191,11 +196,10 @@ def best_tiles(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[int, tupl
                 if (other["kernel"], other["dim"], other["case"]) == (*place, row["case"])
             )
         for (kernel, dim), tiles in ratios.items():
-            in_all = {
-                tile: of for tile, of in tiles.items() if len(of) == max(map(len, tiles.values()))
-            }
-            tile = min(in_all, key=lambda tile: sum(in_all[tile].values()))
-            best.setdefault(kind, {}).setdefault(kernel, {})[dim] = tile
+            in_all = {tile: of for tile, of in tiles.items() if len(of) == len(cases)}
+            if in_all:
+                tile = min(in_all, key=lambda tile: sum(in_all[tile].values()))
+                best.setdefault(kind, {}).setdefault(kernel, {})[dim] = tile
     return best
 
 
@@ -237,6 +241,7 @@ def main() -> None:
     parser.add_argument("--dims", nargs="+", type=int, choices=WIDTHS[:2], default=[64, 128])
     parser.add_argument("--minutes", type=float, default=6, help="after which no pass begins (6)")
     parser.add_argument("--out", type=Path, default=RESULTS / "tiles.json")
+    parser.add_argument("--usual", action="store_true", help="the tiles of the table alone")
     parser.add_argument(
         "--write", action="store_true", help="from the file into the table, no more"
     )
@@ -250,7 +255,11 @@ def main() -> None:
     if options.out.is_file():
         result = json.loads(options.out.read_text())
     if options.write:
-        source = f"measured on {result['device']}, at {LENGTH} tokens"
+        if result["capability"] < list(OLDEST):
+            parser.error(f"argument --write: the table's kinds are for capability {OLDEST} or "
+                         f"higher, got times of {result['capability']}")  # fmt: skip
+        kinds = ", ".join(best_tiles(result["rows"]))
+        source = f"{result['device']}, {LENGTH} tokens: {kinds}; the rest was not timed"
         TABLE.write_text(table_text(updated_table(result["rows"]), source))
         return
     stop = time.monotonic() + 60 * options.minutes
@@ -259,14 +268,18 @@ def main() -> None:
         (case, dim, tiles)
         for dim in options.dims
         for case in options.cases
-        for tiles in passes(case)
-        if any((case, dim, kernel, *tile) not in done for kernel, tile in tiles.items())
+        for tiles in ([{}] if options.usual else passes(case))
+        if options.usual
+        or any((case, dim, kernel, *tile) not in done for kernel, tile in tiles.items())
     ]
     if CUDA:
         with get_context("spawn").Pool() as pool:
             for number, problem in enumerate(pool.imap_unordered(compile_pass, wanted)):
                 print(f"compiled {number + 1} of {len(wanted)} {problem}", flush=True)
+                if time.monotonic() > stop - 30 * options.minutes:
+                    break  # the rest is compiled when it is timed
     result["device"] = torch.cuda.get_device_name() if CUDA else "the interpreter"
+    result["capability"] = list(torch.cuda.get_device_capability()) if CUDA else list(OLDEST)
     for case, dim, tiles in wanted:
         if time.monotonic() > stop:
             print("no time was left")

@@ -36,7 +36,7 @@ pytestmark = [
 ]
 
 FLOAT = torch.float32
-its_processors = pytest.mark.skipif(ON_GPU, reason="a GPU has more processors")
+its_tiles = pytest.mark.skipif(ON_GPU, reason="tiles have other sizes there")
 LONGEST = 100  # some tiles of the interpreter's 32 x 16 either way
 SLOW = {
     "queries, all offsets", "queries, grouped, causal", "queries, grouped, per head",
@@ -211,20 +211,20 @@ def test_gradients_of_rows_whose_scores_are_all_huge(level: float):
 DECODING = Case(batch=1, heads=2, groups=1, queries=5, keys=150, causal=True)
 
 
-@its_processors
+@pytest.mark.parametrize("splits", [2, 3, 7])
 @pytest.mark.parametrize(
     "case",
     [
         DECODING,
         replace(DECODING, window=(70, None), softcap=2.0, table_heads=2),
         replace(DECODING, causal=False, mask="pairs", query_start=40),
-        replace(DECODING, mask="additive", documents="runs"),
+        replace(DECODING, mask="additive, hiding", documents="runs"),
         replace(DECODING, queries=1, keys=201, rel_width=4, terms="keys bias values"),
     ],
     ids=["causal", "window", "pairs", "documents", "one query"],
 )
-def test_keys_are_split_where_queries_are_few(case: Case, monkeypatch):
-    """In parts of four tiles at least, whose results are merged; dropout draws the same."""
+def test_keys_are_split_where_queries_are_few(case: Case, splits: int, monkeypatch):
+    """Some parts may be empty; dropout draws the same."""
     from relpos.ops.triton import forward, launch
 
     ran, run_programs = [], launch.run_programs
@@ -234,6 +234,7 @@ def test_keys_are_split_where_queries_are_few(case: Case, monkeypatch):
         run_programs(kernel, *arguments, **options)
 
     monkeypatch.setattr(launch, "run_programs", noted)
+    monkeypatch.setattr(forward, "_count_splits", lambda *_: splits)
     named = case.inputs(dtype=FLOAT)
     assert_agrees(*(case.results(named, backend) for backend in ("triton", "reference")))
     assert "merge_kernel" in ran
@@ -247,6 +248,69 @@ def test_keys_are_split_where_queries_are_few(case: Case, monkeypatch):
     ran.clear()
     assert_agrees(split, dropped())
     assert "merge_kernel" not in ran
+
+
+@pytest.mark.parametrize(
+    ("settings", "splits"), [({}, 2), ({"window": (9, None)}, 1), ({"queries": 70}, 1)]
+)
+def test_how_often_keys_are_split(settings: dict, splits: int, monkeypatch):
+    """Into parts of four tiles at least, until each of two processors has two programs."""
+    from relpos.ops.triton import forward, tuning
+
+    counted, count = [], forward._count_splits
+    monkeypatch.setattr(tuning, "_processors", lambda device: 2)
+    monkeypatch.setattr(
+        forward, "_count_splits", lambda *call: counted.append(count(*call)) or counted[-1]
+    )
+    case = replace(DECODING, **settings)
+    case.run(case.inputs(dtype=FLOAT), "triton")
+    assert counted == [splits]
+
+
+@its_tiles
+@pytest.mark.slow
+@pytest.mark.parametrize(("m", "n"), [(64, 64), (64, 32), (32, 32), (128, 64)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_tiles_of_other_shapes_give_the_same(m: int, n: int, causal: bool, monkeypatch):
+    """Those of a GPU, whose shear goes through two pieces or carries several blocks."""
+    from relpos.ops.triton import launch
+    from relpos.ops.triton.tuning import TileShape
+
+    monkeypatch.setattr(launch, "tile_shapes", lambda *_: [TileShape(m, n, 4, 1)])
+    case = Case(
+        batch=1, heads=2, groups=1, queries=150, keys=170, causal=causal, table_window=(60, 40),
+        table_heads=2,
+    )  # fmt: skip
+    named = case.inputs(dtype=FLOAT)
+    assert_agrees(*(case.results(named, backend) for backend in ("triton", "reference")))
+
+
+@its_tiles
+@pytest.mark.slow
+@pytest.mark.parametrize("other", [None, "forward", "dq", "dkdv"])
+def test_rows_of_a_grid_may_be_tiles_of_some_kernels_alone(other: str | None, monkeypatch):
+    """Where a tile does not fit into memory, a kernel takes a smaller one."""
+    from relpos.ops.triton import launch
+    from relpos.ops.triton.tuning import TileShape
+
+    def shapes(kernel: str, call: Any) -> list[TileShape]:
+        return [TileShape(64, 32 if kernel == other else call.row_tile_width, 4, 1)]
+
+    monkeypatch.setattr(launch, "tile_shapes", shapes)
+    case = GridCase(shape=(4, 37), prefix=3, terms="keys", heads=2, groups=1, scale=0.4)
+    named = case.inputs(dtype=FLOAT)
+    assert_agrees(*(case.results(named, backend) for backend in ("triton", "reference")))
+
+
+@pytest.mark.parametrize("terms", ["bias", "keys"])
+@pytest.mark.parametrize("scale", [-0.5, 0.0, 1e-50, 0.125])
+def test_any_scale_is_right_with_an_infinite_bias_too(scale: float, terms: str):
+    case = replace(CASES["causal"], batch=1, terms=terms, scale=scale)
+    named = case.inputs(dtype=FLOAT)
+    if terms == "bias":
+        named["bias"][:, :2] = -torch.inf
+        named["bias"][:, 2] = -1e38
+    assert_agrees(*(case.results(named, backend) for backend in ("triton", "reference")))
 
 
 @pytest.mark.parametrize("far", [2**59, -(2**59)])

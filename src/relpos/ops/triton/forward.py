@@ -79,5 +79,5 @@ def forward(call: PreparedCall, need_axis_weights: bool) -> ForwardResult:
 
 def _count_splits(call: PreparedCall, num_tiles: int, shape: TileShape) -> int:
     """Into how many parts the keys are split, where tiles of queries are few: as in decoding."""
-    items = count_tiles(call.seqlen_k, _TILES_OF_A_SPLIT * shape.n)
+    items = count_tiles(call.keys_of_a_tile(shape.m), _TILES_OF_A_SPLIT * shape.n)
     return split_count(num_tiles, items, call.q.device)

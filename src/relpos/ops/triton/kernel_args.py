@@ -141,7 +141,7 @@ class KernelSizes(NamedTuple):
         table_rows: of the tables.
         min_offset: the least offset at which a pair takes part; None without a limit.
         max_offset: the largest one; None without a limit.
-        num_tiles: of the kernel: its programs.
+        num_tiles: of the kernel; as many programs, or for each the splits of the keys.
     """
 
     seqlen_q: Any
@@ -195,6 +195,8 @@ class Specialization:
         has_softcap: whether scores are capped.
         scale_last: whether the exponential takes the scale, not the scores: where nothing in logits
             is added to them pair by pair, nothing caps them, and the scale is positive.
+        in_bits: whether the largest score of a row is kept in bits, not in logits: the same for all
+            kernels of a call, whatever their tiles.
         has_dropout: whether weights are dropped.
         num_axes: of a grid; 0 for a sequence.
         num_key_coordinates: coordinates of keys along all axes together, `s` of `key_axis_logits`.
@@ -243,6 +245,7 @@ class Specialization:
     has_max_offset: bool
     has_softcap: bool
     scale_last: bool
+    in_bits: bool
     has_dropout: bool
     num_axes: int
     num_key_coordinates: int

@@ -218,6 +218,25 @@ class PreparedCall:
             num_tiles=num_tiles,
         )
 
+    @property
+    def scales_last(self) -> bool:
+        """Whether scores can stay unscaled: nothing in logits is added, and nothing caps them.
+
+        The scale has to be one that a number in float32 can be multiplied with and divided by.
+        """
+        additive = self.mask is not None and self.mask.dtype != torch.bool
+        adds_logits = "bias" in self.tables or self.grid is not None or additive
+        return self.bias_over_scale and self.scale > 0 and not (adds_logits or self.softcap)
+
+    def keys_of_a_tile(self, queries: int) -> int:
+        """How many keys so many queries see at most, by the window."""
+        if self.min_offset is None:
+            return self.seqlen_k
+        last = self.max_offset if self.max_offset is not None else None if not self.causal else 0
+        if last is None:
+            return self.seqlen_k
+        return min(self.seqlen_k, max(queries + last - self.min_offset, 1))
+
     def count_key_tiles(self, specialization: Specialization) -> int:
         """How many tiles of keys a kernel has."""
         n, grid = specialization.block_n, self.grid
@@ -232,7 +251,8 @@ class PreparedCall:
             return rows
         quotients = rows.float() / self.scale
         # What is finite has to remain so: a row of such numbers has a softmax.
-        return quotients.where(quotients.isfinite(), rows.float())
+        limit = torch.finfo(torch.float32).max
+        return quotients.clamp(-limit, limit).where(rows.isfinite(), quotients)
 
     def _documents(self) -> TokenTensor | None:
         if self.documents is None:

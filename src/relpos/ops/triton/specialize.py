@@ -39,10 +39,15 @@ def specialize(
     indices = call.grid_indices
     has_axis_windows = indices is not None and indices.coordinate_windows is not None
     by_rows = call.row_tile_width == shape.n
+    shear_width = min(shape.n, _WARP)
+    assert shape.n <= shape.m, shape
+    assert shape.m % shear_width == 0, shape
+    assert shape.n <= 2 * shear_width or not tables.keys() - {"bias"}, shape
+    assert shape.m + shape.n <= BIAS_MARGIN, shape
     return Specialization(
         block_m=shape.m,
         block_n=shape.n,
-        shear_width=min(shape.n, _WARP),
+        shear_width=shear_width,
         head_dim=head_dim,
         rel_dim=rel_dim,
         value_dim=value_dim,
@@ -69,7 +74,8 @@ def specialize(
         has_min_offset=call.min_offset is not None,
         has_max_offset=call.max_offset is not None,
         has_softcap=call.softcap > 0,
-        scale_last=_scale_last(call, by_rows),
+        scale_last=call.scales_last or by_rows,
+        in_bits=call.scales_last or call.row_tile_width is not None,
         has_dropout=call.dropout > 0,
         num_axes=0 if grid is None else len(grid.key_grid),
         num_key_coordinates=key_coordinates,
@@ -85,12 +91,6 @@ def specialize(
         int64_offsets=_needs_int64(call, besides),
         precision=_precision(),
     )
-
-
-def _scale_last(call: PreparedCall, by_rows: bool) -> bool:
-    adds_by_pair = "bias" in call.tables or (call.grid is not None and not by_rows)
-    adds_logits = adds_by_pair or _mask_kind(call.mask) == "additive"
-    return call.scale > 0 and not (adds_logits or call.softcap)
 
 
 def _ragged_keys(call: PreparedCall, shape: TileShape, by_rows: bool) -> bool:

@@ -1,9 +1,9 @@
 """The best tile of each kernel, by kind of call: what `tuning.py` begins with.
 
 A tile is `(m, n, warps, stages)` of `tuning.TileShape`, for heads up to 64, 128 and 256 wide. The
-kinds are those of `tuning.kind_of`. `python -m scripts.sweep_tiles --write` writes the table anew
-from what a GPU took; until then it has, among those tried, those with the shortest loops that do
-not spill registers, where that can be had (`python -m scripts.kernel_facts`). With fewer than 16
+kinds are those of `tuning.kind_of`. `python -m scripts.sweep_tiles --write` puts in what a GPU took
+least time for, as `SOURCE` says. What was not timed has, among those tried, the shortest loops that
+do not spill registers, where that can be had (`python -m scripts.kernel_facts`). With fewer than 16
 queries for each warp some warps compute the same.
 """
 

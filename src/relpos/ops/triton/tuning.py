@@ -92,7 +92,7 @@ def tile_shapes_on_cuda(kernel: str, call: _Call, capability: tuple[int, int]) -
     if call.row_tile_width is not None and kernel in ("forward", "dq", "dkdv"):
         shape = shape._replace(n=min(shape.n, call.row_tile_width))
     if kernel == "forward" and call.seqlen_q <= _FEW_QUERIES and shape.m > _FEW_QUERIES:
-        shape = TileShape(_FEW_QUERIES, shape.n, 4, shape.stages)
+        shape = TileShape(_FEW_QUERIES, min(shape.n, _FEW_QUERIES), 4, shape.stages)
     shapes = [shape]
     while shape.stages > 1 or shape.n > 16:
         if shape.stages > 1:

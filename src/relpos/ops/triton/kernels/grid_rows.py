@@ -61,7 +61,8 @@ def _load_of_places(x, args, b, h, i, j0, SPEC: tl.constexpr):
     rows = _rows_of(x, b, h, i) + SPEC.num_key_coordinates - SPEC.axis_width
     inside = (i < args.seqlen_q)[:, None] & (c < SPEC.axis_width)[None, :]
     inside = inside & (j0 >= tokens_before_grid(args, SPEC))
-    return tl.load(rows[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
+    logits = tl.load(rows[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
+    return _not_too_low(logits, args)
 
 
 @triton.jit
@@ -70,7 +71,8 @@ def _load_of_row(x, args, b, h, i, j0, SPEC: tl.constexpr):
     before = tokens_before_grid(args, SPEC)
     row = (j0 - before) // SPEC.axis_width
     inside = (i < args.seqlen_q) & (j0 >= before)
-    return tl.load(_rows_of(x, b, h, i) + row, mask=inside, other=0.0).to(tl.float32)
+    logits = tl.load(_rows_of(x, b, h, i) + row, mask=inside, other=0.0).to(tl.float32)
+    return _not_too_low(logits, args)
 
 
 @triton.jit
@@ -100,6 +102,13 @@ def store_of_row(x, args, b, h, i, j0, numbers, SPEC: tl.constexpr):
     """Write `numbers (m,)`, as `bits_of_row` reads them."""
     row = (j0 - tokens_before_grid(args, SPEC)) // SPEC.axis_width
     tl.store(_rows_of(x, b, h, i) + row, numbers, mask=i < args.seqlen_q)
+
+
+@triton.jit
+def _not_too_low(logits, args):
+    """Finite ones so that their sums stay finite, in bits and over the scale."""
+    lowest = -5e37 * tl.minimum(args.inputs.scale, 1.0)
+    return tl.where(logits > float("-inf"), tl.maximum(logits, lowest), logits)
 
 
 @triton.jit

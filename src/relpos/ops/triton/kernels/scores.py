@@ -13,7 +13,7 @@ tile is of any form that `structs.Pairs` names.
 A GPU has powers of two and no others, so that exponents are wanted in bits, log2(e) to a logit. As
 a rule what is left of a score after the largest one is subtracted is multiplied by that. Where
 nothing in logits comes to the products (`SPEC.scale_last`), they stay as they are, and the scale
-and log2(e) go into the one instruction that subtracts; `row_max` is in bits then.
+and log2(e) go into the one instruction that subtracts; `row_max` is in bits then (`SPEC.in_bits`).
 """
 
 import triton
@@ -107,14 +107,20 @@ def tanh(x):
 def largest(args, scores, SPEC: tl.constexpr):
     """The largest of each row of `scores (m, n)`, in what `row_max` is in: `(m,)`."""
     found = tl.max(scores, 1)
-    return found * (args.inputs.scale * LOG2_E) if SPEC.scale_last else found
+    return found * bits_of_score(args, SPEC) if SPEC.in_bits else found
+
+
+@triton.jit
+def bits_of_score(args, SPEC: tl.constexpr):
+    """What a score of 1 is in bits."""
+    return args.inputs.scale * LOG2_E if SPEC.scale_last else LOG2_E
 
 
 @triton.jit
 def exponentials(args, scores, row_max, SPEC: tl.constexpr):
     """`exp(score - row_max)` of each of `scores (m, n)`, with a finite `row_max (m,)`, or inf."""
-    if SPEC.scale_last:
-        return tl.exp2(scores * (args.inputs.scale * LOG2_E) - row_max[:, None])
+    if SPEC.in_bits:
+        return tl.exp2(scores * bits_of_score(args, SPEC) - row_max[:, None])
     else:
         return tl.exp2((scores - row_max[:, None]) * LOG2_E)
 
@@ -122,13 +128,13 @@ def exponentials(args, scores, row_max, SPEC: tl.constexpr):
 @triton.jit
 def rescaling(row_max, new_max, SPEC: tl.constexpr):
     """`exp(row_max - new_max)`: `(m,)` each, of which `new_max` is finite."""
-    return tl.exp2(row_max - new_max if SPEC.scale_last else (row_max - new_max) * LOG2_E)
+    return tl.exp2(row_max - new_max if SPEC.in_bits else (row_max - new_max) * LOG2_E)
 
 
 @triton.jit
 def log_sum_exp(row_max, row_sum, SPEC: tl.constexpr):
     """In nats, of rows whose exponentials sum up to `row_sum (m,)`."""
-    largest_logit = row_max * LOG_2 if SPEC.scale_last else row_max
+    largest_logit = row_max * LOG_2 if SPEC.in_bits else row_max
     return largest_logit + tl.log2(row_sum) * LOG_2
 
 

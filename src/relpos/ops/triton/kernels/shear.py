@@ -236,7 +236,8 @@ def tile_dot_rows(
 def tile_dot_queries(args, h, k, i0, j0, REGION: tl.constexpr, SPEC: tl.constexpr):
     """`k_j . Q[j - i]` of the same tile, with `k (n, d)`: `(m, n)`, or `(1, n)` outside the band.
 
-    A row for each key, whose query a has the offset `c + m - 1 - a`; in two blocks of m.
+    A row for each key, whose query a has the offset `c + m - 1 - a`; in two blocks of m, which are
+    all if there are not more keys than queries.
     """
     if REGION == LEFT or REGION == RIGHT:
         return end_dot(args, QUERIES, h, k, REGION, SPEC)[None, :]

@@ -48,7 +48,7 @@ class RowStats(NamedTuple):
     """What backward knows of each query of a tile, `(m,)` each.
 
     Args:
-        row_max: the largest score, in logits, or in bits where `scale_last`; inf for a query
+        row_max: the largest score, in logits, or in bits where `SPEC.in_bits`; inf for a query
             without keys.
         inverse_sum: 1 over the sum of `exp(score - row_max)`; 0 for a query without keys.
         delta: `dO_i . o_i - d_lse_i`.

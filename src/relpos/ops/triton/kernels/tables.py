@@ -51,14 +51,6 @@ def times_rows(args, TABLE: tl.constexpr, h, x, rows, SPEC: tl.constexpr):
 
 
 @triton.jit
-def times_end_rows(args, TABLE: tl.constexpr, h, first_sum, last_sum, SPEC: tl.constexpr):
-    """Sums `(tokens,)` of what belongs to the first row and to the last, times these rows."""
-    first_row = load_row(args, TABLE, h, 0, SPEC)
-    last_row = load_row(args, TABLE, h, args.table_rows - 1, SPEC)
-    return first_sum[:, None] * first_row[None, :], last_sum[:, None] * last_row[None, :]
-
-
-@triton.jit
 def _load_rows(table, h, rows, count, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     columns = tl.arange(0, BLOCK)
     rows = tl.minimum(tl.maximum(rows, 0), count - 1)
