@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from relpos import BackendError, OffsetTable, Terms, attention
@@ -337,3 +338,32 @@ def test_values_without_width_give_an_output_without_width(backend: str):
     lse.sum().backward()
     assert q.grad is not None
     assert q.grad.any()
+
+
+@pytest.mark.parametrize("backend", ["tiled"])
+def test_operators_are_called_where_somebody_looks_at_them_alone(monkeypatch, backend: str):
+    """Finding them takes torch longer than a short call does."""
+    q = leaves(backend)(1, 2, 5, 4)
+    expected = attention(q, q, q, backend="reference")
+
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            names.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    names: list[str] = []
+    with Seen():
+        output = attention(q, q, q, backend=backend)
+        output.sum().backward()
+    operators = [f"relpos.{backend}_{direction}.default" for direction in ("forward", "backward")]
+    assert [name for name in names if name.startswith("relpos.")] == operators
+    assert_close(output, expected)
+
+    def unused(*_: Any) -> None:
+        raise AssertionError("an operator was called")
+
+    monkeypatch.setattr(OPERATORS[backend], "_forward", unused)
+    monkeypatch.setattr(OPERATORS[backend], "_backward", unused)
+    seen, q.grad = q.grad, None
+    attention(q, q, q, backend=backend).sum().backward()
+    assert_close(q.grad, seen)

@@ -2,6 +2,9 @@
 
 From the declared `Arguments` follow an operator's schemas, the shapes that tracing wants, and what
 autograd keeps, asks for and gets. A backend adds the two computations, by named arguments.
+
+Where nobody looks at operators, a computation written in Python is called without one: torch takes
+longer to find an operator's Python function, and its derivative, than a GPU for a short call.
 """
 
 from __future__ import annotations
@@ -12,10 +15,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from .arguments import DECLARED, Arguments, arguments_of, schema_type
 from .inputs import Inputs
 from .transforms import check_not_batched, refuse_second_derivatives
+
+try:
+    from torch._C import _len_torch_dispatch_stack as _modes
+except ImportError:  # torch's own, which another version of it may move
+
+    def _modes() -> int:
+        return 1
+
 
 __all__ = ["CustomOp", "Flow"]
 
@@ -80,6 +92,8 @@ class CustomOp:
         self._derivatives = tuple(f"d_{name}" for name in results)
         flows = ("d_output", "d_lse", *(["d_axis_weights"] if "axis_weights" in results else []))
         self._flow = (*flows, *saved)
+        self._run_forward: Callable[..., tuple[Tensor, ...]] | None = None
+        self._run_backward: Callable[..., list[Tensor]] | None = None
 
     def schema(self, direction: str) -> str:
         """That of the operator `"forward"` or `"backward"`, as torch words it.
@@ -109,7 +123,15 @@ class CustomOp:
         if inputs.dropout:
             # Drawn from torch's own generators; where on the CPU, no device has to be waited for.
             arguments.seed = torch.randint(1 << 62, (), device=self.seed_on or inputs.q.device)
-        results = self._forward(*[getattr(arguments, name) for name in self.names])
+        values = [getattr(arguments, name) for name in self.names]
+        if self._run_forward is not None and _nobody_looks(values[: self._num_tensors]):
+            tensors = values[: self._num_tensors]
+            if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+                results = _WithoutOperator.apply(*values, self)
+            else:
+                results = self._run_forward(*values)
+        else:
+            results = self._forward(*values)
         return dict(zip(self.results, results, strict=True))
 
     def define(self, forward: Forward, backward: Backward) -> None:
@@ -136,6 +158,7 @@ class CustomOp:
                 for name in self.learnable
             ]
 
+        self._run_forward, self._run_backward = run_forward, run_backward
         for direction, run in (("forward", run_forward), ("backward", run_backward)):
             name, _, schema = self.schema(direction).partition("(")
             torch.library.custom_op(name, run, mutates_args=(), schema=f"({schema}")
@@ -229,7 +252,12 @@ class CustomOp:
         ctx.asked = [result.ndim > 1 for result in output]
         ctx.set_materialize_grads(False)
 
-    def _differentiate(self, ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+    def _differentiate(
+        self,
+        ctx: Any,
+        *gradients: Tensor | None,
+        backward: Callable[..., list[Tensor]] | None = None,
+    ) -> tuple[Tensor | None, ...]:
         check_not_batched(self.backend, *gradients)
         kept = ctx.saved_tensors  # asked for once: checkpointing computes them again
         saved, tensors = kept[: len(self.saved)], kept[len(self.saved) :]
@@ -243,7 +271,7 @@ class CustomOp:
             flow["d_output"] = call.q.new_zeros((), dtype=self._output_dtype(call)).expand(shape)
         flow |= zip(self.saved, saved, strict=True)
         needs = [int(ctx.needs_input_grad[position]) for position in self._positions]
-        results = self._backward(
+        results = (backward or self._backward)(
             *(flow[name] for name in self._flow), *tensors, *ctx.settings, needs
         )
         found: list[Tensor | None] = [None] * len(self.names)
@@ -251,3 +279,32 @@ class CustomOp:
             if need:
                 found[position] = result.to(tensors[position].dtype)
         return tuple(found)
+
+
+class _WithoutOperator(torch.autograd.Function):
+    """A `CustomOp` whose computations are called without torch's operators in between."""
+
+    @staticmethod
+    def forward(ctx: Any, *values: Any) -> tuple[Tensor, ...]:
+        *inputs, op = values
+        results = op._run_forward(*inputs)
+        op._setup_context(ctx, tuple(inputs), results)
+        ctx.op = op
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        op = ctx.op
+        # The operator refuses to be differentiated again, in words.
+        backward = None if torch.is_grad_enabled() else op._run_backward
+        return (*op._differentiate(ctx, *gradients, backward=backward), None)
+
+
+def _nobody_looks(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether operators would go by unseen: no tracing, no modes, and plain tensors on a device."""
+    is_tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+    if torch.compiler.is_compiling() or is_tracing or _modes() > 0:
+        return False
+    return all(
+        x is None or (type(x) in (Tensor, Parameter) and x.device.type != "meta") for x in tensors
+    )

@@ -246,7 +246,9 @@ class PreparedCall:
 
     def _expand_bias(self, table: OffsetTable) -> Tensor:
         """Its rows with `BIAS_MARGIN`, over the scale if `bias_over_scale`."""
-        rows = self.table_window.expand(table, BIAS_MARGIN)
+        rows = self.table_window.expand(table)
+        first, last = (end.expand(-1, BIAS_MARGIN) for end in (rows[:, :1], rows[:, -1:]))
+        rows = torch.cat([first, rows, last], 1)
         if not self.bias_over_scale or self.scale == 1:
             return rows
         quotients = rows.float() / self.scale

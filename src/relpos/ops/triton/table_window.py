@@ -30,15 +30,9 @@ class TableWindow:
     first: int
     num_rows: int
 
-    def expand(self, table: OffsetTable, margin: int = 0) -> Tensor:
-        """`(h or 1, margin + num_rows + margin[, d])`, contiguous: the row of each offset.
-
-        Args:
-            table: whose rows.
-            margin: rows beyond either end of the window; they equal the end's.
-        """
-        last = self.first + self.num_rows - 1
-        return rows_at(table, self.first - margin, last + margin).contiguous()
+    def expand(self, table: OffsetTable) -> Tensor:
+        """`(h or 1, num_rows[, d])`, contiguous: the row of each offset of the window."""
+        return rows_at(table, self.first, self.first + self.num_rows - 1).contiguous()
 
     def expand_backward(self, gradient: Tensor, table: OffsetTable) -> Tensor:
         """The gradient of `table.rows` from that of `expand(table)`; the adjoint."""
