@@ -170,7 +170,7 @@ class PreparedCall:
         return self.q.shape[3], self.rel_queries.shape[3], self.v.shape[3]
 
     def kernel_args(self, specialization: Specialization, num_tiles: int) -> tuple[Any, ...]:
-        """`KernelInputs` and `KernelSizes` of a kernel of `num_tiles` programs."""
+        """`KernelInputs` and `KernelSizes` of a kernel of `num_tiles` tiles."""
         tile_key_ranges, tile_query_ranges = self._tile_ranges(
             specialization.block_m, specialization.block_n
         ) or (None, None)
