@@ -76,6 +76,12 @@ PROCESSORS = {
 #: Products of queries, keys and values' width in a turn without tables: scores and outputs; those,
 #: `dP` and `dq`; those, `dP`, `dv` and `dk`.
 PRODUCTS = {"forward_kernel": 2, "dq_kernel": 3, "dkdv_kernel": 4}
+#: The loops of kernels that do not go by regions, in order.
+LOOPS = {
+    "dtables_kernel": ("all",),
+    "stored_dq_kernel": ("keys", "offsets"),
+    "stored_dtables_kernel": ("all",),
+}
 
 
 def shaw_keys(q: torch.Tensor) -> Terms:
@@ -154,10 +160,11 @@ def facts(
         lambda: sequence(dim, LENGTH, terms=chosen.terms, causal=chosen.causal),
         tiles=lambda kernel, shapes: (tiles or {}).get(kernel, shapes[0]),
     )
+    once = {each.name: each for each in compiled}  # a launch for each chunk of stored scores
     return [
         {"architecture": architecture, "case": case, "dim": dim}
         | _of_kernel(each, PROCESSORS[architecture], dim)
-        for each in compiled
+        for each in once.values()
     ]
 
 
@@ -169,9 +176,13 @@ def _of_kernel(compiled: Compiled, processor: Processor, dim: int) -> dict[str, 
     needed = PRODUCTS.get(compiled.name)
     walks = [loop for loop in loops if needed and _products(loop, shape, dim) >= needed]
     regions = ("before", "grid") if len(walks) == 2 else REGIONS
-    names = {id(loop): name for loop, name in zip(walks, regions, strict=False)}
     if needed and not 1 <= len(walks) <= len(regions):
         raise ValueError(f"{compiled.name} must have a loop for each region, got {len(walks)}")
+    if not needed:
+        walks, regions = loops, LOOPS.get(compiled.name, ())
+        if len(loops) != len(regions):
+            raise ValueError(f"{compiled.name} must have {len(regions)} loops, got {len(loops)}")
+    names = {id(loop): name for loop, name in zip(walks, regions, strict=False)}
     return {
         "kernel": compiled.name,
         "tile": shape._asdict(),
@@ -179,7 +190,7 @@ def _of_kernel(compiled: Compiled, processor: Processor, dim: int) -> dict[str, 
         **used,
         "blocks": _blocks(processor, used["registers"], shared, shape.warps),
         "loops": [
-            {"region": names.get(id(loop), "other" if needed else "all")}
+            {"region": names.get(id(loop), "other")}
             | loop.counts()
             | {"products": round(_products(loop, shape, dim), 3)}
             | {"cycles": _cycles(loop, processor, shape.warps)}
@@ -224,10 +235,10 @@ def turns(kernel: dict[str, Any], case: Case) -> dict[str, int]:
     """
     m, n = kernel["tile"]["m"], kernel["tile"]["n"]
     first, last = case.offsets or (LENGTH, LENGTH)
-    if kernel["kernel"] == "dtables_kernel":
+    if kernel["kernel"].endswith("dtables_kernel"):
         chunks = range(first + 1, last, n)
         return {"all": sum(-(-(LENGTH - max(abs(o) - n, 0)) // m) for o in chunks)}
-    found: dict[str, int] = dict.fromkeys((*REGIONS, "other"), 0)
+    found: dict[str, int] = dict.fromkeys((*REGIONS, "other", "offsets"), 0)
     if case.offsets:
         found["other"] = LENGTH // m * -(-(last - first) // n)
     for i0 in range(0, LENGTH, m):
@@ -236,6 +247,10 @@ def turns(kernel: dict[str, Any], case: Case) -> dict[str, int]:
             if not (case.causal and lowest > 0):
                 left, right = highest <= first, lowest >= last
                 found["left" if left else "right" if right else "band"] += 1
+    found["keys"] = sum(found[region] for region in REGIONS)
+    for i0 in range(0, LENGTH, m):
+        lowest = max(first + 1, -i0 - m + 1)
+        found["offsets"] += -(-max(min(last, LENGTH - i0) - lowest, 0) // n)
     found["grid"] = found["left"]  # where a row of it is a tile; there are no tokens before it
     return found
 
@@ -275,7 +290,7 @@ def table_of(rows: list[dict[str, Any]]) -> str:
             bound = max(loop["cycles"], key=loop["cycles"].__getitem__)
             lines.append(
                 f"{row['architecture']} {row['case']:23} {row['dim']:4} {row['kernel'][:-7]:8}"
-                f"{tile:>10} {loop['region']:6}{loop['instructions']:6} instructions"
+                f"{tile:>10} {loop['region']:8}{loop['instructions']:6} instructions"
                 f"{loop['products']:6.2f} products{loop['barrier']:4} barriers"
                 f"{loop['special function']:4} special{loop['synchronous load']:4} loads"
                 f"{loop['local']:4} local {row['registers']:4} registers"

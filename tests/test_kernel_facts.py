@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from scripts.kernel_facts import CASES, LENGTH, PRODUCTS, predicted, turns
+from scripts.kernel_facts import CASES, LENGTH, predicted, turns
 from scripts.sass import inner_loops
 
 ROOT = Path(__file__).parents[1]
@@ -88,9 +88,18 @@ def test_every_tile_is_in_one_region(case: str):
     assert counts["band"] <= inside + 2 * LENGTH // 128
 
 
-def test_the_gradient_of_a_table_of_all_offsets_takes_each_pair_once():
-    counts = turns(kernel("dtables_kernel", m=64, n=64), CASES["Huang, causal"])
+@pytest.mark.parametrize("kind", ["dtables_kernel", "stored_dtables_kernel"])
+def test_the_gradient_of_a_table_of_all_offsets_takes_each_pair_once(kind: str):
+    counts = turns(kernel(kind, m=64, n=64), CASES["Huang, causal"])
     assert counts["all"] * 64 * 64 == pytest.approx(LENGTH**2 / 2, rel=0.05)
+
+
+@pytest.mark.parametrize("case", ["Huang, causal", "Inkling logits, causal"])
+def test_stored_scores_are_read_by_key_and_by_offset(case: str):
+    counts = turns(kernel("stored_dq_kernel", m=64, n=64), CASES[case])
+    rows = 1 - (CASES[case].offsets or (0, 0))[0]
+    assert counts["keys"] * 64 * 64 == pytest.approx(LENGTH**2 / 2, rel=0.05)
+    assert counts["offsets"] * 64 * 64 == pytest.approx(rows * LENGTH - rows**2 / 2, rel=0.08)
 
 
 def test_a_prediction_is_the_sum_of_the_turns():
@@ -116,25 +125,37 @@ def facts(path: Path, *arguments: str) -> list[dict[str, Any]]:
     return [row for case in result.values() if "kernels" in case for row in case["kernels"]]
 
 
-# Products of a tile and the head's width in each turn: of forward, dq and dkdv; in the band; of
-# dtables. A tile that stands by itself needs two blocks of a table's rows.
+# Products of a tile and the head's width in each turn: beyond the ends of tables, and in the band
+# or in the kernel's other loop. A tile that stands by itself needs two blocks of a table's rows.
+PLAIN = {"forward_kernel": (2, None), "dq_kernel": (3, None), "dkdv_kernel": (4, None)}
+STORED = {"stored_dq_kernel": (1, 1), "stored_dtables_kernel": (1, None)}
 PRODUCTS_OF_TURNS = {
-    "plain": ((2, 3, 4), None, None),
-    "Shaw keys": ((2, 3, 4), (3, 5, 6), 6),
-    "Shaw keys and values": ((2, 3, 4), (4, 6, 8), 8),
-    "T5 bias": ((2, 3, 4), (2, 3, 4), 4),
-    "Huang, causal": ((2, 3, 4), (3, 5, 6), 6),
-    "Inkling logits, causal": ((2, 3, 4), (2.25, 3.5, 4.5), 4.5),
-    "grid 64 x 64": ((2, 3, 4), None, None),
-}
+    "plain": PLAIN,
+    "Shaw keys": {
+        "forward_kernel": (2, 3), "dq_kernel": (3, 5), "dkdv_kernel": (4, 6),
+        "dtables_kernel": (6, None),
+    },
+    "Shaw keys and values": {
+        "forward_kernel": (2, 4), "dq_kernel": (3, 6), "dkdv_kernel": (4, 8),
+        "dtables_kernel": (8, None),
+    },
+    "T5 bias": {
+        "forward_kernel": (2, 2), "dq_kernel": (3, 3), "dkdv_kernel": (4, 4),
+        "dtables_kernel": (4, None),
+    },
+    "Huang, causal": {"forward_kernel": (2, 3), "dkdv_kernel": (4, 6), **STORED},
+    "Inkling logits, causal": {
+        "forward_kernel": (2, 2.25), "dkdv_kernel": (4, 4.5), "stored_dq_kernel": (1, 0.25),
+        "stored_dtables_kernel": (0.25, None),
+    },
+    "grid 64 x 64": PLAIN,
+}  # fmt: skip
 # Instructions that spill registers to memory or fetch them, in one turn.
 SPILLING = {
     ("Shaw keys", "dtables_kernel"): 1,
     ("Shaw keys and values", "dq_kernel"): 4,
     ("Shaw keys and values", "dkdv_kernel"): 2,
     ("Shaw keys and values", "dtables_kernel"): 24,
-    ("Huang, causal", "dtables_kernel"): 3,
-    ("Inkling logits, causal", "dtables_kernel"): 3,
 }
 # Instructions of a turn at most, for 128 x 64 pairs and 8 warps or half of both.
 BUDGETS = {
@@ -143,6 +164,10 @@ BUDGETS = {
     ("Shaw keys", "forward_kernel", "left"): 380,
     ("T5 bias", "forward_kernel", "band"): 560,
     ("Huang, causal", "forward_kernel", "band"): 750,
+    ("Huang, causal", "dkdv_kernel", "band"): 900,
+    ("Huang, causal", "stored_dq_kernel", "keys"): 450,
+    ("Huang, causal", "stored_dq_kernel", "offsets"): 250,
+    ("Huang, causal", "stored_dtables_kernel", "all"): 310,
     ("grid 64 x 64", "forward_kernel", "grid"): 450,
     ("grid 64 x 64", "dq_kernel", "grid"): 450,
 }
@@ -152,21 +177,33 @@ BUDGETS = {
 def test_loops_compute_nothing_twice_and_hardly_spill(tmp_path: Path):
     rows = facts(tmp_path / "facts.json")
     assert {row["case"] for row in rows} == set(PRODUCTS_OF_TURNS)
-    budgets = dict(BUDGETS)
+    budgets, ran = dict(BUDGETS), set()
     for row in rows:
         where = row["case"], row["kernel"]
-        at_ends, in_band, of_tables = PRODUCTS_OF_TURNS[row["case"]]
         for loop in row["loops"]:
             assert loop["local"] <= SPILLING.get(where, 0), (where, loop)
             assert loop["instructions"] <= budgets.pop((*where, loop["region"]), 1e9), (where, loop)
-            if row["kernel"] == "dtables_kernel":
-                assert loop["products"] == of_tables, (where, loop)
-            elif row["kernel"] in PRODUCTS:
-                wanted = in_band if loop["region"] == "band" else at_ends
-                assert wanted is not None, (where, loop)
-                number = list(PRODUCTS).index(row["kernel"])
-                assert loop["products"] == wanted[number], (where, loop)
+            if products := PRODUCTS_OF_TURNS[row["case"]].get(row["kernel"]):
+                wanted = products[loop["region"] in ("band", "offsets")]
+                assert loop["products"] == wanted, (where, loop)
+        ran.add(where)
+    assert ran >= {(case, kernel) for case, x in PRODUCTS_OF_TURNS.items() for kernel in x}
     assert not budgets
+
+
+@pytest.mark.slow
+def test_a_table_of_all_offsets_takes_twelve_products(tmp_path: Path):
+    """Forward and backward together, of which plain attention takes nine."""
+    rows = facts(tmp_path / "facts.json", "--cases", "Huang, causal")
+    in_band = {"forward_kernel", "dkdv_kernel"}
+    loops = [
+        loop["products"]
+        for row in rows
+        for loop in row["loops"]
+        if loop["region"] == "band" or row["kernel"] not in in_band
+    ]
+    assert len(loops) == 5
+    assert sum(loops) == 12
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from .kernels.backward_mask import dmask_kernel
 from .launch import run_largest_that_fits, run_tiles
 from .prepared_call import PreparedCall
 from .saved import Saved
+from .stored_scores import stored_gradients, stores_scores
 from .table_gradients import EndRows, joint_bias_gradient, table_gradients
 from .tensor_args import maybe_token_tensor, token_tensor
 from .tuning import TileShape, count_tiles
@@ -62,11 +63,14 @@ class _Backward:
     def run(self) -> dict[str, Tensor]:
         """All gradients that are needed."""
         call, saved, needed = self.call, self.saved, self.needed
-        self._run_dq()
-        if needed & {"k", "v", "queries", "query_axis_logits"}:
-            self._run_dkdv()
-        if self.needs_tables:
-            self.gradients |= table_gradients(call, saved, self.delta, self.end_rows, needed)
+        if stores_scores(call, needed):
+            self.gradients |= stored_gradients(call, saved, self.delta, needed)
+        else:
+            self._run_dq()
+            if needed & {"k", "v", "queries", "query_axis_logits"}:
+                self._run_dkdv()
+            if self.needs_tables:
+                self.gradients |= table_gradients(call, saved, self.delta, self.end_rows, needed)
         if "joint_bias" in needed:
             self.gradients["joint_bias"] = joint_bias_gradient(call, saved, self.delta)
         if "mask" in needed:
@@ -122,9 +126,10 @@ class _Backward:
             run_tiles(
                 dkdv_kernel, call, num_tiles, saved.softmax, token_tensor(saved.d_out), self.delta,
                 maybe_token_tensor(saved.d_axis_weights), token_tensor(d_k), token_tensor(d_v),
-                maybe_token_tensor(d_logits), of_keys, shape=shape,
-                spec=spec,
+                maybe_token_tensor(d_logits), of_keys, None, None, None, 0, 0,
+                count_tiles(call.seqlen_q, shape.m) * shape.m, shape=shape, spec=spec,
                 NEEDS_D_LOGITS=d_logits is not None, NEEDS_D_QUERIES=needs_queries,
+                STORES_D_SCORES=False, STORES_WEIGHTS=False, IN_PARTS=False,
             )  # fmt: skip
 
         run_largest_that_fits("dkdv", call, run)

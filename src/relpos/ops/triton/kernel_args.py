@@ -15,6 +15,7 @@ __all__ = [
     "KernelSizes",
     "PairTensor",
     "Specialization",
+    "StoredScores",
     "TableTensor",
     "TokenTensor",
 ]
@@ -152,6 +153,25 @@ class KernelSizes(NamedTuple):
     min_offset: Any
     max_offset: Any
     num_tiles: Any
+
+
+class StoredScores(NamedTuple):
+    """`dS` of a chunk of a call's pairs, for the kernels that multiply it (`stored_scores.py`).
+
+    A chunk is all keys, some key heads with all query heads that share them, and some queries.
+
+    Args:
+        d_scores: `(query heads, queries, keys)` of the chunk, in the dtype of `k`: whole tiles.
+            Beside each row are zeros, as many as a tile has queries and keys, before it and after.
+        weights: the same for the weights that dropout leaves, or None.
+        stride_h: elements from one head to the next one.
+        stride_i: elements from one query to the next one.
+    """
+
+    d_scores: Any
+    weights: Any
+    stride_h: Any
+    stride_i: Any
 
 
 @dataclass(frozen=True)

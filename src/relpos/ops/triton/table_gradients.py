@@ -16,7 +16,13 @@ from .table_chunks import joint_bias_chunks, window_chunks
 from .tensor_args import maybe_token_tensor, token_tensor
 from .tuning import TileShape, count_tiles, next_power_of_two, split_count
 
-__all__ = ["EndRows", "joint_bias_gradient", "table_gradients"]
+__all__ = [
+    "EndRows",
+    "add_end_rows",
+    "heads_of_tables",
+    "joint_bias_gradient",
+    "table_gradients",
+]
 
 
 class EndRows(NamedTuple):
@@ -45,12 +51,31 @@ def table_gradients(
         needed: names of tensors.
     """
     names = tuple(name for name in call.tables if name in needed)
-    rows = call.table_window.num_rows
-    heads = max(call.expanded_tables[name].shape[0] for name in names)
-    sums = _sums_by_offset(call, saved, delta, names, heads, rows)
+    heads = heads_of_tables(call, names)
+    sums = _sums_by_offset(call, saved, delta, names, heads, call.table_window.num_rows)
+    return add_end_rows(call, saved, end_rows, sums)
+
+
+def heads_of_tables(call: PreparedCall, names: tuple[str, ...]) -> int:
+    """1 where all heads share all of these tables, else their number."""
+    return max(call.expanded_tables[name].shape[0] for name in names)
+
+
+def add_end_rows(
+    call: PreparedCall, saved: Saved, end_rows: EndRows, sums: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """The gradient of each table's rows, by name, from the sums for all others.
+
+    Args:
+        call: of the forward pass.
+        saved: of the forward pass.
+        end_rows: of the other kernels.
+        sums: `(splits, heads of the tables, rows[, d])` for each table; zeros for both end rows.
+    """
     gradients = {}
-    for name in names:
-        total = sums[name].sum(0)
+    for name, x in sums.items():
+        total = x.sum(0)
+        heads, rows = total.shape[:2]
         # The window's first row and its last.
         total[:, :: rows - 1] = _end_row_gradients(call, saved, end_rows, name, heads)
         if name in ("keys", "queries"):

@@ -13,6 +13,7 @@ from .table_window import TableWindow
 from .tile_table import TILES
 
 __all__ = [
+    "NARROW",
     "TileShape",
     "count_tiles",
     "kind_of",
@@ -66,8 +67,8 @@ _SMALLEST = TileShape(32, 16, 4, 1)
 # As in decoding: not more of a tile is empty than has to be.
 _FEW_QUERIES = 32
 
-# Of a table's rows: most keys are beyond it, on either side.
-_NARROW = 512
+#: Rows of a table of which most keys are beyond, on either side.
+NARROW = 512
 
 
 def tile_shapes(kernel: str, call: _Call) -> list[TileShape]:
@@ -116,7 +117,7 @@ def kind_of(call: _Call, capability: tuple[int, int]) -> str:
         return "tables before H100"
     if tables > 1:
         return "tables"
-    return "narrow table" if call.table_window.num_rows <= _NARROW else "wide table"
+    return "narrow table" if call.table_window.num_rows <= NARROW else "wide table"
 
 
 def count_tiles(tokens: int, size: int) -> int:

@@ -9,6 +9,12 @@ Each kernel owns a kind of output, so that nothing is added up by atomics:
                          end_rows_kernel    the two end rows of a table
     backward_mask.py     dmask_kernel       a tile of an additive mask: its gradient
 
+Where tables have a row for many offsets, dkdv stores `dS`, and in place of dq and dtables run
+
+    backward_stored.py   delta_kernel       a tile of queries: `delta`
+                         stored_dq_kernel   a tile of queries: `d_q`, `d_q_rel`
+                         stored_dtables_kernel    inner rows of the tables: their gradients
+
 Read `../kernel_args.py` first (what a kernel receives), then `structs.py`, `regions.py`,
 `shear.py`, `scores.py`, `band.py` and `forward.py`; the others are variations:
 

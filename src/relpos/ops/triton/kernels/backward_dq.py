@@ -27,7 +27,7 @@ from .regions import (
     region_bounds,
     selects_end_row,
 )
-from .scores import tile_d_scores, tile_exponentials, tile_scores
+from .scores import delta_of_outputs, tile_d_scores, tile_exponentials, tile_scores
 from .shear import tile_dot_queries
 from .structs import KernelArgs, Pairs, RowStats
 from .tables import KEYS, VALUES
@@ -88,12 +88,9 @@ def dq_kernel(
     c = tl.arange(0, SPEC.block_n)
     q, q_rel = load_queries(args, b, h, i, SPEC)
     d_o = load_outputs(d_out, args, b, h, i, SPEC)
-    o = load_outputs(out, args, b, h, i, SPEC)
-    row_delta = tl.sum(d_o.to(tl.float32) * o.to(tl.float32), 1)
+    row_delta = delta_of_outputs(out, d_o, d_lse, args, b, h, i, HAS_D_LSE, SPEC)
     if SPEC.has_axis_weights:
         row_delta += _axis_delta(axis_weights, d_axis_weights, args, b, h, i, SPEC)
-    if HAS_D_LSE:
-        row_delta -= load_by_query(d_lse, args, b, h, i, 0.0)
     row_max = load_by_query(softmax, args, b, h, i, float("inf"))
     inverse_sum = load_by_query(softmax + num_score_rows, args, b, h, i, 0.0)
     # What flows into a row without keys may be NaN.

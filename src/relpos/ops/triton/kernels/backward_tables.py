@@ -145,18 +145,18 @@ def dtables_kernel(
                 weights_transposed = tl.trans(weights_after_dropout).to(d_o.dtype)
                 acc_values += tl.dot(weights_transposed, d_o, input_precision=SPEC.precision)
             if NEEDS_D_QUERIES:
-                acc_queries += _times_keys(args, b, g, key0, tl.trans(d_scores), SPEC)
+                acc_queries += times_keys(args, b, g, key0, tl.trans(d_scores), SPEC)
 
     row = tl.cast(split * table_heads + table_head, tl.int64) * entries + entry + r
     inside = r < count
     if NEEDS_D_KEYS:
-        _store_sums(d_keys, row, inside, acc_keys, SPEC.rel_dim, SPEC.block_rel_dim)
+        store_sums(d_keys, row, inside, acc_keys, SPEC.rel_dim, SPEC.block_rel_dim)
     if NEEDS_D_QUERIES:
-        _store_sums(d_queries, row, inside, acc_queries, SPEC.head_dim, SPEC.block_head_dim)
+        store_sums(d_queries, row, inside, acc_queries, SPEC.head_dim, SPEC.block_head_dim)
     if NEEDS_D_BIAS:
         tl.store(d_bias + row, acc_bias, mask=inside)
     if NEEDS_D_VALUES:
-        _store_sums(d_values, row, inside, acc_values, SPEC.value_dim, SPEC.block_value_dim)
+        store_sums(d_values, row, inside, acc_values, SPEC.value_dim, SPEC.block_value_dim)
 
 
 @triton.jit
@@ -174,7 +174,7 @@ def _dot_queries(args, b, h, g, key0, entry, SPEC: tl.constexpr):
 
 
 @triton.jit
-def _times_keys(args, b, g, key0, x_transposed, SPEC: tl.constexpr):
+def times_keys(args, b, g, key0, x_transposed, SPEC: tl.constexpr):
     """`sum_i x_ij k_j` for each offset, with `x_transposed (n, m)` of the same tile: `(n, d)`."""
     r = tl.arange(0, SPEC.block_n)[:, None]
     s = tl.arange(0, SPEC.block_m)
@@ -189,13 +189,24 @@ def _times_keys(args, b, g, key0, x_transposed, SPEC: tl.constexpr):
 
 
 @triton.jit
-def _store_sums(x, row, inside, sums, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+def store_sums(x, row, inside, sums, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Write `sums (n, BLOCK)` to the rows `row (n,)` of `x (rows, WIDTH)`."""
     columns = tl.arange(0, BLOCK)
     tl.store(
         x + row[:, None] * WIDTH + columns[None, :],
         sums,
         mask=inside[:, None] & (columns < WIDTH)[None, :],
+    )
+
+
+@triton.jit
+def load_sums(x, row, inside, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """The same from there: `(n, BLOCK)`."""
+    columns = tl.arange(0, BLOCK)
+    return tl.load(
+        x + row[:, None] * WIDTH + columns[None, :],
+        mask=inside[:, None] & (columns < WIDTH)[None, :],
+        other=0.0,
     )
 
 

@@ -23,7 +23,7 @@ from .grid_terms import by_key_coordinate, grid_logits
 from .masks import load_mask, survives_dropout, takes_part
 from .regions import BAND, LEFT, RIGHT, offset_row, table_row
 from .structs import RowStats
-from .tiles import load_by_query
+from .tiles import load_by_query, load_outputs
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LOG_2 = tl.constexpr(0.6931471805599453)
@@ -136,6 +136,16 @@ def log_sum_exp(row_max, row_sum, SPEC: tl.constexpr):
     """In nats, of rows whose exponentials sum up to `row_sum (m,)`."""
     largest_logit = row_max * LOG_2 if SPEC.in_bits else row_max
     return largest_logit + tl.log2(row_sum) * LOG_2
+
+
+@triton.jit
+def delta_of_outputs(out, d_o, d_lse, args, b, h, i, HAS_D_LSE: tl.constexpr, SPEC: tl.constexpr):
+    """`dO_i . o_i - d_lse_i` of the queries `i (m,)`, with `d_o (m, dv)`: `(m,)`."""
+    o = load_outputs(out, args, b, h, i, SPEC)
+    delta = tl.sum(d_o.to(tl.float32) * o.to(tl.float32), 1)
+    if HAS_D_LSE:
+        delta -= load_by_query(d_lse, args, b, h, i, 0.0)
+    return delta
 
 
 @triton.jit

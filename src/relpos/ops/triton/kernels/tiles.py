@@ -119,3 +119,12 @@ def store_by_query(x, args, b, h, i, numbers):
     """Write `numbers (m,)` of the queries `i` to `x (b, h, i)`."""
     head = (tl.cast(b, tl.int64) * args.inputs.heads + h) * args.seqlen_q
     tl.store(x + head + i, numbers, mask=i < args.seqlen_q)
+
+
+@triton.jit
+def stored_at(stored, head, row, column, SPEC: tl.constexpr):
+    """Where the tile `(m, n)` from `row` and `column` on is in `StoredScores`."""
+    a = row + tl.arange(0, SPEC.block_m)
+    c = column + tl.arange(0, SPEC.block_n)
+    first = tl.cast(head, tl.int64) * stored.stride_h
+    return first + (a[:, None] * stored.stride_i + c[None, :])

@@ -1,0 +1,293 @@
+"""Backward from stored `dS`: where tables have a row for many offsets, so that much shares a pair.
+
+    dq_i = scale * (sum_j dS_ij k_j + sum_j dS_ij K[j-i])
+    dK_r = scale * sum dS_ij p_i    dB_r = sum dS_ij           over all pairs with j - i -> r
+    dQ_r = scale * sum dS_ij k_j    dV_r = sum P_ij dO_i
+
+The dkdv kernel has found `dS` of a chunk of pairs, and where needed the weights, and stored them in
+the dtype in which they are multiplied (`../stored_scores.py`). What is left are products. A tile by
+offset, `(m queries, n offsets)`, is read where it lies: query a's offset r is key a + r of it, and
+so one number farther on for each query. Nothing is sheared in registers.
+
+    q, acc (m, d)    q_rel, acc_rel (m, rel_dim)    d_o (m, dv)    k (n, d)    d_scores (m, n)
+    acc_keys (n, rel_dim)    acc_queries (n, d)    acc_bias (n,)    acc_values (n, dv)
+"""
+
+import triton
+import triton.language as tl
+
+from ..kernel_args import KernelSizes
+from .backward_tables import load_sums, store_sums, times_keys
+from .regions import BAND, LEFT, RIGHT, end_row_sums, end_table_row, key_regions, selects_end_row
+from .scores import delta_of_outputs
+from .structs import KernelArgs, Pairs
+from .tables import KEYS, load_row, times_rows
+from .tiles import (
+    load_by_query,
+    load_keys,
+    load_outputs,
+    load_queries,
+    store_by_query,
+    store_tokens,
+    stored_at,
+    zeros,
+    zeros_1d,
+)
+
+
+@triton.jit(do_not_specialize=KernelSizes._fields)
+def delta_kernel(
+    inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
+    num_tiles,
+    out, softmax, d_out, d_lse, delta,
+    SPEC: tl.constexpr, HAS_D_LSE: tl.constexpr,
+):  # fmt: skip
+    """`delta (b, h, i)` of one tile of queries; arguments as the dq kernel's (`backward_dq.py`)."""
+    args = KernelArgs(
+        inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
+        max_offset, num_tiles,
+    )  # fmt: skip
+    tiles_per_head = tl.cdiv(args.seqlen_q, SPEC.block_m)
+    num_score_rows = tl.cast(args.num_tiles // tiles_per_head, tl.int64) * args.seqlen_q
+    head = tl.program_id(0) // tiles_per_head
+    b = head // args.inputs.heads
+    h = head % args.inputs.heads
+    i = tl.program_id(0) % tiles_per_head * SPEC.block_m + tl.arange(0, SPEC.block_m)
+    d_o = load_outputs(d_out, args, b, h, i, SPEC)
+    row_delta = delta_of_outputs(out, d_o, d_lse, args, b, h, i, HAS_D_LSE, SPEC)
+    inverse_sum = load_by_query(softmax + num_score_rows, args, b, h, i, 0.0)
+    # What flows into a row without keys may be NaN.
+    store_by_query(delta, args, b, h, i, tl.where(inverse_sum > 0, row_delta, 0.0))
+
+
+@triton.jit(do_not_specialize=(*KernelSizes._fields, "batch", "first_kv_head", "i_begin", "i_end"))
+def stored_dq_kernel(
+    inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
+    num_tiles,
+    stored, batch, first_kv_head, i_begin, i_end, d_q, d_q_rel, end_rows,
+    SPEC: tl.constexpr, NEEDS_D_Q: tl.constexpr, NEEDS_D_Q_REL: tl.constexpr,
+    NEEDS_END_D_SCORES: tl.constexpr, NEEDS_END_WEIGHTS: tl.constexpr,
+):  # fmt: skip
+    """One tile of the chunk's queries, of one head.
+
+    Reads, besides `inputs`:
+        stored: StoredScores of the chunk; its tiles are as high and as wide as here.
+        batch: sequences.
+        first_kv_head: the chunk's first, as the dkdv kernel numbers them.
+        i_begin: the chunk's first query; `i_end` is the one after its last.
+
+    Writes:
+        d_q: TokenTensor `(b, h, i, d)` where `NEEDS_D_Q`.
+        d_q_rel: TokenTensor `(b, h, i, rel_dim)` where `NEEDS_D_Q_REL`.
+        end_rows: as the dq kernel.
+    """
+    args = KernelArgs(
+        inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
+        max_offset, num_tiles,
+    )  # fmt: skip
+    TIMES_KEYS: tl.constexpr = SPEC.has_keys and (NEEDS_D_Q_REL if SPEC.has_q_rel else NEEDS_D_Q)
+    num_score_rows = tl.cast(batch * args.inputs.heads, tl.int64) * args.seqlen_q
+    tiles_per_head = tl.cdiv(i_end - i_begin, SPEC.block_m)
+    head = tl.program_id(0) // tiles_per_head
+    b, h, g = _number_of(head, batch, first_kv_head, args)
+    i0 = i_begin + (tiles_per_head - 1 - tl.program_id(0) % tiles_per_head) * SPEC.block_m
+    i = i0 + tl.arange(0, SPEC.block_m)
+    c = tl.arange(0, SPEC.block_n)
+    acc = zeros(SPEC.block_m, SPEC.block_head_dim)
+    first_d_scores = zeros_1d(SPEC.block_m)
+    last_d_scores = zeros_1d(SPEC.block_m)
+    first_weights = zeros_1d(SPEC.block_m)
+    last_weights = zeros_1d(SPEC.block_m)
+    regions = key_regions(args, b, i0, SPEC)
+    for tile in range(regions.begin // SPEC.block_n, regions.end // SPEC.block_n):
+        j0 = tile * SPEC.block_n  # so the compiler knows where whole words begin
+        at = stored_at(stored, head, i0 - i_begin, j0, SPEC)
+        d_scores = tl.load(stored.d_scores + at)
+        j = j0 + c
+        k = load_keys(args, b, g, j, SPEC)
+        acc += tl.dot(d_scores, k, input_precision=SPEC.precision)
+        if selects_end_row(args, i0, j0, SPEC):
+            pairs = Pairs(b, h, i[:, None], j[None, :], j0, c[None, :])
+            if TIMES_KEYS or NEEDS_END_D_SCORES:
+                first, last = end_row_sums(args, pairs, d_scores.to(tl.float32), 1, BAND)
+                first_d_scores += first
+                last_d_scores += last
+            if NEEDS_END_WEIGHTS:
+                weights = tl.load(stored.weights + at).to(tl.float32)
+                first, last = end_row_sums(args, pairs, weights, 1, BAND)
+                first_weights += first
+                last_weights += last
+    if TIMES_KEYS:
+        acc_rel = zeros(SPEC.block_m, SPEC.block_rel_dim)
+        # The table's inner rows that some pair of the tile selects.
+        row_of_key_0 = -(args.query_start + i0) - args.table_first
+        lowest = tl.maximum(row_of_key_0 - (SPEC.block_m - 1), 1)
+        end = tl.minimum(row_of_key_0 + args.seqlen_k, args.table_rows - 1)
+        for row0 in range(lowest, end, SPEC.block_n):
+            row = row0 + c
+            d_scores = _load_by_offset(
+                stored.d_scores, stored, head, i0 - i_begin, row0 - row_of_key_0, row < end, SPEC
+            )
+            acc_rel += times_rows(args, KEYS, h, tl.trans(d_scores), row, SPEC)
+        first_row = load_row(args, KEYS, h, end_table_row(args, LEFT), SPEC)
+        last_row = load_row(args, KEYS, h, end_table_row(args, RIGHT), SPEC)
+        acc_rel += first_d_scores[:, None] * first_row[None, :]
+        acc_rel += last_d_scores[:, None] * last_row[None, :]
+        if SPEC.has_q_rel:
+            store_tokens(
+                d_q_rel, b, h, i, args.seqlen_q, acc_rel * args.inputs.scale,
+                SPEC.rel_dim, SPEC.block_rel_dim, SPEC,
+            )  # fmt: skip
+        else:
+            acc += acc_rel
+    if NEEDS_D_Q:
+        store_tokens(
+            d_q, b, h, i, args.seqlen_q, acc * args.inputs.scale,
+            SPEC.head_dim, SPEC.block_head_dim, SPEC,
+        )  # fmt: skip
+    if NEEDS_END_D_SCORES:
+        store_by_query(end_rows, args, b, h, i, first_d_scores)
+        store_by_query(end_rows + num_score_rows, args, b, h, i, last_d_scores)
+    if NEEDS_END_WEIGHTS:
+        store_by_query(end_rows + 2 * num_score_rows, args, b, h, i, first_weights)
+        store_by_query(end_rows + 3 * num_score_rows, args, b, h, i, last_weights)
+
+
+@triton.jit(
+    do_not_specialize=(
+        *KernelSizes._fields, "batch", "first_kv_head", "count", "i_begin", "i_end", "splits",
+    )
+)  # fmt: skip
+def stored_dtables_kernel(
+    inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
+    num_tiles,
+    stored, batch, first_kv_head, count, i_begin, i_end, d_out,
+    d_keys, d_queries, d_bias, d_values, table_heads, splits,
+    SPEC: tl.constexpr, NEEDS_D_KEYS: tl.constexpr, NEEDS_D_QUERIES: tl.constexpr,
+    NEEDS_D_BIAS: tl.constexpr, NEEDS_D_VALUES: tl.constexpr,
+):  # fmt: skip
+    """Rows of the tables between the first and the last, one of `splits` parts of the chunk.
+
+    A program has n rows, of one head if the tables have heads; heads of the chunk come in turn.
+
+    Reads, besides `inputs`:
+        stored: StoredScores of the chunk.
+        batch: sequences.
+        first_kv_head: the chunk's first, as the dkdv kernel numbers them; of `count`.
+        i_begin: the chunk's first query; `i_end` is the one after its last.
+        d_out: TokenTensor `(b, h, i, dv)`.
+
+    Adds to, in float32, where they are needed:
+        d_keys: `(splits, table_heads, rows, rel_dim)`.
+        d_queries: `(splits, table_heads, rows, d)`.
+        d_bias: `(splits, table_heads, rows)`.
+        d_values: `(splits, table_heads, rows, dv)`.
+    """
+    args = KernelArgs(
+        inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
+        max_offset, num_tiles,
+    )  # fmt: skip
+    heads_per_kv_head = args.inputs.heads_per_kv_head
+    r = tl.arange(0, SPEC.block_n)
+    split = tl.program_id(0) % splits
+    number = tl.program_id(0) // splits
+    # The chunk's query heads that the program sums: `step` apart, from `first_head` on.
+    chunks_per_head = tl.cdiv(args.table_rows - 2, SPEC.block_n)
+    row0 = 1 + number % chunks_per_head * SPEC.block_n
+    table_head = 0
+    first_head = 0
+    heads = count * heads_per_kv_head
+    step = 1
+    if table_heads > 1:
+        g = first_kv_head // batch + number // chunks_per_head // heads_per_kv_head
+        in_group = number // chunks_per_head % heads_per_kv_head
+        first = tl.maximum(g * batch - first_kv_head, 0)
+        end = tl.minimum((g + 1) * batch - first_kv_head, count)
+        table_head = g * heads_per_kv_head + in_group
+        first_head = first * heads_per_kv_head + in_group
+        heads = end - first
+        step = heads_per_kv_head
+    row = row0 + r
+    inside_rows = row < args.table_rows - 1
+    of_table = tl.cast(split * table_heads + table_head, tl.int64) * args.table_rows
+    at_row = of_table + row
+
+    if NEEDS_D_KEYS:
+        acc_keys = load_sums(d_keys, at_row, inside_rows, SPEC.rel_dim, SPEC.block_rel_dim)
+    if NEEDS_D_QUERIES:
+        acc_queries = load_sums(d_queries, at_row, inside_rows, SPEC.head_dim, SPEC.block_head_dim)
+    if NEEDS_D_BIAS:
+        acc_bias = tl.load(d_bias + at_row, mask=inside_rows, other=0.0)
+    if NEEDS_D_VALUES:
+        acc_values = load_sums(d_values, at_row, inside_rows, SPEC.value_dim, SPEC.block_value_dim)
+
+    # The chunk's tiles of queries that have a key at one of these offsets.
+    key_of_query_0 = args.query_start + args.table_first + row0
+    first_query = tl.maximum(-key_of_query_0 - (SPEC.block_n - 1), i_begin)
+    first_tile = (first_query - i_begin) // SPEC.block_m
+    end_query = tl.minimum(args.seqlen_k - key_of_query_0, i_end)
+    end_tile = tl.cdiv(end_query - i_begin, SPEC.block_m)
+    for turn in range(heads):
+        head = first_head + turn * step
+        b, h, g = _number_of(head, batch, first_kv_head, args)
+        for tile in range(first_tile + split, end_tile, splits):
+            i0 = i_begin + tile * SPEC.block_m
+            i = i0 + tl.arange(0, SPEC.block_m)
+            key0 = key_of_query_0 + i0
+            if NEEDS_D_KEYS or NEEDS_D_QUERIES or NEEDS_D_BIAS:
+                d_scores = _load_by_offset(
+                    stored.d_scores, stored, head, i0 - i_begin, key0, inside_rows, SPEC
+                )
+            if NEEDS_D_KEYS:
+                _, q_rel = load_queries(args, b, h, i, SPEC)
+                acc_keys += tl.dot(d_scores, q_rel, input_precision=SPEC.precision)
+            if NEEDS_D_BIAS:
+                acc_bias += tl.sum(d_scores.to(tl.float32), 1)
+            if NEEDS_D_VALUES:
+                weights = _load_by_offset(
+                    stored.weights, stored, head, i0 - i_begin, key0, inside_rows, SPEC
+                )
+                d_o = load_outputs(d_out, args, b, h, i, SPEC)
+                acc_values += tl.dot(weights, d_o, input_precision=SPEC.precision)
+            if NEEDS_D_QUERIES:
+                acc_queries += times_keys(args, b, g, key0, d_scores.to(tl.float32), SPEC)
+
+    if NEEDS_D_KEYS:
+        store_sums(d_keys, at_row, inside_rows, acc_keys, SPEC.rel_dim, SPEC.block_rel_dim)
+    if NEEDS_D_QUERIES:
+        store_sums(d_queries, at_row, inside_rows, acc_queries, SPEC.head_dim, SPEC.block_head_dim)
+    if NEEDS_D_BIAS:
+        tl.store(d_bias + at_row, acc_bias, mask=inside_rows)
+    if NEEDS_D_VALUES:
+        store_sums(d_values, at_row, inside_rows, acc_values, SPEC.value_dim, SPEC.block_value_dim)
+
+
+@triton.jit
+def _number_of(head, batch, first_kv_head, args):
+    """`b`, `h` and `g` of a query head of the chunk."""
+    heads_per_kv_head = args.inputs.heads_per_kv_head
+    kv_head = first_kv_head + head // heads_per_kv_head
+    g = kv_head // batch
+    return kv_head % batch, g * heads_per_kv_head + head % heads_per_kv_head, g
+
+
+@triton.jit
+def _load_by_offset(x, stored, head, row, key0, inside, SPEC: tl.constexpr):
+    """A tile `(n offsets, m queries)`; of keys that there are not, zeros.
+
+    Threads of a warp take neighbours, since a query's row begins anywhere: with the offsets first
+    the compiler does not give it the layout of other tiles.
+
+    Args:
+        x: of `stored`.
+        stored: StoredScores.
+        head: query head of the chunk.
+        row: the first query, of the chunk's.
+        key0: of the first query at the first offset.
+        inside: `(n,)`, the offsets to read.
+        SPEC: of the kernel.
+    """
+    a = tl.arange(0, SPEC.block_m)[None, :]
+    r = tl.arange(0, SPEC.block_n)[:, None]
+    first = tl.cast(head, tl.int64) * stored.stride_h + row * stored.stride_i + key0
+    return tl.load(x + first + (a * (stored.stride_i + 1) + r), mask=inside[:, None], other=0.0)
