@@ -101,12 +101,14 @@ class Terms:
     def __post_init__(self) -> None:
         for name in ("keys", "queries", "bias", "values"):
             table: OffsetTable | None = getattr(self, name)
-            if table is not None and not isinstance(table, OffsetTable):
+            if table is None:
+                continue
+            if not isinstance(table, OffsetTable):
                 raise TypeError(
                     f"Terms: {name} must be an OffsetTable or None, got {type(table).__name__}"
                 )
             axes = "(h or 1, r)" if name == "bias" else "(h or 1, r, d)"
-            if table is not None and table.rows.ndim != axes.count(",") + 1:
+            if table.rows.ndim != axes.count(",") + 1:
                 raise ShapeError(
                     f"Terms: {name}.rows must be {axes}, got {tuple(table.rows.shape)}"
                 )

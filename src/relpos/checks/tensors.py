@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -80,12 +81,9 @@ def check_shape(
         TypeError: if it is no tensor.
     """
     check_tensor(function, argument, tensor)
-    names = axes.split()
-    if tensor.ndim == len(names) and all(
-        _is_allowed(size, int(name) if name.isdigit() else sizes.get(name))
-        for name, size in zip(names, tensor.shape, strict=True)
-    ):
+    if _fits(tensor.shape, axes, sizes):
         return
+    names = axes.split()
     rules = [
         f"{name} in {allowed}" if isinstance(allowed, tuple) else f"{name}={allowed}"
         for name in names
@@ -95,11 +93,38 @@ def check_shape(
     raise ShapeError(f"{function}: {argument} must be {rule}, got {tuple(tensor.shape)}")
 
 
-def _is_allowed(size: int, allowed: int | tuple[int, ...] | None) -> bool:
-    # `==` one by one: sizes may be symbolic, which `in` and `isinstance(.., int)` mistake.
-    if isinstance(allowed, tuple):
-        return any(size == one for one in allowed)
-    return allowed is None or size == allowed
+@cache
+def _positions(axes: str) -> tuple[dict[str, int], int]:
+    """Where each axis is, by its name, and how many there are."""
+    names = axes.split()
+    return {name: position for position, name in enumerate(names)}, len(names)
+
+
+@cache
+def _fixed_sizes(axes: str) -> tuple[tuple[int, int], ...]:
+    """The axes whose size is their name."""
+    names = enumerate(axes.split())
+    return tuple((position, int(name)) for position, name in names if name.isdigit())
+
+
+def _fits(
+    shape: Sequence[int], axes: str, sizes: Mapping[str, int | tuple[int, ...] | None]
+) -> bool:
+    positions, count = _positions(axes)
+    if len(shape) != count:
+        return False
+    for name, allowed in sizes.items():
+        position = positions.get(name)
+        if position is None or allowed is None:
+            continue
+        # `==` one by one: sizes may be symbolic, which `in` and `isinstance(.., int)` mistake.
+        if isinstance(allowed, tuple):
+            if not any(shape[position] == one for one in allowed):
+                return False
+        elif shape[position] != allowed:
+            return False
+    fixed = _fixed_sizes(axes)
+    return not fixed or all(shape[position] == size for position, size in fixed)
 
 
 def check_floating(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -89,11 +90,14 @@ class CustomOp:
         self.learnable = tuple(name for name in self.names if "gradient" in DECLARED[name].metadata)
         self._positions = [self.names.index(name) for name in self.learnable]
         self._num_tensors = sum(schema_type(name).startswith("Tensor") for name in self.names)
+        self._tensors = _getter(self.names[: self._num_tensors])
+        self._settings = _getter(self.names[self._num_tensors :])
         self._derivatives = tuple(f"d_{name}" for name in results)
         flows = ("d_output", "d_lse", *(["d_axis_weights"] if "axis_weights" in results else []))
         self._flow = (*flows, *saved)
-        self._run_forward: Callable[..., tuple[Tensor, ...]] | None = None
-        self._run_backward: Callable[..., list[Tensor]] | None = None
+        # The computations, where they are Python's.
+        self._computed_forward: Callable[[Arguments], tuple[Tensor, ...]] | None = None
+        self._computed_backward: Callable[..., list[Tensor]] | None = None
 
     def schema(self, direction: str) -> str:
         """That of the operator `"forward"` or `"backward"`, as torch words it.
@@ -123,15 +127,15 @@ class CustomOp:
         if inputs.dropout:
             # Drawn from torch's own generators; where on the CPU, no device has to be waited for.
             arguments.seed = torch.randint(1 << 62, (), device=self.seed_on or inputs.q.device)
-        values = [getattr(arguments, name) for name in self.names]
-        if self._run_forward is not None and _nobody_looks(values[: self._num_tensors]):
-            tensors = values[: self._num_tensors]
-            if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
-                results = _WithoutOperator.apply(*values, self)
+        tensors = self._tensors(arguments)
+        there = [x for x in tensors if x is not None]
+        if self._computed_forward is not None and _nobody_looks(there):
+            if torch.is_grad_enabled() and any(x.requires_grad for x in there):
+                results = _WithoutOperator.apply(self, arguments, tensors, *there)
             else:
-                results = self._run_forward(*values)
+                results = self._computed_forward(arguments)
         else:
-            results = self._forward(*values)
+            results = self._forward(*tensors, *self._settings(arguments))
         return dict(zip(self.results, results, strict=True))
 
     def define(self, forward: Forward, backward: Backward) -> None:
@@ -142,8 +146,11 @@ class CustomOp:
             backward: gradients by name, of those arguments whose names it is given.
         """
 
+        def computed_forward(arguments: Arguments) -> tuple[Tensor, ...]:
+            return tuple(forward(arguments))
+
         def run_forward(*values: Any) -> tuple[Tensor, ...]:
-            return tuple(forward(self._named(values)))
+            return computed_forward(self._named(values))
 
         def run_backward(*values: Any) -> list[Tensor]:
             flow, arguments, needs = self._unpacked(values)
@@ -158,7 +165,7 @@ class CustomOp:
                 for name in self.learnable
             ]
 
-        self._run_forward, self._run_backward = run_forward, run_backward
+        self._computed_forward, self._computed_backward = computed_forward, run_backward
         for direction, run in (("forward", run_forward), ("backward", run_backward)):
             name, _, schema = self.schema(direction).partition("(")
             torch.library.custom_op(name, run, mutates_args=(), schema=f"({schema}")
@@ -242,7 +249,7 @@ class CustomOp:
             for name, need in zip(self.learnable, needs, strict=True)
         ]
 
-    def _setup_context(self, ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    def _setup_context(self, ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -> None:
         results = dict(zip(self.results, output, strict=True))
         if "softmax" in results:
             ctx.mark_non_differentiable(results["softmax"])
@@ -256,6 +263,7 @@ class CustomOp:
         self,
         ctx: Any,
         *gradients: Tensor | None,
+        needs: Sequence[bool] | None = None,
         backward: Callable[..., list[Tensor]] | None = None,
     ) -> tuple[Tensor | None, ...]:
         check_not_batched(self.backend, *gradients)
@@ -270,41 +278,61 @@ class CustomOp:
             shape = (*call.q.shape[:3], call.v.shape[3])
             flow["d_output"] = call.q.new_zeros((), dtype=self._output_dtype(call)).expand(shape)
         flow |= zip(self.saved, saved, strict=True)
-        needs = [int(ctx.needs_input_grad[position]) for position in self._positions]
+        all_needs: Sequence[bool] = ctx.needs_input_grad if needs is None else needs
+        wanted = [int(all_needs[position]) for position in self._positions]
         results = (backward or self._backward)(
-            *(flow[name] for name in self._flow), *tensors, *ctx.settings, needs
+            *(flow[name] for name in self._flow), *tensors, *ctx.settings, wanted
         )
         found: list[Tensor | None] = [None] * len(self.names)
-        for position, result, need in zip(self._positions, results, needs, strict=True):
-            if need:
+        for position, result, want in zip(self._positions, results, wanted, strict=True):
+            if want:
                 found[position] = result.to(tensors[position].dtype)
         return tuple(found)
 
 
+def _getter(names: tuple[str, ...]) -> Callable[[Arguments], tuple[Any, ...]]:
+    """A function that returns these fields."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda arguments: tuple(getattr(arguments, name) for name in names)
+
+
 class _WithoutOperator(torch.autograd.Function):
-    """A `CustomOp` whose computations are called without torch's operators in between."""
+    """A `CustomOp` whose computations are called without torch's operators in between.
+
+    Torch is given the tensors that there are, after the operator, its arguments, and all of its
+    tensors, in which None stands for those that there are not.
+    """
 
     @staticmethod
-    def forward(ctx: Any, *values: Any) -> tuple[Tensor, ...]:
-        *inputs, op = values
-        results = op._run_forward(*inputs)
-        op._setup_context(ctx, tuple(inputs), results)
-        ctx.op = op
+    def forward(
+        ctx: Any,
+        op: CustomOp,
+        arguments: Arguments,
+        tensors: tuple[Tensor | None, ...],
+        *there: Tensor,
+    ) -> tuple[Tensor, ...]:
+        assert op._computed_forward is not None
+        results = op._computed_forward(arguments)
+        op._setup_context(ctx, [*tensors, *op._settings(arguments)], results)
+        ctx.op, ctx.is_there = op, [x is not None for x in tensors]
         return results
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         op = ctx.op
         # The operator refuses to be differentiated again, in words.
-        backward = None if torch.is_grad_enabled() else op._run_backward
-        return (*op._differentiate(ctx, *gradients, backward=backward), None)
+        backward = None if torch.is_grad_enabled() else op._computed_backward
+        of_those = iter(ctx.needs_input_grad[3:])
+        needs = [is_there and next(of_those) for is_there in ctx.is_there]
+        found = op._differentiate(ctx, *gradients, needs=needs, backward=backward)
+        there = (x for x, is_there in zip(found, ctx.is_there, strict=False) if is_there)
+        return (None, None, None, *there)
 
 
-def _nobody_looks(tensors: Sequence[Tensor | None]) -> bool:
+def _nobody_looks(tensors: Sequence[Tensor]) -> bool:
     """Whether operators would go by unseen: no tracing, no modes, and plain tensors on a device."""
     is_tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
     if torch.compiler.is_compiling() or is_tracing or _modes() > 0:
         return False
-    return all(
-        x is None or (type(x) in (Tensor, Parameter) and x.device.type != "meta") for x in tensors
-    )
+    return all(type(x) in (Tensor, Parameter) and x.device.type != "meta" for x in tensors)

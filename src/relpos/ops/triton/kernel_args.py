@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 __all__ = [
+    "BIAS_MARGIN",
     "KernelInputs",
     "KernelSizes",
     "PairTensor",
@@ -19,6 +20,10 @@ __all__ = [
     "TableTensor",
     "TokenTensor",
 ]
+
+
+#: Rows before a bias's first one and after its last: the tokens of a tile's two sides, or more.
+BIAS_MARGIN = 256
 
 
 class TokenTensor(NamedTuple):
@@ -64,7 +69,7 @@ class KernelInputs(NamedTuple):
         keys_table: TableTensor `(h or 1, r, rel_dim)`.
         queries_table: TableTensor `(h or 1, r, head_dim)`.
         bias_table: TableTensor `(h or 1, r)`, in logits, or those over the scale; with
-            `Specialization.bias_margin` rows more at either end, which equal the end's: no tile of
+            `BIAS_MARGIN` rows more at either end, which equal the end's: no tile of
             the band reaches beyond.
         values_table: TableTensor `(h or 1, r, value_dim)`.
         mask: PairTensor, uint8 (nonzero: the pair takes part) or logits to add.
@@ -194,7 +199,6 @@ class Specialization:
         has_keys: whether there is a `keys_table`.
         has_queries: whether there is a `queries_table`.
         has_bias: whether there is a `bias_table`.
-        bias_margin: rows before the bias's first one and after its last.
         bias_over_scale: whether the bias comes to the products, divided by the scale: a tile's bias
             is where the products start then.
         has_values: whether there is a `values_table`.
@@ -247,7 +251,6 @@ class Specialization:
     has_keys: bool
     has_queries: bool
     has_bias: bool
-    bias_margin: int
     bias_over_scale: bool
     has_values: bool
     has_q_rel: bool

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from ..arguments import AXIS_TABLES, Arguments
 from ..custom_op import CustomOp, Flow
+
+if TYPE_CHECKING:
+    from .call_traits import GridShape
+    from .prepared_call import PreparedCall
+    from .saved import Saved
 
 __all__ = ["TRITON"]
 
@@ -22,38 +30,52 @@ _TENSORS = (
     "q", "k", "v", "q_rel", "mask", "key_axis_logits", "query_axis_logits", "joint_bias",
     "documents", "key_ranges", "seed",
 )  # fmt: skip
+_tensors_of = attrgetter(*_TENSORS)
 
 
-def _prepared(arguments: Arguments) -> Any:
-    from .prepared_call import GridShape, PreparedCall  # noqa: PLC0415
+class _Package(NamedTuple):
+    """What this operator runs, which imports Triton."""
 
-    grid = None
+    call: type[PreparedCall]
+    grid: type[GridShape]
+    saved: type[Saved]
+    forward: Callable[..., Any]
+    backward: Callable[..., Any]
+
+
+@cache
+def _package() -> _Package:
+    from . import backward, call_traits, forward, prepared_call, saved  # noqa: PLC0415
+
+    return _Package(
+        prepared_call.PreparedCall, call_traits.GridShape, saved.Saved, forward.forward,
+        backward.backward,
+    )  # fmt: skip
+
+
+def _prepared(arguments: Arguments) -> PreparedCall:
+    package, grid = _package(), None
     if arguments.key_grid:
         keys, queries = tuple(arguments.key_grid), tuple(arguments.query_grid)
-        grid = GridShape(keys, queries, arguments.prefix)
-    return PreparedCall(
-        {name: getattr(arguments, name) for name in _TENSORS}, arguments.terms.tables, grid,
+        grid = package.grid(keys, queries, arguments.prefix)
+    return package.call(
+        dict(zip(_TENSORS, _tensors_of(arguments), strict=True)), arguments.terms.tables, grid,
         causal=arguments.causal, scale=arguments.scale, query_start=arguments.query_start,
         dropout=arguments.dropout, window=arguments.windows, softcap=arguments.softcap,
     )  # fmt: skip
 
 
 def _forward(arguments: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    from .forward import forward  # noqa: PLC0415
-
-    return forward(_prepared(arguments), arguments.need_axis_weights)
+    return _package().forward(_prepared(arguments), arguments.need_axis_weights)
 
 
 def _backward(arguments: Arguments, flow: Flow, wanted: frozenset[str]) -> dict[str, Tensor]:
-    from .backward import backward  # noqa: PLC0415
-    from .saved import Saved  # noqa: PLC0415
-
     call = _prepared(arguments)
     out, softmax, axis_weights = flow.saved
-    saved = Saved.of(
+    saved = _package().saved.of(
         call, out, softmax, axis_weights, flow.d_output, flow.d_lse, flow.d_axis_weights
     )
-    return backward(call, saved, wanted)
+    return _package().backward(call, saved, wanted)
 
 
 TRITON.define(_forward, _backward)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ...terms import OffsetTable
 from ..locality import Window
+from .call_traits import CallTraits, GridShape, MaskTraits
 from .grid_indices import GridIndices
-from .kernel_args import KernelInputs, KernelSizes, Specialization, TokenTensor
+from .kernel_args import BIAS_MARGIN, KernelInputs, KernelSizes, Specialization, TokenTensor
 from .key_ranges import KeyRanges
 from .table_window import TableWindow, shared_table_window
 from .tensor_args import (
@@ -25,30 +26,12 @@ from .tensor_args import (
 from .tile_ranges import TileRanges, intersect, tiles_of_documents, tiles_of_key_ranges
 from .tuning import count_tiles, next_power_of_two
 
-__all__ = ["BIAS_MARGIN", "GridShape", "PreparedCall"]
-
-#: Rows before a bias's first one and after its last: the tokens of a tile's two sides, or more.
-BIAS_MARGIN = 256
+__all__ = ["PreparedCall"]
 
 _FAR = 1 << 29  # in tokens; no sequence is as long
 _SMALLEST_DIVISOR = 2.0**-20
 # Keys along the last axis of a grid whose rows are tiles.
 _NARROWEST_ROW, _WIDEST_ROW = 9, 64
-
-
-@dataclass(frozen=True)
-class GridShape:
-    """The grid of a call.
-
-    Args:
-        key_grid: tokens along each axis among the keys.
-        query_grid: the same among the queries.
-        prefix: tokens before the grid.
-    """
-
-    key_grid: tuple[int, ...]
-    query_grid: tuple[int, ...]
-    prefix: int
 
 
 class PreparedCall:
@@ -124,14 +107,42 @@ class PreparedCall:
             self.grid_indices = GridIndices.of(
                 grid.key_grid, grid.query_grid, grid.prefix, window, q.device
             )
+        #: For what its kernels are compiled.
+        self.traits = self._traits()
 
     @property
     def is_empty(self) -> bool:
         """Whether there is no pair at all."""
         return 0 in (self.batch, self.seqlen_q, self.seqlen_k)
 
-    @property
-    def row_tile_width(self) -> int | None:
+    def _traits(self) -> CallTraits:
+        indices = self.grid_indices
+        windows = indices is not None and indices.coordinate_windows is not None
+        mask = MaskTraits.of(self.mask)
+        return CallTraits(
+            widths=self.widths,
+            tables=tuple(self.tables),
+            grid=self.grid,
+            mask=mask,
+            row_tile_width=self._row_tile_width(mask, windows),
+            scales_last=self._scales_last(mask),
+            bias_over_scale=self.bias_over_scale,
+            has_q_rel=self.q_rel is not None,
+            is_causal=self.causal,
+            left_sees_ahead=self.causal and self.table_first > 0,
+            has_documents=self.documents is not None,
+            has_key_ranges=self.key_ranges is not None,
+            has_axis_windows=windows,
+            has_min_offset=self.min_offset is not None,
+            has_max_offset=self.max_offset is not None,
+            has_softcap=self.softcap > 0,
+            has_dropout=self.dropout > 0,
+            has_key_axis_logits=self.key_axis_logits is not None,
+            has_query_axis_logits=self.query_axis_logits is not None,
+            has_joint_bias=self.joint_bias is not None,
+        )
+
+    def _row_tile_width(self, mask: MaskTraits, windows: bool) -> int | None:
         """Places of a tile that is one row of the grid, where kernels can take such tiles; or None.
 
         They can if the scores depend on the grid by key logits along two axes alone, and if nothing
@@ -140,15 +151,21 @@ class PreparedCall:
         grid = self.grid
         if grid is None or len(grid.key_grid) != 2 or self.key_axis_logits is None:
             return None
-        windows = self.grid_indices is not None and self.grid_indices.coordinate_windows is not None
         if self.causal or windows or not (self.documents is self.key_ranges is None):
             return None
-        additive = self.mask is not None and self.mask.dtype != torch.bool
-        adds = self.query_axis_logits is not None or self.joint_bias is not None or additive
+        adds = not (self.query_axis_logits is self.joint_bias is None) or mask.kind == "additive"
         if adds or self.softcap or not self.bias_over_scale or self.scale < 0:
             return None
         width = grid.key_grid[-1]
         return next_power_of_two(width) if _NARROWEST_ROW <= width <= _WIDEST_ROW else None
+
+    def _scales_last(self, mask: MaskTraits) -> bool:
+        """Whether scores can stay unscaled: nothing in logits is added, and nothing caps them.
+
+        The scale has to be one that a number in float32 can be multiplied with and divided by.
+        """
+        adds_logits = "bias" in self.tables or self.grid is not None or mask.kind == "additive"
+        return self.bias_over_scale and self.scale > 0 and not (adds_logits or self.softcap)
 
     @property
     def _dropout_threshold(self) -> int:
@@ -175,16 +192,16 @@ class PreparedCall:
             specialization.block_m, specialization.block_n
         ) or (None, None)
         indices = self.grid_indices
-        tables = {
-            f"{name}_table": table_tensor(self.expanded_tables.get(name))
-            for name in ("keys", "queries", "bias", "values")
-        }
+        table_of = self.expanded_tables.get
         inputs = KernelInputs(
             q=token_tensor(self.q),
             k=token_tensor(self.k),
             v=token_tensor(self.v),
             q_rel=maybe_token_tensor(self.q_rel),
-            **tables,
+            keys_table=table_tensor(table_of("keys")),
+            queries_table=table_tensor(table_of("queries")),
+            bias_table=table_tensor(table_of("bias")),
+            values_table=table_tensor(table_of("values")),
             mask=pair_tensor(self.mask),
             documents=self._documents(),
             key_ranges=None if self.key_ranges is None else self.key_ranges.of_queries,
@@ -218,16 +235,6 @@ class PreparedCall:
             num_tiles=num_tiles,
         )
 
-    @property
-    def scales_last(self) -> bool:
-        """Whether scores can stay unscaled: nothing in logits is added, and nothing caps them.
-
-        The scale has to be one that a number in float32 can be multiplied with and divided by.
-        """
-        additive = self.mask is not None and self.mask.dtype != torch.bool
-        adds_logits = "bias" in self.tables or self.grid is not None or additive
-        return self.bias_over_scale and self.scale > 0 and not (adds_logits or self.softcap)
-
     def keys_of_a_tile(self, queries: int) -> int:
         """How many keys so many queries see at most, by the window."""
         if self.min_offset is None:
@@ -247,11 +254,12 @@ class PreparedCall:
     def _expand_bias(self, table: OffsetTable) -> Tensor:
         """Its rows with `BIAS_MARGIN`, over the scale if `bias_over_scale`."""
         rows = self.table_window.expand(table)
-        first, last = (end.expand(-1, BIAS_MARGIN) for end in (rows[:, :1], rows[:, -1:]))
-        rows = torch.cat([first, rows, last], 1)
+        rows = pad(rows.unsqueeze(0), (BIAS_MARGIN, BIAS_MARGIN), mode="replicate").squeeze(0)
         if not self.bias_over_scale or self.scale == 1:
             return rows
         quotients = rows.float() / self.scale
+        if rows.dtype == torch.float16:
+            return quotients
         # What is finite has to remain so: a row of such numbers has a softmax.
         limit = torch.finfo(torch.float32).max
         return quotients.clamp(-limit, limit).where(rows.isfinite(), quotients)

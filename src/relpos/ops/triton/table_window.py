@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from torch import Tensor
 
@@ -61,6 +62,15 @@ def shared_table_window(
     changing = OffsetWindow.of(tables)
     if changing is None:
         return None
-    changing = changing.cut(*call_offsets(query_start, queries, keys, causal=causal, window=window))
+    return _cut(changing.low, changing.high, query_start, queries, keys, causal, window)
+
+
+@lru_cache(maxsize=4096)
+def _cut(
+    low: int, high: int, query_start: int, queries: int, keys: int, causal: bool, window: Window
+) -> TableWindow:
+    """`low..high` among the offsets of the call."""
+    offsets = call_offsets(query_start, queries, keys, causal=causal, window=window)
+    changing = OffsetWindow(low, high).cut(*offsets)
     first = min(changing.low, changing.high - 1)
     return TableWindow(first, changing.high - first + 1)

@@ -14,7 +14,11 @@ __all__ = ["maybe_token_tensor", "pair_tensor", "table_tensor", "token_tensor", 
 
 def token_tensor(x: Tensor) -> TokenTensor:
     """`x (b, h, tokens, width)`, whose last axis is contiguous."""
-    return TokenTensor(x, *_strides(x)[:3])
+    batch, heads, tokens, _ = x.shape
+    stride_b, stride_h, stride_n, _ = x.stride()
+    return TokenTensor(
+        x, stride_b if batch > 1 else 0, stride_h if heads > 1 else 0, stride_n if tokens > 1 else 0
+    )
 
 
 def maybe_token_tensor(x: Tensor | None) -> TokenTensor | None:

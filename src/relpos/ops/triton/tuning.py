@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from .call_traits import CallTraits
 from .table_window import TableWindow
 from .tile_table import TILES
 
@@ -44,15 +45,13 @@ class TileShape(NamedTuple):
 class _Call(Protocol):
     q: Tensor
     seqlen_q: int
+    traits: CallTraits
 
     @property
     def grid(self) -> object | None: ...
 
     @property
     def tables(self) -> Mapping[str, object]: ...
-
-    @property
-    def row_tile_width(self) -> int | None: ...
 
     @property
     def table_window(self) -> TableWindow: ...
@@ -90,8 +89,9 @@ def tile_shapes_on_cuda(kernel: str, call: _Call, capability: tuple[int, int]) -
     width = max(call.widths)
     by_width = TILES[kind_of(call, capability)]["dkdv" if kernel == "dmask" else kernel]
     shape = TileShape(*by_width[0 if width <= 64 else 1 if width <= 128 else 2])
-    if call.row_tile_width is not None and kernel in ("forward", "dq", "dkdv"):
-        shape = shape._replace(n=min(shape.n, call.row_tile_width))
+    row_tile_width = call.traits.row_tile_width
+    if row_tile_width is not None and kernel in ("forward", "dq", "dkdv"):
+        shape = shape._replace(n=min(shape.n, row_tile_width))
     if kernel == "forward" and call.seqlen_q <= _FEW_QUERIES and shape.m > _FEW_QUERIES:
         shape = TileShape(_FEW_QUERIES, min(shape.n, _FEW_QUERIES), 4, shape.stages)
     shapes = [shape]
@@ -109,7 +109,7 @@ def kind_of(call: _Call, capability: tuple[int, int]) -> str:
     if call.q.element_size() == 4:
         return "float32"
     if call.grid is not None:
-        return "grid" if call.row_tile_width is None else "rows of a grid"
+        return "grid" if call.traits.row_tile_width is None else "rows of a grid"
     tables = len(call.tables.keys() - {"bias"})  # the shear of each takes registers
     if not tables:
         return "bias" if call.tables else "plain"
