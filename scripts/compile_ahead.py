@@ -29,6 +29,7 @@ __all__ = ["Compiled", "chunks", "compile_call", "random", "sequence", "table"]
 # What is replaced in them, no type knows.
 launch: Any = importlib.import_module("relpos.ops.triton.launch")
 tuning: Any = importlib.import_module("relpos.ops.triton.tuning")
+stored_scores: Any = importlib.import_module("relpos.ops.triton.stored_scores")
 package: Any = importlib.import_module("relpos.ops.triton")
 
 LENGTH = 512
@@ -58,14 +59,14 @@ class Compiled(NamedTuple):
         shape: of its tile.
         binary: Triton's, with `asm` and `metadata`.
         variants: how many there are of it by now.
-        spec: what it is compiled for; None for a kernel that has none.
+        constants: what it is compiled for besides its arguments' types.
     """
 
     name: str
     shape: Any
     binary: Any
     variants: int
-    spec: Any
+    constants: dict[str, Any]
 
 
 def compile_call(
@@ -97,7 +98,7 @@ def compile_call(
         )
         variants = sum(len(kernels) for kernels, *_ in kernel.device_caches.values())
         name = kernel.fn.__name__
-        found.append(Compiled(name, shape, binary, variants, constants.get("SPEC")))
+        found.append(Compiled(name, shape, binary, variants, constants))
 
     launch.run_programs = compile_only
     launch.tile_shapes = lambda kernel, call: [
@@ -161,6 +162,24 @@ def logits(q: Tensor) -> Terms:
     return Terms(keys=table(1, 1023, 0, 16, beyond="zero"), q_rel=random(*q.shape[:3], 16))
 
 
+def wide(q: Tensor) -> Terms:
+    length, width = q.shape[2:]
+    return Terms(
+        table(4, length, length, width), table(1, length, length, width),
+        values=table(1, length, length, width),
+    )  # fmt: skip
+
+
+def in_parts(call: Callable[[], Any]) -> None:
+    """A call whose `dS` is stored a few queries at a time, where it is stored."""
+    most = stored_scores._MOST_ELEMENTS
+    stored_scores._MOST_ELEMENTS = 1 << 20
+    try:
+        call()
+    finally:
+        stored_scores._MOST_ELEMENTS = most
+
+
 def grid(q: Tensor) -> GridTerms:
     width = q.shape[3]
     axes = tuple(
@@ -186,6 +205,9 @@ CALLS: dict[str, Any] = {
         64, terms=lambda q: Terms(keys=table(1, LENGTH - 1, 0, q.shape[3])), causal=True
     ),
     "logits": lambda: sequence(64, terms=logits, causal=True),
+    "wide": lambda: sequence(64, 1024, terms=wide, key_heads=2, dropout=0.1),
+    "wide, in parts": lambda: in_parts(lambda: sequence(128, 1024, terms=wide, causal=True)),
+    "wide lengths": lambda: [sequence(64, n, terms=wide) for n in (1025, 1040, 1201)],
     "everything": lambda: sequence(
         80, terms=everything, causal=True, key_heads=2, dropout=0.1,
         documents=torch.arange(LENGTH)[None] // 100,

@@ -12,6 +12,7 @@ one turn of an inner loop costs a processor at least, if all that it does overla
     special     exponentials and the like / 16 a cycle
     shared      bytes that instructions load and store there / 128 a cycle
     global      bytes copied and loaded / 32 a cycle, about what the second cache gives
+    memory      bytes of stored `dS`, which does not fit there / 14 a cycle, a share of the GPU's
 
 The largest, times the turns, summed over the kernels, against flash attention at a share of the
 tensor cores' peak that is assumed, is the predicted ratio. Nothing here was measured.
@@ -193,10 +194,21 @@ def _of_kernel(compiled: Compiled, processor: Processor, dim: int) -> dict[str, 
             {"region": names.get(id(loop), "other")}
             | loop.counts()
             | {"products": round(_products(loop, shape, dim), 3)}
-            | {"cycles": _cycles(loop, processor, shape.warps)}
+            | {
+                "cycles": _cycles(loop, processor, shape.warps)
+                | _of_stored(compiled, names.get(id(loop)))
+            }
             for loop in loops
         ],
     }
+
+
+def _of_stored(compiled: Compiled, region: str | None) -> dict[str, float]:
+    """Cycles for the `dS` of a tile on the way to memory, or from there."""
+    stores = compiled.constants.get("STORES_D_SCORES") and region is not None
+    if stores or compiled.name.startswith("stored_"):
+        return {"memory": compiled.shape.m * compiled.shape.n * 2 / 14}
+    return {}
 
 
 def _products(loop: Loop, shape: TileShape, dim: int) -> float:

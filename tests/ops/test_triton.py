@@ -385,7 +385,7 @@ assert "triton" in sys.modules
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "call", ["lengths", "short lengths", "local lengths", "local short lengths"]
+    "call", ["lengths", "short lengths", "local lengths", "local short lengths", "wide lengths"]
 )
 def test_no_kernel_is_compiled_anew_for_another_length(call: str):
     """Lengths that are 1, odd, and a multiple of 16: to Triton they are not the same.
@@ -399,6 +399,9 @@ def test_no_kernel_is_compiled_anew_for_another_length(call: str):
 ROOT = Path(__file__).parents[2]
 # Bytes of memory that a program may have on one processor: an H100; a card for games.
 MEMORY = {("sm_90", "best"): 227 << 10, ("sm_86", "least"): 99 << 10}
+
+
+WITHOUT_PRODUCTS = {"delta_kernel", "end_rows_kernel"}
 
 
 def compiled_ahead(*arguments: str) -> list[dict]:
@@ -417,15 +420,17 @@ def compiled_ahead(*arguments: str) -> list[dict]:
 def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
     """Triton and ptxas for a GPU that need not be there: the interpreter takes more than they."""
     calls = {
-        "best": ["plain", "shaw", "huang", "mask", "logits", "wide heads", "local", "decoding"],
+        "best": [
+            "plain", "shaw", "huang", "mask", "logits", "wide heads", "wide", "local", "decoding",
+        ],
         "least": [
-            "shaw", "everything", "grid", "widest", "float32", "local", "local, everything",
-            "local grid",
+            "shaw", "everything", "grid", "widest", "wide, in parts", "float32", "local",
+            "local, everything", "local grid",
         ],
     }[tiles[1]]  # fmt: skip
     kernels = compiled_ahead(*tiles, *calls)
     assert {kernel["call"] for kernel in kernels} == set(calls)
     for kernel in kernels:
         assert kernel["shared"] <= MEMORY[tiles], kernel
-        half = kernel["call"] != "float32" and kernel["kernel"] != "end_rows_kernel"
+        half = kernel["call"] != "float32" and kernel["kernel"] not in WITHOUT_PRODUCTS
         assert kernel["tensor cores"] == half, kernel

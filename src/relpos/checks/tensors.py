@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import torch
@@ -81,9 +80,9 @@ def check_shape(
         TypeError: if it is no tensor.
     """
     check_tensor(function, argument, tensor)
-    if _fits(tensor.shape, axes, sizes):
-        return
     names = axes.split()
+    if _fits(tensor.shape, names, sizes):
+        return
     rules = [
         f"{name} in {allowed}" if isinstance(allowed, tuple) else f"{name}={allowed}"
         for name in names
@@ -93,38 +92,23 @@ def check_shape(
     raise ShapeError(f"{function}: {argument} must be {rule}, got {tuple(tensor.shape)}")
 
 
-@cache
-def _positions(axes: str) -> tuple[dict[str, int], int]:
-    """Where each axis is, by its name, and how many there are."""
-    names = axes.split()
-    return {name: position for position, name in enumerate(names)}, len(names)
-
-
-@cache
-def _fixed_sizes(axes: str) -> tuple[tuple[int, int], ...]:
-    """The axes whose size is their name."""
-    names = enumerate(axes.split())
-    return tuple((position, int(name)) for position, name in names if name.isdigit())
-
-
 def _fits(
-    shape: Sequence[int], axes: str, sizes: Mapping[str, int | tuple[int, ...] | None]
+    shape: Sequence[int], names: Sequence[str], sizes: Mapping[str, int | tuple[int, ...]]
 ) -> bool:
-    positions, count = _positions(axes)
-    if len(shape) != count:
+    if len(shape) != len(names):
         return False
-    for name, allowed in sizes.items():
-        position = positions.get(name)
-        if position is None or allowed is None:
-            continue
-        # `==` one by one: sizes may be symbolic, which `in` and `isinstance(.., int)` mistake.
-        if isinstance(allowed, tuple):
-            if not any(shape[position] == one for one in allowed):
+    for name, size in zip(names, shape, strict=True):
+        allowed = sizes.get(name)
+        if allowed is None:
+            if name.isdigit() and size != int(name):
                 return False
-        elif shape[position] != allowed:
+        # `==` one by one: sizes may be symbolic, which `in` and `isinstance(.., int)` mistake.
+        elif isinstance(allowed, tuple):
+            if not any(size == one for one in allowed):
+                return False
+        elif size != allowed:
             return False
-    fixed = _fixed_sizes(axes)
-    return not fixed or all(shape[position] == size for position, size in fixed)
+    return True
 
 
 def check_floating(

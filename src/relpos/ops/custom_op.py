@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -90,8 +89,6 @@ class CustomOp:
         self.learnable = tuple(name for name in self.names if "gradient" in DECLARED[name].metadata)
         self._positions = [self.names.index(name) for name in self.learnable]
         self._num_tensors = sum(schema_type(name).startswith("Tensor") for name in self.names)
-        self._tensors = _getter(self.names[: self._num_tensors])
-        self._settings = _getter(self.names[self._num_tensors :])
         self._derivatives = tuple(f"d_{name}" for name in results)
         flows = ("d_output", "d_lse", *(["d_axis_weights"] if "axis_weights" in results else []))
         self._flow = (*flows, *saved)
@@ -216,6 +213,12 @@ class CustomOp:
         )
         return flow, self._named(call[count:]), needs
 
+    def _tensors(self, arguments: Arguments) -> list[Tensor | None]:
+        return [getattr(arguments, name) for name in self.names[: self._num_tensors]]
+
+    def _settings(self, arguments: Arguments) -> list[Any]:
+        return [getattr(arguments, name) for name in self.names[self._num_tensors :]]
+
     def _output_dtype(self, arguments: Arguments) -> torch.dtype:
         wide = self.wide_output or arguments.need_axis_weights
         return arguments.wide if wide else arguments.q.dtype
@@ -290,13 +293,6 @@ class CustomOp:
         return tuple(found)
 
 
-def _getter(names: tuple[str, ...]) -> Callable[[Arguments], tuple[Any, ...]]:
-    """A function that returns these fields."""
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda arguments: tuple(getattr(arguments, name) for name in names)
-
-
 class _WithoutOperator(torch.autograd.Function):
     """A `CustomOp` whose computations are called without torch's operators in between.
 
@@ -309,7 +305,7 @@ class _WithoutOperator(torch.autograd.Function):
         ctx: Any,
         op: CustomOp,
         arguments: Arguments,
-        tensors: tuple[Tensor | None, ...],
+        tensors: list[Tensor | None],
         *there: Tensor,
     ) -> tuple[Tensor, ...]:
         assert op._computed_forward is not None

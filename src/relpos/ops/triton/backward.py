@@ -13,7 +13,7 @@ from .prepared_call import PreparedCall
 from .saved import Saved
 from .stored_scores import stored_gradients, stores_scores
 from .table_gradients import EndRows, joint_bias_gradient, table_gradients
-from .tensor_args import maybe_token_tensor, token_tensor
+from .tensor_args import empty_like, maybe_token_tensor, token_tensor
 from .tuning import TileShape, count_tiles
 
 __all__ = ["backward"]
@@ -47,17 +47,14 @@ def _zero_gradients(call: PreparedCall, needed: frozenset[str]) -> dict[str, Ten
 class _Backward:
     """What the kernels of one backward pass hand on to each other.
 
-    The dq kernel finds `delta (b, h, i)`, which the others need.
+    The first one finds `delta (b, h, i)`, which the others need.
     """
 
     def __init__(self, call: PreparedCall, saved: Saved, needed: frozenset[str]) -> None:
         self.call, self.saved, self.needed = call, saved, needed
         rows = tuple(call.q.shape[:3])
         self.delta = call.q.new_empty(rows, dtype=torch.float32)
-        self.needs_tables = bool(needed & call.tables.keys())
-        self.end_rows = EndRows(
-            call.q.new_empty((4, *rows) if self.needs_tables else (0,), dtype=torch.float32), None
-        )
+        self.end_rows = EndRows(call.q.new_empty(0), None)
         self.gradients: dict[str, Tensor] = {}
 
     def run(self) -> dict[str, Tensor]:
@@ -66,10 +63,13 @@ class _Backward:
         if stores_scores(call, needed):
             self.gradients |= stored_gradients(call, saved, self.delta, needed)
         else:
+            if needs_tables := bool(needed & call.tables.keys()):
+                rows = (4, *call.q.shape[:3])
+                self.end_rows = EndRows(call.q.new_empty(rows, dtype=torch.float32), None)
             self._run_dq()
             if needed & {"k", "v", "queries", "query_axis_logits"}:
                 self._run_dkdv()
-            if self.needs_tables:
+            if needs_tables:
                 self.gradients |= table_gradients(call, saved, self.delta, self.end_rows, needed)
         if "joint_bias" in needed:
             self.gradients["joint_bias"] = joint_bias_gradient(call, saved, self.delta)
@@ -79,10 +79,10 @@ class _Backward:
 
     def _run_dq(self) -> None:
         call, saved, needed = self.call, self.saved, self.needed
-        d_q = _empty_like(call.q) if "q" in needed else None
+        d_q = empty_like(call.q) if "q" in needed else None
         d_q_rel = None
         if call.q_rel is not None and "q_rel" in needed:
-            d_q_rel = _empty_like(call.q_rel)
+            d_q_rel = empty_like(call.q_rel)
         d_logits = None
         if call.key_axis_logits is not None and "key_axis_logits" in needed:
             shape = (*call.q.shape[:3], call.key_axis_logits.shape[3])
@@ -110,7 +110,7 @@ class _Backward:
 
     def _run_dkdv(self) -> None:
         call, saved, needed = self.call, self.saved, self.needed
-        d_k, d_v = _empty_like(call.k), _empty_like(call.v)
+        d_k, d_v = empty_like(call.k), empty_like(call.v)
         rows = (call.batch, call.heads, call.seqlen_k)
         d_logits = None
         if call.query_axis_logits is not None and "query_axis_logits" in needed:
@@ -155,7 +155,3 @@ class _Backward:
 
     def _add(self, **gradients: Tensor | None) -> None:
         self.gradients |= {name: x for name, x in gradients.items() if x is not None}
-
-
-def _empty_like(x: Tensor) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)

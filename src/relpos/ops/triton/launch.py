@@ -51,5 +51,5 @@ def run_largest_that_fits(
             try:
                 return run(shape)
             except OutOfResources:
-                pass  # nothing ran
+                pass  # what ran, if anything, is made anew
         run(smallest)

@@ -3,8 +3,9 @@
 To make `dS` of a pair of tokens takes three products and more: scores, the tables' part, and the
 weights' gradient. The kernels of `dq`, of `dk` and `dv` and of the tables would each make it anew.
 Here the dkdv kernel alone makes it, with its own products, and writes it down in the dtype in which
-it is multiplied anyhow. Three products are left. Memory stays linear in the tokens: a chunk has as
-many bytes as the gradients have, or `LEAST_BYTES`. Everything is added in a fixed order.
+it is multiplied anyhow; with a table of keys three products are left. Memory stays linear in the
+tokens: a chunk has as many bytes as the gradients of `q`, `k` and `v`, or `LEAST_BYTES`. Everything
+is added in a fixed order.
 """
 
 from __future__ import annotations
@@ -23,24 +24,53 @@ from .launch import run_largest_that_fits
 from .prepared_call import PreparedCall
 from .saved import Saved
 from .table_gradients import EndRows, add_end_rows, heads_of_tables
-from .tensor_args import maybe_token_tensor, token_tensor
+from .tensor_args import empty_like, maybe_token_tensor, token_tensor
 from .tuning import NARROW, TileShape, count_tiles, split_count
 
 __all__ = ["LEAST_BYTES", "stored_gradients", "stores_scores"]
 
-LEAST_BYTES = 64 << 20  # of a chunk, if there are as many pairs
-_MOST_ELEMENTS = 1 << 30  # positions within a chunk are numbers of 32 bits
+#: Of a chunk, if there are as many pairs: with less, too few programs have work.
+LEAST_BYTES = 128 << 20
+_MOST_ELEMENTS = 1 << 30  # positions within a head are numbers of 32 bits
+_TALLEST, _WIDEST = 128, 64  # tile
+_MARGIN = _TALLEST + _WIDEST
 
 
 def stores_scores(call: PreparedCall, needed: frozenset[str]) -> bool:
-    """Whether `dS` is to be stored: a table that is sheared is wide, and learns with the rest."""
-    sheared = call.tables.keys() - {"bias"}
-    return (
-        call.grid is None
-        and bool(sheared & needed)
-        and call.table_window.num_rows > NARROW
-        and {"q", "k", "v"} <= needed
-    )
+    """Whether `dS` is to be stored.
+
+    It is where the window of the tables is wide and one that is sheared learns, with all else, and
+    where most pairs take part, as far as the call's arguments tell. A bias wants the sum of `dS` in
+    float32.
+    """
+    learnt = needed & call.tables.keys()
+    if call.grid is not None or call.table_window.num_rows <= NARROW:
+        return False
+    if not ({"q", "k", "v"} <= needed and learnt) or "bias" in learnt:
+        return False
+    if call.documents is not None or call.key_ranges is not None:
+        return False
+    if 2 * call.keys_of_a_tile(_TALLEST) < call.seqlen_k:
+        return False
+    return _elements(call, needed) >= _of_queries(call, _TALLEST, _keys(call, _WIDEST) + _MARGIN)
+
+
+def _elements(call: PreparedCall, needed: frozenset[str]) -> int:
+    """How many pairs a chunk may have."""
+    gradients = sum(x.numel() * x.element_size() for x in (call.q, call.k, call.v))
+    tensors = 2 if "values" in needed else 1
+    wanted = max(gradients, LEAST_BYTES) // (tensors * call.q.element_size())
+    return min(wanted, _MOST_ELEMENTS)
+
+
+def _keys(call: PreparedCall, n: int) -> int:
+    """Of whole tiles."""
+    return count_tiles(call.seqlen_k, n) * n
+
+
+def _of_queries(call: PreparedCall, queries: int, width: int) -> int:
+    """Numbers for so many queries of all heads that share a key head."""
+    return call.heads // call.kv_heads * queries * width
 
 
 class _Chunk(NamedTuple):
@@ -68,19 +98,15 @@ class _Plan(NamedTuple):
     margin: int
 
     @classmethod
-    def of(cls, call: PreparedCall, shape: TileShape) -> _Plan:
+    def of(cls, call: PreparedCall, needed: frozenset[str], shape: TileShape) -> _Plan:
         """The same number of pairs in each, nearly; for tiles of some shape."""
-        learnt = (call.q, call.k, call.v)
-        wanted = max(sum(x.numel() * x.element_size() for x in learnt), LEAST_BYTES)
-        elements = min(wanted // call.q.element_size(), _MOST_ELEMENTS)
-        keys = count_tiles(call.seqlen_k, shape.n) * shape.n
+        elements = _elements(call, needed)
+        keys, margin = _keys(call, shape.n), shape.m + shape.n
         tiles = count_tiles(call.seqlen_q, shape.m)
-        margin = shape.m + shape.n
-        of_tile = call.heads // call.kv_heads * shape.m * (keys + margin)
+        of_tile = _of_queries(call, shape.m, keys + margin)
         if (at_once := elements // (of_tile * tiles)) > 0:
-            return cls(
-                _even_share(call.batch * call.kv_heads, at_once), tiles * shape.m, keys, margin
-            )
+            kv_heads = _even_share(call.batch * call.kv_heads, at_once)
+            return cls(kv_heads, tiles * shape.m, keys, margin)
         tiles = _even_share(tiles, max(elements // of_tile, 1))
         return cls(1, tiles * shape.m, keys, margin)
 
@@ -124,52 +150,60 @@ class _Run:
         shape: TileShape,
     ) -> None:  # fmt: skip
         self.call, self.saved, self.delta, self.needed = call, saved, delta, needed
-        self.shape, self.plan = shape, _Plan.of(call, shape)
+        self.shape, self.plan = shape, _Plan.of(call, needed, shape)
         self.spec = saved.specialization(call, shape)
+        *self.args, _ = call.kernel_args(self.spec, 0)
+        self.group = call.heads // call.kv_heads
         self.names = tuple(name for name in call.tables if name in needed)
-        self.d_q, self.d_k, self.d_v = map(_empty_like, (call.q, call.k, call.v))
+        self.table_heads = heads_of_tables(call, self.names)
+        self.d_q, self.d_k, self.d_v = map(empty_like, (call.q, call.k, call.v))
         self.d_q_rel = None
         if call.q_rel is not None and "q_rel" in needed:
-            self.d_q_rel = _empty_like(call.q_rel)
-        float32 = torch.float32
-        of_queries = call.q.new_empty((4, *call.q.shape[:3]), dtype=float32)
+            self.d_q_rel = empty_like(call.q_rel)
+        of_queries = self._empty((4, *call.q.shape[:3]))
         of_keys = None
         if "queries" in needed:
-            keys = (2, call.batch, call.heads, call.seqlen_k)
-            of_keys = call.q.new_empty(keys, dtype=float32)
+            of_keys = self._empty((2, call.batch, call.heads, call.seqlen_k))
         self.end_rows = EndRows(of_queries, of_keys)
         self.in_parts = self.plan.queries < call.seqlen_q
         self.sums_k = self.sums_v = None
         if self.in_parts:
             rows = (1, self.plan.kv_heads, call.seqlen_k)
-            self.sums_k, self.sums_v = (
-                x.new_empty((*rows, x.shape[3]), dtype=float32) for x in (call.k, call.v)
-            )
+            self.sums_k, self.sums_v = (self._empty((*rows, x.shape[3])) for x in (call.k, call.v))
         self.stored = self._buffer()
-        self.table_heads = heads_of_tables(call, self.names)
+        chunks = self._chunks_of_rows(self.plan.kv_heads)
+        tiles = count_tiles(self.plan.queries, shape.m)
+        self.table_splits = split_count(chunks, tiles, call.q.device)
+        self.query_splits = 1
+        if self.plan.kv_heads == 1:
+            of_queries = self.group * count_tiles(min(self.plan.queries, call.seqlen_q), shape.m)
+            of_keys = count_tiles(call.seqlen_k, shape.n)
+            self.query_splits = split_count(of_queries, of_keys, call.q.device)
 
     def gradients(self) -> dict[str, Tensor]:
         """By name."""
-        call, shape = self.call, self.shape
-        queries = call.batch * call.heads * count_tiles(call.seqlen_q, shape.m)
+        call, saved = self.call, self.saved
+        tiles = call.batch * call.heads * count_tiles(call.seqlen_q, self.shape.m)
         self._launch(
-            delta_kernel, queries, queries, token_tensor(self.saved.out), self.saved.softmax,
-            token_tensor(self.saved.d_out), self.saved.d_lse, self.delta,
-            HAS_D_LSE=self.saved.d_lse is not None,
+            delta_kernel, tiles, tiles, token_tensor(saved.out), saved.softmax,
+            token_tensor(saved.d_out), saved.d_lse, self.delta, HAS_D_LSE=saved.d_lse is not None,
         )  # fmt: skip
-        sums = self._empty_sums()
+        rows = (self.table_splits, self.table_heads, call.table_window.num_rows)
+        sums = {
+            name: self._empty((*rows, *call.expanded_tables[name].shape[2:])).zero_()
+            for name in self.names
+        }
         for chunk in self.plan.chunks(call):
-            if self.spec.has_tile_ranges:  # a tile that no program computes is read
-                for x in (self.stored.d_scores, self.stored.weights):
-                    if x is not None:
-                        x.zero_()
             self._run_dkdv(chunk)
             self._run_dq(chunk)
             self._run_dtables(chunk, sums)
         gradients = {"q": self.d_q, "k": self.d_k, "v": self.d_v}
         if self.d_q_rel is not None:
             gradients["q_rel"] = self.d_q_rel
-        return gradients | add_end_rows(call, self.saved, self.end_rows, sums)
+        return gradients | add_end_rows(call, saved, self.end_rows, sums)
+
+    def _empty(self, shape: tuple[int, ...]) -> Tensor:
+        return self.call.q.new_empty(shape, dtype=torch.float32)
 
     def _buffer(self) -> StoredScores:
         d_scores = self._rows()
@@ -178,39 +212,21 @@ class _Run:
 
     def _rows(self) -> Tensor:
         """`(heads, queries, keys)` of a chunk, with margins of zeros."""
-        plan, call = self.plan, self.call
-        heads = plan.kv_heads * (call.heads // call.kv_heads)
-        width = plan.keys + plan.margin
-        x = call.k.new_empty(plan.margin + heads * plan.queries * width)
+        plan = self.plan
+        heads, width = plan.kv_heads * self.group, plan.keys + plan.margin
+        x = self.call.k.new_empty(plan.margin + heads * plan.queries * width)
         x[: plan.margin] = 0
         rows = x[plan.margin :].view(heads, plan.queries, width)
         rows[:, :, plan.keys :] = 0
         return rows
 
-    def _empty_sums(self) -> dict[str, Tensor]:
-        call = self.call
-        rows = call.table_window.num_rows
-        chunks = count_tiles(rows - 2, self.shape.n)
-        heads = (
-            self.table_heads
-            if self.table_heads == 1
-            else self._heads_of(_Chunk(0, self.plan.kv_heads, 0, 0))
-        )
-        items = count_tiles(self.plan.queries, self.shape.m)
-        self.splits = split_count(chunks * heads, items, call.q.device)
-        return {
-            name: call.q.new_zeros(
-                (self.splits, self.table_heads, rows, *call.expanded_tables[name].shape[2:]),
-                dtype=torch.float32,
-            )
-            for name in self.names
-        }
-
-    def _heads_of(self, chunk: _Chunk) -> int:
-        """How many query heads the chunk has, of whatever sequences."""
-        last = chunk.first_kv_head + chunk.kv_heads - 1
-        kv_heads = last // self.call.batch - chunk.first_kv_head // self.call.batch + 1
-        return kv_heads * (self.call.heads // self.call.kv_heads)
+    def _chunks_of_rows(self, kv_heads: int, first: int = 0) -> int:
+        """How many chunks of rows the tables have, for key heads from `first` on."""
+        chunks = count_tiles(self.call.table_window.num_rows - 2, self.shape.n)
+        if self.table_heads == 1:
+            return chunks
+        batch = self.call.batch
+        return chunks * self.group * ((first + kv_heads - 1) // batch - first // batch + 1)
 
     def _run_dkdv(self, chunk: _Chunk) -> None:
         call, saved = self.call, self.saved
@@ -226,41 +242,48 @@ class _Run:
         )  # fmt: skip
 
     def _run_dq(self, chunk: _Chunk) -> None:
-        call, needed = self.call, self.needed
+        call, splits, i_begin = self.call, self.query_splits, chunk.i_begin
         i_end = min(chunk.i_end, call.seqlen_q)
-        heads = chunk.kv_heads * (call.heads // call.kv_heads)
-        tiles = heads * count_tiles(i_end - chunk.i_begin, self.shape.m)
+        tiles = chunk.kv_heads * self.group * count_tiles(i_end - i_begin, self.shape.m)
+        d_q, d_q_rel, end_rows = self.d_q, self.d_q_rel, self.end_rows.of_queries
+        if splits > 1:
+            shape = (splits, self.group, i_end - i_begin)
+            d_q = self._empty((*shape, d_q.shape[3]))
+            d_q_rel = None if d_q_rel is None else self._empty((*shape, d_q_rel.shape[3]))
+            end_rows = self._empty((4, *shape))
         self._launch(
-            stored_dq_kernel, tiles, tiles, self.stored, call.batch, chunk.first_kv_head,
-            chunk.i_begin, i_end, token_tensor(self.d_q), maybe_token_tensor(self.d_q_rel),
-            self.end_rows.of_queries, NEEDS_D_Q=True, NEEDS_D_Q_REL=self.d_q_rel is not None,
-            NEEDS_END_D_SCORES=bool(needed & {"keys", "bias"}),
-            NEEDS_END_WEIGHTS="values" in needed,
+            stored_dq_kernel, tiles * splits, tiles, self.stored, call.batch, chunk.first_kv_head,
+            i_begin, i_end, token_tensor(d_q), maybe_token_tensor(d_q_rel), end_rows, splits,
+            NEEDS_D_Q_REL=d_q_rel is not None, NEEDS_END_WEIGHTS="values" in self.needed,
+            SPLIT=splits > 1,
         )  # fmt: skip
+        if splits > 1:
+            b, g = chunk.first_kv_head % call.batch, chunk.first_kv_head // call.batch
+            of_chunk = (b, slice(g * self.group, (g + 1) * self.group), slice(i_begin, i_end))
+            self.d_q[of_chunk] = d_q.sum(0)
+            if self.d_q_rel is not None and d_q_rel is not None:
+                self.d_q_rel[of_chunk] = d_q_rel.sum(0)
+            self.end_rows.of_queries[:, *of_chunk] = end_rows.sum(1)
 
     def _run_dtables(self, chunk: _Chunk, sums: dict[str, Tensor]) -> None:
         call, names = self.call, self.names
-        chunks = count_tiles(call.table_window.num_rows - 2, self.shape.n)
-        heads = 1 if self.table_heads == 1 else self._heads_of(chunk)
-        programs = chunks * heads * self.splits
+        programs = self._chunks_of_rows(chunk.kv_heads, chunk.first_kv_head) * self.table_splits
+        if not programs:
+            return
         self._launch(
             stored_dtables_kernel, programs, programs, self.stored, call.batch,
             chunk.first_kv_head, chunk.kv_heads, chunk.i_begin, min(chunk.i_end, call.seqlen_q),
             token_tensor(self.saved.d_out),
-            *(sums.get(name) for name in ("keys", "queries", "bias", "values")),
-            self.table_heads, self.splits,
+            *(sums.get(name) for name in ("keys", "queries", "values")),
+            self.table_heads, self.table_splits,
             NEEDS_D_KEYS="keys" in names, NEEDS_D_QUERIES="queries" in names,
-            NEEDS_D_BIAS="bias" in names, NEEDS_D_VALUES="values" in names,
+            NEEDS_D_VALUES="values" in names,
         )  # fmt: skip
 
     def _launch(
         self, kernel: object, programs: int, num_tiles: int, *arguments: object, **constants: bool
     ) -> None:
-        args = self.call.kernel_args(self.spec, num_tiles)
         launch.run_programs(
-            kernel, programs, *args, *arguments, SPEC=self.spec, **constants, shape=self.shape
-        )
-
-
-def _empty_like(x: Tensor) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+            kernel, programs, *self.args, num_tiles, *arguments, SPEC=self.spec, **constants,
+            shape=self.shape,
+        )  # fmt: skip

@@ -9,7 +9,19 @@ from torch import Tensor
 
 from .kernel_args import PairTensor, TableTensor, TokenTensor
 
-__all__ = ["maybe_token_tensor", "pair_tensor", "table_tensor", "token_tensor", "with_dense_rows"]
+__all__ = [
+    "empty_like",
+    "maybe_token_tensor",
+    "pair_tensor",
+    "table_tensor",
+    "token_tensor",
+    "with_dense_rows",
+]
+
+
+def empty_like(x: Tensor) -> Tensor:
+    """Memory for a gradient of `x`, contiguous."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def token_tensor(x: Tensor) -> TokenTensor:

@@ -50,7 +50,7 @@ def dkdv_kernel(
     Reads, besides `inputs`:
         softmax: `(2, b, h, i)`, of the forward kernel.
         d_out: TokenTensor `(b, h, i, dv)`.
-        delta: `(b, h, i)`, of the dq kernel.
+        delta: `(b, h, i)`, of the dq kernel or the delta kernel.
         d_axis_weights: TokenTensor `(b, h, i, s)` with a grid's values.
 
     Writes:
@@ -82,6 +82,11 @@ def dkdv_kernel(
     b = (first_kv_head + part) % batch
     g = (first_kv_head + part) // batch
     j0 = first_key(tile % tiles_per_head, args, SPEC)
+    regions = query_regions(args, b, j0, SPEC)
+    if IN_PARTS:
+        first_query = tl.maximum(regions.begin, i_begin)
+        if (i_begin > 0) & (first_query >= tl.minimum(regions.end, i_end)):
+            return  # what the parts before have left is right
     j = tile_keys(args, j0, SPEC)
     k = load_keys(args, b, g, j, SPEC)
     v = load_values(args, b, g, j, SPEC)
@@ -92,7 +97,6 @@ def dkdv_kernel(
         count = tl.where(i_begin > 0, args.seqlen_k, 0)
         acc_k += load_tokens(sums_k, 0, part, j, count, SPEC.head_dim, SPEC.block_head_dim, SPEC)
         acc_v += load_tokens(sums_v, 0, part, j, count, SPEC.value_dim, SPEC.block_value_dim, SPEC)
-    regions = query_regions(args, b, j0, SPEC)
     for h in range(g * heads_per_kv_head, (g + 1) * heads_per_kv_head):
         if NEEDS_D_QUERIES:
             first_d_scores = zeros_1d(SPEC.block_n)

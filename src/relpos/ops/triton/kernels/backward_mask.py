@@ -25,7 +25,7 @@ def dmask_kernel(
     Reads, besides `inputs`:
         softmax: `(2, b, h, i)`, of the forward kernel.
         d_out: TokenTensor `(b, h, i, dv)`.
-        delta: `(b, h, i)`, of the dq kernel.
+        delta: `(b, h, i)`, of the dq kernel or the delta kernel.
         d_axis_weights: TokenTensor `(b, h, i, s)` with a grid's values.
         batch: sequences; `mask_batch` is that or 1, and `mask_heads` the query heads or 1.
 

@@ -1,16 +1,18 @@
-"""Backward from stored `dS`: where tables have a row for many offsets, so that much shares a pair.
+"""Backward from stored `dS`, where tables have a row for many offsets.
 
     dq_i = scale * (sum_j dS_ij k_j + sum_j dS_ij K[j-i])
-    dK_r = scale * sum dS_ij p_i    dB_r = sum dS_ij           over all pairs with j - i -> r
+    dK_r = scale * sum dS_ij p_i                               over all pairs with j - i -> r
     dQ_r = scale * sum dS_ij k_j    dV_r = sum P_ij dO_i
 
 The dkdv kernel has found `dS` of a chunk of pairs, and where needed the weights, and stored them in
 the dtype in which they are multiplied (`../stored_scores.py`). What is left are products. A tile by
-offset, `(m queries, n offsets)`, is read where it lies: query a's offset r is key a + r of it, and
-so one number farther on for each query. Nothing is sheared in registers.
+offset, `(n offsets, m queries)`, is read where it lies: query a's offset r is key a + r of it, and
+so one number farther on for each query. Nothing is sheared in registers, but for the table of
+queries.
 
-    q, acc (m, d)    q_rel, acc_rel (m, rel_dim)    d_o (m, dv)    k (n, d)    d_scores (m, n)
-    acc_keys (n, rel_dim)    acc_queries (n, d)    acc_bias (n,)    acc_values (n, dv)
+    q, acc (m, d)    q_rel, acc_rel (m, rel_dim)    d_o (m, dv)    k (n, d)
+    d_scores (m, n) by key, (n, m) by offset
+    acc_keys (n, rel_dim)    acc_queries (n, d)    acc_values (n, dv)
 """
 
 import triton
@@ -60,15 +62,19 @@ def delta_kernel(
     store_by_query(delta, args, b, h, i, tl.where(inverse_sum > 0, row_delta, 0.0))
 
 
-@triton.jit(do_not_specialize=(*KernelSizes._fields, "batch", "first_kv_head", "i_begin", "i_end"))
+@triton.jit(
+    do_not_specialize=(
+        *KernelSizes._fields, "batch", "first_kv_head", "i_begin", "i_end", "splits",
+    )
+)  # fmt: skip
 def stored_dq_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
-    stored, batch, first_kv_head, i_begin, i_end, d_q, d_q_rel, end_rows,
-    SPEC: tl.constexpr, NEEDS_D_Q: tl.constexpr, NEEDS_D_Q_REL: tl.constexpr,
-    NEEDS_END_D_SCORES: tl.constexpr, NEEDS_END_WEIGHTS: tl.constexpr,
+    stored, batch, first_kv_head, i_begin, i_end, d_q, d_q_rel, end_rows, splits,
+    SPEC: tl.constexpr, NEEDS_D_Q_REL: tl.constexpr, NEEDS_END_WEIGHTS: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):  # fmt: skip
-    """One tile of the chunk's queries, of one head.
+    """One tile of the chunk's queries, of one head, and one of `splits` parts of its keys.
 
     Reads, besides `inputs`:
         stored: StoredScores of the chunk; its tiles are as high and as wide as here.
@@ -77,20 +83,24 @@ def stored_dq_kernel(
         i_begin: the chunk's first query; `i_end` is the one after its last.
 
     Writes:
-        d_q: TokenTensor `(b, h, i, d)` where `NEEDS_D_Q`.
+        d_q: TokenTensor `(b, h, i, d)`.
         d_q_rel: TokenTensor `(b, h, i, rel_dim)` where `NEEDS_D_Q_REL`.
-        end_rows: as the dq kernel.
+        end_rows: as the dq kernel; the weights' where `NEEDS_END_WEIGHTS`.
+
+    Where `SPLIT`, all three have the parts in place of b, and heads and queries of the chunk alone:
+    `(splits, h, i, d)`, `(splits, h, i, rel_dim)` and `(4, splits, h, i)`.
     """
     args = KernelArgs(
         inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
         max_offset, num_tiles,
     )  # fmt: skip
-    TIMES_KEYS: tl.constexpr = SPEC.has_keys and (NEEDS_D_Q_REL if SPEC.has_q_rel else NEEDS_D_Q)
-    num_score_rows = tl.cast(batch * args.inputs.heads, tl.int64) * args.seqlen_q
+    TIMES_KEYS: tl.constexpr = SPEC.has_keys and (NEEDS_D_Q_REL or not SPEC.has_q_rel)
     tiles_per_head = tl.cdiv(i_end - i_begin, SPEC.block_m)
-    head = tl.program_id(0) // tiles_per_head
+    split = tl.program_id(0) % splits
+    tile = tl.program_id(0) // splits
+    head = tile // tiles_per_head
     b, h, g = _number_of(head, batch, first_kv_head, args)
-    i0 = i_begin + (tiles_per_head - 1 - tl.program_id(0) % tiles_per_head) * SPEC.block_m
+    i0 = i_begin + (tiles_per_head - 1 - tile % tiles_per_head) * SPEC.block_m
     i = i0 + tl.arange(0, SPEC.block_m)
     c = tl.arange(0, SPEC.block_n)
     acc = zeros(SPEC.block_m, SPEC.block_head_dim)
@@ -99,7 +109,8 @@ def stored_dq_kernel(
     first_weights = zeros_1d(SPEC.block_m)
     last_weights = zeros_1d(SPEC.block_m)
     regions = key_regions(args, b, i0, SPEC)
-    for tile in range(regions.begin // SPEC.block_n, regions.end // SPEC.block_n):
+    first_tile = regions.begin // SPEC.block_n + split
+    for tile in range(first_tile, regions.end // SPEC.block_n, splits):
         j0 = tile * SPEC.block_n  # so the compiler knows where whole words begin
         at = stored_at(stored, head, i0 - i_begin, j0, SPEC)
         d_scores = tl.load(stored.d_scores + at)
@@ -108,10 +119,9 @@ def stored_dq_kernel(
         acc += tl.dot(d_scores, k, input_precision=SPEC.precision)
         if selects_end_row(args, i0, j0, SPEC):
             pairs = Pairs(b, h, i[:, None], j[None, :], j0, c[None, :])
-            if TIMES_KEYS or NEEDS_END_D_SCORES:
-                first, last = end_row_sums(args, pairs, d_scores.to(tl.float32), 1, BAND)
-                first_d_scores += first
-                last_d_scores += last
+            first, last = end_row_sums(args, pairs, d_scores.to(tl.float32), 1, BAND)
+            first_d_scores += first
+            last_d_scores += last
             if NEEDS_END_WEIGHTS:
                 weights = tl.load(stored.weights + at).to(tl.float32)
                 first, last = end_row_sums(args, pairs, weights, 1, BAND)
@@ -123,7 +133,7 @@ def stored_dq_kernel(
         row_of_key_0 = -(args.query_start + i0) - args.table_first
         lowest = tl.maximum(row_of_key_0 - (SPEC.block_m - 1), 1)
         end = tl.minimum(row_of_key_0 + args.seqlen_k, args.table_rows - 1)
-        for row0 in range(lowest, end, SPEC.block_n):
+        for row0 in range(lowest + split * SPEC.block_n, end, splits * SPEC.block_n):
             row = row0 + c
             d_scores = _load_by_offset(
                 stored.d_scores, stored, head, i0 - i_begin, row0 - row_of_key_0, row < end, SPEC
@@ -133,24 +143,29 @@ def stored_dq_kernel(
         last_row = load_row(args, KEYS, h, end_table_row(args, RIGHT), SPEC)
         acc_rel += first_d_scores[:, None] * first_row[None, :]
         acc_rel += last_d_scores[:, None] * last_row[None, :]
-        if SPEC.has_q_rel:
-            store_tokens(
-                d_q_rel, b, h, i, args.seqlen_q, acc_rel * args.inputs.scale,
-                SPEC.rel_dim, SPEC.block_rel_dim, SPEC,
-            )  # fmt: skip
-        else:
+        if not SPEC.has_q_rel:
             acc += acc_rel
-    if NEEDS_D_Q:
+    # Where the results are.
+    count = args.seqlen_q
+    heads_there = args.inputs.heads
+    rows = tl.cast(batch * heads_there, tl.int64) * count
+    if SPLIT:
+        b, h, i = split, head, i - i_begin
+        count = i_end - i_begin
+        heads_there = args.inputs.heads_per_kv_head
+        rows = tl.cast(splits * heads_there, tl.int64) * count
+    scale = args.inputs.scale
+    store_tokens(d_q, b, h, i, count, acc * scale, SPEC.head_dim, SPEC.block_head_dim, SPEC)
+    if TIMES_KEYS and SPEC.has_q_rel:
         store_tokens(
-            d_q, b, h, i, args.seqlen_q, acc * args.inputs.scale,
-            SPEC.head_dim, SPEC.block_head_dim, SPEC,
+            d_q_rel, b, h, i, count, acc_rel * scale, SPEC.rel_dim, SPEC.block_rel_dim, SPEC
         )  # fmt: skip
-    if NEEDS_END_D_SCORES:
-        store_by_query(end_rows, args, b, h, i, first_d_scores)
-        store_by_query(end_rows + num_score_rows, args, b, h, i, last_d_scores)
+    at = end_rows + (tl.cast(b, tl.int64) * heads_there + h) * count + i
+    tl.store(at, first_d_scores, mask=i < count)
+    tl.store(at + rows, last_d_scores, mask=i < count)
     if NEEDS_END_WEIGHTS:
-        store_by_query(end_rows + 2 * num_score_rows, args, b, h, i, first_weights)
-        store_by_query(end_rows + 3 * num_score_rows, args, b, h, i, last_weights)
+        tl.store(at + 2 * rows, first_weights, mask=i < count)
+        tl.store(at + 3 * rows, last_weights, mask=i < count)
 
 
 @triton.jit(
@@ -162,9 +177,9 @@ def stored_dtables_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
     stored, batch, first_kv_head, count, i_begin, i_end, d_out,
-    d_keys, d_queries, d_bias, d_values, table_heads, splits,
+    d_keys, d_queries, d_values, table_heads, splits,
     SPEC: tl.constexpr, NEEDS_D_KEYS: tl.constexpr, NEEDS_D_QUERIES: tl.constexpr,
-    NEEDS_D_BIAS: tl.constexpr, NEEDS_D_VALUES: tl.constexpr,
+    NEEDS_D_VALUES: tl.constexpr,
 ):  # fmt: skip
     """Rows of the tables between the first and the last, one of `splits` parts of the chunk.
 
@@ -180,7 +195,6 @@ def stored_dtables_kernel(
     Adds to, in float32, where they are needed:
         d_keys: `(splits, table_heads, rows, rel_dim)`.
         d_queries: `(splits, table_heads, rows, d)`.
-        d_bias: `(splits, table_heads, rows)`.
         d_values: `(splits, table_heads, rows, dv)`.
     """
     args = KernelArgs(
@@ -216,8 +230,6 @@ def stored_dtables_kernel(
         acc_keys = load_sums(d_keys, at_row, inside_rows, SPEC.rel_dim, SPEC.block_rel_dim)
     if NEEDS_D_QUERIES:
         acc_queries = load_sums(d_queries, at_row, inside_rows, SPEC.head_dim, SPEC.block_head_dim)
-    if NEEDS_D_BIAS:
-        acc_bias = tl.load(d_bias + at_row, mask=inside_rows, other=0.0)
     if NEEDS_D_VALUES:
         acc_values = load_sums(d_values, at_row, inside_rows, SPEC.value_dim, SPEC.block_value_dim)
 
@@ -230,19 +242,18 @@ def stored_dtables_kernel(
     for turn in range(heads):
         head = first_head + turn * step
         b, h, g = _number_of(head, batch, first_kv_head, args)
-        for tile in range(first_tile + split, end_tile, splits):
+        # Parts begin with other tiles in each head, so that all get as many.
+        for tile in range(first_tile + (split + turn) % splits, end_tile, splits):
             i0 = i_begin + tile * SPEC.block_m
             i = i0 + tl.arange(0, SPEC.block_m)
             key0 = key_of_query_0 + i0
-            if NEEDS_D_KEYS or NEEDS_D_QUERIES or NEEDS_D_BIAS:
+            if NEEDS_D_KEYS or NEEDS_D_QUERIES:
                 d_scores = _load_by_offset(
                     stored.d_scores, stored, head, i0 - i_begin, key0, inside_rows, SPEC
                 )
             if NEEDS_D_KEYS:
                 _, q_rel = load_queries(args, b, h, i, SPEC)
                 acc_keys += tl.dot(d_scores, q_rel, input_precision=SPEC.precision)
-            if NEEDS_D_BIAS:
-                acc_bias += tl.sum(d_scores.to(tl.float32), 1)
             if NEEDS_D_VALUES:
                 weights = _load_by_offset(
                     stored.weights, stored, head, i0 - i_begin, key0, inside_rows, SPEC
@@ -256,8 +267,6 @@ def stored_dtables_kernel(
         store_sums(d_keys, at_row, inside_rows, acc_keys, SPEC.rel_dim, SPEC.block_rel_dim)
     if NEEDS_D_QUERIES:
         store_sums(d_queries, at_row, inside_rows, acc_queries, SPEC.head_dim, SPEC.block_head_dim)
-    if NEEDS_D_BIAS:
-        tl.store(d_bias + at_row, acc_bias, mask=inside_rows)
     if NEEDS_D_VALUES:
         store_sums(d_values, at_row, inside_rows, acc_values, SPEC.value_dim, SPEC.block_value_dim)
 
@@ -273,10 +282,10 @@ def _number_of(head, batch, first_kv_head, args):
 
 @triton.jit
 def _load_by_offset(x, stored, head, row, key0, inside, SPEC: tl.constexpr):
-    """A tile `(n offsets, m queries)`; of keys that there are not, zeros.
+    """A tile `(n offsets, m queries)`; zeros for keys within a margin of those that there are.
 
-    Threads of a warp take neighbours, since a query's row begins anywhere: with the offsets first
-    the compiler does not give it the layout of other tiles.
+    With the offsets first, neighbouring threads read neighbouring numbers, as they have to where a
+    row begins at any address: queries first, the compiler would give it the layout of other tiles.
 
     Args:
         x: of `stored`.
