@@ -126,9 +126,15 @@ def replayed(call: Call) -> list[Tensor]:
 
 
 def small_calls(backend: str) -> Iterator[tuple[str, Call]]:
-    """Every call at a small odd size; the interpreter has no bfloat16."""
+    """Every call at a small odd size; the interpreter has no bfloat16.
+
+    On a GPU also one whose table is wide enough that `dS` is stored.
+    """
     for dtype in (torch.float32, torch.bfloat16) if CUDA else (torch.float32,):
-        for name, call in calls(backend, 5, 24, dtype).items():
+        of_dtype = calls(backend, 5, 24, dtype)
+        if CUDA:
+            of_dtype["Huang, stored"] = calls(backend, 25, 24, dtype)["Huang"]
+        for name, call in of_dtype.items():
             yield f"{name}, {str(dtype).removeprefix('torch.')}", call
 
 

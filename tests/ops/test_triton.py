@@ -294,7 +294,7 @@ def test_rows_of_a_grid_may_be_tiles_of_some_kernels_alone(other: str | None, mo
     from relpos.ops.triton.tuning import TileShape
 
     def shapes(kernel: str, call: Any) -> list[TileShape]:
-        return [TileShape(64, 32 if kernel == other else call.row_tile_width, 4, 1)]
+        return [TileShape(64, 32 if kernel == other else call.traits.row_tile_width, 4, 1)]
 
     monkeypatch.setattr(launch, "tile_shapes", shapes)
     case = GridCase(shape=(4, 37), prefix=3, terms="keys", heads=2, groups=1, scale=0.4)

@@ -86,13 +86,21 @@ def tile_shapes_on_cuda(kernel: str, call: _Call, capability: tuple[int, int]) -
     """The same for a GPU of some compute capability, wherever the tensors are."""
     if kernel == "end_rows":
         return [TileShape(64, 64, 4, 1)]
-    width = max(call.widths)
-    by_width = TILES[kind_of(call, capability)]["dkdv" if kernel == "dmask" else kernel]
+    row_tile_width = call.traits.row_tile_width if kernel in ("forward", "dq", "dkdv") else None
+    has_few_queries = kernel == "forward" and call.seqlen_q <= _FEW_QUERIES
+    kind = kind_of(call, capability)
+    return _tile_shapes(kernel, kind, max(call.widths), row_tile_width, has_few_queries)
+
+
+@lru_cache
+def _tile_shapes(
+    kernel: str, kind: str, width: int, row_tile_width: int | None, has_few_queries: bool
+) -> list[TileShape]:
+    by_width = TILES[kind]["dkdv" if kernel == "dmask" else kernel]
     shape = TileShape(*by_width[0 if width <= 64 else 1 if width <= 128 else 2])
-    row_tile_width = call.traits.row_tile_width
-    if row_tile_width is not None and kernel in ("forward", "dq", "dkdv"):
+    if row_tile_width is not None:
         shape = shape._replace(n=min(shape.n, row_tile_width))
-    if kernel == "forward" and call.seqlen_q <= _FEW_QUERIES and shape.m > _FEW_QUERIES:
+    if has_few_queries and shape.m > _FEW_QUERIES:
         shape = TileShape(_FEW_QUERIES, min(shape.n, _FEW_QUERIES), 4, shape.stages)
     shapes = [shape]
     while shape.stages > 1 or shape.n > 16:
