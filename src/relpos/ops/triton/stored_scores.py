@@ -143,7 +143,11 @@ def stored_gradients(
 
 
 class _Run:
-    """One run with tiles of some shape."""
+    """One run with tiles of some shape.
+
+    `table_splits` programs share the sums over a chunk's queries for rows of a table, and
+    `query_splits` those over its keys for a tile of queries.
+    """
 
     def __init__(
         self, call: PreparedCall, saved: Saved, delta: Tensor, needed: frozenset[str],
@@ -172,13 +176,12 @@ class _Run:
             self.sums_k, self.sums_v = (self._empty((*rows, x.shape[3])) for x in (call.k, call.v))
         self.stored = self._buffer()
         chunks = self._chunks_of_rows(self.plan.kv_heads)
-        tiles = count_tiles(self.plan.queries, shape.m)
+        tiles = count_tiles(min(self.plan.queries, call.seqlen_q), shape.m)
         self.table_splits = split_count(chunks, tiles, call.q.device)
         self.query_splits = 1
         if self.plan.kv_heads == 1:
-            of_queries = self.group * count_tiles(min(self.plan.queries, call.seqlen_q), shape.m)
-            of_keys = count_tiles(call.seqlen_k, shape.n)
-            self.query_splits = split_count(of_queries, of_keys, call.q.device)
+            key_tiles = count_tiles(call.seqlen_k, shape.n)
+            self.query_splits = split_count(self.group * tiles, key_tiles, call.q.device)
 
     def gradients(self) -> dict[str, Tensor]:
         """By name."""

@@ -74,7 +74,8 @@ def tile_shapes(kernel: str, call: _Call) -> list[TileShape]:
     """The tiles of a kernel for a call, the best first; each of the others asks for less memory.
 
     Args:
-        kernel: "forward", "dq", "dkdv", "dmask", "dtables" or "end_rows".
+        kernel: "forward", "dq", "dkdv", "dmask", "dtables" or "end_rows"; what follows from stored
+            `dS` runs with the tile of dkdv.
         call: whose tensors the kernel gets.
     """
     if call.q.device.type == "cpu":
