@@ -23,9 +23,11 @@ from .regions import (
     LEFT,
     end_row_sums,
     key_regions,
+    on_grid,
     query_tile,
     region_bounds,
     selects_end_row,
+    tile_step,
 )
 from .scores import delta_of_outputs, tile_d_scores, tile_exponentials, tile_scores
 from .shear import tile_dot_queries
@@ -118,15 +120,11 @@ def dq_kernel(
             d_out_carried = begin_dots(args, VALUES, h, d_o, i0, lower, REGION, SPEC)
         if TIMES_KEYS:
             sums_carried = begin_sums(REGION, SPEC)
-        if SPEC.grid_by_rows and REGION == BAND:
+        if on_grid(REGION, SPEC):
             grid_dots = dots_of_places(args, b, h, i, lower, SPEC)
             if NEEDS_D_LOGITS:
                 acc_places = zeros(SPEC.block_m, SPEC.block_n)
-        for j0 in range(
-            lower,
-            upper,
-            SPEC.axis_width if SPEC.grid_by_rows and REGION == BAND else SPEC.block_n,
-        ):
+        for j0 in range(lower, upper, tile_step(REGION, SPEC)):
             j = tile_keys(args, j0, SPEC)
             pairs = Pairs(b, h, i[:, None], j[None, :], j0, c[None, :])
             k = load_keys(args, b, g, j, SPEC)
@@ -141,11 +139,11 @@ def dq_kernel(
                 dots += p_dots
             if SPEC.has_queries:
                 dots += tile_dot_queries(args, h, k, i0, j0, REGION, SPEC)
-            if SPEC.grid_by_rows and REGION == BAND:
+            if on_grid(REGION, SPEC):
                 dots += grid_dots
             scores, slope = tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
             tile_stats = stats
-            if SPEC.grid_by_rows and REGION == BAND:
+            if on_grid(REGION, SPEC):
                 grid_bits = bits_of_row(args, b, h, i, j0, SPEC)
                 tile_stats = RowStats(row_max - grid_bits, inverse_sum, row_delta)
             exps = tile_exponentials(args, scores, tile_stats, SPEC)

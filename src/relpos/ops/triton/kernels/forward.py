@@ -15,7 +15,15 @@ from .band import begin_dots, begin_sums, end_sums, rescale_sums, walk_dots, wal
 from .grid_rows import bits_of_row, dots_of_places, tile_keys
 from .grid_terms import coordinate_marks
 from .masks import survives_dropout
-from .regions import BAND, LEFT, key_regions, query_tile, region_bounds, within_split
+from .regions import (
+    LEFT,
+    key_regions,
+    on_grid,
+    query_tile,
+    region_bounds,
+    tile_step,
+    within_split,
+)
 from .scores import exponentials, largest, log_sum_exp, rescaling, tile_scores
 from .shear import tile_dot_queries
 from .structs import KernelArgs, Pairs
@@ -77,13 +85,9 @@ def forward_kernel(
             dots_carried = begin_dots(args, KEYS, h, q_rel, i0, lower, REGION, SPEC)
         if SPEC.has_values:
             sums_carried = begin_sums(REGION, SPEC)
-        if SPEC.grid_by_rows and REGION == BAND:
+        if on_grid(REGION, SPEC):
             grid_dots = dots_of_places(args, b, h, i, lower, SPEC)
-        for j0 in range(
-            lower,
-            upper,
-            SPEC.axis_width if SPEC.grid_by_rows and REGION == BAND else SPEC.block_n,
-        ):
+        for j0 in range(lower, upper, tile_step(REGION, SPEC)):
             j = tile_keys(args, j0, SPEC)
             pairs = Pairs(b, h, i[:, None], j[None, :], j0, c[None, :])
             k = load_keys(args, b, g, j, SPEC)
@@ -96,19 +100,19 @@ def forward_kernel(
                 dots += p_dots
             if SPEC.has_queries:
                 dots += tile_dot_queries(args, h, k, i0, j0, REGION, SPEC)
-            if SPEC.grid_by_rows and REGION == BAND:
+            if on_grid(REGION, SPEC):
                 dots += grid_dots
             scores, _ = tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
 
             tile_max = largest(args, scores, SPEC)
-            if SPEC.grid_by_rows and REGION == BAND:
+            if on_grid(REGION, SPEC):
                 grid_bits = bits_of_row(args, b, h, i, j0, SPEC)
                 tile_max += grid_bits
             new_max = tl.maximum(row_max, tile_max)
             shift = tl.where(new_max == float("-inf"), 0.0, new_max)  # while there is no key
             rescale = rescaling(row_max, shift, SPEC)
             row_max = new_max
-            if SPEC.grid_by_rows and REGION == BAND:
+            if on_grid(REGION, SPEC):
                 weights = exponentials(args, scores, shift - grid_bits, SPEC)
             else:
                 weights = exponentials(args, scores, shift, SPEC)

@@ -55,37 +55,26 @@ def tile_keys(args, j0, SPEC: tl.constexpr):
 
 
 @triton.jit
-def _load_of_places(x, args, b, h, i, j0, SPEC: tl.constexpr):
-    """What `x` has for each query `i (m,)` and place of the tile of keys from `j0`: `(m, n)`."""
+def dots_of_places(args, b, h, i, j0, SPEC: tl.constexpr):
+    """What the last axis adds to the products of the tile of keys from `j0`: `(m, n)`."""
     c = tl.arange(0, SPEC.block_n)
-    rows = _rows_of(x, b, h, i) + SPEC.num_key_coordinates - SPEC.axis_width
+    rows = _rows_of(args.inputs.key_axis_logits, b, h, i)
+    rows += SPEC.num_key_coordinates - SPEC.axis_width
     inside = (i < args.seqlen_q)[:, None] & (c < SPEC.axis_width)[None, :]
     inside = inside & (j0 >= tokens_before_grid(args, SPEC))
     logits = tl.load(rows[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
-    return _not_too_low(logits, args)
-
-
-@triton.jit
-def _load_of_row(x, args, b, h, i, j0, SPEC: tl.constexpr):
-    """What `x` has for each query `i (m,)` and the row of the tile of keys from `j0`: `(m,)`."""
-    before = tokens_before_grid(args, SPEC)
-    row = (j0 - before) // SPEC.axis_width
-    inside = (i < args.seqlen_q) & (j0 >= before)
-    logits = tl.load(_rows_of(x, b, h, i) + row, mask=inside, other=0.0).to(tl.float32)
-    return _not_too_low(logits, args)
-
-
-@triton.jit
-def dots_of_places(args, b, h, i, j0, SPEC: tl.constexpr):
-    """What the last axis adds to the products of the tile of keys from `j0`: `(m, n)`."""
-    logits = _load_of_places(args.inputs.key_axis_logits, args, b, h, i, j0, SPEC)
-    return logits * (1.0 / args.inputs.scale)
+    return _not_too_low(logits, args) * (1.0 / args.inputs.scale)
 
 
 @triton.jit
 def bits_of_row(args, b, h, i, j0, SPEC: tl.constexpr):
     """What the first axis adds to the exponents of the tile of keys from `j0`, in bits: `(m,)`."""
-    return _load_of_row(args.inputs.key_axis_logits, args, b, h, i, j0, SPEC) * LOG2_E
+    before = tokens_before_grid(args, SPEC)
+    row = (j0 - before) // SPEC.axis_width
+    inside = (i < args.seqlen_q) & (j0 >= before)
+    at = _rows_of(args.inputs.key_axis_logits, b, h, i) + row
+    logits = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    return _not_too_low(logits, args) * LOG2_E
 
 
 @triton.jit

@@ -24,6 +24,18 @@ RIGHT = tl.constexpr(2)
 ANY = tl.constexpr(3)  # of a tile that may be anywhere
 
 
+@triton.constexpr_function
+def on_grid(REGION, SPEC):
+    """Whether each tile of a region is one row of the grid (`grid_rows.py`)."""
+    return SPEC.grid_by_rows and REGION == BAND
+
+
+@triton.constexpr_function
+def tile_step(REGION, SPEC):
+    """From a tile's first key to the next one's."""
+    return SPEC.axis_width if SPEC.grid_by_rows and REGION == BAND else SPEC.block_n
+
+
 @triton.jit
 def offset_row(args, pairs):
     """Each pair's offset, counted from that of the tables' first row: the row, if there is one."""
