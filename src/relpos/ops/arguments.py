@@ -7,6 +7,7 @@ backend makes of it. Schemas, shapes for tracing and derivatives follow (`custom
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ _OWN = {"gradient": "own"}
 _WIDE = {"gradient": "wide"}
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Arguments:
     """What torch hands to a backend's operators, tensors first; backends read it by name.
 
@@ -111,7 +112,7 @@ class Arguments:
     return_lse: bool = False
     need_axis_weights: bool = False
 
-    @property
+    @cached_property
     def terms(self) -> Terms:
         """The tables of a line of tokens."""
         rows = (self.keys, self.queries, self.bias, self.values)
@@ -192,4 +193,7 @@ def arguments_of(inputs: Inputs, **of_grid: Any) -> Arguments:
     if mask is not None and mask.dtype == torch.float64 and inputs.q.dtype != torch.float64:
         # Backends read a mask in no more bits than they compute with.
         given["mask"] = mask.float()
-    return Arguments(**given)
+    arguments = Arguments(**given)
+    if isinstance(terms, Terms):
+        arguments.terms = terms
+    return arguments

@@ -121,9 +121,11 @@ def check_documents(
 
 def _check_qkv(function: str, q: Tensor, k: Tensor, v: Tensor) -> None:
     b, h, _, d = q.shape
-    check_shape(function, "k", k, "b g j d", {"b": b, "d": d})
-    check_shape(function, "v", v, "b g j dv", {"b": b, "g": k.shape[1], "j": k.shape[2]})
-    g = k.shape[1]
+    _, g, j, _ = k.shape
+    if k.shape[0] != b or k.shape[3] != d:
+        check_shape(function, "k", k, "b g j d", {"b": b, "d": d})
+    if v.shape[0] != b or v.shape[1] != g or v.shape[2] != j:
+        check_shape(function, "v", v, "b g j dv", {"b": b, "g": g, "j": j})
     if g == 0 or h == 0 or h % g:
         raise ShapeError(
             f"{function}: q must have a multiple of k's heads, got {h} query and {g} key heads"
