@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -243,9 +244,16 @@ CALLS: dict[str, Any] = {
 }  # fmt: skip
 
 
+def _architecture(text: str) -> str:
+    """`sm_NN` that Triton compiles for, and the kernels are made for."""
+    if not re.fullmatch(r"sm_(8[069]|90|1[0-2][0-9])", text):
+        raise argparse.ArgumentTypeError(f"must be as sm_80, sm_86, sm_90 or sm_120, got {text!r}")
+    return text
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("architecture", metavar="sm_NN")
+    parser.add_argument("architecture", metavar="sm_NN", type=_architecture)
     parser.add_argument("tiles", choices=("best", "least"))
     parser.add_argument("calls", nargs="+", choices=tuple(CALLS), metavar="CALL")
     parser.add_argument("--registers", action="store_true", help="and spilled bytes")

@@ -26,6 +26,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.files import RESULTS, save
 from benchmarks.measure.machine import machine
+from benchmarks.options import check_out
 from relpos import Terms, attention
 
 from .compile_ahead import compile_call, random
@@ -111,8 +112,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error(f"argument --rounds: must be 1 or more, got {options.rounds}")
-    if options.out.is_dir():
-        parser.error(f"argument --out: must be a file, got the folder {options.out}")
+    check_out(parser, options.out)
     torch.set_num_threads(1)
     result = measured(options.rounds)
     for name, microseconds in result.items():

@@ -34,6 +34,7 @@ import torch
 import triton
 
 from benchmarks.files import RESULTS, save
+from benchmarks.options import check_out
 from relpos import GridTerms, OffsetTable, Terms
 from relpos.ops.triton.tuning import TileShape
 
@@ -323,7 +324,15 @@ def _tile(text: str) -> tuple[str, TileShape]:
         raise argparse.ArgumentTypeError(
             f"must be KERNEL=MxNxWARPSxSTAGES, as dkdv=128x64x8x2, got {text!r}"
         )
-    return found[1], TileShape(*map(int, found.groups()[1:]))
+    shape = TileShape(*map(int, found.groups()[1:]))
+    m, n, warps, stages = shape
+    powers = all(x and x & (x - 1) == 0 for x in (m, n, warps))
+    if not (powers and 16 <= n <= m <= 256 and n <= 128 and warps <= 32 and 1 <= stages <= 8):
+        raise argparse.ArgumentTypeError(
+            "must have powers of two, 16 to 128 keys, as many queries or more up to 256, up to 32 "
+            f"warps, and 1 to 8 stages, got {text!r}"
+        )
+    return found[1], shape
 
 
 def main() -> None:
@@ -336,8 +345,7 @@ def main() -> None:
                         help="other tiles: queries, keys, warps, stages")  # fmt: skip
     parser.add_argument("--out", type=Path, default=RESULTS / "kernel_facts.json")
     options = parser.parse_args()
-    if options.out.is_dir():
-        parser.error(f"argument --out: must be a file, got the folder {options.out}")
+    check_out(parser, options.out)
     if options.tiles and options.out == parser.get_default("out"):
         parser.error("argument --tiles: needs --out, since the results are of the table's tiles")
     wanted = [

@@ -33,7 +33,9 @@ def test_every_call_is_timed(tmp_path: Path):
     assert all(name in done.stdout for name in times)
 
 
-@pytest.mark.parametrize("arguments", [("--rounds", "0"), ("--rounds", "two"), ("--out", ".")])
+@pytest.mark.parametrize(
+    "arguments", [("--rounds", "0"), ("--rounds", "two"), ("--out", "."), ("--out", "/dev/null/x")]
+)
 def test_wrong_arguments_are_named(arguments: tuple[str, ...]):
     done = run(*arguments)
     assert done.returncode == 2

@@ -415,6 +415,16 @@ def compiled_ahead(*arguments: str) -> list[dict]:
     return json.loads(run.stdout.splitlines()[-1])
 
 
+@pytest.mark.parametrize("architecture", ["xx", "90", "sm_90a", "sm_-1", "sm_1"])
+def test_what_is_compiled_for_must_be_an_architecture(architecture: str):
+    run = subprocess.run(
+        [sys.executable, "-m", "scripts.compile_ahead", "best", "plain", "--", architecture],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert run.returncode == 2
+    assert "Traceback" not in run.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("tiles", MEMORY, ids=" ".join)
 def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):

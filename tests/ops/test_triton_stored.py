@@ -225,6 +225,25 @@ def test_keys_of_a_chunk_are_split_where_programs_are_few(processors: int, store
     assert max(splits) == (2 if processors == 2 else 3)
 
 
+@pytest.mark.parametrize("query_start", [2**31 - 20, 2**31, -(2**31) - 20, 2**40])
+@pytest.mark.parametrize("processors", [2, 20])
+def test_queries_may_be_as_far_off_as_their_window_is(
+    query_start: int, processors: int, stored, monkeypatch
+):
+    """Rows that no pair selects are nobody's, whatever 32 bits make of their numbers."""
+    from relpos.ops.triton import tuning
+
+    monkeypatch.setattr(tuning, "_processors", lambda _: processors)
+    calls = stored(SIZES[0])
+    assert_equals_the_reference(
+        Case(
+            batch=1, heads=1, groups=1, queries=37, keys=37, terms="keys", table_window=(20, 20),
+            window=(19, 3), query_start=query_start,
+        )
+    )  # fmt: skip
+    assert calls
+
+
 class Sizes:
     """What a plan reads of a call."""
 

@@ -3,8 +3,9 @@
 From the declared `Arguments` follow an operator's schemas, the shapes that tracing wants, and what
 autograd keeps, asks for and gets. A backend adds the two computations, by named arguments.
 
-Where nobody looks at operators, a computation written in Python is called without one: torch takes
-longer to find an operator's Python function, and its derivative, than a GPU for a short call.
+Where neither tracing nor a dispatch mode looks at operators, a computation written in Python is
+called without one: torch takes longer to find an operator's Python function, and its derivative,
+than a GPU for a short call. A profiler then shows `_WithoutOperator` and what runs in it.
 """
 
 from __future__ import annotations
@@ -318,7 +319,8 @@ class _WithoutOperator(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         op = ctx.op
         # The operator refuses to be differentiated again, in words.
-        backward = None if torch.is_grad_enabled() else op._computed_backward
+        unseen = _nobody_looks([x for x in gradients if x is not None])
+        backward = op._computed_backward if unseen and not torch.is_grad_enabled() else None
         of_those = iter(ctx.needs_input_grad[3:])
         needs = [is_there and next(of_those) for is_there in ctx.is_there]
         found = op._differentiate(ctx, *gradients, needs=needs, backward=backward)
@@ -327,7 +329,7 @@ class _WithoutOperator(torch.autograd.Function):
 
 
 def _nobody_looks(tensors: Sequence[Tensor]) -> bool:
-    """Whether operators would go by unseen: no tracing, no modes, and plain tensors on a device."""
+    """Whether operators would go by unseen: no tracing, no dispatch mode, and plain tensors."""
     is_tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
     if torch.compiler.is_compiling() or is_tracing or _modes() > 0:
         return False

@@ -95,7 +95,7 @@ class PreparedCall:
         # However far off the queries are, positions fit in 32 bits: only offsets count.
         self.query_start = min(max(query_start, -self.seqlen_q), self.seqlen_k)
         moved = query_start - self.query_start
-        self.table_first = self.table_window.first + moved
+        self.table_first = _within_32_bits(self.table_window.first + moved)
         left, right = window_of_line
         self.min_offset = None if left is None else _within_32_bits(moved - left)
         self.max_offset = None if right is None else _within_32_bits(moved + right)
@@ -290,5 +290,5 @@ class PreparedCall:
 
 
 def _within_32_bits(offset: int) -> int:
-    """An offset that hides the same pairs, far from where numbers of 32 bits end."""
+    """An offset on the same side of all pairs, far from where numbers of 32 bits end."""
     return min(max(offset, -_FAR), _FAR)
