@@ -118,6 +118,7 @@ def described(compiled: Compiled, *, count_registers: bool) -> dict[str, Any]:
         "shared": binary.metadata.shared,
         "tensor cores": "mma" in binary.asm["ptx"],
         "variants": compiled.variants,
+        "in parts": compiled.constants.get("IN_PARTS", False),
     } | (resources(binary.asm["cubin"]) if count_registers else {})
 
 
@@ -245,8 +246,8 @@ CALLS: dict[str, Any] = {
 
 
 def _architecture(text: str) -> str:
-    """`sm_NN` that Triton compiles for, and the kernels are made for."""
-    if not re.fullmatch(r"sm_(8[069]|90|1[0-2][0-9])", text):
+    """`sm_NN` of the GPUs that the kernels are made for."""
+    if not re.fullmatch(r"sm_(8[0679]|90|10[03]|110|12[01])", text):
         raise argparse.ArgumentTypeError(f"must be as sm_80, sm_86, sm_90 or sm_120, got {text!r}")
     return text
 

@@ -133,7 +133,7 @@ def small_calls(backend: str) -> Iterator[tuple[str, Call]]:
     for dtype in (torch.float32, torch.bfloat16) if CUDA else (torch.float32,):
         of_dtype = calls(backend, 5, 24, dtype)
         if CUDA:
-            of_dtype["Huang, stored"] = calls(backend, 25, 24, dtype)["Huang"]
+            of_dtype["Huang, wide"] = calls(backend, 25, 24, dtype)["Huang"]
         for name, call in of_dtype.items():
             yield f"{name}, {str(dtype).removeprefix('torch.')}", call
 

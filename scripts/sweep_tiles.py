@@ -5,7 +5,8 @@
     python -m scripts.sweep_tiles --usual               # the tiles of the table alone
     python -m scripts.sweep_tiles --write               # from that file into tile_table.py
 
-Every kernel of a call, forward and backward, is timed by itself. All tiles are compiled first, in
+Every kernel of a call, forward and backward, is timed by itself; but where `dS` is stored, what
+follows from it counts as dkdv, whose tile it has. All tiles are compiled first, in
 as many processes as there are cores, in half of the time at most. What is in the file is not timed
 again, so that a run that was stopped goes on. In Triton's interpreter (TRITON_INTERPRET=1) it runs
 too, at a size of no meaning.
@@ -31,6 +32,7 @@ from torch import Tensor
 from triton import OutOfResources
 
 from benchmarks.files import RESULTS, save
+from benchmarks.options import check_out
 from relpos import attention
 from relpos.ops.triton import tile_table
 from relpos.ops.triton.tile_table import TILES
@@ -260,6 +262,7 @@ def main() -> None:
         sys.exit(2)
     if options.write and not options.out.is_file():
         parser.error(f"argument --out: must be a file to write the table from, got {options.out}")
+    check_out(parser, options.out)
     result: dict[str, Any] = {"rows": []}
     if options.out.is_file():
         result = json.loads(options.out.read_text())

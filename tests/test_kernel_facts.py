@@ -222,6 +222,8 @@ def test_a_tile_whose_warps_share_rows_computes_scores_twice(tmp_path: Path):
         ("--tiles", "dkdv=0x0x0x0", "--out", "facts.json"),
         ("--tiles", "dkdv=64x128x8x2", "--out", "facts.json"),
         ("--tiles", "dkdv=100x60x8x2", "--out", "facts.json"),
+        ("--tiles", "forward=256x64x8x2", "--out", "facts.json"),
+        ("--tiles", "forward=128x128x8x2", "--out", "facts.json"),
         ("--out", "/dev/null/facts.json"),
         ("--out", "README.md"),
         ("--cases", "none"),

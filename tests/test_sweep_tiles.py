@@ -61,6 +61,8 @@ def test_every_tile_has_its_turn():
         turns = list(sweep_tiles.passes(case))
         for kernel in sweep_tiles.CANDIDATES:
             assert {one[kernel] for one in turns} == set(sweep_tiles.candidates(case, kernel))
+    for turn in sweep_tiles.passes("Huang, causal"):
+        assert turn.keys() == {"forward", "dkdv"}
 
 
 @pytest.mark.slow

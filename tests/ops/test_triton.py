@@ -392,8 +392,10 @@ def test_no_kernel_is_compiled_anew_for_another_length(call: str):
 
     Up to 32 queries have tiles of their own.
     """
-    for kernel in compiled_ahead("sm_90", "best", call):
+    kernels = compiled_ahead("sm_90", "best", call)
+    for kernel in kernels:
         assert kernel["variants"] == 1, kernel
+    assert ("stored_dq_kernel" in {kernel["kernel"] for kernel in kernels}) == ("wide" in call)
 
 
 ROOT = Path(__file__).parents[2]
@@ -415,14 +417,16 @@ def compiled_ahead(*arguments: str) -> list[dict]:
     return json.loads(run.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("architecture", ["xx", "90", "sm_90a", "sm_-1", "sm_1"])
+@pytest.mark.parametrize("architecture", ["xx", "90", "sm_90a", "sm_1", "sm_105"])
 def test_what_is_compiled_for_must_be_an_architecture(architecture: str):
     run = subprocess.run(
-        [sys.executable, "-m", "scripts.compile_ahead", "best", "plain", "--", architecture],
+        [sys.executable, "-m", "scripts.compile_ahead", architecture, "best", "plain"],
         capture_output=True, text=True, check=False, cwd=ROOT,
     )  # fmt: skip
     assert run.returncode == 2
-    assert "Traceback" not in run.stderr
+    assert f"argument sm_NN: must be as sm_80, sm_86, sm_90 or sm_120, got '{architecture}'" in (
+        run.stderr
+    )
 
 
 @pytest.mark.slow
@@ -440,6 +444,11 @@ def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
     }[tiles[1]]  # fmt: skip
     kernels = compiled_ahead(*tiles, *calls)
     assert {kernel["call"] for kernel in kernels} == set(calls)
+    for call, in_parts in {"wide": False, "wide, in parts": True}.items():
+        stored = [x for x in kernels if x["call"] == call and "stored" in x["kernel"]]
+        dkdv = [x for x in kernels if x["call"] == call and x["kernel"] == "dkdv_kernel"]
+        assert bool(stored) == bool(dkdv) == (call in calls)
+        assert all(x["in parts"] == in_parts for x in dkdv)
     for kernel in kernels:
         assert kernel["shared"] <= MEMORY[tiles], kernel
         half = kernel["call"] != "float32" and kernel["kernel"] not in WITHOUT_PRODUCTS

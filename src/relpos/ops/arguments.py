@@ -114,7 +114,7 @@ class Arguments:
 
     @cached_property
     def terms(self) -> Terms:
-        """The tables of a line of tokens."""
+        """The tables of a line of tokens: the call's own, where `arguments_of` has them."""
         rows = (self.keys, self.queries, self.bias, self.values)
         tables = {
             name: OffsetTable(table, first, "zero" if zero else "clamp")

@@ -122,6 +122,7 @@ def check_documents(
 def _check_qkv(function: str, q: Tensor, k: Tensor, v: Tensor) -> None:
     b, h, _, d = q.shape
     _, g, j, _ = k.shape
+    # Looked at here first: to ask takes longer than what is asked.
     if k.shape[0] != b or k.shape[3] != d:
         check_shape(function, "k", k, "b g j d", {"b": b, "d": d})
     if v.shape[0] != b or v.shape[1] != g or v.shape[2] != j:

@@ -5,7 +5,8 @@ autograd keeps, asks for and gets. A backend adds the two computations, by named
 
 Where neither tracing nor a dispatch mode looks at operators, a computation written in Python is
 called without one: torch takes longer to find an operator's Python function, and its derivative,
-than a GPU for a short call. A profiler then shows `_WithoutOperator` and what runs in it.
+than a GPU for a short call. A profiler then shows `_WithoutOperator`, where a gradient is wanted,
+and what runs in it.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class CustomOp:
         self._derivatives = tuple(f"d_{name}" for name in results)
         flows = ("d_output", "d_lse", *(["d_axis_weights"] if "axis_weights" in results else []))
         self._flow = (*flows, *saved)
-        # The computations, where they are Python's.
+        # The computations, where they are Python's: of named arguments, and as the operator's.
         self._computed_forward: Callable[[Arguments], tuple[Tensor, ...]] | None = None
         self._computed_backward: Callable[..., list[Tensor]] | None = None
 
@@ -318,8 +319,8 @@ class _WithoutOperator(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         op = ctx.op
-        # The operator refuses to be differentiated again, in words.
         unseen = _nobody_looks([x for x in gradients if x is not None])
+        # Else by the operator, which refuses to be differentiated again, in words.
         backward = op._computed_backward if unseen and not torch.is_grad_enabled() else None
         of_those = iter(ctx.needs_input_grad[3:])
         needs = [is_there and next(of_those) for is_there in ctx.is_there]
@@ -329,7 +330,7 @@ class _WithoutOperator(torch.autograd.Function):
 
 
 def _nobody_looks(tensors: Sequence[Tensor]) -> bool:
-    """Whether operators would go by unseen: no tracing, no dispatch mode, and plain tensors."""
+    """Whether operators would go by unseen: no tracing or dispatch mode, usual tensors in memory."""
     is_tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
     if torch.compiler.is_compiling() or is_tracing or _modes() > 0:
         return False

@@ -1,4 +1,4 @@
-"""What of a call decides for what its kernels are compiled, besides the size of a tile."""
+"""What of a call decides for what its kernels are compiled, besides lengths and strides."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class CallTraits(NamedTuple):
         mask: of the call.
         row_tile_width: places of a tile that is one row of the grid, where kernels can take such
             tiles; or None.
-        scales_last: whether scores can stay unscaled, whatever the tile.
+        scales_last: whether scores can stay unscaled, whatever the tile; if it is a row of a grid,
+            they can besides (`Specialization.scale_last`).
     """
 
     widths: tuple[int, int, int]

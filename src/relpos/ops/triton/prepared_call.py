@@ -259,7 +259,7 @@ class PreparedCall:
             return rows
         quotients = rows.float() / self.scale
         if rows.dtype == torch.float16:
-            return quotients
+            return quotients  # of at most 2^16 by 2^-20
         # What is finite has to remain so: a row of such numbers has a softmax.
         limit = torch.finfo(torch.float32).max
         return quotients.clamp(-limit, limit).where(rows.isfinite(), quotients)

@@ -175,9 +175,9 @@ class _Run:
             rows = (1, self.plan.kv_heads, call.seqlen_k)
             self.sums_k, self.sums_v = (self._empty((*rows, x.shape[3])) for x in (call.k, call.v))
         self.stored = self._buffer()
-        chunks = self._chunks_of_rows(self.plan.kv_heads)
+        blocks = self._blocks_of_rows(self.plan.kv_heads)
         tiles = count_tiles(min(self.plan.queries, call.seqlen_q), shape.m)
-        self.table_splits = split_count(chunks, tiles, call.q.device)
+        self.table_splits = split_count(blocks, tiles, call.q.device)
         self.query_splits = 1
         if self.plan.kv_heads == 1:
             key_tiles = count_tiles(call.seqlen_k, shape.n)
@@ -223,13 +223,13 @@ class _Run:
         rows[:, :, plan.keys :] = 0
         return rows
 
-    def _chunks_of_rows(self, kv_heads: int, first: int = 0) -> int:
-        """How many chunks of rows the tables have, for key heads from `first` on."""
-        chunks = count_tiles(self.call.table_window.num_rows - 2, self.shape.n)
+    def _blocks_of_rows(self, kv_heads: int, first: int = 0) -> int:
+        """How many blocks of n rows the tables have, for key heads from `first` on."""
+        blocks = count_tiles(self.call.table_window.num_rows - 2, self.shape.n)
         if self.table_heads == 1:
-            return chunks
+            return blocks
         batch = self.call.batch
-        return chunks * self.group * ((first + kv_heads - 1) // batch - first // batch + 1)
+        return blocks * self.group * ((first + kv_heads - 1) // batch - first // batch + 1)
 
     def _run_dkdv(self, chunk: _Chunk) -> None:
         call, saved = self.call, self.saved
@@ -270,7 +270,7 @@ class _Run:
 
     def _run_dtables(self, chunk: _Chunk, sums: dict[str, Tensor]) -> None:
         call, names = self.call, self.names
-        programs = self._chunks_of_rows(chunk.kv_heads, chunk.first_kv_head) * self.table_splits
+        programs = self._blocks_of_rows(chunk.kv_heads, chunk.first_kv_head) * self.table_splits
         if not programs:
             return
         self._launch(

@@ -70,7 +70,7 @@ def add_end_rows(
         call: of the forward pass.
         saved: of the forward pass.
         end_rows: of the other kernels.
-        sums: `(splits, heads of the tables, rows[, d])` for each table; zeros for both end rows.
+        sums: `(splits, heads of the tables, rows[, d])` for each table; both end rows are written.
     """
     gradients = {}
     for name, x in sums.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -66,11 +66,11 @@ _SMALLEST = TileShape(32, 16, 4, 1)
 # As in decoding: not more of a tile is empty than has to be.
 _FEW_QUERIES = 32
 
-#: Rows of a table of which most keys are beyond, on either side.
+#: Rows of a table at most, if most keys are beyond it, on either side.
 NARROW = 512
 
 
-def tile_shapes(kernel: str, call: _Call) -> list[TileShape]:
+def tile_shapes(kernel: str, call: _Call) -> Sequence[TileShape]:
     """The tiles of a kernel for a call, the best first; each of the others asks for less memory.
 
     Args:
@@ -83,7 +83,9 @@ def tile_shapes(kernel: str, call: _Call) -> list[TileShape]:
     return tile_shapes_on_cuda(kernel, call, torch.cuda.get_device_capability(call.q.device))
 
 
-def tile_shapes_on_cuda(kernel: str, call: _Call, capability: tuple[int, int]) -> list[TileShape]:
+def tile_shapes_on_cuda(
+    kernel: str, call: _Call, capability: tuple[int, int]
+) -> Sequence[TileShape]:
     """The same for a GPU of some compute capability, wherever the tensors are."""
     if kernel == "end_rows":
         return [TileShape(64, 64, 4, 1)]
@@ -96,7 +98,7 @@ def tile_shapes_on_cuda(kernel: str, call: _Call, capability: tuple[int, int]) -
 @lru_cache
 def _tile_shapes(
     kernel: str, kind: str, width: int, row_tile_width: int | None, has_few_queries: bool
-) -> list[TileShape]:
+) -> tuple[TileShape, ...]:
     by_width = TILES[kind]["dkdv" if kernel == "dmask" else kernel]
     shape = TileShape(*by_width[0 if width <= 64 else 1 if width <= 128 else 2])
     if row_tile_width is not None:
@@ -110,7 +112,7 @@ def _tile_shapes(
         else:
             shape = TileShape(shape.m // 2, shape.n // 2, 4, 1)
         shapes.append(shape)
-    return shapes
+    return tuple(shapes)
 
 
 def kind_of(call: _Call, capability: tuple[int, int]) -> str:

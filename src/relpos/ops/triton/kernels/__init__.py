@@ -29,8 +29,8 @@ Read `../kernel_args.py` first (what a kernel receives), then `structs.py`, `reg
     recompute.py       for dkdv and dmask: scores and `dS` of one tile by itself
 
 Scores, exponentials and `dS` of a tile are `tile_scores`, `tile_exponentials` and `tile_d_scores`
-of `scores.py` in every kernel. What differs is the tile, and where its dot products with the tables
-come from:
+of `scores.py` in every kernel that makes them. What differs is the tile, and where its dot products
+with the tables come from:
 
     forward, dq    (m queries, n keys)       band.walk_dots
     dkdv, dmask    (m queries, n keys)       recompute.recompute_d_scores

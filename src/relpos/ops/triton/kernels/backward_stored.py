@@ -99,7 +99,7 @@ def stored_dq_kernel(
     split = tl.program_id(0) % splits
     tile = tl.program_id(0) // splits
     head = tile // tiles_per_head
-    b, h, g = _number_of(head, batch, first_kv_head, args)
+    b, h, g = _head_of(head, batch, first_kv_head, args)
     i0 = i_begin + (tiles_per_head - 1 - tile % tiles_per_head) * SPEC.block_m
     i = i0 + tl.arange(0, SPEC.block_m)
     c = tl.arange(0, SPEC.block_n)
@@ -110,8 +110,8 @@ def stored_dq_kernel(
     last_weights = zeros_1d(SPEC.block_m)
     regions = key_regions(args, b, i0, SPEC)
     first_tile = regions.begin // SPEC.block_n + split
-    for tile in range(first_tile, regions.end // SPEC.block_n, splits):
-        j0 = tile * SPEC.block_n  # so the compiler knows where whole words begin
+    for key_tile in range(first_tile, regions.end // SPEC.block_n, splits):
+        j0 = key_tile * SPEC.block_n  # so the compiler knows where whole words begin
         at = stored_at(stored, head, i0 - i_begin, j0, SPEC)
         d_scores = tl.load(stored.d_scores + at)
         j = j0 + c
@@ -206,15 +206,15 @@ def stored_dtables_kernel(
     split = tl.program_id(0) % splits
     number = tl.program_id(0) // splits
     # The chunk's query heads that the program sums: `step` apart, from `first_head` on.
-    chunks_per_head = tl.cdiv(args.table_rows - 2, SPEC.block_n)
-    row0 = 1 + number % chunks_per_head * SPEC.block_n
+    blocks_per_head = tl.cdiv(args.table_rows - 2, SPEC.block_n)
+    row0 = 1 + number % blocks_per_head * SPEC.block_n
     table_head = 0
     first_head = 0
     heads = count * heads_per_kv_head
     step = 1
     if table_heads > 1:
-        g = first_kv_head // batch + number // chunks_per_head // heads_per_kv_head
-        in_group = number // chunks_per_head % heads_per_kv_head
+        g = first_kv_head // batch + number // blocks_per_head // heads_per_kv_head
+        in_group = number // blocks_per_head % heads_per_kv_head
         first = tl.maximum(g * batch - first_kv_head, 0)
         end = tl.minimum((g + 1) * batch - first_kv_head, count)
         table_head = g * heads_per_kv_head + in_group
@@ -241,7 +241,7 @@ def stored_dtables_kernel(
     end_tile = tl.cdiv(end_query - i_begin, SPEC.block_m)
     for turn in range(heads):
         head = first_head + turn * step
-        b, h, g = _number_of(head, batch, first_kv_head, args)
+        b, h, g = _head_of(head, batch, first_kv_head, args)
         # Parts begin with other tiles in each head, so that all get as many.
         for tile in range(first_tile + (split + turn) % splits, end_tile, splits):
             i0 = i_begin + tile * SPEC.block_m
@@ -272,7 +272,7 @@ def stored_dtables_kernel(
 
 
 @triton.jit
-def _number_of(head, batch, first_kv_head, args):
+def _head_of(head, batch, first_kv_head, args):
     """`b`, `h` and `g` of a query head of the chunk."""
     heads_per_kv_head = args.inputs.heads_per_kv_head
     kv_head = first_kv_head + head // heads_per_kv_head

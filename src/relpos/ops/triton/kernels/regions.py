@@ -33,7 +33,7 @@ def on_grid(REGION, SPEC):
 @triton.constexpr_function
 def tile_step(REGION, SPEC):
     """From a tile's first key to the next one's."""
-    return SPEC.axis_width if SPEC.grid_by_rows and REGION == BAND else SPEC.block_n
+    return SPEC.axis_width if on_grid(REGION, SPEC) else SPEC.block_n
 
 
 @triton.jit

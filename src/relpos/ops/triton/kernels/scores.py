@@ -26,7 +26,7 @@ from .regions import BAND, LEFT, RIGHT, offset_row, table_row
 from .structs import RowStats
 from .tiles import load_by_query, load_outputs
 
-_MARGIN = tl.constexpr(BIAS_MARGIN)
+_BIAS_MARGIN = tl.constexpr(BIAS_MARGIN)
 LOG2_E = tl.constexpr(1.4426950408889634)
 LOG_2 = tl.constexpr(0.6931471805599453)
 
@@ -82,7 +82,7 @@ def tile_scores(
 def tile_bias(args, pairs, REGION: tl.constexpr, SPEC: tl.constexpr):
     """`bias_table` at the pairs' offsets, in float32: of the tile's shape, or one number."""
     table = args.inputs.bias_table
-    bias = table.ptr + tl.cast(pairs.h, tl.int64) * table.stride_h + _MARGIN
+    bias = table.ptr + tl.cast(pairs.h, tl.int64) * table.stride_h + _BIAS_MARGIN
     if REGION == LEFT:
         return tl.load(bias).to(tl.float32)
     elif REGION == RIGHT:
