@@ -330,7 +330,7 @@ class _WithoutOperator(torch.autograd.Function):
 
 
 def _nobody_looks(tensors: Sequence[Tensor]) -> bool:
-    """Whether operators would go by unseen: no tracing or dispatch mode, usual tensors in memory."""
+    """Whether operators go by unseen: no tracing or dispatch mode, usual tensors in memory."""
     is_tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
     if torch.compiler.is_compiling() or is_tracing or _modes() > 0:
         return False
