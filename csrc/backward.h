@@ -1,43 +1,32 @@
-// Backward of one block of rows: p is computed again, tile by tile, from each row's saved row_max
-// and row_sum, as in FlashAttention.
+// The products of backward of one block of rows, on vectors.
 //
-// With dO = d_output / keep_probability, and delta_i = d_output_i . o_i - d_lse_i:
-//
-//     dp_ij = kept_ij * dO_i . (v_j + V[j-i])        ds = p * (dp - delta)
-//
-//     work.s, work.ds     (rows, kTileStride): scores then p; dp then ds
+//     work.s, work.ds     (rows, kTileStride): scores then p; dp then ds (backward_sums.h)
 //     work.offset_dp      (rows, kBufferStride): dO . V by column of the value window
 //     work.offset_p       (rows, kBufferStride): sums of p by column
-//     delta, d_lse, ...   (rows)
-//
-// kept_ij is 0 where dropout drops, else 1.
+//     work.offset_ds      (rows, kBufferStride): sums of ds by column of the score window
 //
 // W = kLanes floats in a vector; NR = kNR columns in a panel.
 #pragma once
 
 #include <stdint.h>
 
+#include "backward_sums.h"
 #include "config.h"
 #include "gemm.h"
-#include "grid_plan.h"
 #include "integers.h"
 #include "offset_buffer.h"
 #include "offset_window.h"
 #include "params.h"
-#include "score_gradients.h"
 #include "simd.h"
 #include "tile.h"
 
 namespace relpos {
 namespace {
 
-struct Backward : ScoreGradients {
-  float delta[kBlockRows], d_lse[kBlockRows];
-  // Left and right of the value window: dO . V, and sums of p.
-  float dp_left[kBlockRows], dp_right[kBlockRows];
-  float p_left[kBlockRows], p_right[kBlockRows];
+#if !RELPOS_TILES
 
-  using ScoreGradients::ScoreGradients;
+struct Backward : BackwardSums {
+  using BackwardSums::BackwardSums;
 
   void run(int64_t b, int64_t h, int64_t first_row, int64_t num_rows) {
     RowBlock block;
@@ -45,68 +34,16 @@ struct Backward : ScoreGradients {
     begin_score_gradients(block);
     begin_value_gradients(block);
     float row_shift[kBlockRows];
-    for (KeyTile tile = {0, 0, 0, 0}; next_tile(block, tile);) {
+    for (KeyTile tile = {}; next_tile(block, tile);) {
       tile_scores(block, tile, row_shift);
       const Region value_region = multiply_values(block, tile);
       for (int64_t r = 0; r < num_rows; ++r)
-        softmax_backward(block, tile, r, row_shift[r], value_region);
+        softmax_backward(block, tile, r, row_shift[r], 1, value_region);
       accumulate_value_gradients(block, tile);
       accumulate_score_gradients(block, tile);
     }
     finish_value_gradients(block);
     finish_score_gradients(block);
-  }
-
-  void begin_value_gradients(const RowBlock& block) {
-    read_d_output(block);
-    fill(p_left, block.num_rows, 0);
-    fill(p_right, block.num_rows, 0);
-    if (plan.value_window.present) {
-      dp_column(block, plan.value_window.low_column(), dp_left);
-      dp_column(block, plan.value_window.high_column(), dp_right);
-    }
-    if (plan.grid.has_values) begin_axis_values(block);
-    work.offset_dp.reset();
-    work.offset_p.reset();
-  }
-
-  // work.d_output = dO, its panels, and delta.
-  void read_d_output(const RowBlock& block) {
-    const int64_t dim = plan.padded_value_dim;
-    read_rows(params.d_output, Dtype::f32, block.b, block.h, block.first_row, block.num_rows,
-              params.value_dim, dim, 1 / plan.keep_probability, work.d_output);
-    pack_rows(work.d_output, dim, block.num_rows, params.value_dim, work.d_output_panels);
-    for (int64_t r = 0; r < block.num_rows; ++r) {
-      const int64_t i = block.first_row + r, row = params.row_index(block.b, block.h, i);
-      const TensorView& from = params.d_lse;
-      d_lse[r] =
-          from.present() ? ((const float*)from.data)[from.row_start(block.b, block.h, i)] : 0;
-      const double sum = dot_in_double(params.output + row * params.value_dim,
-                                       work.d_output + r * dim, params.value_dim) *
-                         plan.keep_probability;
-      delta[r] = (float)(sum - d_lse[r]);
-    }
-  }
-
-  // dO . V for a grid's axes, by coordinate.
-  void begin_axis_values(const RowBlock& block) {
-    const int64_t count = block.num_rows * params.grid.sum_size_k;
-    fill(work.axis_p, count, 0);
-    fill(work.axis_dp, count, 0);
-    for (int axis = 0; axis < params.grid.num_axes; ++axis)
-      if (params.grid.axes[axis].has_values)
-        multiply_axis_table(block, axis, work.d_output, plan.padded_value_dim, params.value_dim,
-                            axis_tables().transposed + plan.grid.axes[axis].transposed.values,
-                            work.axis_dp);
-  }
-
-  // dO . V of each row at one column: to (rows).
-  void dp_column(const RowBlock& block, int64_t column, float* to) {
-    const int64_t dim = plan.padded_value_dim;
-    read_table_row(params.tables[kValues], params.dtype, plan.value_window, block.h, column, dim,
-                   work.row_scratch);
-    for (int64_t r = 0; r < block.num_rows; ++r)
-      to[r] = dot(work.d_output + r * dim, work.row_scratch, dim);
   }
 
   // ---- dp -------------------------------------------------------------------------------------
@@ -144,70 +81,6 @@ struct Backward : ScoreGradients {
                 window_table(kValues, block.h).panels + missing * depth, buffer.row(0) + missing,
                 kBufferStride);
     buffer.end = to;
-  }
-
-  // ---- the softmax ----------------------------------------------------------------------------
-
-  // Row r's scores and dp become p (0 where dropout drops) and ds, both 0 for the keys that it does
-  // not see, in the whole vectors of the tile.
-  void softmax_backward(const RowBlock& block, const KeyTile& tile, int64_t r, float row_shift,
-                        Region value_region) {
-    float* x = work.s + r * kTileStride;
-    float* d = work.ds + r * kTileStride;
-    const int64_t seen_from = tile.row_from(block, r), seen_to = tile.row_to(block, r);
-    const int64_t row = params.row_index(block.b, block.h, block.first_row + r);
-    if (seen_from >= seen_to || params.row_max[row] == -kInfinity) {
-      fill(x + tile.vector_from(), tile.vector_to() - tile.vector_from(), 0);
-      fill(d + tile.vector_from(), tile.vector_to() - tile.vector_from(), 0);
-      return;
-    }
-    const int64_t from = round_down(seen_from, kLanes), to = round_up(seen_to, kLanes);
-    const vfloat base = broadcast(params.row_max[row] - row_shift);
-    const vfloat inverse_sum = broadcast(1 / params.row_sum[row]);
-    const float dp_constant = value_region == kLeft    ? dp_left[r]
-                              : value_region == kRight ? dp_right[r]
-                                                       : 0;
-    const bool single_tile = block.key_begin[r] >= tile.begin &&
-                             block.key_end[r] <= tile.begin + tile.num_keys;
-    if (!plan.drop_threshold && !single_tile) {
-      const vfloat row_delta = broadcast(delta[r] - dp_constant);
-      for (int64_t n = from; n < to; n += kLanes) {
-        const vfloat p = exponential(load(x + n) - base) * inverse_sum;
-        store(x + n, p);
-        store(d + n, p * (load(d + n) - row_delta));
-      }
-    } else {
-      float kept[kTileKeys];
-      fill(kept + from, to - from, 1);
-      if (plan.drop_threshold) drop(block, tile, r, from, to, kept);
-      vfloat p_dp_sum = {}, p_sum = {};
-      for (int64_t n = from; n < to; n += kLanes) {
-        const vfloat p = exponential(load(x + n) - base) * inverse_sum;
-        const vfloat dp = load(kept + n) * (load(d + n) + dp_constant);
-        const vfloat p_dp = p * dp;
-        // Hidden lanes have no weight, but what they would add may be NaN.
-        const bool all_seen = n >= seen_from && n + kLanes <= seen_to;
-        p_dp_sum += all_seen ? p_dp
-                             : select(lane_mask(seen_from - n, seen_to - n), p_dp, vfloat{});
-        p_sum += p;
-        store(x + n, p);
-        store(d + n, dp);
-      }
-      // With all keys in one tile, sum_j p dp comes from these very p: no rounding in between.
-      const vfloat row_delta =
-          broadcast(single_tile ? horizontal_sum(p_dp_sum) / horizontal_sum(p_sum) : delta[r]);
-      const vfloat row_d_lse = broadcast(single_tile ? d_lse[r] : 0);  // else it is in delta
-      for (int64_t n = from; n < to; n += kLanes) {
-        const vfloat p = load(x + n);
-        store(d + n, p * (load(d + n) - row_delta + row_d_lse));
-        store(x + n, p * load(kept + n));
-      }
-    }
-    fill(x + tile.vector_from(), from - tile.vector_from(), 0);
-    fill(x + to, tile.vector_to() - to, 0);
-    // Not from..to: the ds of a hidden lane may be NaN.
-    fill(d + tile.vector_from(), seen_from - tile.vector_from(), 0);
-    fill(d + seen_to, tile.vector_to() - seen_to, 0);
   }
 
   // ---- v and the tables of values -------------------------------------------------------------
@@ -249,18 +122,128 @@ struct Backward : ScoreGradients {
       if (params.grid.axes[axis].has_values) finish_axis_values(block, axis);
   }
 
-  // axis_p to an axis's table of values.
-  void finish_axis_values(const RowBlock& block, int axis) {
-    const int64_t dim = plan.padded_value_dim;
-    float* const table = axis_table_sums(block.h) + plan.grid.axes[axis].padded.values;
-    for (RowGroup group; next_row_group(block, axis, group);) {
-      unshear_row_group(axis, group, work.axis_p);
-      gemm_add<kTransposed>(group.num_table_rows, dim, group.num_rows, work.row_group,
-                            plan.grid.row_group_stride, work.d_output + group.first_row * dim, dim,
-                            table + group.first_table_row * dim, dim);
+  // ---- q, k and the tables of scores ----------------------------------------------------------
+
+  // Of one tile: work.ds goes on to all that made its scores.
+  void accumulate_score_gradients(const RowBlock& block, const KeyTile& tile) {
+    const int64_t dim = plan.padded_head_dim;
+    if (params.gradients.mask) accumulate_mask(block, tile);
+    if (params.softcap) multiply_cap_slope(tile);
+    const float* ds = work.ds;
+    if (sums.k)
+      gemm_add<kTransposed>(tile.to - tile.from, dim, block.num_rows, ds + tile.from, kTileStride,
+                            work.q, dim, sums.k + tile.key(tile.from) * dim, dim);
+    if (params.gradients.q) {
+      int64_t stride;
+      const float* keys = tile_keys(block, tile, &stride);
+      gemm_add<kRowMajor>(block.num_rows, dim, tile.to - tile.from, ds + tile.from, kTileStride,
+                          keys + tile.from * stride, stride, work.dq, dim);
+    }
+    if (wants_offset_ds()) accumulate_offset_ds(block, tile);
+    if (plan.query_window.present) accumulate_queries_term(block, tile);
+    if (params.grid.num_axes) accumulate_grid(block, tile);
+  }
+
+  // Of the whole block, after its last tile.
+  void finish_score_gradients(const RowBlock& block) {
+    if (wants_offset_ds()) {
+      const OffsetBuffer& buffer = work.offset_ds;
+      flush_offset_ds(block, buffer.origin, buffer.end);
+      add_columns_of_ds(block, ds_left, 1, plan.score_window.low_column(), 1);
+      add_columns_of_ds(block, ds_right, 1, plan.score_window.high_column(), 1);
+    }
+    for (int axis = 0; axis < params.grid.num_axes; ++axis) finish_axis_scores(block, axis);
+    if (params.gradients.q)
+      write_dq(block, work.dq, plan.padded_head_dim, params.head_dim, params.gradients.q);
+    if (params.gradients.q_rel)
+      write_dq(block, work.dq_rel, plan.padded_rel_dim, params.rel_dim, params.gradients.q_rel);
+  }
+
+  // ---- the tables of keys and bias ------------------------------------------------------------
+
+  void accumulate_offset_ds(const RowBlock& block, const KeyTile& tile) {
+    accumulate_by_offset(block, tile, plan.score_window, work.ds, work.offset_ds, ds_left, ds_right,
+                         [&](int64_t from, int64_t to) { flush_offset_ds(block, from, to); });
+  }
+
+  void flush_offset_ds(const RowBlock& block, int64_t from, int64_t to) {
+    if (from >= to) return;
+    add_columns_of_ds(block, work.offset_ds.row(0) + from, kBufferStride, from, to - from);
+  }
+
+  // ds by offset (rows, count), rows `stride` apart, of the columns from first_column on: to q_rel
+  // and to the tables.
+  void add_columns_of_ds(const RowBlock& block, const float* ds, int64_t stride,
+                         int64_t first_column, int64_t count) {
+    const int64_t dim = plan.padded_rel_dim;
+    if (params.tables[kKeys].present() && wants_dq_rel())
+      gemm_add<kRowMajor>(block.num_rows, dim, count, ds, stride,
+                          window_table(kKeys, block.h).rows + first_column * dim, dim,
+                          work.dq_rel, dim);
+    if (float* to = table_sums(kKeys, block.h))
+      gemm_add<kTransposed>(count, dim, block.num_rows, ds, stride, work.q_rel, dim,
+                            to + first_column * dim, dim);
+    if (float* to = table_sums(kBias, block.h))
+      add_column_sums(block.num_rows, count, ds, stride, to + first_column);
+  }
+
+  // ---- the table of queries -------------------------------------------------------------------
+
+  void accumulate_queries_term(const RowBlock& block, const KeyTile& tile) {
+    if (!sums.k && !sums.tables[kQueries]) return;
+    int64_t keys_stride;
+    const float* keys = tile_keys(block, tile, &keys_stride);
+    Region region;
+    for (int64_t at = tile.from; at < tile.to;) {
+      const KeyTile chunk = next_chunk(block, tile, at, region);
+      if (region != kBand)
+        accumulate_queries_term_beyond(block, chunk, region, keys, keys_stride);
+      else
+        accumulate_queries_term_on_band(block, chunk, keys, keys_stride);
+      at = chunk.to;
     }
   }
+
+  void accumulate_queries_term_beyond(const RowBlock& block, const KeyTile& chunk, Region region,
+                                      const float* keys, int64_t keys_stride) {
+    const OffsetWindow& window = plan.query_window;
+    const int64_t dim = plan.padded_head_dim, count = chunk.to - chunk.from;
+    const int64_t column = region == kLeft ? window.low_column() : window.high_column();
+    float* const by_key = work.key_scratch;
+    fill(by_key, count, 0);
+    add_column_sums(block.num_rows, count, work.ds + chunk.from, kTileStride, by_key);
+    for (int64_t n = 0; n < count; ++n) by_key[n] *= params.scale;
+    if (sums.k) {
+      const float* row = window_table(kQueries, block.h).rows + column * dim;
+      for (int64_t n = 0; n < count; ++n)
+        add_scaled(dim, by_key[n], row, sums.k + chunk.key(chunk.from + n) * dim);
+    }
+    if (float* to = table_sums(kQueries, block.h))
+      gemm_add<kRowMajor>(1, dim, count, by_key, 0, keys + chunk.from * keys_stride, keys_stride,
+                          to + column * dim, dim);
+  }
+
+  void accumulate_queries_term_on_band(const RowBlock& block, const KeyTile& chunk,
+                                       const float* keys, int64_t keys_stride) {
+    const int64_t dim = plan.padded_head_dim, count = chunk.to - chunk.from;
+    const int64_t first_column = first_chunk_column(block, chunk);
+    const int64_t columns = end_chunk_column(block, chunk) - first_column;
+    for (int64_t n = 0; n < count; ++n) fill(work.chunk_ds + n * kBufferStride, columns, 0);
+    accumulate_sheared_by_key(params.scale, work.chunk_ds, first_column, plan.query_window,
+                              chunk.key(chunk.from), count, block.position, block.num_rows,
+                              work.ds + chunk.from, kTileStride);
+    if (sums.k)
+      gemm_add<kRowMajor>(count, dim, columns, work.chunk_ds, kBufferStride,
+                          window_table(kQueries, block.h).rows + first_column * dim, dim,
+                          sums.k + chunk.key(chunk.from) * dim, dim);
+    if (float* to = table_sums(kQueries, block.h))
+      gemm_add<kTransposed>(columns, dim, count, work.chunk_ds, kBufferStride,
+                            keys + chunk.from * keys_stride, keys_stride, to + first_column * dim,
+                            dim);
+  }
 };
+
+#endif
 
 }  // namespace
 }  // namespace relpos

@@ -17,6 +17,7 @@
 #include "plan.h"
 #include "simd.h"
 #include "tile.h"
+#include "tile_products.h"
 #include "workspace.h"
 
 namespace relpos {
@@ -66,6 +67,21 @@ struct BlockInputs {
 
   // The rows from..to-1 of a head of k or v, in whole panels: panels (seqlen_k / NR, dim, NR),
   // zeros after the last row.
+#if RELPOS_TILES
+  void pack_columns(const TensorView& x, int64_t b, int64_t kv_head, int64_t from, int64_t to,
+                    int64_t dim, packed* panels) const {
+    for (int64_t j = from; j < to; j += kTileDepth)
+      pack_panels((const uint16_t*)x.data + x.row_start(b, kv_head, j), x.strides[2],
+                  params.seqlen_k - j, dim, panels + j * packed_depth(dim));
+  }
+  // The same as pairs (seqlen_k / 2, padded_dim, 2).
+  void pack_pairs_of(const TensorView& x, int64_t b, int64_t kv_head, int64_t from, int64_t to,
+                     int64_t dim, int64_t padded_dim, packed* pairs) const {
+    for (int64_t j = from; j < to; j += kTileDepth)
+      pack_pairs((const uint16_t*)x.data + x.row_start(b, kv_head, j), x.strides[2],
+                 params.seqlen_k - j, dim, padded_dim, pairs + j * padded_dim);
+  }
+#else
   void pack_columns(const TensorView& x, int64_t b, int64_t kv_head, int64_t from, int64_t to,
                     int64_t dim, float* panels) {
     for (int64_t j = from; j < to; j += kNR) {
@@ -83,6 +99,7 @@ struct BlockInputs {
       }
     }
   }
+#endif
 
   // Pack those of the head's keys and values that the block sees and that are not packed yet. What
   // is packed of a head is one run of keys, which grows.
@@ -106,6 +123,14 @@ struct BlockInputs {
     if (plan.backward)
       pack_columns(params.v, block.b, block.kv_head, from, to, params.value_dim,
                    work.value_panels);
+#if RELPOS_TILES
+    if (plan.backward)
+      pack_pairs_of(params.k, block.b, block.kv_head, from, to, params.head_dim,
+                    plan.padded_head_dim, work.key_pairs);
+    else
+      pack_pairs_of(params.v, block.b, block.kv_head, from, to, params.value_dim,
+                    plan.padded_value_dim, work.value_pairs);
+#endif
   }
 
   // Fill the block, work.q and work.q_rel.
@@ -115,14 +140,25 @@ struct BlockInputs {
     block.position = params.query_start + first_row;
     read_rows(params.q, params.dtype, b, h, first_row, num_rows, params.head_dim,
               plan.padded_head_dim, params.scale, work.q);
-    pack_rows(work.q, plan.padded_head_dim, num_rows, params.head_dim, work.q_panels);
+    pack_query_rows(work.q, plan.padded_head_dim, num_rows, params.head_dim, work.q_panels);
     if (params.has_q_rel()) {
       read_rows(params.q_rel, params.dtype, b, h, first_row, num_rows, params.rel_dim,
                 plan.padded_rel_dim, params.scale, work.q_rel);
       if (!params.grid.num_axes)
-        pack_rows(work.q_rel, plan.padded_rel_dim, num_rows, params.rel_dim, work.q_rel_panels);
+        pack_query_rows(work.q_rel, plan.padded_rel_dim, num_rows, params.rel_dim,
+                        work.q_rel_panels);
     }
     limit_keys(block);
+  }
+
+  // x (num_rows, padded_dim), which has the scale, packed with query_factor in its place.
+  void pack_query_rows(const float* x, int64_t padded_dim, int64_t num_rows, int64_t dim,
+                       packed* to) const {
+#if RELPOS_TILES
+    pack_rows(x, padded_dim, num_rows, dim, to, 1 / plan.score_factor);
+#else
+    pack_rows(x, padded_dim, num_rows, dim, to);
+#endif
   }
 
   // Which keys each row sees: by causality, documents, its range, and the window of a line.
@@ -145,8 +181,10 @@ struct BlockInputs {
 
   // Between which keys those of all rows lie.
   void bound_keys(RowBlock& block) const {
-    block.keys_begin = params.seqlen_k, block.keys_end = 0;
+    block.keys_begin = params.seqlen_k, block.keys_end = 0, block.same_keys = true;
     for (int64_t r = 0; r < block.num_rows; ++r) {
+      block.same_keys = block.same_keys && block.key_begin[r] == block.key_begin[0] &&
+                        block.key_end[r] == block.key_end[0];
       if (block.key_begin[r] >= block.key_end[r]) continue;
       block.keys_begin = min(block.keys_begin, block.key_begin[r]);
       block.keys_end = max(block.keys_end, block.key_end[r]);
@@ -157,14 +195,20 @@ struct BlockInputs {
   // the last. Keys that no row's range reaches are passed over.
   bool next_tile(const RowBlock& block, KeyTile& tile) const {
     const int64_t after = tile.num_keys ? tile.begin + tile.num_keys : block.keys_begin;
-    int64_t first = block.keys_end;
-    for (int64_t r = 0; r < block.num_rows; ++r)
+    int64_t first = block.same_keys ? max(after, block.keys_begin) : block.keys_end;
+    for (int64_t r = 0; r < block.num_rows && !block.same_keys; ++r)
       if (block.key_end[r] > max(after, block.key_begin[r]))
         first = min(first, max(after, block.key_begin[r]));
     if (first >= block.keys_end) return false;
+    tile.first_row = 0, tile.end_row = block.num_rows;
     tile.begin = round_down(first, kNR);
     tile.num_keys = min(kTileKeys, params.seqlen_k - tile.begin);
     tile.from = first - tile.begin, tile.to = tile.num_keys;
+    tile.whole = block.same_keys;
+    if (tile.whole) {
+      tile.to = min(tile.to, block.keys_end - tile.begin);
+      return true;
+    }
     int64_t to = tile.from;
     for (int64_t r = 0; r < block.num_rows; ++r)
       if (tile.row_from(block, r) < tile.row_to(block, r)) to = max(to, tile.row_to(block, r));
@@ -183,7 +227,7 @@ struct BlockInputs {
       own.head = head;
       for (int64_t n = 0; n < plan.window(kind).num_panels(); ++n)
         own.fill_panel(table, params.dtype, plan.window(kind), n, plan.padded_row_dim(kind),
-                       work.row_scratch);
+                       plan.score_factor, work.row_scratch);
     }
     return own;
   }
@@ -215,7 +259,7 @@ struct BlockInputs {
     const Region region = region_of(window, block, tile);
     if (region != kBand) {
       float* const sums = region == kLeft ? left_sums : right_sums;
-      for (int64_t r = 0; r < block.num_rows; ++r)
+      for (int64_t r = tile.first_row; r < tile.end_row; ++r)
         sums[r] += sum_of(x + r * kTileStride + from, count);
       return;
     }

@@ -10,6 +10,9 @@
 //     block               up to kBlockRows queries of one head (FlashAttention's kBlockM)
 //     tile                up to kTileKeys keys (FlashAttention's kBlockN)
 //     panel               MR rows, or NR columns, of a packed matrix: (depth, MR) or (depth, NR)
+//
+// With RELPOS_TILES products are made by a matrix unit, of bfloat16 numbers (tiles.h,
+// tile_products.h); then a block's scores are made strip by strip.
 #pragma once
 
 #include <stdint.h>
@@ -18,6 +21,9 @@
 #define RELPOS_LANES 4
 #define RELPOS_MR 4
 #define RELPOS_NR_VECTORS 2
+#endif
+#if !defined(RELPOS_TILES)
+#define RELPOS_TILES 0
 #endif
 
 namespace relpos {
@@ -28,8 +34,25 @@ constexpr int kMR = RELPOS_MR;
 constexpr int kNRVectors = RELPOS_NR_VECTORS;
 constexpr int kNR = kNRVectors * kLanes;
 
-constexpr int64_t kBlockRows = 64;
+constexpr bool kTiles = RELPOS_TILES;
+
+// What the packed operands of products are made of: floats, or bfloat16 numbers.
+#if RELPOS_TILES
+typedef uint16_t packed;
+#else
+typedef float packed;
+#endif
+
+constexpr int64_t kBlockRows = kTiles ? 128 : 64;
 constexpr int64_t kTileKeys = 256;
+// The rows of a block whose scores are in memory at once.
+constexpr int64_t kStripRows = kTiles ? 32 : kBlockRows;
+// Keys are multiplied in runs of so many, and heads cut into blocks of whole runs of rows.
+constexpr int64_t kKeyUnit = kTiles ? 32 : kLanes;
+constexpr int64_t kRowUnit = kTiles ? 32 : kMR;
+// Columns of a window that repeat each end (offset_window.h), and columns multiplied at a time.
+constexpr int64_t kMargin = kTiles ? 32 : kLanes;
+constexpr int64_t kOffsetUnit = kTiles ? 16 : kNR;
 // Rows of (kBlockRows, kTileKeys) buffers are this far apart: an odd number of 64-byte cache lines,
 // so that the rows of a column do not compete for one set of the cache. What lies between two rows
 // takes the last vector of a row of keys that does not begin at a whole vector.
@@ -38,6 +61,11 @@ constexpr int64_t kTileStride = kTileKeys + 16;
 // Columns of an offset buffer (offset_buffer.h), and how far apart its rows are.
 constexpr int64_t kBufferColumns = 512;
 constexpr int64_t kBufferStride = kBufferColumns + 16;
+
+// Weights in the form that a matrix unit reads (weights.h): rows of so many, each with so many zeros
+// before it and after it, for those that read it sheared.
+constexpr int64_t kWeightStride = kTileKeys + 96;
+constexpr int64_t kWeightMargin = 64;
 
 // Keys that the table of queries is dotted with at once (queries_term.h).
 constexpr int64_t kKeyChunk = 32;

@@ -1,40 +1,34 @@
-// Forward of one block of rows: an online softmax over its tiles of keys, as in FlashAttention.
+// The products of forward of one block of rows, on vectors.
 //
 //     work.s            (rows, kTileStride): scores, then p = exp(s - row_max)
-//     work.output_acc   (rows, padded_value_dim): sum of p * v so far
-//     row_max, row_sum  (rows): the largest score, and the sum of p, so far
-//
-// For the tables of values p is summed before it is multiplied: by offset on their window, one
-// number for each row left and right of it, by coordinate on a grid.
+//     work.output_acc   (rows, padded_value_dim): sum of p * v so far (forward_sums.h)
+//     work.offset_p     (rows, kBufferStride): sums of p by column of the value window
 #pragma once
 
 #include <stdint.h>
 
 #include "config.h"
-#include "convert.h"
+#include "forward_sums.h"
 #include "gemm.h"
 #include "integers.h"
-#include "offset_window.h"
-#include "params.h"
-#include "scores.h"
 #include "simd.h"
 #include "tile.h"
 
 namespace relpos {
 namespace {
 
-struct Forward : Scores {
-  float row_max[kBlockRows], row_sum[kBlockRows];
-  float p_left[kBlockRows], p_right[kBlockRows];  // sums of p left and right of the value window
+#if !RELPOS_TILES
 
-  using Scores::Scores;
+// On vectors.
+struct Forward : ForwardSums {
+  using ForwardSums::ForwardSums;
 
   void run(int64_t b, int64_t h, int64_t first_row, int64_t num_rows) {
     RowBlock block;
     begin_block(block, b, h, first_row, num_rows);
     begin_sums(block);
     float row_shift[kBlockRows];
-    for (KeyTile tile = {0, 0, 0, 0}; next_tile(block, tile);) {
+    for (KeyTile tile = {}; next_tile(block, tile);) {
       tile_scores(block, tile, row_shift);
       for (int64_t r = 0; r < num_rows; ++r) online_softmax(block, tile, r, row_shift[r]);
       accumulate_output(block, tile);
@@ -42,16 +36,6 @@ struct Forward : Scores {
     if (plan.value_window.present) add_table_values(block);
     if (plan.grid.has_values) add_axis_values(block);
     write(block);
-  }
-
-  void begin_sums(const RowBlock& block) {
-    fill(row_max, block.num_rows, -kInfinity);
-    fill(row_sum, block.num_rows, 0);
-    fill(p_left, block.num_rows, 0);
-    fill(p_right, block.num_rows, 0);
-    fill(work.output_acc, block.num_rows * plan.padded_value_dim, 0);
-    work.offset_p.reset();
-    if (plan.grid.has_values) fill(work.axis_p, block.num_rows * params.grid.sum_size_k, 0);
   }
 
   // Row r's scores become p, relative to the largest score so far; what was summed before is
@@ -90,22 +74,6 @@ struct Forward : Scores {
     fill(x + tile.vector_from(), from - tile.vector_from(), 0);
     fill(x + to, tile.vector_to() - to, 0);
     if (plan.drop_threshold) drop(block, tile, r, from, to, x);
-  }
-
-  // All that row r has summed, times factor.
-  void rescale(int64_t r, float factor) {
-    row_sum[r] *= factor, p_left[r] *= factor, p_right[r] *= factor;
-    float* out = work.output_acc + r * plan.padded_value_dim;
-    for (int64_t n = 0; n < plan.padded_value_dim; ++n) out[n] *= factor;
-    if (plan.value_window.present) {
-      float* by_offset = work.offset_p.data + r * kBufferStride;
-      const int64_t columns = work.offset_p.end - work.offset_p.origin;
-      for (int64_t n = 0; n < columns; ++n) by_offset[n] *= factor;
-    }
-    if (plan.grid.has_values) {
-      float* by_coord = work.axis_p + r * params.grid.sum_size_k;
-      for (int64_t n = 0; n < params.grid.sum_size_k; ++n) by_coord[n] *= factor;
-    }
   }
 
   // output_acc += p v; p is summed for the tables of values.
@@ -149,38 +117,9 @@ struct Forward : Scores {
       if (p_right[r] != 0) add_scaled(dim, p_right[r], right, out);
     }
   }
-
-  // Those of a grid's axes.
-  void add_axis_values(const RowBlock& block) {
-    const int64_t dim = plan.padded_value_dim;
-    for (int axis = 0; axis < params.grid.num_axes; ++axis) {
-      if (!params.grid.axes[axis].has_values) continue;
-      const float* rows = axis_tables().padded + plan.grid.axes[axis].padded.values;
-      for (RowGroup group; next_row_group(block, axis, group);) {
-        unshear_row_group(axis, group, work.axis_p);
-        gemm_add<kRowMajor>(group.num_rows, dim, group.num_table_rows, work.row_group,
-                            plan.grid.row_group_stride, rows + group.first_table_row * dim, dim,
-                            work.output_acc + group.first_row * dim, dim);
-      }
-    }
-  }
-
-  // ---- results --------------------------------------------------------------------------------
-
-  void write(const RowBlock& block) {
-    for (int64_t r = 0; r < block.num_rows; ++r) {
-      const int64_t row = params.row_index(block.b, block.h, block.first_row + r);
-      float* out = work.output_acc + r * plan.padded_value_dim;
-      const float factor = row_sum[r] == 0 ? 0 : 1 / (row_sum[r] * plan.keep_probability);
-      for (int64_t n = 0; n < plan.padded_value_dim; ++n) out[n] *= factor;
-      convert_from_float(out, params.value_dim, params.output, Dtype::f32,
-                         row * params.value_dim);
-      params.row_max[row] = row_sum[r] == 0 ? -kInfinity : row_max[r];
-      params.row_sum[row] = row_sum[r];
-      params.lse[row] = row_sum[r] == 0 ? -kInfinity : row_max[r] + __builtin_logf(row_sum[r]);
-    }
-  }
 };
+
+#endif
 
 }  // namespace
 }  // namespace relpos

@@ -138,6 +138,22 @@ inline void pack_rows(const float* from, int64_t stride, int64_t count, int64_t 
   }
 }
 
+#if !RELPOS_TILES
+
+// Of packed rows and columns: no more than the numbers themselves.
+inline int64_t packed_depth(int64_t depth) { return depth; }
+
+// One column of panels (columns / NR, depth, NR), or one of rows (count, columns), from floats.
+inline void put_column(const float* from, int64_t column, int64_t depth, packed* panels) {
+  packed* to = panels + column / kNR * kNR * depth + column % kNR;
+  for (int64_t k = 0; k < depth; ++k) to[k * kNR] = from[k];
+}
+inline void put_row(const float* from, int64_t row, int64_t columns, packed* rows) {
+  __builtin_memcpy(rows + row * columns, from, (uint64_t)(columns * (int64_t)sizeof(float)));
+}
+
+#endif
+
 // y (count) += x (count).
 inline void add_to(int64_t count, const float* __restrict x, float* __restrict y) {
   for (int64_t n = 0; n < count; ++n) y[n] += x[n];

@@ -171,6 +171,7 @@ struct GridTerms : BlockInputs {
       first = min(first, from), end = to;
     }
     if (first >= end) return false;
+    tile.whole = tile.whole && tile.from == first && tile.to == end;
     tile.from = first, tile.to = end;
     return true;
   }
@@ -314,7 +315,7 @@ struct GridTerms : BlockInputs {
   void add_grid_scores(const RowBlock& block, const KeyTile& tile, float* scores) {
     const Grid& grid = params.grid;
     find_key_runs(tile);
-    for (int64_t r = first_grid_row; r < block.num_rows; ++r) {
+    for (int64_t r = max(first_grid_row, tile.first_row); r < tile.end_row; ++r) {
       float* x = scores + r * kTileStride;
       if (plan.grid.has_axis_scores) add_by_coord(work.axis_scores + r * grid.sum_size_k, x);
       if (grid.query_axis_logits.present()) add_query_axis_logits(block, tile, r, x);

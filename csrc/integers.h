@@ -19,5 +19,10 @@ inline int64_t ceil_div(int64_t x, int64_t unit) { return (x + unit - 1) / unit;
 inline int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 inline int64_t round_down(int64_t x, int64_t unit) { return x / unit * unit; }
 
+// For any x:
+inline int64_t floor_div(int64_t x, int64_t unit) {
+  return x >= 0 ? x / unit : -((-x + unit - 1) / unit);
+}
+
 }  // namespace
 }  // namespace relpos

@@ -19,6 +19,10 @@ struct Host {
 
 struct Kernel {
   const char* name;
+  // Whether it is made for such a call.
+  bool (*takes)(const Params&);
+  // Whether it rounds the weights and their gradients to bfloat16 before it multiplies by them.
+  bool rounds_weights;
   // Both return false if there is no memory.
   bool (*forward)(const Params&, const Host&);
   bool (*backward)(const Params&, const Host&);
@@ -28,10 +32,13 @@ struct Kernel {
 const Kernel* portable_kernel();
 const Kernel* avx2_kernel();    // null where it was not compiled
 const Kernel* avx512_kernel();  // null where it was not compiled
+const Kernel* amx_kernel();     // null where it was not compiled, or the system refuses the use
+
+inline bool takes_all(const Params&) { return true; }
 
 // Those that this processor can run, from the slowest to the fastest; null after the last.
 struct SupportedKernels {
-  const Kernel* kernels[4] = {};
+  const Kernel* kernels[5] = {};
 
   SupportedKernels() {
     const Kernel** next = kernels;
@@ -43,6 +50,7 @@ struct SupportedKernels {
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
       *next++ = avx512_kernel();
+    if (amx_kernel()) *next++ = amx_kernel();
 #endif
   }
 };

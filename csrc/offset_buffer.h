@@ -21,14 +21,15 @@ namespace relpos {
 namespace {
 
 struct OffsetBuffer {
-  float* data = nullptr;  // (kBlockRows, kBufferStride)
+  float* data = nullptr;  // (kStripRows, kBufferStride)
+  int64_t first_row = 0;  // of the block, at data[0]
   bool started = false;   // whether the current block has put columns into it
   int64_t origin = 0;     // the window's column that is at data[0]
   int64_t end = 0;        // the columns origin..end-1 hold something
 
   // Row r, to be indexed by the window's columns.
-  const float* row(int64_t r) const { return data + r * kBufferStride - origin; }
-  float* row(int64_t r) { return data + r * kBufferStride - origin; }
+  const float* row(int64_t r) const { return data + (r - first_row) * kBufferStride - origin; }
+  float* row(int64_t r) { return data + (r - first_row) * kBufferStride - origin; }
 
   void reset() { started = false, origin = end = 0; }
   void start_at(int64_t column) { started = true, origin = end = column; }

@@ -1,11 +1,12 @@
 // The offsets that a table covers, as columns without ends.
 //
 // A window covers the offsets low..high (key position - query position): at or below `low`, and at
-// or above `high`, a table is constant. Column n belongs to the offset base + n, and W = kLanes
-// more columns at either end repeat the end ones: a vector of W neighbouring keys reads W
-// neighbouring columns from a clamped one, and is right wherever it falls.
+// or above `high`, a table is constant. Column n belongs to the offset base + n, and M = kMargin
+// more columns at either end repeat the end ones: a vector of W = kLanes neighbouring keys (a square
+// of 16 keys and queries on a matrix unit) reads neighbouring columns from a clamped one, and is
+// right wherever it falls.
 //
-//     column:   0 ... W-1 | W  ...  num_columns-W-1 | ... num_columns-1
+//     column:   0 ... M-1 | M  ...  num_columns-M-1 | ... num_columns-1
 //     offset:    all low  | low       ...      high | all high
 #pragma once
 
@@ -13,9 +14,11 @@
 
 #include "config.h"
 #include "convert.h"
+#include "gemm.h"
 #include "integers.h"
 #include "params.h"
 #include "simd.h"
+#include "tile_products.h"
 
 namespace relpos {
 namespace {
@@ -32,11 +35,11 @@ struct OffsetWindow {
   }
   // The column of one pair.
   int64_t pair_column(int64_t key, int64_t position) const {
-    return clamp(key - position - base, kLanes, num_columns - kLanes - 1);
+    return clamp(key - position - base, kMargin, num_columns - kMargin - 1);
   }
   // The columns of `low` and `high`, which stand for the far regions too.
-  int64_t low_column() const { return kLanes; }
-  int64_t high_column() const { return num_columns - kLanes - 1; }
+  int64_t low_column() const { return kMargin; }
+  int64_t high_column() const { return num_columns - kMargin - 1; }
   int64_t num_panels() const { return ceil_div(num_columns, kNR); }
 };
 
@@ -63,8 +66,9 @@ inline OffsetWindow make_window(const Params& params, TableKind kind, TableKind 
   }
   window.low = clamp(window.low, first_offset, last_offset);
   window.high = clamp(window.high, first_offset, last_offset);
-  window.base = window.low - kLanes;
-  window.num_columns = window.high - window.low + 1 + 2 * kLanes;
+  window.base = window.low - kMargin;
+  window.num_columns = window.high - window.low + 1 + 2 * kMargin;
+  if (kTiles) window.num_columns = round_up(window.num_columns, kNR);
   return window;
 }
 
@@ -91,22 +95,20 @@ inline void read_table_row(const OffsetTable& table, Dtype dtype, const OffsetWi
 // One head's table, a row for each column of its window, in the forms that this pass reads (the
 // others are null). `columns` is num_panels * NR.
 struct WindowTable {
-  float* rows = nullptr;    // (columns, padded_dim), Plan::padded_row_dim
-  float* panels = nullptr;  // transposed and packed: (num_panels, row_dim, NR)
-  float* bias = nullptr;    // (columns), of a table of biases
+  packed* rows = nullptr;    // (columns, padded_dim), Plan::padded_row_dim; or pairs
+  packed* panels = nullptr;  // transposed and packed: (num_panels, row_dim, NR); or panels
+  float* bias = nullptr;     // (columns), of a table of biases, in units of the products
   int64_t head = -1;        // whose it is; -1 while nothing is in it
 
-  // Fill the NR columns of one panel, in all forms. scratch (padded_dim) is for a row where `rows`
-  // is null.
+  // Fill the NR columns of one panel, in all forms; a bias is divided by `unit`. scratch
+  // (padded_dim) is for a row.
   void fill_panel(const OffsetTable& table, Dtype dtype, const OffsetWindow& window, int64_t panel,
-                  int64_t padded_dim, float* scratch) const {
+                  int64_t padded_dim, float unit, float* scratch) const {
     for (int64_t n = panel * kNR; n < (panel + 1) * kNR; ++n) {
-      float* row = rows ? rows + n * padded_dim : scratch;
-      read_table_row(table, dtype, window, head, n, padded_dim, row);
-      if (bias) bias[n] = row[0];
-      if (!panels) continue;
-      float* column = panels + panel * table.row_dim * kNR + n % kNR;
-      for (int64_t k = 0; k < table.row_dim; ++k) column[k * kNR] = row[k];
+      read_table_row(table, dtype, window, head, n, padded_dim, scratch);
+      if (bias) bias[n] = scratch[0] / unit;
+      if (rows) put_row(scratch, n, padded_dim, rows);
+      if (panels) put_column(scratch, n, table.row_dim, panels);
     }
   }
 };

@@ -274,20 +274,27 @@ void release(void* memory) { free(memory); }
 
 Host host() { return {(int)torch::stable::get_num_threads(), parallel, allocate, release}; }
 
-// The fastest kernel for this processor; as for torch's own, ATEN_CPU_CAPABILITY names a lower one.
-const Kernel& kernel() {
-  static const Kernel* const chosen = [] {
+// The kernels for this processor up to the one that ATEN_CPU_CAPABILITY names, if it does, as for
+// torch's own.
+const SupportedKernels& kernels() {
+  static const SupportedKernels chosen = [] {
     const char* const wanted = std::getenv("ATEN_CPU_CAPABILITY");
-    const Kernel* fastest = nullptr;
-    for (const Kernel* supported : SupportedKernels().kernels) {
-      if (!supported) break;
-      fastest = supported;
-      if (wanted && std::strcmp(wanted, "default") == 0) break;
-      if (wanted && std::strcmp(wanted, supported->name) == 0) break;
-    }
-    return fastest;
+    SupportedKernels supported;
+    for (size_t n = 0; supported.kernels[n]; ++n)
+      if (wanted && (std::strcmp(wanted, "default") == 0 ||
+                     std::strcmp(wanted, supported.kernels[n]->name) == 0))
+        supported.kernels[n + 1] = nullptr;
+    return supported;
   }();
-  return *chosen;
+  return chosen;
+}
+
+// The fastest for a call.
+const Kernel& kernel(const Params& params) {
+  const Kernel* fastest = nullptr;
+  for (const Kernel* supported : kernels().kernels)
+    if (supported && supported->takes(params)) fastest = supported;
+  return *fastest;
 }
 
 void require_memory(bool finished) {
@@ -314,7 +321,7 @@ void forward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   params.output = output.mutable_data_ptr<float>();
   params.lse = lse.mutable_data_ptr<float>();
   bound.bind_softmax(softmax);
-  require_memory(kernel().forward(params, host()));
+  require_memory(kernel(params).forward(params, host()));
   stack[0] = torch::stable::detail::from(output);
   stack[1] = torch::stable::detail::from(lse);
   stack[2] = torch::stable::detail::from(softmax);
@@ -379,11 +386,16 @@ void backward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   gradients.axis_tables = results.add_float(arguments.axis_tables);
   gradients.query_axis_logits = results.add_zeros(arguments.query_axis_logits);
   gradients.joint_bias = results.add_zeros(arguments.joint_bias);
-  require_memory(kernel().backward(params, host()));
+  require_memory(kernel(params).backward(params, host()));
   stack[0] = torch::stable::detail::from(results.tensors);
 }
 
-std::string instructions() { return kernel().name; }
+std::string instructions() {
+  std::string name;
+  for (const Kernel* supported : kernels().kernels)
+    if (supported) name = supported->name;
+  return name;
+}
 
 }  // namespace
 }  // namespace relpos

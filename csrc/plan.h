@@ -13,10 +13,12 @@
 #endif
 
 #include "config.h"
+#include "gemm.h"
 #include "grid_plan.h"
 #include "integers.h"
 #include "offset_window.h"
 #include "params.h"
+#include "tile_products.h"
 
 namespace relpos {
 namespace {
@@ -26,9 +28,17 @@ struct Arena {
   char* memory = nullptr;
   int64_t used = 0;  // bytes
 
-  float* take(int64_t floats) {
-    float* piece = memory ? (float*)(memory + used) : nullptr;
-    const int64_t end = used + floats * (int64_t)sizeof(float);
+  float* take(int64_t floats) { return take_of<float>(floats); }
+  float* take_if(bool needed, int64_t floats) { return needed ? take(floats) : nullptr; }
+  packed* take_packed(bool needed, int64_t count) {
+    return needed ? take_of<packed>(count) : nullptr;
+  }
+
+ private:
+  template <class T>
+  T* take_of(int64_t count) {
+    T* piece = memory ? (T*)(memory + used) : nullptr;
+    const int64_t end = used + count * (int64_t)sizeof(T);
     used = round_up(end, 64);
 #if defined(__SANITIZE_ADDRESS__)
     // A gap that nothing may touch: else a step beyond one piece would go unnoticed in the next.
@@ -37,7 +47,6 @@ struct Arena {
 #endif
     return piece;
   }
-  float* take_if(bool needed, int64_t floats) { return needed ? take(floats) : nullptr; }
 };
 
 struct Plan {
@@ -52,7 +61,13 @@ struct Plan {
   AxisTables axis_tables;           // likewise
   uint32_t drop_threshold;          // a weight whose random 32 bits are below it is dropped
   float keep_probability;           // exactly that of drop_threshold
+  // Backward divides by it what it multiplies by the weights: dO, or the weights that remain, where
+  // dO would have to be rounded.
+  float d_output_factor, weight_factor;
   bool few_queries;                 // scores are single dot products; keys are not packed
+  // q and q_rel are packed times query_factor, and what products make of them is score_factor times
+  // as large: score_factor is 1, and query_factor the scale, unless rounding would be an error.
+  float query_factor, score_factor = 1;
   // few_query_scores.h; null where has_few_query_scores() is false.
   float* few_query_scores = nullptr;  // (B * H * seqlen_q, few_query_stride)
   int64_t few_query_stride;           // num_columns of score_window, in whole vectors
@@ -72,9 +87,21 @@ struct Plan {
     constexpr double kAll = 4294967296.0;  // 2^32
     drop_threshold = (uint32_t)(p.dropout * kAll);
     keep_probability = (float)(1 - (double)drop_threshold / kAll);
+    d_output_factor = kTiles ? 1 : 1 / keep_probability;
+    weight_factor = kTiles ? 1 / keep_probability : 1;
     // In both passes: backward's weights are right only if its scores are forward's to the bit.
-    few_queries = p.seqlen_q <= kFewQueries;
+    few_queries = !kTiles && p.seqlen_q <= kFewQueries;
+    query_factor = p.scale;
+    if (kTiles) split_scale();
     few_query_stride = round_up(score_window.num_columns, kLanes);
+  }
+
+  // The power of two nearest to the scale, which rounds no bfloat16 number, and the rest.
+  void split_scale() {
+    int exponent = 0;
+    const float fraction = params.scale == 0 ? 1 : __builtin_frexpf(params.scale, &exponent);
+    score_factor = __builtin_fabsf(fraction) == 0.5f ? 1 : __builtin_fabsf(fraction);
+    query_factor = params.scale == 0 ? 0 : params.scale / score_factor;
   }
 
   const OffsetWindow& window(int kind) const {
@@ -104,8 +131,9 @@ struct Plan {
     WindowTable table;
     if (!params.tables[kind].present()) return table;
     const int64_t columns = window(kind).num_panels() * kNR;
-    table.rows = arena.take_if(needs_rows(kind), columns * padded_row_dim(kind));
-    table.panels = arena.take_if(needs_panels(kind), columns * params.tables[kind].row_dim);
+    table.rows = arena.take_packed(needs_rows(kind), columns * padded_row_dim(kind));
+    table.panels =
+        arena.take_packed(needs_panels(kind), columns * packed_depth(params.tables[kind].row_dim));
     table.bias = arena.take_if(kind == kBias, columns);
     return table;
   }

@@ -27,6 +27,11 @@ namespace {
 struct QueriesTerm : GridTerms {
   using GridTerms::GridTerms;
 
+  // Where the chunks of a tile begin: with a matrix unit at whole ones.
+  static int64_t first_chunk(const KeyTile& tile) {
+    return kTiles ? tile.vector_from() : tile.from;
+  }
+
   // The part of a tile from key `at` on that lies in one region: as long as may be left or right of
   // the window, one chunk on it. As a KeyTile of the same keys with its own from..to.
   KeyTile next_chunk(const RowBlock& block, const KeyTile& tile, int64_t at,
@@ -44,10 +49,10 @@ struct QueriesTerm : GridTerms {
   }
 
   void add_queries_term(const RowBlock& block, const KeyTile& tile, float* scores) {
-    int64_t keys_stride;
-    const float* keys = tile_keys(block, tile, &keys_stride);
+    int64_t keys_stride = 0;
+    const float* keys = kTiles ? nullptr : tile_keys(block, tile, &keys_stride);
     Region region;
-    for (int64_t at = tile.from; at < tile.to;) {
+    for (int64_t at = first_chunk(tile); at < tile.to;) {
       const KeyTile chunk = next_chunk(block, tile, at, region);
       if (region != kBand)
         add_queries_term_beyond(block, chunk, region, keys, keys_stride, scores);
@@ -73,18 +78,33 @@ struct QueriesTerm : GridTerms {
       for (int64_t n = chunk.from; n < chunk.to; ++n)
         by_key[n] = dot(scaled_row, keys + n * keys_stride, plan.padded_head_dim);
     else
-      for (int64_t n = round_down(chunk.from, kNR); n < chunk.to; n += kNR)
-        register_rows<kNRVectors, kRowMajor, false>(
-            1, params.head_dim, scaled_row, 0, work.key_panels + chunk.key(n) * params.head_dim,
-            kNR, by_key + n, 0);
-    for (int64_t r = 0; r < block.num_rows; ++r)
+      multiply_row_by_keys(chunk, scaled_row, by_key);
+    for (int64_t r = chunk.first_row; r < chunk.end_row; ++r)
       for (int64_t n = chunk.from; n < chunk.to; ++n) scores[r * kTileStride + n] += by_key[n];
+  }
+
+  // A row (padded_head_dim) times the keys of a chunk.
+  void multiply_row_by_keys(const KeyTile& chunk, const float* row, float* by_key) {
+#if RELPOS_TILES
+    const int64_t dim = params.head_dim, first = round_down(chunk.from, kTileSide);
+    pack_query_rows(row, plan.padded_head_dim, 1, dim, work.chunk_panels);
+    gemm_packed(1, chunk.to - first, dim, work.chunk_panels,
+                work.key_panels + chunk.key(first) * packed_depth(dim), work.chunk_scores,
+                kBufferStride);
+    for (int64_t n = chunk.from; n < chunk.to; ++n)
+      by_key[n] = plan.score_factor * work.chunk_scores[n - first];
+#else
+    for (int64_t n = round_down(chunk.from, kNR); n < chunk.to; n += kNR)
+      register_rows<kNRVectors, kRowMajor, false>(
+          1, params.head_dim, row, 0, work.key_panels + chunk.key(n) * params.head_dim, kNR,
+          by_key + n, 0);
+#endif
   }
 
   // For few queries: the table is read where it lies, a row for each pair.
   void add_queries_term_by_pair(const RowBlock& block, const KeyTile& chunk, const float* keys,
                                 int64_t keys_stride, float* scores) {
-    for (int64_t r = 0; r < block.num_rows; ++r)
+    for (int64_t r = chunk.first_row; r < chunk.end_row; ++r)
       for (int64_t n = chunk.from; n < chunk.to; ++n) {
         const int64_t column = plan.query_window.pair_column(chunk.key(n), block.position + r);
         scores[r * kTileStride + n] +=
@@ -100,24 +120,48 @@ struct QueriesTerm : GridTerms {
     const WindowTable& table = window_table(kQueries, block.h);
     const int64_t count = chunk.to - chunk.from;
     const int64_t first_column = round_down(first_chunk_column(block, chunk), kNR);
+#if RELPOS_TILES
+    (void)keys, (void)keys_stride;
+    copy_key_rows(block, chunk);
+#else
     pack_rows(keys + chunk.from * keys_stride, keys_stride, count, params.head_dim,
               work.chunk_panels);
+#endif
     gemm_packed(count, end_chunk_column(block, chunk) - first_column, params.head_dim,
-                work.chunk_panels, table.panels + first_column * params.head_dim,
+                work.chunk_panels, table.panels + first_column * packed_depth(params.head_dim),
                 work.chunk_scores, kBufferStride);
     add_sheared_by_key(params.scale, work.chunk_scores, first_column, plan.query_window,
-                       chunk.key(chunk.from), count, block.position, block.num_rows,
-                       scores + chunk.from, kTileStride);
+                       chunk.key(chunk.from), count, chunk.first_position(block),
+                       chunk.num_rows(), scores + chunk.first_row * kTileStride + chunk.from,
+                       kTileStride);
   }
+
+#if RELPOS_TILES
+  // A chunk's keys in work.chunk_panels (keys, head_dim), with rows of zeros up to kKeyChunk.
+  void copy_key_rows(const RowBlock& block, const KeyTile& chunk) {
+    const int64_t dim = params.head_dim, depth = packed_depth(dim);
+    for (int64_t n = 0; n < kKeyChunk; ++n) {
+      packed* to = work.chunk_panels + n * depth;
+      const int64_t count = n < chunk.to - chunk.from ? dim : 0;
+      if (count)
+        __builtin_memcpy(to,
+                         (const packed*)params.k.data +
+                             params.k.row_start(block.b, block.kv_head, chunk.key(chunk.from + n)),
+                         (uint64_t)(2 * count));
+      __builtin_memset(to + count, 0, (uint64_t)(2 * (depth - count)));
+    }
+  }
+#endif
 
   // The columns that whole vectors of queries read for these keys.
   int64_t first_chunk_column(const RowBlock& block, const KeyTile& chunk) const {
     return plan.query_window.vector_column(
-        chunk.key(chunk.from), block.position + round_up(block.num_rows, kLanes) - 1);
+        chunk.key(chunk.from),
+        chunk.first_position(block) + round_up(chunk.num_rows(), kLanes) - 1);
   }
   int64_t end_chunk_column(const RowBlock& block, const KeyTile& chunk) const {
     return plan.query_window.vector_column(chunk.key(chunk.to - 1),
-                                           block.position + kLanes - 1) +
+                                           chunk.first_position(block) + kLanes - 1) +
            kLanes;
   }
 };

@@ -28,6 +28,8 @@
 #include "score_gradients.h"
 #include "simd.h"
 #include "tile.h"
+#include "tile_backward.h"
+#include "tiles.h"
 #include "workspace_pool.h"
 
 namespace relpos {
@@ -39,6 +41,12 @@ constexpr int64_t kPartitionsPerThread = 4;
 constexpr int64_t kMaxBytesOfManySums = 16 << 20;
 // Key/value heads fewer than those partitions are split, into so many units for each thread.
 constexpr int64_t kSplitUnitsPerThread = 2;
+
+#if RELPOS_TILES
+typedef TileBackward BackwardPass;
+#else
+typedef Backward BackwardPass;
+#endif
 
 struct BackwardTasks {
   const Plan& plan;
@@ -118,13 +126,17 @@ struct BackwardTasks {
   }
   void lay_out_unit(GradientSums& sums, Arena& arena) const {
     sums.k = arena.take_if(params.gradients.k && !in_place(params.head_dim),
-                           params.seqlen_k * plan.padded_head_dim);
+                           num_key_rows() * plan.padded_head_dim);
     sums.v = arena.take_if(params.gradients.v && !in_place(params.value_dim),
-                           params.seqlen_k * plan.padded_value_dim);
+                           num_key_rows() * plan.padded_value_dim);
+  }
+  // Of the sums for keys: whole panels of a matrix unit.
+  int64_t num_key_rows() const {
+    return kTiles ? plan.num_key_panels() * kNR : params.seqlen_k;
   }
   // Whether a unit adds to the caller's dk or dv itself, whose rows are of `dim`.
   bool in_place(int64_t dim) const {
-    return splits == 1 && params.dtype == Dtype::f32 && dim % kLanes == 0;
+    return splits == 1 && params.dtype == Dtype::f32 && dim % kLanes == 0 && !kTiles;
   }
 
   GradientSums sums_of_partition(int64_t partition) const {
@@ -147,7 +159,8 @@ struct BackwardTasks {
 
   static void run_thread(void* context, int64_t thread) {
     BackwardTasks& tasks = *(BackwardTasks*)context;
-    Backward backward(tasks.plan, tasks.pool->workspace(tasks.plan, thread));
+    const TileSession session;
+    BackwardPass backward(tasks.plan, tasks.pool->workspace(tasks.plan, thread));
     for (;;) {
       const int64_t partition = __atomic_fetch_add(&tasks.next_partition, 1, __ATOMIC_RELAXED);
       if (partition >= tasks.num_partitions) return;
@@ -155,7 +168,7 @@ struct BackwardTasks {
     }
   }
 
-  void run_partition(Backward& backward, int64_t partition) const {
+  void run_partition(BackwardPass& backward, int64_t partition) const {
     set_zero(sums_memory + partition * partition_bytes, partition_bytes);
     backward.sums = sums_of_partition(partition);
     for (int64_t unit = first_unit(partition); unit < first_unit(partition + 1); ++unit) {
@@ -192,8 +205,8 @@ struct BackwardTasks {
       sums.k = (float*)gradients.k + first * params.head_dim;
     if (gradients.v && in_place(params.value_dim))
       sums.v = (float*)gradients.v + first * params.value_dim;
-    set_zero(sums.k, params.seqlen_k * plan.padded_head_dim * (int64_t)sizeof(float));
-    set_zero(sums.v, params.seqlen_k * plan.padded_value_dim * (int64_t)sizeof(float));
+    set_zero(sums.k, num_key_rows() * plan.padded_head_dim * (int64_t)sizeof(float));
+    set_zero(sums.v, num_key_rows() * plan.padded_value_dim * (int64_t)sizeof(float));
   }
 
   // ---- sums to the caller's gradients ---------------------------------------------------------
@@ -201,28 +214,58 @@ struct BackwardTasks {
   void write_unit(const GradientSums& sums, int64_t b, int64_t kv_head) const {
     const int64_t first = first_key_row(b, kv_head);
     if (sums.k && !in_place(params.head_dim))
-      write_key_rows(sums.k, plan.padded_head_dim, params.head_dim, params.gradients.k, first);
+      write_key_rows(sums.k, plan.padded_head_dim, params.head_dim, plan.score_factor,
+                     params.gradients.k, first);
     if (sums.v && !in_place(params.value_dim))
-      write_key_rows(sums.v, plan.padded_value_dim, params.value_dim, params.gradients.v, first);
+      write_key_rows(sums.v, plan.padded_value_dim, params.value_dim, 1, params.gradients.v, first);
   }
 
+#if RELPOS_TILES
+  // factor * from (seqlen_k / 16, padded_dim, 16) to the rows of `dim` from `first` on of dk or dv.
+  void write_key_rows(const float* from, int64_t padded_dim, int64_t dim, float factor, void* to,
+                      int64_t first) const {
+    float rows[kLanes][kLanes];
+    for (int64_t j = 0; j < params.seqlen_k; j += kLanes)
+      for (int64_t k = 0; k < dim; k += kLanes) {
+        vfloat square[kLanes];
+#pragma GCC unroll 16
+        for (int n = 0; n < kLanes; ++n)
+          square[n] = load(from + j * padded_dim + (k + n) * kLanes) * factor;
+        transpose(square);
+#pragma GCC unroll 16
+        for (int n = 0; n < kLanes; ++n) store(rows[n], square[n]);
+        for (int64_t n = 0; n < min(kLanes, params.seqlen_k - j); ++n)
+          convert_from_float(rows[n], min(kLanes, dim - k), to, params.dtype,
+                             (first + j + n) * dim + k);
+      }
+  }
+  // Element k of a column's sums, which lie in panels (columns / 16, padded_dim, 16), as do those
+  // of the bias, whose dim is 1.
+  static float sum_of_column(const float* from, int64_t padded_dim, int64_t column, int64_t k) {
+    return from[column / kTileSide * kTileSide * padded_dim + k * kTileSide + column % kTileSide];
+  }
+#else
   // from (seqlen_k, padded_dim) to the rows of `dim` from `first` on of dk or dv.
-  void write_key_rows(const float* from, int64_t padded_dim, int64_t dim, void* to,
+  void write_key_rows(const float* from, int64_t padded_dim, int64_t dim, float, void* to,
                       int64_t first) const {
     for (int64_t j = 0; j < params.seqlen_k; ++j)
       convert_from_float(from + j * padded_dim, dim, to, params.dtype, (first + j) * dim);
   }
+  static float sum_of_column(const float* from, int64_t padded_dim, int64_t column, int64_t k) {
+    return from[column * padded_dim + k];
+  }
+#endif
 
   // Add up the splits of key/value head `n`, counted as units are.
   static void add_splits(void* context, int64_t n) {
     const BackwardTasks& tasks = *(const BackwardTasks*)context;
     const Plan& plan = tasks.plan;
-    const int64_t seqlen_k = tasks.params.seqlen_k, unit = n * tasks.splits;
+    const int64_t num_rows = tasks.num_key_rows(), unit = n * tasks.splits;
     const GradientSums first = tasks.sums_of_unit(unit);
     for (int64_t split = 1; split < tasks.splits; ++split) {
       const GradientSums other = tasks.sums_of_unit(unit + split);
-      if (first.k) add_to(seqlen_k * plan.padded_head_dim, other.k, first.k);
-      if (first.v) add_to(seqlen_k * plan.padded_value_dim, other.v, first.v);
+      if (first.k) add_to(num_rows * plan.padded_head_dim, other.k, first.k);
+      if (first.v) add_to(num_rows * plan.padded_value_dim, other.v, first.v);
     }
     tasks.write_unit(first, tasks.batch_of(unit), tasks.kv_head_of(unit));
   }
@@ -243,9 +286,11 @@ struct BackwardTasks {
         const int64_t row = table_row(table, window, column);
         if (row < 0) continue;
         for (int64_t k = 0; k < padded_dim; ++k)
-          scratch[row * padded_dim + k] += from[column * padded_dim + k];
+          scratch[row * padded_dim + k] += sum_of_column(from, padded_dim, column, k);
       }
     }
+    if (plan.score_factor != 1 && (kind == kKeys || kind == kQueries))
+      for (int64_t n = 0; n < table.num_rows * padded_dim; ++n) scratch[n] *= plan.score_factor;
     for (int64_t row = 0; row < table.num_rows; ++row)
       convert_from_float(scratch + row * padded_dim, table.row_dim, params.gradients.tables[kind],
                          params.dtype, (head * table.num_rows + row) * table.row_dim);

@@ -13,6 +13,8 @@
 #include "params.h"
 #include "plan.h"
 #include "tile.h"
+#include "tile_forward.h"
+#include "tiles.h"
 #include "workspace_pool.h"
 
 namespace relpos {
@@ -20,6 +22,12 @@ namespace {
 
 // So many tasks for each thread even out what they take, if heads alone do not.
 constexpr int64_t kForwardTasksPerThread = 4;
+
+#if RELPOS_TILES
+typedef TileForward ForwardPass;
+#else
+typedef Forward ForwardPass;
+#endif
 
 struct ForwardTasks {
   const Plan* plan;
@@ -31,7 +39,8 @@ struct ForwardTasks {
   static void run_thread(void* context, int64_t thread) {
     ForwardTasks& tasks = *(ForwardTasks*)context;
     const Params& params = tasks.plan->params;
-    Forward forward(*tasks.plan, tasks.pool->workspace(*tasks.plan, thread));
+    const TileSession session;
+    ForwardPass forward(*tasks.plan, tasks.pool->workspace(*tasks.plan, thread));
     const int64_t num_tasks = params.batch * params.heads * tasks.splits;
     for (;;) {
       const int64_t task = __atomic_fetch_add(&tasks.next_task, 1, __ATOMIC_RELAXED);

@@ -4,9 +4,13 @@
 //     x_ij = scale * (q_i . k_j + q_rel_i . K[j-i] + k_j . Q[j-i]) + B[j-i] + grid_ij
 //     s_ij = cap(x_ij) + mask_ij      cap(x) = c tanh(x / c) with a softcap of c, else x
 //
-//     scores, work.s   (rows, kTileStride): rows of the block, keys of the tile
+//     scores           (rows, kTileStride): rows of the block, of which those of the tile are
+//                      there (work.s), and its keys
 //     offset_scores    (rows, kBufferStride): q_rel . K + B by column of the score window
 //     row_shift        (rows): a constant of a row's scores in this tile that is not in them yet
+//
+// With a matrix unit scores are divided by a factor, tile_factor, that it would round away, as long
+// as no other term is added.
 //
 // W = kLanes floats in a vector; NR = kNR columns in a panel.
 #pragma once
@@ -23,6 +27,7 @@
 #include "queries_term.h"
 #include "simd.h"
 #include "tile.h"
+#include "tile_products.h"
 
 namespace relpos {
 namespace {
@@ -30,6 +35,52 @@ namespace {
 // A row's constant left or right of a window is kept apart from its scores up to this size. Beside
 // a larger one (a mask made of biases), row_max - row_shift would have no digits for the scores.
 constexpr float kMaxRowShift = 65536;
+
+#if RELPOS_TILES
+
+// Where numbers by offset lie that a square of 16 queries and 16 keys reads: the columns of a
+// window, from a clamped one on.
+struct BandSquares {
+  const OffsetWindow& window;
+  int64_t key, position;  // of the first key and the first row
+
+  // The column of the square's first key and last query; those of the others lie 1 to 30 after it.
+  int64_t column(int64_t row, int64_t key_column) const {
+    return clamp(key + kTileSide * key_column - position - kTileSide * row - (kTileSide - 1) -
+                     window.base,
+                 0, window.num_columns - (2 * kTileSide - 1));
+  }
+  // What the squares of so many rows, and so many keys, read.
+  int64_t first_column(int64_t num_rows) const { return column(num_rows / kTileSide - 1, 0); }
+  int64_t end_column(int64_t num_keys) const {
+    return column(0, num_keys / kTileSide - 1) + 2 * kTileSide - 1;
+  }
+};
+
+// Squares of numbers by offset, sheared: a row of them, `stride` after the row before, begins one
+// column earlier.
+struct SquaresByOffset {
+  BandSquares squares;
+  const float* first_row;  // indexed by the window's columns
+  int64_t stride;          // 0 where all rows are the same
+
+  const float* square(int64_t row, int64_t key_column, int64_t* row_stride) const {
+    *row_stride = stride - 1;
+    return first_row + kTileSide * row * stride + squares.column(row, key_column) + kTileSide - 1;
+  }
+};
+
+// Squares of which all rows are those numbers.
+struct SameRows {
+  const float* numbers;
+
+  const float* square(int64_t, int64_t column, int64_t* row_stride) const {
+    *row_stride = 0;
+    return numbers + kTileSide * column;
+  }
+};
+
+#endif
 
 struct Scores : QueriesTerm {
   using QueriesTerm::QueriesTerm;
@@ -69,40 +120,100 @@ struct Scores : QueriesTerm {
 
   // ---- a tile ---------------------------------------------------------------------------------
 
-  // Scores in work.s; those of row r lack row_shift[r].
-  void tile_scores(const RowBlock& block, const KeyTile& tile, float* row_shift) {
-    float* scores = work.s;
-    multiply_keys(block, tile, scores);
-    fill(row_shift, block.num_rows, 0);
-    if (plan.score_window.present) {
-      const Region region = region_of(plan.score_window, block, tile);
-      if (region == kBand)
-        add_band(block, tile, scores);
-      else
-        shift_rows(block, tile, region == kLeft ? score_left : score_right, scores, row_shift);
+  // A strip's memory (kStripRows, kTileStride) as rows of the block.
+  static float* rows_of(float* strip, const KeyTile& tile) {
+    return strip - tile.first_row * kTileStride;
+  }
+
+  // Scores in work.s; those of row r lack row_shift[r], and the factor that is returned.
+  float tile_scores(const RowBlock& block, const KeyTile& tile, float* row_shift) {
+    float* scores = rows_of(work.s, tile);
+    const Region region =
+        plan.score_window.present ? region_of(plan.score_window, block, tile) : kBand;
+    multiply_keys_and_band(block, tile, plan.score_window.present && region == kBand, scores);
+    float tile_factor = plan.score_factor;
+    if (tile_factor != 1 && has_other_terms()) {
+      multiply_scores(tile, tile_factor, scores);
+      tile_factor = 1;
     }
+    fill(row_shift + tile.first_row, tile.num_rows(), 0);
+    if (region != kBand)
+      shift_rows(tile, region == kLeft ? score_left : score_right, tile_factor, scores, row_shift);
     if (plan.query_window.present) add_queries_term(block, tile, scores);
     if (params.grid.num_axes) add_grid_scores(block, tile, scores);
-    if (params.softcap) cap(block, tile, scores);
+    if (params.softcap) cap(tile, scores);
     if (params.mask.data) add_mask(block, tile, scores);
     hide_unseen(block, tile, scores);
+    return tile_factor;
   }
+
+  // x * tile_factor, which is 1 on vectors.
+  static vfloat times(vfloat x, float tile_factor) { return kTiles ? x * tile_factor : x; }
+
+  // Whether anything is added to scores that a matrix unit does not add.
+  bool has_other_terms() const {
+    return plan.query_window.present || params.grid.num_axes || params.softcap || params.mask.data;
+  }
+
+  static void multiply_scores(const KeyTile& tile, float factor, float* scores) {
+    for (int64_t r = tile.first_row; r < tile.end_row; ++r)
+      for (int64_t n = tile.vector_from(); n < tile.vector_to(); ++n)
+        scores[r * kTileStride + n] *= factor;
+  }
+
+#if RELPOS_TILES
+  // scale * (q_i . k_j + q_rel_i . K[j-i]) + B[j-i], the latter two on a band: what they add is
+  // what the sums of the product with the keys begin with.
+  void multiply_keys_and_band(const RowBlock& block, const KeyTile& tile, bool on_band,
+                              float* scores) {
+    if (!on_band) return multiply_keys(tile, FromZero{}, scores);
+    const int64_t row = tile.first_row, from = tile.vector_from();
+    const BandSquares squares = {plan.score_window, tile.key(from), tile.first_position(block)};
+    if (!params.tables[kKeys].present()) {
+      const float* bias = window_table(kBias, block.h).bias;
+      return multiply_keys(tile, SquaresByOffset{squares, bias, 0}, scores);
+    }
+    const int64_t num_rows = round_up(tile.num_rows(), kTileSide);
+    work.offset_scores.reset();
+    work.offset_scores.first_row = row;
+    ensure_offset_scores(block, tile, squares.first_column(num_rows),
+                         squares.end_column(tile.vector_to() - from));
+    multiply_keys(tile, SquaresByOffset{squares, work.offset_scores.row(row), kBufferStride},
+                  scores);
+  }
+
+  template <class Start>
+  void multiply_keys(const KeyTile& tile, const Start& start, float* scores) {
+    const int64_t first = tile.vector_from();
+    gemm_packed(tile.num_rows(), tile.vector_to() - first, params.head_dim,
+                work.q_panels + tile.first_row * packed_depth(params.head_dim),
+                work.key_panels + tile.key(first) * packed_depth(params.head_dim),
+                scores + tile.first_row * kTileStride + first, kTileStride, start);
+  }
+#else
+  void multiply_keys_and_band(const RowBlock& block, const KeyTile& tile, bool on_band,
+                              float* scores) {
+    multiply_keys(block, tile, scores);
+    if (on_band) add_band(block, tile, scores);
+  }
+#endif
 
   // Left or right of the window each row's constant (rows) becomes its row_shift, so that no score
   // is touched, unless it is too large or not finite, or scores will be capped.
-  void shift_rows(const RowBlock& block, const KeyTile& tile, const float* constants,
-                  float* scores, float* row_shift) {
-    for (int64_t r = 0; r < block.num_rows; ++r) {
+  void shift_rows(const KeyTile& tile, const float* constants, float tile_factor, float* scores,
+                  float* row_shift) {
+    for (int64_t r = tile.first_row; r < tile.end_row; ++r) {
       const float constant = constants[r];
       if (!params.softcap && constant > -kMaxRowShift && constant < kMaxRowShift) {
         row_shift[r] = constant;
         continue;
       }
       float* x = scores + r * kTileStride;
-      for (int64_t n = tile.from; n < tile.to; ++n) x[n] += constant;
+      for (int64_t n = tile.from; n < tile.to; ++n) x[n] += constant / tile_factor;
     }
   }
 
+#if !RELPOS_TILES
   // scale * q_i . k_j
   void multiply_keys(const RowBlock& block, const KeyTile& tile, float* scores) {
     if (plan.few_queries) {
@@ -128,7 +239,7 @@ struct Scores : QueriesTerm {
       return;
     }
     if (has_keys && !plan.few_queries)
-      ensure_offset_scores(block, tile.first_column(window, block),
+      ensure_offset_scores(block, tile, tile.first_column(window, block),
                            tile.end_column(window, block));
     const float* bias = has_keys ? nullptr : window_table(kBias, block.h).bias;
     for (int64_t r = 0; r < block.num_rows; ++r)
@@ -137,6 +248,8 @@ struct Scores : QueriesTerm {
                   tile.vector_to() - tile.vector_from(),
                   scores + r * kTileStride + tile.vector_from());
   }
+
+#endif
 
   // Row r's q_rel . K + B, by column.
   const float* offset_scores(const RowBlock& block, int64_t r) const {
@@ -163,15 +276,26 @@ struct Scores : QueriesTerm {
   }
 
   // Compute what the offset buffer still lacks of the columns from..to-1 of q_rel . K + B.
-  void ensure_offset_scores(const RowBlock& block, int64_t from, int64_t to) {
+  void ensure_offset_scores(const RowBlock& block, [[maybe_unused]] const KeyTile& tile,
+                            int64_t from, int64_t to) {
     OffsetBuffer& buffer = work.offset_scores;
-    from = round_down(from, kNR), to = round_up(to, kNR);
+    from = round_down(from, kOffsetUnit), to = round_up(to, kOffsetUnit);
     const int64_t missing = buffer.first_missing(from, to, block.num_rows);
     if (missing >= to) return;
     const WindowTable& keys = window_table(kKeys, block.h);
     const bool has_bias = params.tables[kBias].present();
     const float* bias = has_bias ? window_table(kBias, block.h).bias : nullptr;
     const int64_t depth = params.tables[kKeys].row_dim;
+#if RELPOS_TILES
+    const packed* q_rel = work.q_rel_panels + tile.first_row * packed_depth(depth);
+    const packed* panels = keys.panels + missing * packed_depth(depth);
+    float* out = buffer.row(tile.first_row) + missing;
+    if (bias)
+      gemm_packed(tile.num_rows(), to - missing, depth, q_rel, panels, out, kBufferStride,
+                  SameRows{bias + missing});
+    else
+      gemm_packed(tile.num_rows(), to - missing, depth, q_rel, panels, out, kBufferStride);
+#else
     for (int64_t n = missing; n < to; n += kNR) {
       float* out = buffer.row(0) + n;
       gemm_packed(block.num_rows, kNR, depth, work.q_rel_panels, keys.panels + n * depth, out,
@@ -182,15 +306,17 @@ struct Scores : QueriesTerm {
           store(out + r * kBufferStride + c,
                 load(out + r * kBufferStride + c) + load(bias + n + c));
     }
+#endif
     buffer.end = to;
   }
 
   // Scores x become c * tanh(x / c); backward keeps the derivative of that.
-  void cap(const RowBlock& block, const KeyTile& tile, float* scores) {
+  void cap(const KeyTile& tile, float* scores) {
     const vfloat softcap = broadcast(params.softcap);
-    for (int64_t r = 0; r < block.num_rows; ++r) {
+    for (int64_t r = tile.first_row; r < tile.end_row; ++r) {
       float* x = scores + r * kTileStride;
-      float* slope = plan.backward ? work.cap_slope + r * kTileStride : nullptr;
+      float* slope =
+          plan.backward ? rows_of(work.cap_slope, tile) + r * kTileStride : nullptr;
       for (int64_t n = tile.vector_from(); n < tile.vector_to(); n += kLanes) {
         vfloat derivative;
         store(x + n, softcap * hyperbolic_tangent(load(x + n) / softcap, derivative));
@@ -204,7 +330,7 @@ struct Scores : QueriesTerm {
   void add_mask(const RowBlock& block, const KeyTile& tile, float* scores) {
     const Mask& mask = params.mask;
     const int64_t step = mask.strides[3];
-    for (int64_t r = 0; r < block.num_rows; ++r) {
+    for (int64_t r = tile.first_row; r < tile.end_row; ++r) {
       float* x = scores + r * kTileStride;
       // The row's number for the tile's first key.
       const int64_t at = block.b * mask.strides[0] + block.h * mask.strides[1] +
@@ -228,21 +354,30 @@ struct Scores : QueriesTerm {
     }
   }
 
-  // -inf for keys that a row does not see, within the whole vectors of those that it does.
+  // -inf for keys that a row does not see, within the whole vectors of those that it does; with a
+  // matrix unit within those of the tile.
   void hide_unseen(const RowBlock& block, const KeyTile& tile, float* scores) {
     const Documents& documents = params.documents;
-    for (int64_t r = 0; r < block.num_rows; ++r) {
+    if (tile.whole && tile.from % kKeyUnit == 0 && tile.to % kKeyUnit == 0 &&
+        !(documents.ids && documents.interleaved) && !params.grid.has_window)
+      return;
+    for (int64_t r = tile.first_row; r < tile.end_row; ++r) {
       float* x = scores + r * kTileStride;
       const int64_t from = tile.row_from(block, r), to = tile.row_to(block, r);
-      if (from >= to) continue;
+      if (from >= to) {
+        if (kTiles) fill(x + tile.vector_from(), tile.vector_to() - tile.vector_from(), -kInfinity);
+        continue;
+      }
       if (documents.ids && documents.interleaved) {
         const int32_t* ids = documents.ids + block.b * documents.batch_stride;
         const int32_t own = ids[block.position + r];
         for (int64_t n = from; n < to; ++n) x[n] = ids[tile.key(n)] == own ? x[n] : -kInfinity;
       }
       if (params.grid.has_window && r >= first_grid_row) hide_outside_window(r, x);
-      for (int64_t n = round_down(from, kLanes); n < from; ++n) x[n] = -kInfinity;
-      for (int64_t n = to; n < round_up(to, kLanes); ++n) x[n] = -kInfinity;
+      const int64_t first = kTiles ? tile.vector_from() : round_down(from, kLanes);
+      const int64_t end = kTiles ? tile.vector_to() : round_up(to, kLanes);
+      for (int64_t n = first; n < from; ++n) x[n] = -kInfinity;
+      for (int64_t n = to; n < end; ++n) x[n] = -kInfinity;
     }
   }
 

@@ -5,6 +5,9 @@
 #include <stdint.h>
 
 #include "config.h"
+#if defined(RELPOS_INTRINSICS)
+#include <immintrin.h>
+#endif
 
 namespace relpos {
 namespace {
@@ -106,6 +109,48 @@ inline vfloat exponential(vfloat x) {
 }
 
 inline float exponential(float x) { return exponential(broadcast(x))[0]; }
+
+constexpr float kLog2OfE = 1.44269504088896341f;
+
+// 2^x to within four units in the last place; 0 from -127 down. NaN stays NaN. Not for x above 127.
+// The polynomial is the minimax one for what x is above the next integer below.
+inline vfloat power_of_two(vfloat x) {
+#if defined(RELPOS_INTRINSICS)
+  const vfloat r = (vfloat)_mm512_maskz_reduce_ps(0xffff, (__m512)x, 9);  // down
+#else
+  // Adding it rounds to an integer, with 127 more in the low bits.
+  const vfloat rounder = broadcast(12582912.0f + 127.0f);
+  const vfloat limited = maximum(broadcast(-127.0f), x);
+  const vfloat shifted = (limited - 0.5f) + rounder;
+  const vfloat r = limited - (shifted - rounder);
+#endif
+  vfloat y = r * 1.8775766948238015e-3f + 8.98933969438076e-3f;
+  y = y * r + 5.582631751894951e-2f;
+  y = y * r + 2.4015361070632935e-1f;
+  y = y * r + 6.931530833244324e-1f;
+  y = y * r + 9.999999403953552e-1f;
+#if defined(RELPOS_INTRINSICS)
+  return (vfloat)_mm512_maskz_scalef_ps(0xffff, (__m512)y, (__m512)x);
+#else
+  return y * (vfloat)((vuint)shifted << 23);
+#endif
+}
+
+// exp(factor * x - base) of a row's scores x, as a power of two. A base of masks so low that its
+// logarithm overflows is taken off first, which is one product more.
+template <bool LowBase>
+struct RowExponential {
+  vfloat factor, base;
+
+  RowExponential(float row_base, float row_factor)
+      : factor(broadcast(LowBase ? row_factor : row_factor * kLog2OfE)),
+        base(broadcast(LowBase ? row_base : row_base * kLog2OfE)) {}
+  vfloat operator()(vfloat x) const {
+    const vfloat y = x * factor - base;
+    return power_of_two(LowBase ? y * kLog2OfE : y);
+  }
+};
+inline bool is_low_base(float base) { return !(base > -1e38f); }
 
 // tanh(x), and its derivative 1 - tanh(x)^2, to a few units in the last place: near 0 by a
 // polynomial, elsewhere by e = exp(-2 |x|), with neither of which numbers nearly equal are

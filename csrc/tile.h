@@ -21,7 +21,7 @@ struct HeadBlocks {
   explicit HeadBlocks(int64_t count) : seqlen_q(count) {
     num_blocks = ceil_div(count, kBlockRows);
     block_rows =
-        num_blocks ? min(round_up(ceil_div(count, num_blocks), kMR), kBlockRows) : 1;
+        num_blocks ? min(round_up(ceil_div(count, num_blocks), kRowUnit), kBlockRows) : 1;
     num_blocks = ceil_div(count, block_rows);
   }
   int64_t first_row(int64_t block) const { return block * block_rows; }
@@ -37,14 +37,20 @@ struct RowBlock {
   // seen by any row.
   int64_t key_begin[kBlockRows], key_end[kBlockRows];
   int64_t keys_begin, keys_end;
-
-  int64_t last_position() const { return position + num_rows - 1; }
+  bool same_keys;  // whether all rows see the same keys
 };
 
-// The keys begin..begin+num_keys-1. Those that some row of a block sees lie in from..to-1, counted
-// from `begin`; from < to.
+// The keys begin..begin+num_keys-1, and the rows first_row..end_row-1 of a block: all of them, or a
+// strip. Those keys that some of these rows sees lie in from..to-1, counted from `begin`; from < to.
 struct KeyTile {
   int64_t begin, num_keys, from, to;
+  int64_t first_row, end_row;
+  bool whole;  // whether all these rows see all of from..to (if not, they may all the same)
+
+  int64_t num_rows() const { return end_row - first_row; }
+  // Of the first and the last row.
+  int64_t first_position(const RowBlock& block) const { return block.position + first_row; }
+  int64_t last_position(const RowBlock& block) const { return block.position + end_row - 1; }
 
   int64_t key(int64_t n) const { return begin + n; }
   // The part of from..to-1 that row r sees, row_from..row_to-1; row_from >= row_to if none.
@@ -55,25 +61,42 @@ struct KeyTile {
     return clamp(block.key_end[r] - begin, from, to);
   }
   // from..to in whole vectors.
-  int64_t vector_from() const { return round_down(from, kLanes); }
-  int64_t vector_to() const { return round_up(to, kLanes); }
+  int64_t vector_from() const { return round_down(from, kKeyUnit); }
+  int64_t vector_to() const { return round_up(to, kKeyUnit); }
   // The columns of a window that these vectors read for the rows of a block: first_column..
   // end_column-1.
   int64_t first_column(const OffsetWindow& window, const RowBlock& block) const {
-    return window.vector_column(key(vector_from()), block.last_position());
+    return window.vector_column(key(vector_from()), last_position(block));
   }
   int64_t end_column(const OffsetWindow& window, const RowBlock& block) const {
-    return window.vector_column(key(vector_to() - kLanes), block.position) + kLanes;
+    return window.vector_column(key(vector_to() - kLanes), first_position(block)) +
+           kLanes;
   }
 };
+
+// Cut a tile to the strip of rows from `first_row` on; false if these see none of its keys.
+inline bool cut_to_strip(const RowBlock& block, int64_t first_row, KeyTile& tile) {
+  const KeyTile all = tile;
+  tile.first_row = first_row, tile.end_row = min(first_row + kStripRows, all.end_row);
+  if (all.whole) return true;
+  tile.from = all.to, tile.to = all.from;
+  int64_t last_from = all.from, first_to = all.to;
+  for (int64_t r = first_row; r < tile.end_row; ++r) {
+    const int64_t from = all.row_from(block, r), to = all.row_to(block, r);
+    if (from < to) tile.from = min(tile.from, from), tile.to = max(tile.to, to);
+    last_from = max(last_from, from), first_to = min(first_to, to);
+  }
+  tile.whole = last_from == tile.from && first_to == tile.to;
+  return tile.from < tile.to;
+}
 
 // Where the offsets of all rows of a block and all keys of a tile lie: at or left of the low end of
 // a window, where its tables are constant; some on it; or at or right of its high end.
 enum Region { kLeft, kBand, kRight };
 
 inline Region region_of(const OffsetWindow& window, const RowBlock& block, const KeyTile& tile) {
-  if (tile.key(tile.to - 1) - block.position <= window.low) return kLeft;
-  if (tile.key(tile.from) - block.last_position() >= window.high) return kRight;
+  if (tile.key(tile.to - 1) - tile.first_position(block) <= window.low) return kLeft;
+  if (tile.key(tile.from) - tile.last_position(block) >= window.high) return kRight;
   return kBand;
 }
 

@@ -1,7 +1,8 @@
 // One thread's memory: what belongs to one block of rows and one tile of keys, and what is packed
 // once for a head.
 //
-//     rows          queries of the block, at most kBlockRows = 64
+//     rows          queries of the block, at most kBlockRows
+//     strip         those of them whose scores are there at once, at most kStripRows
 //     tile          at most kTileKeys = 256 keys; a row of scores is kTileStride floats long
 //     panels        packed rows or columns (config.h, gemm.h); rows / MR is rounded up
 //     columns       offsets of a window (offset_window.h)
@@ -28,18 +29,18 @@ namespace {
 struct Workspace {
   // The block's queries, times scale; q_rel is q itself where there is none.
   float* q;             // (kBlockRows, padded_head_dim)
-  float* q_panels;      // (rows / MR, head_dim, MR)
-  float* q_rel;         // (kBlockRows, padded_rel_dim)
-  float* q_rel_panels;  // (rows / MR, rel_dim, MR); not filled on a grid
+  packed* q_panels;      // (rows / MR, head_dim, MR), or (rows, head_dim): gemm.h, tile_products.h
+  float* q_rel;          // (kBlockRows, padded_rel_dim)
+  packed* q_rel_panels;  // (rows / MR, rel_dim, MR), or (rows, rel_dim); not filled on a grid
 
-  float* s;           // (kBlockRows, kTileStride): scores, then p
+  float* s;           // (kStripRows, kTileStride): scores, then p
   float* output_acc;  // (kBlockRows, padded_value_dim); forward alone
 
   // Keys and values of the tile, where they cannot be read as they lie; and of the head of
   // `packed_batch` and `packed_kv_head`, packed, those from packed_from to packed_to-1.
   float* key_tile;    // (kTileKeys, padded_head_dim)
   float* value_tile;  // (kTileKeys, padded_value_dim)
-  float* key_panels;  // (seqlen_k / NR, head_dim, NR); null for few queries
+  packed* key_panels;  // (seqlen_k / NR, head_dim, NR); null for few queries
   int64_t packed_batch = -1, packed_kv_head = -1, packed_from = 0, packed_to = 0;
 
   float* key_scratch;  // (kTileKeys): a number for each key of a tile
@@ -51,7 +52,7 @@ struct Workspace {
   OffsetBuffer offset_scores, offset_p;
   // The table of queries, for a chunk of keys: k . Q[offset], and these keys packed.
   float* chunk_scores;  // (kKeyChunk, kBufferStride)
-  float* chunk_panels;  // (keys / MR, head_dim, MR)
+  packed* chunk_panels;  // (keys / MR, head_dim, MR)
   WindowTable tables[kTableKinds];  // of the current head, where heads have their own
 
   // On a grid, for each row a number by coordinate, all axes side by side: q . K_a + B_a, and sums
@@ -63,16 +64,36 @@ struct Workspace {
 
   // Backward alone:
   float* d_output = nullptr;         // (kBlockRows, padded_value_dim): dO / keep_probability
-  float* d_output_panels = nullptr;  // (rows / MR, value_dim, MR)
-  float* value_panels = nullptr;     // (seqlen_k / NR, value_dim, NR)
-  float* ds = nullptr;               // (kBlockRows, kTileStride): dp, then ds
-  float* cap_slope = nullptr;        // (kBlockRows, kTileStride): d (c tanh(s / c)) / ds
+  packed* d_output_panels = nullptr;  // (rows / MR, value_dim, MR)
+  packed* value_panels = nullptr;     // (seqlen_k / NR, value_dim, NR)
+  float* ds = nullptr;               // (kStripRows, kTileStride): dp, then ds
+  float* cap_slope = nullptr;        // (kStripRows, kTileStride): d (c tanh(s / c)) / ds
   float* dq = nullptr;               // (kBlockRows, padded_head_dim)
   float* dq_rel = nullptr;  // (kBlockRows, padded_rel_dim); dq itself where there is no q_rel
   OffsetBuffer offset_dp, offset_ds;  // dO . V[offset], and sums of ds
   float* chunk_ds = nullptr;          // (kKeyChunk, kBufferStride): sums of ds
   float* axis_dp = nullptr;           // (kBlockRows, sum_size_k): dO . V_a
   float* axis_ds = nullptr;           // (kBlockRows, sum_size_k): sums of ds
+
+  // With a matrix unit alone; weights are those of weights.h.
+  packed* value_pairs = nullptr;  // (seqlen_k / 2, padded_value_dim, 2); forward alone
+  packed* p_rows = nullptr;       // weights of a strip
+  packed* edge_pairs = nullptr;   // (kKeyUnit / 2, padded_value_dim or padded_head_dim, 2)
+  // Backward alone. Keys, and the block's rows transposed, are factors of the gradients.
+  packed* key_pairs = nullptr;            // (seqlen_k / 2, padded_head_dim, 2)
+  packed* q_transposed = nullptr;         // (head_dim, kBlockRows)
+  packed* q_rel_transposed = nullptr;     // (rel_dim, kBlockRows)
+  packed* d_output_transposed = nullptr;  // (value_dim, kBlockRows)
+  packed* ds_rows = nullptr;              // weights of a strip
+  packed* ds_pairs = nullptr;             // pairs of weights of the block, and such sheared
+  packed* ds_sheared_pairs = nullptr;
+  packed* p_pairs = nullptr;
+  packed* p_sheared_pairs = nullptr;
+  // ds of a chunk of keys by offset, and these keys transposed; what is summed for them.
+  packed* chunk_rows = nullptr;        // (kKeyChunk, kBufferStride)
+  packed* chunk_pairs = nullptr;       // (kKeyChunk / 2, kBufferStride, 2)
+  packed* chunk_transposed = nullptr;  // (head_dim, kKeyChunk)
+  float* chunk_sums = nullptr;         // (kKeyChunk, padded_head_dim)
 
   Workspace(const Plan& plan, Arena& arena) {
     const Params& params = plan.params;
@@ -83,45 +104,71 @@ struct Workspace {
     const bool has_query_table = plan.query_window.present;
     // Panels are whole: the last one has up to MR - 1 rows more.
     const int64_t panel_rows = kBlockRows + kMR, num_panels = plan.num_key_panels();
-    const int64_t buffer = kBlockRows * kBufferStride, chunk = kKeyChunk * kBufferStride;
+    const int64_t buffer = kStripRows * kBufferStride, chunk = kKeyChunk * kBufferStride;
+    const int64_t head_depth = packed_depth(plan.padded_head_dim);
+    const int64_t value_depth = packed_depth(plan.padded_value_dim);
+    const int64_t rel_depth = packed_depth(plan.padded_rel_dim);
     const int64_t by_coord = kBlockRows * params.grid.sum_size_k;
     q = arena.take(kBlockRows * plan.padded_head_dim);
-    q_panels = arena.take(panel_rows * plan.padded_head_dim);
+    q_panels = arena.take_packed(true, panel_rows * head_depth);
     q_rel = has_q_rel ? arena.take(kBlockRows * plan.padded_rel_dim) : q;
-    q_rel_panels = has_q_rel ? arena.take(panel_rows * plan.padded_rel_dim) : q_panels;
-    s = arena.take(kBlockRows * kTileStride);
+    q_rel_panels = has_q_rel ? arena.take_packed(true, panel_rows * rel_depth) : q_panels;
+    s = arena.take(kStripRows * kTileStride);
     output_acc = arena.take_if(!plan.backward, kBlockRows * plan.padded_value_dim);
     key_tile = arena.take(kTileKeys * plan.padded_head_dim);
     value_tile = arena.take(kTileKeys * plan.padded_value_dim);
-    key_panels = arena.take_if(!plan.few_queries, num_panels * kNR * params.head_dim);
+    key_panels =
+        arena.take_packed(!plan.few_queries, num_panels * kNR * packed_depth(params.head_dim));
     key_scratch = arena.take(kTileKeys);
     row_scratch = arena.take(
         max(max(plan.padded_head_dim, plan.padded_value_dim), plan.padded_rel_dim));
     few_query_rows =
         arena.take_if(plan.has_few_query_scores(), kLanes * plan.padded_rel_dim);
     offset_scores.data = arena.take_if(has_score_window, buffer);
-    offset_p.data = arena.take_if(has_value_window, buffer);
+    offset_p.data = arena.take_if(has_value_window && !kTiles, buffer);
     chunk_scores = arena.take_if(has_query_table, chunk);
-    chunk_panels = arena.take_if(has_query_table, (kKeyChunk + kMR) * plan.padded_head_dim);
+    chunk_panels = arena.take_packed(has_query_table, (kKeyChunk + kMR) * head_depth);
     for (int kind = 0; kind < kTableKinds; ++kind)
       if (params.tables[kind].heads > 1) tables[kind] = plan.lay_out_table(kind, arena);
     if (params.grid.axis_table_heads > 1) axis_tables = plan.lay_out_axis_tables(arena);
     axis_scores = arena.take_if(grid.has_axis_scores, by_coord);
     axis_p = arena.take_if(grid.has_values, by_coord);
     row_group = arena.take(kMR * grid.row_group_stride);
+    const bool forward_tiles = kTiles && !plan.backward, backward_tiles = kTiles && plan.backward;
+    value_pairs = arena.take_packed(forward_tiles, num_panels * kNR * plan.padded_value_dim);
+    p_rows = arena.take_packed(forward_tiles || (backward_tiles && has_value_window),
+                               kWeightMargin + kStripRows * kWeightStride);
+    edge_pairs = arena.take_packed(
+        kTiles, kKeyUnit * (plan.backward ? plan.padded_head_dim : plan.padded_value_dim));
     if (!plan.backward) return;
     d_output = arena.take(kBlockRows * plan.padded_value_dim);
-    d_output_panels = arena.take(panel_rows * plan.padded_value_dim);
-    value_panels = arena.take(num_panels * kNR * params.value_dim);
-    ds = arena.take(kBlockRows * kTileStride);
-    cap_slope = arena.take_if(params.softcap, kBlockRows * kTileStride);
+    d_output_panels = arena.take_packed(true, panel_rows * value_depth);
+    value_panels = arena.take_packed(true, num_panels * kNR * packed_depth(params.value_dim));
+    ds = arena.take(kStripRows * kTileStride);
+    cap_slope = arena.take_if(params.softcap, kStripRows * kTileStride);
     dq = arena.take(kBlockRows * plan.padded_head_dim);
     dq_rel = has_q_rel ? arena.take(kBlockRows * plan.padded_rel_dim) : dq;
     offset_dp.data = arena.take_if(has_value_window, buffer);
-    offset_ds.data = arena.take_if(has_score_window, buffer);
+    offset_ds.data = arena.take_if(has_score_window && !kTiles, buffer);
     chunk_ds = arena.take_if(has_query_table, chunk);
     axis_dp = arena.take_if(grid.has_values, by_coord);
     axis_ds = arena.take_if(grid.has_axis_scores, by_coord);
+    if (!backward_tiles) return;
+    const int64_t pairs = 2 * (kWeightMargin + kBlockRows / 2 * kWeightStride);
+    key_pairs = arena.take_packed(true, num_panels * kNR * plan.padded_head_dim);
+    q_transposed = arena.take_packed(true, head_depth * kBlockRows);
+    q_rel_transposed =
+        has_q_rel ? arena.take_packed(true, rel_depth * kBlockRows) : q_transposed;
+    d_output_transposed = arena.take_packed(true, value_depth * kBlockRows);
+    ds_rows = arena.take_packed(true, kWeightMargin + kStripRows * kWeightStride);
+    ds_pairs = arena.take_packed(true, pairs);
+    p_pairs = arena.take_packed(true, pairs);
+    ds_sheared_pairs = arena.take_packed(params.tables[kKeys].present(), pairs);
+    p_sheared_pairs = arena.take_packed(has_value_window, pairs);
+    chunk_rows = arena.take_packed(has_query_table, chunk);
+    chunk_pairs = arena.take_packed(has_query_table, chunk);
+    chunk_transposed = arena.take_packed(has_query_table, head_depth * kKeyChunk);
+    chunk_sums = arena.take_if(has_query_table, kKeyChunk * plan.padded_head_dim);
   }
 };
 

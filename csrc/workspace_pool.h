@@ -92,7 +92,7 @@ struct FillTable {
     const Workspace workspace = task.pool->workspace(plan, thread);
     for (int64_t panel = thread; panel < window.num_panels(); panel += task.threads)
       plan.tables[task.kind].fill_panel(plan.params.tables[task.kind], plan.params.dtype, window,
-                                        panel, plan.padded_row_dim(task.kind),
+                                        panel, plan.padded_row_dim(task.kind), plan.score_factor,
                                         workspace.row_scratch);
   }
 };

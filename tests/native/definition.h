@@ -17,6 +17,9 @@
 // and the output, rel_dim of q_rel. b, h, i, j, g are indices: batch, query head, query, key,
 // key/value head.
 //
+// `weight_rounding` is the relative error with which w and dS are rounded before they are multiplied;
+// 0 if they are not.
+//
 // The bounds are those of any summation: a sum of n rounded terms, in any order, is off by at most
 // n * 2^-24 * (the sum of their absolute values). They follow the numbers from the scores to the
 // gradients. Nothing is tuned.
@@ -76,7 +79,11 @@ struct Pair {
 
 class Definition {
  public:
-  Definition(const Case& drawn) : c(drawn), params(drawn.params), pairs((size_t)params.seqlen_k) {
+  Definition(const Case& drawn, double rounding_of_weights)
+      : c(drawn),
+        params(drawn.params),
+        pairs((size_t)params.seqlen_k),
+        weight_rounding(rounding_of_weights) {
     tiles = (double)(params.seqlen_k / 256 + 1);
     blocks = (double)(params.seqlen_q / 64 + 1);
     locate_tokens([](const relpos::Axis& axis) { return axis.size_k; }, params.seqlen_k,
@@ -98,7 +105,7 @@ class Definition {
   std::vector<Pair> pairs;                            // of the current row
   std::vector<Sizes> key_coords, query_coords;        // along each axis; empty before the grid
   int64_t b = 0, h = 0, i = 0, g = 0, row = 0, position = 0;
-  double tiles = 1, blocks = 1;
+  double tiles = 1, blocks = 1, weight_rounding;
   Number lse;
 
   // ---- sizes ----------------------------------------------------------------------------------
@@ -359,8 +366,13 @@ class Definition {
     return {value, std::exp(x + slack) - value + 2e-38};
   }
 
-  static Number kept_weight(const Pair& pair) {
-    return {pair.weight.value * pair.dropout, pair.weight.error * pair.dropout};
+  // With the error of rounding it.
+  Number rounded(Number x) const {
+    return {x.value, x.error + weight_rounding * x.magnitude()};
+  }
+
+  Number kept_weight(const Pair& pair) const {
+    return rounded({pair.weight.value * pair.dropout, pair.weight.error * pair.dropout});
   }
 
   void average() {
@@ -412,7 +424,7 @@ class Definition {
       if (!pair.seen) continue;
       differentiate_weight(pair, j);
       mean.value[0] += pair.weight.value * pair.d_weight;
-      mean.error[0] += pair.weight.error * pair.d_size;
+      mean.error[0] += rounded(pair.weight).error * pair.d_size;
       mean.size[0] += pair.weight.magnitude() * pair.d_size;
     }
     if (c.d_lse.present()) mean.add(0, {-c.d_lse.numbers[(size_t)row], 0});
@@ -430,7 +442,7 @@ class Definition {
       const Number d_x = {d_score.value * pair.slope.value,
                           d_score.error * pair.slope.magnitude() +
                               std::fabs(d_score.value) * pair.slope.error};
-      to_vectors(j, {d_x.value * params.scale, d_x.error * std::fabs(params.scale)});
+      to_vectors(j, rounded({d_x.value * params.scale, d_x.error * std::fabs(params.scale)}));
       to_scalars(j, d_x);
     }
   }

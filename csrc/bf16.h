@@ -1,0 +1,92 @@
+// Vectors of bfloat16 numbers, of which the matrix unit's operands are made (tile_products.h).
+// Rounding is to nearest, to even halfway.
+#pragma once
+
+#include <stdint.h>
+
+#include "config.h"
+#include "convert.h"
+#include "simd.h"
+
+namespace relpos {
+namespace {
+
+#if RELPOS_TILES
+
+static_assert(kLanes == 16, "a vector is a row of a matrix tile");
+
+typedef uint16_t vhalf __attribute__((vector_size(kLanes * 2)));   // W = kLanes numbers
+typedef uint16_t vpairs __attribute__((vector_size(kLanes * 4)));  // 2W of them
+typedef uint16_t vhalf_memory __attribute__((vector_size(kLanes * 2), aligned(2), may_alias));
+typedef uint16_t vpairs_memory __attribute__((vector_size(kLanes * 4), aligned(2), may_alias));
+
+inline vhalf load_half(const uint16_t* p) { return *(const vhalf_memory*)p; }
+inline vpairs load_pairs(const uint16_t* p) { return *(const vpairs_memory*)p; }
+inline void store_half(uint16_t* p, vhalf x) { *(vhalf_memory*)p = x; }
+inline void store_pairs(uint16_t* p, vpairs x) { *(vpairs_memory*)p = x; }
+
+#if defined(RELPOS_INTRINSICS)
+
+// The numbers of x, then those of y; and of these the former and the latter. (GCC warns of the
+// intrinsics without a mask.)
+inline vpairs join(vhalf x, vhalf y) {
+  const __m512i twice = _mm512_maskz_broadcast_i64x4(0xff, (__m256i)x);
+  return (vpairs)_mm512_maskz_inserti64x4(0xff, twice, (__m256i)y, 1);
+}
+inline vhalf first_half(vpairs x) {
+  return (vhalf)_mm512_maskz_extracti64x4_epi64(0xff, (__m512i)x, 0);
+}
+inline vhalf second_half(vpairs x) {
+  return (vhalf)_mm512_maskz_extracti64x4_epi64(0xff, (__m512i)x, 1);
+}
+
+// x rounded, then y.
+inline vpairs round_joined(vfloat x, vfloat y) {
+  return (vpairs)_mm512_cvtne2ps_pbh((__m512)y, (__m512)x);
+}
+
+// Of two halves joined: a number of the first, one of the second, and so on.
+inline vpairs pair_up(vpairs joined) {
+  alignas(64) static const uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,
+                                                 21, 6, 22, 7, 23, 8,  24, 9,  25, 10, 26,
+                                                 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  return (vpairs)_mm512_maskz_permutexvar_epi16(0xffffffff, _mm512_load_si512(order), (__m512i)joined);
+}
+
+#else
+
+inline vpairs join(vhalf x, vhalf y) {
+  vpairs joined;
+  for (int n = 0; n < kLanes; ++n) joined[n] = x[n], joined[n + kLanes] = y[n];
+  return joined;
+}
+inline vhalf first_half(vpairs x) {
+  vhalf half;
+  for (int n = 0; n < kLanes; ++n) half[n] = x[n];
+  return half;
+}
+inline vhalf second_half(vpairs x) {
+  vhalf half;
+  for (int n = 0; n < kLanes; ++n) half[n] = x[n + kLanes];
+  return half;
+}
+inline vpairs round_joined(vfloat x, vfloat y) {
+  vpairs joined;
+  for (int n = 0; n < kLanes; ++n)
+    joined[n] = float_to_bf16(x[n]), joined[n + kLanes] = float_to_bf16(y[n]);
+  return joined;
+}
+inline vpairs pair_up(vpairs joined) {
+  vpairs pairs;
+  for (int n = 0; n < kLanes; ++n) pairs[2 * n] = joined[n], pairs[2 * n + 1] = joined[n + kLanes];
+  return pairs;
+}
+
+#endif
+
+inline vhalf round_half(vfloat x) { return first_half(round_joined(x, x)); }
+
+#endif
+
+}  // namespace
+}  // namespace relpos

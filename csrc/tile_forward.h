@@ -1,0 +1,201 @@
+// Forward of one block of rows on a matrix unit: what forward.h does, strip by strip.
+//
+//     work.s         (kStripRows, kTileStride): scores of a strip
+//     work.p_rows    p = exp(s - row_max) of a strip, rounded (weights.h)
+//     work.output_acc (rows, padded_value_dim): sum of p * v so far
+#pragma once
+
+#include <stdint.h>
+
+#include "bf16.h"
+#include "config.h"
+#include "forward_sums.h"
+#include "integers.h"
+#include "simd.h"
+#include "tile.h"
+#include "tile_products.h"
+#include "weights.h"
+
+namespace relpos {
+namespace {
+
+#if RELPOS_TILES
+
+struct TileForward : ForwardSums {
+  vfloat lane_sums[kBlockRows];  // what row_sum will be, by lane
+
+  TileForward(const Plan& p, Workspace w) : ForwardSums(p, w) {
+    clear_weights(work.p_rows, kWeightMargin + kStripRows * kWeightStride);
+  }
+
+  void run(int64_t b, int64_t h, int64_t first_row, int64_t num_rows) {
+    RowBlock block;
+    begin_block(block, b, h, first_row, num_rows);
+    begin_sums(block);
+    for (int64_t r = 0; r < kBlockRows; ++r) lane_sums[r] = vfloat{};
+    fill(row_max, kBlockRows, -kInfinity);
+    for (KeyTile tile = {}; next_tile(block, tile);)
+      for (int64_t row = 0; row < num_rows; row += kStripRows) {
+        KeyTile strip = tile;
+        if (cut_to_strip(block, row, strip)) add_strip(block, strip);
+      }
+    for (int64_t r = 0; r < num_rows; ++r) row_sum[r] = horizontal_sum(lane_sums[r]);
+    if (plan.value_window.present) add_far_values(block);
+    if (plan.grid.has_values) add_axis_values(block);
+    write(block);
+  }
+
+  void add_strip(const RowBlock& block, const KeyTile& tile) {
+    float row_shift[kBlockRows];
+    const float factor = tile_scores(block, tile, row_shift);
+    const Region region =
+        plan.value_window.present ? region_of(plan.value_window, block, tile) : kBand;
+    float* const far_sums = region == kLeft ? p_left : region == kRight ? p_right : nullptr;
+    raise_maxima(tile, row_shift, factor);
+    for (int64_t r = tile.first_row; r < tile.end_row; ++r) {
+      const vfloat sums = weights_of_row(block, tile, r, row_shift[r], factor);
+      if (far_sums) far_sums[r] += horizontal_sum(sums);
+    }
+    for (int64_t r = tile.num_rows(); r < kStripRows; ++r)
+      clear_weights(weight_row(work.p_rows, r), kTileKeys);
+    if (plan.value_window.present)
+      for (int64_t r = 0; r < tile.num_rows(); ++r)
+        clear_around(weight_row(work.p_rows, r), tile);
+    accumulate_output(block, tile);
+  }
+
+  packed* p_row(const KeyTile& tile, int64_t r) const {
+    return weight_row(work.p_rows, r - tile.first_row);
+  }
+
+  // row_max becomes the largest score so far; what was summed before is rescaled where it grows.
+  // Sixteen rows at once, whose largest scores are compared lane by lane, then transposed.
+  void raise_maxima(const KeyTile& tile, const float* row_shift, float factor) {
+    for (int64_t first = tile.first_row; first < tile.end_row; first += kLanes) {
+      const int64_t count = min(kLanes, tile.end_row - first);
+      vfloat lanes[kLanes];
+      for (int64_t n = 0; n < kLanes; ++n)
+        lanes[n] = n < count ? lane_maxima(tile, first + n) : broadcast(-kInfinity);
+      transpose(lanes);
+#pragma GCC unroll 4
+      for (int half = kLanes / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+        for (int n = 0; n < half; ++n) lanes[n] = maximum(lanes[n], lanes[n + half]);
+      float shifts[kLanes] = {}, factors[kLanes];
+      __builtin_memcpy(shifts, row_shift + first, (uint64_t)(4 * count));
+      const vfloat before = load(row_max + first);
+      const vfloat after = maximum(lanes[0] * factor + load(shifts), before);
+      store(row_max + first, after);
+      store(factors, power_of_two((before - after) * kLog2OfE));
+      const vint grows = (before < after) & (before > -kInfinity);
+      for (int64_t n = 0; n < count; ++n)
+        if (grows[n]) {
+          rescale(first + n, factors[n]);
+          lane_sums[first + n] *= factors[n];
+        }
+    }
+  }
+
+  // Lane by lane the largest of row r's scores; NaN are lost.
+  vfloat lane_maxima(const KeyTile& tile, int64_t r) const {
+    const float* const x = rows_of(work.s, tile) + r * kTileStride;
+    vfloat largest = broadcast(-kInfinity), other = largest;
+    for (int64_t n = tile.vector_from(); n < tile.vector_to(); n += 2 * kLanes) {
+      largest = maximum(load(x + n), largest);
+      other = maximum(load(x + n + kLanes), other);
+    }
+    return maximum(largest, other);
+  }
+
+  // Row r's scores, times factor, become p in work.p_rows, relative to row_max. Returns its sums by
+  // lane, without what dropout drops.
+  vfloat weights_of_row(const RowBlock& block, const KeyTile& tile, int64_t r, float row_shift,
+                        float factor) {
+    float* const x = rows_of(work.s, tile) + r * kTileStride;
+    packed* const p = p_row(tile, r);
+    const int64_t from = tile.vector_from(), to = tile.vector_to();
+    float base = row_max[r];
+    // The row has no key yet, unless there are NaN, which the maximum does not show.
+    if (base == -kInfinity && !any_nan(x + from, to - from)) {
+      clear_weights(p + from, to - from);
+      return vfloat{};
+    }
+    if (base == -kInfinity) base = row_max[r] = __builtin_nanf("");
+    base -= row_shift;
+    if (plan.drop_threshold) return dropped_weights(block, tile, r, from, to, base, factor, x, p);
+    const vfloat sums = is_low_base(base) ? weights<true>(from, to, base, factor, x, p)
+                                          : weights<false>(from, to, base, factor, x, p);
+    lane_sums[r] += sums;
+    return sums;
+  }
+
+  // p of the scores x (tile) from..to-1, whole vectors, rounded; its sums by lane.
+  template <bool LowBase>
+  static vfloat weights(int64_t from, int64_t to, float base, float factor, const float* x,
+                        packed* p) {
+    const RowExponential<LowBase> exponential(base, factor);
+    vfloat sum = {}, other_sum = {};
+    for (int64_t n = from; n < to; n += 2 * kLanes) {
+      const vfloat y = exponential(load(x + n)), z = exponential(load(x + n + kLanes));
+      sum += y, other_sum += z;
+      store_pairs(p + n, round_joined(y, z));
+    }
+    return sum + other_sum;
+  }
+
+  vfloat dropped_weights(const RowBlock& block, const KeyTile& tile, int64_t r, int64_t from,
+                         int64_t to, float base, float factor, float* x, packed* p) {
+    const RowExponential<true> exponential(base, factor);
+    vfloat kept_sums = {};
+    for (int64_t n = from; n < to; n += kLanes) {
+      const vfloat y = exponential(load(x + n));
+      lane_sums[r] += y;
+      store(x + n, y);
+    }
+    drop(block, tile, r, from, to, x);
+    for (int64_t n = from; n < to; n += kLanes) {
+      kept_sums += load(x + n);
+      store_half(p + n, round_half(load(x + n)));
+    }
+    return kept_sums;
+  }
+
+  // output_acc += p v, and on a band p by offset times the table of values.
+  void accumulate_output(const RowBlock& block, const KeyTile& tile) {
+    const int64_t dim = plan.padded_value_dim;
+    const TilesOfC output = rows_of_c(work.output_acc + tile.first_row * dim, dim);
+    multiply_rows(tile, work.p_rows, work.value_pairs, dim, work.edge_pairs, output);
+    if (plan.value_window.present && region_of(plan.value_window, block, tile) == kBand)
+      multiply_sheared_rows(block, tile, plan.value_window, work.p_rows,
+                            window_table(kValues, block.h).rows, dim, output);
+    if (plan.grid.has_values) accumulate_axis_p(block, tile);
+  }
+
+  void accumulate_axis_p(const RowBlock&, const KeyTile& tile) {
+    for (int64_t r = max(first_grid_row, tile.first_row); r < tile.end_row; ++r) {
+      float* const x = rows_of(work.s, tile) + r * kTileStride;
+      const packed* p = p_row(tile, r);
+      convert_to_float(p, Dtype::bf16, tile.vector_from(), tile.vector_to() - tile.vector_from(),
+                       1, x + tile.vector_from());
+      accumulate_by_coord(x, work.axis_p + r * params.grid.sum_size_k);
+    }
+  }
+
+  // The rows of the table of values left and right of the window.
+  void add_far_values(const RowBlock& block) {
+    add_far_row(block, plan.value_window.low_column(), p_left);
+    add_far_row(block, plan.value_window.high_column(), p_right);
+  }
+  void add_far_row(const RowBlock& block, int64_t column, const float* sums) {
+    const int64_t dim = plan.padded_value_dim;
+    read_table_row(params.tables[kValues], params.dtype, plan.value_window, block.h, column, dim,
+                   work.row_scratch);
+    for (int64_t r = 0; r < block.num_rows; ++r)
+      if (sums[r] != 0) add_scaled(dim, sums[r], work.row_scratch, work.output_acc + r * dim);
+  }
+};
+
+#endif
+
+}  // namespace
+}  // namespace relpos
