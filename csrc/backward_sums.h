@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "config.h"
+#include "convert.h"
 #include "gemm.h"
 #include "grid_plan.h"
 #include "integers.h"
@@ -53,7 +54,7 @@ struct BackwardSums : ScoreGradients {
   // work.d_output = dO, its panels, and delta.
   void read_d_output(const RowBlock& block) {
     const int64_t dim = plan.padded_value_dim;
-    read_rows(params.d_output, Dtype::f32, block.b, block.h, block.first_row, block.num_rows,
+    read_rows(params.d_output, params.dtype, block.b, block.h, block.first_row, block.num_rows,
               params.value_dim, dim, plan.d_output_factor, work.d_output);
     pack_rows(work.d_output, dim, block.num_rows, params.value_dim, work.d_output_panels);
     for (int64_t r = 0; r < block.num_rows; ++r) {
@@ -61,13 +62,16 @@ struct BackwardSums : ScoreGradients {
       const TensorView& from = params.d_lse;
       d_lse[r] =
           from.present() ? ((const float*)from.data)[from.row_start(block.b, block.h, i)] : 0;
-      const float* const output = params.output + row * params.value_dim;
-      const double sum =
-          (kTiles ? dot(output, work.d_output + r * dim, params.value_dim)
-                  : dot_in_double(output, work.d_output + r * dim, params.value_dim)) /
-          plan.d_output_factor;
+      const double sum = dot_with_output(row, work.d_output + r * dim) / plan.d_output_factor;
       delta[r] = (float)(sum - d_lse[r]);
     }
+  }
+
+  // A row of the output . x (value_dim)
+  double dot_with_output(int64_t row, const float* x) const {
+    const int64_t dim = params.value_dim;
+    convert_to_float(params.output, params.dtype, row * dim, dim, 1, work.row_scratch);
+    return kTiles ? dot(work.row_scratch, x, dim) : dot_in_double(work.row_scratch, x, dim);
   }
 
   // dO . V for a grid's axes, by coordinate.

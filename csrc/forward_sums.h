@@ -80,7 +80,7 @@ struct ForwardSums : Scores {
       float* out = work.output_acc + r * plan.padded_value_dim;
       const float factor = row_sum[r] == 0 ? 0 : 1 / (row_sum[r] * plan.keep_probability);
       for (int64_t n = 0; n < plan.padded_value_dim; ++n) out[n] *= factor;
-      convert_from_float(out, params.value_dim, params.output, Dtype::f32,
+      convert_from_float(out, params.value_dim, params.output, params.dtype,
                          row * params.value_dim);
       params.row_max[row] = row_sum[r] == 0 ? -kInfinity : row_max[r];
       params.row_sum[row] = row_sum[r];

@@ -50,8 +50,8 @@ struct SupportedKernels {
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
       *next++ = avx512_kernel();
-    if (amx_kernel()) *next++ = amx_kernel();
 #endif
+    if (amx_kernel()) *next++ = amx_kernel();
   }
 };
 

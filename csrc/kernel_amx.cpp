@@ -1,11 +1,14 @@
-// The kernel for bfloat16 on x86-64 processors with AMX.
+// The kernel for bfloat16 on x86-64 processors with AMX, under Linux.
 //
-// As kernel_avx512.cpp, but for its products, which are made by the matrix unit.
+// As kernel_avx512.cpp, but for its products, which are made by the matrix unit. With
+// RELPOS_EMULATED_TILES it is made for any processor, and emulates that unit (tiles.h): for tests.
 #include "kernel.h"
 
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(RELPOS_EMULATED_TILES) || (defined(__x86_64__) && defined(__linux__))
 
+#if !defined(RELPOS_EMULATED_TILES)
 #include <cpuid.h>
+#include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,12 +19,13 @@
 #else
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
 #endif
+#define RELPOS_INTRINSICS
+#endif
 
 #define RELPOS_LANES 16
 #define RELPOS_MR 8
 #define RELPOS_NR_VECTORS 2
 #define RELPOS_TILES 1
-#define RELPOS_INTRINSICS
 #include "run_forward.h"
 #include "run_backward.h"
 
@@ -33,6 +37,9 @@ bool takes_bf16(const Params& params) {
   return params.dtype == Dtype::bf16 && params.seqlen_q > kFewQueries;
 }
 
+#if defined(RELPOS_EMULATED_TILES)
+bool is_usable() { return true; }
+#else
 // Whether the processor has the instructions: bits of CPUID's leaf 7, and of its second part.
 bool has_instructions() {
   unsigned a, b, c, d;
@@ -53,17 +60,20 @@ bool may_use_tiles() {
   return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
 }
 
+bool is_usable() { return has_instructions() && may_use_tiles(); }
+#endif
+
 }  // namespace
 
 const Kernel* amx_kernel() {
   static const Kernel kernel = {"amx", takes_bf16, true, run_forward, run_backward};
-  static const bool usable = has_instructions() && may_use_tiles();
+  static const bool usable = is_usable();
   return usable ? &kernel : nullptr;
 }
 
 }  // namespace relpos
 
-#if defined(__clang__)
+#if defined(__clang__) && !defined(RELPOS_EMULATED_TILES)
 #pragma clang attribute pop
 #endif
 

@@ -315,10 +315,10 @@ void forward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   Params& params = bound.params;
   const int64_t b = params.batch, h = params.heads, i = params.seqlen_q;
   const Tensor& q = arguments.q;
-  Tensor output = empty(q, {b, h, i, params.value_dim}, ScalarType::Float);
+  Tensor output = empty(q, {b, h, i, params.value_dim}, q.scalar_type());
   Tensor lse = empty(q, {b, h, i}, ScalarType::Float);
   Tensor softmax = empty(q, {2, b, h, i}, ScalarType::Float);
-  params.output = output.mutable_data_ptr<float>();
+  params.output = output.mutable_data_ptr();
   params.lse = lse.mutable_data_ptr<float>();
   bound.bind_softmax(softmax);
   require_memory(kernel(params).forward(params, host()));
@@ -365,7 +365,7 @@ void backward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   next.finish();
   BoundParams bound(arguments);
   Params& params = bound.params;
-  params.output = bound.keeper.contiguous(output).mutable_data_ptr<float>();
+  params.output = bound.keeper.contiguous(output).mutable_data_ptr();
   bound.bind_softmax(bound.keeper.contiguous(softmax));
   params.d_output = bound.keeper.view(d_output);
   if (d_lse) params.d_lse = bound.keeper.view(*d_lse);

@@ -156,7 +156,7 @@ struct Gradients {
 struct Params {
   int64_t batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, value_dim;
   int64_t rel_dim;  // 0 without q_rel; on a grid the parts of its axes lie side by side
-  Dtype dtype;      // of q, k, v, q_rel, the tables, and the gradients of these
+  Dtype dtype;      // of q, k, v, q_rel, the tables, the output, and the gradients of these
   TensorView q;      // (B, H, seqlen_q, head_dim)
   TensorView k;      // (B, H_kv, seqlen_k, head_dim)
   TensorView v;      // (B, H_kv, seqlen_k, value_dim)
@@ -174,16 +174,16 @@ struct Params {
   uint64_t seed;        // of dropout
   double dropout;       // probability that a weight is dropped
 
-  // Written by forward, read by backward, all in float32. Of the softmax of a row both numbers are
-  // kept: of the log-sum-exp alone, the rounding would be an error of each weight exp(s - lse).
-  float* output = nullptr;   // (B, H, seqlen_q, value_dim)
+  // Written by forward, read by backward. Of the softmax of a row both numbers are kept, in float32:
+  // of the log-sum-exp alone, the rounding would be an error of each weight exp(s - lse).
+  void* output = nullptr;    // (B, H, seqlen_q, value_dim), of the dtype above
   float* row_max = nullptr;  // (B, H, seqlen_q), -inf where a row has no key
   float* row_sum = nullptr;  // (B, H, seqlen_q), of exp(score - row_max)
 
   float* lse = nullptr;      // (B, H, seqlen_q), log-sum-exp; for the caller alone
 
-  // Read by backward, in float32; d_lse may be absent.
-  TensorView d_output;       // (B, H, seqlen_q, value_dim)
+  // Read by backward; d_lse, in float32, may be absent.
+  TensorView d_output;       // (B, H, seqlen_q, value_dim), of the dtype above
   TensorView d_lse;          // (B, H, seqlen_q)
   Gradients gradients;
 

@@ -51,10 +51,13 @@ struct TileForward : ForwardSums {
     const Region region =
         plan.value_window.present ? region_of(plan.value_window, block, tile) : kBand;
     float* const far_sums = region == kLeft ? p_left : region == kRight ? p_right : nullptr;
-    raise_maxima(tile, row_shift, factor);
-    for (int64_t r = tile.first_row; r < tile.end_row; ++r) {
-      const vfloat sums = weights_of_row(block, tile, r, row_shift[r], factor);
-      if (far_sums) far_sums[r] += horizontal_sum(sums);
+    for (int64_t first = tile.first_row; first < tile.end_row; first += kLanes) {
+      const int64_t end = min(first + kLanes, tile.end_row);
+      raise_maxima(tile, first, end - first, row_shift, factor);
+      for (int64_t r = first; r < end; ++r) {
+        const vfloat sums = weights_of_row(block, tile, r, row_shift[r], factor);
+        if (far_sums) far_sums[r] += horizontal_sum(sums);
+      }
     }
     for (int64_t r = tile.num_rows(); r < kStripRows; ++r)
       clear_weights(weight_row(work.p_rows, r), kTileKeys);
@@ -68,32 +71,31 @@ struct TileForward : ForwardSums {
     return weight_row(work.p_rows, r - tile.first_row);
   }
 
-  // row_max becomes the largest score so far; what was summed before is rescaled where it grows.
-  // Sixteen rows at once, whose largest scores are compared lane by lane, then transposed.
-  void raise_maxima(const KeyTile& tile, const float* row_shift, float factor) {
-    for (int64_t first = tile.first_row; first < tile.end_row; first += kLanes) {
-      const int64_t count = min(kLanes, tile.end_row - first);
-      vfloat lanes[kLanes];
-      for (int64_t n = 0; n < kLanes; ++n)
-        lanes[n] = n < count ? lane_maxima(tile, first + n) : broadcast(-kInfinity);
-      transpose(lanes);
+  // row_max of the rows first..first+count-1, at most W, becomes the largest score so far; what was
+  // summed before is rescaled where it grows. The scores of each row are compared lane by lane, then
+  // the lanes of all rows, transposed.
+  void raise_maxima(const KeyTile& tile, int64_t first, int64_t count, const float* row_shift,
+                    float factor) {
+    vfloat lanes[kLanes];
+    for (int64_t n = 0; n < kLanes; ++n)
+      lanes[n] = n < count ? lane_maxima(tile, first + n) : broadcast(-kInfinity);
+    transpose(lanes);
 #pragma GCC unroll 4
-      for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int half = kLanes / 2; half > 0; half /= 2)
 #pragma GCC unroll 8
-        for (int n = 0; n < half; ++n) lanes[n] = maximum(lanes[n], lanes[n + half]);
-      float shifts[kLanes] = {}, factors[kLanes];
-      __builtin_memcpy(shifts, row_shift + first, (uint64_t)(4 * count));
-      const vfloat before = load(row_max + first);
-      const vfloat after = maximum(lanes[0] * factor + load(shifts), before);
-      store(row_max + first, after);
-      store(factors, power_of_two((before - after) * kLog2OfE));
-      const vint grows = (before < after) & (before > -kInfinity);
-      for (int64_t n = 0; n < count; ++n)
-        if (grows[n]) {
-          rescale(first + n, factors[n]);
-          lane_sums[first + n] *= factors[n];
-        }
-    }
+      for (int n = 0; n < half; ++n) lanes[n] = maximum(lanes[n], lanes[n + half]);
+    float shifts[kLanes] = {}, factors[kLanes];
+    __builtin_memcpy(shifts, row_shift + first, (uint64_t)(4 * count));
+    const vfloat before = load(row_max + first);
+    const vfloat after = maximum(lanes[0] * factor + load(shifts), before);
+    store(row_max + first, after);
+    store(factors, power_of_two((before - after) * kLog2OfE));
+    const vint grows = (before < after) & (before > -kInfinity);
+    for (int64_t n = 0; n < count; ++n)
+      if (grows[n]) {
+        rescale(first + n, factors[n]);
+        lane_sums[first + n] *= factors[n];
+      }
   }
 
   // Lane by lane the largest of row r's scores; NaN are lost.

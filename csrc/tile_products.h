@@ -102,13 +102,13 @@ inline void multiply_squares(int64_t depth_tiles, const TilesOfA& a, const Tiles
   const uint16_t* a_tile = a.data + row * a.row_step;
   const uint16_t* b_tile = b.data + column * b.column_step;
   for (int64_t k = 0; k < depth_tiles; ++k) {
-    load_tile<6>(b_tile, b.stride * 2);
     load_tile<4>(a_tile, a.stride * 2);
-    multiply_tiles<0, 4, 6>();
-    if constexpr (Columns == 2) load_tile<7>(b_tile + b.column_step, b.stride * 2);
-    if constexpr (Columns == 2) multiply_tiles<1, 4, 7>();
+    load_tile<6>(b_tile, b.stride * 2);
     if constexpr (Rows == 2) load_tile<5>(a_tile + a.row_step, a.stride * 2);
+    if constexpr (Columns == 2) load_tile<7>(b_tile + b.column_step, b.stride * 2);
+    multiply_tiles<0, 4, 6>();
     if constexpr (Rows == 2) multiply_tiles<2, 5, 6>();
+    if constexpr (Columns == 2) multiply_tiles<1, 4, 7>();
     if constexpr (Rows == 2 && Columns == 2) multiply_tiles<3, 5, 7>();
     a_tile += a.depth_step, b_tile += b.depth_step;
   }

@@ -414,7 +414,8 @@ class Definition {
     pair.d_weight = sum * pair.dropout, pair.d_size = size * pair.dropout;
   }
 
-  // dS needs the mean of dP, from the pairs or from the output: in both ways the same terms.
+  // dS needs the mean of dP, from the pairs or from the output as it was written: in both ways the
+  // same terms.
   void differentiate() {
     const double terms = (double)((1 + params.grid.num_axes) * (params.value_dim + 2)) + 16;
     Sums mean;
@@ -426,6 +427,12 @@ class Definition {
       mean.value[0] += pair.weight.value * pair.d_weight;
       mean.error[0] += rounded(pair.weight).error * pair.d_size;
       mean.size[0] += pair.weight.magnitude() * pair.d_size;
+    }
+    for (int64_t n = 0; n < params.value_dim; ++n) {
+      const size_t at = (size_t)(row * params.value_dim + n);
+      const Number output = {expected.output.value[at], expected.output.error[at]};
+      mean.error[0] += std::fabs(c.d_output.numbers[at]) *
+                       (rounding(params.dtype) * output.magnitude() + smallest(params.dtype));
     }
     if (c.d_lse.present()) mean.add(0, {-c.d_lse.numbers[(size_t)row], 0});
     mean.add_rounding(2 * (double)params.seqlen_k + 2 * tiles + terms + 32);

@@ -179,24 +179,13 @@ struct Case {
     draw(q, {params.batch, params.heads, params.seqlen_q, params.head_dim}, params.dtype);
     draw(k, {params.batch, params.kv_heads, params.seqlen_k, params.head_dim}, params.dtype);
     draw(v, {params.batch, params.kv_heads, params.seqlen_k, params.value_dim}, params.dtype);
-    draw(d_output, {params.batch, params.heads, params.seqlen_q, params.value_dim}, Dtype::f32);
-    round_d_output();
+    draw(d_output, {params.batch, params.heads, params.seqlen_q, params.value_dim}, params.dtype);
     params.q = q.view(), params.k = k.view(), params.v = v.view();
     params.d_output = d_output.view();
     if (random.chance(0.5)) {
       draw(d_lse, {params.batch, params.heads, params.seqlen_q}, Dtype::f32, false);
       params.d_lse = d_lse.view();
     }
-  }
-
-  // To numbers of the call's dtype, as the gradient of an output of that dtype is.
-  void round_d_output() {
-    d_output.each([&](size_t n, int64_t at) {
-      float bits = 0;
-      encode(params.dtype, d_output.numbers[n], &bits, 0);
-      d_output.numbers[n] = decode(params.dtype, &bits, 0);
-      encode(Dtype::f32, d_output.numbers[n], d_output.memory.data, at);
-    });
   }
 
   void draw_tables() {

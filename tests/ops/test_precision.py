@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from relpos import attention
+from relpos.ops.native.library import instructions
 from tests.ops.agreement import assert_agrees, assert_within_budget, cast
 from tests.ops.backends import DTYPES, every_backend, every_blockwise, every_cpu_blockwise
 from tests.ops.cases import CASES
@@ -65,7 +66,13 @@ def test_half_precision_is_rounded_once(backend: str, name: str, dtype: torch.dt
     case = BOTH[name]
     named = case.inputs(dtype=dtype)
     working = case.run(cast(named, torch.float32), backend)[0]
-    assert torch.equal(case.run(named, backend)[0], working.to(dtype))
+    found = case.run(named, backend)[0]
+    if backend == "native" and dtype == torch.bfloat16 and instructions() == "amx":
+        # A matrix unit rounds the weights too, each by 1/256 of itself at most.
+        values = working.abs().amax((-2, -1), keepdim=True)
+        assert ((found - working).abs() <= (2 * values + 1) / 128).all()
+    else:
+        assert torch.equal(found, working.to(dtype))
 
 
 @every_blockwise

@@ -71,7 +71,6 @@ class CustomOp:
         results: of the forward pass.
         saved: those of them that backward is given.
         without: the arguments that the backend is not told.
-        wide_output: whether the output always has 32 bits at least.
         seed_on: the device that draws a dropout's seed; None: that of q.
     """
 
@@ -82,11 +81,10 @@ class CustomOp:
         results: tuple[str, ...],
         saved: tuple[str, ...] = (),
         without: tuple[str, ...] = (),
-        wide_output: bool = False,
         seed_on: str | None = "cpu",
     ) -> None:
         self.backend, self.results, self.saved = backend, results, saved
-        self.wide_output, self.seed_on = wide_output, seed_on
+        self.seed_on = seed_on
         self.names = tuple(name for name in DECLARED if name not in without)
         self.learnable = tuple(name for name in self.names if "gradient" in DECLARED[name].metadata)
         self._positions = [self.names.index(name) for name in self.learnable]
@@ -222,8 +220,7 @@ class CustomOp:
         return [getattr(arguments, name) for name in self.names[self._num_tensors :]]
 
     def _output_dtype(self, arguments: Arguments) -> torch.dtype:
-        wide = self.wide_output or arguments.need_axis_weights
-        return arguments.wide if wide else arguments.q.dtype
+        return arguments.wide if arguments.need_axis_weights else arguments.q.dtype
 
     def _gradient_dtype(self, arguments: Arguments, name: str) -> torch.dtype:
         wide = DECLARED[name].metadata["gradient"] == "wide"

@@ -38,10 +38,14 @@ def unsupported(inputs: Inputs) -> str | None:
 
 
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
-    """Output and log-sum-exp; half precision computes in float32."""
+    """Output and log-sum-exp.
+
+    Half precision computes in float32, but for bfloat16 on AMX, whose products have factors in
+    bfloat16 and sums in float32: the weights are rounded, as in FlashAttention on GPUs.
+    """
     terms = inputs.terms
     found = NATIVE(inputs, **(_of_grid(inputs, terms) if isinstance(terms, GridTerms) else {}))
-    return found["output"].to(inputs.q.dtype), found["lse"]
+    return found["output"], found["lse"]
 
 
 def _of_grid(inputs: Inputs, terms: GridTerms) -> dict[str, Any]:

@@ -41,9 +41,10 @@ MISSING = _link()
 
 
 def instructions() -> str | None:
-    """The instruction set that the kernel uses: `"avx512"`, `"avx2"` or `"portable"`; None without.
+    """The instruction set that the kernel uses: `"amx"`, `"avx512"`, `"avx2"` or `"portable"`.
 
-    As for torch's own kernels, the environment variable `ATEN_CPU_CAPABILITY` (`default`, `avx2`,
+    None without the kernel. AMX is for calls in bfloat16, others use AVX-512 beside it. As for
+    torch's own kernels, the environment variable `ATEN_CPU_CAPABILITY` (`default`, `avx2`,
     `avx512`) names a lower one.
     """
     return None if MISSING else torch.ops.relpos.native_instructions()

@@ -12,5 +12,4 @@ NATIVE = CustomOp(
     results=("output", "lse", "softmax"),
     saved=("output", "softmax"),
     without=(*AXIS_LOGITS, "return_lse"),
-    wide_output=True,
 )
