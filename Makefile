@@ -58,6 +58,7 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks.attention $(ARGS)
+	$(BIN)/python -m benchmarks.half
 	$(BIN)/python -m benchmarks.local
 	$(BIN)/python -m benchmarks.adapters
 	$(BIN)/python -m benchmarks.choice

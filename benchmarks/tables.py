@@ -29,7 +29,12 @@ def main() -> None:
     pages = {
         README: readme(README.read_text(), result, gpu_result),
         PAGE: benchmark_page(
-            result, load("choice.json"), load("training.json"), load("local.json"), gpu_result
+            result,
+            load("choice.json"),
+            load("training.json"),
+            load("local.json"),
+            load("half.json"),
+            gpu_result,
         ),
         ADAPTERS: adapters_page(load("adapters.json")),
     }

@@ -280,10 +280,12 @@ const SupportedKernels& kernels() {
   static const SupportedKernels chosen = [] {
     const char* const wanted = std::getenv("ATEN_CPU_CAPABILITY");
     SupportedKernels supported;
-    for (size_t n = 0; supported.kernels[n]; ++n)
-      if (wanted && (std::strcmp(wanted, "default") == 0 ||
-                     std::strcmp(wanted, supported.kernels[n]->name) == 0))
-        supported.kernels[n + 1] = nullptr;
+    bool beyond = false;
+    for (const Kernel*& kernel : supported.kernels) {
+      if (beyond) kernel = nullptr;
+      beyond = beyond || (wanted && kernel && (std::strcmp(wanted, "default") == 0 ||
+                                               std::strcmp(wanted, kernel->name) == 0));
+    }
     return supported;
   }();
   return chosen;

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import attention, busy, choice, tables, training
+from benchmarks import attention, busy, choice, half, tables, training
 from benchmarks.files import load
 from benchmarks.measure import gpu, memory
 from benchmarks.measure.passes import time_scheme
@@ -112,12 +112,26 @@ def test_the_benchmark_writes_time_and_memory_of_the_settings_it_is_given(
     assert {row["peak_ratio"] for row in result["memory"]} == {1.0}
 
 
+def test_a_machine_without_amx_leaves_the_result_in_16_bits_as_it_is(monkeypatch, capsys):
+    def begun(*_, **__):
+        pytest.fail("something is measured or saved")
+
+    for name in ("time_scheme", "save"):
+        monkeypatch.setattr(half, name, begun)
+    monkeypatch.setattr(half, "instructions", lambda: "avx512")
+    monkeypatch.setattr(sys, "argv", ["half"])
+    half.main()
+    assert "this machine has no AMX (avx512)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("program", "arguments", "message"),
     [
         (attention, ["--only", "L=9", "--out", "part.json"], r"--only: must be among .*'L=9'"),
         (attention, ["--only", "L=1024"], "--out: must be given with --only"),
         (attention, ["--backends", "tiled"], "--out: must be given with --backends"),
+        (half, ["--only", "d=9", "--out", "part.json"], r"--only: must be among .*'d=9'"),
+        (half, ["--only", "float16, d=64"], "--out: must be given with --only"),
         (choice, ["--only", "9 x 9", "--out", "part.json"], r"--only: must be among .*'9 x 9'"),
         (choice, ["--only", "16 x 16, B=1, H=8"], "--out: must be given with --only"),
     ],

@@ -15,7 +15,7 @@ from .cells import (
 from .choice_section import choice_section
 from .local_section import local_section
 from .target_tables import bounds_tables, target_tables
-from .targets import GPU_TARGETS, TARGETS
+from .targets import GPU_TARGETS, HALF_TARGETS, TARGETS
 
 __all__ = ["benchmark_page"]
 
@@ -64,8 +64,22 @@ fastest of torch's SDPA backends at the same shape (bfloat16, 16 heads, 16384 to
 """
 
 
+HALF = """\
+The unit is plain SDPA in the same dtype. torch and relpos both use the matrix unit (AMX) of
+processors that have one, in bfloat16; on others relpos computes both dtypes in float32.
+
+Measured on {machine}, with {instructions}; `python -m benchmarks.half` measures again on a
+machine with AMX.
+"""
+
+
 def benchmark_page(
-    result: dict, choice: dict, trained: dict, local: dict, gpu_result: dict | None = None
+    result: dict,
+    choice: dict,
+    trained: dict,
+    local: dict,
+    half: dict,
+    gpu_result: dict | None = None,
 ) -> str:
     """The whole page; without a GPU's result, the targets for one."""
     parts = [
@@ -73,12 +87,21 @@ def benchmark_page(
         "## Targets", target_tables(result, TARGETS),
         "## Time", *(time_section(result, name) for name in _timed_settings(result)),
         "## Memory", MEMORY, memory_table(result),
+        "## 16 bits", half_section(half),
         "## Local attention", local_section(local),
         "## Steps of the main job", training_section(trained),
         '## What `"auto"` is to choose', choice_section(choice),
         *(without_gpu() if gpu_result is None else on_gpu(gpu_result)),
     ]  # fmt: skip
     return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def half_section(result: dict) -> str:
+    """What calls in bfloat16 and float16 cost, their targets first."""
+    machine = result["machine"]
+    note = HALF.format(machine=machine_note(machine), instructions=machine["instructions"].upper())
+    tables = [time_section(result, name) for name in _timed_settings(result)]
+    return "\n\n".join([note.strip(), target_tables(result, HALF_TARGETS), *tables])
 
 
 def on_gpu(result: dict) -> list[str]:

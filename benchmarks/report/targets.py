@@ -20,13 +20,14 @@ from ..workloads.settings import (
     CLIPPED,
     GLOBAL,
     GRIDS,
+    HALF_SETTINGS,
     RELATIVE_LOGITS,
     SHAW,
     TIME_SETTINGS,
 )
 from ..workloads.workload import NATIVE, TRITON, UNIT
 
-__all__ = ["GPU_TARGETS", "TARGETS", "Target", "notes", "verdict"]
+__all__ = ["GPU_TARGETS", "HALF_TARGETS", "TARGETS", "Target", "notes", "verdict"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,23 @@ def _ratios() -> list[Target]:
         Target("Time as a multiple of plain SDPA", setting, scheme, pass_name, bound)
         for setting, scheme, pair in cells
         for pass_name, bound in zip((FORWARD, BOTH), pair, strict=True)
+    ]
+
+
+def _half() -> list[Target]:
+    """With AMX for bfloat16, as multiples of plain SDPA in the same dtype."""
+    bounds = {
+        "bfloat16, d=64": (
+            (0.55, 0.35), (0.6, 0.4), (0.75, 0.5), (0.6, 0.4), (0.7, 0.55), (0.8, 0.6), (0.7, 0.5),
+        ),
+        "bfloat16, d=128, B=1": ((0.7, 0.45), (0.75, 0.5), None, None, None, (1.0, 0.75), None),
+        "float16, d=64": ((1.15, 1.05), (1.2, 1.1), (1.2, 1.1), (1.2, 1.1), None, (1.6, 1.5), None),
+    }  # fmt: skip
+    return [
+        Target(f"{setting.name}, as a multiple of plain SDPA", setting.name, scheme, name, bound)
+        for setting in HALF_SETTINGS
+        for scheme, pair in zip(setting.schemes, bounds[setting.name], strict=True)
+        for name, bound in zip((FORWARD, BOTH), pair or (), strict=False)
     ]
 
 
@@ -199,6 +217,7 @@ def _gpu_rivals() -> list[Target]:
 
 
 TARGETS = (*_ratios(), *_few_heads(), *_rivals(), *_decoding(), *_short(), *_memory())
+HALF_TARGETS = tuple(_half())
 GPU_TARGETS = (*_gpu_ratios(), *_gpu_memory(), *_gpu_rivals())
 
 

@@ -12,7 +12,15 @@ from typing import Any, ClassVar
 
 import torch
 
-__all__ = ["MEMORY_SETTINGS", "RELATIVE_LOGITS", "TIME_SETTINGS", "Setting", "find_setting"]
+__all__ = [
+    "HALF_SETTINGS",
+    "MEMORY_SETTINGS",
+    "NO_TERMS",
+    "RELATIVE_LOGITS",
+    "TIME_SETTINGS",
+    "Setting",
+    "find_setting",
+]
 
 # Names of schemes, as `schemes.SCHEMES` has them.
 SHAW = ("Shaw keys, k=64", "Shaw keys + values, k=64")
@@ -20,6 +28,7 @@ BIASES = ("bias, k=128 (T5)", "bias, all offsets (ALiBi)")
 GLOBAL = ("Huang, global, causal", "bidirectional, global")
 CLIPPED = (*SHAW, "Shaw values, k=64", "queries, k=64 (DeBERTa)", BIASES[0])
 GRIDS = ("grid, per axis (SAM)", "grid, joint bias (Swin)")
+NO_TERMS = "no terms"
 RELATIVE_LOGITS = "logits, causal (Inkling)"
 USUAL = (*SHAW, *BIASES, *GLOBAL)
 ALL_ON_CPU = (*CLIPPED, BIASES[1], *GLOBAL, "queries, global", *GRIDS, "8 packed documents, bias")
@@ -107,6 +116,18 @@ TIME_SETTINGS = (
     replace(_SHORT, name="L=64, B=64, d=64"),
     replace(_SHORT, name="L=128, B=64, d=64", queries=128),
     replace(_SHORT, name="L=64, B=1", batch=1),
+)
+
+_HALF = Setting(
+    "bfloat16, d=64", 2048, (NO_TERMS, *SHAW, BIASES[0], *GLOBAL, GRIDS[0]), dtype="bfloat16",
+    backends=("native",),
+)  # fmt: skip
+
+# In the 16 bits of which processors have matrix units.
+HALF_SETTINGS = (
+    _HALF,
+    replace(_HALF, name="bfloat16, d=128, B=1", batch=1, width=128),
+    replace(_HALF, name="float16, d=64", dtype="float16"),
 )
 
 MEMORY_SETTINGS = (
