@@ -92,6 +92,14 @@ inline void read_table_row(const OffsetTable& table, Dtype dtype, const OffsetWi
                    1, to);
 }
 
+// x / unit for a unit of at most 1; what is finite stays so.
+inline float divided(float x, float unit) {
+  const float y = x / unit, largest = __builtin_huge_valf() == __builtin_fabsf(x)
+                                          ? __builtin_huge_valf()
+                                          : __FLT_MAX__;
+  return y > largest ? largest : y < -largest ? -largest : y;
+}
+
 // One head's table, a row for each column of its window, in the forms that this pass reads (the
 // others are null). `columns` is num_panels * NR.
 struct WindowTable {
@@ -106,7 +114,7 @@ struct WindowTable {
                   int64_t padded_dim, float unit, float* scratch) const {
     for (int64_t n = panel * kNR; n < (panel + 1) * kNR; ++n) {
       read_table_row(table, dtype, window, head, n, padded_dim, scratch);
-      if (bias) bias[n] = scratch[0] / unit;
+      if (bias) bias[n] = divided(scratch[0], unit);
       if (rows) put_row(scratch, n, padded_dim, rows);
       if (panels) put_column(scratch, n, table.row_dim, panels);
     }

@@ -122,7 +122,7 @@ struct QueriesTerm : GridTerms {
     const int64_t first_column = round_down(first_chunk_column(block, chunk), kNR);
 #if RELPOS_TILES
     (void)keys, (void)keys_stride;
-    copy_key_rows(block, chunk);
+    copy_key_rows(block, chunk, chunk.from);
 #else
     pack_rows(keys + chunk.from * keys_stride, keys_stride, count, params.head_dim,
               work.chunk_panels);
@@ -137,12 +137,14 @@ struct QueriesTerm : GridTerms {
   }
 
 #if RELPOS_TILES
-  // A chunk's keys in work.chunk_panels (keys, head_dim), with rows of zeros up to kKeyChunk.
-  void copy_key_rows(const RowBlock& block, const KeyTile& chunk) {
+  // A chunk's keys in work.chunk_panels (keys, head_dim), with zeros for those before `first_seen`,
+  // and after the last up to kKeyChunk.
+  void copy_key_rows(const RowBlock& block, const KeyTile& chunk, int64_t first_seen) {
     const int64_t dim = params.head_dim, depth = packed_depth(dim);
     for (int64_t n = 0; n < kKeyChunk; ++n) {
       packed* to = work.chunk_panels + n * depth;
-      const int64_t count = n < chunk.to - chunk.from ? dim : 0;
+      const bool seen = chunk.from + n >= first_seen && chunk.from + n < chunk.to;
+      const int64_t count = seen ? dim : 0;
       if (count)
         __builtin_memcpy(to,
                          (const packed*)params.k.data +

@@ -148,7 +148,9 @@ struct Scores : QueriesTerm {
   }
 
   // x * tile_factor, which is 1 on vectors.
-  static vfloat times(vfloat x, float tile_factor) { return kTiles ? x * tile_factor : x; }
+  static vfloat times(vfloat x, float tile_factor) {
+    return kTiles ? rounded_product(x, tile_factor) : x;
+  }
 
   // Whether anything is added to scores that a matrix unit does not add.
   bool has_other_terms() const {
@@ -209,7 +211,7 @@ struct Scores : QueriesTerm {
         continue;
       }
       float* x = scores + r * kTileStride;
-      for (int64_t n = tile.from; n < tile.to; ++n) x[n] += constant / tile_factor;
+      for (int64_t n = tile.from; n < tile.to; ++n) x[n] += divided(constant, tile_factor);
     }
   }
 

@@ -136,21 +136,34 @@ inline vfloat power_of_two(vfloat x) {
 #endif
 }
 
-// exp(factor * x - base) of a row's scores x, as a power of two. A base of masks so low that its
-// logarithm overflows is taken off first, which is one product more.
-template <bool LowBase>
+// x * factor, rounded: not part of a fused product and sum, which would differ from the rounded
+// numbers that it is compared with.
+inline vfloat rounded_product(vfloat x, float factor) {
+  vfloat product = x * factor;
+#if defined(RELPOS_INTRINSICS)
+  __asm__("" : "+v"(product));
+#endif
+  return product;
+}
+
+// exp(factor * x - base) of a row's scores x, as a power of two: in one product and sum, whose
+// error is that of rounding the base; where that is far from 0 (a mask of low numbers) the exact
+// difference is taken first.
+template <bool FarBase>
 struct RowExponential {
-  vfloat factor, base;
+  vfloat scale, base;
+  float factor;
 
   RowExponential(float row_base, float row_factor)
-      : factor(broadcast(LowBase ? row_factor : row_factor * kLog2OfE)),
-        base(broadcast(LowBase ? row_base : row_base * kLog2OfE)) {}
+      : scale(broadcast(row_factor * kLog2OfE)),
+        base(broadcast(FarBase ? row_base : row_base * kLog2OfE)),
+        factor(row_factor) {}
   vfloat operator()(vfloat x) const {
-    const vfloat y = x * factor - base;
-    return power_of_two(LowBase ? y * kLog2OfE : y);
+    return power_of_two(FarBase ? (rounded_product(x, factor) - base) * kLog2OfE
+                                : x * scale - base);
   }
 };
-inline bool is_low_base(float base) { return !(base > -1e38f); }
+inline bool is_far_base(float base) { return !(base > -1024 && base < 1024); }
 
 // tanh(x), and its derivative 1 - tanh(x)^2, to a few units in the last place: near 0 by a
 // polynomial, elsewhere by e = exp(-2 |x|), with neither of which numbers nearly equal are

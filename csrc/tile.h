@@ -45,7 +45,8 @@ struct RowBlock {
 struct KeyTile {
   int64_t begin, num_keys, from, to;
   int64_t first_row, end_row;
-  bool whole;  // whether all these rows see all of from..to (if not, they may all the same)
+  bool whole;  // whether all these rows see all of from..to (if not, they may all the same); of the
+              // rest of whole vectors they see nothing
 
   int64_t num_rows() const { return end_row - first_row; }
   // Of the first and the last row.

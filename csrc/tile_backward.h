@@ -163,7 +163,8 @@ struct TileBackward : BackwardSums {
     for (int64_t r = tile.first_row; r < tile.end_row; ++r) {
       const int64_t row = params.row_index(block.b, block.h, block.first_row + r);
       if (params.row_max[row] == -kInfinity) continue;
-      if (is_low_base(params.row_max[row])) return false;
+      if (is_far_base(params.row_max[row]) || is_far_base(params.row_max[row] - row_shift[r]))
+        return false;
       RowNumbers& to = rows[r - tile.first_row];
       to.base = params.row_max[row] - row_shift[r];
       to.inverse_sum = 1 / params.row_sum[row];
@@ -175,6 +176,8 @@ struct TileBackward : BackwardSums {
                               ? (value_region == kLeft ? p_left : p_right)
                               : nullptr;
     float* const ds_sums = wants_far_ds(number) ? far_ds(block, tile) : nullptr;
+    const bool all_seen =
+        tile.whole && tile.from == tile.vector_from() && tile.to == tile.vector_to();
     const bool keeps_ds = plan.query_window.present || params.grid.num_axes || sums.tables[kBias];
     for (int64_t r = 0; r < kStripRows; r += 2) {
       if (r >= tile.num_rows()) {
@@ -190,7 +193,8 @@ struct TileBackward : BackwardSums {
       const RowNumbers &x = rows[r], &y = rows[r + 1];
       vfloat pair_sums[4] = {};
       const bool is_simple = !keeps_ds && !p_sums && !ds_sums && !p_rows;
-      if (is_simple && tile.whole)
+      if (r + 1 == tile.num_rows()) hide_row(tile, r + 1);
+      if (is_simple && all_seen && r + 1 < tile.num_rows())
         weights_of_two_rows<true, false>(tile, r, factor, x, y, p_rows, pair_sums);
       else if (is_simple)
         weights_of_two_rows<true, true>(tile, r, factor, x, y, p_rows, pair_sums);
@@ -202,6 +206,13 @@ struct TileBackward : BackwardSums {
       }
     }
     return true;
+  }
+
+  // Row r of a strip, which is none of the block's, sees nothing.
+  void hide_row(const KeyTile& tile, int64_t r) {
+    const int64_t from = tile.vector_from(), count = tile.vector_to() - from;
+    fill(work.s + r * kTileStride + from, count, -kInfinity);
+    fill(work.ds + r * kTileStride + from, count, 0);
   }
 
   // The rows r and r + 1 of a strip: zeros.
@@ -402,7 +413,7 @@ struct TileBackward : BackwardSums {
     for (int64_t at = first_chunk(tile); at < tile.to;) {
       const KeyTile chunk = next_chunk(block, tile, at, region);
       if (region == kBand)
-        accumulate_queries_term_on_band(block, chunk);
+        accumulate_queries_term_on_band(block, chunk, tile.from);
       else if (region == kLeft)
         add_ds_by_key(chunk, ds_left_by_key, has_ds_left_by_key);
       else
@@ -441,7 +452,9 @@ struct TileBackward : BackwardSums {
     add_to_column(row, dim, column, table_sums(kQueries, block.h));
   }
 
-  void accumulate_queries_term_on_band(const RowBlock& block, const KeyTile& chunk) {
+  // No row sees the tile's keys before `first_seen`.
+  void accumulate_queries_term_on_band(const RowBlock& block, const KeyTile& chunk,
+                                       int64_t first_seen) {
     const int64_t dim = plan.padded_head_dim;
     const int64_t first_column = round_down(first_chunk_column(block, chunk), kTileDepth);
     const int64_t columns =
@@ -478,7 +491,7 @@ struct TileBackward : BackwardSums {
         }
     }
     if (float* to = table_sums(kQueries, block.h)) {
-      copy_key_rows(block, chunk);
+      copy_key_rows(block, chunk, first_seen);
       transpose_rows(work.chunk_panels, kKeyChunk, params.head_dim, kKeyChunk,
                      work.chunk_transposed);
       multiply(tiles_of(dim), columns / kTileSide, 1,

@@ -87,7 +87,7 @@ struct TileForward : ForwardSums {
     float shifts[kLanes] = {}, factors[kLanes];
     __builtin_memcpy(shifts, row_shift + first, (uint64_t)(4 * count));
     const vfloat before = load(row_max + first);
-    const vfloat after = maximum(lanes[0] * factor + load(shifts), before);
+    const vfloat after = maximum(rounded_product(lanes[0], factor) + load(shifts), before);
     store(row_max + first, after);
     store(factors, power_of_two((before - after) * kLog2OfE));
     const vint grows = (before < after) & (before > -kInfinity);
@@ -125,17 +125,17 @@ struct TileForward : ForwardSums {
     if (base == -kInfinity) base = row_max[r] = __builtin_nanf("");
     base -= row_shift;
     if (plan.drop_threshold) return dropped_weights(block, tile, r, from, to, base, factor, x, p);
-    const vfloat sums = is_low_base(base) ? weights<true>(from, to, base, factor, x, p)
+    const vfloat sums = is_far_base(base) ? weights<true>(from, to, base, factor, x, p)
                                           : weights<false>(from, to, base, factor, x, p);
     lane_sums[r] += sums;
     return sums;
   }
 
   // p of the scores x (tile) from..to-1, whole vectors, rounded; its sums by lane.
-  template <bool LowBase>
+  template <bool FarBase>
   static vfloat weights(int64_t from, int64_t to, float base, float factor, const float* x,
                         packed* p) {
-    const RowExponential<LowBase> exponential(base, factor);
+    const RowExponential<FarBase> exponential(base, factor);
     vfloat sum = {}, other_sum = {};
     for (int64_t n = from; n < to; n += 2 * kLanes) {
       const vfloat y = exponential(load(x + n)), z = exponential(load(x + n + kLanes));

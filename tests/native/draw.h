@@ -294,7 +294,10 @@ struct Case {
     const double share = random.chance(0.1) ? 1 : random.number(0, 0.9);
     const bool boolean = mask.dtype == Dtype::boolean;
     // Some write a very low number in place of minus infinity.
-    const double low = random.chance(0.7) ? -kInfinity : mask.dtype == Dtype::f16 ? -65504 : -3e38;
+    const double lows[] = {-3e38, -1e12, -1e10, -1e9, -1e4};
+    const double low = random.chance(0.6)            ? -kInfinity
+                       : mask.dtype == Dtype::f16 ? -65504
+                                                     : lows[random.whole(0, 4)];
     mask.fill(random, [&] {
       const bool hidden = random.chance(share);
       return boolean ? !hidden : hidden ? low : number();

@@ -11,7 +11,7 @@ import sys
 import pytest
 import torch
 
-from relpos import attention
+from relpos import OffsetTable, Terms, attention
 from relpos.ops.native.library import instructions
 
 pytestmark = pytest.mark.skipif(instructions() != "amx", reason="this processor has no AMX")
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(instructions() != "amx", reason="this processor 
 # Each script prints the instructions that it ended up with.
 CALL = """
 import torch
-from relpos import attention
+from relpos import OffsetTable, Terms, attention
 from relpos.ops.native.library import instructions
 
 def call():
@@ -114,3 +114,50 @@ def test_the_environment_names_lower_instructions():
         check=False,
     )
     assert done.stdout.split() == ["avx2"], done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("low", [-1e4, -1e9, -1e10, -1e30, -3e38])
+@pytest.mark.parametrize("width", [32, 64])
+def test_masks_of_low_numbers_hide_keys(width: int, low: float):
+    """Left padding of more than a tile, and a row of which nothing is left."""
+    q, k, v = torch.randn(3, 1, 2, 600, width).bfloat16()
+    mask = torch.zeros(1, 1, 600, 600)
+    mask[..., :300] = low
+    mask[:, :, 7] = low
+    found = attention(q, k, v, mask=mask, backend="native")
+    wanted = attention(q.float(), k.float(), v.float(), mask=mask, backend="native")
+    assert (found - wanted).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("width", [32, 64])
+def test_biases_of_low_numbers_hide_keys(width: int):
+    q, k, v = torch.randn(3, 1, 2, 300, width).bfloat16()
+    rows = torch.full((2, 599), torch.finfo(torch.bfloat16).min)
+    rows[:, 300:] = 0
+    tables = [Terms(bias=OffsetTable(rows.to(dtype), -299)) for dtype in (q.dtype, torch.float)]
+    found = attention(q, k, v, tables[0], backend="native")
+    wanted = attention(q.float(), k.float(), v.float(), tables[1], backend="native")
+    assert (found - wanted).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("queries", [64, 5])
+@pytest.mark.parametrize("which", ["k", "v"])
+def test_keys_that_no_query_sees_are_never_read(which: str, queries: int):
+    """Neither those before the first key that is seen, nor those after the last, in one unit."""
+    q, k, v = (torch.randn(1, 2, n, 32).bfloat16() for n in (queries, 64, 64))
+    rows = [torch.randn(1, 21, 32).bfloat16() for _ in range(3)]
+    bias = torch.full((1, 21), 100.0).bfloat16()
+    ranges = torch.tensor([10, 45]).expand(1, queries, 2)
+
+    def results(k, v):
+        leaves = [x.clone().requires_grad_() for x in (q, k, v, *rows, bias)]
+        keys, queries_, values, biases = (OffsetTable(x, -10) for x in leaves[3:])
+        terms = Terms(keys=keys, queries=queries_, values=values, bias=biases)
+        out = attention(*leaves[:3], terms, key_ranges=ranges, backend="native")
+        return out, *torch.autograd.grad(out.sum(), leaves)
+
+    poisoned = {"k": k.clone(), "v": v.clone()}
+    poisoned[which][:, :, :10] = torch.nan
+    poisoned[which][:, :, 45:] = torch.inf
+    for found, wanted in zip(results(**poisoned), results(k, v), strict=True):
+        assert torch.equal(found, wanted)
