@@ -1,6 +1,6 @@
 // A head's queries in blocks of rows, its keys in tiles, and which keys a row sees.
 //
-//     kBlockRows = 64     rows of a block at most (FlashAttention's kBlockM)
+//     kBlockRows = 64     rows of a block at most (FlashAttention's kBlockM); 128 on a matrix unit
 //     kTileKeys  = 256    keys of a tile at most (kBlockN)
 //     W = kLanes          tiles are read by whole vectors of W keys
 #pragma once
