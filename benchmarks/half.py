@@ -1,7 +1,8 @@
 """bfloat16 and float16 on the CPU, beside plain SDPA in the same dtype.
 
-Both have paths of their own for processors with AMX, so that the ratios of such a machine say
-nothing about another: on one without AMX the committed result stays, unless `--out` names another.
+bfloat16 has a path of its own for processors with AMX, in torch as in relpos, so that the ratios of
+such a machine say nothing about another: on one without AMX the committed result stays, unless
+`--out` names another.
 
     python -m benchmarks.half
     python -m benchmarks.half --only "bfloat16, d=64" --out some.json

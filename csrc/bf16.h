@@ -50,7 +50,8 @@ inline vpairs pair_up(vpairs joined) {
   alignas(64) static const uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,
                                                  21, 6, 22, 7, 23, 8,  24, 9,  25, 10, 26,
                                                  11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  return (vpairs)_mm512_maskz_permutexvar_epi16(0xffffffff, _mm512_load_si512(order), (__m512i)joined);
+  return (vpairs)_mm512_maskz_permutexvar_epi16(0xffffffff, _mm512_load_si512(order),
+                                                (__m512i)joined);
 }
 
 #else

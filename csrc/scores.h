@@ -278,11 +278,10 @@ struct Scores : QueriesTerm {
   }
 
   // Compute what the offset buffer still lacks of the columns from..to-1 of q_rel . K + B.
-  void ensure_offset_scores(const RowBlock& block, [[maybe_unused]] const KeyTile& tile,
-                            int64_t from, int64_t to) {
+  void ensure_offset_scores(const RowBlock& block, const KeyTile& tile, int64_t from, int64_t to) {
     OffsetBuffer& buffer = work.offset_scores;
     from = round_down(from, kOffsetUnit), to = round_up(to, kOffsetUnit);
-    const int64_t missing = buffer.first_missing(from, to, block.num_rows);
+    const int64_t missing = buffer.first_missing(from, to, tile.num_rows());
     if (missing >= to) return;
     const WindowTable& keys = window_table(kKeys, block.h);
     const bool has_bias = params.tables[kBias].present();

@@ -460,14 +460,14 @@ struct TileBackward : BackwardSums {
     const int64_t columns =
         round_up(end_chunk_column(block, chunk) - first_column, kTileDepth);
     const int64_t count = min(kKeyChunk, round_up(chunk.to, kLanes) - chunk.from);
-    for (int64_t n = 0; n < kKeyChunk; ++n) fill(work.chunk_scores + n * kBufferStride, columns, 0);
-    accumulate_sheared_by_key(plan.query_factor, work.chunk_scores, first_column,
+    for (int64_t n = 0; n < kKeyChunk; ++n) fill(work.chunk_ds + n * kBufferStride, columns, 0);
+    accumulate_sheared_by_key(plan.query_factor, work.chunk_ds, first_column,
                               plan.query_window, chunk.key(chunk.from), count,
                               chunk.first_position(block), chunk.num_rows(),
                               work.ds + chunk.from, kTileStride);
     for (int64_t n = 0; n < kKeyChunk; n += 2)
       for (int64_t c = 0; c < columns; c += kLanes) {
-        const float* x = work.chunk_scores + n * kBufferStride + c;
+        const float* x = work.chunk_ds + n * kBufferStride + c;
         const vpairs joined = round_joined(load(x), load(x + kBufferStride));
         store_half(work.chunk_rows + n * kBufferStride + c, first_half(joined));
         store_half(work.chunk_rows + (n + 1) * kBufferStride + c, second_half(joined));

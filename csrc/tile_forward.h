@@ -170,10 +170,10 @@ struct TileForward : ForwardSums {
     if (plan.value_window.present && region_of(plan.value_window, block, tile) == kBand)
       multiply_sheared_rows(block, tile, plan.value_window, work.p_rows,
                             window_table(kValues, block.h).rows, dim, output);
-    if (plan.grid.has_values) accumulate_axis_p(block, tile);
+    if (plan.grid.has_values) accumulate_axis_p(tile);
   }
 
-  void accumulate_axis_p(const RowBlock&, const KeyTile& tile) {
+  void accumulate_axis_p(const KeyTile& tile) {
     for (int64_t r = max(first_grid_row, tile.first_row); r < tile.end_row; ++r) {
       float* const x = rows_of(work.s, tile) + r * kTileStride;
       const packed* p = p_row(tile, r);

@@ -69,11 +69,6 @@ inline TilesOfC panels_of_c(float* data, int64_t rows) {
 struct FromZero {};
 struct FromC {};
 
-// Rows by Columns squares at once; `row` and `column` number the first of them.
-template <int Rows, int Columns, class Start>
-inline void multiply_squares(int64_t depth_tiles, const TilesOfA& a, const TilesOfB& b,
-                             const TilesOfC& c, int64_t row, int64_t column, const Start& start);
-
 template <int T, class Start>
 inline void start_square(const TilesOfC& c, int64_t row, int64_t column, const Start& start) {
   if constexpr (__is_same(Start, FromZero)) {
@@ -91,7 +86,8 @@ inline void store_square(const TilesOfC& c, int64_t row, int64_t column) {
   store_tile<T>(c.data + row * c.row_step + column * c.column_step, c.stride * 4);
 }
 
-// Tiles 0 to 3 are the sums, 4 and 5 of A, 6 and 7 of B.
+// Rows by Columns squares at once; `row` and `column` number the first of them. Tiles 0 to 3 are the
+// sums, 4 and 5 of A, 6 and 7 of B.
 template <int Rows, int Columns, class Start>
 inline void multiply_squares(int64_t depth_tiles, const TilesOfA& a, const TilesOfB& b,
                              const TilesOfC& c, int64_t row, int64_t column, const Start& start) {

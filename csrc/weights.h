@@ -119,7 +119,8 @@ inline void round_weights(const float* strip, const KeyTile& tile, packed* rows,
     if (pairs) clear_pairs_around(both, tile);
     for (int64_t n = from; n < to; n += kLanes) {
       const vpairs joined = round_joined(load(x + n), load(y + n));
-      if (rows) store_half(x_row + n, first_half(joined)), store_half(y_row + n, second_half(joined));
+      if (rows) store_half(x_row + n, first_half(joined));
+      if (rows) store_half(y_row + n, second_half(joined));
       if (pairs) store_pairs(both + 2 * n, pair_up(joined));
     }
   }

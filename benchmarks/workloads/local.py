@@ -18,12 +18,13 @@ from torch.nn.functional import scaled_dot_product_attention
 from relpos import OffsetTable, Terms, chunk_ranges
 
 from .flex import Allows, flex_keys, flex_plain
-from .settings import Setting
+from .settings import NO_TERMS, SHAW, Setting
 from .workload import Workload
 
 __all__ = ["DENSE_MASK", "LOCAL_TERMS", "NO_TERMS", "PATTERNS", "Pattern", "local_workload"]
 
-NO_TERMS, SHAW_KEYS = LOCAL_TERMS = ("no terms", "Shaw keys, k=64")
+SHAW_KEYS = SHAW[0]
+LOCAL_TERMS = (NO_TERMS, SHAW_KEYS)
 DENSE_MASK = "SDPA with a dense mask"
 _CHUNK = 1024  # tokens
 

@@ -17,6 +17,7 @@ __all__ = [
     "MEMORY_SETTINGS",
     "NO_TERMS",
     "RELATIVE_LOGITS",
+    "SHAW",
     "TIME_SETTINGS",
     "Setting",
     "find_setting",

@@ -295,9 +295,9 @@ struct Case {
     const bool boolean = mask.dtype == Dtype::boolean;
     // Some write a very low number in place of minus infinity.
     const double lows[] = {-3e38, -1e12, -1e10, -1e9, -1e4};
-    const double low = random.chance(0.6)            ? -kInfinity
+    const double low = random.chance(0.6)         ? -kInfinity
                        : mask.dtype == Dtype::f16 ? -65504
-                                                     : lows[random.whole(0, 4)];
+                                                  : lows[random.whole(0, 4)];
     mask.fill(random, [&] {
       const bool hidden = random.chance(share);
       return boolean ? !hidden : hidden ? low : number();

@@ -254,9 +254,10 @@ void check_seed(uint64_t seed, bool threads_only) {
   std::vector<const Kernel*> all;
   for (const Kernel* kernel : kernels())
     if (kernel->takes(c.params)) all.push_back(kernel);
-  Expected expected = Definition(c, 0).expected;
+  const Expected exact = Definition(c, 0).expected;
   for (size_t n = 0; n < all.size(); ++n) {
-    if (all[n]->rounds_weights) expected = Definition(c, rounding(Dtype::bf16)).expected;
+    const Expected expected =
+        all[n]->rounds_weights ? Definition(c, rounding(Dtype::bf16)).expected : exact;
     Run run(c, expected);
     check(run, *all[n]);
     if (seed % all.size() == n) check_again(run, c, expected, *all[n]);

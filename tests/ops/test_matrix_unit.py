@@ -1,4 +1,4 @@
-"""AMX in a process: permission, threads, forks, and what it leaves behind.
+"""AMX in a process: permission, threads, forks, what it leaves behind; bfloat16 at the edges.
 
 Its products are judged by `tests/native`, on every machine, and by the tests of bfloat16.
 """
@@ -14,12 +14,12 @@ import torch
 from relpos import OffsetTable, Terms, attention
 from relpos.ops.native.library import instructions
 
-pytestmark = pytest.mark.skipif(instructions() != "amx", reason="this processor has no AMX")
+needs_amx = pytest.mark.skipif(instructions() != "amx", reason="this processor has no AMX")
 
 # Each script prints the instructions that it ended up with.
 CALL = """
 import torch
-from relpos import OffsetTable, Terms, attention
+from relpos import attention
 from relpos.ops.native.library import instructions
 
 def call():
@@ -85,6 +85,7 @@ print(instructions())
 )
 
 
+@needs_amx
 @pytest.mark.parametrize(
     ("script", "wanted"),
     [(OLDER_THREAD, "amx"), (FORK, "amx"), (SMALL_STACK, "avx512")],
@@ -98,6 +99,7 @@ def test_a_process_computes_with_what_it_may_use(script: str, wanted: str):
     assert done.stdout.split() == [wanted]
 
 
+@needs_amx
 def test_subnormal_numbers_are_numbers_again_afterwards():
     q, k, v = torch.randn(3, 2, 4, 256, 64).bfloat16().requires_grad_()
     many = torch.full((1 << 20,), 1e-40)  # enough for all of torch's threads
@@ -105,6 +107,7 @@ def test_subnormal_numbers_are_numbers_again_afterwards():
     assert (many * 0.5 > 0).all()
 
 
+@needs_amx
 def test_the_environment_names_lower_instructions():
     done = subprocess.run(
         [sys.executable, "-c", f"{CALL}\ncall()\nprint(instructions())"],
