@@ -85,7 +85,32 @@ inline vpairs pair_up(vpairs joined) {
 
 #endif
 
-inline vhalf round_half(vfloat x) { return first_half(round_joined(x, x)); }
+inline vfloat to_float(vhalf x) { return (vfloat)(__builtin_convertvector(x, vuint) << 16); }
+
+// x, then y, in kParts: rounded, and the rest, rounded too. Infinity has no rest that is a number.
+struct Parts {
+  vpairs parts[kParts];
+
+  Parts(vfloat x, vfloat y) {
+    parts[0] = round_joined(x, y);
+    if constexpr (kParts == 2)
+      parts[1] = round_joined(x - to_float(first_half(parts[0])),
+                              y - to_float(second_half(parts[0])));
+  }
+};
+// The same of one number.
+struct PartsOfNumber {
+  uint16_t parts[kParts];
+
+  explicit PartsOfNumber(float x) {
+    parts[0] = float_to_bf16(x);
+    if constexpr (kParts == 2) {
+      union { uint32_t bits; float value; } first;
+      first.bits = (uint32_t)parts[0] << 16;
+      parts[1] = float_to_bf16(x - first.value);
+    }
+  }
+};
 
 #endif
 

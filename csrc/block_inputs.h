@@ -69,17 +69,40 @@ struct BlockInputs {
   // zeros after the last row.
 #if RELPOS_TILES
   void pack_columns(const TensorView& x, int64_t b, int64_t kv_head, int64_t from, int64_t to,
-                    int64_t dim, packed* panels) const {
-    for (int64_t j = from; j < to; j += kTileDepth)
-      pack_panels((const uint16_t*)x.data + x.row_start(b, kv_head, j), x.strides[2],
-                  params.seqlen_k - j, dim, panels + j * packed_depth(dim));
+                    int64_t dim, packed* panels) {
+    for (int64_t j = from; j < to; j += kTileDepth) {
+      const int64_t count = min(kTileDepth, params.seqlen_k - j);
+      int64_t stride;
+      const packed* rows = split_rows(x, b, kv_head, j, count, dim, &stride);
+      pack_panels(rows, stride, count, dim, panels + j * packed_depth(dim));
+    }
   }
-  // The same as pairs (seqlen_k / 2, padded_dim, 2).
+  // The same as pairs (seqlen_k / 2, P, padded_dim, 2).
   void pack_pairs_of(const TensorView& x, int64_t b, int64_t kv_head, int64_t from, int64_t to,
-                     int64_t dim, int64_t padded_dim, packed* pairs) const {
-    for (int64_t j = from; j < to; j += kTileDepth)
-      pack_pairs((const uint16_t*)x.data + x.row_start(b, kv_head, j), x.strides[2],
-                 params.seqlen_k - j, dim, padded_dim, pairs + j * padded_dim);
+                     int64_t dim, int64_t padded_dim, packed* pairs) {
+    for (int64_t j = from; j < to; j += kTileDepth) {
+      const int64_t count = min(kTileDepth, params.seqlen_k - j);
+      int64_t stride;
+      const packed* rows = split_rows(x, b, kv_head, j, count, dim, &stride);
+      pack_pairs(rows, stride, count, dim, padded_dim, pairs + j * kParts * padded_dim);
+    }
+  }
+
+  // At most kTileDepth rows of k or v from row `first` on, (count, P, part_depth), *stride apart: as
+  // they lie where they are not split, else in work.split_rows.
+  const packed* split_rows(const TensorView& x, int64_t b, int64_t kv_head, int64_t first,
+                           int64_t count, int64_t dim, int64_t* stride) {
+    if constexpr (kParts == 1) {
+      *stride = x.strides[2];
+      return (const packed*)x.data + x.row_start(b, kv_head, first);
+    }
+    *stride = packed_depth(dim);
+    for (int64_t n = 0; n < count; ++n) {
+      convert_to_float(x.data, params.dtype, x.row_start(b, kv_head, first + n), dim, 1,
+                       work.row_scratch);
+      split_row(work.row_scratch, dim, 1, part_depth(dim), work.split_rows + n * *stride);
+    }
+    return work.split_rows;
   }
 #else
   void pack_columns(const TensorView& x, int64_t b, int64_t kv_head, int64_t from, int64_t to,

@@ -12,7 +12,8 @@
 //     panel               MR rows, or NR columns, of a packed matrix: (depth, MR) or (depth, NR)
 //
 // With RELPOS_TILES products are made by a matrix unit, of bfloat16 numbers (tiles.h,
-// tile_products.h); then a block's scores are made strip by strip.
+// tile_products.h); then a block's scores are made strip by strip. RELPOS_PARTS = 2 splits each
+// number of an operand in two: what rounding gives, and the rest, rounded.
 #pragma once
 
 #include <stdint.h>
@@ -25,6 +26,9 @@
 #if !defined(RELPOS_TILES)
 #define RELPOS_TILES 0
 #endif
+#if !defined(RELPOS_PARTS)
+#define RELPOS_PARTS 1
+#endif
 
 namespace relpos {
 namespace {
@@ -35,6 +39,7 @@ constexpr int kNRVectors = RELPOS_NR_VECTORS;
 constexpr int kNR = kNRVectors * kLanes;
 
 constexpr bool kTiles = RELPOS_TILES;
+constexpr int64_t kParts = RELPOS_PARTS;
 
 // What the packed operands of products are made of: floats, or bfloat16 numbers.
 #if RELPOS_TILES
@@ -66,6 +71,12 @@ constexpr int64_t kBufferStride = kBufferColumns + 16;
 // before it and after it, for those that read it sheared.
 constexpr int64_t kWeightStride = kTileKeys + 96;
 constexpr int64_t kWeightMargin = 64;
+constexpr int64_t weights_size(int64_t rows) {
+  return kWeightMargin + rows * kParts * kWeightStride;
+}
+constexpr int64_t weight_pairs_size(int64_t rows) {
+  return 2 * kWeightMargin + rows * kParts * kWeightStride;
+}
 
 // Keys that the table of queries is dotted with at once (queries_term.h).
 constexpr int64_t kKeyChunk = 32;

@@ -21,8 +21,9 @@ struct Kernel {
   const char* name;
   // Whether it is made for such a call.
   bool (*takes)(const Params&);
-  // Whether it rounds the weights and their gradients to bfloat16 before it multiplies by them.
-  bool rounds_weights;
+  // The largest relative errors of rounding the weights and their gradients before products, and of
+  // any product, beyond those of floats.
+  double weight_error, product_error;
   // Both return false if there is no memory.
   bool (*forward)(const Params&, const Host&);
   bool (*backward)(const Params&, const Host&);
@@ -32,13 +33,15 @@ struct Kernel {
 const Kernel* portable_kernel();
 const Kernel* avx2_kernel();    // null where it was not compiled
 const Kernel* avx512_kernel();  // null where it was not compiled
-const Kernel* amx_kernel();     // null where it was not compiled, or the system refuses the use
+// Null where they were not compiled, or the system refuses the use.
+const Kernel* amx_kernel();
+const Kernel* amx_split_kernel();
 
 inline bool takes_all(const Params&) { return true; }
 
 // Those that this processor can run, from the slowest to the fastest; null after the last.
 struct SupportedKernels {
-  const Kernel* kernels[5] = {};
+  const Kernel* kernels[6] = {};
 
   SupportedKernels() {
     const Kernel** next = kernels;
@@ -52,6 +55,7 @@ struct SupportedKernels {
         __builtin_cpu_supports("avx512vl"))
       *next++ = avx512_kernel();
 #endif
+    if (amx_split_kernel()) *next++ = amx_split_kernel();
     if (amx_kernel()) *next++ = amx_kernel();
   }
 };

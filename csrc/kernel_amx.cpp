@@ -1,8 +1,15 @@
-// The kernel for bfloat16 on x86-64 processors with AMX, under Linux.
+// The kernel for bfloat16 on x86-64 processors with AMX, under Linux; with RELPOS_PARTS = 2
+// (kernel_amx_split.cpp) the one for float16, and for float32 where numbers may be split.
 //
 // As kernel_avx512.cpp, but for its products, which are made by the matrix unit. With
 // RELPOS_EMULATED_TILES it is made for any processor, and emulates that unit (tiles.h): for tests.
 #include "kernel.h"
+
+#if defined(RELPOS_PARTS)
+#define RELPOS_AMX_KERNEL amx_split_kernel
+#else
+#define RELPOS_AMX_KERNEL amx_kernel
+#endif
 
 #if defined(RELPOS_EMULATED_TILES) || (defined(__x86_64__) && defined(__linux__))
 
@@ -34,9 +41,16 @@ namespace relpos {
 namespace {
 
 // For few queries the keys are not worth their packing.
-bool takes_bf16(const Params& params) {
-  return params.dtype == Dtype::bf16 && params.seqlen_q > kFewQueries;
+bool takes(const Params& params) {
+  const bool is_bf16 = params.dtype == Dtype::bf16;
+  const bool may_split = params.dtype == Dtype::f16 || params.split_float32;
+  return (kParts == 1 ? is_bf16 : !is_bf16 && may_split) && params.seqlen_q > kFewQueries;
 }
+
+// Rounding is an error of 2^-8 at most. Of the rest it is 2^-16 of the number, and so is what is left
+// out of a product.
+constexpr double kWeightError = kParts == 1 ? 0x1p-8 : 0x1p-16;
+constexpr double kProductError = kParts == 1 ? 0 : 0x3p-16;
 
 #if defined(RELPOS_EMULATED_TILES)
 bool is_usable() { return true; }
@@ -66,8 +80,9 @@ bool is_usable() { return has_instructions() && may_use_tiles(); }
 
 }  // namespace
 
-const Kernel* amx_kernel() {
-  static const Kernel kernel = {"amx", takes_bf16, true, run_forward, run_backward};
+const Kernel* RELPOS_AMX_KERNEL() {
+  static const Kernel kernel = {"amx",        takes,       kWeightError, kProductError,
+                                run_forward, run_backward};
   static const bool usable = is_usable();
   return usable ? &kernel : nullptr;
 }
@@ -80,6 +95,6 @@ const Kernel* amx_kernel() {
 
 #else
 
-const relpos::Kernel* relpos::amx_kernel() { return nullptr; }
+const relpos::Kernel* relpos::RELPOS_AMX_KERNEL() { return nullptr; }
 
 #endif

@@ -22,7 +22,7 @@
 namespace relpos {
 
 const Kernel* avx2_kernel() {
-  static const Kernel kernel = {"avx2", takes_all, false, run_forward, run_backward};
+  static const Kernel kernel = {"avx2", takes_all, 0, 0, run_forward, run_backward};
   return &kernel;
 }
 

@@ -23,7 +23,7 @@
 namespace relpos {
 
 const Kernel* avx512_kernel() {
-  static const Kernel kernel = {"avx512", takes_all, false, run_forward, run_backward};
+  static const Kernel kernel = {"avx512", takes_all, 0, 0, run_forward, run_backward};
   return &kernel;
 }
 

@@ -15,7 +15,7 @@
 namespace relpos {
 
 const Kernel* portable_kernel() {
-  static const Kernel kernel = {"portable", takes_all, false, run_forward, run_backward};
+  static const Kernel kernel = {"portable", takes_all, 0, 0, run_forward, run_backward};
   return &kernel;
 }
 

@@ -64,7 +64,7 @@ class ArgumentReader {
   "SymInt[] first_offsets, SymInt[] zero_beyond, SymInt[] key_grid, SymInt[] query_grid, "        \
   "SymInt[] axis_key_widths, SymInt[] axis_has_q_rel, SymInt[] axis_has_bias, "                   \
   "SymInt[] axis_has_values, SymInt prefix, bool causal, float scale, SymInt query_start, "       \
-  "SymInt[] window, float softcap, float dropout"
+  "SymInt[] window, float softcap, float dropout, bool split_float32"
 
 // RELPOS_ARGUMENTS, read in this order. Lists have an element for each TableKind (first_offsets,
 // zero_beyond), or for each axis of a grid; window has two for each axis, a line being one.
@@ -101,6 +101,7 @@ struct Arguments {
   Ints window = next.ints();
   double softcap = next.number();
   double dropout = next.number();
+  bool split_float32 = next.flag();
 };
 
 // ---- tensors as plain data ----------------------------------------------------------------------
@@ -176,6 +177,7 @@ struct BoundParams {
     params.scale = (float)from.scale;
     params.query_start = from.query_start;
     params.dropout = from.dropout;
+    params.split_float32 = from.split_float32;
     if (from.seed) params.seed = (uint64_t)*from.seed->const_data_ptr<int64_t>();
   }
 

@@ -157,6 +157,7 @@ struct Params {
   int64_t batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, value_dim;
   int64_t rel_dim;  // 0 without q_rel; on a grid the parts of its axes lie side by side
   Dtype dtype;      // of q, k, v, q_rel, the tables, the output, and the gradients of these
+  bool split_float32 = false;  // whether products may be of floats split into bfloat16 numbers
   TensorView q;      // (B, H, seqlen_q, head_dim)
   TensorView k;      // (B, H_kv, seqlen_k, head_dim)
   TensorView v;      // (B, H_kv, seqlen_k, value_dim)

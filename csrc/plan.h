@@ -131,7 +131,7 @@ struct Plan {
     WindowTable table;
     if (!params.tables[kind].present()) return table;
     const int64_t columns = window(kind).num_panels() * kNR;
-    table.rows = arena.take_packed(needs_rows(kind), columns * padded_row_dim(kind));
+    table.rows = arena.take_packed(needs_rows(kind), columns * kParts * padded_row_dim(kind));
     table.panels =
         arena.take_packed(needs_panels(kind), columns * packed_depth(params.tables[kind].row_dim));
     table.bias = arena.take_if(kind == kBias, columns);

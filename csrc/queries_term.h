@@ -137,21 +137,22 @@ struct QueriesTerm : GridTerms {
   }
 
 #if RELPOS_TILES
-  // A chunk's keys in work.chunk_panels (keys, head_dim), with zeros for those before `first_seen`,
-  // and after the last up to kKeyChunk.
+  // A chunk's keys in work.chunk_panels (keys, P, head_dim), with zeros for those before
+  // `first_seen`, and after the last up to kKeyChunk.
   void copy_key_rows(const RowBlock& block, const KeyTile& chunk, int64_t first_seen) {
-    const int64_t dim = params.head_dim, depth = packed_depth(dim);
-    for (int64_t n = 0; n < kKeyChunk; ++n) {
-      packed* to = work.chunk_panels + n * depth;
-      const bool seen = chunk.from + n >= first_seen && chunk.from + n < chunk.to;
-      const int64_t count = seen ? dim : 0;
-      if (count)
-        __builtin_memcpy(to,
-                         (const packed*)params.k.data +
-                             params.k.row_start(block.b, block.kv_head, chunk.key(chunk.from + n)),
-                         (uint64_t)(2 * count));
-      __builtin_memset(to + count, 0, (uint64_t)(2 * (depth - count)));
-    }
+    const int64_t dim = params.head_dim, depth = part_depth(dim);
+    int64_t stride;
+    const packed* keys =
+        split_rows(params.k, block.b, block.kv_head, chunk.key(chunk.from),
+                   min(kKeyChunk, chunk.to - chunk.from), dim, &stride);
+    for (int64_t n = 0; n < kKeyChunk; ++n)
+      for (int64_t part = 0; part < kParts; ++part) {
+        packed* to = work.chunk_panels + (n * kParts + part) * depth;
+        const bool seen = chunk.from + n >= first_seen && chunk.from + n < chunk.to;
+        const int64_t count = seen ? dim : 0;
+        if (count) __builtin_memcpy(to, keys + n * stride + part * depth, (uint64_t)(2 * count));
+        __builtin_memset(to + count, 0, (uint64_t)(2 * (depth - count)));
+      }
   }
 #endif
 

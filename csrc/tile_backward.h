@@ -33,15 +33,13 @@ struct TileBackward : BackwardSums {
   bool has_ds_left_by_key, has_ds_right_by_key;
 
   TileBackward(const Plan& p, Workspace w) : BackwardSums(p, w) {
-    const int64_t rows = kWeightMargin + kStripRows * kWeightStride;
-    const int64_t pairs = 2 * (kWeightMargin + kBlockRows / 2 * kWeightStride);
     packed* const all_rows[] = {work.ds_rows, work.p_rows};
     packed* const all_pairs[] = {work.ds_pairs, work.p_pairs, work.ds_sheared_pairs,
                                  work.p_sheared_pairs};
     for (packed* weights : all_rows)
-      if (weights) clear_weights(weights, rows);
+      if (weights) clear_weights(weights, weights_size(kStripRows));
     for (packed* weights : all_pairs)
-      if (weights) clear_weights(weights, pairs);
+      if (weights) clear_weights(weights, weight_pairs_size(kBlockRows));
   }
 
   void run(int64_t b, int64_t h, int64_t first_row, int64_t num_rows) {
@@ -186,8 +184,9 @@ struct TileBackward : BackwardSums {
       }
       clear_around(weight_row(work.ds_rows, r), tile);
       clear_around(weight_row(work.ds_rows, r + 1), tile);
-      clear_pairs_around(weight_pairs(work.ds_pairs, tile.first_row + r), tile);
-      clear_pairs_around(weight_pairs(work.p_pairs, tile.first_row + r), tile);
+      const int64_t from = tile.vector_from(), to = tile.vector_to();
+      clear_pairs_around(weight_pairs(work.ds_pairs, tile.first_row + r), from, to);
+      clear_pairs_around(weight_pairs(work.p_pairs, tile.first_row + r), from, to);
       if (p_rows) clear_around(weight_row(p_rows, r), tile);
       if (p_rows) clear_around(weight_row(p_rows, r + 1), tile);
       const RowNumbers &x = rows[r], &y = rows[r + 1];
@@ -218,11 +217,11 @@ struct TileBackward : BackwardSums {
   // The rows r and r + 1 of a strip: zeros.
   void clear_two_rows(int64_t first_row, int64_t r, packed* p_rows) {
     for (int64_t n = r; n < r + 2; ++n) {
-      clear_weights(weight_row(work.ds_rows, n), kTileKeys);
-      if (p_rows) clear_weights(weight_row(p_rows, n), kTileKeys);
+      clear_row(weight_row(work.ds_rows, n));
+      if (p_rows) clear_row(weight_row(p_rows, n));
     }
-    clear_weights(weight_pairs(work.ds_pairs, first_row + r), 2 * kTileKeys);
-    clear_weights(weight_pairs(work.p_pairs, first_row + r), 2 * kTileKeys);
+    clear_pairs_around(weight_pairs(work.ds_pairs, first_row + r), 0, 0);
+    clear_pairs_around(weight_pairs(work.p_pairs, first_row + r), 0, 0);
   }
 
   // Simple: rounded alone, without sums and without rows of p. May be hidden: where p is 0, dp may
@@ -234,7 +233,8 @@ struct TileBackward : BackwardSums {
     float* const ds = work.ds + r * kTileStride;
     packed* const p_pairs = weight_pairs(work.p_pairs, tile.first_row + r);
     packed* const ds_pairs = weight_pairs(work.ds_pairs, tile.first_row + r);
-    packed* const ds_rows = weight_row(work.ds_rows, r);
+    packed* const ds_x_row = weight_row(work.ds_rows, r);
+    packed* const ds_y_row = weight_row(work.ds_rows, r + 1);
     const RowExponential<false> exponential_x(x.base, factor), exponential_y(y.base, factor);
     const vfloat inverse_x = broadcast(x.inverse_sum), inverse_y = broadcast(y.inverse_sum);
     const vfloat delta_x = broadcast(x.delta), delta_y = broadcast(y.delta);
@@ -247,18 +247,18 @@ struct TileBackward : BackwardSums {
         ds_x = select(p_x == 0, vfloat{}, ds_x);
         ds_y = select(p_y == 0, vfloat{}, ds_y);
       }
-      const vpairs p_joined = round_joined(p_x, p_y), ds_joined = round_joined(ds_x, ds_y);
-      store_pairs(p_pairs + 2 * n, pair_up(p_joined));
-      store_pairs(ds_pairs + 2 * n, pair_up(ds_joined));
-      store_half(ds_rows + n, first_half(ds_joined));
-      store_half(ds_rows + kWeightStride + n, second_half(ds_joined));
+      const Parts p_parts(p_x, p_y), ds_parts(ds_x, ds_y);
+      store_weight_pairs(p_pairs + 2 * n, p_parts);
+      store_weight_pairs(ds_pairs + 2 * n, ds_parts);
+      store_first_row(ds_x_row + n, ds_parts);
+      store_second_row(ds_y_row + n, ds_parts);
       if (Simple) continue;
       row_sums[0] += p_x, row_sums[1] += p_y, row_sums[2] += ds_x, row_sums[3] += ds_y;
       store(ds + n, ds_x);
       store(ds + kTileStride + n, ds_y);
       if (!p_rows) continue;
-      store_half(weight_row(p_rows, r) + n, first_half(p_joined));
-      store_half(weight_row(p_rows, r + 1) + n, second_half(p_joined));
+      store_first_row(weight_row(p_rows, r) + n, p_parts);
+      store_second_row(weight_row(p_rows, r + 1) + n, p_parts);
     }
   }
 
@@ -274,7 +274,7 @@ struct TileBackward : BackwardSums {
       const int64_t end = squares.end_column(tile.vector_to() - from);
       gemm_packed(num_rows, end - first, dim, d_output_rows(tile),
                   window_table(kValues, block.h).panels + first * packed_depth(dim),
-                  work.offset_dp.data, kBufferStride);
+                  work.offset_dp.data, kBufferStride, FromZero{}, false);
       multiply_values(tile, SquaresByOffset{squares, work.offset_dp.data - first, kBufferStride});
     } else {
       multiply_values(tile, FromZero{});
@@ -295,7 +295,7 @@ struct TileBackward : BackwardSums {
     const int64_t from = tile.vector_from(), dim = params.value_dim;
     gemm_packed(tile.num_rows(), tile.vector_to() - from, dim, d_output_rows(tile),
                 work.value_panels + tile.key(from) * packed_depth(dim), work.ds + from,
-                kTileStride, start);
+                kTileStride, start, false);
   }
 
   // ---- v and the table of values --------------------------------------------------------------
@@ -468,14 +468,19 @@ struct TileBackward : BackwardSums {
     for (int64_t n = 0; n < kKeyChunk; n += 2)
       for (int64_t c = 0; c < columns; c += kLanes) {
         const float* x = work.chunk_ds + n * kBufferStride + c;
-        const vpairs joined = round_joined(load(x), load(x + kBufferStride));
-        store_half(work.chunk_rows + n * kBufferStride + c, first_half(joined));
-        store_half(work.chunk_rows + (n + 1) * kBufferStride + c, second_half(joined));
-        store_pairs(work.chunk_pairs + n * kBufferStride + 2 * c, pair_up(joined));
+        const Parts of(load(x), load(x + kBufferStride));
+        for (int64_t part = 0; part < kParts; ++part) {
+          const vpairs joined = of.parts[part];
+          packed* const row = work.chunk_rows + (n * kParts + part) * kBufferStride + c;
+          store_half(row, first_half(joined));
+          store_half(row + kParts * kBufferStride, second_half(joined));
+          store_pairs(work.chunk_pairs + (n * kParts + 2 * part) * kBufferStride + 2 * c,
+                      pair_up(joined));
+        }
       }
     if (sums.k) {
       multiply(2, tiles_of(dim), columns / kTileDepth, rows_of_a(work.chunk_rows, kBufferStride),
-               pairs_of_b(window_table(kQueries, block.h).rows + first_column * dim, dim),
+               pairs_of_b(window_table(kQueries, block.h).rows + first_column * kParts * dim, dim),
                rows_of_c(work.chunk_sums, dim), FromZero{});
       for (int64_t n = 0; n < kKeyChunk && chunk.key(chunk.from + n) < plan.num_key_panels() * kNR;
            n += kLanes)
@@ -496,7 +501,7 @@ struct TileBackward : BackwardSums {
                      work.chunk_transposed);
       multiply(tiles_of(dim), columns / kTileSide, 1,
                rows_of_a(work.chunk_transposed, kKeyChunk),
-               TilesOfB{work.chunk_pairs, 2 * kBufferStride, 0, 2 * kTileSide},
+               pairs_of_b(work.chunk_pairs, kBufferStride),
                panels_of_c(to + first_column * dim, dim), FromC{});
     }
   }

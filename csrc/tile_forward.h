@@ -25,7 +25,7 @@ struct TileForward : ForwardSums {
   vfloat lane_sums[kBlockRows];  // what row_sum will be, by lane
 
   TileForward(const Plan& p, Workspace w) : ForwardSums(p, w) {
-    clear_weights(work.p_rows, kWeightMargin + kStripRows * kWeightStride);
+    clear_weights(work.p_rows, weights_size(kStripRows));
   }
 
   void run(int64_t b, int64_t h, int64_t first_row, int64_t num_rows) {
@@ -60,7 +60,7 @@ struct TileForward : ForwardSums {
       }
     }
     for (int64_t r = tile.num_rows(); r < kStripRows; ++r)
-      clear_weights(weight_row(work.p_rows, r), kTileKeys);
+      clear_row(weight_row(work.p_rows, r));
     if (plan.value_window.present)
       for (int64_t r = 0; r < tile.num_rows(); ++r)
         clear_around(weight_row(work.p_rows, r), tile);
@@ -119,7 +119,7 @@ struct TileForward : ForwardSums {
     float base = row_max[r];
     // The row has no key yet, unless there are NaN, which the maximum does not show.
     if (base == -kInfinity && !any_nan(x + from, to - from)) {
-      clear_weights(p + from, to - from);
+      clear_row(p);
       return vfloat{};
     }
     if (base == -kInfinity) base = row_max[r] = __builtin_nanf("");
@@ -140,7 +140,7 @@ struct TileForward : ForwardSums {
     for (int64_t n = from; n < to; n += 2 * kLanes) {
       const vfloat y = exponential(load(x + n)), z = exponential(load(x + n + kLanes));
       sum += y, other_sum += z;
-      store_pairs(p + n, round_joined(y, z));
+      store_weights(p + n, Parts(y, z));
     }
     return sum + other_sum;
   }
@@ -155,9 +155,10 @@ struct TileForward : ForwardSums {
       store(x + n, y);
     }
     drop(block, tile, r, from, to, x);
-    for (int64_t n = from; n < to; n += kLanes) {
-      kept_sums += load(x + n);
-      store_half(p + n, round_half(load(x + n)));
+    for (int64_t n = from; n < to; n += 2 * kLanes) {
+      const vfloat y = load(x + n), z = load(x + n + kLanes);
+      kept_sums += y + z;
+      store_weights(p + n, Parts(y, z));
     }
     return kept_sums;
   }
@@ -177,8 +178,11 @@ struct TileForward : ForwardSums {
     for (int64_t r = max(first_grid_row, tile.first_row); r < tile.end_row; ++r) {
       float* const x = rows_of(work.s, tile) + r * kTileStride;
       const packed* p = p_row(tile, r);
-      convert_to_float(p, Dtype::bf16, tile.vector_from(), tile.vector_to() - tile.vector_from(),
-                       1, x + tile.vector_from());
+      for (int64_t n = tile.vector_from(); n < tile.vector_to(); n += kLanes) {
+        vfloat sum = to_float(load_half(p + n));
+        if constexpr (kParts == 2) sum += to_float(load_half(p + kWeightStride + n));
+        store(x + n, sum);
+      }
       accumulate_by_coord(x, work.axis_p + r * params.grid.sum_size_k);
     }
   }

@@ -75,24 +75,25 @@ struct Workspace {
   float* axis_dp = nullptr;           // (kBlockRows, sum_size_k): dO . V_a
   float* axis_ds = nullptr;           // (kBlockRows, sum_size_k): sums of ds
 
-  // With a matrix unit alone; weights are those of weights.h.
-  packed* value_pairs = nullptr;  // (seqlen_k / 2, padded_value_dim, 2); forward alone
+  // With a matrix unit alone; weights are those of weights.h, and P is kParts.
+  packed* value_pairs = nullptr;  // (seqlen_k / 2, P, padded_value_dim, 2); forward alone
   packed* p_rows = nullptr;       // weights of a strip
-  packed* edge_pairs = nullptr;   // (kKeyUnit / 2, padded_value_dim or padded_head_dim, 2)
+  packed* edge_pairs = nullptr;   // (kKeyUnit / 2, P, padded_value_dim or padded_head_dim, 2)
+  packed* split_rows = nullptr;   // (kTileDepth, P, head_dim or value_dim), where P > 1
   // Backward alone. Keys, and the block's rows transposed, are factors of the gradients.
-  packed* key_pairs = nullptr;            // (seqlen_k / 2, padded_head_dim, 2)
-  packed* q_transposed = nullptr;         // (head_dim, kBlockRows)
-  packed* q_rel_transposed = nullptr;     // (rel_dim, kBlockRows)
-  packed* d_output_transposed = nullptr;  // (value_dim, kBlockRows)
+  packed* key_pairs = nullptr;            // (seqlen_k / 2, P, padded_head_dim, 2)
+  packed* q_transposed = nullptr;         // (head_dim, P, kBlockRows)
+  packed* q_rel_transposed = nullptr;     // (rel_dim, P, kBlockRows)
+  packed* d_output_transposed = nullptr;  // (value_dim, P, kBlockRows)
   packed* ds_rows = nullptr;              // weights of a strip
   packed* ds_pairs = nullptr;             // pairs of weights of the block, and such sheared
   packed* ds_sheared_pairs = nullptr;
   packed* p_pairs = nullptr;
   packed* p_sheared_pairs = nullptr;
   // ds of a chunk of keys by offset, and these keys transposed; what is summed for them.
-  packed* chunk_rows = nullptr;        // (kKeyChunk, kBufferStride)
-  packed* chunk_pairs = nullptr;       // (kKeyChunk / 2, kBufferStride, 2)
-  packed* chunk_transposed = nullptr;  // (head_dim, kKeyChunk)
+  packed* chunk_rows = nullptr;        // (kKeyChunk, P, kBufferStride)
+  packed* chunk_pairs = nullptr;       // (kKeyChunk / 2, P, kBufferStride, 2)
+  packed* chunk_transposed = nullptr;  // (head_dim, P, kKeyChunk)
   float* chunk_sums = nullptr;         // (kKeyChunk, padded_head_dim)
 
   Workspace(const Plan& plan, Arena& arena) {
@@ -135,11 +136,14 @@ struct Workspace {
     axis_p = arena.take_if(grid.has_values, by_coord);
     row_group = arena.take(kMR * grid.row_group_stride);
     const bool forward_tiles = kTiles && !plan.backward, backward_tiles = kTiles && plan.backward;
-    value_pairs = arena.take_packed(forward_tiles, num_panels * kNR * plan.padded_value_dim);
+    const int64_t keys = num_panels * kNR * kParts;
+    value_pairs = arena.take_packed(forward_tiles, keys * plan.padded_value_dim);
     p_rows = arena.take_packed(forward_tiles || (backward_tiles && has_value_window),
-                               kWeightMargin + kStripRows * kWeightStride);
+                               weights_size(kStripRows));
     edge_pairs = arena.take_packed(
-        kTiles, kKeyUnit * (plan.backward ? plan.padded_head_dim : plan.padded_value_dim));
+        kTiles,
+        kKeyUnit * kParts * (plan.backward ? plan.padded_head_dim : plan.padded_value_dim));
+    split_rows = arena.take_packed(kParts > 1, kTileDepth * max(head_depth, value_depth));
     if (!plan.backward) return;
     d_output = arena.take(kBlockRows * plan.padded_value_dim);
     d_output_panels = arena.take_packed(true, panel_rows * value_depth);
@@ -154,19 +158,19 @@ struct Workspace {
     axis_dp = arena.take_if(grid.has_values, by_coord);
     axis_ds = arena.take_if(grid.has_axis_scores, by_coord);
     if (!backward_tiles) return;
-    const int64_t pairs = 2 * (kWeightMargin + kBlockRows / 2 * kWeightStride);
-    key_pairs = arena.take_packed(true, num_panels * kNR * plan.padded_head_dim);
+    const int64_t pairs = weight_pairs_size(kBlockRows);
+    key_pairs = arena.take_packed(true, keys * plan.padded_head_dim);
     q_transposed = arena.take_packed(true, head_depth * kBlockRows);
     q_rel_transposed =
         has_q_rel ? arena.take_packed(true, rel_depth * kBlockRows) : q_transposed;
     d_output_transposed = arena.take_packed(true, value_depth * kBlockRows);
-    ds_rows = arena.take_packed(true, kWeightMargin + kStripRows * kWeightStride);
+    ds_rows = arena.take_packed(true, weights_size(kStripRows));
     ds_pairs = arena.take_packed(true, pairs);
     p_pairs = arena.take_packed(true, pairs);
     ds_sheared_pairs = arena.take_packed(params.tables[kKeys].present(), pairs);
     p_sheared_pairs = arena.take_packed(has_value_window, pairs);
-    chunk_rows = arena.take_packed(has_query_table, chunk);
-    chunk_pairs = arena.take_packed(has_query_table, chunk);
+    chunk_rows = arena.take_packed(has_query_table, kParts * chunk);
+    chunk_pairs = arena.take_packed(has_query_table, kParts * chunk);
     chunk_transposed = arena.take_packed(has_query_table, head_depth * kKeyChunk);
     chunk_sums = arena.take_if(has_query_table, kKeyChunk * plan.padded_head_dim);
   }

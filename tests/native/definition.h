@@ -17,8 +17,8 @@
 // and the output, rel_dim of q_rel. b, h, i, j, g are indices: batch, query head, query, key,
 // key/value head.
 //
-// `weight_rounding` is the relative error with which w and dS are rounded before they are multiplied;
-// 0 if they are not.
+// `weight_error` is the relative error with which w and dS are rounded before they are multiplied,
+// and `product_error` that of any product of two numbers: of a kernel (csrc/kernel.h).
 //
 // The bounds are those of any summation: a sum of n rounded terms, in any order, is off by at most
 // n * 2^-24 * (the sum of their absolute values). They follow the numbers from the scores to the
@@ -79,11 +79,12 @@ struct Pair {
 
 class Definition {
  public:
-  Definition(const Case& drawn, double rounding_of_weights)
+  Definition(const Case& drawn, double of_weight, double of_product)
       : c(drawn),
         params(drawn.params),
         pairs((size_t)params.seqlen_k),
-        weight_rounding(rounding_of_weights) {
+        weight_error(of_weight),
+        product_terms(of_product / kUnit) {
     tiles = (double)(params.seqlen_k / 256 + 1);
     blocks = (double)(params.seqlen_q / 64 + 1);
     locate_tokens([](const relpos::Axis& axis) { return axis.size_k; }, params.seqlen_k,
@@ -105,7 +106,8 @@ class Definition {
   std::vector<Pair> pairs;                            // of the current row
   std::vector<Sizes> key_coords, query_coords;        // along each axis; empty before the grid
   int64_t b = 0, h = 0, i = 0, g = 0, row = 0, position = 0;
-  double tiles = 1, blocks = 1, weight_rounding;
+  double tiles = 1, blocks = 1, weight_error;
+  double product_terms;  // the error of a product, as so many roundings
   Number lse;
 
   // ---- sizes ----------------------------------------------------------------------------------
@@ -146,12 +148,14 @@ class Definition {
     const double keys = (double)params.seqlen_k, rows = (double)params.seqlen_q + 64;
     const double heads = (double)(params.batch * params.heads);
     const double repeat = (double)params.heads_per_kv_head();
-    const double to_q = (4 + 2 * params.grid.num_axes) * keys + 256;
+    const double to_q = (4 + 2 * params.grid.num_axes) * keys + 256 + product_terms;
     to.d_q.add_rounding(to_q), to.d_q_rel.add_rounding(to_q);
-    to.d_k.add_rounding(repeat * blocks * 256), to.d_v.add_rounding(repeat * rows + 64);
+    to.d_k.add_rounding(repeat * blocks * 256 + product_terms);
+    to.d_v.add_rounding(repeat * rows + 64 + product_terms);
     for (int kind = 0; kind < kTableKinds; ++kind)
-      to.d_tables[kind].add_rounding(kind == kQueries ? heads * blocks * (keys + 128) + 256
-                                                      : 2 * heads * rows + 2 * keys + 256);
+      to.d_tables[kind].add_rounding((kind == kQueries ? heads * blocks * (keys + 128) + 256
+                                                       : 2 * heads * rows + 2 * keys + 256) +
+                                     product_terms);
     const double mask_size = (double)product(c.mask.sizes);
     to.d_mask.add_rounding(c.mask.present() ? heads * rows * keys / mask_size + 64 : 0);
     to.d_axis_tables.add_rounding(2 * heads * rows + 2 * keys + 256);
@@ -252,7 +256,8 @@ class Definition {
 
   // Roundings on the way to a score.
   double score_terms() const {
-    return (double)((2 + params.grid.num_axes) * (params.head_dim + 2) + params.rel_dim) + 12;
+    return (double)((2 + params.grid.num_axes) * (params.head_dim + 2) + params.rel_dim) + 12 +
+           product_terms;
   }
 
   // ---- coordinates on a grid ------------------------------------------------------------------
@@ -368,7 +373,7 @@ class Definition {
 
   // With the error of rounding it.
   Number rounded(Number x) const {
-    return {x.value, x.error + weight_rounding * x.magnitude()};
+    return {x.value, x.error + weight_error * x.magnitude()};
   }
 
   Number kept_weight(const Pair& pair) const {
@@ -377,7 +382,8 @@ class Definition {
 
   void average() {
     const int64_t width = params.value_dim;
-    const double terms = (2 + 2 * params.grid.num_axes) * (double)params.seqlen_k + 2 * tiles + 32;
+    const double terms = (2 + 2 * params.grid.num_axes) * (double)params.seqlen_k + 2 * tiles + 32 +
+                         product_terms;
     Sums sums;
     sums.make(width);
     for (int64_t j = 0; j < params.seqlen_k; ++j) {
@@ -417,7 +423,8 @@ class Definition {
   // dS needs the mean of dP, from the pairs or from the output as it was written: in both ways the
   // same terms.
   void differentiate() {
-    const double terms = (double)((1 + params.grid.num_axes) * (params.value_dim + 2)) + 16;
+    const double terms =
+        (double)((1 + params.grid.num_axes) * (params.value_dim + 2)) + 16 + product_terms;
     Sums mean;
     mean.make(1);
     for (int64_t j = 0; j < params.seqlen_k; ++j) {

@@ -145,6 +145,7 @@ struct Case {
   void draw_settings() {
     const Dtype dtypes[] = {Dtype::f32, Dtype::f32, Dtype::f32, Dtype::bf16, Dtype::f16};
     params.dtype = dtypes[random.whole(0, 4)];
+    params.split_float32 = params.dtype == Dtype::f32 && random.whole(0, 2) == 0;
     const double magnitudes[] = {1, 1, 1, 4, 0.01};
     magnitude = magnitudes[random.whole(0, 4)];
     params.scale = (float)(1 / std::sqrt((double)params.head_dim));
@@ -393,6 +394,7 @@ struct Case {
        << " kv_heads=" << params.kv_heads << " seqlen_q=" << params.seqlen_q
        << " seqlen_k=" << params.seqlen_k << " head_dim=" << params.head_dim
        << " value_dim=" << params.value_dim << " " << dtypes[(int)params.dtype]
+       << (params.split_float32 ? " split" : "")
        << " query_start=" << params.query_start << " scale=" << params.scale
        << " magnitude=" << magnitude << " threads=" << threads;
     if (params.causal) to << " causal";

@@ -254,10 +254,12 @@ void check_seed(uint64_t seed, bool threads_only) {
   std::vector<const Kernel*> all;
   for (const Kernel* kernel : kernels())
     if (kernel->takes(c.params)) all.push_back(kernel);
-  const Expected exact = Definition(c, 0).expected;
+  const Expected exact = Definition(c, 0, 0).expected;
   for (size_t n = 0; n < all.size(); ++n) {
     const Expected expected =
-        all[n]->rounds_weights ? Definition(c, rounding(Dtype::bf16)).expected : exact;
+        all[n]->weight_error
+            ? Definition(c, all[n]->weight_error, all[n]->product_error).expected
+            : exact;
     Run run(c, expected);
     check(run, *all[n]);
     if (seed % all.size() == n) check_again(run, c, expected, *all[n]);
@@ -340,7 +342,7 @@ void check_nan(const Kernel& kernel, bool of_key) {
 void check_numbers() {
   threads = 1;
   for (const Kernel* kernel : kernels()) {
-    if (kernel->rounds_weights) continue;
+    if (kernel->weight_error) continue;
     current = "exponentials";
     check_exponential(*kernel);
     current = "a query that is NaN";

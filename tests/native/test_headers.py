@@ -31,6 +31,11 @@ INSTRUCTIONS = {
         *("-DRELPOS_LANES=16", "-DRELPOS_MR=8", "-DRELPOS_NR_VECTORS=2", "-DRELPOS_TILES=1"),
         "-DRELPOS_INTRINSICS",
     ],
+    "amx, split": [
+        *("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512bf16", "-mavx2", "-mfma"),
+        *("-DRELPOS_LANES=16", "-DRELPOS_MR=8", "-DRELPOS_NR_VECTORS=2", "-DRELPOS_TILES=1"),
+        *("-DRELPOS_INTRINSICS", "-DRELPOS_PARTS=2"),
+    ],
     "amx, emulated": [
         *("-DRELPOS_LANES=16", "-DRELPOS_MR=8", "-DRELPOS_NR_VECTORS=2", "-DRELPOS_TILES=1"),
         *("-DRELPOS_EMULATED_TILES", "-Wno-psabi"),

@@ -1,18 +1,45 @@
-"""AMX in a process: permission, threads, forks, what it leaves behind; bfloat16 at the edges.
+"""AMX in a process: permission, threads, forks, what it leaves behind; its numbers at the edges.
 
-Its products are judged by `tests/native`, on every machine, and by the tests of bfloat16.
+Its products are judged by `tests/native`, on every machine, and by the tests of half precision.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 import torch
 
 from relpos import OffsetTable, Terms, attention
 from relpos.ops.native.library import instructions
+
+# What it takes: a dtype, and torch's setting of float32 products.
+TAKEN = {
+    "bfloat16": (torch.bfloat16, "highest"),
+    "float16": (torch.float16, "highest"),
+    "float32, split": (torch.float32, "high"),
+}
+
+
+@contextmanager
+def float32_products(precision: str):
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.fixture(params=TAKEN)
+def dtype(request: pytest.FixtureRequest):
+    """Of a call on the matrix unit, where the machine has one."""
+    taken, precision = TAKEN[request.param]
+    with float32_products(precision):
+        yield taken
+
 
 needs_amx = pytest.mark.skipif(instructions() != "amx", reason="this processor has no AMX")
 
@@ -100,8 +127,8 @@ def test_a_process_computes_with_what_it_may_use(script: str, wanted: str):
 
 
 @needs_amx
-def test_subnormal_numbers_are_numbers_again_afterwards():
-    q, k, v = torch.randn(3, 2, 4, 256, 64).bfloat16().requires_grad_()
+def test_subnormal_numbers_are_numbers_again_afterwards(dtype: torch.dtype):
+    q, k, v = torch.randn(3, 2, 4, 256, 64).to(dtype).requires_grad_()
     many = torch.full((1 << 20,), 1e-40)  # enough for all of torch's threads
     attention(q, k, v, backend="native").sum().backward()
     assert (many * 0.5 > 0).all()
@@ -121,35 +148,37 @@ def test_the_environment_names_lower_instructions():
 
 @pytest.mark.parametrize("low", [-1e4, -1e9, -1e10, -1e30, -3e38])
 @pytest.mark.parametrize("width", [32, 64])
-def test_masks_of_low_numbers_hide_keys(width: int, low: float):
+def test_masks_of_low_numbers_hide_keys(dtype: torch.dtype, width: int, low: float):
     """Left padding of more than a tile, and a row of which nothing is left."""
-    q, k, v = torch.randn(3, 1, 2, 600, width).bfloat16()
+    q, k, v = torch.randn(3, 1, 2, 600, width).to(dtype)
     mask = torch.zeros(1, 1, 600, 600)
     mask[..., :300] = low
     mask[:, :, 7] = low
     found = attention(q, k, v, mask=mask, backend="native")
-    wanted = attention(q.float(), k.float(), v.float(), mask=mask, backend="native")
+    with float32_products("highest"):
+        wanted = attention(q.float(), k.float(), v.float(), mask=mask, backend="native")
     assert (found - wanted).abs().max() < 0.03
 
 
 @pytest.mark.parametrize("width", [32, 64])
-def test_biases_of_low_numbers_hide_keys(width: int):
-    q, k, v = torch.randn(3, 1, 2, 300, width).bfloat16()
-    rows = torch.full((2, 599), torch.finfo(torch.bfloat16).min)
+def test_biases_of_low_numbers_hide_keys(dtype: torch.dtype, width: int):
+    q, k, v = torch.randn(3, 1, 2, 300, width).to(dtype)
+    rows = torch.full((2, 599), torch.finfo(dtype).min)
     rows[:, 300:] = 0
-    tables = [Terms(bias=OffsetTable(rows.to(dtype), -299)) for dtype in (q.dtype, torch.float)]
+    tables = [Terms(bias=OffsetTable(rows.to(x), -299)) for x in (dtype, torch.float)]
     found = attention(q, k, v, tables[0], backend="native")
-    wanted = attention(q.float(), k.float(), v.float(), tables[1], backend="native")
+    with float32_products("highest"):
+        wanted = attention(q.float(), k.float(), v.float(), tables[1], backend="native")
     assert (found - wanted).abs().max() < 0.03
 
 
 @pytest.mark.parametrize("queries", [64, 5])
 @pytest.mark.parametrize("which", ["k", "v"])
-def test_keys_that_no_query_sees_are_never_read(which: str, queries: int):
+def test_keys_that_no_query_sees_are_never_read(dtype: torch.dtype, which: str, queries: int):
     """Neither those before the first key that is seen, nor those after the last, in one unit."""
-    q, k, v = (torch.randn(1, 2, n, 32).bfloat16() for n in (queries, 64, 64))
-    rows = [torch.randn(1, 21, 32).bfloat16() for _ in range(3)]
-    bias = torch.full((1, 21), 100.0).bfloat16()
+    q, k, v = (torch.randn(1, 2, n, 32).to(dtype) for n in (queries, 64, 64))
+    rows = [torch.randn(1, 21, 32).to(dtype) for _ in range(3)]
+    bias = torch.full((1, 21), 100.0).to(dtype)
     ranges = torch.tensor([10, 45]).expand(1, queries, 2)
 
     def results(k, v):
@@ -164,3 +193,53 @@ def test_keys_that_no_query_sees_are_never_read(which: str, queries: int):
     poisoned[which][:, :, 45:] = torch.inf
     for found, wanted in zip(results(**poisoned), results(k, v), strict=True):
         assert torch.equal(found, wanted)
+
+
+def shaw(dtype: torch.dtype, backend: str = "native", transform=lambda call: call):
+    """Output and gradients of a call with tables, of the same numbers in every dtype."""
+    torch.manual_seed(0)
+    shapes = [(1, 2, 300, 64)] * 3 + [(2, 33, 64)] * 3
+    leaves = [torch.randn(shape).to(dtype).requires_grad_() for shape in shapes]
+
+    def call(q, k, v, *rows):
+        keys, queries, values = (OffsetTable(x, -16) for x in rows)
+        terms = Terms(keys=keys, queries=queries, values=values)
+        return attention(q, k, v, terms, scale=0.05, backend=backend)
+
+    output = transform(call)(*leaves)
+    return [output, *torch.autograd.grad(output, leaves, torch.randn(output.shape).to(dtype))]
+
+
+@needs_amx
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_float32_is_split_where_torch_may_do_as_much(precision: str):
+    exact = shaw(torch.float64, "reference")
+    whole = shaw(torch.float32)
+    with float32_products(precision):
+        split = shaw(torch.float32)
+    for found, other, wanted in zip(split, whole, exact, strict=True):
+        largest = wanted.abs().max()
+        assert (other - wanted).abs().max() < 3e-6 * largest
+        # 2^-16 of each factor, three factors one after another.
+        assert (found - wanted).abs().max() < 3 * 2**-16 * largest
+        assert not torch.equal(found, other)
+
+
+def test_float32_stays_whole_by_default():
+    assert torch.get_float32_matmul_precision() == "highest"
+    with float32_products("high"):
+        shaw(torch.float32)
+    for found, wanted in zip(shaw(torch.float32), shaw(torch.float64, "reference"), strict=True):
+        assert (found - wanted).abs().max() < 3e-6 * wanted.abs().max()
+
+
+@pytest.mark.parametrize("precision", ["highest", "high"])
+def test_a_compiled_call_follows_the_setting_of_its_compilation(precision: str):
+    torch.compiler.reset()
+    with float32_products(precision):
+        eager = shaw(torch.float32)
+        compiled = shaw(
+            torch.float32,
+            transform=lambda call: torch.compile(call, fullgraph=True, backend="aot_eager"),
+        )
+    assert all(torch.equal(x, y) for x, y in zip(eager, compiled, strict=True))

@@ -74,6 +74,7 @@ class Arguments:
         window: of each axis (of a line, one) left and right, -1 for no limit; empty without one.
         softcap: c of `c tanh(s / c)`; 0 without one.
         dropout: probability.
+        split_float32: whether factors in float32 may be split into two bfloat16 numbers each.
         return_lse: whether the log-sum-exp is asked for.
         need_axis_weights: whether the weights are, summed over the keys of each coordinate.
     """
@@ -109,6 +110,7 @@ class Arguments:
     window: list[int] = field(default_factory=list)
     softcap: float = 0.0
     dropout: float = 0.0
+    split_float32: bool = False
     return_lse: bool = False
     need_axis_weights: bool = False
 
@@ -166,16 +168,17 @@ def schema_type(name: str) -> str:
     return _SCHEMA_TYPES[str(DECLARED[name].type)]
 
 
-def arguments_of(inputs: Inputs, **of_grid: Any) -> Arguments:
+def arguments_of(inputs: Inputs, **of_backend: Any) -> Arguments:
     """The arguments of a call.
 
     Args:
         inputs: the call.
-        of_grid: what a backend makes of the tables of a grid, by name.
+        of_backend: what a backend makes of the tables of a grid, and what it alone is told.
     """
     given: dict[str, Any] = {name: getattr(inputs, name) for name in _AS_GIVEN}
     given["window"] = [-1 if side is None else side for sides in inputs.window for side in sides]
     given["softcap"] = inputs.softcap or 0.0
+    given |= of_backend
     terms, mask = inputs.terms, inputs.mask
     if isinstance(terms, Terms):
         first_offsets, zero_beyond = [0] * len(TABLES), [0] * len(TABLES)
@@ -189,7 +192,6 @@ def arguments_of(inputs: Inputs, **of_grid: Any) -> Arguments:
     else:
         given["key_grid"], given["query_grid"] = list(terms.shape), list(terms.query_grid)
         given["prefix"] = terms.prefix
-        given |= of_grid
     if mask is not None and mask.dtype == torch.float64 and inputs.q.dtype != torch.float64:
         # Backends read a mask in no more bits than they compute with.
         given["mask"] = mask.float()

@@ -113,14 +113,14 @@ class CustomOp:
             arguments, returns = [*flow, *arguments, "int[] needs"], "Tensor[]"
         return f"relpos::{self.backend}_{direction}({', '.join(arguments)}) -> {returns}"
 
-    def __call__(self, inputs: Inputs, **of_grid: Any) -> dict[str, Tensor]:
+    def __call__(self, inputs: Inputs, **of_backend: Any) -> dict[str, Tensor]:
         """The results by name.
 
         Args:
             inputs: the call.
-            of_grid: what the backend makes of the tables of a grid, by name.
+            of_backend: as in `arguments_of`.
         """
-        arguments = arguments_of(inputs, **of_grid)
+        arguments = arguments_of(inputs, **of_backend)
         if inputs.dropout:
             # Drawn from torch's own generators; where on the CPU, no device has to be waited for.
             arguments.seed = torch.randint(1 << 62, (), device=self.seed_on or inputs.q.device)

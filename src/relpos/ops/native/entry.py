@@ -40,12 +40,26 @@ def unsupported(inputs: Inputs) -> str | None:
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
     """Output and log-sum-exp.
 
-    Half precision computes in float32, but for bfloat16 on AMX, whose products have factors in
-    bfloat16 and sums in float32: the weights are rounded, as in FlashAttention on GPUs.
+    Half precision computes in float32, but on AMX, whose products have factors in bfloat16 and sums
+    in float32. There the weights of a call in bfloat16 are rounded, as in FlashAttention on GPUs;
+    and numbers in float16 are split into two bfloat16 numbers, which is exact, with weights to
+    2^-16. So are those in float32 where torch's own products may be less than float32's
+    (`torch.set_float32_matmul_precision("high")` or `"medium"`), with errors of about 1e-5.
     """
     terms = inputs.terms
-    found = NATIVE(inputs, **(_of_grid(inputs, terms) if isinstance(terms, GridTerms) else {}))
+    of_grid = _of_grid(inputs, terms) if isinstance(terms, GridTerms) else {}
+    split = inputs.q.dtype == torch.float32 and _may_split_float32()
+    found = NATIVE(inputs, split_float32=split, **of_grid)
     return found["output"], found["lse"]
+
+
+@torch.compiler.assume_constant_result
+def _may_split_float32() -> bool:
+    """Whether float32 products on the CPU may be less than that, as torch's own setting says.
+
+    `torch.compile` cannot trace the setting: it compiles with the value of that moment.
+    """
+    return torch.backends.mkldnn.matmul.fp32_precision in {"tf32", "bf16"}
 
 
 def _of_grid(inputs: Inputs, terms: GridTerms) -> dict[str, Any]:

@@ -43,8 +43,9 @@ MISSING = _link()
 def instructions() -> str | None:
     """The instruction set that the kernel uses: `"amx"`, `"avx512"`, `"avx2"` or `"portable"`.
 
-    None without the kernel. AMX is for calls in bfloat16, others use AVX-512 beside it. As for
-    torch's own kernels, the environment variable `ATEN_CPU_CAPABILITY` (`default`, `avx2`,
+    None without the kernel. AMX is for calls in half precision, and in float32 where
+    `torch.set_float32_matmul_precision` allows less; others use AVX-512 beside it. As for torch's
+    own kernels, the environment variable `ATEN_CPU_CAPABILITY` (`default`, `avx2`,
     `avx512`) names a lower one.
     """
     return None if MISSING else torch.ops.relpos.native_instructions()

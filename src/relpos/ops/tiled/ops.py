@@ -13,7 +13,9 @@ from .forward import forward
 
 __all__ = ["TILED"]
 
-TILED = CustomOp("tiled", results=("output", "lse", "axis_weights"), without=AXIS_TABLES)
+TILED = CustomOp(
+    "tiled", results=("output", "lse", "axis_weights"), without=(*AXIS_TABLES, "split_float32")
+)
 
 
 def _forward(arguments: Arguments) -> tuple[Tensor, Tensor, Tensor]:
