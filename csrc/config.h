@@ -50,7 +50,8 @@ typedef float packed;
 
 constexpr int64_t kBlockRows = kTiles ? 128 : 64;
 constexpr int64_t kTileKeys = 256;
-// The rows of a block whose scores are in memory at once.
+// The rows of a block whose scores are in memory at once, in either pass.
+constexpr int64_t kForwardStripRows = kTiles ? 64 : kBlockRows;
 constexpr int64_t kStripRows = kTiles ? 32 : kBlockRows;
 // Keys are multiplied in runs of so many, and heads cut into blocks of whole runs of rows.
 constexpr int64_t kKeyUnit = kTiles ? 32 : kLanes;

@@ -21,7 +21,7 @@ namespace relpos {
 namespace {
 
 struct OffsetBuffer {
-  float* data = nullptr;  // (kStripRows, kBufferStride)
+  float* data = nullptr;  // (kForwardStripRows or kStripRows, kBufferStride)
   int64_t first_row = 0;  // of the block, at data[0]
   bool started = false;   // whether the current block has put columns into it
   int64_t origin = 0;     // the window's column that is at data[0]

@@ -120,7 +120,7 @@ struct Scores : QueriesTerm {
 
   // ---- a tile ---------------------------------------------------------------------------------
 
-  // A strip's memory (kStripRows, kTileStride) as rows of the block.
+  // A strip's memory (its rows, kTileStride) as rows of the block.
   static float* rows_of(float* strip, const KeyTile& tile) {
     return strip - tile.first_row * kTileStride;
   }

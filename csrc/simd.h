@@ -112,7 +112,8 @@ inline float exponential(float x) { return exponential(broadcast(x))[0]; }
 
 constexpr float kLog2OfE = 1.44269504088896341f;
 
-// 2^x to within four units in the last place; 0 from -127 down. NaN stays NaN. Not for x above 127.
+// 2^x to within four units in the last place; 0 from -127 down, and no less than 2^127 from there up.
+// NaN stays NaN.
 // The polynomial is the minimax one for what x is above the next integer below.
 inline vfloat power_of_two(vfloat x) {
 #if defined(RELPOS_INTRINSICS)
@@ -120,7 +121,8 @@ inline vfloat power_of_two(vfloat x) {
 #else
   // Adding it rounds to an integer, with 127 more in the low bits.
   const vfloat rounder = broadcast(12582912.0f + 127.0f);
-  const vfloat limited = maximum(broadcast(-127.0f), x);
+  const vfloat at_most = x > 127.0f ? broadcast(127.0f) : x;
+  const vfloat limited = maximum(broadcast(-127.0f), at_most);
   const vfloat shifted = (limited - 0.5f) + rounder;
   const vfloat r = limited - (shifted - rounder);
 #endif
@@ -187,6 +189,17 @@ inline float sum_of(const float* x, int64_t count) {
   vfloat sums = {};
   for (int64_t n = 0; n < count; n += kLanes) sums += load(x + n);
   return horizontal_sum(sums);
+}
+
+// Whether all lanes are; NaN are not.
+inline bool all_below(vfloat x, float limit) {
+#if defined(RELPOS_INTRINSICS)
+  return _mm512_cmp_ps_mask((__m512)x, (__m512)broadcast(limit), _CMP_LT_OQ) == 0xffff;
+#else
+  for (int n = 0; n < kLanes; ++n)
+    if (!(x[n] < limit)) return false;
+  return true;
+#endif
 }
 
 inline bool any_nan(const float* x, int64_t count) {

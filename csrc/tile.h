@@ -75,10 +75,10 @@ struct KeyTile {
   }
 };
 
-// Cut a tile to the strip of rows from `first_row` on; false if these see none of its keys.
-inline bool cut_to_strip(const RowBlock& block, int64_t first_row, KeyTile& tile) {
+// Cut a tile to the strip of `rows` rows from `first_row` on; false if these see none of its keys.
+inline bool cut_to_strip(const RowBlock& block, int64_t first_row, int64_t rows, KeyTile& tile) {
   const KeyTile all = tile;
-  tile.first_row = first_row, tile.end_row = min(first_row + kStripRows, all.end_row);
+  tile.first_row = first_row, tile.end_row = min(first_row + rows, all.end_row);
   if (all.whole) return true;
   tile.from = all.to, tile.to = all.from;
   int64_t last_from = all.from, first_to = all.to;

@@ -71,7 +71,7 @@ struct TileBackward : BackwardSums {
     has_ds_left_by_key = has_ds_right_by_key = false;
     for (int64_t row = 0, n = 0; row < kBlockRows; row += kStripRows, ++n) {
       KeyTile strip = tile;
-      const bool seen = row < block.num_rows && cut_to_strip(block, row, strip);
+      const bool seen = row < block.num_rows && cut_to_strip(block, row, kStripRows, strip);
       score_strips.from[n] = seen ? strip.vector_from() : 0;
       score_strips.to[n] = seen ? strip.vector_to() : 0;
       value_strips.from[n] = score_strips.from[n], value_strips.to[n] = score_strips.to[n];

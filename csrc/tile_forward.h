@@ -1,8 +1,12 @@
 // Forward of one block of rows on a matrix unit: what forward.h does, strip by strip.
 //
-//     work.s         (kStripRows, kTileStride): scores of a strip
+//     work.s         (kForwardStripRows, kTileStride): scores of a strip
 //     work.p_rows    p = exp(s - row_max) of a strip, rounded (weights.h)
 //     work.output_acc (rows, padded_value_dim): sum of p * v so far
+//
+// row_max is the largest score of the first tile of which a row sees keys. Larger ones come after it,
+// whose p are larger than 1: no number loses by that. Only where p grows beyond kMaxWeight is it
+// raised, and the sums so far rescaled.
 #pragma once
 
 #include <stdint.h>
@@ -21,11 +25,14 @@ namespace {
 
 #if RELPOS_TILES
 
+// So many of them, and their products with values, can be added up.
+constexpr float kMaxWeight = 0x1p16f;
+
 struct TileForward : ForwardSums {
   vfloat lane_sums[kBlockRows];  // what row_sum will be, by lane
 
   TileForward(const Plan& p, Workspace w) : ForwardSums(p, w) {
-    clear_weights(work.p_rows, weights_size(kStripRows));
+    clear_weights(work.p_rows, weights_size(kForwardStripRows));
   }
 
   void run(int64_t b, int64_t h, int64_t first_row, int64_t num_rows) {
@@ -35,9 +42,9 @@ struct TileForward : ForwardSums {
     for (int64_t r = 0; r < kBlockRows; ++r) lane_sums[r] = vfloat{};
     fill(row_max, kBlockRows, -kInfinity);
     for (KeyTile tile = {}; next_tile(block, tile);)
-      for (int64_t row = 0; row < num_rows; row += kStripRows) {
+      for (int64_t row = 0; row < num_rows; row += kForwardStripRows) {
         KeyTile strip = tile;
-        if (cut_to_strip(block, row, strip)) add_strip(block, strip);
+        if (cut_to_strip(block, row, kForwardStripRows, strip)) add_strip(block, strip);
       }
     for (int64_t r = 0; r < num_rows; ++r) row_sum[r] = horizontal_sum(lane_sums[r]);
     if (plan.value_window.present) add_far_values(block);
@@ -53,13 +60,14 @@ struct TileForward : ForwardSums {
     float* const far_sums = region == kLeft ? p_left : region == kRight ? p_right : nullptr;
     for (int64_t first = tile.first_row; first < tile.end_row; first += kLanes) {
       const int64_t end = min(first + kLanes, tile.end_row);
-      raise_maxima(tile, first, end - first, row_shift, factor);
+      if (plan.drop_threshold || any_without_max(first, end))
+        raise_maxima(tile, first, end - first, row_shift, factor);
       for (int64_t r = first; r < end; ++r) {
         const vfloat sums = weights_of_row(block, tile, r, row_shift[r], factor);
         if (far_sums) far_sums[r] += horizontal_sum(sums);
       }
     }
-    for (int64_t r = tile.num_rows(); r < kStripRows; ++r)
+    for (int64_t r = tile.num_rows(); r < round_up(tile.num_rows(), kTileSide); ++r)
       clear_row(weight_row(work.p_rows, r));
     if (plan.value_window.present)
       for (int64_t r = 0; r < tile.num_rows(); ++r)
@@ -69,6 +77,12 @@ struct TileForward : ForwardSums {
 
   packed* p_row(const KeyTile& tile, int64_t r) const {
     return weight_row(work.p_rows, r - tile.first_row);
+  }
+
+  bool any_without_max(int64_t first, int64_t end) const {
+    for (int64_t r = first; r < end; ++r)
+      if (row_max[r] == -kInfinity) return true;
+    return false;
   }
 
   // row_max of the rows first..first+count-1, at most W, becomes the largest score so far; what was
@@ -125,15 +139,34 @@ struct TileForward : ForwardSums {
     if (base == -kInfinity) base = row_max[r] = __builtin_nanf("");
     base -= row_shift;
     if (plan.drop_threshold) return dropped_weights(block, tile, r, from, to, base, factor, x, p);
-    const vfloat sums = is_far_base(base) ? weights<true>(from, to, base, factor, x, p)
-                                          : weights<false>(from, to, base, factor, x, p);
+    vfloat sums = weights(from, to, base, factor, x, p);
+    if (!all_below(sums, kMaxWeight)) {
+      raise_maximum(tile, r, row_shift, factor);
+      sums = weights(from, to, row_max[r] - row_shift, factor, x, p);
+    }
     lane_sums[r] += sums;
     return sums;
   }
 
+  // As raise_maxima, for one row.
+  void raise_maximum(const KeyTile& tile, int64_t r, float row_shift, float factor) {
+    const vfloat largest = broadcast(horizontal_max(lane_maxima(tile, r)));
+    const float before = row_max[r], after = rounded_product(largest, factor)[0] + row_shift;
+    if (!(after > before)) return;
+    row_max[r] = after;
+    const float shrinking = power_of_two(broadcast((before - after) * kLog2OfE))[0];
+    rescale(r, shrinking);
+    lane_sums[r] *= shrinking;
+  }
+
   // p of the scores x (tile) from..to-1, whole vectors, rounded; its sums by lane.
-  template <bool FarBase>
   static vfloat weights(int64_t from, int64_t to, float base, float factor, const float* x,
+                        packed* p) {
+    return is_far_base(base) ? weights_beyond<true>(from, to, base, factor, x, p)
+                             : weights_beyond<false>(from, to, base, factor, x, p);
+  }
+  template <bool FarBase>
+  static vfloat weights_beyond(int64_t from, int64_t to, float base, float factor, const float* x,
                         packed* p) {
     const RowExponential<FarBase> exponential(base, factor);
     vfloat sum = {}, other_sum = {};

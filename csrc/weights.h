@@ -1,6 +1,6 @@
 // Weights of a tile of scores, p or ds, rounded to bfloat16 numbers, as products read them.
 //
-//     rows     (kStripRows, P, kWeightStride), of a strip
+//     rows     (kForwardStripRows or kStripRows, P, kWeightStride), of a strip
 //     pairs    (kBlockRows / 2, P, kWeightStride, 2), two rows side by side, of a block; in sheared
 //              pairs the second number is that of the next key
 //

@@ -2,7 +2,8 @@
 // once for a head.
 //
 //     rows          queries of the block, at most kBlockRows
-//     strip         those of them whose scores are there at once, at most kStripRows
+//     strip         those of them whose scores are there at once, at most kForwardStripRows
+//                   in the forward pass, kStripRows in the backward pass
 //     tile          at most kTileKeys = 256 keys; a row of scores is kTileStride floats long
 //     panels        packed rows or columns (config.h, gemm.h); rows / MR is rounded up
 //     columns       offsets of a window (offset_window.h)
@@ -33,7 +34,7 @@ struct Workspace {
   float* q_rel;          // (kBlockRows, padded_rel_dim)
   packed* q_rel_panels;  // (rows / MR, rel_dim, MR), or (rows, rel_dim); not filled on a grid
 
-  float* s;           // (kStripRows, kTileStride): scores, then p
+  float* s;           // (rows of a strip, kTileStride): scores, then p
   float* output_acc;  // (kBlockRows, padded_value_dim); forward alone
 
   // Keys and values of the tile, where they cannot be read as they lie; and of the head of
@@ -105,7 +106,8 @@ struct Workspace {
     const bool has_query_table = plan.query_window.present;
     // Panels are whole: the last one has up to MR - 1 rows more.
     const int64_t panel_rows = kBlockRows + kMR, num_panels = plan.num_key_panels();
-    const int64_t buffer = kStripRows * kBufferStride, chunk = kKeyChunk * kBufferStride;
+    const int64_t strip_rows = plan.backward ? kStripRows : kForwardStripRows;
+    const int64_t buffer = strip_rows * kBufferStride, chunk = kKeyChunk * kBufferStride;
     const int64_t head_depth = packed_depth(plan.padded_head_dim);
     const int64_t value_depth = packed_depth(plan.padded_value_dim);
     const int64_t rel_depth = packed_depth(plan.padded_rel_dim);
@@ -114,7 +116,7 @@ struct Workspace {
     q_panels = arena.take_packed(true, panel_rows * head_depth);
     q_rel = has_q_rel ? arena.take(kBlockRows * plan.padded_rel_dim) : q;
     q_rel_panels = has_q_rel ? arena.take_packed(true, panel_rows * rel_depth) : q_panels;
-    s = arena.take(kStripRows * kTileStride);
+    s = arena.take(strip_rows * kTileStride);
     output_acc = arena.take_if(!plan.backward, kBlockRows * plan.padded_value_dim);
     key_tile = arena.take(kTileKeys * plan.padded_head_dim);
     value_tile = arena.take(kTileKeys * plan.padded_value_dim);
@@ -139,7 +141,7 @@ struct Workspace {
     const int64_t keys = num_panels * kNR * kParts;
     value_pairs = arena.take_packed(forward_tiles, keys * plan.padded_value_dim);
     p_rows = arena.take_packed(forward_tiles || (backward_tiles && has_value_window),
-                               weights_size(kStripRows));
+                               weights_size(strip_rows));
     edge_pairs = arena.take_packed(
         kTiles,
         kKeyUnit * kParts * (plan.backward ? plan.padded_head_dim : plan.padded_value_dim));

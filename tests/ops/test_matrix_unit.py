@@ -172,6 +172,35 @@ def test_biases_of_low_numbers_hide_keys(dtype: torch.dtype, width: int):
     assert (found - wanted).abs().max() < 0.03
 
 
+@pytest.mark.parametrize("slope", [-0.5, -0.02, 0.02, 0.5])
+def test_scores_may_grow_and_shrink_from_tile_to_tile(dtype: torch.dtype, slope: float):
+    """A row's largest score is that of its first tile until others are much larger."""
+    q, k, v = torch.randn(3, 1, 2, 1100, 32).to(dtype)
+    rows = slope * torch.arange(2 * 1100 - 1).expand(2, -1)
+
+    def results(q, k, v, dtype):
+        leaves = [x.requires_grad_() for x in (q, k, v)]
+        terms = Terms(bias=OffsetTable(rows.to(dtype), -1099))
+        output, lse = attention(*leaves, terms, backend="native", return_lse=True)
+        return output, lse, *torch.autograd.grad(output.sum(), leaves)
+
+    found = results(q, k, v, dtype)
+    with float32_products("highest"):
+        # The same biases, which half precision has rounded.
+        rows = rows.to(dtype).float()
+        wanted = results(q.float(), k.float(), v.float(), torch.float32)
+    for one, other in zip(found, wanted, strict=True):
+        assert (one - other).abs().max() < 0.01 * other.abs().max()
+
+
+def test_a_key_that_is_nan_shows_in_later_tiles(dtype: torch.dtype):
+    q, k, v = torch.randn(3, 1, 2, 700, 32).to(dtype)
+    k[:, :, 600] = torch.nan
+    assert attention(q, k, v, backend="native").isnan().all()
+    seen = attention(q, k, v, causal=True, backend="native").isnan().any(-1)
+    assert torch.equal(seen, (torch.arange(700) >= 600).expand(1, 2, -1))
+
+
 @pytest.mark.parametrize("queries", [64, 5])
 @pytest.mark.parametrize("which", ["k", "v"])
 def test_keys_that_no_query_sees_are_never_read(dtype: torch.dtype, which: str, queries: int):

@@ -59,7 +59,7 @@ def _may_split_float32() -> bool:
 
     `torch.compile` cannot trace the setting: it compiles with the value of that moment.
     """
-    return torch.backends.mkldnn.matmul.fp32_precision in {"tf32", "bf16"}
+    return torch.backends.mkldnn.matmul.fp32_precision in {"tf32", "bf16"}  # type: ignore[attr-defined]
 
 
 def _of_grid(inputs: Inputs, terms: GridTerms) -> dict[str, Any]:
