@@ -1,51 +1,72 @@
-"""bfloat16 and float16 on the CPU, beside plain SDPA in the same dtype.
+"""What matrix units are for: bfloat16, float16, and float32 where it may be split.
 
-bfloat16 has a path of its own for processors with AMX, in torch as in relpos, so that the ratios of
-such a machine say nothing about another: on one without AMX the committed result stays, unless
-`--out` names another.
+The op beside plain SDPA in the same dtype; layers of adapted models in bfloat16 beside their
+originals; an hour of speech. Processors with AMX have paths of their own, in torch as in relpos, so
+that the ratios of such a machine say nothing about another: on one without AMX the committed result
+stays, unless `--out` names another.
 
     python -m benchmarks.half
-    python -m benchmarks.half --only "bfloat16, d=64" --out some.json
+    python -m benchmarks.half --parts long
+    python -m benchmarks.half --only "bfloat16, d=64" --parts time --out some.json
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
+
+import torch
 
 from relpos.ops.native.library import instructions
 
 from .files import RESULTS, save
+from .measure.adapted import measure_time
+from .measure.long_inputs import measure_long
 from .measure.machine import machine
 from .measure.passes import time_scheme
 from .options import check_part
 from .report.targets import HALF_TARGETS, verdict
+from .workloads.adapted import HALF_LONG_INPUTS, HALF_MODELS, find_model
 from .workloads.settings import HALF_SETTINGS
+
+PARTS = ("time", "adapted", "long")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, help="benchmarks/results/half.json")
     parser.add_argument("--only", nargs="+", help="names of settings, with --out (all)")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     options = parser.parse_args()
     check_part(parser, options.only, (setting.name for setting in HALF_SETTINGS), options.out)
     if options.out is None and instructions() != "amx":
         print(f"this machine has no AMX ({instructions()}): {RESULTS / 'half.json'} stays")
         return
     settings = [one for one in HALF_SETTINGS if not options.only or one.name in options.only]
-    result = {
-        "machine": machine() | {"instructions": instructions()},
-        "settings": {setting.name: setting.as_json() for setting in settings},
-        "time": [
-            row
-            for setting in settings
-            for scheme in setting.schemes
-            for row in time_scheme(setting, scheme)
-        ],
-        "memory": [],
-    }
     out = options.out or RESULTS / "half.json"
-    save(out, result)
+    result = json.loads(out.read_text()) if out.exists() else {"time": [], "memory": []}
+    result["machine"] = machine() | {"instructions": instructions()}
+    commits = result.setdefault("commits", {})
+    for part in options.parts:
+        if part == "time":
+            result["settings"] = {setting.name: setting.as_json() for setting in settings}
+            result["time"] = [
+                row
+                for setting in settings
+                for scheme in setting.schemes
+                for row in time_scheme(setting, scheme)
+            ]
+        elif part == "adapted":
+            result["adapted"] = [
+                row
+                for name in HALF_MODELS
+                for row in measure_time(find_model(name), dtype=torch.bfloat16)
+            ]
+        else:
+            result["long"] = [measure_long(one.name) for one in HALF_LONG_INPUTS]
+        commits[part] = result["machine"]["commit"]
+        save(out, result)
     print(f"wrote {out}")
     print(verdict(result, HALF_TARGETS))
 

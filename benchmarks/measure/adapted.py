@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
+from typing import cast as typed
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from transformers import PreTrainedModel
 
 from relpos.adapters import adapt
 
-from ..workloads.adapted import AdaptedModel, draw
+from ..workloads.adapted import AdaptedModel, cast, draw
 from .passes import BOTH, FORWARD
 from .timing import interleaved, percentiles, ratios
 
@@ -34,7 +35,7 @@ def implementations(model: nn.Module) -> list[str]:
 def choose(model: nn.Module, implementation: str) -> None:
     """Have a model attend by one of its implementations."""
     if len(implementations(model)) > 1:
-        cast(PreTrainedModel, model).set_attn_implementation(implementation)
+        typed(PreTrainedModel, model).set_attn_implementation(implementation)
 
 
 @dataclass(frozen=True)
@@ -78,23 +79,25 @@ def _captured(model: nn.Module, inputs: dict[str, Any], name: str) -> _Call:
     return _Call(module, (), kwargs | {"hidden_states": leaf})
 
 
-def _contenders(model: AdaptedModel) -> dict[str, nn.Module]:
+def _contenders(model: AdaptedModel, dtype: torch.dtype) -> dict[str, nn.Module]:
     """The model by every implementation that it names, and adapted, all with the same numbers."""
     models = {}
     for name in model.implementations or implementations(model.build(2)):
-        models[name] = draw(model.build(2))
+        models[name] = draw(model.build(2)).to(dtype)
         choose(models[name], name)
-    models[ADAPTED] = draw(model.build(2))
+    models[ADAPTED] = draw(model.build(2)).to(dtype)
     adapt(models[ADAPTED])
     return models
 
 
-def measure_time(model: AdaptedModel, *, seconds: float = 2.0) -> list[dict]:
+def measure_time(
+    model: AdaptedModel, *, seconds: float = 2.0, dtype: torch.dtype = torch.float32
+) -> list[dict]:
     """A row for each length, part and pass: seconds of each, and how many times as fast."""
-    models = _contenders(model)
+    models = _contenders(model, dtype)
     rows = []
     for length in model.lengths:
-        inputs = model.inputs(length)
+        inputs = cast(model.inputs(length), dtype)
         for part in ("attention", "layer"):
             name = f"{model.layer}.{model.attention}" if part == "attention" else model.layer
             calls = {key: _captured(each, inputs, name) for key, each in models.items()}

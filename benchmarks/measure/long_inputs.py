@@ -15,7 +15,14 @@ import torch
 from relpos.adapters import adapt
 from relpos_tasks.machine import status_mib
 
-from ..workloads.adapted import LONG_INPUTS, draw, find_model
+from ..workloads.adapted import (
+    HALF_LONG_INPUTS,
+    LONG_INPUTS,
+    cast,
+    draw,
+    find_long_input,
+    find_model,
+)
 from .memory import printed_by
 
 __all__ = ["measure_long"]
@@ -23,7 +30,7 @@ __all__ = ["measure_long"]
 
 def measure_long(name: str) -> dict:
     """Seconds and peak memory of one forward pass, and how far a short one is from the original."""
-    (chosen,) = (each for each in LONG_INPUTS if each.name == name)
+    chosen = find_long_input(name)
     row = {
         "name": name, "model": chosen.model, "unit": find_model(chosen.model).unit,
         "length": chosen.length, "layers": chosen.layers, "all_layers": chosen.all_layers,
@@ -40,17 +47,17 @@ def measure_long(name: str) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("name", choices=[each.name for each in LONG_INPUTS])
-    (chosen,) = (each for each in LONG_INPUTS if each.name == parser.parse_args().name)
-    model = find_model(chosen.model)
-    built = draw(model.build(chosen.layers))
+    parser.add_argument("name", choices=[each.name for each in (*LONG_INPUTS, *HALF_LONG_INPUTS)])
+    chosen = find_long_input(parser.parse_args().name)
+    model, dtype = find_model(chosen.model), chosen.torch_dtype
+    built = draw(model.build(chosen.layers)).to(dtype)
     # The whole network on a cut that is short enough for the original.
     short = model.lengths[1]
     with torch.inference_mode():
-        expected = built(**model.inputs(short)).last_hidden_state
+        expected = built(**cast(model.inputs(short), dtype)).last_hidden_state
         adapt(built)
-        found = built(**model.inputs(short)).last_hidden_state
-        inputs = model.inputs(chosen.length)
+        found = built(**cast(model.inputs(short), dtype)).last_hidden_state
+        inputs = cast(model.inputs(chosen.length), dtype)
         print(f"{chosen.name}: begins", file=sys.stderr)
         start = time.perf_counter()
         output = built(**inputs).last_hidden_state

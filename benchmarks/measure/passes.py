@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -73,7 +74,26 @@ def time_scheme(setting: Setting, scheme: str) -> list[dict]:
     """Time one scheme in one setting, pass by pass: a row for each contender."""
     workload, tensors = make_workload(scheme, setting), inputs(setting)
     runs = contenders(setting, workload)
-    error = errors(workload, runs, tensors)
+    with float32_products(setting.precision):
+        error = errors(workload, runs, tensors)
+        return _time_passes(setting, scheme, workload, runs, tensors, error)
+
+
+@contextmanager
+def float32_products(precision: str) -> Iterator[None]:
+    """Within it torch makes float32 products with this precision."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _time_passes(
+    setting: Setting, scheme: str, workload: Workload, runs: dict[str, Run],
+    tensors: list[Tensor], error: dict[str, float],
+) -> list[dict]:  # fmt: skip
     return [
         row
         for pass_name, timed in passes(setting, workload, runs, tensors).items()

@@ -11,7 +11,7 @@ from ..measure.passes import BOTH, FORWARD
 from ..workloads.adapted import MODELS, AdaptedModel
 from .cells import format_ratio, machine_note, markdown_table
 
-__all__ = ["adapters_page", "adapters_verdict", "gains_table", "measured_on"]
+__all__ = ["adapters_page", "adapters_verdict", "gains_table", "long_table", "measured_on"]
 
 HEAD = """\
 # Your model, adapted
@@ -132,7 +132,7 @@ def adapters_page(result: dict) -> str:
     parts = [HEAD, GAINS.format(machine=measured_on(result, "time")), gains_table(result)]
     parts += [MEMORY.format(limit=LIMIT_GIB), _memory_table(result)]
     if result.get("long"):
-        parts += [LONG, _long_table(result)]
+        parts += [LONG, long_table(result)]
     parts += [POSITIONS, FAMILIES, _families_table(result), LEFT_ALONE, _left_table()]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -182,7 +182,8 @@ def _memory_table(result: dict) -> str:
     return markdown_table(["model", "input", "original", "adapted"], rows, 2)
 
 
-def _long_table(result: dict) -> str:
+def long_table(result: dict) -> str:
+    """Minutes and memory of long inputs."""
     rows = [
         [row["name"], f"{row['model']}, {row['layers']} of {row['all_layers']} layers",
          f"{row['length']} {row['unit']}", f"{row['seconds'] / 60:.1f}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..measure.passes import FORWARD
+from .adapters_page import gains_table, long_table
 from .cells import (
     PASSES,
     by_contender,
@@ -65,11 +66,25 @@ fastest of torch's SDPA backends at the same shape (bfloat16, 16 heads, 16384 to
 
 
 HALF = """\
-The unit is plain SDPA in the same dtype. torch and relpos both use the matrix unit (AMX) of
-processors that have one, in bfloat16; on others relpos computes both dtypes in float32.
+The unit is plain SDPA in the same dtype. torch uses the matrix unit (AMX) of processors that have
+one in bfloat16; relpos in float16 too, and in float32 after
+`torch.set_float32_matmul_precision("high")` (SDPA's time is then the same as before). On others
+relpos computes all of these in float32.
 
 Measured on {machine}, with {instructions}; `python -m benchmarks.half` measures again on a
 machine with AMX.
+"""
+
+HALF_ADAPTED = """\
+### Adapted models in bfloat16
+
+A layer and its attention, as on [the page of adapters](adapters.md), both models in bfloat16, on the
+same machine.
+"""
+
+HALF_LONG = """\
+In one pass with full attention, which the original cannot take: time, and the peak of the whole
+process. Beside it stands how far a short input is from the original.
 """
 
 
@@ -87,7 +102,7 @@ def benchmark_page(
         "## Targets", target_tables(result, TARGETS),
         "## Time", *(time_section(result, name) for name in _timed_settings(result)),
         "## Memory", MEMORY, memory_table(result),
-        "## 16 bits", half_section(half),
+        "## 16 bits, and matrix units", half_section(half),
         "## Local attention", local_section(local),
         "## Steps of the main job", training_section(trained),
         '## What `"auto"` is to choose', choice_section(choice),
@@ -101,6 +116,10 @@ def half_section(result: dict) -> str:
     machine = result["machine"]
     note = HALF.format(machine=machine_note(machine), instructions=machine["instructions"].upper())
     tables = [time_section(result, name) for name in _timed_settings(result)]
+    if "adapted" in result:
+        tables += [HALF_ADAPTED.strip(), gains_table({"time": result["adapted"]})]
+    if "long" in result:
+        tables += [HALF_LONG.strip(), long_table(result)]
     return "\n\n".join([note.strip(), target_tables(result, HALF_TARGETS), *tables])
 
 

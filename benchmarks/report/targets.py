@@ -106,9 +106,11 @@ def _half() -> list[Target]:
     """With AMX for bfloat16, as multiples of plain SDPA in the same dtype."""
     bounds = {
         "bfloat16, d=64": (
-            (0.55, 0.35), (0.6, 0.4), (0.75, 0.5), (0.6, 0.4), (0.7, 0.55), (0.8, 0.6), (0.7, 0.5),
+            (0.55, 0.35), (0.6, 0.4), (0.75, 0.5), (0.6, 0.4), (0.7, 0.55), (0.8, 0.6), None,
         ),
         "bfloat16, d=128, B=1": ((0.7, 0.45), (0.75, 0.5), None, None, None, (1.0, 0.75), None),
+        "bfloat16, 64 x 64, B=1": ((0.7, 0.5),),
+        "float32 (high), d=64": (*((0.5, 0.5),) * 6, None),
         "float16, d=64": ((1.15, 1.05), (1.2, 1.1), (1.2, 1.1), (1.2, 1.1), None, (1.6, 1.5), None),
     }  # fmt: skip
     return [

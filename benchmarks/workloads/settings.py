@@ -48,6 +48,7 @@ class Setting:
         heads: query heads and key heads.
         width: of a head.
         dtype: of the inputs; learned tables stay in float32 and are cast, as by autocast.
+        precision: of float32 products, as `torch.set_float32_matmul_precision` takes it.
         backends: of relpos.
         rivals: whether the schemes' rivals run too (most need `length ** 2` memory).
         backward: whether forward and backward together are timed too.
@@ -62,6 +63,7 @@ class Setting:
     heads: int = 8
     width: int = 64
     dtype: str = "float32"
+    precision: str = "highest"
     backends: tuple[str, ...] = ("native", "tiled")
     rivals: bool = False
     backward: bool = True
@@ -124,11 +126,13 @@ _HALF = Setting(
     backends=("native",),
 )  # fmt: skip
 
-# In the 16 bits of which processors have matrix units.
+# In what processors have matrix units for: 16 bits, and float32 where it may be split.
 HALF_SETTINGS = (
     _HALF,
     replace(_HALF, name="bfloat16, d=128, B=1", batch=1, width=128),
+    replace(_HALF, name="bfloat16, 64 x 64, B=1", queries=4096, batch=1, schemes=(GRIDS[0],)),
     replace(_HALF, name="float16, d=64", dtype="float16"),
+    replace(_HALF, name="float32 (high), d=64", dtype="float32", precision="high"),
 )
 
 MEMORY_SETTINGS = (

@@ -1,9 +1,20 @@
 """Models of transformers at the sizes of published ones, with random weights and few layers."""
 
 from . import decoders, images, speech, text
-from .model import AdaptedModel, LongInput, draw
+from .model import AdaptedModel, LongInput, cast, draw
 
-__all__ = ["LONG_INPUTS", "MODELS", "AdaptedModel", "LongInput", "draw", "find_model"]
+__all__ = [
+    "HALF_LONG_INPUTS",
+    "HALF_MODELS",
+    "LONG_INPUTS",
+    "MODELS",
+    "AdaptedModel",
+    "LongInput",
+    "cast",
+    "draw",
+    "find_long_input",
+    "find_model",
+]
 
 MODELS = (*speech.MODELS, *text.MODELS, *images.MODELS, *decoders.MODELS)
 
@@ -13,6 +24,19 @@ LONG_INPUTS = (
     # All of its layers would take hours.
     LongInput("one hour of audio", "w2v-BERT 2.0", 180_000, 1, 24),
 )
+
+# In bfloat16.
+HALF_MODELS = ("Parakeet (width 1024)", "w2v-BERT 2.0", "DeBERTa-v3 base")
+HALF_LONG_INPUTS = (
+    LongInput(
+        "one hour of speech, bfloat16", "Parakeet (width 1024)", 45_000, 24, 24, dtype="bfloat16"
+    ),
+)
+
+
+def find_long_input(name: str) -> LongInput:
+    """The long input of this name."""
+    return next(each for each in (*LONG_INPUTS, *HALF_LONG_INPUTS) if each.name == name)
 
 
 def find_model(name: str) -> AdaptedModel:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["AdaptedModel", "LongInput", "audio", "draw", "features", "ids", "image"]
+__all__ = ["AdaptedModel", "LongInput", "audio", "cast", "draw", "features", "ids", "image"]
 
 Inputs = Callable[[int], dict[str, Any]]
 
@@ -55,6 +55,7 @@ class LongInput:
         length: in the model's unit.
         layers: of the model.
         all_layers: that the published model has.
+        dtype: of its parameters and inputs.
     """
 
     name: str
@@ -62,6 +63,12 @@ class LongInput:
     length: int
     layers: int
     all_layers: int
+    dtype: str = "float32"
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """`dtype` as torch calls it."""
+        return getattr(torch, self.dtype)
 
 
 def draw(model: nn.Module) -> nn.Module:
@@ -74,6 +81,14 @@ def draw(model: nn.Module) -> nn.Module:
         elif "norm" not in name.lower():
             nn.init.normal_(parameter, std=0.02)
     return model.eval()
+
+
+def cast(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    """A model's inputs, with floating numbers in this dtype."""
+    return {
+        name: x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+        for name, x in inputs.items()
+    }
 
 
 def ids(length: int) -> dict[str, Any]:
