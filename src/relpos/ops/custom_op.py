@@ -341,4 +341,4 @@ def _nobody_looks(tensors: Sequence[Tensor]) -> bool:
     """Whether operators go by unseen: no tracing or dispatch mode, usual tensors in memory."""
     if is_traced() or _modes() > 0:
         return False
-    return all([type(x) in (Tensor, Parameter) and x.device.type != "meta" for x in tensors])
+    return all([type(x) in (Tensor, Parameter) and not x.is_meta for x in tensors])
