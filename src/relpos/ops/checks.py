@@ -48,7 +48,7 @@ def check_kinds(
     if not isinstance(terms, Terms | GridTerms):
         raise TypeError(f"{function}: terms must be Terms or GridTerms, got {type(terms).__name__}")
     for tensor in terms.tensors:
-        if not _is_floating(tensor):
+        if tensor.dtype not in FLOATING:  # they are dense, or there would be no terms
             check_floating(function, "terms", tensor)
     if mask is not None:
         check_tensor(function, "mask", mask)

@@ -304,7 +304,8 @@ class CustomOp:
         found: list[Tensor | None] = [None] * len(self.names)
         for position, result, want in zip(self._positions, results, wanted, strict=True):
             if want:
-                found[position] = result.to(tensors[position].dtype)
+                dtype = tensors[position].dtype
+                found[position] = result if result.dtype == dtype else result.to(dtype)
         return tuple(found)
 
 
