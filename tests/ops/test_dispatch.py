@@ -81,6 +81,4 @@ def test_a_traced_call_holds_for_other_lengths_too():
     program = torch.export.export(Plain(), (tokens(5),), dynamic_shapes={"x": {2: length}})
     for count in (3, 300):
         x = tokens(count)
-        torch.testing.assert_close(
-            program.module()(x), attention(x, x, x, backend="reference")
-        )
+        torch.testing.assert_close(program.module()(x), attention(x, x, x, backend="reference"))

@@ -216,7 +216,7 @@ def _check_table(function: str, argument: str, q: Tensor, rows: Tensor, width: i
     """Raise unless a table's rows fit `q`: vectors of a width, or scalars."""
     shape, heads = rows.shape, q.shape[1]
     # `==` one by one: sizes may be symbolic, which `in` mistakes.
-    if (shape[0] != 1 and shape[0] != heads) or (width is not None and shape[2] != width):  # noqa: PLR1714
+    if (shape[0] != 1 and shape[0] != heads) or (width is not None and shape[2] != width):
         axes, sizes = ("h r", {}) if width is None else ("h r d", {"d": width})
         check_shape(function, argument, rows, axes, {"h": (1, heads)} | sizes)
     check_like(function, argument, rows, q, "q is")

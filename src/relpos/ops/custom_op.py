@@ -136,7 +136,7 @@ class CustomOp:
         there = [x for x in values[: self._num_tensors] if x is not None]
         if not _nobody_looks(there):
             results = self._forward(*values)
-        elif torch.is_grad_enabled() and any([x.requires_grad for x in there]):
+        elif torch.is_grad_enabled() and any(x.requires_grad for x in there):
             results = _Attention.apply(self, arguments, values, *there)
         else:
             results = self._compute_forward(arguments, values)
@@ -342,4 +342,4 @@ def _nobody_looks(tensors: Sequence[Tensor]) -> bool:
     """Whether operators go by unseen: no tracing or dispatch mode, usual tensors in memory."""
     if is_traced() or _modes() > 0:
         return False
-    return all([type(x) in (Tensor, Parameter) and not x.is_meta for x in tensors])
+    return all(type(x) in (Tensor, Parameter) and not x.is_meta for x in tensors)

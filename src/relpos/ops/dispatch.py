@@ -12,7 +12,7 @@ from . import native, reference, tiled, triton
 from .inputs import Inputs
 from .transforms import is_traced
 
-__all__ = ["backends", "choose"]
+__all__ = ["FEW_SCORES", "backends", "choose", "has_few_scores"]
 
 
 @runtime_checkable
@@ -54,9 +54,9 @@ _BACKENDS: dict[str, Backend] = {
 #
 # Not triton: no GPU has run it yet, and "auto" goes by what was measured.
 _AUTO = ("native", "tiled", "reference")
-# Up to so many scores "auto" passes tiled over. Where there are twice as many it is a quarter faster
-# than reference forward, and as much slower with backward.
-_FEW_SCORES = 4096
+# Up to so many scores "auto" passes tiled over. Where there are twice as many it is a quarter
+# faster than reference forward, and as much slower with backward.
+FEW_SCORES = 4096
 
 
 def backends() -> dict[str, str | None]:
@@ -68,16 +68,20 @@ def backends() -> dict[str, str | None]:
     return {name: backend.unavailable() for name, backend in _BACKENDS.items()}
 
 
-def has_few_scores(inputs: Inputs) -> bool:
-    """Whether `"auto"` passes tiled over, by sizes alone.
+def has_few_scores(batch: int, heads: int, queries: int, keys: int) -> bool:
+    """Whether reference is worth taking before tiled; not for one query, which has no backward.
 
-    Not for a single query, as in decoding, which has no backward; nor while the call is traced:
-    what is written down is for other lengths too.
+    >>> has_few_scores(1, 8, 16, 16), has_few_scores(1, 8, 64, 64)
+    (True, False)
     """
-    if is_traced():
+    return queries > 1 and batch * heads * queries * keys <= FEW_SCORES
+
+
+def _passes_tiled_over(inputs: Inputs) -> bool:
+    if is_traced():  # for other lengths too
         return False
     batch, heads, queries, _ = inputs.q.shape
-    return queries > 1 and batch * heads * queries * inputs.k.shape[2] <= _FEW_SCORES
+    return has_few_scores(batch, heads, queries, inputs.k.shape[2])
 
 
 def choose(name: str, inputs: Inputs) -> Backend:
@@ -95,7 +99,7 @@ def choose(name: str, inputs: Inputs) -> Backend:
         )
     reasons = []
     for label in _AUTO if name == "auto" else (name,):
-        if label == "tiled" and name == "auto" and has_few_scores(inputs):
+        if label == "tiled" and name == "auto" and _passes_tiled_over(inputs):
             continue
         backend = _BACKENDS[label]
         reason = backend.unavailable() or backend.unsupported(inputs)

@@ -37,7 +37,7 @@ def unsupported_transforms(inputs: Inputs) -> str | None:
 
 
 def is_traced() -> bool:
-    """Whether the call is being written down, by `torch.compile`, an export or `torch.jit.trace`."""
+    """Whether the call is written down now: by `torch.compile`, an export, `torch.jit.trace`."""
     is_tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
     return torch.compiler.is_compiling() or is_tracing
 
