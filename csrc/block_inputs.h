@@ -110,15 +110,16 @@ struct BlockInputs {
     for (int64_t j = from; j < to; j += kNR) {
       float* panel = panels + j * dim;
       const int64_t count = min(kNR, params.seqlen_k - j);
+      if (params.dtype == Dtype::f32) {
+        const float* rows = (const float*)x.data + x.row_start(b, kv_head, j);
+        pack_panel(rows, x.strides[2], count, dim, panel);
+        continue;
+      }
       if (count < kNR) fill(panel, dim * kNR, 0);
       for (int64_t n = 0; n < count; ++n) {
-        const int64_t start = x.row_start(b, kv_head, j + n);
-        const float* row = work.row_scratch;
-        if (params.dtype == Dtype::f32)
-          row = (const float*)x.data + start;
-        else
-          convert_to_float(x.data, params.dtype, start, dim, 1, work.row_scratch);
-        for (int64_t k = 0; k < dim; ++k) panel[k * kNR + n] = row[k];
+        convert_to_float(x.data, params.dtype, x.row_start(b, kv_head, j + n), dim, 1,
+                         work.row_scratch);
+        for (int64_t k = 0; k < dim; ++k) panel[k * kNR + n] = work.row_scratch[k];
       }
     }
   }

@@ -127,14 +127,54 @@ __attribute__((noinline)) void gemm_add(int64_t rows, int64_t columns, int64_t d
   }
 }
 
+// Calls with(k, n, column) for columns of W numbers, element k of the rows n..n+W-1 of from (count,
+// depth), rows `stride` apart: of whole squares of W rows and W elements.
+template <class With>
+inline void for_each_column(const float* from, int64_t stride, int64_t count, int64_t depth,
+                            const With& with) {
+  for (int64_t n = 0; n + kLanes <= count; n += kLanes)
+    for (int64_t k = 0; k + kLanes <= depth; k += kLanes) {
+      vfloat square[kLanes];
+#pragma GCC unroll 16
+      for (int m = 0; m < kLanes; ++m) square[m] = load(from + (n + m) * stride + k);
+      transpose(square);
+#pragma GCC unroll 16
+      for (int m = 0; m < kLanes; ++m) with(k + m, n, square[m]);
+    }
+}
+
+// from (count, depth), rows `stride` apart, transposed: to a panel (depth, NR), zeros after the last
+// column.
+inline void pack_panel(const float* from, int64_t stride, int64_t count, int64_t depth,
+                       float* panel) {
+  if (count < kNR) fill(panel, depth * kNR, 0);
+  for_each_column(from, stride, count, depth, [&](int64_t k, int64_t n, vfloat column) {
+    store(panel + k * kNR + n, column);
+  });
+  const int64_t columns = round_down(count, kLanes), elements = round_down(depth, kLanes);
+  for (int64_t n = 0; n < count; ++n)
+    for (int64_t k = n < columns ? elements : 0; k < depth; ++k)
+      panel[k * kNR + n] = from[n * stride + k];
+}
+
 // from (count, depth), rows `stride` apart, in panels of MR rows: panels (count / MR, depth, MR).
 inline void pack_rows(const float* from, int64_t stride, int64_t count, int64_t depth,
                       float* panels) {
+  if constexpr (kLanes % kMR == 0)
+    for_each_column(from, stride, count, depth, [&](int64_t k, int64_t n, vfloat column) {
+      float rows[kLanes];
+      store(rows, column);
+      for (int64_t m = 0; m < kLanes; m += kMR)
+        __builtin_memcpy(panels + (n + m) * depth + k * kMR, rows + m, kMR * sizeof(float));
+    });
+  const int64_t whole = kLanes % kMR == 0 ? round_down(count, kLanes) : 0;
+  const int64_t elements = round_down(depth, kLanes);
   for (int64_t m = 0; m < count; m += kMR) {
+    const int64_t first = m < whole ? elements : 0;
     const int64_t rows = min(kMR, count - m);
     float* panel = panels + m * depth;
     for (int64_t r = 0; r < rows; ++r)
-      for (int64_t k = 0; k < depth; ++k) panel[k * kMR + r] = from[(m + r) * stride + k];
+      for (int64_t k = first; k < depth; ++k) panel[k * kMR + r] = from[(m + r) * stride + k];
   }
 }
 

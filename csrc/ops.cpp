@@ -8,6 +8,7 @@
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -307,8 +308,17 @@ void require_memory(bool finished) {
 
 // ---- the ops ------------------------------------------------------------------------------------
 
-Tensor empty(const Tensor& like, const Ints& sizes, ScalarType dtype) {
-  return torch::stable::new_empty(like, sizes, dtype);
+// As torch::stable::new_empty, without the dispatcher, in which a small call would spend its time.
+Tensor empty(const Ints& sizes, ScalarType dtype) {
+  Ints strides(sizes.size(), 1);
+  for (size_t n = sizes.size(); n > 1; --n)
+    strides[n - 2] = strides[n - 1] * std::max<int64_t>(sizes[n - 1], 1);
+  AtenTensorHandle made;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
+      (int64_t)sizes.size(), sizes.data(), strides.data(),
+      torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype)),
+      aoti_torch_device_type_cpu(), 0, &made));
+  return Tensor(made);
 }
 
 void forward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
@@ -318,10 +328,9 @@ void forward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   BoundParams bound(arguments);
   Params& params = bound.params;
   const int64_t b = params.batch, h = params.heads, i = params.seqlen_q;
-  const Tensor& q = arguments.q;
-  Tensor output = empty(q, {b, h, i, params.value_dim}, q.scalar_type());
-  Tensor lse = empty(q, {b, h, i}, ScalarType::Float);
-  Tensor softmax = empty(q, {2, b, h, i}, ScalarType::Float);
+  Tensor output = empty({b, h, i, params.value_dim}, arguments.q.scalar_type());
+  Tensor lse = empty({b, h, i}, ScalarType::Float);
+  Tensor softmax = empty({2, b, h, i}, ScalarType::Float);
   params.output = output.mutable_data_ptr();
   params.lse = lse.mutable_data_ptr<float>();
   bound.bind_softmax(softmax);
@@ -334,21 +343,21 @@ void forward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
 // The gradients of the inputs that may want one, in the order of the schema; empty tensors for
 // those that do not.
 struct GradientTensors {
-  const Tensor& q;
+  ScalarType dtype;  // of the call
   const Ints& needs;  // 0 or 1 for each of them
   std::vector<Tensor> tensors = {};
 
   // Memory for the next input's gradient; null if it is not wanted.
-  void* add(const OptionalTensor& input, ScalarType dtype) {
+  void* add(const OptionalTensor& input, ScalarType of_gradient) {
     if (!needs.at(tensors.size()) || !input) {
-      tensors.push_back(empty(q, {0}, ScalarType::Float));
+      tensors.push_back(empty({0}, ScalarType::Float));
       return nullptr;
     }
     const auto sizes = input->sizes();
-    tensors.push_back(empty(q, Ints(sizes.begin(), sizes.end()), dtype));
+    tensors.push_back(empty(Ints(sizes.begin(), sizes.end()), of_gradient));
     return tensors.back().mutable_data_ptr();
   }
-  void* add(const OptionalTensor& input) { return add(input, q.scalar_type()); }
+  void* add(const OptionalTensor& input) { return add(input, dtype); }
   float* add_float(const OptionalTensor& input) { return (float*)add(input, ScalarType::Float); }
   // For those that a kernel only adds to: what is added to scores as it is.
   float* add_zeros(const OptionalTensor& input) {
@@ -373,7 +382,7 @@ void backward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   bound.bind_softmax(bound.keeper.contiguous(softmax));
   params.d_output = bound.keeper.view(d_output);
   if (d_lse) params.d_lse = bound.keeper.view(*d_lse);
-  GradientTensors results{arguments.q, needs};
+  GradientTensors results{arguments.q.scalar_type(), needs};
   Gradients& gradients = params.gradients;
   gradients.q = results.add(arguments.q);
   gradients.k = results.add(arguments.k);

@@ -78,8 +78,8 @@ machine with AMX.
 HALF_ADAPTED = """\
 ### Adapted models in bfloat16
 
-A layer and its attention, as on [the page of adapters](adapters.md), both models in bfloat16, on the
-same machine.
+A layer and its attention, as on [the page of adapters](adapters.md), both models in bfloat16, on
+the same machine.
 """
 
 HALF_LONG = """\

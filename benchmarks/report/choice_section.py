@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from relpos.ops.dispatch import FEW_SCORES, has_few_scores
+
 from .cells import format_ratio, machine_note, markdown_table
 
 __all__ = ["choice_section"]
@@ -11,10 +13,10 @@ Native, tiled and reference were timed at {count} combinations of size, terms, d
 (`benchmarks/choice.py`; [`choice.json`](../benchmarks/results/choice.json) has them all). Native
 counts as the fastest where no other takes {slack:.0%} less{rest}. The fastest was {counts}.
 
-Without native, `"auto"` takes tiled, which was faster than reference in {tiled} of the {count}
-cases. Those in which it took longer are short calls in training above all ({slowest:.1f} times as
-long at worst): `"auto"` does not choose by whether gradients are wanted, or the second forward pass
-of checkpointing might not be the first one.
+Without native, `"auto"` takes reference for up to {few} scores of several queries, in all heads and
+sequences, else tiled. It took the slower of the two in {slower} of the {count} cases, {slowest:.1f}
+times as long at worst: it goes by sizes alone, not by whether gradients are wanted, or the second
+forward pass of checkpointing might not be the first one.
 
 Measured on {machine}.
 """
@@ -37,12 +39,19 @@ def choice_section(choice: dict) -> str:
         for row in rows
         if row["native_slower_by"] > SLACK
     ]  # fmt: skip
-    tiled_slower_by = [row["seconds"]["tiled"] / row["seconds"]["reference"] for row in rows]
+    slower_by = [_slower_by_without_native(row) for row in rows]
     head = ["queries x keys", "terms", "dtype", "pass", "fastest",
             "native takes times as long", '`"auto"` takes']  # fmt: skip
     note = CHOICE.format(
         count=len(rows), counts=counted, slack=SLACK - 1, machine=machine_note(choice["machine"]),
-        tiled=sum(ratio < 1 for ratio in tiled_slower_by), slowest=max(tiled_slower_by),
+        few=FEW_SCORES, slower=sum(ratio > 1 for ratio in slower_by), slowest=max(slower_by),
         rest="; the table has the other cases" if others else "",
     )  # fmt: skip
     return "\n\n".join([note.strip(), *([markdown_table(head, others, 5)] if others else [])])
+
+
+def _slower_by_without_native(row: dict) -> float:
+    """What `"auto"` takes without native, as a multiple of the other of tiled and reference."""
+    few = has_few_scores(row["batch"], row["heads"], row["queries"], row["keys"])
+    tiled, reference = row["seconds"]["tiled"], row["seconds"]["reference"]
+    return reference / tiled if few else tiled / reference

@@ -13,7 +13,7 @@ __all__ = ["autocasts", "without_autocast"]
 def autocasts(x: Tensor) -> bool:
     """Whether autocast is on for the device of `x`."""
     # Asked about device `meta`, torch raises.
-    return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:

@@ -125,7 +125,8 @@ class Terms:
     @property
     def tensors(self) -> list[Tensor]:
         """Every tensor of the terms."""
-        rows = [table.rows for table in self.tables.values()]
+        tables = (self.keys, self.queries, self.bias, self.values)
+        rows = [table.rows for table in tables if table is not None]
         return rows if self.q_rel is None else [*rows, self.q_rel]
 
     @property

@@ -12,6 +12,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.testing import assert_close
 
 from relpos import BackendError, OffsetTable, Terms, attention
+from relpos.ops import dispatch
 from tests.ecosystem.schemes import SUBJECTS, inputs, made
 from tests.ops.agreement import assert_agrees
 from tests.ops.backends import DTYPES, every_cpu_blockwise
@@ -27,6 +28,8 @@ LOCAL = {
     "softcap": {"softcap": 1.5},
 }
 each_local = pytest.mark.parametrize("local", LOCAL.values(), ids=list(LOCAL))
+# As for more scores than these tests have, for which "auto" would take the reference.
+without_short_calls = pytest.mark.usefixtures("no_few_scores")
 # torch's own, where forward-mode derivatives begin.
 forward_mode = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
@@ -140,8 +143,14 @@ def test_transforms_of_a_named_backend_are_refused(backend: str, transform: Call
         transform(lambda x: loss(x.view(-1, 2, 4, 3), backend, **local))(tokens(1, DTYPES[backend]))
 
 
+@pytest.fixture
+def no_few_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "FEW_SCORES", 0)
+
+
 @each_local
 @every_cpu_blockwise
+@without_short_calls
 def test_second_derivatives_of_auto_are_refused_with_the_way_out(backend: str, local: dict):
     """`auto` takes this backend for this dtype."""
     q = tokens(1, DTYPES[backend]).requires_grad_()
@@ -158,6 +167,7 @@ def test_second_derivatives_of_auto_are_refused_with_the_way_out(backend: str, l
 
 @pytest.mark.parametrize("way", ["is_grads_batched", "vectorize", "vmap"])
 @every_cpu_blockwise
+@without_short_calls
 def test_gradients_of_several_outputs_at_once_are_refused_with_the_way_out(backend: str, way: str):
     """`auto` takes this backend for this dtype."""
     q = tokens(1, DTYPES[backend]).requires_grad_()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from relpos import Terms
+from relpos import Terms, attention
 from relpos.ops.dispatch import choose
 from relpos.ops.inputs import prepare
 from tests.ops.backends import native_alone
@@ -33,9 +33,52 @@ def test_native_is_taken_wherever_it_supports_the_inputs(
         assert chosen(q, k) == backend
 
 
-@pytest.mark.parametrize("wants_gradients", [False, True])
-def test_without_native_tiled_is_taken_whether_or_not_gradients_are_wanted(wants_gradients: bool):
+@pytest.mark.parametrize(
+    ("queries", "keys", "expected"),
+    [
+        (2, 1024, "reference"),
+        (2, 1025, "tiled"),
+        (16, 16, "reference"),
+        (300, 300, "tiled"),
+        (1, 1, "tiled"),
+        (1, 300, "tiled"),
+    ],
+)
+def test_without_native_few_scores_of_several_queries_go_to_the_reference(
+    queries: int, keys: int, expected: str
+):
+    q, k = (torch.randn(1, 2, length, 8, dtype=torch.float64) for length in (queries, keys))
+    assert chosen(q, k) == expected
+    # The scores of all heads and sequences count.
+    assert chosen(q.repeat(2, 2, 1, 1), k.repeat(2, 2, 1, 1)) == (
+        "tiled" if queries * keys > 1024 else expected
+    )
+
+
+@pytest.mark.parametrize("length", [1, 16, 300])
+def test_without_native_the_choice_is_the_same_whether_or_not_gradients_are_wanted(length: int):
     """Checkpointing calls twice, the first time without: it is to get the same dropout."""
-    for length in (1, 16, 300):
-        q = torch.randn(1, 2, length, 8, dtype=torch.float64, requires_grad=wants_gradients)
-        assert chosen(q, q) == "tiled"
+    q = torch.randn(1, 2, length, 8, dtype=torch.float64)
+    without = chosen(q, q)
+    with torch.no_grad():
+        assert chosen(q.requires_grad_(), q) == without
+    assert chosen(q, q) == without
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_traced_call_holds_for_other_lengths_too():
+    """The choice of the first length would be that of all, or a reason to compile again."""
+
+    class Plain(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return attention(x, x, x)
+
+    def tokens(length: int) -> Tensor:
+        return torch.randn(1, 2, length, 8, dtype=torch.float64)
+
+    length = torch.export.Dim("length", min=2, max=999)
+    program = torch.export.export(Plain(), (tokens(5),), dynamic_shapes={"x": {2: length}})
+    for count in (3, 300):
+        x = tokens(count)
+        torch.testing.assert_close(program.module()(x), attention(x, x, x, backend="reference"))

@@ -21,7 +21,13 @@ from relpos.ops.triton.ops import TRITON
 from relpos.positions import Huang
 from relpos_tasks.models import DecoderConfig, DecoderLM
 from tests.ops.agreement import assert_agrees
-from tests.ops.backends import DTYPES, ON_GPU, every_backend, every_blockwise
+from tests.ops.backends import (
+    DTYPES,
+    ON_GPU,
+    every_backend,
+    every_blockwise,
+    every_cpu_blockwise,
+)
 from tests.ops.cases import CASES
 from tests.ops.grid_cases import GRID_CASES
 
@@ -340,9 +346,9 @@ def test_values_without_width_give_an_output_without_width(backend: str):
     assert q.grad.any()
 
 
-@pytest.mark.parametrize("backend", ["tiled"])
+@every_cpu_blockwise
 def test_operators_are_called_where_somebody_looks_at_them_alone(monkeypatch, backend: str):
-    """Finding them takes torch longer than a short call does."""
+    """Finding them, or their derivatives, takes torch longer than a short call does."""
     q = leaves(backend)(1, 2, 5, 4)
     expected = attention(q, q, q, backend="reference")
 

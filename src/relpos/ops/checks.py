@@ -1,4 +1,8 @@
-"""Every check of `relpos.attention`'s arguments, made once, before any backend runs."""
+"""Every check of `relpos.attention`'s arguments, made once, before any backend runs.
+
+What is right is seen at one look (`_is_floating`, and comparisons here); only what is not, or may
+not be, goes to the checks that several functions share, which take longer, and word the error.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +43,13 @@ def check_kinds(
     Made before autocast changes a dtype.
     """
     for argument, tensor, axes in (("q", q, "b h i d"), ("k", k, "b g j d"), ("v", v, "b g j dv")):
-        check_floating(function, argument, tensor, axes)
+        if not (_is_floating(tensor) and tensor.ndim == 4):
+            check_floating(function, argument, tensor, axes)
     if not isinstance(terms, Terms | GridTerms):
         raise TypeError(f"{function}: terms must be Terms or GridTerms, got {type(terms).__name__}")
     for tensor in terms.tensors:
-        check_floating(function, "terms", tensor)
+        if tensor.dtype not in FLOATING:  # they are dense, or there would be no terms
+            check_floating(function, "terms", tensor)
     if mask is not None:
         check_tensor(function, "mask", mask)
         if mask.dtype not in (torch.bool, *FLOATING):
@@ -121,11 +127,11 @@ def check_documents(
 
 def _check_qkv(function: str, q: Tensor, k: Tensor, v: Tensor) -> None:
     b, h, _, d = q.shape
-    _, g, j, _ = k.shape
-    # Looked at here first: to ask takes longer than what is asked.
-    if k.shape[0] != b or k.shape[3] != d:
+    k_b, g, j, k_d = k.shape
+    v_b, v_g, v_j, _ = v.shape
+    if k_b != b or k_d != d:
         check_shape(function, "k", k, "b g j d", {"b": b, "d": d})
-    if v.shape[0] != b or v.shape[1] != g or v.shape[2] != j:
+    if v_b != b or v_g != g or v_j != j:
         check_shape(function, "v", v, "b g j dv", {"b": b, "g": g, "j": j})
     if g == 0 or h == 0 or h % g:
         raise ShapeError(
@@ -135,6 +141,17 @@ def _check_qkv(function: str, q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ShapeError(f"{function}: q must be at least one number wide, got {tuple(q.shape)}")
     for argument, tensor in (("k", k), ("v", v)):
         check_like(function, argument, tensor, q, "q is")
+
+
+def _is_floating(x: object) -> bool:
+    """Whether `check_floating` lets a tensor of any shape pass."""
+    # No quantized tensor has such a dtype.
+    return (
+        isinstance(x, Tensor)
+        and x.dtype in FLOATING
+        and x.layout == torch.strided
+        and not x.is_nested
+    )
 
 
 def _check_grid(
@@ -184,18 +201,25 @@ def _check_terms(function: str, of: str, q: Tensor, v: Tensor, terms: Terms) -> 
                 f"{function}: {of}.q_rel must be at least one number wide, "
                 f"got {tuple(terms.q_rel.shape)}"
             )
-    widths = {
-        "keys": d if terms.q_rel is None else terms.q_rel.shape[3],
-        "queries": d,
-        "values": v.shape[3],
-    }
-    for part, table in terms.tables.items():
-        argument, heads = f"{of}.{part}.rows", {"h": (1, h)}
-        if part == "bias":
-            check_shape(function, argument, table.rows, "h r", heads)
-        else:
-            check_shape(function, argument, table.rows, "h r d", heads | {"d": widths[part]})
-        check_like(function, argument, table.rows, q, "q is")
+    of_keys = d if terms.q_rel is None else terms.q_rel.shape[3]
+    for part, table, width in (
+        ("keys", terms.keys, of_keys),
+        ("queries", terms.queries, d),
+        ("bias", terms.bias, None),
+        ("values", terms.values, v.shape[3]),
+    ):
+        if table is not None:
+            _check_table(function, f"{of}.{part}.rows", q, table.rows, width)
+
+
+def _check_table(function: str, argument: str, q: Tensor, rows: Tensor, width: int | None) -> None:
+    """Raise unless a table's rows fit `q`: vectors of a width, or scalars."""
+    shape, heads = rows.shape, q.shape[1]
+    # `==` one by one: sizes may be symbolic, which `in` mistakes.
+    if (shape[0] != 1 and shape[0] != heads) or (width is not None and shape[2] != width):
+        axes, sizes = ("h r", {}) if width is None else ("h r d", {"d": width})
+        check_shape(function, argument, rows, axes, {"h": (1, heads)} | sizes)
+    check_like(function, argument, rows, q, "q is")
 
 
 def _check_mask(function: str, q: Tensor, k: Tensor, mask: Tensor) -> None:

@@ -3,15 +3,16 @@
 From the declared `Arguments` follow an operator's schemas, the shapes that tracing wants, and what
 autograd keeps, asks for and gets. A backend adds the two computations, by named arguments.
 
-Where neither tracing nor a dispatch mode looks at operators, a computation written in Python is
-called without one: torch takes longer to find an operator's Python function, and its derivative,
-than a GPU for a short call. A profiler then shows `_WithoutOperator`, where a gradient is wanted,
-and what runs in it.
+Where neither tracing nor a dispatch mode looks at operators, torch's own way to an operator's
+derivative, written in Python for any operator, is left out: it takes longer than a short call. A
+computation written in Python is then called without an operator, a compiled one by its operator
+beneath autograd. A profiler shows `_Attention`, where a gradient is wanted, and what runs in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +22,21 @@ from torch.nn import Parameter
 
 from .arguments import DECLARED, Arguments, arguments_of, schema_type
 from .inputs import Inputs
-from .transforms import check_not_batched, refuse_second_derivatives
+from .transforms import check_not_batched, is_traced, refuse_second_derivatives
 
+# Torch's own, which another version of it may move.
 try:
     from torch._C import _len_torch_dispatch_stack as _modes
-except ImportError:  # torch's own, which another version of it may move
+except ImportError:
 
     def _modes() -> int:
         return 1
+
+
+try:
+    from torch._C import _AutoDispatchBelowAutograd as _below_autograd
+except ImportError:
+    _below_autograd = nullcontext
 
 
 __all__ = ["CustomOp", "Flow"]
@@ -92,9 +100,9 @@ class CustomOp:
         self._derivatives = tuple(f"d_{name}" for name in results)
         flows = ("d_output", "d_lse", *(["d_axis_weights"] if "axis_weights" in results else []))
         self._flow = (*flows, *saved)
-        # The computations, where they are Python's: of named arguments, and as the operator's.
-        self._computed_forward: Callable[[Arguments], tuple[Tensor, ...]] | None = None
-        self._computed_backward: Callable[..., list[Tensor]] | None = None
+        # The computations alone: of the arguments, named and as the operator's; as the operator's.
+        self._compute_forward: Callable[[Arguments, Sequence[Any]], tuple[Tensor, ...]]
+        self._compute_backward: Callable[..., list[Tensor]]
 
     def schema(self, direction: str) -> str:
         """That of the operator `"forward"` or `"backward"`, as torch words it.
@@ -124,15 +132,14 @@ class CustomOp:
         if inputs.dropout:
             # Drawn from torch's own generators; where on the CPU, no device has to be waited for.
             arguments.seed = torch.randint(1 << 62, (), device=self.seed_on or inputs.q.device)
-        tensors = self._tensors(arguments)
-        there = [x for x in tensors if x is not None]
-        if self._computed_forward is not None and _nobody_looks(there):
-            if torch.is_grad_enabled() and any(x.requires_grad for x in there):
-                results = _WithoutOperator.apply(self, arguments, tensors, *there)
-            else:
-                results = self._computed_forward(arguments)
+        values = [getattr(arguments, name) for name in self.names]
+        there = [x for x in values[: self._num_tensors] if x is not None]
+        if not _nobody_looks(there):
+            results = self._forward(*values)
+        elif torch.is_grad_enabled() and any(x.requires_grad for x in there):
+            results = _Attention.apply(self, arguments, values, *there)
         else:
-            results = self._forward(*tensors, *self._settings(arguments))
+            results = self._compute_forward(arguments, values)
         return dict(zip(self.results, results, strict=True))
 
     def define(self, forward: Forward, backward: Backward) -> None:
@@ -143,11 +150,11 @@ class CustomOp:
             backward: gradients by name, of those arguments whose names it is given.
         """
 
-        def computed_forward(arguments: Arguments) -> tuple[Tensor, ...]:
+        def compute_forward(arguments: Arguments, _: Sequence[Any]) -> tuple[Tensor, ...]:
             return tuple(forward(arguments))
 
         def run_forward(*values: Any) -> tuple[Tensor, ...]:
-            return computed_forward(self._named(values))
+            return compute_forward(self._named(values), values)
 
         def run_backward(*values: Any) -> list[Tensor]:
             flow, arguments, needs = self._unpacked(values)
@@ -162,13 +169,28 @@ class CustomOp:
                 for name in self.learnable
             ]
 
-        self._computed_forward, self._computed_backward = computed_forward, run_backward
         for direction, run in (("forward", run_forward), ("backward", run_backward)):
             name, _, schema = self.schema(direction).partition("(")
             torch.library.custom_op(name, run, mutates_args=(), schema=f"({schema}")
-        self.register()
+        self._register()
+        self._compute_forward, self._compute_backward = compute_forward, run_backward
 
-    def register(self) -> None:
+    def define_compiled(self) -> None:
+        """Define what operators that are there lack."""
+        forward, backward = self._operators()
+
+        def compute_forward(_: Arguments, values: Sequence[Any]) -> tuple[Tensor, ...]:
+            with _below_autograd():
+                return forward(*values)
+
+        def compute_backward(*values: Any) -> list[Tensor]:
+            with _below_autograd():
+                return backward(*values)
+
+        self._register()
+        self._compute_forward, self._compute_backward = compute_forward, compute_backward
+
+    def _register(self) -> None:
         """Tell torch the shapes and the derivatives of operators that are there."""
         forward, backward = self._operators()
         self._forward, self._backward = forward, backward
@@ -212,12 +234,6 @@ class CustomOp:
             saved=tuple(found[name] for name in self.saved),
         )
         return flow, self._named(call[count:]), needs
-
-    def _tensors(self, arguments: Arguments) -> list[Tensor | None]:
-        return [getattr(arguments, name) for name in self.names[: self._num_tensors]]
-
-    def _settings(self, arguments: Arguments) -> list[Any]:
-        return [getattr(arguments, name) for name in self.names[self._num_tensors :]]
 
     def _output_dtype(self, arguments: Arguments) -> torch.dtype:
         return arguments.wide if arguments.need_axis_weights else arguments.q.dtype
@@ -288,29 +304,25 @@ class CustomOp:
         found: list[Tensor | None] = [None] * len(self.names)
         for position, result, want in zip(self._positions, results, wanted, strict=True):
             if want:
-                found[position] = result.to(tensors[position].dtype)
+                dtype = tensors[position].dtype
+                found[position] = result if result.dtype == dtype else result.to(dtype)
         return tuple(found)
 
 
-class _WithoutOperator(torch.autograd.Function):
-    """A `CustomOp` whose computations are called without torch's operators in between.
+class _Attention(torch.autograd.Function):
+    """The computations of a `CustomOp` without torch's own way to an operator's derivative.
 
-    Torch is given the tensors that there are, after the operator, its arguments, and all of its
-    tensors, in which None stands for those that there are not.
+    Torch is given the tensors that there are, after the operator, its arguments, and these as
+    values in its order, None for tensors that there are not.
     """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        op: CustomOp,
-        arguments: Arguments,
-        tensors: list[Tensor | None],
-        *there: Tensor,
+        ctx: Any, op: CustomOp, arguments: Arguments, values: list[Any], *there: Tensor
     ) -> tuple[Tensor, ...]:
-        assert op._computed_forward is not None
-        results = op._computed_forward(arguments)
-        op._setup_context(ctx, [*tensors, *op._settings(arguments)], results)
-        ctx.op, ctx.is_there = op, [x is not None for x in tensors]
+        results = op._compute_forward(arguments, values)
+        op._setup_context(ctx, values, results)
+        ctx.op, ctx.is_there = op, [x is not None for x in values[: op._num_tensors]]
         return results
 
     @staticmethod
@@ -318,7 +330,7 @@ class _WithoutOperator(torch.autograd.Function):
         op = ctx.op
         unseen = _nobody_looks([x for x in gradients if x is not None])
         # Else by the operator, which refuses to be differentiated again, in words.
-        backward = op._computed_backward if unseen and not torch.is_grad_enabled() else None
+        backward = op._compute_backward if unseen and not torch.is_grad_enabled() else None
         of_those = iter(ctx.needs_input_grad[3:])
         needs = [is_there and next(of_those) for is_there in ctx.is_there]
         found = op._differentiate(ctx, *gradients, needs=needs, backward=backward)
@@ -328,7 +340,6 @@ class _WithoutOperator(torch.autograd.Function):
 
 def _nobody_looks(tensors: Sequence[Tensor]) -> bool:
     """Whether operators go by unseen: no tracing or dispatch mode, usual tensors in memory."""
-    is_tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
-    if torch.compiler.is_compiling() or is_tracing or _modes() > 0:
+    if is_traced() or _modes() > 0:
         return False
-    return all(type(x) in (Tensor, Parameter) and x.device.type != "meta" for x in tensors)
+    return all(type(x) in (Tensor, Parameter) and not x.is_meta for x in tensors)

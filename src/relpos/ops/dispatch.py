@@ -10,8 +10,9 @@ from ..checks import one_line
 from ..errors import BackendError
 from . import native, reference, tiled, triton
 from .inputs import Inputs
+from .transforms import is_traced
 
-__all__ = ["backends", "choose"]
+__all__ = ["FEW_SCORES", "backends", "choose", "has_few_scores"]
 
 
 @runtime_checkable
@@ -45,12 +46,17 @@ _BACKENDS: dict[str, Backend] = {
 # are in docs/benchmark.md).
 #
 #   native     the fastest wherever it supports the inputs
-#   tiled      mostly faster than reference; short calls in training are not
-#   reference  last all the same: if "auto" went by whether gradients are wanted, the second forward
-#              pass of checkpointing could draw another dropout than the first
+#   tiled      but for few scores, where reference is as fast forward and faster with backward
+#   reference  whatever the others do not support
+#
+# Never by whether gradients are wanted: the second forward pass of checkpointing could draw another
+# dropout than the first.
 #
 # Not triton: no GPU has run it yet, and "auto" goes by what was measured.
 _AUTO = ("native", "tiled", "reference")
+# Up to so many scores "auto" passes tiled over. Where there are twice as many it is a quarter
+# faster than reference forward, and as much slower with backward.
+FEW_SCORES = 4096
 
 
 def backends() -> dict[str, str | None]:
@@ -60,6 +66,22 @@ def backends() -> dict[str, str | None]:
     True
     """
     return {name: backend.unavailable() for name, backend in _BACKENDS.items()}
+
+
+def has_few_scores(batch: int, heads: int, queries: int, keys: int) -> bool:
+    """Whether reference is worth taking before tiled; not for one query, which has no backward.
+
+    >>> has_few_scores(1, 8, 16, 16), has_few_scores(1, 8, 64, 64)
+    (True, False)
+    """
+    return queries > 1 and batch * heads * queries * keys <= FEW_SCORES
+
+
+def _passes_tiled_over(inputs: Inputs) -> bool:
+    if is_traced():  # for other lengths too
+        return False
+    batch, heads, queries, _ = inputs.q.shape
+    return has_few_scores(batch, heads, queries, inputs.k.shape[2])
 
 
 def choose(name: str, inputs: Inputs) -> Backend:
@@ -77,6 +99,8 @@ def choose(name: str, inputs: Inputs) -> Backend:
         )
     reasons = []
     for label in _AUTO if name == "auto" else (name,):
+        if label == "tiled" and name == "auto" and _passes_tiled_over(inputs):
+            continue
         backend = _BACKENDS[label]
         reason = backend.unavailable() or backend.unsupported(inputs)
         if reason is None:

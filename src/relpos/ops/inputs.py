@@ -17,7 +17,7 @@ from .locality import AnyWindow, Window, check_key_ranges, resolve_window
 __all__ = ["Inputs", "prepare", "wide_dtype", "without_values"]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Inputs:
     """The arguments of `relpos.attention` after checking, with nothing left to default.
 

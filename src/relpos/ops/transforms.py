@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
+from torch.autograd import forward_ad
 
 from ..errors import BackendError
 from .inputs import Inputs
@@ -17,21 +17,29 @@ try:
 except ImportError:  # torch's own, which another version of it may move
     CInterpreter = is_legacy_batchedtensor = peek_interpreter_stack = None
 
-__all__ = ["check_not_batched", "refuse_second_derivatives", "unsupported_transforms"]
+__all__ = ["check_not_batched", "is_traced", "refuse_second_derivatives", "unsupported_transforms"]
 
 _UNSUPPORTED = "not supported by this backend"
 
 
 def unsupported_transforms(inputs: Inputs) -> str | None:
     """Why an operation that torch cannot look into cannot take these inputs now, or None."""
-    if torch.onnx.is_in_onnx_export():
+    if is_traced() and torch.onnx.is_in_onnx_export():
         return f"{_UNSUPPORTED}: export to ONNX, which has no such operator"
     if _is_transformed():
         return f"{_UNSUPPORTED}: torch.func transforms"
+    if getattr(forward_ad, "_current_level", 0) < 0:  # no tensor has a tangent
+        return None
     for x in (inputs.q, inputs.k, inputs.v, inputs.mask, *inputs.terms.tensors):
-        if x is not None and unpack_dual(x).tangent is not None:
+        if x is not None and forward_ad.unpack_dual(x).tangent is not None:
             return f"{_UNSUPPORTED}: forward-mode derivatives"
     return None
+
+
+def is_traced() -> bool:
+    """Whether the call is written down now: by `torch.compile`, an export, `torch.jit.trace`."""
+    is_tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+    return torch.compiler.is_compiling() or is_tracing
 
 
 def refuse_second_derivatives(backend: str) -> Callable[..., NoReturn]:

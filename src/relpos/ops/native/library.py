@@ -33,7 +33,7 @@ def _link() -> str | None:
     difference = NATIVE.difference()
     if difference is not None:
         return f"its compiled kernel is of another version of relpos: it has {difference}"
-    NATIVE.register()
+    NATIVE.define_compiled()
     return None
 
 
