@@ -53,13 +53,16 @@ def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, 
     return found["output"], found["lse"]
 
 
-@torch.compiler.assume_constant_result
 def _may_split_float32() -> bool:
     """Whether float32 products on the CPU may be less than that, as torch's own setting says.
 
     `torch.compile` cannot trace the setting: it compiles with the value of that moment.
     """
     return torch.backends.mkldnn.matmul.fp32_precision in {"tf32", "bf16"}  # type: ignore[attr-defined]
+
+
+# What `torch.compiler.assume_constant_result` does, which would import all of torch's compiler.
+_may_split_float32._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _of_grid(inputs: Inputs, terms: GridTerms) -> dict[str, Any]:
