@@ -31,6 +31,23 @@ inline float f16_to_float(uint16_t x) {
   return out.value;
 }
 
+// W numbers from p (W).
+inline vfloat f16_to_float(const uint16_t* p) {
+  const vshort_memory halves = *(const vshort_memory*)p;
+#if defined(RELPOS_F16C) && RELPOS_LANES == 16
+  return (vfloat)_mm512_maskz_cvtph_ps(0xffff, (__m256i)halves);
+#elif defined(RELPOS_F16C)
+  return (vfloat)_mm256_cvtph_ps((__m128i)halves);
+#else
+  const vuint x = __builtin_convertvector(halves, vuint), magnitude = x & 0x7fff;
+  const vuint bits = (magnitude << 13) + (112u << 23);
+  const vint is_finite = magnitude < 0x7c00, is_normal = magnitude >= 0x400;
+  const vfloat subnormal = __builtin_convertvector((vint)magnitude, vfloat) * 5.9604644775390625e-8f;
+  const vfloat normal = select(is_finite, (vfloat)bits, (vfloat)(bits + (112u << 23)));
+  return (vfloat)((vuint)select(is_normal, normal, subnormal) | (x & 0x8000) << 16);
+#endif
+}
+
 inline uint16_t float_to_bf16(float x) {
   union { float value; uint32_t bits; } in;
   in.value = x;
@@ -74,6 +91,8 @@ inline void convert_to_float(const void* from, Dtype dtype, int64_t at, int64_t 
     }
   } else {
     const uint16_t* source = (const uint16_t*)from + at;
+    for (; n + kLanes <= count; n += kLanes)
+      store(to + n, f16_to_float(source + n) * scale);
     for (; n < count; ++n) to[n] = f16_to_float(source[n]) * scale;
   }
 }

@@ -44,6 +44,7 @@ struct SupportedKernels {
     const Kernel** next = kernels;
     *next++ = portable_kernel();
 #if defined(__x86_64__)
+    // Those with AVX2 have F16C too, which not all compilers can ask for.
     if (avx2_kernel() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
       *next++ = avx2_kernel();
     if (avx512_kernel() && __builtin_cpu_supports("avx512f") &&

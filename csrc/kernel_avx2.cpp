@@ -7,11 +7,12 @@
 #if defined(__x86_64__)
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 #endif
 
+#define RELPOS_F16C
 #define RELPOS_LANES 8
 #define RELPOS_MR 6
 #define RELPOS_NR_VECTORS 2

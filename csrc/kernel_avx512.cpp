@@ -8,11 +8,12 @@
 
 #if defined(__clang__)
 #pragma clang attribute push( \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))), apply_to = function)
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"))), apply_to = function)
 #else
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
 #endif
 
+#define RELPOS_F16C
 #define RELPOS_LANES 16
 #define RELPOS_MR 8
 #define RELPOS_NR_VECTORS 2

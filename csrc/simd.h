@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "config.h"
-#if defined(RELPOS_INTRINSICS)
+#if defined(RELPOS_INTRINSICS) || defined(RELPOS_F16C)
 #include <immintrin.h>
 #endif
 
