@@ -1,0 +1,152 @@
+// Products of a few rows of floats with rows of a call's tensors (keys, values, tables), each of
+// which is read once.
+//
+//     scores (x_rows, count)   = or += x (x_rows, dim) rows (count, dim)^T     multiply_rows
+//     out (x_rows, dim)       += weights (x_rows, count) rows (count, dim)     add_weighted_rows
+//
+// Rows are read as they lie. They are copied as floats, a few at a time, where their width is not
+// whole vectors, and where so many rows of x want them that to convert them once is cheaper.
+#pragma once
+
+#include <stdint.h>
+
+#include "config.h"
+#include "convert.h"
+#include "elements.h"
+#include "gemm.h"
+#include "integers.h"
+#include "params.h"
+#include "simd.h"
+
+namespace relpos {
+namespace {
+
+// Rows of values that are multiplied at a time: in a first-level cache, for all columns.
+constexpr int64_t kValueChunk = 64;
+
+// Register blocks of so many vectors: a row of values is read in as few runs as can be.
+constexpr int kWideVectors = 2 * kNRVectors;
+constexpr int kWideRows = kMR / 2;
+
+// Some rows of a tensor, (count, dim), `stride` elements apart, of Elements as they lie.
+template <class Element>
+struct RowsInPlace {
+  const Element* data;
+  int64_t stride, count, dim;
+
+  RowsInPlace(const void* tensor, int64_t first_element, int64_t row_stride, int64_t num_rows,
+              int64_t width)
+      : data((const Element*)tensor + first_element),
+        stride(row_stride),
+        count(num_rows),
+        dim(width) {}
+  bool whole_vectors() const { return dim % kLanes == 0; }
+  int64_t padded_dim() const { return round_up(dim, kLanes); }
+
+  // The rows first..first+number-1 as floats, zeros after each: to (number, padded_dim).
+  void copy(int64_t first, int64_t number, float* to) const {
+    for (int64_t n = 0; n < number; ++n, to += padded_dim()) {
+      const Element* row = data + (first + n) * stride;
+      int64_t k = 0;
+      for (; k + kLanes <= dim; k += kLanes) store(to + k, load(row + k));
+      for (; k < dim; ++k) to[k] = as_float(row[k]);
+      fill(to + dim, padded_dim() - dim, 0);
+    }
+  }
+};
+
+// Some rows of floats, or of numbers by key: (count, ...), `stride` apart.
+struct FloatRows {
+  float* data;
+  int64_t stride, count;
+
+  float* row(int64_t r) const { return data + r * stride; }
+};
+
+// The dot products of W rows with x (dim), whole vectors: to the bit those of `dot`.
+template <class Element>
+inline vfloat dot_w_rows(const Element* rows, int64_t stride, const float* x, int64_t dim) {
+  vfloat sums[kLanes];
+#pragma GCC unroll 4
+  for (int n = 0; n < kLanes; n += 4) {
+    const Element* const four = rows + n * stride;
+    vfloat of_four[4] = {};
+    for (int64_t k = 0; k < dim; k += kLanes) {
+      const vfloat x_part = load(x + k);
+#pragma GCC unroll 4
+      for (int m = 0; m < 4; ++m) of_four[m] += load(four + m * stride + k) * x_part;
+    }
+#pragma GCC unroll 4
+    for (int m = 0; m < 4; ++m) sums[n + m] = of_four[m];
+  }
+  return horizontal_sums(sums);
+}
+
+// scores = x rows^T, or with Add += that. Without it scores are written up to the next whole vector.
+// scratch (W, padded_dim).
+template <bool Add, class Element>
+inline void multiply_rows(const FloatRows& x, const RowsInPlace<Element>& rows,
+                          const FloatRows& scores, float* scratch) {
+  const int64_t dim = rows.padded_dim();
+  const bool in_place = rows.whole_vectors() && (x.count == 1 || sizeof(Element) == sizeof(float));
+  for (int64_t n = 0; n < rows.count; n += kLanes) {
+    const int64_t count = min(kLanes, rows.count - n);
+    const bool copied = !in_place || count < kLanes;
+    if (copied) rows.copy(n, count, scratch);
+    for (int64_t r = 0; r < x.count; ++r) {
+      const vfloat dots = copied
+                              ? dot_w_rows(scratch, dim, x.row(r), dim)
+                              : dot_w_rows(rows.data + n * rows.stride, rows.stride, x.row(r), dim);
+      float* const to = scores.row(r) + n;
+      if (!Add)
+        store(to, dots);
+      else if (count == kLanes)
+        store(to, load(to) + dots);
+      else
+        for (int64_t m = 0; m < count; ++m) to[m] += dots[m];
+    }
+  }
+}
+
+// out (weights.count, dim) += weights (weights.count, count) rows, both of whole vectors.
+template <class Element>
+inline void add_weighted_chunk(const FloatRows& weights, const Element* rows, int64_t stride,
+                               int64_t count, int64_t dim, const FloatRows& out) {
+  for (int64_t n = 0; n < dim;) {
+    const bool wide = dim - n >= kWideVectors * kLanes;
+    for (int64_t r = 0; r < weights.count; r += kWideRows) {
+      const int64_t num_rows = min(kWideRows, weights.count - r);
+      if (wide)
+        register_rows<kWideVectors, kRowMajor, true, kWideRows>(
+            num_rows, count, weights.row(r), weights.stride, rows + n, stride, out.row(r) + n,
+            out.stride);
+      else
+        register_rows<1, kRowMajor, true, kWideRows>(num_rows, count, weights.row(r),
+                                                     weights.stride, rows + n, stride,
+                                                     out.row(r) + n, out.stride);
+    }
+    n += wide ? kWideVectors * kLanes : kLanes;
+  }
+}
+
+// out += weights rows; out has padded_dim columns. scratch (kValueChunk, padded_dim).
+template <class Element>
+inline void add_weighted_rows(const FloatRows& weights, const RowsInPlace<Element>& rows,
+                              const FloatRows& out, float* scratch) {
+  const int64_t dim = rows.padded_dim();
+  const bool in_place = rows.whole_vectors() && (weights.count <= kWideRows ||
+                                                 sizeof(Element) == sizeof(float));
+  for (int64_t n = 0; n < rows.count; n += kValueChunk) {
+    const int64_t count = min(kValueChunk, rows.count - n);
+    const FloatRows some = {weights.data + n, weights.stride, weights.count};
+    if (in_place) {
+      add_weighted_chunk(some, rows.data + n * rows.stride, rows.stride, count, dim, out);
+    } else {
+      rows.copy(n, count, scratch);
+      add_weighted_chunk(some, (const float*)scratch, dim, count, dim, out);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace relpos
