@@ -43,6 +43,8 @@ struct FewQueries {
   FewQueryWorkspace work;
   SliceItem slice = {};
   int64_t num_rows = 0;
+  // The rows of the table of keys that are in work.table_strips.
+  int64_t strips_from = 0, strips_to = 0;
   // Row r sees keys of key_from[r]..key_to[r]-1 of the slice alone.
   int64_t key_from[kBlockRows], key_to[kBlockRows];
 
@@ -169,9 +171,7 @@ struct FewQueries {
       const FloatRows q_rel = rows_of_query(work.q_rel, plan.padded_rel_dim, n, i, count);
       const FloatRows scores = rows_of_query(work.s, kSliceStride, n, i, count);
       if (span.from < span.to)
-        multiply_rows<true>(
-            q_rel, table_rows(table, of_head, span.from - span.first, span.to - span.from),
-            {scores.data + span.from, scores.stride, count}, work.rows);
+        add_band(table, of_head, span, q_rel, {scores.data + span.from, scores.stride, count});
       each_end(table, span, [&](int64_t row, int64_t from, int64_t to) {
         table_rows(table, of_head, row, 1).copy(0, 1, work.rows);
         for (int64_t r = 0; r < count; ++r)
@@ -179,6 +179,29 @@ struct FewQueries {
                        dot(q_rel.row(r), work.rows, plan.padded_rel_dim));
       });
     });
+  }
+
+  // On the table's rows.
+  void add_band(const OffsetTable& table, int64_t of_head, const TableSpan& span,
+                const FloatRows& q_rel, const FloatRows& scores) {
+    const int64_t from = span.from - span.first, to = span.to - span.first;
+    if (!plan.copies_keys_table) {
+      multiply_rows<true>(q_rel, table_rows(table, of_head, from, to - from), scores, work.rows);
+      return;
+    }
+    copy_strips(table, from, to);
+    add_strip_products(q_rel, work.table_strips + (from - strips_from) * kLanes,
+                       plan.strip_rows(), to - from, plan.padded_rel_dim, scores);
+  }
+
+  // See that the rows from..to-1 are in work.table_strips, with those that the slice's other queries
+  // select.
+  void copy_strips(const OffsetTable& table, int64_t from, int64_t to) {
+    if (strips_from <= from && to <= strips_to) return;
+    strips_from = max(from - params.seqlen_q + 1, 0);
+    strips_to = min(max(to, strips_from + plan.strip_rows() - kLanes), table.num_rows);
+    table_rows(table, 0, strips_from, strips_to - strips_from)
+        .copy_strips(0, strips_to - strips_from, plan.strip_rows(), work.table_strips);
   }
 
   // += B[j-i]

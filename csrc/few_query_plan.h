@@ -42,6 +42,9 @@ struct FewQueryPlan {
   int64_t heads_per_block, blocks_per_kv_head;
   int64_t first_key = 0, end_key = 0;  // no query sees others
   int64_t slice_keys, num_slices;
+  // Whether the rows of the table of keys that belong to a slice are copied as floats, for all that
+  // read them: heads share it, and it cannot be multiplied in place.
+  bool copies_keys_table;
 
   explicit FewQueryPlan(const Params& p) : params(p) {
     padded_head_dim = round_up(p.head_dim, kLanes);
@@ -54,6 +57,7 @@ struct FewQueryPlan {
     const int64_t num_keys = end_key - first_key;
     num_slices = max(ceil_div(num_keys, kSliceKeys), 1);
     slice_keys = round_up(ceil_div(num_keys, num_slices), kLanes);
+    copies_keys_table = p.tables[kKeys].heads == 1 && p.num_rows() > kLanes / 4;
   }
 
   void bound_keys() {
@@ -68,6 +72,9 @@ struct FewQueryPlan {
         any = true;
       }
   }
+
+  // Rows of the copy: queries that follow each other select rows one apart. W more are read.
+  int64_t strip_rows() const { return slice_keys + params.seqlen_q + kLanes; }
 
   int64_t rows_per_block() const { return heads_per_block * params.seqlen_q; }
   int64_t num_blocks() const { return params.batch * params.kv_heads * blocks_per_kv_head; }
@@ -97,6 +104,7 @@ struct FewQueryWorkspace {
   float* s;        // (rows_per_block, kSliceStride): scores, then p
   float* rows;     // (kValueChunk, the widest): rows as floats
   float* numbers;  // (kSliceKeys): a number for each key
+  float* table_strips;  // (padded_rel_dim / W, strip_rows, W): rows of the table of keys
 
   FewQueryWorkspace(const FewQueryPlan& plan, Arena& arena) {
     static_assert(kValueChunk >= kLanes, "room for the rows of both products");
@@ -107,6 +115,7 @@ struct FewQueryWorkspace {
     rows = arena.take(kValueChunk * max(max(plan.padded_head_dim, plan.padded_value_dim),
                                         plan.padded_rel_dim));
     numbers = arena.take(kSliceKeys);
+    table_strips = arena.take_if(plan.copies_keys_table, plan.strip_rows() * plan.padded_rel_dim);
   }
 };
 
