@@ -185,22 +185,10 @@ struct BlockInputs {
 #endif
   }
 
-  // Which keys each row sees: by causality, documents, its range, and the window of a line.
   void limit_keys(RowBlock& block) {
-    const Documents& documents = params.documents;
-    const int64_t first_token = block.b * documents.batch_stride;
-    for (int64_t r = 0; r < block.num_rows; ++r) {
-      int64_t begin = 0, end = params.seqlen_k;
-      if (documents.ids) {
-        const int64_t token = first_token + block.position + r;
-        begin = documents.key_begin[token], end = documents.key_end[token];
-      }
-      if (params.causal) end = min(end, block.position + r + 1);
-      if (params.key_ranges.ranges)
-        params.key_ranges.limit(block.b, block.first_row + r, begin, end);
-      params.window.limit(block.position + r, begin, end);
-      block.key_begin[r] = begin, block.key_end[r] = max(end, begin);
-    }
+    for (int64_t r = 0; r < block.num_rows; ++r)
+      bound_visible_keys(params, block.b, block.first_row + r, block.key_begin[r],
+                         block.key_end[r]);
   }
 
   // Between which keys those of all rows lie.

@@ -84,7 +84,7 @@ constexpr int64_t kKeyChunk = 32;
 
 // In a call of at most this many queries, scores are dot products of q and k as they lie: to pack
 // all keys would cost more than to multiply them.
-constexpr int64_t kFewQueries = 4;
+constexpr int64_t kFewQueries = 8;
 
 static_assert(kKeyChunk % kLanes == 0 && kBlockRows % kLanes == 0 &&
                   kTileKeys + kLanes <= kTileStride,

@@ -27,10 +27,11 @@ namespace {
 // cache.
 constexpr int64_t kMaxDepth = 128;
 
-// C (Rows, Vectors * W) = or += A B; A's element (row, k) is at row * a_row + k * a_column.
-template <int Rows, int Vectors, bool Add>
+// C (Rows, Vectors * W) = or += A B; A's element (row, k) is at row * a_row + k * a_column. Those of
+// B may be of 16 bits (elements.h).
+template <int Rows, int Vectors, bool Add, class Element>
 inline void register_block(int64_t depth, const float* __restrict a, int64_t a_row,
-                           int64_t a_column, const float* __restrict b, int64_t b_stride,
+                           int64_t a_column, const Element* __restrict b, int64_t b_stride,
                            float* __restrict c, int64_t c_stride) {
   vfloat sums[Rows][Vectors];
 #pragma GCC unroll 16
@@ -62,9 +63,9 @@ enum ALayout { kPackedRows, kRowMajor, kTransposed };
 
 // A register block with any number of rows up to MR: the template for that number is looked for
 // from Rows = MR down.
-template <int Vectors, ALayout Layout, bool Add, int Rows = kMR>
+template <int Vectors, ALayout Layout, bool Add, int Rows = kMR, class Element>
 inline void register_rows(int64_t rows, int64_t depth, const float* a, int64_t a_stride,
-                          const float* b, int64_t b_stride, float* c, int64_t c_stride) {
+                          const Element* b, int64_t b_stride, float* c, int64_t c_stride) {
   if constexpr (Rows > 0) {
     if (rows != Rows) {
       register_rows<Vectors, Layout, Add, Rows - 1>(rows, depth, a, a_stride, b, b_stride, c,
@@ -231,12 +232,7 @@ inline vfloat dot_rows(const float* const (&rows)[kLanes], const float* x, int64
 #pragma GCC unroll 16
     for (int n = 0; n < kLanes; ++n) sums[n] += load(rows[n] + k) * x_part;
   }
-  transpose(sums);
-#pragma GCC unroll 4
-  for (int half = kLanes / 2; half > 0; half /= 2)
-#pragma GCC unroll 8
-    for (int n = 0; n < half; ++n) sums[n] += sums[n + half];
-  return sums[0];
+  return horizontal_sums(sums);
 }
 
 // sums (columns) += the column sums of x (rows, columns), rows `stride` apart. The rows are summed

@@ -12,6 +12,7 @@
 #include "kernel.h"
 #include "params.h"
 #include "plan.h"
+#include "run_few_queries.h"
 #include "tile.h"
 #include "tile_forward.h"
 #include "tiles.h"
@@ -55,6 +56,9 @@ struct ForwardTasks {
 };
 
 inline bool run_forward(const Params& params, const Host& host) {
+#if !RELPOS_TILES
+  if (takes_few_queries(params)) return run_few_queries(params, host);
+#endif
   Plan plan(params, false);
   const int threads = useful_threads(params, host);
   WorkspacePool pool(plan, threads);

@@ -21,6 +21,7 @@
 #include "convert.h"
 #include "gemm.h"
 #include "integers.h"
+#include "mask.h"
 #include "offset_buffer.h"
 #include "offset_window.h"
 #include "params.h"
@@ -332,30 +333,9 @@ struct Scores : QueriesTerm {
   // ---- masks ----------------------------------------------------------------------------------
 
   void add_mask(const RowBlock& block, const KeyTile& tile, float* scores) {
-    const Mask& mask = params.mask;
-    const int64_t step = mask.strides[3];
-    for (int64_t r = tile.first_row; r < tile.end_row; ++r) {
-      float* x = scores + r * kTileStride;
-      // The row's number for the tile's first key.
-      const int64_t at = block.b * mask.strides[0] + block.h * mask.strides[1] +
-                         (block.first_row + r) * mask.strides[2] + tile.begin * step;
-      if (mask.dtype == Dtype::boolean) {
-        const uint8_t* row = (const uint8_t*)mask.data + at;
-        for (int64_t n = tile.from; n < tile.to; ++n)
-          x[n] = row[n * step] ? x[n] : -kInfinity;
-      } else if (mask.dtype == Dtype::f32) {
-        const float* row = (const float*)mask.data + at;
-        if (step == 1)
-          for (int64_t n = tile.from; n < tile.to; ++n) x[n] += row[n];
-        else
-          for (int64_t n = tile.from; n < tile.to; ++n) x[n] += row[n * step];
-      } else {
-        const int64_t count = step ? tile.to - tile.from : 1;  // step is 0 or 1
-        float* const row = work.key_scratch;
-        convert_to_float(mask.data, mask.dtype, at + tile.from * step, count, 1, row);
-        for (int64_t n = tile.from; n < tile.to; ++n) x[n] += row[(n - tile.from) * step];
-      }
-    }
+    for (int64_t r = tile.first_row; r < tile.end_row; ++r)
+      add_mask_row(params.mask, block.b, block.h, block.first_row + r, tile.key(tile.from),
+                   tile.to - tile.from, scores + r * kTileStride + tile.from, work.key_scratch);
   }
 
   // -inf for keys that a row does not see, within the whole vectors of those that it does; with a

@@ -82,6 +82,20 @@ inline float horizontal_sum(vfloat x) {
   return lanes[0];
 }
 
+// The horizontal sums of W vectors, to the bit: half of the lanes of two of them at a time.
+inline vfloat horizontal_sums(vfloat (&rows)[kLanes]) {
+#pragma GCC unroll 4
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    const vint lanes = (vint)lane_numbers();
+    const vint low = (lanes & half) == 0 ? lanes : lanes - half + kLanes;
+    const vint high = (lanes & half) == 0 ? lanes + half : lanes + kLanes;
+#pragma GCC unroll 8
+    for (int n = 0; n < half; ++n)
+      rows[n] = shuffle(rows[n], rows[n + half], low) + shuffle(rows[n], rows[n + half], high);
+  }
+  return rows[0];
+}
+
 inline float horizontal_max(vfloat x) {
   float largest = x[0];
   for (int n = 1; n < kLanes; ++n) largest = x[n] > largest ? x[n] : largest;

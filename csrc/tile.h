@@ -10,6 +10,7 @@
 #include "config.h"
 #include "integers.h"
 #include "offset_window.h"
+#include "params.h"
 
 namespace relpos {
 namespace {
@@ -27,6 +28,23 @@ struct HeadBlocks {
   int64_t first_row(int64_t block) const { return block * block_rows; }
   int64_t num_rows(int64_t block) const { return min(block_rows, seqlen_q - first_row(block)); }
 };
+
+// The keys begin..end-1 that query i of a batch entry may see, by causality, documents, its range, and
+// the window of a line; begin <= end.
+inline void bound_visible_keys(const Params& params, int64_t b, int64_t i, int64_t& begin,
+                               int64_t& end) {
+  const Documents& documents = params.documents;
+  const int64_t position = params.query_start + i;
+  begin = 0, end = params.seqlen_k;
+  if (documents.ids) {
+    const int64_t token = b * documents.batch_stride + position;
+    begin = documents.key_begin[token], end = documents.key_end[token];
+  }
+  if (params.causal) end = min(end, position + 1);
+  if (params.key_ranges.ranges) params.key_ranges.limit(b, i, begin, end);
+  params.window.limit(position, begin, end);
+  end = max(end, begin);
+}
 
 // One of them. Row r is the head's query first_row + r.
 struct RowBlock {

@@ -18,6 +18,11 @@ namespace {
 // A thread is used for each so many multiplications.
 constexpr double kMultiplicationsPerThread = 1 << 20;
 
+inline int threads_for(double multiplications, const Host& host) {
+  const double useful = multiplications / kMultiplicationsPerThread;
+  return useful < 2 ? 1 : useful < host.threads ? (int)useful : host.threads;
+}
+
 inline int useful_threads(const Params& params, const Host& host) {
   int64_t first_key = 0, end_key = params.seqlen_k;  // that a query in the middle sees
   const int64_t middle = params.seqlen_k / 2;
@@ -26,8 +31,7 @@ inline int useful_threads(const Params& params, const Host& host) {
   const double multiplications =
       (double)params.batch * (double)params.heads * (double)params.seqlen_q *
       (double)(end_key - first_key) * (double)(params.head_dim + params.value_dim);
-  const double useful = multiplications / kMultiplicationsPerThread;
-  return useful < 2 ? 1 : useful < host.threads ? (int)useful : host.threads;
+  return threads_for(multiplications, host);
 }
 
 // Calls body(context, thread) for thread = 0..threads-1, each in a thread of its own; a single one
