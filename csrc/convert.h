@@ -6,6 +6,9 @@
 #include "config.h"
 #include "params.h"
 #include "simd.h"
+#if defined(RELPOS_NEON)
+#include <arm_neon.h>
+#endif
 
 namespace relpos {
 namespace {
@@ -56,6 +59,16 @@ inline uint16_t float_to_f16(float x) {
   return (uint16_t)(sign | in.bits >> 13);
 }
 
+#if defined(RELPOS_NEON)
+// W numbers from p (W), and to it.
+inline vfloat f16_to_float(const uint16_t* p) {
+  return (vfloat)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+inline void float_to_f16(vfloat x, uint16_t* p) {
+  vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)x)));
+}
+#endif
+
 // to (count) = scale * from[at..at+count-1]; `at` counts numbers of that dtype.
 inline void convert_to_float(const void* from, Dtype dtype, int64_t at, int64_t count, float scale,
                              float* to) {
@@ -74,6 +87,9 @@ inline void convert_to_float(const void* from, Dtype dtype, int64_t at, int64_t 
     }
   } else {
     const uint16_t* source = (const uint16_t*)from + at;
+#if defined(RELPOS_NEON)
+    for (; n + kLanes <= count; n += kLanes) store(to + n, f16_to_float(source + n) * scale);
+#endif
     for (; n < count; ++n) to[n] = f16_to_float(source[n]) * scale;
   }
 }
@@ -89,7 +105,11 @@ inline void convert_from_float(const float* from, int64_t count, void* to, Dtype
     for (int64_t n = 0; n < count; ++n) target[n] = float_to_bf16(from[n]);
   } else {
     uint16_t* target = (uint16_t*)to + at;
-    for (int64_t n = 0; n < count; ++n) target[n] = float_to_f16(from[n]);
+    int64_t n = 0;
+#if defined(RELPOS_NEON)
+    for (; n + kLanes <= count; n += kLanes) float_to_f16(load(from + n), target + n);
+#endif
+    for (; n < count; ++n) target[n] = float_to_f16(from[n]);
   }
 }
 

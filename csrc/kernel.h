@@ -32,6 +32,7 @@ struct Kernel {
 const Kernel* portable_kernel();
 const Kernel* avx2_kernel();    // null where it was not compiled
 const Kernel* avx512_kernel();  // null where it was not compiled
+const Kernel* neon_kernel();    // null where it was not compiled
 const Kernel* amx_kernel();     // null where it was not compiled, or the system refuses the use
 
 inline bool takes_all(const Params&) { return true; }
@@ -50,6 +51,8 @@ struct SupportedKernels {
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
       *next++ = avx512_kernel();
+#elif defined(__aarch64__)
+    *next++ = neon_kernel();
 #endif
     if (amx_kernel()) *next++ = amx_kernel();
   }

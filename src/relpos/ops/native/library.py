@@ -41,7 +41,7 @@ MISSING = _link()
 
 
 def instructions() -> str | None:
-    """The instruction set that the kernel uses: `"amx"`, `"avx512"`, `"avx2"` or `"portable"`.
+    """The instruction set of the kernel: `"amx"`, `"avx512"`, `"avx2"`, `"neon"` or `"portable"`.
 
     None without the kernel. AMX is for calls in bfloat16, others use AVX-512 beside it. As for
     torch's own kernels, the environment variable `ATEN_CPU_CAPABILITY` (`default`, `avx2`,
