@@ -34,6 +34,7 @@ const Kernel* avx2_kernel();    // null where it was not compiled
 const Kernel* avx512_kernel();  // null where it was not compiled
 const Kernel* neon_kernel();    // null where it was not compiled
 const Kernel* amx_kernel();     // null where it was not compiled, or the system refuses the use
+const Kernel* bfmmla_kernel();  // null where it was not compiled, or the processor has no BFMMLA
 
 inline bool takes_all(const Params&) { return true; }
 
@@ -53,6 +54,7 @@ struct SupportedKernels {
       *next++ = avx512_kernel();
 #elif defined(__aarch64__)
     *next++ = neon_kernel();
+    if (bfmmla_kernel()) *next++ = bfmmla_kernel();
 #endif
     if (amx_kernel()) *next++ = amx_kernel();
   }

@@ -33,12 +33,16 @@ INSTRUCTIONS = {
         "-DRELPOS_INTRINSICS",
     ],
     "neon": ["-DRELPOS_LANES=4", "-DRELPOS_MR=5", "-DRELPOS_NR_VECTORS=4", "-DRELPOS_NEON"],
+    "bfmmla": [
+        *("-march=armv8.2-a+bf16", "-DRELPOS_LANES=16", "-DRELPOS_MR=8", "-DRELPOS_NR_VECTORS=2"),
+        *("-DRELPOS_TILES=1", "-DRELPOS_BFMMLA", "-Wno-psabi"),
+    ],
     "amx, emulated": [
         *("-DRELPOS_LANES=16", "-DRELPOS_MR=8", "-DRELPOS_NR_VECTORS=2", "-DRELPOS_TILES=1"),
         *("-DRELPOS_EMULATED_TILES", "-Wno-psabi"),
     ],
 }
-ARM = ("neon",)
+ARM = ("neon", "bfmmla")
 CASES = [
     (header, name)
     for header in HEADERS
@@ -59,7 +63,7 @@ def test_a_header_compiles_alone(header, instructions):
 
 
 def test_the_ops_compile_for_64_bit_arm():
-    """torch's headers for it are the same; its library, to link with, is not here."""
+    """The headers of torch are the same for it; its library, to link with, is not here."""
     torch_headers = str(Path(torch.__file__).parent / "include")
     flags = ["-DTORCH_TARGET_VERSION=0x020b000000000000", "-isystem", torch_headers]
     check([*arm_compiler(), *flags], '#include "csrc/ops.cpp"\n')

@@ -41,10 +41,11 @@ MISSING = _link()
 
 
 def instructions() -> str | None:
-    """The instruction set of the kernel: `"amx"`, `"avx512"`, `"avx2"`, `"neon"` or `"portable"`.
+    """The instruction set that the kernel uses.
 
-    None without the kernel. AMX is for calls in bfloat16, others use AVX-512 beside it. As for
-    torch's own kernels, the environment variable `ATEN_CPU_CAPABILITY` (`default`, `avx2`,
-    `avx512`) names a lower one.
+    It is `"amx"`, `"avx512"` or `"avx2"`, on 64-bit ARM `"bfmmla"` or `"neon"`, elsewhere
+    `"portable"`; None without the kernel. AMX and BFMMLA are for calls in bfloat16, others use
+    AVX-512 and NEON beside them. As for torch's own kernels, the environment variable
+    `ATEN_CPU_CAPABILITY` (`default`, `avx2`, `avx512`, `neon`) names a lower one.
     """
     return None if MISSING else torch.ops.relpos.native_instructions()
