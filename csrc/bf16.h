@@ -56,21 +56,53 @@ inline vpairs pair_up(vpairs joined) {
 
 #else
 
-inline vpairs join(vhalf x, vhalf y) {
+union JoinedHalves {
+  vhalf halves[2];
   vpairs joined;
-  for (int n = 0; n < kLanes; ++n) joined[n] = x[n], joined[n + kLanes] = y[n];
-  return joined;
+};
+inline vpairs join(vhalf x, vhalf y) {
+  const JoinedHalves both = {{x, y}};
+  return both.joined;
 }
 inline vhalf first_half(vpairs x) {
-  vhalf half;
-  for (int n = 0; n < kLanes; ++n) half[n] = x[n];
-  return half;
+  JoinedHalves both;
+  both.joined = x;
+  return both.halves[0];
 }
 inline vhalf second_half(vpairs x) {
-  vhalf half;
-  for (int n = 0; n < kLanes; ++n) half[n] = x[n + kLanes];
-  return half;
+  JoinedHalves both;
+  both.joined = x;
+  return both.halves[1];
 }
+
+#if defined(RELPOS_BFMMLA)
+
+union PairsParts {
+  vpairs whole;
+  uint16x8_t parts[4];
+};
+inline vpairs round_joined(vfloat x, vfloat y) {
+  const VectorParts from[2] = {{x}, {y}};
+  PairsParts to;
+  for (int n = 0; n < 4; ++n) {
+    const float32x4_t* const two = from[n / 2].parts + n % 2 * 2;
+    to.parts[n] = vreinterpretq_u16_bf16(
+        vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(two[0]), two[1]));
+  }
+  return to.whole;
+}
+inline vpairs pair_up(vpairs joined) {
+  const PairsParts from = {joined};
+  PairsParts to;
+  for (int n = 0; n < 2; ++n) {
+    to.parts[2 * n] = vzip1q_u16(from.parts[n], from.parts[n + 2]);
+    to.parts[2 * n + 1] = vzip2q_u16(from.parts[n], from.parts[n + 2]);
+  }
+  return to.whole;
+}
+
+#else
+
 inline vpairs round_joined(vfloat x, vfloat y) {
   vpairs joined;
   for (int n = 0; n < kLanes; ++n)
@@ -82,6 +114,8 @@ inline vpairs pair_up(vpairs joined) {
   for (int n = 0; n < kLanes; ++n) pairs[2 * n] = joined[n], pairs[2 * n + 1] = joined[n + kLanes];
   return pairs;
 }
+
+#endif
 
 #endif
 

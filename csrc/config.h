@@ -89,6 +89,7 @@ constexpr int64_t kFewQueries = 8;
 static_assert(kKeyChunk % kLanes == 0 && kBlockRows % kLanes == 0 &&
                   kTileKeys + kLanes <= kTileStride,
               "whole vectors of keys and of queries");
+static_assert(!kTiles || kNR == kKeyUnit, "a panel of packed keys is one of whole runs");
 static_assert(kTileKeys % kNR == 0, "each tile begins at a panel of the packed keys");
 static_assert(kTileKeys + kBlockRows + 2 * kNR <= kBufferColumns,
               "an offset buffer holds all offsets between a block and a tile, in whole panels");

@@ -6,6 +6,9 @@
 #include "config.h"
 #include "params.h"
 #include "simd.h"
+#if defined(RELPOS_NEON)
+#include <arm_neon.h>
+#endif
 
 namespace relpos {
 namespace {
@@ -43,6 +46,8 @@ inline vfloat f16_to_float(const uint16_t* p) {
   return (vfloat)_mm512_maskz_cvtph_ps(0xffff, (__m256i)halves);
 #elif defined(RELPOS_F16C)
   return (vfloat)_mm256_cvtph_ps((__m128i)halves);
+#elif defined(RELPOS_NEON)
+  return (vfloat)vcvt_f32_f16((float16x4_t)halves);
 #else
   const vuint x = __builtin_convertvector(halves, vuint), magnitude = x & 0x7fff;
   const vuint bits = (magnitude << 13) + (112u << 23);
@@ -77,6 +82,13 @@ inline uint16_t float_to_f16(float x) {
   in.bits -= 112u << 23;
   return (uint16_t)(sign | in.bits >> 13);
 }
+
+#if defined(RELPOS_NEON)
+// W numbers to p (W).
+inline void float_to_f16(vfloat x, uint16_t* p) {
+  vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)x)));
+}
+#endif
 
 // to (count) = scale * from[at..at+count-1]; `at` counts numbers of that dtype.
 inline void convert_to_float(const void* from, Dtype dtype, int64_t at, int64_t count, float scale,
@@ -113,7 +125,11 @@ inline void convert_from_float(const float* from, int64_t count, void* to, Dtype
     for (int64_t n = 0; n < count; ++n) target[n] = float_to_bf16(from[n]);
   } else {
     uint16_t* target = (uint16_t*)to + at;
-    for (int64_t n = 0; n < count; ++n) target[n] = float_to_f16(from[n]);
+    int64_t n = 0;
+#if defined(RELPOS_NEON)
+    for (; n + kLanes <= count; n += kLanes) float_to_f16(load(from + n), target + n);
+#endif
+    for (; n < count; ++n) target[n] = float_to_f16(from[n]);
   }
 }
 

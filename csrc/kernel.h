@@ -33,9 +33,11 @@ struct Kernel {
 const Kernel* portable_kernel();
 const Kernel* avx2_kernel();    // null where it was not compiled
 const Kernel* avx512_kernel();  // null where it was not compiled
+const Kernel* neon_kernel();    // null where it was not compiled
 // Null where they were not compiled, or the system refuses the use.
 const Kernel* amx_kernel();
 const Kernel* amx_split_kernel();
+const Kernel* bfmmla_kernel();  // null where it was not compiled, or the processor has no BFMMLA
 
 inline bool takes_all(const Params&) { return true; }
 
@@ -54,6 +56,9 @@ struct SupportedKernels {
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
       *next++ = avx512_kernel();
+#elif defined(__aarch64__)
+    *next++ = neon_kernel();
+    if (bfmmla_kernel()) *next++ = bfmmla_kernel();
 #endif
     if (amx_split_kernel()) *next++ = amx_split_kernel();
     if (amx_kernel()) *next++ = amx_kernel();

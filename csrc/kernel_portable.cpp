@@ -2,13 +2,8 @@
 #include "kernel.h"
 
 #define RELPOS_LANES 4
-#if defined(__aarch64__)
-#define RELPOS_MR 6
-#define RELPOS_NR_VECTORS 4
-#else
 #define RELPOS_MR 4
 #define RELPOS_NR_VECTORS 2
-#endif
 #include "run_forward.h"
 #include "run_backward.h"
 

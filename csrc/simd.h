@@ -8,6 +8,9 @@
 #if defined(RELPOS_INTRINSICS) || defined(RELPOS_F16C)
 #include <immintrin.h>
 #endif
+#if defined(RELPOS_BFMMLA)
+#include <arm_neon.h>
+#endif
 
 namespace relpos {
 namespace {
@@ -41,8 +44,27 @@ inline vfloat shuffle(vfloat x, vfloat y, vint lanes) {
 #endif
 }
 
+#if defined(RELPOS_BFMMLA)
+// A vector as those of the processor that it is made of, for what GCC would do number by number.
+union VectorParts {
+  vfloat whole;
+  float32x4_t parts[kLanes / 4];
+};
+#endif
+
 // The larger of each pair; a NaN in `x` is lost.
-inline vfloat maximum(vfloat x, vfloat y) { return x > y ? x : y; }
+inline vfloat maximum(vfloat x, vfloat y) {
+#if defined(RELPOS_BFMMLA)
+  VectorParts larger = {x}, other = {y};
+  for (int n = 0; n < kLanes / 4; ++n) {
+    const float32x4_t one = larger.parts[n], two = other.parts[n];
+    larger.parts[n] = vbslq_f32(vcgtq_f32(one, two), one, two);
+  }
+  return larger.whole;
+#else
+  return x > y ? x : y;
+#endif
+}
 
 inline vuint lane_numbers() {
   vuint numbers;
@@ -158,6 +180,10 @@ inline vfloat rounded_product(vfloat x, float factor) {
   vfloat product = x * factor;
 #if defined(RELPOS_INTRINSICS)
   __asm__("" : "+v"(product));
+#elif defined(RELPOS_BFMMLA)
+  VectorParts rounded = {product};
+  for (float32x4_t& part : rounded.parts) __asm__("" : "+w"(part));
+  product = rounded.whole;
 #endif
   return product;
 }

@@ -12,6 +12,7 @@
 
 #include <stdint.h>
 
+#include "bfmmla_tiles.h"
 #include "config.h"
 
 namespace relpos {
@@ -20,7 +21,11 @@ namespace {
 constexpr int64_t kTileSide = 16;    // rows; columns of C; pairs of rows of B
 constexpr int64_t kTileDepth = 32;   // columns of A
 
-#if RELPOS_TILES && !defined(RELPOS_EMULATED_TILES)
+#if defined(RELPOS_BFMMLA)
+
+// bfmmla_tiles.h has them.
+
+#elif RELPOS_TILES && !defined(RELPOS_EMULATED_TILES)
 
 // A strict clobber: the compiler does not see what these read and write.
 template <int T>

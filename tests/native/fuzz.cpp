@@ -273,23 +273,26 @@ void check_seed(uint64_t seed, bool threads_only) {
 
 // Every number of a half precision is to become the same float, and what lies `eighths` of the way
 // to the next one is to be rounded to the nearer of the two, to the even one halfway: one query
-// averages the two, weighted by its mask.
-void check_rounding(const Kernel& kernel, Dtype dtype, int eighths) {
-  constexpr int64_t kNumbers = 0x10000;
+// averages the two, weighted by its mask. A query has `dim` of these numbers: of 17, most are
+// converted as vectors.
+void check_rounding(const Kernel& kernel, Dtype dtype, int eighths, int64_t dim) {
+  constexpr int64_t kNumbers = 0xffff;  // the last, a NaN, has no next one
   const auto number = [&](int64_t n) { return decode_half(dtype, (uint16_t)n); };
   const auto usable = [&](int64_t n) {
     return std::fabs(number(n)) < 1e38 && std::fabs(number(n + 1)) < 1e38;
   };
   std::vector<uint16_t> v;
-  for (int64_t n = 0; n < kNumbers; ++n)
-    for (int64_t neighbour = n; neighbour < n + 2; ++neighbour)
-      v.push_back(usable(n) ? (uint16_t)neighbour : 0);
+  for (int64_t first = 0; first < kNumbers; first += dim)
+    for (int64_t key = 0; key < 2; ++key)
+      for (int64_t n = first; n < first + dim; ++n)
+        v.push_back(usable(n) ? (uint16_t)(n + key) : 0);
   const float mask[2] = {0, std::log((float)eighths / (float)(8 - eighths))};
   Mean mean;
   Params& params = mean.params;
-  params.dtype = dtype, params.batch = kNumbers, params.seqlen_k = 2, params.value_dim = 1;
+  params.dtype = dtype, params.batch = kNumbers / dim, params.seqlen_k = 2;
+  params.value_dim = dim;
   mean.allocate();
-  params.v = {v.data(), {2, 0, 1}};
+  params.v = {v.data(), {2 * dim, 0, dim}};
   params.mask.data = mask, params.mask.dtype = Dtype::f32, params.mask.strides[3] = 1;
   kernel.forward(params, host());
   for (int64_t n = 0; n < kNumbers; ++n) {
@@ -353,7 +356,8 @@ void check_numbers() {
     check_nan(*kernel, true);
     for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
       current = dtype == Dtype::f16 ? "numbers in f16" : "numbers in bf16";
-      for (int eighths = 0; eighths < 8; ++eighths) check_rounding(*kernel, dtype, eighths);
+      for (int eighths = 0; eighths < 8; ++eighths)
+        for (const int64_t dim : {1, 17}) check_rounding(*kernel, dtype, eighths, dim);
     }
   }
 }

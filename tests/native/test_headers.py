@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
-from .compiler import compiler
+from .compiler import arm_compiler, compiler
 
 pytestmark = pytest.mark.no_typecheck
 
@@ -36,11 +37,17 @@ INSTRUCTIONS = {
         *("-DRELPOS_LANES=16", "-DRELPOS_MR=8", "-DRELPOS_NR_VECTORS=2", "-DRELPOS_TILES=1"),
         *("-DRELPOS_INTRINSICS", "-DRELPOS_PARTS=2"),
     ],
+    "neon": ["-DRELPOS_LANES=4", "-DRELPOS_MR=5", "-DRELPOS_NR_VECTORS=4", "-DRELPOS_NEON"],
+    "bfmmla": [
+        *("-march=armv8.2-a+bf16", "-DRELPOS_LANES=16", "-DRELPOS_MR=8", "-DRELPOS_NR_VECTORS=2"),
+        *("-DRELPOS_TILES=1", "-DRELPOS_BFMMLA", "-Wno-psabi"),
+    ],
     "amx, emulated": [
         *("-DRELPOS_LANES=16", "-DRELPOS_MR=8", "-DRELPOS_NR_VECTORS=2", "-DRELPOS_TILES=1"),
         *("-DRELPOS_EMULATED_TILES", "-Wno-psabi"),
     ],
 }
+ARM = ("neon", "bfmmla")
 CASES = [
     (header, name)
     for header in HEADERS
@@ -50,12 +57,28 @@ CASES = [
 
 @pytest.mark.parametrize(("header", "instructions"), CASES)
 def test_a_header_compiles_alone(header, instructions):
-    if instructions != "default" and platform.machine() not in ("x86_64", "AMD64"):
+    if instructions in ARM:
+        command = arm_compiler()
+    elif instructions == "default" or platform.machine() in ("x86_64", "AMD64"):
+        command = compiler()
+    else:
         pytest.skip("these instructions are those of x86-64")
-    command = [*compiler(), "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+    text = f'#include "{header}"\n#include "{header}"\n'
+    check([*command, "-Werror", *INSTRUCTIONS[instructions]], text)
+
+
+def test_the_ops_compile_for_64_bit_arm():
+    """The headers of torch are the same for it; its library, to link with, is not here."""
+    torch_headers = str(Path(torch.__file__).parent / "include")
+    flags = ["-DTORCH_TARGET_VERSION=0x020b000000000000", "-isystem", torch_headers]
+    check([*arm_compiler(), *flags], '#include "csrc/ops.cpp"\n')
+
+
+def check(compile: list[str], text: str) -> None:
+    """The text compiles."""
     done = subprocess.run(
-        [*command, *INSTRUCTIONS[instructions], "-x", "c++", "-"],
-        input=f'#include "{header}"\n#include "{header}"\n',
+        [*compile, "-std=c++17", "-Wall", "-Wextra", "-fsyntax-only", "-x", "c++", "-"],
+        input=text,
         cwd=ROOT,
         capture_output=True,
         text=True,

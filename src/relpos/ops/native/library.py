@@ -41,11 +41,12 @@ MISSING = _link()
 
 
 def instructions() -> str | None:
-    """The instruction set that the kernel uses: `"amx"`, `"avx512"`, `"avx2"` or `"portable"`.
+    """The instruction set that the kernel uses.
 
-    None without the kernel. AMX is for calls in half precision, and in float32 where
-    `torch.set_float32_matmul_precision` allows less; others use AVX-512 beside it. As for torch's
-    own kernels, the environment variable `ATEN_CPU_CAPABILITY` (`default`, `avx2`,
-    `avx512`) names a lower one.
+    It is `"amx"`, `"avx512"` or `"avx2"`, on 64-bit ARM `"bfmmla"` or `"neon"`, elsewhere
+    `"portable"`; None without the kernel. AMX is for calls in half precision, and in float32 where
+    `torch.set_float32_matmul_precision` allows less; BFMMLA for bfloat16; others use AVX-512 and
+    NEON beside them. As for torch's own kernels, the environment variable `ATEN_CPU_CAPABILITY`
+    (`default`, `avx2`, `avx512`, `neon`) names a lower one.
     """
     return None if MISSING else torch.ops.relpos.native_instructions()
