@@ -114,7 +114,11 @@ def benchmark_page(
 def half_section(result: dict) -> str:
     """What calls in bfloat16 and float16 cost, their targets first."""
     machine = result["machine"]
-    note = HALF.format(machine=machine_note(machine), instructions=machine["instructions"].upper())
+    commits = ", ".join(sorted(set(result["commits"].values())))
+    note = HALF.format(
+        machine=machine_note(machine | {"commit": commits}),
+        instructions=machine["instructions"].upper(),
+    )
     tables = [time_section(result, name) for name in _timed_settings(result)]
     if "adapted" in result:
         tables += [HALF_ADAPTED.strip(), gains_table({"time": result["adapted"]})]
