@@ -16,8 +16,7 @@ from pathlib import Path
 from relpos.ops.native.library import instructions
 
 from .files import RESULTS, save
-from .measure.machine import machine
-from .measure.passes import time_scheme
+from .measure.passes import measure_settings
 from .options import check_part
 from .report.targets import HALF_TARGETS, verdict
 from .workloads.settings import HALF_SETTINGS
@@ -33,17 +32,7 @@ def main() -> None:
         print(f"this machine has no AMX ({instructions()}): {RESULTS / 'half.json'} stays")
         return
     settings = [one for one in HALF_SETTINGS if not options.only or one.name in options.only]
-    result = {
-        "machine": machine() | {"instructions": instructions()},
-        "settings": {setting.name: setting.as_json() for setting in settings},
-        "time": [
-            row
-            for setting in settings
-            for scheme in setting.schemes
-            for row in time_scheme(setting, scheme)
-        ],
-        "memory": [],
-    }
+    result = measure_settings(settings)
     out = options.out or RESULTS / "half.json"
     save(out, result)
     print(f"wrote {out}")
