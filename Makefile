@@ -59,6 +59,8 @@ check: setup
 bench: setup
 	$(BIN)/python -m benchmarks.attention $(ARGS)
 	$(BIN)/python -m benchmarks.half
+	$(BIN)/python -m benchmarks.decoding
+	$(BIN)/python -m benchmarks.generation
 	$(BIN)/python -m benchmarks.local
 	$(BIN)/python -m benchmarks.adapters
 	$(BIN)/python -m benchmarks.choice

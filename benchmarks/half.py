@@ -24,7 +24,7 @@ from .files import RESULTS, save
 from .measure.adapted import measure_time
 from .measure.long_inputs import measure_long
 from .measure.machine import machine
-from .measure.passes import time_scheme
+from .measure.passes import measure_settings
 from .options import check_part
 from .report.targets import HALF_TARGETS, verdict
 from .workloads.adapted import HALF_LONG_INPUTS, HALF_MODELS, find_model
@@ -47,16 +47,10 @@ def main() -> None:
     out = options.out or RESULTS / "half.json"
     result = json.loads(out.read_text()) if out.exists() else {"time": [], "memory": []}
     result["machine"] = machine() | {"instructions": instructions()}
-    commits = result.setdefault("commits", {})
+    commits: dict[str, str] = result.setdefault("commits", {})
     for part in options.parts:
         if part == "time":
-            result["settings"] = {setting.name: setting.as_json() for setting in settings}
-            result["time"] = [
-                row
-                for setting in settings
-                for scheme in setting.schemes
-                for row in time_scheme(setting, scheme)
-            ]
+            result |= measure_settings(settings)
         elif part == "adapted":
             for name in HALF_MODELS:
                 others = [row for row in result.get("adapted", []) if row["model"] != name]

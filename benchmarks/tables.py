@@ -34,6 +34,8 @@ def main() -> None:
             load("training.json"),
             load("local.json"),
             load("half.json"),
+            load("decoding.json"),
+            load("generation.json"),
             gpu_result,
         ),
         ADAPTERS: adapters_page(load("adapters.json")),

@@ -10,7 +10,7 @@
 //
 //     row          a query of an item: query i of the block's head n is row n * seqlen_q + i
 //     head block   whole heads, of at most kBlockRows = 64 rows
-//     slice        at most kSliceKeys = 512 keys
+//     slice        at most kSliceKeys = 1024 keys
 #pragma once
 
 #include <stdint.h>
@@ -25,7 +25,7 @@
 namespace relpos {
 namespace {
 
-constexpr int64_t kSliceKeys = 512;
+constexpr int64_t kSliceKeys = 1024;
 // Between rows of scores: as kTileStride is.
 constexpr int64_t kSliceStride = kSliceKeys + 16;
 

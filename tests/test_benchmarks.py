@@ -116,7 +116,7 @@ def test_a_machine_without_amx_leaves_the_result_in_16_bits_as_it_is(monkeypatch
     def begun(*_, **__):
         pytest.fail("something is measured or saved")
 
-    for name in ("time_scheme", "save"):
+    for name in ("measure_settings", "save"):
         monkeypatch.setattr(half, name, begun)
     monkeypatch.setattr(half, "instructions", lambda: "avx512")
     monkeypatch.setattr(sys, "argv", ["half"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -10,13 +10,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from relpos.ops.native.library import instructions
+
 from ..workloads.rivals import FORWARD_ONLY
 from ..workloads.schemes import make_workload
 from ..workloads.settings import Setting
 from ..workloads.workload import NATIVE, TRITON, UNIT, Run, Workload, contenders, exact, inputs
+from .machine import machine
 from .timing import Clock, interleaved, percentiles, ratios, wall_clock
 
-__all__ = ["BOTH", "FORWARD", "errors", "passes", "rows_of_pass", "time_scheme"]
+__all__ = [
+    "BOTH",
+    "FORWARD",
+    "errors",
+    "measure_settings",
+    "passes",
+    "rows_of_pass",
+    "time_scheme",
+]
 
 # Names of the passes in results.
 FORWARD, BOTH = "forward", "forward+backward"
@@ -99,6 +110,22 @@ def _time_passes(
         for pass_name, timed in passes(setting, workload, runs, tensors).items()
         for row in rows_of_pass(setting, scheme, pass_name, timed, error)
     ]
+
+
+def measure_settings(settings: Iterable[Setting]) -> dict[str, Any]:
+    """Time every scheme of these settings: a result, with the compiled kernel's instructions."""
+    settings = tuple(settings)
+    return {
+        "machine": machine() | {"instructions": instructions()},
+        "settings": {setting.name: setting.as_json() for setting in settings},
+        "time": [
+            row
+            for setting in settings
+            for scheme in setting.schemes
+            for row in time_scheme(setting, scheme)
+        ],
+        "memory": [],
+    }
 
 
 def rows_of_pass(

@@ -16,7 +16,7 @@ from .cells import (
 from .choice_section import choice_section
 from .local_section import local_section
 from .target_tables import bounds_tables, target_tables
-from .targets import GPU_TARGETS, HALF_TARGETS, TARGETS
+from .targets import DECODING_TARGETS, GPU_TARGETS, HALF_TARGETS, TARGETS, Target
 
 __all__ = ["benchmark_page"]
 
@@ -88,12 +88,32 @@ process. Beside it stands how far a short input is from the original.
 """
 
 
+DECODING = """\
+One query, as in a step of decoding, or 8, as where some were guessed ahead, against cached keys; 8
+query heads, which all have keys of their own or share one key head. The unit is plain SDPA in the
+same dtype. A step is bound by reading the keys and values from memory. The fixed cost of a call
+from Python, which SDPA has less of, counts in the shortest.
+
+Measured on {machine}, with {instructions}; `python -m benchmarks.decoding` measures again.
+"""
+
+GENERATION = """\
+The music model with random weights draws {tokens} tokens with its cache (`benchmarks.generation`),
+with Huang's or Shaw's relative terms in every layer, and without any. Tokens per second are medians
+over the whole and over the last {last} tokens; ratios are medians of those within a round.
+
+Measured on {machine}, with {instructions}.
+"""
+
+
 def benchmark_page(
     result: dict,
     choice: dict,
     trained: dict,
     local: dict,
     half: dict,
+    decoding: dict,
+    generation: dict,
     gpu_result: dict | None = None,
 ) -> str:
     """The whole page; without a GPU's result, the targets for one."""
@@ -103,6 +123,8 @@ def benchmark_page(
         "## Time", *(time_section(result, name) for name in _timed_settings(result)),
         "## Memory", MEMORY, memory_table(result),
         "## 16 bits, and matrix units", half_section(half),
+        "## Decoding", settings_section(DECODING, decoding, DECODING_TARGETS),
+        "## Generation", generation_section(generation),
         "## Local attention", local_section(local),
         "## Steps of the main job", training_section(trained),
         '## What `"auto"` is to choose', choice_section(choice),
@@ -111,20 +133,49 @@ def benchmark_page(
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
+def _measured_on(machine: dict) -> dict[str, str]:
+    return {"machine": machine_note(machine), "instructions": machine["instructions"].upper()}
+
+
 def half_section(result: dict) -> str:
-    """What calls in bfloat16 and float16 cost, their targets first."""
-    machine = result["machine"]
+    """What matrix units are for: calls, and adapted models."""
     commits = ", ".join(sorted(set(result["commits"].values())))
-    note = HALF.format(
-        machine=machine_note(machine | {"commit": commits}),
-        instructions=machine["instructions"].upper(),
-    )
-    tables = [time_section(result, name) for name in _timed_settings(result)]
+    measured = result | {"machine": result["machine"] | {"commit": commits}}
+    parts = [settings_section(HALF, measured, HALF_TARGETS)]
     if "adapted" in result:
-        tables += [HALF_ADAPTED.strip(), gains_table({"time": result["adapted"]})]
+        parts += [HALF_ADAPTED.strip(), gains_table({"time": result["adapted"]})]
     if "long" in result:
-        tables += [HALF_LONG.strip(), long_table(result)]
-    return "\n\n".join([note.strip(), target_tables(result, HALF_TARGETS), *tables])
+        parts += [HALF_LONG.strip(), long_table(result)]
+    return "\n\n".join(parts)
+
+
+def settings_section(note: str, result: dict, targets: tuple[Target, ...]) -> str:
+    """What the calls of some settings cost, their targets first.
+
+    Args:
+        note: what is measured, with places for the machine and its instructions.
+        result: as `measure_settings` gives it.
+        targets: of these settings.
+    """
+    tables = [time_section(result, name) for name in _timed_settings(result)]
+    words = note.format(**_measured_on(result["machine"])).strip()
+    return "\n\n".join([words, target_tables(result, targets), *tables])
+
+
+def generation_section(result: dict) -> str:
+    """Tokens per second of the music model."""
+    rows = [
+        [row["model"], row["position"], f"{row['tokens_per_second']['median']:.0f}",
+         f"{row['last_tokens_per_second']['median']:.0f}", format_ratio(row["ratio"]["median"]),
+         format_ratio(row["last_ratio"]["median"])]
+        for row in result["generation"]
+    ]  # fmt: skip
+    head = ["model", "positions", "tokens/s", "of the last", "time, as a multiple of none",
+            "of the last"]  # fmt: skip
+    note = GENERATION.format(
+        tokens=result["tokens"], last=result["last"], **_measured_on(result["machine"])
+    )
+    return "\n\n".join([note.strip(), markdown_table(head, rows, 2)])
 
 
 def on_gpu(result: dict) -> list[str]:

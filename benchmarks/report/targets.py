@@ -18,6 +18,7 @@ from ..workloads.settings import (
     ALL_ON_CPU,
     BIASES,
     CLIPPED,
+    DECODING_SETTINGS,
     GLOBAL,
     GRIDS,
     HALF_SETTINGS,
@@ -27,7 +28,15 @@ from ..workloads.settings import (
 )
 from ..workloads.workload import NATIVE, TRITON, UNIT
 
-__all__ = ["GPU_TARGETS", "HALF_TARGETS", "TARGETS", "Target", "notes", "verdict"]
+__all__ = [
+    "DECODING_TARGETS",
+    "GPU_TARGETS",
+    "HALF_TARGETS",
+    "TARGETS",
+    "Target",
+    "notes",
+    "verdict",
+]
 
 
 @dataclass(frozen=True)
@@ -157,6 +166,18 @@ def _decoding() -> list[Target]:
     ]
 
 
+def _steps() -> list[Target]:
+    """Of decoding in each dtype. A global table is read beside the keys, once for all sequences."""
+    return [
+        Target(
+            f"{setting.dtype}, as a multiple of plain SDPA", setting.name, scheme, FORWARD,
+            1.05 if scheme in CLIPPED else 1.2 if setting.batch == 1 else 1.1,
+        )
+        for setting in DECODING_SETTINGS
+        for scheme in setting.schemes
+    ]  # fmt: skip
+
+
 def _short() -> list[Target]:
     group = 'Short sequences: `"auto"` as a multiple of `reference`'
     return [
@@ -220,6 +241,7 @@ def _gpu_rivals() -> list[Target]:
 
 TARGETS = (*_ratios(), *_few_heads(), *_rivals(), *_decoding(), *_short(), *_memory())
 HALF_TARGETS = tuple(_half())
+DECODING_TARGETS = tuple(_steps())
 GPU_TARGETS = (*_gpu_ratios(), *_gpu_memory(), *_gpu_rivals())
 
 

@@ -33,7 +33,9 @@ _MAX_BYTES = 20e9  # of a tensor of size l x l x d
 
 def plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False) -> Tensor:
     """Torch's SDPA without positions: the unit of every ratio."""
-    return scaled_dot_product_attention(q, k, v, is_causal=causal)
+    return scaled_dot_product_attention(
+        q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
+    )
 
 
 def _clipped_index(length: int, distance: int, device: torch.device) -> Tensor:

@@ -221,8 +221,11 @@ def make_workload(scheme: str, setting: Setting) -> Workload:
     device = setting.device
     generator = torch.Generator(device).manual_seed(1)
 
+    # Without training there is no float32 copy that would have to be cast.
+    dtype = torch.float32 if setting.backward else setting.torch_dtype
+
     def draw(*shape: int) -> Tensor:
         drawn = torch.randn(*shape, generator=generator, device=device)
-        return (drawn / setting.width**0.5).requires_grad_()
+        return (drawn / setting.width**0.5).to(dtype).requires_grad_()
 
     return SCHEMES[scheme](setting, draw)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 
 __all__ = [
+    "DECODING_SETTINGS",
     "HALF_SETTINGS",
     "MEMORY_SETTINGS",
     "NO_TERMS",
@@ -45,9 +46,11 @@ class Setting:
         schemes: names in `schemes.SCHEMES`.
         keys: tokens; None: as many as queries. With more, the queries are the last ones.
         batch: sequences.
-        heads: query heads and key heads.
+        heads: query heads.
+        kv_heads: key heads; None: as many as query heads.
         width: of a head.
-        dtype: of the inputs; learned tables stay in float32 and are cast, as by autocast.
+        dtype: of the inputs; learned tables stay in float32 and are cast, as by autocast, but where
+            there is no backward.
         precision: of float32 products, as `torch.set_float32_matmul_precision` takes it.
         backends: of relpos.
         rivals: whether the schemes' rivals run too (most need `length ** 2` memory).
@@ -61,6 +64,7 @@ class Setting:
     keys: int | None = None
     batch: int = 2
     heads: int = 8
+    kv_heads: int | None = None
     width: int = 64
     dtype: str = "float32"
     precision: str = "highest"
@@ -133,6 +137,24 @@ HALF_SETTINGS = (
     replace(_HALF, name="bfloat16, 64 x 64, B=1", queries=4096, batch=1, schemes=(GRIDS[0],)),
     replace(_HALF, name="float16, d=64", dtype="float16"),
     replace(_HALF, name="float32 (high), d=64", dtype="float32", precision="high"),
+)
+
+_STEP = replace(_DECODING, batch=1, backends=("native",), seconds=0.4)
+
+# Steps of decoding: one query, or a few that were guessed ahead, against many keys.
+DECODING_SETTINGS = tuple(
+    replace(setting, name=f"{dtype}, {setting.name}", dtype=dtype)
+    for dtype in ("float32", "bfloat16", "float16")
+    for setting in (
+        replace(_STEP, name="1 query, 8192 keys, B=1", keys=8192),
+        replace(_STEP, name="1 query, 8192 keys, B=16", keys=8192, batch=16),
+        replace(_STEP, name="1 query, 32768 keys, B=1"),
+        replace(_STEP, name="1 query, 32768 keys, B=2", batch=2),
+        replace(_STEP, name="1 query, 131072 keys, B=1", keys=131072),
+        replace(_STEP, name="1 query, 32768 keys, 1 key head", kv_heads=1),
+        replace(_STEP, name="8 queries, 32768 keys, B=1", queries=8),
+        replace(_STEP, name="8 queries, 32768 keys, 1 key head", queries=8, kv_heads=1),
+    )
 )
 
 MEMORY_SETTINGS = (

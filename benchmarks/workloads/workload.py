@@ -62,12 +62,12 @@ def inputs(setting: Setting) -> list[Tensor]:
     """Queries, keys and values; the same numbers each time."""
     device = setting.device
     generator = torch.Generator(device).manual_seed(0)
-    width = setting.width
+    keys = (setting.kv_heads or setting.heads, setting.length)
     return [
-        torch.randn(setting.batch, setting.heads, length, width, generator=generator, device=device)
+        torch.randn(setting.batch, *sizes, setting.width, generator=generator, device=device)
         .to(setting.torch_dtype)
         .requires_grad_()
-        for length in (setting.queries, setting.length, setting.length)
+        for sizes in ((setting.heads, setting.queries), keys, keys)
     ]
 
 
@@ -90,12 +90,14 @@ def contenders(setting: Setting, workload: Workload) -> dict[str, Run]:
 def exact(workload: Workload, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """The result in float64, of as many sequences and heads (the first ones) as fit in memory."""
     batch, heads = q.shape[:2]
-    fitting = max(1, _MAX_SCORES // (q.shape[2] * k.shape[2]))
+    group = heads // k.shape[1]  # query heads of a key head, which stay together
+    fitting = max(group, _MAX_SCORES // (q.shape[2] * k.shape[2]) // group * group)
     batch, heads = min(batch, max(1, fitting // heads)), min(heads, fitting)
 
     def first(x: Tensor) -> Tensor:  # q_rel alone has four axes, and is no table
         return (x[:batch, :heads] if x.ndim == 4 else x[:heads]).double()
 
     terms = workload.terms(q, k).map(first)
-    q, k, v = (x[:batch, :heads].double() for x in (q, k, v))
+    q, k, v = (x[:batch, :count].double() for x, count in
+               ((q, heads), (k, heads // group), (v, heads // group)))  # fmt: skip
     return attention(q, k, v, terms, backend="reference", **workload.arguments(q, k))

@@ -81,7 +81,7 @@ struct Case {
       params.head_dim = random.whole(1, 12), params.value_dim = random.whole(1, 12);
     }
     if (random.chance(0.2)) {  // steps of decoding: slices of keys, and heads that share them
-      params.seqlen_q = random.whole(1, 9), params.seqlen_k = random.whole(1, 1700);
+      params.seqlen_q = random.whole(1, 9), params.seqlen_k = random.whole(1, 2600);
       params.heads = params.kv_heads * random.whole(1, 12);
     }
     threads = (int)random.whole(1, 4);
