@@ -184,7 +184,8 @@ struct Backward : BackwardSums {
       gemm_add<kTransposed>(count, dim, block.num_rows, ds, stride, work.q_rel, dim,
                             to + first_column * dim, dim);
     if (float* to = table_sums(kBias, block.h))
-      add_column_sums(block.num_rows, count, ds, stride, to + first_column);
+      add_column_sums(block.num_rows, count, ds, stride, to + first_column,
+                      to + plan.table_columns(kBias) + first_column);
   }
 
   // ---- the table of queries -------------------------------------------------------------------

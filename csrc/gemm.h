@@ -235,20 +235,36 @@ inline vfloat dot_rows(const float* const (&rows)[kLanes], const float* x, int64
   return horizontal_sums(sums);
 }
 
-// sums (columns) += the column sums of x (rows, columns), rows `stride` apart. The rows are summed
+// What rounding took from after = before + x, exactly (Knuth's TwoSum).
+template <class T>
+inline T lost_in_sum(T before, T x, T after) {
+  const T added = after - before;
+  return (before - (after - added)) + (x - added);
+}
+
+// sums (columns) += the column sums of x (rows, columns), rows `stride` apart, and lost (columns),
+// if there is one, += what the additions lose. Rows are summed in groups of 8, and all of them
 // before they are added, which rounds less.
 inline void add_column_sums(int64_t rows, int64_t columns, const float* x, int64_t stride,
-                            float* sums) {
+                            float* sums, float* lost = nullptr) {
   int64_t n = 0;
   for (; n + kLanes <= columns; n += kLanes) {
     vfloat of_rows = {};
-    for (int64_t r = 0; r < rows; ++r) of_rows += load(x + r * stride + n);
-    store(sums + n, load(sums + n) + of_rows);
+    for (int64_t r = 0; r < rows;) {
+      vfloat of_group = {};
+      for (const int64_t end = min(r + 8, rows); r < end; ++r) of_group += load(x + r * stride + n);
+      of_rows += of_group;
+    }
+    const vfloat before = load(sums + n), after = before + of_rows;
+    store(sums + n, after);
+    if (lost) store(lost + n, load(lost + n) + lost_in_sum(before, of_rows, after));
   }
   for (; n < columns; ++n) {
-    float of_rows = 0;
+    double of_rows = 0;
     for (int64_t r = 0; r < rows; ++r) of_rows += x[r * stride + n];
-    sums[n] += of_rows;
+    const float before = sums[n], after = before + (float)of_rows;
+    sums[n] = after;
+    if (lost) lost[n] += lost_in_sum(before, (float)of_rows, after);
   }
 }
 

@@ -114,6 +114,12 @@ struct Plan {
            : kind == kKeys   ? padded_rel_dim
                              : padded_head_dim;
   }
+  // Of the sums of one head's table, (columns, padded_row_dim). Those of a bias, to which each block
+  // adds one number for a column, have beside them what these additions lost, (columns).
+  int64_t table_columns(int kind) const { return window(kind).num_panels() * kNR; }
+  int64_t table_sums_size(int kind) const {
+    return table_columns(kind) * (kind == kBias ? 2 : padded_row_dim(kind));
+  }
   int64_t num_key_panels() const { return ceil_div(params.seqlen_k, kNR); }
 
   // Which forms of a table this pass reads. Rows are added up, weighted: those of values by p in
@@ -130,7 +136,7 @@ struct Plan {
   WindowTable lay_out_table(int kind, Arena& arena) const {
     WindowTable table;
     if (!params.tables[kind].present()) return table;
-    const int64_t columns = window(kind).num_panels() * kNR;
+    const int64_t columns = table_columns(kind);
     table.rows = arena.take_packed(needs_rows(kind), columns * kParts * padded_row_dim(kind));
     table.panels =
         arena.take_packed(needs_panels(kind), columns * packed_depth(params.tables[kind].row_dim));

@@ -114,8 +114,7 @@ struct BackwardTasks {
     for (int kind = 0; kind < kTableKinds; ++kind) {
       const int64_t table_heads = params.tables[kind].heads == 1 ? 1 : heads;
       sums.tables[kind] =
-          arena.take_if(gradients.tables[kind], table_heads * plan.window(kind).num_panels() *
-                                                    kNR * plan.padded_row_dim(kind));
+          arena.take_if(gradients.tables[kind], table_heads * plan.table_sums_size(kind));
     }
     const int64_t axis_table_heads = params.grid.axis_table_heads == 1 ? 1 : heads;
     sums.axis_tables =
@@ -271,29 +270,34 @@ struct BackwardTasks {
   }
 
   // The gradient of one head's table: the partitions' columns, each added to the row that it
-  // selects. scratch (num_rows, padded_row_dim).
-  void write_table(int kind, int64_t head, float* scratch) const {
+  // selects, of which those at its ends have many. scratch: see scratch_bytes.
+  void write_table(int kind, int64_t head, double* scratch) const {
     const OffsetTable& table = params.tables[kind];
     const OffsetWindow& window = plan.window(kind);
     const int64_t padded_dim = plan.padded_row_dim(kind);
-    fill(scratch, table.num_rows * padded_dim, 0);
+    for (int64_t n = 0; n < table.num_rows * padded_dim; ++n) scratch[n] = 0;
     for (int64_t partition = 0; partition < num_partitions; ++partition) {
       if (table.heads > 1 && !has_head(partition, head)) continue;
       const GradientSums sums = sums_of_partition(partition);
       const float* from = sums.tables[kind] + table.head_index(head - sums.first_head) *
-                                                  window.num_panels() * kNR * padded_dim;
+                                                  plan.table_sums_size(kind);
       for (int64_t column = 0; column < window.num_columns; ++column) {
         const int64_t row = table_row(table, window, column);
         if (row < 0) continue;
         for (int64_t k = 0; k < padded_dim; ++k)
           scratch[row * padded_dim + k] += sum_of_column(from, padded_dim, column, k);
+        if (kind == kBias) scratch[row] += from[plan.table_columns(kind) + column];
       }
     }
-    if (plan.score_factor != 1 && (kind == kKeys || kind == kQueries))
-      for (int64_t n = 0; n < table.num_rows * padded_dim; ++n) scratch[n] *= plan.score_factor;
-    for (int64_t row = 0; row < table.num_rows; ++row)
-      convert_from_float(scratch + row * padded_dim, table.row_dim, params.gradients.tables[kind],
-                         params.dtype, (head * table.num_rows + row) * table.row_dim);
+    const bool scaled = kind == kKeys || kind == kQueries;
+    const double factor = scaled ? plan.score_factor : 1;
+    float* const rounded = (float*)(scratch + table.num_rows * padded_dim);
+    for (int64_t row = 0; row < table.num_rows; ++row) {
+      for (int64_t k = 0; k < table.row_dim; ++k)
+        rounded[k] = (float)(scratch[row * padded_dim + k] * factor);
+      convert_from_float(rounded, table.row_dim, params.gradients.tables[kind], params.dtype,
+                         (head * table.num_rows + row) * table.row_dim);
+    }
   }
 
   // The gradients of one head's tables of a grid's axes.
@@ -329,7 +333,7 @@ struct BackwardTasks {
 
   // All gradients that partitions have summed; one after another, in this thread. scratch: see
   // scratch_bytes.
-  void write_partitions(float* scratch) const {
+  void write_partitions(double* scratch) const {
     const Gradients& gradients = params.gradients;
     for (int kind = 0; kind < kTableKinds; ++kind)
       if (gradients.tables[kind])
@@ -338,13 +342,13 @@ struct BackwardTasks {
       for (int64_t h = 0; h < params.grid.axis_table_heads; ++h) write_axis_tables(h);
     if (gradients.joint_bias) write_joint_bias();
   }
-  // Of the largest table.
+  // Of the largest table: sums (num_rows, padded_row_dim), and one row that is rounded.
   int64_t scratch_bytes() const {
     int64_t bytes = 0;
     for (int kind = 0; kind < kTableKinds; ++kind)
       if (params.gradients.tables[kind])
-        bytes = max(bytes, params.tables[kind].num_rows * plan.padded_row_dim(kind) *
-                               (int64_t)sizeof(float));
+        bytes = max(bytes, (params.tables[kind].num_rows + 1) * plan.padded_row_dim(kind) *
+                               (int64_t)sizeof(double));
     return bytes;
   }
 };
@@ -377,7 +381,7 @@ inline bool run_backward(const Params& params, const Host& host) {
   on_threads(host, threads, BackwardTasks::run_thread, &tasks);
   if (tasks.splits > 1)
     host.parallel(params.batch * params.kv_heads, BackwardTasks::add_splits, &tasks);
-  tasks.write_partitions((float*)scratch.data);
+  tasks.write_partitions((double*)scratch.data);
   return true;
 }
 

@@ -33,7 +33,7 @@ namespace {
 struct GradientSums {
   float* k = nullptr;                 // (seqlen_k, padded_head_dim), of one key/value head
   float* v = nullptr;                 // (seqlen_k, padded_value_dim), of one key/value head
-  float* tables[kTableKinds] = {};    // (heads, num_panels * NR, padded_row_dim)
+  float* tables[kTableKinds] = {};    // (heads, Plan::table_sums_size)
   float* axis_tables = nullptr;       // (heads, GridPlan::padded_size)
   float* joint_bias = nullptr;        // (heads, joint_bias_size)
   int64_t first_head = 0;
@@ -45,12 +45,10 @@ struct ScoreGradients : Scores {
 
   using Scores::Scores;
 
-  // The sums of a head's table, (columns, padded_row_dim); null if they are not wanted.
+  // The sums of a head's table (Plan::table_sums_size); null if they are not wanted.
   float* table_sums(int kind, int64_t h) const {
     const int64_t head = params.tables[kind].head_index(h - sums.first_head);
-    const int64_t columns = plan.window(kind).num_panels() * kNR;
-    return sums.tables[kind] ? sums.tables[kind] + head * columns * plan.padded_row_dim(kind)
-                             : nullptr;
+    return sums.tables[kind] ? sums.tables[kind] + head * plan.table_sums_size(kind) : nullptr;
   }
 
   bool wants_dq_rel() const {

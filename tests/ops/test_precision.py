@@ -94,6 +94,27 @@ def test_a_table_summed_over_many_pairs_keeps_its_precision(backend: str):
         assert error < 2 * torch.finfo(torch.bfloat16).eps, name
 
 
+@pytest.mark.parametrize("kv_heads", [1, 4])
+@pytest.mark.parametrize("terms", ["bias", "bias values"])
+@every_cpu_blockwise
+def test_a_bias_summed_over_many_rows_is_off_by_at_most_twice_the_reference(
+    backend: str, terms: str, kv_heads: int
+):
+    """Its ends are sums of nearly all pairs, which one smooth gradient makes large."""
+    case = replace(
+        CASES["bias"], heads=4, groups=kv_heads, queries=300, keys=300, width=16, value_width=16
+    )
+    case = replace(case, terms=terms, table_window=(16, 16), table_heads=1)
+    errors = {"reference": 0.0, backend: 0.0}
+    for seed in range(24):
+        named = case.inputs(seed, torch.float32)
+        exact = case.gradients(cast(named, torch.float64), "reference", only="bias")["bias"]
+        for name in errors:
+            found = case.gradients(named, name, only="bias")["bias"]
+            errors[name] += (found.double() - exact).square().mean().item()
+    assert errors[backend] <= 2**2 * errors["reference"]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @every_backend
 @pytest.mark.parametrize("case", [CASES["per head"], GRID_CASES["joint beside tables"]])
