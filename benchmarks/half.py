@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -45,9 +46,11 @@ def main() -> None:
         return
     settings = [one for one in HALF_SETTINGS if not options.only or one.name in options.only]
     out = options.out or RESULTS / "half.json"
-    result = json.loads(out.read_text()) if out.exists() else {"time": [], "memory": []}
+    result: dict[str, Any] = {"time": [], "memory": []}
+    if out.exists():
+        result = json.loads(out.read_text())
     result["machine"] = machine() | {"instructions": instructions()}
-    commits: dict[str, str] = result.setdefault("commits", {})
+    commits = result.setdefault("commits", {})
     for part in options.parts:
         if part == "time":
             result |= measure_settings(settings)
