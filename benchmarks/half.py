@@ -1,9 +1,10 @@
 """What matrix units are for: bfloat16, float16, and float32 where it may be split.
 
 The op beside plain SDPA in the same dtype; layers of adapted models in bfloat16 beside their
-originals; an hour of speech. Processors with AMX have paths of their own, in torch as in relpos, so
-that the ratios of such a machine say nothing about another: on one without AMX the committed result
-stays, unless `--out` names another.
+originals; an hour of speech; and float16 with both kept from AMX, as on a processor that has AVX-512
+alone. Processors with AMX have paths of their own, in torch as in relpos, so that the ratios of such
+a machine say nothing about another: on one without AMX the committed result stays, unless `--out`
+names another.
 
     python -m benchmarks.half
     python -m benchmarks.half --parts long
@@ -14,6 +15,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +26,7 @@ import torch
 
 from relpos.ops.native.library import instructions
 
-from .files import RESULTS, save
+from .files import RESULTS, ROOT, save
 from .measure.adapted import measure_time
 from .measure.long_inputs import measure_long
 from .measure.machine import machine
@@ -31,7 +36,10 @@ from .report.targets import HALF_TARGETS, verdict
 from .workloads.adapted import HALF_LONG_INPUTS, HALF_MODELS, find_model
 from .workloads.settings import HALF_SETTINGS
 
-PARTS = ("time", "adapted", "long")
+PARTS = ("time", "adapted", "long", "vectors")
+
+# What keeps torch, oneDNN and relpos from instructions beyond AVX-512.
+AVX512_ALONE = {"ATEN_CPU_CAPABILITY": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
 
 
 def main() -> None:
@@ -59,12 +67,26 @@ def main() -> None:
                 others = [row for row in result.get("adapted", []) if row["model"] != name]
                 result["adapted"] = others + measure_time(find_model(name), dtype=torch.bfloat16)
                 save(out, result)
-        else:
+        elif part == "long":
             result["long"] = [measure_long(one.name) for one in HALF_LONG_INPUTS]
+        else:
+            result["vectors"] = measure_vectors("float16, d=64")
         commits[part] = result["machine"]["commit"]
         save(out, result)
     print(f"wrote {out}")
     print(verdict(result, HALF_TARGETS))
+
+
+def measure_vectors(setting: str) -> dict[str, Any]:
+    """Time the schemes of a setting on AVX-512 alone, in a fresh process."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "vectors.json"
+        command = [sys.executable, "-m", "benchmarks.half", "--parts", "time"]
+        subprocess.run(
+            [*command, "--only", setting, "--out", str(out)],
+            cwd=ROOT, env=os.environ | AVX512_ALONE, check=True,
+        )  # fmt: skip
+        return json.loads(out.read_text())
 
 
 if __name__ == "__main__":

@@ -97,6 +97,12 @@ struct BackwardSums : ScoreGradients {
 
   // ---- the softmax ----------------------------------------------------------------------------
 
+  // Whether a tile has all keys that row r sees.
+  static bool is_single_tile(const RowBlock& block, const KeyTile& tile, int64_t r) {
+    return block.key_begin[r] >= tile.begin &&
+           block.key_end[r] <= tile.begin + tile.num_keys;
+  }
+
   // Row r's scores and dp become p (0 where dropout drops) and ds, both 0 for the keys that it does
   // not see, in the whole vectors of the tile.
   void softmax_backward(const RowBlock& block, const KeyTile& tile, int64_t r, float row_shift,
@@ -116,8 +122,7 @@ struct BackwardSums : ScoreGradients {
     const float dp_constant = value_region == kLeft    ? dp_left[r]
                               : value_region == kRight ? dp_right[r]
                                                        : 0;
-    const bool single_tile = block.key_begin[r] >= tile.begin &&
-                             block.key_end[r] <= tile.begin + tile.num_keys;
+    const bool single_tile = is_single_tile(block, tile, r);
     if (!plan.drop_threshold && !single_tile) {
       const vfloat row_delta = broadcast(delta[r] - dp_constant);
       for (int64_t n = from; n < to; n += kLanes) {

@@ -121,23 +121,40 @@ inline vpairs pair_up(vpairs joined) {
 
 inline vfloat to_float(vhalf x) { return (vfloat)(__builtin_convertvector(x, vuint) << 16); }
 
+// What lies beyond bfloat16's largest number, and is finite, rounds to that; it has a rest.
+constexpr float kLargestBf16 = 0x1.fep127f;
+
+inline vfloat bounded(vfloat x) {
+  const vfloat size = maximum(x, -x);
+  const vint beyond = (size > kLargestBf16) & (size <= __FLT_MAX__);
+  return select(beyond, select(x < 0, broadcast(-kLargestBf16), broadcast(kLargestBf16)), x);
+}
+
 // x, then y, in kParts: rounded, and the rest, rounded too. Infinity has no rest that is a number.
 struct Parts {
   vpairs parts[kParts];
 
-  Parts(vfloat x, vfloat y) {
-    parts[0] = round_joined(x, y);
+  Parts(vfloat x, vfloat y) : Parts(x, y, x, y) {}
+
+  // Of any numbers; those above round to infinity where they are too large.
+  static Parts of_inputs(vfloat x, vfloat y) {
+    return kParts == 1 ? Parts(x, y) : Parts(x, y, bounded(x), bounded(y));
+  }
+
+ private:
+  Parts(vfloat x, vfloat y, vfloat first_x, vfloat first_y) {
+    parts[0] = round_joined(first_x, first_y);
     if constexpr (kParts == 2)
       parts[1] = round_joined(x - to_float(first_half(parts[0])),
                               y - to_float(second_half(parts[0])));
   }
 };
 // The same of one number.
-struct PartsOfNumber {
+struct PartsOfInput {
   uint16_t parts[kParts];
 
-  explicit PartsOfNumber(float x) {
-    parts[0] = float_to_bf16(x);
+  explicit PartsOfInput(float x) {
+    parts[0] = float_to_bf16(kParts == 1 ? x : bounded(broadcast(x))[0]);
     if constexpr (kParts == 2) {
       union { uint32_t bits; float value; } first;
       first.bits = (uint32_t)parts[0] << 16;

@@ -83,10 +83,17 @@ inline uint16_t float_to_f16(float x) {
   return (uint16_t)(sign | in.bits >> 13);
 }
 
-#if defined(RELPOS_NEON)
+#if defined(RELPOS_F16C) || defined(RELPOS_NEON)
 // W numbers to p (W).
 inline void float_to_f16(vfloat x, uint16_t* p) {
+#if defined(RELPOS_F16C) && RELPOS_LANES == 16
+  *(vshort_memory*)p = (vshort_memory)_mm512_maskz_cvtps_ph(0xffff, (__m512)x,
+                                                            _MM_FROUND_TO_NEAREST_INT);
+#elif defined(RELPOS_F16C)
+  *(vshort_memory*)p = (vshort_memory)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+#else
   vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)x)));
+#endif
 }
 #endif
 
@@ -126,7 +133,7 @@ inline void convert_from_float(const float* from, int64_t count, void* to, Dtype
   } else {
     uint16_t* target = (uint16_t*)to + at;
     int64_t n = 0;
-#if defined(RELPOS_NEON)
+#if defined(RELPOS_F16C) || defined(RELPOS_NEON)
     for (; n + kLanes <= count; n += kLanes) float_to_f16(load(from + n), target + n);
 #endif
     for (; n < count; ++n) target[n] = float_to_f16(from[n]);

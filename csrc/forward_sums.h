@@ -3,7 +3,8 @@
 //
 //     work.s            (rows, kTileStride): scores, then p = exp(s - row_max)
 //     work.output_acc   (rows, padded_value_dim): sum of p * v so far
-//     row_max, row_sum  (rows): the largest score, and the sum of p, so far
+//     row_max, row_sum  (rows): the score to which p is relative (on vectors the largest so far; on
+//                       a matrix unit see tile_forward.h), and the sum of p so far
 //
 // For the tables of values p is summed before it is multiplied: by offset on their window, one
 // number for each row left and right of it, by coordinate on a grid.

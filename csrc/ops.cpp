@@ -283,11 +283,13 @@ const SupportedKernels& kernels() {
   static const SupportedKernels chosen = [] {
     const char* const wanted = std::getenv("ATEN_CPU_CAPABILITY");
     SupportedKernels supported;
-    bool beyond = false;
+    const Kernel* last = nullptr;  // so far, that is named
     for (const Kernel*& kernel : supported.kernels) {
-      if (beyond) kernel = nullptr;
-      beyond = beyond || (wanted && kernel && (std::strcmp(wanted, "default") == 0 ||
-                                               std::strcmp(wanted, kernel->name) == 0));
+      if (!kernel || !wanted) continue;
+      if (last && std::strcmp(kernel->name, last->name) != 0)
+        kernel = nullptr;
+      else if (std::strcmp(wanted, "default") == 0 || std::strcmp(wanted, kernel->name) == 0)
+        last = kernel;
     }
     return supported;
   }();

@@ -191,10 +191,11 @@ struct Scores : QueriesTerm {
     gemm_packed(tile.num_rows(), tile.vector_to() - first, params.head_dim,
                 work.q_panels + tile.first_row * packed_depth(params.head_dim),
                 work.key_panels + tile.key(first) * packed_depth(params.head_dim),
-                scores + tile.first_row * kTileStride + first, kTileStride, start, is_exact());
+                scores + tile.first_row * kTileStride + first, kTileStride, start, keeps_rest_products());
   }
-  // Half precision has exact products in float32; so have its scores, or the log-sum-exp would show.
-  bool is_exact() const { return params.dtype == Dtype::f16; }
+  // Whether products of the rests of split numbers are part of scores. Half precision has exact
+  // products in float32: without them its log-sum-exp would show it.
+  bool keeps_rest_products() const { return params.dtype == Dtype::f16; }
 #else
   void multiply_keys_and_band(const RowBlock& block, const KeyTile& tile, bool on_band,
                               float* scores) {
@@ -296,10 +297,10 @@ struct Scores : QueriesTerm {
     float* out = buffer.row(tile.first_row) + missing;
     if (bias)
       gemm_packed(tile.num_rows(), to - missing, depth, q_rel, panels, out, kBufferStride,
-                  SameRows{bias + missing}, is_exact());
+                  SameRows{bias + missing}, keeps_rest_products());
     else
       gemm_packed(tile.num_rows(), to - missing, depth, q_rel, panels, out, kBufferStride,
-                  FromZero{}, is_exact());
+                  FromZero{}, keeps_rest_products());
 #else
     for (int64_t n = missing; n < to; n += kNR) {
       float* out = buffer.row(0) + n;

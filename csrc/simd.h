@@ -148,8 +148,8 @@ inline float exponential(float x) { return exponential(broadcast(x))[0]; }
 
 constexpr float kLog2OfE = 1.44269504088896341f;
 
-// 2^x to within four units in the last place; 0 from -127 down, and no less than 2^127 from there up.
-// NaN stays NaN.
+// 2^x to within four units in the last place; 0 from -127 down; from 127 up some number that is no
+// less than 2^127, infinity among them. NaN stays NaN.
 // The polynomial is the minimax one for what x is above the next integer below.
 inline vfloat power_of_two(vfloat x) {
 #if defined(RELPOS_INTRINSICS)

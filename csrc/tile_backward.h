@@ -161,6 +161,9 @@ struct TileBackward : BackwardSums {
     for (int64_t r = tile.first_row; r < tile.end_row; ++r) {
       const int64_t row = params.row_index(block.b, block.h, block.first_row + r);
       if (params.row_max[row] == -kInfinity) continue;
+      // There delta can be had without the rounding of the output, which is more than that of
+      // split weights.
+      if (kParts == 2 && is_single_tile(block, tile, r)) return false;
       if (is_far_base(params.row_max[row]) || is_far_base(params.row_max[row] - row_shift[r]))
         return false;
       RowNumbers& to = rows[r - tile.first_row];
@@ -191,12 +194,11 @@ struct TileBackward : BackwardSums {
       if (p_rows) clear_around(weight_row(p_rows, r + 1), tile);
       const RowNumbers &x = rows[r], &y = rows[r + 1];
       vfloat pair_sums[4] = {};
-      const bool is_simple = !keeps_ds && !p_sums && !ds_sums && !p_rows;
       if (r + 1 == tile.num_rows()) hide_row(tile, r + 1);
-      if (is_simple && all_seen && r + 1 < tile.num_rows())
-        weights_of_two_rows<true, false>(tile, r, factor, x, y, p_rows, pair_sums);
-      else if (is_simple)
+      if (keeps_ds || p_rows)
         weights_of_two_rows<true, true>(tile, r, factor, x, y, p_rows, pair_sums);
+      else if (all_seen && r + 1 < tile.num_rows())
+        weights_of_two_rows<false, false>(tile, r, factor, x, y, p_rows, pair_sums);
       else
         weights_of_two_rows<false, true>(tile, r, factor, x, y, p_rows, pair_sums);
       for (int64_t n = 0; n < 2 && tile.first_row + r + n < tile.end_row; ++n) {
@@ -224,9 +226,9 @@ struct TileBackward : BackwardSums {
     clear_pairs_around(weight_pairs(work.p_pairs, first_row + r), 0, 0);
   }
 
-  // Simple: rounded alone, without sums and without rows of p. May be hidden: where p is 0, dp may
-  // be anything.
-  template <bool Simple, bool MayBeHidden>
+  // Keeps: ds as floats, and rows of p where there are any. May be hidden: where p is 0, dp may be
+  // anything.
+  template <bool Keeps, bool MayBeHidden>
   void weights_of_two_rows(const KeyTile& tile, int64_t r, float factor, const RowNumbers& x,
                            const RowNumbers& y, packed* p_rows, vfloat (&row_sums)[4]) {
     const float* const s = work.s + r * kTileStride;
@@ -252,8 +254,8 @@ struct TileBackward : BackwardSums {
       store_weight_pairs(ds_pairs + 2 * n, ds_parts);
       store_first_row(ds_x_row + n, ds_parts);
       store_second_row(ds_y_row + n, ds_parts);
-      if (Simple) continue;
       row_sums[0] += p_x, row_sums[1] += p_y, row_sums[2] += ds_x, row_sums[3] += ds_y;
+      if (!Keeps) continue;
       store(ds + n, ds_x);
       store(ds + kTileStride + n, ds_y);
       if (!p_rows) continue;

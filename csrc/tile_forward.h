@@ -25,7 +25,7 @@ namespace {
 
 #if RELPOS_TILES
 
-// So many of them, and their products with values, can be added up.
+// Their sums stay finite, and so do those of their products with values of up to 5e33 in size.
 constexpr float kMaxWeight = 0x1p16f;
 
 struct TileForward : ForwardSums {

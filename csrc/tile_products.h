@@ -197,11 +197,12 @@ inline void split_row(const float* from, int64_t count, float factor, int64_t pa
                       uint16_t* to) {
   int64_t n = 0;
   for (; n + 2 * kLanes <= count; n += 2 * kLanes) {
-    const Parts of(load(from + n) * factor, load(from + n + kLanes) * factor);
+    const Parts of =
+        Parts::of_inputs(load(from + n) * factor, load(from + n + kLanes) * factor);
     for (int64_t part = 0; part < kParts; ++part) store_pairs(to + part * padded + n, of.parts[part]);
   }
   for (; n < padded; ++n) {
-    const PartsOfNumber of(n < count ? from[n] * factor : 0);
+    const PartsOfInput of(n < count ? from[n] * factor : 0);
     for (int64_t part = 0; part < kParts; ++part) to[part * padded + n] = of.parts[part];
   }
 }
@@ -254,7 +255,7 @@ inline void put_column(const float* from, int64_t column, int64_t depth, packed*
   packed* to = panels + column / kTileSide * kTileSide * packed_depth(depth) +
                column % kTileSide * 2;
   for (int64_t k = 0; k < part_depth(depth); ++k) {
-    const PartsOfNumber of(k < depth ? from[k] : 0);
+    const PartsOfInput of(k < depth ? from[k] : 0);
     for (int64_t part = 0; part < kParts; ++part)
       to[(part * part_depth(depth) + k / 2 * 2) * kTileSide + k % 2] = of.parts[part];
   }
@@ -262,7 +263,7 @@ inline void put_column(const float* from, int64_t column, int64_t depth, packed*
 inline void put_row(const float* from, int64_t row, int64_t columns, packed* pairs) {
   packed* to = pairs + row / 2 * 2 * kParts * columns + row % 2;
   for (int64_t n = 0; n < columns; ++n) {
-    const PartsOfNumber of(from[n]);
+    const PartsOfInput of(from[n]);
     for (int64_t part = 0; part < kParts; ++part) to[2 * (part * columns + n)] = of.parts[part];
   }
 }

@@ -87,6 +87,14 @@ In one pass with full attention, which the original cannot take: time, and the p
 process. Beside it stands how far a short input is from the original.
 """
 
+HALF_VECTORS = """\
+### On AVX-512 alone
+
+Float16 on the same machine, where torch, oneDNN and relpos are kept from its matrix unit.
+
+Measured on {machine}, with {instructions}.
+"""
+
 
 DECODING = """\
 One query, as in a step of decoding, or 8, as where some were guessed ahead, against cached keys; 8
@@ -146,6 +154,10 @@ def half_section(result: dict) -> str:
         parts += [HALF_ADAPTED.strip(), gains_table({"time": result["adapted"]})]
     if "long" in result:
         parts += [HALF_LONG.strip(), long_table(result)]
+    if "vectors" in result:
+        vectors = result["vectors"]
+        targets = tuple(one for one in HALF_TARGETS if one.setting in vectors["settings"])
+        parts.append(settings_section(HALF_VECTORS, vectors, targets))
     return "\n\n".join(parts)
 
 

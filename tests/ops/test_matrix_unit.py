@@ -5,6 +5,7 @@ Its products are judged by `tests/native`, on every machine, and by the tests of
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -146,6 +147,29 @@ def test_the_environment_names_lower_instructions():
     assert done.stdout.split() == ["avx2"], done.stderr[-2000:]
 
 
+@needs_amx
+def test_the_environment_names_amx_with_all_its_kernels():
+    script = """
+import torch
+from relpos import attention
+
+torch.manual_seed(0)
+for dtype in torch.bfloat16, torch.float16:
+    q, k, v = torch.randn(3, 1, 2, 70, 16).to(dtype)
+    print(attention(q, k, v, backend="native").double().sum().item())
+"""
+
+    def printed(**environment: str) -> str:
+        command = [sys.executable, "-c", script]
+        return subprocess.run(
+            command, env=os.environ | environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    usual = printed()
+    assert printed(ATEN_CPU_CAPABILITY="amx") == usual
+    assert printed(ATEN_CPU_CAPABILITY="avx512") != usual
+
+
 @pytest.mark.parametrize("low", [-1e4, -1e9, -1e10, -1e30, -3e38])
 @pytest.mark.parametrize("width", [32, 64])
 def test_masks_of_low_numbers_hide_keys(dtype: torch.dtype, width: int, low: float):
@@ -222,6 +246,39 @@ def test_keys_that_no_query_sees_are_never_read(dtype: torch.dtype, which: str, 
     poisoned[which][:, :, 45:] = torch.inf
     for found, wanted in zip(results(**poisoned), results(k, v), strict=True):
         assert torch.equal(found, wanted)
+
+
+@needs_amx
+@pytest.mark.parametrize("keys", [17, 200])
+def test_gradients_that_cancel_in_half_precision(keys: int):
+    """A bias that all pairs share has none; what is left of it is rounding."""
+    torch.manual_seed(0)
+    shapes = (1, 2, 16, 64), (1, 2, keys, 64), (1, 2, keys, 64), (1, 1)
+    leaves = [(3 * torch.randn(shape)).half().requires_grad_() for shape in shapes]
+    grad = torch.randn(1, 2, 16, 64).half()
+
+    def gradient(backend: str, rows: list[torch.Tensor]) -> torch.Tensor:
+        terms = Terms(bias=OffsetTable(rows[3], 0))
+        out = attention(*rows[:3], terms, backend=backend)
+        return torch.autograd.grad(out, rows[3], grad.to(out.dtype))[0]
+
+    # What the sum of all |ds| rounds to; it is more than that of the output's rounding.
+    assert gradient("native", leaves).abs().max() < 1e-4
+    assert (
+        gradient("reference", [x.detach().double().requires_grad_() for x in leaves]).abs() < 1e-9
+    )
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_float32_up_to_the_largest_number(hidden: bool):
+    largest = torch.finfo(torch.float32).max
+    q, k, v = torch.ones(3, 1, 1, 64, 32)
+    v[..., 3, :] = largest
+    mask = torch.ones(1, 1, 64, 64, dtype=torch.bool)
+    mask[..., 3] = not hidden
+    with float32_products("high"):
+        found = attention(q, k, v, mask=mask, backend="native")
+    torch.testing.assert_close(found[..., :1], q[..., :1] if hidden else q[..., :1] * largest / 64)
 
 
 def shaw(dtype: torch.dtype, backend: str = "native", transform=lambda call: call):

@@ -42,9 +42,11 @@ def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, 
 
     Half precision computes in float32, but on AMX, whose products have factors in bfloat16 and sums
     in float32. There the weights of a call in bfloat16 are rounded, as in FlashAttention on GPUs;
-    and numbers in float16 are split into two bfloat16 numbers, which is exact, with weights to
-    2^-16. So are those in float32 where torch's own products may be less than float32's
-    (`torch.set_float32_matmul_precision("high")` or `"medium"`), with errors of about 1e-5.
+    and numbers in float16 are split into two bfloat16 numbers, which is exact, with weights and
+    their gradients to 2^-16. So are those in float32 where torch's own products may be less than
+    float32's (`torch.set_float32_matmul_precision("high")` or `"medium"`), with errors of about
+    1e-5 of the largest factors; what is smaller than 1e-33 loses its digits there. Of split numbers
+    an infinite one makes NaN. Values larger than 5e33 may overflow.
     """
     terms = inputs.terms
     of_grid = _of_grid(inputs, terms) if isinstance(terms, GridTerms) else {}
