@@ -80,7 +80,7 @@ struct Plan {
     padded_rel_dim = p.has_q_rel()
                          ? round_up(p.rel_dim + (p.grid.num_axes ? kLanes : 0), kLanes)
                          : padded_head_dim;
-    grid = GridPlan(p, padded_value_dim);
+    grid = GridPlan(p);
     score_window = make_window(p, kKeys, kBias);
     query_window = make_window(p, kQueries, kQueries);
     value_window = make_window(p, kValues, kValues);

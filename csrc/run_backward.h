@@ -66,9 +66,7 @@ struct BackwardTasks {
   void divide(int threads, bool one_partition) {
     const int64_t batch_kv_heads = params.batch * params.kv_heads;
     const int64_t wanted_partitions = kPartitionsPerThread * threads;
-    // The units of a split head would add to the same rows of query_axis_logits' gradient.
-    if (threads > 1 && batch_kv_heads % threads != 0 && batch_kv_heads < wanted_partitions &&
-        !params.gradients.query_axis_logits)
+    if (threads > 1 && batch_kv_heads % threads != 0 && batch_kv_heads < wanted_partitions)
       splits = clamp(ceil_div(kSplitUnitsPerThread * threads, batch_kv_heads), 1,
                      max(params.heads_per_kv_head() * blocks.num_blocks, 1));
     num_units = batch_kv_heads * splits;
@@ -180,8 +178,9 @@ struct BackwardTasks {
       const int64_t num_blocks = params.heads_per_kv_head() * blocks.num_blocks;
       for (int64_t n = num_blocks - 1 - unit % splits; n >= 0; n -= splits) {
         const int64_t block = n % blocks.num_blocks;
-        backward.run(b, kv_head * params.heads_per_kv_head() + n / blocks.num_blocks,
-                     blocks.first_row(block), blocks.num_rows(block));
+        const int64_t h = kv_head * params.heads_per_kv_head() + n / blocks.num_blocks;
+        backward.run(b, h, blocks.first_row(block), blocks.num_rows(block));
+        if (block < splits) backward.finish_head(b, h);
       }
       if (splits == 1) write_unit(backward.sums, b, kv_head);
     }
@@ -310,11 +309,11 @@ struct BackwardTasks {
       const GradientSums sums = sums_of_partition(partition);
       const float* from = sums.axis_tables + grid.axis_table_head(head - sums.first_head) *
                                                  plan.grid.padded_size;
-      for_each_axis_table(params, plan.grid, [&](const AxisPlan& axis, const AxisTable& table) {
+      for_each_axis_table(params, plan.grid, [&](const AxisPlan& axis, int kind) {
+        const int64_t dim = axis.row_dim[kind], padded_dim = axis.padded_row_dim[kind];
         for (int64_t n = 0; n < axis.table_rows; ++n)
-          for (int64_t k = 0; k < table.row_dim; ++k)
-            to[table.given + n * table.row_dim + k] +=
-                from[table.padded + n * table.padded_row_dim + k];
+          for (int64_t k = 0; k < dim; ++k)
+            to[axis.given[kind] + n * dim + k] += from[axis.padded[kind] + n * padded_dim + k];
       });
     }
   }
