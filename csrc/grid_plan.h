@@ -40,12 +40,15 @@ struct GridPlan {
   AxisPlan axes[kMaxAxes];
   int64_t padded_size = 0, transposed_size = 0;  // floats of all tables in these forms
   int64_t sum_size_q = 0;                        // over the axes that have a table of queries
+  int64_t query_axis_stride = 0;                 // between the rows of query_axis_* (grid_queries.h)
   int64_t row_group_stride = 0;                  // between the rows of Workspace::row_group
   bool has_axis_scores = false, has_values = false;  // whether any axis has tables for these
 
   GridPlan() = default;
   explicit GridPlan(const Params& params) {
     const Grid& grid = params.grid;
+    // An odd number of cache lines, as kTileStride.
+    query_axis_stride = round_up(params.seqlen_k, kKeyChunk) + 16;
     int64_t given_size = 0, first_coord_k = 0, first_q_rel = 0;
     for (int n = 0; n < grid.num_axes; ++n) {
       const Axis& axis = grid.axes[n];
@@ -76,6 +79,9 @@ struct GridPlan {
       }
     }
   }
+
+  // Of a head's query_axis_scores.
+  int64_t query_axis_size() const { return sum_size_q * query_axis_stride; }
 };
 
 // Calls visit(plan of the axis, kind) for each table of the grid.

@@ -7,7 +7,8 @@
 //
 // and the adjoint is the sum of ds over the queries of each coordinate (query_axis_ds). Each row of
 // these is read by the blocks of a whole row of the grid, or column, so they are kept for a head: for
-// those of its keys that a thread's blocks have seen so far (Workspace::query_axis_keys).
+// those of its keys that a thread's blocks have seen so far (Workspace::query_axis_keys). Where there
+// are more threads than heads, which then share them, all are made before the first block.
 //
 //     query_axis_*     (sum_size_q, query_axis_stride): coordinates of all axes with such a table
 //     chunk_by_coord   (kKeyChunk, sum_size_q): the same of a chunk of keys, a row for each key
@@ -19,9 +20,12 @@
 #include "gemm.h"
 #include "grid_terms.h"
 #include "integers.h"
+#include "kernel.h"
 #include "params.h"
+#include "plan.h"
 #include "simd.h"
 #include "tile.h"
+#include "workspace_pool.h"
 
 namespace relpos {
 namespace {
@@ -35,7 +39,13 @@ struct GridQueries : GridTerms {
 
   // Where the number of a coordinate and a key lies.
   float* query_axis_row(float* by_key, int64_t coord, int64_t key) const {
-    return by_key + coord * work.query_axis_stride + key;
+    return by_key + coord * plan.grid.query_axis_stride + key;
+  }
+  // Those of a head.
+  float* query_axis_scores(int64_t b, int64_t h) const {
+    return plan.shares_query_axes
+               ? plan.query_axis_scores + (b * params.heads + h) * plan.grid.query_axis_size()
+               : work.query_axis_scores;
   }
 
   // Calls visit(coordinate) for those of row r along the axes, as rows of query_axis_scores.
@@ -74,36 +84,74 @@ struct GridQueries : GridTerms {
   void begin_query_axes(const RowBlock& block) {
     work.query_axis_keys.grow(block.b, block.h, block.keys_begin, block.keys_end, kKeyChunk,
                               [&](int64_t from, int64_t to) {
-                                for (int64_t key = from; key < to; key += kKeyChunk)
-                                  fill_query_axes(block, key);
+                                if (!plan.shares_query_axes)
+                                  fill_query_axes(block.b, block.h, from, to);
+                                if (work.query_axis_ds)
+                                  clear_query_axes(from, min(to, params.seqlen_k) - from);
                               });
   }
 
-  void fill_query_axes(const RowBlock& block, int64_t first_key) {
+  // Of the keys from..to-1, whole chunks of them.
+  void fill_query_axes(int64_t b, int64_t h, int64_t from, int64_t to) {
+    for (int64_t key = from; key < to; key += kKeyChunk) fill_chunk(b, h, key);
+  }
+
+  void fill_chunk(int64_t b, int64_t h, int64_t first_key) {
     const int64_t sum_size_q = plan.grid.sum_size_q, count = locate_keys(first_key);
-    read_keys(block.b, block.h, first_key, count, params.scale);
+    read_keys(b, h, first_key, count, params.scale);
     fill(work.chunk_by_coord, count * sum_size_q, 0);
     for (int axis = 0; axis < params.grid.num_axes; ++axis)
       if (params.grid.axes[axis].has_queries)
         multiply_axis_table(axis_keys(count, axis), axis, kQueries, work.key_tile,
                             plan.padded_head_dim, work.chunk_by_coord);
     transpose_matrix(work.chunk_by_coord, sum_size_q, count, sum_size_q,
-                     query_axis_row(work.query_axis_scores, 0, first_key), work.query_axis_stride);
-    if (!work.query_axis_ds) return;
-    for (int64_t n = 0; n < sum_size_q; ++n)
+                     query_axis_row(query_axis_scores(b, h), 0, first_key),
+                     plan.grid.query_axis_stride);
+  }
+
+  // No sums of ds, for so many keys from `first_key` on.
+  void clear_query_axes(int64_t first_key, int64_t count) const {
+    for (int64_t n = 0; n < plan.grid.sum_size_q; ++n)
       fill(query_axis_row(work.query_axis_ds, n, first_key), count, 0);
   }
 
   // scores (rows, kTileStride) += the logits of the tile's keys for each row's coordinates.
-  void add_query_axes(const KeyTile& tile, float* scores) const {
+  void add_query_axes(const RowBlock& block, const KeyTile& tile, float* scores) const {
+    float* const by_key = query_axis_scores(block.b, block.h);
     for (int64_t r = max(first_grid_row, tile.first_row); r < tile.end_row; ++r)
       each_query_coord(r, [&](int64_t coord) {
-        add_to(tile.to - tile.from,
-               query_axis_row(work.query_axis_scores, coord, tile.key(tile.from)),
+        add_to(tile.to - tile.from, query_axis_row(by_key, coord, tile.key(tile.from)),
                scores + r * kTileStride + tile.from);
       });
   }
 };
+
+// The scores of all heads, where they are shared: each thread some of the keys.
+struct FillQueryAxes {
+  const Plan* plan;
+  const WorkspacePool* pool;
+  int64_t threads;
+
+  static void run_thread(void* context, int64_t thread) {
+    const FillQueryAxes& task = *(const FillQueryAxes*)context;
+    const Params& params = task.plan->params;
+    GridQueries queries(*task.plan, task.pool->workspace(*task.plan, thread));
+    const int64_t chunks = ceil_div(params.seqlen_k, kKeyChunk);
+    const int64_t from = chunks * thread / task.threads * kKeyChunk;
+    const int64_t to = chunks * (thread + 1) / task.threads * kKeyChunk;
+    for (int64_t h = 0; h < params.heads; ++h) {
+      queries.fill_axis_tables(h);
+      for (int64_t b = 0; b < params.batch; ++b) queries.fill_query_axes(b, h, from, to);
+    }
+  }
+};
+
+inline void fill_query_axes(const Plan& plan, const WorkspacePool& pool, const Host& host,
+                            int threads) {
+  if (!plan.shares_query_axes) return;
+  FillQueryAxes task = {&plan, &pool, threads};
+  on_threads(host, threads, FillQueryAxes::run_thread, &task);
+}
 
 }  // namespace
 }  // namespace relpos

@@ -20,6 +20,7 @@
 #include "few_query_scores.h"
 #include "gemm.h"
 #include "grid_plan.h"
+#include "grid_queries.h"
 #include "integers.h"
 #include "kernel.h"
 #include "offset_window.h"
@@ -361,10 +362,10 @@ inline bool shares_mask_gradient(const Params& params) {
 }
 
 inline bool run_backward(const Params& params, const Host& host) {
-  Plan plan(params, true);
   // A shared number of the mask's gradient is not to be added to by two threads at once.
   const bool serial = shares_mask_gradient(params);
   const int threads = serial ? 1 : useful_threads(params, host);
+  Plan plan(params, true, threads);
   BackwardTasks tasks(plan);
   tasks.divide(threads, serial);
   WorkspacePool pool(plan, threads);
@@ -375,6 +376,7 @@ inline bool run_backward(const Params& params, const Host& host) {
   pool.bind(plan, memory.data);
   fill_shared_tables(plan, pool, host, threads);
   fill_few_query_scores(plan, pool, host, threads);
+  fill_query_axes(plan, pool, host, threads);
   tasks.pool = &pool;
   tasks.sums_memory = sums.data;
   on_threads(host, threads, BackwardTasks::run_thread, &tasks);

@@ -193,9 +193,9 @@ struct ScoreGradients : Scores {
     const int64_t dim = plan.padded_head_dim, sum_size_q = plan.grid.sum_size_q;
     const int64_t count = locate_keys(first_key);
     float* const ds = query_axis_row(work.query_axis_ds, 0, first_key);
-    transpose_matrix(ds, work.query_axis_stride, sum_size_q, count, work.chunk_by_coord,
+    transpose_matrix(ds, plan.grid.query_axis_stride, sum_size_q, count, work.chunk_by_coord,
                      sum_size_q);
-    for (int64_t n = 0; n < sum_size_q; ++n) fill(ds + n * work.query_axis_stride, count, 0);
+    clear_query_axes(first_key, count);
     // dk needs the scale, but for what it is multiplied by at the end; dQ all of it.
     for (int64_t n = 0; n < count * sum_size_q; ++n) work.chunk_by_coord[n] *= plan.query_factor;
     read_keys(b, h, first_key, count, plan.score_factor);

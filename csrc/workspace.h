@@ -85,8 +85,7 @@ struct Workspace {
   float* row_group;        // (MR, row_group_stride)
   // For the tables of queries, of the keys of a head: scale * k . Q_a, a row for each coordinate of
   // the queries; and of a chunk of keys, by coordinate.
-  float* query_axis_scores;  // (sum_size_q, query_axis_stride)
-  int64_t query_axis_stride;
+  float* query_axis_scores;  // (sum_size_q, query_axis_stride); null where Plan has those of all
   KeysOfHead query_axis_keys;
   float* chunk_by_coord;  // (kKeyChunk, sum_size_q)
 
@@ -165,9 +164,8 @@ struct Workspace {
     axis_scores = arena.take_if(grid.has_axis_scores, by_coord);
     axis_p = arena.take_if(grid.has_values, by_coord);
     row_group = arena.take(kMR * grid.row_group_stride);
-    // An odd number of cache lines, as kTileStride.
-    query_axis_stride = round_up(params.seqlen_k, kKeyChunk) + 16;
-    query_axis_scores = arena.take_if(grid.sum_size_q, grid.sum_size_q * query_axis_stride);
+    query_axis_scores =
+        arena.take_if(grid.sum_size_q && !plan.shares_query_axes, grid.query_axis_size());
     chunk_by_coord = arena.take_if(grid.sum_size_q, kKeyChunk * grid.sum_size_q);
     const bool forward_tiles = kTiles && !plan.backward, backward_tiles = kTiles && plan.backward;
     const int64_t keys = num_panels * kNR * kParts;
@@ -193,7 +191,7 @@ struct Workspace {
     axis_ds = arena.take_if(grid.has_axis_scores, by_coord);
     query_axis_ds =
         arena.take_if(grid.sum_size_q && (params.gradients.k || params.gradients.axis_tables),
-                      grid.sum_size_q * query_axis_stride);
+                      grid.query_axis_size());
     chunk_sums = arena.take_if(grid.sum_size_q || (kTiles && has_query_table),
                                kKeyChunk * plan.padded_head_dim);
     if (!backward_tiles) return;

@@ -119,6 +119,8 @@ struct Case {
     grid.prefix = random.chance(0.5) ? 0 : random.whole(1, 3);
     const bool other_queries = random.chance(0.3);
     const bool many = grid.num_axes < 4 && random.chance(0.4);
+    if (many && random.chance(0.3))  // threads that share a head
+      params.batch = params.kv_heads = params.heads = 1, threads = 4;
     const int64_t tokens = many ? random.whole(257, 700) : random.whole(1, 120);
     const double side = std::pow((double)tokens, 1.0 / grid.num_axes);
     params.seqlen_k = params.seqlen_q = 1;
@@ -253,7 +255,7 @@ struct Case {
       axis.has_q_rel = random.chance(share / 3);
       if (axis.has_q_rel || random.chance(share))
         axis.key_dim = axis.has_q_rel ? random.whole(1, params.head_dim + 3) : params.head_dim;
-      axis.has_queries = random.chance(share / 2);
+      axis.has_queries = random.chance(share);
       axis.has_bias = random.chance(share);
       axis.has_values = params.value_dim > 0 && random.chance(share / 2);
       params.rel_dim += axis.has_q_rel ? axis.key_dim : 0;
