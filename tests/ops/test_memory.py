@@ -116,8 +116,8 @@ def test_forward_and_backward_stay_far_below_the_score_matrices(
     assert growth(backend, run, dropout) < most
 
 
-# A number for each key, coordinate of a query and head is 29 MiB, of one head 3.6; and for the sums of
-# their gradients the same. Inputs, output and gradients are 3 MiB each.
+# A number for each key, coordinate of a query and head is 29 MiB, of one head 3.6; and the same for
+# the sums of their gradients. Inputs, output and gradients are 3 MiB each.
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @native_alone

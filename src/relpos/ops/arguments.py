@@ -49,8 +49,8 @@ class Arguments:
         values: see `keys`.
         q_rel: `(b, h, i, d_rel)`; on a grid those of the axes that have one, side by side.
         mask: four axes, each full or 1.
-        axis_tables: `(h or 1, n)`, a grid's rows of keys, queries, bias and values, all numbers in one
-            line (`axis_terms.axis_tables`).
+        axis_tables: `(h or 1, n)`, a grid's rows of keys, queries, bias and values, all numbers in
+            one line (`axis_terms.axis_tables`).
         key_axis_logits: `(b or 1, h or 1, i, sum of key_grid)`, a grid's relative logits of each
             query per axis, by the coordinate of the key.
         query_axis_logits: `(b, h, j, sum of query_grid)`, those of each key by the coordinate of

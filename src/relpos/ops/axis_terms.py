@@ -139,10 +139,8 @@ def _axis_logits(
     queries, keys = sizes
     x, others = _axis_last(x, axis)
     rows = _axis_rows(table, queries, keys, x.dtype, of_keys=of_keys)
-    if queries == keys:
-        out = relative_to_absolute(_product(x, rows))
-    else:
-        out = _paired_product(x, rows)
+    same = queries == keys
+    out = relative_to_absolute(_product(x, rows)) if same else _paired_product(x, rows)
     return _axis_restored(out, axis, others)
 
 
