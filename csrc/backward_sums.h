@@ -81,9 +81,8 @@ struct BackwardSums : ScoreGradients {
     fill(work.axis_dp, count, 0);
     for (int axis = 0; axis < params.grid.num_axes; ++axis)
       if (params.grid.axes[axis].has_values)
-        multiply_axis_table(block, axis, work.d_output, plan.padded_value_dim, params.value_dim,
-                            axis_tables().transposed + plan.grid.axes[axis].transposed.values,
-                            work.axis_dp);
+        multiply_axis_table(axis_rows(block, axis), axis, kValues, work.d_output,
+                            plan.padded_value_dim, work.axis_dp);
   }
 
   // dO . V of each row at one column: to (rows).
@@ -168,13 +167,11 @@ struct BackwardSums : ScoreGradients {
 
   // axis_p to an axis's table of values.
   void finish_axis_values(const RowBlock& block, int axis) {
-    const int64_t dim = plan.padded_value_dim;
-    float* const table = axis_table_sums(block.h) + plan.grid.axes[axis].padded.values;
-    for (RowGroup group; next_row_group(block, axis, group);) {
-      unshear_row_group(axis, group, work.axis_p);
-      gemm_add<kTransposed>(group.num_table_rows, dim, group.num_rows, work.row_group,
-                            plan.grid.row_group_stride, work.d_output + group.first_row * dim, dim,
-                            table + group.first_table_row * dim, dim);
+    const AxisTokens rows = axis_rows(block, axis);
+    for (RowGroup group; rows.next_group(group);) {
+      unshear_row_group(rows, group, work.axis_p);
+      add_group_gradients(group, plan.grid.axes[axis], kValues, work.d_output,
+                          plan.padded_value_dim, nullptr, axis_table_sums(block.h));
     }
   }
 };

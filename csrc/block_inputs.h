@@ -125,20 +125,10 @@ struct BlockInputs {
   }
 #endif
 
-  // Pack those of the head's keys and values that the block sees and that are not packed yet. What
-  // is packed of a head is one run of keys, which grows.
+  // Pack those of the head's keys and values that the block sees and that are not packed yet.
   void pack_head(const RowBlock& block) {
-    if (work.packed_batch != block.b || work.packed_kv_head != block.kv_head) {
-      work.packed_batch = block.b, work.packed_kv_head = block.kv_head;
-      work.packed_from = work.packed_to = 0;
-    }
-    if (block.keys_begin >= block.keys_end) return;
-    const int64_t from = round_down(block.keys_begin, kNR), to = round_up(block.keys_end, kNR);
-    if (work.packed_from == work.packed_to) work.packed_from = work.packed_to = from;
-    pack_keys(block, from, work.packed_from);
-    pack_keys(block, work.packed_to, to);
-    work.packed_from = min(work.packed_from, from);
-    work.packed_to = max(work.packed_to, to);
+    work.packed_keys.grow(block.b, block.kv_head, block.keys_begin, block.keys_end, kNR,
+                          [&](int64_t from, int64_t to) { pack_keys(block, from, to); });
   }
 
   void pack_keys(const RowBlock& block, int64_t from, int64_t to) {

@@ -63,11 +63,12 @@ struct ForwardSums : Scores {
     const int64_t dim = plan.padded_value_dim;
     for (int axis = 0; axis < params.grid.num_axes; ++axis) {
       if (!params.grid.axes[axis].has_values) continue;
-      const float* rows = axis_tables().padded + plan.grid.axes[axis].padded.values;
-      for (RowGroup group; next_row_group(block, axis, group);) {
-        unshear_row_group(axis, group, work.axis_p);
+      const float* values = axis_tables().padded + plan.grid.axes[axis].padded[kValues];
+      const AxisTokens rows = axis_rows(block, axis);
+      for (RowGroup group; rows.next_group(group);) {
+        unshear_row_group(rows, group, work.axis_p);
         gemm_add<kRowMajor>(group.num_rows, dim, group.num_table_rows, work.row_group,
-                            plan.grid.row_group_stride, rows + group.first_table_row * dim, dim,
+                            plan.grid.row_group_stride, values + group.first_table_row * dim, dim,
                             work.output_acc + group.first_row * dim, dim);
       }
     }

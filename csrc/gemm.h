@@ -144,18 +144,24 @@ inline void for_each_column(const float* from, int64_t stride, int64_t count, in
     }
 }
 
+// to (depth, count), rows `to_stride` apart, = from (count, depth), rows `stride` apart, transposed.
+inline void transpose_matrix(const float* from, int64_t stride, int64_t count, int64_t depth,
+                             float* to, int64_t to_stride) {
+  for_each_column(from, stride, count, depth, [&](int64_t k, int64_t n, vfloat column) {
+    store(to + k * to_stride + n, column);
+  });
+  const int64_t columns = round_down(count, kLanes), elements = round_down(depth, kLanes);
+  for (int64_t n = 0; n < count; ++n)
+    for (int64_t k = n < columns ? elements : 0; k < depth; ++k)
+      to[k * to_stride + n] = from[n * stride + k];
+}
+
 // from (count, depth), rows `stride` apart, transposed: to a panel (depth, NR), zeros after the last
 // column.
 inline void pack_panel(const float* from, int64_t stride, int64_t count, int64_t depth,
                        float* panel) {
   if (count < kNR) fill(panel, depth * kNR, 0);
-  for_each_column(from, stride, count, depth, [&](int64_t k, int64_t n, vfloat column) {
-    store(panel + k * kNR + n, column);
-  });
-  const int64_t columns = round_down(count, kLanes), elements = round_down(depth, kLanes);
-  for (int64_t n = 0; n < count; ++n)
-    for (int64_t k = n < columns ? elements : 0; k < depth; ++k)
-      panel[k * kNR + n] = from[n * stride + k];
+  transpose_matrix(from, stride, count, depth, panel, kNR);
 }
 
 // from (count, depth), rows `stride` apart, in panels of MR rows: panels (count / MR, depth, MR).

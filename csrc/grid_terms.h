@@ -8,8 +8,8 @@
 //
 // with c_a(j) the coordinate of key j. Their adjoints are the sums of ds (axis_ds) and of p
 // (axis_p) over the keys of each coordinate. They are made for one block and forgotten: memory does
-// not grow with tokens times coordinates. (The logits of the tables of queries come from outside,
-// and do: query_axis_logits.)
+// not grow with tokens times coordinates. The tables of queries, of which keys select rows, are in
+// grid_queries.h.
 //
 //     by_coord   (rows, sum_size_k): for each row the coordinates of all axes, side by side
 //     MR, NR     rows and columns of a register block; W = kLanes floats in a vector
@@ -37,12 +37,49 @@ struct KeyRun {
   int64_t joint_bias_index;            // of the first key, for a query at coordinates 0
 };
 
-// Rows of a block that select nearly the same rows of an axis's table, multiplied together: for
-// coordinate 0 of the keys row first_row + n selects row first_table_row + shift[n], and all
-// together select num_table_rows rows.
+// Rows of a block, or keys, that select nearly the same rows of an axis's table, multiplied together:
+// for coordinate 0 of the other side row first_row + n selects row first_table_row + shift[n], and
+// all together select num_table_rows rows.
 struct RowGroup {
   int64_t first_row = 0, num_rows = 0, first_table_row = 0, num_table_rows = 0;
   int64_t shift[kMR];  // 0 .. MR - 1
+};
+
+// Tokens along one axis: the rows of a block, which select from the tables of keys, bias and values;
+// or keys, which select from those of queries. For each a number by coordinate of the other side is
+// made, from a run of a table's rows.
+struct AxisTokens {
+  const Axis& axis;
+  bool are_keys;
+  const int64_t* coords;           // (end, kMaxAxes), of which the first: their own coordinates
+  int64_t first_row, end_row;      // of the tokens; those before lie in the prefix
+  int64_t size;                    // coordinates of the other side
+  int64_t first_coord, sum_size;   // where these begin among those of all axes, and how many that are
+
+  int64_t first_table_row(int64_t r) const {
+    const int64_t coord = coords[r * kMaxAxes];
+    return are_keys ? axis.first_row_of_queries(coord) : axis.first_table_row(coord);
+  }
+  // Row r's numbers (size) of by_coord (rows, sum_size).
+  float* part(float* by_coord, int64_t r) const { return by_coord + r * sum_size + first_coord; }
+
+  // The next rows whose first table rows are less than MR apart; the first ones if group is new;
+  // false after the last.
+  bool next_group(RowGroup& group) const {
+    const int64_t first = max(group.first_row + group.num_rows, first_row);
+    if (first >= end_row) return false;
+    int64_t low = first_table_row(first), high = low;
+    group.first_row = first, group.num_rows = 0;
+    for (int64_t r = first; r < end_row && group.num_rows < kMR; ++r) {
+      const int64_t table_row = first_table_row(r);
+      if (max(high, table_row) - min(low, table_row) >= kMR) break;
+      low = min(low, table_row), high = max(high, table_row);
+      group.shift[group.num_rows++] = table_row;
+    }
+    for (int64_t n = 0; n < group.num_rows; ++n) group.shift[n] -= low;
+    group.first_table_row = low, group.num_table_rows = size + high - low;
+    return true;
+  }
 };
 
 struct GridTerms : BlockInputs {
@@ -92,13 +129,10 @@ struct GridTerms : BlockInputs {
     if (!plan.grid.has_axis_scores) return;
     fill(work.axis_scores, block.num_rows * grid.sum_size_k, 0);
     for (int n = 0; n < grid.num_axes; ++n) {
-      const Axis& axis = grid.axes[n];
-      const AxisPlan& axis_plan = plan.grid.axes[n];
-      if (axis.key_dim)
-        multiply_axis_table(block, n, axis_q(n), axis_q_stride(n), axis.key_dim,
-                            axis_tables().transposed + axis_plan.transposed.keys,
-                            work.axis_scores);
-      if (axis.has_bias) add_axis_bias(block, n, work.axis_scores);
+      const AxisTokens rows = axis_rows(block, n);
+      if (grid.axes[n].key_dim)
+        multiply_axis_table(rows, n, kKeys, axis_q(n), axis_q_stride(n), work.axis_scores);
+      if (grid.axes[n].has_bias) add_axis_bias(rows, n, work.axis_scores);
     }
   }
 
@@ -193,63 +227,44 @@ struct GridTerms : BlockInputs {
     return false;
   }
 
-  // The next rows whose first table rows are less than MR apart; the first ones if group is new;
-  // false after the last.
-  bool next_row_group(const RowBlock& block, int axis, RowGroup& group) const {
-    const Axis& of = params.grid.axes[axis];
-    const int64_t first = max(group.first_row + group.num_rows, first_grid_row);
-    if (first >= block.num_rows) return false;
-    int64_t low = of.first_table_row(row_coords[first][axis]), high = low;
-    group.first_row = first, group.num_rows = 0;
-    for (int64_t r = first; r < block.num_rows && group.num_rows < kMR; ++r) {
-      const int64_t table_row = of.first_table_row(row_coords[r][axis]);
-      if (max(high, table_row) - min(low, table_row) >= kMR) break;
-      low = min(low, table_row), high = max(high, table_row);
-      group.shift[group.num_rows++] = table_row;
-    }
-    for (int64_t n = 0; n < group.num_rows; ++n) group.shift[n] -= low;
-    group.first_table_row = low, group.num_table_rows = of.size_k + high - low;
-    return true;
+  // The block's rows along an axis.
+  AxisTokens axis_rows(const RowBlock& block, int axis) const {
+    const Grid& grid = params.grid;
+    return {grid.axes[axis], false, &row_coords[0][axis], first_grid_row, block.num_rows,
+            grid.axes[axis].size_k, plan.grid.axes[axis].first_coord_k, grid.sum_size_k};
   }
 
-  // Row r's numbers for the coordinates along one axis, (size_k).
-  float* axis_part(float* by_coord, int64_t r, int axis) const {
-    return by_coord + r * params.grid.sum_size_k + plan.grid.axes[axis].first_coord_k;
-  }
-
-  // by_coord += x (rows, dim), `x_stride` apart, times one axis's table in transposed form.
-  void multiply_axis_table(const RowBlock& block, int axis, const float* x, int64_t x_stride,
-                           int64_t dim, const float* transposed, float* by_coord) const {
+  // by_coord += x (rows, row_dim), `x_stride` apart, times one table of an axis.
+  void multiply_axis_table(const AxisTokens& tokens, int axis, int kind, const float* x,
+                           int64_t x_stride, float* by_coord) const {
     const AxisPlan& axis_plan = plan.grid.axes[axis];
-    const int64_t size_k = params.grid.axes[axis].size_k, stride = plan.grid.row_group_stride;
-    for (RowGroup group; next_row_group(block, axis, group);) {
+    const float* const transposed = axis_tables().transposed + axis_plan.transposed[kind];
+    const int64_t stride = plan.grid.row_group_stride;
+    for (RowGroup group; tokens.next_group(group);) {
       for (int64_t n = 0; n < group.num_table_rows; n += kNR)
         register_rows<kNRVectors, kRowMajor, false>(
-            group.num_rows, dim, x + group.first_row * x_stride, x_stride,
+            group.num_rows, axis_plan.row_dim[kind], x + group.first_row * x_stride, x_stride,
             transposed + group.first_table_row + n, axis_plan.transposed_stride,
             work.row_group + n, stride);
       for (int64_t n = 0; n < group.num_rows; ++n)
-        add_to(size_k, work.row_group + n * stride + group.shift[n],
-               axis_part(by_coord, group.first_row + n, axis));
+        add_to(tokens.size, work.row_group + n * stride + group.shift[n],
+               tokens.part(by_coord, group.first_row + n));
     }
   }
 
-  void add_axis_bias(const RowBlock& block, int axis, float* by_coord) const {
-    const Axis& of = params.grid.axes[axis];
-    const float* bias = axis_tables().padded + plan.grid.axes[axis].padded.bias;  // (table_rows)
-    for (int64_t r = first_grid_row; r < block.num_rows; ++r)
-      add_to(of.size_k, bias + of.first_table_row(row_coords[r][axis]),
-             axis_part(by_coord, r, axis));
+  void add_axis_bias(const AxisTokens& rows, int axis, float* by_coord) const {
+    const float* bias = axis_tables().padded + plan.grid.axes[axis].padded[kBias];  // (table_rows)
+    for (int64_t r = rows.first_row; r < rows.end_row; ++r)
+      add_to(rows.size, bias + rows.first_table_row(r), rows.part(by_coord, r));
   }
 
   // A group's numbers by coordinate as numbers by table row, in work.row_group (num_rows,
   // num_table_rows): the left side of the adjoint's products.
-  void unshear_row_group(int axis, const RowGroup& group, float* by_coord) const {
+  void unshear_row_group(const AxisTokens& tokens, const RowGroup& group, float* by_coord) const {
     for (int64_t n = 0; n < group.num_rows; ++n) {
       float* to = work.row_group + n * plan.grid.row_group_stride;
       fill(to, group.num_table_rows, 0);
-      add_to(params.grid.axes[axis].size_k, axis_part(by_coord, group.first_row + n, axis),
-             to + group.shift[n]);
+      add_to(tokens.size, tokens.part(by_coord, group.first_row + n), to + group.shift[n]);
     }
   }
 
@@ -311,14 +326,13 @@ struct GridTerms : BlockInputs {
     }
   }
 
-  // scores (rows, kTileStride) += all terms of the grid.
+  // scores (rows, kTileStride) += all terms of the grid but for those of its tables of queries.
   void add_grid_scores(const RowBlock& block, const KeyTile& tile, float* scores) {
     const Grid& grid = params.grid;
     find_key_runs(tile);
     for (int64_t r = max(first_grid_row, tile.first_row); r < tile.end_row; ++r) {
       float* x = scores + r * kTileStride;
       if (plan.grid.has_axis_scores) add_by_coord(work.axis_scores + r * grid.sum_size_k, x);
-      if (grid.query_axis_logits.present()) add_query_axis_logits(block, tile, r, x);
       if (!grid.joint_bias) continue;
       const float* joint_bias =
           grid.joint_bias + grid.joint_bias_head(block.h) * grid.joint_bias_size;
@@ -345,23 +359,6 @@ struct GridTerms : BlockInputs {
       }
       fill(x + run.first, from, -kInfinity);
       fill(x + run.first + to, run.num_keys - to, -kInfinity);
-    }
-  }
-
-  // Row r's coordinate along an axis as a row of query_axis_logits (sum_size_q, seqlen_k).
-  int64_t query_axis_row(int64_t r, int axis) const {
-    return plan.grid.axes[axis].first_coord_q + row_coords[r][axis];
-  }
-
-  // Row r: x (tile) += for each axis the keys' logits for its coordinate.
-  void add_query_axis_logits(const RowBlock& block, const KeyTile& tile, int64_t r,
-                             float* x) const {
-    const TensorView& logits = params.grid.query_axis_logits;
-    for (int axis = 0; axis < params.grid.num_axes; ++axis) {
-      const float* by_key = (const float*)logits.data +
-                            logits.row_start(block.b, block.h, query_axis_row(r, axis)) +
-                            tile.begin;
-      add_to(tile.to - tile.from, by_key + tile.from, x + tile.from);
     }
   }
 };

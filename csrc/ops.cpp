@@ -60,11 +60,11 @@ class ArgumentReader {
 // As relpos/ops/arguments.py declares them: the schemas are compared when this is loaded.
 #define RELPOS_ARGUMENTS                                                                         \
   "Tensor q, Tensor k, Tensor v, Tensor? keys, Tensor? queries, Tensor? bias, Tensor? values, "   \
-  "Tensor? q_rel, Tensor? mask, Tensor? axis_tables, Tensor? query_axis_logits, "                 \
-  "Tensor? joint_bias, Tensor? documents, Tensor? key_ranges, Tensor? seed, "                     \
-  "SymInt[] first_offsets, SymInt[] zero_beyond, SymInt[] key_grid, SymInt[] query_grid, "        \
-  "SymInt[] axis_key_widths, SymInt[] axis_has_q_rel, SymInt[] axis_has_bias, "                   \
-  "SymInt[] axis_has_values, SymInt prefix, bool causal, float scale, SymInt query_start, "       \
+  "Tensor? q_rel, Tensor? mask, Tensor? axis_tables, Tensor? joint_bias, Tensor? documents, "     \
+  "Tensor? key_ranges, Tensor? seed, SymInt[] first_offsets, SymInt[] zero_beyond, "              \
+  "SymInt[] key_grid, SymInt[] query_grid, SymInt[] axis_key_widths, SymInt[] axis_has_q_rel, "   \
+  "SymInt[] axis_has_queries, SymInt[] axis_has_bias, SymInt[] axis_has_values, "                 \
+  "SymInt prefix, bool causal, float scale, SymInt query_start, "                                 \
   "SymInt[] window, float softcap, float dropout, bool split_float32"
 
 // RELPOS_ARGUMENTS, read in this order. Lists have an element for each TableKind (first_offsets,
@@ -82,7 +82,6 @@ struct Arguments {
   OptionalTensor q_rel = next.optional_tensor();
   OptionalTensor mask = next.optional_tensor();
   OptionalTensor axis_tables = next.optional_tensor();
-  OptionalTensor query_axis_logits = next.optional_tensor();
   OptionalTensor joint_bias = next.optional_tensor();
   OptionalTensor documents = next.optional_tensor();
   OptionalTensor key_ranges = next.optional_tensor();
@@ -93,6 +92,7 @@ struct Arguments {
   Ints query_grid = next.ints();
   Ints axis_key_widths = next.ints();
   Ints axis_has_q_rel = next.ints();
+  Ints axis_has_queries = next.ints();
   Ints axis_has_bias = next.ints();
   Ints axis_has_values = next.ints();
   int64_t prefix = next.integer();
@@ -209,11 +209,11 @@ struct BoundParams {
       Axis& axis = grid.axes[n];
       axis.size_k = from.key_grid[n], axis.size_q = from.query_grid[n];
       axis.key_dim = from.axis_key_widths[n], axis.has_q_rel = from.axis_has_q_rel[n] != 0;
+      axis.has_queries = from.axis_has_queries[n] != 0;
       axis.has_bias = from.axis_has_bias[n] != 0, axis.has_values = from.axis_has_values[n] != 0;
       if (!from.window.empty()) axis.window = {from.window[2 * n], from.window[2 * n + 1]};
       grid.has_window = grid.has_window || axis.window.limited();
       grid.sum_size_k += axis.size_k;
-      grid.sum_size_q += axis.size_q;
     }
     grid.prefix = from.prefix;
     if (from.axis_tables) {
@@ -221,7 +221,6 @@ struct BoundParams {
       grid.axis_table_heads = from.axis_tables->size(0);
       grid.axis_table_size = from.axis_tables->size(1);
     }
-    if (from.query_axis_logits) grid.query_axis_logits = keeper.view(*from.query_axis_logits);
     if (!from.joint_bias) return;
     grid.joint_bias = keeper.contiguous(*from.joint_bias).const_data_ptr<float>();
     grid.joint_bias_heads = from.joint_bias->size(0);
@@ -399,7 +398,6 @@ void backward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
     for (int64_t axis = 0; axis < 4; ++axis)
       gradients.mask_strides[axis] = stride(results.tensors.back(), axis);
   gradients.axis_tables = results.add_float(arguments.axis_tables);
-  gradients.query_axis_logits = results.add_zeros(arguments.query_axis_logits);
   gradients.joint_bias = results.add_zeros(arguments.joint_bias);
   require_memory(kernel(params).backward(params, host()));
   stack[0] = torch::stable::detail::from(results.tensors);

@@ -67,18 +67,23 @@ constexpr int kMaxAxes = 8;  // _MAX_AXES in ops/native/entry.py
 
 // One axis of a grid of tokens, and which tables it has. A table has a row for each offset
 // coord_k - coord_q, from 1 - size_k on; or, where the queries have another size (pooled queries),
-// one for each pair (coord_q, coord_k).
+// one for each pair (coord_q, coord_k). That of queries, which keys select from, mirrors it: a row
+// for each coord_q - coord_k, or for each pair (coord_k, coord_q).
 struct Axis {
   int64_t size_k = 1, size_q = 1;  // coordinates of keys, of queries
   int64_t key_dim = 0;             // of the rows of its table of keys; 0: it has none
   bool has_q_rel = false;          // its table of keys is dotted with its part of q_rel, not q
-  bool has_bias = false, has_values = false;
+  bool has_queries = false, has_bias = false, has_values = false;
   LocalWindow window;              // of coordinates, where size_k is size_q
 
   int64_t table_rows() const { return size_k == size_q ? 2 * size_k - 1 : size_q * size_k; }
   // The row for coord_k = 0 and this coord_q; the rows of the other coord_k follow it.
   int64_t first_table_row(int64_t coord_q) const {
     return size_k == size_q ? size_k - 1 - coord_q : coord_q * size_k;
+  }
+  // In the table of queries: the row for coord_q = 0 and this coord_k; the other coord_q follow.
+  int64_t first_row_of_queries(int64_t coord_k) const {
+    return size_k == size_q ? size_q - 1 - coord_k : coord_k * size_q;
   }
 };
 
@@ -90,15 +95,12 @@ struct Grid {
   int64_t prefix = 0;
   bool has_window = false;  // whether any axis has
   int64_t sum_size_k = 0;  // over the axes
-  int64_t sum_size_q = 0;
   // (axis_table_heads, axis_table_size): for each axis in turn its rows of keys (table_rows,
-  // key_dim), of bias (table_rows), of values (table_rows, value_dim).
+  // key_dim), of queries (table_rows, head_dim), of bias (table_rows), of values (table_rows,
+  // value_dim).
   const float* axis_tables = nullptr;
   int64_t axis_table_heads = 0;  // H or 1
   int64_t axis_table_size = 0;
-  // (B, H, sum_size_q, seqlen_k): scale * k_j . Q_a[coord_k(j) - coord_q], for each axis a and each
-  // coord_q.
-  TensorView query_axis_logits;
   // (joint_bias_heads, joint_bias_size): a bias for each combination of the axes' offsets.
   const float* joint_bias = nullptr;
   int64_t joint_bias_heads = 0;  // H or 1
@@ -148,9 +150,8 @@ struct Gradients {
   void* tables[kTableKinds] = {};      // each (H or 1, num_rows, row_dim)
   float* mask = nullptr;               // of the mask's own sizes; zeros before the call
   int64_t mask_strides[4] = {0, 0, 0, 0};  // of that gradient, 0 along axes of size 1
-  float* axis_tables = nullptr;        // (H or 1, axis_table_size)
-  float* query_axis_logits = nullptr;  // (B, H, sum_size_q, seqlen_k); zeros before the call
-  float* joint_bias = nullptr;         // (H or 1, joint_bias_size); zeros before the call
+  float* axis_tables = nullptr;  // (H or 1, axis_table_size)
+  float* joint_bias = nullptr;   // (H or 1, joint_bias_size); zeros before the call
 };
 
 struct Params {

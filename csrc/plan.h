@@ -71,8 +71,11 @@ struct Plan {
   // few_query_scores.h; null where has_few_query_scores() is false.
   float* few_query_scores = nullptr;  // (B * H * seqlen_q, few_query_stride)
   int64_t few_query_stride;           // num_columns of score_window, in whole vectors
+  // grid_queries.h; null where each thread has its own.
+  float* query_axis_scores = nullptr;  // (B * H, query_axis_size)
+  bool shares_query_axes = false;
 
-  Plan(const Params& p, bool is_backward) : params(p), backward(is_backward) {
+  Plan(const Params& p, bool is_backward, int threads) : params(p), backward(is_backward) {
     padded_head_dim = round_up(p.head_dim, kLanes);
     padded_value_dim = round_up(p.value_dim, kLanes);
     // On a grid the parts of the axes lie side by side. Each is read by whole vectors, so that of
@@ -80,7 +83,9 @@ struct Plan {
     padded_rel_dim = p.has_q_rel()
                          ? round_up(p.rel_dim + (p.grid.num_axes ? kLanes : 0), kLanes)
                          : padded_head_dim;
-    grid = GridPlan(p, padded_value_dim);
+    grid = GridPlan(p);
+    // Where several threads work at one head; it takes less memory than one for each thread.
+    shares_query_axes = grid.sum_size_q && p.batch * p.heads < threads;
     score_window = make_window(p, kKeys, kBias);
     query_window = make_window(p, kQueries, kQueries);
     value_window = make_window(p, kValues, kValues);
@@ -161,12 +166,14 @@ struct Plan {
            8 * params.num_rows() * few_query_stride <= keys_and_values;
   }
 
-  // What all threads read: the tables that all heads share.
+  // What all threads read: the tables that all heads share, and the scores of all heads.
   void lay_out_shared_tables(Arena& arena) {
     few_query_scores =
         arena.take_if(has_few_query_scores(), params.num_rows() * few_query_stride);
     for (int kind = 0; kind < kTableKinds; ++kind)
       if (params.tables[kind].heads == 1) tables[kind] = lay_out_table(kind, arena);
+    query_axis_scores = arena.take_if(shares_query_axes,
+                                      params.batch * params.heads * grid.query_axis_size());
     if (params.grid.axis_table_heads == 1) axis_tables = lay_out_axis_tables(arena);
   }
 };

@@ -14,7 +14,7 @@
 
 #include "config.h"
 #include "gemm.h"
-#include "grid_terms.h"
+#include "grid_queries.h"
 #include "integers.h"
 #include "offset_buffer.h"
 #include "offset_window.h"
@@ -24,8 +24,8 @@
 namespace relpos {
 namespace {
 
-struct QueriesTerm : GridTerms {
-  using GridTerms::GridTerms;
+struct QueriesTerm : GridQueries {
+  using GridQueries::GridQueries;
 
   // Where the chunks of a tile begin: with a matrix unit at whole ones.
   static int64_t first_chunk(const KeyTile& tile) {

@@ -20,6 +20,7 @@
 #include "few_query_scores.h"
 #include "gemm.h"
 #include "grid_plan.h"
+#include "grid_queries.h"
 #include "integers.h"
 #include "kernel.h"
 #include "offset_window.h"
@@ -66,9 +67,7 @@ struct BackwardTasks {
   void divide(int threads, bool one_partition) {
     const int64_t batch_kv_heads = params.batch * params.kv_heads;
     const int64_t wanted_partitions = kPartitionsPerThread * threads;
-    // The units of a split head would add to the same rows of query_axis_logits' gradient.
-    if (threads > 1 && batch_kv_heads % threads != 0 && batch_kv_heads < wanted_partitions &&
-        !params.gradients.query_axis_logits)
+    if (threads > 1 && batch_kv_heads % threads != 0 && batch_kv_heads < wanted_partitions)
       splits = clamp(ceil_div(kSplitUnitsPerThread * threads, batch_kv_heads), 1,
                      max(params.heads_per_kv_head() * blocks.num_blocks, 1));
     num_units = batch_kv_heads * splits;
@@ -180,8 +179,9 @@ struct BackwardTasks {
       const int64_t num_blocks = params.heads_per_kv_head() * blocks.num_blocks;
       for (int64_t n = num_blocks - 1 - unit % splits; n >= 0; n -= splits) {
         const int64_t block = n % blocks.num_blocks;
-        backward.run(b, kv_head * params.heads_per_kv_head() + n / blocks.num_blocks,
-                     blocks.first_row(block), blocks.num_rows(block));
+        const int64_t h = kv_head * params.heads_per_kv_head() + n / blocks.num_blocks;
+        backward.run(b, h, blocks.first_row(block), blocks.num_rows(block));
+        if (block < splits) backward.finish_head(b, h);
       }
       if (splits == 1) write_unit(backward.sums, b, kv_head);
     }
@@ -310,11 +310,11 @@ struct BackwardTasks {
       const GradientSums sums = sums_of_partition(partition);
       const float* from = sums.axis_tables + grid.axis_table_head(head - sums.first_head) *
                                                  plan.grid.padded_size;
-      for_each_axis_table(params, plan.grid, [&](const AxisPlan& axis, const AxisTable& table) {
+      for_each_axis_table(params, plan.grid, [&](const AxisPlan& axis, int kind) {
+        const int64_t dim = axis.row_dim[kind], padded_dim = axis.padded_row_dim[kind];
         for (int64_t n = 0; n < axis.table_rows; ++n)
-          for (int64_t k = 0; k < table.row_dim; ++k)
-            to[table.given + n * table.row_dim + k] +=
-                from[table.padded + n * table.padded_row_dim + k];
+          for (int64_t k = 0; k < dim; ++k)
+            to[axis.given[kind] + n * dim + k] += from[axis.padded[kind] + n * padded_dim + k];
       });
     }
   }
@@ -362,10 +362,10 @@ inline bool shares_mask_gradient(const Params& params) {
 }
 
 inline bool run_backward(const Params& params, const Host& host) {
-  Plan plan(params, true);
   // A shared number of the mask's gradient is not to be added to by two threads at once.
   const bool serial = shares_mask_gradient(params);
   const int threads = serial ? 1 : useful_threads(params, host);
+  Plan plan(params, true, threads);
   BackwardTasks tasks(plan);
   tasks.divide(threads, serial);
   WorkspacePool pool(plan, threads);
@@ -376,6 +376,7 @@ inline bool run_backward(const Params& params, const Host& host) {
   pool.bind(plan, memory.data);
   fill_shared_tables(plan, pool, host, threads);
   fill_few_query_scores(plan, pool, host, threads);
+  fill_query_axes(plan, pool, host, threads);
   tasks.pool = &pool;
   tasks.sums_memory = sums.data;
   on_threads(host, threads, BackwardTasks::run_thread, &tasks);

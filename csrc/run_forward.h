@@ -8,6 +8,7 @@
 
 #include "few_query_scores.h"
 #include "forward.h"
+#include "grid_queries.h"
 #include "integers.h"
 #include "kernel.h"
 #include "params.h"
@@ -59,14 +60,15 @@ inline bool run_forward(const Params& params, const Host& host) {
 #if !RELPOS_TILES
   if (takes_few_queries(params)) return run_few_queries(params, host);
 #endif
-  Plan plan(params, false);
   const int threads = useful_threads(params, host);
+  Plan plan(params, false, threads);
   WorkspacePool pool(plan, threads);
   HostMemory memory(host, pool.total_bytes);
   if (!memory.data) return false;
   pool.bind(plan, memory.data);
   fill_shared_tables(plan, pool, host, threads);
   fill_few_query_scores(plan, pool, host, threads);
+  fill_query_axes(plan, pool, host, threads);
   const HeadBlocks blocks(params.seqlen_q);
   const int64_t batch_heads = params.batch * params.heads;
   int64_t splits = 1;

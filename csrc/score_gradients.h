@@ -16,6 +16,7 @@
 #include "convert.h"
 #include "gemm.h"
 #include "grid_plan.h"
+#include "grid_terms.h"
 #include "integers.h"
 #include "offset_buffer.h"
 #include "offset_window.h"
@@ -115,27 +116,13 @@ struct ScoreGradients : Scores {
     for (int64_t r = max(first_grid_row, tile.first_row); r < tile.end_row; ++r) {
       const float* ds = rows_of(work.ds, tile) + r * kTileStride;
       if (plan.grid.has_axis_scores) accumulate_by_coord(ds, work.axis_ds + r * grid.sum_size_k);
-      if (params.gradients.query_axis_logits) accumulate_query_axis_logits(block, tile, r, ds);
+      if (work.query_axis_ds) accumulate_query_axes(tile, r, ds);
       if (!sums.joint_bias) continue;
       float* joint_bias = sums.joint_bias +
                           grid.joint_bias_head(block.h - sums.first_head) * grid.joint_bias_size;
       for (int64_t n = 0; n < num_key_runs; ++n)
         add_to(key_runs[n].num_keys, ds + key_runs[n].first,
                joint_bias + key_runs[n].joint_bias_index - row_joint_bias_index[r]);
-    }
-  }
-
-  // Row r, whose ds (tile) goes to the caller's gradient (B, H, sum_size_q, seqlen_k). No other
-  // thread adds to those of this head: see BackwardTasks::divide.
-  void accumulate_query_axis_logits(const RowBlock& block, const KeyTile& tile, int64_t r,
-                                    const float* ds) const {
-    const int64_t batch_head = block.b * params.heads + block.h;
-    for (int axis = 0; axis < params.grid.num_axes; ++axis) {
-      float* to = params.gradients.query_axis_logits +
-                  (batch_head * params.grid.sum_size_q + query_axis_row(r, axis)) *
-                      params.seqlen_k +
-                  tile.begin;
-      add_to(tile.to - tile.from, ds + tile.from, to + tile.from);
     }
   }
 
@@ -150,29 +137,100 @@ struct ScoreGradients : Scores {
   void finish_axis_scores(const RowBlock& block, int axis_number) {
     const Axis& axis = params.grid.axes[axis_number];
     const AxisPlan& axis_plan = plan.grid.axes[axis_number];
-    const int64_t dim = axis_plan.padded_key_dim, group_stride = plan.grid.row_group_stride;
     float* const table = axis_table_sums(block.h);
     const bool has_keys = axis.key_dim > 0;
     const bool wants_dq = axis.has_q_rel ? params.gradients.q_rel : params.gradients.q;
     if (!((has_keys && (wants_dq || table)) || (axis.has_bias && table))) return;
-    const float* const q = axis_q(axis_number);
     float* const dq = axis.has_q_rel ? work.dq_rel + axis_plan.first_q_rel : work.dq;
-    const int64_t q_stride = axis_q_stride(axis_number);  // of dq too
-    for (RowGroup group; next_row_group(block, axis_number, group);) {
-      unshear_row_group(axis_number, group, work.axis_ds);
-      const int64_t first_key = axis_plan.padded.keys + group.first_table_row * dim;
-      if (has_keys && wants_dq)
-        gemm_add<kRowMajor>(group.num_rows, dim, group.num_table_rows, work.row_group,
-                            group_stride, axis_tables().padded + first_key, dim,
-                            dq + group.first_row * q_stride, q_stride);
-      if (has_keys && table)
-        gemm_add<kTransposed>(group.num_table_rows, dim, group.num_rows, work.row_group,
-                              group_stride, q + group.first_row * q_stride, q_stride,
-                              table + first_key, dim);
+    const AxisTokens rows = axis_rows(block, axis_number);
+    for (RowGroup group; rows.next_group(group);) {
+      unshear_row_group(rows, group, work.axis_ds);
+      if (has_keys)
+        add_group_gradients(group, axis_plan, kKeys, axis_q(axis_number),
+                            axis_q_stride(axis_number), wants_dq ? dq : nullptr, table);
       if (axis.has_bias && table)
-        add_column_sums(group.num_rows, group.num_table_rows, work.row_group, group_stride,
-                        table + axis_plan.padded.bias + group.first_table_row);
+        add_column_sums(group.num_rows, group.num_table_rows, work.row_group,
+                        plan.grid.row_group_stride,
+                        table + axis_plan.padded[kBias] + group.first_table_row);
     }
+  }
+
+  // work.row_group to what a group's rows of a table were multiplied with, x, and to these: dx +=
+  // row_group times the table's rows, and their sums += row_group transposed times x; either may be
+  // null. x and dx have rows `stride` apart.
+  void add_group_gradients(const RowGroup& group, const AxisPlan& axis, int kind, const float* x,
+                           int64_t stride, float* dx, float* table_sums) const {
+    const int64_t dim = axis.padded_row_dim[kind], group_stride = plan.grid.row_group_stride;
+    const int64_t first = axis.padded[kind] + group.first_table_row * dim;
+    if (dx)
+      gemm_add<kRowMajor>(group.num_rows, dim, group.num_table_rows, work.row_group, group_stride,
+                          axis_tables().padded + first, dim, dx + group.first_row * stride, stride);
+    if (table_sums)
+      gemm_add<kTransposed>(group.num_table_rows, dim, group.num_rows, work.row_group,
+                            group_stride, x + group.first_row * stride, stride, table_sums + first,
+                            dim);
+  }
+
+  // ---- a grid's tables of queries -------------------------------------------------------------
+
+  // Row r's ds (tile) to the sums of its coordinates.
+  void accumulate_query_axes(const KeyTile& tile, int64_t r, const float* ds) const {
+    each_query_coord(r, [&](int64_t coord) {
+      add_to(tile.to - tile.from, ds + tile.from,
+             query_axis_row(work.query_axis_ds, coord, tile.key(tile.from)));
+    });
+  }
+
+  // After the last block of a head: these sums to k, and to the tables.
+  void finish_head(int64_t b, int64_t h) {
+    if (!work.query_axis_ds || !work.query_axis_keys.has_head(b, h)) return;
+    for (int64_t key = work.query_axis_keys.from; key < work.query_axis_keys.to; key += kKeyChunk)
+      finish_query_axes(b, h, key);
+  }
+
+  // Of the chunk of keys from `first_key` on. Leaves zeros in its sums.
+  void finish_query_axes(int64_t b, int64_t h, int64_t first_key) {
+    const int64_t dim = plan.padded_head_dim, sum_size_q = plan.grid.sum_size_q;
+    const int64_t count = locate_keys(first_key);
+    float* const ds = query_axis_row(work.query_axis_ds, 0, first_key);
+    transpose_matrix(ds, plan.grid.query_axis_stride, sum_size_q, count, work.chunk_by_coord,
+                     sum_size_q);
+    clear_query_axes(first_key, count);
+    // dk needs the scale, but for what it is multiplied by at the end; dQ all of it.
+    for (int64_t n = 0; n < count * sum_size_q; ++n) work.chunk_by_coord[n] *= plan.query_factor;
+    read_keys(b, h, first_key, count, plan.score_factor);
+    fill(work.chunk_sums, kKeyChunk * dim, 0);
+    for (int axis = 0; axis < params.grid.num_axes; ++axis) {
+      if (!params.grid.axes[axis].has_queries) continue;
+      const AxisTokens keys = axis_keys(count, axis);
+      for (RowGroup group; keys.next_group(group);) {
+        unshear_row_group(keys, group, work.chunk_by_coord);
+        add_group_gradients(group, plan.grid.axes[axis], kQueries, work.key_tile, dim,
+                            sums.k ? work.chunk_sums : nullptr, axis_table_sums(h));
+      }
+    }
+    if (sums.k) add_chunk_to_dk(first_key, count);
+  }
+
+  // sums.k += work.chunk_sums (count, padded_head_dim), of the keys from `first_key` on, a multiple of
+  // W with a matrix unit.
+  void add_chunk_to_dk(int64_t first_key, int64_t count) {
+    const int64_t dim = plan.padded_head_dim;
+#if RELPOS_TILES
+    for (int64_t n = 0; n < count; n += kLanes)
+      for (int64_t k = 0; k < dim; k += kLanes) {
+        vfloat square[kLanes];
+#pragma GCC unroll 16
+        for (int c = 0; c < kLanes; ++c) square[c] = load(work.chunk_sums + (n + c) * dim + k);
+        transpose(square);
+        float* const panel = sums.k + (first_key + n) * dim + k * kLanes;
+#pragma GCC unroll 16
+        for (int c = 0; c < kLanes; ++c)
+          store(panel + c * kLanes, load(panel + c * kLanes) + square[c]);
+      }
+#else
+    add_to(count * dim, work.chunk_sums, sums.k + first_key * dim);
+#endif
   }
 };
 

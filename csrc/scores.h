@@ -96,6 +96,7 @@ struct Scores : QueriesTerm {
     if (params.grid.num_axes) begin_grid(block);
     bound_keys(block);
     pack_head(block);
+    if (plan.grid.sum_size_q) begin_query_axes(block);
     if (plan.score_window.present) {
       score_column(block, plan.score_window.low_column(), score_left);
       score_column(block, plan.score_window.high_column(), score_right);
@@ -142,6 +143,7 @@ struct Scores : QueriesTerm {
       shift_rows(tile, region == kLeft ? score_left : score_right, tile_factor, scores, row_shift);
     if (plan.query_window.present) add_queries_term(block, tile, scores);
     if (params.grid.num_axes) add_grid_scores(block, tile, scores);
+    if (plan.grid.sum_size_q) add_query_axes(block, tile, scores);
     if (params.softcap) cap(tile, scores);
     if (params.mask.data) add_mask(block, tile, scores);
     hide_unseen(block, tile, scores);

@@ -484,18 +484,8 @@ struct TileBackward : BackwardSums {
       multiply(2, tiles_of(dim), columns / kTileDepth, rows_of_a(work.chunk_rows, kBufferStride),
                pairs_of_b(window_table(kQueries, block.h).rows + first_column * kParts * dim, dim),
                rows_of_c(work.chunk_sums, dim), FromZero{});
-      for (int64_t n = 0; n < kKeyChunk && chunk.key(chunk.from + n) < plan.num_key_panels() * kNR;
-           n += kLanes)
-        for (int64_t k = 0; k < dim; k += kLanes) {
-          vfloat square[kLanes];
-#pragma GCC unroll 16
-          for (int c = 0; c < kLanes; ++c) square[c] = load(work.chunk_sums + (n + c) * dim + k);
-          transpose(square);
-          float* const panel = sums.k + chunk.key(chunk.from + n) * dim + k * kLanes;
-#pragma GCC unroll 16
-          for (int c = 0; c < kLanes; ++c)
-            store(panel + c * kLanes, load(panel + c * kLanes) + square[c]);
-        }
+      const int64_t first_key = chunk.key(chunk.from);
+      add_chunk_to_dk(first_key, min(kKeyChunk, plan.num_key_panels() * kNR - first_key));
     }
     if (float* to = table_sums(kQueries, block.h)) {
       copy_key_rows(block, chunk, first_seen);

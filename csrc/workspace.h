@@ -7,7 +7,7 @@
 //     tile          at most kTileKeys = 256 keys; a row of scores is kTileStride floats long
 //     panels        packed rows or columns (config.h, gemm.h); rows / MR is rounded up
 //     columns       offsets of a window (offset_window.h)
-//     coordinates   of a grid's axes, side by side: sum_size_k of them
+//     coordinates   of a grid's axes, side by side: sum_size_k of keys, sum_size_q of queries
 //
 // Names: s scores, p their softmax (the weights), dp and ds the gradients of p and of s, dO that of
 // the output, as in FlashAttention.
@@ -26,6 +26,27 @@
 namespace relpos {
 namespace {
 
+// The keys from..to-1 of a head for which something is made already: one run, which grows with the
+// blocks. Between blocks whose keys lie far apart, it is made of those between too.
+struct KeysOfHead {
+  int64_t b = -1, head = -1, from = 0, to = 0;
+
+  bool has_head(int64_t of_b, int64_t of_head) const { return b == of_b && head == of_head; }
+
+  // Calls make(begin, end) for runs of keys that lack of begin..end-1, in whole units.
+  template <class Make>
+  void grow(int64_t new_b, int64_t new_head, int64_t begin, int64_t end, int64_t unit,
+            const Make& make) {
+    if (!has_head(new_b, new_head)) b = new_b, head = new_head, from = to = 0;
+    if (begin >= end) return;
+    begin = round_down(begin, unit), end = round_up(end, unit);
+    if (from == to) from = to = begin;
+    if (begin < from) make(begin, from);
+    if (end > to) make(to, end);
+    from = min(from, begin), to = max(to, end);
+  }
+};
+
 // What a call does not need is null.
 struct Workspace {
   // The block's queries, times scale; q_rel is q itself where there is none.
@@ -37,12 +58,12 @@ struct Workspace {
   float* s;           // (rows of a strip, kTileStride): scores, then p
   float* output_acc;  // (kBlockRows, padded_value_dim); forward alone
 
-  // Keys and values of the tile, where they cannot be read as they lie; and of the head of
-  // `packed_batch` and `packed_kv_head`, packed, those from packed_from to packed_to-1.
+  // Keys and values of the tile, where they cannot be read as they lie; and those of a key/value
+  // head, packed.
   float* key_tile;    // (kTileKeys, padded_head_dim)
   float* value_tile;  // (kTileKeys, padded_value_dim)
   packed* key_panels;  // (seqlen_k / NR, head_dim, NR); null for few queries
-  int64_t packed_batch = -1, packed_kv_head = -1, packed_from = 0, packed_to = 0;
+  KeysOfHead packed_keys;
 
   float* key_scratch;  // (kTileKeys): a number for each key of a tile
   float* row_scratch;  // (the widest of padded_head_dim, padded_value_dim and padded_rel_dim)
@@ -62,6 +83,11 @@ struct Workspace {
   float* axis_scores;      // (kBlockRows, sum_size_k)
   float* axis_p;           // (kBlockRows, sum_size_k)
   float* row_group;        // (MR, row_group_stride)
+  // For the tables of queries, of the keys of a head: scale * k . Q_a, a row for each coordinate of
+  // the queries; and of a chunk of keys, by coordinate.
+  float* query_axis_scores;  // (sum_size_q, query_axis_stride); null where Plan has those of all
+  KeysOfHead query_axis_keys;
+  float* chunk_by_coord;  // (kKeyChunk, sum_size_q)
 
   // Backward alone:
   float* d_output = nullptr;         // (kBlockRows, padded_value_dim): dO / keep_probability
@@ -75,6 +101,8 @@ struct Workspace {
   float* chunk_ds = nullptr;          // (kKeyChunk, kBufferStride): sums of ds
   float* axis_dp = nullptr;           // (kBlockRows, sum_size_k): dO . V_a
   float* axis_ds = nullptr;           // (kBlockRows, sum_size_k): sums of ds
+  float* query_axis_ds = nullptr;     // (sum_size_q, query_axis_stride): sums of ds
+  float* chunk_sums = nullptr;        // (kKeyChunk, padded_head_dim): what is summed for dk
 
   // With a matrix unit alone; weights are those of weights.h, and P is kParts.
   packed* value_pairs = nullptr;  // (seqlen_k / 2, P, padded_value_dim, 2); forward alone
@@ -91,11 +119,10 @@ struct Workspace {
   packed* ds_sheared_pairs = nullptr;
   packed* p_pairs = nullptr;
   packed* p_sheared_pairs = nullptr;
-  // ds of a chunk of keys by offset, and these keys transposed; what is summed for them.
+  // ds of a chunk of keys by offset, and these keys transposed.
   packed* chunk_rows = nullptr;        // (kKeyChunk, P, kBufferStride)
   packed* chunk_pairs = nullptr;       // (kKeyChunk / 2, P, kBufferStride, 2)
   packed* chunk_transposed = nullptr;  // (head_dim, P, kKeyChunk)
-  float* chunk_sums = nullptr;         // (kKeyChunk, padded_head_dim)
 
   Workspace(const Plan& plan, Arena& arena) {
     const Params& params = plan.params;
@@ -137,6 +164,9 @@ struct Workspace {
     axis_scores = arena.take_if(grid.has_axis_scores, by_coord);
     axis_p = arena.take_if(grid.has_values, by_coord);
     row_group = arena.take(kMR * grid.row_group_stride);
+    query_axis_scores =
+        arena.take_if(grid.sum_size_q && !plan.shares_query_axes, grid.query_axis_size());
+    chunk_by_coord = arena.take_if(grid.sum_size_q, kKeyChunk * grid.sum_size_q);
     const bool forward_tiles = kTiles && !plan.backward, backward_tiles = kTiles && plan.backward;
     const int64_t keys = num_panels * kNR * kParts;
     value_pairs = arena.take_packed(forward_tiles, keys * plan.padded_value_dim);
@@ -159,6 +189,11 @@ struct Workspace {
     chunk_ds = arena.take_if(has_query_table, chunk);
     axis_dp = arena.take_if(grid.has_values, by_coord);
     axis_ds = arena.take_if(grid.has_axis_scores, by_coord);
+    query_axis_ds =
+        arena.take_if(grid.sum_size_q && (params.gradients.k || params.gradients.axis_tables),
+                      grid.query_axis_size());
+    chunk_sums = arena.take_if(grid.sum_size_q || (kTiles && has_query_table),
+                               kKeyChunk * plan.padded_head_dim);
     if (!backward_tiles) return;
     const int64_t pairs = weight_pairs_size(kBlockRows);
     key_pairs = arena.take_packed(true, keys * plan.padded_head_dim);
@@ -174,7 +209,6 @@ struct Workspace {
     chunk_rows = arena.take_packed(has_query_table, kParts * chunk);
     chunk_pairs = arena.take_packed(has_query_table, kParts * chunk);
     chunk_transposed = arena.take_packed(has_query_table, head_depth * kKeyChunk);
-    chunk_sums = arena.take_if(has_query_table, kKeyChunk * plan.padded_head_dim);
   }
 };
 

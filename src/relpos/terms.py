@@ -148,10 +148,10 @@ class GridTerms:
     grids of different size, offsets along an axis count steps of the finer of the two, and a
     table that falls between two rows is interpolated linearly.
 
-    Memory is that of tokens times the sum of the sides (`native` needs it for `queries` alone), and
-    for an axis whose queries are pooled that of `n_i x n_j` rows. A grid of one axis may therefore
-    cost a score matrix where it has a prefix, a joint bias or pooled queries; else it is a line of
-    tokens like any other.
+    Memory is that of tokens times the sum of the sides (`native` needs it for `queries` alone,
+    and there for one head on each thread), and for an axis whose queries are pooled that of
+    `n_i x n_j` rows. A grid of one axis may therefore cost a score matrix where it has a prefix, a
+    joint bias or pooled queries; else it is a line of tokens like any other.
 
     Args:
         shape: the grid of the keys, e.g. `(height, width)`; tokens come in row-major order.

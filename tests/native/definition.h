@@ -9,9 +9,8 @@
 //     dS_ij = w_ij (dP_ij - sum_j w_ij dP_ij + dlse_i)
 //     dx_ij = dS_ij, or with a softcap (1 - tanh(x_ij / c)^2) dS_ij
 //
-// On a grid K, B and V are sums over its axes, each at the pair of coordinates along it, and
-// grid_ij is the joint bias and the logits of key j for the coordinates of query i
-// (query_axis_logits).
+// On a grid K, Q, B and V are sums over its axes, each at the pair of coordinates along it, and
+// grid_ij is the joint bias.
 //
 // Shapes as in csrc/params.h: (B, H, seqlen_q, seqlen_k) pairs, head_dim of q and k, value_dim of v
 // and the output, rel_dim of q_rel. b, h, i, j, g are indices: batch, query head, query, key,
@@ -64,7 +63,7 @@ struct Sums {
 
 struct Expected {
   Sums output, lse, d_q, d_k, d_v, d_q_rel, d_tables[kTableKinds], d_mask, d_axis_tables,
-      d_query_axis_logits, d_joint_bias;
+      d_joint_bias;
 };
 
 // One query and one key.
@@ -137,7 +136,6 @@ class Definition {
     for (int kind = 0; kind < kTableKinds; ++kind)
       make_wanted(to.d_tables[kind], kTables + kind, c.tables[kind].sizes);
     make_wanted(to.d_axis_tables, kAxisTables, c.axis_tables.sizes);
-    make_wanted(to.d_query_axis_logits, kQueryAxisScores, c.query_axis_logits.sizes);
     make_wanted(to.d_joint_bias, kJointBias, c.joint_bias.sizes);
   }
 
@@ -158,8 +156,7 @@ class Definition {
                                      product_terms);
     const double mask_size = (double)product(c.mask.sizes);
     to.d_mask.add_rounding(c.mask.present() ? heads * rows * keys / mask_size + 64 : 0);
-    to.d_axis_tables.add_rounding(2 * heads * rows + 2 * keys + 256);
-    to.d_query_axis_logits.add_rounding(rows + 8);
+    to.d_axis_tables.add_rounding(2 * heads * (rows + keys) + 256);
     to.d_joint_bias.add_rounding(heads * rows + 64);
   }
 
@@ -230,14 +227,12 @@ class Definition {
     if (const double* queries = table(kQueries, j)) sum += dot(k, queries, params.head_dim, &size);
     each_axis(j, [&](const AxisRows& rows) {
       if (rows.width) sum += dot(axis_q(rows), axis_row(rows.keys), rows.width, &size);
+      if (rows.queries >= 0) sum += dot(k, axis_row(rows.queries), params.head_dim, &size);
     });
     pair.score = params.scale * sum, pair.size = std::fabs(params.scale) * size;
     if (const double* bias = table(kBias, j)) add(pair, *bias);
     each_axis(j, [&](const AxisRows& rows) {
       if (rows.bias >= 0) add(pair, *axis_row(rows.bias));
-    });
-    each_query_axis_score(j, [&](int64_t at) {
-      if (c.query_axis_logits.present()) add(pair, c.query_axis_logits.numbers[(size_t)at]);
     });
     if (joint_bias_at(j) >= 0) add(pair, c.joint_bias.numbers[(size_t)joint_bias_at(j)]);
     if (params.softcap > 0) cap(pair);
@@ -256,7 +251,7 @@ class Definition {
 
   // Roundings on the way to a score.
   double score_terms() const {
-    return (double)((2 + params.grid.num_axes) * (params.head_dim + 2) + params.rel_dim) + 12 +
+    return (double)((2 + 2 * params.grid.num_axes) * (params.head_dim + 2) + params.rel_dim) + 12 +
            product_terms;
   }
 
@@ -265,7 +260,7 @@ class Definition {
   // The rows that a pair selects along one axis: where they begin in the tables, -1 for none, and
   // where the axis's part of q_rel begins.
   struct AxisRows {
-    int64_t width, keys, bias, values, q_rel;
+    int64_t width, keys, queries, bias, values, q_rel;
     bool has_q_rel;
   };
 
@@ -285,8 +280,15 @@ class Definition {
       const bool same = axis.size_k == axis.size_q;
       const int64_t number =
           same ? key[n] - query[n] + axis.size_k - 1 : query[n] * axis.size_k + key[n];
-      AxisRows rows = {axis.key_dim, at + number * axis.key_dim, -1, -1, q_rel, axis.has_q_rel};
+      AxisRows rows = {axis.key_dim, at + number * axis.key_dim, -1, -1, -1, q_rel,
+                       axis.has_q_rel};
       at += axis.table_rows() * axis.key_dim;
+      if (axis.has_queries) {
+        const int64_t mirrored =
+            same ? query[n] - key[n] + axis.size_k - 1 : key[n] * axis.size_q + query[n];
+        rows.queries = at + mirrored * params.head_dim;
+        at += axis.table_rows() * params.head_dim;
+      }
       if (axis.has_bias) rows.bias = at + number, at += axis.table_rows();
       if (axis.has_values) {
         rows.values = at + number * params.value_dim;
@@ -294,15 +296,6 @@ class Definition {
       }
       visit(rows);
       q_rel += axis.has_q_rel ? axis.key_dim : 0;
-    }
-  }
-
-  template <class Visit>
-  void each_query_axis_score(int64_t j, Visit visit) const {
-    int64_t first = (b * params.heads + h) * params.grid.sum_size_q;
-    for (size_t axis = 0; axis < query_coords[(size_t)i].size(); ++axis) {
-      visit((first + query_coords[(size_t)i][axis]) * params.seqlen_k + j);
-      first += params.grid.axes[axis].size_q;
     }
   }
 
@@ -490,6 +483,10 @@ class Definition {
         to.d_tables[kKeys].add(at_keys * q_rel_dim(), d_score, q_rel(), q_rel_dim());
     }
     each_axis(j, [&](const AxisRows& rows) {
+      if (rows.queries >= 0 && c.wanted[kK])
+        to.d_k.add(key * width, d_score, axis_row(rows.queries), width);
+      if (rows.queries >= 0 && c.wanted[kAxisTables])
+        to.d_axis_tables.add(rows.queries, d_score, c.k.row(key), width);
       if (rows.width == 0) return;
       Sums& dq = rows.has_q_rel ? to.d_q_rel : to.d_q;
       const int64_t first = rows.has_q_rel ? row * params.rel_dim + rows.q_rel : row * width;
@@ -512,8 +509,6 @@ class Definition {
       each_axis(j, [&](const AxisRows& rows) {
         if (rows.bias >= 0) to.d_axis_tables.add(rows.bias, d_score);
       });
-    if (c.wanted[kQueryAxisScores])
-      each_query_axis_score(j, [&](int64_t at) { to.d_query_axis_logits.add(at, d_score); });
     if (c.wanted[kJointBias] && joint_bias_at(j) >= 0)
       to.d_joint_bias.add(joint_bias_at(j), d_score);
   }

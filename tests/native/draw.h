@@ -19,14 +19,14 @@ using relpos::kValues;
 constexpr const char* kKindNames[] = {"keys", "queries", "bias", "values"};
 
 // Which gradients a call asks for.
-enum Wanted { kQ, kK, kV, kQRel, kTables, kMask = kTables + kTableKinds, kAxisTables,
-              kQueryAxisScores, kJointBias, kWanted };
+enum Wanted { kQ, kK, kV, kQRel, kTables, kMask = kTables + kTableKinds, kAxisTables, kJointBias,
+              kWanted };
 
 struct Case {
   uint64_t seed;
   Random random;
   Params params = {};
-  Array q, k, v, q_rel, tables[kTableKinds], mask, axis_tables, query_axis_logits, joint_bias;
+  Array q, k, v, q_rel, tables[kTableKinds], mask, axis_tables, joint_bias;
   Array d_output, d_lse;
   std::vector<int32_t> document_ids;
   std::vector<int64_t> document_begin, document_end;
@@ -119,6 +119,8 @@ struct Case {
     grid.prefix = random.chance(0.5) ? 0 : random.whole(1, 3);
     const bool other_queries = random.chance(0.3);
     const bool many = grid.num_axes < 4 && random.chance(0.4);
+    if (many && random.chance(0.3))  // threads that share a head
+      params.batch = params.kv_heads = params.heads = 1, threads = 4;
     const int64_t tokens = many ? random.whole(257, 700) : random.whole(1, 120);
     const double side = std::pow((double)tokens, 1.0 / grid.num_axes);
     params.seqlen_k = params.seqlen_q = 1;
@@ -126,7 +128,7 @@ struct Case {
       relpos::Axis& axis = grid.axes[n];
       axis.size_k = 1 + (int64_t)(side * random.number(random.chance(0.2) ? 0 : 0.8, 1.2));
       axis.size_q = other_queries ? random.whole(1, axis.size_k + 1) : axis.size_k;
-      grid.sum_size_k += axis.size_k, grid.sum_size_q += axis.size_q;
+      grid.sum_size_k += axis.size_k;
       params.seqlen_k *= axis.size_k, params.seqlen_q *= axis.size_q;
     }
     params.seqlen_k += grid.prefix, params.seqlen_q += grid.prefix;
@@ -234,11 +236,6 @@ struct Case {
   void draw_on_grid() {
     relpos::Grid& grid = params.grid;
     draw_axes();
-    if (random.chance(0.5)) {
-      draw(query_axis_logits, {params.batch, params.heads, grid.sum_size_q, params.seqlen_k},
-           Dtype::f32);
-      grid.query_axis_logits = query_axis_logits.view();
-    }
     if (!pooled() && random.chance(0.5)) {
       grid.joint_bias_size = 1;
       for (int n = 0; n < grid.num_axes; ++n) grid.joint_bias_size *= 2 * grid.axes[n].size_k - 1;
@@ -258,12 +255,14 @@ struct Case {
       axis.has_q_rel = random.chance(share / 3);
       if (axis.has_q_rel || random.chance(share))
         axis.key_dim = axis.has_q_rel ? random.whole(1, params.head_dim + 3) : params.head_dim;
+      axis.has_queries = random.chance(share);
       axis.has_bias = random.chance(share);
       axis.has_values = params.value_dim > 0 && random.chance(share / 2);
       params.rel_dim += axis.has_q_rel ? axis.key_dim : 0;
       grid.axis_table_size +=
           axis.table_rows() *
-          (axis.key_dim + axis.has_bias + (axis.has_values ? params.value_dim : 0));
+          (axis.key_dim + (axis.has_queries ? params.head_dim : 0) + axis.has_bias +
+           (axis.has_values ? params.value_dim : 0));
     }
     if (params.rel_dim) {
       draw(q_rel, {params.batch, params.heads, params.seqlen_q, params.rel_dim}, params.dtype);
@@ -281,7 +280,7 @@ struct Case {
     for (int64_t h = 0, at = 0; h < grid.axis_table_heads; ++h)
       for (int n = 0; n < grid.num_axes; ++n) {
         const relpos::Axis& axis = grid.axes[n];
-        at += axis.table_rows() * axis.key_dim;
+        at += axis.table_rows() * (axis.key_dim + (axis.has_queries ? params.head_dim : 0));
         for (int64_t row = 0; axis.has_bias && row < axis.table_rows(); ++row, ++at)
           if (random.chance(share)) axis_tables.set(at, -kInfinity);
         at += axis.has_values ? axis.table_rows() * params.value_dim : 0;
@@ -383,8 +382,7 @@ struct Case {
     const bool all = random.chance(0.7);
     for (bool& one : wanted) one = all || random.chance(0.5);
     const Array* const inputs[] = {&q, &k, &v, &q_rel, &tables[0], &tables[1], &tables[2],
-                                   &tables[3], &mask, &axis_tables, &query_axis_logits,
-                                   &joint_bias};
+                                   &tables[3], &mask, &axis_tables, &joint_bias};
     for (int n = 0; n < kWanted; ++n) wanted[n] = wanted[n] && inputs[n]->present();
     if (mask.dtype == Dtype::boolean) wanted[kMask] = false;
   }
@@ -423,12 +421,11 @@ struct Case {
       for (int n = 0; n < params.grid.num_axes; ++n) {
         const relpos::Axis& axis = params.grid.axes[n];
         to << axis.size_q << "x" << axis.size_k << (axis.key_dim ? " keys" : "")
-           << (axis.has_q_rel ? " q_rel" : "") << (axis.has_bias ? " bias" : "")
-           << (axis.has_values ? " values" : "")
+           << (axis.has_q_rel ? " q_rel" : "") << (axis.has_queries ? " queries" : "")
+           << (axis.has_bias ? " bias" : "") << (axis.has_values ? " values" : "")
            << (axis.window.limited() ? " window" + words(axis.window) : "") << ", ";
       }
       to << "prefix=" << params.grid.prefix << " h=" << params.grid.axis_table_heads
-         << (query_axis_logits.present() ? " query_axis_logits" : "")
          << (joint_bias.present() ? " joint_bias)" : ")");
     }
     if (d_lse.present()) to << " d_lse";

@@ -64,8 +64,6 @@ struct Run {
       to.tables[kind] = output(kKindNames[kind], dtype, e.d_tables[kind], kNotANumber);
     to.mask = (float*)output("d_mask", Dtype::f32, e.d_mask, 0);
     to.axis_tables = (float*)output("d_axis_tables", Dtype::f32, e.d_axis_tables, kNotANumber);
-    to.query_axis_logits =
-        (float*)output("d_query_axis_logits", Dtype::f32, e.d_query_axis_logits, 0);
     to.joint_bias = (float*)output("d_joint_bias", Dtype::f32, e.d_joint_bias, 0);
     if (!to.mask) return;
     const Sizes strides = contiguous(c.mask.sizes);

@@ -73,14 +73,15 @@ def arguments(backend: str, dropout: float = 0.0, need_lse: bool = True) -> tupl
 def grid_arguments(backend: str) -> tuple:
     """A grid of 2 x 3 keys with a class token, and one of 1 x 2 queries with one.
 
-    For `native` the first axis has all tables, with a q_rel, and the other one keys.
+    For `native` the first axis has keys with a q_rel, bias and values, and the other one keys and
+    queries.
     """
     leaf = leaves(backend)
     of_grid: dict[str, Any] = (
         {
-            "q_rel": leaf(2, 4, 3, 4), "axis_tables": leaf(4, 1 * 2 * (4 + 1 + 6) + 2 * 3 * 3),
-            "query_axis_logits": leaf(2, 4, 3, 7), "axis_key_widths": [4, 3],
-            "axis_has_q_rel": [1, 0], "axis_has_bias": [1, 0], "axis_has_values": [1, 0],
+            "q_rel": leaf(2, 4, 3, 4), "axis_tables": leaf(4, 1 * 2 * (4 + 1 + 6) + 2 * 3 * 6),
+            "axis_key_widths": [4, 3], "axis_has_q_rel": [1, 0], "axis_has_queries": [0, 1],
+            "axis_has_bias": [1, 0], "axis_has_values": [1, 0],
         }
         if backend == "native"
         else {

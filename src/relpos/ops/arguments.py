@@ -49,12 +49,12 @@ class Arguments:
         values: see `keys`.
         q_rel: `(b, h, i, d_rel)`; on a grid those of the axes that have one, side by side.
         mask: four axes, each full or 1.
-        axis_tables: `(h or 1, n)`, a grid's rows of keys, bias and values, all numbers in one line
-            (`axis_terms.axis_tables`).
+        axis_tables: `(h or 1, n)`, a grid's rows of keys, queries, bias and values, all numbers in
+            one line (`axis_terms.axis_tables`).
         key_axis_logits: `(b or 1, h or 1, i, sum of key_grid)`, a grid's relative logits of each
             query per axis, by the coordinate of the key.
         query_axis_logits: `(b, h, j, sum of query_grid)`, those of each key by the coordinate of
-            the query; to a backend with `axis_tables` transposed, `(b, h, sum of query_grid, j)`.
+            the query.
         joint_bias: `(h or 1, r)`, a grid's joint bias, flat.
         documents: `(b or 1, j)`.
         key_ranges: `(b or 1, i, 2)` in int64, the keys `lo..hi-1` of each query.
@@ -65,8 +65,9 @@ class Arguments:
         query_grid: see `key_grid`.
         axis_key_widths: of each axis, the width of its keys' rows, 0 without.
         axis_has_q_rel: of each axis, 1 where it has a `q_rel`.
-        axis_has_bias: see `axis_has_q_rel`.
-        axis_has_values: see `axis_has_q_rel`.
+        axis_has_queries: of each axis, 1 where it has such a table.
+        axis_has_bias: see `axis_has_queries`.
+        axis_has_values: see `axis_has_queries`.
         prefix: tokens before the grid.
         causal: whether keys ahead of the query are left out.
         scale: of the content, `keys` and `queries` scores.
@@ -101,6 +102,7 @@ class Arguments:
     query_grid: list[int] = field(default_factory=list)
     axis_key_widths: list[int] = field(default_factory=list)
     axis_has_q_rel: list[int] = field(default_factory=list)
+    axis_has_queries: list[int] = field(default_factory=list)
     axis_has_bias: list[int] = field(default_factory=list)
     axis_has_values: list[int] = field(default_factory=list)
     prefix: int = 0
@@ -142,9 +144,10 @@ class Arguments:
 DECLARED = {declared.name: declared for declared in fields(Arguments)}
 # Of a grid: what a backend is told that is given the relative logits per axis, and what one that
 # computes them from the tables.
-AXIS_LOGITS = ("key_axis_logits", "need_axis_weights")
+AXIS_LOGITS = ("key_axis_logits", "query_axis_logits", "need_axis_weights")
 AXIS_TABLES = (
-    "axis_tables", "axis_key_widths", "axis_has_q_rel", "axis_has_bias", "axis_has_values",
+    "axis_tables", "axis_key_widths", "axis_has_q_rel", "axis_has_queries", "axis_has_bias",
+    "axis_has_values",
 )  # fmt: skip
 
 # Fields of `Inputs` that operators are given as they are.

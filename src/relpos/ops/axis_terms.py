@@ -19,15 +19,17 @@ from torch.nn.functional import embedding, pad
 from ..offsets import axis_offsets, interpolation_points, row_indices
 from ..shear import absolute_to_relative, relative_to_absolute
 from ..terms import GridTerms, OffsetTable
+from .arguments import TABLES
 
 __all__ = ["axis_tables", "axis_values", "key_axis_logits", "query_axis_logits"]
 
 
 def axis_tables(terms: GridTerms) -> Tensor | None:
-    """`(h or 1, n)` in float32: each axis's rows of keys, bias and values in turn; None if none.
+    """`(h or 1, n)` in float32: each axis's rows of keys, queries, bias and values; None if none.
 
     Where both sides have the same coordinates an axis has `2 n - 1` rows, from offset `1 - n` on;
-    else one for each pair of coordinates, those of the queries first.
+    else one for each pair of coordinates, those of the queries first. Rows of queries lie the other
+    way around: from offset `n - 1` down, and those of the keys' coordinates first.
 
     Args:
         terms: the grid.
@@ -35,9 +37,12 @@ def axis_tables(terms: GridTerms) -> Tensor | None:
     parts = []
     for number, axis in enumerate(terms.axes):
         queries, keys = terms.query_grid[number], terms.shape[number]
-        for table in (axis.keys, axis.bias, axis.values):
+        for name in TABLES:
+            table: OffsetTable | None = getattr(axis, name)
             if table is not None:
-                parts.append(_axis_rows(table, queries, keys, torch.float32).flatten(1))
+                of_keys = name == "queries"
+                rows = _axis_rows(table, queries, keys, torch.float32, of_keys=of_keys)
+                parts.append(rows.flatten(1))
     if not parts:
         return None
     heads = max(part.shape[0] for part in parts)
@@ -133,11 +138,9 @@ def _axis_logits(
     """`x (b, h, *grid, d)` dotted with the row for each coordinate of the other side: `(.., c)`."""
     queries, keys = sizes
     x, others = _axis_last(x, axis)
-    rows = _axis_rows(table, queries, keys, x.dtype)
-    if queries == keys:
-        out = relative_to_absolute(_product(x, rows.flip(1) if of_keys else rows))
-    else:
-        out = _paired_product(x, rows.transpose(1, 2) if of_keys else rows)
+    rows = _axis_rows(table, queries, keys, x.dtype, of_keys=of_keys)
+    same = queries == keys
+    out = relative_to_absolute(_product(x, rows)) if same else _paired_product(x, rows)
     return _axis_restored(out, axis, others)
 
 
@@ -155,15 +158,20 @@ def _paired_product(x: Tensor, rows: Tensor) -> Tensor:
     return torch.einsum("bhxyd,hycd->bhxyc", x, rows)
 
 
-def _axis_rows(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
-    """The rows that the offsets along an axis index.
+def _axis_rows(
+    table: OffsetTable, queries: int, keys: int, dtype: torch.dtype, of_keys: bool = False
+) -> Tensor:
+    """The rows that the offsets along an axis index, as queries or as keys go through them.
 
-    `(h or 1, 2 n - 1[, d])` from offset `1 - n` on, where both sides have `n` coordinates; else
-    `(h or 1, n_i, n_j[, d])`.
+    `(h or 1, 2 n - 1[, d])` from offset `1 - n` on (for keys from `n - 1` down), where both sides
+    have `n` coordinates; else `(h or 1, n_i, n_j[, d])` (for keys `(h or 1, n_j, n_i[, d])`).
     """
     if queries == keys:
-        return _rows_of(table, torch.arange(1 - keys, keys, device=table.rows.device), dtype)
-    return _rows_of_pairs(table, queries, keys, dtype)
+        at = torch.arange(1 - keys, keys, device=table.rows.device)
+        rows = _rows_of(table, at, dtype)
+        return rows.flip(1) if of_keys else rows
+    rows = _rows_of_pairs(table, queries, keys, dtype)
+    return rows.transpose(1, 2) if of_keys else rows
 
 
 def _rows_of_pairs(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> Tensor:

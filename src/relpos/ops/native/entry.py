@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...terms import GridTerms
-from ..axis_terms import axis_tables, query_axis_logits
+from ..axis_terms import axis_tables
 from ..inputs import Inputs
 from ..transforms import unsupported_transforms
 from .library import MISSING
@@ -49,7 +49,7 @@ def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, 
     an infinite one makes NaN. Values larger than 5e33 may overflow.
     """
     terms = inputs.terms
-    of_grid = _of_grid(inputs, terms) if isinstance(terms, GridTerms) else {}
+    of_grid = _of_grid(terms) if isinstance(terms, GridTerms) else {}
     split = inputs.q.dtype == torch.float32 and _may_split_float32()
     found = NATIVE(inputs, split_float32=split, **of_grid)
     return found["output"], found["lse"]
@@ -67,19 +67,18 @@ def _may_split_float32() -> bool:
 _may_split_float32._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def _of_grid(inputs: Inputs, terms: GridTerms) -> dict[str, Any]:
-    """The tables, from which the kernel computes relative logits itself; for `queries`, logits."""
-    logits = query_axis_logits(inputs.k, terms, torch.float32, inputs.q.shape[1], inputs.scale)
+def _of_grid(terms: GridTerms) -> dict[str, Any]:
+    """The tables, from which the kernel computes relative logits itself."""
     q_rel = [axis.q_rel for axis in terms.axes if axis.q_rel is not None]
     return {
         "q_rel": torch.cat(q_rel, -1) if q_rel else None,
         "axis_tables": axis_tables(terms),
-        "query_axis_logits": None if logits is None else logits.mT.contiguous(),
         "joint_bias": None if terms.joint_bias is None else terms.joint_bias.float().flatten(1),
         "axis_key_widths": [
             0 if axis.keys is None else axis.keys.rows.shape[2] for axis in terms.axes
         ],
         "axis_has_q_rel": [int(axis.q_rel is not None) for axis in terms.axes],
+        "axis_has_queries": [int(axis.queries is not None) for axis in terms.axes],
         "axis_has_bias": [int(axis.bias is not None) for axis in terms.axes],
         "axis_has_values": [int(axis.values is not None) for axis in terms.axes],
     }
