@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="names of settings, with --out (all)")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="(both)")
     options = parser.parse_args()
+    # Else torch.compile starts processes, which take a core each while something is timed.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     check_part(parser, options.only, (setting.name for setting in SMALL_SETTINGS), options.out)
     out = options.out or RESULTS / "small_calls.json"
     check_out(parser, out)

@@ -7,6 +7,8 @@
 //     scores           (rows, kTileStride): rows of the block, of which those of the tile are
 //                      there (work.s), and its keys
 //     offset_scores    (rows, kBufferStride): q_rel . K + B by column of the score window
+//     seen_keys        what each panel of MR rows needs of the tile: of the rest (causal, a window)
+//                      scores are not computed, but on a matrix unit, and whatever is there is hidden
 //     row_shift        (rows): a constant of a row's scores in this tile that is not in them yet
 //
 // With a matrix unit scores are divided by a factor, tile_factor, that it would round away, as long
