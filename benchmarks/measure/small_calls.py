@@ -94,6 +94,8 @@ def _fixed_cost(scheme: str, pass_name: str) -> dict[str, Any]:
             timed[name] = partial(forward_and_backward, of_call, tensors, leaves, grad)
         else:
             timed[name] = partial(forward, of_call, tensors)
+    for run in timed.values():
+        run()  # compiled now: so long a first run would be taken for how long each takes
     rounds = interleaved(timed, leading=(UNIT, NATIVE), seconds=_TINY.seconds)
     torch.compiler.reset()  # or the next function would find the cache of this one full
     microseconds = {name: [1e6 * timings[name] for timings in rounds] for name in (NATIVE, UNIT)}
