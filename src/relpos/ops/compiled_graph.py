@@ -29,11 +29,12 @@ def call_kernel_in_compiled_graphs(operator: Any, kernel: Any) -> None:
         operator: with a derivative.
         kernel: the same without one.
     """
-    if TracingContext is None or ProxyTorchDispatchMode is None:
+    context = TracingContext
+    if context is None or ProxyTorchDispatchMode is None:
         return
 
     def record(mode: Any, _: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        compiles = TracingContext.try_get() is not None and not torch.compiler.is_exporting()
+        compiles = context.try_get() is not None and not torch.compiler.is_exporting()
         called = kernel if compiles and not mode.pre_dispatch else operator
         return mode.__torch_dispatch__(called, types, args, kwargs or {})
 

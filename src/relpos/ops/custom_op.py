@@ -309,7 +309,7 @@ class CustomOp:
         check_not_batched(self.backend, *gradients)
         kept = ctx.saved_tensors  # asked for once: checkpointing computes them again
         saved, there = kept[: len(self.saved)], iter(kept[len(self.saved) :])
-        tensors = [next(there) if is_there else None for is_there in ctx.is_there]
+        tensors: list[Any] = [next(there) if is_there else None for is_there in ctx.is_there]
         flow: dict[str, Tensor | None] = {
             name: gradient if asked else None
             for name, gradient, asked in zip(self._derivatives, gradients, ctx.asked, strict=True)
