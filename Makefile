@@ -61,6 +61,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.half
 	$(BIN)/python -m benchmarks.decoding
 	$(BIN)/python -m benchmarks.generation
+	$(BIN)/python -m benchmarks.small_calls
 	$(BIN)/python -m benchmarks.local
 	$(BIN)/python -m benchmarks.adapters
 	$(BIN)/python -m benchmarks.choice

@@ -36,6 +36,7 @@ def main() -> None:
             load("half.json"),
             load("decoding.json"),
             load("generation.json"),
+            load("small_calls.json"),
             gpu_result,
         ),
         ADAPTERS: adapters_page(load("adapters.json")),

@@ -51,10 +51,8 @@ struct Backward : BackwardSums {
   // dO . (v_j + V[j-i]) in work.ds, but for V's constants left and right of its window, which are
   // added later (dp_left, dp_right); returns which of them, or kBand for none.
   Region multiply_values(const RowBlock& block, const KeyTile& tile) {
-    const int64_t first = round_down(tile.from, kNR);
-    gemm_packed(block.num_rows, tile.to - first, params.value_dim, work.d_output_panels,
-                work.value_panels + tile.key(first) * params.value_dim, work.ds + first,
-                kTileStride);
+    gemm_packed(block.num_rows, tile.to, params.value_dim, work.d_output_panels,
+                work.value_panels + tile.begin * params.value_dim, work.ds, kTileStride, &seen_keys);
     if (plan.grid.has_values)
       for (int64_t r = first_grid_row; r < block.num_rows; ++r)
         add_by_coord(work.axis_dp + r * params.grid.sum_size_k, work.ds + r * kTileStride);
@@ -136,8 +134,8 @@ struct Backward : BackwardSums {
     if (params.gradients.q) {
       int64_t stride;
       const float* keys = tile_keys(block, tile, &stride);
-      gemm_add<kRowMajor>(block.num_rows, dim, tile.to - tile.from, ds + tile.from, kTileStride,
-                          keys + tile.from * stride, stride, work.dq, dim);
+      gemm_add<kRowMajor>(block.num_rows, dim, tile.to, ds, kTileStride, keys, stride, work.dq,
+                          dim, &seen_keys);
     }
     if (wants_offset_ds()) accumulate_offset_ds(block, tile);
     if (plan.query_window.present) accumulate_queries_term(block, tile);

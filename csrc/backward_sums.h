@@ -90,8 +90,8 @@ struct BackwardSums : ScoreGradients {
     const int64_t dim = plan.padded_value_dim;
     read_table_row(params.tables[kValues], params.dtype, plan.value_window, block.h, column, dim,
                    work.row_scratch);
-    for (int64_t r = 0; r < block.num_rows; ++r)
-      to[r] = dot(work.d_output + r * dim, work.row_scratch, dim);
+    fill(to, block.num_rows, 0);
+    add_dots(block.num_rows, dim, work.d_output, work.row_scratch, to);
   }
 
   // ---- the softmax ----------------------------------------------------------------------------

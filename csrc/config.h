@@ -56,8 +56,9 @@ constexpr int64_t kStripRows = kTiles ? 32 : kBlockRows;
 // Keys are multiplied in runs of so many, and heads cut into blocks of whole runs of rows.
 constexpr int64_t kKeyUnit = kTiles ? 32 : kLanes;
 constexpr int64_t kRowUnit = kTiles ? 32 : kMR;
-// Columns of a window that repeat each end (offset_window.h), and columns multiplied at a time.
-constexpr int64_t kMargin = kTiles ? 32 : kLanes;
+// Columns of a window that repeat each end (offset_window.h), so that whatever is read together and
+// has a column beside the window has no other; and columns multiplied at a time.
+constexpr int64_t kMargin = kTiles ? 32 : kLanes - 1;
 constexpr int64_t kOffsetUnit = kTiles ? 16 : kNR;
 // Rows of (kBlockRows, kTileKeys) buffers are this far apart: an odd number of 64-byte cache lines,
 // so that the rows of a column do not compete for one set of the cache. What lies between two rows

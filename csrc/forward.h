@@ -81,8 +81,8 @@ struct Forward : ForwardSums {
     const int64_t dim = plan.padded_value_dim;
     int64_t stride;
     const float* values = tile_values(block, tile, &stride);
-    gemm_add<kRowMajor>(block.num_rows, dim, tile.to - tile.from, work.s + tile.from, kTileStride,
-                        values + tile.from * stride, stride, work.output_acc, dim);
+    gemm_add<kRowMajor>(block.num_rows, dim, tile.to, work.s, kTileStride, values, stride,
+                        work.output_acc, dim, &seen_keys);
     if (plan.value_window.present) accumulate_offset_p(block, tile);
     if (plan.grid.has_values)
       for (int64_t r = first_grid_row; r < block.num_rows; ++r)

@@ -81,12 +81,22 @@ inline void register_rows(int64_t rows, int64_t depth, const float* a, int64_t a
   }
 }
 
-// C = A B, both packed. Not inlined, as below: each copy has the register blocks of 1..MR rows.
+// Of each panel of MR rows of a block, a run from..to-1: of columns of C, or of the depth. The rest
+// is not wanted, or zero.
+struct PanelRuns {
+  static constexpr int64_t kMaxPanels = (kBlockRows + kMR - 1) / kMR;
+  int64_t from[kMaxPanels], to[kMaxPanels];
+};
+
+// C = A B, both packed; with runs, those panels of C that have some of their columns. Not inlined,
+// as below: each copy has the register blocks of 1..MR rows.
 __attribute__((noinline)) inline void gemm_packed(int64_t rows, int64_t columns, int64_t depth,
                                                   const float* a_panels, const float* b_panels,
-                                                  float* c, int64_t c_stride) {
+                                                  float* c, int64_t c_stride,
+                                                  const PanelRuns* runs = nullptr) {
   for (int64_t n = 0; n < columns; n += kNR)
     for (int64_t m = 0; m < rows; m += kMR) {
+      if (runs && (runs->to[m / kMR] <= n || runs->from[m / kMR] >= n + kNR)) continue;
       const float *a = a_panels + m * depth, *b = b_panels + n * depth;
       float* to = c + m * c_stride + n;
       const int64_t panel_rows = min(kMR, rows - m);
@@ -100,16 +110,20 @@ __attribute__((noinline)) inline void gemm_packed(int64_t rows, int64_t columns,
     }
 }
 
-// C += A B, A as it lies or transposed, B row-major.
+// C += A B, A as it lies or transposed, B row-major; with runs, A is zero outside them.
 template <ALayout Layout>
 __attribute__((noinline)) void gemm_add(int64_t rows, int64_t columns, int64_t depth,
                                         const float* a, int64_t a_stride, const float* b,
-                                        int64_t b_stride, float* c, int64_t c_stride) {
+                                        int64_t b_stride, float* c, int64_t c_stride,
+                                        const PanelRuns* runs = nullptr) {
   for (int64_t n = 0; n < columns; n += kNR) {
     const int64_t vectors = min(kNRVectors, (columns - n) / kLanes);
-    for (int64_t k = 0; k < depth; k += kMaxDepth) {
-      const int64_t part_depth = min(kMaxDepth, depth - k);
+    for (int64_t part = 0; part < depth; part += kMaxDepth) {
+      const int64_t part_end = min(part + kMaxDepth, depth);
       for (int64_t m = 0; m < rows; m += kMR) {
+        const int64_t k = runs ? max(part, runs->from[m / kMR]) : part;
+        const int64_t part_depth = (runs ? min(part_end, runs->to[m / kMR]) : part_end) - k;
+        if (part_depth <= 0) continue;
         const float* a_part = Layout == kRowMajor ? a + m * a_stride + k : a + m + k * a_stride;
         const float* b_part = b + k * b_stride + n;
         float* to = c + m * c_stride + n;
@@ -239,6 +253,17 @@ inline vfloat dot_rows(const float* const (&rows)[kLanes], const float* x, int64
     for (int n = 0; n < kLanes; ++n) sums[n] += load(rows[n] + k) * x_part;
   }
   return horizontal_sums(sums);
+}
+
+// y (count) += the dot products of as many rows with x, (count, depth) and (depth), whole vectors.
+inline void add_dots(int64_t count, int64_t depth, const float* rows, const float* x, float* y) {
+  int64_t r = 0;
+  for (; r + kLanes <= count; r += kLanes) {
+    const float* group[kLanes];
+    for (int n = 0; n < kLanes; ++n) group[n] = rows + (r + n) * depth;
+    store(y + r, load(y + r) + dot_rows(group, x, depth));
+  }
+  for (; r < count; ++r) y[r] += dot(rows + r * depth, x, depth);
 }
 
 // What rounding took from after = before + x, exactly (Knuth's TwoSum).

@@ -413,16 +413,26 @@ std::string instructions() {
 }  // namespace
 }  // namespace relpos
 
+// Each op twice: relpos/ops/custom_op.py gives a derivative to the one, and graphs that
+// torch.compile makes call the other.
+#define RELPOS_FORWARD "(" RELPOS_ARGUMENTS ") -> (Tensor, Tensor, Tensor)"
+#define RELPOS_BACKWARD                                                                          \
+  "(Tensor d_output, Tensor? d_lse, Tensor output, Tensor softmax, " RELPOS_ARGUMENTS             \
+  ", int[] needs) -> Tensor[]"
+
 STABLE_TORCH_LIBRARY_FRAGMENT(relpos, library) {
-  library.def("native_forward(" RELPOS_ARGUMENTS ") -> (Tensor, Tensor, Tensor)");
-  library.def("native_backward(Tensor d_output, Tensor? d_lse, Tensor output, Tensor softmax, "
-              RELPOS_ARGUMENTS ", int[] needs) -> Tensor[]");
+  library.def("native_forward" RELPOS_FORWARD);
+  library.def("native_backward" RELPOS_BACKWARD);
+  library.def("native_forward_kernel" RELPOS_FORWARD);
+  library.def("native_backward_kernel" RELPOS_BACKWARD);
   library.def("native_instructions() -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(relpos, CPU, library) {
   library.impl("native_forward", relpos::forward);
   library.impl("native_backward", relpos::backward);
+  library.impl("native_forward_kernel", relpos::forward);
+  library.impl("native_backward_kernel", relpos::backward);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(relpos, CompositeExplicitAutograd, library) {

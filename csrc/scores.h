@@ -7,6 +7,8 @@
 //     scores           (rows, kTileStride): rows of the block, of which those of the tile are
 //                      there (work.s), and its keys
 //     offset_scores    (rows, kBufferStride): q_rel . K + B by column of the score window
+//     seen_keys        what each panel of MR rows needs of the tile: of the rest (causal, a window)
+//                      scores are not computed, but on a matrix unit, and whatever is there is hidden
 //     row_shift        (rows): a constant of a row's scores in this tile that is not in them yet
 //
 // With a matrix unit scores are divided by a factor, tile_factor, that it would round away, as long
@@ -88,6 +90,12 @@ struct Scores : QueriesTerm {
 
   // What the tables of keys and bias add to a row's scores left and right of their window.
   float score_left[kBlockRows], score_right[kBlockRows];
+#if !RELPOS_TILES
+  // The keys of the tile that some row of each panel sees, counted from the tile's first; and up to
+  // which column the panel's scores by offset are there.
+  PanelRuns seen_keys;
+  int64_t offset_scores_end[PanelRuns::kMaxPanels];
+#endif
 
   // ---- a block --------------------------------------------------------------------------------
 
@@ -116,8 +124,7 @@ struct Scores : QueriesTerm {
     if (!keys.present()) return;
     read_table_row(keys, params.dtype, plan.score_window, block.h, column, plan.padded_rel_dim,
                    work.row_scratch);
-    for (int64_t r = 0; r < block.num_rows; ++r)
-      to[r] += dot(work.q_rel + r * plan.padded_rel_dim, work.row_scratch, plan.padded_rel_dim);
+    add_dots(block.num_rows, plan.padded_rel_dim, work.q_rel, work.row_scratch, to);
   }
 
   // ---- a tile ---------------------------------------------------------------------------------
@@ -201,8 +208,22 @@ struct Scores : QueriesTerm {
 #else
   void multiply_keys_and_band(const RowBlock& block, const KeyTile& tile, bool on_band,
                               float* scores) {
+    find_seen_keys(block, tile);
     multiply_keys(block, tile, scores);
     if (on_band) add_band(block, tile, scores);
+  }
+
+  // Fill seen_keys.
+  void find_seen_keys(const RowBlock& block, const KeyTile& tile) {
+    for (int64_t r = 0; r < block.num_rows; r += kMR) {
+      int64_t &from = seen_keys.from[r / kMR], &to = seen_keys.to[r / kMR];
+      from = tile.to, to = tile.from;
+      for (int64_t n = r; n < min(r + kMR, block.num_rows); ++n) {
+        const int64_t row_from = tile.row_from(block, n), row_to = tile.row_to(block, n);
+        if (row_from < row_to) from = min(from, row_from), to = max(to, row_to);
+      }
+      if (from >= to) from = to = 0;
+    }
   }
 #endif
 
@@ -233,9 +254,8 @@ struct Scores : QueriesTerm {
               dot(work.q + r * plan.padded_head_dim, keys + n * stride, plan.padded_head_dim);
       return;
     }
-    const int64_t first = round_down(tile.from, kNR);
-    gemm_packed(block.num_rows, tile.to - first, params.head_dim, work.q_panels,
-                work.key_panels + tile.key(first) * params.head_dim, scores + first, kTileStride);
+    gemm_packed(block.num_rows, tile.to, params.head_dim, work.q_panels,
+                work.key_panels + tile.begin * params.head_dim, scores, kTileStride, &seen_keys);
   }
 
   // scale * q_rel_i . K[j-i] + B[j-i] on the window.
@@ -246,15 +266,14 @@ struct Scores : QueriesTerm {
       add_band_by_pair(block, tile, scores);
       return;
     }
-    if (has_keys && !plan.few_queries)
-      ensure_offset_scores(block, tile, tile.first_column(window, block),
-                           tile.end_column(window, block));
+    if (has_keys && !plan.few_queries) ensure_offset_scores(block, tile);
     const float* bias = has_keys ? nullptr : window_table(kBias, block.h).bias;
-    for (int64_t r = 0; r < block.num_rows; ++r)
-      add_sheared(has_keys ? offset_scores(block, r) : bias, window,
-                  tile.key(tile.vector_from()), block.position + r,
-                  tile.vector_to() - tile.vector_from(),
-                  scores + r * kTileStride + tile.vector_from());
+    for (int64_t r = 0; r < block.num_rows; ++r) {
+      const int64_t from = round_down(seen_keys.from[r / kMR], kLanes);
+      add_sheared(has_keys ? offset_scores(block, r) : bias, window, tile.key(from),
+                  block.position + r, seen_keys.to[r / kMR] - from,
+                  scores + r * kTileStride + from);
+    }
   }
 
 #endif
@@ -283,6 +302,7 @@ struct Scores : QueriesTerm {
       }
   }
 
+#if RELPOS_TILES
   // Compute what the offset buffer still lacks of the columns from..to-1 of q_rel . K + B.
   void ensure_offset_scores(const RowBlock& block, const KeyTile& tile, int64_t from, int64_t to) {
     OffsetBuffer& buffer = work.offset_scores;
@@ -293,7 +313,6 @@ struct Scores : QueriesTerm {
     const bool has_bias = params.tables[kBias].present();
     const float* bias = has_bias ? window_table(kBias, block.h).bias : nullptr;
     const int64_t depth = params.tables[kKeys].row_dim;
-#if RELPOS_TILES
     const packed* q_rel = work.q_rel_panels + tile.first_row * packed_depth(depth);
     const packed* panels = keys.panels + missing * packed_depth(depth);
     float* out = buffer.row(tile.first_row) + missing;
@@ -303,20 +322,48 @@ struct Scores : QueriesTerm {
     else
       gemm_packed(tile.num_rows(), to - missing, depth, q_rel, panels, out, kBufferStride,
                   FromZero{}, keeps_rest_products());
-#else
-    for (int64_t n = missing; n < to; n += kNR) {
-      float* out = buffer.row(0) + n;
-      gemm_packed(block.num_rows, kNR, depth, work.q_rel_panels, keys.panels + n * depth, out,
-                  kBufferStride);
-      if (!bias) continue;
-      for (int64_t r = 0; r < block.num_rows; ++r)
-        for (int64_t c = 0; c < kNR; c += kLanes)
-          store(out + r * kBufferStride + c,
-                load(out + r * kBufferStride + c) + load(bias + n + c));
-    }
-#endif
     buffer.end = to;
   }
+#else
+  // Compute what the offset buffer still lacks of q_rel . K + B: of each panel of rows the columns
+  // that it reads for this tile, each further row one column earlier.
+  void ensure_offset_scores(const RowBlock& block, const KeyTile& tile) {
+    const OffsetWindow& window = plan.score_window;
+    OffsetBuffer& buffer = work.offset_scores;
+    const int64_t first = round_down(tile.first_column(window, block), kNR);
+    const int64_t end = round_up(tile.end_column(window, block), kNR);
+    if (!buffer.started || buffer.end < first)
+      for (int64_t& there : offset_scores_end) there = first;
+    buffer.first_missing(first, end, block.num_rows);
+    PanelRuns wanted;
+    for (int64_t r = 0; r < block.num_rows; r += kMR) {
+      int64_t &from = wanted.from[r / kMR], &to = wanted.to[r / kMR];
+      int64_t& there = offset_scores_end[r / kMR];
+      const int64_t keys_from = round_down(seen_keys.from[r / kMR], kLanes);
+      const int64_t keys_to = round_up(seen_keys.to[r / kMR], kLanes);
+      from = to = 0;
+      if (keys_to == 0) continue;
+      const int64_t position = block.position + r;
+      const int64_t last_position = block.position + min(r + kMR, block.num_rows) - 1;
+      from = round_down(window.vector_column(tile.key(keys_from), last_position), kNR);
+      to = window.vector_column(tile.key(keys_to - kLanes), position) + kLanes;
+      from = max(from, there) - first, to = round_up(to, kNR) - first;
+      there = max(there, to + first);
+    }
+    const int64_t depth = params.tables[kKeys].row_dim;
+    float* const out = buffer.row(0) + first;
+    gemm_packed(block.num_rows, end - first, depth, work.q_rel_panels,
+                window_table(kKeys, block.h).panels + first * depth, out, kBufferStride, &wanted);
+    if (params.tables[kBias].present()) {
+      const float* bias = window_table(kBias, block.h).bias + first;
+      for (int64_t r = 0; r < block.num_rows; ++r) {
+        const int64_t from = wanted.from[r / kMR], to = wanted.to[r / kMR];
+        if (from < to) add_to(to - from, bias + from, out + r * kBufferStride + from);
+      }
+    }
+    buffer.end = max(buffer.end, end);
+  }
+#endif
 
   // Scores x become c * tanh(x / c); backward keeps the derivative of that.
   void cap(const KeyTile& tile, float* scores) {

@@ -96,12 +96,15 @@ inline void transpose(vfloat (&rows)[kLanes]) {
   }
 }
 
+// Each lane of x as many lanes further as `by` says, around the end.
+inline vfloat rotate(vfloat x, int by) {
+  return shuffle(x, x, ((vint)lane_numbers() + by) & (kLanes - 1));
+}
+
 inline float horizontal_sum(vfloat x) {
-  float lanes[kLanes];
-  store(lanes, x);
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int n = 0; n < half; ++n) lanes[n] += lanes[n + half];
-  return lanes[0];
+#pragma GCC unroll 4
+  for (int half = kLanes / 2; half > 0; half /= 2) x += rotate(x, half);
+  return x[0];
 }
 
 // The horizontal sums of W vectors, to the bit: half of the lanes of two of them at a time.
@@ -118,10 +121,11 @@ inline vfloat horizontal_sums(vfloat (&rows)[kLanes]) {
   return rows[0];
 }
 
+// NaN may be lost.
 inline float horizontal_max(vfloat x) {
-  float largest = x[0];
-  for (int n = 1; n < kLanes; ++n) largest = x[n] > largest ? x[n] : largest;
-  return largest;
+#pragma GCC unroll 4
+  for (int half = kLanes / 2; half > 0; half /= 2) x = maximum(x, rotate(x, half));
+  return x[0];
 }
 
 // exp(x) to within two units in the last place, by the polynomial of Cephes' expf; 0 below -87.3,

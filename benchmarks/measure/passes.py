@@ -112,7 +112,9 @@ def _time_passes(
     ]
 
 
-def measure_settings(settings: Iterable[Setting]) -> dict[str, Any]:
+def measure_settings(
+    settings: Iterable[Setting], timed: Callable[[Setting, str], list[dict]] = time_scheme
+) -> dict[str, Any]:
     """Time every scheme of these settings: a result, with the compiled kernel's instructions."""
     settings = tuple(settings)
     return {
@@ -122,7 +124,7 @@ def measure_settings(settings: Iterable[Setting]) -> dict[str, Any]:
             row
             for setting in settings
             for scheme in setting.schemes
-            for row in time_scheme(setting, scheme)
+            for row in timed(setting, scheme)
         ],
         "memory": [],
     }

@@ -15,8 +15,16 @@ from .cells import (
 )
 from .choice_section import choice_section
 from .local_section import local_section
+from .small_calls_section import fixed_costs_table
 from .target_tables import bounds_tables, target_tables
-from .targets import DECODING_TARGETS, GPU_TARGETS, HALF_TARGETS, TARGETS, Target
+from .targets import (
+    DECODING_TARGETS,
+    GPU_TARGETS,
+    HALF_TARGETS,
+    SMALL_TARGETS,
+    TARGETS,
+    Target,
+)
 
 __all__ = ["benchmark_page"]
 
@@ -105,6 +113,21 @@ from Python, which SDPA has less of, counts in the shortest.
 Measured on {machine}, with {instructions}; `python -m benchmarks.decoding` measures again.
 """
 
+SMALL_CALLS = """\
+64 tokens, 8 heads. The unit is plain SDPA in the same dtype. Terms are made beforehand, and their
+tables are in the dtype of the call. Forward needs no gradients.
+
+Measured on {machine}, with {instructions}; `python -m benchmarks.small_calls` measures again.
+"""
+
+FIXED_COSTS = """\
+### Fixed cost of a call
+
+What a call takes longer than plain SDPA at B=1, H=1, L={tokens}, d={width}, where there is next to
+nothing to compute: microseconds, differences within rounds. Compiled: a function with that one
+call, by `torch.compile`, which has a cost of its own.
+"""
+
 GENERATION = """\
 The music model with random weights draws {tokens} tokens with its cache (`benchmarks.generation`),
 with Huang's or Shaw's relative terms in every layer, and without any. Tokens per second are medians
@@ -122,6 +145,7 @@ def benchmark_page(
     half: dict,
     decoding: dict,
     generation: dict,
+    small_calls: dict,
     gpu_result: dict | None = None,
 ) -> str:
     """The whole page; without a GPU's result, the targets for one."""
@@ -133,6 +157,7 @@ def benchmark_page(
         "## 16 bits, and matrix units", half_section(half),
         "## Decoding", settings_section(DECODING, decoding, DECODING_TARGETS),
         "## Generation", generation_section(generation),
+        "## Small calls", small_calls_section(small_calls),
         "## Local attention", local_section(local),
         "## Steps of the main job", training_section(trained),
         '## What `"auto"` is to choose', choice_section(choice),
@@ -172,6 +197,16 @@ def settings_section(note: str, result: dict, targets: tuple[Target, ...]) -> st
     tables = [time_section(result, name) for name in _timed_settings(result)]
     words = note.format(**_measured_on(result["machine"])).strip()
     return "\n\n".join([words, target_tables(result, targets), *tables])
+
+
+def small_calls_section(result: dict) -> str:
+    """Ratios to plain SDPA of short sequences, and the fixed cost of a call."""
+    parts = [settings_section(SMALL_CALLS, result, SMALL_TARGETS)]
+    fixed = result["fixed_costs"]
+    if fixed["rows"]:
+        note = FIXED_COSTS.format(tokens=fixed["tokens"], width=fixed["width"])
+        parts += [note.strip(), fixed_costs_table(fixed)]
+    return "\n\n".join(parts)
 
 
 def generation_section(result: dict) -> str:

@@ -24,6 +24,7 @@ from ..workloads.settings import (
     HALF_SETTINGS,
     RELATIVE_LOGITS,
     SHAW,
+    SMALL_SETTINGS,
     TIME_SETTINGS,
 )
 from ..workloads.workload import NATIVE, TRITON, UNIT
@@ -32,6 +33,7 @@ __all__ = [
     "DECODING_TARGETS",
     "GPU_TARGETS",
     "HALF_TARGETS",
+    "SMALL_TARGETS",
     "TARGETS",
     "Target",
     "notes",
@@ -178,6 +180,18 @@ def _steps() -> list[Target]:
     ]  # fmt: skip
 
 
+def _small() -> list[Target]:
+    """Calls of 64 tokens; one sequence is too little to make up for the fixed cost."""
+    return [
+        Target(
+            f"{setting.dtype}, as a multiple of plain SDPA", setting.name, scheme, FORWARD,
+            1.5 if setting.batch == 1 else 1.4 if setting.dtype == "bfloat16" else 1.25,
+        )
+        for setting in SMALL_SETTINGS
+        for scheme in setting.schemes
+    ]  # fmt: skip
+
+
 def _short() -> list[Target]:
     group = 'Short sequences: `"auto"` as a multiple of `reference`'
     return [
@@ -242,6 +256,7 @@ def _gpu_rivals() -> list[Target]:
 TARGETS = (*_ratios(), *_few_heads(), *_rivals(), *_decoding(), *_short(), *_memory())
 HALF_TARGETS = tuple(_half())
 DECODING_TARGETS = tuple(_steps())
+SMALL_TARGETS = tuple(_small())
 GPU_TARGETS = (*_gpu_ratios(), *_gpu_memory(), *_gpu_rivals())
 
 

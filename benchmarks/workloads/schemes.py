@@ -14,7 +14,7 @@ from relpos.positions import Alibi
 
 from . import rivals
 from .flex import flex_bias, flex_keys, not_ahead
-from .settings import RELATIVE_LOGITS, Setting
+from .settings import NARROW_SHAW, RELATIVE_LOGITS, Setting
 from .workload import Run, Workload
 
 __all__ = ["SCHEMES", "make_workload"]
@@ -56,6 +56,11 @@ def _shaw_keys(setting: Setting, draw: Draw) -> Workload:
         FlexAttention=_rival(flex_keys(), rows),
         **_gpu_only(setting, SDPA_with_a_dense_bias=_rival(rivals.dense_clipped_key_scores, rows)),
     )  # fmt: skip
+
+
+def _narrow_shaw_keys(setting: Setting, draw: Draw) -> Workload:
+    rows = draw(1, 33, setting.width)
+    return _from_tables(lambda rows: Terms(keys=OffsetTable(rows, -16)), rows)
 
 
 def _shaw(setting: Setting, draw: Draw) -> Workload:
@@ -197,6 +202,7 @@ def _boolean_mask(setting: Setting, draw: Draw) -> Workload:
 
 SCHEMES: dict[str, Callable[[Setting, Draw], Workload]] = {
     "Shaw keys, k=64": _shaw_keys,
+    NARROW_SHAW: _narrow_shaw_keys,
     "Shaw keys + values, k=64": _shaw,
     "Shaw values, k=64": _shaw_values,
     "queries, k=64 (DeBERTa)": _queries,

@@ -19,6 +19,7 @@ __all__ = [
     "NO_TERMS",
     "RELATIVE_LOGITS",
     "SHAW",
+    "SMALL_SETTINGS",
     "TIME_SETTINGS",
     "Setting",
     "find_setting",
@@ -26,6 +27,7 @@ __all__ = [
 
 # Names of schemes, as `schemes.SCHEMES` has them.
 SHAW = ("Shaw keys, k=64", "Shaw keys + values, k=64")
+NARROW_SHAW = "Shaw keys, k=16"
 BIASES = ("bias, k=128 (T5)", "bias, all offsets (ALiBi)")
 GLOBAL = ("Huang, global, causal", "bidirectional, global")
 CLIPPED = (*SHAW, "Shaw values, k=64", "queries, k=64 (DeBERTa)", BIASES[0])
@@ -155,6 +157,18 @@ DECODING_SETTINGS = tuple(
         replace(_STEP, name="8 queries, 32768 keys, B=1", queries=8),
         replace(_STEP, name="8 queries, 32768 keys, 1 key head", queries=8, kv_heads=1),
     )
+)
+
+_SMALL = Setting(
+    "small", 64, (NO_TERMS, NARROW_SHAW, SHAW[0], GLOBAL[0], BIASES[0]), backends=("native",),
+    seconds=1.0,
+)  # fmt: skip
+
+# In which what a call costs before any product counts.
+SMALL_SETTINGS = tuple(
+    replace(_SMALL, name=f"{dtype}, L=64, B={batch}", batch=batch, dtype=dtype)
+    for batch in (8, 1)
+    for dtype in ("float32", "bfloat16")
 )
 
 MEMORY_SETTINGS = (

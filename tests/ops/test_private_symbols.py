@@ -22,6 +22,7 @@ hidden = ["CInterpreter", "is_legacy_batchedtensor", "peek_interpreter_stack"]
 kept = {name: functorch.__dict__.pop(name) for name in hidden}
 of_torch = ["_AutoDispatchBelowAutograd", "_len_torch_dispatch_stack"]
 kept_of_torch = {name: torch._C.__dict__.pop(name) for name in of_torch}
+context = torch._guards.__dict__.pop("TracingContext")
 find = torch._ops._OpNamespace.__getattr__
 
 def without_softmax(namespace, name):
@@ -32,13 +33,15 @@ def without_softmax(namespace, name):
 torch.ops.aten.__dict__.pop("_softmax_backward_data", None)
 torch._ops._OpNamespace.__getattr__ = without_softmax
 from relpos import BackendError, OffsetTable, Terms, attention
-from relpos.ops import custom_op, transforms
+from relpos.ops import compiled_graph, custom_op, transforms
 from relpos.ops.tiled import backward
 
 assert transforms.peek_interpreter_stack is transforms.is_legacy_batchedtensor is None
 assert backward._SOFTMAX_BACKWARD is None
 assert custom_op._below_autograd is contextlib.nullcontext
 assert custom_op._modes() == 1
+assert compiled_graph.TracingContext is None
+torch._guards.TracingContext = context
 torch._C.__dict__.update(kept_of_torch)
 functorch.__dict__.update(kept)  # torch's own transforms need them
 torch._ops._OpNamespace.__getattr__ = find

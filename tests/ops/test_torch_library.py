@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
@@ -27,6 +30,7 @@ from tests.ops.backends import (
     every_backend,
     every_blockwise,
     every_cpu_blockwise,
+    native_alone,
 )
 from tests.ops.cases import CASES
 from tests.ops.grid_cases import GRID_CASES
@@ -194,6 +198,35 @@ def test_compiled_calls_give_the_same_numbers(backend: str, name: str):
     want = gradients()
     run = torch.compile(run, fullgraph=True, backend="aot_eager")
     assert_close(gradients(), want)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@native_alone
+def test_compiled_graphs_alone_call_operators_without_a_derivative(backend: str):
+    """Another trace may be differentiated."""
+    q = leaves(backend)(1, 2, 5, 4)
+    called: list[str] = []
+
+    def note(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+        called.extend(str(node.target) for node in graph.graph.nodes)
+        return make_boxed_func(graph)
+
+    def run(q: torch.Tensor) -> torch.Tensor:
+        return attention(q, q, q, backend=backend)
+
+    compiled = torch.compile(run, fullgraph=True, backend=aot_autograd(fw_compiler=note))
+    compiled(q).sum().backward()
+    with torch.no_grad():
+        assert_close(compiled(q), run(q))
+    kernels = [
+        f"relpos.native_{name}_kernel.default" for name in ("forward", "backward", "forward")
+    ]
+    assert [name for name in called if name.startswith("relpos.")] == kernels
+    graph = make_fx(run)(q.detach())
+    assert "relpos.native_forward.default" in {str(node.target) for node in graph.graph.nodes}
+    (seen,) = torch.autograd.grad(graph(q).sum(), q)
+    assert_close(seen, q.grad)
 
 
 @pytest.mark.slow

@@ -7,6 +7,8 @@ Where neither tracing nor a dispatch mode looks at operators, torch's own way to
 derivative, written in Python for any operator, is left out: it takes longer than a short call. A
 computation written in Python is then called without an operator, a compiled one by its operator
 beneath autograd. A profiler shows `_Attention`, where a gradient is wanted, and what runs in it.
+So in the graphs that `torch.compile` makes: there a compiled computation has operators of its own,
+without a derivative (`compiled_graph.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -21,6 +24,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .arguments import DECLARED, Arguments, arguments_of, schema_type
+from .compiled_graph import call_kernel_in_compiled_graphs
 from .inputs import Inputs
 from .transforms import check_not_batched, is_traced, refuse_second_derivatives
 
@@ -40,6 +44,9 @@ except ImportError:
 
 
 __all__ = ["CustomOp", "Flow"]
+
+# What the names of operators without a derivative end with.
+_KERNEL = "_kernel"
 
 Forward = Callable[[Arguments], Sequence[Tensor]]
 Backward = Callable[[Arguments, "Flow", frozenset[str]], dict[str, Tensor]]
@@ -80,6 +87,8 @@ class CustomOp:
         saved: those of them that backward is given.
         without: the arguments that the backend is not told.
         seed_on: the device that draws a dropout's seed; None: that of q.
+        compiled: whether the operators come with a compiled kernel, and each of them once more
+            without a derivative, its name ending with `_kernel`.
     """
 
     def __init__(
@@ -90,9 +99,10 @@ class CustomOp:
         saved: tuple[str, ...] = (),
         without: tuple[str, ...] = (),
         seed_on: str | None = "cpu",
+        compiled: bool = False,
     ) -> None:
         self.backend, self.results, self.saved = backend, results, saved
-        self.seed_on = seed_on
+        self.seed_on, self.compiled = seed_on, compiled
         self.names = tuple(name for name in DECLARED if name not in without)
         self.learnable = tuple(name for name in self.names if "gradient" in DECLARED[name].metadata)
         self._positions = [self.names.index(name) for name in self.learnable]
@@ -104,7 +114,7 @@ class CustomOp:
         self._compute_forward: Callable[[Arguments, Sequence[Any]], tuple[Tensor, ...]]
         self._compute_backward: Callable[..., list[Tensor]]
 
-    def schema(self, direction: str) -> str:
+    def schema(self, direction: str, suffix: str = "") -> str:
         """That of the operator `"forward"` or `"backward"`, as torch words it.
 
         >>> op = CustomOp("some", results=("output", "lse"), without=(*DECLARED,)[1:])
@@ -119,7 +129,7 @@ class CustomOp:
             optional = {name for name in self._flow[1:] if name.startswith("d_")}
             flow = [f"Tensor{'?' * (name in optional)} {name}" for name in self._flow]
             arguments, returns = [*flow, *arguments, "int[] needs"], "Tensor[]"
-        return f"relpos::{self.backend}_{direction}({', '.join(arguments)}) -> {returns}"
+        return f"relpos::{self.backend}_{direction}{suffix}({', '.join(arguments)}) -> {returns}"
 
     def __call__(self, inputs: Inputs, **of_backend: Any) -> dict[str, Tensor]:
         """The results by name.
@@ -188,6 +198,11 @@ class CustomOp:
                 return backward(*values)
 
         self._register()
+        fakes = self._fake_forward, self._fake_backward
+        kernels = self._operators(_KERNEL)
+        for operator, kernel, fake in zip((forward, backward), kernels, fakes, strict=True):
+            torch.library.register_fake(kernel, fake)
+            call_kernel_in_compiled_graphs(operator, kernel)
         self._compute_forward, self._compute_backward = compute_forward, compute_backward
 
     def _register(self) -> None:
@@ -203,8 +218,9 @@ class CustomOp:
 
     def difference(self) -> str | None:
         """In what an operator that is there differs from this one; None: in nothing."""
-        for direction in ("forward", "backward"):
-            name, wanted = f"{self.backend}_{direction}", self.schema(direction)
+        for direction, suffix in product(("forward", "backward"), self._suffixes()):
+            name = f"{self.backend}_{direction}{suffix}"
+            wanted = self.schema(direction, suffix)
             operator = getattr(torch.ops.relpos, name, None)
             if operator is None:
                 return f"no {name}"
@@ -213,9 +229,12 @@ class CustomOp:
                 return f"{found}, not {wanted}"
         return None
 
-    def _operators(self) -> tuple[Any, Any]:
+    def _suffixes(self) -> tuple[str, ...]:
+        return ("", _KERNEL) if self.compiled else ("",)
+
+    def _operators(self, suffix: str = "") -> tuple[Any, Any]:
         forward, backward = (
-            getattr(torch.ops.relpos, f"{self.backend}_{direction}").default
+            getattr(torch.ops.relpos, f"{self.backend}_{direction}{suffix}").default
             for direction in ("forward", "backward")
         )
         return forward, backward
@@ -271,7 +290,10 @@ class CustomOp:
         results = dict(zip(self.results, output, strict=True))
         if "softmax" in results:
             ctx.mark_non_differentiable(results["softmax"])
-        ctx.save_for_backward(*(results[name] for name in self.saved), *inputs[: self._num_tensors])
+        tensors = inputs[: self._num_tensors]
+        ctx.is_there = [x is not None for x in tensors]
+        there = [x for x in tensors if x is not None]
+        ctx.save_for_backward(*[results[name] for name in self.saved], *there)
         ctx.settings = inputs[self._num_tensors :]
         # Results that were not asked for have a single axis, without entries.
         ctx.asked = [result.ndim > 1 for result in output]
@@ -286,7 +308,8 @@ class CustomOp:
     ) -> tuple[Tensor | None, ...]:
         check_not_batched(self.backend, *gradients)
         kept = ctx.saved_tensors  # asked for once: checkpointing computes them again
-        saved, tensors = kept[: len(self.saved)], kept[len(self.saved) :]
+        saved, there = kept[: len(self.saved)], iter(kept[len(self.saved) :])
+        tensors: list[Any] = [next(there) if is_there else None for is_there in ctx.is_there]
         flow: dict[str, Tensor | None] = {
             name: gradient if asked else None
             for name, gradient, asked in zip(self._derivatives, gradients, ctx.asked, strict=True)
@@ -322,7 +345,7 @@ class _Attention(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         results = op._compute_forward(arguments, values)
         op._setup_context(ctx, values, results)
-        ctx.op, ctx.is_there = op, [x is not None for x in values[: op._num_tensors]]
+        ctx.op = op
         return results
 
     @staticmethod

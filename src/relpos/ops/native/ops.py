@@ -12,4 +12,5 @@ NATIVE = CustomOp(
     results=("output", "lse", "softmax"),
     saved=("output", "softmax"),
     without=(*AXIS_LOGITS, "return_lse"),
+    compiled=True,
 )
