@@ -32,7 +32,7 @@ constexpr int64_t kPanelRows = 8;
 
 // How far ahead rows are fetched from memory, a few at a time: a processor does not do it across
 // rows that lie apart, nor in time while it converts; and many asked for at once make it wait.
-constexpr int64_t kFetchedBytes = 4096;
+constexpr int64_t kFetchedBytes = 8192;
 constexpr int64_t kFetchedRows = 8;
 
 // Register blocks of so many vectors: a row of values is read in as few runs as can be.
@@ -63,7 +63,7 @@ struct RowsInPlace {
     const int64_t bytes = dim * (int64_t)sizeof(Element);
     for (int64_t n = first; n < min(first + number, count - rows_ahead); ++n)
       for (int64_t at = 0; at < bytes; at += 64)
-        __builtin_prefetch((const char*)(data + (n + rows_ahead) * stride) + at, 0, 3);
+        __builtin_prefetch((const char*)(data + (n + rows_ahead) * stride) + at, 0, 2);
   }
 
   // W columns from `column` on of row n, zeros after the last column.
