@@ -43,8 +43,6 @@ struct FewQueries {
   FewQueryWorkspace work;
   SliceItem slice = {};
   int64_t num_rows = 0;
-  // The rows of the table of keys that are in work.table_strips.
-  int64_t strips_from = 0, strips_to = 0;
   // Row r sees keys of key_from[r]..key_to[r]-1 of the slice alone.
   int64_t key_from[kBlockRows], key_to[kBlockRows];
 
@@ -57,8 +55,11 @@ struct FewQueries {
     read_queries(params.q, params.head_dim, plan.padded_head_dim, work.q);
     if (params.has_q_rel())
       read_queries(params.q_rel, params.rel_dim, plan.padded_rel_dim, work.q_rel);
-    multiply_rows<false>(rows_of(work.q, plan.padded_head_dim), slice_rows(params.k, params.head_dim),
-                         rows_of(work.s, kSliceStride), work.rows);
+    each_kv_head([&](int64_t kv_head, int64_t n, int64_t count) {
+      multiply_rows(rows_of_heads(work.q, plan.padded_head_dim, n, count),
+                    slice_rows(params.k, kv_head, params.head_dim),
+                    rows_of_heads(work.s, kSliceStride, n, count), work.rows);
+    });
     if (params.tables[kKeys].present()) add_keys_table();
     if (params.tables[kBias].present()) add_bias_table();
     for (int64_t r = 0; r < num_rows; ++r) {
@@ -71,8 +72,11 @@ struct FewQueries {
       softmax(x, row_max[r], row_sum[r]);
     }
     fill(output, num_rows * plan.padded_value_dim, 0);
-    add_weighted_rows(rows_of(work.s, kSliceStride), slice_rows(params.v, params.value_dim),
-                      rows_of(output, plan.padded_value_dim), work.rows);
+    each_kv_head([&](int64_t kv_head, int64_t n, int64_t count) {
+      add_weighted_rows(rows_of_heads(work.s, kSliceStride, n, count),
+                        slice_rows(params.v, kv_head, params.value_dim),
+                        rows_of_heads(output, plan.padded_value_dim, n, count), work.rows);
+    });
     if (params.tables[kValues].present()) add_values_table(output);
   }
 
@@ -83,15 +87,28 @@ struct FewQueries {
   int64_t position(int64_t i) const { return params.query_start + i; }
   int64_t vector_keys() const { return round_up(slice.num_keys, kLanes); }
 
-  FloatRows rows_of(float* data, int64_t stride) const { return {data, stride, num_rows}; }
+  // Of `count` heads, from the block's head n on.
+  FloatRows rows_of_heads(float* data, int64_t stride, int64_t n, int64_t count) const {
+    return {data + n * params.seqlen_q * stride, stride, count * params.seqlen_q};
+  }
   // Query i of `count` heads, from the block's head n on.
   FloatRows rows_of_query(float* data, int64_t stride, int64_t n, int64_t i, int64_t count) const {
     return {data + (n * params.seqlen_q + i) * stride, params.seqlen_q * stride, count};
   }
 
-  RowsInPlace<Element> slice_rows(const TensorView& x, int64_t dim) const {
-    return {x.data, x.row_start(slice.b, slice.kv_head, slice.first_key), x.strides[2],
-            slice.num_keys, dim};
+  // visit(kv_head, n, count): the block's heads n..n+count-1 share that key/value head.
+  template <class Visit>
+  void each_kv_head(const Visit& visit) const {
+    const int64_t group = params.heads_per_kv_head();
+    for (int64_t n = 0, count; n < slice.num_heads; n += count) {
+      count = min(slice.num_heads - n, group);
+      visit((slice.first_head + n) / group, n, count);
+    }
+  }
+
+  RowsInPlace<Element> slice_rows(const TensorView& x, int64_t kv_head, int64_t dim) const {
+    return {x.data, x.row_start(slice.b, kv_head, slice.first_key), x.strides[2], slice.num_keys,
+            dim};
   }
   // Of a head's table, those from `row` on.
   RowsInPlace<Element> table_rows(const OffsetTable& table, int64_t of_head, int64_t row,
@@ -165,15 +182,14 @@ struct FewQueries {
   // += q_rel . K[j-i]
   void add_keys_table() {
     const OffsetTable& table = params.tables[kKeys];
+    const int64_t together = table.heads == 1 ? slice.num_heads : 1;
+    for (int64_t n = 0; n < slice.num_heads; n += together) add_band(table, n, together);
     each_table_reader(table, [&](int64_t n, int64_t i, int64_t count) {
       const TableSpan span(table, position(i), slice);
-      const int64_t of_head = slice.first_head + n;
       const FloatRows q_rel = rows_of_query(work.q_rel, plan.padded_rel_dim, n, i, count);
       const FloatRows scores = rows_of_query(work.s, kSliceStride, n, i, count);
-      if (span.from < span.to)
-        add_band(table, of_head, span, q_rel, {scores.data + span.from, scores.stride, count});
       each_end(table, span, [&](int64_t row, int64_t from, int64_t to) {
-        table_rows(table, of_head, row, 1).copy(0, 1, work.rows);
+        table_rows(table, slice.first_head + n, row, 1).copy(0, 1, work.rows);
         for (int64_t r = 0; r < count; ++r)
           add_constant(scores.row(r) + from, to - from,
                        dot(q_rel.row(r), work.rows, plan.padded_rel_dim));
@@ -181,27 +197,20 @@ struct FewQueries {
     });
   }
 
-  // On the table's rows.
-  void add_band(const OffsetTable& table, int64_t of_head, const TableSpan& span,
-                const FloatRows& q_rel, const FloatRows& scores) {
-    const int64_t from = span.from - span.first, to = span.to - span.first;
-    if (!plan.copies_keys_table) {
-      multiply_rows<true>(q_rel, table_rows(table, of_head, from, to - from), scores, work.rows);
-      return;
-    }
-    copy_strips(table, from, to);
-    add_strip_products(q_rel, work.table_strips + (from - strips_from) * kLanes,
-                       plan.strip_rows(), to - from, plan.padded_rel_dim, scores);
-  }
-
-  // See that the rows from..to-1 are in work.table_strips, with those that the slice's other queries
-  // select.
-  void copy_strips(const OffsetTable& table, int64_t from, int64_t to) {
-    if (strips_from <= from && to <= strips_to) return;
-    strips_from = max(from - params.seqlen_q + 1, 0);
-    strips_to = min(max(to, strips_from + plan.strip_rows() - kLanes), table.num_rows);
-    table_rows(table, 0, strips_from, strips_to - strips_from)
-        .copy_strips(0, strips_to - strips_from, plan.strip_rows(), work.table_strips);
+  // On the table's rows, which all queries of `count` heads read together, from the block's head n
+  // on.
+  void add_band(const OffsetTable& table, int64_t n, int64_t count) {
+    const int64_t first_key = TableSpan(table, position(0), slice).first;
+    const int64_t from = max(1 - first_key - params.seqlen_q, 0);
+    const int64_t to = min(slice.num_keys - first_key, table.num_rows);
+    if (from >= to) return;
+    Shear shear;
+    shear.num_keys = slice.num_keys;
+    for (int64_t r = 0; r < count * params.seqlen_q; ++r)
+      shear.first_key[r] = first_key + from + query(r);
+    add_sheared_products(rows_of_heads(work.q_rel, plan.padded_rel_dim, n, count),
+                         table_rows(table, slice.first_head + n, from, to - from),
+                         rows_of_heads(work.s, kSliceStride, n, count), shear, work.rows);
   }
 
   // += B[j-i]

@@ -1,15 +1,16 @@
 // How a call of few queries is cut up, and its memory.
 //
 // Its keys are cut into slices, so that all threads have work however few the heads are. An item of
-// work is a slice and a head block: query heads that share a key/value head, with all their queries,
-// read its keys together. Items of one slice follow each other: a table that heads share is in
-// cache for all but the first.
+// work is a slice and a head block: query heads that share a key/value head, with all their
+// queries, read its keys together. Where all heads share the table of keys, a block has heads of
+// several key/value heads, which read the table's rows together.
 //
 // The cuts follow from the call alone, and partial results are merged in the order of the keys: the
 // numbers do not depend on the threads, nor on how many there are.
 //
 //     row          a query of an item: query i of the block's head n is row n * seqlen_q + i
-//     head block   whole heads, of at most kBlockRows = 64 rows
+//     head block   whole heads, of at most kBlockRows = 64 rows: some that share a key/value head,
+//                  or all those of some key/value heads
 //     slice        at most kSliceKeys = 1024 keys
 #pragma once
 
@@ -31,7 +32,7 @@ constexpr int64_t kSliceStride = kSliceKeys + 16;
 
 // One item of work.
 struct SliceItem {
-  int64_t b, kv_head;
+  int64_t b;
   int64_t first_head, num_heads;  // query heads
   int64_t first_key, num_keys;
 };
@@ -39,25 +40,28 @@ struct SliceItem {
 struct FewQueryPlan {
   const Params& params;
   int64_t padded_head_dim, padded_value_dim, padded_rel_dim;
-  int64_t heads_per_block, blocks_per_kv_head;
+  int64_t heads_per_block, heads_per_run, blocks_per_run;  // of heads that may be in one block
   int64_t first_key = 0, end_key = 0;  // no query sees others
   int64_t slice_keys, num_slices;
-  // Whether the rows of the table of keys that belong to a slice are copied as floats, for all that
-  // read them: heads share it, and it cannot be multiplied in place.
-  bool copies_keys_table;
 
   explicit FewQueryPlan(const Params& p) : params(p) {
     padded_head_dim = round_up(p.head_dim, kLanes);
     padded_value_dim = round_up(p.value_dim, kLanes);
     padded_rel_dim = p.has_q_rel() ? round_up(p.rel_dim, kLanes) : padded_head_dim;
-    const int64_t group = p.heads_per_kv_head();
-    heads_per_block = clamp(group, 1, kBlockRows / p.seqlen_q);
-    blocks_per_kv_head = ceil_div(group, heads_per_block);
+    cut_heads();
     bound_keys();
     const int64_t num_keys = end_key - first_key;
     num_slices = max(ceil_div(num_keys, kSliceKeys), 1);
     slice_keys = round_up(ceil_div(num_keys, num_slices), kLanes);
-    copies_keys_table = p.tables[kKeys].heads == 1 && p.num_rows() > kLanes / 4;
+  }
+
+  void cut_heads() {
+    const int64_t group = params.heads_per_kv_head(), most = kBlockRows / params.seqlen_q;
+    const bool shared = params.tables[kKeys].heads == 1 && 2 * group <= most;
+    heads_per_run = shared ? params.heads : group;
+    const int64_t unit = shared ? group : 1, units = heads_per_run / unit;
+    heads_per_block = unit * ceil_div(units, ceil_div(units, most / unit));
+    blocks_per_run = ceil_div(heads_per_run, heads_per_block);
   }
 
   void bound_keys() {
@@ -73,11 +77,9 @@ struct FewQueryPlan {
       }
   }
 
-  // Rows of the copy: queries that follow each other select rows one apart. W more are read.
-  int64_t strip_rows() const { return slice_keys + params.seqlen_q + kLanes; }
-
   int64_t rows_per_block() const { return heads_per_block * params.seqlen_q; }
-  int64_t num_blocks() const { return params.batch * params.kv_heads * blocks_per_kv_head; }
+  int64_t runs() const { return params.heads / heads_per_run; }  // of a batch entry
+  int64_t num_blocks() const { return params.batch * runs() * blocks_per_run; }
   int64_t num_items() const { return num_slices * num_blocks(); }
   double multiplications() const {
     return (double)params.num_rows() * (double)(end_key - first_key) *
@@ -85,12 +87,11 @@ struct FewQueryPlan {
   }
 
   SliceItem item(int64_t slice, int64_t block) const {
-    const int64_t batch_kv_head = block / blocks_per_kv_head, part = block % blocks_per_kv_head;
-    const int64_t group = params.heads_per_kv_head();
+    const int64_t run = block / blocks_per_run, in_run = block % blocks_per_run * heads_per_block;
     SliceItem item;
-    item.b = batch_kv_head / params.kv_heads, item.kv_head = batch_kv_head % params.kv_heads;
-    item.first_head = item.kv_head * group + part * heads_per_block;
-    item.num_heads = min(heads_per_block, group - part * heads_per_block);
+    item.b = run / runs();
+    item.first_head = run % runs() * heads_per_run + in_run;
+    item.num_heads = min(heads_per_block, heads_per_run - in_run);
     item.first_key = first_key + slice * slice_keys;
     item.num_keys = min(slice_keys, end_key - item.first_key);
     return item;
@@ -104,10 +105,9 @@ struct FewQueryWorkspace {
   float* s;        // (rows_per_block, kSliceStride): scores, then p
   float* rows;     // (kValueChunk, the widest): rows as floats
   float* numbers;  // (kSliceKeys): a number for each key
-  float* table_strips;  // (padded_rel_dim / W, strip_rows, W): rows of the table of keys
 
   FewQueryWorkspace(const FewQueryPlan& plan, Arena& arena) {
-    static_assert(kValueChunk >= kLanes, "room for the rows of both products");
+    static_assert(kValueChunk >= kLanes && kValueChunk >= kNR, "room for either product's rows");
     const int64_t rows_per_block = plan.rows_per_block();
     q = arena.take(rows_per_block * plan.padded_head_dim);
     q_rel = plan.params.has_q_rel() ? arena.take(rows_per_block * plan.padded_rel_dim) : q;
@@ -115,7 +115,6 @@ struct FewQueryWorkspace {
     rows = arena.take(kValueChunk * max(max(plan.padded_head_dim, plan.padded_value_dim),
                                         plan.padded_rel_dim));
     numbers = arena.take(kSliceKeys);
-    table_strips = arena.take_if(plan.copies_keys_table, plan.strip_rows() * plan.padded_rel_dim);
   }
 };
 
