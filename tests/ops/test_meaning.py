@@ -13,7 +13,7 @@ from torch import Tensor
 
 from relpos import OffsetTable, Terms, attention
 from tests.ops.agreement import assert_agrees
-from tests.ops.backends import DTYPES, every_backend, every_blockwise
+from tests.ops.backends import DTYPES, every_backend, every_blockwise, native_alone
 from tests.ops.cases import CASES, Case, any_case
 from tests.ops.results import HasResults
 
@@ -112,6 +112,26 @@ def test_chunks_of_queries_equal_one_pass(backend: str, name: str):
         parts.append(case.run(named | chunk, backend)[0])
         begin = end
     assert_agrees(torch.cat(parts, 2), whole)
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("kv_heads", [1, 8])
+@native_alone
+def test_scores_of_heads_decoded_together_are_those_of_each_alone_to_the_bit(
+    backend: str, kv_heads: int, queries: int
+):
+    """However many rows are multiplied at once: backward computes the same scores again."""
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(1, 8, queries, 40, generator=generator)
+    k = torch.randn(1, kv_heads, 1100, 40, generator=generator)
+    table = OffsetTable(torch.randn(1, 700, 40, generator=generator), -690)
+
+    def lse(q: Tensor, k: Tensor) -> Tensor:
+        terms = Terms(keys=table)
+        return attention(q, k, k, terms, causal=True, backend=backend, return_lse=True)[1]
+
+    alone = [lse(q[:, n : n + 1], k[:, n * kv_heads // 8 :][:, :1]) for n in range(8)]
+    assert torch.equal(lse(q, k), torch.cat(alone, 1))
 
 
 @every_backend
