@@ -37,8 +37,6 @@ def main() -> None:
     options = parser.parse_args()
     # Else torch.compile starts processes, which take a core each while something is timed.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    # Else graphs come from a cache on disk, where those of an older relpos may lie.
-    os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
     check_part(parser, options.only, (setting.name for setting in SMALL_SETTINGS), options.out)
     out = options.out or RESULTS / "small_calls.json"
     check_out(parser, out)
