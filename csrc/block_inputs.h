@@ -73,7 +73,7 @@ struct BlockInputs {
     for (int64_t j = from; j < to; j += kTileDepth) {
       const int64_t count = min(kTileDepth, params.seqlen_k - j);
       int64_t stride;
-      const packed* rows = split_rows(x, b, kv_head, j, count, dim, &stride);
+      const packed* rows = read_split_rows(x, b, kv_head, j, count, dim, &stride);
       pack_panels(rows, stride, count, dim, panels + j * packed_depth(dim));
     }
   }
@@ -83,15 +83,15 @@ struct BlockInputs {
     for (int64_t j = from; j < to; j += kTileDepth) {
       const int64_t count = min(kTileDepth, params.seqlen_k - j);
       int64_t stride;
-      const packed* rows = split_rows(x, b, kv_head, j, count, dim, &stride);
+      const packed* rows = read_split_rows(x, b, kv_head, j, count, dim, &stride);
       pack_pairs(rows, stride, count, dim, padded_dim, pairs + j * kParts * padded_dim);
     }
   }
 
   // At most kTileDepth rows of k or v from row `first` on, (count, P, part_depth), *stride apart: as
   // they lie where they are not split, else in work.split_rows.
-  const packed* split_rows(const TensorView& x, int64_t b, int64_t kv_head, int64_t first,
-                           int64_t count, int64_t dim, int64_t* stride) {
+  const packed* read_split_rows(const TensorView& x, int64_t b, int64_t kv_head, int64_t first,
+                                int64_t count, int64_t dim, int64_t* stride) {
     if constexpr (kParts == 1) {
       *stride = x.strides[2];
       return (const packed*)x.data + x.row_start(b, kv_head, first);

@@ -56,9 +56,9 @@ struct FewQueries {
     if (params.has_q_rel())
       read_queries(params.q_rel, params.rel_dim, plan.padded_rel_dim, work.q_rel);
     each_kv_head([&](int64_t kv_head, int64_t n, int64_t count) {
-      multiply_rows(rows_of_heads(work.q, plan.padded_head_dim, n, count),
-                    slice_rows(params.k, kv_head, params.head_dim),
-                    rows_of_heads(work.s, kSliceStride, n, count), work.rows);
+      multiply_by_rows(rows_of_heads(work.q, plan.padded_head_dim, n, count),
+                       slice_rows(params.k, kv_head, params.head_dim),
+                       rows_of_heads(work.s, kSliceStride, n, count), work.rows);
     });
     if (params.tables[kKeys].present()) add_keys_table();
     if (params.tables[kBias].present()) add_bias_table();

@@ -1,13 +1,13 @@
 // Products of a few rows of floats with rows of a call's tensors (keys, values, tables), each of
 // which is read once.
 //
-//     scores (x_rows, count)   = x (x_rows, dim) rows (count, dim)^T           multiply_rows
+//     scores (x_rows, count)   = x (x_rows, dim) rows (count, dim)^T           multiply_by_rows
 //     the same of a table, += where each query has its offsets                 add_sheared_products
 //     out (x_rows, dim)       += weights (x_rows, count) rows (count, dim)     add_weighted_rows
 //
 // Rows are read as they lie. They are copied as floats, a few at a time, where their width is not
 // whole vectors, and where so many rows of x want them that to convert them once is cheaper. For
-// dot products they are copied in strips, W columns of each row side by side, (dim / W, W, W), or,
+// dot products they are copied in squares, W columns of each row side by side, (dim / W, W, W), or,
 // for kPanelRows rows of x or more, transposed. Sums are those of `dot` to the bit, whichever way.
 #pragma once
 
@@ -84,8 +84,8 @@ struct RowsInPlace {
     }
   }
 
-  // The same in strips, of at most W rows: to (padded_dim / W, W, W).
-  void copy_strips(int64_t first, int64_t number, float* to) const {
+  // The same in squares, of at most W rows: to (padded_dim / W, W, W).
+  void copy_squares(int64_t first, int64_t number, float* to) const {
     for (int64_t n = 0; n < number; ++n) {
       fetch_ahead(first + n, 1);
       for (int64_t k = 0; k < dim; k += kLanes)
@@ -138,15 +138,15 @@ inline vfloat dot_in_place(const RowsInPlace<Element>& rows, int64_t first, cons
   return horizontal_sums(sums);
 }
 
-// The same for rows in strips (dim / W, W, W).
-inline vfloat dot_strips(const float* strips, const float* x, int64_t dim) {
+// The same for rows in squares (dim / W, W, W).
+inline vfloat dot_squares(const float* squares, const float* x, int64_t dim) {
   vfloat sums[kLanes];
 #pragma GCC unroll 16
   for (int n = 0; n < kLanes; ++n) sums[n] = vfloat{};
-  for (int64_t k = 0; k < dim; k += kLanes, strips += kLanes * kLanes) {
+  for (int64_t k = 0; k < dim; k += kLanes, squares += kLanes * kLanes) {
     const vfloat x_part = load(x + k);
 #pragma GCC unroll 16
-    for (int n = 0; n < kLanes; ++n) sums[n] += load(strips + n * kLanes) * x_part;
+    for (int n = 0; n < kLanes; ++n) sums[n] += load(squares + n * kLanes) * x_part;
   }
   return horizontal_sums(sums);
 }
@@ -218,16 +218,16 @@ inline void for_each_product(const FloatRows& x, const RowsInPlace<Element>& row
       use(0, n, count, dot_in_place(rows, n, x.data));
       continue;
     }
-    rows.copy_strips(n, count, scratch);
+    rows.copy_squares(n, count, scratch);
     for (int64_t r = 0; r < x.count; ++r)
-      use(r, n, count, dot_strips(scratch, x.row(r), rows.padded_dim()));
+      use(r, n, count, dot_squares(scratch, x.row(r), rows.padded_dim()));
   }
 }
 
 // scores = x rows^T, in whole vectors.
 template <class Element>
-inline void multiply_rows(const FloatRows& x, const RowsInPlace<Element>& rows,
-                          const FloatRows& scores, float* scratch) {
+inline void multiply_by_rows(const FloatRows& x, const RowsInPlace<Element>& rows,
+                             const FloatRows& scores, float* scratch) {
   for_each_product(x, rows, scratch, [&](int64_t r, int64_t n, int64_t, vfloat products) {
     store(scores.row(r) + n, products);
   });

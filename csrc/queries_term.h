@@ -143,7 +143,7 @@ struct QueriesTerm : GridQueries {
     const int64_t dim = params.head_dim, depth = part_depth(dim);
     int64_t stride;
     const packed* keys =
-        split_rows(params.k, block.b, block.kv_head, chunk.key(chunk.from),
+        read_split_rows(params.k, block.b, block.kv_head, chunk.key(chunk.from),
                    min(kKeyChunk, chunk.to - chunk.from), dim, &stride);
     for (int64_t n = 0; n < kKeyChunk; ++n)
       for (int64_t part = 0; part < kParts; ++part) {

@@ -143,11 +143,11 @@ class CustomOp:
             # Drawn from torch's own generators; where on the CPU, no device has to be waited for.
             arguments.seed = torch.randint(1 << 62, (), device=self.seed_on or inputs.q.device)
         values = [getattr(arguments, name) for name in self.names]
-        there = [x for x in values[: self._num_tensors] if x is not None]
-        if not _nobody_looks(there):
+        tensors = [x for x in values[: self._num_tensors] if x is not None]
+        if not _may_pass_by_dispatcher(tensors):
             results = self._forward(*values)
-        elif torch.is_grad_enabled() and any(x.requires_grad for x in there):
-            results = _Attention.apply(self, arguments, values, *there)
+        elif torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+            results = _Attention.apply(self, arguments, values, *tensors)
         else:
             results = self._compute_forward(arguments, values)
         return dict(zip(self.results, results, strict=True))
@@ -341,7 +341,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, op: CustomOp, arguments: Arguments, values: list[Any], *there: Tensor
+        ctx: Any, op: CustomOp, arguments: Arguments, values: list[Any], *tensors: Tensor
     ) -> tuple[Tensor, ...]:
         results = op._compute_forward(arguments, values)
         op._setup_context(ctx, values, results)
@@ -351,18 +351,18 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         op = ctx.op
-        unseen = _nobody_looks([x for x in gradients if x is not None])
+        passes_by = _may_pass_by_dispatcher([x for x in gradients if x is not None])
         # Else by the operator, which refuses to be differentiated again, in words.
-        backward = op._compute_backward if unseen and not torch.is_grad_enabled() else None
-        of_those = iter(ctx.needs_input_grad[3:])
-        needs = [is_there and next(of_those) for is_there in ctx.is_there]
+        backward = op._compute_backward if passes_by and not torch.is_grad_enabled() else None
+        needs_of_tensors = iter(ctx.needs_input_grad[3:])
+        needs = [is_there and next(needs_of_tensors) for is_there in ctx.is_there]
         found = op._differentiate(ctx, *gradients, needs=needs, backward=backward)
         there = (x for x, is_there in zip(found, ctx.is_there, strict=False) if is_there)
         return (None, None, None, *there)
 
 
-def _nobody_looks(tensors: Sequence[Tensor]) -> bool:
-    """Whether operators go by unseen: no tracing or dispatch mode, usual tensors in memory."""
+def _may_pass_by_dispatcher(tensors: Sequence[Tensor]) -> bool:
+    """Whether it has nobody to tell: no tracing or dispatch mode, usual tensors in memory."""
     if is_traced() or _modes() > 0:
         return False
     return all(type(x) in (Tensor, Parameter) and not x.is_meta for x in tensors)
