@@ -144,7 +144,7 @@ struct QueriesTerm : GridQueries {
     int64_t stride;
     const packed* keys =
         read_split_rows(params.k, block.b, block.kv_head, chunk.key(chunk.from),
-                   min(kKeyChunk, chunk.to - chunk.from), dim, &stride);
+                        min(kKeyChunk, chunk.to - chunk.from), dim, &stride);
     for (int64_t n = 0; n < kKeyChunk; ++n)
       for (int64_t part = 0; part < kParts; ++part) {
         packed* to = work.chunk_panels + (n * kParts + part) * depth;

@@ -1,7 +1,7 @@
 """Every check of `relpos.attention`'s arguments, made once, before any backend runs.
 
-Usual arguments pass by a few comparisons (`_is_floating`, and those here); only what does not goes to
-the checks that several functions share, which take longer, and word the error.
+Usual arguments pass by a few comparisons (`_is_floating`, and those here); others go to the checks
+that several functions share, which take longer, and word the error.
 """
 
 from __future__ import annotations
