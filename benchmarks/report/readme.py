@@ -17,6 +17,12 @@ from .targets import GPU_TARGETS, TARGETS, verdict
 __all__ = ["readme"]
 
 SETTING = "L=2048"
+# Settings of `results/half.json`.
+HALF_DTYPES = {
+    "bfloat16": "bfloat16, d=64",
+    "float16": "float16, d=64",
+    'float32, `"high"`': "float32 (high), d=64",
+}
 NO_GPU = (
     "On a GPU: not measured ([docs/benchmark.md](docs/benchmark.md) has what is wanted of one)."
 )
@@ -76,6 +82,25 @@ def memory_table(result: dict) -> str:
         "brackets that of plain SDPA, and the ratio of the processes."
     )
     return f"{note}\n\n{markdown_table(head, rows, 2)}"
+
+
+def half_part(result: dict) -> str:
+    """16 bits and split float32, at the sizes of `HALF_DTYPES`."""
+    settings = {dtype: by_contender(result, name) for dtype, name in HALF_DTYPES.items()}
+    sizes = result["settings"][next(iter(HALF_DTYPES.values()))]
+    rows = [
+        [scheme, *(ratio(found.get((scheme, NATIVE), {}), label, spread=False)
+                   for found in settings.values() for label in PASSES)]
+        for scheme in sizes["workloads"]
+    ]  # fmt: skip
+    note = (
+        "In 16 bits, and in float32 where torch may make its products with less, on a processor "
+        "with a matrix unit (AMX): time as a multiple of plain SDPA in the same dtype. "
+        f"B={sizes['batch']}, H={sizes['heads']}, L={sizes['queries']}, d={sizes['width']}, "
+        f"{machine_note(result['machine'] | {'commit': result['commits']['time']})}."
+    )
+    head = ["scheme", *(cell for dtype in settings for cell in (dtype, "with backward"))]
+    return f"{note}\n\n{markdown_table(head, rows)}"
 
 
 def local_part(result: dict) -> str:
@@ -145,6 +170,7 @@ def readme(text: str, result: dict, gpu_result: dict | None = None) -> str:
         "adapters": adapters_part(load("adapters.json")),
         "time": time_table(result),
         "memory": memory_table(result),
+        "half": half_part(load("half.json")),
         "local": local_part(load("local.json")),
         "chorales": chorale_table(load("chorales.json")),
         "literature": chorale_table(load("literature.json")),
