@@ -33,7 +33,7 @@ struct AxisPlan {
   // Of the rows of each kind of table; 0 where there is none.
   int64_t row_dim[kTableKinds] = {}, padded_row_dim[kTableKinds] = {};
   // Where each table begins, in floats; absent ones are empty. A bias is not transposed.
-  int64_t given[kTableKinds], padded[kTableKinds], transposed[kTableKinds];
+  int64_t given[kTableKinds] = {}, padded[kTableKinds] = {}, transposed[kTableKinds] = {};
 };
 
 struct GridPlan {

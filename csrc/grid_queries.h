@@ -7,7 +7,7 @@
 //
 // and the adjoint is the sum of ds over the queries of each coordinate (query_axis_ds). Each row of
 // these is read by the blocks of a whole row of the grid, or column, so they are kept for a head: for
-// those of its keys that a thread's blocks have seen so far (Workspace::query_axis_keys). Where there
+// those of its keys that a thread's blocks have seen so far, and those between (KeysOfHead). Where there
 // are more threads than heads, which then share them, all are made before the first block.
 //
 //     query_axis_*     (sum_size_q, query_axis_stride): coordinates of all axes with such a table

@@ -196,9 +196,14 @@ struct ScoreGradients : Scores {
     transpose_matrix(ds, plan.grid.query_axis_stride, sum_size_q, count, work.chunk_by_coord,
                      sum_size_q);
     clear_query_axes(first_key, count);
-    // dk needs the scale, but for what it is multiplied by at the end; dQ all of it.
-    for (int64_t n = 0; n < count * sum_size_q; ++n) work.chunk_by_coord[n] *= plan.query_factor;
     read_keys(b, h, first_key, count, plan.score_factor);
+    // Keys without ds may be anything: nobody may see them.
+    for (int64_t n = 0; n < count; ++n)
+      if (is_zero(sum_size_q, work.chunk_by_coord + n * sum_size_q))
+        fill(work.key_tile + n * dim, dim, 0);
+    // The scale is query_factor, and score_factor, which dk is multiplied by at its end, and the keys
+    // for dQ are here.
+    for (int64_t n = 0; n < count * sum_size_q; ++n) work.chunk_by_coord[n] *= plan.query_factor;
     fill(work.chunk_sums, kKeyChunk * dim, 0);
     for (int axis = 0; axis < params.grid.num_axes; ++axis) {
       if (!params.grid.axes[axis].has_queries) continue;
@@ -212,8 +217,15 @@ struct ScoreGradients : Scores {
     if (sums.k) add_chunk_to_dk(first_key, count);
   }
 
-  // sums.k += work.chunk_sums (count, padded_head_dim), of the keys from `first_key` on, a multiple of
-  // W with a matrix unit.
+  // Whether x (count) is; NaN are not.
+  static bool is_zero(int64_t count, const float* x) {
+    bool all = true;
+    for (int64_t n = 0; n < count; ++n) all &= x[n] == 0;
+    return all;
+  }
+
+  // sums.k += work.chunk_sums (count, padded_head_dim), of the keys from `first_key` on, with a
+  // matrix unit a multiple of W.
   void add_chunk_to_dk(int64_t first_key, int64_t count) {
     const int64_t dim = plan.padded_head_dim;
 #if RELPOS_TILES

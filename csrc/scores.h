@@ -200,7 +200,8 @@ struct Scores : QueriesTerm {
     gemm_packed(tile.num_rows(), tile.vector_to() - first, params.head_dim,
                 work.q_panels + tile.first_row * packed_depth(params.head_dim),
                 work.key_panels + tile.key(first) * packed_depth(params.head_dim),
-                scores + tile.first_row * kTileStride + first, kTileStride, start, keeps_rest_products());
+                scores + tile.first_row * kTileStride + first, kTileStride, start,
+                keeps_rest_products());
   }
   // Whether products of the rests of split numbers are part of scores. Half precision has exact
   // products in float32: without them its log-sum-exp would show it.

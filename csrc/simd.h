@@ -121,7 +121,7 @@ inline vfloat horizontal_sums(vfloat (&rows)[kLanes]) {
   return rows[0];
 }
 
-// NaN may be lost.
+// NaN may be lost: those of scores show in the sums of what is made of them.
 inline float horizontal_max(vfloat x) {
 #pragma GCC unroll 4
   for (int half = kLanes / 2; half > 0; half /= 2) x = maximum(x, rotate(x, half));

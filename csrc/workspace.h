@@ -33,7 +33,7 @@ struct KeysOfHead {
 
   bool has_head(int64_t of_b, int64_t of_head) const { return b == of_b && head == of_head; }
 
-  // Calls make(begin, end) for runs of keys that lack of begin..end-1, in whole units.
+  // Calls make(begin, end) for runs of keys, in whole units, until begin..end-1 are made.
   template <class Make>
   void grow(int64_t new_b, int64_t new_head, int64_t begin, int64_t end, int64_t unit,
             const Make& make) {
