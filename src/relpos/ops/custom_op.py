@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .arguments import DECLARED, Arguments, arguments_of, schema_type
+from .arguments import DECLARED, Arguments, arguments_of, schema_argument, schema_type
 from .compiled_graph import call_kernel_in_compiled_graphs
 from .inputs import Inputs
 from .transforms import check_not_batched, is_traced, refuse_second_derivatives
@@ -105,6 +105,7 @@ class CustomOp:
         self.seed_on, self.compiled = seed_on, compiled
         self.names = tuple(name for name in DECLARED if name not in without)
         self.learnable = tuple(name for name in self.names if "gradient" in DECLARED[name].metadata)
+        self._defaults = tuple(DECLARED[name].default for name in self.names)
         self._positions = [self.names.index(name) for name in self.learnable]
         self._num_tensors = sum(schema_type(name).startswith("Tensor") for name in self.names)
         self._derivatives = tuple(f"d_{name}" for name in results)
@@ -121,14 +122,14 @@ class CustomOp:
         >>> op.schema("forward")
         'relpos::some_forward(Tensor q) -> (Tensor, Tensor)'
         >>> op.schema("backward")
-        'relpos::some_backward(Tensor d_output, Tensor? d_lse, Tensor q, int[] needs) -> Tensor[]'
+        'relpos::some_backward(Tensor d_output, Tensor? d_lse, int[] needs, Tensor q) -> Tensor[]'
         """
-        arguments = [f"{schema_type(name)} {name}" for name in self.names]
+        arguments = [schema_argument(name) for name in self.names]
         returns = f"({', '.join(['Tensor'] * len(self.results))})"
         if direction == "backward":
             optional = {name for name in self._flow[1:] if name.startswith("d_")}
             flow = [f"Tensor{'?' * (name in optional)} {name}" for name in self._flow]
-            arguments, returns = [*flow, *arguments, "int[] needs"], "Tensor[]"
+            arguments, returns = [*flow, "int[] needs", *arguments], "Tensor[]"
         return f"relpos::{self.backend}_{direction}{suffix}({', '.join(arguments)}) -> {returns}"
 
     def __call__(self, inputs: Inputs, **of_backend: Any) -> dict[str, Tensor]:
@@ -142,7 +143,7 @@ class CustomOp:
         if inputs.dropout:
             # Drawn from torch's own generators; where on the CPU, no device has to be waited for.
             arguments.seed = torch.randint(1 << 62, (), device=self.seed_on or inputs.q.device)
-        values = [getattr(arguments, name) for name in self.names]
+        values = self.values(arguments)
         tensors = [x for x in values[: self._num_tensors] if x is not None]
         if not _may_pass_by_dispatcher(tensors):
             results = self._forward(*values)
@@ -151,6 +152,17 @@ class CustomOp:
         else:
             results = self._compute_forward(arguments, values)
         return dict(zip(self.results, results, strict=True))
+
+    def values(self, arguments: Arguments) -> list[Any]:
+        """Those of a call in the operators' order, up to the last that is set.
+
+        Torch adds defaults faster than it converts them from Python.
+        """
+        values = [getattr(arguments, name) for name in self.names]
+        # Not by `==`: a trace in which a size is compared is for that size alone.
+        while values[-1] is self._defaults[len(values) - 1]:
+            values.pop()
+        return values
 
     def define(self, forward: Forward, backward: Backward) -> None:
         """Define both operators by Python functions.
@@ -240,19 +252,19 @@ class CustomOp:
         return forward, backward
 
     def _named(self, values: Sequence[Any]) -> Arguments:
-        return Arguments(**dict(zip(self.names, values, strict=True)))
+        """Those at the end may be left out."""
+        return Arguments(**dict(zip(self.names, values, strict=False)))
 
     def _unpacked(self, values: Sequence[Any]) -> tuple[Flow, Arguments, list[int]]:
-        *call, needs = values
         count = len(self._flow)
-        found = dict(zip(self._flow, call, strict=False))
+        found = dict(zip(self._flow, values, strict=False))
         flow = Flow(
             d_output=found["d_output"],
             d_lse=found["d_lse"],
             d_axis_weights=found.get("d_axis_weights"),
             saved=tuple(found[name] for name in self.saved),
         )
-        return flow, self._named(call[count:]), needs
+        return flow, self._named(values[count + 1 :]), values[count]
 
     def _output_dtype(self, arguments: Arguments) -> torch.dtype:
         return arguments.wide if arguments.need_axis_weights else arguments.q.dtype
@@ -319,10 +331,13 @@ class CustomOp:
             shape = (*call.q.shape[:3], call.v.shape[3])
             flow["d_output"] = call.q.new_zeros((), dtype=self._output_dtype(call)).expand(shape)
         flow |= zip(self.saved, saved, strict=True)
+        # Torch tells it of those arguments that were not left out.
         all_needs: Sequence[bool] = ctx.needs_input_grad if needs is None else needs
-        wanted = [int(all_needs[position]) for position in self._positions]
+        wanted = [
+            int(position < len(all_needs) and all_needs[position]) for position in self._positions
+        ]
         results = (backward or self._backward)(
-            *(flow[name] for name in self._flow), *tensors, *ctx.settings, wanted
+            *(flow[name] for name in self._flow), wanted, *tensors, *ctx.settings
         )
         found: list[Tensor | None] = [None] * len(self.names)
         for position, result, want in zip(self._positions, results, wanted, strict=True):
