@@ -62,9 +62,9 @@ class ArgumentReader {
   "Tensor q, Tensor k, Tensor v, Tensor? keys=None, Tensor? queries=None, Tensor? bias=None, "    \
   "Tensor? values=None, Tensor? q_rel=None, Tensor? mask=None, Tensor? axis_tables=None, "        \
   "Tensor? joint_bias=None, Tensor? documents=None, Tensor? key_ranges=None, "                    \
-  "Tensor? seed=None, bool causal=False, SymInt query_start=0, float scale=1., "                  \
-  "float dropout=0., float softcap=0., bool split_float32=False, SymInt prefix=0, "               \
-  "SymInt[] first_offsets=[], SymInt[] window=[], SymInt[] zero_beyond=[], "                      \
+  "Tensor? seed=None, float scale=1., bool causal=False, SymInt query_start=0, "                  \
+  "SymInt[] first_offsets=[], float dropout=0., float softcap=0., bool split_float32=False, "     \
+  "SymInt prefix=0, SymInt[] window=[], SymInt[] zero_beyond=[], "                                \
   "SymInt[] key_grid=[], SymInt[] query_grid=[], SymInt[] axis_key_widths=[], "                   \
   "SymInt[] axis_has_q_rel=[], SymInt[] axis_has_queries=[], SymInt[] axis_has_bias=[], "         \
   "SymInt[] axis_has_values=[]"
@@ -89,14 +89,14 @@ struct Arguments {
   OptionalTensor documents = next.optional_tensor();
   OptionalTensor key_ranges = next.optional_tensor();
   OptionalTensor seed = next.optional_tensor();
+  double scale = next.number();
   bool causal = next.flag();
   int64_t query_start = next.integer();
-  double scale = next.number();
+  Ints first_offsets = next.ints();
   double dropout = next.number();
   double softcap = next.number();
   bool split_float32 = next.flag();
   int64_t prefix = next.integer();
-  Ints first_offsets = next.ints();
   Ints window = next.ints();
   Ints zero_beyond = next.ints();
   Ints key_grid = next.ints();

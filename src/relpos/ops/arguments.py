@@ -41,8 +41,8 @@ _WIDE = {"gradient": "wide"}
 class Arguments:
     """What torch hands to a backend's operators; backends read it by name.
 
-    Tensors come first, then numbers, then lists, of each what many calls set before what few do: a
-    call ends with the last that is set, and torch takes the longest to convert lists.
+    Tensors come first. Then what many calls set comes before what few do, and numbers before
+    lists: a call ends with the last that is set, and torch takes the longest to convert lists.
 
     Args:
         q: `(b, h, i, d)`.
@@ -64,16 +64,16 @@ class Arguments:
         documents: `(b or 1, j)`.
         key_ranges: `(b or 1, i, 2)` in int64, the keys `lo..hi-1` of each query.
         seed: of the dropout, int64.
+        scale: of the content, `keys` and `queries` scores.
         causal: whether keys ahead of the query are left out.
         query_start: position of the first query, in tokens.
-        scale: of the content, `keys` and `queries` scores.
+        first_offsets: of each table, its first row's offset; empty without tables.
         dropout: probability.
         softcap: c of `c tanh(s / c)`; 0 without one.
         split_float32: whether factors in float32 may be split into two bfloat16 numbers each.
         return_lse: whether the log-sum-exp is asked for.
         need_axis_weights: whether the weights are, summed over the keys of each coordinate.
         prefix: tokens before the grid.
-        first_offsets: of each table, its first row's offset; empty without tables.
         window: of each axis (of a line, one) left and right, -1 for no limit; empty without one.
         zero_beyond: of each table, 1 where offsets outside it are zero; empty where of none.
         key_grid: sizes of the axes; on a line empty.
@@ -101,16 +101,16 @@ class Arguments:
     documents: Tensor | None = None
     key_ranges: Tensor | None = None
     seed: Tensor | None = None
+    scale: float = 1.0
     causal: bool = False
     query_start: int = 0
-    scale: float = 1.0
+    first_offsets: Sequence[int] = ()
     dropout: float = 0.0
     softcap: float = 0.0
     split_float32: bool = False
     return_lse: bool = False
     need_axis_weights: bool = False
     prefix: int = 0
-    first_offsets: Sequence[int] = ()
     window: Sequence[int] = ()
     zero_beyond: Sequence[int] = ()
     key_grid: Sequence[int] = ()
