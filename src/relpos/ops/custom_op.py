@@ -5,16 +5,14 @@ autograd keeps, asks for and gets. A backend adds the two computations, by named
 
 Where neither tracing nor a dispatch mode looks at operators, torch's own way to an operator's
 derivative, written in Python for any operator, is left out: it takes longer than a short call. A
-computation written in Python is then called without an operator, a compiled one by its operator
-beneath autograd. A profiler shows `_Attention`, where a gradient is wanted, and what runs in it.
-So in the graphs that `torch.compile` makes: there a compiled computation has operators of its own,
-without a derivative (`compiled_graph.py`).
+computation written in Python is then called without an operator, a compiled one by operators of its
+own, without a derivative. A profiler shows `_Attention`, where a gradient is wanted, and what runs
+in it. So in the graphs that `torch.compile` makes (`compiled_graph.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -35,12 +33,6 @@ except ImportError:
 
     def _modes() -> int:
         return 1
-
-
-try:
-    from torch._C import _AutoDispatchBelowAutograd as _below_autograd
-except ImportError:
-    _below_autograd = nullcontext
 
 
 __all__ = ["CustomOp", "Flow"]
@@ -199,23 +191,18 @@ class CustomOp:
 
     def define_compiled(self) -> None:
         """Define what operators that are there lack."""
-        forward, backward = self._operators()
+        forward, backward = self._operators(_KERNEL)
 
         def compute_forward(_: Arguments, values: Sequence[Any]) -> tuple[Tensor, ...]:
-            with _below_autograd():
-                return forward(*values)
-
-        def compute_backward(*values: Any) -> list[Tensor]:
-            with _below_autograd():
-                return backward(*values)
+            return forward(*values)
 
         self._register()
         fakes = self._fake_forward, self._fake_backward
-        kernels = self._operators(_KERNEL)
-        for operator, kernel, fake in zip((forward, backward), kernels, fakes, strict=True):
+        kernels = forward, backward
+        for operator, kernel, fake in zip(self._operators(), kernels, fakes, strict=True):
             torch.library.register_fake(kernel, fake)
             call_kernel_in_compiled_graphs(operator, kernel)
-        self._compute_forward, self._compute_backward = compute_forward, compute_backward
+        self._compute_forward, self._compute_backward = compute_forward, backward
 
     def _register(self) -> None:
         """Tell torch the shapes and the derivatives of operators that are there."""
