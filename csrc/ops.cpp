@@ -58,17 +58,20 @@ class ArgumentReader {
 };
 
 // As relpos/ops/arguments.py declares them: the schemas are compared when this is loaded.
-#define RELPOS_ARGUMENTS                                                                         \
-  "Tensor q, Tensor k, Tensor v, Tensor? keys, Tensor? queries, Tensor? bias, Tensor? values, "   \
-  "Tensor? q_rel, Tensor? mask, Tensor? axis_tables, Tensor? joint_bias, Tensor? documents, "     \
-  "Tensor? key_ranges, Tensor? seed, SymInt[] first_offsets, SymInt[] zero_beyond, "              \
-  "SymInt[] key_grid, SymInt[] query_grid, SymInt[] axis_key_widths, SymInt[] axis_has_q_rel, "   \
-  "SymInt[] axis_has_queries, SymInt[] axis_has_bias, SymInt[] axis_has_values, "                 \
-  "SymInt prefix, bool causal, float scale, SymInt query_start, "                                 \
-  "SymInt[] window, float softcap, float dropout, bool split_float32"
+#define RELPOS_ARGUMENTS                                                                          \
+  "Tensor q, Tensor k, Tensor v, Tensor? keys=None, Tensor? queries=None, Tensor? bias=None, "    \
+  "Tensor? values=None, Tensor? q_rel=None, Tensor? mask=None, Tensor? axis_tables=None, "        \
+  "Tensor? joint_bias=None, Tensor? documents=None, Tensor? key_ranges=None, "                    \
+  "Tensor? seed=None, float scale=1., bool causal=False, SymInt query_start=0, "                  \
+  "SymInt[] first_offsets=[], float dropout=0., float softcap=0., bool split_float32=False, "     \
+  "SymInt prefix=0, SymInt[] window=[], SymInt[] zero_beyond=[], "                                \
+  "SymInt[] key_grid=[], SymInt[] query_grid=[], SymInt[] axis_key_widths=[], "                   \
+  "SymInt[] axis_has_q_rel=[], SymInt[] axis_has_queries=[], SymInt[] axis_has_bias=[], "         \
+  "SymInt[] axis_has_values=[]"
 
 // RELPOS_ARGUMENTS, read in this order. Lists have an element for each TableKind (first_offsets,
-// zero_beyond), or for each axis of a grid; window has two for each axis, a line being one.
+// zero_beyond), or for each axis of a grid; window has two for each axis, a line being one. They are
+// empty where there is nothing to say.
 struct Arguments {
   ArgumentReader& next;
 
@@ -86,7 +89,15 @@ struct Arguments {
   OptionalTensor documents = next.optional_tensor();
   OptionalTensor key_ranges = next.optional_tensor();
   OptionalTensor seed = next.optional_tensor();
+  double scale = next.number();
+  bool causal = next.flag();
+  int64_t query_start = next.integer();
   Ints first_offsets = next.ints();
+  double dropout = next.number();
+  double softcap = next.number();
+  bool split_float32 = next.flag();
+  int64_t prefix = next.integer();
+  Ints window = next.ints();
   Ints zero_beyond = next.ints();
   Ints key_grid = next.ints();
   Ints query_grid = next.ints();
@@ -95,14 +106,6 @@ struct Arguments {
   Ints axis_has_queries = next.ints();
   Ints axis_has_bias = next.ints();
   Ints axis_has_values = next.ints();
-  int64_t prefix = next.integer();
-  bool causal = next.flag();
-  double scale = next.number();
-  int64_t query_start = next.integer();
-  Ints window = next.ints();
-  double softcap = next.number();
-  double dropout = next.number();
-  bool split_float32 = next.flag();
 };
 
 // ---- tensors as plain data ----------------------------------------------------------------------
@@ -189,7 +192,7 @@ struct BoundParams {
     table.heads = rows->size(0), table.num_rows = rows->size(1);
     table.row_dim = rows->dim() == 3 ? rows->size(2) : 1;
     table.first_offset = from.first_offsets[(size_t)kind];
-    table.zero_beyond = from.zero_beyond[(size_t)kind] != 0;
+    table.zero_beyond = !from.zero_beyond.empty() && from.zero_beyond[(size_t)kind] != 0;
   }
 
   void bind_mask(const Tensor& x) {
@@ -374,8 +377,8 @@ void backward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   const OptionalTensor d_lse = next.optional_tensor();
   const Tensor output = next.tensor();
   const Tensor softmax = next.tensor();
-  const Arguments arguments{next};
   const Ints needs = next.ints();
+  const Arguments arguments{next};
   next.finish();
   BoundParams bound(arguments);
   Params& params = bound.params;
@@ -417,8 +420,8 @@ std::string instructions() {
 // torch.compile makes call the other.
 #define RELPOS_FORWARD "(" RELPOS_ARGUMENTS ") -> (Tensor, Tensor, Tensor)"
 #define RELPOS_BACKWARD                                                                          \
-  "(Tensor d_output, Tensor? d_lse, Tensor output, Tensor softmax, " RELPOS_ARGUMENTS             \
-  ", int[] needs) -> Tensor[]"
+  "(Tensor d_output, Tensor? d_lse, Tensor output, Tensor softmax, int[] needs, "                 \
+  RELPOS_ARGUMENTS ") -> Tensor[]"
 
 STABLE_TORCH_LIBRARY_FRAGMENT(relpos, library) {
   library.def("native_forward" RELPOS_FORWARD);

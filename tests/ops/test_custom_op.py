@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 import torch
 
-from relpos import OffsetTable, Terms, attention
+from relpos import GridTerms, OffsetTable, Terms, attention
 from relpos.ops.arguments import DECLARED, arguments_of, schema_type
 from relpos.ops.custom_op import CustomOp
 from relpos.ops.inputs import Inputs, prepare
@@ -29,6 +30,35 @@ def test_tensors_come_first():
     """Autograd saves so many of an operator's arguments, and keeps the others as they are."""
     tensors = [schema_type(name).startswith("Tensor") for name in DECLARED]
     assert tensors == sorted(tensors, reverse=True)
+
+
+@every_blockwise
+def test_calls_end_with_the_last_argument_that_is_set(backend: str):
+    q, op = torch.randn(1, 2, 3, 4), OPERATORS[backend]
+
+    def last(terms: Terms, **settings: Any) -> str:
+        values = op.values(arguments_of(prepare("attention", q, q, q, terms, **settings)))
+        return op.names[len(values) - 1]
+
+    table = OffsetTable(torch.randn(2, 9), -4)
+    zero = replace(table, beyond="zero")
+    assert last(Terms()) == "scale"
+    assert last(Terms(), dropout=0.1) == "dropout"
+    assert last(Terms(bias=table)) == "first_offsets"
+    assert last(Terms(bias=table), window=(2, None)) == "window"
+    assert last(Terms(bias=zero)) == "zero_beyond"
+    assert last(GridTerms(axes=(Terms(), Terms()), shape=(1, 3))) == "query_grid"
+
+
+@every_blockwise
+def test_an_operator_that_is_given_tensors_alone_has_a_derivative(backend: str):
+    """Torch tells autograd nothing of arguments that are left out."""
+    leaves = [torch.randn(1, 2, 5, 4, dtype=DTYPES[backend]).requires_grad_() for _ in range(3)]
+    operator = getattr(torch.ops.relpos, f"{backend}_forward").default
+    found, expected = operator(*leaves)[0], attention(*leaves, scale=1.0, backend="reference")
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(x.square().sum(), leaves) for x in (found, expected)]
+    torch.testing.assert_close(*gradients)
 
 
 def test_arguments_hold_what_was_given():

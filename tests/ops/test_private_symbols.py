@@ -12,7 +12,7 @@ from tests.ops.backends import every_cpu_blockwise
 pytestmark = pytest.mark.no_typecheck
 
 HIDE = """
-import contextlib, sys, warnings
+import sys, warnings
 import torch, torch.func
 import torch._functorch.vmap
 import torch._C._functorch as functorch
@@ -20,8 +20,7 @@ import torch._C._functorch as functorch
 warnings.simplefilter("ignore")
 hidden = ["CInterpreter", "is_legacy_batchedtensor", "peek_interpreter_stack"]
 kept = {name: functorch.__dict__.pop(name) for name in hidden}
-of_torch = ["_AutoDispatchBelowAutograd", "_len_torch_dispatch_stack"]
-kept_of_torch = {name: torch._C.__dict__.pop(name) for name in of_torch}
+modes = torch._C.__dict__.pop("_len_torch_dispatch_stack")
 context = torch._guards.__dict__.pop("TracingContext")
 find = torch._ops._OpNamespace.__getattr__
 
@@ -38,11 +37,10 @@ from relpos.ops.tiled import backward
 
 assert transforms.peek_interpreter_stack is transforms.is_legacy_batchedtensor is None
 assert backward._SOFTMAX_BACKWARD is None
-assert custom_op._below_autograd is contextlib.nullcontext
 assert custom_op._modes() == 1
 assert compiled_graph.TracingContext is None
 torch._guards.TracingContext = context
-torch._C.__dict__.update(kept_of_torch)
+torch._C._len_torch_dispatch_stack = modes
 functorch.__dict__.update(kept)  # torch's own transforms need them
 torch._ops._OpNamespace.__getattr__ = find
 

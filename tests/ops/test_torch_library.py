@@ -57,8 +57,7 @@ def place(backend: str) -> str:
 
 def in_order(backend: str, **arguments: Any) -> tuple:
     """What the backend's operator takes of some arguments."""
-    given = Arguments(**arguments)
-    return tuple(getattr(given, name) for name in OPERATORS[backend].names)
+    return tuple(OPERATORS[backend].values(Arguments(**arguments)))
 
 
 def arguments(backend: str, dropout: float = 0.0, need_lse: bool = True) -> tuple:

@@ -6,7 +6,8 @@ backend makes of it. Schemas, shapes for tracing and derivatives follow (`custom
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = [
     "TABLES",
     "Arguments",
     "arguments_of",
+    "schema_argument",
     "schema_type",
 ]
 
@@ -37,7 +39,10 @@ _WIDE = {"gradient": "wide"}
 
 @dataclass(kw_only=True)
 class Arguments:
-    """What torch hands to a backend's operators, tensors first; backends read it by name.
+    """What torch hands to a backend's operators; backends read it by name.
+
+    Tensors come first. Then what many calls set comes before what few do, and numbers before
+    lists: a call ends with the last that is set, and torch takes the longest to convert lists.
 
     Args:
         q: `(b, h, i, d)`.
@@ -59,8 +64,18 @@ class Arguments:
         documents: `(b or 1, j)`.
         key_ranges: `(b or 1, i, 2)` in int64, the keys `lo..hi-1` of each query.
         seed: of the dropout, int64.
-        first_offsets: of each table, its first row's offset.
-        zero_beyond: of each table, 1 where offsets outside it are zero.
+        scale: of the content, `keys` and `queries` scores.
+        causal: whether keys ahead of the query are left out.
+        query_start: position of the first query, in tokens.
+        first_offsets: of each table, its first row's offset; empty without tables.
+        dropout: probability.
+        softcap: c of `c tanh(s / c)`; 0 without one.
+        split_float32: whether factors in float32 may be split into two bfloat16 numbers each.
+        return_lse: whether the log-sum-exp is asked for.
+        need_axis_weights: whether the weights are, summed over the keys of each coordinate.
+        prefix: tokens before the grid.
+        window: of each axis (of a line, one) left and right, -1 for no limit; empty without one.
+        zero_beyond: of each table, 1 where offsets outside it are zero; empty where of none.
         key_grid: sizes of the axes; on a line empty.
         query_grid: see `key_grid`.
         axis_key_widths: of each axis, the width of its keys' rows, 0 without.
@@ -68,16 +83,6 @@ class Arguments:
         axis_has_queries: of each axis, 1 where it has such a table.
         axis_has_bias: see `axis_has_queries`.
         axis_has_values: see `axis_has_queries`.
-        prefix: tokens before the grid.
-        causal: whether keys ahead of the query are left out.
-        scale: of the content, `keys` and `queries` scores.
-        query_start: position of the first query, in tokens.
-        window: of each axis (of a line, one) left and right, -1 for no limit; empty without one.
-        softcap: c of `c tanh(s / c)`; 0 without one.
-        dropout: probability.
-        split_float32: whether factors in float32 may be split into two bfloat16 numbers each.
-        return_lse: whether the log-sum-exp is asked for.
-        need_axis_weights: whether the weights are, summed over the keys of each coordinate.
     """
 
     q: Tensor = field(metadata=_OWN)
@@ -96,34 +101,34 @@ class Arguments:
     documents: Tensor | None = None
     key_ranges: Tensor | None = None
     seed: Tensor | None = None
-    first_offsets: list[int] = field(default_factory=lambda: [0] * len(TABLES))
-    zero_beyond: list[int] = field(default_factory=lambda: [0] * len(TABLES))
-    key_grid: list[int] = field(default_factory=list)
-    query_grid: list[int] = field(default_factory=list)
-    axis_key_widths: list[int] = field(default_factory=list)
-    axis_has_q_rel: list[int] = field(default_factory=list)
-    axis_has_queries: list[int] = field(default_factory=list)
-    axis_has_bias: list[int] = field(default_factory=list)
-    axis_has_values: list[int] = field(default_factory=list)
-    prefix: int = 0
-    causal: bool = False
     scale: float = 1.0
+    causal: bool = False
     query_start: int = 0
-    window: list[int] = field(default_factory=list)
-    softcap: float = 0.0
+    first_offsets: Sequence[int] = ()
     dropout: float = 0.0
+    softcap: float = 0.0
     split_float32: bool = False
     return_lse: bool = False
     need_axis_weights: bool = False
+    prefix: int = 0
+    window: Sequence[int] = ()
+    zero_beyond: Sequence[int] = ()
+    key_grid: Sequence[int] = ()
+    query_grid: Sequence[int] = ()
+    axis_key_widths: Sequence[int] = ()
+    axis_has_q_rel: Sequence[int] = ()
+    axis_has_queries: Sequence[int] = ()
+    axis_has_bias: Sequence[int] = ()
+    axis_has_values: Sequence[int] = ()
 
     @cached_property
     def terms(self) -> Terms:
         """The tables of a line of tokens: the call's own, where `arguments_of` has them."""
-        rows = (self.keys, self.queries, self.bias, self.values)
+        rows, zeros = (self.keys, self.queries, self.bias, self.values), [0] * len(TABLES)
         tables = {
             name: OffsetTable(table, first, "zero" if zero else "clamp")
             for name, table, first, zero in zip(
-                TABLES, rows, self.first_offsets, self.zero_beyond, strict=True
+                TABLES, rows, self.first_offsets or zeros, self.zero_beyond or zeros, strict=True
             )
             if table is not None
         }
@@ -151,11 +156,14 @@ AXIS_TABLES = (
 )  # fmt: skip
 
 # Fields of `Inputs` that operators are given as they are.
-_AS_GIVEN = tuple(declared.name for declared in fields(Inputs) if declared.name in DECLARED)
+_AS_GIVEN = (
+    "q", "k", "v", "causal", "mask", "scale", "query_start", "documents", "key_ranges",
+    "return_lse",
+)  # fmt: skip
 _SCHEMA_TYPES = {
     "Tensor": "Tensor",
     "Tensor | None": "Tensor?",
-    "list[int]": "SymInt[]",
+    "Sequence[int]": "SymInt[]",
     "int": "SymInt",
     "float": "float",
     "bool": "bool",
@@ -171,6 +179,21 @@ def schema_type(name: str) -> str:
     return _SCHEMA_TYPES[str(DECLARED[name].type)]
 
 
+def schema_argument(name: str) -> str:
+    """An argument with its default, as torch prints it.
+
+    >>> [schema_argument(name) for name in ("q", "mask", "scale", "window")]
+    ['Tensor q', 'Tensor? mask=None', 'float scale=1.', 'SymInt[] window=[]']
+    """
+    default = DECLARED[name].default
+    argument = f"{schema_type(name)} {name}"
+    if default is MISSING:
+        return argument
+    if isinstance(default, float):
+        return f"{argument}={str(default).removesuffix('0')}"
+    return f"{argument}={[] if default == () else default}"
+
+
 def arguments_of(inputs: Inputs, **of_backend: Any) -> Arguments:
     """The arguments of a call.
 
@@ -179,8 +202,14 @@ def arguments_of(inputs: Inputs, **of_backend: Any) -> Arguments:
         of_backend: what a backend makes of the tables of a grid, and what it alone is told.
     """
     given: dict[str, Any] = {name: getattr(inputs, name) for name in _AS_GIVEN}
-    given["window"] = [-1 if side is None else side for sides in inputs.window for side in sides]
-    given["softcap"] = inputs.softcap or 0.0
+    if inputs.window:
+        given["window"] = [
+            -1 if side is None else side for sides in inputs.window for side in sides
+        ]
+    if inputs.dropout:
+        given["dropout"] = inputs.dropout
+    if inputs.softcap:
+        given["softcap"] = inputs.softcap
     given |= of_backend
     terms, mask = inputs.terms, inputs.mask
     if isinstance(terms, Terms):
@@ -189,9 +218,11 @@ def arguments_of(inputs: Inputs, **of_backend: Any) -> Arguments:
             table: OffsetTable | None = getattr(terms, name)
             if table is not None:
                 given[name], first_offsets[number] = table.rows, table.first
-                zero_beyond[number] = int(table.beyond == "zero")
+                given["first_offsets"] = first_offsets
+                if table.beyond == "zero":
+                    zero_beyond[number] = 1
+                    given["zero_beyond"] = zero_beyond
         given["q_rel"] = terms.q_rel
-        given["first_offsets"], given["zero_beyond"] = first_offsets, zero_beyond
     else:
         given["key_grid"], given["query_grid"] = list(terms.shape), list(terms.query_grid)
         given["prefix"] = terms.prefix

@@ -5,16 +5,14 @@ autograd keeps, asks for and gets. A backend adds the two computations, by named
 
 Where neither tracing nor a dispatch mode looks at operators, torch's own way to an operator's
 derivative, written in Python for any operator, is left out: it takes longer than a short call. A
-computation written in Python is then called without an operator, a compiled one by its operator
-beneath autograd. A profiler shows `_Attention`, where a gradient is wanted, and what runs in it.
-So in the graphs that `torch.compile` makes: there a compiled computation has operators of its own,
-without a derivative (`compiled_graph.py`).
+computation written in Python is then called without an operator, a compiled one by operators of its
+own, without a derivative. A profiler shows `_Attention`, where a gradient is wanted, and what runs
+in it. So in the graphs that `torch.compile` makes (`compiled_graph.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -23,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .arguments import DECLARED, Arguments, arguments_of, schema_type
+from .arguments import DECLARED, Arguments, arguments_of, schema_argument, schema_type
 from .compiled_graph import call_kernel_in_compiled_graphs
 from .inputs import Inputs
 from .transforms import check_not_batched, is_traced, refuse_second_derivatives
@@ -35,12 +33,6 @@ except ImportError:
 
     def _modes() -> int:
         return 1
-
-
-try:
-    from torch._C import _AutoDispatchBelowAutograd as _below_autograd
-except ImportError:
-    _below_autograd = nullcontext
 
 
 __all__ = ["CustomOp", "Flow"]
@@ -105,6 +97,7 @@ class CustomOp:
         self.seed_on, self.compiled = seed_on, compiled
         self.names = tuple(name for name in DECLARED if name not in without)
         self.learnable = tuple(name for name in self.names if "gradient" in DECLARED[name].metadata)
+        self._defaults = tuple(DECLARED[name].default for name in self.names)
         self._positions = [self.names.index(name) for name in self.learnable]
         self._num_tensors = sum(schema_type(name).startswith("Tensor") for name in self.names)
         self._derivatives = tuple(f"d_{name}" for name in results)
@@ -121,14 +114,14 @@ class CustomOp:
         >>> op.schema("forward")
         'relpos::some_forward(Tensor q) -> (Tensor, Tensor)'
         >>> op.schema("backward")
-        'relpos::some_backward(Tensor d_output, Tensor? d_lse, Tensor q, int[] needs) -> Tensor[]'
+        'relpos::some_backward(Tensor d_output, Tensor? d_lse, int[] needs, Tensor q) -> Tensor[]'
         """
-        arguments = [f"{schema_type(name)} {name}" for name in self.names]
+        arguments = [schema_argument(name) for name in self.names]
         returns = f"({', '.join(['Tensor'] * len(self.results))})"
         if direction == "backward":
             optional = {name for name in self._flow[1:] if name.startswith("d_")}
             flow = [f"Tensor{'?' * (name in optional)} {name}" for name in self._flow]
-            arguments, returns = [*flow, *arguments, "int[] needs"], "Tensor[]"
+            arguments, returns = [*flow, "int[] needs", *arguments], "Tensor[]"
         return f"relpos::{self.backend}_{direction}{suffix}({', '.join(arguments)}) -> {returns}"
 
     def __call__(self, inputs: Inputs, **of_backend: Any) -> dict[str, Tensor]:
@@ -142,7 +135,7 @@ class CustomOp:
         if inputs.dropout:
             # Drawn from torch's own generators; where on the CPU, no device has to be waited for.
             arguments.seed = torch.randint(1 << 62, (), device=self.seed_on or inputs.q.device)
-        values = [getattr(arguments, name) for name in self.names]
+        values = self.values(arguments)
         tensors = [x for x in values[: self._num_tensors] if x is not None]
         if not _may_pass_by_dispatcher(tensors):
             results = self._forward(*values)
@@ -151,6 +144,17 @@ class CustomOp:
         else:
             results = self._compute_forward(arguments, values)
         return dict(zip(self.results, results, strict=True))
+
+    def values(self, arguments: Arguments) -> list[Any]:
+        """Those of a call in the operators' order, up to the last that is set.
+
+        Torch adds defaults faster than it converts them from Python.
+        """
+        values = [getattr(arguments, name) for name in self.names]
+        # Not by `==`: a trace in which a size is compared is for that size alone.
+        while values[-1] is self._defaults[len(values) - 1]:
+            values.pop()
+        return values
 
     def define(self, forward: Forward, backward: Backward) -> None:
         """Define both operators by Python functions.
@@ -187,23 +191,18 @@ class CustomOp:
 
     def define_compiled(self) -> None:
         """Define what operators that are there lack."""
-        forward, backward = self._operators()
+        forward, backward = self._operators(_KERNEL)
 
         def compute_forward(_: Arguments, values: Sequence[Any]) -> tuple[Tensor, ...]:
-            with _below_autograd():
-                return forward(*values)
-
-        def compute_backward(*values: Any) -> list[Tensor]:
-            with _below_autograd():
-                return backward(*values)
+            return forward(*values)
 
         self._register()
         fakes = self._fake_forward, self._fake_backward
-        kernels = self._operators(_KERNEL)
-        for operator, kernel, fake in zip((forward, backward), kernels, fakes, strict=True):
+        kernels = forward, backward
+        for operator, kernel, fake in zip(self._operators(), kernels, fakes, strict=True):
             torch.library.register_fake(kernel, fake)
             call_kernel_in_compiled_graphs(operator, kernel)
-        self._compute_forward, self._compute_backward = compute_forward, compute_backward
+        self._compute_forward, self._compute_backward = compute_forward, backward
 
     def _register(self) -> None:
         """Tell torch the shapes and the derivatives of operators that are there."""
@@ -240,19 +239,19 @@ class CustomOp:
         return forward, backward
 
     def _named(self, values: Sequence[Any]) -> Arguments:
-        return Arguments(**dict(zip(self.names, values, strict=True)))
+        """Those at the end may be left out."""
+        return Arguments(**dict(zip(self.names, values, strict=False)))
 
     def _unpacked(self, values: Sequence[Any]) -> tuple[Flow, Arguments, list[int]]:
-        *call, needs = values
         count = len(self._flow)
-        found = dict(zip(self._flow, call, strict=False))
+        found = dict(zip(self._flow, values, strict=False))
         flow = Flow(
             d_output=found["d_output"],
             d_lse=found["d_lse"],
             d_axis_weights=found.get("d_axis_weights"),
             saved=tuple(found[name] for name in self.saved),
         )
-        return flow, self._named(call[count:]), needs
+        return flow, self._named(values[count + 1 :]), values[count]
 
     def _output_dtype(self, arguments: Arguments) -> torch.dtype:
         return arguments.wide if arguments.need_axis_weights else arguments.q.dtype
@@ -319,10 +318,13 @@ class CustomOp:
             shape = (*call.q.shape[:3], call.v.shape[3])
             flow["d_output"] = call.q.new_zeros((), dtype=self._output_dtype(call)).expand(shape)
         flow |= zip(self.saved, saved, strict=True)
+        # Torch tells it of those arguments that were not left out.
         all_needs: Sequence[bool] = ctx.needs_input_grad if needs is None else needs
-        wanted = [int(all_needs[position]) for position in self._positions]
+        wanted = [
+            int(position < len(all_needs) and all_needs[position]) for position in self._positions
+        ]
         results = (backward or self._backward)(
-            *(flow[name] for name in self._flow), *tensors, *ctx.settings, wanted
+            *(flow[name] for name in self._flow), wanted, *tensors, *ctx.settings
         )
         found: list[Tensor | None] = [None] * len(self.names)
         for position, result, want in zip(self._positions, results, wanted, strict=True):
