@@ -78,8 +78,8 @@ def time_small_calls(setting: Setting, scheme: str) -> list[dict]:
 def measure_fixed_costs(passes: tuple[str, ...] = FIXED_COST_PASSES) -> dict[str, Any]:
     """What a tiny call takes longer than plain SDPA, in microseconds: a row for each pass."""
     # Graphs of an older relpos may lie in torch's cache on disk.
-    torch.compiler.config.force_disable_caches = True
-    rows = [_fixed_cost(scheme, name) for scheme in FIXED_COST_SCHEMES for name in passes]
+    with torch.compiler.config.patch(force_disable_caches=True):  # type: ignore[attr-defined]
+        rows = [_fixed_cost(scheme, name) for scheme in FIXED_COST_SCHEMES for name in passes]
     return {"tokens": _TINY.queries, "width": _TINY.width, "rows": rows}
 
 
