@@ -1,9 +1,9 @@
 """What matrix units are for: bfloat16, float16, and float32 where it may be split.
 
 The op beside plain SDPA in the same dtype; layers of adapted models in bfloat16 beside their
-originals; an hour of speech; and float16 with relpos kept from AMX, by AVX-512 alone. Processors with AMX have paths of their own, in torch as in relpos, so that the ratios of
-such a machine say nothing about another: on one without AMX the committed result stays, unless
-`--out` names another.
+originals; an hour of speech; and float16 with relpos kept from AMX, by AVX-512 alone. Processors
+with AMX have paths of their own, in torch as in relpos, so that the ratios of such a machine say
+nothing about another: on one without AMX the committed result stays, unless `--out` names another.
 
     python -m benchmarks.half
     python -m benchmarks.half --parts long
