@@ -98,8 +98,8 @@ process. Beside it stands how far a short input is from the original.
 HALF_VECTORS = """\
 ### On AVX-512 alone
 
-Float16 on the same machine, where relpos is kept from its matrix unit; torch's products, by oneDNN, are
-not.
+Float16 on the same machine, where relpos is kept from its matrix unit; torch's products, by oneDNN,
+are not.
 
 Measured on {machine}, with {instructions}.
 """
