@@ -25,10 +25,12 @@ from relpos_tasks.music.tokens import Vocabulary
 from .files import RESULTS, save
 from .measure.machine import machine
 from .measure.timing import percentiles
+from .options import check_out
 
 NO_POSITIONS = "none"
 POSITIONS = ("huang", "shaw", NO_POSITIONS)
 SIZES = ("default", "paper")  # presets of the task
+TOKENS = 4096
 LAST = 512  # tokens that are counted by themselves, too
 
 
@@ -106,12 +108,16 @@ def _ratios(seconds: dict[str, list[float]], position: str) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--presets", nargs="+", choices=SIZES, default=SIZES, help="(all)")
-    parser.add_argument("--tokens", type=int, default=4096, help="(4096)")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help=f"({TOKENS})")
     parser.add_argument("--rounds", type=int, default=3, help="(3)")
-    parser.add_argument("--out", type=Path, default=RESULTS / "generation.json")
+    parser.add_argument("--out", type=Path, help="benchmarks/results/generation.json")
     options = parser.parse_args()
     if options.tokens < 2 or options.rounds < 2:
         parser.error("--tokens and --rounds: must be 2 or more")
+    if options.out is None and (set(options.presets) != set(SIZES) or options.tokens != TOKENS):
+        parser.error("--out: must be given with --presets or --tokens, whose result is a part")
+    out = options.out or RESULTS / "generation.json"
+    check_out(parser, out)
     rows = [
         row for name in options.presets for row in measure(name, options.tokens, options.rounds)
     ]
@@ -121,8 +127,8 @@ def main() -> None:
         "last": min(LAST, options.tokens - 1),
         "generation": rows,
     }
-    save(options.out, result)
-    print(f"wrote {options.out}")
+    save(out, result)
+    print(f"wrote {out}")
 
 
 if __name__ == "__main__":

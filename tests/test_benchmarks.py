@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import attention, busy, choice, half, tables, training
+from benchmarks import attention, busy, choice, decoding, generation, half, tables, training
 from benchmarks.files import load
 from benchmarks.measure import gpu, memory
 from benchmarks.measure.passes import time_scheme
@@ -134,6 +134,11 @@ def test_a_machine_without_amx_leaves_the_result_in_16_bits_as_it_is(monkeypatch
         (half, ["--only", "float16, d=64"], "--out: must be given with --only"),
         (choice, ["--only", "9 x 9", "--out", "part.json"], r"--only: must be among .*'9 x 9'"),
         (choice, ["--only", "16 x 16, B=1, H=8"], "--out: must be given with --only"),
+        (decoding, ["--out", "."], "--out: must be a file, got the folder"),
+        (generation, ["--presets", "default"], "--out: must be given with --presets or --tokens"),
+        (generation, ["--tokens", "64"], "--out: must be given with --presets or --tokens"),
+        (generation, ["--tokens", "1"], "must be 2 or more"),
+        (generation, ["--out", "."], "--out: must be a file, got the folder"),
     ],
 )
 def test_a_part_must_be_there_and_never_takes_the_place_of_the_whole_result(
