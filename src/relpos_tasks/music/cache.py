@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import zipfile
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +15,25 @@ import numpy as np
 from ..files import replacing
 from .piece import Piece
 
-__all__ = ["load_pieces", "save_pieces"]
+__all__ = ["cache_path", "load_pieces", "save_pieces"]
 
 _FIELDS = ("name", "pickup", "steps_per_bar", "fifths", "has_onsets")
+
+
+def cache_path(kind: str, listing: Iterable[str]) -> Path | None:
+    """Where to keep what was read from some files; None for a user without a home.
+
+    Args:
+        kind: of music, with which the file's name begins.
+        listing: lines that change whenever the files do.
+    """
+    lines = "\n".join(listing).encode(errors="surrogateescape")
+    digest = hashlib.blake2b(lines, digest_size=8).hexdigest()
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        return None
+    return Path(home) / "relpos" / f"{kind}-{digest}.npz"
 
 
 def save_pieces(path: Path, pieces: list[Piece]) -> None:

@@ -6,9 +6,7 @@ and the Humdrum files (three chorales that are there as MusicXML too) are left o
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from .cache import load_pieces, save_pieces
+from .cache import cache_path, load_pieces, save_pieces
 from .musicxml import read_lines
 from .piece import VOICES, Piece
 from .score_lines import ScoreError
@@ -92,9 +90,4 @@ def chorale_files() -> list[Path]:
 def _cache_path(files: list[Path]) -> Path | None:
     """Where the pieces of these files are kept; None for a user without a home."""
     listing = [f"format {_FORMAT}", *(f"{file.name} {file.stat().st_size}" for file in files)]
-    digest = hashlib.blake2b("\n".join(listing).encode(), digest_size=8).hexdigest()
-    try:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:
-        return None
-    return Path(home) / "relpos" / f"chorales-{digest}.npz"
+    return cache_path("chorales", listing)

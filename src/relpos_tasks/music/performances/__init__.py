@@ -1,0 +1,1 @@
+"""Performances: MIDI files of any kind as the Music Transformer reads them, note by note in time."""
