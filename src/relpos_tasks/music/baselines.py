@@ -1,11 +1,6 @@
-"""What counting gets: nats per token of tables of counts, smoothed without anything to tune.
+"""What counting gets: nats per token of tables of counts over the voices before and above.
 
-Witten and Bell (1991), method C, in the interpolated form of Chen and Goodman (1999): with
-n(c, w) the count of token w in context c, n(c) its sum, and t(c) the different tokens seen there,
-
-    p(w | c) = (n(c, w) + t(c) * p(w | shorter c)) / (n(c) + t(c))
-
-down to the uniform distribution over the vocabulary.
+The smoothing is that of `counting`.
 """
 
 from __future__ import annotations
@@ -13,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from jaxtyping import Bool, Int64
+from jaxtyping import Int64
 from numpy import ndarray
 
+from .counting import nats_of_counts
 from .piece import STEPS_PER_QUARTER, VOICES, Piece
 from .tokens import BEGIN, Vocabulary
 
@@ -43,30 +39,15 @@ def counting_baselines(
     Raises:
         ValueError: if there is no piece, or one does not fit the vocabulary.
     """
-    seen, seen_tokens = _contexts(train, vocabulary)
-    asked, asked_tokens = _contexts(held_out, vocabulary)
-    if not len(seen_tokens) or not len(asked_tokens):
+    seen, asked = _contexts(train, vocabulary), _contexts(held_out, vocabulary)
+    if not len(seen[1]) or not len(asked[1]):
         raise ValueError(
             "counting_baselines: train and held_out must have tokens, "
-            f"got {len(seen_tokens)} and {len(asked_tokens)}"
+            f"got {len(seen[1])} and {len(asked[1])}"
         )
-    radix = max(vocabulary.size, STEPS_PER_QUARTER, len(VOICES))
-    nats = {}
-    probability = np.full(len(asked_tokens), 1 / vocabulary.size)
-    seen_key, asked_key = np.zeros_like(seen_tokens), np.zeros_like(asked_tokens)
-    for name, column in zip(("voice", *_COLUMNS), range(seen.shape[1]), strict=True):
-        seen_key = seen_key * radix + seen[:, column]
-        asked_key = asked_key * radix + asked[:, column]
-        seen_pair, asked_pair = seen_key * radix + seen_tokens, asked_key * radix + asked_tokens
-        total = _count(seen_key, asked_key)
-        kinds = _count(np.unique(seen_pair) // radix, asked_key)
-        # A context never seen says nothing: the shorter one stands.
-        smoothed = (_count(seen_pair, asked_pair) + kinds * probability) / np.maximum(
-            total + kinds, 1
-        )
-        probability = np.where(total > 0, smoothed, probability)
-        nats[name] = float(-np.log(probability).mean())
-    return {name: nats[name] for name in _COLUMNS}
+    size = max(vocabulary.size, STEPS_PER_QUARTER, len(VOICES))
+    # The voice alone is no baseline.
+    return dict(zip(_COLUMNS, nats_of_counts(seen, asked, size=size)[1:], strict=True))
 
 
 def _contexts(
@@ -85,11 +66,3 @@ def _contexts(
         contexts.append(np.stack(columns, axis=1).astype(np.int64))
         tokens.append(grid.ravel())
     return np.concatenate(contexts), np.concatenate(tokens)
-
-
-def _count(keys: Int64[ndarray, "seen"], asked: Int64[ndarray, "asked"]) -> Int64[ndarray, "asked"]:
-    """How often each asked key stands among the keys."""
-    kinds, counts = np.unique(keys, return_counts=True)
-    index = np.minimum(np.searchsorted(kinds, asked), len(kinds) - 1)
-    found: Bool[ndarray, "asked"] = kinds[index] == asked
-    return np.where(found, counts[index], 0)

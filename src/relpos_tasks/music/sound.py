@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import wave
 
 import numpy as np
 from jaxtyping import Float
@@ -11,10 +10,10 @@ from numpy import ndarray
 from pretty_midi import Instrument, KeySignature, Note, PrettyMIDI, TimeSignature
 
 from .piece import SILENCE, STEPS_PER_QUARTER, VOICES, Piece
+from .wav import SAMPLE_RATE, wav_from
 
-__all__ = ["SAMPLE_RATE", "midi_of", "wav_of"]
+__all__ = ["midi_of", "wav_of"]
 
-SAMPLE_RATE = 22_050
 _CHURCH_ORGAN = 19
 # Strengths of the harmonics 1, 2, 3, 4, 6, 8: the stops of a small organ.
 _HARMONICS = {1: 1.0, 2: 0.5, 3: 0.2, 4: 0.25, 6: 0.06, 8: 0.08}
@@ -60,16 +59,7 @@ def wav_of(piece: Piece, *, tempo: float = 72.0) -> bytes:
     if not tempo > 0:
         raise ValueError(f"wav_of: tempo must be positive, got {tempo}")
     performance = _performance(piece, tempo, 0, gap=_GAP)
-    played = performance.synthesize(fs=SAMPLE_RATE, wave=_organ, normalize=False)
-    loudest = np.abs(played).max(initial=0.0) or 1.0
-    samples = np.round(played * (0.9 * 32767 / loudest)).astype("<i2")
-    file = io.BytesIO()
-    with wave.open(file, "wb") as sound:
-        sound.setnchannels(1)
-        sound.setsampwidth(2)
-        sound.setframerate(SAMPLE_RATE)
-        sound.writeframes(samples.tobytes())
-    return file.getvalue()
+    return wav_from(performance.synthesize(fs=SAMPLE_RATE, wave=_organ, normalize=False))
 
 
 def _performance(piece: Piece, tempo: float, before: int, *, gap: float) -> PrettyMIDI:

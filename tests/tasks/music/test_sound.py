@@ -8,7 +8,8 @@ import pytest
 from pretty_midi import PrettyMIDI
 
 from relpos_tasks.music import Piece
-from relpos_tasks.music.sound import SAMPLE_RATE, midi_of, wav_of
+from relpos_tasks.music.sound import midi_of, wav_of
+from relpos_tasks.music.wav import SAMPLE_RATE
 from tests.tasks.music.pieces import piece_from
 
 RNG = np.random.default_rng(4)

@@ -1,1 +1,1 @@
-"""Performances: MIDI files of any kind as the Music Transformer reads them, note by note in time."""
+"""Performances: MIDI files of any kind as event tokens, as the Music Transformer reads them."""

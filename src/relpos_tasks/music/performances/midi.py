@@ -117,7 +117,9 @@ def _column(tracks: list[dict[str, ndarray]], name: str) -> Float64[ndarray, "en
 
 
 def _sustained(
-    ends: Float64[ndarray, "notes"], down: Float64[ndarray, "pedals"], up: Float64[ndarray, "pedals"]
+    ends: Float64[ndarray, "notes"],
+    down: Float64[ndarray, "pedals"],
+    up: Float64[ndarray, "pedals"],
 ) -> Float64[ndarray, "notes"]:
     """Ends of notes, those while a pedal is down moved to where it comes up."""
     if not len(down):
