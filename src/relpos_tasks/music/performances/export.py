@@ -25,5 +25,7 @@ def write_performance(stem: Path, performance: Performance) -> tuple[bytes, byte
         The contents in this order.
     """
     midi, wav = midi_of(performance), wav_of(performance)
-    write_together({stem.with_name(stem.name + e): c for e, c in zip(ENDINGS, (midi, wav))})
+    write_together(
+        {stem.with_name(stem.name + e): c for e, c in zip(ENDINGS, (midi, wav), strict=True)}
+    )
     return midi, wav

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgba
 
 from relpos.plots.style import GREY, WIDTH, new_figure, svg
 
@@ -32,10 +33,9 @@ def piano_roll(performance: Performance, *, primed: float = 0.0) -> str:
     lines = np.stack([np.stack([starts, pitches], 1), np.stack([ends, pitches], 1)], axis=1)
     loudness = _SOFTEST + (1 - _SOFTEST) * performance.velocities / 127
     with new_figure(WIDTH, 3.6) as (figure, (axes,)):
+        colors = [to_rgba(_NOTE, alpha) for alpha in loudness.tolist()]
         axes.add_collection(
-            LineCollection(
-                list(lines), colors=_NOTE, alpha=loudness, linewidths=2.2, capstyle="butt"
-            )
+            LineCollection(list(lines), colors=colors, linewidths=2.2, capstyle="butt")
         )
         if primed:
             axes.axvline(primed, color=GREY, linewidth=1, linestyle="--")
