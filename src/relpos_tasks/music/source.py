@@ -1,26 +1,73 @@
-"""The pieces that a run is about: music21's chorales, or the literature's grid from a file."""
+"""The music that a run is about: music21's chorales, the literature's grid, or a folder of MIDI."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+import lightning
 import numpy as np
-from jaxtyping import Int16
+from jaxtyping import Int16, Int64
 from numpy import ndarray
 
 from .augment import voice_ranges
+from .baselines import counting_baselines
 from .corpus import chorales
+from .data import ChoraleData
 from .literature import read_literature
 from .score_lines import ScoreError
+from .settings import MusicSettings
 from .split import Split, split_literature, split_pieces
 from .tokens import Vocabulary, vocabulary_of
 
-__all__ = ["EMBEDDED", "Source", "read_source"]
+__all__ = ["EMBEDDED", "KIND", "MusicSource", "Source", "read_source"]
 
 EMBEDDED = "chorales"
+# What checkpoints call this kind of music.
+KIND = "chorales"
+
+
+@runtime_checkable
+class MusicSource(Protocol):
+    """Music of one kind, split, with all that training and measuring ask of it."""
+
+    @property
+    def name(self) -> str:
+        """Of the file or the folder, or `"chorales"`."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Of the music, so that a run cannot go on with other music."""
+        ...
+
+    @property
+    def split(self) -> Any:
+        """The works in three parts, as a line by `str`."""
+        ...
+
+    @property
+    def vocabulary(self) -> Any:
+        """The tokens: their `size`, and how a work is encoded."""
+        ...
+
+    def about(self) -> dict[str, Any]:
+        """What a checkpoint says about its data."""
+        ...
+
+    def data(self, settings: Any) -> lightning.LightningDataModule:
+        """The batches to train and to validate on, for settings of this kind."""
+        ...
+
+    def held_out(self, most: int | None) -> list[Int64[ndarray, "_"]]:
+        """The sequences to measure on, of at most so many tokens in all."""
+        ...
+
+    def counting(self, most: int | None) -> dict[str, float]:
+        """Nats per token of each counting baseline on the same sequences."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +91,7 @@ class Source:
     def about(self) -> dict[str, Any]:
         """What a checkpoint says about its data."""
         return {
+            "kind": KIND,
             "name": self.name,
             "digest": self.digest,
             "split": str(self.split),
@@ -52,19 +100,62 @@ class Source:
             "ranges": self.ranges.tolist(),
         }
 
+    def data(self, settings: MusicSettings) -> lightning.LightningDataModule:
+        """The batches to train and to validate on.
 
-def read_source(path: str | Path | None = None, *, progress: bool = False) -> Source:
-    """The pieces to train and to measure on.
+        Args:
+            settings: sizes and budget.
+        """
+        training = settings.training
+        return ChoraleData(
+            self.split,
+            self.vocabulary,
+            window=settings.window,
+            batch=training.batch,
+            steps=training.steps,
+            seed=training.seed,
+        )
+
+    def held_out(self, most: int | None = None) -> list[Int64[ndarray, "_"]]:
+        """The sequences to measure on: always all of them, which are few.
+
+        Args:
+            most: not used.
+        """
+        return [self.vocabulary.encode(piece) for piece in self.split.held_out]
+
+    def counting(self, most: int | None = None) -> dict[str, float]:
+        """Nats per token of each counting baseline on the same sequences.
+
+        Args:
+            most: not used.
+        """
+        split = self.split
+        return counting_baselines(split.train, split.held_out, vocabulary=self.vocabulary)
+
+
+def read_source(path: str | Path | None = None, *, progress: bool = False) -> MusicSource:
+    """The music to train and to measure on.
 
     Args:
-        path: the literature's grid (`Jsb16thSeparated.json`, plain or gzipped), pitches only; None
-            takes the chorales inside music21, with onsets.
-        progress: True shows a progress bar while scores are read.
+        path: a folder of MIDI files, or the literature's grid of chorales
+            (`Jsb16thSeparated.json`, plain or gzipped), pitches only; None takes the chorales
+            inside music21, with onsets.
+        progress: True shows a progress bar while scores or MIDI files are read.
 
     Raises:
-        ScoreError: if the file cannot be used, a part of the split is empty, or a piece to measure
-            on leaves the vocabulary.
+        ScoreError: if the file or folder cannot be used, a part of the split is empty, or a piece
+            to measure on leaves the vocabulary.
     """
+    if path is not None and Path(path).is_dir():
+        # It needs symusic, which chorales do without.
+        from .performances.source import read_performances  # noqa: PLC0415
+
+        return read_performances(path, progress=progress)
+    return _read_chorales(path, progress=progress)
+
+
+def _read_chorales(path: str | Path | None, *, progress: bool) -> Source:
     if path is None:
         where, name, split = "music21", EMBEDDED, split_pieces(chorales(progress=progress))
     else:

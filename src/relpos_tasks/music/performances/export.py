@@ -9,7 +9,7 @@ from .midi import midi_of
 from .performance import Performance
 from .sound import wav_of
 
-__all__ = ["ENDINGS", "write_performance"]
+__all__ = ["ENDINGS", "targets", "write_performance"]
 
 ENDINGS = (".mid", ".wav")
 
@@ -24,8 +24,15 @@ def write_performance(stem: Path, performance: Performance) -> tuple[bytes, byte
     Returns:
         The contents in this order.
     """
-    midi, wav = midi_of(performance), wav_of(performance)
-    write_together(
-        {stem.with_name(stem.name + e): c for e, c in zip(ENDINGS, (midi, wav), strict=True)}
-    )
-    return midi, wav
+    contents = midi_of(performance), wav_of(performance)
+    write_together(dict(zip(targets(stem), contents, strict=True)))
+    return contents
+
+
+def targets(stem: Path) -> list[Path]:
+    """The files that `write_performance` writes.
+
+    Args:
+        stem: their path without an ending.
+    """
+    return [stem.with_name(stem.name + ending) for ending in ENDINGS]

@@ -28,6 +28,7 @@ __all__ = [
     "SHIFT",
     "SIZE",
     "VELOCITY",
+    "EventVocabulary",
     "Events",
     "decode",
     "encode",
@@ -89,6 +90,24 @@ class Events:
         found[ends[rest > 0] - 2] = SHIFT + rest[rest > 0] - 1
         found[ends - 1] = self.tokens
         return found
+
+
+@dataclass(frozen=True)
+class EventVocabulary:
+    """The tokens as an object beside the chorales' `Vocabulary`; there is one kind alone."""
+
+    @property
+    def size(self) -> int:
+        """How many tokens there are."""
+        return SIZE
+
+    def encode(self, performance: Performance) -> Int64[ndarray, "tokens"]:
+        """The performance as tokens, with the begin token in front.
+
+        Args:
+            performance: any.
+        """
+        return encode(performance)
 
 
 def events_of(performance: Performance) -> Events:

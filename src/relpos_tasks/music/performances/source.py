@@ -1,0 +1,108 @@
+"""A folder of performances, split, with all that training and measuring ask of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lightning
+from jaxtyping import Int64
+from numpy import ndarray
+
+from ..score_lines import ScoreError
+from .baselines import counting_baselines
+from .data import PerformanceData
+from .excerpts import excerpts
+from .folder import read_folder
+from .settings import PerformanceSettings
+from .split import PerformanceSplit, digest_of, split_performances
+from .tokens import EventVocabulary, encode
+
+__all__ = ["KIND", "PerformanceSource", "read_performances"]
+
+# What checkpoints call this kind of music.
+KIND = "performances"
+
+
+@dataclass(frozen=True, eq=False)
+class PerformanceSource:
+    """Performances in three parts.
+
+    Args:
+        name: of the folder.
+        digest: of the performances, so that a run cannot go on with others.
+        split: the performances.
+        vocabulary: the tokens.
+    """
+
+    name: str
+    digest: str
+    split: PerformanceSplit
+    vocabulary: EventVocabulary = field(default_factory=EventVocabulary)
+
+    def about(self) -> dict[str, Any]:
+        """What a checkpoint says about its data."""
+        return {
+            "kind": KIND,
+            "name": self.name,
+            "digest": self.digest,
+            "split": str(self.split),
+            "vocabulary": {"size": self.vocabulary.size},
+        }
+
+    def data(self, settings: PerformanceSettings) -> lightning.LightningDataModule:
+        """The batches to train and to validate on.
+
+        Args:
+            settings: sizes and budget.
+        """
+        training = settings.training
+        return PerformanceData(
+            self.split,
+            window=settings.window,
+            batch=training.batch,
+            steps=training.steps,
+            seed=training.seed,
+            valid_tokens=settings.valid_tokens,
+        )
+
+    def held_out(self, most: int | None = None) -> list[Int64[ndarray, "_"]]:
+        """The sequences to measure on.
+
+        Args:
+            most: tokens in all; None: all there are.
+        """
+        return excerpts(self.split.held_out, most=most)
+
+    def counting(self, most: int | None = None) -> dict[str, float]:
+        """Nats per token of each counting baseline on the same sequences.
+
+        Args:
+            most: tokens to measure on; None: all there are.
+        """
+        return counting_baselines(map(encode, self.split.train), self.held_out(most))
+
+
+def read_performances(folder: str | Path, *, progress: bool = False) -> PerformanceSource:
+    """The performances to train and to measure on.
+
+    Args:
+        folder: of MIDI files, in it and in its folders.
+        progress: True shows a progress bar while files are read.
+
+    Raises:
+        ScoreError: if the folder cannot be used, or holds fewer than three different performances.
+    """
+    performances = read_folder(folder, progress=progress)
+    try:
+        split = split_performances(performances)
+    except ValueError as error:
+        raise ScoreError(f"{folder}: {error}") from error
+    digest = hashlib.blake2b(digest_size=8)
+    for part in (split.train, split.valid, split.held_out):
+        for performance in part:
+            digest.update(performance.name.encode(errors="surrogateescape"))
+            digest.update(digest_of(performance))
+    return PerformanceSource(Path(folder).resolve().name, digest.hexdigest(), split)
