@@ -6,21 +6,22 @@ between two models: with the same seed, every other parameter starts with the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
+import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from relpos.checks import check_count, check_shape
 from relpos.layers import DecoderBlock, KeyValueCache, MultiheadAttention
 from relpos.layers.cache import rollback_on_error
-from relpos.positions import Huang, LearnedAbsolute, Shaw, Sinusoidal
 
 from .configured import ConfiguredModel
+from .positions import POSITIONS, PositionSizes
 
-__all__ = ["POSITIONS", "DecoderConfig", "DecoderLM"]
+__all__ = ["DecoderConfig", "DecoderLM"]
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,14 @@ class DecoderConfig:
         heads: attention heads of a block; they divide the width.
         hidden: width of a block's MLP; None means `4 * width`.
         dropout: probability in `0 <= dropout < 1`, of embeddings, weights and residual branches.
-        position: `"huang"` or `"shaw"` (keys and values) in every block's attention, `"absolute"`
-            or `"sinusoidal"` at the input, or `"none"`. The model is causal, so that a
-            bidirectional table would be a Huang table with rows that no offset selects.
+        position: a name in `POSITIONS`: `"huang"`, `"shaw"` (keys and values) and others in every
+            block's attention, `"absolute"` or `"sinusoidal"` at the input, or `"none"`.
         max_length: rows of the Huang and absolute tables, in tokens; longer inputs clamp.
-        max_distance: how far back Shaw's rows reach, in tokens.
+        max_distance: the farthest offset with a row of its own, in tokens; None means 64 for
+            `"shaw"`, and every offset of `max_length` for other tables.
+        random_start: whether, in training, sequences begin anywhere in the `max_length` positions
+            at the input, so that all of them are trained on shorter sequences (Kiyono et al.
+            2021, section 3).
         shared_heads: whether the heads of a block share one table of relative positions.
         attention_window: how far back a token sees in each block, in tokens, itself not counted;
             None: to the beginning. While tokens are drawn, a cache holds no more than these.
@@ -58,7 +62,8 @@ class DecoderConfig:
     dropout: float = 0.1
     position: str = "huang"
     max_length: int = 512
-    max_distance: int = 64
+    max_distance: int | None = None
+    random_start: bool = False
     shared_heads: bool = True
     attention_window: int | None = None
 
@@ -66,7 +71,7 @@ class DecoderConfig:
         sizes = ("vocabulary", "width", "layers", "heads", "hidden", "max_length", "max_distance")
         for name in (*sizes, "attention_window"):
             value = getattr(self, name)
-            if name in ("hidden", "attention_window") and value is None:
+            if name in ("hidden", "max_distance", "attention_window") and value is None:
                 continue
             object.__setattr__(self, name, check_count("DecoderConfig", name, value))
         if self.width % self.heads:
@@ -77,10 +82,9 @@ class DecoderConfig:
             raise ValueError(
                 f"DecoderConfig: dropout must be in 0 <= dropout < 1, got {self.dropout!r}"
             )
-        if not isinstance(self.shared_heads, bool):
-            raise ValueError(
-                f"DecoderConfig: shared_heads must be True or False, got {self.shared_heads!r}"
-            )
+        for name in ("random_start", "shared_heads"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ValueError(f"DecoderConfig: {name} must be True or False, got {value!r}")
         if not isinstance(self.position, str) or self.position not in POSITIONS:
             raise ValueError(
                 f"DecoderConfig: position must be one of {', '.join(map(repr, POSITIONS))}, "
@@ -91,6 +95,17 @@ class DecoderConfig:
     def head_dim(self) -> int:
         """Width of one head."""
         return self.width // self.heads
+
+    @property
+    def sizes(self) -> PositionSizes:
+        """What the position scheme is made for."""
+        return PositionSizes(
+            width=self.width,
+            heads=self.heads,
+            max_length=self.max_length,
+            max_distance=self.max_distance,
+            shared_heads=self.shared_heads,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values, ready for JSON.
@@ -119,38 +134,6 @@ class DecoderConfig:
         if "vocabulary" not in values:
             raise ValueError("DecoderConfig: fields must contain vocabulary, got none")
         return cls(**values)
-
-
-def _shaw(config: DecoderConfig) -> nn.Module:
-    # In a causal model no offset selects a row for keys to the right.
-    distances = (config.max_distance, 0)
-    return Shaw(config.head_dim, distances, 1 if config.shared_heads else config.heads)
-
-
-def _huang(config: DecoderConfig) -> nn.Module:
-    return Huang(config.head_dim, config.max_length, 1 if config.shared_heads else config.heads)
-
-
-def _sinusoidal(config: DecoderConfig) -> nn.Module:
-    # The embeddings have variance 1 / width, so the waves are brought down to the same size.
-    return Sinusoidal(config.width, scale=config.width**-0.5)
-
-
-def _absolute(config: DecoderConfig) -> nn.Module:
-    return LearnedAbsolute(config.width, config.max_length)
-
-
-# Each name's module at the input, and its module in each block.
-POSITIONS: dict[
-    str,
-    tuple[Callable[[DecoderConfig], nn.Module] | None, Callable[[DecoderConfig], nn.Module] | None],
-] = {
-    "huang": (None, _huang),
-    "shaw": (None, _shaw),
-    "absolute": (_absolute, None),
-    "sinusoidal": (_sinusoidal, None),
-    "none": (None, None),
-}
 
 
 class DecoderLM(ConfiguredModel):
@@ -188,10 +171,11 @@ class DecoderLM(ConfiguredModel):
         self.head = nn.Linear(config.width, config.vocabulary, bias=False)
         self.reset_parameters()
         # Positions draw their numbers last, so that two schemes agree in everything else.
-        at_input, in_block = POSITIONS[config.position]
-        self.position = None if at_input is None else at_input(config)
+        scheme = POSITIONS[config.position]
+        self.position = None if scheme.at_input is None else scheme.at_input(config.sizes)
         for attention in attentions:
-            attention.position = None if in_block is None else in_block(config)
+            if scheme.in_block is not None:
+                attention.position = scheme.in_block(config.sizes)
 
     def reset_parameters(self) -> None:
         """Draw everything but the positions: normal, with GPT-2's smaller residual projections.
@@ -232,12 +216,21 @@ class DecoderLM(ConfiguredModel):
             )
         x = self.embedding(tokens)
         if self.position is not None:
-            x = self.position(x, start=0 if cache is None else cache[0].length)
+            x = self.position(x, start=self._start(x, cache))
         x = self.dropout(x)
         with rollback_on_error(*cache or ()):
             for n, block in enumerate(self.blocks):
                 x = block(x, None if cache is None else cache[n])
         return self.head(self.norm(x))
+
+    def _start(self, x: Tensor, cache: Sequence[KeyValueCache] | None) -> int:
+        """The position of the first of these tokens, for what is added at the input."""
+        if cache is not None:
+            return cache[0].length
+        if not (self.training and self.config.random_start):
+            return 0
+        latest = max(0, self.config.max_length - x.shape[1])
+        return int(torch.randint(latest + 1, ()))
 
     def new_cache(self) -> list[KeyValueCache]:
         """An empty cache for each layer.

@@ -38,7 +38,7 @@ __all__ = [
 WEIGHTS = "model.safetensors"
 ABOUT = "model.json"
 # Changes whenever an earlier checkpoint would be read wrongly or not at all.
-FORMAT = 2
+FORMAT = 3
 # What Lightning trains in; anything else was not written by a training.
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -127,7 +127,7 @@ def check_format(about: dict[str, Any]) -> str | None:
 
     >>> check_format({"format": FORMAT})
     >>> check_format({"model": {}})
-    'was written by an earlier relpos (no format number, this one reads 2)'
+    'was written by an earlier relpos (no format number, this one reads 3)'
     """
     given = about.get("format")
     if given == FORMAT:
