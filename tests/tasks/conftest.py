@@ -6,7 +6,7 @@ import torch
 
 from relpos_tasks.music.compare import compare
 from relpos_tasks.music.source import Source
-from tests.tasks.small import CPU, small, source_from
+from tests.tasks.small import COMPARISON, CPU, small, source_from
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,7 +28,13 @@ def compared(source, tmp_path_factory):
     """The folder of a comparison, and its results."""
     folder = tmp_path_factory.mktemp("compared")
     results = compare(
-        small(steps=4), source, folder=folder, bars=2, devices=CPU, say=lambda line: None
+        small(steps=4),
+        COMPARISON,
+        source,
+        folder=folder,
+        bars=2,
+        devices=CPU,
+        say=lambda line: None,
     )
     assert results is not None
     return folder, results

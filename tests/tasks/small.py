@@ -18,6 +18,7 @@ from relpos_tasks.music.sound import midi_of
 from relpos_tasks.music.source import Source
 from relpos_tasks.music.split import Split
 from relpos_tasks.music.tokens import vocabulary_of
+from relpos_tasks.training.comparison import Comparison
 from relpos_tasks.training.devices import Devices
 from relpos_tasks.training.settings import TrainingSettings
 from tests.tasks.music.pieces import piece_from
@@ -25,6 +26,8 @@ from tests.tasks.music.pieces import piece_from
 CPU = Devices("cpu", "1", "32-true")
 # Options of a training of two steps.
 QUICK = ["--preset=tiny", "--steps=2", "--batch=2", "--window=16", "--accelerator=cpu"]
+# Absolute positions, both kinds of relative ones, and two seeds.
+COMPARISON = Comparison(["absolute", "huang", "shaw"], seed=3, seeds=2)
 SMALL = MusicSettings(
     window=16,
     width=8,

@@ -15,7 +15,9 @@ __all__ = ["main"]
 # task's extra brings `train` too.
 _EXTRAS = {
     "transformers": {"transformers"},
-    "music": {"mido", "music21", "pretty_midi", "verovio"},
+    "music": {"mido", "miditok", "music21", "pretty_midi", "symusic", "verovio"},
+    "translation": {"sacrebleu", "tokenizers"},
+    "vision": {"PIL", "sklearn"},
     "train": {
         "jinja2", "lightning", "matplotlib", "numpy", "rich", "safetensors", "tensorboard", "typer",
     },
@@ -65,7 +67,7 @@ def _stopped() -> str:
     if os.environ.get("LOCAL_RANK", "0") != "0":
         # The first process says it.
         return ""
-    goes_on = sys.argv[1:3] in (["music", "compare"], ["music", "train"])
+    goes_on = sys.argv[2:3] in (["compare"], ["train"])
     way_out = "; the same command goes on from the last checkpoint" if goes_on else ""
     return f"relpos: stopped{way_out}"
 

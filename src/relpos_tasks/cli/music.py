@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from ..training.limits import MAX_SEED
+from .music_options import MusicOptions
 from .options import (
     CheckpointArgument,
     DataOption,
@@ -23,7 +24,7 @@ from .options import (
     multiple_of_8,
     positive_probability,
 )
-from .training_options import TrainingOptions, with_training_options
+from .training_options import PositionsOption, SeedsOption, with_training_options
 
 __all__ = ["music"]
 
@@ -41,25 +42,38 @@ class Position(StrEnum):
     absolute = "absolute"
     sinusoidal = "sinusoidal"
     none = "none"
+    t5 = "t5"
+    alibi = "alibi"
+    kerple = "kerple"
+    sandwich = "sandwich"
+    gated = "gated"
+    rotary = "rotary"
+    xpos = "xpos"
+    transformer_xl = "transformer-xl"
+    deberta = "deberta"
+    relative_logits = "relative-logits"
+    absolute_keys = "absolute-keys"
 
 
 @music.command()
-@with_training_options
+@with_training_options(MusicOptions)
 def compare(
     *,
+    positions: PositionsOption = "absolute,huang,shaw",
+    seeds: SeedsOption = 1,
     bars: Annotated[
         int, typer.Option(min=1, help="Bars of the chorale to generate, at most 256.")
     ] = 8,
-    options: TrainingOptions,
+    options: MusicOptions,
 ) -> None:
-    """Train with relative (huang) and with absolute positions, measure both, write a report.
+    """Train with absolute and with relative positions (huang, shaw), measure, write a report.
 
     Writes RUNS/NAME/report.html (a page that needs no network), metrics.json, machine.json,
-    chorale.mid, chorale.musicxml, chorale.wav, and a checkpoint per model (RUNS/NAME/huang,
-    .../absolute). Stopped by Ctrl-C or otherwise, the same command goes on from the last
-    checkpoint.
+    chorale.mid, chorale.musicxml, chorale.wav, and a checkpoint per model (RUNS/NAME/huang, ...).
+    Stopped by Ctrl-C or otherwise, the same command goes on from the last checkpoint.
     """
     folder, settings = options.folder, options.settings()
+    comparison = options.comparison(positions, known=map(str, Position), seeds=seeds)
     from ..music.compare import REPORT, check_comparison
     from ..music.compare import compare as run_comparison
     from ..music.generate import check_bars
@@ -67,20 +81,22 @@ def compare(
 
     check_bars("--bars:", bars)
     devices = options.where()
-    check_comparison(settings, folder=folder, devices=devices)
+    check_comparison(settings, comparison, folder=folder, devices=devices)
     source = read_source(options.data, progress=sys.stderr.isatty())
-    results = run_comparison(settings, source, folder=folder, bars=bars, devices=devices, say=_say)
+    results = run_comparison(
+        settings, comparison, source, folder=folder, bars=bars, devices=devices, say=_say
+    )
     if results is not None:
-        _print_rows("held out, nats per token", results.held_out, counting=results.counting)
+        _print_rows("held out, nats per token", results.mean, counting=results.counting)
         typer.echo(f"report: {folder / REPORT}")
 
 
 @music.command()
-@with_training_options
+@with_training_options(MusicOptions)
 def train(
     *,
     position: Annotated[Position, typer.Option(help="How the model knows where a token is.")],
-    options: TrainingOptions,
+    options: MusicOptions,
 ) -> None:
     """Train one model and print its nats per token on the validation pieces.
 

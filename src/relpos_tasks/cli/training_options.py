@@ -1,4 +1,4 @@
-"""The options that `relpos music compare` and `relpos music train` have in common.
+"""The options that `compare` and `train` of every task have in common.
 
 Whatever is slow to import is imported inside the method that needs it.
 """
@@ -7,9 +7,8 @@ Whatever is slow to import is imported inside the method that needs it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -18,38 +17,38 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from ..training.limits import MAX_SEED, MAX_STEPS
-from .options import DataOption, multiple_of_8
 
 if TYPE_CHECKING:
-    from ..music.settings import MusicSettings
+    from ..training.comparison import Comparison
     from ..training.devices import Devices
 
-__all__ = ["Preset", "TrainingOptions", "with_training_options"]
+__all__ = ["PositionsOption", "SeedsOption", "TrainingOptions", "with_training_options"]
+
+PositionsOption = Annotated[
+    str,
+    typer.Option(
+        help="Which position schemes to compare, with commas: names of --position of `train`, "
+        "or all."
+    ),
+]
+SeedsOption = Annotated[
+    int,
+    typer.Option(
+        min=1, max=100, help="Train each scheme so many times, with seeds that rise from --seed."
+    ),
+]
 
 # Of a folder's name, on most systems.
 _MAX_NAME_BYTES = 255
 
 
-class Preset(StrEnum):
-    """Sizes and budgets."""
-
-    default = "default"
-    tiny = "tiny"
-    paper = "paper"
-
-
 @dataclass(frozen=True)
 class TrainingOptions:
-    """What to train on, for how long, where it goes, and on which devices: a field, an option."""
+    """For how long to train, where it goes, and on which devices: a field, an option.
 
-    data: DataOption = None
-    preset: Annotated[
-        Preset,
-        typer.Option(
-            help="Sizes and budget: default (two CPU cores, minutes), tiny (the whole job in a "
-            "minute), paper (the sizes of Huang et al. 2018, for a GPU).",
-        ),
-    ] = Preset.default
+    Each task has a subclass with options of its own.
+    """
+
     steps: Annotated[
         int | None,
         typer.Option(
@@ -59,15 +58,6 @@ class TrainingOptions:
     batch: Annotated[
         int | None,
         typer.Option(min=1, help="Sequences per step over all devices, in place of the preset's."),
-    ] = None
-    window: Annotated[
-        int | None,
-        typer.Option(
-            min=8,
-            callback=multiple_of_8,
-            help="Tokens in a training sequence, a multiple of 8, in place of the preset's. "
-            "Four tokens are a sixteenth.",
-        ),
     ] = None
     seed: Annotated[
         int,
@@ -99,13 +89,10 @@ class TrainingOptions:
             raise ValueError(f"--runs: must be valid UTF-8, got {str(self.runs)!r}") from None
         return self.runs / self._run_name()
 
-    def settings(self) -> MusicSettings:
-        """The preset's sizes and budget, with what was given in their place."""
-        from ..music.settings import preset
-
-        return preset(
-            self.preset, steps=self.steps, batch=self.batch, window=self.window, seed=self.seed
-        )
+    @property
+    def default_name(self) -> str:
+        """Of the run, where none is given."""
+        raise NotImplementedError
 
     def where(self) -> Devices:
         """The devices to train on."""
@@ -113,11 +100,31 @@ class TrainingOptions:
 
         return Devices(self.accelerator, self.devices, self.precision)
 
+    def comparison(self, given: str, *, known: Iterable[str], seeds: int) -> Comparison:
+        """What `compare` is to train.
+
+        Args:
+            given: names of schemes with commas, or `"all"`.
+            known: all names that there are.
+            seeds: how many of each.
+        """
+        from ..training.comparison import Comparison
+
+        known = list(known)
+        names = known if given == "all" else [name.strip() for name in given.split(",")]
+        if wrong := [name for name in names if name not in known]:
+            raise ValueError(
+                f"--positions: must be names among {', '.join(known)} with commas, or all, "
+                f"got {wrong[0]!r}"
+            )
+        if len(set(names)) < len(names):
+            raise ValueError(f"--positions: must name each scheme once, got {given!r}")
+        return Comparison(names, seed=self.seed, seeds=seeds)
+
     def _run_name(self) -> str:
         name = self.name
         if name is None:
-            pieces = "chorales" if self.data is None else "literature"
-            return pieces if self.preset is Preset.default else f"{pieces}-{self.preset}"
+            return self.default_name
         if name in ("", ".", "..") or Path(name).name != name:
             raise ValueError(
                 "--name: must be a folder's name without slashes, and not '.' or '..', "
@@ -131,28 +138,34 @@ class TrainingOptions:
         return name
 
 
-def with_training_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command for Typer with each field of `TrainingOptions` as an option.
+def with_training_options(
+    options: type[TrainingOptions],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a command for Typer in which each field of a task's options is an option.
 
     Args:
-        command: takes them as `options`, beside options of its own.
+        options: of the task; the command takes them as `options`, beside options of its own.
     """
-    hints = get_type_hints(TrainingOptions, include_extras=True)
+    hints = get_type_hints(options, include_extras=True)
     shared = [
         Parameter(
             field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
         )
-        for field in fields(TrainingOptions)
+        for field in fields(options)
     ]
-    parameters = signature(command, eval_str=True).parameters.values()
-    own = [parameter for parameter in parameters if parameter.name != "options"]
 
-    @wraps(command)
-    def run(**given: Any) -> None:
-        taken = {parameter.name: given.pop(parameter.name) for parameter in shared}
-        command(**given, options=TrainingOptions(**taken))
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters = signature(command, eval_str=True).parameters.values()
+        own = [parameter for parameter in parameters if parameter.name != "options"]
 
-    # Typer reads both.
-    run.__signature__ = Signature([*own, *shared])  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in (*own, *shared)}
-    return run
+        @wraps(command)
+        def run(**given: Any) -> None:
+            taken = {parameter.name: given.pop(parameter.name) for parameter in shared}
+            command(**given, options=options(**taken))
+
+        # Typer reads both.
+        run.__signature__ = Signature([*own, *shared])  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in (*own, *shared)}
+        return run
+
+    return decorate

@@ -93,12 +93,19 @@ class PositionScheme:
         at_input: makes what is added to the embeddings; None: nothing.
         in_block: makes what acts in each block's self-attention; None: nothing.
         causal_only: whether encoders have no use for it.
+        from_start: whether what acts in the blocks counts positions from the first token.
     """
 
     title: str
     at_input: _Make | None = None
     in_block: _Make | None = None
     causal_only: bool = False
+    from_start: bool = False
+
+    @property
+    def relative(self) -> bool:
+        """Whether scores depend on how far two tokens are apart, and not on where they stand."""
+        return self.in_block is not None and not self.from_start
 
 
 def _huang(sizes: PositionSizes) -> nn.Module:
@@ -127,43 +134,35 @@ def _t5(sizes: PositionSizes) -> nn.Module:
 
 
 POSITIONS: dict[str, PositionScheme] = {
-    "huang": PositionScheme("Huang, relative", in_block=_huang),
-    "shaw": PositionScheme("Shaw, relative keys and values", in_block=_shaw),
+    "huang": PositionScheme("Huang", in_block=_huang),
+    "shaw": PositionScheme("Shaw", in_block=_shaw),
     "absolute": PositionScheme(
         "learned absolute", at_input=lambda s: LearnedAbsolute(s.width, s.max_length)
     ),
     "sinusoidal": PositionScheme("sinusoidal", at_input=_sinusoidal),
     "none": PositionScheme("no positions"),
-    "t5": PositionScheme("T5, bias in buckets", in_block=_t5),
-    "alibi": PositionScheme(
-        "ALiBi, linear bias", in_block=lambda s: Alibi(s.heads, causal=s.causal)
-    ),
-    "kerple": PositionScheme(
-        "Kerple, learned kernel", in_block=lambda s: Kerple(s.heads, causal=s.causal)
-    ),
-    "sandwich": PositionScheme(
-        "Sandwich, sum of cosines", in_block=lambda s: Sandwich(s.heads, causal=s.causal)
-    ),
+    "t5": PositionScheme("T5", in_block=_t5),
+    "alibi": PositionScheme("ALiBi", in_block=lambda s: Alibi(s.heads, causal=s.causal)),
+    "kerple": PositionScheme("Kerple", in_block=lambda s: Kerple(s.heads, causal=s.causal)),
+    "sandwich": PositionScheme("Sandwich", in_block=lambda s: Sandwich(s.heads, causal=s.causal)),
     "gated": PositionScheme(
-        "gated bias (WavLM)", in_block=lambda s: GatedBias(_t5(s), s.heads, s.head_dim)
+        "gated T5 bias", in_block=lambda s: GatedBias(_t5(s), s.heads, s.head_dim)
     ),
     "rotary": PositionScheme("rotary", in_block=lambda s: Rotary(s.head_dim)),
-    "xpos": PositionScheme(
-        "xPos, fading rotary", in_block=lambda s: XPos(s.head_dim), causal_only=True
-    ),
+    "xpos": PositionScheme("xPos", in_block=lambda s: XPos(s.head_dim), causal_only=True),
     "transformer-xl": PositionScheme(
         "Transformer-XL",
         in_block=lambda s: TransformerXL(s.head_dim, s.heads, causal=s.causal),
     ),
-    "deberta": PositionScheme(
-        "DeBERTa, keys and queries", in_block=lambda s: Deberta(s.head_dim, s.heads, s.rows)
-    ),
+    "deberta": PositionScheme("DeBERTa", in_block=lambda s: Deberta(s.head_dim, s.heads, s.rows)),
     "relative-logits": PositionScheme(
-        "relative logits (Inkling)",
+        "relative logits",
         in_block=lambda s: RelativeLogits(s.rows, _LOGITS_WIDTH, s.heads, s.width),
         causal_only=True,
     ),
     "absolute-keys": PositionScheme(
-        "absolute rows in the keys", in_block=lambda s: AbsoluteKeys(s.head_dim, s.max_length)
+        "absolute keys",
+        in_block=lambda s: AbsoluteKeys(s.head_dim, s.max_length),
+        from_start=True,
     ),
 }

@@ -10,6 +10,8 @@ import numpy as np
 from jaxtyping import Int16
 from numpy import ndarray
 
+from relpos.checks import check_count
+
 from ..models.decoder import DecoderConfig, DecoderLM
 from ..training.checkpoint import CheckpointError, load
 from .piece import VOICES
@@ -47,7 +49,7 @@ def load_music(path: str | Path) -> MusicModel:
         raise CheckpointError(
             f"{path}: is not a checkpoint of the music task: {type(error).__name__} {error}"
         ) from error
-    window = found.model.config.max_length
+    window = found.about["settings"]["window"]
     return MusicModel(found.model, vocabulary, ranges, window, found.about, found.folder)
 
 
@@ -77,13 +79,16 @@ def _described(
     """The vocabulary and the voices' ranges, if `model.json` says nothing against the model."""
     data, window = about["data"], about["settings"]["window"]
     vocabulary = Vocabulary(**data["vocabulary"])
-    for name, value, expected in (
-        ("data.vocabulary", vocabulary.size, config.vocabulary),
-        # A model has as many positions as its training sequences had tokens.
-        ("settings.window", window, config.max_length),
-    ):
-        if value != expected:
-            raise ValueError(f"{name} must stand for the model's {expected} tokens, got {value}")
+    if vocabulary.size != config.vocabulary:
+        raise ValueError(
+            f"data.vocabulary must stand for the model's {config.vocabulary} tokens, "
+            f"got {vocabulary.size}"
+        )
+    # A model has as many positions as its training sequences had tokens, or more.
+    if check_count("load_music", "settings.window", window, least=8) > config.max_length:
+        raise ValueError(
+            f"settings.window must be at most the model's {config.max_length} tokens, got {window}"
+        )
     for name in ("name", "digest"):
         if not isinstance(data[name], str):
             raise ValueError(f"data.{name} must be text, got {data[name]!r}")

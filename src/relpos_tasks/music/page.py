@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from relpos.plots import cosine_figure, norms_figure, table_rows
 from relpos.plots.style import svg
 
+from ..models.positions import POSITIONS
 from ..report.blocks import (
     Block,
     DownloadBlock,
@@ -19,24 +22,15 @@ from ..report.blocks import (
 )
 from ..report.colors import BASELINE, series_colors
 from ..report.figures import curves_figure, lengths_figure
-from ..report.wording import count, duration
+from ..report.wording import busy_note, count, duration
+from ..training.comparison import mean_and_spread
 from .blocks import PlayerBlock, ScoreBlock
 from .piece import Piece
 from .results import ComparisonResults
 from .score import svg_pages
 from .settings import MusicSettings
 from .source import Source
-from .wording import (
-    LONG_NAMES,
-    SHORT_NAMES,
-    busy_note,
-    chorale_note,
-    curves_note,
-    lengths_note,
-    protocol,
-    summary,
-    verdict,
-)
+from .wording import chorale_note, curves_note, lengths_note, protocol, summary, verdict
 
 __all__ = ["comparison_report"]
 
@@ -49,6 +43,7 @@ def comparison_report(
     settings: MusicSettings,
     source: Source,
     results: ComparisonResults,
+    composer: str,
     chorale: Piece,
     musicxml: str,
     midi: bytes,
@@ -60,25 +55,26 @@ def comparison_report(
         settings: sizes and budget.
         source: the pieces.
         results: the numbers.
+        composer: the position of the model that wrote the chorale.
         chorale: the generated piece.
         musicxml: of it.
         midi: of it.
         wav: of it.
     """
-    relative, absolute = results.held_out["huang"], results.held_out["absolute"]
+    best = results.best
     download = DownloadBlock("Download MIDI", "chorale.mid", midi, "audio/midi")
     return Report(
         title="Bach chorales with relative and with absolute positions",
-        summary=summary(settings, source),
-        verdict=verdict(relative, absolute, results.counting),
-        good=relative < min(absolute, *results.counting.values()),
+        summary=summary(settings, source, results),
+        verdict=verdict(results.mean, results.counting),
+        good=POSITIONS[best].relative and results.mean[best] < min(results.counting.values()),
         sections=[
             Section("held-out", "Held-out pieces", _held_out(results)),
             Section(
                 "chorale",
                 "A new chorale",
                 [
-                    TextBlock(chorale_note(chorale, settings)),
+                    TextBlock(chorale_note(chorale, settings, composer)),
                     PlayerBlock(wav, download),
                     ScoreBlock(
                         svg_pages(musicxml, width=2400, height=_ONE_PAGE),
@@ -100,22 +96,23 @@ def comparison_report(
 
 
 def _held_out(results: ComparisonResults) -> list[Block]:
-    worst = max(*results.held_out.values(), *results.counting.values())
+    worst = max(*results.mean.values(), *results.counting.values())
     colors = series_colors(results.trained)
     models = [
         TableRow(
             [
-                LONG_NAMES[name],
-                f"{(nats := results.held_out[name]):.3f}",
-                count(one.parameters),
+                POSITIONS[name].title,
+                mean_and_spread(results.held_out[name]),
+                count(trained[0].parameters),
                 count(results.steps),
-                duration(one.time.seconds) + (" *" if one.time.crowded else ""),
+                duration(fmean(one.time.seconds for one in trained))
+                + (" *" if any(one.time.crowded for one in trained) else ""),
             ],
-            bar=nats / worst,
+            bar=results.mean[name] / worst,
             color=colors[name],
-            strong=name == "huang",
+            strong=name == results.best,
         )
-        for name, one in results.trained.items()
+        for name, trained in results.trained.items()
     ]
     counting = [
         TableRow(
@@ -125,12 +122,20 @@ def _held_out(results: ComparisonResults) -> list[Block]:
         )
         for name, nats in results.counting.items()
     ]
+    seeds = len(results.seeds)
+    spread = "" if seeds == 1 else f" Mean and standard deviation over {seeds} seeds."
+    times = {
+        POSITIONS[name].title: [one.time for one in trained]
+        for name, trained in results.trained.items()
+    }
     return [
-        TextBlock("Nats per token on pieces that no model was trained on; lower is better."),
+        TextBlock(
+            f"Nats per token on pieces that no model was trained on; lower is better.{spread}"
+        ),
         TableBlock(
             ["model", _UNIT, "parameters", "steps", "training"],
             models + counting,
-            note=busy_note(results),
+            note=busy_note(times),
         ),
     ]
 
@@ -140,14 +145,19 @@ def _lengths(settings: MusicSettings, source: Source, results: ComparisonResults
     note = TextBlock(lengths_note(settings, source, results))
     if not results.long_pieces:
         return [note]
-    windows = sorted(next(iter(results.lengths.values())))
+    windows = sorted(next(iter(results.lengths.values()))[0])
     rows = [
-        TableRow([SHORT_NAMES[name], *(f"{nats[window]:.3f}" for window in windows)])
-        for name, nats in results.lengths.items()
+        TableRow(
+            [
+                POSITIONS[name].title,
+                *(mean_and_spread([nats[window] for nats in measured]) for window in windows),
+            ]
+        )
+        for name, measured in results.lengths.items()
     ]
     figure = FigureBlock(
         lengths_figure(
-            {SHORT_NAMES[name]: nats for name, nats in results.lengths.items()},
+            {POSITIONS[name].title: nats for name, nats in results.mean_lengths.items()},
             xlabel="tokens in a window (trained at the first)",
             ylabel=_UNIT,
         ),
@@ -165,7 +175,7 @@ def _curves(settings: MusicSettings, results: ComparisonResults) -> FigureBlock:
     name, nats = min(results.counting.items(), key=lambda item: item[1])
     return FigureBlock(
         curves_figure(
-            {SHORT_NAMES[name]: one.curves for name, one in results.trained.items()},
+            {POSITIONS[name].title: models[0].curves for name, models in results.trained.items()},
             (f"counting: {name}", nats),
             ylabel=_UNIT,
         ),
@@ -174,27 +184,29 @@ def _curves(settings: MusicSettings, results: ComparisonResults) -> FigureBlock:
     )
 
 
-def _learned(results: ComparisonResults) -> list[FigureBlock]:
-    rows, first, relative = table_rows(results.trained["huang"].model)
-    absolute, start, _ = table_rows(results.trained["absolute"].model)
-    return [
-        FigureBlock(
+def _learned(results: ComparisonResults) -> list[Block]:
+    blocks: list[Block] = []
+    for name, models in results.trained.items():
+        title = POSITIONS[name].title
+        rows, first, relative = table_rows(models[0].model)
+        if not len(rows):
+            continue
+        cosine = FigureBlock(
             svg(cosine_figure(rows, first, relative=relative)),
-            "Relative rows: cosine similarity",
-            "Cosine similarity between the relative rows of any two offsets, layer by layer, as in "
-            "Wang and Chen (2020). The same voice comes back every four tokens, "
-            "the same place in the beat every sixteen; rows far back were trained less often.",
-        ),
-        FigureBlock(
-            svg(norms_figure(rows, first, relative=relative)),
-            "Relative rows: length over the offset",
-            "How long each relative row is: what a token looks for by distance alone. Every row "
-            "began with length 1 on average.",
-        ),
-        FigureBlock(
-            svg(cosine_figure(absolute, start, relative=False)),
-            "Absolute rows: cosine similarity",
-            "The same for the rows of the absolute model, one for each position in the window.",
-            small=True,
-        ),
-    ]
+            f"{title}: cosine similarity of rows",
+            f"{title}: cosine similarity between the rows of any two offsets, layer by layer, as "
+            "in Wang and Chen (2020). The same voice comes back every four tokens, the same place "
+            "in the beat every sixteen; rows far back were trained less often."
+            if relative
+            else f"{title}: the same for its rows, one for each position in the window.",
+            small=not relative,
+        )
+        blocks.append(cosine)
+        if relative:
+            caption = (
+                f"{title}: how long each relative row is, which is what a token looks for by "
+                "distance alone. Every row began with length 1 on average."
+            )
+            norms = svg(norms_figure(rows, first, relative=relative))
+            blocks.append(FigureBlock(norms, f"{title}: length over the offset", caption))
+    return blocks or [TextBlock("None of these schemes has rows that are learned.")]

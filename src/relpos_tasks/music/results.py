@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from ..machine import machine
 from ..models.decoder import DecoderLM
-from ..training.clock import TrainingTime
-from ..training.task import Curves
+from ..training.trained import TrainedModel, metrics_of_training
 
-__all__ = ["ComparisonResults", "TrainedModel"]
-
-
-@dataclass(frozen=True, eq=False)
-class TrainedModel:
-    """A trained model and how the training went.
-
-    Args:
-        model: on the CPU, in evaluation mode.
-        curves: `(step, nats per token)` for `"train"` and `"valid"`.
-        time: of training, and whether the machine was busy meanwhile.
-        parameters: how many numbers were learned.
-    """
-
-    model: DecoderLM
-    curves: Curves
-    time: TrainingTime
-    parameters: int
+__all__ = ["ComparisonResults"]
 
 
 @dataclass(frozen=True, eq=False)
 class ComparisonResults:
-    """All numbers of a comparison.
+    """All numbers of a comparison; lists have an entry for each seed.
 
     Args:
         trained: the models by position.
@@ -40,38 +24,52 @@ class ComparisonResults:
         counting: nats per token of each counting baseline.
         lengths: nats per token by position and window; empty if no piece is long enough.
         long_pieces: on how many pieces the lengths were tried.
-        steps: optimiser steps of each model.
+        seeds: of the trainings.
         seconds: training, of all runs of it, and the rest of this one.
         machine: on what it was done.
     """
 
-    trained: dict[str, TrainedModel]
-    held_out: dict[str, float]
-    counting: dict[str, float]
-    lengths: dict[str, dict[int, float]]
+    trained: Mapping[str, Sequence[TrainedModel[DecoderLM]]]
+    held_out: Mapping[str, Sequence[float]]
+    counting: Mapping[str, float]
+    lengths: Mapping[str, Sequence[Mapping[int, float]]]
     long_pieces: int
-    steps: int
+    seeds: Sequence[int] = (0,)
     seconds: float = 0.0
     machine: dict[str, str] = field(default_factory=machine)
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of each model."""
+        return next(iter(self.trained.values()))[0].steps
+
+    @property
+    def mean(self) -> dict[str, float]:
+        """Held-out nats per token by position, the mean over the seeds."""
+        return {name: fmean(nats) for name, nats in self.held_out.items()}
+
+    @property
+    def best(self) -> str:
+        """The position with the fewest held-out nats per token."""
+        return min(self.mean, key=self.mean.__getitem__)
+
+    @property
+    def mean_lengths(self) -> dict[str, dict[int, float]]:
+        """Nats per token by position and window, means over the seeds."""
+        return {
+            name: {window: fmean(one[window] for one in measured) for window in measured[0]}
+            for name, measured in self.lengths.items()
+        }
 
     def metrics(self) -> dict[str, Any]:
         """What `metrics.json` holds."""
         return {
-            "held_out": {**self.held_out, "counting": self.counting},
-            "lengths": self.lengths,
+            "held_out": {
+                name: {"nats": self.mean[name], "nats_by_seed": list(nats)}
+                for name, nats in self.held_out.items()
+            },
+            "counting": dict(self.counting),
+            "lengths": self.mean_lengths,
+            "lengths_by_seed": {name: list(one) for name, one in self.lengths.items()},
             "long_pieces": self.long_pieces,
-            "parameters": {name: model.parameters for name, model in self.trained.items()},
-            "training_seconds": {
-                name: round(model.time.seconds, 2) for name, model in self.trained.items()
-            },
-            "cores_used_by_others": {
-                name: None if (others := model.time.others) is None else round(others, 2)
-                for name, model in self.trained.items()
-            },
-            "timed_on_a_busy_machine": {
-                name: model.time.crowded for name, model in self.trained.items()
-            },
-            "curves": {name: model.curves for name, model in self.trained.items()},
-            "steps": self.steps,
-            "seconds": round(self.seconds, 2),
-        }
+        } | metrics_of_training(self.trained, seeds=self.seeds, seconds=self.seconds)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from relpos.checks import check_count
+
 from ..training.limits import MAX_STEPS, check_seed
 from ..training.settings import TrainingSettings
 
@@ -21,6 +23,9 @@ class MusicSettings:
         heads: per layer.
         hidden: width of the feed-forward layers.
         dropout: probability.
+        max_distance: the farthest offset with a row of its own, in tokens; None means 64 for
+            `"shaw"`, and every offset of the window for other tables.
+        random_start: whether positions at the input begin anywhere in four windows while training.
         training: how to train.
     """
 
@@ -30,6 +35,8 @@ class MusicSettings:
     heads: int = 4
     hidden: int = 512
     dropout: float = 0.0
+    max_distance: int | None = None
+    random_start: bool = False
     training: TrainingSettings = field(default_factory=TrainingSettings)
 
     def __post_init__(self) -> None:
@@ -37,6 +44,16 @@ class MusicSettings:
             raise ValueError(
                 f"MusicSettings: window must be a positive multiple of 8, got {self.window}"
             )
+        if self.max_distance is not None:
+            check_count("MusicSettings", "max_distance", self.max_distance)
+
+    def with_seed(self, seed: int) -> MusicSettings:
+        """The same with another seed.
+
+        Args:
+            seed: of everything random.
+        """
+        return replace(self, training=replace(self.training, seed=seed))
 
 
 PRESETS = {
@@ -84,6 +101,8 @@ def preset(
     batch: int | None = None,
     window: int | None = None,
     seed: int | None = None,
+    max_distance: int | None = None,
+    random_start: bool = False,
 ) -> MusicSettings:
     """The settings of a name, some of them replaced.
 
@@ -93,6 +112,8 @@ def preset(
         batch: sequences per step.
         window: tokens per sequence.
         seed: of everything random.
+        max_distance: the farthest offset with a row of its own, in tokens.
+        random_start: whether positions at the input begin anywhere in four windows in training.
 
     Raises:
         ValueError: if there is no such preset, or a number is out of range.
@@ -113,4 +134,10 @@ def preset(
         given["seed"] = check_seed("preset", seed)
     changes = {argument: value for argument, value in given.items() if value is not None}
     training = replace(found.training, **changes)
-    return replace(found, training=training, window=found.window if window is None else window)
+    return replace(
+        found,
+        training=training,
+        window=found.window if window is None else window,
+        max_distance=max_distance,
+        random_start=random_start,
+    )

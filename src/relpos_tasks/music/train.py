@@ -14,13 +14,16 @@ from ..training.devices import Devices
 from ..training.fitting import fit
 from ..training.language_model import LanguageModelTask
 from ..training.preflight import check_devices, check_folder, check_memory
+from ..training.trained import TrainedModel, trained_model
 from .data import ChoraleData
-from .results import TrainedModel
 from .settings import MusicSettings
 from .source import Source
 from .tokens import Vocabulary
 
 __all__ = ["build", "check_training", "train_position"]
+
+# How many windows the positions at the input fill, where training begins anywhere in them.
+_STARTS = 4
 
 
 def check_training(settings: MusicSettings, *, folder: Path, devices: Devices) -> None:
@@ -56,11 +59,11 @@ def train_position(
     *,
     folder: Path,
     devices: Devices,
-) -> TrainedModel:
+) -> TrainedModel[DecoderLM]:
     """Train one model, or resume its training.
 
     Args:
-        position: a position of `DecoderConfig`.
+        position: a name in `models.POSITIONS`.
         settings: sizes and budget.
         source: the pieces.
         folder: where the checkpoints go.
@@ -88,15 +91,14 @@ def train_position(
         "versions": versions(),
     }
     fit(task, data, folder=folder, about=about, devices=devices, title=position)
-    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    return TrainedModel(model, task.curves, task.clock.time, parameters)
+    return trained_model(task, model)
 
 
 def build(position: str, settings: MusicSettings, vocabulary: Vocabulary) -> DecoderLM:
     """A model before training; what two schemes share begins with the same numbers.
 
     Args:
-        position: a position of `DecoderConfig`.
+        position: a name in `models.POSITIONS`.
         settings: sizes and seed.
         vocabulary: the tokens.
 
@@ -111,7 +113,12 @@ def build(position: str, settings: MusicSettings, vocabulary: Vocabulary) -> Dec
 
 def _recorded(settings: MusicSettings) -> dict[str, Any]:
     """What `model.json` says of the settings, beside the model's own."""
-    return {"window": settings.window, "training": asdict(settings.training)}
+    return {
+        "window": settings.window,
+        "max_distance": settings.max_distance,
+        "random_start": settings.random_start,
+        "training": asdict(settings.training),
+    }
 
 
 def _config(position: str, settings: MusicSettings, vocabulary: Vocabulary) -> DecoderConfig:
@@ -123,5 +130,7 @@ def _config(position: str, settings: MusicSettings, vocabulary: Vocabulary) -> D
         hidden=settings.hidden,
         dropout=settings.dropout,
         position=position,
-        max_length=settings.window,
+        max_length=settings.window * (_STARTS if settings.random_start else 1),
+        max_distance=settings.max_distance,
+        random_start=settings.random_start,
     )

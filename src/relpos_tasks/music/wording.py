@@ -2,110 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from ..models.positions import POSITIONS
+from ..report.wording import listed
 from .piece import Piece
 from .results import ComparisonResults
 from .settings import MusicSettings
 from .source import EMBEDDED, Source
 
-__all__ = [
-    "LONG_NAMES",
-    "SHORT_NAMES",
-    "busy_note",
-    "chorale_note",
-    "curves_note",
-    "lengths_note",
-    "protocol",
-    "summary",
-    "verdict",
-]
-
-LONG_NAMES = {"huang": "relative (Huang et al. 2018)", "absolute": "absolute (learned)"}
-SHORT_NAMES = {"huang": "relative", "absolute": "absolute"}
+__all__ = ["chorale_note", "curves_note", "lengths_note", "protocol", "summary", "verdict"]
 
 
-def summary(settings: MusicSettings, source: Source) -> str:
+def summary(settings: MusicSettings, source: Source, results: ComparisonResults) -> str:
     """What was done, in three sentences.
 
     Args:
         settings: sizes and budget.
         source: the pieces.
+        results: the numbers.
     """
     pieces = (
         "the four-part chorales of Bach that ship with music21"
         if source.name == EMBEDDED
         else f"the chorales of {source.name}"
     )
-    training = settings.training
+    training, seeds = settings.training, len(results.seeds)
+    again = "" if seeds == 1 else f", once for each of {seeds} seeds"
     return (
-        f"Two decoders of {settings.layers} layers and width {settings.width} learned "
-        f"{pieces}, {len(source.split.train)} of them, token by token: one with the learned "
-        "relative positions of the Music Transformer, one with learned absolute positions. "
-        f"Both had the same {training.steps:,} steps of {training.batch} sequences of "
-        f"{settings.window} tokens, in the same order and from the same seed. They were then "
-        f"measured on {len(source.split.held_out)} pieces that neither had seen, and the relative "
-        "one wrote a chorale of its own."
+        f"Decoders of {settings.layers} layers and width {settings.width} learned {pieces}, "
+        f"{len(source.split.train)} of them, token by token{again}: they differ in their positions "
+        f"alone ({listed([POSITIONS[name].title for name in results.trained])}). "
+        f"All had the same {training.steps:,} steps of {training.batch} sequences of "
+        f"{settings.window} tokens, in the same order and from the same first numbers. They were "
+        f"then measured on {len(source.split.held_out)} pieces that none had seen, and one of them "
+        "wrote a chorale of its own."
     )
 
 
-def verdict(relative: float, absolute: float, counting: dict[str, float]) -> list[str]:
+def verdict(held_out: Mapping[str, float], counting: Mapping[str, float]) -> list[str]:
     """What the held-out numbers say, in sentences.
 
     Args:
-        relative: nats per token of the relative model.
-        absolute: nats per token of the absolute one.
+        held_out: nats per token of each model by position, the mean over the seeds.
         counting: nats per token of each baseline.
 
-    >>> verdict(0.5, 0.6, {"previous pitch": 0.9})[1]
-    'It beats the best counting baseline (previous pitch, 0.900) too.'
+    >>> verdict({"huang": 0.5, "absolute": 0.6}, {"previous pitch": 0.9})[0]
+    'Best: Huang with 0.500 nats per token on held-out pieces, then learned absolute (0.600).'
     """
-    if relative < absolute:
-        first = "The relative model beats the absolute one"
-    elif relative > absolute:
-        first = "The relative model does not beat the absolute one"
-    else:
-        first = "The relative and the absolute model are equal"
+    ranked = sorted(held_out, key=held_out.__getitem__)
+    best, others = ranked[0], ranked[1:]
+    named = [f"{POSITIONS[name].title} ({held_out[name]:.3f})" for name in others]
+    then = f", then {listed(named)}" if named else ""
     sentences = [
-        f"{first}: {relative:.3f} against {absolute:.3f} nats per token on held-out pieces."
+        f"Best: {POSITIONS[best].title} with {held_out[best]:.3f} nats per token on held-out "
+        f"pieces{then}."
     ]
-    name, best = min(counting.items(), key=lambda item: item[1])
-    if relative < best:
-        sentences.append(f"It beats the best counting baseline ({name}, {best:.3f}) too.")
+    name, lowest = min(counting.items(), key=lambda item: item[1])
+    if held_out[best] < lowest:
+        sentences.append(f"It beats the best counting baseline ({name}, {lowest:.3f}).")
     else:
         sentences.append(
-            f"It does not beat the best counting baseline ({name}, {best:.3f}): "
+            f"It does not beat the best counting baseline ({name}, {lowest:.3f}): "
             "too little training, or a model too small."
         )
+    relative = {name for name in held_out if POSITIONS[name].relative}
+    if relative and best not in relative:
+        sentences.append("No relative positions beat it here.")
     return sentences
 
 
-def busy_note(results: ComparisonResults) -> str:
-    """Which times do not compare models, since the machine had other work; "" if they all do.
-
-    Args:
-        results: the numbers.
-    """
-    busy = {name: one.time for name, one in results.trained.items() if one.time.crowded}
-    if not busy:
-        return ""
-    used = [
-        f"{time.others:.1f} cores while the {SHORT_NAMES[name]} model was trained"
-        for name, time in busy.items()
-        if time.others is not None
-    ]
-    how_much = f": other programs used {' and '.join(used)}" if used else ""
-    return f"* Measured on a busy machine{how_much}. Such a time does not compare models."
-
-
-def chorale_note(chorale: Piece, settings: MusicSettings) -> str:
+def chorale_note(chorale: Piece, settings: MusicSettings, composer: str) -> str:
     """How the chorale came about.
 
     Args:
         chorale: the generated piece.
         settings: sizes and budget.
+        composer: the position of the model that wrote it.
     """
     bars = chorale.steps // chorale.steps_per_bar
     return (
-        f"{bars} bars, drawn from the relative model one token at a time, soprano, alto, tenor, "
+        f"{bars} bars by the model that was best on the validation pieces "
+        f"({POSITIONS[composer].title}), drawn one token at a time, soprano, alto, tenor, "
         f"bass, sixteenth by sixteenth: {4 * chorale.steps:,} tokens from a model trained on "
         f"{settings.window}. Nothing was chosen among several tries."
     )
@@ -125,18 +103,18 @@ def lengths_note(settings: MusicSettings, source: Source, results: ComparisonRes
             f"No held-out piece has the {4 * window:,} tokens of the longest window, so that the "
             "length test could not be made."
         )
-    changes = {name: nats[max(nats)] - nats[min(nats)] for name, nats in results.lengths.items()}
+    changes = {n: nats[max(nats)] - nats[min(nats)] for n, nats in results.mean_lengths.items()}
     said = [
-        f"the {SHORT_NAMES[name]} model {'loses' if change > 0 else 'gains'} {abs(change):.3f}"
+        f"{POSITIONS[name].title} {'loses' if change > 0 else 'gains'} {abs(change):.3f}"
         for name, change in changes.items()
     ]
     return (
-        f"Both models were trained on {window:,} tokens and read windows of {window:,}, "
+        f"All models were trained on {window:,} tokens and read windows of {window:,}, "
         f"{2 * window:,} and {4 * window:,} here, on the same tokens: those of the {pieces} of "
         f"{len(source.split.held_out)} held-out pieces that are as long as the longest window. "
-        "Beyond the trained length the relative table repeats the row of its farthest offset, and "
-        "the absolute one that of its last position. From the shortest to the longest, "
-        f"{' and '.join(said)} nats per token."
+        "Beyond its last row a table of relative positions repeats that of its farthest offset, "
+        "one of absolute positions that of its last position. From the shortest window to the "
+        f"longest, {listed(said)} nats per token."
     )
 
 
@@ -172,6 +150,13 @@ def protocol(settings: MusicSettings, source: Source) -> list[str]:
         else "the file's valid pieces are held out as they are, whether or not its train holds the "
         "same music"
     )
+    tables = [] if settings.max_distance is None else [
+        f"Tables of relative positions have rows for offsets up to {settings.max_distance} alone."
+    ]  # fmt: skip
+    if settings.random_start:
+        tables.append(
+            "Absolute positions begin anywhere in four windows while the models are trained."
+        )
     return [
         "One token per voice and sixteenth, soprano, alto, tenor, bass, then the next sixteenth "
         f"({source.vocabulary.size} tokens in all). {onsets}",
@@ -180,6 +165,7 @@ def protocol(settings: MusicSettings, source: Source) -> list[str]:
         f"Every token of every held-out piece is scored once, in windows of {settings.window} "
         f"tokens that slide by {settings.window // 2}; the begin token is not scored.",
         "Training pieces are transposed at random as far as each voice stays in its range.",
+        *tables,
         "Counting baselines see the same tokens: each adds to the context of the one above it "
         "(Witten-Bell smoothing).",
     ]

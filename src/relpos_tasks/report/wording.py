@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["count", "duration"]
+from collections.abc import Mapping, Sequence
+
+from ..training.clock import TrainingTime
+
+__all__ = ["busy_note", "count", "duration", "listed"]
 
 
 def count(number: int) -> str:
@@ -22,3 +26,31 @@ def duration(seconds: float) -> str:
     """
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def listed(items: Sequence[str]) -> str:
+    """Items with commas, and "and" before the last.
+
+    >>> listed(["keys", "queries", "values"])
+    'keys, queries and values'
+    """
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def busy_note(times: Mapping[str, Sequence[TrainingTime]]) -> str:
+    """Which times do not compare models, since the machine had other work; "" if they all do.
+
+    Args:
+        times: of the trainings of each model.
+    """
+    crowded = {name: [t for t in of_seeds if t.crowded] for name, of_seeds in times.items()}
+    busy = {name: found for name, found in crowded.items() if found}
+    if not busy:
+        return ""
+    used = [
+        f"{max(others):.1f} cores while the model with {name} was trained"
+        for name, found in busy.items()
+        if (others := [time.others for time in found if time.others is not None])
+    ]
+    how_much = f": other programs used {listed(used)}" if used else ""
+    return f"* Measured on a busy machine{how_much}. Such a time does not compare models."

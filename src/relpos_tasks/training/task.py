@@ -21,6 +21,7 @@ from relpos.positions.absolute import LearnedAbsolute
 from relpos.positions.tables import LearnedTables
 
 from .clock import TrainingClock
+from .peak_memory import PeakMemory
 from .settings import TrainingSettings
 
 __all__ = ["Curves", "Task"]
@@ -51,6 +52,7 @@ class Task(lightning.LightningModule, ABC):
         self.settings = settings
         self.curves: Curves = {"train": [], "valid": []}
         self.clock = TrainingClock()
+        self.memory = PeakMemory()
         self._step_since = 0.0
         self._recent: list[Tensor] = []
 
@@ -90,6 +92,7 @@ class Task(lightning.LightningModule, ABC):
 
     def on_train_start(self) -> None:
         """Start the clock."""
+        self.memory.start(self.device)
         self.clock.start(processes=self.trainer.world_size)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
@@ -109,6 +112,7 @@ class Task(lightning.LightningModule, ABC):
         checkpoint["relpos"] = {
             "curves": self.curves,
             "clock": self.clock.state_dict(),
+            "memory": self.memory.state_dict(),
             "recent": [float(loss) for loss in self._recent],
         }
 
@@ -117,10 +121,12 @@ class Task(lightning.LightningModule, ABC):
         kept = checkpoint["relpos"]
         self.curves = kept["curves"]
         self.clock.load_state_dict(kept["clock"])
+        self.memory.load_state_dict(kept["memory"])
         self._recent = [torch.tensor(loss) for loss in kept["recent"]]
 
     def on_train_end(self) -> None:
         """Stop the clock."""
+        self.memory.stop()
         self.clock.stop()
 
     @property

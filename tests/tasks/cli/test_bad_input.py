@@ -31,7 +31,16 @@ REFUSED = [
     (f"{GENERATE} --out .", ".: must be the files' name without ending"),
     (f"{GENERATE} --out {{huang}}", "huang: is a folder, not a file's name"),
     ("music train", "Missing option '--position'"),
-    ("music train --position rotary", "'rotary' is not one of 'huang'"),
+    ("music train --position bert", "'bert' is not one of 'huang'"),
+    (f"{COMPARE} --positions shaw,bert", "--positions: must be names among huang, shaw, "),
+    (
+        f"{COMPARE} --positions shaw,shaw",
+        "--positions: must name each scheme once, got 'shaw,shaw'",
+    ),
+    (f"{COMPARE} --positions ,", "--positions: must be names among huang, shaw, "),
+    (f"{COMPARE} --seeds 0", "'--seeds'"),
+    (f"{COMPARE} --seed 4294967295 --seeds 2", "seed must be in 0..4294967294, got 4294967295"),
+    (f"{COMPARE} --max-distance 0", "'--max-distance'"),
     (f"{TRAIN} --batch 99999999999", "choose a smaller --batch or --window"),
     (f"{TRAIN} --name .", "--name: must be a folder's name"),
     (

@@ -5,8 +5,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from relpos_tasks.cli.music import Position
-from relpos_tasks.cli.training_options import Preset
-from relpos_tasks.models.decoder import POSITIONS
+from relpos_tasks.cli.music_options import Preset
+from relpos_tasks.models import POSITIONS
 from relpos_tasks.music.melody import read_melody
 from relpos_tasks.music.settings import PRESETS
 from tests.tasks.small import QUICK, write_melody
@@ -101,8 +101,9 @@ def test_compare_and_train_have_the_same_options_of_training(command, relpos, mo
     said = relpos("music", command, "--help")[1]
     for option in (
         "data", "preset", "steps", "batch", "window", "seed", "name", "runs", "accelerator",
-        "devices", "precision",
+        "devices", "precision", "max-distance", "random-start",
     ):  # fmt: skip
         assert f"--{option} " in said
-    assert ("--bars " in said) == (command == "compare")
-    assert ("--position " in said) == (command == "train")
+    for option, only in (("bars", "compare"), ("positions", "compare"), ("seeds", "compare")):
+        assert (f"--{option} " in said) == (command == only)
+    assert ("*  --position " in said) == (command == "train")

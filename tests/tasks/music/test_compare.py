@@ -9,20 +9,24 @@ from lightning.pytorch.utilities import rank_zero_only
 from relpos_tasks.music.compare import compare
 from relpos_tasks.music.evaluate import held_out_nats
 from relpos_tasks.music.model import check_source, load_music
-from tests.tasks.small import CPU, small
+from tests.tasks.small import COMPARISON, CPU, small
 
 
 def test_a_run_leaves_these_files_and_no_others(compared):
     folder, _ = compared
     assert sorted(file.name for file in folder.iterdir()) == [
         "absolute",
+        "absolute-seed-4",
         "chorale.mid",
         "chorale.musicxml",
         "chorale.wav",
         "huang",
+        "huang-seed-4",
         "machine.json",
         "metrics.json",
         "report.html",
+        "shaw",
+        "shaw-seed-4",
     ]
     assert not list(folder.rglob(".part-*"))
 
@@ -30,17 +34,22 @@ def test_a_run_leaves_these_files_and_no_others(compared):
 def test_metrics_have_the_promised_names(compared):
     folder, results = compared
     metrics = json.loads((folder / "metrics.json").read_text())
-    assert set(metrics["held_out"]) == {"huang", "absolute", "counting"}
-    assert set(metrics["held_out"]["counting"]) == {"previous pitch", "+ beat", "+ voice above"}
-    for position in ("huang", "absolute"):
-        assert isinstance(metrics["held_out"][position], float)
+    assert list(metrics["held_out"]) == COMPARISON.positions
+    assert set(metrics["counting"]) == {"previous pitch", "+ beat", "+ voice above"}
+    for position, measured in metrics["held_out"].items():
+        one, other = measured["nats_by_seed"]
+        assert one != other
+        assert measured["nats"] == (one + other) / 2
         assert list(metrics["lengths"][position]) == ["16", "32", "64"]
-    for name in ("training_seconds", "cores_used_by_others", "timed_on_a_busy_machine"):
-        assert list(metrics[name]) == ["huang", "absolute"]
-    assert metrics["steps"] == 4
+    for name in (
+        "parameters", "steps_per_second", "peak_memory_mib", "training_seconds",
+        "cores_used_by_others", "timed_on_a_busy_machine", "curves",
+    ):  # fmt: skip
+        assert list(metrics[name]) == COMPARISON.positions
+    assert (metrics["steps"], metrics["seeds"]) == (4, [3, 4])
     assert metrics["seconds"] > 0
     assert metrics["long_pieces"] == 3
-    assert results.held_out["huang"] == metrics["held_out"]["huang"]
+    assert results.held_out["huang"] == metrics["held_out"]["huang"]["nats_by_seed"]
 
 
 @pytest.mark.parametrize("position", ["huang", "absolute"])
@@ -51,14 +60,16 @@ def test_a_checkpoint_measures_as_the_model_did(compared, source, position):
     measured = held_out_nats(
         music.model, source.split.held_out, music.vocabulary, window=music.window
     )
-    assert measured == results.held_out[position]
+    assert measured == results.held_out[position][0]
     np.testing.assert_array_equal(music.ranges, source.ranges)
 
 
 def test_a_finished_comparison_writes_the_same_again(compared, source):
     folder, results = compared
     before = {name: (folder / name).read_bytes() for name in ("chorale.mid", "chorale.musicxml")}
-    again = compare(small(steps=4), source, folder=folder, bars=2, devices=CPU, say=lambda _: None)
+    again = compare(
+        small(steps=4), COMPARISON, source, folder=folder, bars=2, devices=CPU, say=lambda _: None
+    )
     assert again is not None
     assert again.held_out == results.held_out
     assert before == {name: (folder / name).read_bytes() for name in before}
@@ -68,5 +79,8 @@ def test_processes_of_other_devices_write_nothing(compared, source, monkeypatch)
     folder, _ = compared
     before = (folder / "metrics.json").read_bytes()
     monkeypatch.setattr(rank_zero_only, "rank", 1)
-    assert compare(small(steps=4), source, folder=folder, devices=CPU, say=lambda _: None) is None
+    assert (
+        compare(small(steps=4), COMPARISON, source, folder=folder, devices=CPU, say=lambda _: None)
+        is None
+    )
     assert (folder / "metrics.json").read_bytes() == before

@@ -54,8 +54,8 @@ def test_other_pieces_than_those_held_out_are_refused(compared):
         ("data", {"ranges": [[0, 127]] * 4}, "data.ranges must rise within "),
         ("data", {"digest": None}, "KeyError 'digest'"),
         ("data", {"digest": 3}, "data.digest must be text, got 3"),
-        ("settings", {"window": 10**12}, "settings.window must stand for the model's 16 tokens"),
-        ("settings", {"window": "16"}, "settings.window must stand for the model's 16 tokens"),
+        ("settings", {"window": 10**12}, "settings.window must be at most the model's 16 tokens"),
+        ("settings", {"window": "16"}, "settings.window must be an integer >= 8, got '16'"),
         ("settings", {"window": None}, "KeyError 'window'"),
     ],
 )

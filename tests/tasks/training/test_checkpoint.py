@@ -163,16 +163,16 @@ def no_such_model(folder):
         (no_such_model, "model.json: describes no model: .*wdith"),
         (
             of_format(None),
-            r"model.json: was written by an earlier relpos \(no format number, this one reads 2\); "
+            r"model.json: was written by an earlier relpos \(no format number, this one reads 3\); "
             "use that relpos, or train the model again$",
         ),
         (
             of_format(1),
-            r"model.json: was written by an earlier relpos \(format 1, this one reads 2",
+            r"model.json: was written by an earlier relpos \(format 1, this one reads 3",
         ),
         (
-            of_format(3),
-            r"model.json: was written by a newer relpos \(format 3, this one reads 2\); ",
+            of_format(4),
+            r"model.json: was written by a newer relpos \(format 4, this one reads 3\); ",
         ),
         (of_format("x"), r"model.json: was written by an earlier relpos \(format 'x', this one "),
         (nested_about, "model.json: not JSON: "),

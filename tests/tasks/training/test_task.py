@@ -179,7 +179,7 @@ def test_runs_of_an_earlier_relpos_are_refused_in_words(source, tmp_path):
     with pytest.raises(
         TrainingError,
         match=r"last.ckpt: was written by an earlier relpos \(no format number, this one reads "
-        r"2\); choose another --name, or delete that folder$",
+        r"3\); choose another --name, or delete that folder$",
     ):
         train_position("none", small(steps=2), source, folder=tmp_path, devices=CPU)
     torch.save(kept | {"settings": OfBefore()}, tmp_path / RESUME)

@@ -1,0 +1,85 @@
+"""The options of training on music: those of every task, and what is of music alone."""
+
+# ruff: noqa: PLC0415
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import DataOption, multiple_of_8
+from .training_options import TrainingOptions
+
+if TYPE_CHECKING:
+    from ..music.settings import MusicSettings
+
+__all__ = ["MusicOptions", "Preset"]
+
+
+class Preset(StrEnum):
+    """Sizes and budgets."""
+
+    default = "default"
+    tiny = "tiny"
+    paper = "paper"
+
+
+@dataclass(frozen=True)
+class MusicOptions(TrainingOptions):
+    """What to train on and how large, beside the options of every task."""
+
+    data: DataOption = None
+    preset: Annotated[
+        Preset,
+        typer.Option(
+            help="Sizes and budget: default (two CPU cores, minutes), tiny (the whole job in a "
+            "minute), paper (the sizes of Huang et al. 2018, for a GPU).",
+        ),
+    ] = Preset.default
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=8,
+            callback=multiple_of_8,
+            help="Tokens in a training sequence, a multiple of 8, in place of the preset's. "
+            "Four tokens are a sixteenth.",
+        ),
+    ] = None
+    max_distance: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="The farthest offset with a row of its own, in tokens; those beyond share it. "
+            "By default 64 for shaw, and the whole window for other tables.",
+        ),
+    ] = None
+    random_start: Annotated[
+        bool,
+        typer.Option(
+            "--random-start",
+            help="Let absolute positions begin anywhere in four windows in training, so that "
+            "longer sequences find trained rows.",
+        ),
+    ] = False
+
+    def settings(self) -> MusicSettings:
+        """The preset's sizes and budget, with what was given in their place."""
+        from ..music.settings import preset
+
+        return preset(
+            self.preset,
+            steps=self.steps,
+            batch=self.batch,
+            window=self.window,
+            seed=self.seed,
+            max_distance=self.max_distance,
+            random_start=self.random_start,
+        )
+
+    @property
+    def default_name(self) -> str:
+        """Made from the data and the preset."""
+        pieces = "chorales" if self.data is None else "literature"
+        return pieces if self.preset is Preset.default else f"{pieces}-{self.preset}"
