@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from relpos_tasks.music.chorale_composer import ChoraleComposer
 from relpos_tasks.music.compare import compare
 from relpos_tasks.music.source import Source
 from tests.tasks.small import COMPARISON, CPU, small, source_from
@@ -31,8 +32,8 @@ def compared(source, tmp_path_factory):
         small(steps=4),
         COMPARISON,
         source,
+        ChoraleComposer(bars=2),
         folder=folder,
-        bars=2,
         devices=CPU,
         say=lambda line: None,
     )

@@ -1,4 +1,4 @@
-"""`relpos music`: train, measure and compose chorales.
+"""`relpos music`: train on chorales or performances, measure, and make new music.
 
 Whatever is slow to import is imported inside the command that needs it.
 """
@@ -10,26 +10,23 @@ import os
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..training.limits import MAX_SEED
+from .music_generate import generate
 from .music_options import MusicOptions
-from .options import (
-    CheckpointArgument,
-    DataOption,
-    at_least_zero,
-    multiple_of_8,
-    positive_probability,
-)
+from .options import CheckpointArgument, DataOption, multiple_of_8
 from .training_options import PositionsOption, SeedsOption, with_training_options
+
+if TYPE_CHECKING:
+    from ..music.composer import Composer
 
 __all__ = ["music"]
 
 music = typer.Typer(
-    help="Train on Bach's chorales with relative positions, compare, measure, and compose.",
+    help="Train on Bach's chorales or on performances (MIDI) with relative positions, compare, "
+    "measure, and compose.",
     epilog="Begin with `relpos music compare --preset tiny` (a minute) or `relpos music compare`.",
 )
 
@@ -62,29 +59,36 @@ def compare(
     positions: PositionsOption = "absolute,huang,shaw",
     seeds: SeedsOption = 1,
     bars: Annotated[
-        int, typer.Option(min=1, help="Bars of the chorale to generate, at most 256.")
-    ] = 8,
+        int | None,
+        typer.Option(min=1, help="Bars of the new chorale, at most 256; by default 8."),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds of the new performance, at most 900, with --data FOLDER; by default 30."
+        ),
+    ] = None,
     options: MusicOptions,
 ) -> None:
     """Train with absolute and with relative positions (huang, shaw), measure, write a report.
 
     Writes RUNS/NAME/report.html (a page that needs no network), metrics.json, machine.json,
-    chorale.mid, chorale.musicxml, chorale.wav, and a checkpoint per model (RUNS/NAME/huang, ...).
+    chorale.mid, chorale.musicxml, chorale.wav, and a checkpoint per model (RUNS/NAME/huang, ...);
+    with a folder of MIDI files performance.mid and performance.wav in place of the chorale.
     Stopped by Ctrl-C or otherwise, the same command goes on from the last checkpoint.
     """
     folder, settings = options.folder, options.settings()
     comparison = options.comparison(positions, known=map(str, Position), seeds=seeds)
     from ..music.compare import REPORT, check_comparison
     from ..music.compare import compare as run_comparison
-    from ..music.generate import check_bars
     from ..music.source import read_source
 
-    check_bars("--bars:", bars)
+    composer = _composer(options, bars, seconds)
     devices = options.where()
-    check_comparison(settings, comparison, folder=folder, devices=devices)
+    check_comparison(settings, comparison, composer, folder=folder, devices=devices)
     source = read_source(options.data, progress=sys.stderr.isatty())
     results = run_comparison(
-        settings, comparison, source, folder=folder, bars=bars, devices=devices, say=_say
+        settings, comparison, source, composer, folder=folder, devices=devices, say=_say
     )
     if results is not None:
         _print_rows("held out, nats per token", results.mean, counting=results.counting)
@@ -140,109 +144,56 @@ def evaluate(
     The pieces must be those that the model was trained beside: give --data again if it was
     trained with it.
     """
-    from ..music.baselines import counting_baselines
-    from ..music.evaluate import check_window, held_out_nats, lengths_test, long_enough
     from ..music.model import check_source, load_music
     from ..music.source import read_source
+    from ..music.windows import (
+        check_window,
+        long_enough,
+        nats_per_token,
+        nats_per_token_by_length,
+    )
 
     trained = load_music(checkpoint)
     source = read_source(data, progress=sys.stderr.isatty())
     check_source(trained, source, checkpoint)
-    model, pieces, vocabulary = trained.model, source.split.held_out, trained.vocabulary
+    # As many as were measured on where the model was compared.
+    most = trained.about["settings"].get("held_out_tokens")
+    model, held_out = trained.model, source.held_out(most)
     if window is not None:
-        check_window("--window:", window, pieces)
+        check_window("--window:", window, held_out)
     window = window or trained.window
-    _say(f"measuring on {len(pieces)} pieces")
+    _say(f"measuring on {len(held_out)} pieces")
+    name = f"{model.config.position}, {window:,} tokens"
     _print_rows(
         "held out, nats per token",
-        {
-            f"{model.config.position}, {window:,} tokens": held_out_nats(
-                model, pieces, vocabulary, window=window
-            )
-        },
-        counting=counting_baselines(source.split.train, pieces, vocabulary=vocabulary),
+        {name: nats_per_token(model, held_out, window=window)},
+        counting=source.counting(most),
     )
     if lengths:
-        measured = lengths_test(model, pieces, vocabulary, window=window)
-        count = len(long_enough(pieces, window=window))
+        measured = nats_per_token_by_length(model, held_out, window=window)
+        count = len(long_enough(held_out, window=window))
         _print_rows(
             f"on the {count} held-out pieces of at least {4 * window:,} tokens",
             {f"{tokens:,} tokens": nats for tokens, nats in measured.items()},
         )
 
 
-@music.command()
-def generate(
-    checkpoint: CheckpointArgument,
-    bars: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Bars of 4/4 after an upbeat of a quarter, the last one that quarter short; at "
-            "most 256. Not used with --melody.",
-        ),
-    ] = 8,
-    melody: Annotated[
-        Path | None,
-        typer.Option(
-            help="A tune for the soprano to sing note for note, .mid or .musicxml; the other "
-            "voices are composed to it. The chorale is as long as the tune.",
-        ),
-    ] = None,
-    temperature: Annotated[
-        float,
-        typer.Option(
-            callback=at_least_zero,
-            help="1 draws as the model believes, less is safer, 0 the likeliest.",
-        ),
-    ] = 0.9,
-    top_p: Annotated[
-        float,
-        typer.Option(
-            callback=positive_probability,
-            help="Draw from the likeliest tokens that hold this much probability; 1: all.",
-        ),
-    ] = 0.95,
-    seed: Annotated[
-        int,
-        typer.Option(
-            min=0, max=MAX_SEED, help="Of the drawing: the same seed gives the same chorale."
-        ),
-    ] = 0,
-    out: Annotated[
-        Path,
-        typer.Option(help="The files' name without ending: .mid, .musicxml and .wav are added."),
-    ] = Path("chorale"),
-) -> None:
-    """Compose a chorale, or harmonise a melody, and write it as MIDI, MusicXML and sound."""
-    from ..music.export import chorale_stem, write_chorale
-    from ..music.generate import STEPS_PER_BAR, check_bars, compose
-    from ..music.melody import read_melody
-    from ..music.model import load_music
-    from ..progress import show_progress
+music.command()(generate)
 
-    check_bars("--bars:", bars)
-    stem = chorale_stem(out)
-    trained = load_music(checkpoint)
-    lowest, highest = (int(pitch) for pitch in trained.ranges[0])
-    tune = None if melody is None else read_melody(melody, lowest=lowest, highest=highest)
-    steps = bars * STEPS_PER_BAR if tune is None else len(tune.pitches)
-    with show_progress("composing", steps, "sixteenths") as progress:
-        piece = compose(
-            trained.model,
-            trained.vocabulary,
-            trained.ranges,
-            bars=bars,
-            melody=tune,
-            temperature=temperature,
-            top_p=top_p,
-            seed=seed,
-            name=stem.name if melody is None else melody.stem,
-            progress=progress,
-        )
-        write_chorale(stem, piece)
-    length = f"{piece.steps / 4:g} quarter{'' if piece.steps == 4 else 's'}"
-    typer.echo(f"wrote {stem}.mid, {stem}.musicxml and {stem}.wav ({length})")
+
+def _composer(options: MusicOptions, bars: int | None, seconds: float | None) -> Composer:
+    """Of the new piece: of as many bars or seconds as were asked for, or by default."""
+    if options.performs:
+        from ..music.performances.composer import PerformanceComposer
+
+        if bars is not None:
+            raise ValueError("--bars: is for chorales; with a folder of MIDI files give --seconds")
+        return PerformanceComposer() if seconds is None else PerformanceComposer(seconds)
+    from ..music.chorale_composer import ChoraleComposer
+
+    if seconds is not None:
+        raise ValueError("--seconds: must come with --data FOLDER of MIDI files; try --bars")
+    return ChoraleComposer() if bars is None else ChoraleComposer(bars)
 
 
 def _say(line: str) -> None:

@@ -24,6 +24,7 @@ class Preset(StrEnum):
     default = "default"
     tiny = "tiny"
     paper = "paper"
+    maestro = "maestro"
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class MusicOptions(TrainingOptions):
         Preset,
         typer.Option(
             help="Sizes and budget: default (two CPU cores, minutes), tiny (the whole job in a "
-            "minute), paper (the sizes of Huang et al. 2018, for a GPU).",
+            "minute), for a GPU the sizes of Huang et al. 2018: paper for chorales, maestro for "
+            "performances.",
         ),
     ] = Preset.default
     window: Annotated[
@@ -44,7 +46,7 @@ class MusicOptions(TrainingOptions):
             min=8,
             callback=multiple_of_8,
             help="Tokens in a training sequence, a multiple of 8, in place of the preset's. "
-            "Four tokens are a sixteenth.",
+            "Of chorales, four tokens are a sixteenth.",
         ),
     ] = None
     max_distance: Annotated[
@@ -64,12 +66,25 @@ class MusicOptions(TrainingOptions):
         ),
     ] = False
 
+    @property
+    def performs(self) -> bool:
+        """Whether the data are performances: a folder, of MIDI files."""
+        return self.data is not None and self.data.is_dir()
+
     def settings(self) -> MusicSettings:
         """The preset's sizes and budget, with what was given in their place."""
-        from ..music.settings import preset
+        from ..music.performances.settings import PRESETS as PERFORMANCE_PRESETS
+        from ..music.settings import PRESETS, preset
 
+        presets = PERFORMANCE_PRESETS if self.performs else PRESETS
+        if self.preset not in presets:
+            data = "a folder of MIDI files" if self.performs else "chorales"
+            raise ValueError(
+                f"--preset: must be one of {', '.join(presets)} for {data}, got {self.preset}"
+            )
         return preset(
             self.preset,
+            presets=presets,
             steps=self.steps,
             batch=self.batch,
             window=self.window,
@@ -81,5 +96,7 @@ class MusicOptions(TrainingOptions):
     @property
     def default_name(self) -> str:
         """Made from the data and the preset."""
-        pieces = "chorales" if self.data is None else "literature"
-        return pieces if self.preset is Preset.default else f"{pieces}-{self.preset}"
+        music = "performances" if self.performs else "literature"
+        if self.data is None:
+            music = "chorales"
+        return music if self.preset is Preset.default else f"{music}-{self.preset}"

@@ -26,8 +26,9 @@ CheckpointArgument = Annotated[
 DataOption = Annotated[
     Path | None,
     typer.Option(
-        help="The literature's grid, Jsb16thSeparated.json, plain or gzipped (pitches only). "
-        "Without it: the chorales inside the music21 package.",
+        help="A folder of MIDI files (performances); or the literature's grid of chorales, "
+        "Jsb16thSeparated.json, plain or gzipped (pitches only). Without it: the chorales inside "
+        "the music21 package.",
     ),
 ]
 

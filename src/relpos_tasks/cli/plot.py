@@ -180,7 +180,7 @@ def attention(
     source = read_source(data, progress=sys.stderr.isatty())
     check_source(trained, source, checkpoint)
     chosen = _piece(piece, source.split.held_out)
-    read = torch.from_numpy(trained.vocabulary.encode(chosen))
+    read = torch.from_numpy(source.vocabulary.encode(chosen))
     if tokens is not None and tokens > len(read):
         raise ValueError(
             f"--tokens: must be at most the {len(read)} tokens of {chosen.name}, got {tokens}"

@@ -1,7 +1,8 @@
 """Bach chorales: scores in, tokens for a language model, score and sound out.
 
 `score` (engraving, by music21 and verovio), `sound` (MIDI and WAV) and `melody` (a tune from a
-file) are imported by their full names: they load large packages.
+file) are imported by their full names: they load large packages. `performances` is music of the
+other kind: MIDI files as they were played, without voices or bars.
 """
 
 from .augment import semitones_within, transpose, voice_ranges

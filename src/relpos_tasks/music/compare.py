@@ -11,20 +11,17 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from ..files import check_writable, write_json
 from ..models.decoder import DecoderLM
-from ..models.positions import POSITIONS
 from ..report.page import write_report
 from ..training.comparison import Comparison
 from ..training.devices import Devices
 from ..training.trained import TrainedModel
-from .baselines import counting_baselines
-from .evaluate import held_out_nats, lengths_test, long_enough
-from .export import check_chorale, write_chorale
-from .generate import compose
+from .composer import Composer
 from .page import comparison_report
 from .results import ComparisonResults
 from .settings import MusicSettings
-from .source import Source
+from .source import MusicSource
 from .train import check_training, train_position
+from .windows import long_enough, nats_per_token, nats_per_token_by_length
 
 __all__ = ["COMPARED", "REPORT", "check_comparison", "compare"]
 
@@ -33,17 +30,22 @@ COMPARED = ("absolute", "huang", "shaw")
 REPORT = "report.html"
 METRICS = "metrics.json"
 MACHINE = "machine.json"
-CHORALE = "chorale"
 
 
 def check_comparison(
-    settings: MusicSettings, comparison: Comparison, *, folder: Path, devices: Devices
+    settings: MusicSettings,
+    comparison: Comparison,
+    composer: Composer,
+    *,
+    folder: Path,
+    devices: Devices,
 ) -> None:
-    """Raise if `compare` could not begin, or not write what it found, without reading a piece.
+    """Raise if `compare` could not begin, or not write what it found, without reading the music.
 
     Args:
         settings: sizes and budget.
         comparison: what is to be trained.
+        composer: of the new piece.
         folder: of the run.
         devices: where to train.
 
@@ -53,7 +55,7 @@ def check_comparison(
     """
     for name in (REPORT, METRICS, MACHINE):
         check_writable(folder / name)
-    check_chorale(folder / CHORALE)
+    composer.check(folder)
     for _, seed, where in comparison.folders(folder):
         check_training(settings.with_seed(seed), folder=where, devices=devices)
 
@@ -61,10 +63,10 @@ def check_comparison(
 def compare(
     settings: MusicSettings,
     comparison: Comparison,
-    source: Source,
+    source: MusicSource,
+    composer: Composer,
     *,
     folder: Path,
-    bars: int = 8,
     devices: Devices,
     say: Callable[[str], None] = print,
 ) -> ComparisonResults | None:
@@ -76,9 +78,9 @@ def compare(
     Args:
         settings: sizes and budget; the seeds are those of the comparison.
         comparison: what is trained.
-        source: the pieces.
+        source: the music.
+        composer: of the new piece.
         folder: of the run; a run in it with the same settings is resumed.
-        bars: of the chorale that is generated.
         devices: where to train.
         say: takes a line on what is being done.
 
@@ -89,7 +91,8 @@ def compare(
         TrainingError: if the folder holds a run with other settings.
     """
     begun = time.perf_counter()
-    say(f"pieces: {source.split}")
+    words = composer.words(settings, source)
+    say(f"{words.works}: {source.split}")
     trained = comparison.train(
         folder,
         lambda position, seed, where: train_position(
@@ -99,26 +102,24 @@ def compare(
     if rank_zero_only.rank:
         return None
     after_training = time.perf_counter()
-    say("measuring on the held-out pieces")
+    say(f"measuring on the held-out {words.works}")
     results = _measure(settings, comparison, source, trained)
-    composer = _surest(trained)
-    say(f"composing {bars} bars ({composer})")
-    chorale = compose(
-        trained[composer][0].model,
-        source.vocabulary,
-        source.ranges,
-        bars=bars,
+    position = _surest(trained)
+    say(f"composing {composer.length} ({position})")
+    section = composer.compose(
+        trained[position][0].model,
+        settings,
+        source,
+        position=position,
         seed=comparison.seed,
-        name=f"A chorale by a model with {POSITIONS[composer].title} positions",
+        folder=folder,
     )
-    files = write_chorale(folder / CHORALE, chorale)
     seconds = sum(one.time.seconds for models in trained.values() for one in models)
     seconds = max(seconds + time.perf_counter() - after_training, time.perf_counter() - begun)
     results = replace(results, seconds=seconds)
     write_json(folder / METRICS, results.metrics())
     write_json(folder / MACHINE, results.machine)
-    report = comparison_report(settings, source, results, composer, chorale, *files)
-    write_report(folder / REPORT, report)
+    write_report(folder / REPORT, comparison_report(settings, source, results, words, section))
     return results
 
 
@@ -130,19 +131,20 @@ def _surest(trained: Mapping[str, Sequence[TrainedModel[DecoderLM]]]) -> str:
 def _measure(
     settings: MusicSettings,
     comparison: Comparison,
-    source: Source,
+    source: MusicSource,
     trained: Mapping[str, Sequence[TrainedModel[DecoderLM]]],
 ) -> ComparisonResults:
-    held_out, vocabulary, window = source.split.held_out, source.vocabulary, settings.window
+    most, window = settings.held_out_tokens, settings.window
+    held_out = source.held_out(most)
     return ComparisonResults(
         trained=trained,
         held_out={
-            name: [held_out_nats(one.model, held_out, vocabulary, window=window) for one in models]
+            name: [nats_per_token(one.model, held_out, window=window) for one in models]
             for name, models in trained.items()
         },
-        counting=counting_baselines(source.split.train, held_out, vocabulary=vocabulary),
+        counting=source.counting(most),
         lengths={
-            name: [lengths_test(one.model, held_out, vocabulary, window=window) for one in models]
+            name: [nats_per_token_by_length(one.model, held_out, window=window) for one in models]
             for name, models in trained.items()
         },
         long_pieces=len(long_enough(held_out, window=window)),

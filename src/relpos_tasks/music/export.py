@@ -8,10 +8,9 @@ from ..files import check_writable, write_together
 from .piece import Piece
 from .score import musicxml_of
 from .sound import midi_of, wav_of
+from .stems import PIECE_ENDINGS, checked_stem, files_of
 
 __all__ = ["check_chorale", "chorale_stem", "write_chorale"]
-
-_ENDINGS = (".musicxml", ".mid", ".wav")
 
 
 def chorale_stem(path: Path) -> Path:
@@ -26,14 +25,7 @@ def chorale_stem(path: Path) -> Path:
     >>> chorale_stem(Path("new/tune.mid")).name
     'tune'
     """
-    if path.name in ("", ".."):
-        raise ValueError(f"{path}: must be the files' name without ending, such as chorale")
-    if path.is_dir():
-        raise ValueError(f"{path}: is a folder, not a file's name; try {path / 'chorale'}")
-    if path.suffix in _ENDINGS:
-        path = path.with_suffix("")
-    check_chorale(path)
-    return path
+    return checked_stem(path, example="chorale")
 
 
 def check_chorale(stem: Path) -> None:
@@ -45,7 +37,7 @@ def check_chorale(stem: Path) -> None:
     Raises:
         ValueError: that names the file and what is in the way.
     """
-    for target in _targets(stem):
+    for target in files_of(stem, PIECE_ENDINGS):
         check_writable(target)
 
 
@@ -61,9 +53,5 @@ def write_chorale(stem: Path, piece: Piece) -> tuple[str, bytes, bytes]:
     """
     musicxml, midi, wav = musicxml_of(piece), midi_of(piece), wav_of(piece)
     contents = (musicxml.encode(), midi, wav)
-    write_together(dict(zip(_targets(stem), contents, strict=True)))
+    write_together(dict(zip(files_of(stem, PIECE_ENDINGS), contents, strict=True)))
     return musicxml, midi, wav
-
-
-def _targets(stem: Path) -> list[Path]:
-    return [stem.with_name(stem.name + ending) for ending in _ENDINGS]

@@ -14,8 +14,9 @@ from relpos.checks import check_count
 
 from ..models.decoder import DecoderConfig, DecoderLM
 from ..training.checkpoint import CheckpointError, load
+from .performances.tokens import EventVocabulary
 from .piece import VOICES
-from .source import EMBEDDED, Source
+from .source import CHORALES, EMBEDDED, PERFORMANCES, MusicSource
 from .tokens import Vocabulary
 
 __all__ = ["MusicModel", "check_source", "load_music"]
@@ -23,18 +24,39 @@ __all__ = ["MusicModel", "check_source", "load_music"]
 
 @dataclass(frozen=True, eq=False)
 class MusicModel:
-    """A model from a checkpoint, with what is needed to use it."""
+    """A model from a checkpoint, with what is needed to use it.
+
+    Args:
+        model: on the CPU, in evaluation mode.
+        kind: of its music, `"chorales"` or `"performances"`.
+        vocabulary: its tokens.
+        ranges: lowest and highest pitch of each voice of chorales; None for performances.
+        window: tokens in a training sequence.
+        about: what `model.json` says.
+        folder: of the checkpoint.
+    """
 
     model: DecoderLM
-    vocabulary: Vocabulary
-    ranges: Int16[ndarray, "4 2"]
+    kind: str
+    vocabulary: Vocabulary | EventVocabulary
+    ranges: Int16[ndarray, "4 2"] | None
     window: int
     about: dict[str, Any]
     folder: Path
 
+    def of_chorales(self) -> tuple[Vocabulary, Int16[ndarray, "4 2"]]:
+        """Tokens and ranges of a model of chorales.
+
+        Raises:
+            CheckpointError: if it is one of performances.
+        """
+        if isinstance(self.vocabulary, EventVocabulary) or self.ranges is None:
+            raise CheckpointError(f"{self.folder}: must be a model of chorales, got {self.kind}")
+        return self.vocabulary, self.ranges
+
 
 def load_music(path: str | Path) -> MusicModel:
-    """The model that `train_position` left behind.
+    """The model that `train_position` left behind, of either kind of music.
 
     Args:
         path: its folder, or the `.safetensors` file in it.
@@ -44,25 +66,25 @@ def load_music(path: str | Path) -> MusicModel:
     """
     found = load(path, DecoderLM)
     try:
-        vocabulary, ranges = _described(found.about, found.model.config)
+        kind, vocabulary, ranges = _described(found.about, found.model.config)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{path}: is not a checkpoint of the music task: {type(error).__name__} {error}"
         ) from error
     window = found.about["settings"]["window"]
-    return MusicModel(found.model, vocabulary, ranges, window, found.about, found.folder)
+    return MusicModel(found.model, kind, vocabulary, ranges, window, found.about, found.folder)
 
 
-def check_source(music: MusicModel, source: Source, path: str | Path) -> None:
-    """Refuse to measure a model on other pieces than those that were held out from it.
+def check_source(music: MusicModel, source: MusicSource, path: str | Path) -> None:
+    """Refuse to measure a model on other music than what was held out from it.
 
     Args:
         music: the model.
-        source: the pieces.
+        source: the music.
         path: of the checkpoint, for the message.
 
     Raises:
-        CheckpointError: if the model was trained on other pieces.
+        CheckpointError: if the model was trained on other music.
     """
     name, digest = music.about["data"]["name"], music.about["data"]["digest"]
     if digest != source.digest:
@@ -75,10 +97,13 @@ def check_source(music: MusicModel, source: Source, path: str | Path) -> None:
 
 def _described(
     about: dict[str, Any], config: DecoderConfig
-) -> tuple[Vocabulary, Int16[ndarray, "4 2"]]:
-    """The vocabulary and the voices' ranges, if `model.json` says nothing against the model."""
+) -> tuple[str, Vocabulary | EventVocabulary, Int16[ndarray, "4 2"] | None]:
+    """Kind, vocabulary and voices' ranges, if `model.json` says nothing against the model."""
     data, window = about["data"], about["settings"]["window"]
-    vocabulary = Vocabulary(**data["vocabulary"])
+    kind = data["kind"]
+    if kind not in (CHORALES, PERFORMANCES):
+        raise ValueError(f"data.kind must be {CHORALES!r} or {PERFORMANCES!r}, got {kind!r}")
+    vocabulary = EventVocabulary() if kind == PERFORMANCES else Vocabulary(**data["vocabulary"])
     if vocabulary.size != config.vocabulary:
         raise ValueError(
             f"data.vocabulary must stand for the model's {config.vocabulary} tokens, "
@@ -92,6 +117,13 @@ def _described(
     for name in ("name", "digest"):
         if not isinstance(data[name], str):
             raise ValueError(f"data.{name} must be text, got {data[name]!r}")
+    if isinstance(vocabulary, EventVocabulary):
+        return kind, vocabulary, None
+    return kind, vocabulary, _ranges(data, vocabulary)
+
+
+def _ranges(data: dict[str, Any], vocabulary: Vocabulary) -> Int16[ndarray, "4 2"]:
+    """The voices' ranges, if they lie within the vocabulary."""
     ranges = np.array(data["ranges"])
     if ranges.shape != (len(VOICES), 2) or ranges.dtype.kind != "i":
         raise ValueError(f"data.ranges must be two pitches per voice, got {data['ranges']}")
@@ -102,4 +134,4 @@ def _described(
             f"data.ranges must rise within {vocabulary.lowest}..{vocabulary.highest}, "
             f"got {ranges.tolist()}"
         )
-    return vocabulary, ranges.astype(np.int16)
+    return ranges.astype(np.int16)

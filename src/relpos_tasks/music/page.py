@@ -10,7 +10,6 @@ from relpos.plots.style import svg
 from ..models.positions import POSITIONS
 from ..report.blocks import (
     Block,
-    DownloadBlock,
     FactsBlock,
     FigureBlock,
     ListBlock,
@@ -24,78 +23,58 @@ from ..report.colors import BASELINE, series_colors
 from ..report.figures import curves_figure, lengths_figure
 from ..report.wording import busy_note, count, duration
 from ..training.comparison import mean_and_spread
-from .blocks import PlayerBlock, ScoreBlock
-from .piece import Piece
+from .composer import Words
 from .results import ComparisonResults
-from .score import svg_pages
 from .settings import MusicSettings
-from .source import Source
-from .wording import chorale_note, curves_note, lengths_note, protocol, summary, verdict
+from .source import MusicSource
+from .wording import curves_note, lengths_note, protocol, summary, verdict
 
 __all__ = ["comparison_report"]
 
-# As high as verovio lets a page be.
-_ONE_PAGE = 60_000
 _UNIT = "nats per token"
 
 
 def comparison_report(
     settings: MusicSettings,
-    source: Source,
+    source: MusicSource,
     results: ComparisonResults,
-    composer: str,
-    chorale: Piece,
-    musicxml: str,
-    midi: bytes,
-    wav: bytes,
+    words: Words,
+    new: Section,
 ) -> Report:
     """The report.
 
     Args:
         settings: sizes and budget.
-        source: the pieces.
+        source: the music.
         results: the numbers.
-        composer: the position of the model that wrote the chorale.
-        chorale: the generated piece.
-        musicxml: of it.
-        midi: of it.
-        wav: of it.
+        words: what things are called.
+        new: the part on the new piece.
     """
     best = results.best
-    download = DownloadBlock("Download MIDI", "chorale.mid", midi, "audio/midi")
     return Report(
-        title="Bach chorales with relative and with absolute positions",
-        summary=summary(settings, source, results),
+        title=words.title,
+        summary=summary(settings, source, results, words),
         verdict=verdict(results.mean, results.counting),
         good=POSITIONS[best].relative and results.mean[best] < min(results.counting.values()),
         sections=[
-            Section("held-out", "Held-out pieces", _held_out(results)),
+            Section("held-out", f"Held-out {words.works}", _held_out(results, words)),
+            new,
             Section(
-                "chorale",
-                "A new chorale",
-                [
-                    TextBlock(chorale_note(chorale, settings, composer)),
-                    PlayerBlock(wav, download),
-                    ScoreBlock(
-                        svg_pages(musicxml, width=2400, height=_ONE_PAGE),
-                        svg_pages(musicxml, width=1000, height=_ONE_PAGE),
-                    ),
-                ],
+                "lengths", "Longer than in training", _lengths(settings, source, results, words)
             ),
-            Section("lengths", "Longer than in training", _lengths(settings, source, results)),
-            Section("curves", "Learning", [_curves(settings, results)]),
-            Section("rows", "What the rows learned", _learned(results)),
+            Section("curves", "Learning", [_curves(settings, results, words)]),
+            Section("rows", "What the rows learned", _learned(results, words)),
             Section(
                 "protocol",
                 "How it was measured",
-                [ListBlock(protocol(settings, source)), FactsBlock(results.machine)],
+                [ListBlock(protocol(settings, words)), FactsBlock(results.machine)],
             ),
         ],
         template="music/report.html",
     )
 
 
-def _held_out(results: ComparisonResults) -> list[Block]:
+def _held_out(results: ComparisonResults, words: Words) -> list[Block]:
     worst = max(*results.mean.values(), *results.counting.values())
     colors = series_colors(results.trained)
     models = [
@@ -130,7 +109,8 @@ def _held_out(results: ComparisonResults) -> list[Block]:
     }
     return [
         TextBlock(
-            f"Nats per token on pieces that no model was trained on; lower is better.{spread}"
+            f"Nats per token on {words.works} that no model was trained on; lower is better."
+            f"{spread}"
         ),
         TableBlock(
             ["model", _UNIT, "parameters", "steps", "training"],
@@ -140,9 +120,11 @@ def _held_out(results: ComparisonResults) -> list[Block]:
     ]
 
 
-def _lengths(settings: MusicSettings, source: Source, results: ComparisonResults) -> list[Block]:
+def _lengths(
+    settings: MusicSettings, source: MusicSource, results: ComparisonResults, words: Words
+) -> list[Block]:
     """The length test; only the note on why there is none where no piece is long enough."""
-    note = TextBlock(lengths_note(settings, source, results))
+    note = TextBlock(lengths_note(settings, source, results, words))
     if not results.long_pieces:
         return [note]
     windows = sorted(next(iter(results.lengths.values()))[0])
@@ -171,7 +153,7 @@ def _lengths(settings: MusicSettings, source: Source, results: ComparisonResults
     ]
 
 
-def _curves(settings: MusicSettings, results: ComparisonResults) -> FigureBlock:
+def _curves(settings: MusicSettings, results: ComparisonResults, words: Words) -> FigureBlock:
     name, nats = min(results.counting.items(), key=lambda item: item[1])
     return FigureBlock(
         curves_figure(
@@ -180,11 +162,11 @@ def _curves(settings: MusicSettings, results: ComparisonResults) -> FigureBlock:
             ylabel=_UNIT,
         ),
         "Learning curves",
-        curves_note(settings, name),
+        curves_note(settings, name, words),
     )
 
 
-def _learned(results: ComparisonResults) -> list[Block]:
+def _learned(results: ComparisonResults, words: Words) -> list[Block]:
     blocks: list[Block] = []
     for name, models in results.trained.items():
         title = POSITIONS[name].title
@@ -195,8 +177,7 @@ def _learned(results: ComparisonResults) -> list[Block]:
             svg(cosine_figure(rows, first, relative=relative)),
             f"{title}: cosine similarity of rows",
             f"{title}: cosine similarity between the rows of any two offsets, layer by layer, as "
-            "in Wang and Chen (2020). The same voice comes back every four tokens, the same place "
-            "in the beat every sixteen; rows far back were trained less often."
+            f"in Wang and Chen (2020). {words.rows}"
             if relative
             else f"{title}: the same for its rows, one for each position in the window.",
             small=not relative,

@@ -1,8 +1,10 @@
-"""Sizes and budgets of the chorale task, by name."""
+"""Sizes and budgets for music, and those for chorales by name."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
 
 from relpos.checks import check_count
 
@@ -11,13 +13,15 @@ from ..training.settings import TrainingSettings
 
 __all__ = ["PRESETS", "MusicSettings", "preset"]
 
+SettingsT = TypeVar("SettingsT", bound="MusicSettings")
+
 
 @dataclass(frozen=True)
 class MusicSettings:
     """The model's sizes, the window and the training.
 
     Args:
-        window: tokens in a training sequence, a multiple of 8; four tokens are a sixteenth.
+        window: tokens in a training sequence, a multiple of 8.
         width: of the model.
         layers: of the decoder.
         heads: per layer.
@@ -27,6 +31,7 @@ class MusicSettings:
             `"shaw"`, and every offset of the window for other tables.
         random_start: whether positions at the input begin anywhere in four windows while training.
         training: how to train.
+        held_out_tokens: the most tokens to measure on at the end; None: all, as with chorales.
     """
 
     window: int = 256
@@ -38,6 +43,7 @@ class MusicSettings:
     max_distance: int | None = None
     random_start: bool = False
     training: TrainingSettings = field(default_factory=TrainingSettings)
+    held_out_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if self.window < 8 or self.window % 8:
@@ -46,6 +52,16 @@ class MusicSettings:
             )
         if self.max_distance is not None:
             check_count("MusicSettings", "max_distance", self.max_distance)
+
+    def recorded(self) -> dict[str, Any]:
+        """What `model.json` says of the settings, beside the model's own."""
+        return {
+            "window": self.window,
+            "max_distance": self.max_distance,
+            "random_start": self.random_start,
+            "training": asdict(self.training),
+            "held_out_tokens": self.held_out_tokens,
+        }
 
     def with_seed(self, seed: int) -> MusicSettings:
         """The same with another seed.
@@ -97,17 +113,19 @@ PRESETS = {
 def preset(
     name: str,
     *,
+    presets: Mapping[str, SettingsT] = PRESETS,  # type: ignore[assignment]
     steps: int | None = None,
     batch: int | None = None,
     window: int | None = None,
     seed: int | None = None,
     max_distance: int | None = None,
     random_start: bool = False,
-) -> MusicSettings:
+) -> SettingsT:
     """The settings of a name, some of them replaced.
 
     Args:
-        name: one of `PRESETS`.
+        name: one of the presets.
+        presets: of the kind of music; by default those for chorales.
         steps: optimiser steps; None keeps the preset's, like the others.
         batch: sequences per step.
         window: tokens per sequence.
@@ -121,9 +139,9 @@ def preset(
     >>> preset("tiny", steps=5).training.steps
     5
     """
-    if name not in PRESETS:
-        raise ValueError(f"preset: name must be one of {', '.join(PRESETS)}, got {name!r}")
-    found = PRESETS[name]
+    if name not in presets:
+        raise ValueError(f"preset: name must be one of {', '.join(presets)}, got {name!r}")
+    found = presets[name]
     given = {"steps": steps, "batch": batch}
     for argument, value in given.items():
         if value is not None and value < 1:

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import lightning
 import numpy as np
 from jaxtyping import Int16, Int64
 from numpy import ndarray
@@ -15,18 +14,17 @@ from numpy import ndarray
 from .augment import voice_ranges
 from .baselines import counting_baselines
 from .corpus import chorales
-from .data import ChoraleData
 from .literature import read_literature
 from .score_lines import ScoreError
 from .settings import MusicSettings
 from .split import Split, split_literature, split_pieces
 from .tokens import Vocabulary, vocabulary_of
 
-__all__ = ["EMBEDDED", "KIND", "MusicSource", "Source", "read_source"]
+__all__ = ["CHORALES", "EMBEDDED", "PERFORMANCES", "MusicSource", "Source", "read_source"]
 
 EMBEDDED = "chorales"
-# What checkpoints call this kind of music.
-KIND = "chorales"
+# What checkpoints call the kinds of music.
+CHORALES, PERFORMANCES = "chorales", "performances"
 
 
 @runtime_checkable
@@ -57,8 +55,8 @@ class MusicSource(Protocol):
         """What a checkpoint says about its data."""
         ...
 
-    def data(self, settings: Any) -> lightning.LightningDataModule:
-        """The batches to train and to validate on, for settings of this kind."""
+    def data(self, settings: Any) -> Any:
+        """Lightning's data module: the batches to train and to validate on."""
         ...
 
     def held_out(self, most: int | None) -> list[Int64[ndarray, "_"]]:
@@ -91,7 +89,7 @@ class Source:
     def about(self) -> dict[str, Any]:
         """What a checkpoint says about its data."""
         return {
-            "kind": KIND,
+            "kind": CHORALES,
             "name": self.name,
             "digest": self.digest,
             "split": str(self.split),
@@ -100,12 +98,15 @@ class Source:
             "ranges": self.ranges.tolist(),
         }
 
-    def data(self, settings: MusicSettings) -> lightning.LightningDataModule:
-        """The batches to train and to validate on.
+    def data(self, settings: MusicSettings) -> Any:
+        """Lightning's data module: the batches to train and to validate on.
 
         Args:
             settings: sizes and budget.
         """
+        # Composing does without Lightning.
+        from .data import ChoraleData  # noqa: PLC0415
+
         training = settings.training
         return ChoraleData(
             self.split,

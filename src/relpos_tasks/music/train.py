@@ -1,10 +1,8 @@
-"""One model trained on chorales."""
+"""One model trained on music of either kind."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,9 +13,9 @@ from ..training.fitting import fit
 from ..training.language_model import LanguageModelTask
 from ..training.preflight import check_devices, check_folder, check_memory
 from ..training.trained import TrainedModel, trained_model
-from .data import ChoraleData
+from .performances.tokens import EventVocabulary
 from .settings import MusicSettings
-from .source import Source
+from .source import MusicSource
 from .tokens import Vocabulary
 
 __all__ = ["build", "check_training", "train_position"]
@@ -49,13 +47,13 @@ def check_training(settings: MusicSettings, *, folder: Path, devices: Devices) -
         what=f"a step of {batch:,} sequences of {window:,} tokens",
         way_out="a smaller --batch or --window",
     )
-    check_folder(folder, _recorded(settings))
+    check_folder(folder, settings.recorded())
 
 
 def train_position(
     position: str,
     settings: MusicSettings,
-    source: Source,
+    source: MusicSource,
     *,
     folder: Path,
     devices: Devices,
@@ -65,7 +63,7 @@ def train_position(
     Args:
         position: a name in `models.POSITIONS`.
         settings: sizes and budget.
-        source: the pieces.
+        source: the music.
         folder: where the checkpoints go.
         devices: where to train.
 
@@ -75,26 +73,20 @@ def train_position(
     training = settings.training
     model = build(position, settings, source.vocabulary)
     task = LanguageModelTask(model, training)
-    data = ChoraleData(
-        source.split,
-        source.vocabulary,
-        window=settings.window,
-        batch=training.batch,
-        steps=training.steps,
-        seed=training.seed,
-    )
     about = {
         "task": "music",
         "model": model.config.to_dict(),
         "data": source.about(),
-        "settings": _recorded(settings),
+        "settings": settings.recorded(),
         "versions": versions(),
     }
-    fit(task, data, folder=folder, about=about, devices=devices, title=position)
+    fit(task, source.data(settings), folder=folder, about=about, devices=devices, title=position)
     return trained_model(task, model)
 
 
-def build(position: str, settings: MusicSettings, vocabulary: Vocabulary) -> DecoderLM:
+def build(
+    position: str, settings: MusicSettings, vocabulary: Vocabulary | EventVocabulary
+) -> DecoderLM:
     """A model before training; what two schemes share begins with the same numbers.
 
     Args:
@@ -111,17 +103,9 @@ def build(position: str, settings: MusicSettings, vocabulary: Vocabulary) -> Dec
         return DecoderLM(config)
 
 
-def _recorded(settings: MusicSettings) -> dict[str, Any]:
-    """What `model.json` says of the settings, beside the model's own."""
-    return {
-        "window": settings.window,
-        "max_distance": settings.max_distance,
-        "random_start": settings.random_start,
-        "training": asdict(settings.training),
-    }
-
-
-def _config(position: str, settings: MusicSettings, vocabulary: Vocabulary) -> DecoderConfig:
+def _config(
+    position: str, settings: MusicSettings, vocabulary: Vocabulary | EventVocabulary
+) -> DecoderConfig:
     return DecoderConfig(
         vocabulary=vocabulary.size,
         width=settings.width,

@@ -20,7 +20,15 @@ from torch import Tensor, nn
 from ..training.language_model import IGNORE, nats
 from .tokens import BEGIN
 
-__all__ = ["Windows", "crop_at", "nats_per_token", "nats_per_token_by_length", "windows_of"]
+__all__ = [
+    "Windows",
+    "check_window",
+    "crop_at",
+    "long_enough",
+    "nats_per_token",
+    "nats_per_token_by_length",
+    "windows_of",
+]
 
 _TOKENS_AT_ONCE = 8192
 
@@ -66,12 +74,41 @@ def nats_per_token_by_length(
     Returns:
         Nats per token by window; nothing if no sequence is long enough.
     """
-    chosen = [tokens for tokens in sequences if len(tokens) - 1 >= 4 * window]
+    chosen = long_enough(sequences, window=window)
     if not chosen:
         return {}
     return {
         times * window: nats_per_token(model, chosen, window=times * window) for times in (1, 2, 4)
     }
+
+
+def long_enough(sequences: Iterable[Tokens], *, window: int) -> list[Tokens]:
+    """The sequences of at least 4N tokens.
+
+    Args:
+        sequences: tokens, each with the begin token in front.
+        window: N.
+    """
+    return [tokens for tokens in sequences if len(tokens) - 1 >= 4 * window]
+
+
+def check_window(argument: str, window: int, sequences: Iterable[Tokens]) -> None:
+    """Raise if a window would be longer than every sequence, which no longer changes a number.
+
+    Args:
+        argument: what the message calls it.
+        window: tokens that the model is to see at once.
+        sequences: to measure on.
+
+    Raises:
+        ValueError: with the longest useful window.
+    """
+    tokens = max((len(sequence) - 1 for sequence in sequences), default=0)
+    longest = -(-tokens // 8) * 8
+    if window > longest:
+        raise ValueError(
+            f"{argument} must be at most {longest}, the longest held-out piece, got {window}"
+        )
 
 
 def windows_of(

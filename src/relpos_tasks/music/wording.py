@@ -1,4 +1,4 @@
-"""The sentences of the report on chorales, made from its numbers."""
+"""The sentences of the report on music of either kind, made from its numbers."""
 
 from __future__ import annotations
 
@@ -6,37 +6,35 @@ from collections.abc import Mapping
 
 from ..models.positions import POSITIONS
 from ..report.wording import listed
-from .piece import Piece
+from .composer import Words
 from .results import ComparisonResults
 from .settings import MusicSettings
-from .source import EMBEDDED, Source
+from .source import MusicSource
 
-__all__ = ["chorale_note", "curves_note", "lengths_note", "protocol", "summary", "verdict"]
+__all__ = ["curves_note", "lengths_note", "protocol", "summary", "verdict"]
 
 
-def summary(settings: MusicSettings, source: Source, results: ComparisonResults) -> str:
+def summary(
+    settings: MusicSettings, source: MusicSource, results: ComparisonResults, words: Words
+) -> str:
     """What was done, in three sentences.
 
     Args:
         settings: sizes and budget.
-        source: the pieces.
+        source: the music.
         results: the numbers.
+        words: what things are called.
     """
-    pieces = (
-        "the four-part chorales of Bach that ship with music21"
-        if source.name == EMBEDDED
-        else f"the chorales of {source.name}"
-    )
     training, seeds = settings.training, len(results.seeds)
     again = "" if seeds == 1 else f", once for each of {seeds} seeds"
     return (
-        f"Decoders of {settings.layers} layers and width {settings.width} learned {pieces}, "
+        f"Decoders of {settings.layers} layers and width {settings.width} learned {words.learned}, "
         f"{len(source.split.train)} of them, token by token{again}: they differ in their positions "
         f"alone ({listed([POSITIONS[name].title for name in results.trained])}). "
         f"All had the same {training.steps:,} steps of {training.batch} sequences of "
         f"{settings.window} tokens, in the same order and from the same first numbers. They were "
-        f"then measured on {len(source.split.held_out)} pieces that none had seen, and one of them "
-        "wrote a chorale of its own."
+        f"then measured on {len(source.split.held_out)} {words.works} that none had seen, and one "
+        f"of them {words.new}."
     )
 
 
@@ -72,36 +70,22 @@ def verdict(held_out: Mapping[str, float], counting: Mapping[str, float]) -> lis
     return sentences
 
 
-def chorale_note(chorale: Piece, settings: MusicSettings, composer: str) -> str:
-    """How the chorale came about.
-
-    Args:
-        chorale: the generated piece.
-        settings: sizes and budget.
-        composer: the position of the model that wrote it.
-    """
-    bars = chorale.steps // chorale.steps_per_bar
-    return (
-        f"{bars} bars by the model that was best on the validation pieces "
-        f"({POSITIONS[composer].title}), drawn one token at a time, soprano, alto, tenor, "
-        f"bass, sixteenth by sixteenth: {4 * chorale.steps:,} tokens from a model trained on "
-        f"{settings.window}. Nothing was chosen among several tries."
-    )
-
-
-def lengths_note(settings: MusicSettings, source: Source, results: ComparisonResults) -> str:
+def lengths_note(
+    settings: MusicSettings, source: MusicSource, results: ComparisonResults, words: Words
+) -> str:
     """On what the length test was made and what it showed, or why there is none.
 
     Args:
         settings: sizes and budget.
-        source: the pieces.
+        source: the music.
         results: the numbers.
+        words: what things are called.
     """
     window, pieces = settings.window, results.long_pieces
     if not pieces:
         return (
-            f"No held-out piece has the {4 * window:,} tokens of the longest window, so that the "
-            "length test could not be made."
+            f"None of the held-out {words.works} has the {4 * window:,} tokens of the longest "
+            "window, so that the length test could not be made."
         )
     changes = {n: nats[max(nats)] - nats[min(nats)] for n, nats in results.mean_lengths.items()}
     said = [
@@ -111,45 +95,35 @@ def lengths_note(settings: MusicSettings, source: Source, results: ComparisonRes
     return (
         f"All models were trained on {window:,} tokens and read windows of {window:,}, "
         f"{2 * window:,} and {4 * window:,} here, on the same tokens: those of the {pieces} of "
-        f"{len(source.split.held_out)} held-out pieces that are as long as the longest window. "
-        "Beyond its last row a table of relative positions repeats that of its farthest offset, "
-        "one of absolute positions that of its last position. From the shortest window to the "
-        f"longest, {listed(said)} nats per token."
+        f"{len(source.split.held_out)} held-out {words.works} that are as long as the longest "
+        "window. Beyond its last row a table of relative positions repeats that of its farthest "
+        "offset, one of absolute positions that of its last position. From the shortest window to "
+        f"the longest, {listed(said)} nats per token."
     )
 
 
-def curves_note(settings: MusicSettings, baseline: str) -> str:
+def curves_note(settings: MusicSettings, baseline: str, words: Words) -> str:
     """How to read the learning curves.
 
     Args:
         settings: sizes and budget.
         baseline: the name of the best counting baseline.
+        words: what things are called.
     """
-    changed = "transposed at random" + (" and with dropout" if settings.dropout else "")
+    changed = words.changed + (" and with dropout" if settings.dropout else "")
     return (
-        f"Thin lines: training batches, {changed}. Thick lines: the validation pieces. Dashed: the "
-        f"best counting baseline ({baseline}) on the held-out pieces."
+        f"Thin lines: training batches, {changed}. Thick lines: the validation {words.works}. "
+        f"Dashed: the best counting baseline ({baseline}) on the held-out pieces."
     )
 
 
-def protocol(settings: MusicSettings, source: Source) -> list[str]:
+def protocol(settings: MusicSettings, words: Words) -> list[str]:
     """How it was measured, as sentences.
 
     Args:
         settings: sizes and budget.
-        source: the pieces.
+        words: what is said of this kind of music.
     """
-    onsets = (
-        "A struck and a held note are different tokens."
-        if source.vocabulary.onsets
-        else "Pitches only: holds are not marked."
-    )
-    parts = (
-        "pieces with the same music fall into the same part"
-        if source.name == EMBEDDED
-        else "the file's valid pieces are held out as they are, whether or not its train holds the "
-        "same music"
-    )
     tables = [] if settings.max_distance is None else [
         f"Tables of relative positions have rows for offsets up to {settings.max_distance} alone."
     ]  # fmt: skip
@@ -158,13 +132,7 @@ def protocol(settings: MusicSettings, source: Source) -> list[str]:
             "Absolute positions begin anywhere in four windows while the models are trained."
         )
     return [
-        "One token per voice and sixteenth, soprano, alto, tenor, bass, then the next sixteenth "
-        f"({source.vocabulary.size} tokens in all). {onsets}",
-        f"Pieces: {source.split}. The split is by piece and fixed; {parts}, "
-        "and nothing was chosen by looking at the held-out ones.",
-        f"Every token of every held-out piece is scored once, in windows of {settings.window} "
-        f"tokens that slide by {settings.window // 2}; the begin token is not scored.",
-        "Training pieces are transposed at random as far as each voice stays in its range.",
+        *words.protocol,
         *tables,
         "Counting baselines see the same tokens: each adds to the context of the one above it "
         "(Witten-Bell smoothing).",

@@ -65,7 +65,7 @@ def test_generate_keeps_a_melody(compared_folder, relpos, tmp_path):
 def test_the_seed_of_generate_speaks_of_what_it_draws(relpos, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     said = relpos("music", "generate", "--help")[1]
-    assert "the same seed gives the same chorale" in said
+    assert "the same seed gives the same music" in said
     assert "data order" not in said
 
 
@@ -91,7 +91,7 @@ def test_train_goes_on_with_its_own_run(grid, relpos, tmp_path):
 
 
 def test_every_preset_and_position_can_be_asked_for():
-    assert list(Preset) == list(PRESETS)
+    assert set(PRESETS) <= set(Preset)
     assert list(Position) == list(POSITIONS)
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from lightning.pytorch.utilities import rank_zero_only
 
+from relpos_tasks.music.chorale_composer import ChoraleComposer
 from relpos_tasks.music.compare import compare
-from relpos_tasks.music.evaluate import held_out_nats
 from relpos_tasks.music.model import check_source, load_music
+from relpos_tasks.music.windows import nats_per_token
 from tests.tasks.small import COMPARISON, CPU, small
 
 
@@ -57,19 +58,22 @@ def test_a_checkpoint_measures_as_the_model_did(compared, source, position):
     folder, results = compared
     music = load_music(folder / position)
     check_source(music, source, folder)
-    measured = held_out_nats(
-        music.model, source.split.held_out, music.vocabulary, window=music.window
-    )
+    measured = nats_per_token(music.model, source.held_out(), window=music.window)
     assert measured == results.held_out[position][0]
     np.testing.assert_array_equal(music.ranges, source.ranges)
+
+
+def compare_again(source, folder):
+    composer, quiet = ChoraleComposer(bars=2), {"say": lambda line: None}
+    return compare(
+        small(steps=4), COMPARISON, source, composer, folder=folder, devices=CPU, **quiet
+    )
 
 
 def test_a_finished_comparison_writes_the_same_again(compared, source):
     folder, results = compared
     before = {name: (folder / name).read_bytes() for name in ("chorale.mid", "chorale.musicxml")}
-    again = compare(
-        small(steps=4), COMPARISON, source, folder=folder, bars=2, devices=CPU, say=lambda _: None
-    )
+    again = compare_again(source, folder)
     assert again is not None
     assert again.held_out == results.held_out
     assert before == {name: (folder / name).read_bytes() for name in before}
@@ -79,8 +83,5 @@ def test_processes_of_other_devices_write_nothing(compared, source, monkeypatch)
     folder, _ = compared
     before = (folder / "metrics.json").read_bytes()
     monkeypatch.setattr(rank_zero_only, "rank", 1)
-    assert (
-        compare(small(steps=4), COMPARISON, source, folder=folder, devices=CPU, say=lambda _: None)
-        is None
-    )
+    assert compare_again(source, folder) is None
     assert (folder / "metrics.json").read_bytes() == before

@@ -41,6 +41,9 @@ def test_other_pieces_than_those_held_out_are_refused(compared):
 @pytest.mark.parametrize(
     ("part", "fields", "message"),
     [
+        ("data", {"kind": None}, "KeyError 'kind'"),
+        ("data", {"kind": "songs"}, "data.kind must be 'chorales' or 'performances', got 'songs'"),
+        ("data", {"kind": "performances"}, "data.vocabulary must stand for the model's "),
         ("data", {"vocabulary": None}, "KeyError 'vocabulary'"),
         ("data", {"vocabulary": {"lowest": 1}}, "highest"),
         ("data", {"vocabulary": {"lowest": 40, "highest": 41}}, "data.vocabulary must stand for"),
@@ -69,7 +72,7 @@ def test_what_was_changed_by_hand_is_refused_in_one_line(changed, part, fields, 
 
 @pytest.mark.no_typecheck
 def test_composing_needs_no_lightning():
-    modules = ("model", "generate", "melody", "export")
+    modules = ("model", "generate", "melody", "export", "performances.generate")
     wanted = "; ".join(f"import relpos_tasks.music.{name}" for name in modules)
     check = f"{wanted}; import sys; sys.exit('lightning' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

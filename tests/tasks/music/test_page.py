@@ -8,9 +8,10 @@ from dataclasses import replace
 import mido
 import pytest
 
+from relpos_tasks.music.chorale_composer import ChoraleComposer
 from relpos_tasks.music.page import comparison_report
-from relpos_tasks.music.score import musicxml_of
 from relpos_tasks.music.wording import lengths_note, protocol, verdict
+from relpos_tasks.report.blocks import Section
 from relpos_tasks.report.page import render
 from relpos_tasks.training.clock import TrainingTime
 from tests.tasks.html import Page
@@ -78,11 +79,13 @@ def timed(results, **times):
     return replace(results, trained=trained)
 
 
+def words_of(source):
+    return ChoraleComposer().words(small(steps=4), source)
+
+
 def page_from(source, results):
-    piece = source.split.train[0]
-    given = comparison_report(
-        small(steps=4), source, results, "huang", piece, musicxml_of(piece), b"MThd", b"RIFF"
-    )
+    settings, new = small(steps=4), Section("chorale", "A new chorale", [])
+    given = comparison_report(settings, source, results, words_of(source), new)
     return Page(render(given))
 
 
@@ -119,14 +122,15 @@ def test_without_long_pieces_the_page_says_so(compared, source):
     ],
 )
 def test_the_protocol_is_that_of_the_source(source, name, true, untrue):
-    said = " ".join(protocol(small(), replace(source, name=name)))
+    said = " ".join(protocol(small(), words_of(replace(source, name=name))))
     assert true in said
     assert untrue not in said
 
 
 def test_the_note_on_lengths_says_what_lies_beyond_the_tables(compared, source):
     _, results = compared
-    assert "repeats that of its farthest offset" in lengths_note(small(steps=4), source, results)
+    said = lengths_note(small(steps=4), source, results, words_of(source))
+    assert "repeats that of its farthest offset" in said
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Nats per token: every token once, with enough context, at any window."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from torch import nn
 
 from relpos_tasks.music.tokens import BEGIN
 from relpos_tasks.music.windows import (
+    check_window,
     crop_at,
     nats_per_token,
     nats_per_token_by_length,
@@ -115,3 +118,16 @@ def test_sequences_that_are_too_short_are_left_out_of_the_length_test():
     long, short = np.zeros(33, np.int64), np.zeros(32, np.int64)
     assert list(nats_per_token_by_length(Uniform(9), [short, long], window=8)) == [8, 16, 32]
     assert nats_per_token_by_length(Uniform(9), [short], window=8) == {}
+
+
+def test_a_uniform_model_costs_the_logarithm_of_the_vocabulary(source):
+    size = source.vocabulary.size
+    measured = nats_per_token(Uniform(size), source.held_out(), window=16)
+    assert measured == pytest.approx(math.log(size), abs=1e-12)
+
+
+def test_a_window_longer_than_every_sequence_is_refused():
+    sequences = [np.zeros(count, np.int64) for count in (9, 31)]
+    check_window("window", 32, sequences)
+    with pytest.raises(ValueError, match="window must be at most 32, the longest held-out piece"):
+        check_window("window", 40, sequences)

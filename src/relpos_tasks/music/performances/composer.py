@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...files import check_writable
 from ...models.decoder import DecoderLM
 from ...models.positions import POSITIONS
 from ...report.blocks import DownloadBlock, FigureBlock, Section, TextBlock
 from ..blocks import PlayerBlock
 from ..composer import Words
-from .export import targets, write_performance
+from .export import check_performance, write_performance
 from .generate import check_seconds, perform
 from .performance import Performance
 from .piano_roll import piano_roll
@@ -50,8 +49,7 @@ class PerformanceComposer:
         Args:
             folder: of the run.
         """
-        for target in targets(folder / _STEM):
-            check_writable(target)
+        check_performance(folder / _STEM)
 
     def words(self, settings: PerformanceSettings, source: PerformanceSource) -> Words:
         """What the page calls things.
@@ -123,8 +121,9 @@ def _protocol(settings: PerformanceSettings, source: PerformanceSource) -> list[
         f"{source.vocabulary.size} tokens with the one that begins a performance. The sustain "
         "pedal holds notes, drums are left out, and all other tracks are one piano.",
         f"Files: {source.split}. The split is by what a file holds: copies of the same "
-        "performance, transposed or at another tempo too, fall into the same part, but other performances of "
-        "the same music need not. Nothing was chosen by looking at the held-out ones.",
+        "performance, transposed or at another tempo too, fall into the same part, but other "
+        "performances of the same music need not. Nothing was chosen by looking at the held-out "
+        "ones.",
         f"Every token {_of(settings.held_out_tokens)} is scored once, in windows of {window:,} "
         f"tokens that slide by {window // 2:,}; the begin token is not scored. What is watched in "
         f"training are the tokens {_of(settings.valid_tokens, 'validation')}.",

@@ -4,14 +4,40 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...files import write_together
+from ...files import check_writable, write_together
+from ..stems import checked_stem, files_of
 from .midi import midi_of
 from .performance import Performance
 from .sound import wav_of
 
-__all__ = ["ENDINGS", "targets", "write_performance"]
+__all__ = ["check_performance", "performance_stem", "write_performance"]
 
-ENDINGS = (".mid", ".wav")
+_ENDINGS = (".mid", ".wav")
+
+
+def performance_stem(path: Path) -> Path:
+    """The path that `write_performance` is to be given: without an ending, and possible to write.
+
+    Args:
+        path: as the user wrote it; one of the endings is left out.
+
+    Raises:
+        ValueError: if it is no file's name, or something else is in its place.
+    """
+    return checked_stem(path, example="performance", endings=_ENDINGS)
+
+
+def check_performance(stem: Path) -> None:
+    """Raise if `write_performance` could not write a file, before there is a performance.
+
+    Args:
+        stem: the files' path without an ending.
+
+    Raises:
+        ValueError: that names the file and what is in the way.
+    """
+    for target in files_of(stem, _ENDINGS):
+        check_writable(target)
 
 
 def write_performance(stem: Path, performance: Performance) -> tuple[bytes, bytes]:
@@ -25,14 +51,5 @@ def write_performance(stem: Path, performance: Performance) -> tuple[bytes, byte
         The contents in this order.
     """
     contents = midi_of(performance), wav_of(performance)
-    write_together(dict(zip(targets(stem), contents, strict=True)))
+    write_together(dict(zip(files_of(stem, _ENDINGS), contents, strict=True)))
     return contents
-
-
-def targets(stem: Path) -> list[Path]:
-    """The files that `write_performance` writes.
-
-    Args:
-        stem: their path without an ending.
-    """
-    return [stem.with_name(stem.name + ending) for ending in ENDINGS]

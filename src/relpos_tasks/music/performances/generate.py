@@ -29,7 +29,7 @@ def perform(
     window: int,
     seconds: float = 30.0,
     prime: Performance | None = None,
-    temperature: float = 1.0,
+    temperature: float = 0.9,
     top_p: float = 0.95,
     seed: int = 0,
     name: str = "performance",

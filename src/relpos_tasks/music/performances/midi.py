@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -82,9 +83,9 @@ def midi_of(performance: Performance) -> bytes:
         The bytes of a `.mid` file.
     """
     # 60 quarters a minute of as many ticks as there are steps in a second.
-    score = Score(STEPS_PER_SECOND)
+    score: Any = Score(STEPS_PER_SECOND)
     score.tempos.append(Tempo(0, qpm=60.0))
-    piano = Track(name="Piano", program=0)
+    piano: Any = Track(name="Piano", program=0)
     columns = (performance.starts, performance.ends, performance.pitches, performance.velocities)
     for start, end, pitch, velocity in zip(*(column.tolist() for column in columns), strict=True):
         piano.notes.append(Note(start, end - start, pitch, velocity))
@@ -92,7 +93,7 @@ def midi_of(performance: Performance) -> bytes:
     return score.dumps_midi()
 
 
-def _read(path: Path) -> Score:
+def _read(path: Path) -> Any:
     """The file with its times in seconds."""
     try:
         if (size := path.stat().st_size) > LARGEST_FILE:
@@ -106,7 +107,7 @@ def _read(path: Path) -> Score:
     if kind == 2 or not 0 < division < 0x8000:
         raise ScoreError(f"{path}: must count time in quarters and play its tracks together")
     try:
-        return Score.from_midi(raw).to("second")
+        return Score.from_midi(raw, "second")
     except (RuntimeError, ValueError, IndexError, OverflowError) as error:
         reason = " ".join(str(error).split()).removesuffix(": iostream error")
         raise ScoreError(f"{path}: broken MIDI file: {reason}") from error

@@ -13,22 +13,17 @@ __all__ = ["PRESETS", "PerformanceSettings"]
 
 @dataclass(frozen=True)
 class PerformanceSettings(MusicSettings):
-    """Those of any music, and how much is measured on.
+    """Those of any music, and how much is watched.
 
     Args:
         valid_tokens: the most tokens that are watched while training; None: all.
-        held_out_tokens: the most tokens to measure on at the end; None: all.
     """
 
     valid_tokens: int | None = None
-    held_out_tokens: int | None = None
 
     def recorded(self) -> dict[str, Any]:
         """What `model.json` says of the settings, beside the model's own."""
-        return super().recorded() | {
-            "valid_tokens": self.valid_tokens,
-            "held_out_tokens": self.held_out_tokens,
-        }
+        return super().recorded() | {"valid_tokens": self.valid_tokens}
 
 
 PRESETS = {

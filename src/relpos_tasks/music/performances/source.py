@@ -7,23 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import lightning
 from jaxtyping import Int64
 from numpy import ndarray
 
 from ..score_lines import ScoreError
+from ..source import PERFORMANCES
 from .baselines import counting_baselines
-from .data import PerformanceData
 from .excerpts import excerpts
 from .folder import read_folder
 from .settings import PerformanceSettings
 from .split import PerformanceSplit, digest_of, split_performances
 from .tokens import EventVocabulary, encode
 
-__all__ = ["KIND", "PerformanceSource", "read_performances"]
-
-# What checkpoints call this kind of music.
-KIND = "performances"
+__all__ = ["PerformanceSource", "read_performances"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,19 +41,22 @@ class PerformanceSource:
     def about(self) -> dict[str, Any]:
         """What a checkpoint says about its data."""
         return {
-            "kind": KIND,
+            "kind": PERFORMANCES,
             "name": self.name,
             "digest": self.digest,
             "split": str(self.split),
             "vocabulary": {"size": self.vocabulary.size},
         }
 
-    def data(self, settings: PerformanceSettings) -> lightning.LightningDataModule:
-        """The batches to train and to validate on.
+    def data(self, settings: PerformanceSettings) -> Any:
+        """Lightning's data module: the batches to train and to validate on.
 
         Args:
             settings: sizes and budget.
         """
+        # Reading and playing do without Lightning.
+        from .data import PerformanceData  # noqa: PLC0415
+
         training = settings.training
         return PerformanceData(
             self.split,

@@ -1,0 +1,84 @@
+"""What performances add to a comparison: a new one, and the words of the page."""
+
+import io
+import wave
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from relpos_tasks.music.composer import Composer
+from relpos_tasks.music.performances.composer import PerformanceComposer
+from relpos_tasks.music.performances.midi import read_performance
+from relpos_tasks.music.performances.settings import PerformanceSettings
+from relpos_tasks.music.performances.source import PerformanceSource
+from relpos_tasks.music.performances.split import split_performances
+from relpos_tasks.music.train import build
+from tests.tasks.music.performances.played import played
+
+SETTINGS = PerformanceSettings(window=16, width=8, layers=1, heads=2, hidden=8)
+
+
+@pytest.fixture(scope="module")
+def source():
+    rng = np.random.default_rng(0)
+    split = split_performances([played(rng, 30, name=str(n)) for n in range(5)])
+    return PerformanceSource("music", "0", split)
+
+
+@pytest.fixture(scope="module")
+def section(source, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("composed")
+    model = build("huang", SETTINGS, source.vocabulary)
+    composer = PerformanceComposer(2.0)
+    composer.check(folder)
+    return folder, composer.compose(
+        model, SETTINGS, source, position="huang", seed=1, folder=folder
+    )
+
+
+def test_the_files_are_whole_and_as_long_as_asked_for(section):
+    folder, _ = section
+    assert sorted(file.name for file in folder.iterdir()) == ["performance.mid", "performance.wav"]
+    assert read_performance(folder / "performance.mid").seconds <= 2.0
+    with wave.open(io.BytesIO((folder / "performance.wav").read_bytes())) as sound:
+        assert sound.getnframes()
+
+
+def test_the_page_has_the_sound_the_file_and_the_piano_roll(section):
+    folder, part = section
+    note, player, roll = part.blocks
+    assert "notes in 2 seconds by the model that was best" in note.text
+    assert player.wav == (folder / "performance.wav").read_bytes()
+    assert player.download.content == (folder / "performance.mid").read_bytes()
+    assert "<svg" in roll.svg
+
+
+@pytest.mark.parametrize(
+    ("most", "words"),
+    [
+        (None, "Every token of the held-out performances is scored once"),
+        (99, "or of their beginnings if all have more than 99, is scored once"),
+    ],
+)
+def test_the_page_says_how_it_was_measured(source, most, words):
+    said = PerformanceComposer().words(replace(SETTINGS, held_out_tokens=most), source)
+    assert words in " ".join(said.protocol)
+    assert str(source.split) in " ".join(said.protocol)
+    assert said.learned == "the MIDI files of the folder music"
+
+
+def test_it_is_a_composer_like_that_of_chorales():
+    assert isinstance(PerformanceComposer(), Composer)
+    assert PerformanceComposer(2.5).length == "2.5 seconds"
+
+
+def test_other_lengths_are_refused():
+    with pytest.raises(ValueError, match="--seconds: must be above 0 and at most 900, got 1000"):
+        PerformanceComposer(1000)
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "performance.wav").mkdir()
+    with pytest.raises(ValueError, match=r"performance.wav: cannot be written, there is a folder"):
+        PerformanceComposer().check(tmp_path)
