@@ -16,6 +16,7 @@ from .performance import Performance
 from .piano_roll import piano_roll
 from .settings import PerformanceSettings
 from .source import PerformanceSource
+from .tokens import seconds_of
 
 __all__ = ["PerformanceComposer"]
 
@@ -127,9 +128,17 @@ def _protocol(settings: PerformanceSettings, source: PerformanceSource) -> list[
         f"Every token {_of(settings.held_out_tokens)} is scored once, in windows of {window:,} "
         f"tokens that slide by {window // 2:,}; the begin token is not scored. What is watched in "
         f"training are the tokens {_of(settings.valid_tokens, 'validation')}.",
+        f"A second of the held-out music has {_tokens_per_second(settings, source):.1f} tokens on "
+        "average; nats per second are so many times those per token.",
         "Training crops are transposed by -3 to 3 semitones and played at 0.95 to 1.05 times their "
         "length (Huang et al. 2018).",
     ]
+
+
+def _tokens_per_second(settings: PerformanceSettings, source: PerformanceSource) -> float:
+    sequences = source.held_out(settings.held_out_tokens)
+    seconds = sum(map(seconds_of, sequences))
+    return sum(len(tokens) - 1 for tokens in sequences) / max(seconds, 0.01)
 
 
 def _of(most: int | None, part: str = "held-out") -> str:

@@ -13,6 +13,7 @@ from relpos_tasks.music.performances.midi import read_performance
 from relpos_tasks.music.performances.settings import PerformanceSettings
 from relpos_tasks.music.performances.source import PerformanceSource
 from relpos_tasks.music.performances.split import split_performances
+from relpos_tasks.music.performances.tokens import encode
 from relpos_tasks.music.train import build
 from tests.tasks.music.performances.played import played
 
@@ -52,6 +53,13 @@ def test_the_page_has_the_sound_the_file_and_the_piano_roll(section):
     assert player.wav == (folder / "performance.wav").read_bytes()
     assert player.download.content == (folder / "performance.mid").read_bytes()
     assert "<svg" in roll.svg
+
+
+def test_the_page_turns_tokens_into_seconds(source):
+    tokens = sum(len(encode(one)) - 1 for one in source.split.held_out)
+    seconds = sum(one.seconds for one in source.split.held_out)
+    said = " ".join(PerformanceComposer().words(SETTINGS, source).protocol)
+    assert f"A second of the held-out music has {tokens / seconds:.1f} tokens" in said
 
 
 @pytest.mark.parametrize(
