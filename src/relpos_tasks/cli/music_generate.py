@@ -98,9 +98,9 @@ def generate(
     MusicXML too.
     """
     from ..music.generate import check_bars
+    from ..music.kinds import PERFORMANCES
     from ..music.model import load_music
     from ..music.performances.generate import check_seconds
-    from ..music.source import PERFORMANCES
     from ..music.stems import checked_stem
 
     if bars is not None:

@@ -14,9 +14,10 @@ from relpos.checks import check_count
 
 from ..models.decoder import DecoderConfig, DecoderLM
 from ..training.checkpoint import CheckpointError, load
+from .kinds import CHORALES, PERFORMANCES
 from .performances.tokens import EventVocabulary
 from .piece import VOICES
-from .source import CHORALES, EMBEDDED, PERFORMANCES, MusicSource
+from .source import EMBEDDED, MusicSource
 from .tokens import Vocabulary
 
 __all__ = ["MusicModel", "check_source", "load_music"]

@@ -14,17 +14,16 @@ from numpy import ndarray
 from .augment import voice_ranges
 from .baselines import counting_baselines
 from .corpus import chorales
+from .kinds import CHORALES
 from .literature import read_literature
 from .score_lines import ScoreError
 from .settings import MusicSettings
 from .split import Split, split_literature, split_pieces
 from .tokens import Vocabulary, vocabulary_of
 
-__all__ = ["CHORALES", "EMBEDDED", "PERFORMANCES", "MusicSource", "Source", "read_source"]
+__all__ = ["EMBEDDED", "MusicSource", "Source", "read_source"]
 
 EMBEDDED = "chorales"
-# What checkpoints call the kinds of music.
-CHORALES, PERFORMANCES = "chorales", "performances"
 
 
 @runtime_checkable

@@ -44,7 +44,7 @@ def packages_of(extra):
         (["plot", "shear"], "all", "typer", "train"),
         (["music", "compare"], "all", "typer", "music"),
         (["plot", "shear"], ["matplotlib"], "matplotlib", "train"),
-        (["music", "generate", "nowhere"], ["music21"], "music21", "music"),
+        (["music", "generate", "nowhere"], ["safetensors"], "safetensors", "music"),
     ],
 )
 def test_without_an_extra_one_line_names_it(arguments, hidden, package, extra, start, tmp_path):

@@ -10,8 +10,8 @@ from typing import Any
 from jaxtyping import Int64
 from numpy import ndarray
 
+from ..kinds import PERFORMANCES
 from ..score_lines import ScoreError
-from ..source import PERFORMANCES
 from .baselines import counting_baselines
 from .excerpts import excerpts
 from .folder import read_folder
