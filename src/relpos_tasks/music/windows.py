@@ -32,7 +32,8 @@ __all__ = [
 
 _TOKENS_AT_ONCE = 8192
 
-Tokens = Int64[ndarray, "tokens"]
+# Sequences of one list differ in length.
+Tokens = Int64[ndarray, "_"]
 
 
 def nats_per_token(model: nn.Module, sequences: Iterable[Tokens], *, window: int) -> float:

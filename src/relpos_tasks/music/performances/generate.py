@@ -114,7 +114,7 @@ def _playable(before: Int64[ndarray, "tokens"], seen: int) -> Callable[[Tensor, 
     return constrain
 
 
-def _until(tokens: Int64[ndarray, "tokens"], end: int) -> Int64[ndarray, "tokens"]:
+def _until(tokens: Int64[ndarray, "tokens"], end: int) -> Int64[ndarray, "kept"]:
     """The tokens up to a step, the last shift cut short so that it ends there."""
     times = steps_after(tokens)
     kept = tokens[times < end]

@@ -83,7 +83,7 @@ def test_it_is_a_composer_like_that_of_chorales():
 
 def test_other_lengths_are_refused():
     with pytest.raises(ValueError, match="--seconds: must be above 0 and at most 900, got 1000"):
-        PerformanceComposer(1000)
+        PerformanceComposer(1000.0)
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):

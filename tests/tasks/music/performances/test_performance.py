@@ -54,6 +54,7 @@ def test_notes_out_of_range_are_refused(notes):
         performance_of("", *notes)
 
 
+@pytest.mark.no_typecheck
 @pytest.mark.parametrize(
     ("column", "change", "message"),
     [
