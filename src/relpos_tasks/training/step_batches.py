@@ -1,0 +1,98 @@
+"""Training batches that are a pure function of the seed and the step."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import lightning
+import numpy as np
+import torch
+from numpy import ndarray
+from torch import Tensor
+
+__all__ = ["StepBatches", "device_share"]
+
+
+class StepBatches(ABC):
+    """Batches of random examples, one per step, the same for the same seed; resumable.
+
+    What an example is, a task's own class says: `example` draws one. It depends on the seed, the
+    step and its index in the batch alone.
+
+    Args:
+        batch: examples in a batch.
+        steps: how many batches there are.
+        seed: of the choice.
+        share: `(rank, of)`: give only every `of`-th example of each batch.
+    """
+
+    def __init__(
+        self, *, batch: int, steps: int, seed: int, share: tuple[int, int] = (0, 1)
+    ) -> None:
+        self._batch, self._steps, self._seed, self._share = batch, steps, seed, share
+        self._next = 0
+
+    @abstractmethod
+    def example(self, rng: np.random.Generator) -> tuple[ndarray, ...]:
+        """One example: arrays whose shapes are the same for all.
+
+        Args:
+            rng: what to draw from.
+        """
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        while self._next < self._steps:
+            step = self._next
+            # Counted before the batch is given away: a checkpoint with it resumes at the next.
+            self._next += 1
+            yield self.at(step)
+        self._next = 0
+
+    def state_dict(self) -> dict[str, int]:
+        """The next step, for Lightning's checkpoints."""
+        return {"next": self._next}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on at a step."""
+        self._next = state["next"]
+
+    def at(self, step: int) -> tuple[Tensor, ...]:
+        """The batch of a step.
+
+        Args:
+            step: from 0.
+
+        Returns:
+            The arrays of the examples, each stacked in a new first dimension.
+        """
+        rank, of = self._share
+        examples = [
+            self.example(np.random.default_rng((self._seed, step, index)))
+            for index in range(rank, self._batch, of)
+        ]
+        return tuple(torch.from_numpy(np.stack(arrays)) for arrays in zip(*examples, strict=True))
+
+
+def device_share(data: lightning.LightningDataModule, *, batch: int) -> tuple[int, int]:
+    """Which examples of each batch are this device's: `(rank, of)`, as `StepBatches` takes it.
+
+    Args:
+        data: asks; `(0, 1)` where no trainer uses it.
+        batch: examples per step, over all devices together.
+
+    Raises:
+        ValueError: if the devices cannot share a batch.
+    """
+    rank, of = 0, 1
+    if data.trainer is not None:
+        rank, of = data.trainer.global_rank, data.trainer.world_size
+    if batch % of:
+        raise ValueError(
+            f"{type(data).__name__}: batch must be a multiple of the devices ({of}), got {batch}; "
+            "choose another --batch or --devices"
+        )
+    return rank, of
