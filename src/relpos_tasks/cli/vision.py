@@ -167,6 +167,8 @@ def show(
     ] = Path("labels.png"),
 ) -> None:
     """Read the digits of a picture of yours, and write it with the label of each ink pixel."""
+    if out.resolve() == image.resolve():
+        raise ValueError(f"--out: must be another file than the picture, got {out}")
     from relpos.plots import image_bytes
 
     from ..files import write_bytes

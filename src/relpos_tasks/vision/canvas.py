@@ -13,11 +13,22 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int64
 from numpy import ndarray
 
-from ..training.language_model import IGNORE
 from .digits import Digit
 
-__all__ = ["INK", "MAX_DIGITS", "TESTS", "TRAINING", "Canvas", "Layout", "canvases", "compose"]
+__all__ = [
+    "BLANK",
+    "INK",
+    "MAX_DIGITS",
+    "TESTS",
+    "TRAINING",
+    "Canvas",
+    "Layout",
+    "canvases",
+    "compose",
+]
 
+# The label of a pixel that is not scored, which torch's losses leave out by themselves.
+BLANK = -100
 # From this much ink on a pixel is labelled: a quarter of the darkest.
 INK = 0.25
 MAX_DIGITS = 3
@@ -75,7 +86,7 @@ class Canvas:
 
     Args:
         image: ink from 0 to 1.
-        labels: the digit of each ink pixel, `IGNORE` elsewhere.
+        labels: the digit of each ink pixel, `BLANK` elsewhere.
     """
 
     image: Float32[ndarray, "m n"]
@@ -136,7 +147,7 @@ def canvases(digits: Sequence[Digit], layout: Layout, count: int) -> list[Canvas
 def _try(digits: Sequence[Digit], layout: Layout, rng: np.random.Generator) -> tuple[Canvas, int]:
     """A canvas, and how many digits found a place on it."""
     image = np.zeros(layout.shape, np.float32)
-    labels = np.full(layout.shape, IGNORE)
+    labels = np.full(layout.shape, BLANK)
     placed = 0
     for digit in digits:
         place = _free_place(image > 0, digit.image > 0, layout, rng)

@@ -13,8 +13,7 @@ from jaxtyping import Float32, Int64
 from numpy import ndarray
 from torch import Tensor, nn
 
-from ..training.language_model import IGNORE
-from .canvas import TESTS, Canvas, canvases
+from .canvas import BLANK, TESTS, Canvas, canvases
 from .digits import Digit
 
 __all__ = ["accuracy", "accuracy_by_test", "batches", "predict"]
@@ -34,7 +33,7 @@ def accuracy(model: nn.Module, measured: Sequence[Canvas]) -> float:
     """
     right, scored = 0, 0
     for images, labels in batches(measured):
-        ink = labels != IGNORE
+        ink = labels != BLANK
         right += int((predict(model, images).argmax(1) == labels)[ink].sum())
         scored += int(ink.sum())
     if not scored:

@@ -35,9 +35,10 @@ def pixel_weights(
     query = pixel[0] * width + pixel[1]
     found = []
     for layer, inputs in _read(model, image):
-        q, k, terms = apply_position(layer.position, *inputs, shape=tuple(image.shape))
-        scale = resolve_scale("pixel_weights", layer.position, layer.scale, width=q.shape[3])
-        weights = attention_weights(q, k, terms, scale=scale)
+        with torch.no_grad():
+            q, k, terms = apply_position(layer.position, *inputs, shape=tuple(image.shape))
+            scale = resolve_scale("pixel_weights", layer.position, layer.scale, width=q.shape[3])
+            weights = attention_weights(q, k, terms, scale=scale)
         found.append(weights[0, :, query].unflatten(-1, tuple(image.shape)))
     return torch.stack(found) if found else torch.zeros(0, 1, *image.shape)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from ..training.language_model import IGNORE
 from ..training.task import Task
+from .canvas import BLANK
 
 __all__ = ["PixelTask"]
 
@@ -14,7 +14,7 @@ __all__ = ["PixelTask"]
 class PixelTask(Task):
     """Classification of pixels.
 
-    Batches are `(images, labels)`, each `(b, height, width)`; labels that are `IGNORE` do not
+    Batches are `(images, labels)`, each `(b, height, width)`; labels that are `BLANK` do not
     count. The model gives logits `(b, classes, height, width)`.
     """
 
@@ -25,8 +25,8 @@ class PixelTask(Task):
         """Nats of all ink pixels, and how many they are."""
         images, labels = batch
         logits = self.model(images)
-        nats = functional.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")
-        return nats, (labels != IGNORE).sum()
+        nats = functional.cross_entropy(logits, labels, ignore_index=BLANK, reduction="sum")
+        return nats, (labels != BLANK).sum()
 
     def count_units(self, batch: tuple[Tensor, Tensor]) -> int:
         """The pixels of a batch, blank ones included."""

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from relpos_tasks.training.language_model import IGNORE
-from relpos_tasks.vision.canvas import INK, TESTS, TRAINING, Layout, canvases, compose
+from relpos_tasks.vision.canvas import BLANK, INK, TESTS, TRAINING, Layout, canvases, compose
 from relpos_tasks.vision.digits import Digit
 
 
@@ -24,7 +23,7 @@ def test_digits_stand_in_their_region_alone(digits, name):
         outside = np.ones(layout.shape, bool)
         outside[top : top + rows, left : left + columns] = False
         assert not canvas.image[outside].any()
-        assert (canvas.labels[outside] == IGNORE).all()
+        assert (canvas.labels[outside] == BLANK).all()
         assert canvas.image.any()
         # The margin.
         assert not canvas.image[[0, -1]].any()
@@ -33,7 +32,7 @@ def test_digits_stand_in_their_region_alone(digits, name):
 
 def test_labels_are_those_of_the_ink(digits):
     for canvas in canvases(digits.valid, TRAINING, 40):
-        assert ((canvas.labels != IGNORE) == (canvas.image >= INK)).all()
+        assert ((canvas.labels != BLANK) == (canvas.image >= INK)).all()
         assert canvas.image.max() <= 1
 
 
@@ -54,7 +53,7 @@ def test_as_many_digits_are_pasted_as_fit():
     }
     assert seen == {2, 3}
     alone = compose([block(8, 9, 1), block(8, 9, 2)], layout, rng)
-    assert set(np.unique(alone.labels)) == {1, IGNORE}
+    assert set(np.unique(alone.labels)) == {1, BLANK}
 
 
 @pytest.mark.parametrize(("given", "count"), [([], 0), ([block(9, 4, 1)], 1)])
@@ -81,9 +80,9 @@ def test_canvases_of_a_test_are_always_the_same_and_begin_alike(digits):
 def test_canvases_have_one_to_three_digits_and_use_every_image():
     marked = [block(8, 1, n % 10) for n in range(30)]
     found = canvases(marked, TESTS["12x40"], 60)
-    counts = [(canvas.labels != IGNORE).sum() // 8 for canvas in found]
+    counts = [(canvas.labels != BLANK).sum() // 8 for canvas in found]
     assert set(counts) == {1, 2, 3}
-    labels = np.concatenate([canvas.labels[canvas.labels != IGNORE] for canvas in found])
+    labels = np.concatenate([canvas.labels[canvas.labels != BLANK] for canvas in found])
     assert np.ptp(np.bincount(labels, minlength=10)) <= 3 * 8
 
 

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from relpos_tasks.training.language_model import IGNORE
-from relpos_tasks.vision.canvas import TRAINING
+from relpos_tasks.vision.canvas import BLANK, TRAINING
 from relpos_tasks.vision.data import CanvasBatches, CanvasData
 
 
@@ -40,8 +39,8 @@ def test_a_batch_has_images_and_labels_of_training_canvases(digits):
     images, labels = batches(digits, batch=30).at(0)
     assert images.shape == labels.shape == (30, *TRAINING.shape)
     assert (images.dtype, labels.dtype) == (torch.float32, torch.int64)
-    assert ((labels != IGNORE).flatten(1).sum(1) > 0).all()
-    assert set(labels.unique().tolist()) == {IGNORE, *range(10)}
+    assert ((labels != BLANK).flatten(1).sum(1) > 0).all()
+    assert set(labels.unique().tolist()) == {BLANK, *range(10)}
 
 
 def test_watched_canvases_are_of_the_validation_images(digits):

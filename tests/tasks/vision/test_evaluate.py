@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from relpos_tasks.training.language_model import IGNORE
-from relpos_tasks.vision.canvas import INK, TESTS, TRAINING, canvases
+from relpos_tasks.vision.canvas import BLANK, INK, TESTS, TRAINING, canvases
 from relpos_tasks.vision.evaluate import accuracy, accuracy_by_test, batches, predict
 
 
@@ -67,4 +66,4 @@ def test_what_cannot_be_measured_is_refused(digits):
         accuracy(NotANumber(0), found)
     with pytest.raises(ValueError, match="canvases must have ink, got none"):
         accuracy(Always(0), [])
-    assert (found[0].labels != IGNORE).any()
+    assert (found[0].labels != BLANK).any()

@@ -102,7 +102,9 @@ def test_what_is_no_picture_is_refused_in_one_line(drawn, tmp_path):
 
 def test_pictures_that_are_too_large_say_what_to_do(tmp_path):
     large = written(np.tile(np.arange(200, dtype=np.uint8), (200, 1)), tmp_path / "large.png")
-    with pytest.raises(ValueError, match="got 200 x 200; say how high they are with --digit-height"):
+    with pytest.raises(
+        ValueError, match="got 200 x 200; say how high they are with --digit-height"
+    ):
         read_picture(large)
     assert read_picture(large, digit_height=20).image.shape == (80, 80)
     huge = tmp_path / "huge.png"
