@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int64
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm, to_rgb
+from matplotlib.patches import Patch
 from numpy import ndarray
 
 from relpos.plots.style import DIVERGING, WIDTH, new_figure, svg
@@ -67,12 +68,22 @@ def labels_figure(
     columns = min(_COLUMNS, len(labels))
     lines = -(-len(labels) // columns)
     height = WIDTH / columns * image.shape[0] / image.shape[1] + 0.35
-    with new_figure(WIDTH, lines * height, lines, columns) as (figure, panels):
+    with new_figure(WIDTH, lines * height + 0.3, lines, columns) as (figure, panels):
         for axes, (name, given) in zip(panels, labels.items(), strict=False):
             draw_labels(axes, image, given)
             axes.set_title(name, fontsize=9)
         for spare in panels[len(labels) :]:
             spare.set_visible(False)
+        digits = [Patch(color=color, label=str(n)) for n, color in enumerate(DIGIT_COLORS)]
+        figure.legend(
+            handles=digits,
+            loc="outside lower center",
+            ncols=10,
+            fontsize=8,
+            handlelength=0.8,
+            columnspacing=1.0,
+            borderpad=0.0,
+        )
         return svg(figure)
 
 
@@ -105,7 +116,7 @@ def offsets_figure(added: Float[ndarray, "layer h r s"]) -> str:
     down, across = (size // 2 for size in added.shape[2:])
     limit = float(np.nanquantile(np.abs(added), 0.995)) or 1.0
     layers, heads = added.shape[:2]
-    with new_figure(WIDTH, 0.5 + layers * (WIDTH / heads * down / across), layers, heads) as (
+    with new_figure(WIDTH, _height(layers, heads, down / across), layers, heads) as (
         figure,
         panels,
     ):
@@ -155,7 +166,7 @@ def attention_figure(
         weights: what `pixel_weights` returned.
     """
     layers, heads = weights.shape[:2]
-    height = 0.5 + layers * (WIDTH / heads * image.shape[0] / image.shape[1])
+    height = _height(layers, heads, image.shape[0] / image.shape[1])
     # Small weights are most of them: the root lets them be seen.
     norm = PowerNorm(0.5, vmin=0, vmax=max(float(weights.max()), 1e-12))
     with new_figure(WIDTH, height, layers, heads) as (figure, panels):
@@ -168,6 +179,11 @@ def attention_figure(
             _name(axes, layer, head, heads)
         figure.colorbar(shown, ax=panels, shrink=0.7, label="weight")
         return svg(figure)
+
+
+def _height(lines: int, columns: int, sides: float) -> float:
+    """Of a figure of maps beside a colour bar, in inches; `sides`: a map's height by its width."""
+    return 0.4 + lines * (0.3 + 0.8 * WIDTH / columns * sides)
 
 
 def _name(axes: Axes, layer: int, head: int, heads: int) -> None:

@@ -141,7 +141,7 @@ def test_what_is_out_of_range_is_refused(fields, message):
 def test_a_configuration_survives_json():
     config = PixelClassifierConfig(position="window", shape=(5, 9), hidden=7)
     assert PixelClassifierConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-    with pytest.raises(ValueError, match="fields must be among classes, .*, got wdith"):
+    with pytest.raises(ValueError, match=r"fields must be among classes, .*, got wdith"):
         PixelClassifierConfig.from_dict({"wdith": 3})
 
 
