@@ -30,6 +30,10 @@ class VisionPreset(StrEnum):
 class VisionOptions(TrainingOptions):
     """How large, beside the options of every task."""
 
+    batch: Annotated[
+        int | None,
+        typer.Option(min=1, help="Canvases per step over all devices, in place of the preset's."),
+    ] = None
     preset: Annotated[
         VisionPreset,
         typer.Option(

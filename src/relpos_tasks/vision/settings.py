@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..models.map_positions import MAP_POSITIONS
 from ..models.pixel_classifier import CONVOLUTION
-from ..training.limits import MAX_STEPS, check_seed
-from ..training.settings import TrainingSettings
+from ..training.settings import TrainingSettings, with_budget
 
 __all__ = ["PRESETS", "VisionSettings", "preset"]
 
@@ -127,13 +126,5 @@ def preset(
     """
     if name not in PRESETS:
         raise ValueError(f"preset: name must be one of {', '.join(PRESETS)}, got {name!r}")
-    given = {"steps": steps, "batch": batch}
-    for argument, value in given.items():
-        if value is not None and value < 1:
-            raise ValueError(f"preset: {argument} must be at least 1, got {value}")
-    if steps is not None and steps > MAX_STEPS:
-        raise ValueError(f"preset: steps must be at most {MAX_STEPS}, got {steps}")
-    if seed is not None:
-        given["seed"] = check_seed("preset", seed)
-    changes = {argument: value for argument, value in given.items() if value is not None}
-    return replace(PRESETS[name], training=replace(PRESETS[name].training, **changes))
+    found = PRESETS[name]
+    return replace(found, training=with_budget(found.training, steps=steps, batch=batch, seed=seed))
