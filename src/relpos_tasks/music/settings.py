@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ..training.settings import TrainingSettings, with_budget
+from ..training.limits import MAX_STEPS, check_seed
+from ..training.settings import TrainingSettings
 
 __all__ = ["PRESETS", "MusicSettings", "preset"]
 
@@ -102,5 +103,14 @@ def preset(
     if name not in PRESETS:
         raise ValueError(f"preset: name must be one of {', '.join(PRESETS)}, got {name!r}")
     found = PRESETS[name]
-    training = with_budget(found.training, steps=steps, batch=batch, seed=seed)
+    given = {"steps": steps, "batch": batch}
+    for argument, value in given.items():
+        if value is not None and value < 1:
+            raise ValueError(f"preset: {argument} must be at least 1, got {value}")
+    if steps is not None and steps > MAX_STEPS:
+        raise ValueError(f"preset: steps must be at most {MAX_STEPS}, got {steps}")
+    if seed is not None:
+        given["seed"] = check_seed("preset", seed)
+    changes = {argument: value for argument, value in given.items() if value is not None}
+    training = replace(found.training, **changes)
     return replace(found, training=training, window=found.window if window is None else window)

@@ -66,7 +66,7 @@ class Layout:
 
 
 def _everywhere(height: int, width: int) -> Layout:
-    return Layout((height, width), (_MARGIN,) * 2, (height - 2 * _MARGIN, width - 2 * _MARGIN))
+    return Layout((height, width), (_MARGIN, _MARGIN), (height - 2 * _MARGIN, width - 2 * _MARGIN))
 
 
 # The upper left: nine rows, so that digits of eight stand in two ways, and twelve columns.

@@ -19,7 +19,7 @@ from ..report.blocks import (
 )
 from ..report.colors import series_colors
 from ..report.figures import curves_figure
-from ..report.wording import count, duration
+from ..report.wording import busy_note, count, duration
 from ..training.comparison import mean_and_spread
 from .canvas import INK, TESTS, TRAINING, Canvas, canvases
 from .digits import DigitSplit
@@ -37,7 +37,6 @@ from .settings import VisionSettings
 from .wording import (
     LITERATURE,
     TEST_TITLES,
-    busy_note,
     is_good,
     protocol,
     summary,
@@ -46,7 +45,7 @@ from .wording import (
     verdict,
 )
 
-__all__ = ["comparison_report"]
+__all__ = ["comparison_report", "held_out_blocks"]
 
 # Among so many canvases of a test the one with the most digits is shown.
 _CANDIDATES = 20
@@ -76,7 +75,7 @@ def comparison_report(
         verdict=verdict(results),
         good=is_good(results),
         sections=[
-            Section("held-out", "Accuracy by test", _held_out(results)),
+            Section("held-out", "Accuracy by test", held_out_blocks(results)),
             Section("canvases", "Canvases with predictions", _canvases(models, shown)),
             Section("curves", "Learning", [_curves(results)]),
             Section("tables", "What the tables learned", _tables(models, split)),
@@ -91,7 +90,12 @@ def comparison_report(
     )
 
 
-def _held_out(results: ComparisonResults) -> list[Block]:
+def held_out_blocks(results: ComparisonResults) -> list[Block]:
+    """The table and the figure of accuracy by test.
+
+    Args:
+        results: the numbers.
+    """
     colors = series_colors(results.trained)
     rows = []
     for name, models in results.trained.items():
@@ -121,7 +125,9 @@ def _held_out(results: ComparisonResults) -> list[Block]:
         TableBlock(
             ["positions", *TEST_TITLES.values(), "parameters", "training"],
             rows,
-            note=busy_note(results),
+            note=busy_note(
+                {name: [one.time for one in models] for name, models in results.trained.items()}
+            ),
         ),
         FigureBlock(
             figure,

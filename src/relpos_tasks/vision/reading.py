@@ -1,4 +1,9 @@
-"""What a model reads in a picture: a digit for each connected group of ink pixels."""
+"""What a model reads in a picture: a digit for each connected group of ink pixels.
+
+Each group is read in a window as large as the canvases of training, with the group in its middle
+and whatever is beside it. On canvases of many digits that reads more of them rightly than the
+whole picture at once, whose size and number of digits were never trained on.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int64
 from numpy import ndarray
+from torch import nn
 
-from .canvas import INK
+from .canvas import BLANK, INK
+from .evaluate import predict
 
-__all__ = ["Reading", "in_lines", "read_digits_in"]
+__all__ = ["Reading", "in_lines", "label_pixels", "read_digits_in"]
 
 # Pixels of a group that is a digit; fewer are a speck.
 _FEWEST = 4
@@ -36,32 +44,49 @@ class Reading:
     agreeing: int
 
 
-def read_digits_in(
-    image: Float[ndarray, "m n"], probabilities: Float[ndarray, "10 m n"]
-) -> list[Reading]:
+def label_pixels(
+    model: nn.Module, image: Float[ndarray, "m n"], *, window: tuple[int, int]
+) -> Int64[ndarray, "m n"]:
+    """The likeliest digit of each ink pixel, `BLANK` elsewhere.
+
+    Args:
+        model: gives logits `(b, 10, height, width)` for images `(b, height, width)`.
+        image: ink from 0 to 1.
+        window: height and width of what is read at once around a group; larger groups are read in
+            a window of their own size.
+    """
+    labels = np.full(image.shape, BLANK)
+    for rows, columns in _groups(image):
+        sizes = [
+            max(size, np.ptp(at) + 3) for size, at in zip(window, (rows, columns), strict=True)
+        ]
+        top, left = (
+            (at.min() + at.max() + 1 - size) // 2
+            for size, at in zip(sizes, (rows, columns), strict=True)
+        )
+        seen = torch.from_numpy(_window(image, top, left, sizes))
+        found = predict(model, seen[None])[0].argmax(0).numpy()
+        labels[rows, columns] = found[rows - top, columns - left]
+    return labels
+
+
+def read_digits_in(labels: Int64[ndarray, "m n"]) -> list[Reading]:
     """The digits of a picture as they are read: line by line, each from left to right.
 
     Specks of fewer than 4 pixels are left out. Two digits that touch are one group.
 
     Args:
-        image: ink from 0 to 1.
-        probabilities: of each digit at each pixel.
+        labels: the digit of each ink pixel, `BLANK` elsewhere.
     """
-    from scipy.ndimage import label  # noqa: PLC0415
-
-    labels = probabilities.argmax(axis=0)
-    groups, count = label(image >= INK, structure=np.ones((3, 3)))  # type: ignore[misc]
     found = []
-    for number in range(1, count + 1):
-        inside = groups == number
-        counts = np.bincount(labels[inside], minlength=10)
-        rows, columns = (np.flatnonzero(inside.any(axis=axis)) for axis in (1, 0))
+    for rows, columns in _groups(labels != BLANK):
+        counts = np.bincount(labels[rows, columns], minlength=10)
         if counts.sum() >= _FEWEST:
             found.append(
                 Reading(
                     digit=int(counts.argmax()),
-                    rows=(int(rows[0]), int(rows[-1])),
-                    columns=(int(columns[0]), int(columns[-1])),
+                    rows=(int(rows.min()), int(rows.max())),
+                    columns=(int(columns.min()), int(columns.max())),
                     pixels=int(counts.sum()),
                     agreeing=int(counts.max()),
                 )
@@ -85,3 +110,22 @@ def in_lines(found: Sequence[Reading]) -> list[list[Reading]]:
         else:
             lines.append([one])
     return [sorted(line, key=lambda one: one.columns) for line in lines]
+
+
+def _groups(image: ndarray) -> list[tuple[ndarray, ndarray]]:
+    """Rows and columns of each group of ink pixels that touch."""
+    from scipy.ndimage import label  # noqa: PLC0415
+
+    groups, count = label(image >= INK, structure=np.ones((3, 3)))  # type: ignore[misc]
+    return [np.nonzero(groups == number) for number in range(1, count + 1)]  # type: ignore[misc]
+
+
+def _window(
+    image: Float[ndarray, "m n"], top: int, left: int, sizes: Sequence[int]
+) -> Float[ndarray, "..."]:
+    """A part of the picture, blank beyond its edge."""
+    window = np.zeros(sizes, np.float32)
+    part = image[max(top, 0) : top + sizes[0], max(left, 0) : left + sizes[1]]
+    first, second = max(-top, 0), max(-left, 0)
+    window[first : first + part.shape[0], second : second + part.shape[1]] = part
+    return window

@@ -12,7 +12,7 @@ from .settings import VisionSettings
 __all__ = [
     "LITERATURE",
     "TEST_TITLES",
-    "busy_note",
+    "is_good",
     "protocol",
     "summary",
     "tests_note",
@@ -112,17 +112,6 @@ def is_good(results: ComparisonResults) -> bool:
         results: the numbers.
     """
     return max(results.held_out, key=lambda name: results.mean(name, "shifted")).startswith("grid")
-
-
-def busy_note(results: ComparisonResults) -> str:
-    """Which times do not compare models, since the machine had other work; "" if they all do.
-
-    Args:
-        results: the numbers.
-    """
-    if any(one.time.crowded for models in results.trained.values() for one in models):
-        return "* Measured on a busy machine. Such a time does not compare models."
-    return ""
 
 
 def tests_note(results: ComparisonResults) -> str:
