@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 
+@runtime_checkable
 class MapSizes(Protocol):
     """What a scheme needs to know of the model."""
 
