@@ -73,9 +73,7 @@ class PixelClassifierConfig:
             value = getattr(self, size)
             if not (size == "hidden" and value is None):
                 object.__setattr__(self, size, check_count(name, size, value))
-        # JSON has lists.
-        shape = tuple(self.shape) if isinstance(self.shape, list) else self.shape
-        height, width = check_sizes(name, "shape", shape, 2)
+        height, width = check_sizes(name, "shape", self.shape, 2)
         object.__setattr__(self, "shape", (height, width))
         positions = (*MAP_POSITIONS, *((CONVOLUTION,) if self.block == "bottleneck" else ()))
         for field, known in (("block", BLOCKS), ("position", positions)):
@@ -126,7 +124,9 @@ class PixelClassifierConfig:
                 f"PixelClassifierConfig: fields must be among {', '.join(known)}, "
                 f"got {', '.join(unknown)}"
             )
-        return cls(**values)
+        # JSON has lists.
+        shape = values.get("shape")
+        return cls(**values | {"shape": tuple(shape)} if isinstance(shape, list) else values)
 
 
 class AttentionBlock(nn.Module):

@@ -203,8 +203,8 @@ def _failures_in_words(
     except (MemoryError, *_BROKEN) as error:
         if is_out_of_memory(error):
             raise TrainingError(
-                f"not enough memory for a step of {task.settings.batch} examples; "
-                "choose a smaller --batch, or shorter examples"
+                f"not enough memory for a step of {task.settings.batch} sequences; "
+                "choose a smaller --batch or --window"
             ) from error
         if checkpoint_io(trainer).restoring:
             raise _unreadable(resume) from error

@@ -33,7 +33,7 @@ class Digit:
         label: 0..9.
     """
 
-    image: Float32[ndarray, "8 w"]
+    image: Float32[ndarray, "h w"]
     label: int
 
 

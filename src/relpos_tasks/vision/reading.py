@@ -58,10 +58,10 @@ def label_pixels(
     labels = np.full(image.shape, BLANK)
     for rows, columns in _groups(image):
         sizes = [
-            max(size, np.ptp(at) + 3) for size, at in zip(window, (rows, columns), strict=True)
+            max(size, int(np.ptp(at)) + 3) for size, at in zip(window, (rows, columns), strict=True)
         ]
         top, left = (
-            (at.min() + at.max() + 1 - size) // 2
+            (int(at.min()) + int(at.max()) + 1 - size) // 2
             for size, at in zip(sizes, (rows, columns), strict=True)
         )
         seen = torch.from_numpy(_window(image, top, left, sizes))
