@@ -124,9 +124,11 @@ class PixelClassifierConfig:
                 f"PixelClassifierConfig: fields must be among {', '.join(known)}, "
                 f"got {', '.join(unknown)}"
             )
-        # JSON has lists.
-        shape = values.get("shape")
-        return cls(**values | {"shape": tuple(shape)} if isinstance(shape, list) else values)
+        given = dict(values)
+        if isinstance(given.get("shape"), list):
+            # JSON has lists.
+            given["shape"] = tuple(given["shape"])
+        return cls(**given)
 
 
 class AttentionBlock(nn.Module):
