@@ -145,6 +145,7 @@ def test_a_configuration_survives_json():
         PixelClassifierConfig.from_dict({"wdith": 3})
 
 
+@pytest.mark.no_typecheck
 def test_images_of_another_form_are_refused():
     with pytest.raises(ValueError, match=r"images must be \(b, m, n\), got \(1, 1, 6, 7\)"):
         built()(torch.zeros(1, 1, 6, 7))
