@@ -1,6 +1,7 @@
-"""Keep a run of the main job as a committed result: its metrics and its machine, in one JSON.
+"""Keep a run of a task as a committed result: its metrics and its machine, in one JSON.
 
 python -m benchmarks.chorales runs/chorales
+python -m benchmarks.chorales runs/vision --name vision
 python -m benchmarks.tables
 """
 
@@ -15,7 +16,7 @@ from .files import RESULTS, save
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("run", type=Path, help="the folder of a finished `relpos music compare`")
+    parser.add_argument("run", type=Path, help="the folder of a finished `compare`")
     parser.add_argument("--name", default="chorales", help="of the result (chorales)")
     options = parser.parse_args()
     result = RESULTS / f"{options.name}.json"

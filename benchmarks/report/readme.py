@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import sys
 
+from relpos_tasks.models.map_positions import MAP_POSITIONS
+
 from ..files import load
 from ..workloads.adapted import MODELS
 from ..workloads.gpu_settings import GPU_SETTINGS, RIVALS_SUFFIX
@@ -144,6 +146,23 @@ def chorale_table(metrics: dict) -> str:
     )
 
 
+def vision_table(metrics: dict) -> str:
+    """Held-out accuracy on canvases of digits, by position and test."""
+    tests = {"same": "places of training", "shifted": "shifted", "32x32": "32 x 32",
+             "12x40": "12 x 40"}  # fmt: skip
+    rows = [
+        [f"`{name}`: {MAP_POSITIONS[name].title}", *(f"{found[test]:.3f}" for test in tests)]
+        for name, found in metrics["held_out"].items()
+    ]
+    count = len(metrics["seeds"])
+    seeds = "one seed" if count == 1 else f"means of {count} seeds"
+    return (
+        f"Share of held-out ink pixels labelled rightly after {metrics['steps']} steps each on "
+        f"canvases of 16 x 16, {seeds} ({metrics['seconds']:.0f} s for the whole job on this "
+        f"machine):\n\n{markdown_table(['positions', *tests.values()], rows)}"
+    )
+
+
 def gpu_table(result: dict) -> str:
     """Ratios to the fastest SDPA on a GPU, and what became of the targets."""
     rows = [
@@ -174,6 +193,7 @@ def readme(text: str, result: dict, gpu_result: dict | None = None) -> str:
         "local": local_part(load("local.json")),
         "chorales": chorale_table(load("chorales.json")),
         "literature": chorale_table(load("literature.json")),
+        "vision": vision_table(load("vision.json")),
     }
     parts["cuda"] = NO_GPU if gpu_result is None else gpu_table(gpu_result)
     for name, part in parts.items():

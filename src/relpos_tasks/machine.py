@@ -28,7 +28,7 @@ def machine() -> dict[str, str]:
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that a result depends on."""
     found = {"python": platform.python_version()}
-    for package in ("relpos", "torch", "lightning", "numpy", "music21", "verovio"):
+    for package in ("relpos", "torch", "lightning", "numpy", "music21", "verovio", "scikit-learn"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -8,11 +8,14 @@ from typing import Annotated
 
 import typer
 
+from ..files import check_writable
+
 __all__ = [
     "CheckpointArgument",
     "DataOption",
     "at_least_zero",
     "multiple_of_8",
+    "picture_file",
     "positive_probability",
 ]
 
@@ -59,6 +62,26 @@ def at_least_zero(number: float) -> float:
     if not (isfinite(number) and number >= 0):
         raise typer.BadParameter(f"must be a number >= 0, got {number}")
     return number
+
+
+def picture_file(out: Path | None) -> Path | None:
+    """The path, if a picture can be written there, before anything is read.
+
+    Args:
+        out: of the file; None is let pass.
+
+    Raises:
+        typer.BadParameter: otherwise, which names the option.
+    """
+    if out is None:
+        return None
+    if out.suffix not in (".png", ".svg"):
+        raise typer.BadParameter(f"must end in .png or .svg, got {str(out)!r}")
+    try:
+        check_writable(out)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return out
 
 
 def positive_probability(number: float) -> float:

@@ -12,7 +12,7 @@ import typer
 
 from ..files import check_writable
 from ..training.limits import MAX_SEED
-from .options import CheckpointArgument, DataOption
+from .options import CheckpointArgument, DataOption, picture_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,22 +28,10 @@ plots = typer.Typer(
 )
 
 
-def _picture(out: Path | None) -> Path | None:
-    """The path, if it is None or a picture can be written there, before anything is read."""
-    if out is None:
-        return None
-    if out.suffix not in (".png", ".svg"):
-        raise typer.BadParameter(f"must end in .png or .svg, got {str(out)!r}")
-    try:
-        return _writable(out)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
 OutOption = Annotated[
     Path | None,
     typer.Option(
-        callback=_picture,
+        callback=picture_file,
         help="The file, .png or .svg. By default an SVG: in this folder, or beside the checkpoint.",
     ),
 ]

@@ -41,6 +41,8 @@ ABOUT = "model.json"
 FORMAT = 3
 # What Lightning trains in; anything else was not written by a training.
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+# What batch norms count batches by.
+_COUNTER, _COUNTER_DTYPES = "num_batches_tracked", (torch.int64,)
 
 ModelT = TypeVar("ModelT", bound=ConfiguredModel)
 
@@ -184,8 +186,9 @@ def check_state(
                 f"{path}: {name} must be {expected.get(name, 'absent')} by {ABOUT}, "
                 f"got {given.get(name, 'nothing')}"
             )
-        if state[name].dtype not in _DTYPES:
-            allowed = ", ".join(_dtype_name(dtype) for dtype in _DTYPES)
+        dtypes = _COUNTER_DTYPES if name.endswith(_COUNTER) else _DTYPES
+        if state[name].dtype not in dtypes:
+            allowed = ", ".join(_dtype_name(dtype) for dtype in dtypes)
             raise CheckpointError(
                 f"{path}: {name} must be one of {allowed}, got {_dtype_name(state[name].dtype)}"
             )

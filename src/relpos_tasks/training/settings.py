@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["TrainingError", "TrainingSettings", "settings_differ"]
+from .limits import MAX_STEPS, check_seed
+
+__all__ = ["TrainingError", "TrainingSettings", "settings_differ", "with_budget"]
 
 
 class TrainingError(ValueError):
@@ -37,6 +39,39 @@ class TrainingSettings:
     seed: int = 0
     valid_every: int = 150
     checkpoint_every: int = 50
+
+
+def with_budget(
+    settings: TrainingSettings,
+    *,
+    steps: int | None = None,
+    batch: int | None = None,
+    seed: int | None = None,
+) -> TrainingSettings:
+    """A preset's settings with what was asked for in their place.
+
+    Args:
+        settings: of the preset.
+        steps: optimiser steps; None keeps the preset's, like the others.
+        batch: examples per step.
+        seed: of everything random.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    >>> with_budget(TrainingSettings(), steps=5).steps
+    5
+    """
+    given = {"steps": steps, "batch": batch}
+    for argument, value in given.items():
+        if value is not None and value < 1:
+            raise ValueError(f"preset: {argument} must be at least 1, got {value}")
+    if steps is not None and steps > MAX_STEPS:
+        raise ValueError(f"preset: steps must be at most {MAX_STEPS}, got {steps}")
+    if seed is not None:
+        given["seed"] = check_seed("preset", seed)
+    changes = {argument: value for argument, value in given.items() if value is not None}
+    return replace(settings, **changes)
 
 
 def settings_differ(before: dict[str, Any], about: dict[str, Any]) -> str | None:

@@ -18,8 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from relpos.positions.absolute import LearnedAbsolute
+from relpos.positions.grid_position import GridPosition
 from relpos.positions.tables import LearnedTables
 
+from ..models.map_positions import LearnedMapPositions
 from .clock import TrainingClock
 from .peak_memory import PeakMemory
 from .settings import TrainingSettings
@@ -166,7 +168,7 @@ class Task(lightning.LightningModule, ABC):
 
 def _matrices(model: nn.Module) -> list[nn.Parameter]:
     """What weight decay is for: matrices, but neither embeddings nor the rows of positions."""
-    tables = (nn.Embedding, LearnedTables, LearnedAbsolute)
+    tables = (nn.Embedding, LearnedTables, LearnedAbsolute, LearnedMapPositions, GridPosition)
     spared = {
         id(parameter)
         for module in model.modules()

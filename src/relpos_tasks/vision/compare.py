@@ -1,0 +1,121 @@
+"""The whole job: train with several position schemes, measure, report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lightning.pytorch.utilities import rank_zero_only
+
+from ..files import check_writable, write_json
+from ..models.pixel_classifier import PixelClassifier
+from ..report.page import write_report
+from ..training.comparison import Comparison
+from ..training.devices import Devices
+from ..training.trained import TrainedModel
+from .digits import DigitSplit
+from .evaluate import accuracy_by_test
+from .page import comparison_report
+from .results import ComparisonResults
+from .settings import VisionSettings
+from .train import check_training, train_position
+
+__all__ = ["REPORT", "check_comparison", "compare"]
+
+REPORT = "report.html"
+METRICS = "metrics.json"
+MACHINE = "machine.json"
+
+
+def check_comparison(
+    settings: VisionSettings, comparison: Comparison, *, folder: Path, devices: Devices
+) -> None:
+    """Raise if `compare` could not begin, or not write what it found, without reading an image.
+
+    Args:
+        settings: sizes and budget.
+        comparison: what is to be trained.
+        folder: of the run.
+        devices: where to train.
+
+    Raises:
+        TrainingError: as `check_training` for any of the models.
+        ValueError: if the blocks know no such position, or a file cannot be written.
+    """
+    for name in (REPORT, METRICS, MACHINE):
+        check_writable(folder / name)
+    for position, seed, where in comparison.folders(folder):
+        check_training(position, settings.with_seed(seed), folder=where, devices=devices)
+
+
+def compare(
+    settings: VisionSettings,
+    comparison: Comparison,
+    split: DigitSplit,
+    *,
+    folder: Path,
+    devices: Devices,
+    say: Callable[[str], None] = print,
+) -> ComparisonResults | None:
+    """Train and measure all models, and write the run's folder.
+
+    Models of one seed differ in their positions alone: steps, canvases and the first numbers of all
+    other parameters are the same.
+
+    Args:
+        settings: sizes and budget; the seeds are those of the comparison.
+        comparison: what is trained.
+        split: the digits.
+        folder: of the run; a run in it with the same settings is resumed.
+        devices: where to train.
+        say: takes a line on what is being done.
+
+    Returns:
+        The numbers, which are in `metrics.json` too; None in the processes of other devices.
+
+    Raises:
+        TrainingError: if the folder holds a run with other settings.
+    """
+    begun = time.perf_counter()
+    say(f"digits: {split}")
+    trained = comparison.train(
+        folder,
+        lambda position, seed, where: train_position(
+            position, settings.with_seed(seed), split, folder=where, devices=devices
+        ),
+    )
+    if rank_zero_only.rank:
+        return None
+    after_training = time.perf_counter()
+    say("measuring on canvases of the held-out digits")
+    results = _measure(settings, comparison, split, trained)
+    report = comparison_report(settings, split, results)
+    seconds = sum(one.time.seconds for models in trained.values() for one in models)
+    seconds = max(seconds + time.perf_counter() - after_training, time.perf_counter() - begun)
+    results = replace(results, seconds=seconds)
+    write_json(folder / METRICS, results.metrics())
+    write_json(folder / MACHINE, results.machine)
+    write_report(folder / REPORT, report)
+    return results
+
+
+def _measure(
+    settings: VisionSettings,
+    comparison: Comparison,
+    split: DigitSplit,
+    trained: Mapping[str, Sequence[TrainedModel[PixelClassifier]]],
+) -> ComparisonResults:
+    return ComparisonResults(
+        trained=trained,
+        held_out={
+            name: [
+                accuracy_by_test(one.model, split.held_out, count=settings.canvases)
+                for one in models
+            ]
+            for name, models in trained.items()
+        },
+        canvases=settings.canvases,
+        seeds=comparison.all_seeds,
+    )
