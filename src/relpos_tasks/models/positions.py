@@ -7,11 +7,12 @@ are compared at nearly equal size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from torch import nn
 
+from relpos.layers import MultiheadAttention
 from relpos.positions import (
     AbsoluteKeys,
     Alibi,
@@ -99,6 +100,23 @@ class PositionScheme:
     at_input: _Make | None = None
     in_block: _Make | None = None
     causal_only: bool = False
+
+    def put_into(
+        self, attentions: Iterable[MultiheadAttention], sizes: PositionSizes
+    ) -> nn.Module | None:
+        """Give each attention a position of its own, and make what stands at the input.
+
+        Args:
+            attentions: of the blocks, which have no position yet.
+            sizes: what the scheme is made for.
+
+        Returns:
+            The module at the input, whose numbers are drawn before those in the blocks.
+        """
+        at_input = None if self.at_input is None else self.at_input(sizes)
+        for attention in attentions:
+            attention.position = None if self.in_block is None else self.in_block(sizes)
+        return at_input
 
 
 def _huang(sizes: PositionSizes) -> nn.Module:
