@@ -197,10 +197,8 @@ class _Search:
         """Go on by one token; returns the row that each new row continues."""
         step = self.tokens.shape[1] + 1
         sentence, parent, token, total = self._best(*self._continuations(logits, step))
-        if self.how.end is None:
-            ends = self.limits[sentence] == step
-        else:
-            ends = token == self.how.end
+        end = self.how.end
+        ends = self.limits[sentence] == step if end is None else token == end
         tokens = torch.cat((self.tokens[parent], token[:, None]), 1)
         self._finish(sentence[ends], tokens[ends], total[ends])
         going = ~ends & ~self._decided(sentence, total.masked_fill(ends, -torch.inf))[sentence]
