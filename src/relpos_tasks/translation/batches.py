@@ -20,6 +20,7 @@ from jaxtyping import Int64
 from numpy import ndarray
 from torch import Tensor
 
+from ..models.padding import padded
 from ..training.language_model import IGNORE
 from .pairs import Pair
 from .subwords import BEGIN, END, PADDING, Subwords
@@ -32,7 +33,6 @@ __all__ = [
     "TranslationData",
     "encode_pairs",
     "fitting_runs",
-    "padded",
 ]
 
 # Source, target up to the last token but one, and the target from its second token on.
@@ -74,8 +74,8 @@ class EncodedPairs:
         """
         targets = [self.targets[n] for n in chosen]
         return (
-            padded([self.sources[n] for n in chosen]),
-            padded([target[:-1] for target in targets]),
+            padded([self.sources[n] for n in chosen], PADDING),
+            padded([target[:-1] for target in targets], PADDING),
             padded([target[1:] for target in targets], IGNORE),
         )
 
@@ -266,23 +266,6 @@ def fitting_runs(lengths: Int64[ndarray, "pairs 2"], tokens: int) -> list[slice]
             runs.append(slice(start, end - 1))
             start = end - 1
     return [*runs, slice(start, len(lengths))] if len(lengths) else []
-
-
-def padded(sequences: Sequence[Sequence[int]], padding: int = PADDING) -> Int64[Tensor, "b i"]:
-    """Sequences as rows of one length.
-
-    Args:
-        sequences: of tokens, at least one.
-        padding: what stands behind the shorter ones.
-
-    >>> padded([[5, 6], [7]])
-    tensor([[5, 6],
-            [7, 0]])
-    """
-    rows = torch.full((len(sequences), max(map(len, sequences))), padding)
-    for row, sequence in zip(rows, sequences, strict=True):
-        row[: len(sequence)] = torch.tensor(sequence)
-    return rows
 
 
 def _by_length(lengths: Int64[ndarray, "pairs 2"]) -> tuple[ndarray, ndarray]:
