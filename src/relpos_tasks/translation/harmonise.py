@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import lightning
 import numpy as np
 import torch
 from jaxtyping import Int64
@@ -29,7 +28,6 @@ from torch import Tensor
 from ..models.beam_search import BeamSearch, beam_search
 from ..models.encoder_decoder import EncoderDecoder
 from ..music.data import ChoraleData
-from ..music.evaluate import windows
 from ..music.melody import Melody
 from ..music.piece import SILENCE, VOICES, Piece, strikes_of
 from ..music.split import Split
@@ -40,6 +38,7 @@ __all__ = ["WINDOW", "HarmonyData", "as_translation", "harmonise", "harmony_wind
 
 WINDOW = 384
 _LOWER = len(VOICES) - 1
+_WINDOWS_AT_ONCE = 16
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
@@ -68,44 +67,19 @@ def as_translation(inputs: Int64[Tensor, "b n"], targets: Int64[Tensor, "b n"]) 
     return soprano.flatten(1), written, scored
 
 
-class HarmonyData(lightning.LightningDataModule):
-    """Crops to train on, and the validation pieces in windows.
+class HarmonyData(ChoraleData):
+    """Crops to train on, and the validation pieces in windows, all through `as_translation`.
 
-    Batches are those of `ChoraleData` through `as_translation`: a function of the seed and the
-    step, for `SequenceToSequenceTask(..., padding=0)`.
-
-    Args:
-        split: the pieces.
-        vocabulary: it must cover them.
-        window: tokens of all four voices in a crop, a multiple of 8.
-        batch: crops per step, over all devices together.
-        steps: how many batches there are.
-        seed: of the choice.
+    For `SequenceToSequenceTask(..., padding=0)`; everything else is as in `ChoraleData`.
     """
-
-    def __init__(
-        self,
-        split: Split,
-        vocabulary: Vocabulary,
-        *,
-        window: int = WINDOW,
-        batch: int,
-        steps: int,
-        seed: int,
-    ) -> None:
-        super().__init__()
-        self.four_voices = ChoraleData(
-            split, vocabulary, window=window, batch=batch, steps=steps, seed=seed
-        )
 
     def train_dataloader(self) -> Any:
         """The batches of this device."""
-        self.four_voices.trainer = self.trainer
-        return _ResumableTranslations(self.four_voices.train_dataloader())
+        return _ResumableTranslations(super().train_dataloader())
 
     def val_dataloader(self) -> Any:
         """Every target token of every validation piece, once."""
-        return _Translations(self.four_voices.val_dataloader())
+        return _Translations(super().val_dataloader())
 
 
 class _Translations:
@@ -130,8 +104,8 @@ class _ResumableTranslations(_Translations):
 
 
 def harmony_windows(
-    pieces: Iterable[Piece], vocabulary: Vocabulary, *, window: int = WINDOW, batch: int = 16
-) -> Iterator[Batch]:
+    pieces: Iterable[Piece], vocabulary: Vocabulary, *, window: int = WINDOW
+) -> Iterable[Batch]:
     """Batches in which every target token of some pieces is scored exactly once.
 
     `mean_nats(model, harmony_windows(pieces, vocabulary))` is the figure to report: held-out nats
@@ -141,14 +115,14 @@ def harmony_windows(
         pieces: any pieces.
         vocabulary: it must cover them.
         window: tokens of all four voices in a window, a multiple of 8.
-        batch: the most windows at once.
 
     Raises:
         ValueError: if the window is not a positive multiple of 8.
     """
-    return (
-        as_translation(*four) for four in windows(pieces, vocabulary, window=window, batch=batch)
-    )
+    measured = Split(train=(), valid=tuple(pieces), held_out=())
+    return HarmonyData(
+        measured, vocabulary, window=window, batch=_WINDOWS_AT_ONCE // 2, steps=0, seed=0
+    ).val_dataloader()
 
 
 def soprano_of(piece: Piece) -> Melody:
