@@ -167,9 +167,13 @@ class EncoderDecoder(ConfiguredModel):
     def reset_parameters(self) -> None:
         """Draw everything but the positions: the blocks by `draw_blocks`, the rest alike.
 
-        Embeddings have variance `1 / width`, and 1 once they are multiplied by its root.
+        Embeddings have variance `1 / width`, and 1 once they are multiplied by its root. A tied
+        matrix would begin by predicting the token that was just read, whose vector is still the
+        largest part of the stream; the last norm begins at 1/2, so that this is a small preference
+        and logits have variance 1/4, as those of a matrix of their own.
         """
         width, layers = self.config.width, self.config.layers
+        nn.init.constant_(self.decoder_norm.weight, 0.5 if self.config.tied else 1.0)
         nn.init.normal_(self.source_embedding.weight, std=width**-0.5)
         if self.target_embedding is not None and self.head is not None:
             nn.init.normal_(self.target_embedding.weight, std=width**-0.5)

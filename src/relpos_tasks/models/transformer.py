@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields
-from typing import Any, Self, cast
+from typing import Any, TypeVar, cast
 
 from torch import nn
 
@@ -13,6 +13,8 @@ from relpos.checks import check_count, check_probability
 from .positions import POSITIONS, PositionSizes
 
 __all__ = ["TransformerConfig", "draw_blocks"]
+
+ConfigT = TypeVar("ConfigT", bound="TransformerConfig")
 
 # The smallest number of a field, where it is not 1: the row of offset 0 alone.
 _LEAST = {"max_distance": 0}
@@ -72,7 +74,7 @@ class TransformerConfig:
         return asdict(cast(Any, self))
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls: type[ConfigT], values: Mapping[str, Any]) -> ConfigT:
         """The configuration with these fields; what is left out keeps its default.
 
         Args:

@@ -4,7 +4,9 @@ For a first minute with an encoder-decoder, without any download: the chorales a
 music21, split and transposed as in `music`. Both sides have the tokens of `music.tokens`: a source
 is the soprano, one token for each sixteenth, and a target is A T B of its first sixteenth, A T B of
 the next, and so on, so that there are three target tokens for each of the source and none is needed
-to end. The token 0 begins every target and stands behind the end of a source.
+to end. The token 0 begins every target and stands behind the end of a source. Embeddings are better
+not tied (`tied=False`): with so few tokens a matrix for each use costs little, and training from
+the start is much faster.
 
 Crops and windows are those of the music task with one voice taken out: `WINDOW` tokens of four
 voices are 96 sixteenths, six bars of 4/4, and become 96 tokens of source and 288 of target. What is
@@ -32,6 +34,7 @@ from ..music.melody import Melody
 from ..music.piece import SILENCE, VOICES, Piece, strikes_of
 from ..music.split import Split
 from ..music.tokens import BEGIN, Vocabulary
+from ..threads import one_thread
 from ..training.language_model import IGNORE
 
 __all__ = ["WINDOW", "HarmonyData", "as_translation", "harmonise", "harmony_windows", "soprano_of"]
@@ -174,11 +177,12 @@ def harmonise(
         raise ValueError("harmonise: melody must have a step, got none")
     lower: list[int] = []
     steps, start = window // len(VOICES), 0
-    while len(lower) < _LOWER * len(soprano):
-        lower += _continued(
-            model, soprano[start : start + steps].tolist(), lower[_LOWER * start :], beam=beam
-        )
-        start += steps // 2
+    with one_thread():
+        while len(lower) < _LOWER * len(soprano):
+            lower += _continued(
+                model, soprano[start : start + steps].tolist(), lower[_LOWER * start :], beam=beam
+            )
+            start += steps // 2
     grid = np.concatenate([soprano[:, None], np.reshape(lower, (-1, _LOWER))], axis=1)
     return vocabulary.decode(
         grid.ravel(),

@@ -194,6 +194,16 @@ def test_embeddings_enter_the_blocks_with_variance_1():
         assert_close(x.std().item(), 1.0, rtol=0.03, atol=0)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_predictions_start_near_uniform(tied):
+    sizes = {"width": 96, "heads": 4, "source_vocabulary": 500, "target_vocabulary": 500}
+    model, tokens = built("none", tied=tied, **sizes), torch.randperm(500)[None]
+    logits = model(tokens, tokens[:, :-1])
+    loss = cross_entropy(logits.flatten(0, 1), tokens[0, 1:])
+    # A tied matrix of full size would make it 10 nats.
+    assert abs(loss.item() - torch.tensor(500.0).log().item()) < 0.5
+
+
 def test_residual_projections_start_smaller_with_more_of_them():
     model = built(width=96, layers=8, heads=4)
     std = 0.5 * 96**-0.5
