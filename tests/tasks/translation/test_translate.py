@@ -75,7 +75,7 @@ def test_what_cannot_be_translated_is_refused_before_anything_is(model):
     with pytest.raises(ValueError, match=r"subwords must be the model's 280, got 260"):
         translate(model, learn_subwords(TEXT, size=260), ["a"])
     with pytest.raises(ValueError, match="alpha must be a number >= 0"):
-        translate(model, SUBWORDS, ["a"], alpha=-1)
+        translate(model, SUBWORDS, ["a"], alpha=-1.0)
 
 
 def test_the_encoders_weights_are_those_of_its_sentence(model):
