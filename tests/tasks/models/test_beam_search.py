@@ -18,6 +18,7 @@ from relpos_tasks.models import (
 )
 from relpos_tasks.models.batched_search import by_length
 from relpos_tasks.models.beam_search import source_and_50
+from relpos_tasks.models.padding import padded
 
 BEGIN, END = 1, 2
 
@@ -43,10 +44,17 @@ def sources(*shape, vocabulary=11, seed=0):
 
 def log_p(model, source, tokens, prompt=(BEGIN,)):
     """The log of P of the tokens, by one pass."""
-    target = torch.tensor([[*prompt, *tokens]])
+    return log_ps(model, source, [tokens], prompt)[0]
+
+
+def log_ps(model, source, targets, prompt=(BEGIN,)):
+    """The same of several targets, all in one batch."""
+    rows = padded([(*prompt, *tokens) for tokens in targets], 0)
     with torch.no_grad():
-        logits = model(source[None], target[:, :-1])[0, len(prompt) - 1 :]
-    return logits.log_softmax(-1)[range(len(tokens)), list(tokens)].sum().item()
+        logits = model(source.expand(len(rows), -1), rows[:, :-1])[:, len(prompt) - 1 :]
+    each = logits.log_softmax(-1).gather(2, rows[:, len(prompt) :, None])[..., 0]
+    lengths = torch.tensor([len(tokens) for tokens in targets])
+    return (each * (torch.arange(each.shape[1]) < lengths[:, None])).sum(1).tolist()
 
 
 def every_target(vocabulary, longest, *, ends=True):
@@ -77,9 +85,10 @@ def test_a_beam_as_wide_as_all_targets_finds_the_best_of_all(seed, alpha, longes
         max_length=lambda _: longest,
     )  # fmt: skip
     got = beam_search(model, source, prompts(1), how)[0]
+    targets = every_target(4, longest, ends=ends)
     score = {
-        tokens: log_p(model, source[0], tokens) / ((5 + len(tokens)) / 6) ** alpha
-        for tokens in every_target(4, longest, ends=ends)
+        tokens: found / ((5 + len(tokens)) / 6) ** alpha
+        for tokens, found in zip(targets, log_ps(model, source[0], targets), strict=True)
     }
     best = sorted(score, key=lambda tokens: -score[tokens])[:n_best]
     assert [one.tokens for one in got] == [text[:-1] if ends else text for text in best]
