@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ..models.padding import padded
 from ..training.language_model import IGNORE
+from ..training.resumable_batches import ResumableBatches
 from .pairs import Pair
 from .subwords import BEGIN, END, PADDING, Subwords
 
@@ -105,7 +106,7 @@ def encode_pairs(
     )
 
 
-class ShuffledBatches:
+class ShuffledBatches(ResumableBatches[Batch]):
     """Batches to train on, one per step, the same for the same seed; resumable.
 
     Args:
@@ -134,39 +135,20 @@ class ShuffledBatches:
         if tokens < lengths.max():
             raise ValueError(
                 f"ShuffledBatches: tokens must be at least {lengths.max()}, those of the longest "
-                f"sentence, got {tokens}"
+                f"sentence, got {tokens}; choose a larger --batch"
             )
-        self._pairs, self._steps, self._seed, self._share = pairs, steps, seed, share
+        super().__init__(steps)
+        self._pairs, self._seed, self._share = pairs, seed, share
         self._order, ends = _by_length(lengths)
         # Where runs of equal lengths end: within them pairs change places.
         self._same = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
         self._runs = fitting_runs(lengths[self._order], tokens)
         self._epoch: tuple[int, ndarray, ndarray] | None = None
-        self._next = 0
-
-    def __len__(self) -> int:
-        return self._steps
-
-    def __iter__(self) -> Iterator[Batch]:
-        while self._next < self._steps:
-            step = self._next
-            # Counted before the batch is given away: a checkpoint with it resumes at the next.
-            self._next += 1
-            yield self.at(step)
-        self._next = 0
 
     @property
     def steps_in_epoch(self) -> int:
         """How many batches hold every pair once."""
         return len(self._runs)
-
-    def state_dict(self) -> dict[str, int]:
-        """The next step, for Lightning's checkpoints."""
-        return {"next": self._next}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on at a step."""
-        self._next = state["next"]
 
     def at(self, step: int) -> Batch:
         """The batch of a step, or this device's share of it.

@@ -61,7 +61,7 @@ def ablation_figure(
         by_tables: by the keys of `BLEU_BY_TABLES`, or some of them; None draws none.
     """
     rows: list[tuple[str, Mapping[Any, Interval], Mapping[Any, float]]] = [
-        ("k, the largest offset of its own", by_distance, BLEU_BY_DISTANCE)
+        ("clipping distance k", by_distance, BLEU_BY_DISTANCE)
     ]
     if by_tables:
         rows.append(("tables of relative positions", by_tables, BLEU_BY_TABLES))

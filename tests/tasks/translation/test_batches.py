@@ -106,7 +106,7 @@ def test_what_the_model_reads_and_what_it_is_to_say():
     source, inputs, targets = encode_pairs(TEXT[:1] + TEXT[-1:], SUBWORDS).batch(np.array([0, 1]))
     assert source.dtype == inputs.dtype == targets.dtype == torch.int64
     for row, pair in enumerate((TEXT[0], TEXT[-1])):
-        assert SUBWORDS.decode(source[row]) == pair.source
+        assert SUBWORDS.decode(source[row].tolist()) == pair.source
         target = SUBWORDS.encode(pair.target)
         n = len(target) + 1
         assert inputs[row, :n].tolist() == [BEGIN, *target]

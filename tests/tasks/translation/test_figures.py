@@ -15,7 +15,7 @@ from relpos_tasks.translation.scores import Buckets, Interval
 
 
 def interval(value):
-    return Interval(value, value - 1, value + 2)
+    return Interval(float(value), value - 1.0, value + 2.0)
 
 
 BUCKETS = Buckets(

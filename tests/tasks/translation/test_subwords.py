@@ -92,6 +92,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.no_typecheck
 @pytest.mark.parametrize(("about", "message"), BROKEN.values(), ids=BROKEN)
 def test_broken_subwords_are_refused_in_words(about, message):
     with pytest.raises(ValueError, match=f"Subwords: {message}"):

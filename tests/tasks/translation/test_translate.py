@@ -68,12 +68,14 @@ def test_a_translation_is_one_line_whatever_the_model_says(model, monkeypatch):
 
 def test_what_cannot_be_translated_is_refused_before_anything_is(model):
     long = "x " * (LONGEST_LINE + 1)
-    with pytest.raises(ValueError, match=r"line 3 must have at most 1,000 subwords, got 2,002; part"):
+    with pytest.raises(
+        ValueError, match=r"line 3 must have at most 1,000 subwords, got 2,002; part"
+    ):
         translate(model, SUBWORDS, ["a", "", long])
     with pytest.raises(ValueError, match=r"subwords must be the model's 280, got 260"):
         translate(model, learn_subwords(TEXT, size=260), ["a"])
     with pytest.raises(ValueError, match="alpha must be a number >= 0"):
-        translate(model, SUBWORDS, ["a"], alpha=-1)
+        translate(model, SUBWORDS, ["a"], alpha=-1.0)
 
 
 def test_the_encoders_weights_are_those_of_its_sentence(model):
