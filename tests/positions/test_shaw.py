@@ -10,7 +10,7 @@ from tests.factories import LENGTHS, judged, qkv, table
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("distance", [(3, 3), (2, 0), (0, 4), (100, 100)])
+@pytest.mark.parametrize("distance", [(3, 3), (2, 0), (0, 4), (0, 0), (100, 100)])
 @pytest.mark.parametrize("heads", [1, 2])
 def test_keys_and_values_equal_the_double_loop(lengths, distance, heads):
     position = Shaw(5, distance, heads, dtype=torch.float64)
@@ -51,6 +51,14 @@ def test_distance_k_has_2k_plus_1_rows_and_k_itself_has_one_of_its_own():
     ]
     # The lookup of the first of ten words with k = 3, as the post about Shaw's paper prints it.
     assert [int(row) for row in selected] == [3, 4, 5, 6, 6, 6, 6, 6, 6, 6]
+
+
+def test_distance_0_has_one_row_for_all_offsets_that_changes_no_weight():
+    position = Shaw(5, 0, dtype=torch.float64)
+    assert position.keys.shape == position.values.shape == (1, 1, 5)
+    q, k, v = qkv(7, 7)
+    got = relpos.attention(q, k, v, position(q, k)[2])
+    assert_close(got, relpos.attention(q, k, v) + position.values[0])
 
 
 def test_rows_before_the_middle_look_back():

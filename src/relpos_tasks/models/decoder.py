@@ -6,26 +6,27 @@ between two models: with the same seed, every other parameter starts with the sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from relpos.checks import check_count, check_shape
+from relpos.checks import check_shape
 from relpos.layers import DecoderBlock, KeyValueCache, MultiheadAttention
 from relpos.layers.cache import rollback_on_error
 
 from .configured import ConfiguredModel
-from .positions import POSITIONS, PositionSizes
+from .positions import POSITIONS
+from .transformer import TransformerConfig, draw_blocks
 
 __all__ = ["DecoderConfig", "DecoderLM"]
 
 
 @dataclass(frozen=True)
-class DecoderConfig:
+class DecoderConfig(TransformerConfig):
     """Everything that decides a `DecoderLM`'s shape.
 
     Args:
@@ -67,74 +68,6 @@ class DecoderConfig:
     shared_heads: bool = True
     attention_window: int | None = None
 
-    def __post_init__(self) -> None:
-        sizes = ("vocabulary", "width", "layers", "heads", "hidden", "max_length", "max_distance")
-        for name in (*sizes, "attention_window"):
-            value = getattr(self, name)
-            if name in ("hidden", "max_distance", "attention_window") and value is None:
-                continue
-            object.__setattr__(self, name, check_count("DecoderConfig", name, value))
-        if self.width % self.heads:
-            raise ValueError(
-                f"DecoderConfig: width must be a multiple of heads={self.heads}, got {self.width}"
-            )
-        if not isinstance(self.dropout, int | float) or not 0 <= self.dropout < 1:
-            raise ValueError(
-                f"DecoderConfig: dropout must be in 0 <= dropout < 1, got {self.dropout!r}"
-            )
-        for name in ("random_start", "shared_heads"):
-            if not isinstance(value := getattr(self, name), bool):
-                raise ValueError(f"DecoderConfig: {name} must be True or False, got {value!r}")
-        if not isinstance(self.position, str) or self.position not in POSITIONS:
-            raise ValueError(
-                f"DecoderConfig: position must be one of {', '.join(map(repr, POSITIONS))}, "
-                f"got {self.position!r}"
-            )
-
-    @property
-    def head_dim(self) -> int:
-        """Width of one head."""
-        return self.width // self.heads
-
-    @property
-    def sizes(self) -> PositionSizes:
-        """What the position scheme is made for."""
-        return PositionSizes(
-            width=self.width,
-            heads=self.heads,
-            max_length=self.max_length,
-            max_distance=self.max_distance,
-            shared_heads=self.shared_heads,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values, ready for JSON.
-
-        >>> DecoderConfig.from_dict(DecoderConfig(5).to_dict()) == DecoderConfig(5)
-        True
-        """
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> DecoderConfig:
-        """The configuration with these fields; what is left out keeps its default.
-
-        Args:
-            values: as `to_dict` gives them.
-
-        Raises:
-            ValueError: if a field is unknown, `vocabulary` is missing, or a value out of range.
-        """
-        known = [field.name for field in fields(cls)]
-        unknown = sorted(set(values) - set(known))
-        if unknown:
-            raise ValueError(
-                f"DecoderConfig: fields must be among {', '.join(known)}, got {', '.join(unknown)}"
-            )
-        if "vocabulary" not in values:
-            raise ValueError("DecoderConfig: fields must contain vocabulary, got none")
-        return cls(**values)
-
 
 class DecoderLM(ConfiguredModel):
     """Logits of the next token, from the tokens up to each position.
@@ -171,30 +104,17 @@ class DecoderLM(ConfiguredModel):
         self.head = nn.Linear(config.width, config.vocabulary, bias=False)
         self.reset_parameters()
         # Positions draw their numbers last, so that two schemes agree in everything else.
-        scheme = POSITIONS[config.position]
-        self.position = None if scheme.at_input is None else scheme.at_input(config.sizes)
-        for attention in attentions:
-            if scheme.in_block is not None:
-                attention.position = scheme.in_block(config.sizes)
+        self.position = POSITIONS[config.position].put_into(attentions, config.sizes)
 
     def reset_parameters(self) -> None:
-        """Draw everything but the positions: normal, with GPT-2's smaller residual projections.
+        """Draw everything but the positions: the blocks by `draw_blocks`, the rest alike.
 
-        GPT-2's standard deviation 0.02 at width 768 is about `0.5 / sqrt(width)`, which is used
-        here; the projections that end in the residual stream are divided by `sqrt(2 * layers)`
-        (Radford et al. 2019, section 2.3). Embeddings have variance `1 / width`, as have the rows
-        of absolute positions.
+        Embeddings have variance `1 / width`, as have the rows of absolute positions.
         """
-        std = 0.5 * self.config.width**-0.5
-        residual = std * (2 * self.config.layers) ** -0.5
-        nn.init.normal_(self.embedding.weight, std=2 * std)
-        for name, parameter in self.blocks.named_parameters():
-            if name.endswith("bias"):
-                nn.init.zeros_(parameter)
-            elif "norm" not in name and "position" not in name:
-                ends = name.endswith(("out_proj.weight", "mlp.2.weight"))
-                nn.init.normal_(parameter, std=residual if ends else std)
-        nn.init.normal_(self.head.weight, std=std)
+        std = self.config.width**-0.5
+        nn.init.normal_(self.embedding.weight, std=std)
+        draw_blocks(self.blocks, width=self.config.width, residual=2 * self.config.layers)
+        nn.init.normal_(self.head.weight, std=0.5 * std)
 
     def forward(
         self, tokens: Int64[Tensor, "b i"], cache: Sequence[KeyValueCache] | None = None

@@ -12,6 +12,7 @@ from torch import Tensor
 from relpos.errors import ShapeError
 
 from .decoder import DecoderLM
+from .evaluation_mode import evaluating
 
 __all__ = ["sample"]
 
@@ -59,19 +60,13 @@ def sample(
     tokens = prompt.new_empty(prompt.shape[0], length + steps)
     tokens[:, :length] = prompt
     chunk, cache = prompt, model.new_cache()
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
+    with evaluating(model), torch.no_grad():
         for step in range(steps):
-            with torch.no_grad():
-                logits = model(chunk, cache)[:, -1].float()
-                if constrain is not None:
-                    logits = constrain(tokens[:, : length + step], logits)
-                chunk = _draw(logits, step, temperature, top_p, generator)
+            logits = model(chunk, cache)[:, -1].float()
+            if constrain is not None:
+                logits = constrain(tokens[:, : length + step], logits)
+            chunk = _draw(logits, step, temperature, top_p, generator)
             tokens[:, length + step] = chunk[:, 0]
-    finally:
-        for module, training in modes:
-            module.training = training
     return tokens
 
 

@@ -7,11 +7,12 @@ are compared at nearly equal size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from torch import nn
 
+from relpos.layers import MultiheadAttention
 from relpos.positions import (
     AbsoluteKeys,
     Alibi,
@@ -106,6 +107,23 @@ class PositionScheme:
     def relative(self) -> bool:
         """Whether scores depend on how far two tokens are apart, and not on where they stand."""
         return self.in_block is not None and not self.from_start
+
+    def put_into(
+        self, attentions: Iterable[MultiheadAttention], sizes: PositionSizes
+    ) -> nn.Module | None:
+        """Give each attention a position of its own, and make what stands at the input.
+
+        Args:
+            attentions: of the blocks, which have no position yet.
+            sizes: what the scheme is made for.
+
+        Returns:
+            The module at the input, whose numbers are drawn before those in the blocks.
+        """
+        at_input = None if self.at_input is None else self.at_input(sizes)
+        for attention in attentions:
+            attention.position = None if self.in_block is None else self.in_block(sizes)
+        return at_input
 
 
 def _huang(sizes: PositionSizes) -> nn.Module:

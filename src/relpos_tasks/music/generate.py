@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..models.decoder import DecoderLM
 from ..models.generation import sample
+from ..threads import one_thread
 from ..training.limits import check_seed
 from .melody import Melody
 from .piece import SILENCE, VOICES, Piece
@@ -176,10 +177,7 @@ def _drawn(
         progress((len(drawn) - 1) // len(VOICES))
         return logits.masked_fill(torch.from_numpy(~constraint.allowed(drawn)), -torch.inf)
 
-    threads = torch.get_num_threads()
-    # A decoding step is so short that threads would mostly wait for each other.
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         tokens = sample(
             model,
             torch.tensor([[BEGIN]]),
@@ -189,8 +187,6 @@ def _drawn(
             generator=generator,
             constrain=constrain,
         )
-    finally:
-        torch.set_num_threads(threads)
     return tokens[0].numpy()
 
 

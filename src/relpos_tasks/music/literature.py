@@ -7,16 +7,13 @@ pitches of S A T B, with -1 for silence. It marks neither onsets nor bars.
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..files import LARGEST, read_whole
+from ..packed import read_unpacked
 from .piece import VOICES, Piece
 from .score_lines import ScoreError
 
@@ -58,14 +55,7 @@ def read_literature(path: str | Path) -> dict[str, list[Piece]]:
 
 def _read_json(path: str | Path) -> Any:
     try:
-        raw = read_whole(path)
-        if raw.startswith(b"\x1f\x8b"):
-            with gzip.GzipFile(fileobj=io.BytesIO(raw)) as unpacked:
-                raw = unpacked.read(LARGEST + 1)
-            if len(raw) > LARGEST:
-                raise ScoreError(f"{path}: larger than {LARGEST} bytes when unpacked")
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ScoreError(f"{path}: broken gzip file: {error}") from error
+        raw = read_unpacked(path)
     except OSError as error:
         raise ScoreError(f"{path}: cannot be read: {error.strerror or error}") from error
     try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import zipfile
-import zlib
 from pathlib import Path
 from xml.etree import ElementTree
 
-from ..files import LARGEST, read_whole
+from ..files import read_whole
+from ..packed import BROKEN_ZIP, read_member
 from .score_lines import ScoreError
 
 __all__ = ["read_xml"]
@@ -33,7 +33,7 @@ def read_xml(path: str | Path) -> ElementTree.Element:
         root = ElementTree.fromstring(content)
     except OSError as error:
         raise ScoreError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except BROKEN_ZIP as error:
         raise ScoreError(f"{path}: broken compressed MusicXML: {error}") from error
     except (ElementTree.ParseError, LookupError, ValueError) as error:
         if isinstance(error, ScoreError):
@@ -49,19 +49,13 @@ def _unzip(content: bytes, path: str) -> bytes:
         name = _score_name(archive, path)
         if name not in archive.namelist():
             raise ScoreError(f"{path}: the archive holds no score")
-        return _member(archive, name, path)
-
-
-def _member(archive: zipfile.ZipFile, name: str, path: str) -> bytes:
-    if archive.getinfo(name).file_size > LARGEST:
-        raise ScoreError(f"{path}: {name} in the archive is larger than {LARGEST} bytes")
-    return archive.read(name)
+        return read_member(archive, name, path)
 
 
 def _score_name(archive: zipfile.ZipFile, path: str) -> str | None:
     names = archive.namelist()
     if "META-INF/container.xml" in names:
-        container = ElementTree.fromstring(_member(archive, "META-INF/container.xml", path))
+        container = ElementTree.fromstring(read_member(archive, "META-INF/container.xml", path))
         for element in container.iter():
             # The container may or may not declare a namespace.
             if element.tag.rpartition("}")[2] == "rootfile":

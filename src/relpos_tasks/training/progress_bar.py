@@ -109,7 +109,7 @@ def _figures(trainer: Trainer) -> str:
     for name, text in (
         ("train/loss", f"loss {{:.3f}} {task.loss_unit}"),
         ("valid/loss", "valid {:.3f}"),
-        (f"train/{task.units}_per_second", f"{{:,.0f}} {task.units}/s"),
+        (task.rate_name, f"{{:,.0f}} {task.units}/s"),
     ):
         if name in figures:
             parts.append(text.format(float(figures[name])))

@@ -66,18 +66,26 @@ class Task(lightning.LightningModule, ABC):
     def count_units(self, batch: Any) -> int:
         """How many `units` a batch consists of."""
 
-    def training_step(self, batch: Any, index: int) -> Tensor:
-        """Mean loss of a batch."""
+    def objective(self, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """What training minimises and what its curve shows, as sums, and over how many targets.
+
+        Both are the loss, unless a class makes what is minimised another sum.
+        """
         total, scored = self.loss(batch)
-        loss = total / scored.clamp(min=1)
-        self._recent.append(loss.detach())
+        return total, total, scored
+
+    def training_step(self, batch: Any, index: int) -> Tensor:
+        """The mean of what is minimised over a batch."""
+        minimised, total, scored = self.objective(batch)
+        loss = total.detach() / scored.clamp(min=1)
+        self._recent.append(loss)
         self.log("train/loss", loss, prog_bar=False, batch_size=1)
         done = self.global_step + 1
         if done % self.curve_every == 0 or done == self.settings.steps:
             recent = float(torch.stack(self._recent).mean())
             self.curves["train"].append((done, recent))
             self._recent.clear()
-        return loss
+        return minimised / scored.clamp(min=1)
 
     def validation_step(self, batch: Any, index: int) -> None:
         """Mean loss of a batch, weighted by its scored targets in the mean over batches."""
@@ -107,7 +115,7 @@ class Task(lightning.LightningModule, ABC):
         """Log the speed: of the step alone, without validation and checkpoints."""
         count = self.count_units(batch) * self.trainer.world_size
         rate = count / max(time.perf_counter() - self._step_since, 1e-9)
-        self.log(f"train/{self.units}_per_second", rate, batch_size=1)
+        self.log(self.rate_name, rate, batch_size=1)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what the curves need, beside what Lightning keeps."""
@@ -130,6 +138,11 @@ class Task(lightning.LightningModule, ABC):
         """Stop the clock."""
         self.memory.stop()
         self.clock.stop()
+
+    @property
+    def rate_name(self) -> str:
+        """What the logs call the speed."""
+        return f"train/{self.units.replace(' ', '_')}_per_second"
 
     @property
     def curve_every(self) -> int:

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from relpos_tasks.music import ScoreError, literature, read_literature, split_literature
+from relpos_tasks import packed
+from relpos_tasks.music import ScoreError, read_literature, split_literature
 
 STEP = [74, 70, 65, 58]
 GRIDS = {"train": [[STEP] * 5, [[-1, 70, 65, 58]] * 3], "valid": [[STEP] * 2]}
@@ -90,7 +91,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_a_gzipped_file_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(literature, "LARGEST", 1000)
+    monkeypatch.setattr(packed, "LARGEST", 1000)
     (tmp_path / "large.json.gz").write_bytes(gzip.compress(b" " * 2000))
     with pytest.raises(ScoreError, match="larger than 1000 bytes when unpacked"):
         read_literature(tmp_path / "large.json.gz")

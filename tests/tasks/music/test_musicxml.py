@@ -5,7 +5,8 @@ import zipfile
 
 import pytest
 
-from relpos_tasks.music import ScoreError, mxl, read_piece
+from relpos_tasks import packed
+from relpos_tasks.music import ScoreError, read_piece
 from relpos_tasks.music.musicxml import read_lines
 from tests.tasks.music.scores import TIE_START, TIE_STOP, attributes, barline, note, score
 
@@ -256,7 +257,7 @@ def test_an_archive_without_a_score_is_refused(tmp_path):
 
 
 def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(mxl, "LARGEST", 1000)
+    monkeypatch.setattr(packed, "LARGEST", 1000)
     for name in ("s.xml", "META-INF/container.xml"):
         with zipfile.ZipFile(tmp_path / "large.mxl", "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(name, " " * 2000)

@@ -1,0 +1,87 @@
+"""A checkpoint of a translation model with its subwords and languages."""
+
+import json
+
+import pytest
+
+from relpos_tasks.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from relpos_tasks.training.checkpoint import CheckpointError, save_about, save_weights
+from relpos_tasks.translation import read_source
+from relpos_tasks.translation.model import check_source, load_translation
+from tests.tasks.translation.sentences import pairs, write_folder, write_table
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "captions"
+    text = pairs(120)
+    return write_folder(folder, {"train": text[:100], "val": text[100:]})
+
+
+@pytest.fixture
+def changed(data, tmp_path):
+    """Makes a checkpoint whose `model.json` says something else of its data, or with None less."""
+    source = read_source(data, vocabulary=300)
+
+    def change(**fields):
+        size = source.subwords.size
+        config = EncoderDecoderConfig(size, size, width=8, layers=1, heads=2)
+        kept = source.about() | fields
+        kept = {name: value for name, value in kept.items() if value is not None}
+        save_about(tmp_path, {"model": config.to_dict(), "data": kept})
+        save_weights(tmp_path, EncoderDecoder(config))
+        return tmp_path
+
+    return change
+
+
+def test_subwords_and_languages_come_back_from_a_checkpoint(changed, data):
+    source = read_source(data, vocabulary=300)
+    trained = load_translation(changed())
+    assert trained.subwords == source.subwords
+    assert trained.languages == ("en", "de")
+    assert trained.model.config.source_vocabulary == source.subwords.size
+    check_source(trained, source, "runs/a")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"subwords": None}, "KeyError 'subwords'"),
+        ({"subwords": {"size": 259, "merges": []}}, "data.subwords must be the model's 300 tokens"),
+        ({"subwords": {"size": 300, "merges": ["a b"]}}, "size must be the 260 of the merges"),
+        ({"languages": ["en"]}, r"data.languages must be two names, got \['en'\]"),
+        ({"languages": "ende"}, "data.languages must be two names"),
+        ({"digest": 3}, "data.digest must be text, got 3"),
+        ({"name": None}, "KeyError 'name'"),
+    ],
+    ids=str,
+)
+def test_what_model_json_says_against_the_model_is_refused(changed, fields, message):
+    folder = changed(**fields)
+    with pytest.raises(
+        CheckpointError, match=rf"^{folder}: is not a checkpoint of the transl.*{message}"
+    ):
+        load_translation(folder)
+
+
+def test_other_pairs_or_another_direction_are_refused(changed, data, tmp_path):
+    trained = load_translation(changed())
+    turned = read_source(data, source="de", vocabulary=300)
+    message = (
+        r"runs/a: was trained on the pairs of captions \(.*\), en to de, got captions \(.*\), de"
+    )
+    with pytest.raises(CheckpointError, match=message):
+        check_source(trained, turned, "runs/a")
+
+
+def test_the_source_is_known_by_its_pairs_and_subwords_are_of_training_alone(data, tmp_path):
+    one, two = read_source(data, vocabulary=300), read_source(data, vocabulary=280)
+    assert one.digest == two.digest
+    assert (one.subwords.size, two.subwords.size) == (300, 280)
+    assert json.loads(json.dumps(one.about()))["split"].startswith("train 98 pairs; valid ")
+    text = pairs(400) + pairs(30, words=14)
+    by_length = read_source(write_table(tmp_path / "t.tsv", text), by_length=True, vocabulary=300)
+    whole = read_source(tmp_path / "t.tsv", vocabulary=300)
+    assert by_length.digest != whole.digest
+    assert by_length.languages == ("source", "target")
