@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from abc import abstractmethod
 
 import lightning
 import numpy as np
@@ -11,11 +10,13 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
+from .resumable_batches import ResumableBatches
+
 __all__ = ["StepBatches", "device_share"]
 
 
-class StepBatches(ABC):
-    """Batches of random examples, one per step, the same for the same seed; resumable.
+class StepBatches(ResumableBatches[tuple[Tensor, ...]]):
+    """Batches of random examples, one per step, the same for the same seed.
 
     What an example is, a task's own class says: `example` draws one. It depends on the seed, the
     step and its index in the batch alone.
@@ -30,8 +31,8 @@ class StepBatches(ABC):
     def __init__(
         self, *, batch: int, steps: int, seed: int, share: tuple[int, int] = (0, 1)
     ) -> None:
-        self._batch, self._steps, self._seed, self._share = batch, steps, seed, share
-        self._next = 0
+        super().__init__(steps)
+        self._batch, self._seed, self._share = batch, seed, share
 
     @abstractmethod
     def example(self, rng: np.random.Generator) -> tuple[ndarray, ...]:
@@ -40,25 +41,6 @@ class StepBatches(ABC):
         Args:
             rng: what to draw from.
         """
-
-    def __len__(self) -> int:
-        return self._steps
-
-    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        while self._next < self._steps:
-            step = self._next
-            # Counted before the batch is given away: a checkpoint with it resumes at the next.
-            self._next += 1
-            yield self.at(step)
-        self._next = 0
-
-    def state_dict(self) -> dict[str, int]:
-        """The next step, for Lightning's checkpoints."""
-        return {"next": self._next}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on at a step."""
-        self._next = state["next"]
 
     def at(self, step: int) -> tuple[Tensor, ...]:
         """The batch of a step.

@@ -1,4 +1,4 @@
-"""`Comparison`: positions, seeds and folders; what `metrics.json` says of every task's trainings."""
+"""`Comparison`: positions, seeds, folders; what `metrics.json` says of every task's trainings."""
 
 from pathlib import Path
 

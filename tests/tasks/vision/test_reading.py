@@ -43,7 +43,7 @@ def test_blank_paper_reads_as_nothing():
 
 
 class Counting(nn.Module):
-    """Says of every pixel how many pixels of the image are darkest; keeps the shapes it has read."""
+    """Says of each pixel how many of the image are darkest; keeps the shapes it has read."""
 
     def __init__(self):
         super().__init__()
