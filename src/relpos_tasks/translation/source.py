@@ -1,16 +1,67 @@
-"""The text that a run is about: pairs in three parts, and the subwords learned from them."""
+"""What a run is about: for text pairs in three parts, and the subwords learned from them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+from .batches import Batch, OrderedBatches, TranslationData, encode_pairs
+from .kinds import TEXT
+from .settings import TextSettings
 from .split import Split, split_by_length, split_texts
-from .subwords import SUBWORDS, Subwords, learn_subwords
+from .subwords import PADDING, SUBWORDS, Subwords, learn_subwords
 from .texts import read_texts
 
-__all__ = ["Source", "read_source"]
+__all__ = ["Source", "TranslationSource", "read_source"]
+
+
+@runtime_checkable
+class TranslationSource(Protocol):
+    """Pairs of one kind in three parts, with all that training and measuring ask of them."""
+
+    @property
+    def name(self) -> str:
+        """Of the file or the folder, or `"chorales"`."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Of the pairs, so that a run cannot go on with others."""
+        ...
+
+    @property
+    def split(self) -> Any:
+        """The pairs in three parts, as a line by `str`."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """Of the vocabulary, which both sides share."""
+        ...
+
+    @property
+    def tied(self) -> bool:
+        """Whether both sides and the output are to share one matrix of embeddings."""
+        ...
+
+    @property
+    def padding(self) -> int:
+        """The token behind the end of a source."""
+        ...
+
+    def about(self) -> dict[str, Any]:
+        """What a checkpoint says about its data."""
+        ...
+
+    def data(self, settings: Any) -> Any:
+        """Lightning's data module: the batches to train and to validate on."""
+        ...
+
+    def held_out(self, settings: Any) -> Iterable[Batch]:
+        """Batches in which every held-out target token is scored once."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,15 +82,55 @@ class Source:
     split: Split
     subwords: Subwords
 
+    @property
+    def tokens(self) -> int:
+        """The subwords of both languages."""
+        return self.subwords.size
+
+    @property
+    def tied(self) -> bool:
+        """True: both languages share their subwords, as in Vaswani et al. 2017, section 3.4."""
+        return True
+
+    @property
+    def padding(self) -> int:
+        """Is no subword."""
+        return PADDING
+
     def about(self) -> dict[str, Any]:
         """What a checkpoint says about its data."""
         return {
+            "kind": TEXT,
             "name": self.name,
             "digest": self.digest,
             "languages": list(self.languages),
             "split": str(self.split),
             "subwords": self.subwords.about(),
         }
+
+    def data(self, settings: TextSettings) -> TranslationData:
+        """Batches of so many tokens.
+
+        Args:
+            settings: the sizes and the budget.
+        """
+        training = settings.training
+        return TranslationData(
+            encode_pairs(self.split.train, self.subwords, longest=settings.longest),
+            encode_pairs(self.split.valid, self.subwords),
+            tokens=training.batch,
+            steps=training.steps,
+            seed=training.seed,
+        )
+
+    def held_out(self, settings: TextSettings) -> Iterable[Batch]:
+        """Every held-out pair once, whatever its length.
+
+        Args:
+            settings: the size of batches.
+        """
+        held_out = encode_pairs(self.split.held_out, self.subwords)
+        return OrderedBatches(held_out, tokens=settings.training.batch)
 
 
 def read_source(

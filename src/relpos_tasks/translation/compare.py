@@ -1,0 +1,120 @@
+"""The whole job: train with several position schemes, translate or harmonise, measure, report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from lightning.pytorch.utilities import rank_zero_only
+
+from ..files import check_writable, write_json
+from ..report.page import write_report
+from ..training.comparison import Comparison
+from ..training.devices import Devices
+from ..training.sequence_to_sequence import mean_nats
+from .results import ComparisonResults
+from .settings import TranslationSettings
+from .showcase import Showcase
+from .source import TranslationSource
+from .train import check_training, train_position
+
+__all__ = ["REPORT", "check_comparison", "compare"]
+
+REPORT = "report.html"
+METRICS = "metrics.json"
+MACHINE = "machine.json"
+
+
+def check_comparison(
+    settings: TranslationSettings,
+    comparison: Comparison,
+    showcase: Showcase,
+    *,
+    folder: Path,
+    devices: Devices,
+) -> None:
+    """Raise if `compare` could not begin, or not write what it found, without reading a pair.
+
+    Args:
+        settings: sizes and budget.
+        comparison: what is to be trained.
+        showcase: of what the models make.
+        folder: of the run.
+        devices: where to train.
+
+    Raises:
+        TrainingError: as `check_training` for any of the models.
+        ValueError: if there is no such position, or a file cannot be written.
+    """
+    for name in (REPORT, METRICS, MACHINE):
+        check_writable(folder / name)
+    showcase.check(folder)
+    for position, seed, where in comparison.folders(folder):
+        check_training(position, settings.with_seed(seed), folder=where, devices=devices)
+
+
+def compare(
+    settings: TranslationSettings,
+    comparison: Comparison,
+    source: TranslationSource,
+    showcase: Showcase,
+    *,
+    folder: Path,
+    devices: Devices,
+    say: Callable[[str], None] = print,
+) -> ComparisonResults | None:
+    """Train and measure all models, and write the run's folder.
+
+    Models of one seed differ in their positions alone: steps, batches and the first numbers of all
+    other parameters are the same.
+
+    Args:
+        settings: sizes and budget; the seeds are those of the comparison.
+        comparison: what is trained; its first position is the one that others are compared to.
+        source: the pairs.
+        showcase: of what the models make.
+        folder: of the run; a run in it with the same settings is resumed.
+        devices: where to train.
+        say: takes a line on what is being done.
+
+    Returns:
+        The numbers, which are in `metrics.json` too; None in the processes of other devices.
+
+    Raises:
+        TrainingError: if the folder holds a run with other settings.
+    """
+    begun = time.perf_counter()
+    say(f"{source.name}: {source.split}")
+    trained = comparison.train(
+        folder,
+        lambda position, seed, where: train_position(
+            position, settings.with_seed(seed), source, folder=where, devices=devices
+        ),
+    )
+    if rank_zero_only.rank:
+        return None
+    after_training = time.perf_counter()
+    say("measuring on the held-out pairs")
+    models = {name: [one.model for one in of_seeds] for name, of_seeds in trained.items()}
+    results = ComparisonResults(
+        trained=trained,
+        held_out={
+            name: [
+                mean_nats(model, source.held_out(settings), padding=source.padding)
+                for model in of_seeds
+            ]
+            for name, of_seeds in models.items()
+        },
+        translations=showcase.translations(models, settings, source),
+        seeds=comparison.all_seeds,
+    )
+    report = showcase.report(settings, source, results, folder=folder)
+    seconds = sum(one.time.seconds for of_seeds in trained.values() for one in of_seeds)
+    seconds = max(seconds + time.perf_counter() - after_training, time.perf_counter() - begun)
+    results = replace(results, seconds=seconds)
+    write_json(folder / METRICS, results.metrics())
+    write_json(folder / MACHINE, results.machine)
+    write_report(folder / REPORT, report)
+    return results

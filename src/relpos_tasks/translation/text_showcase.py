@@ -1,0 +1,57 @@
+"""Sentences: what the models translate them to, and the page on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..models.encoder_decoder import EncoderDecoder
+from ..report.blocks import Report
+from .measure import translations
+from .results import ComparisonResults, Translations
+from .settings import TextSettings
+from .source import Source
+from .text_page import text_report
+
+__all__ = ["TextShowcase"]
+
+
+@dataclass(frozen=True)
+class TextShowcase:
+    """Lets the models translate the held-out sentences."""
+
+    def check(self, folder: Path) -> None:
+        """Nothing is written beside the page.
+
+        Args:
+            folder: of the run.
+        """
+
+    def translations(
+        self,
+        models: Mapping[str, Sequence[EncoderDecoder]],
+        settings: TextSettings,
+        source: Source,
+    ) -> Translations:
+        """The held-out sentences in the models' words, and their scores.
+
+        Args:
+            models: by position, one for each seed.
+            settings: of the search.
+            source: the pairs.
+        """
+        return translations(models, settings, source)
+
+    def report(
+        self, settings: TextSettings, source: Source, results: ComparisonResults, *, folder: Path
+    ) -> Report:
+        """The page.
+
+        Args:
+            settings: sizes and budget.
+            source: the pairs.
+            results: all numbers.
+            folder: of the run.
+        """
+        return text_report(settings, source, results)
