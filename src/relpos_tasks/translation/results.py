@@ -127,7 +127,7 @@ class ComparisonResults:
         }
         found: dict[str, Any] = {"held_out": held_out}
         if self.translations is not None:
-            for name, measured in held_out.items():
-                measured |= self.translations.of_position(name)
+            for name in held_out:
+                held_out[name] |= self.translations.of_position(name)
             found["translations"] = self.translations.metrics()
         return found | metrics_of_training(self.trained, seeds=self.seeds, seconds=self.seconds)
