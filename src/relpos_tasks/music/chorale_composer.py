@@ -7,21 +7,18 @@ from pathlib import Path
 
 from ..models.decoder import DecoderLM
 from ..models.positions import POSITIONS
-from ..report.blocks import DownloadBlock, Section, TextBlock
-from .blocks import PlayerBlock, ScoreBlock
+from ..report.blocks import Section, TextBlock
+from .chorale_blocks import chorale_blocks
 from .composer import Words
 from .export import check_chorale, write_chorale
 from .generate import check_bars, compose
 from .piece import Piece
-from .score import svg_pages
 from .settings import MusicSettings
 from .source import EMBEDDED, Source
 
 __all__ = ["ChoraleComposer"]
 
 _STEM = "chorale"
-# As high as verovio lets a page be.
-_ONE_PAGE = 60_000
 
 
 @dataclass(frozen=True)
@@ -105,13 +102,9 @@ class ChoraleComposer:
             name=f"A chorale by a model with {POSITIONS[position].title} positions",
         )
         musicxml, midi, wav = write_chorale(folder / _STEM, chorale)
-        download = DownloadBlock("Download MIDI", f"{_STEM}.mid", midi, "audio/midi")
-        score = ScoreBlock(
-            svg_pages(musicxml, width=2400, height=_ONE_PAGE),
-            svg_pages(musicxml, width=1000, height=_ONE_PAGE),
-        )
         note = TextBlock(_note(chorale, settings, position))
-        return Section("chorale", "A new chorale", [note, PlayerBlock(wav, download), score])
+        blocks = chorale_blocks(musicxml, midi, wav, name=f"{_STEM}.mid")
+        return Section("chorale", "A new chorale", [note, *blocks])
 
 
 def _note(chorale: Piece, settings: MusicSettings, position: str) -> str:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from relpos.plots import cosine_figure, norms_figure, table_rows
-from relpos.plots.style import svg
-
 from ..models.positions import POSITIONS
 from ..report.blocks import (
     Block,
@@ -21,6 +18,7 @@ from ..report.blocks import (
 )
 from ..report.colors import BASELINE, series_colors
 from ..report.figures import curves_figure, lengths_figure
+from ..report.learned import learned_rows
 from ..report.wording import busy_note, count, duration
 from ..training.comparison import mean_and_spread
 from .composer import Words
@@ -170,24 +168,5 @@ def _learned(results: ComparisonResults, words: Words) -> list[Block]:
     blocks: list[Block] = []
     for name, models in results.trained.items():
         title = POSITIONS[name].title
-        rows, first, relative = table_rows(models[0].model)
-        if not len(rows):
-            continue
-        cosine = FigureBlock(
-            svg(cosine_figure(rows, first, relative=relative)),
-            f"{title}: cosine similarity of rows",
-            f"{title}: cosine similarity between the rows of any two offsets, layer by layer, as "
-            f"in Wang and Chen (2020). {words.rows}"
-            if relative
-            else f"{title}: the same for its rows, one for each position in the window.",
-            small=not relative,
-        )
-        blocks.append(cosine)
-        if relative:
-            caption = (
-                f"{title}: how long each relative row is, which is what a token looks for by "
-                "distance alone. Every row began with length 1 on average."
-            )
-            norms = svg(norms_figure(rows, first, relative=relative))
-            blocks.append(FigureBlock(norms, f"{title}: length over the offset", caption))
+        blocks += learned_rows(models[0].model, title, look_for=words.rows)
     return blocks or [TextBlock("None of these schemes has rows that are learned.")]

@@ -79,14 +79,15 @@ class Comparison:
         return trained
 
 
-def mean_and_spread(values: Sequence[float]) -> str:
-    """A mean with three digits, and with several values their standard deviation.
+def mean_and_spread(values: Sequence[float], *, digits: int = 3) -> str:
+    """A mean, and with several values their standard deviation.
 
     Args:
         values: one for each seed.
+        digits: behind the point.
 
     >>> mean_and_spread([0.5]), mean_and_spread([0.5, 0.6])
     ('0.500', '0.550 ± 0.071')
     """
-    mean = f"{fmean(values):.3f}"
-    return mean if len(values) == 1 else f"{mean} ± {stdev(values):.3f}"
+    mean = f"{fmean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {stdev(values):.{digits}f}"

@@ -13,7 +13,7 @@ from .source import Source
 from .split import MEASURED_BEYOND, TRAINED_UP_TO, words
 from .translate import translate
 
-__all__ = ["WORDS", "translations"]
+__all__ = ["WORDS", "beyond_training", "scored", "translations"]
 
 # The most words of a reference in each bucket but the last; training of the length test ends at one
 # of them, and its long sentences begin at another.
@@ -49,6 +49,22 @@ def translations(
     systems = {
         name: [translated(name, model) for model in of_seeds] for name, of_seeds in models.items()
     }
+    return scored(sources, references, systems)
+
+
+def scored(
+    sources: Sequence[str],
+    references: Sequence[str],
+    systems: Mapping[str, Sequence[Sequence[str]]],
+) -> Translations:
+    """What translations are worth.
+
+    Args:
+        sources: the sentences.
+        references: a translation of each.
+        systems: those of the models by position, one list for each seed; the first position is the
+            baseline.
+    """
     baseline = next(iter(systems))
     first = {name: of_seeds[0] for name, of_seeds in systems.items()}
     lengths = [words(reference) for reference in references]
@@ -71,4 +87,21 @@ def translations(
             for n in range(len(systems[baseline]))
         ],
         baseline=baseline,
+    )
+
+
+def beyond_training(found: Translations) -> Translations:
+    """The same on the sentences that are longer than those of the length test's training.
+
+    Args:
+        found: of the held-out sentences, some of them with more than `MEASURED_BEYOND` words.
+    """
+    long = [n for n, text in enumerate(found.references) if words(text) > MEASURED_BEYOND]
+    return scored(
+        [found.sources[n] for n in long],
+        [found.references[n] for n in long],
+        {
+            name: [[one[n] for n in long] for one in of_seeds]
+            for name, of_seeds in found.systems.items()
+        },
     )
