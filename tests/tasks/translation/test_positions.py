@@ -25,10 +25,10 @@ def test_every_scheme_but_the_causal_ones_has_a_name():
 @pytest.mark.parametrize(
     ("name", "rows", "tables"),
     [
-        ("shaw-0", 1, {"key_rows", "value_rows"}),
-        ("shaw-3", 7, {"key_rows", "value_rows"}),
-        ("shaw-3-keys", 7, {"key_rows"}),
-        ("shaw-3-values", 7, {"value_rows"}),
+        ("shaw-0", 1, {"keys", "values"}),
+        ("shaw-3", 7, {"keys", "values"}),
+        ("shaw-3-keys", 7, {"keys"}),
+        ("shaw-3-values", 7, {"values"}),
     ],
 )
 def test_shaw_has_so_many_rows_and_these_tables(name, rows, tables):
