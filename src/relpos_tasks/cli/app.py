@@ -9,6 +9,7 @@ import typer
 from .adapt import adapt_command
 from .music import music
 from .plot import plots
+from .translation import translation
 from .vision import vision
 
 __all__ = ["run"]
@@ -16,7 +17,7 @@ __all__ = ["run"]
 # What Typer raises for a wrong option; versions that bring their own click keep it elsewhere.
 _UsageError: Any = typer.BadParameter.__bases__[0]
 # What only groups commands lists them; a command that needs an argument shows its help.
-_HELPS = ([], ["music"], ["vision"], ["plot"], ["adapt"])
+_HELPS = ([], ["music"], ["translation"], ["vision"], ["plot"], ["adapt"])
 
 app = typer.Typer(
     name="relpos",
@@ -27,6 +28,7 @@ app = typer.Typer(
     epilog="Begin with `relpos music compare --preset tiny` (a minute) or `relpos music compare`.",
 )
 app.add_typer(music, name="music")
+app.add_typer(translation, name="translation")
 app.add_typer(vision, name="vision")
 app.add_typer(plots, name="plot")
 app.command("adapt")(adapt_command)

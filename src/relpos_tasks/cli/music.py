@@ -6,7 +6,6 @@ Whatever is slow to import is imported inside the command that needs it.
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
@@ -17,6 +16,7 @@ import typer
 from .music_generate import generate
 from .music_options import MusicOptions
 from .options import CheckpointArgument, DataOption, multiple_of_8
+from .output import in_first_process, print_rows, say
 from .training_options import PositionsOption, SeedsOption, with_training_options
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ def compare(
     check_comparison(settings, comparison, composer, folder=folder, devices=devices)
     source = read_source(options.data, progress=sys.stderr.isatty())
     results = run_comparison(
-        settings, comparison, source, composer, folder=folder, devices=devices, say=_say
+        settings, comparison, source, composer, folder=folder, devices=devices, say=say
     )
     if results is not None:
-        _print_rows("held out, nats per token", results.mean, counting=results.counting)
+        print_rows("held out, nats per token", results.mean | _named(results.counting))
         typer.echo(f"report: {folder / REPORT}")
 
 
@@ -114,9 +114,9 @@ def train(
     devices = options.where()
     check_training(settings, folder=folder, devices=devices)
     source = read_source(options.data, progress=sys.stderr.isatty())
-    _say(f"pieces: {source.split}")
+    say(f"pieces: {source.split}")
     trained = train_position(position, settings, source, folder=folder, devices=devices)
-    if not _first_process():
+    if not in_first_process():
         return
     for step, nats in trained.curves["valid"][-1:]:
         typer.echo(f"validation: {nats:.4f} nats per token at step {step}")
@@ -162,17 +162,16 @@ def evaluate(
     if window is not None:
         check_window("--window:", window, held_out)
     window = window or trained.window
-    _say(f"measuring on {len(held_out)} pieces")
+    say(f"measuring on {len(held_out)} pieces")
     name = f"{model.config.position}, {window:,} tokens"
-    _print_rows(
+    print_rows(
         "held out, nats per token",
-        {name: nats_per_token(model, held_out, window=window)},
-        counting=source.counting(most),
+        {name: nats_per_token(model, held_out, window=window)} | _named(source.counting(most)),
     )
     if lengths:
         measured = nats_per_token_by_length(model, held_out, window=window)
         count = len(long_enough(held_out, window=window))
-        _print_rows(
+        print_rows(
             f"on the {count} held-out pieces of at least {4 * window:,} tokens",
             {f"{tokens:,} tokens": nats for tokens, nats in measured.items()},
         )
@@ -196,22 +195,5 @@ def _composer(options: MusicOptions, bars: int | None, seconds: float | None) ->
     return ChoraleComposer() if bars is None else ChoraleComposer(bars)
 
 
-def _say(line: str) -> None:
-    if _first_process():
-        typer.echo(line, err=True)
-
-
-def _first_process() -> bool:
-    """Lightning starts this program once per device, with a number each."""
-    return os.environ.get("LOCAL_RANK", "0") == "0"
-
-
-def _print_rows(
-    title: str, nats: Mapping[str, float], counting: Mapping[str, float] | None = None
-) -> None:
-    """A title, and below it nats per token by name; counting baselines are named as such."""
-    rows = dict(nats) | {f"counting: {name}": value for name, value in (counting or {}).items()}
-    width = max(map(len, rows), default=0)
-    typer.echo(title)
-    for name, value in rows.items():
-        typer.echo(f"  {name:<{width}}  {value:.4f}")
+def _named(counting: Mapping[str, float]) -> dict[str, float]:
+    return {f"counting: {name}": nats for name, nats in counting.items()}

@@ -25,14 +25,15 @@ def in_first_process() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
-def print_rows(title: str, rows: Mapping[str, float]) -> None:
+def print_rows(title: str, rows: Mapping[str, float], *, digits: int = 4) -> None:
     """Print a title, and below it a figure for each name.
 
     Args:
         title: of the rows.
         rows: figures by name.
+        digits: after the point.
     """
     width = max(map(len, rows), default=0)
     typer.echo(title)
     for name, value in rows.items():
-        typer.echo(f"  {name:<{width}}  {value:.4f}")
+        typer.echo(f"  {name:<{width}}  {value:.{digits}f}")

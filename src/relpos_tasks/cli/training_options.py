@@ -7,6 +7,7 @@ Whatever is slow to import is imported inside the method that needs it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -100,22 +101,31 @@ class TrainingOptions:
 
         return Devices(self.accelerator, self.devices, self.precision)
 
-    def comparison(self, given: str, *, known: Iterable[str], seeds: int) -> Comparison:
+    def comparison(
+        self,
+        given: str,
+        *,
+        known: Iterable[str],
+        seeds: int,
+        numbered: tuple[str, str] | None = None,
+    ) -> Comparison:
         """What `compare` is to train.
 
         Args:
             given: names of schemes with commas, or `"all"`.
-            known: all names that there are.
+            known: the names that `"all"` stands for.
             seeds: how many of each.
+            numbered: a regular expression for further names, and the words that describe them.
         """
         from ..training.comparison import Comparison
 
         known = list(known)
         names = known if given == "all" else [name.strip() for name in given.split(",")]
-        if wrong := [name for name in names if name not in known]:
+        pattern, words = ("(?!)", ()) if numbered is None else (numbered[0], numbered[1:])
+        if wrong := [n for n in names if n not in known and not re.fullmatch(pattern, n)]:
             raise ValueError(
-                f"--positions: must be names among {', '.join(known)} with commas, or all, "
-                f"got {wrong[0]!r}"
+                f"--positions: must be names among {', '.join((*known, *words))} with commas, "
+                f"or all, got {wrong[0]!r}"
             )
         if len(set(names)) < len(names):
             raise ValueError(f"--positions: must name each scheme once, got {given!r}")

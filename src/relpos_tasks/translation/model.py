@@ -1,4 +1,4 @@
-"""A trained model read back, with the subwords that are needed to use it."""
+"""A trained model read back, with the tokens that are needed to use it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from relpos.checks import check_count
+
 from ..models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from ..music.tokens import Vocabulary
 from ..training.checkpoint import CheckpointError, load
-from .source import Source
+from .kinds import CHORALES, TEXT
+from .source import TranslationSource
 from .subwords import Subwords
 
 __all__ = ["TranslationModel", "check_source", "load_translation"]
@@ -16,17 +20,52 @@ __all__ = ["TranslationModel", "check_source", "load_translation"]
 
 @dataclass(frozen=True, eq=False)
 class TranslationModel:
-    """A model from a checkpoint, with what is needed to use it."""
+    """A model from a checkpoint, with what is needed to use it.
+
+    Args:
+        model: on the CPU, in evaluation mode.
+        kind: of its pairs, `"text"` or `"chorales"`.
+        vocabulary: its tokens: subwords, or those of chorales.
+        languages: translated from, and to; none for chorales.
+        about: what `model.json` says.
+        folder: of the checkpoint.
+    """
 
     model: EncoderDecoder
-    subwords: Subwords
-    languages: tuple[str, str]
+    kind: str
+    vocabulary: Subwords | Vocabulary
+    languages: tuple[str, ...]
     about: dict[str, Any]
     folder: Path
 
+    @property
+    def position(self) -> str:
+        """The folder's name, which says the scheme and its clipping distance."""
+        return self.folder.name
+
+    def of_text(self) -> Subwords:
+        """The subwords of a model of sentences.
+
+        Raises:
+            CheckpointError: if it is one of chorales.
+        """
+        if not isinstance(self.vocabulary, Subwords):
+            raise CheckpointError(f"{self.folder}: must be a model of text, got {self.kind}")
+        return self.vocabulary
+
+    def of_chorales(self) -> tuple[Vocabulary, int]:
+        """The tokens of a model of chorales, and the window of its training.
+
+        Raises:
+            CheckpointError: if it is one of sentences.
+        """
+        if not isinstance(self.vocabulary, Vocabulary):
+            raise CheckpointError(f"{self.folder}: must be a model of chorales, got {self.kind}")
+        return self.vocabulary, self.about["settings"]["window"]
+
 
 def load_translation(path: str | Path) -> TranslationModel:
-    """The model that a training of this task left behind.
+    """The model that a training of this task left behind, of either kind of pairs.
 
     Args:
         path: its folder, or the `.safetensors` file in it.
@@ -36,15 +75,15 @@ def load_translation(path: str | Path) -> TranslationModel:
     """
     found = load(path, EncoderDecoder)
     try:
-        subwords, languages = _described(found.about, found.model.config)
+        kind, vocabulary, languages = _described(found.about, found.model.config)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{path}: is not a checkpoint of the translation task: {type(error).__name__} {error}"
         ) from error
-    return TranslationModel(found.model, subwords, languages, found.about, found.folder)
+    return TranslationModel(found.model, kind, vocabulary, languages, found.about, found.folder)
 
 
-def check_source(trained: TranslationModel, source: Source, path: str | Path) -> None:
+def check_source(trained: TranslationModel, source: TranslationSource, path: str | Path) -> None:
     """Refuse to measure a model on other pairs than those that were held out from it.
 
     Args:
@@ -55,36 +94,49 @@ def check_source(trained: TranslationModel, source: Source, path: str | Path) ->
     Raises:
         CheckpointError: if the model was trained beside other pairs, or the other way round.
     """
-    name, digest = trained.about["data"]["name"], trained.about["data"]["digest"]
     # The digest is of sources and targets: it knows the direction, too.
-    if digest != source.digest:
+    about, digest = trained.about["data"], source.digest
+    if about["digest"] != digest:
+        languages = source.about().get("languages", ())
         raise CheckpointError(
-            f"{path}: was trained on the pairs of {name} ({digest}), "
-            f"{' to '.join(trained.languages)}, got {source.name} ({source.digest}), "
-            f"{' to '.join(source.languages)}; give it as --data PATH/{name}"
+            f"{path}: was trained on the pairs of {about['name']} ({about['digest']})"
+            f"{_direction(trained.languages)}, got {source.name} ({digest})"
+            f"{_direction(languages)}; give it as --data PATH/{about['name']}"
         )
+
+
+def _direction(languages: tuple[str, ...]) -> str:
+    return f", {' to '.join(languages)}" if languages else ""
 
 
 def _described(
     about: dict[str, Any], config: EncoderDecoderConfig
-) -> tuple[Subwords, tuple[str, str]]:
-    """The subwords and the languages, if `model.json` says nothing against the model."""
+) -> tuple[str, Subwords | Vocabulary, tuple[str, ...]]:
+    """Kind, vocabulary and languages, if `model.json` says nothing against the model."""
     data = about["data"]
-    subwords = Subwords.from_about(data["subwords"])
-    for side, size in (("source", config.source_vocabulary), ("target", config.target_vocabulary)):
-        if size != subwords.size:
-            raise ValueError(
-                f"data.subwords must be the model's {size} tokens of the {side}, "
-                f"got {subwords.size}"
-            )
-    languages = data["languages"]
-    if not (
-        isinstance(languages, list)
-        and len(languages) == 2
-        and all(isinstance(one, str) for one in languages)
-    ):
-        raise ValueError(f"data.languages must be two names, got {languages!r}")
-    for name in ("name", "digest"):
+    for name in ("kind", "name", "digest"):
         if not isinstance(data[name], str):
             raise ValueError(f"data.{name} must be text, got {data[name]!r}")
-    return subwords, (languages[0], languages[1])
+    if data["kind"] not in (TEXT, CHORALES):
+        raise ValueError(f"data.kind must be {TEXT!r} or {CHORALES!r}, got {data['kind']!r}")
+    if data["kind"] == CHORALES:
+        name, vocabulary, languages = "vocabulary", Vocabulary(**data["vocabulary"]), ()
+        check_count("load_translation", "settings.window", about["settings"]["window"], least=8)
+    else:
+        name, vocabulary = "subwords", Subwords.from_about(data["subwords"])
+        languages = _languages(data["languages"])
+    for side, size in (("source", config.source_vocabulary), ("target", config.target_vocabulary)):
+        if size != vocabulary.size:
+            raise ValueError(
+                f"data.{name} must be the model's {size} tokens of the {side}, "
+                f"got {vocabulary.size}"
+            )
+    return data["kind"], vocabulary, languages
+
+
+def _languages(names: Any) -> tuple[str, str]:
+    if not (
+        isinstance(names, list) and len(names) == 2 and all(isinstance(one, str) for one in names)
+    ):
+        raise ValueError(f"data.languages must be two names, got {names!r}")
+    return names[0], names[1]

@@ -120,7 +120,11 @@ class TextSettings(TranslationSettings):
 
     def recorded(self) -> dict[str, Any]:
         """What `model.json` says of the settings, beside the model's own."""
-        return super().recorded() | {"longest": self.longest, "length_test": self.length_test}
+        return super().recorded() | {
+            "longest": self.longest,
+            "length_test": self.length_test,
+            "long_sentences": self.long_sentences if self.length_test else None,
+        }
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from .batches import Batch, OrderedBatches, TranslationData, encode_pairs
 from .kinds import TEXT
 from .settings import TextSettings
 from .split import Split, split_by_length, split_texts
 from .subwords import PADDING, SUBWORDS, Subwords, learn_subwords
 from .texts import read_texts
+
+if TYPE_CHECKING:
+    from .batches import Batch, TranslationData
 
 __all__ = ["Source", "TranslationSource", "read_source"]
 
@@ -114,6 +116,9 @@ class Source:
         Args:
             settings: the sizes and the budget.
         """
+        # Translating does without Lightning.
+        from .batches import TranslationData, encode_pairs  # noqa: PLC0415
+
         training = settings.training
         return TranslationData(
             encode_pairs(self.split.train, self.subwords, longest=settings.longest),
@@ -129,6 +134,8 @@ class Source:
         Args:
             settings: the size of batches.
         """
+        from .batches import OrderedBatches, encode_pairs  # noqa: PLC0415
+
         held_out = encode_pairs(self.split.held_out, self.subwords)
         return OrderedBatches(held_out, tokens=settings.training.batch)
 

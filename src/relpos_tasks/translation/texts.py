@@ -27,7 +27,7 @@ from ..packed import BROKEN_ZIP, read_member, read_unpacked
 from .languages import choose_languages, folder_languages, languages_in_name
 from .pairs import Pair
 
-__all__ = ["WHERE_TEXT_IS", "TextError", "Texts", "read_lines", "read_texts"]
+__all__ = ["WHERE_TEXT_IS", "TextError", "Texts", "check_path", "read_lines", "read_texts"]
 
 WHERE_TEXT_IS = (
     "a folder with train.en.gz, train.de.gz, val.en.gz and val.de.gz, as data/task1/raw of "
@@ -77,13 +77,7 @@ def read_texts(
     Raises:
         TextError: if the text is missing, broken, or not of two languages.
     """
-    if path is None:
-        raise TextError(
-            f"--data: must name parallel text, which no package carries: {WHERE_TEXT_IS}"
-        )
-    path = Path(path)
-    if not path.exists():
-        raise TextError(f"{path}: no such file or folder; must be {WHERE_TEXT_IS}")
+    path = check_path(path)
     try:
         return (_read_folder if path.is_dir() else _read_file)(path, source, target)
     except OSError as error:
@@ -92,6 +86,26 @@ def read_texts(
         raise TextError(f"{where}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise error if isinstance(error, TextError) else TextError(f"{path}: {error}") from error
+
+
+def check_path(path: str | Path | None) -> Path:
+    """The path, if something is there.
+
+    Args:
+        path: of a folder or file; None is refused with the words that say where text is.
+
+    Raises:
+        TextError: if nothing is there.
+    """
+    if path is None:
+        raise TextError(
+            f"--data: must name parallel text, which no package carries: {WHERE_TEXT_IS}; "
+            "or give --chorales, which needs none"
+        )
+    path = Path(path)
+    if not path.exists():
+        raise TextError(f"{path}: no such file or folder; must be {WHERE_TEXT_IS}")
+    return path
 
 
 def read_lines(raw: bytes, where: str) -> list[str]:

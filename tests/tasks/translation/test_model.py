@@ -38,7 +38,7 @@ def changed(data, tmp_path):
 def test_subwords_and_languages_come_back_from_a_checkpoint(changed, data):
     source = read_source(data, vocabulary=300)
     trained = load_translation(changed())
-    assert trained.subwords == source.subwords
+    assert trained.vocabulary == source.subwords
     assert trained.languages == ("en", "de")
     assert trained.model.config.source_vocabulary == source.subwords.size
     check_source(trained, source, "runs/a")

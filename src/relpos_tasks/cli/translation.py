@@ -1,0 +1,255 @@
+"""`relpos translation`: train encoder-decoders, measure them, translate and harmonise.
+
+Whatever is slow to import is imported inside the command that needs it.
+"""
+
+# ruff: noqa: PLC0415
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import CheckpointArgument, at_least_zero
+from .output import in_first_process, print_rows, say
+from .training_options import SeedsOption, with_training_options
+from .translation_options import (
+    BeamOption,
+    PairsOption,
+    SourceOption,
+    TargetOption,
+    TranslationOptions,
+)
+
+__all__ = ["translation"]
+
+translation = typer.Typer(
+    help="Train encoder-decoders on parallel text or chorales with relative positions, compare, "
+    "measure, translate and harmonise.",
+    epilog="Begin with `relpos translation compare --chorales --preset tiny` (a minute, no "
+    "download), or with text of yours: `relpos translation compare --data FOLDER`.",
+)
+
+# Shaw et al. 2018, tables 2 and 3; others are compared to the first.
+_ABLATION = "shaw-16,shaw-0,shaw-1,shaw-2,shaw-4,shaw-16-keys,shaw-16-values"
+
+
+@translation.command()
+@with_training_options(TranslationOptions)
+def compare(
+    *,
+    positions: Annotated[
+        str | None,
+        typer.Option(
+            help="Which position schemes to compare, with commas: names of --position of `train`, "
+            "or all; the first is what the others are compared to. By default "
+            "sinusoidal,shaw-16,shaw-0, and sinusoidal,absolute,shaw-16 with --length-test.",
+            show_default=False,
+        ),
+    ] = None,
+    ablation: Annotated[
+        bool,
+        typer.Option(
+            "--ablation",
+            help="Compare Shaw's clipping distances 0, 1, 2, 4, 16, and its keys and values alone.",
+        ),
+    ] = False,
+    seeds: SeedsOption = 1,
+    options: TranslationOptions,
+) -> None:
+    """Train with sinusoidal and with relative positions (Shaw), translate, measure, report.
+
+    Writes RUNS/NAME/report.html (a page that needs no network), metrics.json, machine.json, and a
+    checkpoint per model (RUNS/NAME/shaw-16, ...); with --chorales also a held-out soprano
+    harmonised: harmony.mid, harmony.musicxml, harmony.wav. Stopped by Ctrl-C or otherwise, the same
+    command goes on from the last checkpoint.
+    """
+    if ablation and positions is not None:
+        raise ValueError("--ablation: has positions of its own; leave --positions out")
+    folder, settings = options.folder, options.settings()
+    from ..translation.positions import CLIPPED, CLIPPED_NAMES, NAMES
+
+    chosen = _ABLATION if ablation else positions or ",".join(settings.compared)
+    comparison = options.comparison(
+        chosen, known=NAMES, seeds=seeds, numbered=(CLIPPED, CLIPPED_NAMES)
+    )
+    options.check_data()
+    from ..translation.compare import REPORT, check_comparison
+    from ..translation.compare import compare as run_comparison
+
+    devices, showcase = options.where(), options.showcase()
+    check_comparison(settings, comparison, showcase, folder=folder, devices=devices)
+    results = run_comparison(
+        settings,
+        comparison,
+        options.read(settings),
+        showcase,
+        folder=folder,
+        devices=devices,
+        say=say,
+    )
+    if results is not None:
+        print_rows("held out, nats per target token", results.mean)
+        if results.translations is not None:
+            print_rows("held out, BLEU", results.translations.mean, digits=2)
+        typer.echo(f"report: {folder / REPORT}")
+
+
+@translation.command()
+@with_training_options(TranslationOptions)
+def train(
+    *,
+    position: Annotated[
+        str,
+        typer.Option(
+            help="How the model knows where a token is: a scheme (sinusoidal, absolute, shaw, "
+            "huang, t5, rotary, ...), or Shaw's with its clipping distance and tables: shaw-16, "
+            "shaw-16-keys, shaw-16-values.",
+        ),
+    ],
+    options: TranslationOptions,
+) -> None:
+    """Train one model and print its nats per target token on the validation pairs.
+
+    Writes model.safetensors, model.json, last.ckpt (to go on from) and logs (CSV, TensorBoard)
+    in RUNS/NAME/POSITION. `relpos translation evaluate` measures it on the held-out pairs.
+    """
+    from ..translation.positions import position_options
+
+    try:
+        position_options(position)
+    except ValueError as error:
+        raise ValueError(f"--{error}") from None
+    folder, settings = options.folder / position, options.settings()
+    options.check_data()
+    from ..translation.train import check_training, train_position
+
+    devices = options.where()
+    check_training(position, settings, folder=folder, devices=devices)
+    source = options.read(settings)
+    say(f"{source.name}: {source.split}")
+    trained = train_position(position, settings, source, folder=folder, devices=devices)
+    if not in_first_process():
+        return
+    for step, nats in trained.curves["valid"][-1:]:
+        typer.echo(f"validation: {nats:.4f} nats per target token at step {step}")
+    typer.echo(f"checkpoint: {folder}")
+
+
+@translation.command()
+def evaluate(
+    checkpoint: CheckpointArgument,
+    data: PairsOption = None,
+    source: SourceOption = None,
+    target: TargetOption = None,
+    beam: BeamOption = 4,
+    alpha: Annotated[
+        float, typer.Option(callback=at_least_zero, help="Of the length penalty; 0: none.")
+    ] = 0.6,
+) -> None:
+    """Print a model's nats per target token on the held-out pairs; of text BLEU and chrF too.
+
+    The pairs must be those that the model was trained beside: give --data again.
+    """
+    from ..translation.evaluate import evaluate_chorales, evaluate_text
+    from ..translation.kinds import CHORALES
+    from ..translation.model import load_translation
+
+    trained = load_translation(checkpoint)
+    if trained.kind == CHORALES:
+        if data is not None:
+            raise ValueError(f"--data: leave it out; {checkpoint} is a model of chorales")
+        nats = evaluate_chorales(trained, path=checkpoint)
+        print_rows("held out, nats per target token", {trained.position: nats})
+        return
+    say("measuring on the held-out pairs")
+    nats, scores = evaluate_text(
+        trained, data, source=source, target=target, beam=beam, alpha=alpha, path=checkpoint
+    )
+    print_rows("held out, nats per target token", {trained.position: nats})
+    typer.echo(f"BLEU {scores.bleu} on {scores.sentences:,} sentences, {scores.signatures['bleu']}")
+    typer.echo(f"chrF {scores.chrf:.1f}, {scores.signatures['chrf']}")
+
+
+@translation.command()
+def translate(
+    checkpoint: CheckpointArgument,
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Sentences, each in quotes; without them they are read from --file or from "
+            "standard input, one on a line.",
+            show_default=False,
+        ),
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="A text file with a sentence a line.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A file for the translations, in place of standard output.")
+    ] = None,
+    beam: BeamOption = 4,
+    alpha: Annotated[
+        float, typer.Option(callback=at_least_zero, help="Of the length penalty; 0: none.")
+    ] = 0.6,
+) -> None:
+    """Translate sentences of yours: a line out for each line in."""
+    if text and file is not None:
+        raise ValueError("--file: must not come with sentences on the command line")
+    from ..files import check_writable, read_whole, write_text
+    from ..progress import show_progress
+    from ..translation.model import load_translation
+    from ..translation.texts import read_lines
+    from ..translation.translate import translate as run_translation
+
+    if out is not None:
+        check_writable(out)
+    trained = load_translation(checkpoint)
+    subwords = trained.of_text()
+    if text:
+        lines = text
+    elif file is not None:
+        lines = read_lines(read_whole(file), str(file))
+    else:
+        if sys.stdin.isatty():
+            say(f"{' to '.join(trained.languages)}: a sentence a line, Ctrl-D at the end")
+        lines = read_lines(sys.stdin.buffer.read(), "standard input")
+    with show_progress("translating", len(lines), "lines") as progress:
+        found = run_translation(
+            trained.model, subwords, lines, beam=beam, alpha=alpha, progress=progress
+        )
+    if out is None:
+        for line in found:
+            typer.echo(line)
+    else:
+        write_text(out, "".join(f"{line}\n" for line in found))
+        typer.echo(f"wrote {out}")
+
+
+@translation.command()
+def harmonise(
+    checkpoint: CheckpointArgument,
+    melody: Annotated[Path, typer.Argument(help="A tune, .mid or .musicxml.", show_default=False)],
+    beam: BeamOption = 4,
+    out: Annotated[
+        Path,
+        typer.Option(help="The files' name without ending: .mid, .musicxml and .wav are added."),
+    ] = Path("harmony"),
+) -> None:
+    """Put alto, tenor and bass below a melody, with a model trained with --chorales."""
+    from ..music.export import chorale_stem, write_chorale
+    from ..music.melody import read_melody
+    from ..progress import show_activity
+    from ..translation.harmonise import harmonise as run_harmonise
+    from ..translation.model import load_translation
+
+    stem = chorale_stem(out)
+    trained = load_translation(checkpoint)
+    vocabulary, window = trained.of_chorales()
+    tune = read_melody(melody, lowest=vocabulary.lowest, highest=vocabulary.highest)
+    with show_activity("harmonising"):
+        piece = run_harmonise(
+            trained.model, vocabulary, tune, window=window, beam=beam, name=melody.stem
+        )
+        write_chorale(stem, piece)
+    typer.echo(f"wrote {stem}.mid, {stem}.musicxml and {stem}.wav ({piece.steps / 4:g} quarters)")

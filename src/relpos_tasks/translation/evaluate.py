@@ -1,0 +1,84 @@
+"""A trained model measured on the pairs that were held out from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ..progress import show_progress
+from ..training.sequence_to_sequence import mean_nats
+from .chorales import read_chorales
+from .model import TranslationModel, check_source
+from .scores import SystemScores, score_system
+from .settings import ChoraleSettings, TextSettings
+from .source import read_source
+from .translate import translate
+
+__all__ = ["evaluate_chorales", "evaluate_text"]
+
+
+def evaluate_text(
+    trained: TranslationModel,
+    data: Path | None,
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    beam: int = 4,
+    alpha: float = 0.6,
+    path: str | Path,
+) -> tuple[float, SystemScores]:
+    """Nats per target token, and what the translations are worth.
+
+    Args:
+        trained: a model of text.
+        data: the pairs.
+        source: the language to translate from; None finds it.
+        target: the language to translate to; None finds it.
+        beam: hypotheses of the search.
+        alpha: of the length penalty.
+        path: of the checkpoint, for messages.
+
+    Raises:
+        TextError: if the text cannot be used.
+        CheckpointError: if these are not the pairs that the model was trained beside.
+    """
+    subwords, settings = trained.of_text(), trained.about["settings"]
+    pairs = read_source(
+        data,
+        source=source,
+        target=target,
+        by_length=settings["length_test"],
+        largest=settings["long_sentences"],
+    )
+    check_source(trained, pairs, path)
+    # Whatever was learned from them now: the model knows its own.
+    pairs = replace(pairs, subwords=subwords)
+    nats = mean_nats(trained.model, pairs.held_out(TextSettings()), padding=pairs.padding)
+    held_out = pairs.split.held_out
+    with show_progress("translating", len(held_out), "sentences") as progress:
+        translations = translate(
+            trained.model,
+            subwords,
+            [pair.source for pair in held_out],
+            beam=beam,
+            alpha=alpha,
+            progress=progress,
+        )
+    return nats, score_system(translations, [pair.target for pair in held_out])
+
+
+def evaluate_chorales(trained: TranslationModel, *, path: str | Path) -> float:
+    """Nats per token of the three lower voices.
+
+    Args:
+        trained: a model of chorales.
+        path: of the checkpoint, for messages.
+
+    Raises:
+        CheckpointError: if it was trained beside other chorales.
+    """
+    _, window = trained.of_chorales()
+    chorales = read_chorales()
+    check_source(trained, chorales, path)
+    held_out = chorales.held_out(ChoraleSettings(window=window))
+    return mean_nats(trained.model, held_out, padding=chorales.padding)
