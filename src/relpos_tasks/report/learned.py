@@ -32,7 +32,7 @@ def learned_rows(model: nn.Module, title: str, *, look_for: str = "") -> list[Fi
                 svg(cosine_figure(rows, first, relative=False)),
                 f"{title}: cosine similarity of rows",
                 f"{title}: cosine similarity between the rows of any two positions.",
-                small=True,
+                small=len(rows) == 1,
             )
         ]
     return [
@@ -41,6 +41,7 @@ def learned_rows(model: nn.Module, title: str, *, look_for: str = "") -> list[Fi
             f"{title}: cosine similarity of rows",
             f"{title}: cosine similarity between the rows of any two offsets, layer by layer, as "
             f"in Wang and Chen (2020). {look_for}".rstrip(),
+            small=len(rows) == 1,
         ),
         FigureBlock(
             svg(norms_figure(rows, first, relative=True)),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..report.wording import listed
 from .chorales import ChoraleSource
-from .positions import is_relative, title_of
+from .positions import is_relative, title_of, titles_of
 from .results import ComparisonResults
 from .settings import ChoraleSettings
 
@@ -27,7 +27,7 @@ def summary(settings: ChoraleSettings, source: ChoraleSource, results: Compariso
         f"Encoder-decoders of {settings.layers} + {settings.layers} layers and width "
         f"{settings.width} learned to put alto, tenor and bass below a soprano, from "
         f"{len(split.train)} four-part chorales of Bach{seeds}: they differ in their positions "
-        f"alone ({listed([title_of(name) for name in results.trained])}). All had the same "
+        f"alone ({titles_of(results.trained)}). All had the same "
         f"{training.steps:,} steps of {training.batch} crops of {settings.window} tokens, in the "
         "same order and from the same first numbers. They were then measured on "
         f"{len(split.held_out)} pieces that none had seen, and one of them harmonised a soprano of "

@@ -113,7 +113,7 @@ def cost_blocks(results: ComparisonResults) -> list[Block]:
                     title_of(name),
                     count(of_seeds[0].parameters),
                     f"{speed[name]:.2f}{busy}",
-                    f"{speed[name] / speed[baseline]:.0%}{busy}",
+                    f"{100 * speed[name] / speed[baseline]:.0f} %{busy}",
                     duration(fmean(one.time.seconds for one in of_seeds)) + busy,
                 ]
             )
@@ -152,12 +152,12 @@ def curves_block(results: ComparisonResults, ranked: Sequence[str], *, watched: 
 
 
 def first_seed(results: ComparisonResults) -> str:
-    """Says of what there are several that one was taken; "" where there is one.
+    """Says that one of several seeds is shown; "" where there is one.
 
     Args:
         results: the numbers.
     """
-    return "" if len(results.seeds) == 1 else f" The first of {len(results.seeds)} seeds."
+    return "" if len(results.seeds) == 1 else f" Shown is the first of {len(results.seeds)} seeds."
 
 
 def not_all(results: ComparisonResults, ranked: Sequence[str]) -> str:
@@ -171,8 +171,8 @@ def not_all(results: ComparisonResults, ranked: Sequence[str]) -> str:
     if len(names) == len(results.trained):
         return ""
     return (
-        f" {len(names)} of {len(results.trained)}: the first, the best relative one, and those "
-        "that are not relative."
+        f" Of {len(results.trained)} schemes {len(names)} are shown: the first, the best relative "
+        "one, and those that are not relative."
     )
 
 
@@ -202,6 +202,6 @@ def _rows_of_both_sides(results: ComparisonResults, name: str) -> list[FigureBlo
         for block in learned_rows(
             nn.ModuleList(part for part in parts if part is not None),
             f"{title_of(name)}, {side}",
-            look_for="Left of 0 are tokens before the one that looks; a decoder sees no others.",
+            look_for="Offsets beyond the farthest row share it.",
         )
     ]

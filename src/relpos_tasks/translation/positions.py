@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from ..models.positions import POSITIONS
@@ -15,6 +16,7 @@ __all__ = [
     "is_relative",
     "position_options",
     "title_of",
+    "titles_of",
 ]
 
 # Every scheme that both an encoder and a decoder have.
@@ -63,6 +65,22 @@ def title_of(name: str) -> str:
         return POSITIONS[name].title
     distance, table = _clipped(name)
     return f"Shaw, k = {distance}" + (f", {table} alone" if table else "")
+
+
+def titles_of(names: Iterable[str]) -> str:
+    """Several schemes in a sentence.
+
+    Args:
+        names: each one of `NAMES`, or as `CLIPPED` has it.
+
+    Raises:
+        ValueError: if there is no such name.
+
+    >>> titles_of(["sinusoidal", "shaw-16"])
+    'sinusoidal; Shaw, k = 16'
+    """
+    # Some titles have commas.
+    return "; ".join(map(title_of, names))
 
 
 def is_relative(name: str) -> bool:

@@ -41,7 +41,7 @@ def samples_blocks(
         chosen.setdefault(int(np.searchsorted(WORDS, words(reference))), n)
     samples = [
         Sample(
-            f"Sentence {n + 1:,} of {len(found.sources):,}",
+            f"Sentence {n + 1:,} of {len(found.sources):,}, {words(found.references[n])} words",
             {"source": found.sources[n], "reference": found.references[n]}
             | {title_of(name): found.systems[name][0][n] for name in names},
         )

@@ -95,9 +95,14 @@ def text_report(settings: TextSettings, source: Source, results: ComparisonResul
 def _held_out(results: ComparisonResults, found: Translations, ranked: list[str]) -> list[Block]:
     # All may be 0 where training was short.
     most = max(found.mean.values()) or 1.0
-    spread = "interval of 95 %" if len(results.seeds) == 1 else "mean and standard deviation"
+    seeds = len(results.seeds)
+    spread = (
+        "BLEU with its interval of 95 %"
+        if seeds == 1
+        else f"Mean and standard deviation over {seeds} seeds"
+    )
     measured = {
-        f"BLEU ({spread})": {name: bleu_of(found, name) for name in ranked},
+        "BLEU": {name: bleu_of(found, name) for name in ranked},
         "chrF": {
             name: mean_and_spread([one.chrf for one in found.scores[name]], digits=1)
             for name in ranked
@@ -108,10 +113,10 @@ def _held_out(results: ComparisonResults, found: Translations, ranked: list[str]
     return [
         TextBlock(
             f"The translations of {first.sentences:,} sentences by each model; higher BLEU and "
-            "chrF and fewer nats are better."
+            f"chrF and fewer nats are better. {spread}."
         ),
         worth_table(results, ranked, measured=measured, bars=bars),
-        FactsBlock({f"sacrebleu, {name}": text for name, text in first.signatures.items()}),
+        FactsBlock({f"sacrebleu's {name}": text for name, text in first.signatures.items()}),
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ..report.wording import listed
 from .page_parts import relative_of
-from .positions import is_relative, title_of
+from .positions import is_relative, title_of, titles_of
 from .results import ComparisonResults, Translations
 from .scores import Difference
 from .settings import TextSettings
@@ -34,6 +34,8 @@ LITERATURE = [
     "So a clear gap is to be expected on longer sentences. A thousand sentences do not resolve a "
     "difference of 0.3 BLEU.",
 ]
+# BLEU with which nothing is said.
+_POOR = 1.0
 # How many are named behind the best.
 _NAMED = 4
 
@@ -52,8 +54,8 @@ def summary(settings: TextSettings, source: Source, results: ComparisonResults) 
     return (
         f"Encoder-decoders of {settings.layers} + {settings.layers} layers and width "
         f"{settings.width} learned to translate from {from_language} to {to_language} on "
-        f"{len(source.split.train):,} pairs of {source.name}{ended}{seeds}: they differ in their "
-        f"positions alone ({listed([title_of(name) for name in results.trained])}). All had the "
+        f"{len(source.split.train):,} pairs{ended} from {source.name}{seeds}: they differ in their "
+        f"positions alone ({titles_of(results.trained)}). All had the "
         f"same {training.steps:,} steps of at most {training.batch:,} tokens on either side, in "
         "the same order and from the same first numbers. They then translated "
         f"{len(source.split.held_out):,} sentences that none had seen."
@@ -74,6 +76,8 @@ def verdict(found: Translations, long: Translations | None = None) -> list[str]:
         f"Best: {title_of(best)} with {found.mean[best]:.1f} BLEU on {len(found.sources):,} "
         f"held-out sentences{f', then {named}' if named else ''}."
     ]
+    if found.mean[best] < _POOR:
+        sentences.append("None of them translates yet: too little training, or too small a model.")
     if relative := _rival(found):
         sentences.append(difference_of(relative, found.baseline, found.differences[relative]))
     if "shaw-0" in found.mean and is_relative(best):
@@ -116,8 +120,9 @@ def difference_of(name: str, baseline: str, found: Difference) -> str:
         f"p = {found.p_value:.3f})"
     )
     if interval.low <= 0 <= interval.high:
-        return f"{one} and {other} are not told apart by these sentences {measured}."
-    return f"{one} is {'better' if interval.value > 0 else 'worse'} than {other} {measured}."
+        return f"Between {one} and {other} these sentences show no difference {measured}."
+    higher = "higher" if interval.value > 0 else "lower"
+    return f"With {one} BLEU is {higher} than with {other} {measured}."
 
 
 def differences_note(results: ComparisonResults, differences: Mapping[str, Difference]) -> str:
@@ -128,8 +133,7 @@ def differences_note(results: ComparisonResults, differences: Mapping[str, Diffe
         differences: by position.
     """
     several = (
-        f" The p-values are of each comparison by itself: of {len(differences)} one in twenty is "
-        "below 0.05 where there is no difference at all."
+        f" No p-value is corrected for the {len(differences)} comparisons that are made."
         if len(differences) > 1
         else ""
     )
@@ -189,10 +193,10 @@ def protocol(settings: TextSettings, source: Source, results: ComparisonResults)
         results: the numbers.
     """
     k_is_0 = [
-        "k = 0: every offset shares one row, so that nothing is relative; the order of words is "
-        "known through the causal masks of the decoder alone. The paper's model collapses there "
-        "(12.5 BLEU, from memory); on short sentences, whose words tell their order, the fall may "
-        "be much smaller."
+        "k = 0: every offset shares one row, so that nothing is relative: the encoder reads a "
+        "sentence without its order, and the decoder knows order through its causal mask alone. "
+        "The paper's model collapses there (12.5 BLEU, from memory); on short sentences, whose "
+        "words tell their order, the fall may be smaller."
     ] if "shaw-0" in results.trained else []  # fmt: skip
     return [
         f"Pairs: {source.split}. Sentences that are equal but for case and punctuation are in one "
