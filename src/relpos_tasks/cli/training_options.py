@@ -7,7 +7,7 @@ Whatever is slow to import is imported inside the method that needs it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["PositionsOption", "SeedsOption", "TrainingOptions", "with_training_options"]
 
 PositionsOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         help="Which position schemes to compare, with commas: names of --position of `train`, "
-        "or all."
+        "or all. By default those of the preset.",
+        show_default=False,
     ),
 ]
 SeedsOption = Annotated[
@@ -100,17 +101,27 @@ class TrainingOptions:
 
         return Devices(self.accelerator, self.devices, self.precision)
 
-    def comparison(self, given: str, *, known: Iterable[str], seeds: int) -> Comparison:
+    def comparison(
+        self,
+        given: str | None,
+        *,
+        known: Iterable[str],
+        seeds: int,
+        compared: Sequence[str] = (),
+    ) -> Comparison:
         """What `compare` is to train.
 
         Args:
-            given: names of schemes with commas, or `"all"`.
+            given: names of schemes with commas, or `"all"`; None for those of the preset.
             known: all names that there are.
             seeds: how many of each.
+            compared: the schemes of the preset.
         """
         from ..training.comparison import Comparison
 
         known = list(known)
+        if given is None:
+            given = ",".join(compared)
         names = known if given == "all" else [name.strip() for name in given.split(",")]
         if wrong := [name for name in names if name not in known]:
             raise ValueError(

@@ -4,8 +4,8 @@ After each optimiser step, `n` of which are in the average already,
 
     average <- k average + (1 - k) weights,    k = min(decay, (n + 1) / (n + 10))
 
-so that the average forgets its beginning quickly, as TensorFlow's `ExponentialMovingAverage` does by
-`num_updates`. With `n = 0` it is the weights themselves.
+so that the average forgets its beginning quickly (the rule of TensorFlow's
+`ExponentialMovingAverage` with `num_updates`). With `n = 0` it becomes the weights themselves.
 """
 
 from __future__ import annotations

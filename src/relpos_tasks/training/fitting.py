@@ -72,7 +72,8 @@ def fit(
 
     Raises:
         TrainingError: if the folder holds a run with other settings, another run is at work in
-            it, Lightning refuses, the precision is too low for an average, a step does not fit the memory, or the weights become NaN.
+            it, Lightning refuses, the precision is too low for an average, a step does not fit the
+            memory, or the weights become NaN.
         OSError: if a file cannot be written, with its name; the checkpoints stay.
         KeyboardInterrupt: on Ctrl-C; the checkpoints stay.
         SystemExit: with status 143, on SIGTERM; the checkpoints stay.
