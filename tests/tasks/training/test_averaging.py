@@ -99,9 +99,7 @@ def test_buffers_are_copied_and_not_averaged():
     for scale in (1.0, 5.0, 9.0):
         model(scale * torch.arange(8.0).view(4, 2))
         average.update_parameters(model)
-    for (name, buffer), copied in zip(
-        model.named_buffers(), average.module.buffers(), strict=True
-    ):
+    for (name, buffer), copied in zip(model.named_buffers(), average.module.buffers(), strict=True):
         assert torch.equal(buffer, copied), name
 
 
