@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..models.decoder import DecoderLM
 from ..models.generation import sample
-from ..threads import one_thread
+from ..models.threads import one_thread
 from ..training.limits import check_seed
 from .melody import Melody
 from .piece import SILENCE, VOICES, Piece

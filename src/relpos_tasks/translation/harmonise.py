@@ -29,12 +29,12 @@ from torch import Tensor
 
 from ..models.beam_search import BeamSearch, beam_search
 from ..models.encoder_decoder import EncoderDecoder
+from ..models.threads import one_thread
 from ..music.data import ChoraleData
 from ..music.melody import Melody
 from ..music.piece import SILENCE, VOICES, Piece, strikes_of
 from ..music.split import Split
 from ..music.tokens import BEGIN, Vocabulary
-from ..threads import one_thread
 from ..training.language_model import IGNORE
 
 __all__ = ["WINDOW", "HarmonyData", "as_translation", "harmonise", "harmony_windows", "soprano_of"]
