@@ -13,15 +13,22 @@ import torch
 __all__ = ["is_out_of_memory", "machine", "memory_bytes", "processor", "status_mib", "versions"]
 
 
-def machine() -> dict[str, str]:
-    """The processor, the accelerator if there is one, and the versions."""
+def machine(*, precision: str | None = None) -> dict[str, str]:
+    """The processor with its instruction set, the accelerator if there is one, and the versions.
+
+    Args:
+        precision: of the training, as Lightning names it; None where nothing was trained.
+    """
     record = {
         "processor": processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "cores": f"{os.cpu_count()} ({torch.get_num_threads()} used)",
         "system": f"{platform.system()} {platform.machine()}",
     }
     if torch.cuda.is_available():
         record["accelerator"] = torch.cuda.get_device_name()
+    if precision is not None:
+        record["precision"] = precision
     return record | versions()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from lightning.pytorch.utilities import rank_zero_only
 
 from ..files import check_writable, write_json
+from ..machine import machine
 from ..models.decoder import DecoderLM
 from ..report.page import write_report
 from ..training.comparison import Comparison
@@ -101,7 +102,10 @@ def compare(
         return None
     after_training = time.perf_counter()
     say(f"measuring on the held-out {words.works}")
-    results = _measure(settings, comparison, source, trained)
+    results = replace(
+        _measure(settings, comparison, source, trained),
+        machine=machine(precision=devices.precision),
+    )
     position = _surest(trained)
     say(f"composing {composer.length} ({position})")
     section = composer.compose(

@@ -10,6 +10,7 @@ from pathlib import Path
 from lightning.pytorch.utilities import rank_zero_only
 
 from ..files import check_writable, write_json
+from ..machine import machine
 from ..report.page import write_report
 from ..training.comparison import Comparison
 from ..training.devices import Devices
@@ -109,6 +110,7 @@ def compare(
         },
         translations=showcase.translations(models, settings, source),
         seeds=comparison.all_seeds,
+        machine=machine(precision=devices.precision),
     )
     report = showcase.report(settings, source, results, folder=folder)
     seconds = sum(one.time.seconds for of_seeds in trained.values() for one in of_seeds)

@@ -10,6 +10,7 @@ from pathlib import Path
 from lightning.pytorch.utilities import rank_zero_only
 
 from ..files import check_writable, write_json
+from ..machine import machine
 from ..models.pixel_classifier import PixelClassifier
 from ..report.page import write_report
 from ..training.comparison import Comparison
@@ -90,7 +91,10 @@ def compare(
         return None
     after_training = time.perf_counter()
     say("measuring on canvases of the held-out digits")
-    results = _measure(settings, comparison, split, trained)
+    results = replace(
+        _measure(settings, comparison, split, trained),
+        machine=machine(precision=devices.precision),
+    )
     report = comparison_report(settings, split, results)
     seconds = sum(one.time.seconds for models in trained.values() for one in models)
     seconds = max(seconds + time.perf_counter() - after_training, time.perf_counter() - begun)

@@ -252,7 +252,7 @@ def test_a_folder_that_is_of_no_use_is_refused(relpos, tmp_path, fill, left_out,
         ),
         (
             "compare --preset maestro",
-            "--preset: must be one of default, tiny, paper for chorales, got maestro",
+            "--preset: must be one of default, tiny, literature, paper for chorales",
         ),
         ("generate {huang} --bars 2", "--bars: is not for a model of performances, which "),
         ("generate {huang} --melody {prime}", "it takes --seconds and --prime"),
