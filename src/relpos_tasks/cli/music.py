@@ -56,7 +56,7 @@ class Position(StrEnum):
 @with_training_options(MusicOptions)
 def compare(
     *,
-    positions: PositionsOption = "absolute,huang,shaw",
+    positions: PositionsOption = None,
     seeds: SeedsOption = 1,
     bars: Annotated[
         int | None,
@@ -72,13 +72,16 @@ def compare(
 ) -> None:
     """Train with absolute and with relative positions (huang, shaw), measure, write a report.
 
+    The preset literature trains absolute and huang alone.
     Writes RUNS/NAME/report.html (a page that needs no network), metrics.json, machine.json,
     chorale.mid, chorale.musicxml, chorale.wav, and a checkpoint per model (RUNS/NAME/huang, ...);
     with a folder of MIDI files performance.mid and performance.wav in place of the chorale.
     Stopped by Ctrl-C or otherwise, the same command goes on from the last checkpoint.
     """
     folder, settings = options.folder, options.settings()
-    comparison = options.comparison(positions, known=map(str, Position), seeds=seeds)
+    comparison = options.comparison(
+        positions, known=map(str, Position), seeds=seeds, compared=settings.compared
+    )
     from ..music.compare import REPORT, check_comparison
     from ..music.compare import compare as run_comparison
     from ..music.source import read_source

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["PositionsOption", "SeedsOption", "TrainingOptions", "with_training_options"]
 
 PositionsOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         help="Which position schemes to compare, with commas: names of --position of `train`, "
-        "or all."
+        "or all. By default those of the preset.",
+        show_default=False,
     ),
 ]
 SeedsOption = Annotated[
@@ -103,23 +104,27 @@ class TrainingOptions:
 
     def comparison(
         self,
-        given: str,
+        given: str | None,
         *,
         known: Iterable[str],
         seeds: int,
+        compared: Sequence[str],
         numbered: tuple[str, str] | None = None,
     ) -> Comparison:
         """What `compare` is to train.
 
         Args:
-            given: names of schemes with commas, or `"all"`.
+            given: names of schemes with commas, or `"all"`; None for those of the preset.
             known: the names that `"all"` stands for.
             seeds: how many of each.
+            compared: the schemes of the preset.
             numbered: a regular expression for further names, and the words that describe them.
         """
         from ..training.comparison import Comparison
 
         known = list(known)
+        if given is None:
+            given = ",".join(compared)
         names = known if given == "all" else [name.strip() for name in given.split(",")]
         pattern, words = ("(?!)", ()) if numbered is None else (numbered[0], numbered[1:])
         if wrong := [n for n in names if n not in known and not re.fullmatch(pattern, n)]:

@@ -14,7 +14,7 @@ import typer
 
 from .options import CheckpointArgument, at_least_zero
 from .output import in_first_process, print_rows, say
-from .training_options import SeedsOption, with_training_options
+from .training_options import PositionsOption, SeedsOption, with_training_options
 from .translation_options import (
     BeamOption,
     PairsOption,
@@ -32,23 +32,12 @@ translation = typer.Typer(
     "download), or with text of yours: `relpos translation compare --data FOLDER`.",
 )
 
-# Shaw et al. 2018, tables 2 and 3; others are compared to the first.
-_ABLATION = "shaw-16,shaw-0,shaw-1,shaw-2,shaw-4,shaw-16-keys,shaw-16-values"
-
 
 @translation.command()
 @with_training_options(TranslationOptions)
 def compare(
     *,
-    positions: Annotated[
-        str | None,
-        typer.Option(
-            help="Which position schemes to compare, with commas: names of --position of `train`, "
-            "or all; the first is what the others are compared to. By default "
-            "sinusoidal,shaw-16,shaw-0, and sinusoidal,absolute,shaw-16 with --length-test.",
-            show_default=False,
-        ),
-    ] = None,
+    positions: PositionsOption = None,
     ablation: Annotated[
         bool,
         typer.Option(
@@ -61,6 +50,8 @@ def compare(
 ) -> None:
     """Train with sinusoidal and with relative positions (Shaw), translate, measure, report.
 
+    The first position is what the others are compared to: sinusoidal by default, with Shaw's
+    clipped at 16 and at 0; with --length-test learned absolute ones in place of the last.
     Writes RUNS/NAME/report.html (a page that needs no network), metrics.json, machine.json, and a
     checkpoint per model (RUNS/NAME/shaw-16, ...); with --chorales also a held-out soprano
     harmonised: harmony.mid, harmony.musicxml, harmony.wav. Stopped by Ctrl-C or otherwise, the same
@@ -69,11 +60,14 @@ def compare(
     if ablation and positions is not None:
         raise ValueError("--ablation: has positions of its own; leave --positions out")
     folder, settings = options.folder, options.settings()
-    from ..translation.positions import CLIPPED, CLIPPED_NAMES, NAMES
+    from ..translation.positions import ABLATION, CLIPPED, CLIPPED_NAMES, NAMES
 
-    chosen = _ABLATION if ablation else positions or ",".join(settings.compared)
     comparison = options.comparison(
-        chosen, known=NAMES, seeds=seeds, numbered=(CLIPPED, CLIPPED_NAMES)
+        positions,
+        known=NAMES,
+        seeds=seeds,
+        compared=ABLATION if ablation else settings.compared,
+        numbered=(CLIPPED, CLIPPED_NAMES),
     )
     options.check_data()
     from ..translation.compare import REPORT, check_comparison

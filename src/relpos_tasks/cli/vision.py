@@ -14,7 +14,7 @@ import typer
 
 from .options import CheckpointArgument, picture_file
 from .output import in_first_process, print_rows, say
-from .training_options import SeedsOption, with_training_options
+from .training_options import PositionsOption, SeedsOption, with_training_options
 from .vision_options import VisionOptions
 
 __all__ = ["vision"]
@@ -50,26 +50,21 @@ class MapPosition(StrEnum):
 @with_training_options(VisionOptions)
 def compare(
     *,
-    positions: Annotated[
-        str | None,
-        typer.Option(
-            help="Which position schemes to compare, with commas: names of --position of `train`, "
-            "or all. By default none,absolute,grid, and for botnet convolution,none,grid.",
-            show_default=False,
-        ),
-    ] = None,
+    positions: PositionsOption = None,
     seeds: SeedsOption = 1,
     options: VisionOptions,
 ) -> None:
     """Train without positions, with absolute and with relative ones (grid), measure, report.
 
+    The preset botnet trains with a convolution, without positions, and with relative ones.
     Writes RUNS/NAME/report.html (a page that needs no network), metrics.json, machine.json, and a
     checkpoint per model (RUNS/NAME/grid, ...). Stopped by Ctrl-C or otherwise, the same command
     goes on from the last checkpoint.
     """
     folder, settings = options.folder, options.settings()
-    chosen = ",".join(settings.compared) if positions is None else positions
-    comparison = options.comparison(chosen, known=settings.positions, seeds=seeds)
+    comparison = options.comparison(
+        positions, known=settings.positions, seeds=seeds, compared=settings.compared
+    )
     from ..vision.canvas import TESTS
     from ..vision.compare import REPORT, check_comparison
     from ..vision.compare import compare as run_comparison

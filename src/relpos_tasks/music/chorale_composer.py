@@ -13,6 +13,7 @@ from .composer import Words
 from .export import check_chorale, write_chorale
 from .generate import check_bars, compose
 from .piece import Piece
+from .reported import HUANG_2018, is_literature
 from .settings import MusicSettings
 from .source import EMBEDDED, Source
 
@@ -68,6 +69,7 @@ class ChoraleComposer:
             rows="The same voice comes back every four tokens, the same place in the beat every "
             "sixteen; rows far back were trained less often.",
             protocol=_protocol(settings, source),
+            reported=HUANG_2018 if is_literature(source.split.held_out) else None,
         )
 
     def compose(

@@ -23,10 +23,8 @@ from .source import MusicSource
 from .train import check_training, train_position
 from .windows import long_enough, nats_per_token, nats_per_token_by_length
 
-__all__ = ["COMPARED", "REPORT", "check_comparison", "compare"]
+__all__ = ["REPORT", "check_comparison", "compare"]
 
-# What is compared where nothing else is asked for.
-COMPARED = ("absolute", "huang", "shaw")
 REPORT = "report.html"
 METRICS = "metrics.json"
 MACHINE = "machine.json"

@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ..models.decoder import DecoderLM
 from ..report.blocks import Section
+from .reported import Reported
 
 __all__ = ["Composer", "Words"]
 
@@ -29,6 +30,7 @@ class Words:
         changed: what is changed at random in training, as in "training batches, ...".
         rows: a sentence on what to look for in the rows of positions.
         protocol: how the music is read, split, measured and changed, as sentences.
+        reported: figures of others on the same held-out works; None where there are none.
     """
 
     title: str
@@ -38,6 +40,7 @@ class Words:
     changed: str
     rows: str
     protocol: Sequence[str]
+    reported: Reported | None = None
 
 
 @runtime_checkable

@@ -22,6 +22,7 @@ from ..report.learned import learned_rows
 from ..report.wording import busy_note, count, duration
 from ..training.comparison import mean_and_spread
 from .composer import Words
+from .reported import Reported
 from .results import ComparisonResults
 from .settings import MusicSettings
 from .source import MusicSource
@@ -56,6 +57,7 @@ def comparison_report(
         good=POSITIONS[best].relative and results.mean[best] < min(results.counting.values()),
         sections=[
             Section("held-out", f"Held-out {words.works}", _held_out(results, words)),
+            *([_literature(results, words.reported)] if words.reported else []),
             new,
             Section(
                 "lengths", "Longer than in training", _lengths(settings, source, results, words)
@@ -116,6 +118,31 @@ def _held_out(results: ComparisonResults, words: Words) -> list[Block]:
             note=busy_note(times),
         ),
     ]
+
+
+def _literature(results: ComparisonResults, reported: Reported) -> Section:
+    """Our figures among those of others, the lowest first."""
+    ours = {f"here: {POSITIONS[name].title}": name for name in results.mean}
+    nats = dict(reported.nats) | {title: results.mean[name] for title, name in ours.items()}
+    colors = series_colors(results.mean)
+    rows = [
+        TableRow(
+            [title, mean_and_spread(results.held_out[ours[title]] if title in ours else [value])],
+            bar=value / max(nats.values()),
+            color=colors[ours[title]] if title in ours else BASELINE,
+            strong=title in ours,
+        )
+        for title, value in sorted(nats.items(), key=lambda item: item[1])
+    ]
+    return Section(
+        "literature",
+        "Beside the literature",
+        [
+            TextBlock(reported.source),
+            TableBlock(["model", _UNIT], rows),
+            ListBlock(reported.differences),
+        ],
+    )
 
 
 def _lengths(

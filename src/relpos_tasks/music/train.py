@@ -38,7 +38,7 @@ def check_training(settings: MusicSettings, *, folder: Path, devices: Devices) -
         ValueError: if a file of the run cannot be written.
     """
     batch, window = settings.training.batch, settings.window
-    check_devices(devices, batch=batch)
+    check_devices(devices, batch=batch, averaging=settings.training.averaging)
     # A token and its target in 8 bytes each, and what the backward pass of a block needs: the
     # inputs of its norms, queries, keys, values, heads, and the hidden layer on both sides of GELU.
     numbers = 8 + settings.layers * (6 * settings.width + 2 * settings.hidden)

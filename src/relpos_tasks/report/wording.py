@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..training.clock import TrainingTime
 
-__all__ = ["busy_note", "count", "duration", "listed"]
+__all__ = ["averaging_note", "busy_note", "count", "duration", "listed"]
 
 
 def count(number: int) -> str:
@@ -35,6 +35,25 @@ def listed(items: Sequence[str]) -> str:
     'keys, queries and values'
     """
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def averaging_note(averaging: float | None) -> list[str]:
+    """How weights were averaged while training, as sentences; none where they were not.
+
+    Args:
+        averaging: the decay.
+
+    >>> averaging_note(None)
+    []
+    """
+    if averaging is None:
+        return []
+    return [
+        "What is measured, written and shown by the curves of validation is an exponential moving "
+        "average of the weights: after each step it moves towards them by "
+        f"{1 - averaging:.4g} of the way, in the first steps by 9 / (n + 10) where that is more, n "
+        "steps being in it. Training goes on from the plain weights, and its curves are theirs."
+    ]
 
 
 def busy_note(times: Mapping[str, Sequence[TrainingTime]]) -> str:

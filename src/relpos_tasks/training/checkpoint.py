@@ -41,8 +41,8 @@ ABOUT = "model.json"
 FORMAT = 3
 # What Lightning trains in; anything else was not written by a training.
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-# What batch norms count batches by.
-_COUNTER, _COUNTER_DTYPES = "num_batches_tracked", (torch.int64,)
+# What batch norms count batches by, and averages the steps.
+_COUNTERS, _COUNTER_DTYPES = ("num_batches_tracked", "n_averaged"), (torch.int64,)
 
 ModelT = TypeVar("ModelT", bound=ConfiguredModel)
 
@@ -186,7 +186,7 @@ def check_state(
                 f"{path}: {name} must be {expected.get(name, 'absent')} by {ABOUT}, "
                 f"got {given.get(name, 'nothing')}"
             )
-        dtypes = _COUNTER_DTYPES if name.endswith(_COUNTER) else _DTYPES
+        dtypes = _COUNTER_DTYPES if name.endswith(_COUNTERS) else _DTYPES
         if state[name].dtype not in dtypes:
             allowed = ", ".join(_dtype_name(dtype) for dtype in dtypes)
             raise CheckpointError(

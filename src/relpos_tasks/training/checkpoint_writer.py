@@ -68,7 +68,7 @@ class CheckpointWriter(Callback):
         # As text: its names may be of classes that torch's safe reader refuses.
         checkpoint[ABOUT] = json.dumps(self.about)
 
-    def _write(self, trainer: lightning.Trainer, task: lightning.LightningModule) -> None:
+    def _write(self, trainer: lightning.Trainer, task: Any) -> None:
         if not all(parameter.isfinite().all() for parameter in task.parameters()):
             # Nothing could be done with them, and what was written before is still good.
             raise TrainingError(
@@ -76,7 +76,7 @@ class CheckpointWriter(Callback):
                 f"{trainer.global_step}; try --precision 32-true"
             )
         if trainer.is_global_zero:
-            save_weights(self.folder, task.model)  # type: ignore[arg-type]
+            save_weights(self.folder, task.measured)
         trainer.save_checkpoint(self.folder / RESUME)
 
 

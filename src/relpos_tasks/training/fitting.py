@@ -20,6 +20,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from ..files import PARTIAL
 from ..machine import is_out_of_memory
 from ..stopping import ending_child_processes
+from .averaging import check_averaging
 from .checkpoint import ABOUT, FORMAT, WEIGHTS, check_state, save_about, save_weights
 from .checkpoint_writer import AtomicCheckpointIO, CheckpointWriter, checkpoint_io
 from .devices import Devices, trainer_on
@@ -61,7 +62,8 @@ def fit(
     (all that is needed to go on) and `logs` for TensorBoard and as CSV.
 
     Args:
-        task: what to train; afterwards it is on the CPU and holds the curves.
+        task: what to train; afterwards its model, on the CPU, has the weights that were written,
+            and it holds the curves.
         data: gives the batches; its order must be a function of the seed and the step.
         folder: of this run.
         about: what `model.json` is to say.
@@ -70,11 +72,13 @@ def fit(
 
     Raises:
         TrainingError: if the folder holds a run with other settings, another run is at work in
-            it, Lightning refuses, a step does not fit the memory, or the weights become NaN.
+            it, Lightning refuses, the precision is too low for an average, a step does not fit the
+            memory, or the weights become NaN.
         OSError: if a file cannot be written, with its name; the checkpoints stay.
         KeyboardInterrupt: on Ctrl-C; the checkpoints stay.
         SystemExit: with status 143, on SIGTERM; the checkpoints stay.
     """
+    check_averaging(task.settings.averaging, precision=devices.precision)
     about = {"format": FORMAT} | about
     if _finished(task, folder, about):
         return
@@ -87,7 +91,7 @@ def fit(
                 stale.unlink(missing_ok=True)
         checkpoint = folder / RESUME
         _interruptible(trainer, task, data, checkpoint if checkpoint.exists() else None)
-    task.to("cpu").eval()
+    task.finish()
 
 
 def _finished(task: Task, folder: Path, about: dict[str, Any]) -> bool:
@@ -114,7 +118,7 @@ def _finished(task: Task, folder: Path, about: dict[str, Any]) -> bool:
         task.on_load_checkpoint(kept)
     except _BROKEN as error:
         raise _unreadable(checkpoint) from error
-    task.eval()
+    task.finish()
     if not (folder / ABOUT).exists():
         save_about(folder, before)
     if not (folder / WEIGHTS).exists():

@@ -13,6 +13,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from ..files import check_writable
 from ..machine import memory_bytes
+from .averaging import check_averaging
 from .checkpoint import ABOUT, WEIGHTS
 from .devices import Devices, trainer_on
 from .run_folder import LOGS, RESUME, check_same_format, check_same_settings, only_run_in
@@ -24,12 +25,13 @@ __all__ = ["check_devices", "check_folder", "check_memory"]
 _DEVICES = r"auto|-1|[1-9]\d{0,4}|\d{1,5}(,\d{1,5})+,?|\d{1,5},"
 
 
-def check_devices(devices: Devices, *, batch: int) -> None:
-    """Raise unless the devices are there and share a batch.
+def check_devices(devices: Devices, *, batch: int, averaging: float | None = None) -> None:
+    """Raise unless the devices are there, share a batch, and average as precisely as is needed.
 
     Args:
         devices: where to train.
         batch: sequences per step, over all devices together.
+        averaging: the decay of the average of the weights; None where there is none.
 
     Raises:
         TrainingError: otherwise.
@@ -50,6 +52,7 @@ def check_devices(devices: Devices, *, batch: int) -> None:
         raise TrainingError(
             f"--batch: must be a multiple of the {trainer.world_size} devices, got {batch}"
         )
+    check_averaging(averaging, precision=devices.precision)
 
 
 def check_memory(numbers: int, *, what: str, way_out: str, available: int | None = None) -> None:

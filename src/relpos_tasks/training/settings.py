@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from relpos.checks import check_probability
+
 from .limits import MAX_STEPS, check_seed
 
 __all__ = ["TrainingError", "TrainingSettings", "settings_differ", "with_budget"]
@@ -28,6 +30,11 @@ class TrainingSettings:
         seed: of the weights, the data order and the dropout.
         valid_every: steps between measurements on the validation data.
         checkpoint_every: steps between checkpoints.
+        averaging: the decay of an exponential moving average of the weights (`averaging.py`), which
+            is then what is validated, written and returned; None: the last weights.
+
+    Raises:
+        ValueError: unless `0 <= averaging < 1`.
     """
 
     steps: int = 1150
@@ -39,6 +46,11 @@ class TrainingSettings:
     seed: int = 0
     valid_every: int = 150
     checkpoint_every: int = 50
+    averaging: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.averaging is not None:
+            check_probability("TrainingSettings", "averaging", self.averaging)
 
 
 def with_budget(

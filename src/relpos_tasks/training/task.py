@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import lightning
@@ -22,6 +24,7 @@ from relpos.positions.grid_position import GridPosition
 from relpos.positions.tables import LearnedTables
 
 from ..models.map_positions import LearnedMapPositions
+from .averaging import moving_average
 from .clock import TrainingClock
 from .peak_memory import PeakMemory
 from .settings import TrainingSettings
@@ -37,7 +40,8 @@ class Task(lightning.LightningModule, ABC):
 
     What is of one kind of model is left to its own class, such as `LanguageModelTask`: the loss of
     a batch, and what its batches consist of. `curves` grows with training: `(step, loss)` for
-    train and valid.
+    train and valid. Where weights are averaged, training goes on from the plain ones, and its curve
+    is theirs, while validation is of the average.
 
     Args:
         model: what is trained.
@@ -52,6 +56,9 @@ class Task(lightning.LightningModule, ABC):
         super().__init__()
         self.model = model
         self.settings = settings
+        decay = settings.averaging
+        # A part of the task: on its device, and in its checkpoints.
+        self.average = None if decay is None else moving_average(model, decay)
         self.curves: Curves = {"train": [], "valid": []}
         self.clock = TrainingClock()
         self.memory = PeakMemory()
@@ -90,7 +97,8 @@ class Task(lightning.LightningModule, ABC):
     def validation_step(self, batch: Any, index: int) -> None:
         """Mean loss of a batch, weighted by its scored targets in the mean over batches."""
         # Every device measures everything: the mean over devices is each one's.
-        total, scored = self.loss(batch)
+        with self._measured_as_model():
+            total, scored = self.loss(batch)
         loss = total / scored.clamp(min=1)
         self.log("valid/loss", loss, batch_size=int(scored), sync_dist=True)
 
@@ -117,6 +125,14 @@ class Task(lightning.LightningModule, ABC):
         rate = count / max(time.perf_counter() - self._step_since, 1e-9)
         self.log(self.rate_name, rate, batch_size=1)
 
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
+    ) -> None:
+        """Take a step, and the weights after it into the average."""
+        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        if self.average is not None:
+            self.average.update_parameters(self.model)
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what the curves need, beside what Lightning keeps."""
         checkpoint["relpos"] = {
@@ -138,6 +154,16 @@ class Task(lightning.LightningModule, ABC):
         """Stop the clock."""
         self.memory.stop()
         self.clock.stop()
+
+    @property
+    def measured(self) -> nn.Module:
+        """The model that is validated and written: the average, or without one the model."""
+        return self.model if self.average is None else self.average.module
+
+    def finish(self) -> None:
+        """Leave the model as it was measured, on the CPU and in evaluation mode."""
+        self.to("cpu").eval()
+        self.model.load_state_dict(self.measured.state_dict())
 
     @property
     def rate_name(self) -> str:
@@ -171,6 +197,15 @@ class Task(lightning.LightningModule, ABC):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
+
+    @contextmanager
+    def _measured_as_model(self) -> Iterator[None]:
+        """Let `loss` use the model that is measured."""
+        trained, self.model = self.model, self.measured
+        try:
+            yield
+        finally:
+            self.model = trained
 
     def _rate(self, step: int) -> float:
         warmup, steps = min(self.settings.warmup, self.settings.steps // 2), self.settings.steps

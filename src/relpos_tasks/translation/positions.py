@@ -9,6 +9,7 @@ from typing import Any
 from ..models.positions import POSITIONS
 
 __all__ = [
+    "ABLATION",
     "CLIPPED",
     "CLIPPED_NAMES",
     "NAMES",
@@ -24,6 +25,16 @@ NAMES = [name for name, scheme in POSITIONS.items() if not scheme.causal_only]
 # The ablations of Shaw et al. 2018: k, and which of the two tables there are.
 CLIPPED = r"shaw-(0|[1-9]\d{0,3})(?:-(keys|values))?"
 CLIPPED_NAMES = "shaw-K, shaw-K-keys, shaw-K-values"
+# What Shaw et al. compare in tables 2 and 3; others are compared to the first.
+ABLATION = (
+    "shaw-16",
+    "shaw-0",
+    "shaw-1",
+    "shaw-2",
+    "shaw-4",
+    "shaw-16-keys",
+    "shaw-16-values",
+)
 
 
 def position_options(name: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def _training() -> TrainingSettings:
     return TrainingSettings(
         steps=3000,
         batch=2048,
-        learning_rate=2e-3,
+        learning_rate=4e-3,
         warmup=300,
         weight_decay=0.05,
         valid_every=300,

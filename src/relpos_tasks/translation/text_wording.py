@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..report.wording import listed
+from ..report.wording import averaging_note, listed
 from .page_parts import relative_of
 from .positions import is_relative, title_of, titles_of
 from .results import ComparisonResults, Translations
@@ -212,6 +212,7 @@ def protocol(settings: TextSettings, source: Source, results: ComparisonResults)
         f"penalty of {settings.alpha:g}. BLEU and chrF are sacrebleu's, on cased text; the "
         "intervals hold the middle 95 % of what a thousand draws of the sentences give. Figures "
         "on lower-cased or tokenised text do not compare with them.",
+        *averaging_note(settings.training.averaging),
         *k_is_0,
     ]  # fmt: skip
 

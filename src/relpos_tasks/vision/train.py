@@ -41,7 +41,7 @@ def check_training(
     """
     _config(position, settings)
     batch, pixels = settings.training.batch, TRAINING.shape[0] * TRAINING.shape[1]
-    check_devices(devices, batch=batch)
+    check_devices(devices, batch=batch, averaging=settings.training.averaging)
     # An image and its labels, and what the backward pass of a block needs: the inputs of its
     # norms, queries, keys, values, heads, and the hidden layer on both sides of GELU.
     numbers = 6 + settings.layers * settings.width * (6 + 2 * 4)

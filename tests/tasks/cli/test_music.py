@@ -90,6 +90,19 @@ def test_train_goes_on_with_its_own_run(grid, relpos, tmp_path):
     assert "other settings (settings.training.seed was 0, now 1); choose another --name" in err
 
 
+def test_the_preset_says_what_is_compared_by_default(relpos, monkeypatch):
+    asked = []
+
+    def refused(settings, comparison, *_, **__):
+        asked.append(list(comparison.positions))
+        raise ValueError("enough")
+
+    monkeypatch.setattr("relpos_tasks.music.compare.check_comparison", refused)
+    for given in ([], ["--preset=literature"], ["--preset=literature", "--positions=shaw"]):
+        assert relpos("music", "compare", *given)[::2] == (2, "relpos: enough\n")
+    assert asked == [["absolute", "huang", "shaw"], ["absolute", "huang"], ["shaw"]]
+
+
 def test_every_preset_and_position_can_be_asked_for():
     assert set(PRESETS) <= set(Preset)
     assert list(Position) == list(POSITIONS)

@@ -97,6 +97,19 @@ def test_show_reads_a_picture_and_draws_its_labels(run_folder, pictures, relpos,
             assert drawn.width > 500
 
 
+def test_the_preset_says_what_is_compared_by_default(relpos, monkeypatch):
+    asked = []
+
+    def refused(settings, comparison, **_):
+        asked.append(tuple(comparison.positions))
+        raise ValueError("enough")
+
+    monkeypatch.setattr("relpos_tasks.vision.compare.check_comparison", refused)
+    for name in ("default", "botnet"):
+        assert relpos("vision", "compare", f"--preset={name}")[::2] == (2, "relpos: enough\n")
+    assert asked == [PRESETS[name].compared for name in ("default", "botnet")]
+
+
 def test_positions_and_presets_are_those_of_the_library():
     assert [str(position) for position in MapPosition] == PRESETS["botnet"].positions
     assert [str(preset) for preset in VisionPreset] == list(PRESETS)

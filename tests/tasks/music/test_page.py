@@ -10,6 +10,7 @@ import pytest
 
 from relpos_tasks.music.chorale_composer import ChoraleComposer
 from relpos_tasks.music.page import comparison_report
+from relpos_tasks.music.reported import HUANG_2018
 from relpos_tasks.music.wording import lengths_note, protocol, verdict
 from relpos_tasks.report.blocks import Section
 from relpos_tasks.report.page import render
@@ -83,10 +84,10 @@ def words_of(source):
     return ChoraleComposer().words(small(steps=4), source)
 
 
-def page_from(source, results):
+def page_from(source, results, **changes):
     settings, new = small(steps=4), Section("chorale", "A new chorale", [])
-    given = comparison_report(settings, source, results, words_of(source), new)
-    return Page(render(given))
+    words = replace(words_of(source), **changes)
+    return Page(render(comparison_report(settings, source, results, words, new)))
 
 
 def test_times_of_a_quiet_machine_carry_no_mark(compared, source):
@@ -112,6 +113,29 @@ def test_without_long_pieces_the_page_says_so(compared, source):
     page = page_from(source, short)
     assert "the length test could not be made" in page.said
     assert "lengths" in page.ids
+
+
+def test_figures_of_others_stand_beside_ours_where_there_are_any(compared, source):
+    _, results = compared
+    assert "literature" not in page_from(source, results).ids
+    page = page_from(source, results, reported=HUANG_2018)
+    assert "literature" in page.ids
+    _, _, said = page.said.partition("Beside the literature")
+    assert "from memory of the paper's table" in said
+    for sentence in HUANG_2018.differences:
+        assert sentence in said
+    ours = [f"here: Huang {results.mean['huang']:.3f}", "here: learned absolute", "here: Shaw"]
+    theirs = [f"{title} {nats:.3f}" for title, nats in HUANG_2018.nats.items()]
+    assert all(row in said for row in ours + theirs)
+    order = [said.index(row) for row in reversed(theirs)]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize(("averaging", "there"), [(None, False), (0.999, True)])
+def test_the_protocol_says_how_weights_were_averaged(source, averaging, there):
+    said = " ".join(protocol(small(averaging=averaging), words_of(source)))
+    assert ("moving average of the weights" in said) == there
+    assert ("by 0.001 of the way" in said) == there
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from relpos_tasks.models import POSITIONS
 from relpos_tasks.music.settings import PRESETS, preset
 
 
@@ -10,6 +11,15 @@ def test_presets_are_whole(name):
     found = preset(name)
     assert found == PRESETS[name]
     assert found.width % found.heads == 0
+    assert set(found.compared) <= set(POSITIONS)
+
+
+def test_the_literatures_preset_averages_weights_and_compares_two():
+    found = preset("literature", steps=7)
+    assert (found.training.averaging, found.training.steps) == (0.999, 7)
+    assert found.recorded()["training"]["averaging"] == 0.999
+    assert list(found.compared) == ["absolute", "huang"]
+    assert preset("default").training.averaging is None
 
 
 def test_options_take_the_presets_place():
@@ -22,7 +32,7 @@ def test_options_take_the_presets_place():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "huge"}, "name must be one of default, tiny, paper, got 'huge'"),
+        ({"name": "huge"}, "name must be one of default, tiny, literature, paper, got 'huge'"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"batch": -1}, "batch must be at least 1, got -1"),
         ({"seed": -1}, r"seed must be in 0\.\.4294967295, got -1"),

@@ -10,7 +10,7 @@ from relpos_tasks.report.page import render
 from relpos_tasks.training.clock import TrainingTime
 from relpos_tasks.vision.canvas import TESTS
 from relpos_tasks.vision.page import comparison_report, held_out_blocks
-from relpos_tasks.vision.wording import is_good, verdict
+from relpos_tasks.vision.wording import is_good, protocol, verdict
 from tests.tasks.html import Page
 from tests.tasks.vision.small import small
 
@@ -41,6 +41,12 @@ def test_the_page_says_what_it_is_about(page):
     for words in ("Canvases are composed", "From memory", "1,200 to train", "2 seeds"):
         assert words in page.said
     assert "nan" not in page.said.lower().split()
+
+
+@pytest.mark.parametrize(("averaging", "there"), [(None, False), (0.99, True)])
+def test_the_protocol_says_how_weights_were_averaged(digits, averaging, there):
+    said = " ".join(protocol(small(averaging=averaging), digits))
+    assert ("moving average of the weights" in said) == there
 
 
 def test_the_numbers_of_the_page_are_those_of_the_metrics(page, compared):
