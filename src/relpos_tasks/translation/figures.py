@@ -72,7 +72,9 @@ def ablation_figure(
             # A distance is a number, which a line may join; tables are not.
             line = "-" if measured is by_distance else "none"
             color = series_colors(["measured"])["measured"]
-            _draw_intervals(ours, np.arange(len(values)), values, color=color, line=line)
+            _draw_intervals(
+                ours, np.arange(len(values), dtype=float), values, color=color, line=line
+            )
             theirs.plot(list(paper.values()), color=GREY, linestyle=line, marker="s", markersize=4)
             for axes, names in ((ours, measured), (theirs, paper)):
                 labels = [str(name).replace(" and ", "\nand ") for name in names]

@@ -53,7 +53,9 @@ def harmony_report(
         ValueError: if the score cannot be engraved.
     """
     ranked = sorted(results.mean, key=results.mean.__getitem__)
-    curves = curves_block(results, ranked, watched="pieces")
+    curves = curves_block(
+        results, ranked, trained="training batches, transposed at random", watched="pieces"
+    )
     return Report(
         title="Bach's sopranos harmonised: relative and absolute positions",
         summary=summary(settings, source, results),

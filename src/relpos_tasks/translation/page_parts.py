@@ -134,19 +134,24 @@ def cost_blocks(results: ComparisonResults) -> list[Block]:
     ]
 
 
-def curves_block(results: ComparisonResults, ranked: Sequence[str], *, watched: str) -> FigureBlock:
+def curves_block(
+    results: ComparisonResults, ranked: Sequence[str], *, trained: str, watched: str
+) -> FigureBlock:
     """The learning curves of the first seed.
 
     Args:
         results: the numbers.
         ranked: its positions, the best first.
-        watched: on what the curves of validation are measured, in the plural.
+        trained: on what the curves of training are measured, such as `"training batches"`.
+        watched: on what those of validation are, in the plural.
     """
+    dropout = next(iter(results.trained.values()))[0].model.config.dropout
+    changed = ", with dropout" if dropout else ""
     curves = {title_of(name): results.trained[name][0].curves for name in shown(results, ranked)}
     return FigureBlock(
         curves_figure(curves, None, ylabel=NATS),
         "Learning curves",
-        f"Thin lines: training batches, with dropout. Thick lines: the validation {watched}. Both "
+        f"Thin lines: {trained}{changed}. Thick lines: the validation {watched}. Both "
         f"without label smoothing.{first_seed(results)}{not_all(results, ranked)}",
     )
 

@@ -71,7 +71,11 @@ def text_report(settings: TextSettings, source: Source, results: ComparisonResul
         Section("lengths", "By length", _lengths(settings, results, found, ranked, long)),
         Section("ablation", "How far, and which tables", ablation_blocks(found)),
         Section("samples", "Translations", samples_blocks(results, found, ranked)),
-        Section("curves", "Learning", [curves_block(results, ranked, watched="pairs")]),
+        Section(
+            "curves",
+            "Learning",
+            [curves_block(results, ranked, trained="training batches", watched="pairs")],
+        ),
         Section("attention", "Where words look", attention_blocks(source, results, found, ranked)),
         Section("rows", "What the rows learned", learned_blocks(results, ranked)),
         Section("cost", "What it costs", cost_blocks(results)),
