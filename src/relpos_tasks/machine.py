@@ -12,6 +12,20 @@ import torch
 
 __all__ = ["is_out_of_memory", "machine", "memory_bytes", "processor", "status_mib", "versions"]
 
+# What the results of a task may depend on.
+_PACKAGES = (
+    "relpos",
+    "torch",
+    "lightning",
+    "numpy",
+    "music21",
+    "verovio",
+    "symusic",
+    "sacrebleu",
+    "tokenizers",
+    "scikit-learn",
+)
+
 
 def machine(*, precision: str | None = None) -> dict[str, str]:
     """The processor with its instruction set, the accelerator if there is one, and the versions.
@@ -35,7 +49,7 @@ def machine(*, precision: str | None = None) -> dict[str, str]:
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that a result depends on."""
     found = {"python": platform.python_version()}
-    for package in ("relpos", "torch", "lightning", "numpy", "music21", "verovio", "scikit-learn"):
+    for package in _PACKAGES:
         try:
             found[package] = version(package)
         except PackageNotFoundError:

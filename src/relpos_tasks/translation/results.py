@@ -29,6 +29,7 @@ class Translations:
         differences: of the models of the first seed from the baseline's, by position.
         by_length: BLEU by the words of the reference, one for each seed.
         baseline: the position to which the others are compared.
+        beyond: the same on the sentences longer than those of training alone, in the length test.
     """
 
     sources: Sequence[str]
@@ -38,6 +39,7 @@ class Translations:
     differences: Mapping[str, Difference]
     by_length: Sequence[Buckets]
     baseline: str
+    beyond: Translations | None = None
 
     @property
     def mean(self) -> dict[str, float]:
@@ -67,6 +69,8 @@ class Translations:
         }
         if name in self.differences:
             found["difference"] = {"from": self.baseline} | asdict(self.differences[name])
+        if self.beyond is not None:
+            found["beyond_training"] = self.beyond.of_position(name)
         return found
 
     def metrics(self) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from ..report.blocks import (
 from ..training.comparison import mean_and_spread
 from .ablation import ablation_blocks, bleu_of
 from .figures import bleu_by_length_figure
-from .measure import beyond_training
 from .page_parts import (
     cost_blocks,
     curves_block,
@@ -63,7 +62,7 @@ def text_report(settings: TextSettings, source: Source, results: ComparisonResul
     found = results.translations
     if found is None:
         raise ValueError("text_report: results must have translations, got none")
-    long = beyond_training(found) if settings.length_test else None
+    long = found.beyond
     ranked = sorted(found.mean, key=found.mean.__getitem__, reverse=True)
     sections = [
         Section("held-out", "Held-out sentences", _held_out(results, found, ranked)),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..models.encoder_decoder import EncoderDecoder
 from ..report.blocks import Report
-from .measure import translations
+from .measure import beyond_training, translations
 from .results import ComparisonResults, Translations
 from .settings import TextSettings
 from .source import Source
@@ -41,7 +41,8 @@ class TextShowcase:
             settings: of the search.
             source: the pairs.
         """
-        return translations(models, settings, source)
+        found = translations(models, settings, source)
+        return replace(found, beyond=beyond_training(found)) if settings.length_test else found
 
     def report(
         self, settings: TextSettings, source: Source, results: ComparisonResults, *, folder: Path
