@@ -1,4 +1,4 @@
-"""Write the README's tables and the pages benchmark, adapters and league of docs from measured runs.
+"""Write the README's tables and three pages of docs from measured runs.
 
 No figure there is typed by hand.
 

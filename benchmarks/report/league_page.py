@@ -22,11 +22,11 @@ are small and trained for minutes: larger ones may rank otherwise.
 
 **How sure.** Figures are means over seeds, with their standard deviation where there are several.
 How much a figure changes with the seed is estimated from all schemes with several seeds together
-(s, the root mean square of their standard deviations), and holds for those with one seed too. A
+(s, the root mean square of their standard deviations) and taken for those with one seed too. A
 difference of less than twice its standard error, `s * sqrt(1 / m + 1 / n)` for means over m and n
-seeds, is within the noise and no order; for BLEU one is too where the two intervals (sentences drawn
-anew) overlap. Tables are sorted by the first figure, but what is within the noise has no order:
-**bold** are the best and all that are within the noise of it.
+seeds, is within the noise; a difference of BLEU also where the two intervals overlap (the middle
+95 % when sentences are drawn anew; of the first seed). Tables are sorted by the first figure, but
+what is within the noise has no order: **bold** are the best and all within the noise of it.
 
 A step is a whole one: forward, backward, clipping, optimiser. Its price is the time as a multiple
 of a step without positions in the same round (median, 20th to 80th percentile); memory is what
