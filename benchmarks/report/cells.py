@@ -11,6 +11,7 @@ from ..workloads.workload import UNIT
 __all__ = [
     "PASSES",
     "by_contender",
+    "format_change",
     "format_ratio",
     "machine_note",
     "markdown_table",
@@ -42,6 +43,11 @@ def mean_over_seeds(values: Sequence[float], digits: int = 3) -> str:
     """A mean, and of several seeds their standard deviation."""
     mean = f"{fmean(values):.{digits}f}"
     return mean if len(values) == 1 else f"{mean} ± {stdev(values):.{digits}f}"
+
+
+def format_change(change: float) -> str:
+    """A difference with three decimals and its sign, which nothing has as +0.000."""
+    return f"{round(change, 3) + 0.0:+.3f}"
 
 
 def format_ratio(value: float) -> str:

@@ -109,7 +109,7 @@ GROUNDS = {
             "An encoder of canvases with handwritten digits: the share of held-out ink pixels "
             "labelled rightly where digits stand as in training (upper left of 16 x 16), where "
             "they are shifted, and on canvases of other sizes. More is better; guessing gives 0.1.",
-            "accuracy", False, 3, _map_title, _vision_figures,
+            "of the ink pixels", False, 3, _map_title, _vision_figures,
         ),
         Ground(
             "translation", "Translation", " --data FOLDER",

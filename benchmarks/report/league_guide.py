@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from ..workloads.training_jobs import NONE
-from .cells import format_ratio, mean_over_seeds
+from .cells import format_change, format_ratio, mean_over_seeds
 from .league_grounds import CANVASES, GROUNDS
 from .league_standings import Standings
 
@@ -49,13 +49,18 @@ def _best(one: Standings, column: str, where: str = "") -> str:
         f"{one.ground.title}{where}: `{best}`, "
         f"{mean_over_seeds(one.figures[column][best], digits)} {one.ground.unit}"
     )
+    if not others:
+        return f"{text}; no other was measured."
     if tied is None:
         return f"{text}, with one seed each: how sure that is was not measured."
+    chance = (
+        "the choice of sentences explains; what another seed would change was not measured"
+        if one.spread(column) is None
+        else "the noise"
+    )
     if not tied:
-        return f"{text}; " + (
-            "all others are worse by more than the noise." if others else "alone."
-        )
-    rest = "; the others are worse" if len(tied) < len(others) else ""
+        return f"{text}; all others are worse by more than {chance}."
+    rest = f"; the others are worse by more than {chance}" if len(tied) < len(others) else ""
     return f"{text}; within the noise of it {_names(tied)}{rest}."
 
 
@@ -72,19 +77,19 @@ def _longer(music: Standings) -> list[str]:
 
     def listed(names: list[str]) -> str:
         means = {name: fmean(music.figures[longest][name]) for name in names}
-        return ", ".join(f"`{name}` {means[name]:.3f} ({changes[name]:+.3f})" for name in names)
+        return ", ".join(
+            f"`{name}` {means[name]:.3f} ({format_change(changes[name])})" for name in names
+        )
 
     stay = [name for name, change in changes.items() if round(change, 3) <= STAYS]
     lose = [name for name in changes if name not in stay]
-    lines = []
-    if stay:
-        lines.append(
-            f"Music, read {longest} at a time and trained on {shortest}: at most {STAYS} nats per "
-            f"token worse than at {shortest} {_are(stay)} {listed(stay)}."
-        )
-    if lose:
-        lines.append(f"Music, worse by more than that: {listed(lose)}.")
-    return lines
+    text = f"Music, trained on {shortest}, read {longest} at a time:"
+    return [
+        f"{text} {bound} {STAYS} nats per token worse than at {shortest} "
+        f"{'is' if len(names) == 1 else 'are'} {listed(names)}."
+        for bound, names in (("at most", stay), ("more than", lose))
+        if names
+    ]
 
 
 def _other_maps(vision: Standings) -> list[str]:
@@ -127,6 +132,8 @@ def _fewest(one: Standings) -> list[str]:
         f"none of its own {'has' if len(without) == 1 else 'have'} {_names(without)}"
         if without else _count("the fewest of its own has", own, min(own, key=own.__getitem__))
     )  # fmt: skip
+    if len(own) == 1:
+        return [f"{one.ground.title}: {least}."]
     most = _count("the most", own, max(own, key=own.__getitem__))
     return [f"{one.ground.title}: {least}; {most}."]
 
@@ -138,7 +145,3 @@ def _count(what: str, own: Mapping[str, int], name: str) -> str:
 def _names(names: Sequence[str]) -> str:
     *most, last = (f"`{name}`" for name in names)
     return f"{', '.join(most)} and {last}" if most else last
-
-
-def _are(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"

@@ -30,7 +30,7 @@ what is within the noise has no order: **bold** are the best and all within the 
 
 A step is a whole one: forward, backward, clipping, optimiser. Its price is the time as a multiple
 of a step without positions in the same round (median, 20th to 80th percentile); memory is what
-training adds to a fresh process at most, in MiB.
+model, gradients, optimiser and activations add to a fresh process at most, in MiB.
 """
 
 NO_STEPS = "What steps cost is not measured yet: `python -m benchmarks.steps`."
@@ -135,6 +135,6 @@ def _note(one: Standings) -> str:
     noise = (
         "How much a figure changes with the seed is not known, so that close ones are in no order."
         if spread is None
-        else f"s is {spread:.2g} {one.ground.unit}."
+        else f"s is {spread:.2g}."
     )
     return f"{one.steps:,} steps each; {seeds}. {noise}"

@@ -16,6 +16,7 @@ from .adapters_page import gains_table, measured_on
 from .cells import (
     PASSES,
     by_contender,
+    format_change,
     format_ratio,
     machine_note,
     markdown_table,
@@ -156,7 +157,7 @@ def _by_length(lengths: dict[str, dict[str, float]]) -> str:
     shortest, longest = windows[0], windows[-1]
     rows = [
         [_music_model(name), *(f"{found[window]:.3f}" for window in windows),
-         f"{found[longest] - found[shortest]:+.3f}"]
+         format_change(found[longest] - found[shortest])]
         for name, found in lengths.items()
     ]  # fmt: skip
     head = ["tokens", *windows, f"{longest} against {shortest}"]
