@@ -66,6 +66,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.adapters
 	$(BIN)/python -m benchmarks.choice
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.steps
 	$(BIN)/python -m benchmarks.tables
 
 gpu:

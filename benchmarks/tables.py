@@ -1,4 +1,4 @@
-"""Write the README's tables, docs/benchmark.md and docs/adapters.md from measured runs.
+"""Write the README's tables and three pages of docs from measured runs.
 
 No figure there is typed by hand.
 
@@ -14,11 +14,25 @@ import sys
 from .files import ROOT, has, load
 from .report.adapters_page import adapters_page
 from .report.benchmark_page import benchmark_page
+from .report.league_grounds import GROUNDS
+from .report.league_page import league_page, league_runs
 from .report.readme import readme
 
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "benchmark.md"
 ADAPTERS = ROOT / "docs" / "adapters.md"
+LEAGUE = ROOT / "docs" / "league.md"
+
+
+def league() -> str:
+    """The page of the league, from the runs that were kept so far."""
+    files = [file for task in GROUNDS for file in league_runs(task) if has(file)]
+    try:
+        return league_page(
+            {file: load(file) for file in files}, load("steps.json") if has("steps.json") else None
+        )
+    except ValueError as error:
+        sys.exit(f"benchmarks.tables: {error}")
 
 
 def main() -> None:
@@ -40,6 +54,7 @@ def main() -> None:
             gpu_result,
         ),
         ADAPTERS: adapters_page(load("adapters.json")),
+        LEAGUE: league(),
     }
     for path, text in pages.items():
         if not check:

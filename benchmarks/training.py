@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
@@ -29,6 +28,8 @@ from relpos_tasks.training.language_model import LanguageModelTask
 
 from .files import RESULTS, save
 from .measure.machine import machine
+from .measure.timing import wall_clock
+from .measure.training_steps import TrainingSteps
 from .workloads import rivals
 
 OP = "relpos.layers.multihead.attention"  # what the model calls
@@ -46,7 +47,7 @@ def contenders() -> dict[str, Callable[..., Tensor]]:
     return {f"relpos {name}": op for name, op in ours.items()} | {"eager skew": eager_skew}
 
 
-class Training:
+class Training(TrainingSteps):
     """A model in training with one contender.
 
     Args:
@@ -58,28 +59,13 @@ class Training:
     def __init__(
         self, settings: MusicSettings, model: torch.nn.Module, op: Callable[..., Tensor]
     ) -> None:
+        super().__init__(LanguageModelTask(deepcopy(model), settings.training))
         self.op = op
-        self.task = LanguageModelTask(deepcopy(model), settings.training)  # type: ignore[arg-type]
-        self.optimizer = torch.optim.AdamW(self.task.parameters(), lr=1e-4)
-        self.clip = settings.training.clip
 
-    def step(self, tokens: Tensor) -> float:
-        """One step; its loss."""
+    def step(self, batch: Tensor) -> float:
+        """One step on sequences of tokens; its loss."""
         with patch(OP, self.op):
-            logits = self.task.model(tokens[:, :-1])
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-            self.optimizer.zero_grad()
-            loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.task.parameters(), self.clip)
-        self.optimizer.step()
-        return loss.item()
-
-    def seconds(self, batches: list[Tensor]) -> float:
-        """How long these steps take."""
-        start = time.perf_counter()
-        for batch in batches:
-            self.step(batch)
-        return time.perf_counter() - start
+            return super().step((batch[:, :-1], batch[:, 1:]))
 
 
 def measure(window: int, steps: int, rounds: int) -> list[dict]:
@@ -95,7 +81,7 @@ def measure(window: int, steps: int, rounds: int) -> list[dict]:
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
-            seconds[name].append(run.seconds(batches))
+            seconds[name].append(wall_clock(partial(run.run, batches), 1))
     fastest = seconds["relpos native"]
     rows = []
     for name, own in seconds.items():

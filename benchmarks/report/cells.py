@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
 from ..measure.passes import BOTH, FORWARD
 from ..workloads.workload import UNIT
 
 __all__ = [
     "PASSES",
     "by_contender",
+    "format_change",
     "format_ratio",
     "machine_note",
     "markdown_table",
+    "mean_over_seeds",
     "milliseconds",
     "ratio",
+    "ratio_cell",
 ]
 
 PASSES = (FORWARD, BOTH)
@@ -33,6 +39,17 @@ def by_contender(result: dict, setting: str) -> dict[tuple[str, str], dict[str, 
     return found
 
 
+def mean_over_seeds(values: Sequence[float], digits: int = 3) -> str:
+    """A mean, and of several seeds their standard deviation."""
+    mean = f"{fmean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {stdev(values):.{digits}f}"
+
+
+def format_change(change: float) -> str:
+    """A difference with three decimals and its sign, which nothing has as +0.000."""
+    return f"{round(change, 3) + 0.0:+.3f}"
+
+
 def format_ratio(value: float) -> str:
     """A ratio with two decimals, from 10 on with one."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"
@@ -48,8 +65,13 @@ def ratio(passes: dict[str, dict], name: str, against: str = UNIT, spread: bool 
     percentiles = passes.get(name, {}).get("ratios", {}).get(against)
     if percentiles is None:
         return "not measured"
+    return ratio_cell(percentiles) if spread else format_ratio(percentiles["median"])
+
+
+def ratio_cell(percentiles: dict[str, float]) -> str:
+    """The median of a ratio, and its 20th to 80th percentiles."""
     median, *ends = (format_ratio(percentiles[key]) for key in ("median", "p20", "p80"))
-    return f"{median} ({' to '.join(ends)})" if spread else median
+    return f"{median} ({' to '.join(ends)})"
 
 
 def machine_note(machine: dict) -> str:

@@ -6,13 +6,23 @@ import re
 import sys
 
 from relpos_tasks.models.map_positions import MAP_POSITIONS
+from relpos_tasks.models.positions import POSITIONS
 
 from ..files import load
 from ..workloads.adapted import MODELS
 from ..workloads.gpu_settings import GPU_SETTINGS, RIVALS_SUFFIX
 from ..workloads.workload import NATIVE, TRITON
 from .adapters_page import gains_table, measured_on
-from .cells import PASSES, by_contender, format_ratio, machine_note, markdown_table, ratio
+from .cells import (
+    PASSES,
+    by_contender,
+    format_change,
+    format_ratio,
+    machine_note,
+    markdown_table,
+    mean_over_seeds,
+    ratio,
+)
 from .local_section import local_table
 from .targets import GPU_TARGETS, TARGETS, verdict
 
@@ -127,23 +137,40 @@ def adapters_part(result: dict) -> str:
 
 
 def chorale_table(metrics: dict) -> str:
-    """Held-out nats per token of the main job, and by length."""
+    """Held-out nats per token of a comparison on music, by scheme and by length."""
     held = metrics["held_out"]
-    rows = [["Huang, relative", f"{held['huang']:.3f}"],
-            ["learned absolute", f"{held['absolute']:.3f}"]]  # fmt: skip
-    rows += [[f"counting: {name}", f"{nats:.3f}"] for name, nats in held["counting"].items()]
-    lengths = list(metrics["lengths"]["huang"])
-    by_length = [
-        [name, *(f"{metrics['lengths'][key][tokens]:.3f}" for tokens in lengths)]
-        for key, name in (("huang", "Huang, relative"), ("absolute", "learned absolute"))
-    ]
-    return (
-        f"Held-out nats per token after {metrics['steps']} steps each "
+    rows = [[_music_model(name), mean_over_seeds(found["nats_by_seed"])]
+            for name, found in held.items()]  # fmt: skip
+    rows += [[f"counting: {name}", f"{nats:.3f}"] for name, nats in metrics["counting"].items()]
+    seeds = _seeds_in_words(len(next(iter(held.values()))["nats_by_seed"]))
+    text = (
+        f"Held-out nats per token after {metrics['steps']} steps each, {seeds} "
         f"({metrics['seconds']:.0f} s for the whole job on this machine):\n\n"
-        f"{markdown_table(['model', 'nats per token'], rows)}\n\n"
-        f"Trained at {lengths[0]} tokens, measured at more:\n\n"
-        f"{markdown_table(['tokens', *lengths], by_length)}"
+        f"{markdown_table(['model', 'nats per token'], rows)}"
     )
+    return f"{text}\n\n{_by_length(metrics['lengths'])}" if metrics["lengths"] else text
+
+
+def _by_length(lengths: dict[str, dict[str, float]]) -> str:
+    """Nats per token by scheme and window, and what the longest costs against the shortest."""
+    windows = sorted(next(iter(lengths.values())), key=int)
+    shortest, longest = windows[0], windows[-1]
+    rows = [
+        [_music_model(name), *(f"{found[window]:.3f}" for window in windows),
+         format_change(found[longest] - found[shortest])]
+        for name, found in lengths.items()
+    ]  # fmt: skip
+    head = ["tokens", *windows, f"{longest} against {shortest}"]
+    return f"Trained at {shortest} tokens, measured at more:\n\n{markdown_table(head, rows)}"
+
+
+def _music_model(position: str) -> str:
+    scheme = POSITIONS[position]
+    return f"{scheme.title}, relative" if scheme.relative else scheme.title
+
+
+def _seeds_in_words(count: int) -> str:
+    return "one seed" if count == 1 else f"means of {count} seeds"
 
 
 def vision_table(metrics: dict) -> str:
@@ -154,8 +181,7 @@ def vision_table(metrics: dict) -> str:
         [f"`{name}`: {MAP_POSITIONS[name].title}", *(f"{found[test]:.3f}" for test in tests)]
         for name, found in metrics["held_out"].items()
     ]
-    count = len(metrics["seeds"])
-    seeds = "one seed" if count == 1 else f"means of {count} seeds"
+    seeds = _seeds_in_words(len(metrics["seeds"]))
     return (
         f"Share of held-out ink pixels labelled rightly after {metrics['steps']} steps each on "
         f"canvases of 16 x 16, {seeds} ({metrics['seconds']:.0f} s for the whole job on this "

@@ -1,0 +1,68 @@
+"""Keep a finished run of any task as a committed result: its machine and its metrics in one JSON.
+
+python -m benchmarks.keep_run runs/chorales
+python -m benchmarks.keep_run runs/chorales-of-today --name chorales
+python -m benchmarks.tables
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from .files import RESULTS, save
+
+# What `compare` of every task writes at its end.
+METRICS, MACHINE = "metrics.json", "machine.json"
+
+
+def kept(run: Path) -> dict:
+    """What is kept of a run.
+
+    Args:
+        run: its folder.
+
+    Raises:
+        ValueError: if it is no folder of a finished run.
+    """
+    parts = []
+    for name in (MACHINE, METRICS):
+        path = run / name
+        try:
+            part = json.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise ValueError(
+                f"run must be the folder of a finished `compare`, got {run}, whose {name} cannot "
+                f"be read ({error.strerror})"
+            ) from None
+        except ValueError:
+            raise ValueError(
+                f"run must hold {name} as JSON, got something else in {path}"
+            ) from None
+        if not isinstance(part, dict):
+            raise ValueError(f"run must hold an object in {name}, got a {type(part).__name__}")
+        parts.append(part)
+    machine, metrics = parts
+    return {"machine": machine} | metrics
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("run", type=Path, help="the folder of a finished `compare`")
+    parser.add_argument("--name", help="of the result; that of the folder by default")
+    options = parser.parse_args()
+    name = options.run.resolve().name if options.name is None else options.name
+    if not name or Path(name).name != name:
+        parser.error(f"argument --name: must be a file's name without slashes, got {name!r}")
+    try:
+        result = kept(options.run)
+    except ValueError as error:
+        parser.error(str(error))
+    path = RESULTS / f"{name}.json"
+    save(path, result)
+    print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()

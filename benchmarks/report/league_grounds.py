@@ -1,0 +1,121 @@
+"""The tasks of the league: which schemes each knows, and the figures that its metrics hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from relpos_tasks.models.map_positions import MAP_POSITIONS
+from relpos_tasks.models.positions import POSITIONS
+
+__all__ = ["CANVASES", "GROUNDS", "Figures", "Ground"]
+
+# By column of the table and scheme: a figure for each seed.
+Figures = dict[str, dict[str, list[float]]]
+
+CANVASES = {"same": "places of training", "shifted": "shifted", "32x32": "32 x 32",
+            "12x40": "12 x 40"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A task on which schemes are compared.
+
+    Args:
+        task: as in `relpos TASK compare`, and in the names of results.
+        title: of its section.
+        options: of the command that compares all schemes, beside its positions.
+        about: what is measured.
+        unit: of the first figure.
+        less_is_better: whether that holds for the first figure.
+        digits: behind the point of the first figure.
+        title_of: a scheme by name; None for one that the task does not know.
+        figures: what a run's metrics hold, the figure that ranks first.
+    """
+
+    task: str
+    title: str
+    options: str
+    about: str
+    unit: str
+    less_is_better: bool
+    digits: int
+    title_of: Callable[[str], str | None]
+    figures: Callable[[Mapping], Figures]
+
+    @property
+    def command(self) -> str:
+        """What compares all schemes."""
+        return f"relpos {self.task} compare{self.options} --positions all --name league_{self.task}"
+
+
+def _sequence_title(name: str) -> str | None:
+    return POSITIONS[name].title if name in POSITIONS else None
+
+
+def _translation_title(name: str) -> str | None:
+    """Of Shaw's scheme also with the clipping distance k in its name, and with one table alone."""
+    if clipped := re.fullmatch(r"shaw-(\d+)(?:-(keys|values))?", name):
+        return f"Shaw, k = {clipped[1]}" + (f", {clipped[2]} alone" if clipped[2] else "")
+    return _sequence_title(name)
+
+
+def _map_title(name: str) -> str | None:
+    return MAP_POSITIONS[name].title if name in MAP_POSITIONS else None
+
+
+def _music_figures(metrics: Mapping) -> Figures:
+    figures: Figures = {
+        "held out": {name: found["nats_by_seed"] for name, found in metrics["held_out"].items()}
+    }
+    for name, of_seeds in metrics["lengths_by_seed"].items():
+        for window in sorted(of_seeds[0], key=int):
+            column = figures.setdefault(f"{int(window):,} tokens", {})
+            column[name] = [nats[window] for nats in of_seeds]
+    return figures
+
+
+def _vision_figures(metrics: Mapping) -> Figures:
+    return {
+        title: {
+            name: [accuracy[test] for accuracy in found["by_seed"]]
+            for name, found in metrics["held_out"].items()
+        }
+        for test, title in CANVASES.items()
+    }
+
+
+def _translation_figures(metrics: Mapping) -> Figures:
+    held_out = metrics["held_out"]
+    return {
+        "BLEU": {name: found["bleu_by_seed"] for name, found in held_out.items()},
+        "nats": {name: found["nats_by_seed"] for name, found in held_out.items()},
+    }
+
+
+GROUNDS = {
+    ground.task: ground
+    for ground in (
+        Ground(
+            "music", "Music", "",
+            "A decoder on Bach's chorales: nats per token on the held-out pieces, and on those "
+            "long enough with windows of the length of training, twice and four times that, on "
+            "the same tokens. Less is better.",
+            "nats per token", True, 3, _sequence_title, _music_figures,
+        ),
+        Ground(
+            "vision", "Vision", "",
+            "An encoder of canvases with handwritten digits: the share of held-out ink pixels "
+            "labelled rightly where digits stand as in training (upper left of 16 x 16), where "
+            "they are shifted, and on canvases of other sizes. More is better; guessing gives 0.1.",
+            "of the ink pixels", False, 3, _map_title, _vision_figures,
+        ),
+        Ground(
+            "translation", "Translation", " --data FOLDER",
+            "An encoder-decoder on sentence pairs: BLEU on the held-out sentences (more is better) "
+            "and nats per target token (less is better).",
+            "BLEU", False, 1, _translation_title, _translation_figures,
+        ),
+    )
+}  # fmt: skip

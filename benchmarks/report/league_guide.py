@@ -1,0 +1,147 @@
+"""Which scheme when, in sentences that are filled from what was measured and from nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from ..workloads.training_jobs import NONE
+from .cells import format_change, format_ratio, mean_over_seeds
+from .league_grounds import CANVASES, GROUNDS
+from .league_standings import Standings
+
+__all__ = ["guide"]
+
+# Nats per token that a longer input may cost before it is called worse.
+STAYS = 0.03
+
+
+def guide(found: Mapping[str, Standings], steps: Sequence[Mapping]) -> str:
+    """The guide by need; a need of which nothing was measured is left out.
+
+    Args:
+        found: the standings, by task.
+        steps: rows of `benchmarks.steps`; none where it has not run.
+    """
+    needs = {
+        "Best at the lengths and sizes of training": [
+            _best(one, one.first) for one in found.values()
+        ],
+        "Inputs longer than those of training": _longer(found["music"]) if "music" in found else [],
+        "Maps of other sizes": _other_maps(found["vision"]) if "vision" in found else [],
+        "The cheapest step": _cheapest(steps),
+        "The fewest parameters": [line for one in found.values() for line in _fewest(one)],
+    }
+    parts = [
+        f"**{need}**\n\n" + "\n".join(f"- {line}" for line in lines)
+        for need, lines in needs.items()
+        if lines
+    ]
+    return "\n\n".join(parts) or "Nothing is measured yet."
+
+
+def _best(one: Standings, column: str, where: str = "") -> str:
+    """The best of a column, and what cannot be told from it."""
+    best, *others = one.by(column)
+    tied = one.tied_with_best(column)
+    digits = one.ground.digits
+    text = (
+        f"{one.ground.title}{where}: `{best}`, "
+        f"{mean_over_seeds(one.figures[column][best], digits)} {one.ground.unit}"
+    )
+    if not others:
+        return f"{text}; no other was measured."
+    if tied is None:
+        return f"{text}, with one seed each: how sure that is was not measured."
+    chance = (
+        "the choice of sentences explains; what another seed would change was not measured"
+        if one.spread(column) is None
+        else "the noise"
+    )
+    if not tied:
+        return f"{text}; all others are worse by more than {chance}."
+    rest = f"; the others are worse by more than {chance}" if len(tied) < len(others) else ""
+    return f"{text}; within the noise of it {_names(tied)}{rest}."
+
+
+def _longer(music: Standings) -> list[str]:
+    """How the nats of each scheme change from the window of training to the longest."""
+    windows = [column for column in music.figures if column != music.first]
+    if len(windows) < 2:
+        return []
+    shortest, longest = windows[0], windows[-1]
+    changes = {
+        name: fmean(music.figures[longest][name]) - fmean(music.figures[shortest][name])
+        for name in music.by(longest)
+    }
+
+    def listed(names: list[str]) -> str:
+        means = {name: fmean(music.figures[longest][name]) for name in names}
+        return ", ".join(
+            f"`{name}` {means[name]:.3f} ({format_change(changes[name])})" for name in names
+        )
+
+    stay = [name for name, change in changes.items() if round(change, 3) <= STAYS]
+    lose = [name for name in changes if name not in stay]
+    text = f"Music, trained on {shortest}, read {longest} at a time:"
+    return [
+        f"{text} {bound} {STAYS} nats per token worse than at {shortest} "
+        f"{'is' if len(names) == 1 else 'are'} {listed(names)}."
+        for bound, names in (("at most", stay), ("more than", lose))
+        if names
+    ]
+
+
+def _other_maps(vision: Standings) -> list[str]:
+    return [
+        _best(vision, column, f", {column}")
+        for column in list(CANVASES.values())[1:]
+        if column in vision.figures
+    ]
+
+
+def _cheapest(steps: Sequence[Mapping]) -> list[str]:
+    """Which schemes cost nothing that could be seen, and which cost the most."""
+    lines = []
+    for task, ground in GROUNDS.items():
+        rows = [row for row in steps if row["task"] == task and row["scheme"] != NONE]
+        if not rows:
+            continue
+        free = [row["scheme"] for row in rows if row["ratio"]["p20"] <= 1]
+        dearest = max(rows, key=lambda row: row["ratio"]["median"])
+        said = (
+            f"as far as the rounds show no dearer than without positions: {_names(free)}"
+            if free else "every scheme costs more than no positions"
+        )  # fmt: skip
+        lines.append(
+            f"{ground.title}: {said}; the most costs `{dearest['scheme']}`, "
+            f"{format_ratio(dearest['ratio']['median'])} times as much."
+        )
+    return lines
+
+
+def _fewest(one: Standings) -> list[str]:
+    """Which schemes have no parameters of their own, and which have the most."""
+    if NONE not in one.parameters or len(one.parameters) == 1:
+        return []
+    own = {
+        name: count - one.parameters[NONE] for name, count in one.parameters.items() if name != NONE
+    }
+    without = [name for name, count in own.items() if count == 0]
+    least = (
+        f"none of its own {'has' if len(without) == 1 else 'have'} {_names(without)}"
+        if without else _count("the fewest of its own has", own, min(own, key=own.__getitem__))
+    )  # fmt: skip
+    if len(own) == 1:
+        return [f"{one.ground.title}: {least}."]
+    most = _count("the most", own, max(own, key=own.__getitem__))
+    return [f"{one.ground.title}: {least}; {most}."]
+
+
+def _count(what: str, own: Mapping[str, int], name: str) -> str:
+    return f"{what} `{name}`, {own[name]:,}"
+
+
+def _names(names: Sequence[str]) -> str:
+    *most, last = (f"`{name}`" for name in names)
+    return f"{', '.join(most)} and {last}" if most else last

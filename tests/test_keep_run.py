@@ -1,0 +1,96 @@
+"""Runs that are kept, and the README's tables of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from benchmarks import keep_run
+from benchmarks.report.readme import chorale_table
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """The folder of a finished run, and beside it that of the results."""
+    monkeypatch.setattr(keep_run, "RESULTS", tmp_path / "results")
+    folder = tmp_path / "runs" / "league_music"
+    folder.mkdir(parents=True)
+    (folder / "metrics.json").write_text('{"steps": 5}')
+    (folder / "machine.json").write_text('{"cores": "2"}')
+    return folder
+
+
+def keep(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["keep_run", *map(str, arguments)])
+    keep_run.main()
+
+
+def test_a_run_is_kept_under_the_name_of_its_folder_or_the_one_given(monkeypatch, run, capsys):
+    keep(monkeypatch, run)
+    keep(monkeypatch, run, "--name", "vision")
+    for name in ("league_music", "vision"):
+        result = json.loads((run.parent.parent / "results" / f"{name}.json").read_text())
+        assert result == {"machine": {"cores": "2"}, "steps": 5}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        (None, "must be the folder of a finished `compare`"),
+        ("{", "must hold metrics.json as JSON"),
+        ("[]", "must hold an object in metrics.json, got a list"),
+    ],
+)
+def test_a_run_that_is_not_finished_is_refused_and_nothing_is_written(
+    metrics, message, monkeypatch, run, capsys
+):
+    (run / "metrics.json").unlink()
+    if metrics is not None:
+        (run / "metrics.json").write_text(metrics)
+    with pytest.raises(SystemExit, match="2"):
+        keep(monkeypatch, run)
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not (run.parent.parent / "results").exists()
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../b"])
+def test_a_name_that_is_a_path_is_refused(name, monkeypatch, run, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        keep(monkeypatch, run, "--name", name)
+    assert "argument --name: must be a file's name" in capsys.readouterr().err
+
+
+METRICS = {
+    "held_out": {
+        "absolute": {"nats": 0.55, "nats_by_seed": [0.5, 0.6]},
+        "shaw": {"nats": 0.465, "nats_by_seed": [0.46, 0.47]},
+        "t5": {"nats": 0.5, "nats_by_seed": [0.5, 0.5]},
+    },
+    "counting": {"previous pitch": 1.0634},
+    "lengths": {
+        "absolute": {"256": 0.522, "512": 8.221, "1024": 7.713},
+        "shaw": {"256": 0.464, "512": 0.463, "1024": 0.4641},
+        "t5": {"256": 0.5, "512": 0.5, "1024": 0.49},
+    },
+    "steps": 1150,
+    "seconds": 300.77,
+}
+
+
+def test_the_chorales_table_has_every_scheme_and_what_length_costs_it():
+    text = chorale_table(METRICS)
+    assert "after 1150 steps each, means of 2 seeds (301 s" in text
+    assert "| learned absolute | 0.550 ± 0.071 |" in text
+    assert "| T5, relative | 0.500 ± 0.000 |" in text
+    assert "| counting: previous pitch | 1.063 |" in text
+    assert "| tokens | 256 | 512 | 1024 | 1024 against 256 |" in text
+    assert "| Shaw, relative | 0.464 | 0.463 | 0.464 | +0.000 |" in text
+    assert "| learned absolute | 0.522 | 8.221 | 7.713 | +7.191 |" in text
+
+
+def test_where_no_piece_was_long_enough_the_chorales_have_one_table():
+    text = chorale_table(METRICS | {"lengths": {}})
+    assert "| Shaw, relative | 0.465 ± 0.007 |" in text
+    assert "measured at more" not in text
