@@ -38,9 +38,9 @@ def test_steps_of_every_task_lower_the_loss_of_a_batch(task):
 
 def test_sentences_fill_batches_of_the_tokens_that_are_said():
     job = TRAINING_JOBS["translation"]("default")
-    assert job.batch == "at most 4,096 tokens on either side, in sentences of about 15"
+    assert job.batch == "at most 2,048 tokens on either side, in sentences of about 15"
     for source, target, _ in job.batches(3):
-        assert 3000 < max(source.numel(), target.numel()) <= 4096
+        assert 1500 < max(source.numel(), target.numel()) <= 2048
         assert 10 < (source != 0).sum(1).float().mean() < 20
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from relpos_tasks.models.map_positions import MAP_POSITIONS
 from relpos_tasks.models.positions import POSITIONS
+from relpos_tasks.translation.positions import title_of
 
 __all__ = ["CANVASES", "GROUNDS", "Figures", "Ground"]
 
@@ -56,9 +56,10 @@ def _sequence_title(name: str) -> str | None:
 
 def _translation_title(name: str) -> str | None:
     """Of Shaw's scheme also with the clipping distance k in its name, and with one table alone."""
-    if clipped := re.fullmatch(r"shaw-(\d+)(?:-(keys|values))?", name):
-        return f"Shaw, k = {clipped[1]}" + (f", {clipped[2]} alone" if clipped[2] else "")
-    return _sequence_title(name)
+    try:
+        return title_of(name)
+    except ValueError:
+        return None
 
 
 def _map_title(name: str) -> str | None:

@@ -16,9 +16,10 @@ from relpos_tasks.music.tokens import Vocabulary
 from relpos_tasks.music.train import build as build_decoder
 from relpos_tasks.training.language_model import LanguageModelTask
 from relpos_tasks.training.sequence_to_sequence import SequenceToSequenceTask
-from relpos_tasks.training.settings import TrainingSettings
 from relpos_tasks.training.task import Task
 from relpos_tasks.translation.batches import EncodedPairs, ShuffledBatches
+from relpos_tasks.translation.positions import NAMES, position_options
+from relpos_tasks.translation.settings import preset as translation_preset
 from relpos_tasks.vision import settings as vision_settings
 from relpos_tasks.vision.canvas import TRAINING
 from relpos_tasks.vision.task import PixelTask
@@ -94,34 +95,32 @@ def _vision(preset: str) -> TrainingJob:
 
 
 def _translation(preset: str) -> TrainingJob:
-    vocabulary, tokens = {"default": (4000, 4096), "tiny": (50, 128)}[preset]
-    width, layers = {"default": (128, 3), "tiny": (16, 1)}[preset]
-    # Shaw's also with the clipping distances that translation compares.
-    options: dict[str, dict[str, Any]] = {
-        name: {"position": name} for name, scheme in POSITIONS.items() if not scheme.causal_only
-    }
-    options |= {f"shaw-{k}": {"position": "shaw", "max_distance": k} for k in (16, 0)}
+    settings = translation_preset(preset)
+    vocabulary, tokens = settings.vocabulary, settings.training.batch
 
     def task(scheme: str) -> Task:
         config = EncoderDecoderConfig(
             vocabulary,
             vocabulary,
-            width=width,
-            layers=layers,
-            hidden=2 * width,
-            max_length=_MAX_TOKENS + 1,
-            **options[scheme],
+            width=settings.width,
+            layers=settings.layers,
+            heads=settings.heads,
+            hidden=settings.hidden,
+            dropout=settings.dropout,
+            max_length=settings.longest_target,
+            **position_options(scheme),
         )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return SequenceToSequenceTask(EncoderDecoder(config), TrainingSettings())
+            return SequenceToSequenceTask(EncoderDecoder(config), settings.training)
 
     def batches(count: int) -> list[Any]:
         shuffled = ShuffledBatches(_pairs(vocabulary), tokens=tokens, steps=count, seed=0)
         return [shuffled.at(step) for step in range(count)]
 
     return TrainingJob(
-        list(options),
+        # Shaw's also with the clipping distances that translation compares.
+        [*NAMES, "shaw-16", "shaw-0"],
         f"at most {tokens:,} tokens on either side, in sentences of about {_MEAN_TOKENS}",
         task,
         batches,

@@ -125,6 +125,7 @@ def test_the_length_test_trains_on_short_sentences_and_evaluates_alike(relpos, t
     folder = tmp_path / "translation-lengths-tiny"
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["translations"]["words"][-1] == "16-20"
+    assert metrics["held_out"]["none"]["beyond_training"]["chrf"] >= 0
     status, out, err = relpos("translation", "evaluate", folder / "none", "--data", data)
     assert status == 0, err
     assert out.splitlines()[1].split()[1] == f"{metrics['held_out']['none']['nats']:.4f}"
