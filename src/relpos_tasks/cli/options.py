@@ -13,6 +13,7 @@ from ..files import check_writable
 __all__ = [
     "CheckpointArgument",
     "DataOption",
+    "ValidOption",
     "at_least_zero",
     "multiple_of_8",
     "picture_file",
@@ -32,6 +33,14 @@ DataOption = Annotated[
         help="A folder of MIDI files (performances); or the literature's grid of chorales, "
         "Jsb16thSeparated.json, plain or gzipped (pitches only). Without it: the chorales inside "
         "the music21 package.",
+    ),
+]
+ValidOption = Annotated[
+    bool,
+    typer.Option(
+        "--valid",
+        help="Measure on the validation part, on which settings may be chosen, in place of the "
+        "held-out one.",
     ),
 ]
 
