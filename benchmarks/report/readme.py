@@ -175,7 +175,7 @@ def _seeds_in_words(count: int) -> str:
 
 
 def translation_table(metrics: dict) -> str:
-    """BLEU, chrF and nats on held-out sentences, and by how much a scheme differs from the first."""
+    """BLEU, chrF and nats on held-out sentences, and differences from the first scheme."""
     rows = []
     for name, found in metrics["held_out"].items():
         less = "the baseline"
@@ -195,8 +195,8 @@ def translation_table(metrics: dict) -> str:
     translations = metrics["translations"]
     return (
         f"On {translations['sentences']:,} held-out sentences after {metrics['steps']} steps each, "
-        f"{seeds}; intervals of 95 %, of the first seed ({metrics['seconds']:.0f} s for the whole job on this "
-        f"machine; {translations['signatures']['bleu']}):\n\n"
+        f"{seeds}; intervals of 95 %, of the first seed ({metrics['seconds']:.0f} s for the whole "
+        f"job on this machine; {translations['signatures']['bleu']}):\n\n"
         + markdown_table(
             ["positions", "BLEU", f"BLEU less that of {first}", "chrF", "nats per target token"],
             rows,
