@@ -15,7 +15,7 @@ __all__ = ["main"]
 # task's extra brings `train` too.
 _EXTRAS = {
     "transformers": {"transformers"},
-    "music": {"mido", "miditok", "music21", "pretty_midi", "symusic", "verovio"},
+    "music": {"mido", "music21", "pretty_midi", "symusic", "verovio"},
     "translation": {"sacrebleu", "tokenizers"},
     "vision": {"PIL", "sklearn"},
     "train": {

@@ -19,7 +19,7 @@ from ..report.blocks import (
 from ..report.colors import BASELINE, series_colors
 from ..report.figures import curves_figure, lengths_figure
 from ..report.learned import learned_rows
-from ..report.wording import busy_note, count, duration
+from ..report.wording import busy_note, count, duration, seeds_note
 from ..training.comparison import mean_and_spread
 from .composer import Words
 from .reported import Reported
@@ -101,16 +101,14 @@ def _held_out(results: ComparisonResults, words: Words) -> list[Block]:
         )
         for name, nats in results.counting.items()
     ]
-    seeds = len(results.seeds)
-    spread = "" if seeds == 1 else f" Mean and standard deviation over {seeds} seeds."
     times = {
         POSITIONS[name].title: [one.time for one in trained]
         for name, trained in results.trained.items()
     }
     return [
         TextBlock(
-            f"Nats per token on {words.works} that no model was trained on; lower is better."
-            f"{spread}"
+            f"Nats per token on {words.works} that no model was trained on; lower is better. "
+            f"{seeds_note(len(results.seeds))}"
         ),
         TableBlock(
             ["model", _UNIT, "parameters", "steps", "training"],

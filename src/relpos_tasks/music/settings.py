@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from relpos.checks import check_count
 
-from ..training.limits import MAX_STEPS, check_seed
-from ..training.settings import TrainingSettings
+from ..training.settings import TrainingSettings, with_budget
 
 __all__ = ["PRESETS", "MusicSettings", "preset"]
 
@@ -166,20 +165,9 @@ def preset(
     if name not in presets:
         raise ValueError(f"preset: name must be one of {', '.join(presets)}, got {name!r}")
     found = presets[name]
-    given = {"steps": steps, "batch": batch}
-    for argument, value in given.items():
-        if value is not None and value < 1:
-            raise ValueError(f"preset: {argument} must be at least 1, got {value}")
-    if steps is not None and steps > MAX_STEPS:
-        raise ValueError(f"preset: steps must be at most {MAX_STEPS}, got {steps}")
-    if seed is not None:
-        given["seed"] = check_seed("preset", seed)
-    changes = {argument: value for argument, value in given.items() if value is not None}
-    training = replace(found.training, **changes)
+    given = {"window": window, "max_distance": max_distance, "random_start": random_start or None}
     return replace(
         found,
-        training=training,
-        window=found.window if window is None else window,
-        max_distance=max_distance,
-        random_start=random_start,
+        training=with_budget(found.training, steps=steps, batch=batch, seed=seed),
+        **{argument: value for argument, value in given.items() if value is not None},
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..training.clock import TrainingTime
 
-__all__ = ["averaging_note", "busy_note", "count", "duration", "listed"]
+__all__ = ["averaging_note", "busy_note", "count", "duration", "listed", "seeds_note"]
 
 
 def count(number: int) -> str:
@@ -35,6 +35,20 @@ def listed(items: Sequence[str]) -> str:
     'keys, queries and values'
     """
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def seeds_note(seeds: int) -> str:
+    """What means over seeds are, or that one seed is no measure of another.
+
+    Args:
+        seeds: with how many each model was trained.
+
+    >>> seeds_note(3)
+    'Mean and standard deviation over 3 seeds.'
+    """
+    if seeds == 1:
+        return "Each was trained once: how much another seed changes is not known."
+    return f"Mean and standard deviation over {seeds} seeds."
 
 
 def averaging_note(averaging: float | None) -> list[str]:

@@ -207,8 +207,8 @@ def _failures_in_words(
     except (MemoryError, *_BROKEN) as error:
         if is_out_of_memory(error):
             raise TrainingError(
-                f"not enough memory for a step of {task.settings.batch} sequences; "
-                "choose a smaller --batch or --window"
+                f"not enough memory for a step with --batch {task.settings.batch}; "
+                "choose a smaller one"
             ) from error
         if checkpoint_io(trainer).restoring:
             raise _unreadable(resume) from error

@@ -18,12 +18,14 @@ _FORGET_PEAK = "5"
 class PeakMemory:
     """The largest resident set of this process, or the most that a GPU held, over all runs.
 
-    The resident set contains everything that the process has in memory: Python, torch, the data.
-    So a difference between two models is theirs, a ratio is not.
+    The resident set contains everything that the process has in memory: Python, torch, the data,
+    and what trainings before this one left. So it says how much a run needs, and does not compare
+    the models of one run; `benchmarks.steps` measures each in a process of its own.
     """
 
     def __init__(self) -> None:
         self.mib: float | None = None
+        self._forgot = False
         self._device: torch.device | None = None
 
     def start(self, device: torch.device) -> None:
@@ -32,17 +34,18 @@ class PeakMemory:
         Args:
             device: on which the model is trained.
         """
-        self._device = device
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        else:
-            # Where the system has no such file there is no figure either.
-            with suppress(OSError):
+        self._device, self._forgot = device, False
+        # Where an earlier peak cannot be forgotten there is no figure.
+        with suppress(OSError):
+            if device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(device)
+            else:
                 _CLEAR.write_text(_FORGET_PEAK)
+            self._forgot = True
 
     def stop(self) -> None:
         """Take the peak since `start` into account."""
-        if (device := self._device) is None:
+        if (device := self._device) is None or not self._forgot:
             return
         with suppress(OSError):
             found = (

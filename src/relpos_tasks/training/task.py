@@ -82,7 +82,11 @@ class Task(lightning.LightningModule, ABC):
         return total, total, scored
 
     def training_step(self, batch: Any, index: int) -> Tensor:
-        """The mean of what is minimised over a batch."""
+        """The mean of what is minimised over a batch, this device's part of it.
+
+        The strategy averages gradients over devices. The parts do not all have as many targets, so
+        each counts as much as it has of them.
+        """
         minimised, total, scored = self.objective(batch)
         loss = total.detach() / scored.clamp(min=1)
         self._recent.append(loss)
@@ -92,7 +96,7 @@ class Task(lightning.LightningModule, ABC):
             recent = float(torch.stack(self._recent).mean())
             self.curves["train"].append((done, recent))
             self._recent.clear()
-        return minimised / scored.clamp(min=1)
+        return minimised / _mean_over_devices(scored).clamp(min=1)
 
     def validation_step(self, batch: Any, index: int) -> None:
         """Mean loss of a batch, weighted by its scored targets in the mean over batches."""
@@ -212,6 +216,15 @@ class Task(lightning.LightningModule, ABC):
         if step < warmup:
             return (step + 1) / warmup
         return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+
+
+def _mean_over_devices(scored: Tensor) -> Tensor:
+    """How many targets a device has on average; on one device those that it has."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return scored
+    total = scored.clone()
+    torch.distributed.all_reduce(total)
+    return total / torch.distributed.get_world_size()
 
 
 def _matrices(model: nn.Module) -> list[nn.Parameter]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..report.wording import averaging_note, listed
+from ..report.wording import averaging_note, listed, seeds_note
 from .chorales import ChoraleSource
 from .positions import is_relative, title_of, titles_of
 from .results import ComparisonResults
@@ -56,7 +56,7 @@ def verdict(mean: Mapping[str, float], seeds: Sequence[int]) -> list[str]:
     if any(map(is_relative, ranked)) and not is_relative(best):
         sentences.append("No relative positions beat it here.")
     if len(seeds) == 1 and others:
-        sentences.append("Each was trained once: how much another seed changes is not known.")
+        sentences.append(seeds_note(1))
     return sentences
 
 

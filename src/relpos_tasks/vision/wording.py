@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..models.map_positions import MAP_POSITIONS
 from ..models.pixel_classifier import CONVOLUTION
-from ..report.wording import averaging_note
+from ..report.wording import averaging_note, seeds_note
 from .canvas import INK, TESTS, TRAINING
 from .digits import DigitSplit
 from .results import TRAINED_ON, ComparisonResults
@@ -100,14 +100,14 @@ def verdict(results: ComparisonResults) -> list[str]:
             f"{name} {results.mean(name, test):.3f}" for name in names if name != best
         )
         sentences.append(
-            f"{where} {best} labels most ink pixels rightly, {results.mean(best, test):.3f}"
+            f"{where} {best} has the highest accuracy, {results.mean(best, test):.3f}"
             + (f" ({others})." if len(names) <= 4 and others else ".")
         )
     return sentences
 
 
 def is_good(results: ComparisonResults) -> bool:
-    """Whether what moves with the digits (`grid`) loses least when they are moved.
+    """Whether what moves with the digits (`grid`) is best where they are moved.
 
     Args:
         results: the numbers.
@@ -125,7 +125,7 @@ def tests_note(results: ComparisonResults) -> str:
         "The share of ink pixels whose likeliest digit is theirs; guessing gives 0.1. Each test "
         f"has {results.canvases} canvases of images that no model was trained on. Those of the "
         "second are those of the first with all digits moved 5 rows down and 2 columns to the "
-        "right; on larger canvases digits stand anywhere."
+        f"right; on larger canvases digits stand anywhere. {seeds_note(len(results.seeds))}"
     )
 
 

@@ -19,12 +19,23 @@ sys.meta_path.insert(0, Hide())
 sys.argv = ["relpos", *{arguments!r}]
 """
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+# Where a package is imported by another name.
+MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}
 
 
 def packages_of(extra):
     """The names of the packages that an extra lists, without relpos itself."""
     names = {re.split(r"[<>=\[; ]", needed)[0] for needed in EXTRAS[extra]}
     return sorted(names - {"relpos"})
+
+
+def everything_of(extra):
+    """The packages of an extra and of the extras that it names."""
+    names = set(packages_of(extra))
+    for needed in EXTRAS[extra]:
+        if found := re.fullmatch(r"relpos\[(.*)\]", needed):
+            names |= {name for other in found[1].split(",") for name in everything_of(other)}
+    return names
 
 
 @pytest.mark.no_typecheck
@@ -64,16 +75,24 @@ def test_without_an_extra_one_line_names_it(arguments, hidden, package, extra, s
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("extra", ["music", "train"])
+@pytest.mark.parametrize("extra", ["music", "translation", "vision", "train"])
 def test_every_package_of_an_extra_is_known_to_the_command(extra, monkeypatch, relpos):
     for package in packages_of(extra):
+        module = MODULES.get(package, package)
 
-        def refuse(arguments, name=package):
+        def refuse(arguments, name=module):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
         monkeypatch.setattr("relpos_tasks.cli.app.run", refuse)
-        said = f'relpos: {package} is not installed; run: pip install "relpos[{extra}]"\n'
+        said = f'relpos: {module} is not installed; run: pip install "relpos[{extra}]"\n'
         assert relpos("plot") == (2, "", said)
+
+
+def test_a_tasks_extra_has_what_its_commands_need():
+    """The extra of the task that was asked for is the one that is named."""
+    for package in (*packages_of("music"), *packages_of("translation"), *packages_of("train")):
+        assert package in everything_of("translation")
+    assert {*packages_of("train")} < everything_of("vision")
 
 
 def test_lightnings_own_words_for_a_missing_extra_are_understood(monkeypatch, relpos):

@@ -22,6 +22,14 @@ def test_the_peak_is_that_since_the_start():
     assert 150 < memory.mib - before < 250
 
 
+def test_there_is_no_figure_where_an_earlier_peak_stays(monkeypatch, tmp_path):
+    monkeypatch.setattr("relpos_tasks.training.peak_memory._CLEAR", tmp_path / "none" / "file")
+    memory = PeakMemory()
+    memory.start(CPU)
+    memory.stop()
+    assert memory.mib is None
+
+
 def test_a_peak_of_an_earlier_run_counts():
     memory = PeakMemory()
     assert memory.state_dict() == {"mib": None}

@@ -95,6 +95,6 @@ def test_the_verdict_names_the_best_of_each_test(compared):
     _, results = compared
     found = verdict(measured(results, none=[0.3, 0.5], grid=[0.75]))
     assert len(found) == len(TESTS)
-    assert "grid labels most ink pixels rightly, 0.750 (none 0.400)." in found[0]
+    assert "grid has the highest accuracy, 0.750 (none 0.400)." in found[0]
     assert is_good(measured(results, none=[0.3], grid=[0.75]))
     assert not is_good(measured(results, none=[0.8], grid=[0.75]))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...models.decoder import DecoderLM
 from ...models.generation import sample
+from ...models.threads import one_thread
 from ...training.limits import check_seed
 from ..tokens import BEGIN
 from .performance import STEPS_PER_SECOND, Performance
@@ -62,10 +63,7 @@ def perform(
     tokens = np.array([BEGIN]) if prime is None else encode(prime)
     begin = int(steps_after(tokens)[-1])
     end = begin + round(seconds * STEPS_PER_SECOND)
-    threads = torch.get_num_threads()
-    # A decoding step is so short that threads would mostly wait for each other.
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         while (now := int(steps_after(tokens)[-1])) < end:
             if progress is not None:
                 progress((now - begin) // STEPS_PER_SECOND)
@@ -80,8 +78,6 @@ def perform(
                 constrain=_playable(tokens, seen),
             )
             tokens = np.append(tokens, drawn[0, seen:].numpy())
-    finally:
-        torch.set_num_threads(threads)
     return decode(_until(tokens, end), name=name)
 
 
