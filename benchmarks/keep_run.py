@@ -11,10 +11,9 @@ import argparse
 import json
 from pathlib import Path
 
-from .files import RESULTS, save
+from relpos_tasks.report.comparing import MACHINE, METRICS
 
-# What `compare` of every task writes at its end.
-METRICS, MACHINE = "metrics.json", "machine.json"
+from .files import RESULTS, save
 
 
 def kept(run: Path) -> dict:

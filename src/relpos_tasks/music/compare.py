@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from lightning.pytorch.utilities import rank_zero_only
-
-from ..files import check_writable, write_json
 from ..machine import machine
 from ..models.decoder import DecoderLM
-from ..report.page import write_report
+from ..report.blocks import Report
+from ..report.comparing import REPORT, check_files, compare_and_report
 from ..training.comparison import Comparison
 from ..training.devices import Devices
 from ..training.trained import TrainedModel
@@ -26,9 +22,7 @@ from .windows import long_enough, nats_per_token, nats_per_token_by_length
 
 __all__ = ["REPORT", "check_comparison", "compare"]
 
-REPORT = "report.html"
-METRICS = "metrics.json"
-MACHINE = "machine.json"
+_Trained = Mapping[str, Sequence[TrainedModel[DecoderLM]]]
 
 
 def check_comparison(
@@ -52,8 +46,7 @@ def check_comparison(
         TrainingError: as `check_training` for any of the models.
         ValueError: if a file cannot be written.
     """
-    for name in (REPORT, METRICS, MACHINE):
-        check_writable(folder / name)
+    check_files(folder)
     composer.check(folder)
     for _, seed, where in comparison.folders(folder):
         check_training(settings.with_seed(seed), folder=where, devices=devices)
@@ -89,43 +82,39 @@ def compare(
     Raises:
         TrainingError: if the folder holds a run with other settings.
     """
-    begun = time.perf_counter()
     words = composer.words(settings, source)
     say(f"{words.works}: {source.split}")
-    trained = comparison.train(
-        folder,
-        lambda position, seed, where: train_position(
+
+    def measure(trained: _Trained) -> ComparisonResults:
+        say(f"measuring on the held-out {words.works}")
+        return _measure(settings, comparison, source, trained, devices)
+
+    def report(results: ComparisonResults) -> Report:
+        position = _surest(results.trained)
+        say(f"composing {composer.length} ({position})")
+        section = composer.compose(
+            results.trained[position][0].model,
+            settings,
+            source,
+            position=position,
+            seed=comparison.seed,
+            folder=folder,
+        )
+        return comparison_report(settings, source, results, words, section)
+
+    return compare_and_report(
+        comparison,
+        folder=folder,
+        train=lambda position, seed, where: train_position(
             position, settings.with_seed(seed), source, folder=where, devices=devices
         ),
+        measure=measure,
+        report=report,
+        about={"settings": settings.recorded()},
     )
-    if rank_zero_only.rank:
-        return None
-    after_training = time.perf_counter()
-    say(f"measuring on the held-out {words.works}")
-    results = replace(
-        _measure(settings, comparison, source, trained),
-        machine=machine(precision=devices.precision),
-    )
-    position = _surest(trained)
-    say(f"composing {composer.length} ({position})")
-    section = composer.compose(
-        trained[position][0].model,
-        settings,
-        source,
-        position=position,
-        seed=comparison.seed,
-        folder=folder,
-    )
-    seconds = sum(one.time.seconds for models in trained.values() for one in models)
-    seconds = max(seconds + time.perf_counter() - after_training, time.perf_counter() - begun)
-    results = replace(results, seconds=seconds)
-    write_json(folder / METRICS, results.metrics() | {"settings": settings.recorded()})
-    write_json(folder / MACHINE, results.machine)
-    write_report(folder / REPORT, comparison_report(settings, source, results, words, section))
-    return results
 
 
-def _surest(trained: Mapping[str, Sequence[TrainedModel[DecoderLM]]]) -> str:
+def _surest(trained: _Trained) -> str:
     """The position whose first model has the fewest nats on the validation pieces."""
     return min(trained, key=lambda position: trained[position][0].curves["valid"][-1][1])
 
@@ -134,7 +123,8 @@ def _measure(
     settings: MusicSettings,
     comparison: Comparison,
     source: MusicSource,
-    trained: Mapping[str, Sequence[TrainedModel[DecoderLM]]],
+    trained: _Trained,
+    devices: Devices,
 ) -> ComparisonResults:
     most, window = settings.held_out_tokens, settings.window
     held_out = source.held_out(most)
@@ -151,4 +141,5 @@ def _measure(
         },
         long_pieces=len(long_enough(held_out, window=window)),
         seeds=comparison.all_seeds,
+        machine=machine(precision=devices.precision),
     )

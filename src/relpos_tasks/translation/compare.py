@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from lightning.pytorch.utilities import rank_zero_only
-
-from ..files import check_writable, write_json
 from ..machine import machine
-from ..report.page import write_report
+from ..models.encoder_decoder import EncoderDecoder
+from ..report.comparing import REPORT, check_files, compare_and_report
 from ..training.comparison import Comparison
 from ..training.devices import Devices
 from ..training.sequence_to_sequence import mean_nats
+from ..training.trained import TrainedModel
 from .results import ComparisonResults
 from .settings import TranslationSettings
 from .showcase import Showcase
@@ -23,9 +20,7 @@ from .train import check_training, train_position
 
 __all__ = ["REPORT", "check_comparison", "compare"]
 
-REPORT = "report.html"
-METRICS = "metrics.json"
-MACHINE = "machine.json"
+_Trained = Mapping[str, Sequence[TrainedModel[EncoderDecoder]]]
 
 
 def check_comparison(
@@ -49,8 +44,7 @@ def check_comparison(
         TrainingError: as `check_training` for any of the models.
         ValueError: if there is no such position, or a file cannot be written.
     """
-    for name in (REPORT, METRICS, MACHINE):
-        check_writable(folder / name)
+    check_files(folder)
     showcase.check(folder)
     for position, seed, where in comparison.folders(folder):
         check_training(position, settings.with_seed(seed), folder=where, devices=devices)
@@ -86,37 +80,32 @@ def compare(
     Raises:
         TrainingError: if the folder holds a run with other settings.
     """
-    begun = time.perf_counter()
     say(f"{source.name}: {source.split}")
-    trained = comparison.train(
-        folder,
-        lambda position, seed, where: train_position(
+
+    def measure(trained: _Trained) -> ComparisonResults:
+        say("measuring on the held-out pairs")
+        models = {name: [one.model for one in of_seeds] for name, of_seeds in trained.items()}
+        return ComparisonResults(
+            trained=trained,
+            held_out={
+                name: [
+                    mean_nats(model, source.held_out(settings), padding=source.padding)
+                    for model in of_seeds
+                ]
+                for name, of_seeds in models.items()
+            },
+            translations=showcase.translations(models, settings, source),
+            seeds=comparison.all_seeds,
+            machine=machine(precision=devices.precision),
+        )
+
+    return compare_and_report(
+        comparison,
+        folder=folder,
+        train=lambda position, seed, where: train_position(
             position, settings.with_seed(seed), source, folder=where, devices=devices
         ),
+        measure=measure,
+        report=lambda results: showcase.report(settings, source, results, folder=folder),
+        about={"settings": settings.recorded()},
     )
-    if rank_zero_only.rank:
-        return None
-    after_training = time.perf_counter()
-    say("measuring on the held-out pairs")
-    models = {name: [one.model for one in of_seeds] for name, of_seeds in trained.items()}
-    results = ComparisonResults(
-        trained=trained,
-        held_out={
-            name: [
-                mean_nats(model, source.held_out(settings), padding=source.padding)
-                for model in of_seeds
-            ]
-            for name, of_seeds in models.items()
-        },
-        translations=showcase.translations(models, settings, source),
-        seeds=comparison.all_seeds,
-        machine=machine(precision=devices.precision),
-    )
-    report = showcase.report(settings, source, results, folder=folder)
-    seconds = sum(one.time.seconds for of_seeds in trained.values() for one in of_seeds)
-    seconds = max(seconds + time.perf_counter() - after_training, time.perf_counter() - begun)
-    results = replace(results, seconds=seconds)
-    write_json(folder / METRICS, results.metrics() | {"settings": settings.recorded()})
-    write_json(folder / MACHINE, results.machine)
-    write_report(folder / REPORT, report)
-    return results

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from lightning.pytorch.utilities import rank_zero_only
-
-from ..files import check_writable, write_json
 from ..machine import machine
 from ..models.pixel_classifier import PixelClassifier
-from ..report.page import write_report
+from ..report.comparing import REPORT, check_files, compare_and_report
 from ..training.comparison import Comparison
 from ..training.devices import Devices
 from ..training.trained import TrainedModel
@@ -25,9 +20,7 @@ from .train import check_training, train_position
 
 __all__ = ["REPORT", "check_comparison", "compare"]
 
-REPORT = "report.html"
-METRICS = "metrics.json"
-MACHINE = "machine.json"
+_Trained = Mapping[str, Sequence[TrainedModel[PixelClassifier]]]
 
 
 def check_comparison(
@@ -45,8 +38,7 @@ def check_comparison(
         TrainingError: as `check_training` for any of the models.
         ValueError: if the blocks know no such position, or a file cannot be written.
     """
-    for name in (REPORT, METRICS, MACHINE):
-        check_writable(folder / name)
+    check_files(folder)
     for position, seed, where in comparison.folders(folder):
         check_training(position, settings.with_seed(seed), folder=where, devices=devices)
 
@@ -79,37 +71,30 @@ def compare(
     Raises:
         TrainingError: if the folder holds a run with other settings.
     """
-    begun = time.perf_counter()
     say(f"digits: {split}")
-    trained = comparison.train(
-        folder,
-        lambda position, seed, where: train_position(
+
+    def measure(trained: _Trained) -> ComparisonResults:
+        say("measuring on canvases of the held-out digits")
+        return _measure(settings, comparison, split, trained, devices)
+
+    return compare_and_report(
+        comparison,
+        folder=folder,
+        train=lambda position, seed, where: train_position(
             position, settings.with_seed(seed), split, folder=where, devices=devices
         ),
+        measure=measure,
+        report=lambda results: comparison_report(settings, split, results),
+        about={"settings": settings.recorded()},
     )
-    if rank_zero_only.rank:
-        return None
-    after_training = time.perf_counter()
-    say("measuring on canvases of the held-out digits")
-    results = replace(
-        _measure(settings, comparison, split, trained),
-        machine=machine(precision=devices.precision),
-    )
-    report = comparison_report(settings, split, results)
-    seconds = sum(one.time.seconds for models in trained.values() for one in models)
-    seconds = max(seconds + time.perf_counter() - after_training, time.perf_counter() - begun)
-    results = replace(results, seconds=seconds)
-    write_json(folder / METRICS, results.metrics() | {"settings": settings.recorded()})
-    write_json(folder / MACHINE, results.machine)
-    write_report(folder / REPORT, report)
-    return results
 
 
 def _measure(
     settings: VisionSettings,
     comparison: Comparison,
     split: DigitSplit,
-    trained: Mapping[str, Sequence[TrainedModel[PixelClassifier]]],
+    trained: _Trained,
+    devices: Devices,
 ) -> ComparisonResults:
     return ComparisonResults(
         trained=trained,
@@ -122,4 +107,5 @@ def _measure(
         },
         canvases=settings.canvases,
         seeds=comparison.all_seeds,
+        machine=machine(precision=devices.precision),
     )

@@ -100,5 +100,5 @@ def test_memory_that_runs_out_in_a_step_is_said_with_the_way_out(source, tmp_pat
     monkeypatch.setattr(
         "relpos_tasks.training.language_model.LanguageModelTask.training_step", step
     )
-    with pytest.raises(TrainingError, match="for a step of 2 sequences; choose a smaller --batch"):
+    with pytest.raises(TrainingError, match="for a step with --batch 2; choose a smaller one"):
         train_position("none", SMALL, source, folder=tmp_path, devices=CPU)

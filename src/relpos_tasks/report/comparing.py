@@ -1,0 +1,102 @@
+"""A comparison from the first training to the page: what `compare` of every task does alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from lightning.pytorch.utilities import rank_zero_only
+
+from ..files import check_writable, write_json
+from ..training.comparison import Comparison
+from ..training.trained import TrainedModel
+from .blocks import Report
+from .page import write_report
+
+__all__ = ["MACHINE", "METRICS", "REPORT", "check_files", "compare_and_report"]
+
+REPORT = "report.html"
+METRICS = "metrics.json"
+MACHINE = "machine.json"
+
+
+class Results(Protocol):
+    """A frozen dataclass of all numbers of a comparison."""
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole job."""
+        ...
+
+    @property
+    def machine(self) -> dict[str, str]:
+        """On what it was done."""
+        ...
+
+    def metrics(self) -> dict[str, Any]:
+        """What `metrics.json` holds."""
+        ...
+
+
+ResultsT = TypeVar("ResultsT", bound=Results)
+ModelT = TypeVar("ModelT", bound=Any)
+
+
+def check_files(folder: Path) -> None:
+    """Raise if a comparison could not write what it finds, before anything is trained.
+
+    Args:
+        folder: of the run.
+
+    Raises:
+        ValueError: that names the file and what is in the way.
+    """
+    for name in (REPORT, METRICS, MACHINE):
+        check_writable(folder / name)
+
+
+def compare_and_report(
+    comparison: Comparison,
+    *,
+    folder: Path,
+    train: Callable[[str, int, Path], TrainedModel[ModelT]],
+    measure: Callable[[Mapping[str, Sequence[TrainedModel[ModelT]]]], ResultsT],
+    report: Callable[[ResultsT], Report],
+    about: Mapping[str, Any],
+) -> ResultsT | None:
+    """Train and measure all models, and write the run's folder.
+
+    Args:
+        comparison: what is trained.
+        folder: of the run; a run in it with the same settings is resumed.
+        train: trains one model, given position, seed and folder.
+        measure: what all models are worth.
+        report: the page, and the files that belong to it.
+        about: what `metrics.json` says beside the numbers, such as the settings.
+
+    Returns:
+        The numbers with `seconds`, those of all runs of the training and the rest of this one; None
+        in the processes of other devices.
+
+    Raises:
+        TrainingError: if the folder holds a run with other settings.
+    """
+    begun = time.perf_counter()
+    trained = comparison.train(folder, train)
+    if rank_zero_only.rank:
+        return None
+    after_training = time.perf_counter()
+    results = measure(trained)
+    page = report(results)
+    # Models that were trained before this run took their time then.
+    spent = sum(one.time.seconds for of_seeds in trained.values() for one in of_seeds)
+    now = time.perf_counter()
+    seconds = max(spent + now - after_training, now - begun)
+    results: ResultsT = replace(results, seconds=seconds)  # type: ignore[type-var]
+    write_json(folder / METRICS, results.metrics() | dict(about))
+    write_json(folder / MACHINE, results.machine)
+    write_report(folder / REPORT, page)
+    return results
