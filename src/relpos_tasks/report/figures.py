@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from relpos.plots.style import GREY, WIDTH, new_figure, svg
 
-from .colors import series_colors
+from .colors import series_colors, series_lines
 
 __all__ = ["curves_figure", "lengths_figure"]
+
+# Names of a legend that has room inside the axes.
+_MOST_INSIDE = 6
 
 
 def curves_figure(
@@ -27,22 +32,22 @@ def curves_figure(
         baseline: a name and a loss for a dashed line; None draws none.
         ylabel: the loss and its unit, such as `"nats per token"`.
     """
-    colors = series_colors(curves)
-    with new_figure(WIDTH, 3.4) as (figure, (axes,)):
+    colors, lines = series_colors(curves), series_lines(curves)
+    with new_figure(WIDTH, 3.4 + _legend_height(curves)) as (figure, (axes,)):
         for name, parts in curves.items():
-            color = colors[name]
+            color, line = colors[name], lines[name]
             if parts["train"]:
                 axes.plot(*_columns(parts["train"]), color=color, alpha=0.45, linewidth=1)
             if parts["valid"]:
                 steps, losses = _columns(parts["valid"])
-                axes.plot(steps, losses, color=color, linewidth=2, marker="o", markersize=3.5)
-            axes.plot([], [], color=color, linewidth=2, label=f"{name} (thin: training)")
+                axes.plot(steps, losses, line, color=color, linewidth=2, marker="o", markersize=3.5)
+            axes.plot([], [], line, color=color, linewidth=2, label=f"{name} (thin: training)")
         if baseline is not None:
             axes.axhline(baseline[1], color=GREY, linewidth=1, linestyle="--")
             axes.plot([], [], color=GREY, linewidth=1, linestyle="--", label=baseline[0])
         axes.set(xlabel="step", ylabel=ylabel)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.legend()
+        _legend(figure, axes, curves)
         return svg(figure)
 
 
@@ -54,13 +59,14 @@ def lengths_figure(measured: Mapping[str, Mapping[int, float]], *, xlabel: str, 
         xlabel: the length and its unit.
         ylabel: the measure and its unit.
     """
-    colors = series_colors(measured)
-    with new_figure(WIDTH, 3.0) as (figure, (axes,)):
+    colors, lines = series_colors(measured), series_lines(measured)
+    with new_figure(WIDTH, 3.0 + _legend_height(measured)) as (figure, (axes,)):
         for name, by_length in measured.items():
             lengths = sorted(by_length)
             axes.plot(
                 lengths,
                 [by_length[length] for length in lengths],
+                lines[name],
                 color=colors[name],
                 linewidth=2,
                 marker="o",
@@ -71,8 +77,21 @@ def lengths_figure(measured: Mapping[str, Mapping[int, float]], *, xlabel: str, 
         axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
         axes.minorticks_off()
         axes.set(xlabel=xlabel, ylabel=ylabel)
-        axes.legend()
+        _legend(figure, axes, measured)
         return svg(figure)
+
+
+def _legend_height(names: Collection[str]) -> float:
+    """Inches that a legend below the axes takes."""
+    return 0.0 if len(names) <= _MOST_INSIDE else 0.22 * (len(names) + 2) / 2
+
+
+def _legend(figure: Figure, axes: Axes, names: Collection[str]) -> None:
+    """Inside the axes, or below them where it would cover the lines."""
+    if len(names) <= _MOST_INSIDE:
+        axes.legend()
+    else:
+        figure.legend(loc="outside lower left", ncols=2, fontsize=9)
 
 
 def _columns(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:

@@ -14,7 +14,7 @@ from numpy import ndarray
 
 from relpos.plots.style import DIVERGING, WIDTH, new_figure, svg
 
-from ..report.colors import series_colors
+from ..report.colors import series_colors, series_lines
 from .canvas import INK
 
 __all__ = [
@@ -38,13 +38,16 @@ def accuracy_figure(measured: Mapping[str, Mapping[str, Sequence[float]]]) -> st
     Args:
         measured: accuracies by name and test, one for each seed.
     """
-    colors = series_colors(measured)
+    colors, lines = series_colors(measured), series_lines(measured)
     tests = list(next(iter(measured.values())))
     with new_figure(WIDTH, 2.2 + 0.22 * len(measured)) as (figure, (axes,)):
         for n, (name, by_test) in enumerate(measured.items()):
             at = np.arange(len(tests)) + 0.7 * ((n + 0.5) / len(measured) - 0.5)
             means = [float(np.mean(by_test[test])) for test in tests]
-            axes.bar(at, means, 0.6 / len(measured), color=colors[name], alpha=0.75, label=name)
+            # Of more names than colours the next ones are hatched.
+            hatch = {"-": None, "--": "///", ":": "..."}[lines[name]]
+            bar = {"color": colors[name], "alpha": 0.75, "hatch": hatch, "edgecolor": "white"}
+            axes.bar(at, means, 0.6 / len(measured), linewidth=0, label=name, **bar)
             for x, test in zip(at, tests, strict=True):
                 if len(values := by_test[test]) > 1:
                     axes.plot([x] * len(values), values, "o", color="#1d2530", markersize=2.5)

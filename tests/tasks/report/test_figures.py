@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from relpos_tasks.report.colors import series_colors
+from relpos_tasks.report.colors import series_colors, series_lines
 from relpos_tasks.report.figures import curves_figure, lengths_figure
 
 CURVES = {
@@ -12,9 +12,14 @@ CURVES = {
     "absolute": {"train": [(1, 4.1)], "valid": []},
 }
 LENGTHS = {"relative": {16: 1.0, 32: 1.1}, "absolute": {16: 1.0, 32: 3.0}}
+MANY = {f"scheme {n}": CURVES["relative"] for n in range(16)}
 DRAW = {
     "curves with a baseline": lambda: curves_figure(CURVES, ("counting", 1.0), ylabel="bits"),
     "curves alone": lambda: curves_figure(CURVES, None, ylabel="bits"),
+    "many curves": lambda: curves_figure(MANY, ("counting", 1.0), ylabel="bits"),
+    "many lengths": lambda: lengths_figure(
+        dict.fromkeys(MANY, LENGTHS["relative"]), xlabel="words", ylabel="bits"
+    ),
     "lengths": lambda: lengths_figure(LENGTHS, xlabel="words", ylabel="bits"),
 }
 
@@ -31,3 +36,9 @@ def test_what_is_compared_has_colours_of_its_own():
     colors = series_colors("abcdef")
     assert len(set(colors.values())) == 6
     assert series_colors("ab") == {name: colors[name] for name in "ab"}
+
+
+def test_what_has_one_colour_has_lines_of_its_own():
+    names = "abcdefghijklmnopqr"
+    colors, lines = series_colors(names), series_lines(names)
+    assert len({(colors[name], lines[name]) for name in names}) == 18
