@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..report.wording import averaging_note, listed
 from .chorales import ChoraleSource
+from .page_parts import TRAINED_ONCE
 from .positions import is_relative, title_of, titles_of
 from .results import ComparisonResults
 from .settings import ChoraleSettings
@@ -56,7 +57,7 @@ def verdict(mean: Mapping[str, float], seeds: Sequence[int]) -> list[str]:
     if any(map(is_relative, ranked)) and not is_relative(best):
         sentences.append("No relative positions beat it here.")
     if len(seeds) == 1 and others:
-        sentences.append("Each was trained once: how much another seed changes is not known.")
+        sentences.append(TRAINED_ONCE)
     return sentences
 
 

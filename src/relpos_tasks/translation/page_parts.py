@@ -18,6 +18,7 @@ from .results import ComparisonResults
 
 __all__ = [
     "NATS",
+    "TRAINED_ONCE",
     "cost_blocks",
     "curves_block",
     "first_seed",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 NATS = "nats per target token"
+TRAINED_ONCE = "Each was trained once: how much another seed changes was not measured."
 # As many as there are colours.
 _MOST_SHOWN = 6
 
