@@ -12,10 +12,11 @@ from typing import Annotated
 
 import typer
 
-from .options import CheckpointArgument, ValidOption, at_least_zero
+from .options import CheckpointArgument, ValidOption
 from .output import in_first_process, print_rows, say
 from .training_options import PositionsOption, SeedsOption, with_training_options
 from .translation_options import (
+    AlphaOption,
     BeamOption,
     PairsOption,
     SourceOption,
@@ -55,7 +56,8 @@ def compare(
     Writes RUNS/NAME/report.html (a page that needs no network), metrics.json, machine.json, and a
     checkpoint per model (RUNS/NAME/shaw-16, ...); with --chorales also a held-out soprano
     harmonised: harmony.mid, harmony.musicxml, harmony.wav. Stopped by Ctrl-C or otherwise, the same
-    command goes on from the last checkpoint.
+    command goes on from the last checkpoint. Models that are there already are not trained again;
+    report.html and metrics.json are those of the last comparison in the folder.
     """
     if ablation and positions is not None:
         raise ValueError("--ablation: has positions of its own; leave --positions out")
@@ -72,13 +74,20 @@ def compare(
     options.check_data()
     from ..translation.compare import REPORT, check_comparison
     from ..translation.compare import compare as run_comparison
+    from ..translation.earlier import replaced_report
+    from ..translation.train import check_pairs
 
     devices, showcase = options.where(), options.showcase()
     check_comparison(settings, comparison, showcase, folder=folder, devices=devices)
+    source = options.read(settings)
+    for _, _, where in comparison.folders(folder):
+        check_pairs(where, source)
+    if replaced := replaced_report(folder, comparison):
+        say(replaced)
     results = run_comparison(
         settings,
         comparison,
-        options.read(settings),
+        source,
         showcase,
         folder=folder,
         devices=devices,
@@ -138,10 +147,8 @@ def evaluate(
     data: PairsOption = None,
     source: SourceOption = None,
     target: TargetOption = None,
-    beam: BeamOption = 4,
-    alpha: Annotated[
-        float, typer.Option(callback=at_least_zero, help="Of the length penalty; 0: none.")
-    ] = 0.6,
+    beam: BeamOption = None,
+    alpha: AlphaOption = None,
     valid: ValidOption = False,
 ) -> None:
     """Print a model's nats per target token on the held-out pairs; of text BLEU and chrF too.
@@ -160,6 +167,7 @@ def evaluate(
         print_rows(f"{part}, nats per target token", {trained.position: nats})
         return
     say(f"measuring on the {'validation' if valid else 'held-out'} pairs")
+    beam, alpha = trained.search(beam, alpha)
     nats, scores = evaluate_text(
         trained,
         data,
@@ -171,7 +179,10 @@ def evaluate(
         valid=valid,
     )
     print_rows(f"{part}, nats per target token", {trained.position: nats})
-    typer.echo(f"BLEU {scores.bleu} on {scores.sentences:,} sentences, {scores.signatures['bleu']}")
+    typer.echo(
+        f"BLEU {scores.bleu} on {scores.sentences:,} sentences with beam {beam} and alpha "
+        f"{alpha:g}, {scores.signatures['bleu']}"
+    )
     typer.echo(f"chrF {scores.chrf:.1f}, {scores.signatures['chrf']}")
 
 
@@ -190,10 +201,8 @@ def translate(
     out: Annotated[
         Path | None, typer.Option(help="A file for the translations, in place of standard output.")
     ] = None,
-    beam: BeamOption = 4,
-    alpha: Annotated[
-        float, typer.Option(callback=at_least_zero, help="Of the length penalty; 0: none.")
-    ] = 0.6,
+    beam: BeamOption = None,
+    alpha: AlphaOption = None,
 ) -> None:
     """Translate sentences of yours: a line out for each line in."""
     if text and file is not None:
@@ -208,6 +217,7 @@ def translate(
         check_writable(out)
     trained = load_translation(checkpoint)
     subwords = trained.of_text()
+    beam, alpha = trained.search(beam, alpha)
     if text:
         lines = text
     elif file is not None:
@@ -232,7 +242,7 @@ def translate(
 def harmonise(
     checkpoint: CheckpointArgument,
     melody: Annotated[Path, typer.Argument(help="A tune, .mid or .musicxml.", show_default=False)],
-    beam: BeamOption = 4,
+    beam: BeamOption = None,
     out: Annotated[
         Path,
         typer.Option(help="The files' name without ending: .mid, .musicxml and .wav are added."),
@@ -248,6 +258,7 @@ def harmonise(
     stem = chorale_stem(out)
     trained = load_translation(checkpoint)
     vocabulary, window = trained.of_chorales()
+    beam, _ = trained.search(beam, None)
     tune = read_melody(melody, lowest=vocabulary.lowest, highest=vocabulary.highest)
     with show_activity("harmonising"):
         piece = run_harmonise(

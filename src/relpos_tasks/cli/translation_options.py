@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .options import at_least_zero
 from .training_options import TrainingOptions
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ..translation.source import TranslationSource
 
 __all__ = [
+    "AlphaOption",
     "BeamOption",
     "PairsOption",
     "SourceOption",
@@ -38,13 +40,31 @@ SourceOption = Annotated[
     typer.Option(help="The language to translate from, such as en, where the names leave it open."),
 ]
 TargetOption = Annotated[str | None, typer.Option(help="The language to translate to, such as de.")]
-BeamOption = Annotated[
-    int, typer.Option(min=1, max=100, help="Hypotheses kept while searching; 1 is greedy.")
-]
 
-# Subwords on either side of a pair, in the length test: a sentence of ten words may have more of
-# them than one of thirteen.
-_SHORT = 13
+
+def _at_least_zero(number: float | None) -> float | None:
+    return None if number is None else at_least_zero(number)
+
+
+BeamOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=100,
+        help="Hypotheses kept while searching; 1 is greedy. By default as many as the model was "
+        "compared with, or 4.",
+        show_default=False,
+    ),
+]
+AlphaOption = Annotated[
+    float | None,
+    typer.Option(
+        callback=_at_least_zero,
+        help="Of the length penalty; 0: none. By default that which the model was compared with, "
+        "or 0.6.",
+        show_default=False,
+    ),
+]
 
 
 class TranslationPreset(StrEnum):
@@ -88,7 +108,7 @@ class TranslationOptions(TrainingOptions):
     preset: Annotated[
         TranslationPreset,
         typer.Option(
-            help="Sizes and budget: default (two CPU cores, some ten minutes a model), tiny (the "
+            help="Sizes and budget: default (about ten minutes a model on two cores), tiny (the "
             "whole job in two minutes), paper (Vaswani's base model, for a GPU and millions of "
             "pairs; not for --chorales).",
         ),
@@ -171,4 +191,4 @@ class TranslationOptions(TrainingOptions):
         from ..translation.settings import preset
 
         found = preset(self.preset, steps=self.steps, batch=self.batch, seed=self.seed)
-        return replace(found, length_test=True, longest=_SHORT) if self.length_test else found
+        return replace(found, length_test=self.length_test)

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 from numpy import ndarray
-from torch import Tensor
 
 from ..models.padding import padded
 from ..training.language_model import IGNORE
 from ..training.resumable_batches import ResumableBatches
+from ..training.sequence_to_sequence import Batch
 from .pairs import Pair
 from .subwords import BEGIN, END, PADDING, Subwords
 
@@ -35,9 +35,6 @@ __all__ = [
     "encode_pairs",
     "fitting_runs",
 ]
-
-# Source, target up to the last token but one, and the target from its second token on.
-Batch = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False)

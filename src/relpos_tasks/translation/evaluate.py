@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from ..progress import show_progress
@@ -23,8 +22,8 @@ def evaluate_text(
     *,
     source: str | None = None,
     target: str | None = None,
-    beam: int = 4,
-    alpha: float = 0.6,
+    beam: int | None = None,
+    alpha: float | None = None,
     path: str | Path,
     valid: bool = False,
 ) -> tuple[float, SystemScores]:
@@ -35,8 +34,8 @@ def evaluate_text(
         data: the pairs.
         source: the language to translate from; None finds it.
         target: the language to translate to; None finds it.
-        beam: hypotheses of the search.
-        alpha: of the length penalty.
+        beam: hypotheses of the search; None as `TranslationModel.search` has it.
+        alpha: of the length penalty; None likewise.
         path: of the checkpoint, for messages.
         valid: whether to measure on the validation pairs, in place of the held-out ones.
 
@@ -45,16 +44,16 @@ def evaluate_text(
         CheckpointError: if these are not the pairs that the model was trained beside.
     """
     subwords, settings = trained.of_text(), trained.about["settings"]
+    beam, alpha = trained.search(beam, alpha)
     pairs = read_source(
         data,
         source=source,
         target=target,
+        subwords=subwords,
         by_length=settings["length_test"],
         largest=settings["long_sentences"],
     )
     check_source(trained, pairs, path)
-    # Whatever was learned from them now: the model knows its own.
-    pairs = replace(pairs, subwords=subwords)
     sizes = TextSettings()
     batches = pairs.valid(sizes) if valid else pairs.held_out(sizes)
     nats = mean_nats(trained.model, batches, padding=pairs.padding)

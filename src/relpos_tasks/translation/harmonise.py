@@ -36,14 +36,13 @@ from ..music.piece import SILENCE, VOICES, Piece, strikes_of
 from ..music.split import Split
 from ..music.tokens import BEGIN, Vocabulary
 from ..training.language_model import IGNORE
+from ..training.sequence_to_sequence import Batch
 
 __all__ = ["WINDOW", "HarmonyData", "as_translation", "harmonise", "harmony_windows", "soprano_of"]
 
 WINDOW = 384
 _LOWER = len(VOICES) - 1
 _WINDOWS_AT_ONCE = 16
-
-Batch = tuple[Tensor, Tensor, Tensor]
 
 
 def as_translation(inputs: Int64[Tensor, "b n"], targets: Int64[Tensor, "b n"]) -> Batch:

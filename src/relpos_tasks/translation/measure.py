@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..models.encoder_decoder import EncoderDecoder
 from ..progress import show_progress
@@ -49,7 +50,7 @@ def translations(
     systems = {
         name: [translated(name, model) for model in of_seeds] for name, of_seeds in models.items()
     }
-    return scored(sources, references, systems)
+    return replace(scored(sources, references, systems), search=settings.search())
 
 
 def scored(

@@ -8,6 +8,7 @@ from typing import Any
 
 from relpos.checks import check_count
 
+from ..models.beam_search import BeamSearch
 from ..models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from ..music.tokens import Vocabulary
 from ..training.checkpoint import CheckpointError, load
@@ -42,6 +43,19 @@ class TranslationModel:
     def position(self) -> str:
         """The folder's name, which says the scheme and its clipping distance."""
         return self.folder.name
+
+    def search(self, beam: int | None = None, alpha: float | None = None) -> tuple[int, float]:
+        """Hypotheses and length penalty of a search with this model.
+
+        Args:
+            beam: hypotheses; None takes those of its comparison, or 4 where they are not known.
+            alpha: of the length penalty; None takes that of its comparison, or 0.6.
+        """
+        compared = _compared(self.about)
+        return (
+            compared.beam if beam is None else beam,
+            compared.alpha if alpha is None else alpha,
+        )
 
     def of_text(self) -> Subwords:
         """The subwords of a model of sentences.
@@ -101,7 +115,7 @@ def check_source(trained: TranslationModel, source: TranslationSource, path: str
         raise CheckpointError(
             f"{path}: was trained on the pairs of {about['name']} ({about['digest']})"
             f"{_direction(trained.languages)}, got {source.name} ({digest})"
-            f"{_direction(languages)}; give it as --data PATH/{about['name']}"
+            f"{_direction(tuple(languages))}; give it as --data PATH/{about['name']}"
         )
 
 
@@ -114,6 +128,7 @@ def _described(
 ) -> tuple[str, Subwords | Vocabulary, tuple[str, ...]]:
     """Kind, vocabulary and languages, if `model.json` says nothing against the model."""
     data = about["data"]
+    _compared(about)
     for name in ("kind", "name", "digest"):
         if not isinstance(data[name], str):
             raise ValueError(f"data.{name} must be text, got {data[name]!r}")
@@ -132,6 +147,11 @@ def _described(
                 f"got {vocabulary.size}"
             )
     return data["kind"], vocabulary, languages
+
+
+def _compared(about: dict[str, Any]) -> BeamSearch:
+    """The search of the model's comparison; runs of before say nothing of it."""
+    return BeamSearch(end=None, **about.get("search", {}))
 
 
 def _languages(names: Any) -> tuple[str, str]:

@@ -29,6 +29,7 @@ class Translations:
         differences: of the models of the first seed from the baseline's, by position.
         by_length: BLEU by the words of the reference, one for each seed.
         baseline: the position to which the others are compared.
+        search: what was asked of the search, by name.
         beyond: the same on the sentences longer than those of training alone, in the length test.
     """
 
@@ -39,7 +40,13 @@ class Translations:
     differences: Mapping[str, Difference]
     by_length: Sequence[Buckets]
     baseline: str
+    search: Mapping[str, int | float] = field(default_factory=dict)
     beyond: Translations | None = None
+
+    @property
+    def seeds(self) -> int:
+        """Models of each position."""
+        return len(self.systems[self.baseline])
 
     @property
     def mean(self) -> dict[str, float]:
@@ -51,6 +58,16 @@ class Translations:
         """BLEU by position and seed."""
         return {
             name: [one.bleu.value for one in of_seeds] for name, of_seeds in self.scores.items()
+        }
+
+    @property
+    def difference_by_seed(self) -> dict[str, list[float]]:
+        """BLEU less that of the baseline's model of the same seed, by position."""
+        bleu = self.bleu
+        baseline = bleu.pop(self.baseline)
+        return {
+            name: [one - other for one, other in zip(of_seeds, baseline, strict=True)]
+            for name, of_seeds in bleu.items()
         }
 
     def of_position(self, name: str) -> dict[str, Any]:
@@ -69,6 +86,7 @@ class Translations:
         }
         if name in self.differences:
             found["difference"] = {"from": self.baseline} | asdict(self.differences[name])
+            found["difference_by_seed"] = self.difference_by_seed[name]
         if self.beyond is not None:
             found["beyond_training"] = self.beyond.of_position(name)
         return found
@@ -78,6 +96,7 @@ class Translations:
         first = next(iter(self.scores.values()))[0]
         return {
             "sentences": first.sentences,
+            "search": dict(self.search),
             "signatures": dict(first.signatures),
             "words": list(self.by_length[0].names),
             "sentences_by_words": list(self.by_length[0].sentences),

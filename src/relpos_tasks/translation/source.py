@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -11,11 +11,11 @@ from .kinds import TEXT
 from .pairs import Pair
 from .settings import TextSettings
 from .split import Split, split_by_length, split_texts
-from .subwords import PADDING, SUBWORDS, Subwords, learn_subwords
-from .texts import read_texts
+from .subwords import LONGEST_LINE, PADDING, SUBWORDS, Subwords, learn_subwords
+from .texts import TextError, read_texts
 
 if TYPE_CHECKING:
-    from .batches import Batch, TranslationData
+    from .batches import Batch, EncodedPairs, TranslationData
 
 __all__ = ["Source", "TranslationSource", "read_source"]
 
@@ -79,7 +79,7 @@ class Source:
         name: of the folder or file.
         languages: translated from, and to.
         digest: of the pairs, so that a run cannot go on with others.
-        split: the pairs.
+        split: the pairs, those to watch and to measure short enough to be translated.
         subwords: learned from the training pairs alone.
     """
 
@@ -126,15 +126,25 @@ class Source:
 
         training = settings.training
         return TranslationData(
-            encode_pairs(self.split.train, self.subwords, longest=settings.longest),
+            self.trained_on(settings),
             encode_pairs(self.split.valid, self.subwords),
             tokens=training.batch,
             steps=training.steps,
             seed=training.seed,
         )
 
+    def trained_on(self, settings: TextSettings) -> EncodedPairs:
+        """The training pairs that are not too long, the others counted.
+
+        Args:
+            settings: the length.
+        """
+        from .batches import encode_pairs  # noqa: PLC0415
+
+        return encode_pairs(self.split.train, self.subwords, longest=settings.longest)
+
     def held_out(self, settings: TextSettings) -> Iterable[Batch]:
-        """Every held-out pair once, whatever its length.
+        """Every held-out pair once.
 
         Args:
             settings: the size of batches.
@@ -162,16 +172,21 @@ def read_source(
     source: str | None = None,
     target: str | None = None,
     vocabulary: int = SUBWORDS,
+    subwords: Subwords | None = None,
     by_length: bool = False,
     largest: int | None = None,
 ) -> Source:
     """The pairs to train and to measure on.
+
+    Pairs to watch or to measure with a sentence that is too long to be translated are left out and
+    counted: no model should be trained before that is known.
 
     Args:
         path: a folder or a file, as `read_texts` has it.
         source: the language to translate from; None finds it.
         target: the language to translate to; None finds it.
         vocabulary: how many subwords there may be.
+        subwords: of a model that was trained on these pairs; None learns them.
         by_length: True trains on short sentences alone, to be measured on longer ones.
         largest: how many long sentences that measures at most; None takes all.
 
@@ -181,5 +196,26 @@ def read_source(
     """
     texts = read_texts(path, source=source, target=target)
     split = split_by_length(texts, largest=largest) if by_length else split_texts(texts)
-    subwords = learn_subwords((text for pair in split.train for text in pair), size=vocabulary)
-    return Source(texts.name, texts.languages, split.digest, split, subwords)
+    if subwords is None:
+        subwords = learn_subwords((text for pair in split.train for text in pair), size=vocabulary)
+    # The digest is that of all pairs, since which are too long depends on the subwords.
+    short = _translatable(split, subwords, texts.name)
+    return Source(texts.name, texts.languages, split.digest, short, subwords)
+
+
+def _translatable(split: Split, subwords: Subwords, name: str) -> Split:
+    """Without the pairs to watch and to measure of which a sentence is too long."""
+
+    def kept(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+        columns = (subwords.encode_all(column) for column in zip(*pairs, strict=True))
+        found = [max(map(len, sides)) <= LONGEST_LINE for sides in zip(*columns, strict=True)]
+        if not any(found):
+            raise TextError(
+                f"{name}: must have a sentence of at most {LONGEST_LINE:,} subwords to watch and "
+                "to measure, got longer ones alone"
+            )
+        return tuple(pair for pair, short in zip(pairs, found, strict=True) if short)
+
+    valid, held_out = kept(split.valid), kept(split.held_out)
+    too_long = len(split.valid) + len(split.held_out) - len(valid) - len(held_out)
+    return replace(split, valid=valid, held_out=held_out, too_long=too_long)

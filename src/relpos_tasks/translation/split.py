@@ -12,8 +12,8 @@ is held out and the others are not used.
 The length test trains on pairs whose target has at most 10 words; it measures on held-out ones of
 any length and on those of more than 12 words whose group has no pair in training. Words are what
 white space separates: subwords could not say it, since they are learned from the training pairs. A
-sentence of 10 words may have more subwords than one of 13: with `longest`, `encode_pairs` limits
-training in subwords too, on both sides.
+sentence of 10 words may have more subwords than one of 13: with `TextSettings.longest`,
+`encode_pairs` limits training in subwords too, on both sides.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from .texts import TextError, Texts
 
 __all__ = [
     "MEASURED_BEYOND",
+    "MOST_SET_ASIDE",
     "SET_ASIDE",
     "TRAINED_UP_TO",
     "Split",
@@ -35,6 +36,8 @@ __all__ = [
 
 # Of the groups: valid, and as many held out where the text has no part for it.
 SET_ASIDE = 0.02
+# Pairs of each of the parts that `split_texts` cuts, at most: more would only take longer.
+MOST_SET_ASIDE = 2_000
 # Words of the target in the length test.
 TRAINED_UP_TO = 10
 MEASURED_BEYOND = 12
@@ -52,17 +55,20 @@ class Split:
         held_out: likewise.
         left_out: pairs that could have been trained on but for a sentence of the other parts, or
             for their length.
+        too_long: pairs that could have been watched or measured but for their length.
     """
 
     train: tuple[Pair, ...]
     valid: tuple[Pair, ...]
     held_out: tuple[Pair, ...]
     left_out: int = 0
+    too_long: int = 0
 
     def __str__(self) -> str:
         parts = (("train", self.train), ("valid", self.valid), ("held out", self.held_out))
         line = "; ".join(f"{name} {len(pairs):,} pairs" for name, pairs in parts)
-        return f"{line}; left out {self.left_out:,}" if self.left_out else line
+        counts = (("left out", self.left_out), ("too long to measure", self.too_long))
+        return "; ".join([line, *(f"{name} {count:,}" for name, count in counts if count)])
 
     @property
     def digest(self) -> str:
@@ -72,6 +78,9 @@ class Split:
 
 def split_texts(texts: Texts) -> Split:
     """The parts as the text has them, the missing ones cut from its training pairs.
+
+    A part that is cut has a fiftieth of the groups, and at most `MOST_SET_ASIDE` pairs: of more,
+    whole groups in the order of their hash as far as they fit; the rest is trained on.
 
     Args:
         texts: what `read_texts` returned.
@@ -85,7 +94,7 @@ def split_texts(texts: Texts) -> Split:
     aside = (*(texts.valid or ()), *(texts.held_out or ()))
     sources = {same_sentence(pair.source) for pair in aside}
     targets = {same_sentence(pair.target) for pair in aside}
-    parts: tuple[list[Pair], ...] = ([], [], [])
+    parts: tuple[list[list[Pair]], ...] = ([], [], [])
     left_out = 0
     for group in connected_groups(texts.train):
         if any(
@@ -94,8 +103,12 @@ def split_texts(texts: Texts) -> Split:
         ):
             left_out += len(group)
         else:
-            parts[_part_of(group, texts)].extend(group)
-    train, valid, held_out = (_in_order(part, texts.train) for part in parts)
+            parts[_part_of(group, texts)].append(group)
+    (valid, too_many), (held_out, more) = _first_groups(parts[1]), _first_groups(parts[2])
+    train, valid, held_out = (
+        _in_order((pair for group in part for pair in group), texts.train)
+        for part in ([*parts[0], *too_many, *more], valid, held_out)
+    )
     split = Split(train, texts.valid or valid, texts.held_out or _once(held_out), left_out)
     return _checked(split, texts.name)
 
@@ -159,6 +172,18 @@ def _part_of(group: Sequence[Pair], texts: Texts) -> int:
     if texts.held_out is None and fraction >= 1 - SET_ASIDE:
         return 2
     return 1 if texts.valid is None and fraction < SET_ASIDE else 0
+
+
+def _first_groups(groups: Iterable[list[Pair]]) -> tuple[list[list[Pair]], list[list[Pair]]]:
+    """Those that fit into `MOST_SET_ASIDE` pairs in the order of their hash, and all others."""
+    kept, others, room = [], [], MOST_SET_ASIDE
+    for group in sorted(groups, key=fraction_of):
+        if len(group) <= room:
+            kept.append(group)
+            room -= len(group)
+        else:
+            others.append(group)
+    return kept, others
 
 
 def _once(pairs: Iterable[Pair]) -> tuple[Pair, ...]:

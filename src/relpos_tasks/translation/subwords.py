@@ -18,10 +18,20 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-__all__ = ["BEGIN", "END", "PADDING", "SUBWORDS", "Subwords", "learn_subwords"]
+__all__ = [
+    "BEGIN",
+    "END",
+    "LONGEST_LINE",
+    "PADDING",
+    "SUBWORDS",
+    "Subwords",
+    "learn_subwords",
+]
 
 PADDING, BEGIN, END = range(3)
 _SPECIAL = 3
+# Of a line to translate: a longer one is a text that wants to be parted into sentences, or no text.
+LONGEST_LINE = 1_000
 # The default size of a vocabulary.
 SUBWORDS = 4_000
 _BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())

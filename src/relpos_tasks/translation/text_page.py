@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import fmean
+from statistics import fmean, stdev
 
 from ..report.blocks import (
     Block,
@@ -35,8 +35,8 @@ from .settings import TextSettings
 from .source import Source
 from .text_wording import (
     LITERATURE,
-    difference_of,
     differences_note,
+    differences_said,
     is_good,
     lengths_note,
     long_note,
@@ -62,7 +62,7 @@ def text_report(settings: TextSettings, source: Source, results: ComparisonResul
     found = results.translations
     if found is None:
         raise ValueError("text_report: results must have translations, got none")
-    long = found.beyond
+    long, trained_on = found.beyond, source.trained_on(settings)
     ranked = sorted(found.mean, key=found.mean.__getitem__, reverse=True)
     sections = [
         Section("held-out", "Held-out sentences", _held_out(results, found, ranked)),
@@ -82,12 +82,15 @@ def text_report(settings: TextSettings, source: Source, results: ComparisonResul
         Section(
             "protocol",
             "How it was measured",
-            [ListBlock(protocol(settings, source, results)), FactsBlock(results.machine)],
+            [
+                ListBlock(protocol(settings, source, results, trained_on)),
+                FactsBlock(results.machine),
+            ],
         ),
     ]
     return Report(
         title=f"Translation from {' to '.join(source.languages)}: relative and absolute positions",
-        summary=summary(settings, source, results),
+        summary=summary(settings, source, results, trained_on),
         verdict=verdict(found, long),
         good=is_good(found, long),
         sections=[section for section in sections if section.blocks],
@@ -129,13 +132,25 @@ def _differences(results: ComparisonResults, found: Translations) -> list[Block]
     return [
         TextBlock(differences_note(results, found.differences)),
         _differences_table(found),
-        ListBlock(
-            [difference_of(name, found.baseline, one) for name, one in found.differences.items()]
-        ),
+        ListBlock(differences_said(found)),
     ]
 
 
 def _differences_table(found: Translations) -> TableBlock:
+    if found.seeds > 1:
+        return TableBlock(
+            ["positions", f"BLEU less that of {title_of(found.baseline)}", "least to most"],
+            [
+                TableRow(
+                    [
+                        title_of(name),
+                        f"{fmean(by_seed):+.1f} ± {stdev(by_seed):.1f}",
+                        f"{min(by_seed):+.1f} to {max(by_seed):+.1f}",
+                    ]
+                )
+                for name, by_seed in found.difference_by_seed.items()
+            ],
+        )
     return TableBlock(
         ["positions", f"BLEU less that of {title_of(found.baseline)} (95 %)", "p"],
         [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING
 
-from ..report.wording import averaging_note, listed
+from ..report.wording import averaging_note, listed, seeds_note
 from .page_parts import relative_of
 from .positions import is_relative, title_of, titles_of
 from .results import ComparisonResults, Translations
@@ -13,10 +15,14 @@ from .settings import TextSettings
 from .source import Source
 from .split import MEASURED_BEYOND, TRAINED_UP_TO
 
+if TYPE_CHECKING:
+    from .batches import EncodedPairs
+
 __all__ = [
     "LITERATURE",
     "difference_of",
     "differences_note",
+    "differences_said",
     "is_good",
     "lengths_note",
     "long_note",
@@ -40,13 +46,16 @@ _POOR = 1.0
 _NAMED = 4
 
 
-def summary(settings: TextSettings, source: Source, results: ComparisonResults) -> str:
+def summary(
+    settings: TextSettings, source: Source, results: ComparisonResults, trained_on: EncodedPairs
+) -> str:
     """What was done, in three sentences.
 
     Args:
         settings: sizes and budget.
         source: the pairs.
         results: the numbers.
+        trained_on: the pairs that the models learned from.
     """
     training, (from_language, to_language) = settings.training, source.languages
     seeds = "" if len(results.seeds) == 1 else f", once for each of {len(results.seeds)} seeds"
@@ -54,7 +63,7 @@ def summary(settings: TextSettings, source: Source, results: ComparisonResults) 
     return (
         f"Encoder-decoders of {settings.layers} + {settings.layers} layers and width "
         f"{settings.width} learned to translate from {from_language} to {to_language} on "
-        f"{len(source.split.train):,} pairs{ended} from {source.name}{seeds}: they differ in their "
+        f"{len(trained_on):,} pairs{ended} from {source.name}{seeds}: they differ in their "
         f"positions alone ({titles_of(results.trained)}). All had the "
         f"same {training.steps:,} steps of at most {training.batch:,} tokens on either side, in "
         "the same order and from the same first numbers. They then translated "
@@ -78,8 +87,7 @@ def verdict(found: Translations, long: Translations | None = None) -> list[str]:
     ]
     if found.mean[best] < _POOR:
         sentences.append("None of them translates yet: too little training, or too small a model.")
-    if relative := _rival(found):
-        sentences.append(difference_of(relative, found.baseline, found.differences[relative]))
+    sentences += _rivals_difference(found)
     if "shaw-0" in found.mean and is_relative(best):
         sentences.append(
             f"With k = 0, where no offset is told from another, BLEU is {found.mean['shaw-0']:.1f}."
@@ -89,13 +97,18 @@ def verdict(found: Translations, long: Translations | None = None) -> list[str]:
         sentences += [
             f"On the {len(long.sources):,} sentences of more than {MEASURED_BEYOND} words, longer "
             f"than any of training: {bleu}.",
-            difference_of(relative, long.baseline, long.differences[relative]),
+            *_rivals_difference(long),
         ]
+    if others and found.seeds == 1:
+        sentences.append(seeds_note(1))
     return sentences
 
 
 def is_good(found: Translations, long: Translations | None = None) -> bool:
-    """Whether a relative scheme is better than the baseline by more than chance.
+    """Whether the best relative scheme is above the baseline with every seed.
+
+    With one seed, whether the whole interval of its difference is above 0. Neither knows of seeds
+    that were not trained, nor that the best was chosen by these sentences.
 
     Args:
         found: the translations.
@@ -103,11 +116,24 @@ def is_good(found: Translations, long: Translations | None = None) -> bool:
     """
     measured = found if long is None else long
     relative = _rival(measured)
-    return relative is not None and measured.differences[relative].bleu.low > 0
+    if relative is None:
+        return False
+    if measured.seeds == 1:
+        return measured.differences[relative].bleu.low > 0
+    return min(measured.difference_by_seed[relative]) > 0
+
+
+def differences_said(found: Translations) -> list[str]:
+    """What each difference from the baseline says, as a sentence.
+
+    Args:
+        found: the translations; of several seeds no single one is judged.
+    """
+    return [_difference_said(name, found) for name in found.differences]
 
 
 def difference_of(name: str, baseline: str, found: Difference) -> str:
-    """What a difference says, as a sentence.
+    """What the difference of two models says, as a sentence.
 
     Args:
         name: of the position.
@@ -132,17 +158,23 @@ def differences_note(results: ComparisonResults, differences: Mapping[str, Diffe
         results: the numbers.
         differences: by position.
     """
+    if len(results.seeds) > 1:
+        return (
+            "BLEU less that of the baseline, each model beside the baseline's of the same seed: "
+            f"mean and standard deviation over {len(results.seeds)} seeds, and the least and the "
+            "most. All are measured on the same sentences: what other sentences would change is "
+            "not in it."
+        )
     several = (
         f" No p-value is corrected for the {len(differences)} comparisons that are made."
         if len(differences) > 1
         else ""
     )
-    seeds = "" if len(results.seeds) == 1 else " The models are those of the first seed."
     return (
         "BLEU less that of the baseline, on the same sentences drawn anew a thousand times "
         "(Koehn 2004); the p-value is that of sacrebleu's paired bootstrap. An interval that holds "
         f"0 is no difference. Another seed is chance of another kind, of which neither knows."
-        f"{several}{seeds}"
+        f"{several}"
     )
 
 
@@ -184,13 +216,16 @@ def long_note(found: Translations, long: Translations) -> str:
     )
 
 
-def protocol(settings: TextSettings, source: Source, results: ComparisonResults) -> list[str]:
+def protocol(
+    settings: TextSettings, source: Source, results: ComparisonResults, trained_on: EncodedPairs
+) -> list[str]:
     """How it was measured, as sentences.
 
     Args:
         settings: sizes and budget.
         source: the pairs.
         results: the numbers.
+        trained_on: the pairs that the models learned from.
     """
     k_is_0 = [
         "k = 0: every offset shares one row, so that nothing is relative: the encoder reads a "
@@ -200,10 +235,12 @@ def protocol(settings: TextSettings, source: Source, results: ComparisonResults)
     ] if "shaw-0" in results.trained else []  # fmt: skip
     return [
         f"Pairs: {source.split}. Sentences that are equal but for case and punctuation are in one "
-        "part; sizes and budget were not chosen by looking at the held-out ones.",
+        "part. The default sizes and budget were chosen on the fiftieth of Multi30k's train that "
+        "is set aside, and not on its val, which is held out.",
         f"Tokens are {source.subwords.size:,} subwords of both languages (byte-level byte pair "
-        "encoding), learned from the training pairs alone; pairs with a sentence of more than "
-        f"{settings.longest} are not trained on.",
+        "encoding), learned from the training pairs alone. Of those with a sentence of more than "
+        f"{settings.longest} none is trained on: {trained_on.left_out:,} were left out, "
+        f"{len(trained_on):,} trained on.",
         "Positions act in the self-attentions of both sides or at both inputs, and not between "
         "the sides, as in Shaw et al. (2018).",
         "Nats per target token are measured on the references, the end of a sentence counted, "
@@ -218,6 +255,43 @@ def protocol(settings: TextSettings, source: Source, results: ComparisonResults)
 
 
 def _rival(found: Translations) -> str | None:
-    """The best relative position that is not the baseline itself."""
-    ranked = sorted(found.differences, key=found.mean.__getitem__, reverse=True)
-    return next(iter(relative_of(ranked)), None)
+    """The relative position with the highest BLEU that is not the baseline itself."""
+    return next(iter(_rivals(found)), None)
+
+
+def _rivals(found: Translations) -> list[str]:
+    return relative_of(sorted(found.differences, key=found.mean.__getitem__, reverse=True))
+
+
+def _rivals_difference(found: Translations) -> list[str]:
+    """How the best relative position differs from the baseline, and that it was chosen."""
+    rivals = _rivals(found)
+    said = [_difference_said(name, found) for name in rivals[:1]]
+    if len(rivals) > 1:
+        said.append(
+            f"It was chosen as the best of {len(rivals)} relative schemes on these very sentences, "
+            "so that its difference tends to look larger than it is."
+        )
+    return said
+
+
+def _difference_said(name: str, found: Translations) -> str:
+    if found.seeds == 1:
+        return difference_of(name, found.baseline, found.differences[name])
+    return _difference_over_seeds(name, found.baseline, found.difference_by_seed[name])
+
+
+def _difference_over_seeds(name: str, baseline: str, by_seed: Sequence[float]) -> str:
+    """What the differences of models of the same seeds say, as a sentence."""
+    one, other, low, high = title_of(name), title_of(baseline), min(by_seed), max(by_seed)
+    measured = f"(mean {fmean(by_seed):+.1f} BLEU, {low:+.1f} to {high:+.1f})"
+    if low <= 0 <= high:
+        return (
+            f"On a difference between {one} and {other} {len(by_seed)} seeds do not agree "
+            f"{measured}."
+        )
+    higher = "higher" if low > 0 else "lower"
+    return (
+        f"With {one} BLEU is {higher} than with {other} for each of {len(by_seed)} seeds "
+        f"{measured}."
+    )

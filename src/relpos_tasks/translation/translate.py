@@ -9,12 +9,9 @@ from collections.abc import Callable, Sequence
 from ..models.batched_search import beam_search_all
 from ..models.beam_search import BeamSearch
 from ..models.encoder_decoder import EncoderDecoder
-from .subwords import BEGIN, END, PADDING, Subwords
+from .subwords import BEGIN, END, LONGEST_LINE, PADDING, Subwords
 
-__all__ = ["LONGEST_LINE", "translate"]
-
-# Subwords. A longer line is a text that wants to be parted into sentences, or no text.
-LONGEST_LINE = 1_000
+__all__ = ["translate"]
 
 
 def translate(

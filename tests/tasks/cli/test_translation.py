@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 
@@ -67,16 +69,16 @@ def test_compare_prints_both_tables_and_the_report(run_folder):
 def test_evaluate_measures_as_compare_did(run_folder, text_folder, relpos):
     folder, _ = run_folder
     metrics = json.loads((folder / "metrics.json").read_text())
-    status, out, _ = relpos(
-        "translation", "evaluate", folder / "shaw-16", "--data", text_folder, "--beam", 2
-    )
+    # With the search of the preset, which is not that of the others.
+    status, out, _ = relpos("translation", "evaluate", folder / "shaw-16", "--data", text_folder)
     assert status == 0
     title, nats, bleu, chrf = out.splitlines()
     assert title == "held out, nats per target token"
     measured = metrics["held_out"]["shaw-16"]
     assert nats.split() == ["shaw-16", f"{measured['nats']:.4f}"]
     assert bleu.startswith(f"BLEU {measured['bleu']:.1f} ({measured['bleu_low']:.1f} to ")
-    assert bleu.endswith(metrics["translations"]["signatures"]["bleu"])
+    signature = metrics["translations"]["signatures"]["bleu"]
+    assert bleu.endswith(f" on 20 sentences with beam 2 and alpha 0.6, {signature}")
     assert chrf.startswith(f"chrF {measured['chrf']:.1f}, ")
 
 
@@ -130,6 +132,42 @@ def test_train_leaves_a_checkpoint_and_prints_its_nats(relpos, text_folder, tmp_
     assert valid.endswith(" nats per target token at step 2")
     assert checkpoint == f"checkpoint: {folder}"
     assert json.loads((folder / "model.json").read_text())["data"]["languages"] == ["de", "en"]
+
+
+def test_what_is_said_of_three_languages_can_be_followed(relpos, text_folder, tmp_path):
+    data = shutil.copytree(text_folder, tmp_path / "three")
+    for part in ("train", "val"):
+        shutil.copy(data / f"{part}.de.gz", data / f"{part}.fr.gz")
+    train = "translation", "train", "--position", "none", "--data", data, *QUICK, "--runs", tmp_path
+    status, _, err = relpos(*train)
+    assert status == 2
+    assert err.endswith("three: has en, de, fr: choose two of them by --source and --target\n")
+    options = re.findall(r"--\w+", err)
+    assert relpos(*train, options[0], "en", options[1], "fr")[0] == 0
+
+
+def test_models_are_shared_and_the_report_that_is_replaced_is_named(
+    run_folder, text_folder, relpos, tmp_path
+):
+    folder = shutil.copytree(run_folder[0], tmp_path / "translation-tiny")
+    compare = "translation", "compare", *QUICK, "--runs", tmp_path, "--data"
+    weights = (folder / "shaw-16" / "last.ckpt").stat().st_mtime_ns
+    status, _, err = relpos(*compare, text_folder, "--positions", "shaw-16,shaw-2")
+    assert status == 0
+    (line,) = [line for line in err.splitlines() if "the report there is of sinusoidal; Sh" in line]
+    assert line.endswith("replaced by one of Shaw, k = 16; Shaw, k = 2 (1 seed): copy it first to "
+                         "keep it")  # fmt: skip
+    assert (folder / "shaw-16" / "last.ckpt").stat().st_mtime_ns == weights
+    assert list(json.loads((folder / "metrics.json").read_text())["held_out"]) == [
+        "shaw-16", "shaw-2"
+    ]  # fmt: skip
+    other = write_table(tmp_path / "other.tsv", pairs(200))
+    status, _, err = relpos(*compare, other, "--positions", "none,shaw-16")
+    assert status == 2
+    assert "shaw-16: holds a training on other pairs, of captions (" in err
+    assert err.endswith("; choose another --name, or delete that folder\n")
+    # Nothing was trained before that was known.
+    assert not (folder / "none").exists()
 
 
 def test_the_length_test_trains_on_short_sentences_and_evaluates_alike(relpos, tmp_path):

@@ -23,7 +23,7 @@ _SIZES = {
     "hidden": 8,
     "training": TrainingSettings(steps=130, batch=64, warmup=2, valid_every=65),
 }
-TEXT = TextSettings(**_SIZES, vocabulary=300, longest=20)
+TEXT = TextSettings(**_SIZES, vocabulary=300, most_subwords=20)
 LENGTH_TEST = replace(TEXT, length_test=True)
 CHORALES = ChoraleSettings(**_SIZES, window=16)
 CURVES = {"train": [(65, 5.0), (130, 4.0)], "valid": [(130, 4.5)]}

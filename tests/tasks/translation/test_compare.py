@@ -1,18 +1,23 @@
 """`compare`: the files and numbers that a run leaves."""
 
 import json
+import shutil
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
 from lightning.pytorch.utilities import rank_zero_only
 
+from relpos_tasks.training.checkpoint import CheckpointError
 from relpos_tasks.training.comparison import Comparison
 from relpos_tasks.training.sequence_to_sequence import mean_nats
 from relpos_tasks.training.settings import TrainingError
 from relpos_tasks.translation.compare import check_comparison, compare
+from relpos_tasks.translation.earlier import replaced_report
 from relpos_tasks.translation.harmony_showcase import HarmonyShowcase
 from relpos_tasks.translation.model import load_translation
 from relpos_tasks.translation.text_showcase import TextShowcase
+from relpos_tasks.translation.train import check_pairs, train_position
 from relpos_tasks.translation.translate import translate
 from tests.tasks.small import CPU
 from tests.tasks.translation.small import COMPARISON, small, small_chorales
@@ -59,6 +64,11 @@ def test_metrics_have_the_promised_names(compared_text, text):
     assert (metrics["steps"], metrics["seeds"]) == (4, [3, 4])
     assert metrics["settings"]["training"]["steps"] == metrics["steps"]
     assert metrics["seconds"] > 0
+    assert found["search"] == {"beam": 2, "alpha": 0.6}
+    for name in ("shaw-2", "shaw-1-keys"):
+        bleu = [metrics["held_out"][one]["bleu_by_seed"] for one in (name, "sinusoidal")]
+        expected = [one - other for one, other in zip(*bleu, strict=True)]
+        assert metrics["held_out"][name]["difference_by_seed"] == expected
 
 
 def test_metrics_of_chorales_have_nats_alone(compared_chorales):
@@ -78,7 +88,9 @@ def test_a_checkpoint_measures_and_translates_as_the_model_did(compared_text, te
     nats = mean_nats(trained.model, text.held_out(small()), padding=text.padding)
     assert nats == results.held_out[position][n]
     sources = [pair.source for pair in text.split.held_out]
-    found = translate(trained.model, trained.of_text(), sources, beam=2)
+    beam, alpha = trained.search()
+    found = translate(trained.model, trained.of_text(), sources, beam=beam, alpha=alpha)
+    assert (beam, alpha, trained.search(3, 0.0)) == (2, 0.6, (3, 0.0))
     assert found == results.translations.systems[position][n]
 
 
@@ -88,6 +100,48 @@ def test_a_checkpoint_of_chorales_measures_as_the_model_did(compared_chorales, c
     assert trained.of_chorales() == (chorales.vocabulary, 16)
     nats = mean_nats(trained.model, chorales.held_out(small_chorales()), padding=chorales.padding)
     assert nats == results.held_out["shaw-2"][0]
+
+
+def test_the_search_is_kept_beside_the_settings_and_stops_no_run_from_going_on(
+    compared_text, text, tmp_path
+):
+    folder = tmp_path / "run"
+    shutil.copytree(compared_text[0], folder)
+    one = Comparison(["shaw-2"], seed=3)
+    model = folder / "shaw-2"
+    kept = json.loads((model / "model.json").read_text())
+    assert kept.pop("search") == {"beam": 2, "alpha": 0.6}
+    # As a run of before it was kept.
+    (model / "model.json").write_text(json.dumps(kept))
+    assert load_translation(model).search() == (4, 0.6)
+    greedy = replace(small(), beam=1)
+    check_comparison(greedy, one, TextShowcase(), folder=folder, devices=CPU)
+    compare(greedy, one, text, TextShowcase(), folder=folder, devices=CPU, say=lambda _: None)
+    assert load_translation(model).search() == (1, 0.6)
+    assert json.loads((folder / "metrics.json").read_text())["translations"]["search"]["beam"] == 1
+    (model / "model.json").write_text(json.dumps(kept | {"search": {"beam": 0}}))
+    with pytest.raises(CheckpointError, match="beam must be"):
+        load_translation(model)
+
+
+def test_a_report_that_will_be_replaced_is_named(compared_text):
+    folder, _ = compared_text
+    assert replaced_report(folder, COMPARISON) is None
+    assert replaced_report(folder / "none", COMPARISON) is None
+    said = replaced_report(folder, Comparison(["rotary"], seed=3))
+    assert said is not None
+    assert "of sinusoidal; Shaw, k = 2; Shaw, k = 1, keys alone (2 seeds); it will be" in said
+    assert "replaced by one of rotary" in said
+    assert "(1 seed)" in said
+
+
+def test_a_folder_of_other_pairs_is_refused_before_anything_is_trained(compared_text, text):
+    folder = compared_text[0] / "shaw-2"
+    check_pairs(folder, text)
+    check_pairs(folder / "none", text)
+    other = replace(text, name="other", digest="12")
+    with pytest.raises(TrainingError, match=r"of captions \(\w+\), got other \(12\); choose anot"):
+        train_position("shaw-2", small(), other, folder=folder, devices=CPU)
 
 
 def test_a_finished_comparison_finds_the_same_again(compared_text, text):

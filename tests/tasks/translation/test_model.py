@@ -6,8 +6,9 @@ import pytest
 
 from relpos_tasks.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from relpos_tasks.training.checkpoint import CheckpointError, save_about, save_weights
-from relpos_tasks.translation import read_source
+from relpos_tasks.translation import Pair, TextError, learn_subwords, read_source
 from relpos_tasks.translation.model import check_source, load_translation
+from relpos_tasks.translation.subwords import LONGEST_LINE
 from tests.tasks.translation.sentences import pairs, write_folder, write_table
 
 
@@ -85,3 +86,33 @@ def test_the_source_is_known_by_its_pairs_and_subwords_are_of_training_alone(dat
     whole = read_source(tmp_path / "t.tsv", vocabulary=300)
     assert by_length.digest != whole.digest
     assert by_length.languages == ("source", "target")
+
+
+def test_sentences_too_long_to_be_translated_are_left_out_before_anything_is_trained(tmp_path):
+    text, long = pairs(120), " ".join(f"{n}" for n in range(600))
+    odd = (Pair(f"x {long}", "kurz"), Pair("short", long), *text[100:])
+    parts = {"train": text[:90], "val": (*text[90:100], Pair(long, "y")), "test": odd}
+    folder = write_folder(tmp_path / "m", parts)
+    source = read_source(folder, vocabulary=300)
+    assert source.split.held_out == text[100:]
+    assert source.split.valid == text[90:100]
+    assert str(source.split).endswith("held out 20 pairs; too long to measure 3")
+    # The pairs of a checkpoint are the same whatever is too long with its subwords.
+    for subwords in (source.subwords, learn_subwords([long, long], size=4_000)):
+        again = read_source(folder, subwords=subwords)
+        assert (again.digest, again.subwords) == (source.digest, subwords)
+    assert len(again.split.held_out) == 22
+    alone = write_folder(tmp_path / "a", {"train": text[:90], "val": (Pair(long, "y"),)})
+    with pytest.raises(TextError, match=r"a: must have a sentence of at most 1,000 subwords to wa"):
+        read_source(alone, vocabulary=300)
+
+
+def test_a_line_as_long_as_may_be_is_measured_and_translated_alike(tmp_path):
+    subwords = learn_subwords(["x"], size=259)
+    for length, kept in ((LONGEST_LINE - 1, True), (LONGEST_LINE, False)):
+        folder = tmp_path / str(length)
+        held_out = (Pair("x" * length, "y"), Pair("a", "b"))
+        write_folder(folder, {"train": pairs(90), "val": held_out})
+        split = read_source(folder, subwords=subwords).split
+        assert (held_out[0] in split.held_out) is kept
+        assert (len(subwords.encode("x" * length)) <= LONGEST_LINE) is kept

@@ -1,12 +1,20 @@
 """Scores are sacrebleu's, and what is drawn anew is drawn as it draws."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
-from relpos_tasks.translation.scores import bleu_by_length, compare_systems, score_system
+from relpos_tasks.translation.scores import (
+    Interval,
+    _drawn,
+    bleu_by_length,
+    compare_systems,
+    score_system,
+)
 from tests.tasks.translation.sentences import pairs
 
 REFERENCES = [pair.target for pair in pairs(40, words=7)]
@@ -54,6 +62,39 @@ def test_a_difference_has_an_interval_and_sacrebleus_p_value():
     # Paired: much narrower than the two intervals together.
     alone = [score_system(system, REFERENCES).bleu for system in (GOOD, BAD)]
     assert difference.bleu.high - difference.bleu.low < sum(it.high - it.low for it in alone)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_systems_that_hardly_differ_have_sacrebleus_p_value_too(seed):
+    one, other = worse(0.2, seed), worse(0.21, 10 + seed)
+    test = PairedTest([("", one), ("", other)], {"BLEU": BLEU()}, [REFERENCES], test_type="bs")
+    theirs = test()[1]["BLEU"][1].p_value
+    found = compare_systems({"one": one, "other": other}, REFERENCES, baseline="one")["other"]
+    assert found.p_value == theirs
+    assert 0.002 < theirs < 0.999
+
+
+def test_draws_are_those_of_all_at_once():
+    """An interval to the bit, as a thousand draws made at once give it."""
+    sentences = len(REFERENCES)
+    drawn = np.random.default_rng(12345).choice(sentences, size=(1000, sentences))
+    scores = sorted(
+        BLEU().corpus_score([GOOD[n] for n in one], [[REFERENCES[n] for n in one]]).score
+        for one in drawn
+    )
+    found = score_system(GOOD, REFERENCES).bleu
+    assert found == Interval(found.value, scores[25], scores[-26])
+
+
+def test_drawing_tens_of_thousands_of_sentences_takes_little_memory():
+    counts = np.ones((30_000, 10), np.int64)
+    tracemalloc.start()
+    (drawn,) = _drawn(BLEU(), [counts])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert drawn == pytest.approx(100)
+    # All draws at once are 240 MB.
+    assert peak < 10 * 2**20
 
 
 def test_the_same_translations_do_not_differ():

@@ -1,9 +1,11 @@
 """Presets and the options that take their place."""
 
+from dataclasses import replace
+
 import pytest
 
 from relpos_tasks.translation.positions import position_options
-from relpos_tasks.translation.settings import CHORALE_PRESETS, PRESETS, preset
+from relpos_tasks.translation.settings import CHORALE_PRESETS, PRESETS, TextSettings, preset
 
 
 @pytest.mark.parametrize("presets", [PRESETS, CHORALE_PRESETS], ids=["text", "chorales"])
@@ -16,6 +18,23 @@ def test_presets_are_whole(presets):
         assert found.training.valid_every <= found.training.steps
         # The longest pair must fit into a batch.
         assert found.longest_target <= found.step_tokens // 2
+
+
+def test_the_length_test_has_its_own_longest_sentence_however_it_is_made():
+    whole, short = TextSettings(), TextSettings(length_test=True)
+    assert (whole.longest, whole.recorded()["longest"]) == (60, 60)
+    assert replace(PRESETS["default"], length_test=True) == short
+    for one in (short, replace(PRESETS["paper"], length_test=True)):
+        assert (one.longest, one.longest_target, one.recorded()["longest"]) == (13, 14, 13)
+
+
+def test_what_is_recorded_has_these_names_and_no_search():
+    """A run goes on only where these are what they were."""
+    names = ["label_smoothing", "training", "longest", "length_test", "long_sentences"]
+    assert list(TextSettings().recorded()) == names
+    assert list(CHORALE_PRESETS["default"].recorded()) == ["label_smoothing", "training", "window"]
+    assert TextSettings().search() == {"beam": 4, "alpha": 0.6}
+    assert CHORALE_PRESETS["tiny"].search() == {"beam": 2}
 
 
 def test_options_take_the_presets_place():

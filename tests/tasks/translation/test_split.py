@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relpos_tasks.translation import Pair, TextError, Texts, split_by_length, split_texts
+from relpos_tasks.translation import split as split_module
 from relpos_tasks.translation.pairs import connected_groups, fraction_of, same_sentence
 from relpos_tasks.translation.split import words
 from tests.tasks.translation.sentences import pairs
@@ -87,6 +88,39 @@ def test_a_file_of_pairs_is_split_by_groups_in_any_order():
     assert [len(part) for part in parts] == [1162, 14, 12]
     assert str(split) == "train 1,162 pairs; valid 14 pairs; held out 12 pairs"
     assert split.train == tuple(pair for pair in whole if pair in set(split.train))
+
+
+def test_what_is_cut_is_capped_by_whole_groups_and_the_rest_is_trained_on(monkeypatch):
+    whole = pairs(900) + tuple(Pair(pair.source, f"{pair.target} So!") for pair in pairs(900))
+    free = split_texts(texts_of(whole))
+    assert len(free.valid) > 2 * 5
+    monkeypatch.setattr(split_module, "MOST_SET_ASIDE", 5)
+    capped = split_texts(texts_of(whole))
+    # Groups of two: two of them fit, of which a source is held out once.
+    assert (len(capped.valid), len(capped.held_out)) == (4, 2)
+    assert set(capped.valid) < set(free.valid)
+    assert set(capped.held_out) < set(free.held_out)
+    assert set(capped.train) > set(free.train)
+    assert len(capped.train) == len(whole) - 2 * 4
+    for side in (0, 1):
+        trained = sentences(capped.train, side)
+        assert trained.isdisjoint(sentences((*capped.valid, *capped.held_out), side))
+    shuffled = list(whole)
+    random.Random(1).shuffle(shuffled)
+    assert set(split_texts(texts_of(shuffled)).valid) == set(capped.valid)
+    monkeypatch.setattr(split_module, "MOST_SET_ASIDE", 2 * len(free.valid))
+    assert split_texts(texts_of(whole)).digest == free.digest
+
+
+def test_the_length_test_and_what_a_folder_sets_aside_are_not_capped(monkeypatch):
+    texts = texts_of(pairs(900) + pairs(60, words=14))
+    expected = split_by_length(texts).digest
+    watched, held_out = pairs(20)[:9], pairs(20)[9:]
+    given = texts_of(pairs(40)[20:], valid=watched, held_out=held_out)
+    monkeypatch.setattr(split_module, "MOST_SET_ASIDE", 2)
+    assert split_by_length(texts).digest == expected
+    split = split_texts(given)
+    assert (split.valid, split.held_out) == (watched, held_out)
 
 
 def test_what_a_folder_sets_aside_is_kept_and_never_trained_on():

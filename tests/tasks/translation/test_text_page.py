@@ -2,16 +2,22 @@
 
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from statistics import fmean, stdev
 
 import pytest
 
 from relpos_tasks.report.blocks import Report, Section
 from relpos_tasks.report.page import render
+from relpos_tasks.report.wording import seeds_note
 from relpos_tasks.training.clock import TrainingTime
 from relpos_tasks.translation import Pair, paper
 from relpos_tasks.translation.ablation import ablation_blocks, tables_of
 from relpos_tasks.translation.measure import beyond_training
-from relpos_tasks.translation.page_parts import cost_blocks, learned_blocks, shown
+from relpos_tasks.translation.page_parts import (
+    cost_blocks,
+    learned_blocks,
+    shown,
+)
 from relpos_tasks.translation.scores import Difference, Interval
 from relpos_tasks.translation.sentence_blocks import attention_blocks, samples_blocks
 from relpos_tasks.translation.text_page import text_report
@@ -86,8 +92,9 @@ def test_the_numbers_of_the_page_are_those_of_the_metrics(page, results):
         for number in (f"{measured['bleu']:.1f} ±", f"{measured['nats']:.3f} ±"):
             assert number in page.said
         assert f"{metrics['parameters'][name]:,} 2.00" in page.said
-    difference = metrics["held_out"]["shaw-4"]["difference"]["bleu"]
-    assert f"{difference['value']:+.1f} ({difference['low']:+.1f} to" in page.said
+    differences = metrics["held_out"]["shaw-4"]["difference_by_seed"]
+    assert f"{fmean(differences):+.1f} ± {stdev(differences):.1f} " in page.said
+    assert f"{min(differences):+.1f} to {max(differences):+.1f}" in page.said
     for signature in metrics["translations"]["signatures"].values():
         assert signature in page.said
     assert " ".join(verdict(results.translations)) in page.said
@@ -102,6 +109,52 @@ def test_one_seed_has_an_interval_and_no_deviation(source):
     assert "differences" not in page.ids
     assert "None of these schemes has rows that are learned." in page.said
     assert is_good(results.translations) is False
+
+
+def test_how_many_pairs_were_trained_on_and_left_out_is_said(source, results):
+    train = (*source.split.train, *(Pair(f"{n} " * 25, f"{n}") for n in range(3)))
+    with_long = replace(source, split=replace(source.split, train=train))
+    said = Page(render(text_report(TEXT, with_long, results))).said
+    # Seven of the forty have more than twenty subwords.
+    assert "from en to de on 33 pairs from made-up" in said
+    assert "sentence of more than 20 none is trained on: 10 were left out, 33 trained on." in said
+    assert "chosen on the fiftieth of Multi30k's train" in said
+
+
+def test_of_one_seed_the_difference_of_the_best_is_said_to_be_chosen_and_measured_once(source):
+    results = text_results([*COMPARED, "shaw-2"], TEXT, source)
+    said = verdict(results.translations)
+    assert said[-1] == seeds_note(1)
+    assert "chosen as the best of 2 relative schemes on these very sentences" in said[2]
+    difference = results.translations.differences["shaw-2"]
+    page = Page(render(text_report(TEXT, source, results)))
+    assert f"{difference.p_value:.3f}" in page.said
+    assert f"95 %: {difference.bleu.low:+.1f} to {difference.bleu.high:+.1f}" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("moved", "good", "words"),
+    [
+        ((30, 31), True, "With Shaw, k = 4 BLEU is higher than with sinusoidal for each of 2 seed"),
+        ((30, -1), False, "between Shaw, k = 4 and sinusoidal 2 seeds do not agree (mean "),
+        ((-30, -31), False, "BLEU is lower than with sinusoidal for each of 2 seeds"),
+    ],
+)
+def test_of_several_seeds_no_single_one_decides(source, moved, good, words):
+    found = text_results(["sinusoidal", "shaw-4"], TEXT, source, seeds=2).translations
+    scores = [
+        replace(one, bleu=replace(one.bleu, value=one.bleu.value + by))
+        for one, by in zip(found.scores["sinusoidal"], moved, strict=True)
+    ]
+    found = replace(found, scores=found.scores | {"shaw-4": scores})
+    # What the first seed alone says is not asked.
+    wrong = Difference(Interval(-9.0, -10.0, -8.0) if good else Interval(9.0, 8.0, 10.0), 0.001)
+    found = replace(found, differences={"shaw-4": wrong})
+    said = verdict(found)[1]
+    assert words in said
+    assert f"(mean {fmean(moved):+.1f} BLEU, {min(moved):+.1f} to {max(moved):+.1f})" in said
+    assert seeds_note(1) not in verdict(found)
+    assert is_good(found) is good
 
 
 def test_speed_is_beside_that_of_the_first_and_busy_times_are_marked(results):
@@ -197,11 +250,12 @@ def test_there_is_no_straw_man_without_absolute_positions(results):
 
 
 def test_k_of_0_is_explained_where_it_is_compared(source, results):
-    said = " ".join(protocol(TEXT, source, results))
+    trained_on = source.trained_on(TEXT)
+    said = " ".join(protocol(TEXT, source, results, trained_on))
     assert "every offset shares one row" in said
     assert "causal mask alone" in said
     without = results_of(["sinusoidal"], TEXT, source)
-    assert "k = 0" not in " ".join(protocol(TEXT, source, without))
+    assert "k = 0" not in " ".join(protocol(TEXT, source, without, trained_on))
 
 
 def test_models_that_translate_nothing_have_a_page_too(source):
@@ -261,7 +315,8 @@ def test_a_page_of_text_needs_translations(source):
         (0.0, 0.0, 0.0, "no difference"),
     ],
 )
-def test_what_lies_inside_the_interval_is_no_difference(results, low, value, high, words):
+def test_what_lies_inside_the_interval_is_no_difference(source, low, value, high, words):
+    results = text_results(COMPARED, TEXT, source)
     difference = Difference(Interval(value, low, high), 0.04)
     assert words in difference_of("shaw-4", "sinusoidal", difference)
     found = replace(results.translations, differences={"shaw-0": difference, "shaw-4": difference})

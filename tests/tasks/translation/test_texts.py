@@ -44,7 +44,7 @@ def test_two_of_many_languages_are_chosen_by_name(tmp_path):
     for part in ("train", "val"):
         (folder / f"{part}.fr").write_text("".join(f"{pair.source} !\n" for pair in PAIRS))
     assert read_texts(folder, source="fr", target="de").languages == ("fr", "de")
-    with pytest.raises(TextError, match=r"m: has en, de, fr: choose two of them by --from and"):
+    with pytest.raises(TextError, match=r"m: has en, de, fr: choose two of them by --source and"):
         read_texts(folder, source="fr")
 
 
@@ -173,12 +173,12 @@ def refused(path, message):
 
 
 LANGUAGES = {
-    "unknown": ({"source": "fr"}, "--from must be one of en, de, got 'fr'"),
+    "unknown": ({"source": "fr"}, "--source must be one of en, de, got 'fr'"),
     "twice": (
         {"source": "en", "target": "en"},
-        "--from and --to must be two of en, de, got 'en' for both",
+        "--source and --target must be two of en, de, got 'en' for both",
     ),
-    "empty": ({"target": ""}, "--to must be one of en, de, got ''"),
+    "empty": ({"target": ""}, "--target must be one of en, de, got ''"),
 }
 
 

@@ -8,8 +8,8 @@ from relpos_tasks.models.encoder_decoder import EncoderDecoder, EncoderDecoderCo
 from relpos_tasks.translation import learn_subwords
 from relpos_tasks.translation import translate as translate_module
 from relpos_tasks.translation.attention import encoder_weights
-from relpos_tasks.translation.subwords import END
-from relpos_tasks.translation.translate import LONGEST_LINE, translate
+from relpos_tasks.translation.subwords import END, LONGEST_LINE
+from relpos_tasks.translation.translate import translate
 from tests.tasks.translation.sentences import pairs
 
 TEXT = [text for pair in pairs(20) for text in pair]
