@@ -12,10 +12,11 @@ from typing import Annotated
 
 import typer
 
-from .options import CheckpointArgument, at_least_zero
+from .options import CheckpointArgument, check_not_read
 from .output import in_first_process, print_rows, say
 from .training_options import PositionsOption, SeedsOption, with_training_options
 from .translation_options import (
+    AlphaOption,
     BeamOption,
     PairsOption,
     SourceOption,
@@ -139,9 +140,7 @@ def evaluate(
     source: SourceOption = None,
     target: TargetOption = None,
     beam: BeamOption = 4,
-    alpha: Annotated[
-        float, typer.Option(callback=at_least_zero, help="Of the length penalty; 0: none.")
-    ] = 0.6,
+    alpha: AlphaOption = 0.6,
 ) -> None:
     """Print a model's nats per target token on the held-out pairs; of text BLEU and chrF too.
 
@@ -183,9 +182,7 @@ def translate(
         Path | None, typer.Option(help="A file for the translations, in place of standard output.")
     ] = None,
     beam: BeamOption = 4,
-    alpha: Annotated[
-        float, typer.Option(callback=at_least_zero, help="Of the length penalty; 0: none.")
-    ] = 0.6,
+    alpha: AlphaOption = 0.6,
 ) -> None:
     """Translate sentences of yours: a line out for each line in."""
     if text and file is not None:
@@ -197,6 +194,7 @@ def translate(
     from ..translation.translate import translate as run_translation
 
     if out is not None:
+        check_not_read(file, [out])
         check_writable(out)
     trained = load_translation(checkpoint)
     subwords = trained.of_text()
@@ -204,6 +202,8 @@ def translate(
         lines = text
     elif file is not None:
         lines = read_lines(read_whole(file), str(file))
+    elif sys.stdin is None:
+        raise ValueError("standard input: must hold sentences, got none, it is closed")
     else:
         if sys.stdin.isatty():
             say(f"{' to '.join(trained.languages)}: a sentence a line, Ctrl-D at the end")
@@ -233,11 +233,13 @@ def harmonise(
     """Put alto, tenor and bass below a melody, with a model trained with --chorales."""
     from ..music.export import chorale_stem, write_chorale
     from ..music.melody import read_melody
+    from ..music.stems import PIECE_ENDINGS, files_of
     from ..progress import show_activity
     from ..translation.harmonise import harmonise as run_harmonise
     from ..translation.model import load_translation
 
     stem = chorale_stem(out)
+    check_not_read(melody, files_of(stem, PIECE_ENDINGS))
     trained = load_translation(checkpoint)
     vocabulary, window = trained.of_chorales()
     tune = read_melody(melody, lowest=vocabulary.lowest, highest=vocabulary.highest)

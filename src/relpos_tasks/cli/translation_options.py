@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .options import at_least_zero
 from .training_options import TrainingOptions
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ..translation.source import TranslationSource
 
 __all__ = [
+    "AlphaOption",
     "BeamOption",
     "PairsOption",
     "SourceOption",
@@ -40,6 +42,9 @@ SourceOption = Annotated[
 TargetOption = Annotated[str | None, typer.Option(help="The language to translate to, such as de.")]
 BeamOption = Annotated[
     int, typer.Option(min=1, max=100, help="Hypotheses kept while searching; 1 is greedy.")
+]
+AlphaOption = Annotated[
+    float, typer.Option(max=10, callback=at_least_zero, help="Of the length penalty; 0: none.")
 ]
 
 # Subwords on either side of a pair, in the length test: a sentence of ten words may have more of

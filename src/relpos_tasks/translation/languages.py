@@ -83,7 +83,7 @@ def choose_languages(
     if len(found) < 2:
         raise ValueError(f"must have two languages, got {listed} alone")
     chosen = {}
-    for option, given in (("--from", source), ("--to", target)):
+    for option, given in (("--source", source), ("--target", target)):
         if given is None:
             continue
         alike = [one for one in found if given and (one.startswith(given) or given.startswith(one))]
@@ -91,9 +91,9 @@ def choose_languages(
             raise ValueError(f"{option} must be one of {listed}, got {given!r}")
         chosen[option] = alike[0]
     if len(set(chosen.values())) < len(chosen):
-        raise ValueError(f"--from and --to must be two of {listed}, got {source!r} for both")
+        raise ValueError(f"--source and --target must be two of {listed}, got {source!r} for both")
     if len(chosen) < 2 and len(found) > 2:
-        raise ValueError(f"has {listed}: choose two of them by --from and --to")
+        raise ValueError(f"has {listed}: choose two of them by --source and --target")
     rest = [one for one in found if one not in chosen.values()]
-    first = chosen.get("--from") or rest.pop(0)
-    return first, chosen.get("--to") or rest.pop(0)
+    first = chosen.get("--source") or rest.pop(0)
+    return first, chosen.get("--target") or rest.pop(0)

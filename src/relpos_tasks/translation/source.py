@@ -11,7 +11,8 @@ from .kinds import TEXT
 from .settings import TextSettings
 from .split import Split, split_by_length, split_texts
 from .subwords import PADDING, SUBWORDS, Subwords, learn_subwords
-from .texts import read_texts
+from .texts import TextError, read_texts
+from .translate import LONGEST_LINE
 
 if TYPE_CHECKING:
     from .batches import Batch, TranslationData
@@ -115,13 +116,23 @@ class Source:
 
         Args:
             settings: the sizes and the budget.
+
+        Raises:
+            TextError: if every pair to train on is too long.
+            ValueError: if a pair is longer than a batch.
         """
         # Translating does without Lightning.
         from .batches import TranslationData, encode_pairs  # noqa: PLC0415
 
         training = settings.training
+        train = encode_pairs(self.split.train, self.subwords, longest=settings.longest)
+        if not len(train):
+            raise TextError(
+                f"{self.name}: must have pairs of at most {settings.longest} subwords to train on, "
+                f"got {train.left_out:,} longer ones"
+            )
         return TranslationData(
-            encode_pairs(self.split.train, self.subwords, longest=settings.longest),
+            train,
             encode_pairs(self.split.valid, self.subwords),
             tokens=training.batch,
             steps=training.steps,
@@ -160,10 +171,23 @@ def read_source(
         largest: how many long sentences that measures at most; None takes all.
 
     Raises:
-        TextError: if the text cannot be used, or a part of the split is empty.
+        TextError: if the text cannot be used, a part of the split is empty, or a held-out sentence
+            is too long to be translated.
         ValueError: if the vocabulary is too small.
     """
     texts = read_texts(path, source=source, target=target)
     split = split_by_length(texts, largest=largest) if by_length else split_texts(texts)
     subwords = learn_subwords((text for pair in split.train for text in pair), size=vocabulary)
+    _check_held_out(split, subwords, texts.name)
     return Source(texts.name, texts.languages, split.digest, split, subwords)
+
+
+def _check_held_out(split: Split, subwords: Subwords, name: str) -> None:
+    """Raise if a sentence is too long to be translated, before hours go into a training."""
+    sentences = [text for pair in split.held_out for text in pair]
+    for sentence, ids in zip(sentences, subwords.encode_all(sentences), strict=True):
+        if len(ids) > LONGEST_LINE:
+            raise TextError(
+                f"{name}: held-out sentences must have at most {LONGEST_LINE:,} subwords, got "
+                f"{len(ids):,} in {sentence[:40]!r}; part it, or leave it out"
+            )

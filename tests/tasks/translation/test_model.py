@@ -1,14 +1,19 @@
 """A checkpoint of a translation model with its subwords and languages."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from relpos_tasks.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from relpos_tasks.training.checkpoint import CheckpointError, save_about, save_weights
-from relpos_tasks.translation import read_source
+from relpos_tasks.translation import TextError, read_source
 from relpos_tasks.translation.model import check_source, load_translation
 from tests.tasks.translation.sentences import pairs, write_folder, write_table
+from tests.tasks.translation.small import small
+
+# What says which pairs were held out.
+SETTINGS = {"length_test": False, "long_sentences": None}
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +28,13 @@ def changed(data, tmp_path):
     """Makes a checkpoint whose `model.json` says something else of its data, or with None less."""
     source = read_source(data, vocabulary=300)
 
-    def change(**fields):
+    def change(settings=SETTINGS, **fields):
         size = source.subwords.size
         config = EncoderDecoderConfig(size, size, width=8, layers=1, heads=2)
         kept = source.about() | fields
         kept = {name: value for name, value in kept.items() if value is not None}
-        save_about(tmp_path, {"model": config.to_dict(), "data": kept})
+        about = {"model": config.to_dict(), "data": kept, "settings": settings}
+        save_about(tmp_path, about)
         save_weights(tmp_path, EncoderDecoder(config))
         return tmp_path
 
@@ -54,6 +60,9 @@ def test_subwords_and_languages_come_back_from_a_checkpoint(changed, data):
         ({"languages": "ende"}, "data.languages must be two names"),
         ({"digest": 3}, "data.digest must be text, got 3"),
         ({"name": None}, "KeyError 'name'"),
+        ({"settings": {}}, "KeyError 'length_test'"),
+        ({"settings": SETTINGS | {"length_test": 1}}, "length_test must be true or false, got 1"),
+        ({"settings": SETTINGS | {"long_sentences": 0}}, "long_sentences must be an integer >= 1"),
     ],
     ids=str,
 )
@@ -85,3 +94,18 @@ def test_the_source_is_known_by_its_pairs_and_subwords_are_of_training_alone(dat
     whole = read_source(tmp_path / "t.tsv", vocabulary=300)
     assert by_length.digest != whole.digest
     assert by_length.languages == ("source", "target")
+
+
+def test_held_out_sentences_that_cannot_be_translated_are_refused_at_once(tmp_path):
+    text = pairs(120)
+    long = text[110]._replace(target="x " * 1001)
+    folder = write_folder(tmp_path / "m", {"train": text[:100], "val": [long]})
+    message = r"m: held-out sentences must have at most 1,000 subwords, got \d,\d+ in 'x x"
+    with pytest.raises(TextError, match=message):
+        read_source(folder, vocabulary=300)
+
+
+def test_training_pairs_that_are_all_too_long_are_named(data):
+    source, settings = read_source(data, vocabulary=300), replace(small(), longest=2)
+    with pytest.raises(TextError, match="captions: must have pairs of at most 2 subwords to train"):
+        source.data(settings)

@@ -44,7 +44,7 @@ def test_two_of_many_languages_are_chosen_by_name(tmp_path):
     for part in ("train", "val"):
         (folder / f"{part}.fr").write_text("".join(f"{pair.source} !\n" for pair in PAIRS))
     assert read_texts(folder, source="fr", target="de").languages == ("fr", "de")
-    with pytest.raises(TextError, match=r"m: has en, de, fr: choose two of them by --from and"):
+    with pytest.raises(TextError, match=r"m: has en, de, fr: choose two of them by --source and"):
         read_texts(folder, source="fr")
 
 
@@ -173,12 +173,12 @@ def refused(path, message):
 
 
 LANGUAGES = {
-    "unknown": ({"source": "fr"}, "--from must be one of en, de, got 'fr'"),
+    "unknown": ({"source": "fr"}, "--source must be one of en, de, got 'fr'"),
     "twice": (
         {"source": "en", "target": "en"},
-        "--from and --to must be two of en, de, got 'en' for both",
+        "--source and --target must be two of en, de, got 'en' for both",
     ),
-    "empty": ({"target": ""}, "--to must be one of en, de, got ''"),
+    "empty": ({"target": ""}, "--target must be one of en, de, got ''"),
 }
 
 
@@ -187,6 +187,14 @@ def test_languages_that_are_not_there_are_named(tmp_path, given, message):
     folder = write_folder(tmp_path / "m", {"train": PAIRS, "val": PAIRS})
     with pytest.raises(TextError, match=re.escape(f"{folder}: {message}")):
         read_texts(folder, **given)
+
+
+def test_both_sides_of_a_table_are_not_one_language(tmp_path):
+    table = write_table(tmp_path / "a.tsv", PAIRS)
+    with pytest.raises(
+        TextError, match=r"a\.tsv: --source and --target must be two languages, got"
+    ):
+        read_texts(table, source="en", target="en")
 
 
 def test_without_text_it_is_said_what_is_needed_and_where_it_is(tmp_path):
