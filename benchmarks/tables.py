@@ -14,8 +14,7 @@ import sys
 from .files import ROOT, has, load
 from .report.adapters_page import adapters_page
 from .report.benchmark_page import benchmark_page
-from .report.league_grounds import GROUNDS
-from .report.league_page import league_page, league_runs
+from .report.league_page import league_files, league_page
 from .report.readme import readme
 
 README = ROOT / "README.md"
@@ -26,7 +25,7 @@ LEAGUE = ROOT / "docs" / "league.md"
 
 def league() -> str:
     """The page of the league, from the runs that were kept so far."""
-    files = [file for task in GROUNDS for file in league_runs(task) if has(file)]
+    files = [file for file in league_files() if has(file)]
     try:
         return league_page(
             {file: load(file) for file in files}, load("steps.json") if has("steps.json") else None

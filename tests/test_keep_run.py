@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from benchmarks import keep_run
-from benchmarks.report.readme import chorale_table
+from benchmarks.report.readme import chorale_table, translation_table
 
 
 @pytest.fixture
@@ -94,3 +94,23 @@ def test_where_no_piece_was_long_enough_the_chorales_have_one_table():
     text = chorale_table(METRICS | {"lengths": {}})
     assert "| Shaw, relative | 0.465 ± 0.007 |" in text
     assert "measured at more" not in text
+
+
+def test_the_readme_says_what_translations_are_worth():
+    bleu = {"value": 0.4, "low": -0.3, "high": 1.1}
+    scores = {"bleu": 35.0, "bleu_low": 33.1, "bleu_high": 37.0, "chrf": 60.0, "nats": 1.6}
+    text = translation_table(
+        {
+            "held_out": {
+                "sinusoidal": scores,
+                "shaw-16": scores | {"difference": {"from": "sinusoidal", "bleu": bleu}},
+            },
+            "steps": 3000,
+            "seeds": [0],
+            "seconds": 1800.0,
+            "translations": {"sentences": 1014, "signatures": {"bleu": "nrefs:1"}},
+        }
+    )
+    assert "1,014 held-out sentences after 3000 steps each, one seed;" in text
+    assert "| sinusoidal | 35.0 (33.1 to 37.0) | the baseline | 60.0 | 1.600 |" in text
+    assert "| Shaw, k = 16 | 35.0 (33.1 to 37.0) | +0.4 (-0.3 to +1.1) | 60.0 | 1.600 |" in text

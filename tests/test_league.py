@@ -264,3 +264,36 @@ def test_the_program_takes_all_runs_that_were_kept(monkeypatch, tmp_path):
     page = tables.league()
     assert list(rows(page)) == ["shaw", "none"]
     assert "Steps were timed on 2 threads of an processor (AVX2)" in page
+
+
+def remedied(**settings):
+    """A run of two schemes with options."""
+    lengths = {name: [{"256": 0.5, "512": 0.51, "1024": 0.52}] for name in ("absolute", "huang")}
+    run = music({"absolute": [0.6], "huang": [0.48]}, lengths)
+    return run | {"settings": {"max_distance": 64, "random_start": True} | settings}
+
+
+def test_remedies_stand_beside_what_they_mend():
+    plain = music({"none": [0.9], "absolute": [0.55], "huang": [0.47]})
+    page = league_page({"league_music.json": plain, "league_music_remedies.json": remedied()}, None)
+    _, section = page.split("### Beyond the length of training")
+    assert "| `huang` | 0.470 | 0.470 | 0.570 | 0.670 | +0.200 |" in section
+    assert "| `huang` `--max-distance 64` | 0.480 | 0.500 | 0.510 | 0.520 | +0.020 |" in section
+    assert "| `absolute` `--random-start` | 0.600 | 0.500 | 0.510 | 0.520 | +0.020 |" in section
+
+
+@pytest.mark.parametrize(
+    ("plain", "settings", "message"),
+    [
+        (["none", "huang"], {}, "schemes must be in the league, got 'absolute'"),
+        (["absolute", "huang"], {"max_distance": None}, "huang must be trained with --max-dist"),
+        (["absolute", "huang"], {"random_start": False}, "absolute must be trained with --rand"),
+    ],
+)
+def test_remedies_of_nothing_are_refused(plain, settings, message):
+    runs = {
+        "league_music.json": music({name: [0.5] for name in plain}),
+        "league_music_remedies.json": remedied(**settings),
+    }
+    with pytest.raises(ValueError, match=f"league_music_remedies.json: {message}"):
+        league_page(runs, None)

@@ -39,9 +39,12 @@ def test_steps_of_every_task_lower_the_loss_of_a_batch(task):
 def test_sentences_fill_batches_of_the_tokens_that_are_said():
     job = TRAINING_JOBS["translation"]("default")
     assert job.batch == "at most 2,048 tokens on either side, in sentences of about 15"
-    for source, target, _ in job.batches(3):
-        assert 1500 < max(source.numel(), target.numel()) <= 2048
-        assert 10 < (source != 0).sum(1).float().mean() < 20
+    batches = job.batches(40)
+    sizes = [max(source.numel(), target.numel()) for source, target, _ in batches]
+    assert max(sizes) <= 2048
+    assert sum(sizes) / len(sizes) > 1800
+    lengths = torch.cat([(source != 0).sum(1) for source, _, _ in batches])
+    assert 14 < lengths.float().mean() < 17
 
 
 def test_the_program_writes_time_and_memory_of_each_scheme(monkeypatch, tmp_path, capsys):

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from .cells import machine_note, markdown_table, mean_over_seeds, ratio_cell
 from .league_grounds import GROUNDS, Ground
 from .league_guide import guide
+from .league_remedies import REMEDIES, remedies_section
 from .league_standings import Standings, standings
 
-__all__ = ["league_page", "league_runs"]
+__all__ = ["league_files", "league_page", "league_runs"]
 
 HEAD = """\
 # The league of position schemes
@@ -46,6 +47,11 @@ def league_runs(task: str) -> list[str]:
     return [f"league_{task}.json", f"league_{task}_seeds.json"]
 
 
+def league_files() -> list[str]:
+    """Every file that the page reads, but for that of the steps' price."""
+    return [*(file for task in GROUNDS for file in league_runs(task)), REMEDIES]
+
+
 def league_page(runs: Mapping[str, Mapping], steps: Mapping | None) -> str:
     """The whole page.
 
@@ -66,6 +72,8 @@ def league_page(runs: Mapping[str, Mapping], steps: Mapping | None) -> str:
     for task, ground in GROUNDS.items():
         parts += [f"## {ground.title}", ground.about]
         parts += _section(found[task], rows) if task in found else [_not_measured(ground)]
+        if task == "music" and task in found and REMEDIES in runs:
+            parts += _remedies(found[task], runs[REMEDIES])
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -85,6 +93,13 @@ def _not_measured(ground: Ground) -> str:
 
 def _section(one: Standings, steps: list[Mapping]) -> list[str]:
     return [markdown_table(_head(one), _rows(one, steps), 1), _note(one)]
+
+
+def _remedies(music: Standings, run: Mapping) -> list[str]:
+    mended = standings("music", {REMEDIES: run})
+    assert mended is not None
+    title = "### Beyond the length of training"
+    return [title, remedies_section(music, mended, run["settings"])]
 
 
 def _head(one: Standings) -> list[str]:

@@ -7,8 +7,9 @@ import sys
 
 from relpos_tasks.models.map_positions import MAP_POSITIONS
 from relpos_tasks.models.positions import POSITIONS
+from relpos_tasks.translation.positions import title_of
 
-from ..files import load
+from ..files import has, load
 from ..workloads.adapted import MODELS
 from ..workloads.gpu_settings import GPU_SETTINGS, RIVALS_SUFFIX
 from ..workloads.workload import NATIVE, TRITON
@@ -173,6 +174,36 @@ def _seeds_in_words(count: int) -> str:
     return "one seed" if count == 1 else f"means of {count} seeds"
 
 
+def translation_table(metrics: dict) -> str:
+    """BLEU, chrF and nats on held-out sentences, and differences from the first scheme."""
+    rows = []
+    for name, found in metrics["held_out"].items():
+        less = "the baseline"
+        if "difference" in found:
+            bleu = found["difference"]["bleu"]
+            less = f"{bleu['value']:+.1f} ({bleu['low']:+.1f} to {bleu['high']:+.1f})"
+        rows.append(
+            [
+                title_of(name),
+                f"{found['bleu']:.1f} ({found['bleu_low']:.1f} to {found['bleu_high']:.1f})",
+                less,
+                f"{found['chrf']:.1f}",
+                f"{found['nats']:.3f}",
+            ]
+        )
+    first, seeds = title_of(next(iter(metrics["held_out"]))), _seeds_in_words(len(metrics["seeds"]))
+    translations = metrics["translations"]
+    return (
+        f"On {translations['sentences']:,} held-out sentences after {metrics['steps']} steps each, "
+        f"{seeds}; intervals of 95 %, of the first seed ({metrics['seconds']:.0f} s for the whole "
+        f"job on this machine; {translations['signatures']['bleu']}):\n\n"
+        + markdown_table(
+            ["positions", "BLEU", f"BLEU less that of {first}", "chrF", "nats per target token"],
+            rows,
+        )
+    )
+
+
 def vision_table(metrics: dict) -> str:
     """Held-out accuracy on canvases of digits, by position and test."""
     tests = {"same": "places of training", "shifted": "shifted", "32x32": "32 x 32",
@@ -219,6 +250,9 @@ def readme(text: str, result: dict, gpu_result: dict | None = None) -> str:
         "local": local_part(load("local.json")),
         "chorales": chorale_table(load("chorales.json")),
         "literature": chorale_table(load("literature.json")),
+        "translation": translation_table(load("translation.json"))
+        if has("translation.json")
+        else "Not measured yet.",
         "vision": vision_table(load("vision.json")),
     }
     parts["cuda"] = NO_GPU if gpu_result is None else gpu_table(gpu_result)

@@ -15,7 +15,7 @@ import typer
 
 from .music_generate import generate
 from .music_options import MusicOptions
-from .options import CheckpointArgument, DataOption, multiple_of_8
+from .options import CheckpointArgument, DataOption, ValidOption, multiple_of_8
 from .output import in_first_process, print_rows, say
 from .training_options import PositionsOption, SeedsOption, with_training_options
 
@@ -141,6 +141,7 @@ def evaluate(
     lengths: Annotated[
         bool, typer.Option(help="Measure at twice and four times the window too.")
     ] = False,
+    valid: ValidOption = False,
 ) -> None:
     """Print a model's nats per token on the held-out pieces, beside counting baselines.
 
@@ -161,21 +162,25 @@ def evaluate(
     check_source(trained, source, checkpoint)
     # As many as were measured on where the model was compared.
     most = trained.about["settings"].get("held_out_tokens")
-    model, held_out = trained.model, source.held_out(most)
+    model = trained.model
+    part, pieces = (
+        ("validation", source.valid(most)) if valid else ("held out", source.held_out(most))
+    )
     if window is not None:
-        check_window("--window:", window, held_out)
+        check_window("--window:", window, pieces)
     window = window or trained.window
-    say(f"measuring on {len(held_out)} pieces")
+    say(f"measuring on {len(pieces)} pieces")
     name = f"{model.config.position}, {window:,} tokens"
+    counting = {} if valid else _named(source.counting(most))
     print_rows(
-        "held out, nats per token",
-        {name: nats_per_token(model, held_out, window=window)} | _named(source.counting(most)),
+        f"{part}, nats per token",
+        {name: nats_per_token(model, pieces, window=window)} | counting,
     )
     if lengths:
-        measured = nats_per_token_by_length(model, held_out, window=window)
-        count = len(long_enough(held_out, window=window))
+        measured = nats_per_token_by_length(model, pieces, window=window)
+        count = len(long_enough(pieces, window=window))
         print_rows(
-            f"on the {count} held-out pieces of at least {4 * window:,} tokens",
+            f"{part}, on the {count} pieces of at least {4 * window:,} tokens",
             {f"{tokens:,} tokens": nats for tokens, nats in measured.items()},
         )
 

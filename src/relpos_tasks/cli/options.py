@@ -15,6 +15,7 @@ from ..files import check_writable
 __all__ = [
     "CheckpointArgument",
     "DataOption",
+    "ValidOption",
     "at_least_zero",
     "check_not_read",
     "multiple_of_8",
@@ -35,6 +36,14 @@ DataOption = Annotated[
         help="A folder of MIDI files (performances); or the literature's grid of chorales, "
         "Jsb16thSeparated.json, plain or gzipped (pitches only). Without it: the chorales inside "
         "the music21 package.",
+    ),
+]
+ValidOption = Annotated[
+    bool,
+    typer.Option(
+        "--valid",
+        help="Measure on the validation part, on which settings may be chosen, in place of the "
+        "held-out one.",
     ),
 ]
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from .options import CheckpointArgument, check_not_read
+from .options import CheckpointArgument, ValidOption, check_not_read
 from .output import in_first_process, print_rows, say
 from .training_options import PositionsOption, SeedsOption, with_training_options
 from .translation_options import (
@@ -141,6 +141,7 @@ def evaluate(
     target: TargetOption = None,
     beam: BeamOption = 4,
     alpha: AlphaOption = 0.6,
+    valid: ValidOption = False,
 ) -> None:
     """Print a model's nats per target token on the held-out pairs; of text BLEU and chrF too.
 
@@ -150,18 +151,25 @@ def evaluate(
     from ..translation.kinds import CHORALES
     from ..translation.model import load_translation
 
-    trained = load_translation(checkpoint)
+    trained, part = load_translation(checkpoint), "validation" if valid else "held out"
     if trained.kind == CHORALES:
         if data is not None:
             raise ValueError(f"--data: leave it out; {checkpoint} is a model of chorales")
-        nats = evaluate_chorales(trained, path=checkpoint)
-        print_rows("held out, nats per target token", {trained.position: nats})
+        nats = evaluate_chorales(trained, path=checkpoint, valid=valid)
+        print_rows(f"{part}, nats per target token", {trained.position: nats})
         return
-    say("measuring on the held-out pairs")
+    say(f"measuring on the {'validation' if valid else 'held-out'} pairs")
     nats, scores = evaluate_text(
-        trained, data, source=source, target=target, beam=beam, alpha=alpha, path=checkpoint
+        trained,
+        data,
+        source=source,
+        target=target,
+        beam=beam,
+        alpha=alpha,
+        path=checkpoint,
+        valid=valid,
     )
-    print_rows("held out, nats per target token", {trained.position: nats})
+    print_rows(f"{part}, nats per target token", {trained.position: nats})
     typer.echo(f"BLEU {scores.bleu} on {scores.sentences:,} sentences, {scores.signatures['bleu']}")
     typer.echo(f"chrF {scores.chrf:.1f}, {scores.signatures['chrf']}")
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from .options import CheckpointArgument, check_not_read, picture_file
+from .options import CheckpointArgument, ValidOption, check_not_read, picture_file
 from .output import in_first_process, print_rows, say
 from .training_options import PositionsOption, SeedsOption, with_training_options
 from .vision_options import VisionOptions
@@ -121,6 +121,7 @@ def evaluate(
     count: Annotated[
         int, typer.Option("--canvases", min=1, max=100_000, help="Of each test.")
     ] = 400,
+    valid: ValidOption = False,
 ) -> None:
     """Print the share of held-out ink pixels that a model labels rightly, for each test."""
     from ..vision.digits import read_digits
@@ -130,9 +131,10 @@ def evaluate(
     trained, split = load_vision(checkpoint), read_digits()
     check_digits(trained, split, checkpoint)
     say(f"measuring on {count} canvases of each test")
+    part, digits = ("validation", split.valid) if valid else ("held out", split.held_out)
     print_rows(
-        f"held out, {trained.model.config.position}: share of ink pixels labelled rightly",
-        accuracy_by_test(trained.model, split.held_out, count=count),
+        f"{part}, {trained.model.config.position}: share of ink pixels labelled rightly",
+        accuracy_by_test(trained.model, digits, count=count),
     )
 
 

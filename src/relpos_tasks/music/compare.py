@@ -119,7 +119,7 @@ def compare(
     seconds = sum(one.time.seconds for models in trained.values() for one in models)
     seconds = max(seconds + time.perf_counter() - after_training, time.perf_counter() - begun)
     results = replace(results, seconds=seconds)
-    write_json(folder / METRICS, results.metrics())
+    write_json(folder / METRICS, results.metrics() | {"settings": settings.recorded()})
     write_json(folder / MACHINE, results.machine)
     write_report(folder / REPORT, comparison_report(settings, source, results, words, section))
     return results

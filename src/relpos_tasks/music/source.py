@@ -62,8 +62,12 @@ class MusicSource(Protocol):
         """The sequences to measure on, of at most so many tokens in all."""
         ...
 
+    def valid(self, most: int | None) -> list[Int64[ndarray, "_"]]:
+        """The sequences to choose settings on, likewise."""
+        ...
+
     def counting(self, most: int | None) -> dict[str, float]:
-        """Nats per token of each counting baseline on the same sequences."""
+        """Nats per token of each counting baseline on the held-out sequences."""
         ...
 
 
@@ -124,8 +128,16 @@ class Source:
         """
         return [self.vocabulary.encode(piece) for piece in self.split.held_out]
 
+    def valid(self, most: int | None = None) -> list[Int64[ndarray, "_"]]:
+        """The sequences to choose settings on: always all of them.
+
+        Args:
+            most: not used.
+        """
+        return [self.vocabulary.encode(piece) for piece in self.split.valid]
+
     def counting(self, most: int | None = None) -> dict[str, float]:
-        """Nats per token of each counting baseline on the same sequences.
+        """Nats per token of each counting baseline on the held-out sequences.
 
         Args:
             most: not used.

@@ -91,6 +91,14 @@ class ChoraleSource:
         """
         return harmony_windows(self.split.held_out, self.vocabulary, window=settings.window)
 
+    def valid(self, settings: ChoraleSettings) -> Iterable[Batch]:
+        """Likewise of the validation pieces.
+
+        Args:
+            settings: the window.
+        """
+        return harmony_windows(self.split.valid, self.vocabulary, window=settings.window)
+
 
 def read_chorales(*, progress: bool = False) -> ChoraleSource:
     """The chorales inside music21.

@@ -26,6 +26,7 @@ def evaluate_text(
     beam: int = 4,
     alpha: float = 0.6,
     path: str | Path,
+    valid: bool = False,
 ) -> tuple[float, SystemScores]:
     """Nats per target token, and what the translations are worth.
 
@@ -37,6 +38,7 @@ def evaluate_text(
         beam: hypotheses of the search.
         alpha: of the length penalty.
         path: of the checkpoint, for messages.
+        valid: whether to measure on the validation pairs, in place of the held-out ones.
 
     Raises:
         TextError: if the text cannot be used.
@@ -53,26 +55,29 @@ def evaluate_text(
     check_source(trained, pairs, path)
     # Whatever was learned from them now: the model knows its own.
     pairs = replace(pairs, subwords=subwords)
-    nats = mean_nats(trained.model, pairs.held_out(TextSettings()), padding=pairs.padding)
-    held_out = pairs.split.held_out
-    with show_progress("translating", len(held_out), "sentences") as progress:
+    sizes = TextSettings()
+    batches = pairs.valid(sizes) if valid else pairs.held_out(sizes)
+    nats = mean_nats(trained.model, batches, padding=pairs.padding)
+    measured = pairs.split.valid if valid else pairs.split.held_out
+    with show_progress("translating", len(measured), "sentences") as progress:
         translations = translate(
             trained.model,
             subwords,
-            [pair.source for pair in held_out],
+            [pair.source for pair in measured],
             beam=beam,
             alpha=alpha,
             progress=progress,
         )
-    return nats, score_system(translations, [pair.target for pair in held_out])
+    return nats, score_system(translations, [pair.target for pair in measured])
 
 
-def evaluate_chorales(trained: TranslationModel, *, path: str | Path) -> float:
+def evaluate_chorales(trained: TranslationModel, *, path: str | Path, valid: bool = False) -> float:
     """Nats per token of the three lower voices.
 
     Args:
         trained: a model of chorales.
         path: of the checkpoint, for messages.
+        valid: whether to measure on the validation pieces, in place of the held-out ones.
 
     Raises:
         CheckpointError: if it was trained beside other chorales.
@@ -80,5 +85,6 @@ def evaluate_chorales(trained: TranslationModel, *, path: str | Path) -> float:
     _, window = trained.of_chorales()
     chorales = read_chorales()
     check_source(trained, chorales, path)
-    held_out = chorales.held_out(ChoraleSettings(window=window))
-    return mean_nats(trained.model, held_out, padding=chorales.padding)
+    sizes = ChoraleSettings(window=window)
+    batches = chorales.valid(sizes) if valid else chorales.held_out(sizes)
+    return mean_nats(trained.model, batches, padding=chorales.padding)

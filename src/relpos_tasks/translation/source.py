@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from .kinds import TEXT
+from .pairs import Pair
 from .settings import TextSettings
 from .split import Split, split_by_length, split_texts
 from .subwords import PADDING, SUBWORDS, Subwords, learn_subwords
@@ -64,6 +65,10 @@ class TranslationSource(Protocol):
 
     def held_out(self, settings: Any) -> Iterable[Batch]:
         """Batches in which every held-out target token is scored once."""
+        ...
+
+    def valid(self, settings: Any) -> Iterable[Batch]:
+        """Likewise of the pairs to choose settings on."""
         ...
 
 
@@ -145,10 +150,21 @@ class Source:
         Args:
             settings: the size of batches.
         """
+        return self._ordered(self.split.held_out, settings)
+
+    def valid(self, settings: TextSettings) -> Iterable[Batch]:
+        """Every validation pair once.
+
+        Args:
+            settings: the size of batches.
+        """
+        return self._ordered(self.split.valid, settings)
+
+    def _ordered(self, pairs: Sequence[Pair], settings: TextSettings) -> Iterable[Batch]:
         from .batches import OrderedBatches, encode_pairs  # noqa: PLC0415
 
-        held_out = encode_pairs(self.split.held_out, self.subwords)
-        return OrderedBatches(held_out, tokens=settings.training.batch)
+        encoded = encode_pairs(pairs, self.subwords)
+        return OrderedBatches(encoded, tokens=settings.training.batch)
 
 
 def read_source(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from ..models.map_positions import MAP_POSITIONS
 from ..models.pixel_classifier import CONVOLUTION
@@ -52,6 +53,10 @@ class VisionSettings:
     def positions(self) -> list[str]:
         """All positions that the blocks know."""
         return [*MAP_POSITIONS, *([CONVOLUTION] if self.block == "bottleneck" else [])]
+
+    def recorded(self) -> dict[str, Any]:
+        """What `model.json` says of the settings, beside the model's own."""
+        return {"watched": self.watched, "training": asdict(self.training)}
 
     def with_seed(self, seed: int) -> VisionSettings:
         """The same with another seed.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -50,7 +48,7 @@ def check_training(
         what=f"a step of {batch:,} canvases of {pixels} pixels",
         way_out="a smaller --batch",
     )
-    check_folder(folder, _recorded(settings))
+    check_folder(folder, settings.recorded())
 
 
 def train_position(
@@ -87,7 +85,7 @@ def train_position(
         "task": "vision",
         "model": model.config.to_dict(),
         "data": split.about(),
-        "settings": _recorded(settings),
+        "settings": settings.recorded(),
         "versions": versions(),
     }
     fit(task, data, folder=folder, about=about, devices=devices, title=position)
@@ -108,11 +106,6 @@ def build(position: str, settings: VisionSettings) -> PixelClassifier:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.training.seed)
         return PixelClassifier(config)
-
-
-def _recorded(settings: VisionSettings) -> dict[str, Any]:
-    """What `model.json` says of the settings, beside the model's own."""
-    return {"watched": settings.watched, "training": asdict(settings.training)}
 
 
 def _config(position: str, settings: VisionSettings) -> PixelClassifierConfig:

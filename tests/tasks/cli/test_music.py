@@ -1,5 +1,6 @@
 """`relpos music ...` as it is typed: what each command prints and writes."""
 
+import json
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -29,6 +30,17 @@ def test_evaluate_measures_as_compare_did(compared_folder, grid, relpos):
     (measured,) = (line.split()[-1] for line in done.stdout.splitlines() if "huang  " in line)
     assert f"huang, 16 tokens {measured}" in " ".join(out.split())
     assert "64 tokens" in out
+
+
+def test_what_settings_are_chosen_on_is_measured_on_request(compared_folder, grid, relpos):
+    folder, _ = compared_folder
+    metrics = json.loads((folder / "metrics.json").read_text())
+    _, watched = metrics["curves"]["huang"]["valid"][-1]
+    status, out, _ = relpos("music", "evaluate", folder / "huang", "--data", grid, "--valid")
+    assert status == 0
+    title, nats = out.splitlines()
+    assert title == "validation, nats per token"
+    assert float(nats.split()[-1]) == pytest.approx(watched, abs=1e-4)
 
 
 def test_generate_writes_three_files(compared_folder, relpos, tmp_path):

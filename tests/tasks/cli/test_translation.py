@@ -80,6 +80,23 @@ def test_evaluate_measures_as_compare_did(run_folder, text_folder, relpos):
     assert chrf.startswith(f"chrF {measured['chrf']:.1f}, ")
 
 
+def test_what_settings_are_chosen_on_is_measured_on_request(
+    run_folder, harmony_folder, text_folder, relpos
+):
+    folder, _ = run_folder
+    for model, data in (
+        (folder / "shaw-0", ["--data", text_folder]),
+        (harmony_folder / "shaw-2", []),
+    ):
+        *_, (_, watched) = json.loads((model.parent / "metrics.json").read_text())["curves"][
+            model.name
+        ]["valid"]
+        status, out, _ = relpos("translation", "evaluate", model, *data, "--valid")
+        assert status == 0
+        assert out.splitlines()[0] == "validation, nats per target token"
+        assert float(out.split()[6]) == pytest.approx(watched, abs=1e-4)
+
+
 def test_sentences_are_translated_from_arguments_file_and_stdin(
     run_folder, relpos, tmp_path, monkeypatch
 ):

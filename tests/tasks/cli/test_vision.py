@@ -66,6 +66,16 @@ def test_evaluate_measures_as_compare_did(run_folder, relpos):
         assert line.split() == [test, f"{measured[test]:.4f}"]
 
 
+def test_what_settings_are_chosen_on_is_measured_on_request(run_folder, relpos):
+    folder, _ = run_folder
+    arguments = ["vision", "evaluate", folder / "grid", "--canvases", 20]
+    held_out = relpos(*arguments)[1]
+    status, out, _ = relpos(*arguments, "--valid")
+    assert status == 0
+    assert out.splitlines()[0].startswith("validation, grid: ")
+    assert out.splitlines()[1:] != held_out.splitlines()[1:]
+
+
 def test_train_leaves_a_checkpoint_and_prints_its_accuracy(relpos, tmp_path):
     given = ["--position", "convolution", "--preset", "botnet", "--steps", "1", "--batch", "1"]
     status, out, _ = relpos(

@@ -48,6 +48,7 @@ def test_metrics_have_the_promised_names(compared):
     ):  # fmt: skip
         assert list(metrics[name]) == COMPARISON.positions
     assert (metrics["steps"], metrics["seeds"]) == (4, [3, 4])
+    assert metrics["settings"]["training"]["steps"] == metrics["steps"]
     assert metrics["seconds"] > 0
     assert metrics["long_pieces"] == 3
     assert results.held_out["huang"] == metrics["held_out"]["huang"]["nats_by_seed"]

@@ -57,6 +57,7 @@ def test_metrics_have_the_promised_names(compared_text, text):
     for by_seed in found["bleu_by_words"].values():
         assert [len(one) for one in by_seed] == [len(found["words"])] * 2
     assert (metrics["steps"], metrics["seeds"]) == (4, [3, 4])
+    assert metrics["settings"]["training"]["steps"] == metrics["steps"]
     assert metrics["seconds"] > 0
 
 

@@ -40,6 +40,7 @@ def test_metrics_have_the_promised_names(compared):
         for test in TESTS:
             assert measured[test] == fmean(one[test] for one in measured["by_seed"])
     assert (metrics["steps"], metrics["seeds"], metrics["canvases"]) == (4, [3, 4], 3)
+    assert metrics["settings"]["training"]["steps"] == metrics["steps"]
     assert metrics["seconds"] > 0
     for name in ("parameters", "training_seconds", "steps_per_second", "curves"):
         assert list(metrics[name]) == ["none", "absolute", "grid"]

@@ -75,8 +75,16 @@ class PerformanceSource:
         """
         return excerpts(self.split.held_out, most=most)
 
+    def valid(self, most: int | None = None) -> list[Int64[ndarray, "_"]]:
+        """The sequences to choose settings on.
+
+        Args:
+            most: tokens in all; None: all there are.
+        """
+        return excerpts(self.split.valid, most=most)
+
     def counting(self, most: int | None = None) -> dict[str, float]:
-        """Nats per token of each counting baseline on the same sequences.
+        """Nats per token of each counting baseline on the held-out sequences.
 
         Args:
             most: tokens to measure on; None: all there are.
