@@ -43,6 +43,9 @@ def check_out(parser: argparse.ArgumentParser, out: Path) -> None:
     except OSError as error:
         parser.error(f"argument --out: must be in a folder that can be made, got {out}: {error}")
     if out.exists():
+        # A device may have no end.
+        if not out.is_file():
+            parser.error(f"argument --out: must be a file, got the device or pipe {out}")
         try:
             result = json.loads(out.read_text())
         except (OSError, ValueError):

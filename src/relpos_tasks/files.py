@@ -210,6 +210,9 @@ def _in_the_way(path: Path) -> str | None:
     try:
         if path.is_dir():
             return "there is a folder of this name"
+        if path.exists() and not path.is_file():
+            # A device or a pipe would be replaced, not written to.
+            return "there is no ordinary file of this name, but a device or a pipe"
         missing = [folder for folder in path.parents if not folder.exists()]
         ground = next((folder for folder in path.parents if folder.exists()), path.parent)
     except OSError as error:

@@ -143,6 +143,15 @@ def test_what_cannot_be_written_is_known_before(tmp_path, monkeypatch, place, ru
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_device_or_a_pipe_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(os.devnull)
+    for name in ("pipe", "link"):
+        with pytest.raises(ValueError, match=f"{name}: cannot be written, .* a device or a pipe"):
+            check_writable(tmp_path / name)
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def refused_in(folder, make):
     """As a file system does; to root nothing is closed by a mode."""
 

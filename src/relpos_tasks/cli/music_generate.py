@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..training.limits import MAX_SEED
-from .options import CheckpointArgument, at_least_zero, positive_probability
+from .options import CheckpointArgument, at_least_zero, check_not_read, positive_probability
 
 if TYPE_CHECKING:
     from ..music.model import MusicModel
@@ -132,9 +132,11 @@ def _compose(
     from ..music.export import chorale_stem, write_chorale
     from ..music.generate import STEPS_PER_BAR, compose
     from ..music.melody import read_melody
+    from ..music.stems import PIECE_ENDINGS, files_of
     from ..progress import show_progress
 
     stem = stem or chorale_stem(Path("chorale"))
+    check_not_read(melody, files_of(stem, PIECE_ENDINGS))
     vocabulary, ranges = trained.of_chorales()
     lowest, highest = (int(pitch) for pitch in ranges[0])
     tune = None if melody is None else read_melody(melody, lowest=lowest, highest=highest)
@@ -161,9 +163,11 @@ def _perform(
     from ..music.performances.export import performance_stem, write_performance
     from ..music.performances.generate import perform
     from ..music.performances.midi import read_performance
+    from ..music.stems import PIECE_ENDINGS, files_of
     from ..progress import show_progress
 
     stem = stem or performance_stem(Path("performance"))
+    check_not_read(prime, files_of(stem, PIECE_ENDINGS))
     begun = None if prime is None else read_performance(prime)
     with show_progress("performing", ceil(seconds), "seconds") as progress:
         performance = perform(

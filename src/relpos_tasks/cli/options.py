@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from math import isfinite
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +17,7 @@ __all__ = [
     "DataOption",
     "ValidOption",
     "at_least_zero",
+    "check_not_read",
     "multiple_of_8",
     "picture_file",
     "positive_probability",
@@ -43,6 +46,21 @@ ValidOption = Annotated[
         "held-out one.",
     ),
 ]
+
+
+def check_not_read(read: Path | None, written: Iterable[Path]) -> None:
+    """Raise if a command would write over the file that it is given to read.
+
+    Args:
+        read: the file; None is let pass.
+        written: what is to be written.
+
+    Raises:
+        ValueError: with the file.
+    """
+    for path in written:
+        if read is not None and os.path.realpath(path) == os.path.realpath(read):
+            raise ValueError(f"--out: must be another file than the one that is read, got {path}")
 
 
 def multiple_of_8(window: int | None) -> int | None:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from .options import CheckpointArgument, ValidOption
+from .options import CheckpointArgument, ValidOption, check_not_read
 from .output import in_first_process, print_rows, say
 from .training_options import PositionsOption, SeedsOption, with_training_options
 from .translation_options import (
@@ -214,6 +214,7 @@ def translate(
     from ..translation.translate import translate as run_translation
 
     if out is not None:
+        check_not_read(file, [out])
         check_writable(out)
     trained = load_translation(checkpoint)
     subwords = trained.of_text()
@@ -222,6 +223,8 @@ def translate(
         lines = text
     elif file is not None:
         lines = read_lines(read_whole(file), str(file))
+    elif sys.stdin is None:
+        raise ValueError("standard input: must hold sentences, got none, it is closed")
     else:
         if sys.stdin.isatty():
             say(f"{' to '.join(trained.languages)}: a sentence a line, Ctrl-D at the end")
@@ -251,11 +254,13 @@ def harmonise(
     """Put alto, tenor and bass below a melody, with a model trained with --chorales."""
     from ..music.export import chorale_stem, write_chorale
     from ..music.melody import read_melody
+    from ..music.stems import PIECE_ENDINGS, files_of
     from ..progress import show_activity
     from ..translation.harmonise import harmonise as run_harmonise
     from ..translation.model import load_translation
 
     stem = chorale_stem(out)
+    check_not_read(melody, files_of(stem, PIECE_ENDINGS))
     trained = load_translation(checkpoint)
     vocabulary, window = trained.of_chorales()
     beam, _ = trained.search(beam, None)

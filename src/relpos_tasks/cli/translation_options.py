@@ -59,6 +59,7 @@ BeamOption = Annotated[
 AlphaOption = Annotated[
     float | None,
     typer.Option(
+        max=10,
         callback=_at_least_zero,
         help="Of the length penalty; 0: none. By default that which the model was compared with, "
         "or 0.6.",

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from .options import CheckpointArgument, ValidOption, picture_file
+from .options import CheckpointArgument, ValidOption, check_not_read, picture_file
 from .output import in_first_process, print_rows, say
 from .training_options import PositionsOption, SeedsOption, with_training_options
 from .vision_options import VisionOptions
@@ -164,8 +164,7 @@ def show(
     ] = Path("labels.png"),
 ) -> None:
     """Read the digits of a picture of yours, and write it with the label of each ink pixel."""
-    if out.resolve() == image.resolve():
-        raise ValueError(f"--out: must be another file than the picture, got {out}")
+    check_not_read(image, [out])
     from relpos.plots import image_bytes
 
     from ..files import write_bytes

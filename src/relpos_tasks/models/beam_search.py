@@ -32,6 +32,9 @@ from .evaluation_mode import evaluating
 
 __all__ = ["BeamSearch", "Hypothesis", "beam_search", "source_and_50"]
 
+# Beyond it the penalty of a long hypothesis leaves the range of floats, and all score alike.
+_MOST_ALPHA = 10
+
 
 def source_and_50(length: int) -> int:
     """The most target tokens for so many of the source: 50 more (Vaswani et al. 2017, section 6.1).
@@ -49,7 +52,7 @@ class BeamSearch:
     Args:
         end: the token that ends a target; None: none does, and all have the maximum length.
         beam: hypotheses that are kept of each sentence.
-        alpha: of the length penalty, at least 0; 0 compares log P, whatever the length.
+        alpha: of the length penalty, in 0..10; 0 compares log P, whatever the length.
         n_best: hypotheses wanted of each sentence, at most `beam`.
         max_length: the most target tokens, the end included, for so many tokens of the source.
 
@@ -75,8 +78,10 @@ class BeamSearch:
             raise ValueError(
                 f"BeamSearch: n_best must be at most beam={self.beam}, got {self.n_best}"
             )
-        if not 0 <= check_number("BeamSearch", "alpha", self.alpha) < float("inf"):
-            raise ValueError(f"BeamSearch: alpha must be a number >= 0, got {self.alpha}")
+        if not 0 <= check_number("BeamSearch", "alpha", self.alpha) <= _MOST_ALPHA:
+            raise ValueError(
+                f"BeamSearch: alpha must be a number in 0..{_MOST_ALPHA}, got {self.alpha}"
+            )
 
     def length_penalty(self, length: int) -> float:
         """`lp(Y)` of a hypothesis of so many tokens, its end included."""

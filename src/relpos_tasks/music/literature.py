@@ -58,6 +58,8 @@ def _read_json(path: str | Path) -> Any:
         raw = read_unpacked(path)
     except OSError as error:
         raise ScoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if raw.startswith(b"MThd"):
+        raise ScoreError(f"{path}: must be a folder of MIDI files, got one of them")
     try:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:

@@ -65,7 +65,7 @@ def load_music(path: str | Path) -> MusicModel:
     Raises:
         CheckpointError: if it is not a checkpoint of this task, or contradicts itself.
     """
-    found = load(path, DecoderLM)
+    found = load(path, DecoderLM, task="music")
     try:
         kind, vocabulary, ranges = _described(found.about, found.model.config)
     except (KeyError, TypeError, ValueError) as error:

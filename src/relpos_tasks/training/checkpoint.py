@@ -83,15 +83,18 @@ def save_weights(folder: str | Path, model: nn.Module) -> None:
     write_bytes(Path(folder) / WEIGHTS, bytes_of(state, metadata={"format": "pt"}))
 
 
-def load(path: str | Path, model_class: type[ModelT]) -> Checkpoint[ModelT]:
+def load(
+    path: str | Path, model_class: type[ModelT], *, task: str | None = None
+) -> Checkpoint[ModelT]:
     """The model that a training run left behind.
 
     Args:
         path: the folder, or the `.safetensors` file in it.
         model_class: of the model, such as `DecoderLM`.
+        task: that it must have been trained for, such as `"music"`; None takes any.
 
     Raises:
-        CheckpointError: if there is no checkpoint, or it is broken or of another format.
+        CheckpointError: if there is no checkpoint, or it is broken, of another format or task.
     """
     path = Path(path)
     folder = path.parent if path.suffix == ".safetensors" else path
@@ -106,6 +109,8 @@ def load(path: str | Path, model_class: type[ModelT]) -> Checkpoint[ModelT]:
                 f"{path}: is not a checkpoint, {needed.name} is missing{_hint(folder)}"
             )
     about = _read_about(beside)
+    if task is not None and (of := about.get("task", task)) != task:
+        raise CheckpointError(f"{path}: must be a checkpoint of the {task} task, got one of {of}")
     try:
         state = weights_of(weights.read_bytes())
     except (SafetensorError, KeyError, ValueError) as error:

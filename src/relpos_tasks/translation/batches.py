@@ -206,6 +206,9 @@ class TranslationData(lightning.LightningDataModule):
         tokens: in a batch, on either side, over all devices together.
         steps: how many batches there are to train on.
         seed: of their order.
+
+    Raises:
+        ValueError: as `ShuffledBatches`.
     """
 
     def __init__(
@@ -214,19 +217,24 @@ class TranslationData(lightning.LightningDataModule):
         super().__init__()
         self.train, self.valid, self.tokens = train, valid, tokens
         self.steps, self.seed = steps, seed
+        # What it refuses is known before a training begins its folder.
+        self._batches(share=(0, 1))
 
     def train_dataloader(self) -> Any:
         """The batches of this device."""
         rank, of = 0, 1
         if self.trainer is not None:
             rank, of = self.trainer.global_rank, self.trainer.world_size
-        return ShuffledBatches(
-            self.train, tokens=self.tokens, steps=self.steps, seed=self.seed, share=(rank, of)
-        )
+        return self._batches(share=(rank, of))
 
     def val_dataloader(self) -> Any:
         """Every validation pair, once."""
         return OrderedBatches(self.valid, tokens=self.tokens)
+
+    def _batches(self, *, share: tuple[int, int]) -> ShuffledBatches:
+        return ShuffledBatches(
+            self.train, tokens=self.tokens, steps=self.steps, seed=self.seed, share=share
+        )
 
 
 def fitting_runs(lengths: Int64[ndarray, "pairs 2"], tokens: int) -> list[slice]:

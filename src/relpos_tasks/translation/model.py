@@ -87,7 +87,7 @@ def load_translation(path: str | Path) -> TranslationModel:
     Raises:
         CheckpointError: if it is not a checkpoint of this task, or contradicts itself.
     """
-    found = load(path, EncoderDecoder)
+    found = load(path, EncoderDecoder, task="translation")
     try:
         kind, vocabulary, languages = _described(found.about, found.model.config)
     except (KeyError, TypeError, ValueError) as error:
@@ -140,6 +140,7 @@ def _described(
     else:
         name, vocabulary = "subwords", Subwords.from_about(data["subwords"])
         languages = _languages(data["languages"])
+        _check_settings(about["settings"])
     for side, size in (("source", config.source_vocabulary), ("target", config.target_vocabulary)):
         if size != vocabulary.size:
             raise ValueError(
@@ -152,6 +153,15 @@ def _described(
 def _compared(about: dict[str, Any]) -> BeamSearch:
     """The search of the model's comparison; runs of before say nothing of it."""
     return BeamSearch(end=None, **about.get("search", {}))
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    """Raise unless they say which pairs a model of text was held out from."""
+    by_length, most = settings["length_test"], settings["long_sentences"]
+    if not isinstance(by_length, bool):
+        raise ValueError(f"settings.length_test must be true or false, got {by_length!r}")
+    if most is not None:
+        check_count("load_translation", "settings.long_sentences", most)
 
 
 def _languages(names: Any) -> tuple[str, str]:

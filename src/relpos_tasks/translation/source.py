@@ -120,6 +120,10 @@ class Source:
 
         Args:
             settings: the sizes and the budget.
+
+        Raises:
+            TextError: if every pair to train on is too long.
+            ValueError: if a pair is longer than a batch.
         """
         # Translating does without Lightning.
         from .batches import TranslationData, encode_pairs  # noqa: PLC0415
@@ -138,10 +142,19 @@ class Source:
 
         Args:
             settings: the length.
+
+        Raises:
+            TextError: if all are.
         """
         from .batches import encode_pairs  # noqa: PLC0415
 
-        return encode_pairs(self.split.train, self.subwords, longest=settings.longest)
+        train = encode_pairs(self.split.train, self.subwords, longest=settings.longest)
+        if not len(train):
+            raise TextError(
+                f"{self.name}: must have pairs of at most {settings.longest} subwords to train on, "
+                f"got {train.left_out:,} longer ones"
+            )
+        return train
 
     def held_out(self, settings: TextSettings) -> Iterable[Batch]:
         """Every held-out pair once.
@@ -191,7 +204,7 @@ def read_source(
         largest: how many long sentences that measures at most; None takes all.
 
     Raises:
-        TextError: if the text cannot be used, or a part of the split is empty.
+        TextError: if the text cannot be used, or a part of the split has no usable pair.
         ValueError: if the vocabulary is too small.
     """
     texts = read_texts(path, source=source, target=target)

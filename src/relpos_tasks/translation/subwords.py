@@ -13,6 +13,7 @@ two places of the training text is not learned: a small text has a smaller vocab
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ _SPECIAL = 3
 LONGEST_LINE = 1_000
 # The default size of a vocabulary.
 SUBWORDS = 4_000
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
@@ -106,7 +108,10 @@ class Subwords:
         try:
             encoded = self._tokenizer.encode_batch([" " + text for text in texts])
         except (TypeError, UnicodeEncodeError) as error:
-            raise ValueError("Subwords: text must be Unicode without lone surrogates") from error
+            wrong = next(text for text in texts if _SURROGATE.search(text))
+            raise ValueError(
+                f"Subwords: text must be Unicode without lone surrogates, got {wrong[:40]!r}"
+            ) from error
         return [
             [index + _SPECIAL for index in one.ids] if text else []
             for one, text in zip(encoded, texts, strict=True)

@@ -185,6 +185,10 @@ def _read_file(path: Path, source: str | None, target: str | None) -> Texts:
     named = languages_in_name(path.name)
     if named is None:
         languages = source or "source", target or "target"
+        if languages[0] == languages[1]:
+            raise TextError(
+                f"{where}: --source and --target must be two languages, got {source!r} for both"
+            )
     else:
         languages = choose_languages(named, source, target)
         rows = rows if languages == named else [(target, source) for source, target in rows]

@@ -34,7 +34,7 @@ def load_vision(path: str | Path) -> VisionModel:
     Raises:
         CheckpointError: if it is not a checkpoint of this task.
     """
-    found = load(path, PixelClassifier)
+    found = load(path, PixelClassifier, task="vision")
     classes, data = found.model.config.classes, found.about.get("data")
     wrong = None
     if classes != CLASSES:

@@ -120,6 +120,13 @@ def test_sentences_are_translated_from_arguments_file_and_stdin(
     assert written.read_text() == out
 
 
+def test_a_closed_standard_input_is_named(run_folder, relpos, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    status, out, err = relpos("translation", "translate", run_folder[0] / "shaw-16")
+    assert (status, out) == (2, "")
+    assert err == "relpos: standard input: must hold sentences, got none, it is closed\n"
+
+
 def test_train_leaves_a_checkpoint_and_prints_its_nats(relpos, text_folder, tmp_path):
     status, out, _ = relpos(
         "translation", "train", "--position", "rotary", "--data", text_folder, *QUICK,
@@ -252,8 +259,17 @@ REFUSED = [
     ("translation translate {shaw} --file {files}/empty/train.de", "must hold sentences"),
     ("translation translate {shaw} hi --beam 0", "Invalid value for '--beam'"),
     ("translation translate {shaw} hi --alpha -1", "'--alpha': must be a number >= 0, got -1.0"),
+    ("translation translate {shaw} hi --alpha 1e9", "Invalid value for '--alpha'"),
+    (
+        "translation translate {shaw} --file {files}/other.tsv --out {files}/other.tsv",
+        "--out: must be another file than the one that is read, got ",
+    ),
     ("translation translate {shaw} hi --out {files}/latin", "latin: cannot be written, "),
     ("translation harmonise {shaw} {files}/high.mid", "must be a model of chorales, got text"),
+    (
+        "translation harmonise {harmony} {files}/high.mid --out {files}/high",
+        "--out: must be another file than the one that is read, got ",
+    ),
     ("translation harmonise {harmony} no.mid", "no.mid: cannot be read: No such file"),
     ("translation harmonise {harmony} {files}/high.mid", "the melody must lie in "),
 ]

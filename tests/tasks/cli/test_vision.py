@@ -140,7 +140,7 @@ REFUSED = [
     (f"{SHOW}/large.png", "got 800 x 480; say how high they are with --digit-height, or cut it"),
     (f"{SHOW}/two.png --digit-height 0", "Invalid value for '--digit-height'"),
     (f"{SHOW}/two.png --out a.jpg", "'--out': must end in .png or .svg, got 'a.jpg'"),
-    (f"{SHOW}/two.png --out {{pictures}}/two.png", "--out: must be another file than the picture"),
+    (f"{SHOW}/two.png --out {{pictures}}/two.png", "--out: must be another file than the one that"),
     (f"{SHOW}/two.png --out {{pictures}}/two.png/a.png", "/a.png: cannot be written, "),
     ("vision train", "Missing option '--position'"),
     ("vision train --position shaw", "'shaw' is not one of 'none'"),

@@ -200,6 +200,16 @@ def test_what_is_wrong_is_said_in_one_line(folder, spoil, message):
     assert "\n" not in str(error.value)
 
 
+def test_a_checkpoint_of_another_task_is_named(model, folder):
+    about = {"task": "music", "model": model.config.to_dict()}
+    save_about(folder, about)
+    assert load(folder, DecoderLM, task="music").about["task"] == "music"
+    with pytest.raises(
+        CheckpointError, match="must be a checkpoint of the vision task, got one of music"
+    ):
+        load(folder, DecoderLM, task="vision")
+
+
 def test_a_folder_of_checkpoints_names_them(folder):
     inside = folder / "run" / "huang"
     inside.mkdir(parents=True)

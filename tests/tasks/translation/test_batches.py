@@ -150,4 +150,7 @@ def test_what_cannot_be_batched_is_refused():
         shuffled(tokens=9)
     with pytest.raises(ValueError, match="pairs must be at least one, got none"):
         shuffled(EncodedPairs([], []))
+    # Before a training has begun its folder.
+    with pytest.raises(ValueError, match="choose a larger --batch"):
+        TranslationData(ENCODED, ENCODED, tokens=9, steps=3, seed=0)
     assert list(OrderedBatches(EncodedPairs([], []), tokens=9)) == []

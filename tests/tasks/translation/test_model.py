@@ -1,6 +1,7 @@
 """A checkpoint of a translation model with its subwords and languages."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,10 @@ from relpos_tasks.translation import Pair, TextError, learn_subwords, read_sourc
 from relpos_tasks.translation.model import check_source, load_translation
 from relpos_tasks.translation.subwords import LONGEST_LINE
 from tests.tasks.translation.sentences import pairs, write_folder, write_table
+from tests.tasks.translation.small import small
+
+# What says which pairs were held out.
+SETTINGS = {"length_test": False, "long_sentences": None}
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +29,13 @@ def changed(data, tmp_path):
     """Makes a checkpoint whose `model.json` says something else of its data, or with None less."""
     source = read_source(data, vocabulary=300)
 
-    def change(**fields):
+    def change(settings=SETTINGS, **fields):
         size = source.subwords.size
         config = EncoderDecoderConfig(size, size, width=8, layers=1, heads=2)
         kept = source.about() | fields
         kept = {name: value for name, value in kept.items() if value is not None}
-        save_about(tmp_path, {"model": config.to_dict(), "data": kept})
+        about = {"model": config.to_dict(), "data": kept, "settings": settings}
+        save_about(tmp_path, about)
         save_weights(tmp_path, EncoderDecoder(config))
         return tmp_path
 
@@ -55,6 +61,9 @@ def test_subwords_and_languages_come_back_from_a_checkpoint(changed, data):
         ({"languages": "ende"}, "data.languages must be two names"),
         ({"digest": 3}, "data.digest must be text, got 3"),
         ({"name": None}, "KeyError 'name'"),
+        ({"settings": {}}, "KeyError 'length_test'"),
+        ({"settings": SETTINGS | {"length_test": 1}}, "length_test must be true or false, got 1"),
+        ({"settings": SETTINGS | {"long_sentences": 0}}, "long_sentences must be an integer >= 1"),
     ],
     ids=str,
 )
@@ -116,3 +125,9 @@ def test_a_line_as_long_as_may_be_is_measured_and_translated_alike(tmp_path):
         split = read_source(folder, subwords=subwords).split
         assert (held_out[0] in split.held_out) is kept
         assert (len(subwords.encode("x" * length)) <= LONGEST_LINE) is kept
+
+
+def test_training_pairs_that_are_all_too_long_are_named(data):
+    source, settings = read_source(data, vocabulary=300), replace(small(), most_subwords=2)
+    with pytest.raises(TextError, match="captions: must have pairs of at most 2 subwords to train"):
+        source.data(settings)

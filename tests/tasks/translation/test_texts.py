@@ -189,6 +189,14 @@ def test_languages_that_are_not_there_are_named(tmp_path, given, message):
         read_texts(folder, **given)
 
 
+def test_both_sides_of_a_table_are_not_one_language(tmp_path):
+    table = write_table(tmp_path / "a.tsv", PAIRS)
+    with pytest.raises(
+        TextError, match=r"a\.tsv: --source and --target must be two languages, got"
+    ):
+        read_texts(table, source="en", target="en")
+
+
 def test_without_text_it_is_said_what_is_needed_and_where_it_is(tmp_path):
     for path, begin in (
         (None, "--data: must name"),
