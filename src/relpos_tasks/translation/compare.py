@@ -13,6 +13,7 @@ from ..files import check_writable, write_json
 from ..machine import machine
 from ..report.page import write_report
 from ..training.comparison import Comparison
+from ..training.conditions import conditions
 from ..training.devices import Devices
 from ..training.sequence_to_sequence import mean_nats
 from .results import ComparisonResults
@@ -116,7 +117,7 @@ def compare(
     seconds = sum(one.time.seconds for of_seeds in trained.values() for one in of_seeds)
     seconds = max(seconds + time.perf_counter() - after_training, time.perf_counter() - begun)
     results = replace(results, seconds=seconds)
-    write_json(folder / METRICS, results.metrics() | {"settings": settings.recorded()})
+    write_json(folder / METRICS, results.metrics() | conditions(settings, source.about()))
     write_json(folder / MACHINE, results.machine)
     write_report(folder / REPORT, report)
     return results

@@ -14,6 +14,7 @@ from ..machine import machine
 from ..models.pixel_classifier import PixelClassifier
 from ..report.page import write_report
 from ..training.comparison import Comparison
+from ..training.conditions import conditions
 from ..training.devices import Devices
 from ..training.trained import TrainedModel
 from .digits import DigitSplit
@@ -99,7 +100,7 @@ def compare(
     seconds = sum(one.time.seconds for models in trained.values() for one in models)
     seconds = max(seconds + time.perf_counter() - after_training, time.perf_counter() - begun)
     results = replace(results, seconds=seconds)
-    write_json(folder / METRICS, results.metrics() | {"settings": settings.recorded()})
+    write_json(folder / METRICS, results.metrics() | conditions(settings, split.about()))
     write_json(folder / MACHINE, results.machine)
     write_report(folder / REPORT, report)
     return results
