@@ -62,6 +62,7 @@ def test_a_name_that_is_a_path_is_refused(name, monkeypatch, run, capsys):
     assert "argument --name: must be a file's name" in capsys.readouterr().err
 
 
+MACHINE = {"processor": "AMD EPYC", "cores": "2 (1 used)"}
 METRICS = {
     "held_out": {
         "absolute": {"nats": 0.55, "nats_by_seed": [0.5, 0.6]},
@@ -74,6 +75,7 @@ METRICS = {
         "shaw": {"256": 0.464, "512": 0.463, "1024": 0.4641},
         "t5": {"256": 0.5, "512": 0.5, "1024": 0.49},
     },
+    "machine": MACHINE,
     "steps": 1150,
     "seconds": 300.77,
 }
@@ -81,13 +83,28 @@ METRICS = {
 
 def test_the_chorales_table_has_every_scheme_and_what_length_costs_it():
     text = chorale_table(METRICS)
-    assert "after 1150 steps each, means of 2 seeds (301 s" in text
+    assert "after 1150 steps each, means of 2 seeds (301 s for the whole job on AMD EPYC, " in text
     assert "| learned absolute | 0.550 ± 0.071 |" in text
     assert "| T5, relative | 0.500 ± 0.000 |" in text
     assert "| counting: previous pitch | 1.063 |" in text
     assert "| tokens | 256 | 512 | 1024 | 1024 against 256 |" in text
     assert "| Shaw, relative | 0.464 | 0.463 | 0.464 | +0.000 |" in text
     assert "| learned absolute | 0.522 | 8.221 | 7.713 | +7.191 |" in text
+
+
+def test_a_time_names_the_instructions_and_a_busy_machine_has_none():
+    metrics = METRICS | {
+        "machine": MACHINE | {"instructions": "AVX512"},
+        "timed_on_a_busy_machine": {"absolute": False, "shaw": False, "t5": False},
+    }
+    assert "(301 s for the whole job on AMD EPYC (AVX512), 2 cores (1 used)):" in chorale_table(
+        metrics
+    )
+    busy = chorale_table(metrics | {"timed_on_a_busy_machine": {"absolute": False, "shaw": True}})
+    assert (
+        "seeds (on AMD EPYC (AVX512), 2 cores (1 used); it was busy, so no time is told):" in busy
+    )
+    assert "301 s" not in busy
 
 
 def test_where_no_piece_was_long_enough_the_chorales_have_one_table():
@@ -105,6 +122,7 @@ def test_the_readme_says_what_translations_are_worth():
                 "sinusoidal": scores,
                 "shaw-16": scores | {"difference": {"from": "sinusoidal", "bleu": bleu}},
             },
+            "machine": MACHINE,
             "steps": 3000,
             "seeds": [0],
             "seconds": 1800.0,

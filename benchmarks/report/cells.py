@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import fmean, stdev
-
 from ..measure.passes import BOTH, FORWARD
 from ..workloads.workload import UNIT
 
@@ -15,7 +12,6 @@ __all__ = [
     "format_ratio",
     "machine_note",
     "markdown_table",
-    "mean_over_seeds",
     "milliseconds",
     "ratio",
     "ratio_cell",
@@ -37,12 +33,6 @@ def by_contender(result: dict, setting: str) -> dict[tuple[str, str], dict[str, 
         if row["setting"] == setting:
             found.setdefault((row["workload"], row["contender"]), {})[row["pass"]] = row
     return found
-
-
-def mean_over_seeds(values: Sequence[float], digits: int = 3) -> str:
-    """A mean, and of several seeds their standard deviation."""
-    mean = f"{fmean(values):.{digits}f}"
-    return mean if len(values) == 1 else f"{mean} ± {stdev(values):.{digits}f}"
 
 
 def format_change(change: float) -> str:

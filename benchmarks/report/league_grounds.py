@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from relpos_tasks.models.map_positions import MAP_POSITIONS
 from relpos_tasks.models.positions import POSITIONS
 from relpos_tasks.translation.positions import title_of
+from relpos_tasks.translation.split import MEASURED_BEYOND, TRAINED_UP_TO
+from relpos_tasks.vision.wording import TEST_TITLES
 
-__all__ = ["CANVASES", "GROUNDS", "Figures", "Ground"]
+__all__ = ["GROUNDS", "LONG_SENTENCES", "Figures", "Ground", "digits_of"]
 
 # By column of the table and scheme: a figure for each seed.
 Figures = dict[str, dict[str, list[float]]]
-
-CANVASES = {"same": "places of training", "shifted": "shifted", "32x32": "32 x 32",
-            "12x40": "12 x 40"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -23,15 +22,17 @@ class Ground:
     """A task on which schemes are compared.
 
     Args:
-        task: as in `relpos TASK compare`, and in the names of results.
+        task: as in `relpos TASK compare`.
         title: of its section.
         options: of the command that compares all schemes, beside its positions.
         about: what is measured.
         unit: of the first figure.
         less_is_better: whether that holds for the first figure.
-        digits: behind the point of the first figure.
         title_of: a scheme by name; None for one that the task does not know.
         figures: what a run's metrics hold, the figure that ranks first.
+        run: the name of the run of all schemes.
+        first_scores: where a scheme's metrics have scores of the first figure that know how much
+            another choice of the test data changes, a difference from another scheme among them.
     """
 
     task: str
@@ -40,14 +41,29 @@ class Ground:
     about: str
     unit: str
     less_is_better: bool
-    digits: int
     title_of: Callable[[str], str | None]
     figures: Callable[[Mapping], Figures]
+    run: str
+    first_scores: Callable[[Mapping], Mapping] | None = None
+
+    @property
+    def files(self) -> list[str]:
+        """The kept results: all schemes, and those trained with several seeds."""
+        return [f"{self.run}.json", f"{self.run}_seeds.json"]
 
     @property
     def command(self) -> str:
         """What compares all schemes."""
-        return f"relpos {self.task} compare{self.options} --positions all --name league_{self.task}"
+        return f"relpos {self.task} compare{self.options} --positions all --name {self.run}"
+
+
+def digits_of(column: str) -> int:
+    """How many digits a figure of that column has behind the point.
+
+    Args:
+        column: as in `Figures`.
+    """
+    return 1 if column.startswith("BLEU") else 3
 
 
 def _sequence_title(name: str) -> str | None:
@@ -83,7 +99,7 @@ def _vision_figures(metrics: Mapping) -> Figures:
             name: [accuracy[test] for accuracy in found["by_seed"]]
             for name, found in metrics["held_out"].items()
         }
-        for test, title in CANVASES.items()
+        for test, title in TEST_TITLES.items()
     }
 
 
@@ -95,6 +111,16 @@ def _translation_figures(metrics: Mapping) -> Figures:
     }
 
 
+def _long_sentence_figures(metrics: Mapping) -> Figures:
+    held_out = metrics["held_out"]
+    return {
+        "BLEU, longer": {
+            name: found["beyond_training"]["bleu_by_seed"] for name, found in held_out.items()
+        },
+        "BLEU, all": {name: found["bleu_by_seed"] for name, found in held_out.items()},
+    }
+
+
 GROUNDS = {
     ground.task: ground
     for ground in (
@@ -103,20 +129,32 @@ GROUNDS = {
             "A decoder on Bach's chorales: nats per token on the held-out pieces, and on those "
             "long enough with windows of the length of training, twice and four times that, on "
             "the same tokens. Less is better.",
-            "nats per token", True, 3, _sequence_title, _music_figures,
+            "nats per token", True, _sequence_title, _music_figures,
+            "league_music",
         ),
         Ground(
             "vision", "Vision", "",
             "An encoder of canvases with handwritten digits: the share of held-out ink pixels "
             "labelled rightly where digits stand as in training (upper left of 16 x 16), where "
             "they are shifted, and on canvases of other sizes. More is better; guessing gives 0.1.",
-            "of the ink pixels", False, 3, _map_title, _vision_figures,
+            "of the ink pixels", False, _map_title, _vision_figures,
+            "league_vision",
         ),
         Ground(
             "translation", "Translation", " --data FOLDER",
             "An encoder-decoder on sentence pairs: BLEU on the held-out sentences (more is better) "
             "and nats per target token (less is better).",
-            "BLEU", False, 1, _translation_title, _translation_figures,
+            "BLEU", False, _translation_title, _translation_figures,
+            "league_translation", lambda found: found,
         ),
     )
 }  # fmt: skip
+
+# Another training than that of `GROUNDS["translation"]`, with the same model.
+LONG_SENTENCES = Ground(
+    "translation", "Longer sentences", " --data FOLDER --length-test",
+    f"Trained on sentences of at most {TRAINED_UP_TO} words: BLEU on held-out ones of more than "
+    f"{MEASURED_BEYOND} words, and on held-out ones of all lengths. More is better.",
+    f"BLEU beyond {MEASURED_BEYOND} words", False, _translation_title, _long_sentence_figures,
+    "league_translation_lengths", lambda found: found["beyond_training"],
+)  # fmt: skip

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from relpos_tasks.training.comparison import mean_and_spread
+from relpos_tasks.translation.split import TRAINED_UP_TO
+from relpos_tasks.vision.wording import TEST_TITLES
+
 from ..workloads.training_jobs import NONE
-from .cells import format_change, format_ratio, mean_over_seeds
-from .league_grounds import CANVASES, GROUNDS
+from .cells import format_change, format_ratio
+from .league_grounds import GROUNDS, digits_of
 from .league_standings import Standings
 
 __all__ = ["guide"]
@@ -16,18 +20,24 @@ __all__ = ["guide"]
 STAYS = 0.03
 
 
-def guide(found: Mapping[str, Standings], steps: Sequence[Mapping]) -> str:
+def guide(
+    found: Mapping[str, Standings], long_sentences: Standings | None, steps: Sequence[Mapping]
+) -> str:
     """The guide by need; a need of which nothing was measured is left out.
 
     Args:
         found: the standings, by task.
+        long_sentences: those of the length test of translation.
         steps: rows of `benchmarks.steps`; none where it has not run.
     """
     needs = {
         "Best at the lengths and sizes of training": [
             _best(one, one.first) for one in found.values()
         ],
-        "Inputs longer than those of training": _longer(found["music"]) if "music" in found else [],
+        "Inputs longer than those of training": [
+            *(_longer(found["music"]) if "music" in found else []),
+            *(_longer_sentences(long_sentences) if long_sentences else []),
+        ],
         "Maps of other sizes": _other_maps(found["vision"]) if "vision" in found else [],
         "The cheapest step": _cheapest(steps),
         "The fewest parameters": [line for one in found.values() for line in _fewest(one)],
@@ -41,27 +51,44 @@ def guide(found: Mapping[str, Standings], steps: Sequence[Mapping]) -> str:
 
 
 def _best(one: Standings, column: str, where: str = "") -> str:
-    """The best of a column, and what cannot be told from it."""
-    best, *others = one.by(column)
-    tied = one.tied_with_best(column)
-    digits = one.ground.digits
-    text = (
-        f"{one.ground.title}{where}: `{best}`, "
-        f"{mean_over_seeds(one.figures[column][best], digits)} {one.ground.unit}"
-    )
-    if not others:
+    """The best of a column, and what the seeds and the sentences tell of the others."""
+    ranked, verdict = one.by(column), one.verdict(column)
+
+    def said(name: str) -> str:
+        mean = mean_and_spread(one.figures[column][name], digits=digits_of(column))
+        return f"`{name}`, {mean} {one.ground.unit}"
+
+    text = f"{one.ground.title}{where}: {said(ranked[0])}"
+    if len(ranked) == 1:
         return f"{text}; no other was measured."
-    if tied is None:
-        return f"{text}, with one seed each: how sure that is was not measured."
-    chance = (
-        "the choice of sentences explains; what another seed would change was not measured"
-        if one.spread(column) is None
-        else "the noise"
+    sentences = _of_other_sentences(one, ranked[0]) if column == one.first else ""
+    if verdict is None:
+        return f"{text}, told apart from no other for want of seeds{sentences}."
+    if verdict.best != ranked[0]:
+        text += f", with one seed; of those with several {said(verdict.best)}"
+    text += f"; not told apart from it: {_names(verdict.alike)}" if verdict.alike else ""
+    if verdict.apart:
+        others = _names(verdict.apart) if verdict.alike or verdict.untested else "all others"
+        text += f"; worse by more than another seed explains: {others}"
+    if verdict.untested:
+        text += f"; not told apart, for want of seeds: {_names(verdict.untested)}"
+    return f"{text}{sentences}."
+
+
+def _of_other_sentences(one: Standings, name: str) -> str:
+    """What a scheme's difference is when the test sentences are drawn anew; "" if unknown."""
+    if name not in one.differences:
+        return ""
+    found = one.differences[name]
+    bleu = found["bleu"]
+    return (
+        f"; with the first seed and other sentences it has {bleu['low']:+.1f} to "
+        f"{bleu['high']:+.1f} BLEU against `{found['from']}`, p = {found['p_value']:.2g}"
     )
-    if not tied:
-        return f"{text}; all others are worse by more than {chance}."
-    rest = f"; the others are worse by more than {chance}" if len(tied) < len(others) else ""
-    return f"{text}; within the noise of it {_names(tied)}{rest}."
+
+
+def _longer_sentences(one: Standings) -> list[str]:
+    return [_best(one, one.first, f", trained on at most {TRAINED_UP_TO} words")]
 
 
 def _longer(music: Standings) -> list[str]:
@@ -95,7 +122,7 @@ def _longer(music: Standings) -> list[str]:
 def _other_maps(vision: Standings) -> list[str]:
     return [
         _best(vision, column, f", {column}")
-        for column in list(CANVASES.values())[1:]
+        for column in list(TEST_TITLES.values())[1:]
         if column in vision.figures
     ]
 

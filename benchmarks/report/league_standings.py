@@ -1,20 +1,50 @@
-"""What the kept runs of a task say of its schemes, and which differences chance explains.
+"""What the kept runs of a task say of its schemes, and which another seed would still tell apart.
 
-How much a figure changes with the seed is estimated from the schemes trained with several: the root
-mean square of their standard deviations, s. The difference between means over m and n seeds has
-the standard error `s * sqrt(1 / m + 1 / n)`; one of less than twice that is within the noise.
+The best scheme of a column is compared with each of the others by Student's paired t-test, two
+sided, over the seeds that both were trained with: a seed is the same data order and the same first
+numbers for all, and the test holds its level however unequal the schemes' own spreads are. Welch's
+test does not with three seeds: at 0.05 / 15, and ten times the spread in one scheme, it errs more
+than twice as often as it says. Bonferroni's correction divides the level by the number of schemes
+compared: a scheme that in truth is the best is called worse than the one that came out best in at
+most 5 % of such columns, although that one was chosen by the same figures.
+
+Seeds are all that the test knows of: other test pieces, images or sentences are another question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
-from statistics import fmean, variance
+from statistics import fmean, stdev
+from typing import Any
 
-from .league_grounds import GROUNDS, Figures, Ground
+from scipy.stats import t
 
-__all__ = ["Standings", "standings"]
+from relpos_tasks.training.settings import settings_differ
+
+from .league_grounds import Figures, Ground
+
+__all__ = ["LEVEL", "Standings", "Verdict", "check_alike", "standings"]
+
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the seeds tell of a column; names from the best on.
+
+    Args:
+        best: of the schemes with several seeds.
+        alike: schemes that are not told apart from it.
+        apart: schemes that are worse by more than another seed explains.
+        untested: schemes with fewer than two seeds in common with it.
+    """
+
+    best: str
+    alike: Sequence[str]
+    apart: Sequence[str]
+    untested: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -24,19 +54,25 @@ class Standings:
     Args:
         ground: the task.
         figures: by column and scheme, one for each seed; the first column ranks.
+        seeds: by scheme.
         parameters: by scheme.
         steps: of each training.
-        machine: on what it was done.
-        intervals: by scheme, the first figure's interval over other choices of the test data;
-            empty where the task has none.
+        conditions: all else that the runs have in common, as far as it is known.
+        unknown: the files of runs from before their settings were kept.
+        intervals: by scheme, the first figure's interval over other choices of the test data, with
+            the first seed; empty where the task has none.
+        differences: by scheme, the first figure less that of the scheme `from`, likewise.
     """
 
     ground: Ground
     figures: Figures
+    seeds: Mapping[str, Sequence[int]]
     parameters: Mapping[str, int]
     steps: int
-    machine: Mapping[str, str]
+    conditions: dict[str, Any]
+    unknown: Sequence[str] = ()
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    differences: Mapping[str, Mapping] = field(default_factory=dict)
 
     @property
     def first(self) -> str:
@@ -57,119 +93,169 @@ class Standings:
         means = {name: fmean(values) for name, values in self.figures[column].items()}
         return sorted(means, key=means.__getitem__, reverse=not self.ground.less_is_better)
 
-    def spread(self, column: str) -> float | None:
-        """How much a figure changes with the seed, as a standard deviation; None if unknown.
-
-        Args:
-            column: one of `figures`.
-        """
-        known = [variance(values) for values in self.figures[column].values() if len(values) > 1]
-        return sqrt(fmean(known)) if known else None
-
-    def tied_with_best(self, column: str) -> list[str] | None:
-        """The other schemes whose difference from the best is within the noise.
-
-        Where the intervals of the two overlap it is, too.
+    def verdict(self, column: str) -> Verdict | None:
+        """Which schemes another seed would still tell apart from the best.
 
         Args:
             column: one of `figures`.
 
         Returns:
-            From the best on; None where neither a spread nor intervals are known.
+            None where no two schemes have two seeds in common.
         """
-        spread, intervals = self.spread(column), self.intervals if column == self.first else {}
-        if spread is None and not intervals:
+        best = next((name for name in self.by(column) if len(self.seeds[name]) > 1), None)
+        if best is None:
             return None
-        best, *others = self.by(column)
-        return [
-            name for name in others
-            if (spread is not None and self._is_noise(column, best, name, spread))
-            or _overlap(intervals.get(best), intervals.get(name))
-        ]  # fmt: skip
+        others = [name for name in self.by(column) if name != best]
+        less = {name: self._differences(column, name, best) for name in others}
+        tested = [name for name in others if len(less[name]) > 1]
+        if not tested:
+            return None
+        apart = [name for name in tested if _is_apart(less[name], LEVEL / len(tested))]
+        return Verdict(
+            best,
+            [name for name in tested if name not in apart],
+            apart,
+            [name for name in others if name not in tested],
+        )
 
-    def seeds(self, name: str) -> int:
-        """With how many seeds a scheme was trained.
-
-        Args:
-            name: of the scheme.
-        """
-        return len(self.figures[self.first][name])
-
-    def _is_noise(self, column: str, one: str, other: str, spread: float) -> bool:
-        a, b = (self.figures[column][name] for name in (one, other))
-        error = spread * sqrt(1 / len(a) + 1 / len(b))
-        return abs(fmean(a) - fmean(b)) < 2 * error
-
-
-def _overlap(a: tuple[float, float] | None, b: tuple[float, float] | None) -> bool:
-    return a is not None and b is not None and a[0] <= b[1] and b[0] <= a[1]
+    def _differences(self, column: str, one: str, other: str) -> list[float]:
+        """One scheme's figures less another's, for the seeds that both have."""
+        a, b = (
+            dict(zip(self.seeds[name], self.figures[column][name], strict=True))
+            for name in (one, other)
+        )
+        return [a[seed] - b[seed] for seed in self.seeds[one] if seed in b]
 
 
-def standings(task: str, runs: Mapping[str, Mapping]) -> Standings | None:
+def _is_apart(differences: Sequence[float], level: float) -> bool:
+    """Whether the mean of differences is another than 0 by Student's t-test, two sided."""
+    n, spread = len(differences), stdev(differences)
+    # Differences that are the same to the last bit say nothing of how much they change.
+    beyond = float(t.isf(level / 2, n - 1)) * spread / sqrt(n)
+    return spread > 0 and abs(fmean(differences)) > beyond
+
+
+def standings(ground: Ground, runs: Mapping[str, Mapping]) -> Standings | None:
     """The schemes of all runs; one that stands in several counts with the most seeds.
 
     Args:
-        task: a name in `GROUNDS`.
+        ground: the task.
         runs: what was kept, by the name of the file.
 
     Returns:
         None if there is no run.
 
     Raises:
-        ValueError: if a run is of another task, has an unknown scheme, or differs in its steps or
-            its tests from the first.
+        ValueError: if a run is of another task, has an unknown scheme, or differs from the first
+            in anything but its seeds and schemes.
     """
-    ground = GROUNDS[task]
     found: Standings | None = None
     for file, metrics in runs.items():
         try:
-            new = _of_run(ground, metrics)
+            new = _of_run(ground, metrics, file)
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{file}: must be of `relpos {task} compare`: {type(error).__name__} {error}"
+                f"{file}: must be of `relpos {ground.task} compare{ground.options}`: "
+                f"{type(error).__name__} {error}"
             ) from None
         if wrong := [name for name in new.parameters if ground.title_of(name) is None]:
-            raise ValueError(f"{file}: schemes must be those of {task}, got {wrong[0]!r}")
+            raise ValueError(f"{file}: schemes must be those of {ground.task}, got {wrong[0]!r}")
         found = new if found is None else _merged(found, new, file)
     return found
 
 
-def _of_run(ground: Ground, metrics: Mapping) -> Standings:
-    held_out = metrics["held_out"]
+def check_alike(
+    one: Standings, other: Standings, file: str, *, options: Sequence[str] = ()
+) -> None:
+    """Raise unless two runs differ in seeds and schemes alone, as far as that is known.
+
+    Args:
+        one: the first.
+        other: of the file.
+        file: its name, for the message.
+        options: settings that may differ too.
+
+    Raises:
+        ValueError: that says what differs.
+    """
+    then, now = (_all_conditions(it, options) for it in (one, other))
+    known = then.keys() & now.keys()
+    if difference := settings_differ(
+        {name: then[name] for name in known}, {name: now[name] for name in known}
+    ):
+        raise ValueError(f"{file}: must be made as the runs before it: {difference}")
+
+
+def _all_conditions(one: Standings, without: Sequence[str]) -> dict[str, Any]:
+    found = {"steps": one.steps, "columns": [*one.figures]} | one.conditions
+    if "settings" in found:
+        found["settings"] = {k: v for k, v in found["settings"].items() if k not in without}
+    return found
+
+
+def _of_run(ground: Ground, metrics: Mapping, file: str) -> Standings:
+    held_out: Mapping[str, Mapping] = metrics["held_out"]
+    seeds: Sequence[int] = metrics["seeds"]
+    figures = ground.figures(metrics)
+    for column in figures.values():
+        if wrong := [name for name, values in column.items() if len(values) != len(seeds)]:
+            raise KeyError(f"{wrong[0]}: a figure for each seed")
+    scores = {}
+    if ground.first_scores is not None:
+        scores = {name: ground.first_scores(found) for name, found in held_out.items()}
     return Standings(
         ground,
-        ground.figures(metrics),
+        figures,
+        dict.fromkeys(held_out, seeds),
         {name: metrics["parameters"][name] for name in held_out},
         metrics["steps"],
-        metrics["machine"],
-        {
-            name: (one["bleu_low"], one["bleu_high"])
-            for name, one in held_out.items()
-            if "bleu_low" in one
-        },
+        _conditions(metrics),
+        () if "settings" in metrics and "model" in metrics else (file,),
+        {name: (one["bleu_low"], one["bleu_high"]) for name, one in scores.items()},
+        {name: one["difference"] for name, one in scores.items() if "difference" in one},
     )
 
 
+def _conditions(metrics: Mapping) -> dict[str, Any]:
+    """What a run says of how it was trained and measured, beside seeds and schemes."""
+    found = {name: metrics[name] for name in ("model", "canvases") if name in metrics}
+    if "settings" in metrics:
+        settings = metrics["settings"]
+        training = {k: v for k, v in settings["training"].items() if k != "seed"}
+        found["settings"] = settings | {"training": training}
+    if "data" in metrics:
+        # The same data may lie in a folder of another name.
+        found["data"] = {k: v for k, v in metrics["data"].items() if k != "name"}
+    if "translations" in metrics:
+        measured = metrics["translations"]
+        found["translations"] = {k: measured[k] for k in ("sentences", "signatures")}
+    return found
+
+
 def _merged(one: Standings, other: Standings, file: str) -> Standings:
-    for what, first, now in (
-        ("steps", one.steps, other.steps),
-        ("tests", ", ".join(one.figures), ", ".join(other.figures)),
-    ):
-        if first != now:
-            raise ValueError(f"{file}: {what} must be {first} as in the first run, got {now}")
+    check_alike(one, other, file)
+    for name in one.parameters.keys() & other.parameters.keys():
+        if one.parameters[name] != other.parameters[name]:
+            raise ValueError(
+                f"{file}: {name} must have {one.parameters[name]:,} parameters as in the runs "
+                f"before it, got {other.parameters[name]:,}"
+            )
     taken = {
         name
         for name in other.parameters
-        if name not in one.parameters or other.seeds(name) >= one.seeds(name)
+        if name not in one.parameters or len(other.seeds[name]) >= len(one.seeds[name])
     }
     return Standings(
         one.ground,
         {column: _over(values, other.figures[column], taken)
          for column, values in one.figures.items()},
+        _over(one.seeds, other.seeds, taken),
         _over(one.parameters, other.parameters, taken),
         one.steps,
-        one.machine,
+        {**other.conditions, **one.conditions},
+        [*one.unknown, *other.unknown],
         _over(one.intervals, other.intervals, taken),
+        _over(one.differences, other.differences, taken),
     )  # fmt: skip
 
 

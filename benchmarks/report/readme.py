@@ -7,7 +7,9 @@ import sys
 
 from relpos_tasks.models.map_positions import MAP_POSITIONS
 from relpos_tasks.models.positions import POSITIONS
+from relpos_tasks.training.comparison import mean_and_spread
 from relpos_tasks.translation.positions import title_of
+from relpos_tasks.vision.wording import TEST_TITLES
 
 from ..files import has, load
 from ..workloads.adapted import MODELS
@@ -21,7 +23,6 @@ from .cells import (
     format_ratio,
     machine_note,
     markdown_table,
-    mean_over_seeds,
     ratio,
 )
 from .local_section import local_table
@@ -140,13 +141,13 @@ def adapters_part(result: dict) -> str:
 def chorale_table(metrics: dict) -> str:
     """Held-out nats per token of a comparison on music, by scheme and by length."""
     held = metrics["held_out"]
-    rows = [[_music_model(name), mean_over_seeds(found["nats_by_seed"])]
+    rows = [[_music_model(name), mean_and_spread(found["nats_by_seed"])]
             for name, found in held.items()]  # fmt: skip
     rows += [[f"counting: {name}", f"{nats:.3f}"] for name, nats in metrics["counting"].items()]
     seeds = _seeds_in_words(len(next(iter(held.values()))["nats_by_seed"]))
     text = (
         f"Held-out nats per token after {metrics['steps']} steps each, {seeds} "
-        f"({metrics['seconds']:.0f} s for the whole job on this machine):\n\n"
+        f"({_job(metrics)}):\n\n"
         f"{markdown_table(['model', 'nats per token'], rows)}"
     )
     return f"{text}\n\n{_by_length(metrics['lengths'])}" if metrics["lengths"] else text
@@ -168,6 +169,17 @@ def _by_length(lengths: dict[str, dict[str, float]]) -> str:
 def _music_model(position: str) -> str:
     scheme = POSITIONS[position]
     return f"{scheme.title}, relative" if scheme.relative else scheme.title
+
+
+def _job(metrics: dict) -> str:
+    """How long a whole comparison took, and on what; no time where something else ran beside."""
+    machine = metrics["machine"]
+    capability = f" ({machine['instructions']})" if "instructions" in machine else ""
+    count, _, used = machine["cores"].partition(" ")
+    where = f"{machine['processor']}{capability}, {count} cores {used}"
+    if any(metrics.get("timed_on_a_busy_machine", {}).values()):
+        return f"on {where}; it was busy, so no time is told"
+    return f"{metrics['seconds']:.0f} s for the whole job on {where}"
 
 
 def _seeds_in_words(count: int) -> str:
@@ -195,8 +207,8 @@ def translation_table(metrics: dict) -> str:
     translations = metrics["translations"]
     return (
         f"On {translations['sentences']:,} held-out sentences after {metrics['steps']} steps each, "
-        f"{seeds}; intervals of 95 %, of the first seed ({metrics['seconds']:.0f} s for the whole "
-        f"job on this machine; {translations['signatures']['bleu']}):\n\n"
+        f"{seeds}; intervals of 95 %, of the first seed ({_job(metrics)}; "
+        f"{translations['signatures']['bleu']}):\n\n"
         + markdown_table(
             ["positions", "BLEU", f"BLEU less that of {first}", "chrF", "nats per target token"],
             rows,
@@ -206,17 +218,15 @@ def translation_table(metrics: dict) -> str:
 
 def vision_table(metrics: dict) -> str:
     """Held-out accuracy on canvases of digits, by position and test."""
-    tests = {"same": "places of training", "shifted": "shifted", "32x32": "32 x 32",
-             "12x40": "12 x 40"}  # fmt: skip
     rows = [
-        [f"`{name}`: {MAP_POSITIONS[name].title}", *(f"{found[test]:.3f}" for test in tests)]
+        [f"`{name}`: {MAP_POSITIONS[name].title}", *(f"{found[test]:.3f}" for test in TEST_TITLES)]
         for name, found in metrics["held_out"].items()
     ]
     seeds = _seeds_in_words(len(metrics["seeds"]))
     return (
         f"Share of held-out ink pixels labelled rightly after {metrics['steps']} steps each on "
-        f"canvases of 16 x 16, {seeds} ({metrics['seconds']:.0f} s for the whole job on this "
-        f"machine):\n\n{markdown_table(['positions', *tests.values()], rows)}"
+        f"canvases of 16 x 16, {seeds} ({_job(metrics)}):\n\n"
+        f"{markdown_table(['positions', *TEST_TITLES.values()], rows)}"
     )
 
 

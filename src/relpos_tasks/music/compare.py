@@ -10,6 +10,7 @@ from ..models.decoder import DecoderLM
 from ..report.blocks import Report
 from ..report.comparing import REPORT, check_files, compare_and_report
 from ..training.comparison import Comparison
+from ..training.conditions import conditions
 from ..training.devices import Devices
 from ..training.trained import TrainedModel
 from .composer import Composer
@@ -110,7 +111,7 @@ def compare(
         ),
         measure=measure,
         report=report,
-        about={"settings": settings.recorded()},
+        about=conditions(settings, source.about()),
     )
 
 

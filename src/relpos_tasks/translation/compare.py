@@ -9,6 +9,7 @@ from ..machine import machine
 from ..models.encoder_decoder import EncoderDecoder
 from ..report.comparing import REPORT, check_files, compare_and_report
 from ..training.comparison import Comparison
+from ..training.conditions import conditions
 from ..training.devices import Devices
 from ..training.sequence_to_sequence import mean_nats
 from ..training.trained import TrainedModel
@@ -107,5 +108,5 @@ def compare(
         ),
         measure=measure,
         report=lambda results: showcase.report(settings, source, results, folder=folder),
-        about={"settings": settings.recorded()},
+        about=conditions(settings, source.about()),
     )

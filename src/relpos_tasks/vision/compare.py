@@ -9,6 +9,7 @@ from ..machine import machine
 from ..models.pixel_classifier import PixelClassifier
 from ..report.comparing import REPORT, check_files, compare_and_report
 from ..training.comparison import Comparison
+from ..training.conditions import conditions
 from ..training.devices import Devices
 from ..training.trained import TrainedModel
 from .digits import DigitSplit
@@ -85,7 +86,7 @@ def compare(
         ),
         measure=measure,
         report=lambda results: comparison_report(settings, split, results),
-        about={"settings": settings.recorded()},
+        about=conditions(settings, split.about()),
     )
 
 

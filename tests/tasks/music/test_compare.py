@@ -32,7 +32,7 @@ def test_a_run_leaves_these_files_and_no_others(compared):
     assert not list(folder.rglob(".part-*"))
 
 
-def test_metrics_have_the_promised_names(compared):
+def test_metrics_have_the_promised_names(compared, source):
     folder, results = compared
     metrics = json.loads((folder / "metrics.json").read_text())
     assert list(metrics["held_out"]) == COMPARISON.positions
@@ -49,6 +49,8 @@ def test_metrics_have_the_promised_names(compared):
         assert list(metrics[name]) == COMPARISON.positions
     assert (metrics["steps"], metrics["seeds"]) == (4, [3, 4])
     assert metrics["settings"]["training"]["steps"] == metrics["steps"]
+    assert metrics["data"]["digest"] == source.digest
+    assert metrics["model"]["width"] == small().width
     assert metrics["seconds"] > 0
     assert metrics["long_pieces"] == 3
     assert results.held_out["huang"] == metrics["held_out"]["huang"]["nats_by_seed"]

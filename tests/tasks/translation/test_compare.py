@@ -63,6 +63,8 @@ def test_metrics_have_the_promised_names(compared_text, text):
         assert [len(one) for one in by_seed] == [len(found["words"])] * 2
     assert (metrics["steps"], metrics["seeds"]) == (4, [3, 4])
     assert metrics["settings"]["training"]["steps"] == metrics["steps"]
+    assert metrics["data"]["digest"] == text.digest
+    assert metrics["model"]["width"] == small().width
     assert metrics["seconds"] > 0
     assert found["search"] == {"beam": 2, "alpha": 0.6}
     for name in ("shaw-2", "shaw-1-keys"):

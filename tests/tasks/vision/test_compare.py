@@ -30,7 +30,7 @@ def test_a_run_leaves_these_files_and_no_others(compared):
     assert not list(folder.rglob(".part-*"))
 
 
-def test_metrics_have_the_promised_names(compared):
+def test_metrics_have_the_promised_names(compared, digits):
     folder, _ = compared
     metrics = json.loads((folder / "metrics.json").read_text())
     assert list(metrics["held_out"]) == ["none", "absolute", "grid"]
@@ -41,6 +41,8 @@ def test_metrics_have_the_promised_names(compared):
             assert measured[test] == fmean(one[test] for one in measured["by_seed"])
     assert (metrics["steps"], metrics["seeds"], metrics["canvases"]) == (4, [3, 4], 3)
     assert metrics["settings"]["training"]["steps"] == metrics["steps"]
+    assert metrics["data"]["digest"] == digits.digest
+    assert metrics["model"]["width"] == small().width
     assert metrics["seconds"] > 0
     for name in ("parameters", "training_seconds", "steps_per_second", "curves"):
         assert list(metrics[name]) == ["none", "absolute", "grid"]
