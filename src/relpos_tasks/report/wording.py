@@ -9,6 +9,10 @@ from ..training.clock import TrainingTime
 __all__ = ["averaging_note", "busy_note", "count", "duration", "listed", "seeds_note"]
 
 
+# Of how many models a sentence names each.
+_NAMED = 3
+
+
 def count(number: int) -> str:
     """A whole number with commas.
 
@@ -80,10 +84,21 @@ def busy_note(times: Mapping[str, Sequence[TrainingTime]]) -> str:
     busy = {name: found for name, found in crowded.items() if found}
     if not busy:
         return ""
-    used = [
-        f"{max(others):.1f} cores while the model with {name} was trained"
+    used = {
+        name: max(others)
         for name, found in busy.items()
         if (others := [time.others for time in found if time.others is not None])
-    ]
-    how_much = f": other programs used {listed(used)}" if used else ""
+    }
+    how_much = f": other programs used {_cores(used)}" if used else ""
     return f"* Measured on a busy machine{how_much}. Such a time does not compare models."
+
+
+def _cores(used: Mapping[str, float]) -> str:
+    """How many cores other programs used while each model was trained; of many, from and to."""
+    if len(used) > _NAMED:
+        least, most = min(used.values()), max(used.values())
+        return f"{least:.1f} to {most:.1f} cores while models were trained"
+    return listed(
+        [f"{cores:.1f} cores while the model with {name} was trained"
+         for name, cores in used.items()]
+    )  # fmt: skip

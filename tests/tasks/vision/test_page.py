@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from relpos_tasks.models.pixel_classifier import CONVOLUTION
 from relpos_tasks.report.blocks import Report, Section
 from relpos_tasks.report.page import render
 from relpos_tasks.training.clock import TrainingTime
@@ -96,5 +97,7 @@ def test_the_verdict_names_the_best_of_each_test(compared):
     found = verdict(measured(results, none=[0.3, 0.5], grid=[0.75]))
     assert len(found) == len(TESTS)
     assert "grid has the highest accuracy, 0.750 (none 0.400)." in found[0]
-    assert is_good(measured(results, none=[0.3], grid=[0.75]))
-    assert not is_good(measured(results, none=[0.8], grid=[0.75]))
+    for best in ("grid", "axial-rotary", "window"):
+        assert is_good(measured(results, none=[0.3], **{best: [0.75]}))
+    for best in ("none", "absolute-resized", "sinusoidal", CONVOLUTION):
+        assert not is_good(measured(results, grid=[0.75], **{best: [0.8]}))
