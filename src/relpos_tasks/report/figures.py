@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from relpos.plots.style import GREY, WIDTH, new_figure, svg
 
@@ -14,6 +14,8 @@ from .colors import series_colors, series_lines
 
 __all__ = ["curves_figure", "lengths_figure"]
 
+# So many times the least value a linear axis shows the others in, before they run together.
+_MOST_LINEAR = 4
 # Names of a legend that has room inside the axes.
 _MOST_INSIDE = 6
 
@@ -54,6 +56,8 @@ def curves_figure(
 def lengths_figure(measured: Mapping[str, Mapping[int, float]], *, xlabel: str, ylabel: str) -> str:
     """A measure over lengths, which double from one to the next.
 
+    Where some values are many times the others, the measure has a logarithmic axis too.
+
     Args:
         measured: for each model, what was measured by length.
         xlabel: the length and its unit.
@@ -76,9 +80,20 @@ def lengths_figure(measured: Mapping[str, Mapping[int, float]], *, xlabel: str, 
         axes.set_xscale("log", base=2)
         axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
         axes.minorticks_off()
+        values = [value for by_length in measured.values() for value in by_length.values()]
+        if values and 0 < _MOST_LINEAR * min(values) < max(values):
+            _make_logarithmic(axes)
         axes.set(xlabel=xlabel, ylabel=ylabel)
         _legend(figure, axes, measured)
         return svg(figure)
+
+
+def _make_logarithmic(axes: Axes) -> None:
+    """A logarithmic measure, with its values as they are at 1, 2 and 5 of each power of ten."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.minorticks_off()
 
 
 def _legend_height(names: Collection[str]) -> float:

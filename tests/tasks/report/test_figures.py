@@ -12,6 +12,7 @@ CURVES = {
     "absolute": {"train": [(1, 4.1)], "valid": []},
 }
 LENGTHS = {"relative": {16: 1.0, 32: 1.1}, "absolute": {16: 1.0, 32: 3.0}}
+FAR_APART = {"relative": {16: 0.45, 32: 0.45}, "absolute": {16: 0.5, 32: 8.0}}
 MANY = {f"scheme {n}": CURVES["relative"] for n in range(16)}
 DRAW = {
     "curves with a baseline": lambda: curves_figure(CURVES, ("counting", 1.0), ylabel="bits"),
@@ -21,6 +22,7 @@ DRAW = {
         dict.fromkeys(MANY, LENGTHS["relative"]), xlabel="words", ylabel="bits"
     ),
     "lengths": lambda: lengths_figure(LENGTHS, xlabel="words", ylabel="bits"),
+    "lengths far apart": lambda: lengths_figure(FAR_APART, xlabel="words", ylabel="bits"),
 }
 
 
@@ -42,3 +44,14 @@ def test_what_has_one_colour_has_lines_of_its_own():
     names = "abcdefghijklmnopqr"
     colors, lines = series_colors(names), series_lines(names)
     assert len({(colors[name], lines[name]) for name in names}) == 18
+
+
+def test_values_far_apart_have_a_logarithmic_axis():
+    def ticks(measured):
+        return {
+            tick for tick in ("0.5", "1", "2", "5")
+            if f"<!-- {tick} -->" in lengths_figure(measured, xlabel="words", ylabel="bits")
+        }  # fmt: skip
+
+    assert ticks(FAR_APART) == {"0.5", "1", "2", "5"}
+    assert "5" not in ticks(LENGTHS)
