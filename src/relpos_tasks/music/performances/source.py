@@ -15,6 +15,7 @@ from ..score_lines import ScoreError
 from .baselines import counting_baselines
 from .excerpts import excerpts
 from .folder import read_folder
+from .published import published_split, split_as_published
 from .settings import PerformanceSettings
 from .split import PerformanceSplit, digest_of, split_performances
 from .tokens import EventVocabulary, encode
@@ -95,21 +96,30 @@ class PerformanceSource:
 def read_performances(folder: str | Path, *, progress: bool = False) -> PerformanceSource:
     """The performances to train and to measure on.
 
+    What they hold decides which part each is in, unless a table beside them says it, such as
+    `maestro-v3.0.0.csv`.
+
     Args:
         folder: of MIDI files, in it and in its folders.
         progress: True shows a progress bar while files are read.
 
     Raises:
-        ScoreError: if the folder cannot be used, or holds fewer than three different performances.
+        ScoreError: if the folder or its table cannot be used, or a part has no performances.
     """
+    published = published_split(folder)
     performances = read_folder(folder, progress=progress)
     try:
-        split = split_performances(performances)
+        split = (
+            split_performances(performances)
+            if published is None
+            else split_as_published(performances, published)
+        )
     except ValueError as error:
         raise ScoreError(f"{folder}: {error}") from error
     digest = hashlib.blake2b(digest_size=8)
-    for part in (split.train, split.valid, split.held_out):
-        for performance in part:
+    for part, performances in split.parts.items():
+        digest.update(part.encode())
+        for performance in performances:
             digest.update(performance.name.encode(errors="surrogateescape"))
             digest.update(digest_of(performance))
     return PerformanceSource(Path(folder).resolve().name, digest.hexdigest(), split)

@@ -24,18 +24,30 @@ class PerformanceSplit:
     """Performances to train on, to watch while training, and to measure on at the end.
 
     `str(split)` is a line with the performances in each, and how long they last together.
+
+    Args:
+        train: to train on.
+        valid: to watch.
+        held_out: to measure on.
+        table: the file that says which part each is in; None where what they hold decides.
     """
 
     train: tuple[Performance, ...]
     valid: tuple[Performance, ...]
     held_out: tuple[Performance, ...]
+    table: str | None = None
+
+    @property
+    def parts(self) -> dict[str, tuple[Performance, ...]]:
+        """The performances by the name of their part."""
+        return {"train": self.train, "valid": self.valid, "held out": self.held_out}
 
     def __str__(self) -> str:
-        parts = (("train", self.train), ("valid", self.valid), ("held out", self.held_out))
-        return "; ".join(
+        parts = "; ".join(
             f"{name} {len(performances):,} performances, {_length(performances)}"
-            for name, performances in parts
+            for name, performances in self.parts.items()
         )
+        return parts if self.table is None else f"{parts}; as {self.table} has it"
 
 
 def split_performances(performances: Sequence[Performance]) -> PerformanceSplit:
