@@ -158,7 +158,7 @@ def test_schemes_stand_in_the_order_of_the_first_figure_and_seeds_tell_them_apar
     assert table["shaw"][2:5] == ["0.450 ± 0.002", "0.550 ± 0.002", "0.650 ± 0.002"]
     assert (
         "1,150 steps each; 3 schemes with seeds 0, 1, 2; 1 scheme with seed 0. "
-        "By seeds `shaw` was compared with 2." in page
+        "Over seeds `shaw` was compared with `huang` and `none`." in page
     )
 
 
@@ -194,8 +194,16 @@ def test_seeds_are_compared_with_the_same_seeds_alone():
     assert told({"shaw": [0.45, 0.46]}, **others) is None
 
 
+def test_what_is_better_with_the_same_seeds_is_not_called_worse():
+    others = {"b.json": music({"huang": [0.4, 0.4101, 0.6]}, first_seed=1)}
+    verdict = told({"shaw": [0.1, 0.5, 0.51]}, **others)
+    # With seeds 1 and 2 Huang is better by 0.1 and 0.0999; with others Shaw is.
+    assert (verdict.best, verdict.alike, verdict.apart) == ("shaw", ["huang"], [])
+
+
 def test_the_same_difference_with_each_seed_is_no_evidence():
     assert told({"shaw": [0.25, 0.5], "none": [0.5, 0.75]}).alike == ["none"]
+    assert told({"shaw": [0.1, 0.2], "none": [0.4, 0.5]}).alike == ["none"]
 
 
 def test_a_best_scheme_with_one_seed_tells_nothing_apart_by_itself():
@@ -257,6 +265,9 @@ def test_prices_and_memory_stand_beside_the_schemes_that_were_timed():
     assert table["alibi"][-3:] == ["1,030", "1.01 (0.99 to 1.03)", "70"]
     assert table["huang"][-2:] == ["1.25 (1.20 to 1.30)", "not measured yet"]
     assert table["shaw"][-2:] == ["not measured yet", "not measured yet"]
+    untimed = league_page(RUNS, None)
+    assert " step |" not in untimed
+    assert "A step is a whole one" not in untimed
 
 
 def test_the_guide_fills_in_the_figures():
@@ -300,7 +311,7 @@ def test_a_need_without_figures_is_left_out_of_the_guide():
 def test_on_maps_more_is_better_and_each_test_has_a_best():
     run = vision(
         {
-            "none": [(0.70, 0.70, 0.62, 0.63), (0.71, 0.71, 0.63, 0.62), (0.7, 0.71, 0.62, 0.62)],
+            "none": [(0.70, 0.70, 0.62, 0.63), (0.71, 0.71, 0.63, 0.62), (0.69, 0.71, 0.62, 0.62)],
             "grid": [(0.93, 0.93, 0.87, 0.91), (0.94, 0.94, 0.88, 0.92), (0.93, 0.94, 0.88, 0.91)],
         }
     )
@@ -308,7 +319,7 @@ def test_on_maps_more_is_better_and_each_test_has_a_best():
     table = rows(page)
     assert list(table) == ["grid", "none"]
     assert table["none"][1:5] == [
-        "0.703 ± 0.006", "0.707 ± 0.006", "0.623 ± 0.006", "0.623 ± 0.006",
+        "0.700 ± 0.010", "0.707 ± 0.006", "0.623 ± 0.006", "0.623 ± 0.006",
     ]  # fmt: skip
     assert (
         "- Vision, 12 x 40: `grid`, 0.913 ± 0.006 of the ink pixels; worse by more than another "
@@ -330,8 +341,8 @@ def test_bleu_of_one_seed_is_compared_on_the_same_sentences_and_with_the_first_s
     assert table["sinusoidal"][3] == "-"
     assert (
         "- Translation: `shaw-4-keys`, 36.5 BLEU, told apart from no other for want of seeds; "
-        "with the first seed and other sentences it has +2.0 to +3.0 BLEU against "
-        "`sinusoidal`, p = 0.012." in page
+        "with the first seed and its sentences drawn anew it has +2.0 to +3.0 BLEU against "
+        "`sinusoidal` (95 %, not corrected for its having been picked as the best)." in page
     )
 
 
@@ -398,6 +409,13 @@ def with_setting(part, **change):
         ),
         (
             {
+                "a.json": with_setting("machine", precision="32-true"),
+                "b.json": with_setting("machine", precision="bf16-mixed"),
+            },
+            "b.json: must be made as the runs before it: precision was 32-true, now bf16-mixed",
+        ),
+        (
+            {
                 "a.json": music({"shaw": [0.4]}),
                 "b.json": music({"shaw": [0.4]}) | {"parameters": {"shaw": 9}},
             },
@@ -405,7 +423,7 @@ def with_setting(part, **change):
         ),
         (
             {"a.json": music({"shaw": [0.4]}) | {"seeds": [0, 1]}},
-            "a.json: must be of `relpos music compare`: KeyError 'shaw: a figure for each seed'",
+            "a.json: shaw must have 2 figures, one for each seed, got 1",
         ),
     ],
 )
@@ -473,14 +491,36 @@ def test_remedies_stand_beside_what_they_are_for():
     assert "| `huang` | 0.470 | 0.470 | 0.570 | 0.670 | +0.200 |" in section
     assert "| `huang` `--max-distance 64` | 0.480 | 0.500 | 0.510 | 0.520 | +0.020 |" in section
     assert "| `absolute` `--random-start` | 0.600 | 0.500 | 0.510 | 0.520 | +0.020 |" in section
-    assert "with its option it is less for `absolute`, `huang`." in section
+    page = league_page({"league_music.json": PLAIN, "league_music_remedies.json": remedied()}, None)
+    assert (
+        "- Music, good at both: held out at most 0.03 nats per token behind the best, and no more "
+        "than that worse at 1,024 tokens: `huang` with `--max-distance 64` 0.480." in page
+    )
+    assert (
+        "- Music, `absolute` with `--random-start`: 0.520 at 1,024 tokens (+0.020) in place of "
+        "0.750 (+0.200), and held out 0.600 in place of 0.550." in page
+    )
 
 
-def test_remedies_that_do_not_help_are_not_said_to():
-    assert "the option does not make it less for `absolute`, `huang`." in remedies(remedied(0.9))
-    run = remedied()
-    run["lengths_by_seed"]["huang"][0]["1024"] = 0.9
-    assert "it is less for `absolute`, and not for `huang`." in remedies(run)
+def test_remedies_that_do_not_help_are_not_called_good():
+    runs = {"league_music.json": PLAIN, "league_music_remedies.json": remedied(0.9)}
+    assert "good at both" not in league_page(runs, None)
+
+
+def test_remedies_stand_beside_a_league_without_them():
+    plain = PLAIN | {"settings": PLAIN["settings"] | {"max_distance": 64}}
+    message = "must stand beside a league without max_distance, got 64"
+    with pytest.raises(ValueError, match=f"remedies.json: {message}"):
+        remedies(remedied(), plain)
+
+
+@pytest.mark.parametrize("name", ["t5", "rotary", "absolute-keys"])
+def test_remedies_are_of_schemes_that_an_option_changes(name):
+    run = music({name: [0.5]})
+    settings = run["settings"] | {"max_distance": 64}
+    message = f"schemes must be such as an option changes, got '{name}'"
+    with pytest.raises(ValueError, match=message):
+        remedies(run | {"settings": settings}, run)
 
 
 @pytest.mark.parametrize(

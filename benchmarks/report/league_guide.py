@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from relpos_tasks.report.wording import listed
 from relpos_tasks.training.comparison import mean_and_spread
 from relpos_tasks.translation.split import TRAINED_UP_TO
 from relpos_tasks.vision.wording import TEST_TITLES
@@ -12,6 +13,7 @@ from relpos_tasks.vision.wording import TEST_TITLES
 from ..workloads.training_jobs import NONE
 from .cells import format_change, format_ratio
 from .league_grounds import GROUNDS, digits_of
+from .league_remedies import Remedy
 from .league_standings import Standings
 
 __all__ = ["guide"]
@@ -21,7 +23,10 @@ STAYS = 0.03
 
 
 def guide(
-    found: Mapping[str, Standings], long_sentences: Standings | None, steps: Sequence[Mapping]
+    found: Mapping[str, Standings],
+    long_sentences: Standings | None,
+    steps: Sequence[Mapping],
+    remedies: Sequence[Remedy] = (),
 ) -> str:
     """The guide by need; a need of which nothing was measured is left out.
 
@@ -29,13 +34,14 @@ def guide(
         found: the standings, by task.
         long_sentences: those of the length test of translation.
         steps: rows of `benchmarks.steps`; none where it has not run.
+        remedies: schemes of music that were trained with an option against longer inputs.
     """
     needs = {
         "Best at the lengths and sizes of training": [
             _best(one, one.first) for one in found.values()
         ],
         "Inputs longer than those of training": [
-            *(_longer(found["music"]) if "music" in found else []),
+            *(_longer(found["music"], remedies) if "music" in found else []),
             *(_longer_sentences(long_sentences) if long_sentences else []),
         ],
         "Maps of other sizes": _other_maps(found["vision"]) if "vision" in found else [],
@@ -82,8 +88,9 @@ def _of_other_sentences(one: Standings, name: str) -> str:
     found = one.differences[name]
     bleu = found["bleu"]
     return (
-        f"; with the first seed and other sentences it has {bleu['low']:+.1f} to "
-        f"{bleu['high']:+.1f} BLEU against `{found['from']}`, p = {found['p_value']:.2g}"
+        f"; with the first seed and its sentences drawn anew it has {bleu['low']:+.1f} to "
+        f"{bleu['high']:+.1f} BLEU against `{found['from']}` (95 %, not corrected for its having "
+        "been picked as the best)"
     )
 
 
@@ -91,8 +98,8 @@ def _longer_sentences(one: Standings) -> list[str]:
     return [_best(one, one.first, f", trained on at most {TRAINED_UP_TO} words")]
 
 
-def _longer(music: Standings) -> list[str]:
-    """How the nats of each scheme change from the window of training to the longest."""
+def _longer(music: Standings, remedies: Sequence[Remedy]) -> list[str]:
+    """Which schemes are good at the window of training and at the longest, and which change."""
     windows = [column for column in music.figures if column != music.first]
     if len(windows) < 2:
         return []
@@ -112,10 +119,41 @@ def _longer(music: Standings) -> list[str]:
     lose = [name for name in changes if name not in stay]
     text = f"Music, trained on {shortest}, read {longest} at a time:"
     return [
-        f"{text} {bound} {STAYS} nats per token worse than at {shortest} "
-        f"{'is' if len(names) == 1 else 'are'} {listed(names)}."
-        for bound, names in (("at most", stay), ("more than", lose))
-        if names
+        *_good_at_both(music, stay, remedies, longest),
+        *(
+            f"{text} {bound} {STAYS} nats per token worse than at {shortest} "
+            f"{'is' if len(names) == 1 else 'are'} {listed(names)}."
+            for bound, names in (("at most", stay), ("more than", lose))
+            if names
+        ),
+        *(
+            f"Music, `{one.name}` with `{one.option}`: {one.given[2]:.3f} at {longest} "
+            f"({format_change(one.given[2] - one.given[1])}) in place of {one.without[2]:.3f} "
+            f"({format_change(one.without[2] - one.without[1])}), and {music.first} "
+            f"{one.given[0]:.3f} in place of {one.without[0]:.3f}."
+            for one in remedies
+        ),
+    ]
+
+
+def _good_at_both(
+    music: Standings, stay: Sequence[str], remedies: Sequence[Remedy], longest: str
+) -> list[str]:
+    """The schemes near the best of the first column that do not get worse beyond training."""
+    means = {name: fmean(values) for name, values in music.figures[music.first].items()}
+    best = min(means.values())
+    good = {f"`{name}`": means[name] for name in stay} | {
+        f"`{one.name}` with `{one.option}`": one.given[0]
+        for one in remedies
+        if round(one.given[2] - one.given[1], 3) <= STAYS
+    }
+    near = {name: mean for name, mean in good.items() if round(mean - best, 3) <= STAYS}
+    if not near:
+        return []
+    named = ", ".join(f"{name} {near[name]:.3f}" for name in sorted(near, key=near.__getitem__))
+    return [
+        f"Music, good at both: {music.first} at most {STAYS} nats per token behind the best, and "
+        f"no more than that worse at {longest}: {named}."
     ]
 
 
@@ -170,5 +208,4 @@ def _count(what: str, own: Mapping[str, int], name: str) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    *most, last = (f"`{name}`" for name in names)
-    return f"{', '.join(most)} and {last}" if most else last
+    return listed([f"`{name}`" for name in names])

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from relpos_tasks.report.wording import listed
 from relpos_tasks.training.comparison import mean_and_spread
 
 from .cells import machine_note, markdown_table, ratio_cell
 from .league_grounds import GROUNDS, LONG_SENTENCES, Ground, digits_of
 from .league_guide import guide
-from .league_remedies import REMEDIES, remedies_section
+from .league_remedies import REMEDIES, remedies_of, remedies_section
 from .league_standings import Standings, standings
 
 __all__ = ["league_files", "league_page"]
@@ -36,12 +37,12 @@ much: what is not told apart may still differ. **Bold** are the best of the sche
 seeds and those that are not told apart from it. Each column is judged for itself. Seeds do not say
 what other test pieces, images or sentences would change. For BLEU the brackets do, with the first
 seed: the middle 95 % when sentences are drawn anew, and for a difference the same ones for both.
-
-A step is a whole one: forward, backward, clipping, optimiser. Its price is the time as a multiple
-of a step without positions in the same round (median, 20th to 80th percentile); memory is what
-model, gradients, optimiser and activations add to a fresh process at most, in MiB.
 """
 
+STEPS = """\
+A step is a whole one: forward, backward, clipping, optimiser. Its price is the time as a multiple
+of a step without positions in the same round (median, 20th to 80th percentile); memory is what
+model, gradients, optimiser and activations add to a fresh process at most, in MiB."""
 NO_STEPS = "What steps cost is not measured yet: `python -m benchmarks.steps`."
 NOT_MEASURED = "not measured yet"
 
@@ -68,12 +69,21 @@ def league_page(runs: Mapping[str, Mapping], steps: Mapping | None) -> str:
     long_sentences = _found(LONG_SENTENCES, runs)
     rows = [] if steps is None else steps["steps"]
     parts = [HEAD, _price_note(steps)]
-    parts += ["## Which scheme when", guide(found, long_sentences, rows)]
+    mended = None
+    if "music" in found and REMEDIES in runs:
+        mended = standings(found["music"].ground, {REMEDIES: runs[REMEDIES]})
+    remedies = [] if mended is None else remedies_of(found["music"], mended)
+    parts += ["## Which scheme when", guide(found, long_sentences, rows, remedies)]
     for task, ground in GROUNDS.items():
         parts += [f"## {ground.title}", ground.about]
-        parts += _section(found[task], rows) if task in found else [_not_measured(ground)]
-        if task == "music" and task in found and REMEDIES in runs:
-            parts += _remedies(found[task], runs[REMEDIES])
+        # Where no step of a task was timed, there are no columns of their price.
+        timed = [row for row in rows if row["task"] == task] or None
+        parts += _section(found[task], timed) if task in found else [_not_measured(ground)]
+        if task == "music" and mended is not None:
+            parts += [
+                "### Beyond the length of training",
+                remedies_section(found[task], mended),
+            ]
     parts += [f"### {LONG_SENTENCES.title}", LONG_SENTENCES.about]
     # What a step costs stands in the table above.
     parts += _section(long_sentences) if long_sentences else [_not_measured(LONG_SENTENCES)]
@@ -88,7 +98,9 @@ def _price_note(steps: Mapping | None) -> str:
     if steps is None:
         return NO_STEPS
     batches = "; ".join(f"{task}: {batch}" for task, batch in steps["batches"].items())
-    return f"Steps were timed on {machine_note(steps['machine'])}. A batch has, in {batches}."
+    return (
+        f"{STEPS} Steps were timed on {machine_note(steps['machine'])}. A batch has, in {batches}."
+    )
 
 
 def _not_measured(ground: Ground) -> str:
@@ -116,12 +128,6 @@ def _section(one: Standings, steps: list[Mapping] | None = None) -> list[str]:
         row.append(f"{one.parameters[name]:,}")
         rows.append(row if steps is None else [*row, *_price(one, name, steps)])
     return [markdown_table(head, rows, 1), _note(one)]
-
-
-def _remedies(music: Standings, run: Mapping) -> list[str]:
-    mended = standings(music.ground, {REMEDIES: run})
-    assert mended is not None
-    return ["### Beyond the length of training", remedies_section(music, mended)]
 
 
 def _price(one: Standings, name: str, steps: list[Mapping]) -> list[str]:
@@ -162,11 +168,12 @@ def _note(one: Standings) -> str:
         for which, schemes in sorted(counts.items(), key=lambda item: -len(item[0]))
     )
     verdict = one.verdict(one.first)
+    compared = [] if verdict is None else [*verdict.alike, *verdict.apart]
     told = (
         " No two have several seeds in common, so nothing is told apart."
         if verdict is None
-        else f" By seeds `{verdict.best}` was compared with "
-        f"{len(verdict.alike) + len(verdict.apart)}."
+        else f" Over seeds `{verdict.best}` was compared with "
+        f"{listed([f'`{name}`' for name in one.by(one.first) if name in compared])}."
     )
     unknown = "".join(
         f" The settings of {file} are unknown: it was kept before they were said."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 from relpos_tasks.models.positions import POSITIONS
@@ -11,18 +12,65 @@ from relpos_tasks.training.comparison import mean_and_spread
 from .cells import format_change, markdown_table
 from .league_standings import Standings, check_alike
 
-__all__ = ["REMEDIES", "remedies_section"]
+__all__ = ["REMEDIES", "Remedy", "remedies_of", "remedies_section"]
 
 REMEDIES = "league_music_remedies.json"
 # The settings that are the remedies.
 OPTIONS = ("max_distance", "random_start")
 
 ABOUT = """\
-Tables with a row for every offset or position have rows that are met seldom or never beyond the
-length of training. Two options are meant for that, chosen on the validation pieces:
-`--max-distance K` lets all offsets beyond K share the last row, and `--random-start` lets absolute
-positions begin anywhere in four windows while training. The last column is the longest length less
-the shortest"""
+A table with a row for every offset or position of the training window has far rows that few tokens
+select, and all that lies beyond the window shares its last row. Two options are meant against that:
+`--max-distance K` gives offsets beyond K one row (or none, where a scheme ends there) from the
+start, and `--random-start` lets absolute positions begin anywhere in four windows while training.
+The last column is the longest length less the shortest."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A scheme with its option and without.
+
+    Args:
+        name: of the scheme.
+        option: as it is given to the command.
+        without: means of the first column, of the shortest length and of the longest.
+        given: the same with the option.
+    """
+
+    name: str
+    option: str
+    without: tuple[float, float, float]
+    given: tuple[float, float, float]
+
+
+def remedies_of(plain: Standings, mended: Standings) -> list[Remedy]:
+    """Every scheme that was trained with an option.
+
+    Args:
+        plain: the league's.
+        mended: those trained with options.
+
+    Raises:
+        ValueError: if the league lacks a scheme or has such an option itself, or the runs differ in
+            more than the options.
+    """
+    if "settings" not in mended.conditions:
+        raise ValueError(f"{REMEDIES}: must say its settings, got none")
+    check_alike(plain, mended, REMEDIES, options=OPTIONS)
+    before = plain.conditions.get("settings", {})
+    if given := [option for option in OPTIONS if before.get(option)]:
+        raise ValueError(
+            f"{REMEDIES}: must stand beside a league without {given[0]}, got {before[given[0]]}"
+        )
+    settings = mended.conditions["settings"]
+    found = []
+    for name in mended.figures[mended.first]:
+        if name not in plain.figures[plain.first]:
+            raise ValueError(f"{REMEDIES}: schemes must be in the league, got {name!r}")
+        found.append(
+            Remedy(name, _option(name, settings), _figures(plain, name), _figures(mended, name))
+        )
+    return found
 
 
 def remedies_section(plain: Standings, mended: Standings) -> str:
@@ -33,50 +81,42 @@ def remedies_section(plain: Standings, mended: Standings) -> str:
         mended: those trained with options.
 
     Raises:
-        ValueError: if the league lacks a scheme, or the runs differ in more than the options.
+        ValueError: as `remedies_of`.
     """
-    if "settings" not in mended.conditions:
-        raise ValueError(f"{REMEDIES}: must say its settings, got none")
-    check_alike(plain, mended, REMEDIES, options=OPTIONS)
-    settings = mended.conditions["settings"]
-    columns = [column for column in mended.figures if column != mended.first]
-    rows, better, not_better = [], [], []
-    for name in mended.figures[mended.first]:
-        if name not in plain.figures[plain.first]:
-            raise ValueError(f"{REMEDIES}: schemes must be in the league, got {name!r}")
-        changes = []
-        for one, option in ((plain, None), (mended, _option(name, settings))):
-            figures = [one.figures[column][name] for column in columns]
-            changes.append(fmean(figures[-1]) - fmean(figures[0]))
-            rows.append(
-                [
-                    f"`{name}`" + (f" `{option}`" if option else ""),
-                    mean_and_spread(one.figures[one.first][name]),
-                    *map(mean_and_spread, figures),
-                    format_change(changes[-1]),
-                ]
-            )
-        (better if round(changes[1] - changes[0], 3) < 0 else not_better).append(name)
+    columns = _columns(mended)
+    rows = []
+    for remedy in remedies_of(plain, mended):
+        for one, option in ((plain, ""), (mended, f" `{remedy.option}`")):
+            figures = [mean_and_spread(one.figures[column][remedy.name]) for column in columns]
+            first = mean_and_spread(one.figures[one.first][remedy.name])
+            _, shortest, longest = remedy.given if option else remedy.without
+            change = format_change(longest - shortest)
+            rows.append([f"`{remedy.name}`{option}", first, *figures, change])
     head = ["scheme", mended.first, *columns, "longest - shortest"]
-    return f"{ABOUT}{_said(better, not_better)}.\n\n{markdown_table(head, rows, 1)}"
+    return f"{ABOUT}\n\n{markdown_table(head, rows, 1)}"
 
 
-def _said(better: Sequence[str], not_better: Sequence[str]) -> str:
-    """For which schemes the last column is less with the option."""
-    names = [f"for {', '.join(f'`{name}`' for name in those)}" for those in (better, not_better)]
-    if not not_better:
-        return f": with its option it is less {names[0]}"
-    if not better:
-        return f": the option does not make it less {names[1]}"
-    return f": with its option it is less {names[0]}, and not {names[1]}"
+def _columns(one: Standings) -> list[str]:
+    return [column for column in one.figures if column != one.first]
+
+
+def _figures(one: Standings, name: str) -> tuple[float, float, float]:
+    columns: Sequence[str] = _columns(one)
+    first, shortest, longest = (
+        fmean(one.figures[column][name]) for column in (one.first, columns[0], columns[-1])
+    )
+    return first, shortest, longest
 
 
 def _option(name: str, settings: Mapping) -> str:
     """What is to mend a scheme: at the input another start, in the blocks a clip."""
-    if POSITIONS[name].at_input is not None:
+    scheme = POSITIONS[name]
+    if scheme.at_input is not None:
         if not settings["random_start"]:
             raise ValueError(f"{REMEDIES}: {name} must be trained with --random-start")
         return "--random-start"
+    if not scheme.clipped:
+        raise ValueError(f"{REMEDIES}: schemes must be such as an option changes, got {name!r}")
     if settings["max_distance"] is None:
         raise ValueError(f"{REMEDIES}: {name} must be trained with --max-distance")
     return f"--max-distance {settings['max_distance']}"

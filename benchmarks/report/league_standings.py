@@ -28,6 +28,8 @@ from .league_grounds import Figures, Ground
 __all__ = ["LEVEL", "Standings", "Verdict", "check_alike", "standings"]
 
 LEVEL = 0.05
+# What rounding leaves of equal differences, as a part of the figures.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Standings:
         tested = [name for name in others if len(less[name]) > 1]
         if not tested:
             return None
-        apart = [name for name in tested if _is_apart(less[name], LEVEL / len(tested))]
+        apart = [name for name in tested if self._is_worse(column, less[name], LEVEL / len(tested))]
         return Verdict(
             best,
             [name for name in tested if name not in apart],
@@ -126,13 +128,16 @@ class Standings:
         )
         return [a[seed] - b[seed] for seed in self.seeds[one] if seed in b]
 
-
-def _is_apart(differences: Sequence[float], level: float) -> bool:
-    """Whether the mean of differences is another than 0 by Student's t-test, two sided."""
-    n, spread = len(differences), stdev(differences)
-    # Differences that are the same to the last bit say nothing of how much they change.
-    beyond = float(t.isf(level / 2, n - 1)) * spread / sqrt(n)
-    return spread > 0 and abs(fmean(differences)) > beyond
+    def _is_worse(self, column: str, differences: Sequence[float], level: float) -> bool:
+        """Whether they are on the worse side of 0, by Student's t-test of two sides."""
+        n, spread = len(differences), stdev(differences)
+        largest = max(abs(value) for of in self.figures[column].values() for value in of)
+        if spread <= _ROUNDING * largest:
+            # Differences that are all the same say nothing of how much they change.
+            return False
+        mean = fmean(differences)
+        worse = mean > 0 if self.ground.less_is_better else mean < 0
+        return worse and abs(mean) > float(t.isf(level / 2, n - 1)) * spread / sqrt(n)
 
 
 def standings(ground: Ground, runs: Mapping[str, Mapping]) -> Standings | None:
@@ -198,8 +203,12 @@ def _of_run(ground: Ground, metrics: Mapping, file: str) -> Standings:
     seeds: Sequence[int] = metrics["seeds"]
     figures = ground.figures(metrics)
     for column in figures.values():
-        if wrong := [name for name, values in column.items() if len(values) != len(seeds)]:
-            raise KeyError(f"{wrong[0]}: a figure for each seed")
+        for name, values in column.items():
+            if len(values) != len(seeds):
+                raise ValueError(
+                    f"{file}: {name} must have {len(seeds)} figures, one for each seed, got "
+                    f"{len(values)}"
+                )
     scores = {}
     if ground.first_scores is not None:
         scores = {name: ground.first_scores(found) for name, found in held_out.items()}
@@ -219,6 +228,8 @@ def _of_run(ground: Ground, metrics: Mapping, file: str) -> Standings:
 def _conditions(metrics: Mapping) -> dict[str, Any]:
     """What a run says of how it was trained and measured, beside seeds and schemes."""
     found = {name: metrics[name] for name in ("model", "canvases") if name in metrics}
+    if "precision" in metrics.get("machine", {}):
+        found["precision"] = metrics["machine"]["precision"]
     if "settings" in metrics:
         settings = metrics["settings"]
         training = {k: v for k, v in settings["training"].items() if k != "seed"}

@@ -82,6 +82,7 @@ def compare(
     comparison = options.comparison(
         positions, known=map(str, Position), seeds=seeds, compared=settings.compared
     )
+    options.check_used(comparison.positions)
     from ..music.compare import REPORT, check_comparison
     from ..music.compare import compare as run_comparison
     from ..music.source import read_source
@@ -111,6 +112,7 @@ def train(
     in RUNS/NAME/POSITION. `relpos music evaluate` measures it on the held-out pieces.
     """
     folder, settings = options.folder / position, options.settings()
+    options.check_used([position])
     from ..music.source import read_source
     from ..music.train import check_training, train_position
 

@@ -13,6 +13,8 @@ from .options import DataOption, multiple_of_8
 from .training_options import TrainingOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..music.settings import MusicSettings
 
 __all__ = ["MusicOptions", "Preset"]
@@ -55,8 +57,8 @@ class MusicOptions(TrainingOptions):
         int | None,
         typer.Option(
             min=1,
-            help="The farthest offset with a row of its own, in tokens; those beyond share it. "
-            "By default 64 for shaw, and the whole window for other tables.",
+            help="The farthest offset with a row of its own, in tokens, for huang, shaw, deberta "
+            "and relative-logits. By default 64 for shaw, and the whole window for the others.",
         ),
     ] = None
     random_start: Annotated[
@@ -94,6 +96,29 @@ class MusicOptions(TrainingOptions):
             max_distance=self.max_distance,
             random_start=self.random_start,
         )
+
+    def check_used(self, positions: Sequence[str]) -> None:
+        """Raise if an option would change none of the models.
+
+        Args:
+            positions: of the models.
+
+        Raises:
+            ValueError: with the schemes that it is for.
+        """
+        from ..models.positions import POSITIONS
+
+        clipped = [name for name, scheme in POSITIONS.items() if scheme.clipped]
+        at_input = [name for name, scheme in POSITIONS.items() if scheme.at_input is not None]
+        for option, given, schemes in (
+            ("--max-distance", self.max_distance is not None, clipped),
+            ("--random-start", self.random_start, at_input),
+        ):
+            if given and not set(schemes) & set(positions):
+                raise ValueError(
+                    f"{option}: is for {', '.join(schemes)}; must be given with one of them, got "
+                    f"{', '.join(positions)}"
+                )
 
     @property
     def default_name(self) -> str:

@@ -109,7 +109,7 @@ class TranslationOptions(TrainingOptions):
     preset: Annotated[
         TranslationPreset,
         typer.Option(
-            help="Sizes and budget: default (about ten minutes a model on two cores), tiny (the "
+            help="Sizes and budget: default (minutes a model on two cores), tiny (the "
             "whole job in two minutes), paper (Vaswani's base model, for a GPU and millions of "
             "pairs; not for --chorales).",
         ),

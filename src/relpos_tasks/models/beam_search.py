@@ -32,7 +32,8 @@ from .evaluation_mode import evaluating
 
 __all__ = ["BeamSearch", "Hypothesis", "beam_search", "source_and_50"]
 
-# Beyond it the penalty of a long hypothesis leaves the range of floats, and all score alike.
+# Far above what is used (0.6 in Vaswani et al. 2017), and far below what takes the penalty of long
+# hypotheses out of the range of floats.
 _MOST_ALPHA = 10
 
 

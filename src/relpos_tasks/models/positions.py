@@ -49,8 +49,8 @@ class PositionSizes:
         heads: of a block's attention.
         max_length: rows of tables of absolute positions, in tokens; the length of the training
             sequences bounds those of all offsets too.
-        max_distance: the farthest offset with a row of its own, in tokens; None means 64 for
-            `"shaw"`, and every offset of `max_length` for the others.
+        max_distance: the farthest offset with a row of its own in schemes that are `clipped`, in
+            tokens; None means 64 for `"shaw"`, and every offset of `max_length` for the others.
         causal: whether the blocks see the past alone.
         shared_heads: whether the heads of a block share one table, in schemes that allow both.
         relative_keys: whether `"shaw"` has keys.
@@ -95,6 +95,7 @@ class PositionScheme:
         in_block: makes what acts in each block's self-attention; None: nothing.
         causal_only: whether encoders have no use for it.
         from_start: whether what acts in the blocks counts positions from the first token.
+        clipped: whether `max_distance` says for which offsets there are rows.
     """
 
     title: str
@@ -102,6 +103,7 @@ class PositionScheme:
     in_block: _Make | None = None
     causal_only: bool = False
     from_start: bool = False
+    clipped: bool = False
 
     @property
     def relative(self) -> bool:
@@ -152,8 +154,8 @@ def _t5(sizes: PositionSizes) -> nn.Module:
 
 
 POSITIONS: dict[str, PositionScheme] = {
-    "huang": PositionScheme("Huang", in_block=_huang),
-    "shaw": PositionScheme("Shaw", in_block=_shaw),
+    "huang": PositionScheme("Huang", in_block=_huang, clipped=True),
+    "shaw": PositionScheme("Shaw", in_block=_shaw, clipped=True),
     "absolute": PositionScheme(
         "learned absolute", at_input=lambda s: LearnedAbsolute(s.width, s.max_length)
     ),
@@ -172,11 +174,14 @@ POSITIONS: dict[str, PositionScheme] = {
         "Transformer-XL",
         in_block=lambda s: TransformerXL(s.head_dim, s.heads, causal=s.causal),
     ),
-    "deberta": PositionScheme("DeBERTa", in_block=lambda s: Deberta(s.head_dim, s.heads, s.rows)),
+    "deberta": PositionScheme(
+        "DeBERTa", in_block=lambda s: Deberta(s.head_dim, s.heads, s.rows), clipped=True
+    ),
     "relative-logits": PositionScheme(
         "relative logits",
         in_block=lambda s: RelativeLogits(s.rows, _LOGITS_WIDTH, s.heads, s.width),
         causal_only=True,
+        clipped=True,
     ),
     "absolute-keys": PositionScheme(
         "absolute keys",

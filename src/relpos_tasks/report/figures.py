@@ -45,8 +45,8 @@ def curves_figure(
                 axes.plot(steps, losses, line, color=color, linewidth=2, marker="o", markersize=3.5)
             axes.plot([], [], line, color=color, linewidth=2, label=f"{name} (thin: training)")
         if baseline is not None:
-            axes.axhline(baseline[1], color=GREY, linewidth=1, linestyle="--")
-            axes.plot([], [], color=GREY, linewidth=1, linestyle="--", label=baseline[0])
+            axes.axhline(baseline[1], color=GREY, linewidth=1, linestyle="-.")
+            axes.plot([], [], color=GREY, linewidth=1, linestyle="-.", label=baseline[0])
         axes.set(xlabel="step", ylabel=ylabel)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         _legend(figure, axes, curves)

@@ -20,8 +20,11 @@ __all__ = [
     "titles_of",
 ]
 
-# Every scheme that both an encoder and a decoder have.
-NAMES = [name for name, scheme in POSITIONS.items() if not scheme.causal_only]
+# Every scheme that both an encoder and a decoder have; others are compared to the first.
+NAMES = [
+    "sinusoidal",
+    *(n for n, scheme in POSITIONS.items() if not scheme.causal_only and n != "sinusoidal"),
+]
 # The ablations of Shaw et al. 2018: k, and which of the two tables there are.
 CLIPPED = r"shaw-(0|[1-9]\d{0,3})(?:-(keys|values))?"
 CLIPPED_NAMES = "shaw-K, shaw-K-keys, shaw-K-values"

@@ -174,7 +174,7 @@ class ChoraleSettings(TranslationSettings):
 
 
 PRESETS = {
-    # Sizes and budget of about ten minutes a model on two cores, chosen on the fiftieth of
+    # Sizes and budget for two cores, chosen on the fiftieth of
     # Multi30k's train that is set aside, and not on its val, which is held out here.
     "default": TextSettings(),
     # The whole job in two minutes, for trying out.

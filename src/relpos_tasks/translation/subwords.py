@@ -108,9 +108,10 @@ class Subwords:
         try:
             encoded = self._tokenizer.encode_batch([" " + text for text in texts])
         except (TypeError, UnicodeEncodeError) as error:
-            wrong = next(text for text in texts if _SURROGATE.search(text))
+            wrong = [one for one in texts if not isinstance(one, str) or _SURROGATE.search(one)]
+            got = "" if not wrong else f", got {str(wrong[0])[:40]!r}"
             raise ValueError(
-                f"Subwords: text must be Unicode without lone surrogates, got {wrong[:40]!r}"
+                f"Subwords: text must be Unicode without lone surrogates{got}"
             ) from error
         return [
             [index + _SPECIAL for index in one.ids] if text else []

@@ -187,7 +187,8 @@ def _read_file(path: Path, source: str | None, target: str | None) -> Texts:
         languages = source or "source", target or "target"
         if languages[0] == languages[1]:
             raise TextError(
-                f"{where}: --source and --target must be two languages, got {source!r} for both"
+                f"{where}: --source and --target must be two languages, got {languages[0]!r} "
+                "for both"
             )
     else:
         languages = choose_languages(named, source, target)

@@ -42,6 +42,15 @@ REFUSED = [
     (f"{COMPARE} --seeds 0", "'--seeds'"),
     (f"{COMPARE} --seed 4294967295 --seeds 2", "seed must be in 0..4294967294, got 4294967295"),
     (f"{COMPARE} --max-distance 0", "'--max-distance'"),
+    (
+        f"{COMPARE} --positions t5,absolute --max-distance 8",
+        "--max-distance: is for huang, shaw, deberta, relative-logits; must be given with one of "
+        "them, got t5, absolute",
+    ),
+    (
+        "music train --preset tiny --position huang --random-start",
+        "--random-start: is for absolute, sinusoidal; must be given with one of them, got huang",
+    ),
     (f"{TRAIN} --batch 99999999999", "choose a smaller --batch or --window"),
     (f"{TRAIN} --name .", "--name: must be a folder's name"),
     (

@@ -42,7 +42,9 @@ def test_shaw_has_so_many_rows_and_these_tables(name, rows, tables):
 @pytest.mark.parametrize("name", ["shaw-", "shaw-01", "shaw-99999", "shaw-2-rows", "xpos", ""])
 def test_other_names_are_refused(name):
     for function in (position_options, title_of, is_relative):
-        with pytest.raises(ValueError, match=f"position: must be one of huang, .*, got '{name}'"):
+        with pytest.raises(
+            ValueError, match=f"position: must be one of sinusoidal, .*, got '{name}'"
+        ):
             function(name)
 
 

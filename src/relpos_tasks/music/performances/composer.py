@@ -114,7 +114,7 @@ def _note(performance: Performance, settings: PerformanceSettings, position: str
     )
 
 
-_BY_TABLE = "The split is the one that the files were published with."
+_BY_TABLE = "The split is the one that the table with the files gives them."
 _BY_NOTES = (
     "The split is by what a file holds: copies of the same performance, transposed or at another "
     "tempo too, fall into the same part, but other performances of the same music need not."
@@ -128,8 +128,8 @@ def _protocol(settings: PerformanceSettings, source: PerformanceSource) -> list[
         "moves on by 10 ms to 1 s, or the notes after it are struck harder or softer (32 steps); "
         f"{source.vocabulary.size} tokens with the one that begins a performance. The sustain "
         "pedal holds notes, drums are left out, and all other tracks are one piano.",
-        f"Files: {source.split}. {_BY_TABLE if source.split.table else _BY_NOTES} Nothing was "
-        "chosen by looking at the held-out ones.",
+        f"Files: {source.split}. {_BY_TABLE if source.split.as_published else _BY_NOTES} "
+        "Nothing was chosen by looking at the held-out ones.",
         f"Every token {_of(settings.held_out_tokens)} is scored once, in windows of {window:,} "
         f"tokens that slide by {window // 2:,}; the begin token is not scored. What is watched in "
         f"training are the tokens {_of(settings.valid_tokens, 'validation')}.",

@@ -50,7 +50,9 @@ def published_split(folder: str | Path) -> PublishedSplit | None:
     found = [
         PublishedSplit(path.name, parts)
         for path in sorted(Path(folder).glob("*.csv"))
-        if not path.name.startswith(".") and (parts := _read_table(path)) is not None
+        if path.is_file()
+        and not path.name.startswith(".")
+        and (parts := _read_table(path)) is not None
     ]
     if len(found) > 1:
         names = " and ".join(one.table for one in found)
@@ -90,31 +92,44 @@ def split_as_published(
             stacklevel=2,
         )
     train, valid, held_out = (tuple(by_part[part]) for part in _PARTS)
-    return PerformanceSplit(train, valid, held_out, table=published.table)
+    used = len(performances) - len(unknown)
+    as_published = f"as {published.table} has it"
+    if used < len(published.parts):
+        as_published += f", {len(published.parts) - used:,} of its {len(published.parts):,} missing"
+    if unknown:
+        as_published += f", {len(unknown):,} that it does not name left out"
+    return PerformanceSplit(train, valid, held_out, as_published)
 
 
 def _read_table(path: Path) -> dict[str, str] | None:
-    """The part of each file; None if it is no such table."""
+    """The part of each file; None if it is no such table, whatever else it is."""
     try:
-        text = read_whole(path).decode("utf-8-sig")
-        rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-        if not {_SPLIT, _FILE} <= set(rows.fieldnames or ()):
-            return None
-        parts: dict[str, str] = {}
-        for row in rows:
-            _add(parts, row, f"{path}, line {rows.line_num}")
+        content = read_whole(path)
     except OSError as error:
         raise ScoreError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError:
-        # Tables of something else may be in any encoding; MAESTRO's is in this one.
+    # Spreadsheets save tables with semicolons where commas are decimal points.
+    header = content.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("latin-1")
+    delimiter = ";" if header.count(";") > header.count(",") else ","
+    columns = [column.strip().strip('"').strip() for column in header.split(delimiter)]
+    if not {_SPLIT, _FILE} <= set(columns):
         return None
+    try:
+        text = content.decode("utf-8-sig")
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        next(rows)
+        parts: dict[str, str] = {}
+        for row in rows:
+            if row:
+                _add(parts, dict(zip(columns, row, strict=False)), f"{path}, line {rows.line_num}")
+    except UnicodeDecodeError as error:
+        raise ScoreError(f"{path}: must be UTF-8, got byte {error.start}") from error
     except csv.Error as error:
         raise ScoreError(f"{path}: must be comma-separated values: {error}") from error
     return parts
 
 
-def _add(parts: dict[str, str], row: Mapping[str, str | None], where: str) -> None:
-    file, part = row[_FILE], row[_SPLIT]
+def _add(parts: dict[str, str], row: Mapping[str, str], where: str) -> None:
+    file, part = (row.get(column, "").strip() for column in (_FILE, _SPLIT))
     if not file:
         raise ScoreError(f"{where}: must have a {_FILE}, got none")
     if part not in _PARTS:

@@ -29,13 +29,14 @@ class PerformanceSplit:
         train: to train on.
         valid: to watch.
         held_out: to measure on.
-        table: the file that says which part each is in; None where what they hold decides.
+        as_published: which table says the part of each, and what of it is not there; None where
+            what they hold decides.
     """
 
     train: tuple[Performance, ...]
     valid: tuple[Performance, ...]
     held_out: tuple[Performance, ...]
-    table: str | None = None
+    as_published: str | None = None
 
     @property
     def parts(self) -> dict[str, tuple[Performance, ...]]:
@@ -47,7 +48,7 @@ class PerformanceSplit:
             f"{name} {len(performances):,} performances, {_length(performances)}"
             for name, performances in self.parts.items()
         )
-        return parts if self.table is None else f"{parts}; as {self.table} has it"
+        return parts if self.as_published is None else f"{parts}; {self.as_published}"
 
 
 def split_performances(performances: Sequence[Performance]) -> PerformanceSplit:
