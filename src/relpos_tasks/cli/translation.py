@@ -74,16 +74,10 @@ def compare(
     options.check_data()
     from ..translation.compare import REPORT, check_comparison
     from ..translation.compare import compare as run_comparison
-    from ..translation.earlier import replaced_report
-    from ..translation.train import check_pairs
 
     devices, showcase = options.where(), options.showcase()
     check_comparison(settings, comparison, showcase, folder=folder, devices=devices)
     source = options.read(settings)
-    for _, _, where in comparison.folders(folder):
-        check_pairs(where, source)
-    if replaced := replaced_report(folder, comparison):
-        say(replaced)
     results = run_comparison(
         settings,
         comparison,

@@ -81,7 +81,7 @@ def compare(
         The numbers, which are in `metrics.json` too; None in the processes of other devices.
 
     Raises:
-        TrainingError: if the folder holds a run with other settings.
+        TrainingError: if the folder holds a run with other settings or on other data.
     """
     words = composer.words(settings, source)
     say(f"{words.works}: {source.split}")
@@ -112,6 +112,7 @@ def compare(
         measure=measure,
         report=report,
         about=conditions(settings, source.about()),
+        say=say,
     )
 
 

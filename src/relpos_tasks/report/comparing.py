@@ -12,9 +12,11 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from ..files import check_writable, write_json
 from ..training.comparison import Comparison
+from ..training.preflight import check_data
 from ..training.trained import TrainedModel
 from .blocks import Report
 from .page import write_report
+from .replaced import replaced_report
 
 __all__ = ["MACHINE", "METRICS", "REPORT", "check_files", "compare_and_report"]
 
@@ -66,6 +68,7 @@ def compare_and_report(
     measure: Callable[[Mapping[str, Sequence[TrainedModel[ModelT]]]], ResultsT],
     report: Callable[[ResultsT], Report],
     about: Mapping[str, Any],
+    say: Callable[[str], None],
 ) -> ResultsT | None:
     """Train and measure all models, and write the run's folder.
 
@@ -75,15 +78,20 @@ def compare_and_report(
         train: trains one model, given position, seed and folder.
         measure: what all models are worth.
         report: the page, and the files that belong to it.
-        about: what `metrics.json` says beside the numbers, such as the settings.
+        about: what `metrics.json` says beside the numbers, as `conditions` makes it.
+        say: gets a line where the report of another comparison will be replaced.
 
     Returns:
         The numbers with `seconds`, those of all runs of the training and the rest of this one; None
         in the processes of other devices.
 
     Raises:
-        TrainingError: if the folder holds a run with other settings.
+        TrainingError: if the folder holds a run with other settings or on other data.
     """
+    for _, _, where in comparison.folders(folder):
+        check_data(where, name=about["data"]["name"], digest=about["data"]["digest"])
+    if not rank_zero_only.rank and (replaced := replaced_report(folder / METRICS, comparison)):
+        say(replaced)
     begun = time.perf_counter()
     trained = comparison.train(folder, train)
     if rank_zero_only.rank:

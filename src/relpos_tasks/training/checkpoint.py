@@ -33,6 +33,7 @@ __all__ = [
     "load",
     "save_about",
     "save_weights",
+    "saved_about",
 ]
 
 WEIGHTS = "model.safetensors"
@@ -142,6 +143,18 @@ def check_format(about: dict[str, Any]) -> str | None:
     age = "a newer" if isinstance(given, int) and given > FORMAT else "an earlier"
     number = "no format number" if given is None else f"format {given!r}"
     return f"was written by {age} relpos ({number}, this one reads {FORMAT})"
+
+
+def saved_about(folder: Path) -> dict[str, Any]:
+    """What `model.json` says; nothing where it cannot be read, since `last.ckpt` says it too.
+
+    Args:
+        folder: of a training; it need not be there.
+    """
+    try:
+        return dict(json.loads((folder / ABOUT).read_text("utf-8")))
+    except (OSError, TypeError, ValueError, RecursionError):
+        return {}
 
 
 def _read_about(path: Path) -> dict[str, Any]:

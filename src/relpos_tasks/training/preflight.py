@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -14,12 +13,12 @@ from lightning.pytorch.utilities import rank_zero_only
 from ..files import check_writable
 from ..machine import memory_bytes
 from .averaging import check_averaging
-from .checkpoint import ABOUT, WEIGHTS
+from .checkpoint import ABOUT, WEIGHTS, saved_about
 from .devices import Devices, trainer_on
 from .run_folder import LOGS, RESUME, check_same_format, check_same_settings, only_run_in
 from .settings import TrainingError
 
-__all__ = ["check_devices", "check_folder", "check_memory"]
+__all__ = ["check_data", "check_devices", "check_folder", "check_memory"]
 
 # How many; or which, with a comma behind a single one.
 _DEVICES = r"auto|-1|[1-9]\d{0,4}|\d{1,5}(,\d{1,5})+,?|\d{1,5},"
@@ -100,14 +99,33 @@ def check_folder(folder: Path, settings: dict[str, Any]) -> None:
         pass
     if not (folder / RESUME).exists():
         return
-    try:
-        about = dict(json.loads((folder / ABOUT).read_text("utf-8")))
-        before = about["settings"]
-    except (OSError, LookupError, TypeError, ValueError, RecursionError):
-        # The checkpoint holds them too, and is read before the training goes on.
+    about = saved_about(folder)
+    if "settings" not in about:
         return
     check_same_format(folder / ABOUT, about)
-    check_same_settings(folder, {"settings": before}, {"settings": settings})
+    check_same_settings(folder, {"settings": about["settings"]}, {"settings": settings})
+
+
+def check_data(folder: Path, *, name: str, digest: str) -> None:
+    """Raise if a folder holds a training on other data.
+
+    Args:
+        folder: of the training; it need not be there.
+        name: of the data.
+        digest: of the data.
+
+    Raises:
+        TrainingError: with the names of both.
+    """
+    before = saved_about(folder).get("data")
+    if not (folder / RESUME).exists() or not isinstance(before, dict):
+        return
+    if before.get("digest") != digest:
+        raise TrainingError(
+            f"{folder}: holds a training on other data, {before.get('name')} "
+            f"({before.get('digest')}), got {name} ({digest}); choose another --name, or delete "
+            "that folder"
+        )
 
 
 def _gib(size: int) -> str:

@@ -79,7 +79,7 @@ def compare(
         The numbers, which are in `metrics.json` too; None in the processes of other devices.
 
     Raises:
-        TrainingError: if the folder holds a run with other settings.
+        TrainingError: if the folder holds a run with other settings or on other data.
     """
     say(f"{source.name}: {source.split}")
 
@@ -109,4 +109,5 @@ def compare(
         measure=measure,
         report=lambda results: showcase.report(settings, source, results, folder=folder),
         about=conditions(settings, source.about()),
+        say=say,
     )

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
 
 from ..machine import versions
 from ..models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from ..training.checkpoint import ABOUT, save_about
+from ..training.checkpoint import save_about, saved_about
 from ..training.devices import Devices
 from ..training.fitting import fit
-from ..training.preflight import check_devices, check_folder, check_memory
-from ..training.run_folder import RESUME
+from ..training.preflight import check_data, check_devices, check_folder, check_memory
 from ..training.sequence_to_sequence import SequenceToSequenceTask
-from ..training.settings import TrainingError
 from ..training.trained import TrainedModel, trained_model
 from .positions import position_options
 from .settings import TranslationSettings
 from .source import TranslationSource
 
-__all__ = ["build", "check_pairs", "check_training", "train_position"]
+__all__ = ["build", "check_training", "train_position"]
 
 
 def check_training(
@@ -55,27 +51,6 @@ def check_training(
     check_folder(folder, settings.recorded())
 
 
-def check_pairs(folder: Path, source: TranslationSource) -> None:
-    """Raise if a folder holds a training on other pairs.
-
-    Args:
-        folder: of the training; it need not be there.
-        source: the pairs.
-
-    Raises:
-        TrainingError: with the names of both.
-    """
-    before = _about(folder).get("data")
-    if not (folder / RESUME).exists() or not isinstance(before, dict):
-        return
-    name, digest = before.get("name"), before.get("digest")
-    if digest != source.digest:
-        raise TrainingError(
-            f"{folder}: holds a training on other pairs, of {name} ({digest}), got {source.name} "
-            f"({source.digest}); choose another --name, or delete that folder"
-        )
-
-
 def train_position(
     position: str,
     settings: TranslationSettings,
@@ -96,7 +71,7 @@ def train_position(
     Raises:
         TrainingError: if the folder holds a run with other settings, or on other pairs.
     """
-    check_pairs(folder, source)
+    check_data(folder, name=source.name, digest=source.digest)
     model = build(position, settings, source)
     task = SequenceToSequenceTask(
         model,
@@ -123,17 +98,9 @@ def _record_search(folder: Path, settings: TranslationSettings) -> None:
     Behind the training, which compares what it finds there with its own: it may go on whatever the
     search is.
     """
-    about = _about(folder)
+    about = saved_about(folder)
     if about and about.get("search") != settings.search():
         save_about(folder, about | {"search": settings.search()})
-
-
-def _about(folder: Path) -> dict[str, Any]:
-    """What `model.json` says; nothing where it cannot be read, since the checkpoint says it too."""
-    try:
-        return dict(json.loads((folder / ABOUT).read_text("utf-8")))
-    except (OSError, TypeError, ValueError, RecursionError):
-        return {}
 
 
 def build(

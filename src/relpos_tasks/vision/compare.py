@@ -70,7 +70,7 @@ def compare(
         The numbers, which are in `metrics.json` too; None in the processes of other devices.
 
     Raises:
-        TrainingError: if the folder holds a run with other settings.
+        TrainingError: if the folder holds a run with other settings or on other data.
     """
     say(f"digits: {split}")
 
@@ -87,6 +87,7 @@ def compare(
         measure=measure,
         report=lambda results: comparison_report(settings, split, results),
         about=conditions(settings, split.about()),
+        say=say,
     )
 
 

@@ -161,9 +161,8 @@ def test_models_are_shared_and_the_report_that_is_replaced_is_named(
     weights = (folder / "shaw-16" / "last.ckpt").stat().st_mtime_ns
     status, _, err = relpos(*compare, text_folder, "--positions", "shaw-16,shaw-2")
     assert status == 0
-    (line,) = [line for line in err.splitlines() if "the report there is of sinusoidal; Sh" in line]
-    assert line.endswith("replaced by one of Shaw, k = 16; Shaw, k = 2 (1 seed): copy it first to "
-                         "keep it")  # fmt: skip
+    (line,) = [line for line in err.splitlines() if "the report there is of sinusoidal, sh" in line]
+    assert line.endswith("replaced by one of shaw-16, shaw-2 (1 seed): copy it first to keep it")
     assert (folder / "shaw-16" / "last.ckpt").stat().st_mtime_ns == weights
     assert list(json.loads((folder / "metrics.json").read_text())["held_out"]) == [
         "shaw-16", "shaw-2"
@@ -171,7 +170,7 @@ def test_models_are_shared_and_the_report_that_is_replaced_is_named(
     other = write_table(tmp_path / "other.tsv", pairs(200))
     status, _, err = relpos(*compare, other, "--positions", "none,shaw-16")
     assert status == 2
-    assert "shaw-16: holds a training on other pairs, of captions (" in err
+    assert "shaw-16: holds a training on other data, captions (" in err
     assert err.endswith("; choose another --name, or delete that folder\n")
     # Nothing was trained before that was known.
     assert not (folder / "none").exists()
@@ -233,7 +232,7 @@ REFUSED = [
     (f"{COMPARE} --length-test --chorales", "--length-test: is for text"),
     (f"{COMPARE} --chorales --preset paper", "--preset: must be one of default, tiny with --chor"),
     (f"{COMPARE} {DATA} --source fr", "fr"),
-    (f"{COMPARE} {DATA} --positions shaw,shaw-x", "--positions: must be names among huang, "),
+    (f"{COMPARE} {DATA} --positions shaw,shaw-x", "--positions: must be names among sinusoidal, "),
     (f"{COMPARE} {DATA} --positions shaw-1,", "with commas, or all, got ''"),
     (f"{COMPARE} {DATA} --positions xpos", "shaw-K-values with commas, or all, got 'xpos'"),
     (f"{COMPARE} {DATA} --positions none --ablation", "--ablation: has positions of its own"),
@@ -241,7 +240,7 @@ REFUSED = [
     (f"{COMPARE} {DATA} --runs {{files}}/unequal/train.en", "report.html: cannot be written, "),
     (f"{COMPARE} {DATA} --preset huge", "Invalid value for '--preset'"),
     ("translation train", "Missing option '--position'"),
-    ("translation train --position bert", "--position: must be one of huang, "),
+    ("translation train --position bert", "--position: must be one of sinusoidal, "),
     (TRAIN, "--data: must name parallel text"),
     (
         f"translation train --position shaw-16 {DATA} --runs {{runs}} --preset tiny",

@@ -13,11 +13,10 @@ from relpos_tasks.training.comparison import Comparison
 from relpos_tasks.training.sequence_to_sequence import mean_nats
 from relpos_tasks.training.settings import TrainingError
 from relpos_tasks.translation.compare import check_comparison, compare
-from relpos_tasks.translation.earlier import replaced_report
 from relpos_tasks.translation.harmony_showcase import HarmonyShowcase
 from relpos_tasks.translation.model import load_translation
 from relpos_tasks.translation.text_showcase import TextShowcase
-from relpos_tasks.translation.train import check_pairs, train_position
+from relpos_tasks.translation.train import train_position
 from relpos_tasks.translation.translate import translate
 from tests.tasks.small import CPU
 from tests.tasks.translation.small import COMPARISON, small, small_chorales
@@ -126,24 +125,17 @@ def test_the_search_is_kept_beside_the_settings_and_stops_no_run_from_going_on(
         load_translation(model)
 
 
-def test_a_report_that_will_be_replaced_is_named(compared_text):
+def test_other_pairs_are_refused_before_anything_is_trained(compared_text, text):
     folder, _ = compared_text
-    assert replaced_report(folder, COMPARISON) is None
-    assert replaced_report(folder / "none", COMPARISON) is None
-    said = replaced_report(folder, Comparison(["rotary"], seed=3))
-    assert said is not None
-    assert "of sinusoidal; Shaw, k = 2; Shaw, k = 1, keys alone (2 seeds); it will be" in said
-    assert "replaced by one of rotary" in said
-    assert "(1 seed)" in said
-
-
-def test_a_folder_of_other_pairs_is_refused_before_anything_is_trained(compared_text, text):
-    folder = compared_text[0] / "shaw-2"
-    check_pairs(folder, text)
-    check_pairs(folder / "none", text)
     other = replace(text, name="other", digest="12")
-    with pytest.raises(TrainingError, match=r"of captions \(\w+\), got other \(12\); choose anot"):
-        train_position("shaw-2", small(), other, folder=folder, devices=CPU)
+    message = r"data, captions \(\w+\), got other \(12\); choose another --name"
+    with pytest.raises(TrainingError, match=message):
+        train_position("shaw-2", small(), other, folder=folder / "shaw-2", devices=CPU)
+    # A scheme that is not there yet comes first.
+    more = Comparison(["rotary", *COMPARISON.positions], seed=3)
+    with pytest.raises(TrainingError, match=message):
+        compare(small(), more, other, TextShowcase(), folder=folder, devices=CPU)
+    assert not (folder / "rotary").exists()
 
 
 def test_a_finished_comparison_finds_the_same_again(compared_text, text):
