@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import files, tables
+from benchmarks.report.league_excerpt import league_excerpt
 from benchmarks.report.league_grounds import GROUNDS, LONG_SENTENCES
 from benchmarks.report.league_page import league_page
 from benchmarks.report.league_standings import standings
@@ -299,6 +300,16 @@ def test_the_guide_fills_in_the_figures():
     )
     assert "- Music: the fewest of its own has `shaw`, 10; the most `huang`, 20." in guide
     assert "Maps" not in guide
+
+
+def test_the_readmes_table_has_the_longest_inputs_and_the_price():
+    table = rows(league_excerpt(RUNS, STEPS))
+    assert list(table) == ["shaw", "huang", "alibi", "none"]
+    assert table["alibi"] == ["`alibi`: ALiBi", "0.454", "0.654", "1.01"]
+    assert table["huang"][1:] == ["0.453 ± 0.002", "0.653 ± 0.002", "1.25"]
+    assert table["shaw"][-1] == "not measured"
+    assert "after 1,150 steps on 256 tokens at a time" in league_excerpt(RUNS, None)
+    assert league_excerpt({}, STEPS) == "Not measured yet."
 
 
 def test_a_need_without_figures_is_left_out_of_the_guide():

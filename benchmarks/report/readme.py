@@ -25,6 +25,8 @@ from .cells import (
     markdown_table,
     ratio,
 )
+from .league_excerpt import league_excerpt
+from .league_grounds import GROUNDS
 from .local_section import local_table
 from .targets import GPU_TARGETS, TARGETS, verdict
 
@@ -260,6 +262,10 @@ def readme(text: str, result: dict, gpu_result: dict | None = None) -> str:
         "local": local_part(load("local.json")),
         "chorales": chorale_table(load("chorales.json")),
         "literature": chorale_table(load("literature.json")),
+        "league": league_excerpt(
+            {file: load(file) for file in GROUNDS["music"].files if has(file)},
+            load("steps.json") if has("steps.json") else None,
+        ),
         "translation": translation_table(load("translation.json"))
         if has("translation.json")
         else "Not measured yet.",
