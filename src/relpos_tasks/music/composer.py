@@ -42,6 +42,10 @@ class Words:
     protocol: Sequence[str]
     reported: Reported | None = None
 
+    def counted(self, number: int) -> str:
+        """So many of the works, such as "30 pieces" or "1 piece"."""
+        return f"{number} {self.works.removesuffix('s') if number == 1 else self.works}"
+
 
 @runtime_checkable
 class Composer(Protocol):

@@ -33,7 +33,7 @@ def summary(
         f"alone ({listed([POSITIONS[name].title for name in results.trained])}). "
         f"All had the same {training.steps:,} steps of {training.batch} sequences of "
         f"{settings.window} tokens, in the same order and from the same first numbers. They were "
-        f"then measured on {len(source.split.held_out)} {words.works} that none had seen, and one "
+        f"then measured on {words.counted(len(source.split.held_out))} that none had seen, and one "
         f"of them {words.new}."
     )
 
@@ -46,7 +46,7 @@ def verdict(held_out: Mapping[str, float], counting: Mapping[str, float]) -> lis
         counting: nats per token of each baseline.
 
     >>> verdict({"huang": 0.5, "absolute": 0.6}, {"previous pitch": 0.9})[0]
-    'Best: Huang with 0.500 nats per token on held-out pieces, then learned absolute (0.600).'
+    'Best: Huang with 0.500 nats per token on held-out music, then learned absolute (0.600).'
     """
     ranked = sorted(held_out, key=held_out.__getitem__)
     best, others = ranked[0], ranked[1:]
@@ -54,7 +54,7 @@ def verdict(held_out: Mapping[str, float], counting: Mapping[str, float]) -> lis
     then = f", then {listed(named)}" if named else ""
     sentences = [
         f"Best: {POSITIONS[best].title} with {held_out[best]:.3f} nats per token on held-out "
-        f"pieces{then}."
+        f"music{then}."
     ]
     name, lowest = min(counting.items(), key=lambda item: item[1])
     if held_out[best] < lowest:
@@ -94,11 +94,11 @@ def lengths_note(
     ]
     return (
         f"All models were trained on {window:,} tokens and read windows of {window:,}, "
-        f"{2 * window:,} and {4 * window:,} here, on the same tokens: those of the {pieces} of "
-        f"{len(source.split.held_out)} held-out {words.works} that are as long as the longest "
-        "window. Beyond its last row a table of relative positions repeats that of its farthest "
-        "offset, one of absolute positions that of its last position. From the shortest window to "
-        f"the longest, {listed(said)} nats per token."
+        f"{2 * window:,} and {4 * window:,} here, on the same tokens: those of the held-out "
+        f"{words.works} that are as long as the longest window, {pieces} of "
+        f"{len(source.split.held_out)}. Beyond its last row a table of relative positions repeats "
+        "that of its farthest offset, one of absolute positions that of its last position. From "
+        f"the shortest window to the longest, {listed(said)} nats per token."
     )
 
 

@@ -90,3 +90,10 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "performance.wav").mkdir()
     with pytest.raises(ValueError, match=r"performance.wav: cannot be written, there is a folder"):
         PerformanceComposer().check(tmp_path)
+
+
+def test_the_page_counts_one_performance_and_many(source):
+    words = PerformanceComposer().words(SETTINGS, source)
+    assert [words.counted(number) for number in (0, 1, 2)] == [
+        "0 performances", "1 performance", "2 performances",
+    ]  # fmt: skip
