@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -25,6 +25,7 @@ METRICS = "metrics.json"
 MACHINE = "machine.json"
 
 
+@runtime_checkable
 class Results(Protocol):
     """A frozen dataclass of all numbers of a comparison."""
 
