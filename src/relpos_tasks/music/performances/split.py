@@ -1,7 +1,8 @@
 """Performances into train, valid and held-out, by what they hold and not by their names.
 
-The files of a folder may be renamed or moved without changing the split, and another file changes
-the part of its own copies alone. Copies always fall into the same part.
+The files of a folder may be renamed or moved without changing the split. Another file changes the
+part of its own copies alone, unless chance leaves a part too small. Copies always fall into the
+same part.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def split_performances(performances: Sequence[Performance]) -> PerformanceSplit:
         performances: any.
 
     Returns:
-        The split, each part sorted by name. Where few groups of copies leave a part empty, it gets
-        the one that comes closest to it.
+        The split, each part sorted by name. Where chance leaves a part less than half of its share
+        of the groups of copies, or none, it gets those that come closest to it.
 
     Raises:
         ValueError: if there are fewer than three groups of copies.
@@ -75,10 +76,11 @@ def split_performances(performances: Sequence[Performance]) -> PerformanceSplit:
         )
     numbers = {id(group): _fraction_of(group) for group in groups}
     groups.sort(key=lambda group: numbers[id(group)], reverse=True)
+    least = max(1, round(len(groups) * (1 - _HELD_OUT) / 2))
     held_out = sum(number >= _HELD_OUT for number in numbers.values())
-    held_out = min(max(held_out, 1), len(groups) - 2)
+    held_out = min(max(held_out, least), len(groups) - 2)
     watched = sum(number >= _VALID for number in numbers.values())
-    watched = min(max(watched, held_out + 1), len(groups) - 1)
+    watched = min(max(watched, held_out + least), len(groups) - 1)
     return PerformanceSplit(
         _sorted(groups[watched:]), _sorted(groups[held_out:watched]), _sorted(groups[:held_out])
     )

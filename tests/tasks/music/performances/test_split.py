@@ -25,6 +25,15 @@ def test_about_four_fifths_are_to_train_on_and_a_tenth_is_held_out():
     assert 8 < len(held_out) < 35
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_no_part_of_a_small_folder_is_less_than_half_of_its_share(seed):
+    rng = np.random.default_rng(seed)
+    some = [played(rng, 12, name=f"{index:03}") for index in range(56)]
+    train, valid, held_out = names(split_performances(some))
+    assert min(len(valid), len(held_out)) >= 3
+    assert len(train) >= 34
+
+
 def test_order_and_names_do_not_matter():
     before = split_performances(MANY)
     renamed = [replace(one, name=f"x{one.name}") for one in reversed(MANY)]
