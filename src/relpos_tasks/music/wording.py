@@ -113,7 +113,7 @@ def curves_note(settings: MusicSettings, baseline: str, words: Words) -> str:
     changed = words.changed + (" and with dropout" if settings.dropout else "")
     return (
         f"Thin lines: training batches, {changed}. Thick lines: the validation {words.works}. "
-        f"Dash and dot: the best counting baseline ({baseline}) on the held-out pieces."
+        f"Dash and dot: the best counting baseline ({baseline}) on the held-out {words.works}."
     )
 
 

@@ -31,7 +31,7 @@ def curves_figure(
     Args:
         curves: for each model, such as `"relative"`, its `"train"` and `"valid"`, lists of
             `(step, loss)`.
-        baseline: a name and a loss for a dashed line; None draws none.
+        baseline: a name and a loss for a line of dashes and dots; None draws none.
         ylabel: the loss and its unit, such as `"nats per token"`.
     """
     colors, lines = series_colors(curves), series_lines(curves)

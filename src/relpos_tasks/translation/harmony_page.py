@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..music.chorale_blocks import chorale_blocks
 from ..report.blocks import Block, FactsBlock, ListBlock, Report, Section, TextBlock
+from ..report.wording import seeds_note
 from .chorales import ChoraleSource
 from .harmony_wording import protocol, summary, verdict
 from .page_parts import cost_blocks, curves_block, learned_blocks, worth_table
@@ -79,12 +80,10 @@ def harmony_report(
 
 def _held_out(results: ComparisonResults, ranked: list[str]) -> list[Block]:
     most = max(results.mean.values())
-    seeds = len(results.seeds)
-    spread = "" if seeds == 1 else f" Mean and standard deviation over {seeds} seeds."
     return [
         TextBlock(
             "Nats per token of the three lower voices on pieces that no model was trained on; "
-            f"lower is better.{spread}"
+            f"lower is better. {seeds_note(len(results.seeds))}"
         ),
         worth_table(
             results,

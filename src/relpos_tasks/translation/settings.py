@@ -174,8 +174,8 @@ class ChoraleSettings(TranslationSettings):
 
 
 PRESETS = {
-    # Sizes and budget for two cores, chosen on the fiftieth of
-    # Multi30k's train that is set aside, and not on its val, which is held out here.
+    # Sizes and budget for two cores, chosen on the fiftieth of Multi30k's train that is set aside,
+    # and not on its val, which is held out here.
     "default": TextSettings(),
     # The whole job in two minutes, for trying out.
     "tiny": TextSettings(

@@ -15,6 +15,7 @@ from ..report.blocks import (
     TableRow,
     TextBlock,
 )
+from ..report.wording import seeds_note
 from ..training.comparison import mean_and_spread
 from .ablation import ablation_blocks, bleu_of
 from .figures import bleu_by_length_figure
@@ -102,11 +103,7 @@ def _held_out(results: ComparisonResults, found: Translations, ranked: list[str]
     # All may be 0 where training was short.
     most = max(found.mean.values()) or 1.0
     seeds = len(results.seeds)
-    spread = (
-        "BLEU with its interval of 95 %"
-        if seeds == 1
-        else f"Mean and standard deviation over {seeds} seeds"
-    )
+    spread = "BLEU with its interval of 95 %." if seeds == 1 else seeds_note(seeds)
     measured = {
         "BLEU": {name: bleu_of(found, name) for name in ranked},
         "chrF": {
@@ -119,7 +116,7 @@ def _held_out(results: ComparisonResults, found: Translations, ranked: list[str]
     return [
         TextBlock(
             f"The translations of {first.sentences:,} sentences by each model; higher BLEU and "
-            f"chrF and fewer nats are better. {spread}."
+            f"chrF and fewer nats are better. {spread}"
         ),
         worth_table(results, ranked, measured=measured, bars=bars),
         FactsBlock({f"sacrebleu's {name}": text for name, text in first.signatures.items()}),

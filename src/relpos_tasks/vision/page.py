@@ -168,7 +168,7 @@ def _curves(results: ComparisonResults) -> FigureBlock:
         ),
         "Learning curves",
         "Thin lines: training canvases. Thick lines: canvases of the watched images at the places "
-        "of training. Dashed: guessing.",
+        "of training. Dash and dot: guessing.",
     )
 
 
