@@ -33,6 +33,7 @@ class Ground:
         run: the name of the run of all schemes.
         first_scores: where a scheme's metrics have scores of the first figure that know how much
             another choice of the test data changes, a difference from another scheme among them.
+        ablation: whether there is also a run of one scheme's variants.
     """
 
     task: str
@@ -45,11 +46,13 @@ class Ground:
     figures: Callable[[Mapping], Figures]
     run: str
     first_scores: Callable[[Mapping], Mapping] | None = None
+    ablation: bool = False
 
     @property
     def files(self) -> list[str]:
-        """The kept results: all schemes, and those trained with several seeds."""
-        return [f"{self.run}.json", f"{self.run}_seeds.json"]
+        """The kept results: all schemes, those trained with several seeds, and an ablation."""
+        parts = ["", "_seeds", "_ablation"] if self.ablation else ["", "_seeds"]
+        return [f"{self.run}{part}.json" for part in parts]
 
     @property
     def command(self) -> str:
@@ -145,7 +148,7 @@ GROUNDS = {
             "An encoder-decoder on sentence pairs: BLEU on the held-out sentences (more is better) "
             "and nats per target token (less is better).",
             "BLEU", False, _translation_title, _translation_figures,
-            "league_translation", lambda found: found,
+            "league_translation", lambda found: found, ablation=True,
         ),
     )
 }  # fmt: skip
