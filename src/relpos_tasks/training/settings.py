@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from relpos.checks import check_probability
@@ -32,9 +33,11 @@ class TrainingSettings:
         checkpoint_every: steps between checkpoints.
         averaging: the decay of an exponential moving average of the weights (`averaging.py`), which
             is then what is validated, written and returned; None: the last weights.
+        muon_learning_rate: that of weight matrices where Muon moves them (`optimizers.py`), on the
+            same schedule; None: AdamW moves everything.
 
     Raises:
-        ValueError: unless `0 <= averaging < 1`.
+        ValueError: unless `0 <= averaging < 1`, or if the learning rate of Muon is not positive.
     """
 
     steps: int = 1150
@@ -47,10 +50,16 @@ class TrainingSettings:
     valid_every: int = 150
     checkpoint_every: int = 50
     averaging: float | None = None
+    muon_learning_rate: float | None = None
 
     def __post_init__(self) -> None:
         if self.averaging is not None:
             check_probability("TrainingSettings", "averaging", self.averaging)
+        rate = self.muon_learning_rate
+        if rate is not None and not 0 < rate < inf:
+            raise ValueError(
+                f"TrainingSettings: muon_learning_rate must be a positive number, got {rate}"
+            )
 
 
 def with_budget(

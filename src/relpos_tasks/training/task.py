@@ -19,13 +19,9 @@ import lightning
 import torch
 from torch import Tensor, nn
 
-from relpos.positions.absolute import LearnedAbsolute
-from relpos.positions.grid_position import GridPosition
-from relpos.positions.tables import LearnedTables
-
-from ..models.map_positions import LearnedMapPositions
 from .averaging import moving_average
 from .clock import TrainingClock
+from .optimizers import optimizer_of
 from .peak_memory import PeakMemory
 from .settings import TrainingSettings
 
@@ -36,7 +32,7 @@ Curves = dict[str, list[tuple[int, float]]]
 
 
 class Task(lightning.LightningModule, ABC):
-    """A model in training: AdamW, warm-up, cosine decay, curves and the time it took.
+    """A model in training: optimiser, warm-up, cosine decay, curves and the time it took.
 
     What is of one kind of model is left to its own class, such as `LanguageModelTask`: the loss of
     a batch, and what its batches consist of. `curves` grows with training: `(step, loss)` for
@@ -180,18 +176,8 @@ class Task(lightning.LightningModule, ABC):
         return max(1, min(20, self.settings.steps // 20))
 
     def configure_optimizers(self) -> Any:
-        """AdamW with a linear warm-up and a cosine decay, by the step."""
-        decayed = {id(p) for p in _matrices(self.model)}
-        parameters = list(self.model.parameters())
-        optimizer = torch.optim.AdamW(
-            [
-                {"params": [p for p in parameters if id(p) in decayed]},
-                {"params": [p for p in parameters if id(p) not in decayed], "weight_decay": 0.0},
-            ],
-            lr=self.settings.learning_rate,
-            weight_decay=self.settings.weight_decay,
-            betas=(0.9, 0.98),
-        )
+        """A linear warm-up and a cosine decay of every learning rate, by the step."""
+        optimizer = optimizer_of(self.model, self.settings)
         # A lambda stays out of the checkpoint, into which a method would be written.
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer,
@@ -225,15 +211,3 @@ def _mean_over_devices(scored: Tensor) -> Tensor:
     total = scored.clone()
     torch.distributed.all_reduce(total)
     return total / torch.distributed.get_world_size()
-
-
-def _matrices(model: nn.Module) -> list[nn.Parameter]:
-    """What weight decay is for: matrices, but neither embeddings nor the rows of positions."""
-    tables = (nn.Embedding, LearnedTables, LearnedAbsolute, LearnedMapPositions, GridPosition)
-    spared = {
-        id(parameter)
-        for module in model.modules()
-        if isinstance(module, tables)
-        for parameter in module.parameters()
-    }
-    return [p for p in model.parameters() if p.ndim >= 2 and id(p) not in spared]
