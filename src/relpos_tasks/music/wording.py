@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..models.positions import POSITIONS
-from ..report.wording import averaging_note, listed
+from ..report.wording import listed, training_notes
 from .composer import Words
 from .results import ComparisonResults
 from .settings import MusicSettings
@@ -134,7 +134,7 @@ def protocol(settings: MusicSettings, words: Words) -> list[str]:
     return [
         *words.protocol,
         *tables,
-        *averaging_note(settings.training.averaging),
+        *training_notes(settings.training),
         "Counting baselines see the same tokens: each adds to the context of the one above it "
         "(Witten-Bell smoothing).",
     ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..training.clock import TrainingTime
+from ..training.settings import TrainingSettings
 
-__all__ = ["averaging_note", "busy_note", "count", "duration", "listed", "seeds_note"]
+__all__ = ["busy_note", "count", "duration", "listed", "seeds_note", "training_notes"]
 
 
 # Of how many models a sentence names each.
@@ -55,23 +56,27 @@ def seeds_note(seeds: int) -> str:
     return f"Mean and standard deviation over {seeds} seeds."
 
 
-def averaging_note(averaging: float | None) -> list[str]:
-    """How weights were averaged while training, as sentences; none where they were not.
+def training_notes(settings: TrainingSettings) -> list[str]:
+    """What is to be said of a training that not every one has, as sentences.
 
     Args:
-        averaging: the decay.
+        settings: how the models were trained.
 
-    >>> averaging_note(None)
+    >>> training_notes(TrainingSettings())
     []
     """
-    if averaging is None:
-        return []
-    return [
-        "What is measured, written and shown by the curves of validation is an exponential moving "
-        "average of the weights: after each step it moves towards them by "
-        f"{1 - averaging:.4g} of the way, in the first steps by 9 / (n + 10) where that is more, n "
-        "steps being in it. Training goes on from the plain weights, and its curves are theirs."
-    ]
+    notes = []
+    if settings.muon_learning_rate is not None:
+        notes.append("Muon moves the weight matrices of every model, AdamW all else.")
+    if settings.averaging is not None:
+        notes.append(
+            "What is measured, written and shown by the curves of validation is an exponential "
+            "moving average of the weights: after each step it moves towards them by "
+            f"{1 - settings.averaging:.4g} of the way, in the first steps by 9 / (n + 10) where "
+            "that is more, n steps being in it. Training goes on from the plain weights, and its "
+            "curves are theirs."
+        )
+    return notes
 
 
 def busy_note(times: Mapping[str, Sequence[TrainingTime]]) -> str:

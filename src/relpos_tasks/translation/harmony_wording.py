@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..report.wording import averaging_note, listed, seeds_note
+from ..report.wording import listed, seeds_note, training_notes
 from .chorales import ChoraleSource
 from .positions import is_relative, title_of, titles_of
 from .results import ComparisonResults
@@ -79,7 +79,7 @@ def protocol(settings: ChoraleSettings, source: ChoraleSource) -> list[str]:
         f"soprano of its window and what Bach wrote before it, in windows of {window} tokens of "
         f"all voices that slide by {window // 2}; label smoothing is left out.",
         "Training pieces are transposed at random as far as each voice stays in its range.",
-        *averaging_note(settings.training.averaging),
+        *training_notes(settings.training),
         "There are many good ways to harmonise a soprano, so that a translation's measures (BLEU) "
         "would say nothing here.",
     ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from ..report.wording import averaging_note, listed, seeds_note
+from ..report.wording import listed, seeds_note, training_notes
 from .page_parts import relative_of
 from .positions import is_relative, title_of, titles_of
 from .results import ComparisonResults, Translations
@@ -249,7 +249,7 @@ def protocol(
         f"penalty of {settings.alpha:g}. BLEU and chrF are sacrebleu's, on cased text; the "
         "intervals hold the middle 95 % of what a thousand draws of the sentences give. Figures "
         "on lower-cased or tokenised text do not compare with them.",
-        *averaging_note(settings.training.averaging),
+        *training_notes(settings.training),
         *k_is_0,
     ]  # fmt: skip
 

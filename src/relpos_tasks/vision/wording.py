@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..models.map_positions import MAP_POSITIONS
 from ..models.pixel_classifier import CONVOLUTION
-from ..report.wording import averaging_note, seeds_note
+from ..report.wording import seeds_note, training_notes
 from .canvas import INK, TESTS, TRAINING
 from .digits import DigitSplit
 from .results import TRAINED_ON, ComparisonResults
@@ -147,7 +147,7 @@ def protocol(settings: VisionSettings, split: DigitSplit) -> list[str]:
         f"Labelled are pixels with at least {INK:.0%} of the darkest ink; the loss and all "
         "accuracies are over these.",
         f"Curves show the {settings.watched} canvases of watched images at the places of training.",
-        *averaging_note(settings.training.averaging),
+        *training_notes(settings.training),
         "Models of one seed saw the same canvases in the same order, and all their numbers but "
         "those of the positions began the same.",
     ]

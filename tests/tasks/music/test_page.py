@@ -135,7 +135,14 @@ def test_figures_of_others_stand_beside_ours_where_there_are_any(compared, sourc
 def test_the_protocol_says_how_weights_were_averaged(source, averaging, there):
     said = " ".join(protocol(small(averaging=averaging), words_of(source)))
     assert ("moving average of the weights" in said) == there
+
     assert ("by 0.001 of the way" in said) == there
+
+
+@pytest.mark.parametrize(("rate", "there"), [(None, False), (3e-3, True)])
+def test_the_protocol_says_what_muon_moved(source, rate, there):
+    said = " ".join(protocol(small(muon_learning_rate=rate), words_of(source)))
+    assert ("Muon moves the weight matrices" in said) == there
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,15 @@ def test_presets_are_whole(name):
     assert set(found.compared) <= set(POSITIONS)
 
 
-def test_the_literatures_preset_averages_weights_and_compares_two():
+def test_the_literatures_preset_has_muon_averages_weights_and_compares_two():
     found = preset("literature", steps=7)
     assert (found.training.averaging, found.training.steps) == (0.999, 7)
     assert found.recorded()["training"]["averaging"] == 0.999
     assert list(found.compared) == ["absolute", "huang"]
-    assert preset("default").training.averaging is None
+    assert found.training.muon_learning_rate == 3e-3
+    plain = preset("default").training
+    assert plain.averaging is None
+    assert plain.muon_learning_rate is None
 
 
 def test_options_take_the_presets_place():
