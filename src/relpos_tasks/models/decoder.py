@@ -41,9 +41,10 @@ class DecoderConfig(TransformerConfig):
         max_length: rows of the Huang and absolute tables, in tokens; longer inputs clamp.
         max_distance: the farthest offset with a row of its own, in tokens; None means 64 for
             `"shaw"`, and every offset of `max_length` for other tables.
-        random_start: whether, in training, sequences begin anywhere in the `max_length` positions
-            at the input, so that all of them are trained on shorter sequences (Kiyono et al.
-            2021, section 3).
+        random_start: whether, in training, each sequence begins anywhere in the `max_length`
+            positions at the input, so that all of them are trained on shorter sequences (as Kiyono
+            et al. 2021, section 3, whose starts are uniform; here a sequence that would hang over
+            an end is moved to it, so that the end is trained as often as the middle).
         shared_heads: whether the heads of a block share one table of relative positions.
         attention_window: how far back a token sees in each block, in tokens, itself not counted;
             None: to the beginning. While tokens are drawn, a cache holds no more than these.
@@ -136,21 +137,26 @@ class DecoderLM(ConfiguredModel):
             )
         x = self.embedding(tokens)
         if self.position is not None:
-            x = self.position(x, start=self._start(x, cache))
+            x = self._with_positions(x, cache)
         x = self.dropout(x)
         with rollback_on_error(*cache or ()):
             for n, block in enumerate(self.blocks):
                 x = block(x, None if cache is None else cache[n])
         return self.head(self.norm(x))
 
-    def _start(self, x: Tensor, cache: Sequence[KeyValueCache] | None) -> int:
-        """The position of the first of these tokens, for what is added at the input."""
+    def _with_positions(self, x: Tensor, cache: Sequence[KeyValueCache] | None) -> Tensor:
+        """The embeddings with what is added at the input."""
+        assert self.position is not None
         if cache is not None:
-            return cache[0].length
+            return self.position(x, start=cache[0].length)
         if not (self.training and self.config.random_start):
-            return 0
-        latest = max(0, self.config.max_length - x.shape[1])
-        return int(torch.randint(latest + 1, ()))
+            return self.position(x)
+        starts = _random_starts(len(x), x.shape[1], rows=self.config.max_length)
+        placed = [
+            self.position(one, start=start)
+            for one, start in zip(x.split(1), starts.tolist(), strict=True)
+        ]
+        return torch.cat(placed) if placed else x
 
     def new_cache(self) -> list[KeyValueCache]:
         """An empty cache for each layer.
@@ -159,3 +165,14 @@ class DecoderLM(ConfiguredModel):
         3
         """
         return [KeyValueCache() for _ in self.blocks]
+
+
+def _random_starts(count: int, length: int, *, rows: int) -> Int64[Tensor, "count"]:
+    """Where sequences begin so that every row of a table is trained about equally often.
+
+    A sequence may hang over either end of the table by all tokens but one, and is then moved to
+    that end: otherwise the first and the last rows, which few starts reach, would hardly be
+    trained, and sequences are measured from the first.
+    """
+    starts = torch.randint(min(0, 1 - length), rows, (count,))
+    return starts.clamp(0, max(0, rows - length))

@@ -2,7 +2,9 @@
 
 Muon makes the steps of a matrix orthogonal; Jordan et al. 2024, "Muon: An optimizer for hidden
 layers in neural networks", and Liu et al. 2025, "Muon is Scalable for LLM Training", whose scale
-of steps is taken here: that of AdamW's.
+of steps is taken here: that of AdamW's. Both leave the matrix before the logits to AdamW; here
+Muon moves it too, unless it is that of the embeddings. Queries, keys and values of a layer, which
+are one matrix here, are made orthogonal together.
 """
 
 from __future__ import annotations
@@ -13,11 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from relpos.positions.absolute import LearnedAbsolute
-from relpos.positions.grid_position import GridPosition
-from relpos.positions.tables import LearnedTables
+from relpos.layers import MultiheadAttention
 
-from ..models.map_positions import LearnedMapPositions
 from .settings import TrainingSettings
 
 __all__ = ["MuonAndAdamW", "optimizer_of"]
@@ -117,15 +116,22 @@ def optimizer_of(model: nn.Module, settings: TrainingSettings) -> torch.optim.Op
 
 
 def _matrices(model: nn.Module) -> list[nn.Parameter]:
-    """What weight decay is for: matrices, but neither embeddings nor the rows of positions."""
-    tables = (nn.Embedding, LearnedTables, LearnedAbsolute, LearnedMapPositions, GridPosition)
-    spared = [
-        parameter
-        for module in model.modules()
-        if isinstance(module, tables)
-        for parameter in module.parameters()
-    ]
-    return [p for p in model.parameters() if p.ndim >= 2 and not _is_in(p, spared)]
+    """What weight decay is for: the weights of linear maps and convolutions.
+
+    Neither biases, norms and embeddings nor what a position scheme adds to scores or inputs, so
+    that schemes are compared under the same decay; a scheme's own projections decay.
+    """
+    weights, embeddings = [], []
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            embeddings.append(module.weight)
+        elif isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+            weights.append(module.weight)
+        elif isinstance(module, MultiheadAttention):
+            own = module.named_parameters(recurse=False)
+            weights += [parameter for name, parameter in own if name.endswith("weight")]
+    # The matrix before the logits may be that of the embeddings.
+    return [p for p in model.parameters() if _is_in(p, weights) and not _is_in(p, embeddings)]
 
 
 def _is_in(parameter: nn.Parameter, parameters: Sequence[nn.Parameter]) -> bool:

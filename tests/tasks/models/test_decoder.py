@@ -154,9 +154,19 @@ def test_a_random_start_trains_every_row_and_measures_from_the_first():
     assert torch.equal(model(tokens), model(tokens))
     assert torch.equal(model(tokens), built("absolute", max_length=64)(tokens))
     model.train()
-    for _ in range(200):
-        model(tokens).sum().backward()
-    assert (model.position.rows.grad.abs().sum(-1) > 0).all()
+    selected = torch.zeros(64)
+    for _ in range(100):
+        model.zero_grad()
+        model(read(8, 8)).sum().backward()
+        selected += model.position.rows.grad.abs().sum(-1) > 0
+    # A row in the middle is selected by 8 of 71 starts: not at all by (63 / 71)^8 of the batches.
+    assert (selected > 40).all()
+
+
+def test_sequences_of_a_batch_begin_in_different_places():
+    model = built("absolute", random_start=True, max_length=64).train()
+    tokens = read(1, 8).expand(16, -1)
+    assert len(torch.unique(model(tokens), dim=0)) > 4
 
 
 def test_a_configuration_goes_through_json():

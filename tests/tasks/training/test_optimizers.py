@@ -1,12 +1,15 @@
-"""Which parameters Muon moves and which AdamW, each as it would alone, and to the bit."""
+"""Which weights decay, and which Muon moves and which AdamW, each as it would alone, to the bit."""
 
 import copy
+import re
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
+from relpos_tasks.models.map_positions import MAP_POSITIONS
+from relpos_tasks.models.positions import POSITIONS
 from relpos_tasks.music.train import build, check_training, train_position
 from relpos_tasks.training.language_model import LanguageModelTask
 from relpos_tasks.training.optimizers import MuonAndAdamW, optimizer_of
@@ -17,10 +20,50 @@ from tests.tasks.small import CPU, SMALL, small
 
 MUON = small(muon_learning_rate=6e-3)
 
+# What a scheme multiplies inputs or sinusoids by; all else that it learns is looked up or added.
+PROJECTIONS = {
+    "gated": {"gates"},
+    "transformer-xl": {"linear_pos"},
+    "deberta": {"key_proj", "query_proj"},
+    "relative-logits": {"r_proj"},
+    "continuous": {"cpb_mlp.0", "cpb_mlp.2"},
+}
+LAYERS = {"attention.in_proj_weight", "attention.out_proj.weight", "mlp.0.weight", "mlp.2.weight"}
+
 
 def names_in(group, model) -> set[str]:
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
     return {name_of[id(parameter)] for parameter in group["params"]}
+
+
+def decaying(model, training) -> set[str]:
+    """The names of what decays, those in a block without its number."""
+    decayed, spared = optimizer_of(model, training).param_groups
+    assert (decayed["weight_decay"], spared["weight_decay"]) == (training.weight_decay, 0)
+    return {re.sub(r"^blocks\.\d+\.", "", name) for name in names_in(decayed, model)}
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_layers_and_projections_decay_and_no_table_of_a_scheme(source, position):
+    own = {f"attention.position.{name}.weight" for name in PROJECTIONS.get(position, ())}
+    model = build(position, SMALL, source.vocabulary)
+    assert decaying(model, SMALL.training) == LAYERS | {"head.weight"} | own
+
+
+@pytest.mark.parametrize("position", MAP_POSITIONS)
+def test_of_schemes_for_maps_projections_alone_decay(position):
+    settings = vision_settings.preset("tiny")
+    model = build_classifier(position, settings)
+    own = {f"attention.position.{name}.weight" for name in PROJECTIONS.get(position, ())}
+    assert own == {n for n in decaying(model, settings.training) if "position" in n}
+
+
+def test_embeddings_that_are_the_output_too_do_not_decay():
+    model = nn.Sequential(nn.Embedding(5, 6), nn.Linear(6, 5, bias=False))
+    model[1].weight = model[0].weight
+    decayed, spared = optimizer_of(model, SMALL.training).param_groups
+    assert not decayed["params"]
+    assert spared["params"] == [model[0].weight]
 
 
 def test_muon_moves_matrices_and_adamw_the_rest(source):

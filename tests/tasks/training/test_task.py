@@ -306,21 +306,6 @@ def test_logs_are_written_as_csv_and_for_tensorboard(source, tmp_path):
     assert list(logs.glob("events.out.tfevents.*"))
 
 
-def test_weight_decay_spares_biases_norms_embeddings_and_positions(source):
-    model = build("huang", SMALL, source.vocabulary)
-    groups = LanguageModelTask(model, SMALL.training).configure_optimizers()["optimizer"]
-    decayed, spared = (group["params"] for group in groups.param_groups)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    assert len(decayed) + len(spared) == len(names)
-    for parameter in spared:
-        name = names[id(parameter)]
-        assert name.endswith("bias") or any(
-            word in name for word in ("norm", "embedding", "position")
-        )
-    assert any("mlp" in names[id(parameter)] for parameter in decayed)
-    assert any("in_proj_weight" in names[id(parameter)] for parameter in decayed)
-
-
 def test_the_rate_rises_and_falls_to_nothing(source):
     task = LanguageModelTask(
         build("none", SMALL, source.vocabulary), small(steps=50, warmup=10).training
