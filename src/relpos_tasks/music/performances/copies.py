@@ -1,9 +1,10 @@
 """Which files hold the same music: copies under other names, transposed, slower, or in part.
 
-Two performances are copies when half of the runs of one (eight notes in the order in which they are
-struck, by the intervals between them) stand in the other too. So it matters neither in which key
-nor how fast a copy is, how its notes are held, or what stands before and after. Two pianists who
-play the same piece strike its chords in other orders and are no copies by this rule, as a rule.
+Two performances are copies when a third of the runs of one (eight notes in the order in which they
+are struck, chords from below, by the intervals between them) stand in the other too. So it matters
+neither in which key nor how fast a copy is, how its notes are held, how its chords are spread, or
+what stands before and after. Two pianists who play the same notes are copies by this rule where
+they strike those of a chord together; where they arpeggiate or ornament, often not.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from .performance import Performance
 
 __all__ = ["SHARED", "groups_of_copies"]
 
-SHARED = 0.5
+SHARED = 1 / 3
 _INTERVALS = 7
+# Steps of 10 ms: a note that is struck so soon after another one belongs to the same chord. In what
+# order the notes of a chord are struck changes with a copy's tempo, by rounding to steps alone.
+_SPREAD = 4
 # A run is looked for in so many files behind the first that has it: copies share many runs.
 _FILES_OF_A_RUN = 16
 # No interval: in place of those that a performance of fewer notes has not.
@@ -50,8 +54,9 @@ def groups_of_copies(performances: Sequence[Performance]) -> list[list[int]]:
 
 def _runs(performance: Performance) -> Int64[ndarray, "runs"]:
     """The different runs of a performance, each as one number: a byte for each interval."""
-    pitches = performance.pitches.astype(np.int64)
-    intervals = np.diff(pitches) + 127
+    chords = np.cumsum(np.diff(performance.starts, prepend=performance.starts[:1]) > _SPREAD)
+    from_below = np.lexsort((performance.pitches, chords))
+    intervals = np.diff(performance.pitches[from_below].astype(np.int64)) + 127
     missing = max(0, _INTERVALS - len(intervals))
     intervals = np.append(intervals, np.full(missing, _NOTHING, np.int64))
     windows = np.lib.stride_tricks.sliding_window_view(intervals, _INTERVALS)

@@ -37,6 +37,29 @@ def test_a_changed_copy_is_a_copy(change):
     assert groups_of_copies([ONE, OTHER, changed(ONE, **change)]) == [[0, 2], [1]]
 
 
+def spread(chords, *, milliseconds):
+    """Seconds and pitches of chords of one to four notes that are not quite struck together."""
+    rng = np.random.default_rng(3)
+    at = np.cumsum(rng.choice([0.12, 0.25, 0.5], chords))
+    sizes = rng.integers(1, 5, chords)
+    pitches = np.concatenate([rng.choice(np.arange(36, 90), size, False) for size in sizes])
+    return np.repeat(at, sizes) + rng.exponential(milliseconds / 1000, sizes.sum()), pitches
+
+
+def rounded(seconds, pitches):
+    steps = np.rint(100 * seconds).astype(np.int64)
+    steps -= steps.min()
+    return performance_of("rounded", steps, steps + 20, pitches, np.full(len(steps), 64))
+
+
+@pytest.mark.parametrize("milliseconds", [3, 12])
+@pytest.mark.parametrize(("later", "stretch"), [(0.003, 1), (0.005, 1), (0, 0.5), (0, 0.9), (0, 2)])
+def test_a_copy_that_is_rounded_otherwise_is_a_copy(milliseconds, later, stretch):
+    seconds, pitches = spread(200, milliseconds=milliseconds)
+    copy = rounded((seconds + later) * stretch, pitches)
+    assert groups_of_copies([rounded(seconds, pitches), OTHER, copy]) == [[0, 2], [1]]
+
+
 def test_copies_of_copies_are_one_group():
     beginning, end = changed(ONE, kept=slice(0, 100)), changed(ONE, kept=slice(100, 200))
     assert groups_of_copies([beginning, end]) == [[0], [1]]
