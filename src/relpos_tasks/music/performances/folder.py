@@ -24,7 +24,7 @@ __all__ = ["midi_files", "read_folder"]
 
 _ENDINGS = (".mid", ".midi")
 # Changes whenever the reader would make other notes from the same files.
-_FORMAT = 1
+_FORMAT = 2
 # So many files that cannot be used are named, each in a line; the others are counted.
 _NAMED = 8
 _COLUMNS = {"starts": np.int32, "ends": np.int32, "pitches": np.uint8, "velocities": np.uint8}
@@ -57,8 +57,8 @@ def read_folder(
     path = _cache_path(folder, files) if cache else None
     kept = None if path is None else _load(path)
     if kept is None:
-        kept = _read(folder, files, progress=progress)
-        if path is not None:
+        *kept, lasting = _read(folder, files, progress=progress)
+        if path is not None and lasting:
             _save(path, *kept)
     performances, left_out = kept
     for reason in left_out[:_NAMED]:
@@ -99,18 +99,21 @@ def midi_files(folder: str | Path) -> list[Path]:
 
 def _read(
     folder: Path, files: list[Path], *, progress: bool
-) -> tuple[list[Performance], list[str]]:
+) -> tuple[list[Performance], list[str], bool]:
+    """The performances, why files were left out, and whether it will be so the next time."""
     steps: Iterable[Path] = files
     if progress:
         steps = track(files, "Reading the MIDI files", console=Console(stderr=True))
-    performances, left_out = [], []
+    performances, left_out, lasting = [], [], True
     for file in steps:
         try:
             name = file.relative_to(folder).as_posix()
             performances.append(read_performance(file, name=name))
         except ScoreError as error:
             left_out.append(str(error))
-    return performances, left_out
+            # A file that could not be opened may be, once somebody has seen to it.
+            lasting &= not isinstance(error.__cause__, OSError)
+    return performances, left_out, lasting
 
 
 def _cache_path(folder: Path, files: list[Path]) -> Path | None:

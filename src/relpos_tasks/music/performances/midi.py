@@ -1,4 +1,4 @@
-"""Performances from MIDI files and back (both through symusic)."""
+"""Performances from MIDI files and back (both through symusic; pedals in `pedals.py`)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from symusic import Note, Score, Tempo, Track
 
 from ...files import read_whole
 from ..score_lines import ScoreError
+from .pedals import add_pedals_of_their_own_track, pedals_in, sustained
 from .performance import STEPS_PER_SECOND, Performance, performance_of
 
 __all__ = ["LARGEST_FILE", "midi_of", "read_performance"]
@@ -26,9 +27,10 @@ _HEADER_BYTES = 14
 def read_performance(path: str | Path, *, name: str | None = None) -> Performance:
     """All notes of a MIDI file but those of drums, as they sound on one piano.
 
-    The sustain pedal holds a note until it is released, or the same pitch is struck again; the
-    tracks of one program share their pedals. Silence before the first note is left out. Starts and
-    ends are moved to the nearest 10 ms.
+    The sustain pedal holds a note until it is released, or the same pitch is struck again; one that
+    is never released holds to the last end of a note. The tracks of one program share their pedals,
+    and those of a track without notes are everybody's. Silence before the first note is left out.
+    Starts and ends are moved to the nearest 10 ms.
 
     Args:
         path: a MIDI file of type 0 or 1.
@@ -44,12 +46,8 @@ def read_performance(path: str | Path, *, name: str | None = None) -> Performanc
     for program in sorted({track.program for track in score.tracks if not track.is_drum}):
         tracks = [t for t in score.tracks if not t.is_drum and t.program == program]
         notes = [track.notes.numpy() for track in tracks]
-        pedals = [track.pedals.numpy() for track in tracks]
         start = _column(notes, "time")
-        down = _column(pedals, "time")
-        end = _sustained(
-            start + _column(notes, "duration"), down, down + _column(pedals, "duration")
-        )
+        end = sustained(start + _column(notes, "duration"), pedals_in(tracks))
         starts.append(start)
         ends.append(end)
         pitches.append(_column(notes, "pitch"))
@@ -105,9 +103,14 @@ def _read(path: Path) -> Any:
         raise ScoreError(f"{path}: must be a MIDI file, and begins like none")
     kind, division = (int.from_bytes(raw[at : at + 2], "big") for at in (8, 12))
     if kind == 2 or not 0 < division < 0x8000:
-        raise ScoreError(f"{path}: must count time in quarters and play its tracks together")
+        time = "quarters" if 0 < division < 0x8000 else "frames or not at all"
+        raise ScoreError(
+            f"{path}: must be of type 0 or 1 and count time in quarters, got type {kind} and {time}"
+        )
     try:
-        return Score.from_midi(raw, "second")
+        score = Score.from_midi(raw)
+        add_pedals_of_their_own_track(score, raw)
+        return score.to("second")
     except (RuntimeError, ValueError, IndexError, OverflowError) as error:
         reason = " ".join(str(error).split()).removesuffix(": iostream error")
         raise ScoreError(f"{path}: broken MIDI file: {reason}") from error
@@ -115,18 +118,3 @@ def _read(path: Path) -> Any:
 
 def _column(tracks: list[dict[str, ndarray]], name: str) -> Float64[ndarray, "entries"]:
     return np.concatenate([track[name].astype(np.float64) for track in tracks])
-
-
-def _sustained(
-    ends: Float64[ndarray, "notes"],
-    down: Float64[ndarray, "pedals"],
-    up: Float64[ndarray, "pedals"],
-) -> Float64[ndarray, "notes"]:
-    """Ends of notes, those while a pedal is down moved to where it comes up."""
-    if not len(down):
-        return ends
-    order = np.argsort(down, kind="stable")
-    # Pedals of several tracks may overlap: it is down until the last of them is up.
-    down, up = down[order], np.maximum.accumulate(up[order])
-    found = np.searchsorted(down, ends, side="right") - 1
-    return np.where(found >= 0, np.maximum(ends, up[found]), ends)

@@ -88,6 +88,19 @@ def test_a_changed_folder_is_read_again(music, change, monkeypatch):
     assert read == [one.name for one in after]
 
 
+def test_a_file_that_could_not_be_opened_is_tried_again(music, monkeypatch):
+    def closed(path):
+        if path.name == "b.MID":
+            raise PermissionError(13, "Permission denied")
+        return path.read_bytes()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("relpos_tasks.music.performances.midi.read_whole", closed)
+        with pytest.warns(UserWarning, match=r"b\.MID: cannot be read: Permission denied"):
+            assert len(read_folder(music)) == 2
+    assert len(read_folder(music)) == 3
+
+
 def test_a_broken_cache_is_written_anew(music, tmp_path):
     read_folder(music)
     (kept,) = (tmp_path / "cache" / "relpos").iterdir()

@@ -75,11 +75,41 @@ def test_a_change_of_tempo_counts_from_where_it_stands(read):
         ([(10, 127), (720, 0)], [75, 100]),
         # Down only after the first has ended.
         ([(600, 127), (1440, 0)], [50, 150]),
+        # Up and down again where the first ends, which is no longer held.
+        ([(10, 127), (480, 0), (480, 127), (1440, 0)], [50, 150]),
+        # Down where the first ends.
+        ([(480, 127), (1440, 0)], [50, 150]),
+        # Pressed twice.
+        ([(10, 127), (20, 100), (720, 0)], [75, 100]),
+        # Never released: to the last end.
+        ([(10, 127)], [100, 100]),
+        ([(10, 127), (1440, 0), (1500, 127)], [150, 150]),
     ],
 )
 def test_the_pedal_holds_what_ends_while_it_is_down(read, pedals, ends):
     notes = [(0, 480, 60, 64), (480, 480, 62, 64)]
     assert read(midi_file(notes, pedals=pedals)).ends.tolist() == ends
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_pedal_in_a_track_without_notes_is_everybodys(read, running):
+    score = Score.from_midi(midi_file([(0, 480, 60, 64), (480, 480, 62, 64)]))
+    pedal = b"\x00\xff\x03\x05pedal\x0a\xb0\x40\x7f"
+    pedal += b"\x8b\x16" + (b"" if running else b"\xb0") + b"\x40\x00\x00\xff\x2f\x00"
+    content = bytearray(score.dumps_midi())
+    content[10:12] = (int.from_bytes(content[10:12], "big") + 1).to_bytes(2, "big")
+    assert read(bytes(content) + b"MTrk" + len(pedal).to_bytes(4, "big") + pedal).ends.tolist() == [
+        150, 150,
+    ]  # fmt: skip
+
+
+def test_a_broken_track_without_notes_holds_no_pedal(read):
+    content = bytearray(midi_file([(0, 480, 60, 64)]))
+    content[10:12] = (int.from_bytes(content[10:12], "big") + 1).to_bytes(2, "big")
+    broken = b"\x0a\xb0\x40\x7f\x0a"
+    with suppress(ScoreError):
+        found = read(bytes(content) + b"MTrk" + len(broken).to_bytes(4, "big") + broken)
+        assert found.ends.tolist() == [50]
 
 
 def test_a_held_note_ends_where_it_is_struck_again(read):
@@ -115,9 +145,18 @@ GOOD = midi_file([(0, 480, 60, 64)])
         (b"MThd", "must be a MIDI file, and begins like none"),
         (b"words, words, words", "must be a MIDI file, and begins like none"),
         (GOOD[:-9], "broken MIDI file: MiniMidi: "),
-        (GOOD[:8] + b"\0\2" + GOOD[10:], "must count time in quarters and play its tracks togeth"),
-        (GOOD[:12] + b"\xe7\x28" + GOOD[14:], "must count time in quarters"),
-        (GOOD[:12] + b"\0\0" + GOOD[14:], "must count time in quarters"),
+        (
+            GOOD[:8] + b"\0\2" + GOOD[10:],
+            "must be of type 0 or 1 and count time in quarters, got type 2",
+        ),
+        (
+            GOOD[:12] + b"\xe7\x28" + GOOD[14:],
+            "must be of type 0 or 1 and count time in quarters, got type 1",
+        ),
+        (
+            GOOD[:12] + b"\0\0" + GOOD[14:],
+            "must be of type 0 or 1 and count time in quarters, got type 1",
+        ),
         (midi_file([]), "holds no note"),
         (midi_file([(0, 480, 38, 64)], drums=True), "holds no note but those of drums"),
         (midi_file([(0, 90_000_000, 60, 64)]), r"must be at most 86,400 seconds long, got 93,750"),
