@@ -165,15 +165,14 @@ def evaluate(
     # As many as were measured on where the model was compared.
     most = trained.about["settings"].get("held_out_tokens")
     model = trained.model
-    part, pieces = (
-        ("validation", source.valid(most)) if valid else ("held out", source.held_out(most))
-    )
+    part, sequences = ("validation", source.valid) if valid else ("held out", source.held_out)
+    pieces = sequences(most, window=trained.window)
     if window is not None:
         check_window("--window:", window, pieces)
     window = window or trained.window
     say(f"measuring on {len(pieces)} pieces")
     name = f"{model.config.position}, {window:,} tokens"
-    counting = {} if valid else _named(source.counting(most))
+    counting = {} if valid else _named(source.counting(most, window=trained.window))
     print_rows(
         f"{part}, nats per token",
         {name: nats_per_token(model, pieces, window=window)} | counting,

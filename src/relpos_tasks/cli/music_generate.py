@@ -107,7 +107,7 @@ def generate(
         check_bars("--bars:", bars)
     if seconds is not None:
         check_seconds("--seconds:", seconds)
-    stem = None if out is None else checked_stem(out, example="chorale")
+    stem = None if out is None else checked_stem(out, example="tune")
     trained = load_music(checkpoint)
     performs = trained.kind == PERFORMANCES
     chorales = {"--bars": bars, "--melody": melody}
@@ -161,7 +161,7 @@ def _perform(
     trained: MusicModel, stem: Path | None, prime: Path | None, seconds: float, drawing: Drawing
 ) -> None:
     from ..music.performances.export import performance_stem, write_performance
-    from ..music.performances.generate import perform
+    from ..music.performances.generate import check_prime, perform
     from ..music.performances.midi import read_performance
     from ..music.stems import PIECE_ENDINGS, files_of
     from ..progress import show_progress
@@ -169,6 +169,8 @@ def _perform(
     stem = stem or performance_stem(Path("performance"))
     check_not_read(prime, files_of(stem, PIECE_ENDINGS))
     begun = None if prime is None else read_performance(prime)
+    if begun is not None:
+        check_prime(f"--prime: {prime}", begun)
     with show_progress("performing", ceil(seconds), "seconds") as progress:
         performance = perform(
             trained.model,

@@ -80,6 +80,9 @@ class MusicOptions(TrainingOptions):
         from ..music.performances.settings import PRESETS as PERFORMANCE_PRESETS
         from ..music.settings import PRESETS, preset
 
+        if self.data is not None and not self.data.exists():
+            # Before anything is said of what its kind of music takes.
+            raise ValueError(f"--data: {self.data}: cannot be read: No such file or directory")
         presets = PERFORMANCE_PRESETS if self.performs else PRESETS
         if self.preset not in presets:
             data = "a folder of MIDI files" if self.performs else "chorales"

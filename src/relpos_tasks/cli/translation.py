@@ -155,8 +155,13 @@ def evaluate(
 
     trained, part = load_translation(checkpoint), "validation" if valid else "held out"
     if trained.kind == CHORALES:
-        if data is not None:
-            raise ValueError(f"--data: leave it out; {checkpoint} is a model of chorales")
+        of_text = {
+            "--data": data, "--source": source, "--target": target,
+            "--beam": beam, "--alpha": alpha,
+        }  # fmt: skip
+        for option, given in of_text.items():
+            if given is not None:
+                raise ValueError(f"{option}: leave it out; {checkpoint} is a model of chorales")
         nats = evaluate_chorales(trained, path=checkpoint, valid=valid)
         print_rows(f"{part}, nats per target token", {trained.position: nats})
         return

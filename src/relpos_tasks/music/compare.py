@@ -129,18 +129,19 @@ def _measure(
     devices: Devices,
 ) -> ComparisonResults:
     most, window = settings.held_out_tokens, settings.window
-    held_out = source.held_out(most)
+    held_out = source.held_out(most, window=window)
     return ComparisonResults(
         trained=trained,
         held_out={
             name: [nats_per_token(one.model, held_out, window=window) for one in models]
             for name, models in trained.items()
         },
-        counting=source.counting(most),
+        counting=source.counting(most, window=window),
         lengths={
             name: [nats_per_token_by_length(one.model, held_out, window=window) for one in models]
             for name, models in trained.items()
         },
+        pieces=len(held_out),
         long_pieces=len(long_enough(held_out, window=window)),
         seeds=comparison.all_seeds,
         machine=machine(precision=devices.precision),

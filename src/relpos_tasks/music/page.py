@@ -59,9 +59,7 @@ def comparison_report(
             Section("held-out", f"Held-out {words.works}", _held_out(results, words)),
             *([_literature(results, words.reported)] if words.reported else []),
             new,
-            Section(
-                "lengths", "Longer than in training", _lengths(settings, source, results, words)
-            ),
+            Section("lengths", "Longer than in training", _lengths(settings, results, words)),
             Section("curves", "Learning", [_curves(settings, results, words)]),
             Section("rows", "What the rows learned", _learned(results, words)),
             Section(
@@ -143,11 +141,9 @@ def _literature(results: ComparisonResults, reported: Reported) -> Section:
     )
 
 
-def _lengths(
-    settings: MusicSettings, source: MusicSource, results: ComparisonResults, words: Words
-) -> list[Block]:
+def _lengths(settings: MusicSettings, results: ComparisonResults, words: Words) -> list[Block]:
     """The length test; only the note on why there is none where no piece is long enough."""
-    note = TextBlock(lengths_note(settings, source, results, words))
+    note = TextBlock(lengths_note(settings, results, words))
     if not results.long_pieces:
         return [note]
     windows = sorted(next(iter(results.lengths.values()))[0])

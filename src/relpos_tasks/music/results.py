@@ -23,7 +23,8 @@ class ComparisonResults:
         held_out: nats per token by position.
         counting: nats per token of each counting baseline.
         lengths: nats per token by position and window; empty if no piece is long enough.
-        long_pieces: on how many pieces the lengths were tried.
+        pieces: on how many pieces it was measured.
+        long_pieces: on how many of them the lengths were tried.
         seeds: of the trainings.
         seconds: training, of all runs of it, and the rest of this one.
         machine: on what it was done.
@@ -33,6 +34,7 @@ class ComparisonResults:
     held_out: Mapping[str, Sequence[float]]
     counting: Mapping[str, float]
     lengths: Mapping[str, Sequence[Mapping[int, float]]]
+    pieces: int
     long_pieces: int
     seeds: Sequence[int] = (0,)
     seconds: float = 0.0
@@ -71,5 +73,6 @@ class ComparisonResults:
             "counting": dict(self.counting),
             "lengths": self.mean_lengths,
             "lengths_by_seed": {name: list(one) for name, one in self.lengths.items()},
+            "pieces": self.pieces,
             "long_pieces": self.long_pieces,
         } | metrics_of_training(self.trained, seeds=self.seeds, seconds=self.seconds)

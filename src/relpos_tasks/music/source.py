@@ -58,15 +58,15 @@ class MusicSource(Protocol):
         """Lightning's data module: the batches to train and to validate on."""
         ...
 
-    def held_out(self, most: int | None) -> list[Int64[ndarray, "_"]]:
-        """The sequences to measure on, of at most so many tokens in all."""
+    def held_out(self, most: int | None, *, window: int) -> list[Int64[ndarray, "_"]]:
+        """The sequences to measure on: of at most so many tokens, and four windows of each."""
         ...
 
-    def valid(self, most: int | None) -> list[Int64[ndarray, "_"]]:
+    def valid(self, most: int | None, *, window: int) -> list[Int64[ndarray, "_"]]:
         """The sequences to choose settings on, likewise."""
         ...
 
-    def counting(self, most: int | None) -> dict[str, float]:
+    def counting(self, most: int | None, *, window: int) -> dict[str, float]:
         """Nats per token of each counting baseline on the held-out sequences."""
         ...
 
@@ -120,27 +120,34 @@ class Source:
             seed=training.seed,
         )
 
-    def held_out(self, most: int | None = None) -> list[Int64[ndarray, "_"]]:
+    def held_out(
+        self, most: int | None = None, *, window: int | None = None
+    ) -> list[Int64[ndarray, "_"]]:
         """The sequences to measure on: always all of them, which are few.
 
         Args:
             most: not used.
+            window: not used.
         """
         return [self.vocabulary.encode(piece) for piece in self.split.held_out]
 
-    def valid(self, most: int | None = None) -> list[Int64[ndarray, "_"]]:
+    def valid(
+        self, most: int | None = None, *, window: int | None = None
+    ) -> list[Int64[ndarray, "_"]]:
         """The sequences to choose settings on: always all of them.
 
         Args:
             most: not used.
+            window: not used.
         """
         return [self.vocabulary.encode(piece) for piece in self.split.valid]
 
-    def counting(self, most: int | None = None) -> dict[str, float]:
+    def counting(self, most: int | None = None, *, window: int | None = None) -> dict[str, float]:
         """Nats per token of each counting baseline on the held-out sequences.
 
         Args:
             most: not used.
+            window: not used.
         """
         split = self.split
         return counting_baselines(split.train, split.held_out, vocabulary=self.vocabulary)

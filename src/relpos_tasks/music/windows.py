@@ -108,7 +108,7 @@ def check_window(argument: str, window: int, sequences: Iterable[Tokens]) -> Non
     longest = -(-tokens // 8) * 8
     if window > longest:
         raise ValueError(
-            f"{argument} must be at most {longest}, the longest held-out piece, got {window}"
+            f"{argument} must be at most {longest}, the longest of these pieces, got {window}"
         )
 
 

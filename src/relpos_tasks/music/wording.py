@@ -13,6 +13,11 @@ from .source import MusicSource
 
 __all__ = ["curves_note", "lengths_note", "protocol", "summary", "verdict"]
 
+_BEYOND_TABLES = (
+    "Beyond its last row a table repeats that row, but that of relative logits, which adds nothing "
+    "there."
+)
+
 
 def summary(
     settings: MusicSettings, source: MusicSource, results: ComparisonResults, words: Words
@@ -33,7 +38,7 @@ def summary(
         f"alone ({listed([POSITIONS[name].title for name in results.trained])}). "
         f"All had the same {training.steps:,} steps of {training.batch} sequences of "
         f"{settings.window} tokens, in the same order and from the same first numbers. They were "
-        f"then measured on {words.counted(len(source.split.held_out))} that none had seen, and one "
+        f"then measured on {words.counted(results.pieces)} that none had seen, and one "
         f"of them {words.new}."
     )
 
@@ -70,14 +75,11 @@ def verdict(held_out: Mapping[str, float], counting: Mapping[str, float]) -> lis
     return sentences
 
 
-def lengths_note(
-    settings: MusicSettings, source: MusicSource, results: ComparisonResults, words: Words
-) -> str:
+def lengths_note(settings: MusicSettings, results: ComparisonResults, words: Words) -> str:
     """On what the length test was made and what it showed, or why there is none.
 
     Args:
         settings: sizes and budget.
-        source: the music.
         results: the numbers.
         words: what things are called.
     """
@@ -95,10 +97,8 @@ def lengths_note(
     return (
         f"All models were trained on {window:,} tokens and read windows of {window:,}, "
         f"{2 * window:,} and {4 * window:,} here, on the same tokens: those of the held-out "
-        f"{words.works} that are as long as the longest window, {pieces} of "
-        f"{len(source.split.held_out)}. Beyond its last row a table of relative positions repeats "
-        "that of its farthest offset, one of absolute positions that of its last position. From "
-        f"the shortest window to the longest, {listed(said)} nats per token."
+        f"{words.works} that are as long as the longest window, {pieces} of {results.pieces}. "
+        f"{_BEYOND_TABLES} From the shortest window to the longest, {listed(said)} nats per token."
     )
 
 

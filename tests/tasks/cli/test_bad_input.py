@@ -15,7 +15,7 @@ REFUSED = [
     (f"{EVALUATE} --data {{grid}} --window 12", "Invalid value for '--window'"),
     (
         f"{EVALUATE} --data {{grid}} --window 288",
-        "--window: must be at most 280, the longest held-out piece, got 288",
+        "--window: must be at most 280, the longest of these pieces, got 288",
     ),
     ("music generate nowhere --out new", "nowhere: no such file or folder"),
     (f"{GENERATE} --bars 0", "Invalid value for '--bars'"),

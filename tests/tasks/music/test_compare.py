@@ -52,6 +52,7 @@ def test_metrics_have_the_promised_names(compared, source):
     assert metrics["data"]["digest"] == source.digest
     assert metrics["model"]["width"] == small().width
     assert metrics["seconds"] > 0
+    assert metrics["pieces"] == len(source.split.held_out)
     assert metrics["long_pieces"] == 3
     assert results.held_out["huang"] == metrics["held_out"]["huang"]["nats_by_seed"]
 

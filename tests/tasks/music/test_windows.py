@@ -129,5 +129,5 @@ def test_a_uniform_model_costs_the_logarithm_of_the_vocabulary(source):
 def test_a_window_longer_than_every_sequence_is_refused():
     sequences = [np.zeros(count, np.int64) for count in (9, 31)]
     check_window("window", 32, sequences)
-    with pytest.raises(ValueError, match="window must be at most 32, the longest held-out piece"):
+    with pytest.raises(ValueError, match="window must be at most 32, the longest of these pieces"):
         check_window("window", 40, sequences)

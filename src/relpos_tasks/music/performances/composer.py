@@ -130,9 +130,9 @@ def _protocol(settings: PerformanceSettings, source: PerformanceSource) -> list[
         "pedal holds notes, drums are left out, and all other tracks are one piano.",
         f"Files: {source.split}. {_BY_TABLE if source.split.as_published else _BY_NOTES} "
         "Nothing was chosen by looking at the held-out ones.",
-        f"Every token {_of(settings.held_out_tokens)} is scored once, in windows of {window:,} "
-        f"tokens that slide by {window // 2:,}; the begin token is not scored. What is watched in "
-        f"training are the tokens {_of(settings.valid_tokens, 'validation')}.",
+        f"Every token {_of(settings.held_out_tokens, window)} is scored once, in windows of "
+        f"{window:,} tokens that slide by {window // 2:,}; the begin token is not scored. What is "
+        f"watched in training are the tokens {_of(settings.valid_tokens, window, 'validation')}.",
         f"A second of the held-out music has {_tokens_per_second(settings, source):.1f} tokens on "
         "average; nats per second are so many times those per token.",
         "Training crops are transposed by -3 to 3 semitones and played at 0.95 to 1.05 times their "
@@ -141,13 +141,16 @@ def _protocol(settings: PerformanceSettings, source: PerformanceSource) -> list[
 
 
 def _tokens_per_second(settings: PerformanceSettings, source: PerformanceSource) -> float:
-    sequences = source.held_out(settings.held_out_tokens)
+    sequences = source.held_out(settings.held_out_tokens, window=settings.window)
     seconds = sum(map(seconds_of, sequences))
     return sum(len(tokens) - 1 for tokens in sequences) / max(seconds, 0.01)
 
 
-def _of(most: int | None, part: str = "held-out") -> str:
+def _of(most: int | None, window: int, part: str = "held-out") -> str:
     """Of which tokens a part of the split consists."""
     if most is None:
         return f"of the {part} performances"
-    return f"of the {part} performances, or of their beginnings if all have more than {most:,},"
+    return (
+        f"of the {part} performances, or, if all have more than {most:,}, of the beginnings of as "
+        f"many of them as give at least {4 * window:,} each,"
+    )

@@ -124,8 +124,8 @@ class PerformanceData(lightning.LightningDataModule):
         )
 
     def val_dataloader(self) -> Any:
-        """The beginning of every validation performance, or all of it."""
-        sequences = excerpts(self.split.valid, most=self.valid_tokens)
+        """The beginnings of validation performances, or all of them."""
+        sequences = excerpts(self.split.valid, most=self.valid_tokens, least=4 * self.window)
         return Windows(sequences, window=self.window, batch=2 * self.batch)
 
 

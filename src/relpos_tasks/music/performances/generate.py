@@ -19,9 +19,11 @@ from .performance import STEPS_PER_SECOND, Performance
 from .playing import Keyboard
 from .tokens import SHIFT, decode, encode, steps_after
 
-__all__ = ["MAX_SECONDS", "check_seconds", "perform"]
+__all__ = ["MAX_SECONDS", "check_prime", "check_seconds", "perform"]
 
 MAX_SECONDS = 900
+# Of what is gone on from: longer than a recital's longest piece, and its sound still fits a memory.
+_LONGEST_PRIME = 3600
 
 
 def perform(
@@ -56,9 +58,11 @@ def perform(
         The prime and what follows it; what still sounds at the end is ended there.
 
     Raises:
-        ValueError: if a number is out of range.
+        ValueError: if a number is out of range, or the prime longer than an hour.
     """
     check_seconds("perform: seconds", seconds)
+    if prime is not None:
+        check_prime("perform: prime", prime)
     generator = torch.Generator().manual_seed(check_seed("perform", seed))
     tokens = np.array([BEGIN]) if prime is None else encode(prime)
     begin = int(steps_after(tokens)[-1])
@@ -89,10 +93,27 @@ def check_seconds(argument: str, seconds: float) -> None:
         seconds: any number.
 
     Raises:
-        ValueError: unless it is above 0 and at most `MAX_SECONDS`.
+        ValueError: unless it is at least a step of 10 ms and at most `MAX_SECONDS`.
     """
-    if not 0 < seconds <= MAX_SECONDS:
-        raise ValueError(f"{argument} must be above 0 and at most {MAX_SECONDS}, got {seconds:g}")
+    least = 1 / STEPS_PER_SECOND
+    if not least <= seconds <= MAX_SECONDS:
+        raise ValueError(f"{argument} must be in {least:g}..{MAX_SECONDS}, got {seconds:g}")
+
+
+def check_prime(argument: str, prime: Performance) -> None:
+    """Raise if a performance is too long to go on from.
+
+    Args:
+        argument: what the message calls it.
+        prime: any.
+
+    Raises:
+        ValueError: if it lasts longer than an hour.
+    """
+    if prime.seconds > _LONGEST_PRIME:
+        raise ValueError(
+            f"{argument}: must be at most {_LONGEST_PRIME:,} seconds long, got {prime.seconds:,.0f}"
+        )
 
 
 def _playable(before: Int64[ndarray, "tokens"], seen: int) -> Callable[[Tensor, Tensor], Tensor]:

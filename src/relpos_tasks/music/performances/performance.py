@@ -104,10 +104,15 @@ def performance_of(
     [5, 9]
     """
     columns = np.stack([np.asarray(x, np.int64) for x in (pitches, starts, ends, velocities)])
-    if ((columns < 0) | (columns[[0, 3]].max(axis=0, initial=0) > 127)).any():
-        raise ValueError(
-            "performance_of: starts must not be negative, pitches and velocities be in 0..127"
-        )
+    for column, argument, least, most in (
+        (columns[0], "pitches", 0, 127),
+        (columns[1], "starts", 0, None),
+        (columns[3], "velocities", 1, 127),
+    ):
+        wrong = (column < least) | (column > (np.inf if most is None else most))
+        if wrong.any():
+            rule = f"at least {least}" if most is None else f"in {least}..{most}"
+            raise ValueError(f"performance_of: {argument} must be {rule}, got {column[wrong][0]}")
     pitch, start, end, velocity = columns[:, np.lexsort(columns[::-1])]
     last = np.append((pitch[1:] != pitch[:-1]) | (start[1:] != start[:-1]), True)[: len(pitch)]
     pitch, start, end, velocity = (column[last] for column in (pitch, start, end, velocity))

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
 
-from relpos.plots.style import GREY, WIDTH, new_figure, svg
+from relpos.plots.style import WIDTH, new_figure, svg
 
 from ..melody import note_name
 from .performance import STEPS_PER_SECOND, Performance
@@ -18,12 +18,11 @@ _NOTE = "#0b6e6e"
 _SOFTEST = 0.25
 
 
-def piano_roll(performance: Performance, *, primed: float = 0.0) -> str:
+def piano_roll(performance: Performance) -> str:
     """The notes over the seconds, as SVG.
 
     Args:
         performance: any.
-        primed: where a given beginning ends, in seconds, marked by a dashed line; 0: none is.
     """
     pitches = performance.pitches.astype(int)
     lowest, highest = int(pitches.min(initial=127)), int(pitches.max(initial=0))
@@ -37,8 +36,6 @@ def piano_roll(performance: Performance, *, primed: float = 0.0) -> str:
         axes.add_collection(
             LineCollection(list(lines), colors=colors, linewidths=2.2, capstyle="butt")
         )
-        if primed:
-            axes.axvline(primed, color=GREY, linewidth=1, linestyle="--")
         # The Cs, by which a keyboard is read.
         ticks = range(-(-lowest // _OCTAVE) * _OCTAVE, highest + 1, _OCTAVE)
         axes.set_yticks(list(ticks), [note_name(pitch) for pitch in ticks])

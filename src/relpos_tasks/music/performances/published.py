@@ -122,7 +122,9 @@ def _read_table(path: Path) -> dict[str, str] | None:
             if row:
                 _add(parts, dict(zip(columns, row, strict=False)), f"{path}, line {rows.line_num}")
     except UnicodeDecodeError as error:
-        raise ScoreError(f"{path}: must be UTF-8, got byte {error.start}") from error
+        raise ScoreError(
+            f"{path}: must be UTF-8, got the byte 0x{content[error.start]:02x} at {error.start:,}"
+        ) from error
     except csv.Error as error:
         raise ScoreError(f"{path}: must be comma-separated values: {error}") from error
     return parts

@@ -68,29 +68,33 @@ class PerformanceSource:
             valid_tokens=settings.valid_tokens,
         )
 
-    def held_out(self, most: int | None = None) -> list[Int64[ndarray, "_"]]:
+    def held_out(self, most: int | None = None, *, window: int) -> list[Int64[ndarray, "_"]]:
         """The sequences to measure on.
 
         Args:
             most: tokens in all; None: all there are.
+            window: tokens that a model was trained on, four times as many of which are kept of each
+                longer performance, for the length test.
         """
-        return excerpts(self.split.held_out, most=most)
+        return excerpts(self.split.held_out, most=most, least=4 * window)
 
-    def valid(self, most: int | None = None) -> list[Int64[ndarray, "_"]]:
+    def valid(self, most: int | None = None, *, window: int) -> list[Int64[ndarray, "_"]]:
         """The sequences to choose settings on.
 
         Args:
-            most: tokens in all; None: all there are.
+            most: as for those to measure on.
+            window: likewise.
         """
-        return excerpts(self.split.valid, most=most)
+        return excerpts(self.split.valid, most=most, least=4 * window)
 
-    def counting(self, most: int | None = None) -> dict[str, float]:
+    def counting(self, most: int | None = None, *, window: int) -> dict[str, float]:
         """Nats per token of each counting baseline on the held-out sequences.
 
         Args:
-            most: tokens to measure on; None: all there are.
+            most: as for those to measure on.
+            window: likewise.
         """
-        return counting_baselines(map(encode, self.split.train), self.held_out(most))
+        return counting_baselines(map(encode, self.split.train), self.held_out(most, window=window))
 
 
 def read_performances(folder: str | Path, *, progress: bool = False) -> PerformanceSource:

@@ -75,9 +75,15 @@ def test_progress_is_told_in_seconds(model):
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 901.0, float("nan")])
 def test_other_lengths_are_refused(model, seconds):
-    with pytest.raises(ValueError, match="perform: seconds must be above 0 and at most 900, got"):
+    with pytest.raises(ValueError, match=r"perform: seconds must be in 0\.01\.\.900, got"):
         perform(model, window=WINDOW, seconds=seconds)
 
 
 def test_silence_can_be_gone_on_from(model):
     assert perform(model, window=WINDOW, prime=performance_of("", [], [], [], []), seconds=1.0)
+
+
+def test_what_is_gone_on_from_is_at_most_an_hour(model):
+    long = performance_of("", [0, 361_000], [10, 361_010], [60, 60], [64, 64])
+    with pytest.raises(ValueError, match="prime: must be at most 3,600 seconds long, got 3,610"):
+        perform(model, window=WINDOW, prime=long, seconds=1.0)

@@ -47,10 +47,16 @@ def test_no_note_is_a_performance_of_no_length():
 
 
 @pytest.mark.parametrize(
-    "notes", [([-1], [5], [60], [1]), ([0], [5], [128], [1]), ([0], [5], [60], [128])]
+    ("notes", "message"),
+    [
+        (([-1], [5], [60], [1]), "starts must be at least 0, got -1"),
+        (([0], [5], [128], [1]), r"pitches must be in 0\.\.127, got 128"),
+        (([0], [5], [60], [128]), r"velocities must be in 1\.\.127, got 128"),
+        (([0], [5], [60], [0]), r"velocities must be in 1\.\.127, got 0"),
+    ],
 )
-def test_notes_out_of_range_are_refused(notes):
-    with pytest.raises(ValueError, match="performance_of: starts must not be negative, pitches"):
+def test_notes_out_of_range_are_refused(notes, message):
+    with pytest.raises(ValueError, match=f"performance_of: {message}"):
         performance_of("", *notes)
 
 

@@ -21,10 +21,5 @@ def test_every_note_is_drawn():
     assert piano_roll(one) == piano_roll(one)
 
 
-def test_a_prime_is_marked():
-    one = played(np.random.default_rng(0), 33)
-    assert piano_roll(one, primed=1.0) != piano_roll(one)
-
-
 def test_silence_can_be_drawn():
     assert not lines_in(piano_roll(performance_of("", [], [], [], [])))

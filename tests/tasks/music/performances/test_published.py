@@ -111,5 +111,5 @@ def test_a_table_that_is_none_is_said(folder):
     with pytest.raises(ScoreError, match=r"m.csv: must be comma-separated values"):
         published_split(folder)
     (folder / "m.csv").write_bytes("split,midi_filename\nträin,x\n".encode("latin-1"))
-    with pytest.raises(ScoreError, match=r"m.csv: must be UTF-8, got byte 22"):
+    with pytest.raises(ScoreError, match=r"m.csv: must be UTF-8, got the byte 0xe4 at 22"):
         published_split(folder)

@@ -46,11 +46,11 @@ def test_the_digest_is_of_names_and_notes(folder, tmp_path):
 def test_what_is_measured_on_is_held_out_and_cut_to_a_budget(folder):
     source = read_performances(folder)
     whole = [encode(one) for one in source.split.held_out]
-    for found, expected in zip(source.held_out(), whole, strict=True):
+    for found, expected in zip(source.held_out(window=8), whole, strict=True):
         np.testing.assert_array_equal(found, expected)
-    assert sum(len(tokens) - 1 for tokens in source.held_out(50)) == 50
+    assert sum(len(tokens) - 1 for tokens in source.held_out(50, window=8)) == 50
     train = [encode(one) for one in source.split.train]
-    assert source.counting(50) == counting_baselines(train, source.held_out(50))
+    assert source.counting(50, window=8) == counting_baselines(train, source.held_out(50, window=8))
 
 
 def test_batches_are_those_of_the_settings(folder):
