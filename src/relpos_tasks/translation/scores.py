@@ -3,10 +3,12 @@
 BLEU (Papineni et al. 2002) and chrF (Popović 2015) are sacrebleu's (Post 2018), on the text
 itself: cased, with its tokeniser 13a; its signature says all that can differ. How sure a score is
 comes from drawing the sentences anew a thousand times (Koehn 2004): the interval holds the middle
-95 % of what is then measured. Systems are compared on the same draws, and the p-value is that of
-sacrebleu's paired bootstrap: how often the draws lie as far from their own mean as the difference
-that was measured. Draws are those of `sacrebleu.significance`, made one after the other, since all
-at once they would take gigabytes for tens of thousands of sentences.
+95 % of what is then measured. Systems are compared on the same draws, and the p-value says how
+often differences of the draws lie as far from their mean as the difference that was measured lies
+from none (Riezler and Maxwell 2005, figure 2). Draws are those of `sacrebleu.significance`, made
+one after the other, since all at once they would take gigabytes for tens of thousands of
+sentences. Its p-value is another one: it takes the mean from differences without their sign, so
+that systems which hardly differ have p-values near 0.4, and not near 1.
 
 Training again with another seed is another source of chance, of which no interval here knows.
 """
@@ -34,7 +36,7 @@ __all__ = [
 ]
 
 _DRAWS = 1000
-# sacrebleu's own, so that intervals and p-values are what it would say.
+# sacrebleu's own, so that intervals are what it would say.
 _SEED = 12345
 
 
@@ -73,7 +75,7 @@ class Difference:
 
     Args:
         bleu: its BLEU less that of the baseline.
-        p_value: of sacrebleu's paired bootstrap; 1 where all translations are the same.
+        p_value: of the paired bootstrap; 1 where all translations are the same.
     """
 
     bleu: Interval
@@ -85,7 +87,7 @@ class Buckets:
     """BLEU of some systems by the length of sentences.
 
     Args:
-        names: of the buckets, such as `"1-5"`, from the shortest.
+        names: of the buckets, such as `"6-10"`, from the shortest.
         sentences: in each.
         bleu: for each system one interval a bucket.
     """
@@ -148,10 +150,7 @@ def compare_systems(
     for name in systems:
         if name != baseline:
             value, of_draws = values[name] - values[baseline], drawn[name] - drawn[baseline]
-            same = list(systems[name]) == list(systems[baseline])
-            # The formula gives the smallest p-value there is where every difference is 0.
-            p_value = 1.0 if same else _p_value(value, of_draws)
-            differences[name] = Difference(_interval(value, of_draws), p_value)
+            differences[name] = Difference(_interval(value, of_draws), _p_value(value, of_draws))
     return differences
 
 
@@ -235,9 +234,8 @@ def _drawn(
 
 
 def _p_value(value: float, drawn: Float64[ndarray, "draws"]) -> float:
-    """Of sacrebleu's paired bootstrap: how often draws are so far from their mean."""
-    sizes = np.abs(drawn)
-    beyond = int((sizes - sizes.mean() > abs(value)).sum())
+    """How often draws are so far from their mean, on either side; never 0."""
+    beyond = int((np.abs(drawn - drawn.mean()) >= abs(value)).sum())
     return (beyond + 1) / (len(drawn) + 1)
 
 
