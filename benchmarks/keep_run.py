@@ -1,5 +1,7 @@
 """Keep a finished run of any task as a committed result: its machine and its metrics in one JSON.
 
+It is to be kept where it was made: the commit that is noted is that of the moment.
+
 python -m benchmarks.keep_run runs/chorales
 python -m benchmarks.keep_run runs/chorales-of-today --name chorales
 python -m benchmarks.tables
@@ -14,6 +16,7 @@ from pathlib import Path
 from relpos_tasks.report.comparing import MACHINE, METRICS
 
 from .files import RESULTS, save
+from .measure.machine import commit
 
 
 def kept(run: Path) -> dict:
@@ -43,7 +46,7 @@ def kept(run: Path) -> dict:
             raise ValueError(f"run must hold an object in {name}, got a {type(part).__name__}")
         parts.append(part)
     machine, metrics = parts
-    return {"machine": machine} | metrics
+    return {"machine": machine | {"commit": commit()}} | metrics
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from benchmarks.report.readme import chorale_table, translation_table
 def run(tmp_path, monkeypatch):
     """The folder of a finished run, and beside it that of the results."""
     monkeypatch.setattr(keep_run, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(keep_run, "commit", lambda: "abc")
     folder = tmp_path / "runs" / "league_music"
     folder.mkdir(parents=True)
     (folder / "metrics.json").write_text('{"steps": 5}')
@@ -32,7 +33,7 @@ def test_a_run_is_kept_under_the_name_of_its_folder_or_the_one_given(monkeypatch
     keep(monkeypatch, run, "--name", "vision")
     for name in ("league_music", "vision"):
         result = json.loads((run.parent.parent / "results" / f"{name}.json").read_text())
-        assert result == {"machine": {"cores": "2"}, "steps": 5}
+        assert result == {"machine": {"cores": "2", "commit": "abc"}, "steps": 5}
 
 
 @pytest.mark.parametrize(

@@ -305,8 +305,8 @@ def test_the_guide_fills_in_the_figures():
 def test_the_readmes_table_has_the_longest_inputs_and_the_price():
     table = rows(league_excerpt(RUNS, STEPS))
     assert list(table) == ["shaw", "huang", "alibi", "none"]
-    assert table["alibi"] == ["`alibi`: ALiBi", "0.454", "0.654", "1.01"]
-    assert table["huang"][1:] == ["0.453 ± 0.002", "0.653 ± 0.002", "1.25"]
+    assert table["alibi"] == ["`alibi`: ALiBi", "0.454", "0.454", "0.654", "1.01"]
+    assert table["huang"][1:] == ["0.453 ± 0.002", "0.453 ± 0.002", "0.653 ± 0.002", "1.25"]
     assert table["shaw"][-1] == "not measured"
     assert "after 1,150 steps on 256 tokens at a time" in league_excerpt(RUNS, None)
     assert league_excerpt({}, STEPS) == "Not measured yet."
@@ -481,6 +481,18 @@ def test_the_program_takes_all_runs_that_were_kept(monkeypatch, tmp_path):
     assert "Steps were timed on 2 threads of an processor (AVX2)" in page
 
 
+def test_a_scheme_measured_again_leaves_no_difference_of_before():
+    before = translation({"shaw-16": [36.0], "shaw-0": [27.0]})
+    after = translation({"sinusoidal": [35.0], "shaw-16": [36.5]})
+    page = league_page(
+        {"league_translation.json": after, "league_translation_ablation.json": before}, None
+    )
+    cells = rows(section(page, "translation"))
+    # The ablation comes later, and in it nothing is subtracted from its baseline.
+    assert cells["shaw-16"][3] == "-"
+    assert "sinusoidal" not in "".join(cells["shaw-0"])
+
+
 def remedied(nats=0.52, **settings):
     """A run of two schemes with options."""
     lengths = {name: [{"256": 0.5, "512": 0.51, "1024": nats}] for name in ("absolute", "huang")}
@@ -505,17 +517,36 @@ def test_remedies_stand_beside_what_they_are_for():
     page = league_page({"league_music.json": PLAIN, "league_music_remedies.json": remedied()}, None)
     assert (
         "- Music, good at both: held out at most 0.03 nats per token behind the best, and no more "
-        "than that worse at 1,024 tokens: `huang` with `--max-distance 64` 0.480." in page
+        "than that worse at 1,024 tokens: `huang` with `--max-distance 64` 0.480 (one seed)."
+        in page
     )
     assert (
-        "- Music, `absolute` with `--random-start`: 0.520 at 1,024 tokens (+0.020) in place of "
-        "0.750 (+0.200), and held out 0.600 in place of 0.550." in page
+        "- Music, `absolute` with `--random-start`: 0.520 (+0.020) at 1,024 tokens in place of "
+        "0.750 (+0.200), and held out 0.600 in place of 0.550.\n" in page
     )
 
 
 def test_remedies_that_do_not_help_are_not_called_good():
     runs = {"league_music.json": PLAIN, "league_music_remedies.json": remedied(0.9)}
     assert "good at both" not in league_page(runs, None)
+
+
+def test_a_remedy_that_does_not_do_is_said_to_be_none():
+    page = league_page(
+        {"league_music.json": PLAIN, "league_music_remedies.json": remedied(0.531)}, None
+    )
+    assert page.count("It is still more than 0.03 worse there than at the shortest length.") == 2
+
+
+def test_a_remedy_stands_beside_the_same_seeds():
+    plain = music({"none": [0.9] * 3, "absolute": [0.5, 0.6, 0.7], "huang": [0.4, 0.5, 0.6]})
+    run = remedied() | {"seeds": [1]}
+    section = remedies(run, plain)
+    assert "| `absolute` | 0.600 | " in section
+    assert "| `huang` | 0.500 | " in section
+    message = r"absolute must have a seed of the league's \(0, 1 and 2\), got 5"
+    with pytest.raises(ValueError, match=message):
+        remedies(run | {"seeds": [5]}, plain)
 
 
 def test_remedies_stand_beside_a_league_without_them():

@@ -16,7 +16,7 @@ import torch
 
 from relpos_tasks.machine import processor
 
-__all__ = ["gpu", "machine"]
+__all__ = ["commit", "gpu", "machine"]
 
 
 def machine() -> dict[str, str | int]:
@@ -29,7 +29,7 @@ def machine() -> dict[str, str | int]:
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "commit": _commit(),
+        "commit": commit(),
     }
 
 
@@ -48,7 +48,7 @@ def gpu() -> dict[str, str | float]:
     }
 
 
-def _commit() -> str:
+def commit() -> str:
     """As git describes it; `RELPOS_COMMIT` in a copy that is no repository.
 
     It is "dirty" where anything else differs than results, which a run writes itself.

@@ -13,7 +13,7 @@ from relpos_tasks.vision.wording import TEST_TITLES
 from ..workloads.training_jobs import NONE
 from .cells import format_change, format_ratio
 from .league_grounds import GROUNDS, digits_of
-from .league_remedies import Remedy
+from .league_remedies import Remedy, change_of
 from .league_standings import Standings
 
 __all__ = ["guide"]
@@ -109,7 +109,7 @@ def _longer(music: Standings, remedies: Sequence[Remedy]) -> list[str]:
         for name in music.by(longest)
     }
 
-    def listed(names: list[str]) -> str:
+    def with_changes(names: list[str]) -> str:
         means = {name: fmean(music.figures[longest][name]) for name in names}
         return ", ".join(
             f"`{name}` {means[name]:.3f} ({format_change(changes[name])})" for name in names
@@ -122,35 +122,49 @@ def _longer(music: Standings, remedies: Sequence[Remedy]) -> list[str]:
         *_good_at_both(music, stay, remedies, longest),
         *(
             f"{text} {bound} {STAYS} nats per token worse than at {shortest} "
-            f"{'is' if len(names) == 1 else 'are'} {listed(names)}."
+            f"{'is' if len(names) == 1 else 'are'} {with_changes(names)}."
             for bound, names in (("at most", stay), ("more than", lose))
             if names
         ),
-        *(
-            f"Music, `{one.name}` with `{one.option}`: {one.given[2]:.3f} at {longest} "
-            f"({format_change(one.given[2] - one.given[1])}) in place of {one.without[2]:.3f} "
-            f"({format_change(one.without[2] - one.without[1])}), and {music.first} "
-            f"{one.given[0]:.3f} in place of {one.without[0]:.3f}."
-            for one in remedies
-        ),
+        *(_with_remedy(one, longest) for one in remedies),
     ]
+
+
+def _with_remedy(one: Remedy, longest: str) -> str:
+    """What an option changes beyond the length of training and at it, means over the seeds."""
+
+    def said(figures: Mapping[str, Sequence[float]]) -> str:
+        return f"{fmean(figures[longest]):.3f} ({format_change(change_of(figures))})"
+
+    first = next(iter(one.given))
+    text = (
+        f"Music, `{one.name}` with `{one.option}`: {said(one.given)} at {longest} in place of "
+        f"{said(one.without)}, and {first} {fmean(one.given[first]):.3f} in place of "
+        f"{fmean(one.without[first]):.3f}."
+    )
+    if round(change_of(one.given), 3) > STAYS:
+        text += f" It is still more than {STAYS} worse there than at the shortest length."
+    return text
 
 
 def _good_at_both(
     music: Standings, stay: Sequence[str], remedies: Sequence[Remedy], longest: str
 ) -> list[str]:
     """The schemes near the best of the first column that do not get worse beyond training."""
-    means = {name: fmean(values) for name, values in music.figures[music.first].items()}
-    best = min(means.values())
-    good = {f"`{name}`": means[name] for name in stay} | {
-        f"`{one.name}` with `{one.option}`": one.given[0]
+    of_seeds = {f"`{name}`": values for name, values in music.figures[music.first].items()}
+    best = min(map(fmean, of_seeds.values()))
+    good = {name: of_seeds[name] for name in (f"`{name}`" for name in stay)} | {
+        f"`{one.name}` with `{one.option}`": one.given[music.first]
         for one in remedies
-        if round(one.given[2] - one.given[1], 3) <= STAYS
+        if round(change_of(one.given), 3) <= STAYS
     }
-    near = {name: mean for name, mean in good.items() if round(mean - best, 3) <= STAYS}
+    near = {name: found for name, found in good.items() if round(fmean(found) - best, 3) <= STAYS}
     if not near:
         return []
-    named = ", ".join(f"{name} {near[name]:.3f}" for name in sorted(near, key=near.__getitem__))
+    named = ", ".join(
+        f"{name} {fmean(near[name]):.3f}" + (" (one seed)" if len(near[name]) == 1 else "")
+        for name in sorted(near, key=lambda name: fmean(near[name]))
+    )
     return [
         f"Music, good at both: {music.first} at most {STAYS} nats per token behind the best, and "
         f"no more than that worse at {longest}: {named}."

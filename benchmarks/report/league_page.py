@@ -37,6 +37,8 @@ much: what is not told apart may still differ. **Bold** are the best of the sche
 seeds and those that are not told apart from it. Each column is judged for itself. Seeds do not say
 what other test pieces, images or sentences would change. For BLEU the brackets do, with the first
 seed: the middle 95 % when sentences are drawn anew, and for a difference the same ones for both.
+Nor do seeds say what another machine would change: with another number of threads sums are added in
+another order, and after some hundred steps the same seed gives another model.
 """
 
 STEPS = """\

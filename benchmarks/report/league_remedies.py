@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from relpos_tasks.models.positions import POSITIONS
+from relpos_tasks.report.wording import listed
 from relpos_tasks.training.comparison import mean_and_spread
 
 from .cells import format_change, markdown_table
 from .league_standings import Standings, check_alike
 
-__all__ = ["REMEDIES", "Remedy", "remedies_of", "remedies_section"]
+__all__ = ["REMEDIES", "Remedy", "change_of", "remedies_of", "remedies_section"]
 
 REMEDIES = "league_music_remedies.json"
 # The settings that are the remedies.
@@ -23,7 +24,8 @@ A table with a row for every offset or position of the training window has far r
 select, and all that lies beyond the window shares its last row. Two options are meant against that:
 `--max-distance K` gives offsets beyond K one row (or none, where a scheme ends there) from the
 start, and `--random-start` lets absolute positions begin anywhere in four windows while training.
-The last column is the longest length less the shortest."""
+Both rows of a scheme have the same seeds. The last column is the longest length less the
+shortest."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,14 @@ class Remedy:
     Args:
         name: of the scheme.
         option: as it is given to the command.
-        without: means of the first column, of the shortest length and of the longest.
+        without: the figures of each column, one for each seed that both have.
         given: the same with the option.
     """
 
     name: str
     option: str
-    without: tuple[float, float, float]
-    given: tuple[float, float, float]
+    without: Mapping[str, Sequence[float]]
+    given: Mapping[str, Sequence[float]]
 
 
 def remedies_of(plain: Standings, mended: Standings) -> list[Remedy]:
@@ -67,9 +69,14 @@ def remedies_of(plain: Standings, mended: Standings) -> list[Remedy]:
     for name in mended.figures[mended.first]:
         if name not in plain.figures[plain.first]:
             raise ValueError(f"{REMEDIES}: schemes must be in the league, got {name!r}")
-        found.append(
-            Remedy(name, _option(name, settings), _figures(plain, name), _figures(mended, name))
-        )
+        common = [seed for seed in mended.seeds[name] if seed in plain.seeds[name]]
+        if not common:
+            theirs, own = (listed([*map(str, one.seeds[name])]) for one in (plain, mended))
+            raise ValueError(
+                f"{REMEDIES}: {name} must have a seed of the league's ({theirs}), got {own}"
+            )
+        without, given = (_figures(one, name, common) for one in (plain, mended))
+        found.append(Remedy(name, _option(name, settings), without, given))
     return found
 
 
@@ -83,29 +90,34 @@ def remedies_section(plain: Standings, mended: Standings) -> str:
     Raises:
         ValueError: as `remedies_of`.
     """
-    columns = _columns(mended)
     rows = []
     for remedy in remedies_of(plain, mended):
-        for one, option in ((plain, ""), (mended, f" `{remedy.option}`")):
-            figures = [mean_and_spread(one.figures[column][remedy.name]) for column in columns]
-            first = mean_and_spread(one.figures[one.first][remedy.name])
-            _, shortest, longest = remedy.given if option else remedy.without
-            change = format_change(longest - shortest)
-            rows.append([f"`{remedy.name}`{option}", first, *figures, change])
-    head = ["scheme", mended.first, *columns, "longest - shortest"]
+        for figures, option in ((remedy.without, ""), (remedy.given, f" `{remedy.option}`")):
+            rows.append([
+                f"`{remedy.name}`{option}",
+                *map(mean_and_spread, figures.values()),
+                format_change(change_of(figures)),
+            ])  # fmt: skip
+    head = ["scheme", *mended.figures, "longest - shortest"]
     return f"{ABOUT}\n\n{markdown_table(head, rows, 1)}"
 
 
-def _columns(one: Standings) -> list[str]:
-    return [column for column in one.figures if column != one.first]
+def change_of(figures: Mapping[str, Sequence[float]]) -> float:
+    """By how much more nats the longest length has than the shortest.
+
+    Args:
+        figures: by column, all held-out music first and then lengths that rise.
+    """
+    _, shortest, *_, longest = map(fmean, figures.values())
+    return longest - shortest
 
 
-def _figures(one: Standings, name: str) -> tuple[float, float, float]:
-    columns: Sequence[str] = _columns(one)
-    first, shortest, longest = (
-        fmean(one.figures[column][name]) for column in (one.first, columns[0], columns[-1])
-    )
-    return first, shortest, longest
+def _figures(one: Standings, name: str, seeds: Sequence[int]) -> dict[str, list[float]]:
+    return {
+        column: [value for seed, value in zip(one.seeds[name], found[name], strict=True)
+                 if seed in seeds]
+        for column, found in one.figures.items()
+    }  # fmt: skip
 
 
 def _option(name: str, settings: Mapping) -> str:

@@ -271,4 +271,7 @@ def _merged(one: Standings, other: Standings, file: str) -> Standings:
 
 
 def _over(one: Mapping, other: Mapping, taken: set[str]) -> dict:
-    return {**one, **{name: value for name, value in other.items() if name in taken}}
+    """What the first run says, but of schemes that are taken from the other what that one says."""
+    found = {name: other.get(name) if name in taken else value for name, value in one.items()}
+    found |= {name: value for name, value in other.items() if name in taken}
+    return {name: value for name, value in found.items() if value is not None}
