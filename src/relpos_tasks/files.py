@@ -133,7 +133,16 @@ def write_json(path: str | Path, content: Any) -> None:
         path: the file.
         content: what `json` can write; NaN is refused.
     """
-    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+    write_text(path, json_text(content))
+
+
+def json_text(content: Any) -> str:
+    """What a file of indented JSON holds.
+
+    Args:
+        content: what `json` can write; NaN is refused.
+    """
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
 def check_writable(path: Path) -> None:

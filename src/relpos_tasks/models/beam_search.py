@@ -115,7 +115,7 @@ def beam_search(
     """The best targets of each source, best first; there is always one.
 
     The model runs in evaluation mode and is left as it was found. A batch takes as long as its
-    longest target: `search_batches` puts sources of like length together.
+    longest target: `beam_search_all` puts sources of like length together.
 
     Args:
         model: gives the logits.

@@ -5,8 +5,8 @@ or the bottleneck blocks of BoTNet (Srinivas et al. 2021), whose attention may b
 convolution again. The position scheme is the only thing that changes between two models: with the
 same seed, every other parameter starts with the same numbers.
 
-Norms are batch norms, as in BoTNet: most pixels of our images are blank, and layer norms, which
-make blank and ink equally strong, took several times as many steps.
+Norms are batch norms, as in BoTNet: most pixels of our images are blank, and layer norms would make
+blank and ink equally strong.
 
 Images are blank (0) beyond their edge, so that the stem's zero padding is more of the same and does
 not tell where the edge is; in deeper convolutions it would (Islam et al. 2020).

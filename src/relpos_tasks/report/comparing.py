@@ -10,12 +10,12 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from lightning.pytorch.utilities import rank_zero_only
 
-from ..files import check_writable, write_json
+from ..files import check_writable, json_text, write_together
 from ..training.comparison import Comparison
 from ..training.preflight import check_data
 from ..training.trained import TrainedModel
 from .blocks import Report
-from .page import write_report
+from .page import render
 from .replaced import replaced_report
 
 __all__ = ["MACHINE", "METRICS", "REPORT", "check_files", "compare_and_report"]
@@ -105,7 +105,11 @@ def compare_and_report(
     now = time.perf_counter()
     seconds = max(spent + now - after_training, now - begun)
     results: ResultsT = replace(results, seconds=seconds)  # type: ignore[type-var]
-    write_json(folder / METRICS, results.metrics() | dict(about))
-    write_json(folder / MACHINE, results.machine)
-    write_report(folder / REPORT, page)
+    texts = {
+        METRICS: json_text(results.metrics() | dict(about)),
+        MACHINE: json_text(results.machine),
+        REPORT: render(page),
+    }
+    # All or none: a page beside the numbers of another comparison would be wrong.
+    write_together({folder / name: text.encode() for name, text in texts.items()})
     return results

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ..files import write_text
 from .blocks import Report
 
-__all__ = ["data_uri", "render", "write_report"]
-
-
-def write_report(path: str | Path, report: Report) -> None:
-    """Write the page.
-
-    Args:
-        path: the HTML file.
-        report: what it says.
-    """
-    write_text(path, render(report))
+__all__ = ["data_uri", "render"]
 
 
 def render(report: Report) -> str:

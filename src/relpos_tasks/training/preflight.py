@@ -24,12 +24,13 @@ __all__ = ["check_data", "check_devices", "check_folder", "check_memory"]
 _DEVICES = r"auto|-1|[1-9]\d{0,4}|\d{1,5}(,\d{1,5})+,?|\d{1,5},"
 
 
-def check_devices(devices: Devices, *, batch: int, averaging: float | None = None) -> None:
+def check_devices(devices: Devices, *, batch: int | None, averaging: float | None = None) -> None:
     """Raise unless the devices are there, share a batch, and average as precisely as is needed.
 
     Args:
         devices: where to train.
-        batch: sequences per step, over all devices together.
+        batch: sequences per step, over all devices together; None where devices need not have
+            equally many.
         averaging: the decay of the average of the weights; None where there is none.
 
     Raises:
@@ -47,7 +48,7 @@ def check_devices(devices: Devices, *, batch: int, averaging: float | None = Non
         raise TrainingError(
             f"--devices: must be at most the {cores} processor cores, got {devices.devices}"
         )
-    if batch % trainer.world_size:
+    if batch is not None and batch % trainer.world_size:
         raise TrainingError(
             f"--batch: must be a multiple of the {trainer.world_size} devices, got {batch}"
         )

@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from statistics import fmean
 from typing import Any, ClassVar
 
 import lightning
@@ -59,7 +60,7 @@ class Task(lightning.LightningModule, ABC):
         self.clock = TrainingClock()
         self.memory = PeakMemory()
         self._step_since = 0.0
-        self._recent: list[Tensor] = []
+        self._recent: list[Tensor | float] = []
 
     @abstractmethod
     def loss(self, batch: Any) -> tuple[Tensor, Tensor]:
@@ -89,7 +90,8 @@ class Task(lightning.LightningModule, ABC):
         self.log("train/loss", loss, prog_bar=False, batch_size=1)
         done = self.global_step + 1
         if done % self.curve_every == 0 or done == self.settings.steps:
-            recent = float(torch.stack(self._recent).mean())
+            # Those of before a stop are numbers, those of this run lie on the device.
+            recent = fmean(map(float, self._recent))
             self.curves["train"].append((done, recent))
             self._recent.clear()
         return minimised / _mean_over_devices(scored).clamp(min=1)
@@ -148,7 +150,7 @@ class Task(lightning.LightningModule, ABC):
         self.curves = kept["curves"]
         self.clock.load_state_dict(kept["clock"])
         self.memory.load_state_dict(kept["memory"])
-        self._recent = [torch.tensor(loss) for loss in kept["recent"]]
+        self._recent = list(kept["recent"])
 
     def on_train_end(self) -> None:
         """Stop the clock."""
@@ -172,8 +174,8 @@ class Task(lightning.LightningModule, ABC):
 
     @property
     def curve_every(self) -> int:
-        """Steps between two points of the training curve: at most some hundred points."""
-        return max(1, min(20, self.settings.steps // 20))
+        """Steps between two points of the training curve: 20 to some hundred points."""
+        return max(1, min(20, self.settings.steps // 20), self.settings.steps // 500)
 
     def configure_optimizers(self) -> Any:
         """A linear warm-up and a cosine decay of every learning rate, by the step."""

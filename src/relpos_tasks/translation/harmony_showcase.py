@@ -74,7 +74,7 @@ class HarmonyShowcase:
             soprano_of(piece),
             window=settings.window,
             beam=settings.beam,
-            name=f"{piece.name}, harmonised by a model with {title_of(position)} positions",
+            name=f"{piece.name}, harmonised ({title_of(position)})",
         )
         musicxml, midi, wav = write_chorale(folder / _STEM, chorale)
         harmony = Harmony(piece.name, position, musicxml, midi, wav)

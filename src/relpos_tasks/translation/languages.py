@@ -11,6 +11,15 @@ __all__ = ["choose_languages", "folder_languages", "languages_in_name"]
 # Multi30k's names: train.en.gz, val.de, test_2016_flickr.fr.gz.
 _PART = re.compile(r"(train|val|valid|dev|test[\w.-]*?)\.(?!txt|tsv|csv)([a-z]{2,3})(\.gz)?")
 _VALID = ("valid", "dev")
+# ISO 639's two letters and three, of languages that parallel text is often of.
+_THREE_LETTERS = {
+    "ar": "ara", "bg": "bul", "cs": "ces", "da": "dan", "de": "deu", "el": "ell", "en": "eng",
+    "es": "spa", "et": "est", "fi": "fin", "fr": "fra", "he": "heb", "hi": "hin", "hu": "hun",
+    "id": "ind", "it": "ita", "ja": "jpn", "ko": "kor", "lt": "lit", "lv": "lav", "nl": "nld",
+    "no": "nor", "pl": "pol", "pt": "por", "ro": "ron", "ru": "rus", "sk": "slk", "sl": "slv",
+    "sv": "swe", "tr": "tur", "uk": "ukr", "vi": "vie", "zh": "zho",
+}  # fmt: skip
+_OTHER_CODES = _THREE_LETTERS | {three: two for two, three in _THREE_LETTERS.items()}
 
 
 def folder_languages(folder: Path) -> tuple[dict[str, dict[str, Path]], tuple[str, ...]]:
@@ -69,7 +78,8 @@ def choose_languages(
 
     Args:
         found: the languages that there are, in the order in which they are taken if none is given.
-        source: as the user has it: `"de"` finds `"deu"` too; None takes what is left.
+        source: as the user has it: `"de"` finds `"deu"` too, and the other way round; None takes
+            what is left.
         target: likewise.
 
     Raises:
@@ -86,8 +96,8 @@ def choose_languages(
     for option, given in (("--source", source), ("--target", target)):
         if given is None:
             continue
-        alike = [one for one in found if given and (one.startswith(given) or given.startswith(one))]
-        if len(alike) != 1:
+        alike = [one for one in (given, _OTHER_CODES.get(given)) if one in found]
+        if not alike:
             raise ValueError(f"{option} must be one of {listed}, got {given!r}")
         chosen[option] = alike[0]
     if len(set(chosen.values())) < len(chosen):

@@ -42,7 +42,7 @@ class TranslationModel:
     @property
     def position(self) -> str:
         """The folder's name, which says the scheme and its clipping distance."""
-        return self.folder.name
+        return self.folder.resolve().name
 
     def search(self, beam: int | None = None, alpha: float | None = None) -> tuple[int, float]:
         """Hypotheses and length penalty of a search with this model.

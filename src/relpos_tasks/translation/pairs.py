@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -32,7 +33,14 @@ def same_sentence(text: str) -> str:
     >>> same_sentence("Go  on, Tom!")
     'go on tom'
     """
-    return " ".join(re.findall(r"\w+", text.casefold())) or text
+    folded = text.casefold()
+    # `\w` leaves out the marks that are a part of letters in many scripts.
+    marks = "" if folded.isascii() else "".join(sorted(filter(_is_mark, set(folded))))
+    return " ".join(re.findall(rf"\w[\w{re.escape(marks)}]*", folded)) or text
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character).startswith("M")
 
 
 def connected_groups(pairs: Iterable[Pair]) -> list[list[Pair]]:

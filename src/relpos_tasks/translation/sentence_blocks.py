@@ -20,7 +20,8 @@ from .subwords import END
 
 __all__ = ["attention_blocks", "samples_blocks"]
 
-# Subwords of the sentence whose attention is shown: so many can be read on the axes of a map.
+# Subwords of the sentence whose attention is shown, its end counted: so many can be read on the
+# axes of a map.
 _READABLE = 12
 _MOST_READABLE = 60
 

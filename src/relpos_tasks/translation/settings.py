@@ -72,6 +72,11 @@ class TranslationSettings:
         raise NotImplementedError
 
     @property
+    def shared_batch(self) -> int | None:
+        """Examples of a step that devices share equally; None where batches are of tokens."""
+        return None
+
+    @property
     def compared(self) -> Sequence[str]:
         """The positions of a comparison where no others are asked for."""
         return ("sinusoidal", "shaw-16", "shaw-0")
@@ -167,6 +172,11 @@ class ChoraleSettings(TranslationSettings):
     def step_tokens(self) -> int:
         """All four voices."""
         return self.window * self.training.batch
+
+    @property
+    def shared_batch(self) -> int | None:
+        """All crops."""
+        return self.training.batch
 
     def recorded(self) -> dict[str, Any]:
         """What `model.json` says of the settings, beside the model's own."""

@@ -3,8 +3,9 @@
 What a folder holds out stays held out: Multi30k's `val` is measured on, and the pairs that the
 training is watched on (valid) are a fiftieth of its `train`. A file of pairs has no parts: a
 fiftieth of it is held out too. Parts are cut by groups of connected pairs, by a hash of the group's
-first sentence, so no sentence of one part is in another, not even with other punctuation. A pair to
-train on that is connected with what a folder sets aside is left out and counted.
+first sentence. A pair to train on that is connected with what a folder sets aside is left out and
+counted. So no sentence that is trained on is in another part, not even with other punctuation; a
+folder's own `val` and `test` stay as they are.
 
 From a file of pairs each sentence is measured once: of several pairs with the same source the first
 is held out and the others are not used.
@@ -56,6 +57,7 @@ class Split:
         left_out: pairs that could have been trained on but for a sentence of the other parts, or
             for their length.
         too_long: pairs that could have been watched or measured but for their length.
+        empty: pairs of which a sentence is empty, in no part.
     """
 
     train: tuple[Pair, ...]
@@ -63,11 +65,16 @@ class Split:
     held_out: tuple[Pair, ...]
     left_out: int = 0
     too_long: int = 0
+    empty: int = 0
 
     def __str__(self) -> str:
         parts = (("train", self.train), ("valid", self.valid), ("held out", self.held_out))
         line = "; ".join(f"{name} {len(pairs):,} pairs" for name, pairs in parts)
-        counts = (("left out", self.left_out), ("too long to measure", self.too_long))
+        counts = (
+            ("left out", self.left_out),
+            ("too long to measure", self.too_long),
+            ("empty", self.empty),
+        )
         return "; ".join([line, *(f"{name} {count:,}" for name, count in counts if count)])
 
     @property
@@ -109,7 +116,9 @@ def split_texts(texts: Texts) -> Split:
         _in_order((pair for group in part for pair in group), texts.train)
         for part in ([*parts[0], *too_many, *more], valid, held_out)
     )
-    split = Split(train, texts.valid or valid, texts.held_out or _once(held_out), left_out)
+    split = Split(
+        train, texts.valid or valid, texts.held_out or _once(held_out), left_out, empty=texts.empty
+    )
     return _checked(split, texts.name)
 
 
@@ -151,7 +160,7 @@ def split_by_length(texts: Texts, *, largest: int | None = None) -> Split:
     train, valid, short = (_in_order(part, whole) for part in parts)
     held_out = _once((*measured, *short))
     left_out = len(whole) - len(train) - len(valid) - len(held_out)
-    return _checked(Split(train, valid, held_out, left_out), texts.name)
+    return _checked(Split(train, valid, held_out, left_out, empty=texts.empty), texts.name)
 
 
 def words(text: str) -> int:

@@ -172,8 +172,9 @@ def differences_note(results: ComparisonResults, differences: Mapping[str, Diffe
     )
     return (
         "BLEU less that of the baseline, on the same sentences drawn anew a thousand times "
-        "(Koehn 2004); the p-value is that of sacrebleu's paired bootstrap. An interval that holds "
-        f"0 is no difference. Another seed is chance of another kind, of which neither knows."
+        "(Koehn 2004); the p-value says how often draws differ as much from their mean. An "
+        "interval that holds 0 shows no difference. Another seed is chance of another kind, of "
+        "which neither knows."
         f"{several}"
     )
 
@@ -192,8 +193,8 @@ def lengths_note(settings: TextSettings, results: ComparisonResults) -> str:
     if not settings.length_test:
         return note
     straw_man = (
-        " Learned absolute positions are a straw man there: their rows beyond the longest sentence "
-        "of training were never trained."
+        " Learned absolute positions are a straw man there: all positions beyond the longest "
+        "sentence of training share its last row."
         if "absolute" in results.trained
         else ""
     )
@@ -234,9 +235,9 @@ def protocol(
         "words tell their order, the fall may be smaller."
     ] if "shaw-0" in results.trained else []  # fmt: skip
     return [
-        f"Pairs: {source.split}. Sentences that are equal but for case and punctuation are in one "
-        "part. The default sizes and budget were chosen on the fiftieth of Multi30k's train that "
-        "is set aside, and not on its val, which is held out.",
+        f"Pairs: {source.split}. No sentence that is trained on is held out too, not even with "
+        "other case or punctuation. Nothing was chosen on the held-out pairs: the default sizes "
+        "and budget were on pairs set aside from Multi30k's train.",
         f"Tokens are {source.subwords.size:,} subwords of both languages (byte-level byte pair "
         "encoding), learned from the training pairs alone. Of those with a sentence of more than "
         f"{settings.longest} none is trained on: {trained_on.left_out:,} were left out, "

@@ -179,7 +179,8 @@ def _read_file(path: Path, source: str | None, target: str | None) -> Texts:
         columns = columns or _columns(fields)
         if len(fields) <= columns[1]:
             raise TextError(
-                f"{where}: line {number} must have {columns[1] + 1} fields like the first"
+                f"{where}: line {number} must have {columns[1] + 1} fields like the first, "
+                f"got {len(fields)}"
             )
         rows.append((fields[columns[0]], fields[columns[1]]))
     named = languages_in_name(path.name)

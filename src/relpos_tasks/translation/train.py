@@ -39,7 +39,8 @@ def check_training(
         ValueError: if there is no such position, or a file of the run cannot be written.
     """
     position_options(position)
-    check_devices(devices, batch=settings.training.batch, averaging=settings.training.averaging)
+    training = settings.training
+    check_devices(devices, batch=settings.shared_batch, averaging=training.averaging)
     # What the backward pass of a block needs of a token: the inputs of its norms, queries, keys,
     # values and heads of two attentions, and the hidden layer on both sides of GELU.
     numbers = settings.layers * (11 * settings.width + 2 * settings.hidden)

@@ -1,8 +1,8 @@
 """What a model reads in a picture: a digit for each connected group of ink pixels.
 
 Each group is read in a window as large as the canvases of training, with the group in its middle
-and whatever is beside it. On canvases of many digits that reads more of them rightly than the
-whole picture at once, whose size and number of digits were never trained on.
+and whatever is beside it: the size of a whole picture, and how many digits it has, were never
+trained on.
 """
 
 from __future__ import annotations

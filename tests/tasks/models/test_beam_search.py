@@ -95,6 +95,44 @@ def test_a_beam_as_wide_as_all_targets_finds_the_best_of_all(seed, alpha, longes
     assert [one.score for one in got] == pytest.approx([score[text] for text in best], abs=1e-9)
 
 
+def searched_by_lists(model, source, *, beam, alpha, longest):
+    """Beam search as one would write it down: no cache, no batch, no early end."""
+    rows, ended = [((), 0.0)], []
+    for length in range(1, longest + 1):
+        continued = []
+        for tokens, total in rows:
+            with torch.no_grad():
+                logits = model(source[None], torch.tensor([[BEGIN, *tokens]]))[0, -1]
+            for token, log_p in enumerate(logits.log_softmax(-1).tolist()):
+                if length < longest or token == END:
+                    continued.append(((*tokens, token), total + log_p))
+        continued.sort(key=lambda one: -one[1])
+        # What has ended keeps its place in the beam.
+        kept = continued[: beam - len(ended)]
+        ended += [(tokens, total) for tokens, total in kept if tokens[-1] == END]
+        rows = [(tokens, total) for tokens, total in kept if tokens[-1] != END]
+    scores = [(tokens[:-1], total / ((5 + len(tokens)) / 6) ** alpha) for tokens, total in ended]
+    return sorted(scores, key=lambda one: -one[1])
+
+
+@given(
+    seed=st.integers(0, 1000),
+    beam=st.integers(2, 6),
+    alpha=st.sampled_from([0.0, 0.6, 2.0]),
+    longest=st.integers(1, 7),
+    sharpness=st.sampled_from([1.0, 4.0, 8.0]),
+)
+@settings(max_examples=25, deadline=None)
+def test_a_narrow_beam_keeps_what_a_search_by_lists_keeps(seed, beam, alpha, longest, sharpness):
+    model = built(7, seed=seed, sharpness=sharpness)
+    batch = sources(3, 5, vocabulary=7, seed=seed)
+    how = BeamSearch(END, beam=beam, alpha=alpha, n_best=beam, max_length=lambda _: longest)
+    for source, got in zip(batch, beam_search(model, batch, prompts(3), how), strict=True):
+        expected = searched_by_lists(model, source, beam=beam, alpha=alpha, longest=longest)
+        assert [one.tokens for one in got] == [tokens for tokens, _ in expected]
+        assert [one.score for one in got] == pytest.approx([score for _, score in expected])
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 @pytest.mark.parametrize("sharpness", [1.0, 8.0])
 def test_the_search_ends_early_without_losing_anything(alpha, sharpness):

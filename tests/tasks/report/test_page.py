@@ -13,7 +13,7 @@ from relpos_tasks.report.blocks import (
     TableRow,
     TextBlock,
 )
-from relpos_tasks.report.page import render, write_report
+from relpos_tasks.report.page import render
 from tests.tasks.html import Page
 
 ROWS = [
@@ -92,8 +92,3 @@ def test_a_row_of_another_length_is_refused():
 def test_a_poor_verdict_looks_otherwise(good, classes):
     page = Page(render(Report("T", "S", ["V"], good)))
     assert [found["class"] for _, found in page.tags if found.get("id") == "verdict"] == [classes]
-
-
-def test_a_report_is_written_as_it_is_rendered(tmp_path):
-    write_report(tmp_path / "new" / "report.html", report())
-    assert (tmp_path / "new" / "report.html").read_text("utf-8") == render(report())

@@ -84,7 +84,7 @@ def test_batches_are_as_full_as_they_may_be():
         sizes = [batches.at(n) for n in range(batches.steps_in_epoch)]
         assert all(part.numel() <= tokens for batch in sizes for part in batch)
         longest = max(part.shape[1] for batch in sizes for part in batch)
-        # All but one could not hold another pair of the longest.
+        # All but the last, and but a quarter that stands before longer pairs.
         full = [max(part.numel() for part in batch) > tokens - 2 * longest for batch in sizes]
         assert sum(full) >= len(full) - 1 - len(full) // 4
     assert len(sizes) == 1

@@ -178,3 +178,19 @@ def test_the_digest_is_of_the_pairs_and_their_parts():
         replace(one, valid=tuple(Pair(*pair[::-1]) for pair in one.valid)),
     )
     assert len({one.digest, *(other.digest for other in others)}) == 5
+
+
+def test_marks_of_a_script_belong_to_the_sentence():
+    assert same_sentence("कि?") != same_sentence("की?")
+    assert same_sentence("कि?") == same_sentence("कि!")
+    # Of an emoji as of punctuation.
+    assert same_sentence("Ja \u2764\ufe0f!") == same_sentence("Ja \u2764") == same_sentence("ja")
+
+
+def test_pairs_without_one_sentence_are_counted_in_the_split():
+    texts = texts_of([Pair(f"word {n}", f"Wort {n}") for n in range(400)])
+    assert "empty" not in str(split_texts(texts))
+    assert str(split_texts(replace(texts, empty=3))).endswith("; empty 3")
+    long = [Pair(f"long {n}", " ".join(["Wort"] * 13) + f" {n}") for n in range(400)]
+    texts = replace(texts_of([*texts.train, *long]), empty=3)
+    assert str(split_by_length(texts)).endswith("; empty 3")

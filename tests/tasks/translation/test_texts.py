@@ -173,6 +173,7 @@ def refused(path, message):
 
 
 LANGUAGES = {
+    "alike": ({"source": "enm"}, "--source must be one of en, de, got 'enm'"),
     "unknown": ({"source": "fr"}, "--source must be one of en, de, got 'fr'"),
     "twice": (
         {"source": "en", "target": "en"},

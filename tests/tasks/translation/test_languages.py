@@ -1,0 +1,28 @@
+"""Languages by their codes of two letters and of three."""
+
+import pytest
+
+from relpos_tasks.translation.languages import choose_languages
+
+
+@pytest.mark.parametrize(
+    ("found", "source", "expected"),
+    [
+        (["eng", "deu"], "de", ("deu", "eng")),
+        (["en", "de"], "deu", ("de", "en")),
+        (["eng", "spa"], "es", ("spa", "eng")),
+        (["eng", "spa"], None, ("eng", "spa")),
+        # A code that begins like another one is not that one.
+        (["eng", "est"], "et", ("est", "eng")),
+        (["xx", "yy"], "yy", ("yy", "xx")),
+    ],
+)
+def test_a_language_is_found_by_either_code(found, source, expected):
+    assert choose_languages(found, source, None) == expected
+
+
+@pytest.mark.parametrize(("found", "source"), [("en es", "est"), ("en sl", "slk"), ("en de", "")])
+def test_no_other_language_is_taken_for_it(found, source):
+    listed = found.replace(" ", ", ")
+    with pytest.raises(ValueError, match=f"--source must be one of {listed}, got '{source}'"):
+        choose_languages(found.split(), source, None)
