@@ -493,6 +493,18 @@ def test_a_scheme_measured_again_leaves_no_difference_of_before():
     assert "sinusoidal" not in "".join(cells["shaw-0"])
 
 
+def test_the_ablation_stands_beside_the_papers():
+    run = translation({"shaw-16": [36.0], "shaw-0": [27.0], "shaw-16-keys": [36.5]})
+    page = league_page({"league_translation_ablation.json": run}, None)
+    section = page.split("### Beside the paper's ablation")[1].split("###")[0]
+    assert "| 0 | 27.0 (26.0 to 28.0) | 12.5 |" in section
+    assert "| 16 | 36.0 (35.0 to 37.0) | 25.8 |" in section
+    assert "| keys | 36.5 (35.5 to 37.5) | 25.8 |" in section
+    assert "from memory" in section
+    alone = translation({"sinusoidal": [36.0], "shaw-16": [36.0]})
+    assert "ablation" not in league_page({"league_translation.json": alone}, None)
+
+
 def remedied(nats=0.52, **settings):
     """A run of two schemes with options."""
     lengths = {name: [{"256": 0.5, "512": 0.51, "1024": nats}] for name in ("absolute", "huang")}

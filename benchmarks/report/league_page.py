@@ -9,6 +9,7 @@ from relpos_tasks.report.wording import listed
 from relpos_tasks.training.comparison import mean_and_spread
 
 from .cells import machine_note, markdown_table, ratio_cell
+from .league_ablation import ablation_section
 from .league_grounds import GROUNDS, LONG_SENTENCES, Ground, digits_of
 from .league_guide import guide
 from .league_remedies import REMEDIES, remedies_of, remedies_section
@@ -86,6 +87,8 @@ def league_page(runs: Mapping[str, Mapping], steps: Mapping | None) -> str:
                 "### Beyond the length of training",
                 remedies_section(found[task], mended),
             ]
+        if task == "translation" and task in found and (ablation := ablation_section(found[task])):
+            parts += ["### Beside the paper's ablation", ablation]
     parts += [f"### {LONG_SENTENCES.title}", LONG_SENTENCES.about]
     # What a step costs stands in the table above.
     parts += _section(long_sentences) if long_sentences else [_not_measured(LONG_SENTENCES)]
