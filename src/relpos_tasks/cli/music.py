@@ -85,12 +85,11 @@ def compare(
     options.check_used(comparison.positions)
     from ..music.compare import REPORT, check_comparison
     from ..music.compare import compare as run_comparison
-    from ..music.source import read_source
 
     composer = _composer(options, bars, seconds)
     devices = options.where()
     check_comparison(settings, comparison, composer, folder=folder, devices=devices)
-    source = read_source(options.data, progress=sys.stderr.isatty())
+    source = options.read(settings)
     results = run_comparison(
         settings, comparison, source, composer, folder=folder, devices=devices, say=say
     )
@@ -113,12 +112,11 @@ def train(
     """
     folder, settings = options.folder / position, options.settings()
     options.check_used([position])
-    from ..music.source import read_source
     from ..music.train import check_training, train_position
 
     devices = options.where()
     check_training(settings, folder=folder, devices=devices)
-    source = read_source(options.data, progress=sys.stderr.isatty())
+    source = options.read(settings)
     say(f"pieces: {source.split}")
     trained = train_position(position, settings, source, folder=folder, devices=devices)
     if not in_first_process():
@@ -160,8 +158,11 @@ def evaluate(
     )
 
     trained = load_music(checkpoint)
-    source = read_source(data, progress=sys.stderr.isatty())
+    train_on_valid = trained.about["settings"].get("train_on_valid", False)
+    source = read_source(data, train_on_valid=train_on_valid, progress=sys.stderr.isatty())
     check_source(trained, source, checkpoint)
+    if valid and train_on_valid:
+        say("the validation pieces were trained on too: this says nothing of other music")
     # As many as were measured on where the model was compared.
     most = trained.about["settings"].get("held_out_tokens")
     model = trained.model

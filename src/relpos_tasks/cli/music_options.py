@@ -3,6 +3,7 @@
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..music.settings import MusicSettings
+    from ..music.source import MusicSource
 
 __all__ = ["MusicOptions", "Preset"]
 
@@ -70,6 +72,15 @@ class MusicOptions(TrainingOptions):
         ),
     ] = False
 
+    train_on_valid: Annotated[
+        bool,
+        typer.Option(
+            "--train-on-valid",
+            help="Train on the validation pieces too, once settings are chosen: what is watched in "
+            "training then says nothing of other music.",
+        ),
+    ] = False
+
     @property
     def performs(self) -> bool:
         """Whether the data are performances: a folder, of MIDI files."""
@@ -98,6 +109,19 @@ class MusicOptions(TrainingOptions):
             seed=self.seed,
             max_distance=self.max_distance,
             random_start=self.random_start,
+            train_on_valid=self.train_on_valid,
+        )
+
+    def read(self, settings: MusicSettings) -> MusicSource:
+        """The music.
+
+        Args:
+            settings: say which part of it is trained on.
+        """
+        from ..music.source import read_source
+
+        return read_source(
+            self.data, train_on_valid=settings.train_on_valid, progress=sys.stderr.isatty()
         )
 
     def check_used(self, positions: Sequence[str]) -> None:

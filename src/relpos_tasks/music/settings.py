@@ -29,6 +29,8 @@ class MusicSettings:
         max_distance: the farthest offset with a row of its own, in tokens; None means 64 for
             `"shaw"`, and every offset of the window for other tables.
         random_start: whether positions at the input begin anywhere in four windows while training.
+        train_on_valid: whether the pieces that settings are chosen on are trained on too, once
+            settings are chosen; they are still watched, and say nothing of other music then.
         training: how to train.
         held_out_tokens: the most tokens to measure on at the end; None: all, as with chorales.
         compared: the positions of a comparison where no others are asked for.
@@ -42,6 +44,7 @@ class MusicSettings:
     dropout: float = 0.0
     max_distance: int | None = None
     random_start: bool = False
+    train_on_valid: bool = False
     training: TrainingSettings = field(default_factory=TrainingSettings)
     held_out_tokens: int | None = None
     compared: Sequence[str] = ("absolute", "huang", "shaw")
@@ -60,6 +63,7 @@ class MusicSettings:
             "window": self.window,
             "max_distance": self.max_distance,
             "random_start": self.random_start,
+            "train_on_valid": self.train_on_valid,
             "training": asdict(self.training),
             "held_out_tokens": self.held_out_tokens,
         }
@@ -144,6 +148,7 @@ def preset(
     seed: int | None = None,
     max_distance: int | None = None,
     random_start: bool = False,
+    train_on_valid: bool = False,
 ) -> SettingsT:
     """The settings of a name, some of them replaced.
 
@@ -156,6 +161,7 @@ def preset(
         seed: of everything random.
         max_distance: the farthest offset with a row of its own, in tokens.
         random_start: whether positions at the input begin anywhere in four windows in training.
+        train_on_valid: whether the pieces that settings are chosen on are trained on too.
 
     Raises:
         ValueError: if there is no such preset, or a number is out of range.
@@ -166,7 +172,12 @@ def preset(
     if name not in presets:
         raise ValueError(f"preset: name must be one of {', '.join(presets)}, got {name!r}")
     found = presets[name]
-    given = {"window": window, "max_distance": max_distance, "random_start": random_start or None}
+    given = {
+        "window": window,
+        "max_distance": max_distance,
+        "random_start": random_start or None,
+        "train_on_valid": train_on_valid or None,
+    }
     return replace(
         found,
         training=with_budget(found.training, steps=steps, batch=batch, seed=seed),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -153,13 +153,16 @@ class Source:
         return counting_baselines(split.train, split.held_out, vocabulary=self.vocabulary)
 
 
-def read_source(path: str | Path | None = None, *, progress: bool = False) -> MusicSource:
+def read_source(
+    path: str | Path | None = None, *, train_on_valid: bool = False, progress: bool = False
+) -> MusicSource:
     """The music to train and to measure on.
 
     Args:
         path: a folder of MIDI files, or the literature's grid of chorales
             (`Jsb16thSeparated.json`, plain or gzipped), pitches only; None takes the chorales
             inside music21, with onsets.
+        train_on_valid: whether the validation pieces are among those to train on, too.
         progress: True shows a progress bar while scores or MIDI files are read.
 
     Raises:
@@ -170,26 +173,33 @@ def read_source(path: str | Path | None = None, *, progress: bool = False) -> Mu
         # It needs symusic, which chorales do without.
         from .performances.source import read_performances  # noqa: PLC0415
 
-        return read_performances(path, progress=progress)
-    return _read_chorales(path, progress=progress)
+        return read_performances(path, train_on_valid=train_on_valid, progress=progress)
+    return _read_chorales(path, train_on_valid=train_on_valid, progress=progress)
 
 
-def _read_chorales(path: str | Path | None, *, progress: bool) -> Source:
+def _read_chorales(path: str | Path | None, *, train_on_valid: bool, progress: bool) -> Source:
     if path is None:
         where, name, split = "music21", EMBEDDED, split_pieces(chorales(progress=progress))
     else:
         where, name, split = path, Path(path).name, split_literature(read_literature(path))
+    digest = _digest_of(split)
+    if train_on_valid:
+        split = replace(split, train=(*split.train, *split.valid))
     try:
         vocabulary, ranges = _described(split)
     except ValueError as error:
         raise ScoreError(f"{where}: {error}") from error
+    return Source(name, digest, split, vocabulary, ranges)
+
+
+def _digest_of(split: Split) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for part in (split.train, split.valid, split.held_out):
         for piece in part:
             digest.update(piece.name.encode())
             digest.update(np.ascontiguousarray(piece.pitches).tobytes())
             digest.update(np.ascontiguousarray(piece.onsets).tobytes())
-    return Source(name, digest.hexdigest(), split, vocabulary, ranges)
+    return digest.hexdigest()
 
 
 def _described(split: Split) -> tuple[Vocabulary, Int16[ndarray, "4 2"]]:

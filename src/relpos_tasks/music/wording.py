@@ -111,8 +111,9 @@ def curves_note(settings: MusicSettings, baseline: str, words: Words) -> str:
         words: what things are called.
     """
     changed = words.changed + (" and with dropout" if settings.dropout else "")
+    too = ", which were trained on too" if settings.train_on_valid else ""
     return (
-        f"Thin lines: training batches, {changed}. Thick lines: the validation {words.works}. "
+        f"Thin lines: training batches, {changed}. Thick lines: the validation {words.works}{too}. "
         f"Dash and dot: the best counting baseline ({baseline}) on the held-out {words.works}."
     )
 
@@ -124,16 +125,21 @@ def protocol(settings: MusicSettings, words: Words) -> list[str]:
         settings: sizes and budget.
         words: what is said of this kind of music.
     """
-    tables = [] if settings.max_distance is None else [
+    choices = [] if settings.max_distance is None else [
         f"Tables of relative positions have rows for offsets up to {settings.max_distance} alone."
     ]  # fmt: skip
     if settings.random_start:
-        tables.append(
+        choices.append(
             "Absolute positions begin anywhere in four windows while the models are trained."
+        )
+    if settings.train_on_valid:
+        choices.append(
+            f"Settings were chosen on the validation {words.works}, which these models were then "
+            "trained on too."
         )
     return [
         *words.protocol,
-        *tables,
+        *choices,
         *training_notes(settings.training),
         "Counting baselines see the same tokens: each adds to the context of the one above it "
         "(Witten-Bell smoothing).",

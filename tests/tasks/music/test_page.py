@@ -11,7 +11,7 @@ import pytest
 from relpos_tasks.music.chorale_composer import ChoraleComposer
 from relpos_tasks.music.page import comparison_report
 from relpos_tasks.music.reported import HUANG_2018
-from relpos_tasks.music.wording import lengths_note, protocol, verdict
+from relpos_tasks.music.wording import curves_note, lengths_note, protocol, verdict
 from relpos_tasks.report.blocks import Section
 from relpos_tasks.report.page import render
 from relpos_tasks.training.clock import TrainingTime
@@ -145,6 +145,15 @@ def test_the_protocol_says_what_muon_moved(source, rate, there):
     assert ("Muon moves the weight matrices" in said) == there
 
 
+@pytest.mark.parametrize("too", [False, True])
+def test_the_page_says_whether_validation_pieces_were_trained_on(source, too):
+    settings = replace(small(), train_on_valid=too)
+    said = " ".join(protocol(settings, words_of(source)))
+    assert ("validation pieces, which these models were then trained on too" in said) == too
+    note = curves_note(settings, "+ beat", words_of(source))
+    assert ("the validation pieces, which were trained on too" in note) == too
+
+
 @pytest.mark.parametrize(
     ("name", "true", "untrue"),
     [
@@ -160,8 +169,8 @@ def test_the_protocol_is_that_of_the_source(source, name, true, untrue):
 
 def test_the_note_on_lengths_says_what_lies_beyond_the_tables(compared, source):
     _, results = compared
-    said = lengths_note(small(steps=4), source, results, words_of(source))
-    assert "repeats that of its farthest offset" in said
+    said = lengths_note(small(steps=4), results, words_of(source))
+    assert "Beyond its last row a table repeats that row" in said
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,19 @@ def test_the_source_of_a_file_is_known_by_its_content(tmp_path):
     assert json.dumps(one.about())
 
 
+def test_validation_pieces_are_trained_on_too_where_that_is_asked_for(tmp_path):
+    path = write_grid(tmp_path / "one.json")
+    apart, together = (read_source(path, train_on_valid=it) for it in (False, True))
+    parts = [[piece.name for piece in it.split.train] for it in (apart, together)]
+    assert parts[1] == parts[0] + [piece.name for piece in apart.split.valid]
+    for name in ("valid", "held_out"):
+        sequences = [getattr(it, name)() for it in (apart, together)]
+        assert all(map(np.array_equal, *sequences))
+    # The same music.
+    assert apart.digest == together.digest
+    assert apart.about()["split"] != together.about()["split"]
+
+
 def test_a_piece_beyond_the_vocabulary_is_named_before_anything_is_trained(tmp_path):
     path = write_grid(tmp_path / "jsb.json")
     content = json.loads(path.read_text())

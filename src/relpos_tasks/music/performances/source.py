@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,9 @@ class PerformanceSource:
         return counting_baselines(map(encode, self.split.train), self.held_out(most, window=window))
 
 
-def read_performances(folder: str | Path, *, progress: bool = False) -> PerformanceSource:
+def read_performances(
+    folder: str | Path, *, train_on_valid: bool = False, progress: bool = False
+) -> PerformanceSource:
     """The performances to train and to measure on.
 
     What they hold decides which part each is in, unless a table beside them says it, such as
@@ -105,6 +107,7 @@ def read_performances(folder: str | Path, *, progress: bool = False) -> Performa
 
     Args:
         folder: of MIDI files, in it and in its folders.
+        train_on_valid: whether the validation performances are among those to train on, too.
         progress: True shows a progress bar while files are read.
 
     Raises:
@@ -128,4 +131,6 @@ def read_performances(folder: str | Path, *, progress: bool = False) -> Performa
         for performance in performances:
             digest.update(performance.name.encode(errors="surrogateescape"))
             digest.update(digest_of(performance))
+    if train_on_valid:
+        split = replace(split, train=(*split.train, *split.valid))
     return PerformanceSource(Path(folder).resolve().name, digest.hexdigest(), split)

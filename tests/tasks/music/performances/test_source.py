@@ -53,6 +53,13 @@ def test_what_is_measured_on_is_held_out_and_cut_to_a_budget(folder):
     assert source.counting(50, window=8) == counting_baselines(train, source.held_out(50, window=8))
 
 
+def test_validation_performances_are_trained_on_too_where_that_is_asked_for(folder):
+    apart, together = (read_performances(folder, train_on_valid=it) for it in (False, True))
+    names = [[one.name for one in it.split.train] for it in (apart, together)]
+    assert names[1] == names[0] + [one.name for one in apart.split.valid]
+    assert apart.digest == together.digest
+
+
 def test_batches_are_those_of_the_settings(folder):
     data = read_performances(folder).data(PRESETS["tiny"])
     inputs, targets = data.train_dataloader().at(0)
