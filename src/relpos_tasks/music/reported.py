@@ -42,8 +42,8 @@ HUANG_2018 = Reported(
         "What is scored is the same: one token per voice and sixteenth, soprano, alto, tenor, bass "
         "(their section 4.1), on the pieces of the file's valid.",
         "For them these are validation pieces, and what was chosen by looking at them is not known "
-        "to us. Here they are held out: a tenth of the file's train is set aside to choose on, and "
-        "our models learn from what is left of it.",
+        "to us. Here they are held out, and what was chosen was chosen on a tenth of the file's "
+        "train that is set aside.",
         "Their models differ in more than positions; ours are of equal size and trained alike.",
         "Labels of instruments, and relations of pitch and time, tell a model what ours are not "
         "told.",
