@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import keep_run
 from benchmarks.report.readme import chorale_table, translation_table
+from relpos_tasks.music.reported import HUANG_2018
 
 
 @pytest.fixture
@@ -133,3 +134,11 @@ def test_the_readme_says_what_translations_are_worth():
     assert "1,014 held-out sentences after 3000 steps each, one seed;" in text
     assert "| sinusoidal | 35.0 (33.1 to 37.0) | the baseline | 60.0 | 1.600 |" in text
     assert "| Shaw, k = 16 | 35.0 (33.1 to 37.0) | +0.4 (-0.3 to +1.1) | 60.0 | 1.600 |" in text
+
+
+def test_figures_of_others_stand_below_ours_and_say_that_they_are_from_memory():
+    text = chorale_table(METRICS, HUANG_2018)
+    theirs = [line for line in text.splitlines() if "Huang et al." in line]
+    assert len(theirs) == len(HUANG_2018.nats)
+    assert all("(from memory)" in line for line in theirs)
+    assert "Huang et al." not in chorale_table(METRICS)

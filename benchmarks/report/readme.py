@@ -7,6 +7,7 @@ import sys
 
 from relpos_tasks.models.map_positions import MAP_POSITIONS
 from relpos_tasks.models.positions import POSITIONS
+from relpos_tasks.music.reported import HUANG_2018, Reported
 from relpos_tasks.training.comparison import mean_and_spread
 from relpos_tasks.translation.positions import title_of
 from relpos_tasks.vision.wording import TEST_TITLES
@@ -140,11 +141,18 @@ def adapters_part(result: dict) -> str:
     return f"{note}\n\n{gains_table(result, best_known)}"
 
 
-def chorale_table(metrics: dict) -> str:
-    """Held-out nats per token of a comparison on music, by scheme and by length."""
+def chorale_table(metrics: dict, reported: Reported | None = None) -> str:
+    """Held-out nats per token of a comparison on music, by scheme and by length.
+
+    Args:
+        metrics: of the run.
+        reported: figures of others on the same pieces; None: there are none.
+    """
     held = metrics["held_out"]
     rows = [[_music_model(name), mean_and_spread(found["nats_by_seed"])]
             for name, found in held.items()]  # fmt: skip
+    if reported is not None:
+        rows += [[f"{name} (from memory)", f"{nats:.3f}"] for name, nats in reported.nats.items()]
     rows += [[f"counting: {name}", f"{nats:.3f}"] for name, nats in metrics["counting"].items()]
     seeds = _seeds_in_words(len(next(iter(held.values()))["nats_by_seed"]))
     text = (
@@ -261,7 +269,7 @@ def readme(text: str, result: dict, gpu_result: dict | None = None) -> str:
         "half": half_part(load("half.json")),
         "local": local_part(load("local.json")),
         "chorales": chorale_table(load("chorales.json")),
-        "literature": chorale_table(load("literature.json")),
+        "literature": chorale_table(load("literature.json"), HUANG_2018),
         "league": league_excerpt(
             {file: load(file) for file in GROUNDS["music"].files if has(file)},
             load("steps.json") if has("steps.json") else None,
