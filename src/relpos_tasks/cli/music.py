@@ -72,7 +72,7 @@ def compare(
 ) -> None:
     """Train with absolute and with relative positions (huang, shaw), measure, write a report.
 
-    The preset literature trains absolute and huang alone.
+    The preset literature trains absolute and relative-logits.
     Writes RUNS/NAME/report.html (a page that needs no network), metrics.json, machine.json,
     chorale.mid, chorale.musicxml, chorale.wav, and a checkpoint per model (RUNS/NAME/huang, ...);
     with a folder of MIDI files performance.mid and performance.wav in place of the chorale.

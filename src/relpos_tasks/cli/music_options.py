@@ -73,13 +73,15 @@ class MusicOptions(TrainingOptions):
     ] = False
 
     train_on_valid: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--train-on-valid",
-            help="Train on the validation pieces too, once settings are chosen: what is watched in "
-            "training then says nothing of other music.",
+            "--train-on-valid/--no-train-on-valid",
+            help="Whether to train on the validation pieces too, once settings are chosen: what is "
+            "watched in training then says nothing of other music. By default the preset "
+            "literature does.",
+            show_default=False,
         ),
-    ] = False
+    ] = None
 
     @property
     def performs(self) -> bool:

@@ -14,11 +14,18 @@ def test_presets_are_whole(name):
     assert set(found.compared) <= set(POSITIONS)
 
 
+def test_the_literatures_preset_trains_on_what_it_was_chosen_on_unless_told_otherwise():
+    assert preset("literature").train_on_valid
+    assert not preset("literature", train_on_valid=False).train_on_valid
+    assert not preset("default").train_on_valid
+    assert preset("default", train_on_valid=True).recorded()["train_on_valid"]
+
+
 def test_the_literatures_preset_has_muon_averages_weights_and_compares_two():
     found = preset("literature", steps=7)
     assert (found.training.averaging, found.training.steps) == (0.999, 7)
     assert found.recorded()["training"]["averaging"] == 0.999
-    assert list(found.compared) == ["absolute", "huang"]
+    assert list(found.compared) == ["absolute", "relative-logits"]
     assert found.training.muon_learning_rate == 3e-3
     plain = preset("default").training
     assert plain.averaging is None
