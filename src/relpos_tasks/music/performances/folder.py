@@ -57,10 +57,11 @@ def read_folder(
     path = _cache_path(folder, files) if cache else None
     kept = None if path is None else _load(path)
     if kept is None:
-        *kept, lasting = _read(folder, files, progress=progress)
+        performances, left_out, lasting = _read(folder, files, progress=progress)
         if path is not None and lasting:
-            _save(path, *kept)
-    performances, left_out = kept
+            _save(path, performances, left_out)
+    else:
+        performances, left_out = kept
     for reason in left_out[:_NAMED]:
         warnings.warn(f"left out: {reason}", stacklevel=2)
     if len(left_out) > _NAMED:

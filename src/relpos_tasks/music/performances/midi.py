@@ -108,7 +108,7 @@ def _read(path: Path) -> Any:
             f"{path}: must be of type 0 or 1 and count time in quarters, got type {kind} and {time}"
         )
     try:
-        score = Score.from_midi(raw)
+        score: Any = Score.from_midi(raw)
         add_pedals_of_their_own_track(score, raw)
         return score.to("second")
     except (RuntimeError, ValueError, IndexError, OverflowError) as error:
