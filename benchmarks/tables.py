@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from .files import ROOT, has, load
 from .report.adapters_page import adapters_page
@@ -26,20 +27,15 @@ LEAGUE = ROOT / "docs" / "league.md"
 def league() -> str:
     """The page of the league, from the runs that were kept so far."""
     files = [file for file in league_files() if has(file)]
-    try:
-        return league_page(
-            {file: load(file) for file in files}, load("steps.json") if has("steps.json") else None
-        )
-    except ValueError as error:
-        sys.exit(f"benchmarks.tables: {error}")
+    return league_page(
+        {file: load(file) for file in files}, load("steps.json") if has("steps.json") else None
+    )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if they differ")
-    check = parser.parse_args().check
+def pages() -> dict[Path, str]:
+    """Every page as the results have it."""
     result, gpu_result = load("cpu.json"), load("cuda.json") if has("cuda.json") else None
-    pages = {
+    return {
         README: readme(README.read_text(), result, gpu_result),
         PAGE: benchmark_page(
             result,
@@ -55,7 +51,18 @@ def main() -> None:
         ADAPTERS: adapters_page(load("adapters.json")),
         LEAGUE: league(),
     }
-    for path, text in pages.items():
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if they differ")
+    check = parser.parse_args().check
+    try:
+        made = pages()
+    except ValueError as error:
+        # Runs of the league that cannot stand in one table.
+        sys.exit(f"benchmarks.tables: {error}")
+    for path, text in made.items():
         if not check:
             path.write_text(text)
             print(f"wrote {path.relative_to(ROOT)}")

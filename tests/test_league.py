@@ -466,9 +466,11 @@ def test_runs_from_before_their_settings_were_kept_say_so():
 
 def test_the_program_names_a_kept_run_that_is_of_another_task(monkeypatch, tmp_path):
     monkeypatch.setattr(files, "RESULTS", tmp_path)
+    monkeypatch.setattr(tables, "pages", tables.league)
+    monkeypatch.setattr("sys.argv", ["tables"])
     (tmp_path / "league_vision.json").write_text(json.dumps(music({"shaw": [0.4]})))
     with pytest.raises(SystemExit, match=r"league_vision.json: must be of `relpos vision compare`"):
-        tables.league()
+        tables.main()
 
 
 def test_the_program_takes_all_runs_that_were_kept(monkeypatch, tmp_path):

@@ -17,9 +17,11 @@ __all__ = [
     "PARTIAL",
     "abandon_unfinished",
     "check_writable",
+    "json_text",
     "naming",
     "read_whole",
     "replacing",
+    "utf8",
     "write_bytes",
     "write_json",
     "write_text",
@@ -121,9 +123,18 @@ def write_text(path: str | Path, content: str) -> None:
 
     Args:
         path: the file.
-        content: its text; bytes of a file's name that are no text are escaped.
+        content: its text, as `utf8` takes it.
     """
-    write_bytes(path, content.encode(errors="backslashreplace"))
+    write_bytes(path, utf8(content))
+
+
+def utf8(content: str) -> bytes:
+    """Text in UTF-8; bytes of a file's name that are no text are escaped.
+
+    Args:
+        content: the text.
+    """
+    return content.encode(errors="backslashreplace")
 
 
 def write_json(path: str | Path, content: Any) -> None:

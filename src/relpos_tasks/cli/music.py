@@ -31,6 +31,9 @@ music = typer.Typer(
 )
 
 
+TRAINED_ON_VALID = "the validation pieces were trained on too: this says nothing of other music"
+
+
 class Position(StrEnum):
     """Position schemes of the decoder."""
 
@@ -121,6 +124,8 @@ def train(
     trained = train_position(position, settings, source, folder=folder, devices=devices)
     if not in_first_process():
         return
+    if settings.train_on_valid:
+        say(TRAINED_ON_VALID)
     for step, nats in trained.curves["valid"][-1:]:
         typer.echo(f"validation: {nats:.4f} nats per token at step {step}")
     typer.echo(f"checkpoint: {folder}")
@@ -162,7 +167,7 @@ def evaluate(
     source = read_source(data, train_on_valid=train_on_valid, progress=sys.stderr.isatty())
     check_source(trained, source, checkpoint)
     if valid and train_on_valid:
-        say("the validation pieces were trained on too: this says nothing of other music")
+        say(TRAINED_ON_VALID)
     # As many as were measured on where the model was compared.
     most = trained.about["settings"].get("held_out_tokens")
     model = trained.model

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -168,7 +168,9 @@ def attention(
     source = read_source(data, progress=sys.stderr.isatty())
     check_source(trained, source, checkpoint)
     chosen = _piece(piece, source.split.held_out)
-    read = torch.from_numpy(source.vocabulary.encode(chosen))
+    # The source's may be another one, where a model was trained on the validation pieces too.
+    vocabulary: Any = trained.vocabulary
+    read = torch.from_numpy(vocabulary.encode(chosen))
     if tokens is not None and tokens > len(read):
         raise ValueError(
             f"--tokens: must be at most the {len(read)} tokens of {chosen.name}, got {tokens}"

@@ -168,11 +168,12 @@ class DecoderLM(ConfiguredModel):
 
 
 def _random_starts(count: int, length: int, *, rows: int) -> Int64[Tensor, "count"]:
-    """Where sequences begin so that every row of a table is trained about equally often.
+    """Where sequences begin so that no row of a table is trained much less often than others.
 
-    A sequence may hang over either end of the table by all tokens but one, and is then moved to
-    that end: otherwise the first and the last rows, which few starts reach, would hardly be
-    trained, and sequences are measured from the first.
+    In a table of several sequences' rows the first and the last are met as often as those in the
+    middle, those near them up to twice as often. A sequence may hang over either end of the table
+    by all tokens but one, and is then moved to that end: otherwise the first and the last rows,
+    which few starts reach, would hardly be trained, and sequences are measured from the first.
     """
     starts = torch.randint(min(0, 1 - length), rows, (count,))
     return starts.clamp(0, max(0, rows - length))

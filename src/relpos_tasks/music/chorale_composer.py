@@ -16,6 +16,7 @@ from .piece import Piece
 from .reported import HUANG_2018, is_literature
 from .settings import MusicSettings
 from .source import EMBEDDED, Source
+from .wording import composing_model
 
 __all__ = ["ChoraleComposer"]
 
@@ -112,7 +113,7 @@ class ChoraleComposer:
 def _note(chorale: Piece, settings: MusicSettings, position: str) -> str:
     bars = chorale.steps // chorale.steps_per_bar
     return (
-        f"{bars} bars by the model that was best on the validation pieces "
+        f"{bars} bars by {composing_model(settings, 'pieces')} "
         f"({POSITIONS[position].title}), drawn one token at a time, soprano, alto, tenor, "
         f"bass, sixteenth by sixteenth: {4 * chorale.steps:,} tokens from a model trained on "
         f"{settings.window}. Nothing was chosen among several tries."
@@ -126,7 +127,8 @@ def _protocol(settings: MusicSettings, source: Source) -> list[str]:
         else "Pitches only: holds are not marked."
     )
     parts = (
-        "pieces with the same music fall into the same part"
+        "pieces with the same music fall into the same part, and nothing was chosen by looking at "
+        "the held-out ones"
         if source.name == EMBEDDED
         else "the file's valid pieces are held out as they are, whether or not its train holds the "
         "same music"
@@ -134,8 +136,7 @@ def _protocol(settings: MusicSettings, source: Source) -> list[str]:
     return [
         "One token per voice and sixteenth, soprano, alto, tenor, bass, then the next sixteenth "
         f"({source.vocabulary.size} tokens in all). {onsets}",
-        f"Pieces: {source.split}. The split is by piece and fixed; {parts}, "
-        "and nothing was chosen by looking at the held-out ones.",
+        f"Pieces: {source.split}. The split is by piece and fixed; {parts}.",
         f"Every token of every held-out piece is scored once, in windows of {settings.window} "
         f"tokens that slide by {settings.window // 2}; the begin token is not scored.",
         "Training pieces are transposed at random as far as each voice stays in its range.",

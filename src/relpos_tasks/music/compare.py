@@ -91,7 +91,7 @@ def compare(
         return _measure(settings, comparison, source, trained, devices)
 
     def report(results: ComparisonResults) -> Report:
-        position = _surest(results.trained)
+        position = _composing(results.trained, settings)
         say(f"composing {composer.length} ({position})")
         section = composer.compose(
             results.trained[position][0].model,
@@ -116,8 +116,10 @@ def compare(
     )
 
 
-def _surest(trained: _Trained) -> str:
-    """The position whose first model has the fewest nats on the validation pieces."""
+def _composing(trained: _Trained, settings: MusicSettings) -> str:
+    """The position whose first model is to compose, as `composing_model` says in words."""
+    if settings.train_on_valid:
+        return list(trained)[-1]
     return min(trained, key=lambda position: trained[position][0].curves["valid"][-1][1])
 
 

@@ -11,7 +11,7 @@ from .results import ComparisonResults
 from .settings import MusicSettings
 from .source import MusicSource
 
-__all__ = ["curves_note", "lengths_note", "protocol", "summary", "verdict"]
+__all__ = ["composing_model", "curves_note", "lengths_note", "protocol", "summary", "verdict"]
 
 _BEYOND_TABLES = (
     "Beyond its last row a table repeats that row, but that of relative logits, which adds nothing "
@@ -100,6 +100,19 @@ def lengths_note(settings: MusicSettings, results: ComparisonResults, words: Wor
         f"{words.works} that are as long as the longest window, {pieces} of {results.pieces}. "
         f"{_BEYOND_TABLES} From the shortest window to the longest, {listed(said)} nats per token."
     )
+
+
+def composing_model(settings: MusicSettings, works: str) -> str:
+    """Which of the compared models composes, in words.
+
+    Args:
+        settings: of the comparison.
+        works: what the music consists of, such as `"pieces"`.
+    """
+    if settings.train_on_valid:
+        # It tells nothing apart how well they do on what they were trained on.
+        return "the last of the models compared"
+    return f"the model that was best on the validation {works}"
 
 
 def curves_note(settings: MusicSettings, baseline: str, words: Words) -> str:

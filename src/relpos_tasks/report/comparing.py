@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from lightning.pytorch.utilities import rank_zero_only
 
-from ..files import check_writable, json_text, write_together
+from ..files import check_writable, json_text, utf8, write_together
 from ..training.comparison import Comparison
 from ..training.preflight import check_data
 from ..training.trained import TrainedModel
@@ -111,5 +111,5 @@ def compare_and_report(
         REPORT: render(page),
     }
     # All or none: a page beside the numbers of another comparison would be wrong.
-    write_together({folder / name: text.encode() for name, text in texts.items()})
+    write_together({folder / name: utf8(text) for name, text in texts.items()})
     return results

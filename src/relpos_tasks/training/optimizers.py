@@ -75,6 +75,10 @@ class MuonAndAdamW(torch.optim.Optimizer):
         self._adamw.step()
         return loss
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle holds: both optimisers too."""
+        return super().__getstate__() | {"_muon": self._muon, "_adamw": self._adamw}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take what a checkpoint holds; `load_state_dict` ends here."""
         super().__setstate__(state)

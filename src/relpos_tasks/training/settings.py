@@ -98,7 +98,7 @@ def with_budget(
 def settings_differ(before: dict[str, Any], about: dict[str, Any]) -> str | None:
     """Which setting of an earlier run is another one now; None if there is none.
 
-    The format and the versions are no settings.
+    The format and the versions are no settings. An option that is off is one that is not there.
 
     Args:
         before: what the earlier run said in `model.json`.
@@ -112,9 +112,14 @@ def settings_differ(before: dict[str, Any], about: dict[str, Any]) -> str | None
         for it in (before, about)
     )
     for name in sorted(then.keys() | now.keys()):
-        if then.get(name) != now.get(name):
+        if _given(then.get(name)) != _given(now.get(name)):
             return f"{name} was {then.get(name)}, now {now.get(name)}"
     return None
+
+
+def _given(value: Any) -> Any:
+    """None in place of False: settings of an earlier run may lack an option that came later."""
+    return None if value is False else value
 
 
 def _flat(nested: Any, prefix: str = "") -> dict[str, Any]:

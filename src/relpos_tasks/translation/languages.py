@@ -11,15 +11,19 @@ __all__ = ["choose_languages", "folder_languages", "languages_in_name"]
 # Multi30k's names: train.en.gz, val.de, test_2016_flickr.fr.gz.
 _PART = re.compile(r"(train|val|valid|dev|test[\w.-]*?)\.(?!txt|tsv|csv)([a-z]{2,3})(\.gz)?")
 _VALID = ("valid", "dev")
-# ISO 639's two letters and three, of languages that parallel text is often of.
+# ISO 639's two letters and three, of languages that parallel text is often of; three letters may
+# name a language or, as Tatoeba's do, the form of it that is written.
 _THREE_LETTERS = {
-    "ar": "ara", "bg": "bul", "cs": "ces", "da": "dan", "de": "deu", "el": "ell", "en": "eng",
-    "es": "spa", "et": "est", "fi": "fin", "fr": "fra", "he": "heb", "hi": "hin", "hu": "hun",
-    "id": "ind", "it": "ita", "ja": "jpn", "ko": "kor", "lt": "lit", "lv": "lav", "nl": "nld",
-    "no": "nor", "pl": "pol", "pt": "por", "ro": "ron", "ru": "rus", "sk": "slk", "sl": "slv",
-    "sv": "swe", "tr": "tur", "uk": "ukr", "vi": "vie", "zh": "zho",
+    "af": "afr", "ar": "ara", "az": "aze", "be": "bel", "bg": "bul", "bn": "ben", "ca": "cat",
+    "cs": "ces", "da": "dan", "de": "deu", "el": "ell", "en": "eng", "eo": "epo", "es": "spa",
+    "et": "est", "eu": "eus", "fa": "fas pes", "fi": "fin", "fr": "fra", "ga": "gle", "gl": "glg",
+    "he": "heb", "hi": "hin", "hr": "hrv", "hu": "hun", "hy": "hye", "id": "ind", "is": "isl",
+    "it": "ita", "ja": "jpn", "ka": "kat", "kk": "kaz", "ko": "kor", "la": "lat", "lt": "lit",
+    "lv": "lav lvs", "mk": "mkd", "mr": "mar", "ms": "msa zsm", "nb": "nob", "nl": "nld",
+    "nn": "nno", "no": "nor nob", "pl": "pol", "pt": "por", "ro": "ron", "ru": "rus", "sk": "slk",
+    "sl": "slv", "sq": "sqi", "sr": "srp", "sv": "swe", "sw": "swa swh", "ta": "tam", "te": "tel",
+    "th": "tha", "tl": "tgl", "tr": "tur", "uk": "ukr", "ur": "urd", "vi": "vie", "zh": "zho cmn",
 }  # fmt: skip
-_OTHER_CODES = _THREE_LETTERS | {three: two for two, three in _THREE_LETTERS.items()}
 
 
 def folder_languages(folder: Path) -> tuple[dict[str, dict[str, Path]], tuple[str, ...]]:
@@ -96,7 +100,7 @@ def choose_languages(
     for option, given in (("--source", source), ("--target", target)):
         if given is None:
             continue
-        alike = [one for one in (given, _OTHER_CODES.get(given)) if one in found]
+        alike = [one for one in (given, *_other_codes(given)) if one in found]
         if not alike:
             raise ValueError(f"{option} must be one of {listed}, got {given!r}")
         chosen[option] = alike[0]
@@ -107,3 +111,9 @@ def choose_languages(
     rest = [one for one in found if one not in chosen.values()]
     first = chosen.get("--source") or rest.pop(0)
     return first, chosen.get("--target") or rest.pop(0)
+
+
+def _other_codes(code: str) -> list[str]:
+    """The codes of the same language in the other number of letters."""
+    two = [short for short, long in _THREE_LETTERS.items() if code in long.split()]
+    return [*_THREE_LETTERS.get(code, "").split(), *two]

@@ -5,7 +5,7 @@ itself: cased, with its tokeniser 13a; its signature says all that can differ. H
 comes from drawing the sentences anew a thousand times (Koehn 2004): the interval holds the middle
 95 % of what is then measured. Systems are compared on the same draws, and the p-value says how
 often differences of the draws lie as far from their mean as the difference that was measured lies
-from none (Riezler and Maxwell 2005, figure 2). Draws are those of `sacrebleu.significance`, made
+from none (Efron and Tibshirani 1993, chapter 16). Draws are those of `sacrebleu.significance`, made
 one after the other, since all at once they would take gigabytes for tens of thousands of
 sentences. Its p-value is another one: it takes the mean from differences without their sign, so
 that systems which hardly differ have p-values near 0.4, and not near 1.

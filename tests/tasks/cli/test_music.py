@@ -112,7 +112,7 @@ def test_the_preset_says_what_is_compared_by_default(relpos, monkeypatch):
     monkeypatch.setattr("relpos_tasks.music.compare.check_comparison", refused)
     for given in ([], ["--preset=literature"], ["--preset=literature", "--positions=shaw"]):
         assert relpos("music", "compare", *given)[::2] == (2, "relpos: enough\n")
-    assert asked == [["absolute", "huang", "shaw"], ["absolute", "huang"], ["shaw"]]
+    assert asked == [["absolute", "huang", "shaw"], ["absolute", "relative-logits"], ["shaw"]]
 
 
 def test_every_preset_and_position_can_be_asked_for():

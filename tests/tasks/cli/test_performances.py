@@ -201,7 +201,11 @@ def copies(folder):
         ),
         (no_notes, ["a.mid: holds no note"], "holds no MIDI file that can be used"),
         (drums, ["a.mid: holds no note but those of drums"], "holds no MIDI file that can be"),
-        (type_2, ["a.mid: must count time in quarters and play its tracks"], "holds no MIDI file"),
+        (
+            type_2,
+            ["a.mid: must be of type 0 or 1 and count time in quarters, got type 2"],
+            "holds no MIDI file",
+        ),
         (huge, ["a.mid: must be at most 20,000,000 bytes"], "holds no MIDI file that can be used"),
         (copies, [], "must hold at least three different performances with notes"),
     ],

@@ -149,6 +149,20 @@ def test_its_state_read_back_goes_on_to_the_bit():
     assert len(again.state) == 3
 
 
+def test_a_copy_of_it_steps_alike():
+    model = nn.Sequential(nn.Embedding(5, 6), nn.Linear(6, 4))
+    optimizer = optimizer_of(model, TrainingSettings(muon_learning_rate=2e-2))
+    gradients(model, 0)
+    optimizer.step()
+    copied, again = copy.deepcopy((model, optimizer))
+    for one, of in ((model, optimizer), (copied, again)):
+        gradients(one, 1)
+        of.step()
+    for one, other in zip(model.parameters(), copied.parameters(), strict=True):
+        assert one is not other
+        assert torch.equal(one, other)
+
+
 def test_a_closure_computes_the_gradients_and_its_loss_is_returned():
     weight = nn.Parameter(torch.ones(2, 2))
     optimizer = MuonAndAdamW(

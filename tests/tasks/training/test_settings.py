@@ -32,3 +32,9 @@ def test_the_first_setting_that_differs_is_named():
     assert settings_differ(before, before | {"format": 2, "versions": {}}) is None
     after = before | {"settings": {"batch": 2, "steps": 6}}
     assert settings_differ(before, after) == "settings.steps was 5, now 6"
+
+
+def test_an_option_that_is_off_is_one_that_an_earlier_run_lacks():
+    assert settings_differ({"a": 1}, {"a": 1, "later": False}) is None
+    assert settings_differ({"a": 1}, {"a": 1, "later": True}) == "later was None, now True"
+    assert settings_differ({"a": 1}, {"a": 1, "later": 0}) == "later was None, now 0"

@@ -15,6 +15,13 @@ from relpos_tasks.translation.languages import choose_languages
         # A code that begins like another one is not that one.
         (["eng", "est"], "et", ("est", "eng")),
         (["xx", "yy"], "yy", ("yy", "xx")),
+        # Three letters of the language, or of the form that is written.
+        (["eng", "cmn"], "zh", ("cmn", "eng")),
+        (["eng", "zho"], "zh", ("zho", "eng")),
+        (["eng", "nob"], "no", ("nob", "eng")),
+        (["eng", "nob"], "nb", ("nob", "eng")),
+        (["en", "no"], "nob", ("no", "en")),
+        (["eng", "hrv"], "hr", ("hrv", "eng")),
     ],
 )
 def test_a_language_is_found_by_either_code(found, source, expected):

@@ -10,6 +10,7 @@ from ...models.positions import POSITIONS
 from ...report.blocks import DownloadBlock, FigureBlock, Section, TextBlock
 from ..blocks import PlayerBlock
 from ..composer import Words
+from ..wording import composing_model
 from .export import check_performance, write_performance
 from .generate import check_seconds, perform
 from .performance import Performance
@@ -107,10 +108,10 @@ class PerformanceComposer:
 
 def _note(performance: Performance, settings: PerformanceSettings, position: str) -> str:
     return (
-        f"{performance.notes:,} notes in {performance.seconds:.0f} seconds by the model that was "
-        f"best on the validation performances ({POSITIONS[position].title}), drawn one event at a "
-        f"time. It sees at most the {settings.window:,} tokens that it was trained on: whenever "
-        "they are full, the later half is kept. Nothing was chosen among several tries."
+        f"{performance.notes:,} notes in {performance.seconds:.0f} seconds by "
+        f"{composing_model(settings, 'performances')} ({POSITIONS[position].title}), drawn one "
+        f"event at a time. It sees at most the {settings.window:,} tokens that it was trained on: "
+        "whenever they are full, the later half is kept. Nothing was chosen among several tries."
     )
 
 

@@ -12,7 +12,7 @@ from symusic import Note, Score, Tempo, Track
 
 from ...files import read_whole
 from ..score_lines import ScoreError
-from .pedals import add_pedals_of_their_own_track, pedals_in, sustained
+from .pedals import pedals_in, sustained, tracks_of_pedals
 from .performance import STEPS_PER_SECOND, Performance, performance_of
 
 __all__ = ["LARGEST_FILE", "midi_of", "read_performance"]
@@ -28,9 +28,9 @@ def read_performance(path: str | Path, *, name: str | None = None) -> Performanc
     """All notes of a MIDI file but those of drums, as they sound on one piano.
 
     The sustain pedal holds a note until it is released, or the same pitch is struck again; one that
-    is never released holds to the last end of a note. The tracks of one program share their pedals,
-    and those of a track without notes are everybody's. Silence before the first note is left out.
-    Starts and ends are moved to the nearest 10 ms.
+    is never released holds to where the last other note ends. The tracks of one program share their
+    pedals, and those of a track without notes are everybody's. Silence before the first note is
+    left out. Starts and ends are moved to the nearest 10 ms.
 
     Args:
         path: a MIDI file of type 0 or 1.
@@ -42,20 +42,23 @@ def read_performance(path: str | Path, *, name: str | None = None) -> Performanc
     """
     path = Path(path)
     score = _read(path)
-    starts, ends, pitches, velocities = [], [], [], []
-    for program in sorted({track.program for track in score.tracks if not track.is_drum}):
-        tracks = [t for t in score.tracks if not t.is_drum and t.program == program]
+    melodic = [track for track in score.tracks if not track.is_drum and len(track.notes)]
+    without_notes = [track for track in score.tracks if not len(track.notes)]
+    starts, releases, ends, pitches, velocities = [], [], [], [], []
+    for program in sorted({track.program for track in melodic}):
+        tracks = [track for track in melodic if track.program == program]
         notes = [track.notes.numpy() for track in tracks]
         start = _column(notes, "time")
-        end = sustained(start + _column(notes, "duration"), pedals_in(tracks))
         starts.append(start)
-        ends.append(end)
+        releases.append(start + _column(notes, "duration"))
+        ends.append(sustained(releases[-1], pedals_in([*tracks, *without_notes])))
         pitches.append(_column(notes, "pitch"))
         velocities.append(_column(notes, "velocity"))
-    if not sum(map(len, starts)):
+    if not starts:
         drums = " but those of drums" if any(len(track.notes) for track in score.tracks) else ""
         raise ScoreError(f"{path}: holds no note{drums}")
-    start, end = np.concatenate(starts), np.concatenate(ends)
+    start, release, end = map(np.concatenate, (starts, releases, ends))
+    end = np.minimum(end, max(release.max(), end[np.isfinite(end)].max(initial=0)))
     if not (start.min() >= 0 and end.max() <= _LONGEST_SECONDS):
         raise ScoreError(
             f"{path}: must be at most {_LONGEST_SECONDS:,} seconds long, got {end.max():,.0f}"
@@ -109,7 +112,7 @@ def _read(path: Path) -> Any:
         )
     try:
         score: Any = Score.from_midi(raw)
-        add_pedals_of_their_own_track(score, raw)
+        score.tracks.extend(tracks_of_pedals(raw))
         return score.to("second")
     except (RuntimeError, ValueError, IndexError, OverflowError) as error:
         reason = " ".join(str(error).split()).removesuffix(": iostream error")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,43 +10,45 @@ import mido
 import numpy as np
 from jaxtyping import Float64
 from numpy import ndarray
-from symusic import ControlChange
+from symusic import ControlChange, Score, Track
 
-__all__ = ["add_pedals_of_their_own_track", "pedals_in", "sustained"]
+__all__ = ["pedals_in", "sustained", "tracks_of_pedals"]
 
 # The controller of the pedal, and the least value at which it is down.
 _SUSTAIN = 64
 _DOWN = 64
-# Status bytes of notes that begin, and of a control change of the pedal.
-_NOTE_ON = re.compile(rb"[\x90-\x9f]")
-_PEDAL = re.compile(rb"[\xb0-\xbf]\x40")
 
 Times = Float64[ndarray, "entries"]
 
 
-def add_pedals_of_their_own_track(score: Any, raw: bytes) -> None:
-    """Give every track the pedals of tracks without notes, which symusic leaves out.
+def tracks_of_pedals(raw: bytes) -> list[Any]:
+    """The pedals of each track without notes, which symusic leaves out, their times in ticks.
 
     Args:
-        score: of symusic, its times in ticks.
         raw: the MIDI file.
+
+    Returns:
+        Tracks of symusic with nothing but pedals.
     """
-    for chunk in _tracks_of(raw):
-        # As a rule no track is like this, and reading one message by message is slow.
-        if _NOTE_ON.search(chunk) or not _PEDAL.search(chunk):
-            continue
+    found = []
+    for chunk in _tracks_in(raw):
         alone = raw[:8] + (1).to_bytes(2, "big") * 2 + raw[12:14] + chunk
+        if _SUSTAIN not in chunk or _has_notes(alone):
+            continue
         try:
             (messages,) = mido.MidiFile(file=io.BytesIO(alone)).tracks
         except (OSError, EOFError, ValueError, IndexError, KeyError):
             # What is broken there is no note.
             continue
+        track: Any = Track()
         tick = 0
         for message in messages:
             tick += message.time
             if message.type == "control_change" and message.control == _SUSTAIN:
-                for track in score.tracks:
-                    track.controls.append(ControlChange(tick, _SUSTAIN, message.value))
+                track.controls.append(ControlChange(tick, _SUSTAIN, message.value))
+        if len(track.controls):
+            found.append(track)
+    return found
 
 
 def pedals_in(tracks: Iterable[Any]) -> list[tuple[Times, Times]]:
@@ -74,7 +75,7 @@ def sustained(
 ) -> Float64[ndarray, "notes"]:
     """Ends of notes, those while a pedal is down moved to where it comes up.
 
-    A note that ends where a pedal goes down is not held by it.
+    They are infinite where it never comes up. A note that ends where a pedal goes down is not held.
 
     Args:
         ends: when keys come up.
@@ -87,13 +88,19 @@ def sustained(
     # Pedals of several tracks may overlap: it is down until the last of them is up.
     downs, ups = downs[order], np.maximum.accumulate(ups[order])
     found = np.searchsorted(downs, ends, side="left") - 1
-    held = np.where(found >= 0, np.maximum(ends, ups[found]), ends)
-    # The last key or pedal that comes up ends the music.
-    last = max(ends.max(), ups[np.isfinite(ups)].max(initial=-np.inf))
-    return np.minimum(held, last)
+    return np.where(found >= 0, np.maximum(ends, ups[found]), ends)
 
 
-def _tracks_of(raw: bytes) -> Iterator[bytes]:
+def _has_notes(raw: bytes) -> bool:
+    """Whether symusic, which is fast, finds notes in a MIDI file."""
+    try:
+        score: Any = Score.from_midi(raw)
+        return score.note_num() > 0
+    except (RuntimeError, ValueError, IndexError, OverflowError):
+        return False
+
+
+def _tracks_in(raw: bytes) -> Iterator[bytes]:
     """The chunks of the tracks of a MIDI file, with their headers."""
     at = 8 + int.from_bytes(raw[4:8], "big")
     while at + 8 <= len(raw):

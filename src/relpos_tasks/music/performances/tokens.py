@@ -101,6 +101,14 @@ class EventVocabulary:
         """How many tokens there are."""
         return SIZE
 
+    def encode(self, performance: Performance) -> Int64[ndarray, "tokens"]:
+        """The performance as tokens, with the begin token in front.
+
+        Args:
+            performance: any.
+        """
+        return encode(performance)
+
 
 def events_of(performance: Performance) -> Events:
     """The events of a performance.

@@ -52,6 +52,16 @@ def rounded(seconds, pitches):
     return performance_of("rounded", steps, steps + 20, pitches, np.full(len(steps), 64))
 
 
+@pytest.mark.parametrize("gap", [0.04, 0.08, 0.15])
+@pytest.mark.parametrize("stretch", [0.5, 0.95, 1.5])
+def test_a_fast_passage_at_another_tempo_is_a_copy(gap, stretch):
+    rng = np.random.default_rng(9)
+    seconds, pitches = np.cumsum(rng.exponential(gap, 600)), rng.integers(40, 90, 600)
+    for times in (gap * np.arange(600), seconds):
+        copy = rounded(times * stretch, pitches)
+        assert groups_of_copies([rounded(times, pitches), OTHER, copy]) == [[0, 2], [1]]
+
+
 @pytest.mark.parametrize("milliseconds", [3, 12])
 @pytest.mark.parametrize(("later", "stretch"), [(0.003, 1), (0.005, 1), (0, 0.5), (0, 0.9), (0, 2)])
 def test_a_copy_that_is_rounded_otherwise_is_a_copy(milliseconds, later, stretch):

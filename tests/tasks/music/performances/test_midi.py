@@ -91,16 +91,46 @@ def test_the_pedal_holds_what_ends_while_it_is_down(read, pedals, ends):
     assert read(midi_file(notes, pedals=pedals)).ends.tolist() == ends
 
 
-@pytest.mark.parametrize("running", [False, True])
-def test_a_pedal_in_a_track_without_notes_is_everybodys(read, running):
-    score = Score.from_midi(midi_file([(0, 480, 60, 64), (480, 480, 62, 64)]))
-    pedal = b"\x00\xff\x03\x05pedal\x0a\xb0\x40\x7f"
-    pedal += b"\x8b\x16" + (b"" if running else b"\xb0") + b"\x40\x00\x00\xff\x2f\x00"
-    content = bytearray(score.dumps_midi())
-    content[10:12] = (int.from_bytes(content[10:12], "big") + 1).to_bytes(2, "big")
-    assert read(bytes(content) + b"MTrk" + len(pedal).to_bytes(4, "big") + pedal).ends.tolist() == [
-        150, 150,
-    ]  # fmt: skip
+def with_tracks(content, *tracks):
+    """A MIDI file with more tracks, whose bytes are given without their header and their end."""
+    count = int.from_bytes(content[10:12], "big") + len(tracks)
+    chunks = [
+        b"MTrk" + (len(track) + 4).to_bytes(4, "big") + track + b"\x00\xff\x2f\x00"
+        for track in tracks
+    ]
+    return content[:10] + count.to_bytes(2, "big") + content[12:] + b"".join(chunks)
+
+
+@pytest.mark.parametrize(
+    ("pedal", "ends"),
+    [
+        (b"\x00\xff\x03\x05pedal\x0a\xb0\x40\x7f\x8b\x16\xb0\x40\x00", [150, 150]),
+        # Running status, from the first pedal or from the volume before it.
+        (b"\x00\xff\x03\x05pedal\x0a\xb0\x40\x7f\x8b\x16\x40\x00", [150, 150]),
+        (b"\x00\xb0\x07\x64\x0a\x40\x7f\x8b\x16\x40\x00", [150, 150]),
+        # A delta of 3840 ticks, whose first byte would begin a note elsewhere.
+        (b"\x0a\xb0\x40\x7f\x9e\x00\xb0\x40\x00", [401, 401]),
+    ],
+)
+def test_a_pedal_in_a_track_without_notes_is_everybodys(read, pedal, ends):
+    content = midi_file([(0, 480, 60, 64), (480, 480, 62, 64)])
+    assert read(with_tracks(content, pedal)).ends.tolist() == ends
+
+
+def test_of_several_pedals_the_last_that_is_up_counts(read):
+    down, up = b"\x0a\xb0\x40\x7f", b"\xb0\x40\x00"
+    own = midi_file([(0, 480, 60, 64)], pedals=[(10, 127), (600, 0)])
+    early, late = down + b"\x84\x58" + up, down + b"\x8b\x16" + up
+    assert read(with_tracks(own, late)).ends.tolist() == [150]
+    assert read(with_tracks(own, late, early)).ends.tolist() == [150]
+
+
+def test_a_pedal_that_is_never_released_holds_to_the_end_of_all_programs(read):
+    score = Score.from_midi(midi_file([(0, 240, 60, 64)], pedals=[(10, 127)]))
+    other = Score.from_midi(midi_file([(0, 1920, 36, 64)])).tracks[0]
+    other.program = 32
+    score.tracks.append(other)
+    assert read(score.dumps_midi()).ends.tolist() == [200, 200]
 
 
 def test_a_broken_track_without_notes_holds_no_pedal(read):
