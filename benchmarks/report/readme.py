@@ -160,7 +160,8 @@ def chorale_table(metrics: dict, reported: Reported | None = None) -> str:
         f"({_job(metrics)}):\n\n"
         f"{markdown_table(['model', 'nats per token'], rows)}"
     )
-    return f"{text}\n\n{_by_length(metrics['lengths'])}" if metrics["lengths"] else text
+    measured = any(metrics["lengths"].values())
+    return f"{text}\n\n{_by_length(metrics['lengths'])}" if measured else text
 
 
 def _by_length(lengths: dict[str, dict[str, float]]) -> str:
@@ -178,7 +179,8 @@ def _by_length(lengths: dict[str, dict[str, float]]) -> str:
 
 def _music_model(position: str) -> str:
     scheme = POSITIONS[position]
-    return f"{scheme.title}, relative" if scheme.relative else scheme.title
+    told = not scheme.relative or "relative" in scheme.title
+    return scheme.title if told else f"{scheme.title}, relative"
 
 
 def _job(metrics: dict) -> str:
