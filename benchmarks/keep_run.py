@@ -55,14 +55,16 @@ def main() -> None:
     parser.add_argument("--name", help="of the result; that of the folder by default")
     options = parser.parse_args()
     name = options.run.resolve().name if options.name is None else options.name
-    if not name or Path(name).name != name:
-        parser.error(f"argument --name: must be a file's name without slashes, got {name!r}")
+    if not name or Path(name).name != name or name.startswith("."):
+        parser.error(
+            f"argument --name: must be a file's name without slashes or a first dot, got {name!r}"
+        )
     try:
         result = kept(options.run)
-    except ValueError as error:
+        path = RESULTS / f"{name}.json"
+        save(path, result)
+    except (ValueError, OSError) as error:
         parser.error(str(error))
-    path = RESULTS / f"{name}.json"
-    save(path, result)
     print(f"wrote {path}")
 
 

@@ -57,11 +57,17 @@ def test_a_run_that_is_not_finished_is_refused_and_nothing_is_written(
     assert not (run.parent.parent / "results").exists()
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "../b"])
+@pytest.mark.parametrize("name", ["", "a/b", "../b", "..", ".b"])
 def test_a_name_that_is_a_path_is_refused(name, monkeypatch, run, capsys):
     with pytest.raises(SystemExit, match="2"):
         keep(monkeypatch, run, "--name", name)
     assert "argument --name: must be a file's name" in capsys.readouterr().err
+
+
+def test_a_name_that_is_too_long_is_refused(monkeypatch, run, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        keep(monkeypatch, run, "--name", 300 * "a")
+    assert "File name too long" in capsys.readouterr().err
 
 
 MACHINE = {"processor": "AMD EPYC", "cores": "2 (1 used)"}
@@ -110,9 +116,10 @@ def test_a_time_names_the_instructions_and_a_busy_machine_has_none():
 
 
 def test_where_no_piece_was_long_enough_the_chorales_have_one_table():
-    text = chorale_table(METRICS | {"lengths": {}})
-    assert "| Shaw, relative | 0.465 ± 0.007 |" in text
-    assert "measured at more" not in text
+    for lengths in ({}, {name: {} for name in METRICS["lengths"]}):
+        text = chorale_table(METRICS | {"lengths": lengths})
+        assert "| Shaw, relative | 0.465 ± 0.007 |" in text
+        assert "measured at more" not in text
 
 
 def test_the_readme_says_what_translations_are_worth():

@@ -186,6 +186,9 @@ def evaluate(
     if lengths:
         measured = nats_per_token_by_length(model, pieces, window=window)
         count = len(long_enough(pieces, window=window))
+        if not count:
+            say(f"no piece has the {4 * window:,} tokens that the length test needs")
+            return
         print_rows(
             f"{part}, on the {count} pieces of at least {4 * window:,} tokens",
             {f"{tokens:,} tokens": nats for tokens, nats in measured.items()},

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -165,12 +165,11 @@ def attention(
     trained = load_music(checkpoint)
     layers = _layers(layer, trained.model.config.layers)
     out = out or _writable(trained.folder / "attention.svg")
-    source = read_source(data, progress=sys.stderr.isatty())
+    train_on_valid = trained.about["settings"].get("train_on_valid", False)
+    source = read_source(data, train_on_valid=train_on_valid, progress=sys.stderr.isatty())
     check_source(trained, source, checkpoint)
     chosen = _piece(piece, source.split.held_out)
-    # The source's may be another one, where a model was trained on the validation pieces too.
-    vocabulary: Any = trained.vocabulary
-    read = torch.from_numpy(vocabulary.encode(chosen))
+    read = torch.from_numpy(source.vocabulary.encode(chosen))
     if tokens is not None and tokens > len(read):
         raise ValueError(
             f"--tokens: must be at most the {len(read)} tokens of {chosen.name}, got {tokens}"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["choose_languages", "folder_languages", "languages_in_name"]
+__all__ = ["choose_languages", "folder_languages", "is_same_language", "languages_in_name"]
 
 # Multi30k's names: train.en.gz, val.de, test_2016_flickr.fr.gz.
 _PART = re.compile(r"(train|val|valid|dev|test[\w.-]*?)\.(?!txt|tsv|csv)([a-z]{2,3})(\.gz)?")
@@ -111,6 +111,19 @@ def choose_languages(
     rest = [one for one in found if one not in chosen.values()]
     first = chosen.get("--source") or rest.pop(0)
     return first, chosen.get("--target") or rest.pop(0)
+
+
+def is_same_language(one: str, other: str) -> bool:
+    """Whether two codes are of one language.
+
+    Args:
+        one: of two letters or three.
+        other: likewise.
+
+    >>> is_same_language("de", "deu"), is_same_language("es", "est")
+    (True, False)
+    """
+    return one == other or other in _other_codes(one)
 
 
 def _other_codes(code: str) -> list[str]:

@@ -111,11 +111,14 @@ def check_source(trained: TranslationModel, source: TranslationSource, path: str
     # The digest is of sources and targets: it knows the direction, too.
     about, digest = trained.about["data"], source.digest
     if about["digest"] != digest:
-        languages = source.about().get("languages", ())
+        languages = tuple(source.about().get("languages", ()))
+        way_out = f"give it as --data PATH/{about['name']}"
+        if languages and languages == trained.languages[::-1]:
+            way_out = "give --source {} --target {}".format(*trained.languages)
         raise CheckpointError(
             f"{path}: was trained on the pairs of {about['name']} ({about['digest']})"
             f"{_direction(trained.languages)}, got {source.name} ({digest})"
-            f"{_direction(tuple(languages))}; give it as --data PATH/{about['name']}"
+            f"{_direction(languages)}; {way_out}"
         )
 
 

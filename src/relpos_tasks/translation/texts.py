@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..packed import BROKEN_ZIP, read_member, read_unpacked
-from .languages import choose_languages, folder_languages, languages_in_name
+from .languages import choose_languages, folder_languages, is_same_language, languages_in_name
 from .pairs import Pair
 
 __all__ = ["WHERE_TEXT_IS", "TextError", "Texts", "check_path", "read_lines", "read_texts"]
@@ -186,10 +186,10 @@ def _read_file(path: Path, source: str | None, target: str | None) -> Texts:
     named = languages_in_name(path.name)
     if named is None:
         languages = source or "source", target or "target"
-        if languages[0] == languages[1]:
+        if is_same_language(*languages):
             raise TextError(
-                f"{where}: --source and --target must be two languages, got {languages[0]!r} "
-                "for both"
+                f"{where}: --source and --target must be two languages, "
+                f"got {' and '.join(map(repr, languages))}"
             )
     else:
         languages = choose_languages(named, source, target)

@@ -172,6 +172,12 @@ def refused(path, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_whose_languages_are_one_is_refused(tmp_path):
+    table = write_table(tmp_path / "pairs.tsv", PAIRS)
+    with pytest.raises(TextError, match="must be two languages, got 'de' and 'deu'"):
+        read_texts(table, source="de", target="deu")
+
+
 LANGUAGES = {
     "alike": ({"source": "enm"}, "--source must be one of en, de, got 'enm'"),
     "unknown": ({"source": "fr"}, "--source must be one of en, de, got 'fr'"),

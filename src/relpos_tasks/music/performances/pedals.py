@@ -9,6 +9,7 @@ from typing import Any
 import mido
 import numpy as np
 from jaxtyping import Float64
+from mido.midifiles.meta import KeySignatureError
 from numpy import ndarray
 from symusic import ControlChange, Score, Track
 
@@ -17,6 +18,8 @@ __all__ = ["pedals_in", "sustained", "tracks_of_pedals"]
 # The controller of the pedal, and the least value at which it is down.
 _SUSTAIN = 64
 _DOWN = 64
+# Of symusic, which counts in 32 bits.
+_LAST_TICK = 2**31 - 1
 
 Times = Float64[ndarray, "entries"]
 
@@ -37,13 +40,15 @@ def tracks_of_pedals(raw: bytes) -> list[Any]:
             continue
         try:
             (messages,) = mido.MidiFile(file=io.BytesIO(alone)).tracks
-        except (OSError, EOFError, ValueError, IndexError, KeyError):
+        except (OSError, EOFError, ValueError, IndexError, KeyError, KeySignatureError):
             # What is broken there is no note.
             continue
         track: Any = Track()
         tick = 0
         for message in messages:
             tick += message.time
+            if tick > _LAST_TICK:
+                break
             if message.type == "control_change" and message.control == _SUSTAIN:
                 track.controls.append(ControlChange(tick, _SUSTAIN, message.value))
         if len(track.controls):

@@ -117,6 +117,18 @@ def test_a_pedal_in_a_track_without_notes_is_everybodys(read, pedal, ends):
     assert read(with_tracks(content, pedal)).ends.tolist() == ends
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        # A key with twelve sharps; then a pedal long after the last time that there is.
+        b"\x00\xff\x59\x02\x0c\x00\x0a\xb0\x40\x7f",
+        8 * (b"\xff\xff\xff\x7f\xb0\x07\x40") + b"\xff\xff\xff\x7f\xb0\x40\x7f",
+    ],
+)
+def test_an_odd_track_without_notes_takes_no_note_away(read, odd):
+    assert read(with_tracks(midi_file([(0, 480, 60, 64)]), odd)).ends.tolist() == [50]
+
+
 def test_of_several_pedals_the_last_that_is_up_counts(read):
     down, up = b"\x0a\xb0\x40\x7f", b"\xb0\x40\x00"
     own = midi_file([(0, 480, 60, 64)], pedals=[(10, 127), (600, 0)])
