@@ -79,8 +79,8 @@ def test_other_pairs_or_another_direction_are_refused(changed, data, tmp_path):
     trained = load_translation(changed())
     turned = read_source(data, source="de", vocabulary=300)
     message = (
-        r"runs/a: was trained on the pairs of captions \(.*\), en to de, got captions \(.*\), de to en; "
-        r"give --source en --target de"
+        r"runs/a: was trained on the pairs of captions \(.*\), en to de, got captions \(.*\), "
+        r"de to en; give --source en --target de"
     )
     with pytest.raises(CheckpointError, match=message):
         check_source(trained, turned, "runs/a")
