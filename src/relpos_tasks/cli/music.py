@@ -30,8 +30,7 @@ music = typer.Typer(
     epilog="Begin with `relpos music compare --preset tiny` (a minute) or `relpos music compare`.",
 )
 
-
-TRAINED_ON_VALID = "the validation pieces were trained on too: this says nothing of other music"
+_TRAINED_ON_VALID = "the validation pieces were trained on too: this says nothing of other music"
 
 
 class Position(StrEnum):
@@ -125,7 +124,7 @@ def train(
     if not in_first_process():
         return
     if settings.train_on_valid:
-        say(TRAINED_ON_VALID)
+        say(_TRAINED_ON_VALID)
     for step, nats in trained.curves["valid"][-1:]:
         typer.echo(f"validation: {nats:.4f} nats per token at step {step}")
     typer.echo(f"checkpoint: {folder}")
@@ -153,8 +152,7 @@ def evaluate(
     The pieces must be those that the model was trained beside: give --data again if it was
     trained with it.
     """
-    from ..music.model import check_source, load_music
-    from ..music.source import read_source
+    from ..music.model import load_music, source_of, trains_on_valid
     from ..music.windows import (
         check_window,
         long_enough,
@@ -163,11 +161,9 @@ def evaluate(
     )
 
     trained = load_music(checkpoint)
-    train_on_valid = trained.about["settings"].get("train_on_valid", False)
-    source = read_source(data, train_on_valid=train_on_valid, progress=sys.stderr.isatty())
-    check_source(trained, source, checkpoint)
-    if valid and train_on_valid:
-        say(TRAINED_ON_VALID)
+    source = source_of(trained, data, checkpoint, progress=sys.stderr.isatty())
+    if valid and trains_on_valid(trained):
+        say(_TRAINED_ON_VALID)
     # As many as were measured on where the model was compared.
     most = trained.about["settings"].get("held_out_tokens")
     model = trained.model

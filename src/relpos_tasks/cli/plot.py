@@ -159,15 +159,12 @@ def attention(
 
     from relpos.plots import attention_figure, decoder_weights
 
-    from ..music.model import check_source, load_music
-    from ..music.source import read_source
+    from ..music.model import load_music, source_of
 
     trained = load_music(checkpoint)
     layers = _layers(layer, trained.model.config.layers)
     out = out or _writable(trained.folder / "attention.svg")
-    train_on_valid = trained.about["settings"].get("train_on_valid", False)
-    source = read_source(data, train_on_valid=train_on_valid, progress=sys.stderr.isatty())
-    check_source(trained, source, checkpoint)
+    source = source_of(trained, data, checkpoint, progress=sys.stderr.isatty())
     chosen = _piece(piece, source.split.held_out)
     read = torch.from_numpy(source.vocabulary.encode(chosen))
     if tokens is not None and tokens > len(read):

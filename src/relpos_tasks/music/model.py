@@ -17,10 +17,10 @@ from ..training.checkpoint import CheckpointError, load
 from .kinds import CHORALES, PERFORMANCES
 from .performances.tokens import EventVocabulary
 from .piece import VOICES
-from .source import EMBEDDED, MusicSource
+from .source import EMBEDDED, MusicSource, read_source
 from .tokens import Vocabulary
 
-__all__ = ["MusicModel", "check_source", "load_music"]
+__all__ = ["MusicModel", "check_source", "load_music", "source_of", "trains_on_valid"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +74,35 @@ def load_music(path: str | Path) -> MusicModel:
         ) from error
     window = found.about["settings"]["window"]
     return MusicModel(found.model, kind, vocabulary, ranges, window, found.about, found.folder)
+
+
+def trains_on_valid(music: MusicModel) -> bool:
+    """Whether a model was trained on the validation works too.
+
+    Args:
+        music: the model.
+    """
+    return music.about["settings"].get("train_on_valid", False)
+
+
+def source_of(
+    music: MusicModel, data: str | Path | None, path: str | Path, *, progress: bool = False
+) -> MusicSource:
+    """The music that a model was trained beside, split as it was then.
+
+    Args:
+        music: the model.
+        data: of `read_source`.
+        path: of the checkpoint, for messages.
+        progress: True shows a progress bar while scores or MIDI files are read.
+
+    Raises:
+        ScoreError: if the data cannot be used.
+        CheckpointError: if the model was trained on other music.
+    """
+    source = read_source(data, train_on_valid=trains_on_valid(music), progress=progress)
+    check_source(music, source, path)
+    return source
 
 
 def check_source(music: MusicModel, source: MusicSource, path: str | Path) -> None:

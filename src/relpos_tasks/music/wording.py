@@ -110,7 +110,7 @@ def composing_model(settings: MusicSettings, works: str) -> str:
         works: what the music consists of, such as `"pieces"`.
     """
     if settings.train_on_valid:
-        # It tells nothing apart how well they do on what they were trained on.
+        # How well they do on what they were trained on says nothing of what they would write.
         return "the last of the models compared"
     return f"the model that was best on the validation {works}"
 

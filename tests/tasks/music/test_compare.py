@@ -1,6 +1,7 @@
 """`compare`: the files and numbers that a run leaves."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from relpos_tasks.music.chorale_composer import ChoraleComposer
 from relpos_tasks.music.compare import compare
 from relpos_tasks.music.model import check_source, load_music
 from relpos_tasks.music.windows import nats_per_token
+from relpos_tasks.training.comparison import Comparison
 from tests.tasks.small import COMPARISON, CPU, small
 
 
@@ -81,6 +83,24 @@ def test_a_finished_comparison_writes_the_same_again(compared, source):
     assert again is not None
     assert again.held_out == results.held_out
     assert before == {name: (folder / name).read_bytes() for name in before}
+
+
+@pytest.mark.parametrize("positions", [["absolute", "huang"], ["huang", "absolute"]])
+def test_models_that_trained_on_the_validation_pieces_are_not_chosen_by_them(
+    source, tmp_path, positions
+):
+    said = []
+    compare(
+        replace(small(steps=4), train_on_valid=True),
+        Comparison(positions, seed=3, seeds=1),
+        source,
+        ChoraleComposer(bars=1),
+        folder=tmp_path,
+        devices=CPU,
+        say=said.append,
+    )
+    assert said[-1].endswith(f"({positions[-1]})")
+    assert "by the last of the models compared" in (tmp_path / "report.html").read_text("utf-8")
 
 
 def test_processes_of_other_devices_write_nothing(compared, source, monkeypatch):

@@ -8,9 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from relpos_tasks.music.model import check_source, load_music
+from relpos_tasks.music.model import check_source, load_music, source_of
+from relpos_tasks.music.source import read_source
 from relpos_tasks.training.checkpoint import CheckpointError
-from tests.tasks.small import source_from
+from tests.tasks.small import source_from, write_grid
 
 
 @pytest.fixture
@@ -35,6 +36,17 @@ def test_other_pieces_than_those_held_out_are_refused(compared):
     music.about["data"]["digest"] = "elsewhere"
     with pytest.raises(CheckpointError, match="was trained on the pieces of random"):
         check_source(music, source_from(np.random.default_rng(6)), folder)
+
+
+@pytest.mark.parametrize("train_on_valid", [False, True])
+def test_music_is_split_as_a_model_was_trained(compared, tmp_path, train_on_valid):
+    folder, _ = compared
+    path = write_grid(tmp_path / "jsb.json")
+    expected = read_source(path, train_on_valid=train_on_valid)
+    music = load_music(folder / "huang")
+    music.about["data"]["digest"] = expected.digest
+    music.about["settings"]["train_on_valid"] = train_on_valid
+    assert source_of(music, path, folder).about() == expected.about()
 
 
 @pytest.mark.no_typecheck

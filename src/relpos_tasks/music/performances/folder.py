@@ -24,7 +24,7 @@ __all__ = ["midi_files", "read_folder"]
 
 _ENDINGS = (".mid", ".midi")
 # Changes whenever the reader would make other notes from the same files.
-_FORMAT = 2
+_FORMAT = 3
 # So many files that cannot be used are named, each in a line; the others are counted.
 _NAMED = 8
 _COLUMNS = {"starts": np.int32, "ends": np.int32, "pitches": np.uint8, "velocities": np.uint8}
