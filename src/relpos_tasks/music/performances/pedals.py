@@ -21,7 +21,8 @@ _DOWN = 64
 # Of symusic, which counts in 32 bits.
 _LAST_TICK = 2**31 - 1
 
-Times = Float64[ndarray, "entries"]
+# Tracks have different numbers of them.
+Times = Float64[ndarray, "_"]
 
 
 def tracks_of_pedals(raw: bytes) -> list[Any]:
