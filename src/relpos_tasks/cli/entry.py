@@ -16,7 +16,7 @@ __all__ = ["main"]
 _EXTRAS = {
     "transformers": {"transformers"},
     "music": {"mido", "music21", "pretty_midi", "symusic", "verovio"},
-    "translation": {"sacrebleu", "tokenizers"},
+    "translation": {"langcodes", "sacrebleu", "tokenizers"},
     "vision": {"PIL", "sklearn"},
     "train": {
         "jinja2", "lightning", "matplotlib", "numpy", "rich", "safetensors", "tensorboard", "typer",

@@ -6,24 +6,17 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from langcodes import tag_distance
+from langcodes.tag_parser import LanguageTagError
+
 __all__ = ["choose_languages", "folder_languages", "is_same_language", "languages_in_name"]
 
 # Multi30k's names: train.en.gz, val.de, test_2016_flickr.fr.gz.
 _PART = re.compile(r"(train|val|valid|dev|test[\w.-]*?)\.(?!txt|tsv|csv)([a-z]{2,3})(\.gz)?")
 _VALID = ("valid", "dev")
-# ISO 639's two letters and three, of languages that parallel text is often of; three letters may
-# name a language or, as Tatoeba's do, the form of it that is written.
-_THREE_LETTERS = {
-    "af": "afr", "ar": "ara", "az": "aze", "be": "bel", "bg": "bul", "bn": "ben", "ca": "cat",
-    "cs": "ces", "da": "dan", "de": "deu", "el": "ell", "en": "eng", "eo": "epo", "es": "spa",
-    "et": "est", "eu": "eus", "fa": "fas pes", "fi": "fin", "fr": "fra", "ga": "gle", "gl": "glg",
-    "he": "heb", "hi": "hin", "hr": "hrv", "hu": "hun", "hy": "hye", "id": "ind", "is": "isl",
-    "it": "ita", "ja": "jpn", "ka": "kat", "kk": "kaz", "ko": "kor", "la": "lat", "lt": "lit",
-    "lv": "lav lvs", "mk": "mkd", "mr": "mar", "ms": "msa zsm", "nb": "nob", "nl": "nld",
-    "nn": "nno", "no": "nor nob", "pl": "pol", "pt": "por", "ro": "ron", "ru": "rus", "sk": "slk",
-    "sl": "slv", "sq": "sqi", "sr": "srp", "sv": "swe", "sw": "swa swh", "ta": "tam", "te": "tel",
-    "th": "tha", "tl": "tgl", "tr": "tur", "uk": "ukr", "ur": "urd", "vi": "vie", "zh": "zho cmn",
-}  # fmt: skip
+# Of langcodes: 0 between codes of one language, 1 between Norwegian and its Bokmål, and more
+# between languages that those who read one merely understand too.
+_ONE_LANGUAGE = 1
 
 
 def folder_languages(folder: Path) -> tuple[dict[str, dict[str, Path]], tuple[str, ...]]:
@@ -82,8 +75,8 @@ def choose_languages(
 
     Args:
         found: the languages that there are, in the order in which they are taken if none is given.
-        source: as the user has it: `"de"` finds `"deu"` too, and the other way round; None takes
-            what is left.
+        source: as the user has it: `"de"` and `"ger"` find `"deu"` too, and the other way round;
+            None takes what is left.
         target: likewise.
 
     Raises:
@@ -100,7 +93,10 @@ def choose_languages(
     for option, given in (("--source", source), ("--target", target)):
         if given is None:
             continue
-        alike = [one for one in (given, *_other_codes(given)) if one in found]
+        # The code itself first: several may be of one language.
+        alike = sorted(
+            (one for one in found if is_same_language(given, one)), key=lambda one: one != given
+        )
         if not alike:
             raise ValueError(f"{option} must be one of {listed}, got {given!r}")
         chosen[option] = alike[0]
@@ -117,16 +113,13 @@ def is_same_language(one: str, other: str) -> bool:
     """Whether two codes are of one language.
 
     Args:
-        one: of two letters or three.
-        other: likewise.
+        one: of ISO 639, of two letters or three.
+        other: likewise; or both any text, which is then to be the same.
 
-    >>> is_same_language("de", "deu"), is_same_language("es", "est")
-    (True, False)
+    >>> is_same_language("de", "deu"), is_same_language("ger", "deu"), is_same_language("es", "est")
+    (True, True, False)
     """
-    return one == other or other in _other_codes(one)
-
-
-def _other_codes(code: str) -> list[str]:
-    """The codes of the same language in the other number of letters."""
-    two = [short for short, long in _THREE_LETTERS.items() if code in long.split()]
-    return [*_THREE_LETTERS.get(code, "").split(), *two]
+    try:
+        return one == other or tag_distance(one, other) <= _ONE_LANGUAGE
+    except LanguageTagError:
+        return False

@@ -22,6 +22,10 @@ from relpos_tasks.translation.languages import choose_languages
         (["eng", "nob"], "nb", ("nob", "eng")),
         (["en", "no"], "nob", ("no", "en")),
         (["eng", "hrv"], "hr", ("hrv", "eng")),
+        # The older of two codes of three letters.
+        (["en", "deu"], "ger", ("deu", "en")),
+        # Of two files of one language, the one that is named.
+        (["nob", "no"], "no", ("no", "nob")),
     ],
 )
 def test_a_language_is_found_by_either_code(found, source, expected):
