@@ -4,6 +4,7 @@ It is to be kept where it was made: the commit that is noted is that of the mome
 
 python -m benchmarks.keep_run runs/chorales
 python -m benchmarks.keep_run runs/chorales-of-today --name chorales
+python -m benchmarks.keep_run runs/literature-seed-1 --name literature --add-seeds
 python -m benchmarks.tables
 """
 
@@ -17,6 +18,7 @@ from relpos_tasks.report.comparing import MACHINE, METRICS
 
 from .files import RESULTS, save
 from .measure.machine import commit
+from .seeds import with_seeds_of
 
 
 def kept(run: Path) -> dict:
@@ -53,6 +55,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run", type=Path, help="the folder of a finished `compare`")
     parser.add_argument("--name", help="of the result; that of the folder by default")
+    parser.add_argument(
+        "--add-seeds",
+        action="store_true",
+        help="to the result of that name: of the same comparison of music, with other seeds",
+    )
     options = parser.parse_args()
     name = options.run.resolve().name if options.name is None else options.name
     if not name or Path(name).name != name or name.startswith("."):
@@ -62,6 +69,8 @@ def main() -> None:
     try:
         result = kept(options.run)
         path = RESULTS / f"{name}.json"
+        if options.add_seeds:
+            result = with_seeds_of(json.loads(path.read_text("utf-8")), result)
         save(path, result)
     except (ValueError, OSError) as error:
         parser.error(str(error))

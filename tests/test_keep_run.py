@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import keep_run
 from benchmarks.report.readme import chorale_table, translation_table
+from benchmarks.seeds import with_seeds_of
 from relpos_tasks.music.reported import HUANG_2018
 
 
@@ -68,6 +69,83 @@ def test_a_name_that_is_too_long_is_refused(monkeypatch, run, capsys):
     with pytest.raises(SystemExit, match="2"):
         keep(monkeypatch, run, "--name", 300 * "a")
     assert "File name too long" in capsys.readouterr().err
+
+
+def of_seed(seed, nats, lengths, **changes):
+    """A result of `relpos music compare` with one seed."""
+    return {
+        "machine": {"processor": f"AMD {seed}", "cores": "2"},
+        "held_out": {"huang": {"nats": nats, "nats_by_seed": [nats]}},
+        "counting": {"+ beat": 0.7},
+        "lengths": {"huang": lengths},
+        "lengths_by_seed": {"huang": [lengths]},
+        "parameters": {"huang": 7},
+        "steps_per_second": {"huang": seed + 1.0},
+        "training_seconds": {"huang": 10.0},
+        "cores_used_by_others": {"huang": 0.1},
+        "peak_memory_mib": {"huang": 100.0 + seed},
+        "timed_on_a_busy_machine": {"huang": seed == 1},
+        "curves": {"huang": [seed]},
+        "seeds": [seed],
+        "seconds": 20.5,
+        "settings": {"window": 256, "training": {"steps": 5, "seed": seed}},
+        "model": {"width": 8},
+        "data": {"digest": "abc"},
+    } | changes
+
+
+def test_seeds_are_added_to_a_kept_result_as_one_comparison_would_have_them(monkeypatch, run):
+    for seed, nats, lengths in [(0, 0.25, {"256": 0.5}), (1, 0.75, {"256": 1.0})]:
+        found = of_seed(seed, nats, lengths)
+        (run / "machine.json").write_text(json.dumps(found.pop("machine")))
+        (run / "metrics.json").write_text(json.dumps(found))
+        keep(monkeypatch, run, "--name", "literature", *(["--add-seeds"] if seed else []))
+    result = json.loads((run.parent.parent / "results" / "literature.json").read_text())
+    assert result == of_seed(0, 0.25, {}) | {
+        "machine": {"processor": "AMD 0; AMD 1", "cores": "2", "commit": "abc"},
+        "held_out": {"huang": {"nats": 0.5, "nats_by_seed": [0.25, 0.75]}},
+        "lengths": {"huang": {"256": 0.75}},
+        "lengths_by_seed": {"huang": [{"256": 0.5}, {"256": 1.0}]},
+        "steps_per_second": {"huang": 1.5},
+        "peak_memory_mib": {"huang": 101.0},
+        "timed_on_a_busy_machine": {"huang": True},
+        "seeds": [0, 1],
+        "seconds": 41.0,
+    }
+
+
+def test_the_third_seed_counts_as_much_as_the_first():
+    results = [of_seed(n, nats, {}) for n, nats in enumerate([0.0, 0.0, 3.0])]
+    three = with_seeds_of(with_seeds_of(*results[:2]), results[2])
+    assert three["held_out"]["huang"]["nats"] == 1.0
+    assert three["steps_per_second"]["huang"] == 2.0
+    assert with_seeds_of(results[0], results[1] | {"peak_memory_mib": {"huang": None}})[
+        "peak_memory_mib"
+    ] == {"huang": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": [0]}, "seeds must not be in the result yet, got 0"),
+        ({"model": {"width": 16}}, r"model must be \{'width': 8\} for seeds to be added, got"),
+        ({"settings": {"window": 8, "training": {"seed": 1}}}, "settings must be"),
+        ({"held_out": {"shaw": {}}}, r"held_out must be \['huang'\] for seeds to be added, got"),
+    ],
+)
+def test_seeds_of_another_comparison_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        with_seeds_of(of_seed(0, 0.5, {}), of_seed(1, 0.5, {}, **changes))
+
+
+def test_seeds_are_added_to_music_alone_and_to_what_was_kept(monkeypatch, run, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        keep(monkeypatch, run, "--add-seeds")
+    assert "No such file or directory" in capsys.readouterr().err
+    keep(monkeypatch, run)
+    with pytest.raises(SystemExit, match="2"):
+        keep(monkeypatch, run, "--add-seeds")
+    assert "must be of `relpos music compare`" in capsys.readouterr().err
 
 
 MACHINE = {"processor": "AMD EPYC", "cores": "2 (1 used)"}
