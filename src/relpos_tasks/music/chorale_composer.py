@@ -42,7 +42,7 @@ class ChoraleComposer:
     @property
     def length(self) -> str:
         """How long the piece is to be."""
-        return f"{self.bars} bars"
+        return _in_bars(self.bars)
 
     def check(self, folder: Path) -> None:
         """Raise if the chorale could not be written.
@@ -113,7 +113,7 @@ class ChoraleComposer:
 def _note(chorale: Piece, settings: MusicSettings, position: str) -> str:
     bars = chorale.steps // chorale.steps_per_bar
     return (
-        f"{bars} bars by {composing_model(settings, 'pieces')} "
+        f"{_in_bars(bars)} by {composing_model(settings, 'pieces')} "
         f"({POSITIONS[position].title}), drawn one token at a time, soprano, alto, tenor, "
         f"bass, sixteenth by sixteenth: {4 * chorale.steps:,} tokens from a model trained on "
         f"{settings.window}. Nothing was chosen among several tries."
@@ -141,3 +141,7 @@ def _protocol(settings: MusicSettings, source: Source) -> list[str]:
         f"tokens that slide by {settings.window // 2}; the begin token is not scored.",
         "Training pieces are transposed at random as far as each voice stays in its range.",
     ]
+
+
+def _in_bars(bars: int) -> str:
+    return "1 bar" if bars == 1 else f"{bars} bars"

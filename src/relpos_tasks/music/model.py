@@ -144,6 +144,9 @@ def _described(
         raise ValueError(
             f"settings.window must be at most the model's {config.max_length} tokens, got {window}"
         )
+    both = about["settings"].get("train_on_valid", False)
+    if not isinstance(both, bool):
+        raise ValueError(f"settings.train_on_valid must be true or false, got {both!r}")
     for name in ("name", "digest"):
         if not isinstance(data[name], str):
             raise ValueError(f"data.{name} must be text, got {data[name]!r}")

@@ -69,6 +69,11 @@ def test_a_checkpoint_measures_as_the_model_did(compared, source, position):
     np.testing.assert_array_equal(music.ranges, source.ranges)
 
 
+@pytest.mark.parametrize(("bars", "words"), [(1, "1 bar"), (2, "2 bars")])
+def test_a_length_is_told_in_bars(bars, words):
+    assert ChoraleComposer(bars).length == words
+
+
 def compare_again(source, folder):
     composer, quiet = ChoraleComposer(bars=2), {"say": lambda line: None}
     return compare(

@@ -72,6 +72,7 @@ def test_music_is_split_as_a_model_was_trained(compared, tmp_path, train_on_vali
         ("settings", {"window": 10**12}, "settings.window must be at most the model's 16 tokens"),
         ("settings", {"window": "16"}, "settings.window must be an integer >= 8, got '16'"),
         ("settings", {"window": None}, "KeyError 'window'"),
+        ("settings", {"train_on_valid": "no"}, "train_on_valid must be true or false, got 'no'"),
     ],
 )
 def test_what_was_changed_by_hand_is_refused_in_one_line(changed, part, fields, message):
