@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from benchmarks import keep_run
-from benchmarks.report.readme import chorale_table, translation_table
+from benchmarks.report.readme import music_table, translation_table
 from benchmarks.seeds import with_seeds_of
 from relpos_tasks.music.reported import HUANG_2018
 
@@ -167,8 +167,8 @@ METRICS = {
 }
 
 
-def test_the_chorales_table_has_every_scheme_and_what_length_costs_it():
-    text = chorale_table(METRICS)
+def test_the_music_table_has_every_scheme_and_what_length_costs_it():
+    text = music_table(METRICS)
     assert "after 1150 steps each, means of 2 seeds (301 s for the whole job on AMD EPYC, " in text
     assert "| learned absolute | 0.550 ± 0.071 |" in text
     assert "| T5, relative | 0.500 ± 0.000 |" in text
@@ -183,10 +183,10 @@ def test_a_time_names_the_instructions_and_a_busy_machine_has_none():
         "machine": MACHINE | {"instructions": "AVX512"},
         "timed_on_a_busy_machine": {"absolute": False, "shaw": False, "t5": False},
     }
-    assert "(301 s for the whole job on AMD EPYC (AVX512), 2 cores (1 used)):" in chorale_table(
+    assert "(301 s for the whole job on AMD EPYC (AVX512), 2 cores (1 used)):" in music_table(
         metrics
     )
-    busy = chorale_table(metrics | {"timed_on_a_busy_machine": {"absolute": False, "shaw": True}})
+    busy = music_table(metrics | {"timed_on_a_busy_machine": {"absolute": False, "shaw": True}})
     assert (
         "seeds (on AMD EPYC (AVX512), 2 cores (1 used); it was busy, so no time is told):" in busy
     )
@@ -195,7 +195,7 @@ def test_a_time_names_the_instructions_and_a_busy_machine_has_none():
 
 def test_where_no_piece_was_long_enough_the_chorales_have_one_table():
     for lengths in ({}, {name: {} for name in METRICS["lengths"]}):
-        text = chorale_table(METRICS | {"lengths": lengths})
+        text = music_table(METRICS | {"lengths": lengths})
         assert "| Shaw, relative | 0.465 ± 0.007 |" in text
         assert "measured at more" not in text
 
@@ -222,8 +222,8 @@ def test_the_readme_says_what_translations_are_worth():
 
 
 def test_figures_of_others_stand_below_ours_and_say_that_they_are_from_memory():
-    text = chorale_table(METRICS, HUANG_2018)
+    text = music_table(METRICS, HUANG_2018)
     theirs = [line for line in text.splitlines() if "Huang et al." in line]
     assert len(theirs) == len(HUANG_2018.nats)
     assert all("(from memory)" in line for line in theirs)
-    assert "Huang et al." not in chorale_table(METRICS)
+    assert "Huang et al." not in music_table(METRICS)

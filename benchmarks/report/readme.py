@@ -141,7 +141,7 @@ def adapters_part(result: dict) -> str:
     return f"{note}\n\n{gains_table(result, best_known)}"
 
 
-def chorale_table(metrics: dict, reported: Reported | None = None) -> str:
+def music_table(metrics: dict, reported: Reported | None = None) -> str:
     """Held-out nats per token of a comparison on music, by scheme and by length.
 
     Args:
@@ -187,8 +187,9 @@ def _job(metrics: dict) -> str:
     """How long a whole comparison took, and on what; no time where something else ran beside."""
     machine = metrics["machine"]
     capability = f" ({machine['instructions']})" if "instructions" in machine else ""
-    count, _, used = machine["cores"].partition(" ")
-    where = f"{machine['processor']}{capability}, {count} cores {used}"
+    # Seeds that were added may be of another machine: "2 (2 used); 4 (1 used)".
+    cores = machine["cores"].replace(" (", " cores (")
+    where = f"{machine['processor']}{capability}, {cores}"
     if any(metrics.get("timed_on_a_busy_machine", {}).values()):
         return f"on {where}; it was busy, so no time is told"
     return f"{metrics['seconds']:.0f} s for the whole job on {where}"
@@ -270,8 +271,11 @@ def readme(text: str, result: dict, gpu_result: dict | None = None) -> str:
         "memory": memory_table(result),
         "half": half_part(load("half.json")),
         "local": local_part(load("local.json")),
-        "chorales": chorale_table(load("chorales.json")),
-        "literature": chorale_table(load("literature.json"), HUANG_2018),
+        "chorales": music_table(load("chorales.json")),
+        "literature": music_table(load("literature.json"), HUANG_2018),
+        "performances": music_table(load("performances.json"))
+        if has("performances.json")
+        else "Not measured yet.",
         "league": league_excerpt(
             {file: load(file) for file in GROUNDS["music"].files if has(file)},
             load("steps.json") if has("steps.json") else None,
