@@ -152,6 +152,6 @@ def _of(most: int | None, window: int, part: str = "held-out") -> str:
     if most is None:
         return f"of the {part} performances"
     return (
-        f"of the {part} performances, or, if all have more than {most:,}, of the beginnings of as "
-        f"many of them as give at least {4 * window:,} each,"
+        f"of the {part} performances (if all have more than {most:,}, of the beginnings of as many "
+        f"of them as give at least {4 * window:,} each)"
     )
