@@ -66,7 +66,7 @@ def test_the_page_turns_tokens_into_seconds(source):
     ("most", "words"),
     [
         (None, "Every token of the held-out performances is scored once"),
-        (99, "of as many of them as give at least 64 each, is scored once"),
+        (99, "of as many of them as give at least 64 each) is scored once"),
     ],
 )
 def test_the_page_says_how_it_was_measured(source, most, words):
