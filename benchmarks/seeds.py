@@ -24,7 +24,7 @@ def with_seeds_of(kept: dict, other: dict) -> dict:
     for result in (kept, other):
         if "lengths_by_seed" not in result:
             raise ValueError("results must be of `relpos music compare` for seeds to be added")
-    for what in ("held_out", "settings", "model", "data", "parameters", "counting"):
+    for what in ("precision", "held_out", "settings", "model", "data", "parameters", "counting"):
         of_kept, of_other = (_compared(what, result) for result in (kept, other))
         if of_kept != of_other:
             raise ValueError(f"{what} must be {of_kept} for seeds to be added, got {of_other}")
@@ -60,7 +60,9 @@ def with_seeds_of(kept: dict, other: dict) -> dict:
 
 def _compared(what: str, result: Mapping[str, Any]) -> Any:
     """What must be equal: of what was measured, for which positions; of settings, all but seeds."""
-    part = deepcopy(result[what])
+    part = deepcopy(result["machine" if what == "precision" else what])
+    if what == "precision":
+        return part.get(what)
     if what == "held_out":
         return sorted(part)
     if what == "settings":

@@ -127,6 +127,10 @@ def test_the_third_seed_counts_as_much_as_the_first():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (
+            {"machine": {"precision": "32-true"}},
+            "precision must be None for seeds to be added, got",
+        ),
         ({"seeds": [0]}, "seeds must not be in the result yet, got 0"),
         ({"model": {"width": 16}}, r"model must be \{'width': 8\} for seeds to be added, got"),
         ({"settings": {"window": 8, "training": {"seed": 1}}}, "settings must be"),

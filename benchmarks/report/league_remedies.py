@@ -21,7 +21,8 @@ OPTIONS = ("max_distance", "random_start")
 
 ABOUT = """\
 A table with a row for every offset or position of the training window has far rows that few tokens
-select, and all that lies beyond the window shares its last row. Two options are meant against that:
+select, and all that lies beyond the window shares its last row (or has none, where a scheme ends
+there). Two options are meant against that:
 `--max-distance K` gives offsets beyond K one row (or none, where a scheme ends there) from the
 start, and `--random-start` lets absolute positions begin anywhere in four windows while training.
 Both rows of a scheme have the same seeds. The last column is the longest length less the

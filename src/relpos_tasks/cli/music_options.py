@@ -43,7 +43,7 @@ class MusicOptions(TrainingOptions):
             help="Sizes and budget: default (two CPU cores, minutes), tiny (the whole job in a "
             "minute), literature (two CPU cores, hours: for the chorales that the literature "
             "reports on, by --data; --precision bf16-mixed is faster on CPUs with AMX), for a GPU "
-            "the sizes of Huang et al. 2018: paper for chorales, maestro for performances.",
+            "paper (chorales) and maestro (performances): depth and window of Huang et al. 2018.",
         ),
     ] = Preset.default
     window: Annotated[

@@ -119,8 +119,14 @@ def train(
 def evaluate(
     checkpoint: CheckpointArgument,
     count: Annotated[
-        int, typer.Option("--canvases", min=1, max=100_000, help="Of each test.")
-    ] = 400,
+        int | None,
+        typer.Option(
+            "--canvases",
+            min=1,
+            max=100_000,
+            help="Of each test; by default as many as its compare measured on.",
+        ),
+    ] = None,
     valid: ValidOption = False,
 ) -> None:
     """Print the share of held-out ink pixels that a model labels rightly, for each test."""
@@ -130,7 +136,8 @@ def evaluate(
 
     trained, split = load_vision(checkpoint), read_digits()
     check_digits(trained, split, checkpoint)
-    say(f"measuring on {count} canvases of each test")
+    count = trained.canvases if count is None else count
+    say(f"measuring on {count:,} canvases of each test")
     part, digits = ("validation", split.valid) if valid else ("held out", split.held_out)
     print_rows(
         f"{part}, {trained.model.config.position}: share of ink pixels labelled rightly",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..report.blocks import Block, DownloadBlock
 from .blocks import PlayerBlock, ScoreBlock
+from .export import ChoraleFiles
 from .score import svg_pages
 
 __all__ = ["chorale_blocks"]
@@ -12,23 +13,21 @@ __all__ = ["chorale_blocks"]
 _ONE_PAGE = 60_000
 
 
-def chorale_blocks(musicxml: str, midi: bytes, wav: bytes, *, name: str) -> list[Block]:
+def chorale_blocks(files: ChoraleFiles, *, name: str) -> list[Block]:
     """A player with a button that saves the MIDI file, and the engraved score.
 
     Their style is that of `music/report.html`.
 
     Args:
-        musicxml: the score.
-        midi: the file to save.
-        wav: the sound.
+        files: of the chorale.
         name: of the MIDI file.
 
     Raises:
         ValueError: if verovio cannot read the score.
     """
-    download = DownloadBlock("Download MIDI", name, midi, "audio/midi")
+    download = DownloadBlock("Download MIDI", name, files.midi, "audio/midi")
     score = ScoreBlock(
-        svg_pages(musicxml, width=2400, height=_ONE_PAGE),
-        svg_pages(musicxml, width=1000, height=_ONE_PAGE),
+        svg_pages(files.musicxml, width=2400, height=_ONE_PAGE),
+        svg_pages(files.musicxml, width=1000, height=_ONE_PAGE),
     )
-    return [PlayerBlock(wav, download), score]
+    return [PlayerBlock(files.wav, download), score]

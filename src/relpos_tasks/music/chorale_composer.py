@@ -10,7 +10,7 @@ from ..models.positions import POSITIONS
 from ..report.blocks import Section, TextBlock
 from .chorale_blocks import chorale_blocks
 from .composer import Words
-from .export import check_chorale, write_chorale
+from .export import check_chorale, chorale_files
 from .generate import check_bars, compose
 from .piece import Piece
 from .reported import HUANG_2018, is_literature
@@ -81,9 +81,8 @@ class ChoraleComposer:
         *,
         position: str,
         seed: int,
-        folder: Path,
     ) -> Section:
-        """Write the files of a new chorale.
+        """A new chorale.
 
         Args:
             model: that makes it.
@@ -91,10 +90,9 @@ class ChoraleComposer:
             source: the pieces that it learned.
             position: of the model.
             seed: of the sampling.
-            folder: of the run.
 
         Returns:
-            The chorale as a part of the page.
+            The chorale as a part of the page, with its files.
         """
         chorale = compose(
             model,
@@ -104,10 +102,10 @@ class ChoraleComposer:
             seed=seed,
             name=f"A chorale by a model with {POSITIONS[position].title} positions",
         )
-        musicxml, midi, wav = write_chorale(folder / _STEM, chorale)
+        files = chorale_files(chorale)
         note = TextBlock(_note(chorale, settings, position))
-        blocks = chorale_blocks(musicxml, midi, wav, name=f"{_STEM}.mid")
-        return Section("chorale", "A new chorale", [note, *blocks])
+        blocks = chorale_blocks(files, name=f"{_STEM}.mid")
+        return Section("chorale", "A new chorale", [note, *blocks], files.at(Path(_STEM)))
 
 
 def _note(chorale: Piece, settings: MusicSettings, position: str) -> str:

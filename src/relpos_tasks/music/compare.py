@@ -99,7 +99,6 @@ def compare(
             source,
             position=position,
             seed=comparison.seed,
-            folder=folder,
         )
         return comparison_report(settings, source, results, words, section)
 

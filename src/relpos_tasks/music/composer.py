@@ -84,9 +84,8 @@ class Composer(Protocol):
         *,
         position: str,
         seed: int,
-        folder: Path,
     ) -> Section:
-        """Write the files of a new piece.
+        """A new piece.
 
         Args:
             model: that makes it.
@@ -94,9 +93,8 @@ class Composer(Protocol):
             source: the music.
             position: of the model.
             seed: of the sampling.
-            folder: of the run.
 
         Returns:
-            The piece as a part of the page.
+            The piece as a part of the page, with its files.
         """
         ...

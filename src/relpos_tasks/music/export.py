@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..files import check_writable, write_together
@@ -10,7 +11,31 @@ from .score import musicxml_of
 from .sound import midi_of, wav_of
 from .stems import PIECE_ENDINGS, checked_stem, files_of
 
-__all__ = ["check_chorale", "chorale_stem", "write_chorale"]
+__all__ = ["ChoraleFiles", "check_chorale", "chorale_files", "chorale_stem", "write_chorale"]
+
+
+@dataclass(frozen=True)
+class ChoraleFiles:
+    """What stands in the files of a chorale.
+
+    Args:
+        musicxml: the score.
+        midi: the notes.
+        wav: the sound.
+    """
+
+    musicxml: str
+    midi: bytes
+    wav: bytes
+
+    def at(self, stem: Path) -> dict[Path, bytes]:
+        """The content of each file.
+
+        Args:
+            stem: the files' path without an ending.
+        """
+        contents = self.musicxml.encode(), self.midi, self.wav
+        return dict(zip(files_of(stem, PIECE_ENDINGS), contents, strict=True))
 
 
 def chorale_stem(path: Path) -> Path:
@@ -41,17 +66,20 @@ def check_chorale(stem: Path) -> None:
         check_writable(target)
 
 
-def write_chorale(stem: Path, piece: Piece) -> tuple[str, bytes, bytes]:
+def chorale_files(piece: Piece) -> ChoraleFiles:
+    """A piece as score, MIDI and sound.
+
+    Args:
+        piece: any.
+    """
+    return ChoraleFiles(musicxml_of(piece), midi_of(piece), wav_of(piece))
+
+
+def write_chorale(stem: Path, piece: Piece) -> None:
     """Write a piece as `.musicxml`, `.mid` and `.wav`: all three, or none.
 
     Args:
         stem: the files' path without an ending.
         piece: what to write.
-
-    Returns:
-        The contents in this order.
     """
-    musicxml, midi, wav = musicxml_of(piece), midi_of(piece), wav_of(piece)
-    contents = (musicxml.encode(), midi, wav)
-    write_together(dict(zip(files_of(stem, PIECE_ENDINGS), contents, strict=True)))
-    return musicxml, midi, wav
+    write_together(chorale_files(piece).at(stem))

@@ -42,8 +42,8 @@ HUANG_2018 = Reported(
         "What is scored is the same: one token per voice and sixteenth, soprano, alto, tenor, bass "
         "(their section 4.1), on the pieces of the file's valid.",
         "For them these are validation pieces, and what was chosen by looking at them is not known "
-        "to us. Here they are held out. The preset `literature` was chosen on a tenth of the "
-        "file's train that is set aside; the default sizes on another split of Bach's chorales, "
+        "to us. Here they are held out. The preset `literature` was chosen on pieces of the "
+        "file's train that were set aside; the default sizes on another split of Bach's chorales, "
         "where some of these may be among those to choose on.",
         "Their models differ in more than positions; ours are of equal size and trained alike.",
         "Labels of instruments, and relations of pitch and time, tell a model what ours are not "

@@ -119,7 +119,7 @@ PRESETS = {
     ),
     # Five layers of width 512, as Huang et al. 2018 report for their relative model on these
     # chorales; heads, feed-forward width and budget are ours. For a GPU, on which nobody has run it
-    # yet: the steps are meant for eight minutes, both models together.
+    # yet: the steps are meant for some minutes a model.
     "paper": MusicSettings(
         window=512,
         width=512,

@@ -47,7 +47,7 @@ def check_training(settings: MusicSettings, *, folder: Path, devices: Devices) -
         what=f"a step of {batch:,} sequences of {window:,} tokens",
         way_out="a smaller --batch or --window",
     )
-    check_folder(folder, settings.recorded())
+    check_folder(folder, settings.recorded(), precision=devices.precision)
 
 
 def train_position(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
 __all__ = [
@@ -147,11 +148,13 @@ class Section:
         name: by which addresses name it, as in `report.html#lengths`.
         title: the heading.
         blocks: what stands below it.
+        files: what lies beside the page because of it, by its path in the folder of the run.
     """
 
     name: str
     title: str
     blocks: Sequence[Block]
+    files: Mapping[Path, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,9 @@ def compare_and_report(
         MACHINE: json_text(results.machine),
         REPORT: render(page),
     }
-    # All or none: a page beside the numbers of another comparison would be wrong.
-    write_together({folder / name: utf8(text) for name, text in texts.items()})
+    contents = {Path(name): utf8(text) for name, text in texts.items()}
+    for section in page.sections:
+        contents |= section.files
+    # All or none: a page beside the numbers or the music of another comparison would be wrong.
+    write_together({folder / path: content for path, content in contents.items()})
     return results

@@ -29,7 +29,7 @@ _ACCELERATORS: dict[str, tuple[type[Accelerator], ...]] = {
 }
 _PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true")
 # Lightning's earlier names, which it still takes.
-_EARLIER_PRECISIONS = ("32", "bf16", "16", "64")
+_EARLIER_PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed", "64": "64-true"}
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,17 @@ class Devices:
     Args:
         accelerator: `"auto"`, `"cpu"`, `"gpu"`, `"cuda"`, `"mps"`, `"tpu"`.
         devices: how many, or which, or `"auto"`.
-        precision: `"32-true"`, `"bf16-mixed"`, `"16-mixed"`, `"64-true"`.
+        precision: `"32-true"`, `"bf16-mixed"`, `"16-mixed"`, `"64-true"`, `"bf16-true"`,
+            `"16-true"`; of Lightning's earlier names the one of today is kept.
     """
 
     accelerator: str = "auto"
     devices: str = "1"
     precision: str = "32-true"
+
+    def __post_init__(self) -> None:
+        precision = _EARLIER_PRECISIONS.get(self.precision, self.precision)
+        object.__setattr__(self, "precision", precision)
 
 
 def trainer_on(devices: Devices, **options: Any) -> lightning.Trainer:
@@ -99,7 +104,7 @@ def _check_names(devices: Devices) -> None:
         raise TrainingError(
             f"--accelerator: must be one that this machine has ({', '.join(present)}), got {name!r}"
         )
-    if devices.precision not in _PRECISIONS + _EARLIER_PRECISIONS:
+    if devices.precision not in _PRECISIONS:
         raise TrainingError(
             f"--precision: must be one of {', '.join(_PRECISIONS)}, got {devices.precision!r}"
         )

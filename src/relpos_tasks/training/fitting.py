@@ -79,7 +79,7 @@ def fit(
         SystemExit: with status 143, on SIGTERM; the checkpoints stay.
     """
     check_averaging(task.settings.averaging, precision=devices.precision)
-    about = {"format": FORMAT} | about
+    about = {"format": FORMAT, "precision": devices.precision} | about
     if _finished(task, folder, about):
         return
     trainer = _trainer(task, CheckpointWriter(folder, about), devices, title)

@@ -77,12 +77,13 @@ def check_memory(numbers: int, *, what: str, way_out: str, available: int | None
         )
 
 
-def check_folder(folder: Path, settings: dict[str, Any]) -> None:
+def check_folder(folder: Path, settings: dict[str, Any], *, precision: str) -> None:
     """Raise if a run cannot begin or go on in a folder.
 
     Args:
         folder: of the run; it need not be there.
         settings: as `model.json` of the run is to hold them.
+        precision: of the training, as Lightning names it.
 
     Raises:
         TrainingError: if another run is at work in it, or it holds one of another
@@ -104,7 +105,8 @@ def check_folder(folder: Path, settings: dict[str, Any]) -> None:
     if "settings" not in about:
         return
     check_same_format(folder / ABOUT, about)
-    check_same_settings(folder, {"settings": about["settings"]}, {"settings": settings})
+    before = {name: about[name] for name in ("settings", "precision") if name in about}
+    check_same_settings(folder, before, {"settings": settings, "precision": precision})
 
 
 def check_data(folder: Path, *, name: str, digest: str) -> None:

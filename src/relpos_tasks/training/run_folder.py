@@ -44,7 +44,9 @@ def check_same_settings(folder: Path, before: dict[str, Any], about: dict[str, A
     Raises:
         TrainingError: with the first setting that differs.
     """
-    if difference := settings_differ(before, about):
+    # Runs from before it was kept do not say their precision.
+    known = {"precision": about.get("precision")} | before
+    if difference := settings_differ(known, about):
         raise TrainingError(
             f"{folder}: holds a run with other settings ({difference}); "
             "choose another --name, or delete that folder"

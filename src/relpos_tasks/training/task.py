@@ -163,8 +163,8 @@ class Task(lightning.LightningModule, ABC):
         return self.model if self.average is None else self.average.module
 
     def finish(self) -> None:
-        """Leave the model as it was measured, on the CPU and in evaluation mode."""
-        self.to("cpu").eval()
+        """Leave the model as it was measured, in float32 on the CPU and in evaluation mode."""
+        self.to("cpu", torch.float32).eval()
         self.model.load_state_dict(self.measured.state_dict())
 
     @property

@@ -107,7 +107,7 @@ def compare(
             position, settings.with_seed(seed), source, folder=where, devices=devices
         ),
         measure=measure,
-        report=lambda results: showcase.report(settings, source, results, folder=folder),
+        report=lambda results: showcase.report(settings, source, results),
         about=conditions(settings, source.about()),
         say=say,
     )

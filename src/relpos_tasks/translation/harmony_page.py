@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..music.chorale_blocks import chorale_blocks
+from ..music.export import ChoraleFiles
 from ..report.blocks import Block, FactsBlock, ListBlock, Report, Section, TextBlock
 from ..report.wording import seeds_note
 from .chorales import ChoraleSource
@@ -24,16 +26,14 @@ class Harmony:
     Args:
         piece: the name of the chorale that the soprano is from.
         position: of the model that harmonised it.
-        musicxml: the score.
-        midi: the same, to play.
-        wav: its sound.
+        files: of the chorale.
+        stem: their path in the folder of the run, without an ending.
     """
 
     piece: str
     position: str
-    musicxml: str
-    midi: bytes
-    wav: bytes
+    files: ChoraleFiles
+    stem: Path
 
 
 def harmony_report(
@@ -64,7 +64,12 @@ def harmony_report(
         good=is_relative(ranked[0]),
         sections=[
             Section("held-out", "Held-out pieces", _held_out(results, ranked)),
-            Section("harmony", "A soprano harmonised", _harmony(settings, harmony)),
+            Section(
+                "harmony",
+                "A soprano harmonised",
+                _harmony(settings, harmony),
+                harmony.files.at(harmony.stem),
+            ),
             Section("curves", "Learning", [curves]),
             Section("rows", "What the rows learned", learned_blocks(results, ranked)),
             Section("cost", "What it costs", cost_blocks(results)),
@@ -101,5 +106,5 @@ def _harmony(settings: ChoraleSettings, harmony: Harmony) -> list[Block]:
         f"({title_of(harmony.position)}), by a beam search over {settings.beam} hypotheses in "
         f"windows of {settings.window} tokens. Nothing was chosen among several tries."
     )
-    blocks = chorale_blocks(harmony.musicxml, harmony.midi, harmony.wav, name="harmony.mid")
+    blocks = chorale_blocks(harmony.files, name=f"{harmony.stem.name}.mid")
     return [TextBlock(note), *blocks]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..models.encoder_decoder import EncoderDecoder
-from ..music.export import check_chorale, write_chorale
+from ..music.export import check_chorale, chorale_files
 from ..report.blocks import Report
 from .chorales import ChoraleSource
 from .harmonise import harmonise, soprano_of
@@ -48,20 +48,14 @@ class HarmonyShowcase:
         """
 
     def report(
-        self,
-        settings: ChoraleSettings,
-        source: ChoraleSource,
-        results: ComparisonResults,
-        *,
-        folder: Path,
+        self, settings: ChoraleSettings, source: ChoraleSource, results: ComparisonResults
     ) -> Report:
-        """The page, and a chorale as MIDI, MusicXML and sound.
+        """The page, with a chorale as MIDI, MusicXML and sound.
 
         Args:
             settings: sizes and budget.
             source: the chorales.
             results: all numbers.
-            folder: of the run.
         """
         # The best on the validation pieces; the first held-out piece.
         position = min(
@@ -76,6 +70,5 @@ class HarmonyShowcase:
             beam=settings.beam,
             name=f"{piece.name}, harmonised ({title_of(position)})",
         )
-        musicxml, midi, wav = write_chorale(folder / _STEM, chorale)
-        harmony = Harmony(piece.name, position, musicxml, midi, wav)
+        harmony = Harmony(piece.name, position, chorale_files(chorale), Path(_STEM))
         return harmony_report(settings, source, results, harmony)

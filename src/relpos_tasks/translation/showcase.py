@@ -44,15 +44,12 @@ class Showcase(Protocol):
         """
         ...
 
-    def report(
-        self, settings: Any, source: Any, results: ComparisonResults, *, folder: Path
-    ) -> Report:
+    def report(self, settings: Any, source: Any, results: ComparisonResults) -> Report:
         """The page, and the files that belong to it.
 
         Args:
             settings: sizes and budget.
             source: the pairs.
             results: all numbers.
-            folder: of the run.
         """
         ...

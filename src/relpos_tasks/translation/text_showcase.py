@@ -44,15 +44,12 @@ class TextShowcase:
         found = translations(models, settings, source)
         return replace(found, beyond=beyond_training(found)) if settings.length_test else found
 
-    def report(
-        self, settings: TextSettings, source: Source, results: ComparisonResults, *, folder: Path
-    ) -> Report:
+    def report(self, settings: TextSettings, source: Source, results: ComparisonResults) -> Report:
         """The page.
 
         Args:
             settings: sizes and budget.
             source: the pairs.
             results: all numbers.
-            folder: of the run.
         """
         return text_report(settings, source, results)

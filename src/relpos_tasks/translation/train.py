@@ -49,7 +49,7 @@ def check_training(
         what=f"a step of {settings.step_tokens:,} tokens",
         way_out="a smaller --batch",
     )
-    check_folder(folder, settings.recorded())
+    check_folder(folder, settings.recorded(), precision=devices.precision)
 
 
 def train_position(

@@ -9,18 +9,29 @@ from typing import Any
 from ..models.pixel_classifier import PixelClassifier
 from ..training.checkpoint import CheckpointError, load
 from .digits import DigitSplit
+from .settings import VisionSettings
 
-__all__ = ["VisionModel", "check_digits", "load_vision"]
+__all__ = ["MOST_CANVASES", "VisionModel", "check_digits", "load_vision"]
 
+# Of a test, to measure on.
+MOST_CANVASES = 100_000
 # Labels are digits.
 CLASSES = 10
 
 
 @dataclass(frozen=True, eq=False)
 class VisionModel:
-    """A model from a checkpoint, and what `model.json` says about it."""
+    """A model from a checkpoint, and what `model.json` says about it.
+
+    Args:
+        model: on the CPU, in evaluation mode.
+        canvases: of each test, to measure on.
+        about: what `model.json` says.
+        folder: of the checkpoint.
+    """
 
     model: PixelClassifier
+    canvases: int
     about: dict[str, Any]
     folder: Path
 
@@ -36,14 +47,20 @@ def load_vision(path: str | Path) -> VisionModel:
     """
     found = load(path, PixelClassifier, task="vision")
     classes, data = found.model.config.classes, found.about.get("data")
+    # A checkpoint from before they were kept says nothing of them.
+    settings = found.about.get("settings")
+    kept = settings if isinstance(settings, dict) else {}
+    canvases = kept.get("canvases", VisionSettings().canvases)
     wrong = None
     if classes != CLASSES:
         wrong = f"model.classes must be {CLASSES}, got {classes}"
     elif not isinstance(data, dict) or not isinstance(data.get("digest"), str):
         wrong = "data.digest must be text, got none"
+    elif type(canvases) is not int or not 1 <= canvases <= MOST_CANVASES:
+        wrong = f"settings.canvases must be in 1..{MOST_CANVASES:,}, got {canvases!r}"
     if wrong is not None:
         raise CheckpointError(f"{path}: is not a checkpoint of the vision task: {wrong}")
-    return VisionModel(found.model, found.about, found.folder)
+    return VisionModel(found.model, canvases, found.about, found.folder)
 
 
 def check_digits(vision: VisionModel, split: DigitSplit, path: str | Path) -> None:

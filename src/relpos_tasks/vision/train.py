@@ -48,7 +48,7 @@ def check_training(
         what=f"a step of {batch:,} canvases of {pixels} pixels",
         way_out="a smaller --batch",
     )
-    check_folder(folder, settings.recorded())
+    check_folder(folder, settings.recorded(), precision=devices.precision)
 
 
 def train_position(

@@ -59,7 +59,7 @@ def test_compare_prints_the_tables_and_the_report(run_folder):
 def test_evaluate_measures_as_compare_did(run_folder, relpos):
     folder, _ = run_folder
     measured = json.loads((folder / "metrics.json").read_text())["held_out"]["grid"]
-    status, out, _ = relpos("vision", "evaluate", folder / "grid", "--canvases", 20)
+    status, out, _ = relpos("vision", "evaluate", folder / "grid")
     assert status == 0
     assert out.splitlines()[0] == "held out, grid: share of ink pixels labelled rightly"
     for line, test in zip(out.splitlines()[1:], TESTS, strict=True):
@@ -68,7 +68,7 @@ def test_evaluate_measures_as_compare_did(run_folder, relpos):
 
 def test_what_settings_are_chosen_on_is_measured_on_request(run_folder, relpos):
     folder, _ = run_folder
-    arguments = ["vision", "evaluate", folder / "grid", "--canvases", 20]
+    arguments = ["vision", "evaluate", folder / "grid"]
     held_out = relpos(*arguments)[1]
     status, out, _ = relpos(*arguments, "--valid")
     assert status == 0

@@ -1,6 +1,7 @@
 """`compare`: the files and numbers that a run leaves."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from relpos_tasks.music.chorale_composer import ChoraleComposer
 from relpos_tasks.music.compare import compare
 from relpos_tasks.music.model import check_source, load_music
 from relpos_tasks.music.windows import nats_per_token
+from relpos_tasks.report import comparing
 from relpos_tasks.training.comparison import Comparison
 from tests.tasks.small import COMPARISON, CPU, small
 
@@ -88,6 +90,20 @@ def test_a_finished_comparison_writes_the_same_again(compared, source):
     assert again is not None
     assert again.held_out == results.held_out
     assert before == {name: (folder / name).read_bytes() for name in before}
+
+
+def test_without_its_page_no_music_is_written(compared, source, tmp_path, monkeypatch):
+    def drawn(page):
+        raise KeyboardInterrupt
+
+    folder = shutil.copytree(compared[0], tmp_path / "run")
+    for name in ("report.html", "chorale.mid", "chorale.musicxml", "chorale.wav"):
+        (folder / name).write_text("of another comparison")
+    monkeypatch.setattr(comparing, "render", drawn)
+    with pytest.raises(KeyboardInterrupt):
+        compare_again(source, folder)
+    for name in ("report.html", "chorale.mid", "chorale.musicxml", "chorale.wav"):
+        assert (folder / name).read_text() == "of another comparison"
 
 
 @pytest.mark.parametrize("positions", [["absolute", "huang"], ["huang", "absolute"]])

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from relpos_tasks.models import DecoderLM
-from relpos_tasks.music.train import build, train_position
+from relpos_tasks.music.train import build, check_training, train_position
 from relpos_tasks.training.checkpoint import ABOUT, WEIGHTS, load
 from relpos_tasks.training.devices import Devices
 from relpos_tasks.training.language_model import IGNORE, LanguageModelTask, nats
@@ -106,6 +106,36 @@ def test_other_settings_in_the_same_folder_are_refused(source, tmp_path):
     with pytest.raises(TrainingError, match=r"other settings \(settings.training.steps was 2, now"):
         train_position("huang", small(steps=3), source, folder=tmp_path, devices=CPU)
     assert before == ((tmp_path / ABOUT).read_text(), (tmp_path / WEIGHTS).read_bytes())
+
+
+def test_another_precision_in_the_same_folder_is_refused(source, tmp_path):
+    settings = small(steps=2)
+    train_position("huang", settings, source, folder=tmp_path, devices=CPU)
+    mixed = Devices("cpu", "1", "bf16-mixed")
+    for again in (
+        lambda: train_position("huang", settings, source, folder=tmp_path, devices=mixed),
+        lambda: check_training(settings, folder=tmp_path, devices=mixed),
+    ):
+        with pytest.raises(TrainingError, match="precision was 32-true, now bf16-mixed"):
+            again()
+    # Lightning's earlier name of the same one, and a run from before it was kept.
+    check_training(settings, folder=tmp_path, devices=Devices("cpu", "1", "32"))
+    about = json.loads((tmp_path / ABOUT).read_text())
+    assert about.pop("precision") == "32-true"
+    (tmp_path / ABOUT).write_text(json.dumps(about))
+    check_training(settings, folder=tmp_path, devices=mixed)
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true", "bf16-mixed"])
+def test_a_model_is_measured_in_float32_whatever_it_was_trained_in(source, tmp_path, precision):
+    devices = Devices("cpu", "1", precision)
+    trained, read = (
+        train_position("huang", small(steps=2), source, folder=tmp_path, devices=devices).model
+        for _ in range(2)
+    )
+    assert {tensor.dtype for tensor in trained.state_dict().values()} == {torch.float32}
+    assert same(trained, read)
+    assert trained(torch.zeros(1, 4, dtype=torch.long)).isfinite().all()
 
 
 def test_a_broken_resume_file_is_named(source, tmp_path):

@@ -1,8 +1,11 @@
 """The page on a comparison of models that harmonise: its parts, its numbers, its words."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from relpos_tasks.music.export import ChoraleFiles
 from relpos_tasks.music.score import musicxml_of
 from relpos_tasks.report.page import render
 from relpos_tasks.translation.chorales import ChoraleSource
@@ -21,7 +24,8 @@ def results(source):
 @pytest.fixture(scope="module")
 def page(source, results):
     score = musicxml_of(piece_from(np.random.default_rng(0), 16))
-    harmony = Harmony("bwv 1", "shaw-4", score, b"a midi file", b"a sound")
+    files = ChoraleFiles(score, b"a midi file", b"a sound")
+    harmony = Harmony("bwv 1", "shaw-4", files, Path("harmony"))
     return Page(render(harmony_report(CHORALES, ChoraleSource(source), results, harmony)))
 
 

@@ -42,6 +42,16 @@ def test_a_checkpoint_without_its_data_is_refused_in_one_line(changed, data):
     assert str(error.value).startswith(f"{folder}: is not a checkpoint of the vision task: ")
 
 
+@pytest.mark.parametrize("canvases", [0, 100_001, True, 2.0, None])
+def test_a_number_of_canvases_that_cannot_be_measured_is_refused(changed, canvases):
+    with pytest.raises(CheckpointError, match=r"settings\.canvases must be in 1\.\.100,000, got "):
+        load_vision(changed(settings={"canvases": canvases}))
+
+
+def test_a_checkpoint_that_says_no_number_is_measured_on_the_default_one(changed):
+    assert load_vision(changed(settings={})).canvases == 400
+
+
 def test_a_model_of_other_classes_is_refused(changed, compared):
     folder, _ = compared
     model = json.loads((folder / "grid" / "model.json").read_text())["model"]

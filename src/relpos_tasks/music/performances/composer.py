@@ -11,7 +11,7 @@ from ...report.blocks import DownloadBlock, FigureBlock, Section, TextBlock
 from ..blocks import PlayerBlock
 from ..composer import Words
 from ..wording import composing_model
-from .export import check_performance, write_performance
+from .export import check_performance, performance_files
 from .generate import check_seconds, perform
 from .performance import Performance
 from .piano_roll import piano_roll
@@ -79,9 +79,8 @@ class PerformanceComposer:
         *,
         position: str,
         seed: int,
-        folder: Path,
     ) -> Section:
-        """Write the files of a new performance.
+        """A new performance.
 
         Args:
             model: that makes it.
@@ -89,13 +88,13 @@ class PerformanceComposer:
             source: the performances that it learned.
             position: of the model.
             seed: of the sampling.
-            folder: of the run.
 
         Returns:
-            The performance as a part of the page.
+            The performance as a part of the page, with its files.
         """
         performance = perform(model, window=settings.window, seconds=self.seconds, seed=seed)
-        midi, wav = write_performance(folder / _STEM, performance)
+        files = performance_files(Path(_STEM), performance)
+        midi, wav = files.values()
         download = DownloadBlock("Download MIDI", f"{_STEM}.mid", midi, "audio/midi")
         roll = FigureBlock(
             piano_roll(performance),
@@ -103,7 +102,8 @@ class PerformanceComposer:
             "A line for each note, darker where it is struck harder.",
         )
         note = TextBlock(_note(performance, settings, position))
-        return Section("performance", "A new performance", [note, PlayerBlock(wav, download), roll])
+        blocks = [note, PlayerBlock(wav, download), roll]
+        return Section("performance", "A new performance", blocks, files)
 
 
 def _note(performance: Performance, settings: PerformanceSettings, position: str) -> str:

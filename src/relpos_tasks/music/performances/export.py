@@ -10,7 +10,7 @@ from .midi import midi_of
 from .performance import Performance
 from .sound import wav_of
 
-__all__ = ["check_performance", "performance_stem", "write_performance"]
+__all__ = ["check_performance", "performance_files", "performance_stem", "write_performance"]
 
 _ENDINGS = (".mid", ".wav")
 
@@ -40,16 +40,22 @@ def check_performance(stem: Path) -> None:
         check_writable(target)
 
 
-def write_performance(stem: Path, performance: Performance) -> tuple[bytes, bytes]:
+def performance_files(stem: Path, performance: Performance) -> dict[Path, bytes]:
+    """The content of each file of a performance: MIDI, then sound.
+
+    Args:
+        stem: the files' path without an ending.
+        performance: any.
+    """
+    contents = midi_of(performance), wav_of(performance)
+    return dict(zip(files_of(stem, _ENDINGS), contents, strict=True))
+
+
+def write_performance(stem: Path, performance: Performance) -> None:
     """Write a performance as `.mid` and `.wav`: both, or none.
 
     Args:
         stem: the files' path without an ending.
         performance: what to write.
-
-    Returns:
-        The contents in this order.
     """
-    contents = midi_of(performance), wav_of(performance)
-    write_together(dict(zip(files_of(stem, _ENDINGS), contents, strict=True)))
-    return contents
+    write_together(performance_files(stem, performance))

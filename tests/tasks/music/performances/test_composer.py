@@ -3,6 +3,7 @@
 import io
 import wave
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,30 +29,26 @@ def source():
 
 
 @pytest.fixture(scope="module")
-def section(source, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("composed")
+def section(source):
     model = build("huang", SETTINGS, source.vocabulary)
     composer = PerformanceComposer(2.0)
-    composer.check(folder)
-    return folder, composer.compose(
-        model, SETTINGS, source, position="huang", seed=1, folder=folder
-    )
+    return composer.compose(model, SETTINGS, source, position="huang", seed=1)
 
 
-def test_the_files_are_whole_and_as_long_as_asked_for(section):
-    folder, _ = section
-    assert sorted(file.name for file in folder.iterdir()) == ["performance.mid", "performance.wav"]
-    assert read_performance(folder / "performance.mid").seconds <= 2.0
-    with wave.open(io.BytesIO((folder / "performance.wav").read_bytes())) as sound:
+def test_the_files_are_whole_and_as_long_as_asked_for(section, tmp_path):
+    PerformanceComposer(2.0).check(tmp_path)
+    assert sorted(map(str, section.files)) == ["performance.mid", "performance.wav"]
+    (tmp_path / "performance.mid").write_bytes(section.files[Path("performance.mid")])
+    assert read_performance(tmp_path / "performance.mid").seconds <= 2.0
+    with wave.open(io.BytesIO(section.files[Path("performance.wav")])) as sound:
         assert sound.getnframes()
 
 
 def test_the_page_has_the_sound_the_file_and_the_piano_roll(section):
-    folder, part = section
-    note, player, roll = part.blocks
+    note, player, roll = section.blocks
     assert "notes in 2 seconds by the model that was best" in note.text
-    assert player.wav == (folder / "performance.wav").read_bytes()
-    assert player.download.content == (folder / "performance.mid").read_bytes()
+    assert player.wav == section.files[Path("performance.wav")]
+    assert player.download.content == section.files[Path("performance.mid")]
     assert "<svg" in roll.svg
 
 
