@@ -7,6 +7,10 @@ from copy import deepcopy
 from statistics import fmean
 from typing import Any
 
+from relpos_tasks.training.settings import settings_differ
+
+from .report.league_standings import conditions_of
+
 __all__ = ["with_seeds_of"]
 
 
@@ -24,10 +28,8 @@ def with_seeds_of(kept: dict, other: dict) -> dict:
     for result in (kept, other):
         if "lengths_by_seed" not in result:
             raise ValueError("results must be of `relpos music compare` for seeds to be added")
-    for what in ("precision", "held_out", "settings", "model", "data", "parameters", "counting"):
-        of_kept, of_other = (_compared(what, result) for result in (kept, other))
-        if of_kept != of_other:
-            raise ValueError(f"{what} must be {of_kept} for seeds to be added, got {of_other}")
+    if difference := settings_differ(_conditions(kept), _conditions(other)):
+        raise ValueError(f"results must differ in their seeds alone, got {difference}")
     if twice := set(kept["seeds"]) & set(other["seeds"]):
         raise ValueError(f"seeds must not be in the result yet, got {min(twice)}")
 
@@ -58,16 +60,11 @@ def with_seeds_of(kept: dict, other: dict) -> dict:
     return result
 
 
-def _compared(what: str, result: Mapping[str, Any]) -> Any:
-    """What must be equal: of what was measured, for which positions; of settings, all but seeds."""
-    part = deepcopy(result["machine" if what == "precision" else what])
-    if what == "precision":
-        return part.get(what)
-    if what == "held_out":
-        return sorted(part)
-    if what == "settings":
-        part["training"].pop("seed")
-    return part
+def _conditions(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be equal: all but the seeds and what was found with them."""
+    positions = sorted(result["held_out"])
+    alike = {name: result.get(name) for name in ("parameters", "counting", "steps")}
+    return {"positions": positions} | alike | conditions_of(result)
 
 
 def _by_position(
@@ -82,6 +79,13 @@ def _either(one: Mapping[str, str], two: Mapping[str, str]) -> dict[str, str]:
     """What is true of both machines, and both where they differ."""
     names = dict.fromkeys([*one, *two])
     return {
-        name: "; ".join(dict.fromkeys(machine[name] for machine in (one, two) if name in machine))
+        name: "; ".join(
+            dict.fromkeys(
+                fact
+                for machine in (one, two)
+                if name in machine
+                for fact in machine[name].split("; ")
+            )
+        )
         for name in names
     }

@@ -89,8 +89,9 @@ def of_seed(seed, nats, lengths, **changes):
         "seeds": [seed],
         "seconds": 20.5,
         "settings": {"window": 256, "training": {"steps": 5, "seed": seed}},
+        "steps": 5,
         "model": {"width": 8},
-        "data": {"digest": "abc"},
+        "data": {"name": f"folder {seed}", "digest": "abc"},
     } | changes
 
 
@@ -119,6 +120,10 @@ def test_the_third_seed_counts_as_much_as_the_first():
     three = with_seeds_of(with_seeds_of(*results[:2]), results[2])
     assert three["held_out"]["huang"]["nats"] == 1.0
     assert three["steps_per_second"]["huang"] == 2.0
+    assert three["machine"] == {"processor": "AMD 0; AMD 1; AMD 2", "cores": "2"}
+    of_two_machines = with_seeds_of(*results[:2])
+    again = with_seeds_of(of_two_machines, results[2] | {"machine": results[1]["machine"]})
+    assert again["machine"] == of_two_machines["machine"]
     assert with_seeds_of(results[0], results[1] | {"peak_memory_mib": {"huang": None}})[
         "peak_memory_mib"
     ] == {"huang": None}
@@ -127,14 +132,12 @@ def test_the_third_seed_counts_as_much_as_the_first():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"machine": {"precision": "32-true"}},
-            "precision must be None for seeds to be added, got",
-        ),
+        ({"machine": {"precision": "32-true"}}, "alone, got precision was None, now 32-true"),
         ({"seeds": [0]}, "seeds must not be in the result yet, got 0"),
-        ({"model": {"width": 16}}, r"model must be \{'width': 8\} for seeds to be added, got"),
-        ({"settings": {"window": 8, "training": {"seed": 1}}}, "settings must be"),
-        ({"held_out": {"shaw": {}}}, r"held_out must be \['huang'\] for seeds to be added, got"),
+        ({"model": {"width": 16}}, "results must differ in .* got model.width was 8, now 16"),
+        ({"settings": {"window": 8, "training": {"seed": 1}}}, "settings.training.steps was 5"),
+        ({"held_out": {"shaw": {}}}, r"positions was \['huang'\], now \['shaw'\]"),
+        ({"data": {"digest": "abd"}}, "data.digest was abc, now abd"),
     ],
 )
 def test_seeds_of_another_comparison_are_refused(changes, message):

@@ -25,7 +25,7 @@ from relpos_tasks.training.settings import settings_differ
 
 from .league_grounds import Figures, Ground
 
-__all__ = ["LEVEL", "Standings", "Verdict", "check_alike", "standings"]
+__all__ = ["LEVEL", "Standings", "Verdict", "check_alike", "conditions_of", "standings"]
 
 LEVEL = 0.05
 # What rounding leaves of equal differences, as a part of the figures.
@@ -218,15 +218,19 @@ def _of_run(ground: Ground, metrics: Mapping, file: str) -> Standings:
         dict.fromkeys(held_out, seeds),
         {name: metrics["parameters"][name] for name in held_out},
         metrics["steps"],
-        _conditions(metrics),
+        conditions_of(metrics),
         () if "settings" in metrics and "model" in metrics else (file,),
         {name: (one["bleu_low"], one["bleu_high"]) for name, one in scores.items()},
         {name: one["difference"] for name, one in scores.items() if "difference" in one},
     )
 
 
-def _conditions(metrics: Mapping) -> dict[str, Any]:
-    """What a run says of how it was trained and measured, beside seeds and schemes."""
+def conditions_of(metrics: Mapping) -> dict[str, Any]:
+    """What a run says of how it was trained and measured, beside seeds and schemes.
+
+    Args:
+        metrics: of the kept run.
+    """
     found = {name: metrics[name] for name in ("model", "canvases") if name in metrics}
     if "precision" in metrics.get("machine", {}):
         found["precision"] = metrics["machine"]["precision"]

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import secrets
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -66,7 +67,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_together(contents: Mapping[Path, bytes]) -> None:
-    """Write several whole files: all of them, or none.
+    """Write several whole files: all of them, or none, and then those from before stay.
 
     Args:
         contents: the bytes of each file.
@@ -75,16 +76,22 @@ def write_together(contents: Mapping[Path, bytes]) -> None:
         OSError: that names the file which cannot be written.
     """
     with ExitStack() as files:
-        finished = {}
+        finished, before = {}, {}
         for path, content in contents.items():
             with naming(path):
                 finished[path] = files.enter_context(_beside(path))
                 finished[path].write_bytes(content)
+                if path.exists():
+                    before[path] = files.enter_context(_beside(path))
+                    shutil.copyfile(path, before[path])
         with _moving, ExitStack() as torn:
             for path, partial in finished.items():
                 with naming(path):
                     os.replace(partial, path)
-                torn.callback(path.unlink)
+                if path in before:
+                    torn.callback(os.replace, before[path], path)
+                else:
+                    torn.callback(path.unlink)
             torn.pop_all()
 
 

@@ -102,6 +102,26 @@ def test_files_of_one_result_are_written_together_or_not_at_all(tmp_path):
     assert sorted(tmp_path.iterdir()) == [large, small]
 
 
+@pytest.mark.parametrize("before", [None, "before"])
+def test_where_one_cannot_take_its_place_all_stay_as_they_were(tmp_path, monkeypatch, before):
+    paths = [tmp_path / f"{n}.txt" for n in range(3)]
+    for path in paths if before else []:
+        path.write_text(before)
+    replaced = files.os.replace
+
+    def in_use(source, target):
+        if target == paths[-1]:
+            raise PermissionError(13, "in use", str(target))
+        return replaced(source, target)
+
+    monkeypatch.setattr(files.os, "replace", in_use)
+    with pytest.raises(PermissionError, match=r"2\.txt"):
+        write_together(dict.fromkeys(paths, b"after"))
+    assert {path: path.read_text() for path in tmp_path.iterdir()} == (
+        dict.fromkeys(paths, before) if before else {}
+    )
+
+
 def test_a_process_that_ends_has_no_unfinished_file_and_moves_none_any_more(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_moving", threading.Lock())
 

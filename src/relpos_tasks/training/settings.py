@@ -98,7 +98,8 @@ def with_budget(
 def settings_differ(before: dict[str, Any], about: dict[str, Any]) -> str | None:
     """Which setting of an earlier run is another one now; None if there is none.
 
-    The format and the versions are no settings. An option that is off is one that is not there.
+    The format, the versions and how much is measured are no settings of a training. An option that
+    is off is one that is not there.
 
     Args:
         before: what the earlier run said in `model.json`.
@@ -108,7 +109,7 @@ def settings_differ(before: dict[str, Any], about: dict[str, Any]) -> str | None
     'batch.size was 8, now 9'
     """
     then, now = (
-        _flat({k: v for k, v in it.items() if k not in ("format", "versions")})
+        _flat({k: v for k, v in it.items() if k not in ("format", "versions", "measuring")})
         for it in (before, about)
     )
     for name in sorted(then.keys() | now.keys()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
 from langcodes import tag_distance
@@ -16,7 +17,7 @@ _PART = re.compile(r"(train|val|valid|dev|test[\w.-]*?)\.(?!txt|tsv|csv)([a-z]{2
 _VALID = ("valid", "dev")
 # Of langcodes: 0 between codes of one language, 1 between Norwegian and its Bokmål, and more
 # between languages that those who read one merely understand too.
-_ONE_LANGUAGE = 1
+_NEAR = 1
 
 
 def folder_languages(folder: Path) -> tuple[dict[str, dict[str, Path]], tuple[str, ...]]:
@@ -95,7 +96,8 @@ def choose_languages(
             continue
         # The code itself first: several may be of one language.
         alike = sorted(
-            (one for one in found if is_same_language(given, one)), key=lambda one: one != given
+            (one for one in found if _distance(given, one) <= _NEAR),
+            key=lambda one: (one != given, _distance(given, one)),
         )
         if not alike:
             raise ValueError(f"{option} must be one of {listed}, got {given!r}")
@@ -119,7 +121,12 @@ def is_same_language(one: str, other: str) -> bool:
     >>> is_same_language("de", "deu"), is_same_language("ger", "deu"), is_same_language("es", "est")
     (True, True, False)
     """
+    return _distance(one, other) == 0
+
+
+def _distance(one: str, other: str) -> float:
+    """How far two codes are apart, as langcodes says; a code that it does not know, from all."""
     try:
-        return one == other or tag_distance(one, other) <= _ONE_LANGUAGE
+        return 0 if one == other else tag_distance(one, other)
     except LanguageTagError:
-        return False
+        return inf

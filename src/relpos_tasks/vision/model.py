@@ -48,16 +48,15 @@ def load_vision(path: str | Path) -> VisionModel:
     found = load(path, PixelClassifier, task="vision")
     classes, data = found.model.config.classes, found.about.get("data")
     # A checkpoint from before they were kept says nothing of them.
-    settings = found.about.get("settings")
-    kept = settings if isinstance(settings, dict) else {}
-    canvases = kept.get("canvases", VisionSettings().canvases)
+    measuring = found.about.get("measuring", {"canvases": VisionSettings().canvases})
+    canvases = measuring.get("canvases") if isinstance(measuring, dict) else None
     wrong = None
     if classes != CLASSES:
         wrong = f"model.classes must be {CLASSES}, got {classes}"
     elif not isinstance(data, dict) or not isinstance(data.get("digest"), str):
         wrong = "data.digest must be text, got none"
     elif type(canvases) is not int or not 1 <= canvases <= MOST_CANVASES:
-        wrong = f"settings.canvases must be in 1..{MOST_CANVASES:,}, got {canvases!r}"
+        wrong = f"measuring.canvases must be in 1..{MOST_CANVASES:,}, got {canvases!r}"
     if wrong is not None:
         raise CheckpointError(f"{path}: is not a checkpoint of the vision task: {wrong}")
     return VisionModel(found.model, canvases, found.about, found.folder)

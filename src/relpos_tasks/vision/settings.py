@@ -56,11 +56,7 @@ class VisionSettings:
 
     def recorded(self) -> dict[str, Any]:
         """What `model.json` says of the settings, beside the model's own."""
-        return {
-            "watched": self.watched,
-            "canvases": self.canvases,
-            "training": asdict(self.training),
-        }
+        return {"watched": self.watched, "training": asdict(self.training)}
 
     def with_seed(self, seed: int) -> VisionSettings:
         """The same with another seed.

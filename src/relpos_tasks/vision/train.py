@@ -86,6 +86,7 @@ def train_position(
         "model": model.config.to_dict(),
         "data": split.about(),
         "settings": settings.recorded(),
+        "measuring": {"canvases": settings.canvases},
         "versions": versions(),
     }
     fit(task, data, folder=folder, about=about, devices=devices, title=position)

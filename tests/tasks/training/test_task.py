@@ -123,7 +123,10 @@ def test_another_precision_in_the_same_folder_is_refused(source, tmp_path):
     about = json.loads((tmp_path / ABOUT).read_text())
     assert about.pop("precision") == "32-true"
     (tmp_path / ABOUT).write_text(json.dumps(about))
+    kept = torch.load(tmp_path / RESUME, weights_only=True)
+    torch.save(kept | {ABOUT: json.dumps(about)}, tmp_path / RESUME)
     check_training(settings, folder=tmp_path, devices=mixed)
+    train_position("huang", settings, source, folder=tmp_path, devices=mixed)
 
 
 @pytest.mark.parametrize("precision", ["64-true", "bf16-true", "bf16-mixed"])

@@ -32,6 +32,15 @@ def test_a_language_is_found_by_either_code(found, source, expected):
     assert choose_languages(found, source, None) == expected
 
 
+@pytest.mark.parametrize(
+    ("source", "target"), [("nor", "en"), ("en", "nor"), ("nor", "nob"), ("nob", "nor")]
+)
+def test_the_nearest_of_two_is_taken(source, target):
+    names = {"nor": "no", "nob": "nb", "en": "en"}
+    found = choose_languages(["en", "nb", "no"], source, target)
+    assert found == (names[source], names[target])
+
+
 @pytest.mark.parametrize(("found", "source"), [("en es", "est"), ("en sl", "slk"), ("en de", "")])
 def test_no_other_language_is_taken_for_it(found, source):
     listed = found.replace(" ", ", ")

@@ -4,12 +4,16 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from relpos_tasks.training.checkpoint import CheckpointError
 from relpos_tasks.vision.digits import DigitSplit
 from relpos_tasks.vision.model import check_digits, load_vision
+from relpos_tasks.vision.train import train_position
+from tests.tasks.small import CPU
+from tests.tasks.vision.small import small
 
 
 @pytest.fixture
@@ -44,12 +48,24 @@ def test_a_checkpoint_without_its_data_is_refused_in_one_line(changed, data):
 
 @pytest.mark.parametrize("canvases", [0, 100_001, True, 2.0, None])
 def test_a_number_of_canvases_that_cannot_be_measured_is_refused(changed, canvases):
-    with pytest.raises(CheckpointError, match=r"settings\.canvases must be in 1\.\.100,000, got "):
-        load_vision(changed(settings={"canvases": canvases}))
+    with pytest.raises(CheckpointError, match=r"measuring\.canvases must be in 1\.\.100,000, got "):
+        load_vision(changed(measuring={"canvases": canvases}))
 
 
-def test_a_checkpoint_that_says_no_number_is_measured_on_the_default_one(changed):
-    assert load_vision(changed(settings={})).canvases == 400
+def test_a_checkpoint_that_says_no_number_is_measured_on_the_default_one(changed, compared):
+    folder = changed()
+    assert load_vision(folder).canvases == small().canvases
+    about = json.loads((folder / "model.json").read_text())
+    del about["measuring"]
+    (folder / "model.json").write_text(json.dumps(about))
+    assert load_vision(folder).canvases == 400
+
+
+def test_a_training_goes_on_whatever_number_is_measured(compared, digits):
+    folder, results = compared
+    settings = replace(small(), canvases=small().canvases + 1)
+    again = train_position("grid", settings, digits, folder=folder / "grid", devices=CPU)
+    assert again.curves == results.trained["grid"][0].curves
 
 
 def test_a_model_of_other_classes_is_refused(changed, compared):
