@@ -94,14 +94,9 @@ def choose_languages(
     for option, given in (("--source", source), ("--target", target)):
         if given is None:
             continue
-        # The code itself first: several may be of one language.
-        alike = sorted(
-            (one for one in found if _distance(given, one) <= _NEAR),
-            key=lambda one: (one != given, _distance(given, one)),
-        )
-        if not alike:
+        if (alike := _nearest(given, found)) is None:
             raise ValueError(f"{option} must be one of {listed}, got {given!r}")
-        chosen[option] = alike[0]
+        chosen[option] = alike
     if len(set(chosen.values())) < len(chosen):
         raise ValueError(f"--source and --target must be two of {listed}, got {source!r} for both")
     if len(chosen) < 2 and len(found) > 2:
@@ -122,6 +117,12 @@ def is_same_language(one: str, other: str) -> bool:
     (True, True, False)
     """
     return _distance(one, other) == 0
+
+
+def _nearest(code: str, found: Sequence[str]) -> str | None:
+    """The language of a code; of several the code itself, if it is there; None if it is missing."""
+    near = [one for one in found if _distance(code, one) <= _NEAR]
+    return min(near, key=lambda one: (one != code, _distance(code, one)), default=None)
 
 
 def _distance(one: str, other: str) -> float:

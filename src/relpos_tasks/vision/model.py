@@ -49,7 +49,7 @@ def load_vision(path: str | Path) -> VisionModel:
     classes, data = found.model.config.classes, found.about.get("data")
     # A checkpoint from before they were kept says nothing of them.
     measuring = found.about.get("measuring", {"canvases": VisionSettings().canvases})
-    canvases = measuring.get("canvases") if isinstance(measuring, dict) else None
+    canvases: Any = measuring.get("canvases") if isinstance(measuring, dict) else None
     wrong = None
     if classes != CLASSES:
         wrong = f"model.classes must be {CLASSES}, got {classes}"
