@@ -128,6 +128,6 @@ def _nearest(code: str, found: Sequence[str]) -> str | None:
 def _distance(one: str, other: str) -> float:
     """How far two codes are apart, as langcodes says; a code that it does not know, from all."""
     try:
-        return 0 if one == other else tag_distance(one, other)
+        return 0.0 if one == other else float(tag_distance(one, other))
     except LanguageTagError:
         return inf
