@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from ..report.blocks import Block, DownloadBlock
 from .blocks import PlayerBlock, ScoreBlock
-from .export import ChoraleFiles
 from .score import svg_pages
 
 __all__ = ["chorale_blocks"]
@@ -13,21 +15,22 @@ __all__ = ["chorale_blocks"]
 _ONE_PAGE = 60_000
 
 
-def chorale_blocks(files: ChoraleFiles, *, name: str) -> list[Block]:
+def chorale_blocks(files: Mapping[Path, bytes]) -> list[Block]:
     """A player with a button that saves the MIDI file, and the engraved score.
 
     Their style is that of `music/report.html`.
 
     Args:
-        files: of the chorale.
-        name: of the MIDI file.
+        files: of the chorale, as `chorale_contents` gives them.
 
     Raises:
         ValueError: if verovio cannot read the score.
     """
-    download = DownloadBlock("Download MIDI", name, files.midi, "audio/midi")
-    score = ScoreBlock(
-        svg_pages(files.musicxml, width=2400, height=_ONE_PAGE),
-        svg_pages(files.musicxml, width=1000, height=_ONE_PAGE),
+    (_, score), (path, midi), (_, wav) = files.items()
+    musicxml = score.decode()
+    download = DownloadBlock("Download MIDI", path.name, midi, "audio/midi")
+    engraved = ScoreBlock(
+        svg_pages(musicxml, width=2400, height=_ONE_PAGE),
+        svg_pages(musicxml, width=1000, height=_ONE_PAGE),
     )
-    return [PlayerBlock(files.wav, download), score]
+    return [PlayerBlock(wav, download), engraved]

@@ -10,7 +10,7 @@ from ..models.positions import POSITIONS
 from ..report.blocks import Section, TextBlock
 from .chorale_blocks import chorale_blocks
 from .composer import Words
-from .export import check_chorale, chorale_files
+from .export import check_chorale, chorale_contents
 from .generate import check_bars, compose
 from .piece import Piece
 from .reported import HUANG_2018, is_literature
@@ -102,10 +102,9 @@ class ChoraleComposer:
             seed=seed,
             name=f"A chorale by a model with {POSITIONS[position].title} positions",
         )
-        files = chorale_files(chorale)
+        files = chorale_contents(Path(_STEM), chorale)
         note = TextBlock(_note(chorale, settings, position))
-        blocks = chorale_blocks(files, name=f"{_STEM}.mid")
-        return Section("chorale", "A new chorale", [note, *blocks], files.at(Path(_STEM)))
+        return Section("chorale", "A new chorale", [note, *chorale_blocks(files)], files)
 
 
 def _note(chorale: Piece, settings: MusicSettings, position: str) -> str:

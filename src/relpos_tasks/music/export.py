@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..files import check_writable, write_together
@@ -11,31 +10,7 @@ from .score import musicxml_of
 from .sound import midi_of, wav_of
 from .stems import PIECE_ENDINGS, checked_stem, files_of
 
-__all__ = ["ChoraleFiles", "check_chorale", "chorale_files", "chorale_stem", "write_chorale"]
-
-
-@dataclass(frozen=True)
-class ChoraleFiles:
-    """What stands in the files of a chorale.
-
-    Args:
-        musicxml: the score.
-        midi: the notes.
-        wav: the sound.
-    """
-
-    musicxml: str
-    midi: bytes
-    wav: bytes
-
-    def at(self, stem: Path) -> dict[Path, bytes]:
-        """The content of each file.
-
-        Args:
-            stem: the files' path without an ending.
-        """
-        contents = self.musicxml.encode(), self.midi, self.wav
-        return dict(zip(files_of(stem, PIECE_ENDINGS), contents, strict=True))
+__all__ = ["check_chorale", "chorale_contents", "chorale_stem", "write_chorale"]
 
 
 def chorale_stem(path: Path) -> Path:
@@ -66,13 +41,15 @@ def check_chorale(stem: Path) -> None:
         check_writable(target)
 
 
-def chorale_files(piece: Piece) -> ChoraleFiles:
-    """A piece as score, MIDI and sound.
+def chorale_contents(stem: Path, piece: Piece) -> dict[Path, bytes]:
+    """The content of each file of a piece: score, MIDI, then sound.
 
     Args:
+        stem: the files' path without an ending.
         piece: any.
     """
-    return ChoraleFiles(musicxml_of(piece), midi_of(piece), wav_of(piece))
+    contents = musicxml_of(piece).encode(), midi_of(piece), wav_of(piece)
+    return dict(zip(files_of(stem, PIECE_ENDINGS), contents, strict=True))
 
 
 def write_chorale(stem: Path, piece: Piece) -> None:
@@ -82,4 +59,4 @@ def write_chorale(stem: Path, piece: Piece) -> None:
         stem: the files' path without an ending.
         piece: what to write.
     """
-    write_together(chorale_files(piece).at(stem))
+    write_together(chorale_contents(stem, piece))

@@ -63,7 +63,7 @@ def split_pieces(pieces: Iterable[Piece]) -> Split:
 def split_literature(parts: dict[str, list[Piece]]) -> Split:
     """The literature's split: its valid is held out, and our valid is a part of its train.
 
-    A tenth of the groups of pieces with the same music, drawn by the name of their first.
+    About a tenth of the groups of pieces with the same music, drawn by the name of their first.
 
     Args:
         parts: what `read_literature` returned.

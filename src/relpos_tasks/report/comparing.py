@@ -105,12 +105,11 @@ def compare_and_report(
     now = time.perf_counter()
     seconds = max(spent + now - after_training, now - begun)
     results: ResultsT = replace(results, seconds=seconds)  # type: ignore[type-var]
-    texts = {
-        METRICS: json_text(results.metrics() | dict(about)),
-        MACHINE: json_text(results.machine),
-        REPORT: render(page),
+    contents = {
+        Path(METRICS): utf8(json_text(results.metrics() | dict(about))),
+        Path(MACHINE): utf8(json_text(results.machine)),
+        Path(REPORT): utf8(render(page)),
     }
-    contents = {Path(name): utf8(text) for name, text in texts.items()}
     for section in page.sections:
         contents |= section.files
     # All or none: a page beside the numbers or the music of another comparison would be wrong.

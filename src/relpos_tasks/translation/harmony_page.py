@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..music.chorale_blocks import chorale_blocks
-from ..music.export import ChoraleFiles
 from ..report.blocks import Block, FactsBlock, ListBlock, Report, Section, TextBlock
 from ..report.wording import seeds_note
 from .chorales import ChoraleSource
@@ -26,14 +26,12 @@ class Harmony:
     Args:
         piece: the name of the chorale that the soprano is from.
         position: of the model that harmonised it.
-        files: of the chorale.
-        stem: their path in the folder of the run, without an ending.
+        files: of the chorale, as `chorale_contents` gives them, in the folder of the run.
     """
 
     piece: str
     position: str
-    files: ChoraleFiles
-    stem: Path
+    files: Mapping[Path, bytes]
 
 
 def harmony_report(
@@ -68,7 +66,7 @@ def harmony_report(
                 "harmony",
                 "A soprano harmonised",
                 _harmony(settings, harmony),
-                harmony.files.at(harmony.stem),
+                harmony.files,
             ),
             Section("curves", "Learning", [curves]),
             Section("rows", "What the rows learned", learned_blocks(results, ranked)),
@@ -106,5 +104,4 @@ def _harmony(settings: ChoraleSettings, harmony: Harmony) -> list[Block]:
         f"({title_of(harmony.position)}), by a beam search over {settings.beam} hypotheses in "
         f"windows of {settings.window} tokens. Nothing was chosen among several tries."
     )
-    blocks = chorale_blocks(harmony.files, name=f"{harmony.stem.name}.mid")
-    return [TextBlock(note), *blocks]
+    return [TextBlock(note), *chorale_blocks(harmony.files)]

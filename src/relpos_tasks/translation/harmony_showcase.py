@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..models.encoder_decoder import EncoderDecoder
-from ..music.export import check_chorale, chorale_files
+from ..music.export import check_chorale, chorale_contents
 from ..report.blocks import Report
 from .chorales import ChoraleSource
 from .harmonise import harmonise, soprano_of
@@ -70,5 +70,5 @@ class HarmonyShowcase:
             beam=settings.beam,
             name=f"{piece.name}, harmonised ({title_of(position)})",
         )
-        harmony = Harmony(piece.name, position, chorale_files(chorale), Path(_STEM))
+        harmony = Harmony(piece.name, position, chorale_contents(Path(_STEM), chorale))
         return harmony_report(settings, source, results, harmony)

@@ -11,10 +11,10 @@ from ..training.checkpoint import CheckpointError, load
 from .digits import DigitSplit
 from .settings import VisionSettings
 
-__all__ = ["MOST_CANVASES", "VisionModel", "check_digits", "load_vision"]
+__all__ = ["VisionModel", "check_digits", "load_vision"]
 
-# Of a test, to measure on.
-MOST_CANVASES = 100_000
+# Of a test, to measure on: what `relpos vision evaluate --canvases` takes at most.
+_MOST_CANVASES = 100_000
 # Labels are digits.
 CLASSES = 10
 
@@ -55,8 +55,8 @@ def load_vision(path: str | Path) -> VisionModel:
         wrong = f"model.classes must be {CLASSES}, got {classes}"
     elif not isinstance(data, dict) or not isinstance(data.get("digest"), str):
         wrong = "data.digest must be text, got none"
-    elif type(canvases) is not int or not 1 <= canvases <= MOST_CANVASES:
-        wrong = f"measuring.canvases must be in 1..{MOST_CANVASES:,}, got {canvases!r}"
+    elif type(canvases) is not int or not 1 <= canvases <= _MOST_CANVASES:
+        wrong = f"measuring.canvases must be in 1..{_MOST_CANVASES:,}, got {canvases!r}"
     if wrong is not None:
         raise CheckpointError(f"{path}: is not a checkpoint of the vision task: {wrong}")
     return VisionModel(found.model, canvases, found.about, found.folder)

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relpos_tasks.music.export import ChoraleFiles
 from relpos_tasks.music.score import musicxml_of
 from relpos_tasks.report.page import render
 from relpos_tasks.translation.chorales import ChoraleSource
@@ -24,8 +23,9 @@ def results(source):
 @pytest.fixture(scope="module")
 def page(source, results):
     score = musicxml_of(piece_from(np.random.default_rng(0), 16))
-    files = ChoraleFiles(score, b"a midi file", b"a sound")
-    harmony = Harmony("bwv 1", "shaw-4", files, Path("harmony"))
+    contents = {"musicxml": score.encode(), "mid": b"a midi file", "wav": b"a sound"}
+    files = {Path(f"harmony.{ending}"): content for ending, content in contents.items()}
+    harmony = Harmony("bwv 1", "shaw-4", files)
     return Page(render(harmony_report(CHORALES, ChoraleSource(source), results, harmony)))
 
 

@@ -11,7 +11,7 @@ from ...report.blocks import DownloadBlock, FigureBlock, Section, TextBlock
 from ..blocks import PlayerBlock
 from ..composer import Words
 from ..wording import composing_model
-from .export import check_performance, performance_files
+from .export import check_performance, performance_contents
 from .generate import check_seconds, perform
 from .performance import Performance
 from .piano_roll import piano_roll
@@ -93,7 +93,7 @@ class PerformanceComposer:
             The performance as a part of the page, with its files.
         """
         performance = perform(model, window=settings.window, seconds=self.seconds, seed=seed)
-        files = performance_files(Path(_STEM), performance)
+        files = performance_contents(Path(_STEM), performance)
         midi, wav = files.values()
         download = DownloadBlock("Download MIDI", f"{_STEM}.mid", midi, "audio/midi")
         roll = FigureBlock(

@@ -10,7 +10,7 @@ from .midi import midi_of
 from .performance import Performance
 from .sound import wav_of
 
-__all__ = ["check_performance", "performance_files", "performance_stem", "write_performance"]
+__all__ = ["check_performance", "performance_contents", "performance_stem", "write_performance"]
 
 _ENDINGS = (".mid", ".wav")
 
@@ -40,7 +40,7 @@ def check_performance(stem: Path) -> None:
         check_writable(target)
 
 
-def performance_files(stem: Path, performance: Performance) -> dict[Path, bytes]:
+def performance_contents(stem: Path, performance: Performance) -> dict[Path, bytes]:
     """The content of each file of a performance: MIDI, then sound.
 
     Args:
@@ -58,4 +58,4 @@ def write_performance(stem: Path, performance: Performance) -> None:
         stem: the files' path without an ending.
         performance: what to write.
     """
-    write_together(performance_files(stem, performance))
+    write_together(performance_contents(stem, performance))
