@@ -483,6 +483,19 @@ def test_the_program_takes_all_runs_that_were_kept(monkeypatch, tmp_path):
     assert "Steps were timed on 2 threads of an processor (AVX2)" in page
 
 
+def test_schemes_that_the_first_run_left_out_stand_beside_the_others():
+    page = league_page(
+        {
+            "league_translation.json": translation({"sinusoidal": [35.0], "shaw": [36.0]}),
+            "league_translation_rest.json": translation({"sinusoidal": [35.0], "alibi": [34.0]}),
+        },
+        None,
+    )
+    cells = rows(section(page, "translation"))
+    assert list(cells) == ["shaw", "sinusoidal", "alibi"]
+    assert all(cells[name][3].startswith("`sinusoidal`") for name in ("shaw", "alibi"))
+
+
 def test_a_scheme_measured_again_leaves_no_difference_of_before():
     before = translation({"shaw-16": [36.0], "shaw-0": [27.0]})
     after = translation({"sinusoidal": [35.0], "shaw-16": [36.5]})

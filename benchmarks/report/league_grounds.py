@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from relpos_tasks.models.map_positions import MAP_POSITIONS
@@ -33,7 +33,9 @@ class Ground:
         run: the name of the run of all schemes.
         first_scores: where a scheme's metrics have scores of the first figure that know how much
             another choice of the test data changes, a difference from another scheme among them.
-        ablation: whether there is also a run of one scheme's variants.
+        parts: what the names of the kept runs have behind that name: nothing for the one of all
+            schemes, `_rest` for those it left out, `_seeds` for those trained with several seeds,
+            `_ablation` for one scheme's variants.
     """
 
     task: str
@@ -46,13 +48,12 @@ class Ground:
     figures: Callable[[Mapping], Figures]
     run: str
     first_scores: Callable[[Mapping], Mapping] | None = None
-    ablation: bool = False
+    parts: Sequence[str] = ("", "_seeds")
 
     @property
     def files(self) -> list[str]:
-        """The kept results: all schemes, those trained with several seeds, and an ablation."""
-        parts = ["", "_seeds", "_ablation"] if self.ablation else ["", "_seeds"]
-        return [f"{self.run}{part}.json" for part in parts]
+        """The kept results."""
+        return [f"{self.run}{part}.json" for part in self.parts]
 
     @property
     def command(self) -> str:
@@ -148,7 +149,7 @@ GROUNDS = {
             "An encoder-decoder on sentence pairs: BLEU on the held-out sentences (more is better) "
             "and nats per target token (less is better).",
             "BLEU", False, _translation_title, _translation_figures,
-            "league_translation", lambda found: found, ablation=True,
+            "league_translation", lambda found: found, ("", "_rest", "_seeds", "_ablation"),
         ),
     )
 }  # fmt: skip
