@@ -30,7 +30,7 @@ class Ground:
         less_is_better: whether that holds for the first figure.
         title_of: a scheme by name; None for one that the task does not know.
         figures: what a run's metrics hold, the figure that ranks first.
-        run: the name of the run of all schemes.
+        run: the name of the run of all schemes, or of as many as one run can take.
         first_scores: where a scheme's metrics have scores of the first figure that know how much
             another choice of the test data changes, a difference from another scheme among them.
         parts: what the names of the kept runs have behind that name: nothing for the one of all
@@ -149,7 +149,7 @@ GROUNDS = {
             "An encoder-decoder on sentence pairs: BLEU on the held-out sentences (more is better) "
             "and nats per target token (less is better).",
             "BLEU", False, _translation_title, _translation_figures,
-            "league_translation", lambda found: found, ("", "_rest", "_seeds", "_ablation"),
+            "league_translation", lambda found: found, parts=("", "_rest", "_seeds", "_ablation"),
         ),
     )
 }  # fmt: skip
