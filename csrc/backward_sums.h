@@ -97,8 +97,8 @@ struct BackwardSums : ScoreGradients {
   // ---- the softmax ----------------------------------------------------------------------------
 
   // Whether a tile has all keys that row r sees.
-  static bool is_single_tile(const RowBlock& block, const KeyTile& tile, int64_t r) {
-    return block.key_begin[r] >= tile.begin &&
+  bool is_single_tile(const RowBlock& block, const KeyTile& tile, int64_t r) const {
+    return !params.has_other_keys && block.key_begin[r] >= tile.begin &&
            block.key_end[r] <= tile.begin + tile.num_keys;
   }
 

@@ -152,7 +152,8 @@ struct FewQueries {
     const Documents& documents = params.documents;
     if (documents.ids && documents.interleaved) {
       const int32_t* ids = documents.ids + slice.b * documents.batch_stride;
-      const int32_t own = ids[position(query(r))];
+      const int32_t own =
+          documents.query_ids[slice.b * documents.query_batch_stride + query(r)];
       for (int64_t n = key_from[r]; n < key_to[r]; ++n)
         x[n] = ids[slice.first_key + n] == own ? x[n] : -kInfinity;
     }

@@ -61,17 +61,17 @@ class ArgumentReader {
 #define RELPOS_ARGUMENTS                                                                          \
   "Tensor q, Tensor k, Tensor v, Tensor? keys=None, Tensor? queries=None, Tensor? bias=None, "    \
   "Tensor? values=None, Tensor? q_rel=None, Tensor? mask=None, Tensor? axis_tables=None, "        \
-  "Tensor? joint_bias=None, Tensor? documents=None, Tensor? key_ranges=None, "                    \
-  "Tensor? seed=None, float scale=1., bool causal=False, SymInt query_start=0, "                  \
+  "Tensor? joint_bias=None, Tensor? documents=None, Tensor? query_documents=None, "               \
+  "Tensor? key_ranges=None, Tensor? seed=None, float scale=1., bool causal=False, SymInt query_start=0, "        \
   "SymInt[] first_offsets=[], float dropout=0., float softcap=0., bool split_float32=False, "     \
   "SymInt prefix=0, SymInt[] window=[], SymInt[] zero_beyond=[], "                                \
   "SymInt[] key_grid=[], SymInt[] query_grid=[], SymInt[] axis_key_widths=[], "                   \
   "SymInt[] axis_has_q_rel=[], SymInt[] axis_has_queries=[], SymInt[] axis_has_bias=[], "         \
-  "SymInt[] axis_has_values=[]"
+  "SymInt[] axis_has_values=[], SymInt[] dropout_origin=[], bool has_other_keys=False"
 
 // RELPOS_ARGUMENTS, read in this order. Lists have an element for each TableKind (first_offsets,
-// zero_beyond), or for each axis of a grid; window has two for each axis, a line being one. They are
-// empty where there is nothing to say.
+// zero_beyond), or for each axis of a grid; window has two for each axis, a line being one;
+// dropout_origin has the members of that struct. They are empty where there is nothing to say.
 struct Arguments {
   ArgumentReader& next;
 
@@ -87,6 +87,7 @@ struct Arguments {
   OptionalTensor axis_tables = next.optional_tensor();
   OptionalTensor joint_bias = next.optional_tensor();
   OptionalTensor documents = next.optional_tensor();
+  OptionalTensor query_documents = next.optional_tensor();
   OptionalTensor key_ranges = next.optional_tensor();
   OptionalTensor seed = next.optional_tensor();
   double scale = next.number();
@@ -106,6 +107,8 @@ struct Arguments {
   Ints axis_has_queries = next.ints();
   Ints axis_has_bias = next.ints();
   Ints axis_has_values = next.ints();
+  Ints dropout_origin = next.ints();
+  bool has_other_keys = next.flag();
 };
 
 // ---- tensors as plain data ----------------------------------------------------------------------
@@ -160,6 +163,7 @@ struct BoundParams {
     params.kv_heads = from.k.size(1);
     params.seqlen_q = from.q.size(2), params.seqlen_k = from.k.size(2);
     params.head_dim = from.q.size(3), params.value_dim = from.v.size(3);
+    params.query_start = from.query_start;
     params.dtype = dtype_of(from.q);
     params.q = keeper.view(from.q), params.k = keeper.view(from.k), params.v = keeper.view(from.v);
     if (from.q_rel) {
@@ -172,16 +176,21 @@ struct BoundParams {
     bind_table(kValues, from.values, from);
     if (from.mask) bind_mask(*from.mask);
     if (!from.key_grid.empty()) bind_grid(from);
-    if (from.documents) bind_documents(*from.documents);
+    if (from.documents) bind_documents(*from.documents, from.query_documents);
     if (from.key_ranges) bind_key_ranges(*from.key_ranges);
     if (from.key_grid.empty() && !from.window.empty())
       params.window = {from.window[0], from.window[1]};
     params.softcap = (float)from.softcap;
     params.causal = from.causal;
     params.scale = (float)from.scale;
-    params.query_start = from.query_start;
     params.dropout = from.dropout;
     params.split_float32 = from.split_float32;
+    params.dropout_origin = {params.heads, 0, params.seqlen_q, 0, 0};
+    if (!from.dropout_origin.empty()) {
+      const Ints& origin = from.dropout_origin;
+      params.dropout_origin = {origin[0], origin[1], origin[2], origin[3], origin[4]};
+    }
+    params.has_other_keys = from.has_other_keys;
     if (from.seed) params.seed = (uint64_t)*from.seed->const_data_ptr<int64_t>();
   }
 
@@ -230,16 +239,19 @@ struct BoundParams {
     grid.joint_bias_size = from.joint_bias->size(1);
   }
 
-  void bind_documents(const Tensor& x) {
-    switch (x.scalar_type()) {
-      case ScalarType::Long: index_documents<int64_t>(x); break;
-      case ScalarType::Int: index_documents<int32_t>(x); break;
-      case ScalarType::Short: index_documents<int16_t>(x); break;
-      case ScalarType::Char: index_documents<int8_t>(x); break;
-      default: index_documents<uint8_t>(x);
+  // Without `queries` the queries are some of the keys' tokens.
+  void bind_documents(const Tensor& keys, const OptionalTensor& queries) {
+    switch (keys.scalar_type()) {
+      case ScalarType::Long: index_documents<int64_t>(keys, queries); break;
+      case ScalarType::Int: index_documents<int32_t>(keys, queries); break;
+      case ScalarType::Short: index_documents<int16_t>(keys, queries); break;
+      case ScalarType::Char: index_documents<int8_t>(keys, queries); break;
+      default: index_documents<uint8_t>(keys, queries);
     }
-    params.documents = {document_index.ids.data(), document_index.key_begin.data(),
-                        document_index.key_end.data(), x.size(0) == 1 ? 0 : x.size(1),
+    const bool one_entry = keys.size(0) == 1 && (!queries || queries->size(0) == 1);
+    params.documents = {document_index.ids.data(), document_index.query_ids.data(),
+                        document_index.key_begin.data(), document_index.key_end.data(),
+                        one_entry ? 0 : params.seqlen_k, one_entry ? 0 : params.seqlen_q,
                         document_index.interleaved};
   }
 
@@ -249,10 +261,16 @@ struct BoundParams {
   }
 
   template <class T>
-  void index_documents(const Tensor& x) {
-    const T* documents = keeper.contiguous(x).const_data_ptr<T>();
-    for (int64_t b = 0; b < x.size(0); ++b)
-      document_index.add_entry(documents + b * x.size(1), x.size(1));
+  void index_documents(const Tensor& keys, const OptionalTensor& queries) {
+    const T* of_keys = keeper.contiguous(keys).const_data_ptr<T>();
+    const T* of_queries = of_keys + params.query_start;
+    if (queries) of_queries = keeper.contiguous(*queries).const_data_ptr<T>();
+    const Tensor& others = queries ? *queries : keys;
+    const int64_t key_stride = keys.size(0) == 1 ? 0 : keys.size(1);
+    const int64_t query_stride = others.size(0) == 1 ? 0 : others.size(1);
+    for (int64_t b = 0; b < std::max(keys.size(0), others.size(0)); ++b)
+      document_index.add_entry(of_keys + b * key_stride, params.seqlen_k,
+                               of_queries + b * query_stride, params.seqlen_q);
   }
 
   // softmax (2, B, H, seqlen_q): row_max and row_sum.

@@ -118,14 +118,24 @@ struct Mask {
   int64_t strides[4] = {0, 0, 0, 0};
 };
 
-// Packed documents. The keys of a token's document lie in key_begin..key_end-1; where documents
+// Packed documents. The keys of a query's document lie in key_begin..key_end-1; where documents
 // are interleaved, others lie there too, and ids are compared.
 struct Documents {
-  const int32_t* ids = nullptr;        // (B or 1, seqlen_k), negative for tokens of no document
-  const int64_t* key_begin = nullptr;  // (B or 1, seqlen_k)
-  const int64_t* key_end = nullptr;    // (B or 1, seqlen_k)
+  const int32_t* ids = nullptr;        // (B or 1, seqlen_k), negative for keys of no document
+  const int32_t* query_ids = nullptr;  // (B or 1, seqlen_q), negative for queries without a key
+  const int64_t* key_begin = nullptr;  // (B or 1, seqlen_q)
+  const int64_t* key_end = nullptr;    // (B or 1, seqlen_q)
   int64_t batch_stride = 0;            // seqlen_k, or 0 where all batch entries have the same
+  int64_t query_batch_stride = 0;      // seqlen_q, or 0 likewise
   bool interleaved = false;
+};
+
+// Where a call's heads, queries and keys lie in a larger one of which it is a part, so that dropout
+// draws for each pair what it would draw there.
+struct DropoutOrigin {
+  int64_t heads, first_head;    // query heads of the larger call
+  int64_t queries, first_query;
+  int64_t first_key;
 };
 
 // The keys begin..end-1 that each query sees, in any order; empty where end <= begin.
@@ -175,6 +185,11 @@ struct Params {
   int64_t query_start;  // position of query 0; key j has position j
   uint64_t seed;        // of dropout
   double dropout;       // probability that a weight is dropped
+  DropoutOrigin dropout_origin;
+
+  // Whether rows have other keys too. Backward then goes by row_max, row_sum and output alone, which
+  // are those over all keys.
+  bool has_other_keys = false;
 
   // Written by forward, read by backward. Of the softmax of a row both numbers are kept, in float32:
   // of the log-sum-exp alone, the rounding would be an error of each weight exp(s - lse).
@@ -196,6 +211,11 @@ struct Params {
   int64_t num_rows() const { return batch * heads * seqlen_q; }
   int64_t row_index(int64_t b, int64_t h, int64_t i) const {
     return (b * heads + h) * seqlen_q + i;
+  }
+  // That of a query's row in the larger call.
+  int64_t dropout_row_index(int64_t b, int64_t h, int64_t i) const {
+    const DropoutOrigin& origin = dropout_origin;
+    return (b * origin.heads + origin.first_head + h) * origin.queries + origin.first_query + i;
   }
 };
 

@@ -405,7 +405,8 @@ struct Scores : QueriesTerm {
       }
       if (documents.ids && documents.interleaved) {
         const int32_t* ids = documents.ids + block.b * documents.batch_stride;
-        const int32_t own = ids[block.position + r];
+        const int32_t own =
+            documents.query_ids[block.b * documents.query_batch_stride + block.first_row + r];
         for (int64_t n = from; n < to; ++n) x[n] = ids[tile.key(n)] == own ? x[n] : -kInfinity;
       }
       if (params.grid.has_window && r >= first_grid_row) hide_outside_window(r, x);
@@ -425,14 +426,15 @@ struct Scores : QueriesTerm {
   void drop(const RowBlock& block, const KeyTile& tile, int64_t r, int64_t from, int64_t to,
             float* x) {
     uint64_t z = params.seed + 0x9e3779b97f4a7c15u *
-                                   (uint64_t)(1 + params.row_index(block.b, block.h,
-                                                                   block.first_row + r));
+                                   (uint64_t)(1 + params.dropout_row_index(
+                                                      block.b, block.h, block.first_row + r));
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     z ^= z >> 31;
+    const int64_t first_key = params.dropout_origin.first_key + tile.begin;
     const vuint start = vuint{} + (uint32_t)z, row_hash = vuint{} + (uint32_t)(z >> 32);
     for (int64_t n = from; n < to; n += kLanes) {
-      vuint u = start + (lane_numbers() + (uint32_t)tile.key(n)) * 0x9e3779b9u;
+      vuint u = start + (lane_numbers() + (uint32_t)(first_key + n)) * 0x9e3779b9u;
       u = (u ^ u >> 16) * 0x21f0aaadu;
       u ^= row_hash;
       u = (u ^ u >> 15) * 0x735a2d97u;

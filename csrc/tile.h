@@ -37,8 +37,8 @@ inline void bound_visible_keys(const Params& params, int64_t b, int64_t i, int64
   const int64_t position = params.query_start + i;
   begin = 0, end = params.seqlen_k;
   if (documents.ids) {
-    const int64_t token = b * documents.batch_stride + position;
-    begin = documents.key_begin[token], end = documents.key_end[token];
+    const int64_t query = b * documents.query_batch_stride + i;
+    begin = documents.key_begin[query], end = documents.key_end[query];
   }
   if (params.causal) end = min(end, position + 1);
   if (params.key_ranges.ranges) params.key_ranges.limit(b, i, begin, end);

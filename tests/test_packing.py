@@ -39,12 +39,13 @@ def test_lengths_that_do_not_add_up_are_refused(wrong):
 
 def test_blocks_read_the_keys_of_their_documents_alone():
     documents = torch.tensor([[0, 0, 1, 1, 1, -1], [0, 1, 1, 1, 2, 2]])
-    visible_keys = keys_of_documents(documents, query_start=0)
+    visible_keys = keys_of_documents(documents, documents)
     each = [visible_keys(i, i + 1) for i in range(6)]
     assert each == [(0, 2), (0, 4), (1, 5), (1, 5), (2, 6), (4, 6)]
     assert visible_keys(0, 2) == (0, 4)
-    assert keys_of_documents(documents[:1], query_start=2)(2, 4) == (2, 5)
-    assert keys_of_documents(documents[:1], query_start=0)(5, 6) == (0, 0)
+    assert keys_of_documents(documents[:1], documents[:1, 2:])(2, 4) == (2, 5)
+    assert keys_of_documents(documents[:1], documents[:1])(5, 6) == (0, 0)
+    assert keys_of_documents(documents[:1], torch.tensor([[1, 7]]))(1, 2) == (0, 0)
 
 
 @every_backend
@@ -70,6 +71,22 @@ def test_documents_of_a_row_are_as_if_alone(backend, lengths, causal, padding):
         alone = attention(*one, terms, causal=causal, backend=backend)
         assert_agrees(packed[:, :, a:b], alone)
     assert not packed[:, :, tokens - padding :].any()
+
+
+@every_backend
+def test_queries_of_another_packed_row_see_the_keys_of_their_document(backend):
+    q, k, v = (x.to(DTYPES[backend]) for x in qkv(14, 30))
+    # The third document has no query, and the last query no key.
+    of_queries = document_ids(torch.tensor([0, 9, 12, 12, 14]), 14)
+    of_keys = document_ids(torch.tensor([0, 4, 20, 30]), 30)
+    packed = attention(
+        q, k, v, documents=of_keys, query_documents=of_queries.int(), query_start=40,
+        backend=backend,
+    )  # fmt: skip
+    for queries, keys in ((slice(0, 9), slice(0, 4)), (slice(9, 12), slice(4, 20))):
+        alone = attention(q[:, :, queries], k[:, :, keys], v[:, :, keys], backend=backend)
+        assert_agrees(packed[:, :, queries], alone)
+    assert not packed[:, :, 12:].any()
 
 
 @every_backend
@@ -107,6 +124,13 @@ def test_wrong_documents_are_named():
             attention(q, k, v, documents=documents)
     with pytest.raises(TypeError, match="documents must be a tensor, got list"):
         attention(q, k, v, documents=[0] * 6)
+    with pytest.raises(ValueError, match="query_documents must come with documents"):
+        attention(q, k, v, query_documents=torch.zeros(1, 4, dtype=torch.int64))
+    with pytest.raises(ShapeError, match=r"query_documents must be \(b, i\)"):
+        attention(
+            q, k, v, documents=torch.zeros(1, 6, dtype=torch.int64),
+            query_documents=torch.zeros(1, 6, dtype=torch.int64),
+        )  # fmt: skip
     with pytest.raises(ValueError, match="query_start must place the queries among the 6"):
         attention(q, k, v, documents=torch.zeros(1, 6, dtype=torch.int64), query_start=3)
     with pytest.raises(ShapeError, match="document_ids: cumulative must be integers"):

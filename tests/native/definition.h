@@ -194,8 +194,9 @@ class Definition {
   bool visible(int64_t j) const {
     if (params.causal && j > position) return false;
     if (!c.document_ids.empty()) {
-      const int32_t* ids = c.document_ids.data() + b * params.documents.batch_stride;
-      if (ids[j] < 0 || ids[j] != ids[position]) return false;
+      const relpos::Documents& documents = params.documents;
+      const int32_t own = c.query_document_ids[(size_t)(b * documents.query_batch_stride + i)];
+      if (own < 0 || c.document_ids[(size_t)(b * documents.batch_stride + j)] != own) return false;
     }
     if (!in_window(params.window, j - position)) return false;
     if (!c.ranges.empty()) {

@@ -28,7 +28,7 @@ struct Case {
   Params params = {};
   Array q, k, v, q_rel, tables[kTableKinds], mask, axis_tables, joint_bias;
   Array d_output, d_lse;
-  std::vector<int32_t> document_ids;
+  std::vector<int32_t> document_ids, query_document_ids;
   std::vector<int64_t> document_begin, document_end;
   std::vector<int64_t> ranges;  // (B or 1, seqlen_q, 2)
   bool wanted[kWanted] = {};
@@ -44,7 +44,7 @@ struct Case {
     if (!params.grid.num_axes && random.chance(0.9)) draw_tables();
     if (params.grid.num_axes) draw_on_grid();
     if (random.chance(0.4)) draw_mask();
-    if (starts_inside() && random.chance(0.3)) draw_documents();
+    if (!pooled() && random.chance(0.3)) draw_documents();
     if (random.chance(0.3)) draw_window();
     if (random.chance(0.25)) draw_key_ranges();
     draw_gradients();
@@ -165,6 +165,12 @@ struct Case {
     const double shares[] = {0.1, 0.5, 0.9};
     if (random.chance(0.2)) params.dropout = shares[random.whole(0, 2)];
     params.seed = random.engine();
+    params.dropout_origin = {params.heads, 0, params.seqlen_q, 0, 0};
+    if (random.chance(0.3)) {
+      const int64_t heads = random.whole(0, 3), queries = random.whole(0, 1000);
+      params.dropout_origin = {params.heads + heads, heads, params.seqlen_q + queries, queries,
+                               random.whole(0, 1000)};
+    }
     const float caps[] = {0.3f, 2, 30, 1e20f};
     if (random.chance(0.2)) params.softcap = caps[random.whole(0, 3)];
   }
@@ -311,7 +317,8 @@ struct Case {
     for (size_t axis = 0; axis < 4; ++axis) params.mask.strides[axis] = mask.stride(axis);
   }
 
-  // Runs of tokens, after which may come padding; or each token's document anyhow.
+  // Runs of tokens, after which may come padding; or each token's document anyhow. The queries are
+  // some of the keys' tokens, or have documents of their own.
   void draw_documents() {
     const int64_t rows = random.chance(0.5) ? 1 : params.batch, keys = params.seqlen_k;
     const bool interleaved = random.chance(0.4), padded = random.chance(0.5);
@@ -324,13 +331,26 @@ struct Case {
         if (padded && (interleaved ? random.chance(0.2) : j > keys * 3 / 4)) own = -1;
         document_ids.push_back(own);
       }
-      bound_documents(b * keys);
     }
-    document_ids.shrink_to_fit(), document_begin.shrink_to_fit(), document_end.shrink_to_fit();
+    const bool own = !starts_inside() || random.chance(0.3);
+    for (int64_t b = 0; b < rows; ++b)
+      for (int64_t i = 0; i < params.seqlen_q; ++i) {
+        const int64_t any = keys ? random.whole(0, keys - 1) : 0;
+        const int64_t position = own ? any : params.query_start + i;
+        int32_t id = own && (keys == 0 || random.chance(0.1))
+                         ? -1
+                         : document_ids[(size_t)(b * keys + position)];
+        query_document_ids.push_back(id);
+        bound_document(b * keys, id);
+      }
+    document_ids.shrink_to_fit(), query_document_ids.shrink_to_fit();
+    document_begin.shrink_to_fit(), document_end.shrink_to_fit();
     params.documents.ids = document_ids.data();
+    params.documents.query_ids = query_document_ids.data();
     params.documents.key_begin = document_begin.data();
     params.documents.key_end = document_end.data();
     params.documents.batch_stride = rows == 1 ? 0 : keys;
+    params.documents.query_batch_stride = rows == 1 ? 0 : params.seqlen_q;
   }
 
   relpos::LocalWindow any_window(int64_t size) {
@@ -368,14 +388,12 @@ struct Case {
     params.key_ranges = {ranges.data(), rows == 1 ? 0 : 2 * params.seqlen_q};
   }
 
-  void bound_documents(int64_t first) {
-    for (int64_t j = 0; j < params.seqlen_k; ++j) {
-      const int32_t own = document_ids[(size_t)(first + j)];
-      int64_t from = 0, to = 0;
-      for (int64_t n = params.seqlen_k; n-- > 0 && own >= 0;)
-        if (document_ids[(size_t)(first + n)] == own) from = n, to = std::max(to, n + 1);
-      document_begin.push_back(from), document_end.push_back(to);
-    }
+  // The keys from the first to the last of a query's document, among those from `first` on.
+  void bound_document(int64_t first, int32_t own) {
+    int64_t from = 0, to = 0;
+    for (int64_t n = params.seqlen_k; n-- > 0 && own >= 0;)
+      if (document_ids[(size_t)(first + n)] == own) from = n, to = std::max(to, n + 1);
+    document_begin.push_back(from), document_end.push_back(to);
   }
 
   void draw_gradients() {

@@ -219,7 +219,7 @@ std::vector<char> kept_pairs(const Params& of) {
   Params& params = mean.params;
   params.batch = of.batch, params.heads = of.heads;
   params.seqlen_q = of.seqlen_q, params.seqlen_k = of.seqlen_k;
-  params.seed = of.seed, params.dropout = of.dropout;
+  params.seed = of.seed, params.dropout = of.dropout, params.dropout_origin = of.dropout_origin;
   params.value_dim = of.seqlen_k / kBits + 1;
   mean.allocate();
   for (int64_t j = 0; j < of.seqlen_k; ++j)

@@ -35,11 +35,11 @@ class HasResults(ABC):
         }
         output, lse = self.run(leaves, backend, **changes)
         finite = lse.masked_fill(lse == -torch.inf, 0)
-        total = sum((_ramp(part) * part).sum() for part in (output, finite))
+        total = sum((ramp(part) * part).sum() for part in (output, finite))
         grads = torch.autograd.grad(total, [leaves[name] for name in wanted])  # type: ignore[arg-type]
         found = {"output": output.detach(), "lse": lse.detach()}
         return found | dict(zip(wanted, grads, strict=True))
 
 
-def _ramp(like: Tensor) -> Tensor:
+def ramp(like: Tensor) -> Tensor:
     return torch.linspace(-1, 1, like.numel(), dtype=like.dtype).view(like.shape)

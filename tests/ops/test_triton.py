@@ -21,7 +21,7 @@ from hypothesis import settings as hypothesis_settings
 from torch import Tensor
 
 from relpos import BackendError, GridTerms, OffsetTable, Terms, attention, backends, chunk_ranges
-from tests.ops import test_dropout, test_gradients, test_meaning, test_torch_library
+from tests.ops import test_dropout, test_gradients, test_meaning, test_parts, test_torch_library
 from tests.ops.agreement import assert_agrees, assert_within_budget, cast
 from tests.ops.backends import ON_GPU
 from tests.ops.cases import CASES, Case, any_case
@@ -453,3 +453,15 @@ def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
         assert kernel["shared"] <= MEMORY[tiles], kernel
         half = kernel["call"] != "float32" and kernel["kernel"] not in WITHOUT_PRODUCTS
         assert kernel["tensor cores"] == half, kernel
+
+
+@pytest.mark.parametrize("name", ["per head", "softcap", "documents", "grouped", "additive"])
+def test_parts_are_as_one_call(name: str):
+    case = replace(CASES[name], batch=1)
+    named = case.inputs(dtype=FLOAT)
+    expected = case.results(named, "triton")
+    assert_agrees(test_parts.together(case, named, "triton", [0, 11, 12]), expected)
+
+
+def test_parts_drop_what_one_call_drops():
+    test_parts.test_parts_drop_what_one_call_drops("triton", "per head")

@@ -54,7 +54,7 @@ def scores_kernel(
     tile, tile_slope = tile_scores(args, pairs, dots, BAND, True, SPEC)
     tl.store(scores + at, tile)
     tl.store(slope + at, tile_slope)
-    tl.store(survives + at, survives_dropout(args, pairs).to(tl.int32))
+    tl.store(survives + at, survives_dropout(args, pairs, SPEC).to(tl.int32))
 
 
 def tile(call: PreparedCall, transposed: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,8 +74,8 @@ def test_scores_of_a_transposed_tile_are_those_of_the_tile(mask_kind: str):
     mask = torch.randn(2, 2, 33, 33, generator=draw)
     tensors: dict[str, Tensor | None] = {
         "q": x, "k": x, "v": x, "mask": mask > -1 if mask_kind == "boolean" else mask,
-        "documents": torch.arange(33).expand(2, -1) // 9, "seed": torch.tensor(5),
-        "key_ranges": torch.tensor([1, 31]).expand(1, 33, 2),
+        "documents": torch.arange(33).expand(2, -1) // 9, "query_documents": None,
+        "key_ranges": torch.tensor([1, 31]).expand(1, 33, 2), "seed": torch.tensor(5),
     }  # fmt: skip
     for name in ("q_rel", "key_axis_logits", "query_axis_logits", "joint_bias"):
         tensors[name] = None

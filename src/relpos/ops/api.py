@@ -23,7 +23,8 @@ _NO_TERMS = Terms()
 def attention(
     q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms = ..., *, causal: bool = ...,
     mask: Tensor | None = ..., dropout: float = ..., scale: float | None = ...,
-    query_start: int | None = ..., documents: Tensor | None = ..., window: AnyWindow = ...,
+    query_start: int | None = ..., documents: Tensor | None = ...,
+    query_documents: Tensor | None = ..., window: AnyWindow = ...,
     key_ranges: Tensor | None = ..., softcap: float | None = ..., backend: str = ...,
     return_lse: Literal[False] = ...,
 ) -> Tensor: ...  # fmt: skip
@@ -31,7 +32,8 @@ def attention(
 def attention(
     q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms = ..., *, causal: bool = ...,
     mask: Tensor | None = ..., dropout: float = ..., scale: float | None = ...,
-    query_start: int | None = ..., documents: Tensor | None = ..., window: AnyWindow = ...,
+    query_start: int | None = ..., documents: Tensor | None = ...,
+    query_documents: Tensor | None = ..., window: AnyWindow = ...,
     key_ranges: Tensor | None = ..., softcap: float | None = ..., backend: str = ...,
     return_lse: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
@@ -47,6 +49,7 @@ def attention(
     scale: float | None = None,
     query_start: int | None = None,
     documents: Integer[Tensor, "#b j"] | None = None,
+    query_documents: Integer[Tensor, "#b i"] | None = None,
     window: AnyWindow = None,
     key_ranges: Integer[Tensor, "#b i 2"] | None = None,
     softcap: float | None = None,
@@ -80,6 +83,8 @@ def attention(
             one document, and a position with a negative number in none. The queries are some of
             these j positions (not pooled ones). Sequences packed into one row need no `i x j` mask
             (`relpos.document_ids` makes it from cumulative lengths).
+        query_documents: `(b or 1, i)`, the documents of the queries where these are none of the j
+            positions: cross-attention from one packed row to another.
         window: `(left, right)`: only keys at the offsets `-left..right` take part, in tokens; None
             on a side: no limit there. With `GridTerms` one such pair (or None) for each axis, which
             acts between tokens of the grid, cut at its edges (NATTEN moves it inward there); the
@@ -110,8 +115,8 @@ def attention(
     torch.Size([1, 1, 3, 2])
     """
     inputs = prepare(
-        "attention", q, k, v, terms, mask, documents, key_ranges, causal=causal, dropout=dropout,
-        scale=scale, query_start=query_start, window=window, softcap=softcap,
+        "attention", q, k, v, terms, mask, documents, key_ranges, query_documents, causal=causal,
+        dropout=dropout, scale=scale, query_start=query_start, window=window, softcap=softcap,
         return_lse=return_lse,
     )  # fmt: skip
     with without_autocast(q):
@@ -129,6 +134,7 @@ def attention_weights(
     scale: float | None = None,
     query_start: int | None = None,
     documents: Integer[Tensor, "#b j"] | None = None,
+    query_documents: Integer[Tensor, "#b i"] | None = None,
     window: AnyWindow = None,
     key_ranges: Integer[Tensor, "#b i 2"] | None = None,
     softcap: float | None = None,
@@ -144,6 +150,7 @@ def attention_weights(
         scale: as in `attention`.
         query_start: as in `attention`.
         documents: as in `attention`.
+        query_documents: as in `attention`.
         window: as in `attention`.
         key_ranges: as in `attention`.
         softcap: as in `attention`.
@@ -163,7 +170,7 @@ def attention_weights(
     """
     inputs = prepare(
         "attention_weights", q, k, k, without_values(terms), mask, documents, key_ranges,
-        causal=causal, scale=scale, query_start=query_start, window=window, softcap=softcap,
+        query_documents, causal=causal, scale=scale, query_start=query_start, window=window, softcap=softcap,
     )  # fmt: skip
     with without_autocast(q):
         return reference.attention_weights(inputs)[0].to(inputs.q.dtype)

@@ -62,6 +62,7 @@ class Arguments:
             the query.
         joint_bias: `(h or 1, r)`, a grid's joint bias, flat.
         documents: `(b or 1, j)`.
+        query_documents: `(b or 1, i)`; None: those of `documents` at the queries' positions.
         key_ranges: `(b or 1, i, 2)` in int64, the keys `lo..hi-1` of each query.
         seed: of the dropout, int64.
         scale: of the content, `keys` and `queries` scores.
@@ -83,6 +84,10 @@ class Arguments:
         axis_has_queries: of each axis, 1 where it has such a table.
         axis_has_bias: see `axis_has_queries`.
         axis_has_values: see `axis_has_queries`.
+        dropout_origin: where the call lies in one of which it is a part (`parts.DropoutOrigin`),
+            empty for a whole one.
+        has_other_keys: whether the rows have other keys too, so that backward goes by the softmax
+            and the output over all of them.
     """
 
     q: Tensor = field(metadata=_OWN)
@@ -99,6 +104,7 @@ class Arguments:
     query_axis_logits: Tensor | None = field(default=None, metadata=_WIDE)
     joint_bias: Tensor | None = field(default=None, metadata=_WIDE)
     documents: Tensor | None = None
+    query_documents: Tensor | None = None
     key_ranges: Tensor | None = None
     seed: Tensor | None = None
     scale: float = 1.0
@@ -120,6 +126,8 @@ class Arguments:
     axis_has_queries: Sequence[int] = ()
     axis_has_bias: Sequence[int] = ()
     axis_has_values: Sequence[int] = ()
+    dropout_origin: Sequence[int] = ()
+    has_other_keys: bool = False
 
     @cached_property
     def terms(self) -> Terms:
@@ -157,8 +165,8 @@ AXIS_TABLES = (
 
 # Fields of `Inputs` that operators are given as they are.
 _AS_GIVEN = (
-    "q", "k", "v", "causal", "mask", "scale", "query_start", "documents", "key_ranges",
-    "return_lse",
+    "q", "k", "v", "causal", "mask", "scale", "query_start", "documents", "query_documents",
+    "key_ranges", "return_lse",
 )  # fmt: skip
 _SCHEMA_TYPES = {
     "Tensor": "Tensor",
@@ -208,6 +216,9 @@ def arguments_of(inputs: Inputs, **of_backend: Any) -> Arguments:
         ]
     if inputs.dropout:
         given["dropout"] = inputs.dropout
+        given["seed"] = inputs.seed
+        if inputs.dropout_origin is not None:
+            given["dropout_origin"] = [*inputs.dropout_origin]
     if inputs.softcap:
         given["softcap"] = inputs.softcap
     given |= of_backend

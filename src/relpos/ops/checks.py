@@ -37,6 +37,7 @@ def check_kinds(
     mask: Tensor | None,
     documents: Tensor | None,
     key_ranges: Tensor | None,
+    query_documents: Tensor | None,
 ) -> None:
     """Raise unless each argument is of the kind that it must be: axes, floating point or integer.
 
@@ -57,7 +58,9 @@ def check_kinds(
                 f"{function}: mask must be boolean (True takes part) or floating point, "
                 f"got {mask.dtype}"
             )
-    for argument, integers in (("documents", documents), ("key_ranges", key_ranges)):
+    for argument, integers in (
+        ("documents", documents), ("query_documents", query_documents), ("key_ranges", key_ranges),
+    ):  # fmt: skip
         if integers is not None:
             check_integers(function, argument, integers)
 
@@ -105,24 +108,48 @@ def check_attention(
 
 
 def check_documents(
-    function: str, q: Tensor, keys: int, documents: Tensor, query_start: int
-) -> None:
-    """Raise unless `documents` numbers each of the `keys` positions, the queries' among them.
+    function: str,
+    q: Tensor,
+    keys: int,
+    documents: Tensor | None,
+    query_documents: Tensor | None,
+    query_start: int,
+) -> tuple[Tensor, Tensor | None]:
+    """`documents` of the `keys` positions and those of the queries, if these have their own.
 
     Args:
         function: the public function on whose behalf the check is made.
         q: `(b, h, i, d)`.
         keys: number of keys j.
         documents: a tensor of integers.
+        query_documents: likewise; None: the queries are among the positions.
         query_start: position of the first query, in tokens.
+
+    Returns:
+        Both in one dtype.
+
+    Raises:
+        ShapeError: if a shape or device does not fit.
+        ValueError: if `query_documents` comes alone, or queries without it are outside the
+            positions.
     """
+    if documents is None:
+        raise ValueError(
+            f"{function}: query_documents must come with documents, those of the keys, got it alone"
+        )
     check_shape(function, "documents", documents, "b j", {"b": (1, q.shape[0]), "j": keys})
     check_device(function, "documents", documents, q, "q is")
+    if query_documents is not None:
+        sizes = {"b": (1, q.shape[0]), "i": q.shape[2]}
+        check_shape(function, "query_documents", query_documents, "b i", sizes)
+        check_device(function, "query_documents", query_documents, q, "q is")
+        return documents.long(), query_documents.long()
     if query_start < 0 or query_start + q.shape[2] > keys:
         raise ValueError(
             f"{function}: query_start must place the queries among the {keys} positions of "
             f"documents, got {query_start} for {q.shape[2]} queries"
         )
+    return documents, None
 
 
 def _check_qkv(function: str, q: Tensor, k: Tensor, v: Tensor) -> None:

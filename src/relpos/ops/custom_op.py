@@ -132,7 +132,7 @@ class CustomOp:
             of_backend: as in `arguments_of`.
         """
         arguments = arguments_of(inputs, **of_backend)
-        if inputs.dropout:
+        if inputs.dropout and arguments.seed is None:
             # Drawn from torch's own generators; where on the CPU, no device has to be waited for.
             arguments.seed = torch.randint(1 << 62, (), device=self.seed_on or inputs.q.device)
         values = self.values(arguments)
@@ -144,6 +144,36 @@ class CustomOp:
         else:
             results = self._compute_forward(arguments, values)
         return dict(zip(self.results, results, strict=True))
+
+    def compute_forward(self, arguments: Arguments) -> dict[str, Tensor]:
+        """The results by name, without a derivative."""
+        results = self._compute_forward(arguments, self.values(arguments))
+        return dict(zip(self.results, results, strict=True))
+
+    def compute_backward(
+        self,
+        arguments: Arguments,
+        d_output: Tensor,
+        d_lse: Tensor | None,
+        saved: dict[str, Tensor],
+        wanted: frozenset[str],
+    ) -> dict[str, Tensor]:
+        """The gradients by name.
+
+        Args:
+            arguments: as forward had them.
+            d_output: as in `Flow`.
+            d_lse: as in `Flow`.
+            saved: by name, what backward is given of the results.
+            wanted: names of learnable arguments.
+        """
+        flow = {"d_output": d_output, "d_lse": d_lse, "d_axis_weights": None} | saved
+        needs = [int(name in wanted) for name in self.learnable]
+        results = self._compute_backward(
+            *(flow[name] for name in self._flow), needs, *self.values(arguments)
+        )
+        found = dict(zip(self.learnable, results, strict=True))
+        return {name: found[name] for name in wanted}
 
     def values(self, arguments: Arguments) -> list[Any]:
         """Those of a call in the operators' order, up to the last that is set.

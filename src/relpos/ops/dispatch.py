@@ -10,9 +10,18 @@ from ..checks import one_line
 from ..errors import BackendError
 from . import native, reference, tiled, triton
 from .inputs import Inputs
+from .parts import Part, RowFlow
 from .transforms import is_traced
 
-__all__ = ["FEW_SCORES", "backends", "choose", "has_few_scores"]
+__all__ = [
+    "FEW_SCORES",
+    "PartsBackend",
+    "backends",
+    "check_backend",
+    "choose",
+    "choose_for_parts",
+    "has_few_scores",
+]
 
 
 @runtime_checkable
@@ -32,6 +41,21 @@ class Backend(Protocol):
     @staticmethod
     def attention(inputs: Inputs) -> tuple[Tensor, Tensor]:
         """The output, and the log-sum-exp if it is asked for."""
+        ...
+
+
+@runtime_checkable
+class PartsBackend(Backend, Protocol):
+    """One that can compute with a part of each row's keys at a time."""
+
+    @staticmethod
+    def part(inputs: Inputs) -> Part:
+        """The output and the softmax over these keys; not differentiable."""
+        ...
+
+    @staticmethod
+    def part_gradients(inputs: Inputs, flow: RowFlow, wanted: frozenset[str]) -> dict[str, Tensor]:
+        """The gradients by the names of `arguments.Arguments`."""
         ...
 
 
@@ -84,6 +108,15 @@ def _passes_tiled_over(inputs: Inputs) -> bool:
     return has_few_scores(batch, heads, queries, inputs.k.shape[2])
 
 
+def check_backend(name: str) -> None:
+    """Raise a ValueError unless there is a backend of that name, or it is `"auto"`."""
+    if not isinstance(name, str) or (name != "auto" and name not in _BACKENDS):
+        raise ValueError(
+            f"attention: backend must be 'auto' or one of {', '.join(map(repr, _BACKENDS))}, "
+            f"got {one_line(name)}"
+        )
+
+
 def choose(name: str, inputs: Inputs) -> Backend:
     """The backend called `name`, or for `"auto"` the first that supports the inputs.
 
@@ -92,11 +125,7 @@ def choose(name: str, inputs: Inputs) -> Backend:
         BackendError: with the reason, if the named backend, or every one, does not support the
             inputs.
     """
-    if not isinstance(name, str) or (name != "auto" and name not in _BACKENDS):
-        raise ValueError(
-            f"attention: backend must be 'auto' or one of {', '.join(map(repr, _BACKENDS))}, "
-            f"got {one_line(name)}"
-        )
+    check_backend(name)
     reasons = []
     for label in _AUTO if name == "auto" else (name,):
         if label == "tiled" and name == "auto" and _passes_tiled_over(inputs):
@@ -105,6 +134,28 @@ def choose(name: str, inputs: Inputs) -> Backend:
         reason = backend.unavailable() or backend.unsupported(inputs)
         if reason is None:
             return backend
+        reasons.append(f"{label}: {reason}")
+    reason = "; ".join(reasons)
+    raise BackendError(f"attention: backend={name!r} cannot run these inputs: {reason}")
+
+
+def choose_for_parts(name: str, inputs: Inputs) -> PartsBackend:
+    """As `choose`, of those backends that compute with a part of each row's keys at a time.
+
+    Raises:
+        ValueError: if there is no backend of that name.
+        BackendError: with the reason, if the named backend, or every one, does not support the
+            inputs.
+    """
+    check_backend(name)
+    reasons = []
+    for label in _AUTO if name == "auto" else (name,):
+        backend = _BACKENDS[label]
+        reason = backend.unavailable() or backend.unsupported(inputs)
+        if reason is None:
+            if isinstance(backend, PartsBackend):
+                return backend
+            reason = "not supported by this backend: a part of each row's keys at a time"
         reasons.append(f"{label}: {reason}")
     reason = "; ".join(reasons)
     raise BackendError(f"attention: backend={name!r} cannot run these inputs: {reason}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from ..terms import GridTerms, Terms
 from .checks import check_attention, check_documents, check_kinds, check_settings
 from .locality import AnyWindow, Window, check_key_ranges, resolve_window
 
-__all__ = ["Inputs", "prepare", "wide_dtype", "without_values"]
+__all__ = ["DropoutOrigin", "Inputs", "prepare", "wide_dtype", "without_values"]
 
 
 @dataclass(slots=True)
@@ -32,11 +33,15 @@ class Inputs:
         scale: of the content, `keys` and `queries` scores.
         query_start: position of the first query, in tokens.
         documents: `(b or 1, j)`, the document of each position, negative for none; or None.
+        query_documents: `(b or 1, i)`, those of the queries, in the dtype of `documents`; None:
+            those at the queries' positions.
         key_ranges: `(b or 1, i, 2)` in int64, the keys `lo..hi-1` of each query; or None.
         window: `(left, right)` for each axis, of which a line of tokens has one: the offsets
             `-left..right` take part, None: no limit on that side; empty without a window.
         softcap: c of `c tanh(s / c)`, or None.
         return_lse: whether the log-sum-exp is asked for.
+        seed: of the dropout, `()` in int64; None: drawn by the backend.
+        dropout_origin: where the call lies in one of which it is a part; None: it is whole.
     """
 
     q: Tensor
@@ -49,10 +54,31 @@ class Inputs:
     scale: float
     query_start: int
     documents: Tensor | None
+    query_documents: Tensor | None
     key_ranges: Tensor | None
     window: tuple[Window, ...]
     softcap: float | None
     return_lse: bool
+    seed: Tensor | None = None
+    dropout_origin: DropoutOrigin | None = None
+
+
+class DropoutOrigin(NamedTuple):
+    """Where a call's heads, queries and keys lie in a larger one, whose dropout it is to draw.
+
+    Args:
+        heads: query heads of the larger call.
+        first_head: this call's first head among them.
+        queries: queries of the larger call.
+        first_query: this call's first query among them.
+        first_key: this call's first key among those of the larger call.
+    """
+
+    heads: int
+    first_head: int
+    queries: int
+    first_query: int
+    first_key: int
 
 
 def prepare(
@@ -64,6 +90,7 @@ def prepare(
     mask: Tensor | None = None,
     documents: Tensor | None = None,
     key_ranges: Tensor | None = None,
+    query_documents: Tensor | None = None,
     *,
     causal: bool = False,
     dropout: float = 0.0,
@@ -77,7 +104,7 @@ def prepare(
 
     Errors are worded in the name of `function`.
     """
-    check_kinds(function, q, k, v, terms, mask, documents, key_ranges)
+    check_kinds(function, q, k, v, terms, mask, documents, key_ranges, query_documents)
     check_settings(
         function, causal=causal, dropout=dropout, scale=scale, softcap=softcap,
         return_lse=return_lse,
@@ -91,8 +118,10 @@ def prepare(
         query_start = k.shape[2] - q.shape[2]
     else:
         query_start = check_count(function, "query_start", query_start, least=None)
-    if documents is not None:
-        check_documents(function, q, k.shape[2], documents, query_start)
+    if documents is not None or query_documents is not None:
+        documents, query_documents = check_documents(
+            function, q, k.shape[2], documents, query_documents, query_start
+        )
     if key_ranges is not None:
         key_ranges = check_key_ranges(function, key_ranges, q)
     return Inputs(
@@ -106,6 +135,7 @@ def prepare(
         scale=1 / sqrt(q.shape[3]) if scale is None else float(scale),
         query_start=query_start,
         documents=documents,
+        query_documents=query_documents,
         key_ranges=key_ranges,
         window=resolve_window(function, window, terms),
         softcap=None if softcap is None else float(softcap),

@@ -74,8 +74,12 @@ def _masked(scores: Tensor, inputs: Inputs) -> Tensor:
         scores = scores + mask.to(scores.dtype)
     if inputs.documents is not None:
         of_key = inputs.documents[:, None, None, :]
-        of_query = inputs.documents[:, None, query_start : query_start + q.shape[2], None]
-        scores = scores.masked_fill((of_query != of_key) | (of_key < 0), -torch.inf)
+        of_query = inputs.query_documents
+        if of_query is None:
+            of_query = inputs.documents[:, query_start : query_start + q.shape[2]]
+        scores = scores.masked_fill(
+            (of_query[:, None, :, None] != of_key) | (of_key < 0), -torch.inf
+        )
     if inputs.causal:
         offset = offsets(q.shape[2], k.shape[2], query_start=query_start, device=q.device)
         scores = scores.masked_fill(offset > 0, -torch.inf)

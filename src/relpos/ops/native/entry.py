@@ -9,13 +9,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...terms import GridTerms
+from ..arguments import arguments_of
 from ..axis_terms import axis_tables
 from ..inputs import Inputs
+from ..parts import Part, RowFlow
 from ..transforms import unsupported_transforms
 from .library import MISSING
 from .ops import NATIVE
 
-__all__ = ["attention", "unavailable", "unsupported"]
+__all__ = ["attention", "part", "part_gradients", "unavailable", "unsupported"]
 
 # Of a grid: `kMaxAxes` in csrc/params.h.
 _MAX_AXES = 8
@@ -50,9 +52,27 @@ def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, 
     """
     terms = inputs.terms
     of_grid = _of_grid(terms) if isinstance(terms, GridTerms) else {}
-    split = inputs.q.dtype == torch.float32 and _may_split_float32()
-    found = NATIVE(inputs, split_float32=split, **of_grid)
+    found = NATIVE(inputs, split_float32=_splits_float32(inputs), **of_grid)
     return found["output"], found["lse"]
+
+
+def part(inputs: Inputs) -> Part:
+    """The output, in the dtype of `q`, and the softmax over these keys."""
+    arguments = arguments_of(inputs, split_float32=_splits_float32(inputs))
+    found = NATIVE.compute_forward(arguments)
+    return Part(found["output"], found["softmax"])
+
+
+def part_gradients(inputs: Inputs, flow: RowFlow, wanted: frozenset[str]) -> dict[str, Tensor]:
+    """The gradients by name, each in the dtype of what it is for."""
+    split = _splits_float32(inputs)
+    arguments = arguments_of(inputs, has_other_keys=True, split_float32=split)
+    saved = {"output": flow.output, "softmax": flow.softmax}
+    return NATIVE.compute_backward(arguments, flow.d_output, flow.d_lse, saved, wanted)
+
+
+def _splits_float32(inputs: Inputs) -> bool:
+    return inputs.q.dtype == torch.float32 and _may_split_float32()
 
 
 def _may_split_float32() -> bool:

@@ -1,3 +1,4 @@
 from .entry import attention, unavailable, unsupported
+from .parts import part, part_gradients
 
-__all__ = ["attention", "unavailable", "unsupported"]
+__all__ = ["attention", "part", "part_gradients", "unavailable", "unsupported"]

@@ -133,6 +133,9 @@ def _d_scores(
         call.grid.add_axis_logits(block, d_weights, d_row_weights)
     if dropped is not None:
         d_weights.masked_fill_(dropped, 0)
+    if call.whole_rows is not None:
+        delta = call.whole_rows.delta[block.queries].unsqueeze(-1)
+        return d_weights.sub_(delta).mul_(weights)
     return _softmax_backward(d_weights, weights)
 
 

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from ...offsets import call_offsets
 from ..arguments import Arguments
+from ..inputs import DropoutOrigin
 from ..offset_window import OffsetWindow
 from .band import BandTable
-from .documents import keys_of_documents
+from .documents import hidden_by_documents, keys_of_documents
+from .dropout import drop_threshold, dropped_of_larger_call
 from .grid_blocks import GridBlocks
 from .local_keys import intersect, keys_of_ranges, keys_of_window
 from .plan import Block, CallShape, RowBlock, VisibleKeys, row_blocks
 
-__all__ = ["BlocksInput", "Workspace", "folded"]
+__all__ = ["BlocksInput", "WholeRows", "Workspace", "folded"]
+
+
+@dataclass(frozen=True)
+class WholeRows:
+    """Of rows whose keys a call has a part of: what is known of them over all keys.
+
+    Args:
+        softmax: `(2, b, h, i)`, the largest score of a row and the sum of `exp(s - largest)`.
+        delta: `(b, h, i)`, `dO_i . o_i - d_lse_i`.
+    """
+
+    softmax: Tensor
+    delta: Tensor
 
 
 class Workspace:
@@ -41,12 +58,20 @@ class BlocksInput:
     Args:
         arguments: of the operator.
         learn: names of the tables that will collect gradients; None: forward alone.
+        whole_rows: for the gradients of a part of the keys.
     """
 
-    def __init__(self, arguments: Arguments, learn: frozenset[str] | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Arguments,
+        learn: frozenset[str] | None = None,
+        whole_rows: WholeRows | None = None,
+    ) -> None:
         given, dtype = arguments, arguments.wide
         (batch, heads, queries, _), (_, kv_heads, keys, _) = given.q.shape, given.k.shape
         self.terms, self.mask, self.documents = given.terms, given.mask, given.documents
+        self.whole_rows, self.query_documents = whole_rows, given.query_documents
+        self.dropout_origin = given.dropout_origin
         self.key_axis_logits, self.joint_bias = given.key_axis_logits, given.joint_bias
         self.query_axis_logits, self.seed = given.query_axis_logits, given.seed
         self.causal, self.scale, self.dropout = given.causal, given.scale, given.dropout
@@ -94,11 +119,23 @@ class BlocksInput:
             every.append(self.grid.visible_keys)
         # Elsewhere than on the CPU, looking at these would mean to wait for the device.
         if self.documents is not None and self.documents.device.type == "cpu":
-            every.append(keys_of_documents(self.documents, query_start))
+            every.append(keys_of_documents(self.documents, self._documents_of_queries()))
         if self.key_ranges is not None and self.key_ranges.device.type == "cpu":
             every.append(keys_of_ranges(self.key_ranges, keys))
         visible = intersect(every)
         return visible if self.grid is None or visible is None else self.grid.whole_lines(visible)
+
+    def _documents_of_queries(self) -> Tensor:
+        if self.query_documents is not None:
+            return self.query_documents
+        assert self.documents is not None
+        start = self.shape.query_start
+        return self.documents[:, start : start + self.shape.queries]
+
+    def hidden_by_documents(self, block: Block) -> Tensor:
+        """`(b or 1, 1, m, n)`: True where query and key share no document."""
+        assert self.documents is not None
+        return hidden_by_documents(self.documents, self._documents_of_queries(), block)
 
     @property
     def drop_level(self) -> int:
@@ -108,11 +145,17 @@ class BlocksInput:
     @property
     def kept_share(self) -> float:
         """The probability that a weight is kept."""
+        if self.dropout_origin:
+            return 1 - drop_threshold(self.dropout) / (1 << 32)
         return 1 - self.drop_level / (1 << 16)
 
     def dropped(self, block: Block, shape: torch.Size) -> Tensor:
         """True where dropout drops a weight: the same each time for a block."""
         assert self.seed is not None
+        if self.dropout_origin:
+            return dropped_of_larger_call(
+                block, self.seed, self.dropout, DropoutOrigin(*self.dropout_origin)
+            )
         generator = torch.Generator(self.q.device).manual_seed(int(self.seed) + block.number)
         words = torch.empty(-(-shape.numel() // 4), dtype=torch.int64, device=self.q.device)
         words.random_(-(1 << 63), None, generator=generator)

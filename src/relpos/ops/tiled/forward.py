@@ -14,7 +14,10 @@ __all__ = ["forward", "unsheared"]
 
 
 def forward(
-    call: BlocksInput, need_lse: bool, need_axis_weights: bool
+    call: BlocksInput,
+    need_lse: bool,
+    need_axis_weights: bool,
+    softmax: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The output, the log-sum-exp, and the weights per axis of a grid; empty unless needed.
 
@@ -23,6 +26,8 @@ def forward(
         need_lse: whether to return the log-sum-exp `(b, h, i)`.
         need_axis_weights: whether to return the weights summed over the keys of each coordinate
             of a grid, `(b, h, i, s)`.
+        softmax: `(2, b, h, i)`, to which the largest score of each row and the sum of
+            `exp(s - largest)` are written, of rows with a key; or None.
     """
     q, shape = call.q, call.shape
     output = q.new_zeros(*q.shape[:3], call.v.shape[3])
@@ -31,7 +36,10 @@ def forward(
     axis_weights = q.new_zeros(0 if grid is None else (*q.shape[:3], grid.num_key_coordinates))
     for block in blocks(shape, call.rows):
         row_lse = q.new_empty(output[block.queries].shape[:3]) if need_lse else None
-        block_weights = weights(call, block, row_lse)
+        row_softmax = None if softmax is None else torch.empty_like(softmax[:, *block.queries])
+        block_weights = weights(call, block, row_lse, row_softmax)
+        if softmax is not None and row_softmax is not None:
+            softmax[:, *block.queries] = row_softmax
         if row_lse is not None:
             lse[block.queries] = row_lse
         if call.dropout:

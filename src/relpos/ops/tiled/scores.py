@@ -7,18 +7,36 @@ from torch import Tensor
 
 from ...shear import shear_view
 from .blocks_input import BlocksInput, folded
-from .documents import hidden_by_documents
 from .grid_blocks import add_joint_bias
 from .key_scores import add_queries
 from .local_keys import hidden_by_ranges, hidden_by_window
 from .plan import Block
 
-__all__ = ["add_sheared", "table_product", "weights"]
+__all__ = ["add_sheared", "finite_or_zero", "table_product", "weights"]
 
 
-def weights(call: BlocksInput, block: Block, lse: Tensor | None = None) -> Tensor:
-    """`softmax(s)` of a block, `(b, h, m, n)`; the log-sum-exp is written to `lse`."""
+def weights(
+    call: BlocksInput, block: Block, lse: Tensor | None = None, softmax: Tensor | None = None
+) -> Tensor:
+    """`softmax(s)` of a block, `(b, h, m, n)`.
+
+    Args:
+        call: its inputs; with `whole_rows` the softmax is that of rows with other keys too.
+        block: the block.
+        lse: `(b, h, m)`, to which the log-sum-exp is written.
+        softmax: `(2, b, h, m)`, to which the largest score of a row and the sum of
+            `exp(s - largest)` are written.
+    """
     scores = _scores(call, block)
+    if call.whole_rows is not None:
+        row_max, row_sum = call.whole_rows.softmax[:, *block.queries].unsqueeze(-1)
+        return scores.sub_(finite_or_zero(row_max)).exp_().div_(row_sum)
+    if softmax is not None:
+        row_max, row_sum = softmax.unsqueeze(-1)
+        torch.amax(scores, -1, keepdim=True, out=row_max)
+        scores.sub_(finite_or_zero(row_max)).exp_()
+        torch.sum(scores, -1, keepdim=True, out=row_sum)
+        return scores.div_(row_sum.masked_fill(row_sum == 0, 1))
     empty = None
     if call.expects_empty_rows or (call.causal and block.rows.position < 0):
         empty = _without_keys(scores)
@@ -30,6 +48,11 @@ def weights(call: BlocksInput, block: Block, lse: Tensor | None = None) -> Tenso
         empty = _without_keys(_scores(call, block))
         torch.softmax(scores, -1, out=scores)
     return scores if empty is None else scores.masked_fill_(empty, 0)
+
+
+def finite_or_zero(row_max: Tensor) -> Tensor:
+    """What to subtract from the scores of a row, 0 where it has no key."""
+    return row_max.masked_fill(row_max == -torch.inf, 0)
 
 
 def _without_keys(scores: Tensor) -> Tensor:
@@ -114,8 +137,7 @@ def _apply_masks(call: BlocksInput, block: Block, scores: Tensor) -> None:
         else:
             scores += mask
     if call.documents is not None:
-        hidden = hidden_by_documents(call.documents, block, call.shape.query_start)
-        scores.masked_fill_(hidden, -torch.inf)
+        scores.masked_fill_(call.hidden_by_documents(block), -torch.inf)
     if call.key_ranges is not None:
         scores.masked_fill_(hidden_by_ranges(call.key_ranges, block), -torch.inf)
     if call.windows:

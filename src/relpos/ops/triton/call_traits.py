@@ -79,6 +79,7 @@ class CallTraits(NamedTuple):
     has_max_offset: bool
     has_softcap: bool
     has_dropout: bool
+    has_dropout_origin: bool
     has_key_axis_logits: bool
     has_query_axis_logits: bool
     has_joint_bias: bool

@@ -13,12 +13,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...terms import Terms
+from ..arguments import arguments_of
 from ..axis_logits import attention_by_axis_logits
 from ..inputs import Inputs
+from ..parts import Part, RowFlow
 from ..transforms import unsupported_transforms
-from .ops import TRITON
+from .ops import TRITON, logits_of_row_max
 
-__all__ = ["attention", "unavailable", "unsupported"]
+__all__ = ["attention", "part", "part_gradients", "unavailable", "unsupported"]
 
 _INSTALLED = find_spec("triton") is not None
 # As Triton itself does, which reads it when its functions are made.
@@ -69,3 +71,25 @@ def _too_wide(inputs: Inputs) -> str | None:
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
     """Output and log-sum-exp; products in the inputs' dtype, sums in float32."""
     return attention_by_axis_logits(TRITON, inputs)
+
+
+def part(inputs: Inputs) -> Part:
+    """The output, in the dtype of `q`, and the softmax over these keys."""
+    arguments = arguments_of(inputs)
+    found = TRITON.compute_forward(arguments)
+    row_max, inverse_sum = found["softmax"]
+    empty = inverse_sum == 0
+    row_max = (row_max * logits_of_row_max(arguments)).masked_fill(empty, -torch.inf)
+    row_sum = (1 / inverse_sum).masked_fill(empty, 0)
+    return Part(found["output"], torch.stack((row_max, row_sum)))
+
+
+def part_gradients(inputs: Inputs, flow: RowFlow, wanted: frozenset[str]) -> dict[str, Tensor]:
+    """The gradients by name, each in the dtype of what it is for."""
+    arguments = arguments_of(inputs, has_other_keys=True)
+    row_max, row_sum = flow.softmax
+    empty = row_max == -torch.inf
+    row_max = (row_max / logits_of_row_max(arguments)).masked_fill(empty, torch.inf)
+    softmax = torch.stack((row_max, (1 / row_sum).masked_fill(empty, 0)))
+    saved = {"output": flow.output, "softmax": softmax, "axis_weights": softmax.new_empty(0)}
+    return TRITON.compute_backward(arguments, flow.d_output, flow.d_lse, saved, wanted)

@@ -74,6 +74,7 @@ class KernelInputs(NamedTuple):
         values_table: TableTensor `(h or 1, r, value_dim)`.
         mask: PairTensor, uint8 (nonzero: the pair takes part) or logits to add.
         documents: TokenTensor `(b, j)` without heads, int64; negative: of no document.
+        query_documents: TokenTensor `(b, i)`, likewise.
         key_ranges: `(b, i, 2)` int32: the first key that a query may see, and the one after the
             last; within `0..j`.
         keys_in_ranges: `(b, j)` uint8: whether a key is in the range of some query.
@@ -100,6 +101,7 @@ class KernelInputs(NamedTuple):
         softcap: c of `c tanh(s / c)`, in logits.
         dropout_threshold: a weight is dropped where a draw of 32 bits is below it.
         keep_scale: 1 / (probability that a weight is kept).
+        dropout_origin: `(5,)` int64, the numbers of `inputs.DropoutOrigin`; None for a whole call.
     """
 
     q: Any
@@ -112,6 +114,7 @@ class KernelInputs(NamedTuple):
     values_table: Any
     mask: Any
     documents: Any
+    query_documents: Any
     key_ranges: Any
     keys_in_ranges: Any
     tile_key_ranges: Any
@@ -131,6 +134,7 @@ class KernelInputs(NamedTuple):
     softcap: Any
     dropout_threshold: Any
     keep_scale: Any
+    dropout_origin: Any
 
 
 class KernelSizes(NamedTuple):
@@ -222,6 +226,7 @@ class Specialization:
         in_bits: whether the largest score of a row is kept in bits, not in logits: the same for all
             kernels of a call, whatever their tiles.
         has_dropout: whether weights are dropped.
+        has_dropout_origin: whether as in a larger call, of which this one is a part.
         num_axes: of a grid; 0 for a sequence.
         num_key_coordinates: coordinates of keys along all axes together, `s` of `key_axis_logits`.
         num_query_coordinates: those of queries, `s` of `query_axis_logits`.
@@ -270,6 +275,7 @@ class Specialization:
     scale_last: bool
     in_bits: bool
     has_dropout: bool
+    has_dropout_origin: bool
     num_axes: int
     num_key_coordinates: int
     num_query_coordinates: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from math import log
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,13 +12,14 @@ from torch import Tensor
 
 from ..arguments import AXIS_TABLES, Arguments
 from ..custom_op import CustomOp, Flow
+from ..inputs import DropoutOrigin
 
 if TYPE_CHECKING:
     from .call_traits import GridShape
     from .prepared_call import PreparedCall
     from .saved import Saved
 
-__all__ = ["TRITON"]
+__all__ = ["TRITON", "logits_of_row_max"]
 
 TRITON = CustomOp(
     "triton",
@@ -28,7 +30,7 @@ TRITON = CustomOp(
 )
 _TENSORS = (
     "q", "k", "v", "q_rel", "mask", "key_axis_logits", "query_axis_logits", "joint_bias",
-    "documents", "key_ranges", "seed",
+    "documents", "query_documents", "key_ranges", "seed",
 )  # fmt: skip
 _tensors_of = attrgetter(*_TENSORS)
 
@@ -62,7 +64,14 @@ def _prepared(arguments: Arguments) -> PreparedCall:
         dict(zip(_TENSORS, _tensors_of(arguments), strict=True)), arguments.terms.tables, grid,
         causal=arguments.causal, scale=arguments.scale, query_start=arguments.query_start,
         dropout=arguments.dropout, window=arguments.windows, softcap=arguments.softcap,
+        dropout_origin=DropoutOrigin(*arguments.dropout_origin)
+        if arguments.dropout_origin else None,
     )  # fmt: skip
+
+
+def logits_of_row_max(arguments: Arguments) -> float:
+    """What a row's largest score in the saved softmax is to be multiplied by, to be in logits."""
+    return log(2) if _prepared(arguments).traits.scales_last else 1.0
 
 
 def _forward(arguments: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:

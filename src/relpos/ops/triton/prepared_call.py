@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ...terms import OffsetTable
+from ..inputs import DropoutOrigin
 from ..locality import Window
 from .call_traits import CallTraits, GridShape, MaskTraits
 from .grid_indices import GridIndices
@@ -39,7 +40,7 @@ class PreparedCall:
 
     Args:
         tensors: by name, or None: `q k v q_rel mask key_axis_logits query_axis_logits joint_bias
-            documents key_ranges seed`.
+            documents query_documents key_ranges seed`.
         tables: by name: `keys queries bias values`, those that there are.
         grid: of the tokens; None for a sequence.
         causal: whether keys ahead of the query are left out.
@@ -48,6 +49,7 @@ class PreparedCall:
         dropout: probability.
         window: `(left, right)` of each axis, of which a sequence has one; empty without.
         softcap: c of `c tanh(s / c)`; 0 without one.
+        dropout_origin: of this call in a larger one, None for a whole one.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class PreparedCall:
         dropout: float,
         window: tuple[Window, ...] = (),
         softcap: float = 0.0,
+        dropout_origin: DropoutOrigin | None = None,
     ) -> None:
         q, k, v, q_rel = (with_dense_rows(tensors[name]) for name in ("q", "k", "v", "q_rel"))
         assert q is not None
@@ -69,8 +72,13 @@ class PreparedCall:
         assert v is not None
         self.q, self.k, self.v, self.q_rel = q, k, v, q_rel
         self.mask, self.documents = tensors["mask"], tensors["documents"]
+        self.query_documents = tensors["query_documents"]
         if self.documents is not None:
             self.documents = self.documents.long().contiguous()
+            if self.query_documents is None:
+                of_queries = slice(query_start, query_start + q.shape[2])
+                self.query_documents = self.documents[:, of_queries]
+            self.query_documents = self.query_documents.long().contiguous()
         self.key_axis_logits, self.query_axis_logits = (
             tensors["key_axis_logits"],
             tensors["query_axis_logits"],
@@ -80,6 +88,10 @@ class PreparedCall:
         self.batch, self.heads, self.seqlen_q, _ = q.shape
         self.kv_heads, self.seqlen_k = k.shape[1], k.shape[2]
         self.causal, self.scale, self.dropout, self.softcap = causal, scale, dropout, softcap
+        self.dropout_origin = None
+        if dropout and dropout_origin is not None:
+            # A tensor, since Triton compiles anew for numbers.
+            self.dropout_origin = torch.tensor(dropout_origin, device=q.device)
         self.grid = grid
         window_of_line = window[0] if window and grid is None else (None, None)
         self.table_window = shared_table_window(
@@ -137,6 +149,7 @@ class PreparedCall:
             has_max_offset=self.max_offset is not None,
             has_softcap=self.softcap > 0,
             has_dropout=self.dropout > 0,
+            has_dropout_origin=self.dropout_origin is not None,
             has_key_axis_logits=self.key_axis_logits is not None,
             has_query_axis_logits=self.query_axis_logits is not None,
             has_joint_bias=self.joint_bias is not None,
@@ -203,7 +216,8 @@ class PreparedCall:
             bias_table=table_tensor(table_of("bias")),
             values_table=table_tensor(table_of("values")),
             mask=pair_tensor(self.mask),
-            documents=self._documents(),
+            documents=_documents(self.documents),
+            query_documents=_documents(self.query_documents),
             key_ranges=None if self.key_ranges is None else self.key_ranges.of_queries,
             keys_in_ranges=None if self.key_ranges is None else self.key_ranges.keys_in_any,
             tile_key_ranges=tile_key_ranges,
@@ -223,6 +237,7 @@ class PreparedCall:
             softcap=self.softcap or None,
             dropout_threshold=self._dropout_threshold,
             keep_scale=self.keep_scale,
+            dropout_origin=self.dropout_origin,
         )
         return inputs, *KernelSizes(
             seqlen_q=self.seqlen_q,
@@ -264,18 +279,11 @@ class PreparedCall:
         limit = torch.finfo(torch.float32).max
         return quotients.clamp(-limit, limit).where(rows.isfinite(), quotients)
 
-    def _documents(self) -> TokenTensor | None:
-        if self.documents is None:
-            return None
-        stride_b = self.documents.stride(0) if self.documents.shape[0] > 1 else 0
-        return TokenTensor(self.documents, stride_b, 0, 1)
-
     def _tile_ranges(self, m: int, n: int) -> TileRanges | None:
         """Which keys and queries tiles of `m` queries and `n` keys may see; None: no such limit."""
         found: list[TileRanges] = []
-        if self.documents is not None:
-            of_queries = self.documents[:, self.query_start : self.query_start + self.seqlen_q]
-            found.append(tiles_of_documents(of_queries, self.documents, m, n))
+        if self.documents is not None and self.query_documents is not None:
+            found.append(tiles_of_documents(self.query_documents, self.documents, m, n))
         if self.key_ranges is not None:
             found.append(tiles_of_key_ranges(self.key_ranges.of_queries, self.seqlen_k, m, n))
         if self.grid_indices is not None and self.grid_indices.window_ranges is not None:
@@ -287,6 +295,13 @@ class PreparedCall:
             x.expand(self.batch, -1, -1).contiguous() for x in reduce(intersect, found)
         )
         return of_queries, of_keys
+
+
+def _documents(documents: Tensor | None) -> TokenTensor | None:
+    if documents is None:
+        return None
+    stride_b = documents.stride(0) if documents.shape[0] > 1 else 0
+    return TokenTensor(documents, stride_b, 0, 1)
 
 
 def _within_32_bits(offset: int) -> int:

@@ -92,6 +92,7 @@ def _specialization(
         scale_last=traits.scales_last or by_rows,
         in_bits=traits.scales_last or traits.row_tile_width is not None,
         has_dropout=traits.has_dropout,
+        has_dropout_origin=traits.has_dropout_origin,
         num_axes=0 if grid is None else len(grid.key_grid),
         num_key_coordinates=key_coordinates,
         num_query_coordinates=query_coordinates,

@@ -119,7 +119,7 @@ def forward_kernel(
             row_sum = row_sum * rescale + tl.sum(weights, 1)
             acc = acc * rescale[:, None]
             if SPEC.has_dropout:
-                weights = tl.where(survives_dropout(args, pairs), weights, 0.0)
+                weights = tl.where(survives_dropout(args, pairs, SPEC), weights, 0.0)
             acc += tl.dot(weights.to(v.dtype), v, input_precision=SPEC.precision)
             if SPEC.has_axis_weights:
                 marks = coordinate_marks(

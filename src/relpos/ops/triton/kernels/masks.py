@@ -27,12 +27,12 @@ def takes_part(args, pairs, HIDE_AHEAD: tl.constexpr, CHECK_END: tl.constexpr, S
     if HIDE_AHEAD:
         visible = visible & (pairs.c <= args.query_start + i - pairs.j0)
     if SPEC.has_documents:
-        documents = args.inputs.documents
-        base = documents.ptr + tl.cast(pairs.b, tl.int64) * documents.stride_b
-        position = args.query_start + i
+        documents, query_documents = args.inputs.documents, args.inputs.query_documents
+        of_keys = documents.ptr + tl.cast(pairs.b, tl.int64) * documents.stride_b
+        of_queries = query_documents.ptr + tl.cast(pairs.b, tl.int64) * query_documents.stride_b
         inside = (i >= 0) & (i < args.seqlen_q)
-        of_query = tl.load(base + position, mask=inside, other=-1)
-        of_key = tl.load(base + j, mask=(j >= 0) & (j < args.seqlen_k), other=-1)
+        of_query = tl.load(of_queries + i, mask=inside, other=-1)
+        of_key = tl.load(of_keys + j, mask=(j >= 0) & (j < args.seqlen_k), other=-1)
         visible = visible & (of_query == of_key) & (of_key >= 0)
     if SPEC.has_min_offset:
         visible = visible & (pairs.c >= args.query_start + i + args.min_offset - pairs.j0)
@@ -76,19 +76,28 @@ def load_mask(args, pairs, SPEC: tl.constexpr):
 
 
 @triton.jit
-def survives_dropout(args, pairs):
+def survives_dropout(args, pairs, SPEC: tl.constexpr):
     """Whether dropout keeps each weight: a function of the seed, the row's number and `j` alone.
 
     The row's two keys come from Philox (Salmon et al. 2011); a 32-bit mixing function in the form
-    of MurmurHash3's last steps takes them together with the column.
+    of MurmurHash3's last steps takes them together with the column. In a part of a larger call, row
+    and column are those of the larger one.
     """
-    row = (tl.cast(pairs.b, tl.int64) * args.inputs.heads + pairs.h) * args.seqlen_q + pairs.i
+    inputs = args.inputs
+    key = pairs.j
+    if SPEC.has_dropout_origin:
+        origin = inputs.dropout_origin
+        row = tl.cast(pairs.b, tl.int64) * tl.load(origin) + tl.load(origin + 1) + pairs.h
+        row = row * tl.load(origin + 2) + tl.load(origin + 3) + pairs.i
+        key += tl.load(origin + 4)
+    else:
+        row = (tl.cast(pairs.b, tl.int64) * inputs.heads + pairs.h) * args.seqlen_q + pairs.i
     low = (row & 0xFFFFFFFF).to(tl.uint32)
     high = (row >> 32).to(tl.uint32)
-    first, second, _, _ = tl.philox(tl.load(args.inputs.seed), low, high, low * 0, low * 0)
-    mixed = pairs.j.to(tl.uint32) * 0x9E3779B9 + first
+    first, second, _, _ = tl.philox(tl.load(inputs.seed), low, high, low * 0, low * 0)
+    mixed = key.to(tl.uint32) * 0x9E3779B9 + first
     mixed = (mixed ^ (mixed >> 16)) * 0x21F0AAAD
     mixed = mixed ^ second
     mixed = (mixed ^ (mixed >> 15)) * 0x735A2D97
     mixed = mixed ^ (mixed >> 15)
-    return mixed >= args.inputs.dropout_threshold
+    return mixed >= inputs.dropout_threshold

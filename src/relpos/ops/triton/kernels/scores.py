@@ -207,7 +207,7 @@ def tile_d_scores(args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, S
         d_weights += by_key_coordinate(d_axis_weights, args, pairs, SPEC.num_axes)
     weights_after_dropout = exps * inverse_sum
     if SPEC.has_dropout:
-        survives = survives_dropout(args, pairs)
+        survives = survives_dropout(args, pairs, SPEC)
         weights_after_dropout = tl.where(survives, weights_after_dropout, 0.0)
         weights_after_dropout *= args.inputs.keep_scale
         d_weights = tl.where(survives, d_weights * args.inputs.keep_scale, 0.0)
