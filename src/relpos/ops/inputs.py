@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from math import sqrt
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from ..terms import GridTerms, Terms
 from .checks import check_attention, check_documents, check_kinds, check_settings
 from .locality import AnyWindow, Window, check_key_ranges, resolve_window
 
-__all__ = ["DropoutOrigin", "Inputs", "prepare", "wide_dtype", "without_values"]
+__all__ = ["DropoutOrigin", "Inputs", "autocast_dtype", "prepare", "wide_dtype", "without_values"]
 
 
 @dataclass(slots=True)
@@ -110,7 +111,8 @@ def prepare(
         return_lse=return_lse,
     )  # fmt: skip
     if autocasts(q):
-        q, k, v, terms = _autocast(q, k, v, terms)
+        q, k, v = (autocast_dtype(q, x) for x in (q, k, v))
+        terms = terms.map(partial(autocast_dtype, q))
     check_attention(
         function, q, k, v, terms, mask, documents, causal=causal, query_start=query_start
     )
@@ -168,13 +170,6 @@ def wide_dtype(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
-def _autocast(
-    q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms
-) -> tuple[Tensor, Tensor, Tensor, Terms | GridTerms]:
-    """The tensors in autocast's dtype, as SDPA takes them; float64 is left alone."""
-    dtype = torch.get_autocast_dtype(q.device.type)
-
-    def cast(x: Tensor) -> Tensor:
-        return x if x.dtype == torch.float64 else x.to(dtype)
-
-    return cast(q), cast(k), cast(v), terms.map(cast)
+def autocast_dtype(q: Tensor, x: Tensor) -> Tensor:
+    """`x` in the dtype of autocast on the device of `q`, as SDPA takes it; float64 stays."""
+    return x if x.dtype == torch.float64 else x.to(torch.get_autocast_dtype(q.device.type))

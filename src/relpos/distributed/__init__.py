@@ -1,0 +1,11 @@
+"""Relative attention over several devices, on the process groups of torch.distributed.
+
+q, k, v = (shard(x, group, dim=2) for x in (q, k, v))    # this rank's tokens
+out = attention(q, k, v, terms, group=group, causal=True)
+out = unshard(out, group, dim=2)                         # where all are wanted
+"""
+
+from .api import attention
+from .layout import shard, spans, unshard
+
+__all__ = ["attention", "shard", "spans", "unshard"]

@@ -1,0 +1,381 @@
+"""`relpos.attention` over a sequence that is cut among ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, overload
+
+import torch
+from jaxtyping import Bool, Float, Integer
+from torch import Tensor, distributed
+from torch.distributed.tensor import DTensor
+
+from ..autocast import autocasts, without_autocast
+from ..checks import FLOATING, check_device, check_shape, check_tensor, one_line
+from ..errors import ShapeError
+from ..ops.dispatch import check_backend
+from ..ops.inputs import Inputs, autocast_dtype, prepare
+from ..ops.locality import AnyWindow
+from ..terms import GridTerms, Terms
+from .agreement import agree
+from .cut_attention import cut_attention
+from .cut_call import CutCall
+from .group import AnyGroup, Ranks, exchange_device, resolve_group
+from .heads import heads_attention
+from .layout import Layout, check_layout, spans_of_ranks
+from .method import METHODS, choose_method
+
+__all__ = ["attention"]
+
+Method = Literal["auto", "heads", "gather", "ring"]
+
+_NO_TERMS = Terms()
+
+
+@overload
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms = ..., *, group: AnyGroup,
+    layout: Layout = ..., key_layout: Layout | None = ..., method: Method = ...,
+    causal: bool = ..., mask: Tensor | None = ..., dropout: float = ...,
+    scale: float | None = ..., query_start: int | None = ..., documents: Tensor | None = ...,
+    query_documents: Tensor | None = ..., window: AnyWindow = ...,
+    key_ranges: Tensor | None = ..., softcap: float | None = ..., backend: str = ...,
+    return_lse: Literal[False] = ..., check: bool = ...,
+) -> Tensor: ...  # fmt: skip
+@overload
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms = ..., *, group: AnyGroup,
+    layout: Layout = ..., key_layout: Layout | None = ..., method: Method = ...,
+    causal: bool = ..., mask: Tensor | None = ..., dropout: float = ...,
+    scale: float | None = ..., query_start: int | None = ..., documents: Tensor | None = ...,
+    query_documents: Tensor | None = ..., window: AnyWindow = ...,
+    key_ranges: Tensor | None = ..., softcap: float | None = ..., backend: str = ...,
+    return_lse: Literal[True], check: bool = ...,
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+def attention(
+    q: Float[Tensor, "b h i d"],
+    k: Float[Tensor, "b g j d"],
+    v: Float[Tensor, "b g j dv"],
+    terms: Terms | GridTerms = _NO_TERMS,
+    *,
+    group: AnyGroup,
+    layout: Layout = "zigzag",
+    key_layout: Layout | None = None,
+    method: Method = "auto",
+    causal: bool = False,
+    mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    query_start: int | None = None,
+    documents: Integer[Tensor, "#b j"] | None = None,
+    query_documents: Integer[Tensor, "#b i"] | None = None,
+    window: AnyWindow = None,
+    key_ranges: Integer[Tensor, "#b i 2"] | None = None,
+    softcap: float | None = None,
+    backend: str = "auto",
+    return_lse: bool = False,
+    check: bool = True,
+) -> Float[Tensor, "b h i dv"] | tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
+    """`relpos.attention` of the whole sequence, each rank giving and getting its own tokens of it.
+
+    Every rank of the group calls it with its shards, cut as `shard` cuts them, and with the same
+    other arguments. The result is that of one device: exact, with the same terms at the same
+    offsets, the same dropout for any number of ranks, and gradients.
+
+    Gradients of what ranks share, the tables of `terms` and a mask without an axis of this rank's
+    tokens, are those of this rank's rows or heads, as gradients of all other parameters are: they
+    are summed (or averaged) over the group once, where data-parallel gradients are.
+
+    Args:
+        q: queries of this rank.
+        k: keys of this rank.
+        v: values of this rank.
+        terms: the tables for the offsets of the whole sequence, and for all heads; `q_rel` is
+            that of this rank's queries. `GridTerms` describe the whole grid.
+        group: a process group, or a mesh of one dimension such as `mesh["cp"]`.
+        layout: `"zigzag"`, for which causal work is even, or `"contiguous"`.
+        key_layout: that of the keys, if it is another one; None: `layout`.
+        method: `"heads"` (each rank some heads of the whole sequence), `"gather"` (each rank all
+            keys for a while), `"ring"` (keys travel; memory is that of a rank's own tokens), or
+            `"auto"` (`relpos.distributed.method`).
+        causal: as in `relpos.attention`.
+        mask: broadcasts to `(b, h, i, j)`, where `j` counts this rank's keys if `i` is 1 (a
+            padding mask), else those of the whole sequence in their own order; `(b, h, 1, j)` of
+            the whole sequence is taken too.
+        dropout: as in `relpos.attention`; rank 0 draws the seed.
+        scale: as in `relpos.attention`.
+        query_start: position of the first query of the whole sequence; None: the queries are the
+            last positions.
+        documents: `(b or 1, j)`, those of this rank's keys.
+        query_documents: `(b or 1, i)`, those of this rank's queries; None: queries and keys are
+            the same tokens.
+        window: as in `relpos.attention`.
+        key_ranges: `(b or 1, i, 2)` for this rank's queries, in numbers of the whole sequence.
+        softcap: as in `relpos.attention`.
+        backend: as in `relpos.attention`; for `"gather"` and `"ring"` one that takes parts of a
+            row's keys: not `"reference"`.
+        return_lse: as in `relpos.attention`.
+        check: whether the ranks first compare their arguments, and last tell each other whether
+            they succeeded: two small exchanges. Without it all shards must be of one length, and
+            a rank that fails leaves the others to the time limit of their process group.
+
+    Returns:
+        As `relpos.attention`, of this rank's queries.
+
+    Raises:
+        ShapeError: if a shape, dtype or device does not fit `q`.
+        ValueError: if an argument is out of range, differs from that of another rank, or a shard
+            has not the tokens that `layout` gives it.
+        TypeError: if an argument is of another kind.
+        BackendError: if the backend does not support the inputs, or the method does not.
+        RuntimeError: on every rank, if one of them fails or does not answer.
+    """
+    ranks = resolve_group("attention", group)
+    local, error = None, None
+    try:
+        _check_choices(layout, key_layout, method, backend)
+        local = _prepare(
+            q, k, v, terms, mask, documents, query_documents, key_ranges, causal=causal,
+            dropout=dropout, scale=scale, query_start=query_start, window=window, softcap=softcap,
+        )  # fmt: skip
+    except Exception as found:
+        if not check:
+            raise
+        error = found
+    key_layout = layout if key_layout is None else key_layout
+    facts: dict[str, object] = {}
+    numbers = (0, 0, 0, 0, 0)
+    if local is not None:
+        facts = _facts(local, query_start, layout, key_layout, method, window, backend, return_lse)
+        rows, columns = (1, 1) if local.mask is None else local.mask.shape[2:]
+        numbers = (q.shape[2], k.shape[2], rows, columns, _draw_seed(local))
+    with without_autocast(q) if isinstance(q, Tensor) else torch.no_grad():
+        lengths = _lengths(ranks, facts, numbers, error, check=check)
+        assert local is not None
+        call = _cut_call(
+            ranks, local, lengths, layout, key_layout, query_start=query_start, backend=backend,
+            window=window, check=check,
+        )  # fmt: skip
+        chosen = choose_method(call, method)
+        output, lse = heads_attention(call) if chosen == "heads" else cut_attention(call, chosen)
+    return (output, lse) if return_lse else output
+
+
+def _check_choices(layout: object, key_layout: object, method: object, backend: str) -> None:
+    check_layout("attention", "layout", layout)
+    if key_layout is not None:
+        check_layout("attention", "key_layout", key_layout)
+    if not isinstance(method, str) or method not in ("auto", *METHODS):
+        raise ValueError(
+            f"attention: method must be 'auto' or one of {', '.join(map(repr, METHODS))}, "
+            f"got {one_line(method)}"
+        )
+    check_backend(backend)
+
+
+def _prepare(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: Terms | GridTerms,
+    mask: Tensor | None,
+    documents: Tensor | None,
+    query_documents: Tensor | None,
+    key_ranges: Tensor | None,
+    *,
+    causal: bool,
+    dropout: float,
+    scale: float | None,
+    query_start: int | None,
+    window: AnyWindow,
+    softcap: float | None,
+) -> Inputs:
+    """This rank's arguments, checked as far as they alone can be; a mask comes as it is given."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if isinstance(x, DTensor):
+            raise TypeError(
+                f"attention: {name} must be this rank's shard, which to_local() gives, got DTensor"
+            )
+    if documents is not None and query_documents is None:
+        query_documents = documents
+    grid = terms if isinstance(terms, GridTerms) else None
+    if grid is not None and query_start is not None:
+        raise ValueError(
+            "attention: query_start must be None with GridTerms, which place each token, "
+            f"got {one_line(query_start)}"
+        )
+    local = prepare(
+        "attention", q, k, v, terms if grid is None else _NO_TERMS, None, documents, key_ranges,
+        query_documents, causal=causal, dropout=dropout, scale=scale, query_start=query_start,
+        window=window if grid is None else None, softcap=softcap, return_lse=True,
+    )  # fmt: skip
+    if grid is not None:
+        if autocasts(q):
+            grid = grid.map(partial(autocast_dtype, q))
+        local = replace(local, terms=grid)
+    if mask is not None:
+        local = replace(local, mask=_checked_mask(mask, local.q))
+    return local
+
+
+def _checked_mask(mask: Tensor, q: Tensor) -> Tensor:
+    """A mask with four axes, of which those of the tokens are looked at later."""
+    check_tensor("attention", "mask", mask)
+    if mask.dtype not in (torch.bool, *FLOATING):
+        raise ShapeError(
+            f"attention: mask must be boolean (True takes part) or floating point, got {mask.dtype}"
+        )
+    check_device("attention", "mask", mask, q, "q is")
+    if mask.ndim <= 4:
+        mask = mask[(None,) * (4 - mask.ndim)]
+    sizes = {"b": (1, q.shape[0]), "h": (1, q.shape[1]), "i": (1, q.shape[2])}
+    check_shape("attention", "mask", mask, "b h i j", sizes)
+    return mask
+
+
+def _facts(
+    local: Inputs,
+    query_start: int | None,
+    layout: str,
+    key_layout: str,
+    method: str,
+    window: AnyWindow,
+    backend: str,
+    return_lse: bool,
+) -> dict[str, object]:
+    """What must be the same on every rank, by what users call it."""
+    facts: dict[str, object] = {
+        "layout": layout, "key_layout": key_layout, "method": method, "causal": local.causal,
+        "dropout": local.dropout, "scale": local.scale, "query_start": query_start,
+        "window": window, "softcap": local.softcap, "backend": backend, "return_lse": return_lse,
+    }  # fmt: skip
+    grid = local.terms if isinstance(local.terms, GridTerms) else None
+    if grid is not None:
+        facts["terms"] = (grid.shape, grid.query_grid, grid.prefix)
+    for name, x, axis in _named_tensors(local):
+        sizes = [size if n != axis else "tokens" for n, size in enumerate(x.shape)]
+        learns = torch.is_grad_enabled() and x.requires_grad
+        facts[name] = (sizes, str(x.dtype), "requires_grad" if learns else "no gradient")
+    axes = grid.axes if grid is not None else (local.terms,)
+    for number, axis_terms in enumerate(axes):
+        assert isinstance(axis_terms, Terms)
+        for name, table in axis_terms.tables.items():
+            facts[f"terms: {name} of axis {number}"] = (table.first, table.beyond)
+    return facts
+
+
+def _named_tensors(local: Inputs) -> list[tuple[str, Tensor, int | None]]:
+    """Each tensor of a call with its name and, where it has one, the axis of this rank's tokens."""
+    named: list[tuple[str, Tensor | None, int | None]] = [
+        ("q", local.q, 2), ("k", local.k, 2), ("v", local.v, 2),
+        ("documents", local.documents, 1), ("query_documents", local.query_documents, 1),
+        ("key_ranges", local.key_ranges, 1),
+    ]  # fmt: skip
+    if local.mask is not None:
+        # Its tokens are looked at with the lengths of all ranks.
+        named.append(("mask", local.mask[:, :, :1, :1], None))
+    if isinstance(local.terms, GridTerms):
+        named.append(("terms.joint_bias", local.terms.joint_bias, None))
+        axes = [(f"terms.axes[{n}]", axis) for n, axis in enumerate(local.terms.axes)]
+    else:
+        axes = [("terms", local.terms)]
+    for of, terms in axes:
+        named += [(f"{of}.{name}.rows", table.rows, None) for name, table in terms.tables.items()]
+        named.append((f"{of}.q_rel", terms.q_rel, 2))
+    return [(name, x, axis) for name, x, axis in named if x is not None]
+
+
+def _draw_seed(local: Inputs) -> int:
+    """Of the dropout: drawn on every rank, so that their generators go on alike."""
+    return int(torch.randint(1 << 62, ())) if local.dropout else 0
+
+
+@dataclass(frozen=True)
+class _Lengths:
+    """What each rank says of its shards: tokens, and the sizes of a mask along them."""
+
+    queries: tuple[int, ...]
+    keys: tuple[int, ...]
+    mask_queries: tuple[int, ...]
+    mask_keys: tuple[int, ...]
+    seed: int
+
+
+def _lengths(
+    ranks: Ranks,
+    facts: dict[str, object],
+    numbers: tuple[int, ...],
+    error: Exception | None,
+    *,
+    check: bool,
+) -> _Lengths:
+    if check:
+        said = agree(ranks, "attention", facts, numbers, error)
+    else:
+        said = [numbers] * ranks.size
+        if facts["dropout"]:
+            seed = torch.tensor(numbers[-1], device=exchange_device(ranks.group))
+            with ranks.exchanging("attention", "the seed of the dropout"):
+                distributed.broadcast(seed, ranks.everywhere(0), group=ranks.group)
+            said = [(*numbers[:-1], int(seed))] * ranks.size
+    queries, keys, mask_queries, mask_keys, seeds = zip(*said, strict=True)
+    return _Lengths(queries, keys, mask_queries, mask_keys, seeds[0])
+
+
+def _cut_call(
+    ranks: Ranks,
+    local: Inputs,
+    lengths: _Lengths,
+    layout: Layout,
+    key_layout: Layout,
+    *,
+    query_start: int | None,
+    window: AnyWindow,
+    backend: str,
+    check: bool,
+) -> CutCall:
+    """The call with what is known of all ranks; errors are the same on each."""
+    num_queries, num_keys = sum(lengths.queries), sum(lengths.keys)
+    queries = spans_of_ranks(num_queries, ranks.size, layout)
+    keys = spans_of_ranks(num_keys, ranks.size, key_layout)
+    for name, cut, counts in (("q", queries, lengths.queries), ("k", keys, lengths.keys)):
+        for rank, (own, count) in enumerate(zip(cut, counts, strict=True)):
+            wanted = sum(end - first for first, end in own)
+            if count != wanted:
+                raise ShapeError(
+                    f"attention: {name} must be cut as relpos.distributed.shard cuts "
+                    f"{sum(counts)} tokens, {wanted} of them on rank {rank}, got {count} there"
+                )
+    start = num_keys - num_queries if query_start is None else local.query_start
+    alike = queries == keys and start == 0
+    if local.documents is not None and local.query_documents is local.documents and not alike:
+        raise ValueError(
+            "attention: query_documents must be given where queries are other tokens than keys, "
+            "got documents alone"
+        )
+    ranges = local.key_ranges
+    if ranges is not None:
+        ranges = ranges.clamp(0, num_keys)
+    seed = torch.tensor(lengths.seed, device=local.q.device) if local.dropout else None
+    local = replace(local, query_start=start, key_ranges=ranges, seed=seed)
+    travels = local.mask is not None and _mask_travels(lengths, num_keys)
+    return CutCall(ranks, local, queries, keys, travels, backend, check, window)
+
+
+def _mask_travels(lengths: _Lengths, num_keys: int) -> bool:
+    """Whether the last axis of the mask is that of each rank's own keys."""
+    if all(
+        rows <= 1 and columns == keys
+        for rows, columns, keys in zip(
+            lengths.mask_queries, lengths.mask_keys, lengths.keys, strict=True
+        )
+    ):
+        return True
+    for rank, (columns, keys) in enumerate(zip(lengths.mask_keys, lengths.keys, strict=True)):
+        if columns not in (1, num_keys):
+            raise ShapeError(
+                f"attention: mask must have {num_keys} keys, those of the whole sequence, or with "
+                f"one row those {keys} of rank {rank}, got {columns} there"
+            )
+    return False

@@ -1,0 +1,138 @@
+"""One call whose queries and keys are cut among ranks, and which parts of it see each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..ops.inputs import Inputs
+from ..ops.locality import AnyWindow
+from .group import Ranks
+from .layout import Span
+
+__all__ = ["TOKEN_AXES", "CutCall", "KeyShard"]
+
+# Of what goes from rank to rank: the axis of the tokens.
+TOKEN_AXES = {"k": 2, "v": 2, "mask": 3, "documents": 1}
+
+Cut = tuple[tuple[Span, ...], ...]  # the spans of each rank
+
+
+@dataclass(frozen=True)
+class KeyShard:
+    """The keys of some rank, with what belongs to them.
+
+    Args:
+        spans: where they lie in the sequence.
+        tensors: `k (b, g, n, d)`, `v (b, g, n, dv)`, and those that there are of
+            `mask (b or 1, h or 1, 1, n)` and `documents (b or 1, n)`, in this order.
+    """
+
+    spans: tuple[Span, ...]
+    tensors: dict[str, Tensor]
+
+    @property
+    def runs(self) -> list[tuple[slice, Span]]:
+        """Where each run of keys lies in the shard, and in the sequence."""
+        return _placed(self.spans)
+
+    def part(self, name: str, columns: slice) -> Tensor | None:
+        """A run of one of the tensors, None where there is no such tensor."""
+        x = self.tensors.get(name)
+        if x is None:
+            return None
+        return x.narrow(TOKEN_AXES[name], columns.start, columns.stop - columns.start)
+
+    def shapes(self, spans: tuple[Span, ...]) -> dict[str, tuple[int, ...]]:
+        """Those of the same tensors for other keys."""
+        count = sum(end - first for first, end in spans)
+        found = {}
+        for name, x in self.tensors.items():
+            axis = TOKEN_AXES[name]
+            found[name] = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+        return found
+
+
+@dataclass(frozen=True)
+class CutCall:
+    """The settings of a call, and who has what of it.
+
+    Args:
+        ranks: among which it is cut.
+        local: this rank's arguments; `query_start` is that of the whole sequence of queries, and
+            `key_ranges` number the keys of the whole sequence.
+        queries: the spans of each rank.
+        keys: likewise.
+        mask_travels: whether the mask is one of this rank's keys, not of the whole sequence's.
+        backend: that computes the parts, by name.
+        check: whether ranks tell each other what went wrong.
+        window: as the user gave it.
+    """
+
+    ranks: Ranks
+    local: Inputs
+    queries: Cut
+    keys: Cut
+    mask_travels: bool
+    backend: str
+    check: bool
+    window: AnyWindow = None
+
+    @property
+    def num_queries(self) -> int:
+        """Of the whole sequence."""
+        return max((end for own in self.queries for _, end in own), default=0)
+
+    @property
+    def num_keys(self) -> int:
+        """Of the whole sequence."""
+        return max((end for own in self.keys for _, end in own), default=0)
+
+    @property
+    def own_queries(self) -> list[tuple[slice, Span]]:
+        """The runs of this rank's queries: where each lies in its shard, and in the sequence."""
+        return _placed(self.queries[self.ranks.rank])
+
+    @property
+    def own_keys(self) -> KeyShard:
+        """This rank's."""
+        tensors = {"k": self.local.k, "v": self.local.v}
+        if self.mask_travels and self.local.mask is not None:
+            tensors["mask"] = self.local.mask
+        if self.local.documents is not None:
+            tensors["documents"] = self.local.documents
+        return KeyShard(self.keys[self.ranks.rank], tensors)
+
+    def sees(self, queries: Span, keys: Span) -> bool:
+        """Whether any pair of two runs may take part, by causality and window."""
+        start, local = self.local.query_start, self.local
+        least = keys[0] - (start + queries[1] - 1)
+        most = keys[1] - 1 - (start + queries[0])
+        left, right = local.window[0] if local.window else (None, None)
+        right = 0 if local.causal else right
+        return (left is None or most >= -left) and (right is None or least <= right)
+
+    @property
+    def hops(self) -> int:
+        """How many ranks the keys of each visit at most, its own among them.
+
+        What lies further than a window reaches needs no visit; every rank counts the same.
+        """
+        size = self.ranks.size
+        far = 0
+        for rank, own in enumerate(self.queries):
+            for hop in range(far + 1, size):
+                others = self.keys[(rank - hop) % size]
+                if any(self.sees(mine, other) for mine in own for other in others):
+                    far = hop
+        return far + 1
+
+
+def _placed(spans: tuple[Span, ...]) -> list[tuple[slice, Span]]:
+    """Each span with where it lies in its shard."""
+    found, at = [], 0
+    for first, end in spans:
+        found.append((slice(at, at + end - first), (first, end)))
+        at += end - first
+    return found

@@ -1,0 +1,151 @@
+"""What ranks send each other: a few collectives of torch.distributed, and the bytes of each.
+
+Shards may differ in length. Collectives want them equal, so they are padded to the longest, which
+by `layout.py` is one or two tokens longer than others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed import P2POp
+from torch.nn.functional import pad
+
+from .group import Ranks
+
+__all__ = ["Flight", "all_to_all", "count_bytes", "gather_shards", "scatter_sums"]
+
+Cut = Sequence[Sequence[tuple[int, int]]]  # the spans of each rank
+
+_COUNTS: list[dict[str, int]] = []
+
+
+@contextmanager
+def count_bytes() -> Iterator[dict[str, int]]:
+    """The bytes that this rank sends to others meanwhile, by the kind of exchange.
+
+    Of an all-gather and a reduce-scatter those of the ring algorithm, a share of (P-1)/P of all.
+    """
+    counts: dict[str, int] = {}
+    _COUNTS.append(counts)
+    try:
+        yield counts
+    finally:
+        _COUNTS.remove(counts)
+
+
+def _count(kind: str, *sent: Tensor) -> None:
+    for counts in _COUNTS:
+        counts[kind] = counts.get(kind, 0) + sum(x.numel() * x.element_size() for x in sent)
+
+
+def gather_shards(ranks: Ranks, x: Tensor, dim: int, cut: Cut) -> list[Tensor]:
+    """The shards of all ranks, each of its own length along `dim`."""
+    if ranks.size == 1:
+        return [x]
+    counts = [sum(end - first for first, end in own) for own in cut]
+    own = _padded(x, dim, max(counts))
+    flat = own.new_empty(ranks.size * own.numel())
+    distributed.all_gather_into_tensor(flat, own.view(-1), group=ranks.group)
+    _count("gather", *[own] * (ranks.size - 1))
+    gathered = flat.view(x.dtype).view(ranks.size, *own.shape)
+    return [gathered[rank].narrow(dim, 0, count) for rank, count in enumerate(counts)]
+
+
+def scatter_sums(ranks: Ranks, whole: Tensor, dim: int, cut: Cut) -> Tensor:
+    """This rank's shard of the sum over all ranks of `whole`."""
+    parts = [
+        torch.cat([whole.narrow(dim, first, end - first) for first, end in own or ((0, 0),)], dim)
+        for own in cut
+    ]
+    if ranks.size == 1:
+        return parts[0]
+    longest = max(part.shape[dim] for part in parts)
+    given = torch.stack([_padded(part, dim, longest) for part in parts])
+    found = torch.empty_like(given[0])
+    distributed.reduce_scatter_tensor(found.view(-1), given.view(-1), group=ranks.group)
+    _count("scatter", *given[1:])
+    return found.narrow(dim, 0, parts[ranks.rank].shape[dim])
+
+
+def all_to_all(
+    ranks: Ranks, given: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]
+) -> list[Tensor]:
+    """What each rank gives this one.
+
+    Args:
+        ranks: of the group.
+        given: for each rank a tensor, all of one dtype.
+        shapes: of what each rank gives.
+    """
+    if ranks.size == 1:
+        return list(given)
+    sizes = [torch.Size(shape).numel() for shape in shapes]
+    flat = torch.cat([x.reshape(-1) for x in given])
+    found = flat.new_empty(sum(sizes))
+    distributed.all_to_all_single(found, flat, sizes, [x.numel() for x in given], group=ranks.group)
+    _count("all-to-all", *(x for rank, x in enumerate(given) if rank != ranks.rank))
+    return [x.view(shape) for x, shape in zip(found.split(sizes), shapes, strict=True)]
+
+
+class Flight:
+    """Tensors on their way from rank to rank, while this one computes.
+
+    Args:
+        ranks: of the group.
+        sent: what goes out by name; it must stay as it is until `wait` is over.
+        room: for what comes in, by the same names.
+        steps: how many ranks further it goes, backward if negative.
+        kind: under which its bytes are counted.
+    """
+
+    def __init__(
+        self,
+        ranks: Ranks,
+        sent: dict[str, Tensor],
+        room: dict[str, Tensor],
+        *,
+        steps: int,
+        kind: str,
+    ) -> None:
+        self._room, self._works = room, []
+        self._sent = [_dense(x) for x in sent.values()]
+        to, source = ranks.everywhere(ranks.rank + steps), ranks.everywhere(ranks.rank - steps)
+        operations = [
+            P2POp(send_or_receive, _bytes(x), other, ranks.group)
+            for send_or_receive, tensors, other in (
+                (distributed.isend, self._sent, to),
+                (distributed.irecv, room.values(), source),
+            )
+            for x in tensors
+            if x.numel()
+        ]
+        if operations:
+            self._works = distributed.batch_isend_irecv(operations)
+        _count(kind, *self._sent)
+
+    def wait(self) -> dict[str, Tensor]:
+        """What came in."""
+        for work in self._works:
+            work.wait()
+        self._works, self._sent = [], []
+        return self._room
+
+
+def _padded(x: Tensor, dim: int, length: int) -> Tensor:
+    rest = length - x.shape[dim]
+    if rest:
+        x = pad(x, [0, 0] * (x.ndim - 1 - dim) + [0, rest])
+    return _bytes(_dense(x))
+
+
+def _dense(x: Tensor) -> Tensor:
+    return x.detach().contiguous()
+
+
+def _bytes(x: Tensor) -> Tensor:
+    """Booleans as bytes, which every collective takes."""
+    return x.view(torch.uint8) if x.dtype == torch.bool else x

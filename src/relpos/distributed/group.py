@@ -1,0 +1,98 @@
+"""The ranks among which a sequence is cut: a process group, or a mesh of one dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import distributed
+from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
+
+__all__ = ["AnyGroup", "Ranks", "exchange_device", "resolve_group"]
+
+AnyGroup = ProcessGroup | DeviceMesh
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """A group as this process sees it.
+
+    Args:
+        group: of all its processes.
+        rank: of this process within the group.
+        size: P, how many there are.
+    """
+
+    group: ProcessGroup
+    rank: int
+    size: int
+
+    def everywhere(self, rank: int) -> int:
+        """The number of a rank of this group, modulo P, among all processes there are."""
+        return distributed.get_global_rank(self.group, rank % self.size)
+
+    @contextmanager
+    def exchanging(self, function: str, what: str) -> Iterator[None]:
+        """Word what goes wrong in an exchange: another rank failed, or does not answer in time.
+
+        Args:
+            function: the public function on whose behalf it is made.
+            what: is exchanged.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"{function}: rank {self.rank} of {self.size} could not exchange {what}: another "
+                "rank of the group failed, left, or did not get here within the time limit of the "
+                "process group (`timeout=` where it was made); see what that rank says. Torch "
+                f"says: {' '.join(str(error).split())}"
+            ) from error
+
+
+def resolve_group(function: str, group: AnyGroup) -> Ranks:
+    """The ranks of a group.
+
+    Args:
+        function: the public function on whose behalf it is checked.
+        group: a `ProcessGroup`, or a `DeviceMesh` of one dimension.
+
+    Raises:
+        TypeError: if it is neither.
+        ValueError: if the mesh has several dimensions, or this process is not of the group.
+        RuntimeError: if no process group is there.
+    """
+    if not distributed.is_available() or not distributed.is_initialized():
+        raise RuntimeError(
+            f"{function}: there must be a process group, which torch.distributed.init_process_group"
+            " makes under torchrun, got none"
+        )
+    if isinstance(group, DeviceMesh):
+        if group.ndim != 1:
+            named = group.mesh_dim_names or tuple(range(group.ndim))
+            raise ValueError(
+                f"{function}: group must be a mesh of one dimension, such as mesh[{named[-1]!r}], "
+                f"got one of {named}"
+            )
+        group = group.get_group()
+    if not isinstance(group, ProcessGroup):
+        raise TypeError(
+            f"{function}: group must be a ProcessGroup or a DeviceMesh, got {type(group).__name__}"
+        )
+    rank = distributed.get_rank(group)
+    if rank < 0:
+        raise ValueError(
+            f"{function}: group must have this process among its ranks, got one without rank "
+            f"{distributed.get_rank()}"
+        )
+    return Ranks(group, rank, distributed.get_world_size(group))
+
+
+def exchange_device(group: ProcessGroup) -> torch.device:
+    """Where tensors lie that are exchanged without being anybody's input."""
+    if distributed.get_backend(group) == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")

@@ -1,0 +1,207 @@
+"""How a sequence is cut among the ranks, and how its shards are made and put together again.
+
+- `"zigzag"`: the sequence is cut into 2P chunks, of which rank `r` holds chunks `r` and `2P-1-r`,
+  one after the other: under a causal mask all ranks then have the same work. It is the order of
+  torch's own load balancer of heads and tails.
+- `"contiguous"`: rank `r` holds chunk `r` of P.
+
+Chunks that cannot be equal differ by one token, the longer ones first, as `torch.tensor_split` cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from ..checks import check_count, check_tensor, one_line
+from .exchange import gather_shards, scatter_sums
+from .group import AnyGroup, Ranks, resolve_group
+
+__all__ = ["Layout", "Span", "check_layout", "in_order", "lengths_of", "shard", "spans",
+           "spans_of_ranks", "unshard"]  # fmt: skip
+
+Layout = Literal["zigzag", "contiguous"]
+Span = tuple[int, int]  # tokens `first..end-1` of the sequence
+
+
+def spans(
+    length: int, group: AnyGroup, layout: Layout = "zigzag", *, rank: int | None = None
+) -> list[Span]:
+    """The tokens that a rank holds, as runs `first..end-1` in the order in which they lie there.
+
+    Args:
+        length: of the whole sequence, in tokens.
+        group: the ranks.
+        layout: `"zigzag"` or `"contiguous"`.
+        rank: within the group; None: this process's.
+
+    Returns:
+        Two runs at most; none for a rank without a token.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+    ranks = resolve_group("spans", group)
+    length = check_count("spans", "length", length, least=0)
+    check_layout("spans", "layout", layout)
+    rank = ranks.rank if rank is None else check_count("spans", "rank", rank, least=0)
+    if rank >= ranks.size:
+        raise ValueError(
+            f"spans: rank must be below {ranks.size}, the size of the group, got {rank}"
+        )
+    return list(spans_of_ranks(length, ranks.size, layout)[rank])
+
+
+def shard(
+    x: Shaped[Tensor, "..."], group: AnyGroup, layout: Layout = "zigzag", dim: int = 1
+) -> Shaped[Tensor, "..."]:
+    """This rank's tokens of `x`, a new tensor.
+
+    Args:
+        x: the whole sequence, the same on every rank.
+        group: the ranks.
+        layout: `"zigzag"` or `"contiguous"`.
+        dim: the axis of the tokens: 1 for `(b, i, e)` or `(b, i)`, 2 for `(b, h, i, d)`.
+
+    Raises:
+        TypeError: if `x` is no tensor.
+        ValueError: if an argument is out of range.
+    """
+    ranks = resolve_group("shard", group)
+    dim = _check_axis("shard", x, dim)
+    check_layout("shard", "layout", layout)
+    own = spans_of_ranks(x.shape[dim], ranks.size, layout)[ranks.rank]
+    return torch.cat([x.narrow(dim, first, end - first) for first, end in own or ((0, 0),)], dim)
+
+
+def unshard(
+    x: Shaped[Tensor, "..."], group: AnyGroup, layout: Layout = "zigzag", dim: int = 1
+) -> Shaped[Tensor, "..."]:
+    """The whole sequence on every rank, from the shard of each: undoes `shard`.
+
+    The gradient of a shard is the sum over all ranks of what each does with the whole. Where every
+    rank computes the same loss of it, that is P times the loss's own.
+
+    Args:
+        x: this rank's shard.
+        group: the ranks.
+        layout: `"zigzag"` or `"contiguous"`.
+        dim: the axis of the tokens.
+
+    Raises:
+        TypeError: if `x` is no tensor.
+        ValueError: if an argument is out of range, or shards are not cut as `shard` cuts them.
+        RuntimeError: if a rank does not answer.
+    """
+    ranks = resolve_group("unshard", group)
+    dim = _check_axis("unshard", x, dim)
+    check_layout("unshard", "layout", layout)
+    with ranks.exchanging("unshard", "lengths"):
+        counts = lengths_of(ranks, x.shape[dim], x.device)
+    cut = spans_of_ranks(sum(counts), ranks.size, layout)
+    for rank, (count, own) in enumerate(zip(counts, cut, strict=True)):
+        wanted = sum(end - first for first, end in own)
+        if count != wanted:
+            raise ValueError(
+                f"unshard: x must be cut as shard cuts {sum(counts)} tokens, {wanted} of them on "
+                f"rank {rank}, got {count} there"
+            )
+    return _Unshard.apply(x, ranks, cut, dim)
+
+
+class _Unshard(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, ranks: Ranks, cut: tuple[tuple[Span, ...], ...], dim: int
+    ) -> Tensor:
+        ctx.ranks, ctx.cut, ctx.dim = ranks, cut, dim
+        with ranks.exchanging("unshard", "shards"):
+            return in_order(gather_shards(ranks, x, dim, cut), dim, cut)
+
+    @staticmethod
+    def backward(ctx: Any, d_whole: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        with ctx.ranks.exchanging("unshard", "gradients"):
+            return scatter_sums(ctx.ranks, d_whole, ctx.dim, ctx.cut), None, None, None
+
+
+def in_order(shards: Sequence[Tensor], dim: int, cut: Sequence[Sequence[Span]]) -> Tensor:
+    """The shards of all ranks as one sequence.
+
+    Args:
+        shards: of each rank.
+        dim: the axis of the tokens.
+        cut: the spans of each rank.
+    """
+    found: list[tuple[int, Tensor]] = []
+    for x, own in zip(shards, cut, strict=True):
+        at = 0
+        for first, end in own:
+            found.append((first, x.narrow(dim, at, end - first)))
+            at += end - first
+    if not found:
+        return shards[0]
+    return torch.cat([x for _, x in sorted(found, key=lambda pair: pair[0])], dim)
+
+
+def lengths_of(ranks: Ranks, length: int, device: torch.device) -> list[int]:
+    """The length that each rank says."""
+    said = torch.tensor([length], device=device)
+    found = torch.empty(ranks.size, dtype=said.dtype, device=device)
+    torch.distributed.all_gather_into_tensor(found, said, group=ranks.group)
+    return found.tolist()
+
+
+def spans_of_ranks(length: int, size: int, layout: Layout) -> tuple[tuple[Span, ...], ...]:
+    """What each of `size` ranks holds.
+
+    Args:
+        length: in tokens.
+        size: P.
+        layout: `"zigzag"` or `"contiguous"`.
+
+    >>> spans_of_ranks(8, 2, "zigzag")
+    (((0, 2), (6, 8)), ((2, 6),))
+    >>> spans_of_ranks(7, 2, "contiguous")
+    (((0, 4),), ((4, 7),))
+    """
+    count = 2 * size if layout == "zigzag" else size
+    ends = [0]
+    for chunk in range(count):
+        ends.append(ends[-1] + length // count + (chunk < length % count))
+    chunks = [(ends[n], ends[n + 1]) for n in range(count)]
+    if layout == "contiguous":
+        return tuple(_runs([chunk]) for chunk in chunks)
+    return tuple(_runs([chunks[rank], chunks[count - 1 - rank]]) for rank in range(size))
+
+
+def _runs(chunks: list[Span]) -> tuple[Span, ...]:
+    """Chunks without empty ones, neighbours as one."""
+    runs: list[Span] = []
+    for first, end in chunks:
+        if runs and runs[-1][1] == first:
+            runs[-1] = (runs[-1][0], end)
+        elif first < end:
+            runs.append((first, end))
+    return tuple(run for run in runs if run[0] < run[1])
+
+
+def check_layout(function: str, argument: str, layout: object) -> None:
+    """Raise a ValueError unless it is a layout."""
+    if not isinstance(layout, str) or layout not in ("zigzag", "contiguous"):
+        raise ValueError(
+            f"{function}: {argument} must be 'zigzag' or 'contiguous', got {one_line(layout)}"
+        )
+
+
+def _check_axis(function: str, x: Tensor, dim: object) -> int:
+    check_tensor(function, "x", x)
+    dim = check_count(function, "dim", dim, least=None)
+    if not -x.ndim <= dim < x.ndim:
+        raise ValueError(
+            f"{function}: dim must be an axis of x, whose shape is {tuple(x.shape)}, got {dim}"
+        )
+    return dim % x.ndim
