@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -114,9 +116,15 @@ class Case(HasResults):
             for name in self.terms.split()
         }
 
-    def run(self, named: dict[str, Tensor], backend: str, **changes) -> tuple[Tensor, Tensor]:
-        """Output and log-sum-exp of a backend."""
-        return attention(
+    def run(
+        self,
+        named: dict[str, Tensor],
+        backend: str,
+        attend: Callable[..., Any] = attention,
+        **changes,
+    ) -> tuple[Tensor, Tensor]:
+        """Output and log-sum-exp of a backend, or of another function called as `attention`."""
+        return attend(
             named["q"],
             named["k"],
             named["v"],

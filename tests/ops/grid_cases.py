@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -131,14 +133,20 @@ class GridCase(HasResults):
             prefix=self.prefix,
         )
 
-    def run(self, named: dict[str, Tensor], backend: str, **changes) -> tuple[Tensor, Tensor]:
+    def run(
+        self,
+        named: dict[str, Tensor],
+        backend: str,
+        attend: Callable[..., Any] = attention,
+        **changes,
+    ) -> tuple[Tensor, Tensor]:
         """Output and log-sum-exp of a backend."""
         settings = {
             "causal": self.causal, "mask": named.get("mask"), "scale": self.scale,
             "documents": named.get("documents"), "window": self.window,
             "key_ranges": named.get("key_ranges"), "softcap": self.softcap,
         }  # fmt: skip
-        return attention(
+        return attend(
             named["q"], named["k"], named["v"], self.terms_of(named), backend=backend,
             return_lse=True, **settings | changes,
         )  # fmt: skip

@@ -23,9 +23,23 @@ class HasResults(ABC):
         return {name: x for name, x in results.items() if name not in ("output", "lse")}
 
     def results(
-        self, named: dict[str, Tensor], backend: str, only: str | None = None, **changes
+        self,
+        named: dict[str, Tensor],
+        backend: str,
+        only: str | None = None,
+        *,
+        of_lse: bool = True,
+        **changes,
     ) -> dict[str, Tensor]:
-        """Output, log-sum-exp and those gradients, from one run forward and backward."""
+        """Output, log-sum-exp and those gradients, from one run forward and backward.
+
+        Args:
+            named: tensors by name.
+            backend: its name.
+            only: the name of the one input that takes a gradient; None: all.
+            of_lse: whether the log-sum-exp is in the scalar.
+            changes: of the arguments.
+        """
         wanted = [
             name for name, x in named.items() if x.is_floating_point() and only in (None, name)
         ]
@@ -35,7 +49,8 @@ class HasResults(ABC):
         }
         output, lse = self.run(leaves, backend, **changes)
         finite = lse.masked_fill(lse == -torch.inf, 0)
-        total = sum((ramp(part) * part).sum() for part in (output, finite))
+        parts = (output, finite) if of_lse else (output,)
+        total = sum((ramp(part) * part).sum() for part in parts)
         grads = torch.autograd.grad(total, [leaves[name] for name in wanted])  # type: ignore[arg-type]
         found = {"output": output.detach(), "lse": lse.detach()}
         return found | dict(zip(wanted, grads, strict=True))

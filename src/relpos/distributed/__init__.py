@@ -6,6 +6,6 @@ out = unshard(out, group, dim=2)                         # where all are wanted
 """
 
 from .api import attention
-from .layout import shard, spans, unshard
+from .layout import Layout, shard, spans, unshard
 
-__all__ = ["attention", "shard", "spans", "unshard"]
+__all__ = ["Layout", "attention", "shard", "spans", "unshard"]

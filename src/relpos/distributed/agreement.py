@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import distributed
 
+from .exchange import gather_numbers
 from .group import Ranks, exchange_device
 
 __all__ = ["Outcome", "agree"]
@@ -40,11 +41,8 @@ def agree(
     words = repr(sorted((name, repr(fact)) for name, fact in facts.items()))
     digest = int.from_bytes(blake2b(words.encode(), digest_size=7).digest(), "big")
     device = exchange_device(ranks.group)
-    own = torch.tensor([error is not None, digest, *numbers], dtype=torch.int64, device=device)
-    all_said = own.new_empty(ranks.size * own.numel())
     with ranks.exchanging(function, "its arguments"):
-        distributed.all_gather_into_tensor(all_said, own, group=ranks.group)
-    said = all_said.view(ranks.size, -1).tolist()
+        said = gather_numbers(ranks, [error is not None, digest, *numbers], device)
     if any(failed for failed, *_ in said):
         _raise_together(ranks, function, error)
     if any(of_rank[1] != digest for of_rank in said):
@@ -58,7 +56,7 @@ def _raise_difference(ranks: Ranks, function: str, facts: Mapping[str, object]) 
     with ranks.exchanging(function, "its arguments"):
         distributed.all_gather_object(found, told, group=ranks.group)
     for rank, other in enumerate(found):
-        for name in told | other:
+        for name in found[0] | other:
             first, second = found[0].get(name, "nothing"), other.get(name, "nothing")
             if first != second:
                 raise ValueError(

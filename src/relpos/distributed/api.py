@@ -360,7 +360,9 @@ def _cut_call(
     seed = torch.tensor(lengths.seed, device=local.q.device) if local.dropout else None
     local = replace(local, query_start=start, key_ranges=ranges, seed=seed)
     travels = local.mask is not None and _mask_travels(lengths, num_keys)
-    return CutCall(ranks, local, queries, keys, travels, backend, check, window)
+    # One row on each rank is that of its one query, where no rank has more.
+    has_rows = max(lengths.mask_queries) > 1 or max(lengths.queries) == 1 < num_queries
+    return CutCall(ranks, local, queries, keys, travels, has_rows, backend, check, window)
 
 
 def _mask_travels(lengths: _Lengths, num_keys: int) -> bool:

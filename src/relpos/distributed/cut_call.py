@@ -65,6 +65,7 @@ class CutCall:
         queries: the spans of each rank.
         keys: likewise.
         mask_travels: whether the mask is one of this rank's keys, not of the whole sequence's.
+        mask_has_rows: whether it has a row for each of this rank's queries.
         backend: that computes the parts, by name.
         check: whether ranks tell each other what went wrong.
         window: as the user gave it.
@@ -75,6 +76,7 @@ class CutCall:
     queries: Cut
     keys: Cut
     mask_travels: bool
+    mask_has_rows: bool
     backend: str
     check: bool
     window: AnyWindow = None

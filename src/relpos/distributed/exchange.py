@@ -16,7 +16,13 @@ from torch.nn.functional import pad
 
 from .group import Ranks
 
-__all__ = ["Flight", "all_to_all", "count_bytes", "gather_shards", "scatter_sums"]
+# By the names that torch 2.13 gave them, and those from before.
+_all_gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
+_reduce_scatter = (
+    getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
+)
+
+__all__ = ["Flight", "all_to_all", "count_bytes", "gather_numbers", "gather_shards", "scatter_sums"]
 
 Cut = Sequence[Sequence[tuple[int, int]]]  # the spans of each rank
 
@@ -49,7 +55,7 @@ def gather_shards(ranks: Ranks, x: Tensor, dim: int, cut: Cut) -> list[Tensor]:
     counts = [sum(end - first for first, end in own) for own in cut]
     own = _padded(x, dim, max(counts))
     flat = own.new_empty(ranks.size * own.numel())
-    distributed.all_gather_into_tensor(flat, own.view(-1), group=ranks.group)
+    _all_gather(flat, own.view(-1), group=ranks.group)
     _count("gather", *[own] * (ranks.size - 1))
     gathered = flat.view(x.dtype).view(ranks.size, *own.shape)
     return [gathered[rank].narrow(dim, 0, count) for rank, count in enumerate(counts)]
@@ -66,7 +72,7 @@ def scatter_sums(ranks: Ranks, whole: Tensor, dim: int, cut: Cut) -> Tensor:
     longest = max(part.shape[dim] for part in parts)
     given = torch.stack([_padded(part, dim, longest) for part in parts])
     found = torch.empty_like(given[0])
-    distributed.reduce_scatter_tensor(found.view(-1), given.view(-1), group=ranks.group)
+    _reduce_scatter(found.view(-1), given.view(-1), group=ranks.group)
     _count("scatter", *given[1:])
     return found.narrow(dim, 0, parts[ranks.rank].shape[dim])
 
@@ -89,6 +95,14 @@ def all_to_all(
     distributed.all_to_all_single(found, flat, sizes, [x.numel() for x in given], group=ranks.group)
     _count("all-to-all", *(x for rank, x in enumerate(given) if rank != ranks.rank))
     return [x.view(shape) for x, shape in zip(found.split(sizes), shapes, strict=True)]
+
+
+def gather_numbers(ranks: Ranks, numbers: Sequence[int], device: torch.device) -> list[list[int]]:
+    """The same count of integers of every rank."""
+    own = torch.tensor(numbers, dtype=torch.int64, device=device)
+    found = own.new_empty(ranks.size * own.numel())
+    _all_gather(found, own, group=ranks.group)
+    return found.view(ranks.size, -1).tolist()
 
 
 class Flight:

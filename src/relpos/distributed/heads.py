@@ -162,9 +162,9 @@ def _mask_of_heads(
         return None
     if call.mask_travels:
         mask = _Gather.apply(mask, ranks, 3, call.keys)
-    elif mask.shape[2] > 1 and mask.shape[1] > 1:
+    elif call.mask_has_rows and mask.shape[1] > 1:
         return _Exchange.apply(mask, ranks, call.queries, by_query, True)
-    elif mask.shape[2] > 1:
+    elif call.mask_has_rows:
         mask = _Gather.apply(mask, ranks, 2, call.queries)
     return mask if mask.shape[1] == 1 else mask[:, own.start : own.stop]
 

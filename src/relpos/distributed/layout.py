@@ -5,7 +5,7 @@
   torch's own load balancer of heads and tails.
 - `"contiguous"`: rank `r` holds chunk `r` of P.
 
-Chunks that cannot be equal differ by one token, the longer ones first, as `torch.tensor_split` cuts.
+Chunks that cannot be equal differ by one token, the longer ones first, as by `torch.tensor_split`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,19 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from ..checks import check_count, check_tensor, one_line
-from .exchange import gather_shards, scatter_sums
+from .exchange import gather_numbers, gather_shards, scatter_sums
 from .group import AnyGroup, Ranks, resolve_group
 
-__all__ = ["Layout", "Span", "check_layout", "in_order", "lengths_of", "shard", "spans",
-           "spans_of_ranks", "unshard"]  # fmt: skip
+__all__ = [
+    "Layout",
+    "Span",
+    "check_layout",
+    "in_order",
+    "shard",
+    "spans",
+    "spans_of_ranks",
+    "unshard",
+]
 
 Layout = Literal["zigzag", "contiguous"]
 Span = tuple[int, int]  # tokens `first..end-1` of the sequence
@@ -101,7 +109,7 @@ def unshard(
     dim = _check_axis("unshard", x, dim)
     check_layout("unshard", "layout", layout)
     with ranks.exchanging("unshard", "lengths"):
-        counts = lengths_of(ranks, x.shape[dim], x.device)
+        counts = [count for (count,) in gather_numbers(ranks, [x.shape[dim]], x.device)]
     cut = spans_of_ranks(sum(counts), ranks.size, layout)
     for rank, (count, own) in enumerate(zip(counts, cut, strict=True)):
         wanted = sum(end - first for first, end in own)
@@ -145,14 +153,6 @@ def in_order(shards: Sequence[Tensor], dim: int, cut: Sequence[Sequence[Span]]) 
     if not found:
         return shards[0]
     return torch.cat([x for _, x in sorted(found, key=lambda pair: pair[0])], dim)
-
-
-def lengths_of(ranks: Ranks, length: int, device: torch.device) -> list[int]:
-    """The length that each rank says."""
-    said = torch.tensor([length], device=device)
-    found = torch.empty(ranks.size, dtype=said.dtype, device=device)
-    torch.distributed.all_gather_into_tensor(found, said, group=ranks.group)
-    return found.tolist()
 
 
 def spans_of_ranks(length: int, size: int, layout: Layout) -> tuple[tuple[Span, ...], ...]:

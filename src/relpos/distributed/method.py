@@ -42,9 +42,10 @@ def choose_method(call: CutCall, method: str) -> str:
             small = numbers * local.k.element_size() <= _GATHERED_BYTES
             method = "gather" if small else "ring"
     if method == "heads" and heads < size:
+        hint = "" if grid else "; 'ring' and 'gather' do with any number"
         raise ValueError(
             f"attention: method 'heads' must have at least one query head for each of the {size} "
-            f"ranks, got {heads}; 'ring' and 'gather' need none"
+            f"ranks, got {heads}{hint}"
         )
     if method != "heads" and grid:
         raise BackendError(

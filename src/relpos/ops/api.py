@@ -170,7 +170,8 @@ def attention_weights(
     """
     inputs = prepare(
         "attention_weights", q, k, k, without_values(terms), mask, documents, key_ranges,
-        query_documents, causal=causal, scale=scale, query_start=query_start, window=window, softcap=softcap,
+        query_documents, causal=causal, scale=scale, query_start=query_start, window=window,
+        softcap=softcap,
     )  # fmt: skip
     with without_autocast(q):
         return reference.attention_weights(inputs)[0].to(inputs.q.dtype)

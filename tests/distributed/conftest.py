@@ -1,0 +1,25 @@
+"""Pools of 2 and 4 processes, one of each for a whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.distributed.pool import Pool
+
+
+@pytest.fixture(scope="session")
+def two() -> Iterator[Pool]:
+    """Two ranks."""
+    pool = Pool(2)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="session")
+def four() -> Iterator[Pool]:
+    """Four ranks."""
+    pool = Pool(4)
+    yield pool
+    pool.close()

@@ -1,0 +1,203 @@
+"""The op over a cut sequence against one process: every case, method and layout, in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import distributed
+
+import relpos.distributed as cut
+from relpos import OffsetTable, Terms, attention
+from tests.distributed.cut import check_case, world
+from tests.ops.agreement import assert_within_budget, cast
+from tests.ops.cases import CASES, Case, any_case
+from tests.ops.grid_cases import GRID_CASES
+from tests.ops.results import ramp
+
+METHODS = ("heads", "gather", "ring")
+LAYOUTS = ("zigzag", "contiguous")
+# For more ranks than most cases have heads.
+WIDE = {
+    "per head": replace(CASES["per head"], heads=4, groups=4, table_heads=4),
+    "grouped": replace(CASES["grouped"], heads=8, groups=4),
+    "fewer key heads than ranks": replace(CASES["per head"], heads=8, groups=2, table_heads=8),
+    "uneven heads": replace(CASES["per head"], heads=6, groups=2, table_heads=6, causal=True),
+    "fewer tokens than chunks": replace(CASES["per head"], heads=4, groups=2, table_heads=4,
+                                        queries=5, keys=5),
+    "causal": replace(CASES["several row blocks, causal"], heads=4, groups=4),
+    "documents": replace(CASES["documents"], heads=4, groups=4),
+    "ranges": replace(CASES["ranges"], heads=4, groups=4),
+    "padding": replace(CASES["padding"], heads=4, groups=4),
+    "window": replace(CASES["window"], heads=4, groups=4, queries=65, keys=65, causal=True),
+    "q_rel": replace(CASES["per head"], heads=4, groups=4, table_heads=4, rel_width=3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", CASES)
+def test_two_ranks_are_as_one_process(two, name: str, method: str, layout: str):
+    two.run(check_case, CASES[name], method, layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", WIDE)
+def test_four_ranks_are_as_one_process(four, name: str, method: str, layout: str):
+    four.run(check_case, WIDE[name], method, layout)
+
+
+@pytest.mark.parametrize("name", GRID_CASES)
+def test_grids_by_heads_are_as_in_one_process(two, name: str):
+    case = GRID_CASES[name]
+    case = case if case.heads > 1 else replace(case, heads=2, groups=2)
+    two.run(check_case, case, "heads", "zigzag")
+
+
+@given(
+    case=any_case(), method=st.sampled_from(METHODS), layout=st.sampled_from(LAYOUTS),
+    key_layout=st.sampled_from([None, *LAYOUTS]), check=st.booleans(),
+)  # fmt: skip
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_any_case_on_two_ranks(two, case: Case, method, layout, key_layout, check):
+    if method == "heads" and case.heads < 2:
+        case = replace(case, heads=2, groups=2, table_heads=min(case.table_heads, 1))
+    even = case.queries % 4 == 0 and case.keys % 4 == 0
+    two.run(_check, case, method, layout, key_layout, check or not even)
+
+
+def _check(rank, size, case, method, layout, key_layout, check) -> None:
+    check_case(rank, size, case, method, layout, key_layout, check=check)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_cross_attention_has_keys_that_are_cut_otherwise(two, method: str):
+    case = replace(CASES["more queries than keys"], documents=None)
+    for layout, key_layout in (("zigzag", "contiguous"), ("contiguous", "zigzag")):
+        two.run(check_case, case, method, layout, key_layout)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_group_of_some_of_the_ranks(four, method: str):
+    four.run(_in_pairs, CASES["causal"], method)
+
+
+def _in_pairs(rank, size, case, method) -> None:
+    pairs = [distributed.new_group([0, 2]), distributed.new_group([3, 1])]
+    check_case(rank, size, case, method, "zigzag", group=pairs[rank % 2])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_mesh_stands_for_its_group(four, method: str):
+    four.run(_by_mesh, CASES["causal"], method)
+
+
+def _by_mesh(rank, size, case, method) -> None:
+    mesh = distributed.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))
+    check_case(rank, size, case, method, "zigzag", group=mesh["cp"])
+
+
+@pytest.mark.parametrize("backend", ["tiled", "native"])
+@pytest.mark.parametrize("method", METHODS)
+def test_dropout_is_the_same_for_any_number_of_ranks(two, four, method: str, backend: str):
+    outputs = [
+        pool.run(_dropped, method, layout, backend)[0] for pool in (two, four) for layout in LAYOUTS
+    ]
+    dtype = torch.float64 if backend == "tiled" else torch.float32
+    bound = 200 * torch.finfo(dtype).eps
+    for found in outputs[1:]:
+        for name, x in outputs[0].items():
+            assert (found[name] - x).abs().max() <= bound * x.abs().max().clamp(min=1), name
+    without = two.run(_dropped, method, "zigzag", backend, 0.0)[0]
+    assert not torch.allclose(outputs[0]["output"], without["output"])
+    kept = two.run(_dropped, method, "zigzag", backend, 0.25)[0]["weights"] > 0
+    assert abs(kept.double().mean().item() - 0.75) < 0.02
+
+
+def _dropped(rank, size, method, layout, backend, dropout=0.4) -> dict[str, torch.Tensor]:
+    """The output, the gradients, and with the identity as values the weights, all whole."""
+    case = replace(CASES["per head"], heads=4, groups=4, table_heads=4, queries=65, keys=65)
+    named = cast(case.inputs(), torch.float64 if backend == "tiled" else torch.float32)
+    group = world()
+    local = {n: cut.shard(x, group, layout, 2) if n in "qkv" else x for n, x in named.items()}
+    local = {name: x.detach().requires_grad_() for name, x in local.items()}
+
+    def attend(v: torch.Tensor, terms: Terms) -> torch.Tensor:
+        torch.manual_seed(3)
+        return cut.attention(
+            local["q"], local["k"], v, terms, group=group, layout=layout, method=method,
+            dropout=dropout, backend=backend,
+        )  # fmt: skip
+
+    output = attend(local["v"], Terms(**case.tables(local)))
+    whole = ramp(cut.unshard(output.detach(), group, layout, 2))
+    gradients = torch.autograd.grad(
+        (output * cut.shard(whole, group, layout, 2)).sum(), list(local.values())
+    )
+    found = {"output": cut.unshard(output.detach(), group, layout, 2)}
+    for name, x in zip(local, gradients, strict=True):
+        if name in "qkv":
+            found[name] = cut.unshard(x, group, layout, 2)
+        else:
+            found[name] = x.contiguous()
+            distributed.all_reduce(found[name])
+    eye = torch.eye(65, dtype=named["q"].dtype).expand(2, 4, -1, -1)
+    tables = {n: t for n, t in case.tables(local).items() if n != "values"}
+    weights = attend(cut.shard(eye, group, layout, 2), Terms(**tables))
+    return found | {"weights": cut.unshard(weights.detach(), group, layout, 2)}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("method", METHODS)
+def test_low_precision_is_within_the_budget_of_one_device(four, method: str, dtype):
+    four.run(_low_precision, method, dtype)
+
+
+def _low_precision(rank, size, method, dtype) -> None:
+    case = replace(
+        CASES["several row blocks, causal"], heads=4, groups=4, queries=310, table_heads=4
+    )
+    named = cast(case.inputs(), dtype)
+    exact = case.results(cast(named, torch.float64), "reference", of_lse=False)
+    reference = case.results(named, "reference", of_lse=False)
+    group = world()
+    local = {n: cut.shard(x, group, dim=2) if n in "qkv" else x for n, x in named.items()}
+    local = {name: x.detach().requires_grad_() for name, x in local.items()}
+    output = cut.attention(
+        local["q"], local["k"], local["v"], Terms(**case.tables(local)), group=group,
+        method=method, causal=True,
+    )  # fmt: skip
+    d_output = cut.shard(ramp(reference["output"]), group, dim=2)
+    gradients = torch.autograd.grad((output * d_output).sum(), list(local.values()))
+    assert output.dtype == dtype
+    for name, x in (("output", output), *zip(local, gradients, strict=True)):
+        found, wanted, about = x.detach(), exact[name], reference[name]
+        if name in ("output", *"qkv"):
+            wanted, about = (cut.shard(y, group, dim=2) for y in (wanted, about))
+        else:
+            total = found.double()
+            distributed.all_reduce(total)
+            found = total.to(dtype)
+        assert_within_budget(found, about, wanted)
+
+
+def test_autocast_is_that_of_the_op(two):
+    two.run(_autocast)
+
+
+def _autocast(rank, size) -> None:
+    x = torch.randn(1, 2, 8, 4, generator=torch.Generator().manual_seed(0))
+    local = cut.shard(x, world(), dim=2)
+    table = OffsetTable(torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(1)), -1)
+    for method in METHODS:
+        with torch.autocast("cpu", torch.bfloat16):
+            found = cut.attention(
+                local, local, local, Terms(keys=table), group=world(), method=method
+            )
+            whole = attention(x, x, x, Terms(keys=table))
+        assert found.dtype == whole.dtype == torch.bfloat16
+        assert (found - cut.shard(whole, world(), dim=2)).abs().max() < 0.02
