@@ -73,6 +73,7 @@ class AbsPosEmb1D(Position):
     torch.Size([1, 2, 5, 5])
     """
 
+    reads_key_start: ClassVar[bool] = True
     attention_scale: float
 
     def __init__(
@@ -98,16 +99,22 @@ class AbsPosEmb1D(Position):
         nn.init.normal_(self.abs_pos_emb, std=self.dim_head**-0.5)
 
     def forward(
-        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"] | None = None
+        self,
+        q: Float[Tensor, "b h i d"],
+        k: Float[Tensor, "b g j d"] | None = None,
+        *,
+        key_start: int = 0,
     ) -> Float[Tensor, "b h i j"] | _Scheme:
         """Unscaled logits `(b, h, i, tokens)`; given `k`, what attention needs instead.
 
         Args:
             q: queries.
-            k: keys, from position 0 on; None asks for the logits.
+            k: keys; None asks for the logits.
+            key_start: position of the first key.
 
         Raises:
             ShapeError: if a tensor has another width, dtype or device than the rows.
+            ValueError: if `key_start` is no integer or negative.
         """
         check_floating("AbsPosEmb1D", "q", q, "b h i d", {"d": self.dim_head})
         if k is None:
@@ -117,7 +124,8 @@ class AbsPosEmb1D(Position):
             "AbsPosEmb1D", "k", k, self.abs_pos_emb, "b g j d", {"d": self.dim_head}
         )
         rows = self.abs_pos_emb / self.attention_scale
-        return q, k + position_rows(rows, k.shape[2]), Terms()
+        key_start = check_count("AbsPosEmb1D", "key_start", key_start, least=0)
+        return q, k + position_rows(rows, k.shape[2], start=key_start), Terms()
 
     def extra_repr(self) -> str:
         """Rows and width."""

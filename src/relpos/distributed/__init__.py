@@ -6,6 +6,7 @@ out = unshard(out, group, dim=2)                         # where all are wanted
 """
 
 from .api import attention
+from .context_parallel import ContextParallel
 from .layout import Layout, shard, spans, unshard
 
-__all__ = ["Layout", "attention", "shard", "spans", "unshard"]
+__all__ = ["ContextParallel", "Layout", "attention", "shard", "spans", "unshard"]

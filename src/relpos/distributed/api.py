@@ -24,11 +24,9 @@ from .cut_call import CutCall
 from .group import AnyGroup, Ranks, exchange_device, resolve_group
 from .heads import heads_attention
 from .layout import Layout, check_layout, spans_of_ranks
-from .method import METHODS, choose_method
+from .method import Method, check_method, choose_method
 
-__all__ = ["attention"]
-
-Method = Literal["auto", "heads", "gather", "ring"]
+__all__ = ["Method", "attention"]
 
 _NO_TERMS = Terms()
 
@@ -166,11 +164,7 @@ def _check_choices(layout: object, key_layout: object, method: object, backend: 
     check_layout("attention", "layout", layout)
     if key_layout is not None:
         check_layout("attention", "key_layout", key_layout)
-    if not isinstance(method, str) or method not in ("auto", *METHODS):
-        raise ValueError(
-            f"attention: method must be 'auto' or one of {', '.join(map(repr, METHODS))}, "
-            f"got {one_line(method)}"
-        )
+    check_method("attention", method)
     check_backend(backend)
 
 

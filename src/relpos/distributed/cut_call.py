@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -11,7 +12,7 @@ from ..ops.locality import AnyWindow
 from .group import Ranks
 from .layout import Span
 
-__all__ = ["TOKEN_AXES", "CutCall", "KeyShard"]
+__all__ = ["TOKEN_AXES", "CutCall", "KeyShard", "placed"]
 
 # Of what goes from rank to rank: the axis of the tokens.
 TOKEN_AXES = {"k": 2, "v": 2, "mask": 3, "documents": 1}
@@ -35,7 +36,7 @@ class KeyShard:
     @property
     def runs(self) -> list[tuple[slice, Span]]:
         """Where each run of keys lies in the shard, and in the sequence."""
-        return _placed(self.spans)
+        return placed(self.spans)
 
     def part(self, name: str, columns: slice) -> Tensor | None:
         """A run of one of the tensors, None where there is no such tensor."""
@@ -94,7 +95,7 @@ class CutCall:
     @property
     def own_queries(self) -> list[tuple[slice, Span]]:
         """The runs of this rank's queries: where each lies in its shard, and in the sequence."""
-        return _placed(self.queries[self.ranks.rank])
+        return placed(self.queries[self.ranks.rank])
 
     @property
     def own_keys(self) -> KeyShard:
@@ -131,7 +132,7 @@ class CutCall:
         return far + 1
 
 
-def _placed(spans: tuple[Span, ...]) -> list[tuple[slice, Span]]:
+def placed(spans: Sequence[Span]) -> list[tuple[slice, Span]]:
     """Each span with where it lies in its shard."""
     found, at = [], 0
     for first, end in spans:

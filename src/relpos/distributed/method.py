@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from ..checks import one_line
 from ..errors import BackendError
 from ..terms import GridTerms
 from .cut_call import CutCall
 
-__all__ = ["METHODS", "choose_method"]
+__all__ = ["METHODS", "Method", "check_method", "choose_method"]
+
+Method = Literal["auto", "heads", "gather", "ring"]
 
 METHODS = ("heads", "gather", "ring")
 
 # "auto" gathers keys and values of up to so many bytes: less than the models around keep anyway.
 _GATHERED_BYTES = 64 << 20
+
+
+def check_method(function: str, method: object) -> None:
+    """Raise a ValueError unless it is a method, or `"auto"`."""
+    if not isinstance(method, str) or method not in ("auto", *METHODS):
+        raise ValueError(
+            f"{function}: method must be 'auto' or one of {', '.join(map(repr, METHODS))}, "
+            f"got {one_line(method)}"
+        )
 
 
 def choose_method(call: CutCall, method: str) -> str:

@@ -19,7 +19,7 @@ sequence's.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 from jaxtyping import Float, Integer
@@ -42,7 +42,27 @@ from ..terms import Terms
 from .cache import KeyValueCache, check_cache, rollback_on_error
 from .masks import from_key, merge_masks
 
-__all__ = ["MultiheadAttention"]
+__all__ = ["AttendElsewhere", "MultiheadAttention"]
+
+
+class AttendElsewhere(Protocol):
+    """What `MultiheadAttention` calls with its heads, `(b, h, i, d)`, and gets them from."""
+
+    def __call__(
+        self,
+        layer: MultiheadAttention,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        *,
+        causal: bool,
+        key_padding_mask: Tensor | None,
+        attn_mask: Tensor | None,
+        query_start: int | None,
+        documents: Tensor | None,
+        key_ranges: Tensor | None,
+    ) -> Tensor: ...
 
 
 class MultiheadAttention(nn.Module):
@@ -88,6 +108,9 @@ class MultiheadAttention(nn.Module):
     bias_k: None = None
     bias_v: None = None
     add_zero_attn: bool = False
+    # Where the heads attend over several devices, what does it in place of the layer
+    # (`relpos.distributed.ContextParallel`).
+    attend_elsewhere: AttendElsewhere | None = None
     in_proj_weight: nn.Parameter | None
     in_proj_bias: nn.Parameter | None
     q_proj_weight: nn.Parameter | None
@@ -236,6 +259,20 @@ class MultiheadAttention(nn.Module):
         check_cache("MultiheadAttention", "cache", cache)
 
         q, k, v = self._project(query, key, value, self_attention=self_attention)
+        if self.attend_elsewhere is not None:
+            if need_weights or cache is not None:
+                refused = "need_weights must be False" if need_weights else "cache must be None"
+                got = need_weights if need_weights else "one"
+                raise ValueError(f"MultiheadAttention: {refused} over several devices, got {got}")
+            heads = self.attend_elsewhere(
+                self, q, k, v, query, causal=is_causal, key_padding_mask=key_padding_mask,
+                attn_mask=attn_mask, query_start=query_start, documents=documents,
+                key_ranges=key_ranges,
+            )  # fmt: skip
+            output = self.out_proj(heads.transpose(1, 2).flatten(2))
+            if single:
+                return output[0], None
+            return output if self.batch_first else output.transpose(0, 1), None
         j = k.shape[2] + (0 if cache is None else cache.length)
         mask = merge_masks(
             key_padding_mask, attn_mask, sizes=(q.shape[0], self.num_heads, q.shape[2], j)

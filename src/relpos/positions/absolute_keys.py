@@ -15,6 +15,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -45,6 +47,8 @@ class AbsoluteKeys(Position):
     (True, {})
     """
 
+    reads_key_start: ClassVar[bool] = True
+
     def __init__(
         self,
         head_dim: int,
@@ -66,20 +70,23 @@ class AbsoluteKeys(Position):
         nn.init.normal_(self.rows, std=self.head_dim**-0.5)
 
     def forward(
-        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"]
+        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"], *, key_start: int = 0
     ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms]:
         """`q` unchanged, `k + R`, and no terms.
 
         Args:
             q: queries.
-            k: keys, from position 0 on.
+            k: keys.
+            key_start: position of the first key.
 
         Raises:
             ShapeError: if `k` has another width, dtype or device.
+            ValueError: if `key_start` is no integer or negative.
         """
         check_floating("AbsoluteKeys", "q", q, "b h i d")
         check_like_parameter("AbsoluteKeys", "k", k, self.rows, "b g j d", {"d": self.head_dim})
-        return q, k + position_rows(self.rows, k.shape[2]), Terms()
+        key_start = check_count("AbsoluteKeys", "key_start", key_start, least=0)
+        return q, k + position_rows(self.rows, k.shape[2], start=key_start), Terms()
 
     def extra_repr(self) -> str:
         """Width and rows."""

@@ -61,6 +61,7 @@ class Compose(Position):
         # What each reads is asked of it, and none must be asked for what it does not know.
         self.reads_input = self._any("reads_input")
         self.reads_query_start = self._any("reads_query_start")
+        self.reads_key_start = self._any("reads_key_start")
         self.reads_shape = self._any("reads_shape")
         self.reads_query_shape, self.shift_invariant = (
             all(getattr(position, name, False) for position in positions)
@@ -74,6 +75,7 @@ class Compose(Position):
         x: Float[Tensor, "b n e"] | None = None,
         *,
         query_start: int | None = None,
+        key_start: int = 0,
         shape: tuple[int, ...] | None = None,
         query_shape: tuple[int, ...] | None = None,
     ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms | GridTerms]:
@@ -84,6 +86,8 @@ class Compose(Position):
             k: keys.
             x: the layer's input, for schemes that read it.
             query_start: position of the first query; None means that the queries are the last.
+            key_start: position of the first key, for schemes that change the keys; terms are as if
+                these keys were the first ones.
             shape: the keys' grid, for schemes that are made for one.
             query_shape: the queries' grid, likewise.
 
@@ -93,8 +97,9 @@ class Compose(Position):
         joined: Terms | GridTerms = Terms()
         for position in self.positions:
             new_q, new_k, terms = apply_position(
-                position, q, k, x, query_start=query_start, shape=shape, query_shape=query_shape
-            )
+                position, q, k, x, query_start=query_start, key_start=key_start, shape=shape,
+                query_shape=query_shape,
+            )  # fmt: skip
             joined = pin_queries(
                 "Compose", joined, None if new_q is q else q, None if new_k is k else k
             )

@@ -41,7 +41,7 @@ def check_position(owner: str, argument: str, position: Callable[..., Any]) -> N
         )
     if not callable(position):
         raise TypeError(f"{owner}: {argument} must be a module or a function, got {name}")
-    reads = ("query_start", "shape", "query_shape")
+    reads = ("query_start", "key_start", "shape", "query_shape")
     options = [option for option in reads if getattr(position, f"reads_{option}", False)]
     given = ["q", "k", "x"] if getattr(position, "reads_input", False) else ["q", "k"]
     forward = position.forward if isinstance(position, nn.Module) else position
@@ -70,6 +70,7 @@ def apply_position(
     x: Float[Tensor, "b n e"] | None = None,
     *,
     query_start: int | None = None,
+    key_start: int = 0,
     shape: tuple[int, ...] | None = None,
     query_shape: tuple[int, ...] | None = None,
 ) -> tuple[Tensor, Tensor, Terms | GridTerms]:
@@ -82,6 +83,7 @@ def apply_position(
         k: keys.
         x: the layer's input, for one that reads it.
         query_start: position of the first query; None means that the queries are the last.
+        key_start: position of the first key.
         shape: the keys' grid; None means the one that the position was made for.
         query_shape: the queries' grid; None means the keys'.
     """
@@ -90,6 +92,8 @@ def apply_position(
     options: dict[str, Any] = {}
     if getattr(position, "reads_query_start", False):
         options["query_start"] = query_start
+    if key_start and getattr(position, "reads_key_start", False):
+        options["key_start"] = key_start
     if shape is not None and getattr(position, "reads_shape", False):
         options["shape"] = shape
     if query_shape is not None and getattr(position, "reads_query_shape", False):

@@ -70,6 +70,7 @@ class Rotary(Position):
     """
 
     reads_query_start: ClassVar[bool] = True
+    reads_key_start: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -122,20 +123,22 @@ class Rotary(Position):
         k: Float[Tensor, "b g j d"],
         *,
         query_start: int | None = None,
+        key_start: int = 0,
     ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms]:
         """`q` and `k` turned, in their dtype, and no terms.
 
         Args:
             q: queries.
-            k: keys, from position 0 on.
+            k: keys.
             query_start: position of the first query; None means that the queries are the last.
+            key_start: position of the first key.
 
         Raises:
             ShapeError: if `q` or `k` has another width, or is not floating point.
-            ValueError: if `query_start` is no integer.
+            ValueError: if `query_start` or `key_start` is no integer.
         """
-        start, length = check_rotary_inputs(
-            "Rotary", q, k, head_dim=self.head_dim, query_start=query_start
+        start, key_start, length = check_rotary_inputs(
+            "Rotary", q, k, head_dim=self.head_dim, query_start=query_start, key_start=key_start
         )
         inv_freq = self.inv_freq(length, device=q.device)
         q, k = (
@@ -145,7 +148,7 @@ class Rotary(Position):
                 interleaved=self.interleaved,
                 factor=self.attention_factor,
             )
-            for x, first in ((q, start), (k, 0))
+            for x, first in ((q, start), (k, key_start))
         )
         return q, k, Terms()
 
@@ -186,26 +189,29 @@ def check_rotary_inputs(
     *,
     head_dim: int,
     query_start: int | None,
-) -> tuple[int, int]:
-    """The position of the first query, and the length of the text: the last position plus one.
+    key_start: int,
+) -> tuple[int, int, int]:
+    """The positions of the first query and key, and the text's length: the last position plus one.
 
     Args:
         owner: the scheme's class.
         q: queries.
-        k: keys, from position 0 on.
+        k: keys.
         head_dim: width of one head.
         query_start: position of the first query; None means that the queries are the last.
+        key_start: position of the first key.
 
     Raises:
         ShapeError: if `q` or `k` has another width, or is not floating point.
-        ValueError: if `query_start` is no integer.
+        ValueError: if `query_start` or `key_start` is no integer.
     """
     check_floating(owner, "q", q, "b h i d", {"d": head_dim})
     check_floating(owner, "k", k, "b g j d", {"d": head_dim})
-    i, j = q.shape[2], k.shape[2]
-    start = start_of_queries(owner, query_start, i, j)
+    key_start = check_count(owner, "key_start", key_start, least=None)
+    i, end = q.shape[2], key_start + k.shape[2]
+    start = start_of_queries(owner, query_start, i, end)
     # `sym_max`, since lengths may be symbols of `torch.compile`.
-    return start, cast(int, torch.sym_max(j, start + i))
+    return start, key_start, cast(int, torch.sym_max(end, start + i))
 
 
 def check_theta(owner: str, theta: Any) -> float:

@@ -60,6 +60,7 @@ class XPos(Position):
     """
 
     reads_query_start: ClassVar[bool] = True
+    reads_key_start: ClassVar[bool] = True
     shift_invariant: ClassVar[bool] = True
 
     def __init__(
@@ -90,27 +91,30 @@ class XPos(Position):
         k: Float[Tensor, "b g j d"],
         *,
         query_start: int | None = None,
+        key_start: int = 0,
     ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms]:
         """`q` and `k` turned and multiplied, in their dtype, and no terms.
 
         Args:
             q: queries.
-            k: keys, from position 0 on.
+            k: keys.
             query_start: position of the first query; None means that the queries are the last.
+            key_start: position of the first key.
 
         Raises:
             ShapeError: if `q` or `k` has another width, or is not floating point.
             ValueError: if positions reach further than the dtype has range for, or `query_start`
-                is no integer.
+                or `key_start` is no integer.
         """
-        start, end = check_rotary_inputs(
-            "XPos", q, k, head_dim=self.head_dim, query_start=query_start
+        start, key_start, end = check_rotary_inputs(
+            "XPos", q, k, head_dim=self.head_dim, query_start=query_start, key_start=key_start
         )
         # `sym_min`, since lengths may be symbols of `torch.compile`.
         begin = cast(int, torch.sym_min(start, 0))
         self._check_range(q.dtype, end - begin)
-        middle, turned = (begin + end) // 2, []
-        for x, first, sign in ((q, start, 1), (k, 0, -1)):
+        # The same for parts of a sequence: of the end alone, which all parts know.
+        middle, turned = end // 2, []
+        for x, first, sign in ((q, start, 1), (k, key_start, -1)):
             at = torch.arange(first, first + x.shape[2], device=x.device).to(angle_dtype(x.device))
             fading = self._decay(x.device) ** (sign * (at - middle)[:, None] / self.scale_base)
             angles = angles_at(at, frequencies(self.theta, self.rotary_dim, device=x.device))

@@ -1,0 +1,192 @@
+"""A model whose layers have this rank's tokens of every sequence.
+
+    mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("dp", "cp"))
+    parallelize_module(model, mesh["cp"], ContextParallel())
+    output = model(shard(tokens, mesh["cp"]))
+
+Everything but attention and what is added at the input acts on tokens one by one, and needs no
+change. Gradients of parameters are those of this rank's tokens: they are averaged over the ranks of
+context and data together, as by `DistributedDataParallel` or `fully_shard` over both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor.parallel import ParallelStyle
+
+from ..checks import check_count
+from ..layers import MultiheadAttention
+from ..layers.masks import merge_masks
+from ..positions import LearnedAbsolute, Sinusoidal
+from ..positions.handover import resolve_scale
+from .api import Method, attention
+from .exchange import gather_numbers
+from .group import AnyGroup, Ranks, resolve_group
+from .layout import Layout, check_layout, spans_of_ranks, unshard
+from .method import check_method
+from .positions import CutTokens, apply_cut_position
+
+__all__ = ["ContextParallel"]
+
+
+class ContextParallel(ParallelStyle):
+    """Sequences are cut along their tokens, which every rank gives and gets as `shard` cuts them.
+
+    For `torch.distributed.tensor.parallel.parallelize_module`: it changes, in the module it is
+    given and all that it contains, each `relpos.layers.MultiheadAttention`, which then attends by
+    `relpos.distributed.attention`, and each `Sinusoidal` and `LearnedAbsolute`, which then count
+    positions in the whole sequence.
+
+    A layer's `key_padding_mask` and `documents` are those of this rank's keys, the rows of
+    `attn_mask` and `key_ranges` those of its queries, whose columns and numbers are those of the
+    whole sequence. `need_weights` must be False.
+
+    Args:
+        layout: `"zigzag"`, for which causal work is even, or `"contiguous"`.
+        method: as in `relpos.distributed.attention`.
+        key_layout: that of the keys where they are those of another sequence, an encoder's output;
+            None: `layout`.
+        check: as in `relpos.distributed.attention`.
+
+    Raises:
+        ValueError: if an argument is none of those, or a module has nothing to change.
+        TypeError: if the mesh is no mesh.
+    """
+
+    def __init__(
+        self,
+        *,
+        layout: Layout = "zigzag",
+        method: Method = "auto",
+        key_layout: Layout | None = None,
+        check: bool = True,
+    ) -> None:
+        super().__init__()
+        check_layout("ContextParallel", "layout", layout)
+        if key_layout is not None:
+            check_layout("ContextParallel", "key_layout", key_layout)
+        check_method("ContextParallel", method)
+        self.layout: Layout = layout
+        self.method: Method = method
+        self.key_layout: Layout | None = key_layout
+        self.check = check
+
+    def apply_to(self, module: nn.Module, group: AnyGroup) -> nn.Module:
+        """Change a module in place, with any group; `parallelize_module` does it with a mesh.
+
+        Args:
+            module: of which layers are.
+            group: a process group, or a mesh of one dimension.
+        """
+        ranks = resolve_group("ContextParallel", group)
+        found = 0
+        for part in module.modules():
+            if isinstance(part, MultiheadAttention):
+                part.attend_elsewhere = _CutAttention(ranks, self)
+                found += 1
+            elif isinstance(part, LearnedAbsolute | Sinusoidal):
+                part.forward = partial(_add_at_input, part, ranks, self.layout)
+                found += 1
+        if not found:
+            raise ValueError(
+                "ContextParallel: module must have a relpos.layers.MultiheadAttention, Sinusoidal "
+                f"or LearnedAbsolute, got {type(module).__name__} without any"
+            )
+        return module
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return self.apply_to(module, device_mesh)
+
+
+@dataclass(frozen=True)
+class _CutAttention:
+    """What a layer calls in place of `relpos.attention`."""
+
+    ranks: Ranks
+    style: ContextParallel
+
+    def __call__(
+        self,
+        layer: MultiheadAttention,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        *,
+        causal: bool,
+        key_padding_mask: Tensor | None,
+        attn_mask: Tensor | None,
+        query_start: int | None,
+        documents: Tensor | None,
+        key_ranges: Tensor | None,
+    ) -> Tensor:
+        tokens = self._tokens(q, k, query_start)
+        sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+        if attn_mask is None:
+            mask = merge_masks(key_padding_mask, None, sizes=sizes)
+        else:
+            # Of the whole sequence, as the other is.
+            if key_padding_mask is not None:
+                key_padding_mask = unshard(
+                    key_padding_mask, self.ranks.group, self._key_layout, dim=1
+                )
+            mask = merge_masks(key_padding_mask, attn_mask, sizes=(*sizes[:3], tokens.num_keys))
+        # Resolved here too, since the position may have been given later.
+        scale = resolve_scale("MultiheadAttention", layer.position, layer.scale, width=q.shape[3])
+        q, k, terms = apply_cut_position("ContextParallel", layer.position, q, k, x, tokens)
+        return attention(
+            q, k, v, terms, group=self.ranks.group, layout=self.style.layout,
+            key_layout=self._key_layout, method=self.style.method, causal=causal, mask=mask,
+            dropout=layer.dropout if layer.training else 0.0, scale=scale,
+            query_start=tokens.query_start, documents=documents, window=layer.window,
+            key_ranges=key_ranges, softcap=layer.softcap, check=self.style.check,
+        )  # fmt: skip
+
+    @property
+    def _key_layout(self) -> Layout:
+        return self.style.key_layout or self.style.layout
+
+    def _tokens(self, q: Tensor, k: Tensor, query_start: int | None) -> CutTokens:
+        """This rank's tokens, whose number depends on that of all."""
+        counts = q.shape[2], k.shape[2]
+        if self.style.check:
+            with self.ranks.exchanging("MultiheadAttention", "lengths"):
+                said = gather_numbers(self.ranks, counts, q.device)
+            counts = tuple(map(sum, zip(*said, strict=True)))
+        else:
+            counts = tuple(count * self.ranks.size for count in counts)
+        rank, size = self.ranks.rank, self.ranks.size
+        start = counts[1] - counts[0] if query_start is None else query_start
+        return CutTokens(
+            spans_of_ranks(counts[0], size, self.style.layout)[rank],
+            spans_of_ranks(counts[1], size, self._key_layout)[rank],
+            *counts,
+            start,
+        )
+
+
+def _add_at_input(
+    position: LearnedAbsolute | Sinusoidal,
+    ranks: Ranks,
+    layout: Layout,
+    x: Tensor,
+    start: int = 0,
+) -> Tensor:
+    """The scheme's own `forward` for each run of this rank's tokens."""
+    name = type(position).__name__
+    start = check_count(name, "start", start, least=None)
+    with ranks.exchanging(name, "lengths"):
+        said = gather_numbers(ranks, [x.shape[1]], x.device)
+    runs = spans_of_ranks(sum(count for (count,) in said), ranks.size, layout)[ranks.rank]
+    forward: Any = type(position).forward
+    parts, at = [], 0
+    for first, end in runs:
+        parts.append(forward(position, x[:, at : at + end - first], start + first))
+        at += end - first
+    return torch.cat(parts, 1) if parts else forward(position, x, max(start, 0))

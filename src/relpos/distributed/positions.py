@@ -1,0 +1,146 @@
+"""A position scheme over a sequence of which a rank has some tokens.
+
+A scheme is called with queries and keys that follow each other. So it is called once for each run
+of this rank's queries and of its keys, and once for the tables of all offsets of the sequence. Each
+time the other side is a single token far off: schemes look at its place, not at what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..positions.handover import apply_position
+from ..terms import Terms
+from .cut_call import placed
+from .layout import Span
+
+__all__ = ["CutTokens", "apply_cut_position"]
+
+
+@dataclass(frozen=True)
+class CutTokens:
+    """Which tokens of a sequence this rank has.
+
+    Args:
+        queries: its runs of queries.
+        keys: its runs of keys.
+        num_queries: of the whole sequence.
+        num_keys: of the whole sequence.
+        query_start: position of the first query of the whole sequence.
+    """
+
+    queries: Sequence[Span]
+    keys: Sequence[Span]
+    num_queries: int
+    num_keys: int
+    query_start: int
+
+    @property
+    def end(self) -> int:
+        """The last position plus one."""
+        return max(self.num_keys, self.query_start + self.num_queries)
+
+
+def apply_cut_position(
+    owner: str,
+    position: Callable[..., Any] | None,
+    q: Tensor,
+    k: Tensor,
+    x: Tensor,
+    tokens: CutTokens,
+) -> tuple[Tensor, Tensor, Terms]:
+    """This rank's queries and keys as the scheme changes them, and the terms of the sequence.
+
+    Args:
+        owner: the class on whose behalf it is done.
+        position: as in `apply_position`.
+        q: `(b, h, i, d)`, this rank's.
+        k: `(b, g, j, d)`, this rank's.
+        x: `(b, i, e)`, the layer's input at the queries.
+        tokens: which these are.
+
+    Raises:
+        TypeError: if the scheme changes keys and does not say that it reads `key_start`.
+        ValueError: if it is made for a grid.
+    """
+    if position is None:
+        return q, k, Terms()
+    reads_key_start = getattr(position, "reads_key_start", False)
+    apply = partial(apply_position, position)
+    one_key = _one_token(k)
+    changed, q_rel = [], []
+    for rows, (first, _) in placed(tokens.queries) or [(slice(0, 0), (0, 0))]:
+        run, start = q[:, :, rows], tokens.query_start + first
+        new_q, new_k, terms = apply(
+            run, one_key, x[:, rows], query_start=start, key_start=max(tokens.end - 1, 0)
+        )
+        if not isinstance(terms, Terms):
+            raise ValueError(
+                f"{owner}: position must be one of a line of tokens where the sequence is cut "
+                f"among ranks, got {type(position).__name__}, of a grid"
+            )
+        if new_k is not one_key and not reads_key_start:
+            raise TypeError(
+                f"{owner}: position must have reads_key_start = True, and take key_start=, to "
+                f"change keys of a cut sequence, got {type(position).__name__}"
+            )
+        changed.append(None if new_q is run else new_q)
+        q_rel.append(terms.q_rel)
+    terms = _terms_of_sequence(apply, q, k, x, tokens)
+    if q_rel[0] is not None:
+        terms = replace(terms, q_rel=torch.cat(q_rel, 2))
+    if changed[0] is not None:
+        q = torch.cat(changed, 2)
+    if reads_key_start:
+        far = {"x": x[:, :1], "query_start": max(tokens.end - 1, 0)}
+        parts = [
+            apply(_one_token(q), k[:, :, columns], **far, key_start=first)[1]
+            for columns, (first, _) in placed(tokens.keys)
+        ]
+        k = torch.cat(parts, 2) if parts else k
+    return q, k, terms
+
+
+def _terms_of_sequence(
+    apply: Callable[..., tuple[Tensor, Tensor, Any]],
+    q: Tensor,
+    k: Tensor,
+    x: Tensor,
+    tokens: CutTokens,
+) -> Terms:
+    """The tables of all offsets of the sequence, the same on every rank, and no `q_rel`."""
+    # One query with so many keys that it meets every offset of the sequence.
+    last = tokens.query_start + tokens.num_queries - 1
+    count = max(tokens.num_keys + tokens.num_queries - 1, 0)
+    one = _one_input(x, 1)
+    keys = _one_token(k).expand(-1, -1, count, -1)
+    _, _, terms = apply(_one_token(q), keys, one, query_start=last)
+    position = apply.args[0]  # type: ignore[attr-defined]
+    if not getattr(position, "reads_query_start", False) and terms.tables:
+        # It takes the queries to be the last ones: is a row of its tables the same anywhere?
+        _, _, other = apply(_one_token(q), _one_token(k), one)
+        if _extents(other) != _extents(terms):
+            queries = _one_token(q).expand(-1, -1, tokens.num_queries, -1)
+            keys = _one_token(k).expand(-1, -1, tokens.num_keys, -1)
+            _, _, terms = apply(queries, keys, _one_input(x, tokens.num_queries))
+    # Each table has a q_rel of its own queries, or none has.
+    return Terms(**terms.tables) if terms.q_rel is None else replace(terms, q_rel=terms.q_rel)
+
+
+def _one_token(like: Tensor) -> Tensor:
+    """A token of zeros for every head, of one batch entry."""
+    return like.new_zeros(1, like.shape[1], 1, like.shape[3])
+
+
+def _one_input(x: Tensor, count: int) -> Tensor:
+    return x.new_zeros(1, 1, x.shape[2]).expand(-1, count, -1)
+
+
+def _extents(terms: Terms) -> dict[str, tuple[int, int]]:
+    return {name: (table.first, table.rows.shape[1]) for name, table in terms.tables.items()}
