@@ -7,9 +7,18 @@ import copy
 import pytest
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import relpos.distributed as cut
+from relpos import Terms
 from relpos.distributed import ContextParallel
+from relpos.layers import DecoderBlock, EncoderBlock, KeyValueCache, MultiheadAttention
+from relpos.positions import Compose, Grid, LearnedAbsolute, Rotary, Shaw, T5Bias, TransformerXL
 from tests.distributed.cut import relative_error, world
 from tests.ecosystem.schemes import SUBJECTS, Attention, inputs, made
 
@@ -63,3 +72,136 @@ def _compare(
         total = torch.zeros_like(other) if other.grad is None else other.grad.clone()
         distributed.all_reduce(total)
         assert relative_error(total, one.grad) <= 1e-12, name
+
+
+class _EncoderDecoder(nn.Module):
+    """An encoder, and a decoder of another length that reads it; positions at the input too."""
+
+    def __init__(self, *, checkpointed: bool = False) -> None:
+        super().__init__()
+        self.absolute = LearnedAbsolute(16, 20)
+        self.encoder = EncoderBlock(
+            MultiheadAttention(16, 4, position=TransformerXL(4, 4)), hidden=16
+        )
+        self.decoder = DecoderBlock(
+            MultiheadAttention(16, 4, position=Compose(Rotary(4), T5Bias(4, 8, 20))),
+            cross=MultiheadAttention(16, 4, position=Shaw(4, 3, 4)),
+            hidden=16,
+        )
+        self.checkpointed = checkpointed
+
+    def forward(self, x: Tensor, memory: Tensor, padding: Tensor, documents: Tensor) -> Tensor:
+        memory = self._call(self.encoder, self.absolute(memory), padding)
+        return self._call(
+            self.decoder, x, memory=memory, memory_key_padding_mask=padding, documents=documents
+        )
+
+    def _call(self, block: nn.Module, *args: Tensor, **options: Tensor) -> Tensor:
+        if self.checkpointed:
+            return checkpoint(block, *args, use_reentrant=False, **options)
+        return block(*args, **options)
+
+
+def _batch() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(1)
+    x, memory = (torch.randn(4, n, 16, generator=draw).double() for n in (24, 32))
+    padding = torch.arange(32) >= torch.tensor([[32], [30], [7], [19]])
+    return x, memory, padding, (torch.arange(24) // 9).expand(4, -1)
+
+
+def _model(**options: bool) -> nn.Module:
+    torch.manual_seed(0)
+    return _EncoderDecoder(**options).double()
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_an_encoder_and_a_decoder_are_as_in_one_process(four, method: str, checkpointed: bool):
+    four.run(_check_blocks, method, checkpointed)
+
+
+def _check_blocks(rank, size, method, checkpointed) -> None:
+    batch = _batch()
+    parallel = ContextParallel(method=method).apply_to(_model(checkpointed=checkpointed), world())
+    whole = _model()
+    local = [cut.shard(x, world()) for x in batch]
+    expected, found = whole(*batch), parallel(*local)
+    assert relative_error(found, cut.shard(expected, world())) <= 1e-12
+    expected.square().sum().backward()
+    found.square().sum().backward()
+    for (name, one), other in zip(whole.named_parameters(), parallel.parameters(), strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        distributed.all_reduce(other.grad)
+        assert relative_error(other.grad, one.grad) <= 1e-12, name
+
+
+@pytest.mark.parametrize("wrapped", ["ddp", "fsdp"])
+def test_a_step_of_adamw_over_data_and_context(four, wrapped: str):
+    four.run(_check_step, wrapped)
+
+
+def _check_step(rank, size, wrapped) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))
+    whole, batch = _model(), _batch()
+    # Which tokens count, as in training with padding: not as many on every rank.
+    counts = (torch.arange(24) < torch.tensor([[24], [3], [20], [11]])).double()
+    one = torch.optim.AdamW(whole.parameters(), lr=0.01)
+    loss = (whole(*batch).square().mean(-1) * counts).sum() / counts.sum()
+    loss.backward()
+    one.step()
+
+    model = parallelize_module(_model(), mesh["cp"], ContextParallel())
+    both = mesh["dp", "cp"]._flatten("dp_cp")
+    if wrapped == "ddp":
+        model = DistributedDataParallel(model, process_group=both.get_group())
+    else:
+        for block in (model.encoder, model.decoder):
+            fully_shard(block, mesh=both)
+        fully_shard(model, mesh=both)
+    other = torch.optim.AdamW(model.parameters(), lr=0.01)
+    own = [x.chunk(2)[mesh.get_local_rank("dp")] for x in (*batch, counts)]
+    *inputs, weights = (cut.shard(x, mesh["cp"]) for x in own)
+    # Ranks are averaged: times their number, over the tokens that count on all of them.
+    share = (model(*inputs).square().mean(-1) * weights).sum() * size / counts.sum()
+    share.backward()
+    other.step()
+    total = share.detach().clone()
+    distributed.all_reduce(total)
+    assert abs(total.item() / size - loss.item()) <= 1e-12
+    named = {name.removeprefix("module."): x for name, x in model.named_parameters()}
+    for name, expected in whole.named_parameters():
+        found = named[name]
+        full = found.full_tensor() if isinstance(found, DTensor) else found
+        assert relative_error(full, expected) <= 1e-11, name
+
+
+def test_what_is_refused_says_so(two):
+    two.run(_refused)
+
+
+def _refused(rank, size) -> None:
+    layer = MultiheadAttention(8, 2)
+    ContextParallel().apply_to(layer, world())
+    x = torch.zeros(1, 3, 8)
+    with pytest.raises(ValueError, match="need_weights must be False over several devices"):
+        layer(x, x, x)
+    with pytest.raises(ValueError, match="cache must be None over several devices"):
+        layer(x, x, x, need_weights=False, cache=KeyValueCache())
+    with pytest.raises(ValueError, match=r"ContextParallel: module must have a relpos.layers"):
+        ContextParallel().apply_to(nn.Linear(3, 3), world())
+    with pytest.raises(ValueError, match="ContextParallel: method must be 'auto' or one of"):
+        ContextParallel(method="alltoall")  # type: ignore[arg-type]
+
+    class Shifts(nn.Module):
+        def forward(self, q, k):
+            return q, k + 1, Terms()
+
+    layer = MultiheadAttention(8, 2, position=Shifts())
+    ContextParallel().apply_to(layer, world())
+    with pytest.raises(TypeError, match="position must have reads_key_start = True, and take key"):
+        layer(x, x, x, need_weights=False)
+    layer = MultiheadAttention(8, 2, position=Grid(4, (1, 3)))
+    ContextParallel().apply_to(layer, world())
+    with pytest.raises(ValueError, match="position must be one of a line of tokens where the se"):
+        layer(x, x, x, need_weights=False)

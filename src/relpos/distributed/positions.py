@@ -71,6 +71,8 @@ def apply_cut_position(
     """
     if position is None:
         return q, k, Terms()
+    if getattr(position, "reads_shape", False):
+        raise _made_for_a_grid(owner, position)
     reads_key_start = getattr(position, "reads_key_start", False)
     apply = partial(apply_position, position)
     one_key = _one_token(k)
@@ -81,10 +83,7 @@ def apply_cut_position(
             run, one_key, x[:, rows], query_start=start, key_start=max(tokens.end - 1, 0)
         )
         if not isinstance(terms, Terms):
-            raise ValueError(
-                f"{owner}: position must be one of a line of tokens where the sequence is cut "
-                f"among ranks, got {type(position).__name__}, of a grid"
-            )
+            raise _made_for_a_grid(owner, position)
         if new_k is not one_key and not reads_key_start:
             raise TypeError(
                 f"{owner}: position must have reads_key_start = True, and take key_start=, to "
@@ -105,6 +104,13 @@ def apply_cut_position(
         ]
         k = torch.cat(parts, 2) if parts else k
     return q, k, terms
+
+
+def _made_for_a_grid(owner: str, position: object) -> ValueError:
+    return ValueError(
+        f"{owner}: position must be one of a line of tokens where the sequence is cut among ranks, "
+        f"got {type(position).__name__}, of a grid"
+    )
 
 
 def _terms_of_sequence(

@@ -24,9 +24,9 @@ class Position(nn.Module):
     reads_input: bool = False
     # Whether its rows depend on where the queries start: called with `query_start=`.
     reads_query_start: bool = False
-    # Whether it changes the keys by their positions: called with `key_start=` where the keys are some
-    # of a sequence that others hold too. What does not read it leaves the keys as they are, and does
-    # to a query the same whatever keys there are.
+    # Whether it changes the keys by their positions: called with `key_start=` where the keys are
+    # some of a sequence that others hold too. What does not read it leaves the keys as they are,
+    # and does to a query the same whatever keys there are.
     reads_key_start: bool = False
     # Whether it is made for a grid: on a map called with the map's sizes as `shape=`.
     reads_shape: bool = False
