@@ -184,9 +184,9 @@ def _refused(rank, size) -> None:
     layer = MultiheadAttention(8, 2)
     ContextParallel().apply_to(layer, world())
     x = torch.zeros(1, 3, 8)
-    with pytest.raises(ValueError, match="need_weights must be False over several devices"):
+    with pytest.raises(ValueError, match="over several devices need_weights must be"):
         layer(x, x, x)
-    with pytest.raises(ValueError, match="cache must be None over several devices"):
+    with pytest.raises(ValueError, match="over several devices cache must be None"):
         layer(x, x, x, need_weights=False, cache=KeyValueCache())
     with pytest.raises(ValueError, match=r"ContextParallel: module must have a relpos.layers"):
         ContextParallel().apply_to(nn.Linear(3, 3), world())

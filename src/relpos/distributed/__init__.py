@@ -7,6 +7,16 @@ out = unshard(out, group, dim=2)                         # where all are wanted
 
 from .api import attention
 from .context_parallel import ContextParallel
+from .head_parallel import HeadParallel, full_state_dict
 from .layout import Layout, shard, spans, unshard
 
-__all__ = ["ContextParallel", "Layout", "attention", "shard", "spans", "unshard"]
+__all__ = [
+    "ContextParallel",
+    "HeadParallel",
+    "Layout",
+    "attention",
+    "full_state_dict",
+    "shard",
+    "spans",
+    "unshard",
+]

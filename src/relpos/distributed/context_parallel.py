@@ -139,7 +139,9 @@ class _CutAttention:
             mask = merge_masks(key_padding_mask, attn_mask, sizes=(*sizes[:3], tokens.num_keys))
         # Resolved here too, since the position may have been given later.
         scale = resolve_scale("MultiheadAttention", layer.position, layer.scale, width=q.shape[3])
-        q, k, terms = apply_cut_position("ContextParallel", layer.position, q, k, x, tokens)
+        q, k, terms = apply_cut_position(
+            "ContextParallel", layer.position_of_heads, q, k, x, tokens
+        )
         return attention(
             q, k, v, terms, group=self.ranks.group, layout=self.style.layout,
             key_layout=self._key_layout, method=self.style.method, causal=causal, mask=mask,

@@ -19,7 +19,8 @@ sequence's.
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from collections.abc import Callable
+from typing import Any, Protocol, cast
 
 import torch
 from jaxtyping import Float, Integer
@@ -38,7 +39,7 @@ from ..checks import (
 from ..ops import attention, attention_weights
 from ..ops.locality import Window, resolve_window
 from ..positions.handover import apply_position, check_position, resolve_scale
-from ..terms import Terms
+from ..terms import GridTerms, Terms
 from .cache import KeyValueCache, check_cache, rollback_on_error
 from .masks import from_key, merge_masks
 
@@ -260,19 +261,13 @@ class MultiheadAttention(nn.Module):
 
         q, k, v = self._project(query, key, value, self_attention=self_attention)
         if self.attend_elsewhere is not None:
-            if need_weights or cache is not None:
-                refused = "need_weights must be False" if need_weights else "cache must be None"
-                got = need_weights if need_weights else "one"
-                raise ValueError(f"MultiheadAttention: {refused} over several devices, got {got}")
+            _check_elsewhere(need_weights=need_weights, cache=cache)
             heads = self.attend_elsewhere(
                 self, q, k, v, query, causal=is_causal, key_padding_mask=key_padding_mask,
                 attn_mask=attn_mask, query_start=query_start, documents=documents,
                 key_ranges=key_ranges,
             )  # fmt: skip
-            output = self.out_proj(heads.transpose(1, 2).flatten(2))
-            if single:
-                return output[0], None
-            return output if self.batch_first else output.transpose(0, 1), None
+            return self._output(heads, single=single), None
         j = k.shape[2] + (0 if cache is None else cache.length)
         mask = merge_masks(
             key_padding_mask, attn_mask, sizes=(q.shape[0], self.num_heads, q.shape[2], j)
@@ -290,12 +285,17 @@ class MultiheadAttention(nn.Module):
                 q, k, v, query, need_weights=need_weights, causal=is_causal, mask=mask,
                 query_start=query_start, documents=documents, key_ranges=key_ranges,
             )  # fmt: skip
-            output = self.out_proj(heads.transpose(1, 2).flatten(2))
+            output = self._output(heads, single=single)
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
+        return output, weights[0] if single and weights is not None else weights
+
+    def _output(self, heads: Tensor, *, single: bool) -> Tensor:
+        """The heads `(b, h, i, d)` through the last projection, in the layout of the query."""
+        output = self.out_proj(heads.transpose(1, 2).flatten(2))
         if single:
-            return output[0], None if weights is None else weights[0]
-        return output if self.batch_first else output.transpose(0, 1), weights
+            return output[0]
+        return output if self.batch_first else output.transpose(0, 1)
 
     def project_queries(self, x: Float[Tensor, "... e"]) -> Float[Tensor, "... hd"]:
         """`x W_q + b_q`, for a position that shares this projection.
@@ -312,6 +312,16 @@ class MultiheadAttention(nn.Module):
             x: whatever has the width of the keys.
         """
         return self._linear(1, x)
+
+    @property
+    def position_of_heads(self) -> Callable[..., Any] | None:
+        """What is called as the position: where heads are cut, that of this device's heads."""
+        return self.position
+
+    def _attention(
+        self, q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms, **options: Any
+    ) -> Tensor:
+        return attention(q, k, v, terms, **options)
 
     @property
     def _qkv_same_embed_dim(self) -> bool:
@@ -379,8 +389,8 @@ class MultiheadAttention(nn.Module):
         """The heads `(b, h, i, d)` and, if wanted, their weights `(b, h, i, j)`."""
         # Resolved here too, since the position may have been given later.
         scale = resolve_scale("MultiheadAttention", self.position, self.scale, width=self.head_dim)
-        q, k, terms = apply_position(self.position, q, k, x, query_start=query_start)
-        heads = attention(
+        q, k, terms = apply_position(self.position_of_heads, q, k, x, query_start=query_start)
+        heads = self._attention(
             q, k, v, terms, causal=causal, mask=mask, scale=scale,
             dropout=self.dropout if self.training else 0.0, query_start=query_start,
             documents=documents, window=self.window, key_ranges=key_ranges, softcap=self.softcap,
@@ -414,3 +424,11 @@ class MultiheadAttention(nn.Module):
         b, j = query.shape[0], key.shape[1] if key.ndim == 3 else 0
         check_floating(name, "key", key, "b j kdim", {"b": b, "kdim": self.kdim})
         check_floating(name, "value", value, "b j vdim", {"b": b, "j": j, "vdim": self.vdim})
+
+
+def _check_elsewhere(*, need_weights: bool, cache: KeyValueCache | None) -> None:
+    refused = "need_weights must be False, got True" if need_weights else None
+    if cache is not None:
+        refused = "cache must be None, got one"
+    if refused:
+        raise ValueError(f"MultiheadAttention: over several devices {refused}")

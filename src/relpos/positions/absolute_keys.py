@@ -88,6 +88,10 @@ class AbsoluteKeys(Position):
         key_start = check_count("AbsoluteKeys", "key_start", key_start, least=0)
         return q, k + position_rows(self.rows, k.shape[2], start=key_start), Terms()
 
+    def head_axes(self) -> dict[str, int]:
+        """No parameter differs from head to head."""
+        return {}
+
     def extra_repr(self) -> str:
         """Width and rows."""
         return f"head_dim={self.head_dim}, max_length={self.max_length}"

@@ -89,6 +89,10 @@ class Alibi(DistanceBias):
         """
         return self.slopes[:, None] * -distance
 
+    def head_axes(self) -> dict[str, int] | None:
+        """The slopes, if they are learned; fixed ones depend on how many heads there are."""
+        return {"log2_slopes": 0} if isinstance(self.log2_slopes, nn.Parameter) else None
+
     def extra_repr(self) -> str:
         """Heads, direction, and whether the slopes are learned."""
         learned = ", learned=True" if isinstance(self.log2_slopes, nn.Parameter) else ""

@@ -45,6 +45,15 @@ class Position(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the scheme's own parameters anew; modules that it was given keep theirs."""
 
+    def head_axes(self) -> dict[str, int] | None:
+        """Of each parameter that differs from head to head, the axis of the heads.
+
+        Where heads are cut among devices, a scheme that says so is called with some of the heads
+        and their parts of these parameters, and its `heads` is as many. None: it is to be called
+        with all heads.
+        """
+        return None
+
     def logits(
         self,
         q: Float[Tensor, "b h i d"],

@@ -107,6 +107,16 @@ class Compose(Position):
             q, k = new_q, new_k
         return q, k, joined
 
+    def head_axes(self) -> dict[str, int] | None:
+        """Those of all schemes, if each says them."""
+        found: dict[str, int] = {}
+        for number, position in enumerate(self.positions):
+            axes = position.head_axes() if isinstance(position, Position) else None
+            if axes is None:
+                return None
+            found |= {f"positions.{number}.{name}": axis for name, axis in axes.items()}
+        return found
+
     def _any(self, name: str) -> bool:
         return any(getattr(position, name, False) for position in self.positions)
 

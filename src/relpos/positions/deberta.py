@@ -265,6 +265,22 @@ class Deberta(Position):
         rows = nn.functional.embedding(index, projected)
         return rows.unflatten(1, (self.heads, self.head_dim)).transpose(0, 1)
 
+    def head_axes(self) -> dict[str, int]:
+        """The projections, whose outputs are the heads one after the other.
+
+        One that was given and is no module is taken to be that of the layer, whose heads are cut.
+        """
+        own = {
+            name: project
+            for name, project in (("key_proj", self.key_proj), ("query_proj", self.query_proj))
+            if isinstance(project, nn.Module)
+        }
+        return {
+            f"{name}.{parameter}": 0
+            for name, project in own.items()
+            for parameter, _ in project.named_parameters()
+        }
+
     def extra_repr(self) -> str:
         """Widths, heads, distances and terms."""
         terms = {"c2p": self.key_proj, "p2c": self.query_proj}

@@ -105,6 +105,10 @@ class Kerple(DistanceBias):
         distance = distance.to(r1.dtype)
         return -r1 * (torch.log1p(r2 * distance) if self.kind == "log" else distance**r2)
 
+    def head_axes(self) -> dict[str, int]:
+        """Both numbers of each head."""
+        return {"log_r1": 0, self._second: 0}
+
     def extra_repr(self) -> str:
         """Heads, kind and direction."""
         return f"heads={self.heads}, kind={self.kind!r}, causal={self.causal}"

@@ -55,3 +55,7 @@ class NoPosition(Position):
         check_floating("NoPosition", "q", q, "b h i d")
         check_floating("NoPosition", "k", k, "b g j d")
         return q, k, Terms()
+
+    def head_axes(self) -> dict[str, int]:
+        """There is no parameter."""
+        return {}

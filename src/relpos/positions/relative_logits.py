@@ -117,6 +117,10 @@ class RelativeLogits(Position):
         rows = self.keys / scale_or_default(self.attention_scale, q.shape[3])
         return q, k, Terms(keys=OffsetTable(rows, 1 - self.extent, "zero"), q_rel=q_rel)
 
+    def head_axes(self) -> dict[str, int]:
+        """The projection, whose outputs are the heads one after the other."""
+        return {"r_proj.weight": 0}
+
     def extra_repr(self) -> str:
         """Rows, widths, heads and scale."""
         own = self.attention_scale

@@ -173,6 +173,10 @@ class Rotary(Position):
         """What turned numbers are multiplied by: 1 but for YaRN."""
         return self.scaling.amplitude
 
+    def head_axes(self) -> dict[str, int]:
+        """No parameter differs from head to head."""
+        return {}
+
     def extra_repr(self) -> str:
         """Width, base and non-default arguments."""
         part = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"

@@ -90,6 +90,10 @@ class T5Bias(BiasPosition):
         """
         return OffsetTable(self.bias[:, self.buckets_at], self.first)
 
+    def head_axes(self) -> dict[str, int]:
+        """The table of each head."""
+        return {} if self.heads == 1 else {"bias": 0}
+
     def extra_repr(self) -> str:
         """Heads, buckets and direction."""
         return (

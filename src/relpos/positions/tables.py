@@ -89,6 +89,10 @@ class LearnedTables(Position):
         check_floating(name, "k", k, "b g j d", {"d": self.head_dim})
         return q, k, Terms(keys=self._table(self.keys), values=self._table(self.values))
 
+    def head_axes(self) -> dict[str, int]:
+        """Tables of each head."""
+        return {} if self.heads == 1 else {name: 0 for name, _ in self.named_parameters()}
+
     def extra_repr(self) -> str:
         """Width, offsets and heads."""
         return f"head_dim={self.head_dim}, offsets={self.first}..{self.last}, heads={self.heads}"

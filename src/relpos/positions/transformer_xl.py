@@ -160,6 +160,10 @@ class TransformerXL(Position):
         waves = sinusoids(back, self.dim, layout=self.layout, dtype=weight.dtype)
         return self.linear_pos(waves).unflatten(1, (self.heads, self.head_dim)).transpose(0, 1)
 
+    def head_axes(self) -> dict[str, int]:
+        """The projection, whose outputs are the heads one after the other, and the biases."""
+        return {name: 0 for name, _ in self.named_parameters()}
+
     def extra_repr(self) -> str:
         """Widths, heads, layout, and non-default arguments."""
         default = scale_or_default(None, self.head_dim)

@@ -121,6 +121,10 @@ class XPos(Position):
             turned.append(rotate(x, angles, interleaved=self.interleaved, factor=fading))
         return turned[0], turned[1], Terms()
 
+    def head_axes(self) -> dict[str, int]:
+        """No parameter differs from head to head."""
+        return {}
+
     def extra_repr(self) -> str:
         """Width, base and non-default arguments."""
         part = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
