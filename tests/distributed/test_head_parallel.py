@@ -6,12 +6,23 @@ import copy
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from safetensors.torch import load_file, save_file
+from torch import Tensor, distributed, nn
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 
-from relpos.distributed import HeadParallel
+import relpos.distributed as cut
+from relpos.distributed import ContextParallel, HeadParallel
+from relpos.layers import DecoderBlock, KeyValueCache, MultiheadAttention
+from relpos.positions import Alibi, Compose, Huang, Shaw, T5Bias, TransformerXL
 from tests.distributed.cut import relative_error
 from tests.distributed.test_context_parallel import LINES
 from tests.ecosystem.schemes import inputs, made
@@ -57,3 +68,190 @@ def compare_gradients(whole: nn.Module, parallel: nn.Module) -> None:
             parts = [found[name.replace("in_proj", f"{part}_proj")] for part in "qkv"]
             found[name] = torch.cat(parts)
         assert relative_error(found[name], parameter.grad) <= 1e-12, name
+
+
+class _Model(nn.Module):
+    """Two blocks with grouped keys: tables of each head, and what cannot be cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            DecoderBlock(
+                MultiheadAttention(32, 8, position=position, num_kv_heads=4, dropout=0.0), hidden=32
+            )
+            for position in (
+                Compose(Shaw(4, 3, 8), T5Bias(8, 8, 20)),
+                Compose(TransformerXL(4, 8), Alibi(8)),
+                Huang(4, 16),
+            )
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+PLAN = {"attention": HeadParallel(), "mlp.0": ColwiseParallel(), "mlp.2": RowwiseParallel()}
+
+
+def _model() -> _Model:
+    torch.manual_seed(0)
+    model = _Model().double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def _cut(model: _Model, mesh: DeviceMesh) -> _Model:
+    for block in model.blocks:
+        parallelize_module(block, mesh, PLAN)
+    return model
+
+
+def _x() -> Tensor:
+    return torch.randn(4, 16, 32, generator=torch.Generator().manual_seed(1)).double()
+
+
+def test_a_step_of_adamw_with_fully_sharded_data(four):
+    four.run(_check_step)
+
+
+def _check_step(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    whole, x = _model(), _x()
+    model = _cut(_model(), mesh["tp"])
+    place = cut.table_placement(mesh["dp"])
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh["dp"], shard_placement_fn=place)
+    fully_shard(model, mesh=mesh["dp"], shard_placement_fn=place)
+    own = x.chunk(2)[mesh.get_local_rank("dp")]
+    losses = []
+    for one, inputs in ((whole, x), (model, own)):
+        # Gradients that are 0 but for rounding (biases of keys): a small eps would blow them up.
+        optimizer = torch.optim.AdamW(one.parameters(), lr=0.01, eps=1e-3)
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = one(inputs).square().mean()
+            loss.backward()
+            optimizer.step()
+        losses.append(loss.detach())
+    distributed.all_reduce(losses[1], group=mesh["dp"].get_group())
+    assert abs(losses[1] / 2 - losses[0]) <= 1e-12
+    state = cut.full_state_dict(model)
+    if rank == 0:
+        assert state.keys() == whole.state_dict().keys()
+        for name, expected in whole.state_dict().items():
+            assert relative_error(state[name], expected) <= 1e-11, name
+    # Tables of each head are cut along them, shared ones where fully_shard can cut.
+    tables = {name: x for name, x in model.named_parameters() if "position" in name}
+    keys = tables["blocks.0.attention.position.positions.0.keys"]
+    assert keys.to_local().shape == (2, 7, 4)
+    assert tables["blocks.2.attention.position.keys"].to_local().shape == (1, 8, 4)
+
+
+def test_context_and_heads_together(four):
+    four.run(_check_context)
+
+
+def _check_context(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("cp", "tp"))
+    whole, x = _model(), _x()
+    model = _cut(_model(), mesh["tp"])
+    parallelize_module(model, mesh["cp"], ContextParallel())
+    expected, found = whole(x), model(cut.shard(x, mesh["cp"]))
+    assert relative_error(found, cut.shard(expected, mesh["cp"])) <= 1e-12
+    expected.square().sum().backward()
+    found.square().sum().backward()
+    for parameter in model.parameters():
+        grad = parameter.grad
+        assert grad is not None
+        local = grad.to_local() if isinstance(grad, DTensor) else grad
+        distributed.all_reduce(local, group=mesh["cp"].get_group())
+    compare_gradients(whole, model)
+
+
+def test_checkpoints_of_two_ranks_load_on_one_and_four(two, four, tmp_path):
+    two.run(_save, str(tmp_path))
+    for pool in (two, four):
+        pool.run(_load, str(tmp_path))
+
+
+def _save(rank, size, folder) -> None:
+    mesh = init_device_mesh("cpu", (size,), mesh_dim_names=("tp",))
+    model = _cut(_model(), mesh["tp"])
+    checkpoint.save(get_model_state_dict(model), checkpoint_id=folder)
+    state = cut.full_state_dict(model)
+    if rank == 0:
+        save_file(state, f"{folder}/model.safetensors")
+
+
+def _load(rank, size, folder) -> None:
+    whole = _model()
+    # Of all ranks, of which two may be one each.
+    groups = [(size,), (size // 2, 2)] if size == 4 else [(size,), (2, 1)]
+    for shape in groups:
+        names = ("other", "tp")[-len(shape) :]
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+        torch.manual_seed(1)
+        model = _cut(_Model().double(), mesh["tp"])
+        state = get_model_state_dict(model)
+        checkpoint.load(state, checkpoint_id=folder)
+        set_model_state_dict(model, state)
+        assert relative_error(model(_x()), whole(_x())) <= 1e-12
+    # The export is the state of one device, and loads there and here.
+    exported = load_file(f"{folder}/model.safetensors")
+    plain = _Model().double()
+    plain.load_state_dict(exported)
+    assert relative_error(plain(_x()), whole(_x())) <= 1e-12
+    model = _cut(_Model().double(), mesh["tp"])
+    cut.load_full_state_dict(model, exported)
+    assert relative_error(model(_x()), whole(_x())) <= 1e-12
+
+
+def test_masks_weights_caches_and_dropout(two):
+    two.run(_check_options)
+
+
+def _check_options(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (size,))
+    torch.manual_seed(0)
+    whole = MultiheadAttention(16, 4, dropout=0.4, position=Shaw(4, 3, 4))
+    layer = parallelize_module(copy.deepcopy(whole), mesh, HeadParallel())
+    x = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(1))
+    each = torch.rand(8, 9, 9, generator=torch.Generator().manual_seed(2)) > 0.7
+    with torch.no_grad():
+        whole.eval(), layer.eval()
+        for mask in (each, each[0]):
+            expected, found = whole(x, x, x, attn_mask=mask), layer(x, x, x, attn_mask=mask)
+            for one, other in zip(expected, found, strict=True):
+                assert relative_error(other, one) <= 1e-5
+        one, other = KeyValueCache(), KeyValueCache()
+        for step in (x[:, :5], x[:, 5:]):
+            options = {"need_weights": False, "is_causal": True}
+            expected = whole(step, step, step, cache=one, **options)[0]
+            found = layer(step, step, step, cache=other, **options)[0]
+            assert relative_error(found, expected) <= 1e-5
+        with pytest.raises(ValueError, match="average_attn_weights must be True where heads are"):
+            layer(x, x, x, average_attn_weights=False)
+        whole.train(), layer.train()
+        torch.manual_seed(5)
+        expected = whole(x, x, x, need_weights=False)[0]
+        torch.manual_seed(5)
+        found = layer(x, x, x, need_weights=False)[0]
+        assert relative_error(found, expected) <= 1e-5
+
+
+def test_what_is_refused_says_so(two):
+    two.run(_refused)
+
+
+def _refused(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (size,))
+    with pytest.raises(ValueError, match="num_heads must be a multiple of the 2 ranks, got 3"):
+        parallelize_module(MultiheadAttention(9, 3), mesh, HeadParallel())
+    with pytest.raises(ValueError, match="num_kv_heads must be a multiple of the 2 ranks, got 1"):
+        parallelize_module(MultiheadAttention(8, 4, num_kv_heads=1), mesh, HeadParallel())
+    with pytest.raises(ValueError, match=r"HeadParallel: module must have a relpos.layers"):
+        parallelize_module(nn.Linear(3, 3), mesh, HeadParallel())

@@ -7,8 +7,9 @@ out = unshard(out, group, dim=2)                         # where all are wanted
 
 from .api import attention
 from .context_parallel import ContextParallel
-from .head_parallel import HeadParallel, full_state_dict
+from .head_parallel import HeadParallel, full_state_dict, load_full_state_dict
 from .layout import Layout, shard, spans, unshard
+from .placements import table_placement
 
 __all__ = [
     "ContextParallel",
@@ -16,7 +17,9 @@ __all__ = [
     "Layout",
     "attention",
     "full_state_dict",
+    "load_full_state_dict",
     "shard",
     "spans",
+    "table_placement",
     "unshard",
 ]

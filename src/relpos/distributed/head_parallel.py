@@ -4,15 +4,15 @@
     for block in model.blocks:
         parallelize_module(block, mesh["tp"], plan)
 
-As Megatron-LM (Shoeybi et al. 2019, section 3): the input is the same on every rank, the projections
-of queries, keys and values give some heads, and the outputs of all are summed. What a scheme has for
-each head (tables, projections, slopes) is cut likewise; what heads share lies on every rank, with
-gradients summed over them.
+As Megatron-LM (Shoeybi et al. 2019, section 3): the input is the same on every rank, the
+projections of queries, keys and values give some heads, and the outputs of all are summed. What a
+scheme has for each head (tables, projections, slopes) is cut likewise; what heads share lies on
+every rank, with gradients summed over them.
 
 Parameters become DTensors over the mesh, so that `fully_shard` over another dimension of it,
 optimizers and distributed checkpoints know what they are. A layer's packed `in_proj_weight` becomes
-`q_proj_weight`, `k_proj_weight` and `v_proj_weight`, each cut along its heads, and likewise its bias;
-`full_state_dict` gives them under the names of one device, and such a state dict can be loaded.
+`q_proj_weight`, `k_proj_weight` and `v_proj_weight`, each cut along its heads, and so does its
+bias; `full_state_dict` gives them under the names of one device, `load_full_state_dict` takes them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
@@ -37,7 +41,7 @@ from ..positions import Position
 from ..terms import GridTerms, OffsetTable, Terms
 from .group import Ranks, resolve_group
 
-__all__ = ["HeadParallel", "full_state_dict"]
+__all__ = ["HeadParallel", "full_state_dict", "load_full_state_dict"]
 
 _PARTS = ("q_proj", "k_proj", "v_proj")
 
@@ -84,6 +88,23 @@ def full_state_dict(model: nn.Module) -> dict[str, Any]:
     return state
 
 
+def load_full_state_dict(model: nn.Module, state: Mapping[str, Any]) -> None:
+    """Load the state of one device, such as `full_state_dict` gives, into a model on several.
+
+    Args:
+        model: with `HeadParallel`, `ContextParallel` or `fully_shard`, or without.
+        state: whole tensors, the same on every rank.
+
+    Raises:
+        RuntimeError: if names or shapes are not those of the model.
+    """
+    renamed = dict(state)
+    for name, layer in model.named_modules():
+        if isinstance(layer, _CutLayer):
+            _unpack(renamed, f"{name}." if name else "", layer)
+    set_model_state_dict(model, renamed, options=StateDictOptions(full_state_dict=True))
+
+
 def _check_heads(layer: MultiheadAttention, ranks: Ranks) -> None:
     for name in ("num_heads", "num_kv_heads"):
         if getattr(layer, name) % ranks.size:
@@ -123,7 +144,6 @@ def _cut_layer(layer: MultiheadAttention, mesh: DeviceMesh, ranks: Ranks) -> Non
     layer.num_heads //= ranks.size
     layer.num_kv_heads //= ranks.size
     layer._sizes = tuple(size // ranks.size for size in sizes)
-    layer.register_load_state_dict_pre_hook(_unpack)
 
 
 def _cut_position(
@@ -326,21 +346,14 @@ def _pack(state: dict[str, Any], prefix: str) -> None:
         state[f"{prefix}in_proj_{kind}"] = torch.cat(tensors)
 
 
-def _unpack(layer: _CutLayer, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Take the state of one device too: packed projections, and whole tensors."""
+def _unpack(state: dict[str, Any], prefix: str, layer: _CutLayer) -> None:
+    """The names of a cut layer in place of those of one device."""
     sizes = [size * layer.ranks.size for size in layer._sizes]
     for kind in ("weight", "bias"):
         packed = state.pop(f"{prefix}in_proj_{kind}", None)
         if packed is not None:
             for part, x in zip(_PARTS, packed.split(sizes), strict=True):
                 state[f"{prefix}{part}_{kind}"] = x
-    for name, parameter in layer.named_parameters():
-        given = state.get(prefix + name)
-        if given is None or isinstance(given, DTensor) or not isinstance(parameter, DTensor):
-            continue
-        state[prefix + name] = distribute_tensor(
-            given.to(parameter.device), parameter.device_mesh, parameter.placements
-        )
 
 
 class _SumGradient(torch.autograd.Function):

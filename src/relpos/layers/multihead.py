@@ -63,7 +63,9 @@ class AttendElsewhere(Protocol):
         query_start: int | None,
         documents: Tensor | None,
         key_ranges: Tensor | None,
-    ) -> Tensor: ...
+    ) -> Tensor:
+        """The heads' outputs `(b, h, i, d)`, from arguments as `forward` is given them."""
+        ...
 
 
 class MultiheadAttention(nn.Module):
