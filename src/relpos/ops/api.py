@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Literal, overload
 
 from jaxtyping import Bool, Float, Integer
@@ -114,6 +115,19 @@ def attention(
     >>> attention(q, k, v, decay, causal=True).shape
     torch.Size([1, 1, 3, 2])
     """
+    if _are_dtensors(q, k, v):
+        # Imported here alone: most programs have none, and torch takes long to import them.
+        from .dtensors import attention_of_dtensors  # noqa: PLC0415
+
+        tensors = {
+            "mask": mask, "documents": documents, "query_documents": query_documents,
+            "key_ranges": key_ranges,
+        }  # fmt: skip
+        return attention_of_dtensors(
+            attention, q, k, v, terms, tensors, causal=causal, dropout=dropout, scale=scale,
+            query_start=query_start, window=window, softcap=softcap, backend=backend,
+            return_lse=return_lse,
+        )  # fmt: skip
     inputs = prepare(
         "attention", q, k, v, terms, mask, documents, key_ranges, query_documents, causal=causal,
         dropout=dropout, scale=scale, query_start=query_start, window=window, softcap=softcap,
@@ -122,6 +136,12 @@ def attention(
     with without_autocast(q):
         output, lse = choose(backend, inputs).attention(inputs)
     return (output, lse) if return_lse else output
+
+
+def _are_dtensors(*tensors: object) -> bool:
+    """Whether one of them is cut among devices."""
+    dtensors = sys.modules.get("torch.distributed.tensor")
+    return dtensors is not None and any(isinstance(x, dtensors.DTensor) for x in tensors)
 
 
 def attention_weights(

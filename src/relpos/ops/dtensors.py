@@ -1,0 +1,200 @@
+"""`relpos.attention` of DTensors: each rank computes with its sequences and heads.
+
+Sequences of a batch and heads do not look at each other, so what is cut along them needs no
+exchange. What is cut along its tokens does, and is refused: `relpos.distributed` is for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+from ..errors import BackendError
+from ..terms import GridTerms, Terms
+
+__all__ = ["attention_of_dtensors"]
+
+_BATCH, _HEADS, _TOKENS = 0, 1, 2
+
+
+def attention_of_dtensors(
+    attend: Callable[..., Any],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: Terms | GridTerms,
+    tensors: dict[str, Tensor | None],
+    **options: Any,
+) -> Any:
+    """What `attend` gives, as DTensors that are cut as `q` is.
+
+    Args:
+        attend: `relpos.attention`.
+        q: queries, a DTensor, as are `k` and `v`.
+        k: keys.
+        v: values.
+        terms: the tables, of all heads: plain tensors, whose gradients are those of this rank's
+            part, or DTensors, whose gradients are whole.
+        tensors: `mask`, `documents` and the like by name, for all sequences and heads.
+        options: what else `attend` is given.
+
+    Raises:
+        BackendError: if they are cut along other axes than batch and heads, or unevenly.
+        TypeError: if only some of `q`, `k` and `v` are DTensors.
+    """
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, DTensor):
+            raise TypeError(
+                f"attention: {name} must be a DTensor, as others of q, k and v are, "
+                f"got {type(x).__name__}"
+            )
+        _check_placements(name, x, q)
+    assert isinstance(q, DTensor)
+    cut = _Cut(q)
+    own: dict[str, Tensor | None] = {}
+    for name, x in tensors.items():
+        # The batch and the heads of a mask are its last axes but three and but two.
+        axes = (x.ndim - 4, x.ndim - 3) if x is not None and name == "mask" else (0, -1)
+        own[name] = None if x is None else cut.part(x, *axes)
+    local = [cut.local(x) for x in (q, k, v)]
+    results = attend(*local, _terms(terms, cut), **own, **options)
+    if isinstance(results, Tensor):
+        return cut.wrap(results)
+    return tuple(cut.wrap(x) for x in results)
+
+
+def _check_placements(name: str, x: DTensor, q: Tensor) -> None:
+    assert isinstance(q, DTensor)
+    if x.device_mesh != q.device_mesh:
+        raise BackendError(
+            f"attention: {name} must be on the mesh of q, {q.device_mesh}, got {x.device_mesh}"
+        )
+    for size, own, other in zip(x.device_mesh.shape, x.placements, q.placements, strict=True):
+        if own == Shard(_TOKENS):
+            raise BackendError(
+                f"attention: {name} must be cut along batch or heads, got one cut along its "
+                "tokens, which relpos.distributed.attention takes: give it to_local() and the "
+                "mesh as group"
+            )
+        if not isinstance(own, Replicate) and own not in (Shard(_BATCH), Shard(_HEADS)):
+            raise BackendError(
+                f"attention: {name} must be cut along batch or heads or not at all, got {own}"
+            )
+        # One key head is that of every query head.
+        shared = isinstance(own, Replicate) and other == Shard(_HEADS) and x.shape[_HEADS] == 1
+        if own != other and not shared:
+            raise BackendError(
+                f"attention: {name} must be cut as q is, {q.placements}, got {x.placements}"
+            )
+        if isinstance(own, Shard) and x.shape[own.dim] % size:
+            axis = "sequences" if own.dim == _BATCH else "heads"
+            raise BackendError(
+                f"attention: {name} must have a multiple of {size} {axis}, as many as are cut, "
+                f"got {x.shape[own.dim]}"
+            )
+
+
+class _Cut:
+    """Which sequences and heads this rank has.
+
+    Args:
+        q: queries.
+    """
+
+    def __init__(self, q: DTensor) -> None:
+        self.mesh: DeviceMesh = q.device_mesh
+        self.placements = q.placements
+        self.whole = q.shape[_BATCH], q.shape[_HEADS]
+        begins, counts = [0, 0], list(self.whole)
+        for dim, placement in enumerate(self.placements):
+            if isinstance(placement, Shard):
+                counts[placement.dim] //= self.mesh.size(dim)
+                begins[placement.dim] += self.mesh.get_local_rank(dim) * counts[placement.dim]
+        self.runs = tuple(zip(begins, counts, strict=True))
+        # Over which gradients of what is whole on every rank are to be summed.
+        cut_dims = [n for n, each in enumerate(self.placements) if isinstance(each, Shard)]
+        self.groups = [self.mesh.get_group(n) for n in cut_dims]
+
+    def local(self, x: Tensor) -> Tensor:
+        """This rank's part of `q`, `k` or `v`; what others share gets the gradients of all."""
+        assert isinstance(x, DTensor)
+        shared = [
+            Partial() if isinstance(own, Replicate) and isinstance(other, Shard) else own
+            for own, other in zip(x.placements, self.placements, strict=True)
+        ]
+        return x.to_local(grad_placements=shared)
+
+    def part(self, x: Tensor, batch_axis: int, head_axis: int) -> Tensor:
+        """This rank's part of what all sequences and heads have, or of one for all of them.
+
+        Args:
+            x: plain, or a DTensor.
+            batch_axis: that of the sequences; negative for none.
+            head_axis: that of the heads, likewise.
+        """
+        if isinstance(x, DTensor):
+            x = x.redistribute(placements=[Replicate()] * self.mesh.ndim).to_local()
+            x = _SumGradient.apply(x, self.groups)
+        for axis, whole, (begin, count) in zip(
+            (batch_axis, head_axis), self.whole, self.runs, strict=True
+        ):
+            if axis >= 0 and x.shape[axis] == whole != count:
+                x = x.narrow(axis, begin, count)
+        return x
+
+    def wrap(self, x: Tensor) -> DTensor:
+        """A result, cut as `q` is."""
+        return DTensor.from_local(x, self.mesh, self.placements, run_check=False)
+
+
+def _terms(terms: Terms | GridTerms, cut: _Cut) -> Terms | GridTerms:
+    """The terms of this rank's sequences and heads."""
+
+    def of_axis(axis: Terms) -> Terms:
+        tables = {
+            name: table.map(lambda rows: cut.part(rows, -1, 0))
+            for name, table in axis.tables.items()
+        }
+        q_rel = axis.q_rel
+        if isinstance(q_rel, DTensor):
+            q_rel = cut.local(q_rel) if q_rel.placements == cut.placements else q_rel
+        return Terms(**tables, q_rel=None if q_rel is None else _q_rel(q_rel, cut))
+
+    if isinstance(terms, Terms):
+        return of_axis(terms)
+    joint = terms.joint_bias
+    return GridTerms(
+        terms.shape,
+        tuple(of_axis(axis) for axis in terms.axes),
+        None if joint is None else cut.part(joint, -1, 0),
+        terms.query_shape,
+        terms.prefix,
+    )
+
+
+def _q_rel(q_rel: Tensor, cut: _Cut) -> Tensor:
+    counts = tuple(count for _, count in cut.runs)
+    if not isinstance(q_rel, DTensor) and tuple(q_rel.shape[:2]) == counts:
+        return q_rel
+    return cut.part(q_rel, _BATCH, _HEADS)
+
+
+class _SumGradient(torch.autograd.Function):
+    """The same tensor, whose gradient is summed over some groups of ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, groups: list[distributed.ProcessGroup]) -> Tensor:
+        ctx.groups = groups
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        d_x = d_x.contiguous().clone()
+        for group in ctx.groups:
+            distributed.all_reduce(d_x, group=group)
+        return d_x, None
