@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    distribute_tensor,
+)
 
 from relpos import BackendError, GridTerms, OffsetTable, Terms, attention
 from tests.distributed.cut import relative_error
@@ -90,7 +97,7 @@ def _refused(rank, size) -> None:
     tokens, heads, batch = cut(Shard(2)), cut(Shard(1)), cut(Shard(0))
     with pytest.raises(BackendError, match="q must be cut along batch or heads, got one cut along"):
         attention(tokens, tokens, tokens)
-    with pytest.raises(BackendError, match="which relpos.distributed.attention takes"):
+    with pytest.raises(BackendError, match=r"which relpos\.distributed\.attention takes"):
         attention(tokens, tokens, tokens)
     with pytest.raises(BackendError, match="k must be cut as q is"):
         attention(heads, batch, batch)

@@ -128,12 +128,12 @@ def _check_step(rank, size) -> None:
     fully_shard(model, mesh=mesh["dp"], shard_placement_fn=place)
     own = x.chunk(2)[mesh.get_local_rank("dp")]
     losses = []
-    for one, inputs in ((whole, x), (model, own)):
+    for one, given in ((whole, x), (model, own)):
         # Gradients that are 0 but for rounding (biases of keys): a small eps would blow them up.
         optimizer = torch.optim.AdamW(one.parameters(), lr=0.01, eps=1e-3)
         for _ in range(2):
             optimizer.zero_grad()
-            loss = one(inputs).square().mean()
+            loss = one(given).square().mean()
             loss.backward()
             optimizer.step()
         losses.append(loss.detach())

@@ -100,6 +100,19 @@ class ContextParallel(ParallelStyle):
             )
         return module
 
+    def remove_from(self, module: nn.Module) -> nn.Module:
+        """Undo `apply_to`: the layers attend on one device again.
+
+        Args:
+            module: that was changed.
+        """
+        for part in module.modules():
+            if isinstance(part, MultiheadAttention):
+                part.attend_elsewhere = None
+            elif isinstance(part, LearnedAbsolute | Sinusoidal):
+                vars(part).pop("forward", None)
+        return module
+
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         return self.apply_to(module, device_mesh)
 
@@ -156,20 +169,18 @@ class _CutAttention:
 
     def _tokens(self, q: Tensor, k: Tensor, query_start: int | None) -> CutTokens:
         """This rank's tokens, whose number depends on that of all."""
-        counts = q.shape[2], k.shape[2]
+        rank, size = self.ranks.rank, self.ranks.size
+        queries, keys = q.shape[2] * size, k.shape[2] * size
         if self.style.check:
             with self.ranks.exchanging("MultiheadAttention", "lengths"):
-                said = gather_numbers(self.ranks, counts, q.device)
-            counts = tuple(map(sum, zip(*said, strict=True)))
-        else:
-            counts = tuple(count * self.ranks.size for count in counts)
-        rank, size = self.ranks.rank, self.ranks.size
-        start = counts[1] - counts[0] if query_start is None else query_start
+                said = gather_numbers(self.ranks, [q.shape[2], k.shape[2]], q.device)
+            queries, keys = map(sum, zip(*said, strict=True))
         return CutTokens(
-            spans_of_ranks(counts[0], size, self.style.layout)[rank],
-            spans_of_ranks(counts[1], size, self._key_layout)[rank],
-            *counts,
-            start,
+            spans_of_ranks(queries, size, self.style.layout)[rank],
+            spans_of_ranks(keys, size, self._key_layout)[rank],
+            queries,
+            keys,
+            keys - queries if query_start is None else query_start,
         )
 
 

@@ -143,7 +143,8 @@ def _cut_layer(layer: MultiheadAttention, mesh: DeviceMesh, ranks: Ranks) -> Non
     layer.knows_some_heads = axes is not None
     layer.num_heads //= ranks.size
     layer.num_kv_heads //= ranks.size
-    layer._sizes = tuple(size // ranks.size for size in sizes)
+    q_size, k_size, v_size = (size // ranks.size for size in sizes)
+    layer._sizes = q_size, k_size, v_size
 
 
 def _cut_position(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ..music.settings import MusicSettings
     from ..music.source import MusicSource
+    from ..training.devices import Devices
 
 __all__ = ["MusicOptions", "Preset"]
 
@@ -82,6 +83,24 @@ class MusicOptions(TrainingOptions):
             show_default=False,
         ),
     ] = None
+
+    context_parallel: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Devices that share the tokens of each sequence, for windows that do not fit one: "
+            "--devices 4 --context-parallel 2 are two such pairs.",
+        ),
+    ] = 1
+
+    def where(self) -> Devices:
+        """The devices to train on."""
+        if self.context_parallel > 1 and self.random_start:
+            raise ValueError(
+                "--random-start: must be left out with --context-parallel, whose devices would "
+                "each draw starts of their own, got both"
+            )
+        return replace(super().where(), context_parallel=self.context_parallel)
 
     @property
     def performs(self) -> bool:

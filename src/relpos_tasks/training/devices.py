@@ -16,6 +16,7 @@ from lightning.pytorch.accelerators import (
     XLAAccelerator,
 )
 
+from .context_parallel import ContextParallelStrategy
 from .settings import TrainingError
 
 __all__ = ["Devices", "trainer_on"]
@@ -41,11 +42,13 @@ class Devices:
         devices: how many, or which, or `"auto"`.
         precision: `"32-true"`, `"bf16-mixed"`, `"16-mixed"`, `"64-true"`, `"bf16-true"`,
             `"16-true"`; of Lightning's earlier names the one of today is kept.
+        context_parallel: how many of them share the tokens of a sequence.
     """
 
     accelerator: str = "auto"
     devices: str = "1"
     precision: str = "32-true"
+    context_parallel: int = 1
 
     def __post_init__(self) -> None:
         precision = _EARLIER_PRECISIONS.get(self.precision, self.precision)
@@ -64,6 +67,8 @@ def trainer_on(devices: Devices, **options: Any) -> lightning.Trainer:
             refuses what is left, in its words.
     """
     _check_names(devices)
+    if devices.context_parallel > 1:
+        options["strategy"] = ContextParallelStrategy(devices.context_parallel)
     for name in ("lightning.pytorch", "lightning.fabric"):
         # Which devices there are is said once, in our own words.
         logging.getLogger(name).setLevel(logging.WARNING)

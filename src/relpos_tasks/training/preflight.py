@@ -48,10 +48,16 @@ def check_devices(devices: Devices, *, batch: int | None, averaging: float | Non
         raise TrainingError(
             f"--devices: must be at most the {cores} processor cores, got {devices.devices}"
         )
-    if batch is not None and batch % trainer.world_size:
+    shared = devices.context_parallel
+    if trainer.world_size % shared:
         raise TrainingError(
-            f"--batch: must be a multiple of the {trainer.world_size} devices, got {batch}"
+            f"--context-parallel: must divide the {trainer.world_size} devices, got {shared}; "
+            "try --devices"
         )
+    groups = trainer.world_size // shared
+    if batch is not None and batch % groups:
+        of = "devices" if shared == 1 else f"groups of {shared} devices"
+        raise TrainingError(f"--batch: must be a multiple of the {groups} {of}, got {batch}")
     check_averaging(averaging, precision=devices.precision)
 
 

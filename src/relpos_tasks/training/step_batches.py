@@ -70,8 +70,8 @@ def device_share(data: lightning.LightningDataModule, *, batch: int) -> tuple[in
         ValueError: if the devices cannot share a batch.
     """
     rank, of = 0, 1
-    if data.trainer is not None:
-        rank, of = data.trainer.global_rank, data.trainer.world_size
+    if data.trainer is not None and (shared := data.trainer.distributed_sampler_kwargs):
+        rank, of = shared["rank"], shared["num_replicas"]
     if batch % of:
         raise ValueError(
             f"{type(data).__name__}: batch must be a multiple of the devices ({of}), got {batch}; "

@@ -80,6 +80,11 @@ REFUSED = [
     (f"{COMPARE} --accelerator cpu --devices 99999", "--devices: must be at most the "),
     (f"{COMPARE} --accelerator cpu --devices --5", "--devices: must be how many"),
     (f"{COMPARE} --devices none", "--devices: must be how many"),
+    (f"{COMPARE} --context-parallel 2", "--context-parallel: must divide the 1 devices, got 2"),
+    (
+        f"{COMPARE} --context-parallel 2 --random-start --positions absolute",
+        "--random-start: must be left out with --context-parallel",
+    ),
     (f"{COMPARE} --precision 12", "--precision: must be one of 32-true, "),
     (f"{COMPARE} --colour", "No such option"),
     (f"{COMPARE} --runs ru\udcff", "--runs: must be valid UTF-8, got"),

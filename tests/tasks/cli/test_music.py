@@ -126,7 +126,7 @@ def test_compare_and_train_have_the_same_options_of_training(command, relpos, mo
     said = relpos("music", command, "--help")[1]
     for option in (
         "data", "preset", "steps", "batch", "window", "seed", "name", "runs", "accelerator",
-        "devices", "precision", "max-distance", "random-start",
+        "devices", "precision", "max-distance", "random-start", "context-parallel",
     ):  # fmt: skip
         assert f"--{option} " in said
     for option, only in (("bars", "compare"), ("positions", "compare"), ("seeds", "compare")):

@@ -47,7 +47,8 @@ def test_devices_share_a_batch():
 def test_the_share_is_that_of_the_trainers_device():
     data = lightning.LightningDataModule()
     assert device_share(data, batch=3) == (0, 1)
-    data.trainer = type("Trainer", (), {"global_rank": 1, "world_size": 2})()  # type: ignore
+    shared = {"distributed_sampler_kwargs": {"num_replicas": 2, "rank": 1}}
+    data.trainer = type("Trainer", (), shared)()  # type: ignore
     assert device_share(data, batch=4) == (1, 2)
     with pytest.raises(ValueError, match=r"Data.*: batch must be a multiple of the devices \(2\)"):
         device_share(data, batch=3)

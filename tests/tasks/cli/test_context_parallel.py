@@ -1,0 +1,44 @@
+"""`relpos music compare` with sequences that two devices share: the numbers of one device."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.tasks.small import QUICK
+
+SHARED = ["--devices", "2", "--context-parallel", "2"]
+# What starts the program: itself once more, by Lightning; or torchrun, twice.
+PROGRAMS = {
+    "one device": (["-m", "relpos"], ["--devices", "1"]),
+    "two by Lightning": (["-m", "relpos"], SHARED),
+    "two by torchrun": (
+        ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python",
+         sys.executable, "-m", "relpos"],
+        SHARED,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_two_devices_train_what_one_trains(grid, tmp_path):
+    found = {}
+    for name, (program, devices) in PROGRAMS.items():
+        given = ["--bars", "1", "--data", grid, "--runs", tmp_path / name, "--accelerator", "cpu"]
+        positions = ["--positions", "huang,absolute"]
+        done = subprocess.run(
+            [sys.executable, *program, "music", "compare", *QUICK, *positions, *given, *devices],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        assert done.returncode == 0, done.stderr
+        metrics = json.loads((tmp_path / name / "literature-tiny" / "metrics.json").read_text())
+        found[name] = metrics["held_out"]
+    one = found.pop("one device")
+    for nats in found.values():
+        for position, expected in one.items():
+            assert nats[position]["nats"] == pytest.approx(expected["nats"], abs=1e-4)
