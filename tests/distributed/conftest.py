@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.distributed.pool import Pool
+from benchmarks.measure.ranks import Pool
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import relpos.distributed as cut
+from benchmarks.measure.ranks import Pool
 from relpos import GridTerms, OffsetTable, Terms
 from tests.distributed.cut import world
-from tests.distributed.pool import Pool
 
 METHODS = ("heads", "gather", "ring")
 TIMEOUT = 3

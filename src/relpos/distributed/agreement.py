@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from .exchange import gather_numbers
+from .exchange import gather_numbers, timed
 from .group import Ranks, exchange_device
 
 __all__ = ["Outcome", "agree"]
@@ -92,12 +92,14 @@ class Outcome:
 
     def attempt(self, compute: Callable[[], None]) -> None:
         """Compute, unless something has failed; what fails is kept for `settle`."""
-        if not self._check:
-            compute()
-        elif self._error is None:
+        if self._error is not None:
+            return
+        with timed("compute"):
             try:
                 compute()
             except Exception as error:
+                if not self._check:
+                    raise
                 self._error = error
 
     def settle(self) -> None:

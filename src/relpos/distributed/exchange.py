@@ -6,6 +6,7 @@ by `layout.py` is one or two tokens longer than others.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -22,7 +23,16 @@ _reduce_scatter = (
     getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
 )
 
-__all__ = ["Flight", "all_to_all", "count_bytes", "gather_numbers", "gather_shards", "scatter_sums"]
+__all__ = [
+    "Flight",
+    "all_to_all",
+    "count_bytes",
+    "gather_numbers",
+    "gather_shards",
+    "record_timeline",
+    "scatter_sums",
+    "timed",
+]
 
 Cut = Sequence[Sequence[tuple[int, int]]]  # the spans of each rank
 
@@ -46,6 +56,37 @@ def count_bytes() -> Iterator[dict[str, int]]:
 def _count(kind: str, *sent: Tensor) -> None:
     for counts in _COUNTS:
         counts[kind] = counts.get(kind, 0) + sum(x.numel() * x.element_size() for x in sent)
+
+
+_TIMELINES: list[list[tuple[str, float, float]]] = []
+
+
+@contextmanager
+def record_timeline() -> Iterator[list[tuple[str, float, float]]]:
+    """What this rank does meanwhile, each with its beginning and end by `time.perf_counter`.
+
+    What runs on a device other than the CPU is in them as long as it takes to ask for it.
+    """
+    events: list[tuple[str, float, float]] = []
+    _TIMELINES.append(events)
+    try:
+        yield events
+    finally:
+        _TIMELINES.remove(events)
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    """Record what happens within, where somebody records."""
+    if not _TIMELINES:
+        yield
+        return
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        for events in _TIMELINES:
+            events.append((what, begin, time.perf_counter()))
 
 
 def gather_shards(ranks: Ranks, x: Tensor, dim: int, cut: Cut) -> list[Tensor]:
@@ -125,7 +166,7 @@ class Flight:
         steps: int,
         kind: str,
     ) -> None:
-        self._room, self._works = room, []
+        self._room, self._works, self._kind = room, [], kind
         self._sent = [_dense(x) for x in sent.values()]
         to, source = ranks.everywhere(ranks.rank + steps), ranks.everywhere(ranks.rank - steps)
         operations = [
@@ -143,8 +184,9 @@ class Flight:
 
     def wait(self) -> dict[str, Tensor]:
         """What came in."""
-        for work in self._works:
-            work.wait()
+        with timed(f"wait for {self._kind}"):
+            for work in self._works:
+                work.wait()
         self._works, self._sent = [], []
         return self._room
 

@@ -8,6 +8,7 @@ import typer
 
 from .adapt import adapt_command
 from .music import music
+from .plan import plan_command
 from .plot import plots
 from .translation import translation
 from .vision import vision
@@ -17,7 +18,7 @@ __all__ = ["run"]
 # What Typer raises for a wrong option; versions that bring their own click keep it elsewhere.
 _UsageError: Any = typer.BadParameter.__bases__[0]
 # What only groups commands lists them; a command that needs an argument shows its help.
-_HELPS = ([], ["music"], ["translation"], ["vision"], ["plot"], ["adapt"])
+_HELPS = ([], ["music"], ["translation"], ["vision"], ["plot"], ["adapt"], ["plan"])
 
 app = typer.Typer(
     name="relpos",
@@ -32,6 +33,7 @@ app.add_typer(translation, name="translation")
 app.add_typer(vision, name="vision")
 app.add_typer(plots, name="plot")
 app.command("adapt")(adapt_command)
+app.command("plan")(plan_command)
 
 
 def run(arguments: list[str]) -> int:

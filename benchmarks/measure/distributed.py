@@ -1,0 +1,282 @@
+"""Attention over several processes: time, bytes, memory, and whether sending is hidden.
+
+Ranks are processes of one thread, pinned to a core each while there are as many cores. One process
+of one thread and one of as many threads as ranks stand beside two ranks in the same rounds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, distributed
+
+import relpos
+import relpos.distributed as cut
+from relpos import OffsetTable, Terms
+from relpos.distributed.cost import Cluster, Shape, cost
+from relpos.distributed.exchange import Flight, count_bytes, record_timeline
+from relpos.distributed.group import resolve_group
+from relpos_tasks.machine import status_mib
+
+from .passes import BOTH, FORWARD
+from .ranks import Pool
+from .timing import percentiles
+
+__all__ = ["METHODS", "measure_bytes", "measure_memory", "measure_plan", "measure_time",
+           "measure_timeline"]  # fmt: skip
+
+METHODS = ("heads", "gather", "ring")
+ONE_THREAD, TWO_THREADS = "one process, one thread", "one process, two threads"
+_HEADS, _WIDTH, _DISTANCE = 8, 64, 64
+
+
+class Sizes(NamedTuple):
+    """Of one measured attention: causal, with Shaw's keys and values, in float32."""
+
+    length: int
+    heads: int = _HEADS
+    width: int = _WIDTH
+
+    def shape(self, ranks: int) -> Shape:
+        """For the cost model."""
+        return Shape(self.length, ranks, self.heads, head_dim=self.width, element_bytes=4)
+
+
+def tensors_of(sizes: Sizes, length: int) -> list[Tensor]:
+    """q, k, v, and the tables of Shaw's keys and values."""
+    draw = torch.Generator().manual_seed(0)
+    shapes = [(1, sizes.heads, length, sizes.width)] * 3 + [(1, 2 * _DISTANCE + 1, sizes.width)] * 2
+    return [torch.randn(shape, generator=draw).requires_grad_() for shape in shapes]
+
+
+def run_once(tensors: list[Tensor], method: str | None, *, backward: bool) -> None:
+    """One pass of this rank's tensors; without a method on one device."""
+    q, k, v, keys, values = tensors
+    terms = Terms(keys=OffsetTable(keys, -_DISTANCE), values=OffsetTable(values, -_DISTANCE))
+    if method is None:
+        attend = partial(relpos.attention, causal=True)
+    else:
+        attend = partial(cut.attention, group=distributed.group.WORLD, method=method, causal=True)
+    with torch.set_grad_enabled(backward):
+        output = attend(q, k, v, terms)
+    if backward:
+        output.backward(torch.ones_like(output))
+        for x in tensors:
+            x.grad = None
+
+
+class _Kept:
+    """What a rank keeps from question to question."""
+
+    tensors: dict[tuple[Sizes, int], list[Tensor]] = {}
+
+
+def _tensors(sizes: Sizes, length: int) -> list[Tensor]:
+    key = (sizes, length)
+    if key not in _Kept.tensors:
+        _Kept.tensors[key] = tensors_of(sizes, length)
+    return _Kept.tensors[key]
+
+
+def _seconds(rank: int, size: int, contender: str, sizes: Sizes, backward: bool) -> float:
+    """The time of one pass; of ranks that are not in it 0."""
+    method = contender if contender in METHODS else None
+    cores = sorted(os.sched_getaffinity(0) | set(range(os.cpu_count() or 1)))
+    threads = 2 if contender == TWO_THREADS else 1
+    if method is None and rank:
+        return 0.0
+    os.sched_setaffinity(0, cores if threads > 1 else {cores[rank % len(cores)]})
+    torch.set_num_threads(threads)
+    length = sizes.length if method is None else _tokens(sizes.length, rank, size)
+    tensors = _tensors(sizes, length)
+    if method is not None:
+        distributed.barrier()
+    start = time.perf_counter()
+    run_once(tensors, method, backward=backward)
+    return time.perf_counter() - start
+
+
+def _tokens(length: int, rank: int, size: int) -> int:
+    group = distributed.group.WORLD
+    assert group is not None
+    return sum(end - first for first, end in cut.spans(length, group, rank=rank))
+
+
+def measure_time(length: int, rounds: int = 9) -> list[dict[str, Any]]:
+    """Two ranks beside one process of one and of two threads, as multiples of the former."""
+    rows, sizes = [], Sizes(length)
+    pool = Pool(2)
+    try:
+        for backward in (False, True):
+            contenders = (ONE_THREAD, TWO_THREADS, *METHODS)
+            found: dict[str, list[float]] = {name: [] for name in contenders}
+            for round_ in range(rounds + 1):
+                for name in contenders:
+                    seconds = max(pool.run(_seconds, name, sizes, backward))
+                    if round_:  # the first warms up
+                        found[name].append(seconds)
+            for name in contenders:
+                ratios = [x / y for x, y in zip(found[name], found[ONE_THREAD], strict=True)]
+                rows.append({
+                    "contender": name, "pass": BOTH if backward else FORWARD, "length": length,
+                    "seconds": percentiles(found[name]), "ratio": percentiles(ratios),
+                })  # fmt: skip
+                print(f"{rows[-1]['pass']:20} {name:26} {rows[-1]['ratio']['median']:.3f}",
+                      flush=True)  # fmt: skip
+    finally:
+        pool.close()
+    return rows
+
+
+def _bytes(rank: int, size: int, method: str, sizes: Sizes) -> tuple[dict, dict]:
+    tensors = _tensors(sizes, _tokens(sizes.length, rank, size))
+    with count_bytes() as forward:
+        run_once(tensors, method, backward=False)
+    with count_bytes() as both:
+        run_once(tensors, method, backward=True)
+    return forward, both
+
+
+def measure_bytes(length: int = 4096) -> list[dict[str, Any]]:
+    """What each rank sends, counted where it is sent, beside the formulas."""
+    rows, sizes = [], Sizes(length)
+    for ranks in (2, 4):
+        pool = Pool(ranks)
+        try:
+            for method in METHODS:
+                counts = pool.run(_bytes, method, sizes)
+                model = cost(sizes.shape(ranks), Cluster(1, 1), method)  # type: ignore[arg-type]
+                forward = max(sum(x.values()) for x, _ in counts)
+                both = max(sum(x.values()) for _, x in counts)
+                rows.append({
+                    "ranks": ranks, "method": method, "length": length,
+                    "forward_bytes": forward, "forward_formula": model.sent[0],
+                    "both_bytes": both, "both_formula": sum(model.sent),
+                })  # fmt: skip
+                print(f"P={ranks} {method:7} {forward} {both} bytes", flush=True)
+        finally:
+            pool.close()
+    return rows
+
+
+def _growth(rank: int, size: int, method: str | None, sizes: Sizes) -> float:
+    """MiB by which the process grows over a forward and a backward pass, tensors included."""
+    cut_length = sizes.length if method is None else _tokens(sizes.length, rank, size)
+    run_once(tensors_of(sizes, 64 if method is None else 64 // size), method, backward=True)
+    before = status_mib("VmRSS")
+    run_once(tensors_of(sizes, cut_length), method, backward=True)
+    return status_mib("VmHWM") - before
+
+
+def measure_memory(length: int) -> list[dict[str, Any]]:
+    """The peak of each rank, of fresh processes."""
+    rows, sizes = [], Sizes(length)
+    # glibc gives back at once what is larger than this: what is free does not count.
+    os.environ |= {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    for ranks in (1, 2, 4):
+        for method in (None,) if ranks == 1 else METHODS:
+            pool = Pool(ranks)
+            try:
+                grown = pool.run(_growth, method, sizes)
+            finally:
+                pool.close()
+            model = cost(sizes.shape(ranks), Cluster(1, 1), method or "heads")  # type: ignore[arg-type]
+            row = {"ranks": ranks, "method": method or "one device", "length": length,
+                   "peak_mib": max(grown), "formula_mib": model.memory / 2**20}  # fmt: skip
+            row["ratio"] = row["peak_mib"] / (rows[0]["peak_mib"] if rows else row["peak_mib"])
+            rows.append(row)
+            print(f"P={ranks} {row['method']:10} {row['peak_mib']:.0f} MiB", flush=True)
+    return rows
+
+
+def _timeline(rank: int, size: int, sizes: Sizes) -> list[tuple[str, float, float]]:
+    tensors = _tensors(sizes, _tokens(sizes.length, rank, size))
+    run_once(tensors, "ring", backward=True)
+    distributed.barrier()
+    start = time.perf_counter()
+    with record_timeline() as events:
+        run_once(tensors, "ring", backward=True)
+    return [(what, begin - start, end - start) for what, begin, end in events]
+
+
+def _alone(rank: int, size: int, numbers: int) -> float:
+    """Seconds of one hop of so many numbers in float32, while nothing is computed."""
+    group = distributed.group.WORLD
+    assert group is not None
+    ranks = resolve_group("benchmark", group)
+    found = []
+    for _ in range(7):
+        sent, room = torch.zeros(numbers), torch.empty(numbers)
+        distributed.barrier()
+        start = time.perf_counter()
+        Flight(ranks, {"x": sent}, {"x": room}, steps=1, kind="alone").wait()
+        found.append(time.perf_counter() - start)
+    return sorted(found)[len(found) // 2]
+
+
+def measure_timeline(length: int, ranks: int = 2) -> dict[str, Any]:
+    """When each rank of a ring computes, and how long it waits for what was sent meanwhile."""
+    sizes = Sizes(length)
+    pool = Pool(ranks)
+    try:
+        events = pool.run(_timeline, sizes)
+        numbers = 2 * sizes.heads * sizes.width * length // ranks
+        alone = max(pool.run(_alone, numbers))
+    finally:
+        pool.close()
+    waited = [
+        [end - begin for what, begin, end in of_rank if what.startswith("wait for ring")]
+        for of_rank in events
+    ]
+    result = {"length": length, "ranks": ranks, "hop_alone_seconds": alone,
+              "events": events, "waited_seconds": waited}  # fmt: skip
+    print(f"a hop alone {1e3 * alone:.1f} ms, waited {waited}", flush=True)
+    return result
+
+
+def measure_plan(length: int) -> dict[str, Any]:
+    """The cost model, calibrated by one process and one hop, beside what ranks take."""
+    sizes = Sizes(length)
+    model_rows = []
+    pool = Pool(2)
+    try:
+        alone = [min(pool.run(_seconds, ONE_THREAD, sizes, both)[0] for _ in range(3))
+                 for both in (False, True)]  # fmt: skip
+        large, small = 1 << 22, 1 << 10
+        times = {n: max(pool.run(_alone, n)) for n in (small, large)}
+    finally:
+        pool.close()
+    one = sizes.shape(1)
+    flops = one.hop_flops / alone[0]
+    bandwidth = 4 * (large - small) / (times[large] - times[small])
+    for ranks in (2, 4):
+        # More ranks than cores share them.
+        share = min(1.0, (os.cpu_count() or 1) / ranks)
+        cluster = Cluster(flops * share, bandwidth * share, times[small])
+        pool = Pool(ranks)
+        try:
+            for method in METHODS:
+                taken = {}
+                for both in (False, True):
+                    pool.run(_seconds, method, sizes, both)
+                    taken[both] = sorted(
+                        max(pool.run(_seconds, method, sizes, both)) for _ in range(5)
+                    )[2]
+                model = cost(sizes.shape(ranks), cluster, method)  # type: ignore[arg-type]
+                for name, both, planned in (
+                    (FORWARD, False, model.seconds[0]), (BOTH, True, sum(model.seconds))
+                ):  # fmt: skip
+                    model_rows.append({
+                        "ranks": ranks, "method": method, "pass": name, "seconds": taken[both],
+                        "planned": planned, "error": planned / taken[both] - 1,
+                    })  # fmt: skip
+                    print(f"P={ranks} {method:7} {name:20} {taken[both]:.3f} s, planned "
+                          f"{planned:.3f}", flush=True)  # fmt: skip
+        finally:
+            pool.close()
+    return {"length": length, "flops": flops, "bandwidth": bandwidth, "latency": times[small],
+            "backward": (alone[1] - alone[0]) / alone[0], "rows": model_rows}  # fmt: skip

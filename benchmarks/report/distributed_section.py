@@ -1,0 +1,106 @@
+"""Attention over several processes on the pages: time, bytes, memory, overlap, and the plan."""
+
+from __future__ import annotations
+
+from ..measure.passes import BOTH, FORWARD
+from .cells import format_ratio, machine_note, markdown_table, ratio_cell
+
+__all__ = ["distributed_section", "distributed_verdict"]
+
+TIME = """\
+B=1, H=8, L={length}, d=64, float32, causal, Shaw's keys and values (64 either side), the zigzag
+layout: two ranks of one pinned thread each, on gloo, as multiples of one process of one thread in
+the same round. Two threads of one process stand beside them: what two cores can give here.
+
+Measured on {machine}, no faster than two ranks can be on two cores; no figure is of more
+(`benchmarks/distributed.py`).
+"""
+
+BYTES = """\
+What the rank that sends most sends for one attention of {length} tokens, counted where it is sent,
+and what the formulas of `relpos.distributed.cost` say (shards are even here). Heads have the
+log-sum-exp to send too.
+"""
+
+MEMORY = """\
+L={length}: the peak of a rank's process over forward and backward, without what the libraries take,
+as a multiple of one device's; beside it the tensors that the formulas count. Heads and ring fall as
+1 / P. On a ring sums of gradients are held three times (in hand, on their way out and in), which for
+two ranks is as much as they save.
+"""
+
+OVERLAP = """\
+A ring of {ranks} ranks, L={length}, forward and backward: a hop of keys and values takes {alone:.1f}
+ms while nothing is computed. While a rank computes, it waits at most {waited:.2f} ms for one. Only
+the last hop of the gradients, home, has nothing left to hide behind.
+"""
+
+PLAN = """\
+`relpos plan` with the FLOP/s of one process ({flops:.3g}), and the bandwidth ({bandwidth:.3g} bytes/s)
+and latency ({latency:.2g} s) of one hop between two that compute nothing, against what ranks took at
+L={length}. More ranks than cores share them, in the plan too. It leaves out what calls of the op,
+sums of parts and small exchanges cost, which on short sequences is most of what it misses.
+"""
+
+
+def distributed_verdict(result: dict) -> str:
+    """The figures that matter most, a line each."""
+    lines = []
+    for row in result.get("time", []):
+        lines.append(f"{row['pass']}: {row['contender']}: {ratio_cell(row['ratio'])}")
+    for row in result.get("memory", []):
+        lines.append(f"P={row['ranks']}: {row['method']}: {row['ratio']:.2f} of the memory")
+    if rows := result.get("plan", {}).get("rows"):
+        lines.append(f"the plan is at most {max(abs(row['error']) for row in rows):.0%} off")
+    return "\n".join(lines)
+
+
+def distributed_section(result: dict) -> str:
+    """Everything that was measured over several processes."""
+    timeline, plan = result["timeline"], result["plan"]
+    waited = max(
+        end - begin
+        for of_rank in timeline["events"]
+        for what, begin, end in of_rank
+        if what == "wait for ring"
+    )
+    parts = [
+        TIME.format(length=result["length"], machine=machine_note(result["machine"])),
+        _time_table(result["time"]),
+        BYTES.format(length=result["bytes"][0]["length"]),
+        markdown_table(
+            ["ranks", "method", "forward, MiB", "formula", "forward + backward", "formula"],
+            [[str(row["ranks"]), row["method"], *(f"{row[name] / 2**20:.2f}" for name in (
+                "forward_bytes", "forward_formula", "both_bytes", "both_formula"))]
+             for row in result["bytes"]], 2,
+        ),
+        MEMORY.format(length=result["memory"][0]["length"]),
+        markdown_table(
+            ["ranks", "method", "peak, MiB", "of one device's", "tensors by the formula, MiB"],
+            [[str(row["ranks"]), row["method"], f"{row['peak_mib']:.0f}",
+              format_ratio(row["ratio"]), f"{row['formula_mib']:.0f}"]
+             for row in result["memory"]], 2,
+        ),
+        OVERLAP.format(
+            ranks=timeline["ranks"], length=timeline["length"],
+            alone=1e3 * timeline["hop_alone_seconds"], waited=1e3 * waited,
+        ),
+        PLAN.format(**{name: plan[name] for name in ("flops", "bandwidth", "latency", "length")}),
+        markdown_table(
+            ["ranks", "method", "pass", "measured, ms", "planned, ms", "error of the plan"],
+            [[str(row["ranks"]), row["method"], row["pass"], f"{1e3 * row['seconds']:.0f}",
+              f"{1e3 * row['planned']:.0f}", f"{row['error']:+.0%}"] for row in plan["rows"]], 3,
+        ),
+    ]  # fmt: skip
+    return "\n\n".join(part.strip() for part in parts)
+
+
+def _time_table(rows: list[dict]) -> str:
+    found: dict[str, dict[str, dict]] = {}
+    for row in rows:
+        found.setdefault(row["contender"], {})[row["pass"]] = row
+    cells = [
+        [name, *(ratio_cell(passes[each]["ratio"]) for each in (FORWARD, BOTH))]
+        for name, passes in found.items()
+    ]
+    return markdown_table(["computed by", FORWARD, BOTH], cells)

@@ -1,0 +1,217 @@
+"""What each method sends, keeps and takes: numbers to plan with, before there are devices.
+
+With `n = L / P` tokens on each of P ranks, h query and g key heads of width d, e bytes a number, F
+FLOP/s of a rank in attention, W bytes/s of a rank to the next, and a latency of a seconds:
+
+    c = 4 b h d n^2 / F  (half of it if causal)      the pairs of two ranks' tokens, forward
+    v = 2 b g n d e                                  keys and values of a rank
+
+    forward    sends                               takes
+    ring       (P - 1) v                           c + (P - 1) max(c, a + v / W)
+    gather     (P - 1) v                           P c + (P - 1) (a + v / W)
+    heads      (P - 1) / P b n d (2h + 2g) e       P c + 4 (P - 1) a + the same / W
+
+Backward computes 2.5 times as much. Ring and gather send keys and values once more, and their
+gradients in w >= 4 bytes (ring P times, gather P - 1); heads send what they did forward. Under a
+causal mask the zigzag layout makes the work of a hop the same on every rank. Terms add little:
+their tables do not travel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from ..checks import check_count, check_number
+from .method import METHODS
+
+__all__ = ["Cluster", "Cost", "Shape", "cost", "hidden_from"]
+
+# Backward computes the scores again, and four products more.
+_BACKWARD = 2.5
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of one attention over a sequence that is cut among ranks.
+
+    Args:
+        length: L, in tokens.
+        ranks: P.
+        heads: h, query heads.
+        kv_heads: g, key and value heads; None: h.
+        head_dim: d.
+        batch: b.
+        element_bytes: e, of a number.
+        causal: whether keys ahead of the query are left out.
+
+    Raises:
+        ValueError: if a number is out of range, or the key heads do not divide the query heads.
+    """
+
+    length: int
+    ranks: int
+    heads: int
+    kv_heads: int | None = None
+    head_dim: int = 128
+    batch: int = 1
+    element_bytes: int = 2
+    causal: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("length", "ranks", "heads", "head_dim", "batch", "element_bytes"):
+            check_count("Shape", name, getattr(self, name))
+        if self.kv_heads is None:
+            object.__setattr__(self, "kv_heads", self.heads)
+        if self.heads % check_count("Shape", "kv_heads", self.kv_heads):
+            raise ValueError(f"Shape: kv_heads must divide {self.heads} heads, got {self.kv_heads}")
+
+    @property
+    def tokens(self) -> float:
+        """n, on each rank."""
+        return self.length / self.ranks
+
+    @property
+    def key_numbers(self) -> float:
+        """Numbers in the keys and values of a rank."""
+        assert self.kv_heads is not None
+        return 2 * self.batch * self.kv_heads * self.tokens * self.head_dim
+
+    @property
+    def query_numbers(self) -> float:
+        """Numbers in the queries of a rank, and in its output."""
+        return self.batch * self.heads * self.tokens * self.head_dim
+
+    @property
+    def hop_flops(self) -> float:
+        """Of the pairs of two ranks' tokens, forward, on average over the hops."""
+        pairs = self.tokens**2 * (0.5 if self.causal else 1.0)
+        return 4 * self.batch * self.heads * self.head_dim * pairs
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What ranks can do.
+
+    Args:
+        flops: F, FLOP/s of a rank in attention, not at its peak.
+        bandwidth: W, bytes/s from a rank to the next.
+        latency: a, seconds until the first byte arrives.
+
+    Raises:
+        ValueError: if a number is not positive (the latency may be 0).
+    """
+
+    flops: float
+    bandwidth: float
+    latency: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("flops", "bandwidth", "latency"):
+            number = check_number("Cluster", name, getattr(self, name))
+            least = "at least 0" if name == "latency" else "above 0"
+            if not (number >= 0 if name == "latency" else number > 0) or number == inf:
+                raise ValueError(f"Cluster: {name} must be finite and {least}, got {number:g}")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a method costs each rank, forward and then backward.
+
+    Args:
+        method: its name.
+        impossible: why it is not possible, or None.
+        sent: bytes, forward and backward.
+        seconds: forward and backward.
+        computing: seconds of them that are spent computing.
+        hidden: whether what is sent takes no longer than what is computed meanwhile.
+        memory: bytes of tensors in backward: inputs, output, gradients and buffers.
+    """
+
+    method: str
+    impossible: str | None
+    sent: tuple[float, float]
+    seconds: tuple[float, float]
+    computing: tuple[float, float]
+    hidden: bool
+    memory: float
+
+
+Method = Literal["heads", "gather", "ring"]
+
+
+def hidden_from(shape: Shape, cluster: Cluster) -> float:
+    """From how many tokens a rank on a ring hides what it sends behind what it computes.
+
+    `n >= (g / h) e F / W` forward under a causal mask, half of it without; backward has gradients
+    to send too, and more to compute.
+
+    Args:
+        shape: of the attention, whose length and ranks do not matter.
+        cluster: on which it runs, whose latency is left out.
+
+    >>> round(hidden_from(Shape(1, 1, heads=16, element_bytes=2), Cluster(4e14, 5e10)))
+    19200
+    """
+    assert shape.kv_heads is not None
+    e, w = shape.element_bytes, max(shape.element_bytes, 4)
+    computed = (2 if shape.causal else 4) * shape.heads / cluster.flops
+    sent = 2 * shape.kv_heads / cluster.bandwidth
+    return max(sent * e / computed, sent * (e + w) / (_BACKWARD * computed))
+
+
+def cost(shape: Shape, cluster: Cluster, method: Method) -> Cost:
+    """What a method costs.
+
+    Args:
+        shape: of the attention.
+        cluster: on which it runs.
+        method: `"heads"`, `"gather"` or `"ring"`.
+
+    Raises:
+        ValueError: if there is no such method.
+
+    >>> shape = Shape(length=1_000_000, ranks=64, heads=16)
+    >>> found = cost(shape, Cluster(flops=4e14, bandwidth=5e10), "ring")
+    >>> found.hidden, round(found.seconds[0], 3)
+    (False, 0.164)
+    """
+    if method not in METHODS:
+        raise ValueError(f"cost: method must be one of {', '.join(METHODS)}, got {method!r}")
+    ranks, e, w = shape.ranks, shape.element_bytes, max(shape.element_bytes, 4)
+    keys, queries = shape.key_numbers, shape.query_numbers
+    step = shape.hop_flops / cluster.flops
+    compute = ranks * step, _BACKWARD * ranks * step
+    own = (2 * queries + keys) * e * 2  # q, output, k, v and their gradients
+    others = ranks - 1
+    impossible = None
+    if method == "heads":
+        assert shape.kv_heads is not None
+        share = others / ranks * (2 * queries + keys) * e
+        sent = share, share
+        wait = 4 * others * cluster.latency + share / cluster.bandwidth
+        seconds = compute[0] + wait, compute[1] + wait
+        hidden = share == 0
+        # By heads once more: what backward needs of the forward pass, and the output's gradient.
+        memory = own + (3 * queries + keys) * e
+        if shape.heads < ranks:
+            impossible = f"{shape.heads} heads are fewer than the ranks"
+    elif method == "gather":
+        gathered = others * keys
+        sent = gathered * e, gathered * (e + w)
+        waits = [others * cluster.latency + x / cluster.bandwidth for x in sent]
+        seconds = compute[0] + waits[0], compute[1] + waits[1]
+        hidden = gathered == 0
+        memory = own + ranks * keys * (e + w) + queries * w
+    else:
+        sent = others * keys * e, others * keys * e + (ranks * keys * w if others else 0.0)
+        hop = cluster.latency + keys * e / cluster.bandwidth
+        back = cluster.latency + keys * (e + w) / cluster.bandwidth
+        forward = step + others * max(step, hop)
+        backward = _BACKWARD * step + others * max(_BACKWARD * step, back)
+        seconds = forward, backward + (back if others else 0.0)
+        hidden = others == 0 or (hop <= step and back <= _BACKWARD * step)
+        # Another rank's keys, and sums of gradients: in hand, on their way out and in.
+        memory = own + queries * w + (keys * (e + 3 * w) if others else keys * w)
+    return Cost(method, impossible, sent, seconds, compute, hidden, memory)

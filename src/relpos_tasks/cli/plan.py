@@ -1,0 +1,118 @@
+"""`relpos plan`: how a long sequence is best cut among devices, on paper."""
+
+# ruff: noqa: PLC0415
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from relpos.distributed.cost import Cost, Shape
+
+__all__ = ["plan_command"]
+
+_GIB = 1 << 30
+
+
+class Dtype(StrEnum):
+    """What queries, keys and values are in."""
+
+    bf16 = "bf16"
+    fp16 = "fp16"
+    fp32 = "fp32"
+
+
+_BYTES = {Dtype.bf16: 2, Dtype.fp16: 2, Dtype.fp32: 4}
+
+
+def plan_command(
+    *,
+    length: Annotated[int, typer.Option(min=1, help="Tokens of the whole sequence.")],
+    ranks: Annotated[int, typer.Option(min=1, help="Devices that share it.")],
+    heads: Annotated[int, typer.Option(min=1, help="Query heads.")],
+    kv_heads: Annotated[
+        int | None, typer.Option(min=1, help="Key and value heads; as many by default.")
+    ] = None,
+    head_dim: Annotated[int, typer.Option(min=1, help="Width of a head.")] = 128,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences at a time.")] = 1,
+    dtype: Annotated[Dtype, typer.Option(help="Of queries, keys and values.")] = Dtype.bf16,
+    causal: Annotated[
+        bool, typer.Option("--causal/--no-causal", help="Whether keys ahead are left out.")
+    ] = True,
+    flops: Annotated[
+        float, typer.Option(help="FLOP/s of a device in attention: measured, not its peak.")
+    ] = 4e14,
+    bandwidth: Annotated[float, typer.Option(help="Bytes/s from a device to the next.")] = 5e10,
+    latency: Annotated[float, typer.Option(help="Seconds until a first byte arrives.")] = 1e-5,
+    memory: Annotated[
+        float | None, typer.Option(help="GiB of a device for one attention; any by default.")
+    ] = None,
+) -> None:
+    """Print for each method of `relpos.distributed.attention` what one attention costs a device.
+
+    Time and bytes forward and backward, whether sending is hidden behind computing, memory, and
+    which method is the fastest that fits. The formulas are those of `relpos.distributed.cost`.
+    """
+    from relpos.distributed.cost import Cluster, Shape, cost, hidden_from
+
+    if memory is not None and not memory > 0:
+        raise ValueError(f"--memory: must be above 0, got {memory:g}")
+    try:
+        shape = Shape(length, ranks, heads, kv_heads, head_dim, batch, _BYTES[dtype], causal)
+        cluster = Cluster(flops, bandwidth, latency)
+    except ValueError as error:
+        # In the words of the options.
+        what, _, rule = str(error).partition(": ")[2].partition(" ")
+        raise ValueError(f"--{what.replace('_', '-')}: {rule}") from error
+    costs = [cost(shape, cluster, method) for method in ("heads", "gather", "ring")]
+    typer.echo(
+        f"{length:,} tokens on {ranks} devices, {length / ranks:,.0f} each; {heads} query and "
+        f"{shape.kv_heads} key heads of width {head_dim}, {dtype}{', causal' if causal else ''}"
+    )
+    typer.echo("per device and attention, forward + backward:")
+    for one in costs:
+        typer.echo(f"  {one.method:<7} {_words(one)}")
+    tokens = hidden_from(shape, cluster)
+    typer.echo(f"a ring hides what it sends from {tokens:,.0f} tokens a device on")
+    typer.echo(_advice(costs, shape, memory))
+
+
+def _words(one: Cost) -> str:
+    if one.impossible is not None:
+        return f"not possible: {one.impossible}"
+    seconds, sent = (" + ".join(map(unit, pair)) for unit, pair in (
+        (_seconds, one.seconds), (_bytes, one.sent)
+    ))  # fmt: skip
+    busy = sum(one.computing) / sum(one.seconds)
+    hidden = "hidden behind computing" if one.hidden else f"computing {busy:.0%} of the time"
+    return f"{seconds}, sends {sent}, {hidden}; {_bytes(one.memory)} of tensors"
+
+
+def _advice(costs: list[Cost], shape: Shape, memory: float | None) -> str:
+    possible = [one for one in costs if one.impossible is None]
+    fitting = [one for one in possible if memory is None or one.memory <= memory * _GIB]
+    if not fitting:
+        least = min(possible, key=lambda one: one.memory)
+        return (
+            f"none fits {memory:g} GiB: {least.method} needs {_bytes(least.memory)}; take more "
+            "devices, or fewer sequences at a time"
+        )
+    best = min(fitting, key=lambda one: (sum(one.seconds), one.memory))
+    others = f" of those that fit {memory:g} GiB" if memory is not None else ""
+    return f"fastest{others}: method={best.method!r}" + (", layout='zigzag'" * shape.causal)
+
+
+def _seconds(seconds: float) -> str:
+    for unit, size in (("s", 1), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} us"
+
+
+def _bytes(count: float) -> str:
+    for unit, size in (("GiB", _GIB), ("MiB", 1 << 20)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count / 1024:.3g} KiB"
