@@ -13,7 +13,7 @@ import torch
 from torch import distributed
 
 from .exchange import gather_numbers, timed
-from .group import Ranks, exchange_device
+from .group import ExchangeError, Ranks, exchange_device
 
 __all__ = ["Outcome", "agree"]
 
@@ -97,6 +97,8 @@ class Outcome:
         with timed("compute"):
             try:
                 compute()
+            except ExchangeError:
+                raise
             except Exception as error:
                 if not self._check:
                     raise

@@ -7,7 +7,7 @@ sequence, and with those rows of the tables that these offsets select.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -92,7 +92,8 @@ def add_gradients(
     shard: KeyShard,
     flow: RowFlow,
     own: dict[str, Tensor],
-    of_shard: dict[str, Tensor],
+    of_shard: Callable[[], dict[str, Tensor]],
+    wanted: frozenset[str],
 ) -> None:
     """Add what flows from this rank's rows to themselves, to the tables, and to a rank's keys.
 
@@ -101,17 +102,18 @@ def add_gradients(
         shard: the keys.
         flow: of this rank's rows.
         own: `own_sums`.
-        of_shard: `shard_sums`.
+        of_shard: gives `shard_sums`, when something is to be added for the first time.
+        wanted: names of all gradients.
     """
-    wanted = frozenset(own) | frozenset(of_shard)
     for block in _blocks(call, shard):
         rows, columns, inputs = block.rows, block.columns, block.inputs
         backend = choose_for_parts(call.backend, inputs)
         found = backend.part_gradients(inputs, flow.rows(rows.start, rows.stop), wanted)
+        sums = of_shard()
         for name, gradient in found.items():
-            if name in of_shard:
+            if name in sums:
                 count = columns.stop - columns.start
-                part = of_shard[name].narrow(TOKEN_AXES[name], columns.start, count)
+                part = sums[name].narrow(TOKEN_AXES[name], columns.start, count)
             elif name in block.table_rows:
                 part = own[name][:, block.table_rows[name]]
             elif name == "mask":

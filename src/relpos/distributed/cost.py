@@ -212,6 +212,6 @@ def cost(shape: Shape, cluster: Cluster, method: Method) -> Cost:
         backward = _BACKWARD * step + others * max(_BACKWARD * step, back)
         seconds = forward, backward + (back if others else 0.0)
         hidden = others == 0 or (hop <= step and back <= _BACKWARD * step)
-        # Another rank's keys, and sums of gradients: in hand, on their way out and in.
-        memory = own + queries * w + (keys * (e + 3 * w) if others else keys * w)
+        # Another rank's keys, and sums of gradients on their way out and in.
+        memory = own + queries * w + (keys * (e + 2 * w) if others else keys * w)
     return Cost(method, impossible, sent, seconds, compute, hidden, memory)

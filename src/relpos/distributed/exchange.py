@@ -166,7 +166,7 @@ class Flight:
         steps: int,
         kind: str,
     ) -> None:
-        self._room, self._works, self._kind = room, [], kind
+        self.ranks, self._room, self._works, self._kind = ranks, room, [], kind
         self._sent = [_dense(x) for x in sent.values()]
         to, source = ranks.everywhere(ranks.rank + steps), ranks.everywhere(ranks.rank - steps)
         operations = [

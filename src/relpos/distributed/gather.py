@@ -46,7 +46,7 @@ def gather_backward(
     shard = _gathered(call)
     found = shard_sums(shard, wanted)
     outcome = Outcome(call.ranks, "attention", check=call.check)
-    outcome.attempt(partial(add_gradients, call, shard, flow, own, found))
+    outcome.attempt(partial(add_gradients, call, shard, flow, own, lambda: found, wanted))
     with call.ranks.exchanging("attention", "gradients of keys and values"):
         home = {
             name: scatter_sums(call.ranks, whole, TOKEN_AXES[name], call.keys)

@@ -11,9 +11,13 @@ from torch import distributed
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
-__all__ = ["AnyGroup", "Ranks", "exchange_device", "resolve_group"]
+__all__ = ["AnyGroup", "ExchangeError", "Ranks", "exchange_device", "resolve_group"]
 
 AnyGroup = ProcessGroup | DeviceMesh
+
+
+class ExchangeError(RuntimeError):
+    """Another rank failed, left, or did not answer in time."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,10 @@ class Ranks:
         """
         try:
             yield
+        except ExchangeError:
+            raise
         except RuntimeError as error:
-            raise RuntimeError(
+            raise ExchangeError(
                 f"{function}: rank {self.rank} of {self.size} could not exchange {what}: another "
                 "rank of the group failed, left, or did not get here within the time limit of the "
                 "process group (`timeout=` where it was made); see what that rank says. Torch "

@@ -49,28 +49,43 @@ def ring_backward(
     """
     ranks, hops, flight = call.ranks, call.hops, None
     outcome = Outcome(ranks, "attention", check=call.check)
-    found: dict[str, Tensor] = {}
+    sums = _Arriving({})
     for hop, shard in enumerate(_travelling(call)):
-        found = shard_sums(shard, wanted)
-        outcome.attempt(partial(add_gradients, call, shard, flow, own, found))
-        if flight is not None:
-            with ranks.exchanging("attention", _GRADIENTS):
-                for name, so_far in flight.wait().items():
-                    found[name] += so_far
+        sums = _Arriving(shard_sums(shard, wanted)) if flight is None else _Arriving(flight)
+        outcome.attempt(partial(add_gradients, call, shard, flow, own, sums, wanted))
         # To the rank that computes with these keys next; from the last one home.
         steps = 1 if hop < hops - 1 else -hop
         if steps % ranks.size:
             coming = call.keys[(ranks.rank - hop - 1) % ranks.size if steps > 0 else ranks.rank]
+            found = sums()
             with ranks.exchanging("attention", _GRADIENTS):
                 flight = Flight(
                     ranks, found, shard_sums(shard, wanted, coming), steps=steps,
                     kind="ring gradients",
                 )  # fmt: skip
-    if flight is not None:
-        with ranks.exchanging("attention", _GRADIENTS):
-            found = flight.wait()
+            sums = _Arriving(flight)
+    found = sums()
     outcome.settle()
     return found
+
+
+class _Arriving:
+    """Sums of gradients of a rank's keys, on their way here while this rank computes.
+
+    They are waited for when the first gradient is there to be added.
+
+    Args:
+        sums: those, or the flight that brings them.
+    """
+
+    def __init__(self, sums: dict[str, Tensor] | Flight) -> None:
+        self._sums = sums
+
+    def __call__(self) -> dict[str, Tensor]:
+        if isinstance(self._sums, Flight):
+            with self._sums.ranks.exchanging("attention", _GRADIENTS):
+                self._sums = self._sums.wait()
+        return self._sums
 
 
 def _travelling(call: CutCall) -> Iterator[KeyShard]:

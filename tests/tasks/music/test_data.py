@@ -92,7 +92,9 @@ def test_validation_batches_hold_every_token_once(source):
 
 def test_a_batch_that_the_devices_cannot_share_is_refused(source):
     class TwoDevices:
-        distributed_sampler_kwargs = {"num_replicas": 2, "rank": 0}
+        @property
+        def distributed_sampler_kwargs(self):
+            return {"num_replicas": 2, "rank": 0}
 
     data = ChoraleData(source.split, source.vocabulary, window=16, batch=3, steps=3, seed=0)
     data.trainer = TwoDevices()  # type: ignore[assignment]
