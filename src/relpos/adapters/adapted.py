@@ -10,6 +10,7 @@ or a copy holds the original class and the adaptation and makes it anew.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
@@ -47,6 +48,9 @@ class Adapted(nn.Module):
     together: ClassVar[bool] = False
     #: The offsets `-left..right` that take part; None: all.
     window: ClassVar[Window | None] = None
+    #: What attends in place of `relpos.attention`, over several devices
+    #: (`relpos.distributed.ContextParallel`), where the family takes it.
+    attend_elsewhere: Callable[..., Any] | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """A module made by the class of an adapted one is an original: nothing in it is adapted."""

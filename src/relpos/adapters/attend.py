@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -33,6 +35,7 @@ def attend(
     softcap: float | None = None,
     sinks: Float[Tensor, "b h i 1"] | None = None,
     weights: bool = False,
+    elsewhere: Callable[..., Any] | None = None,
 ) -> tuple[Float[Tensor, "b i h dv"], Float[Tensor, "b h i j"] | None]:
     """The output with heads behind the tokens, and the weights before dropout if they are wanted.
 
@@ -52,13 +55,19 @@ def attend(
         softcap: as in `relpos.attention`.
         sinks: the score of one more key for each query, whose value is zero; None: there is none.
         weights: whether to build the `i x j` weights.
+        elsewhere: what attends in place of `relpos.attention`, over several devices.
+
+    Raises:
+        ValueError: if weights are wanted over several devices.
     """
+    if elsewhere is not None and weights:
+        raise ValueError("attend: weights must not be asked for over several devices, got them")
     if mask is not None:
         mask = mask[..., : k.shape[2]]
         # Sizes are tensors while they are traced.
         causal = causal and bool(mask.shape[-2] == 1)
     compute = partial(
-        attention, q, k, v, terms, mask=mask, causal=causal, scale=scale, dropout=dropout,
+        elsewhere or attention, q, k, v, terms, mask=mask, causal=causal, scale=scale, dropout=dropout,
         query_start=query_start, window=window, key_ranges=key_ranges, softcap=softcap,
     )  # fmt: skip
     found = None

@@ -30,6 +30,7 @@ from .exchange import gather_numbers
 from .group import AnyGroup, Ranks, resolve_group
 from .layout import Layout, check_layout, spans_of_ranks, unshard
 from .method import check_method
+from .parakeet import cut_encoder, is_parakeet, join_encoder
 from .positions import CutTokens, apply_cut_position
 
 __all__ = ["ContextParallel"]
@@ -93,6 +94,9 @@ class ContextParallel(ParallelStyle):
             elif isinstance(part, LearnedAbsolute | Sinusoidal):
                 part.forward = partial(_add_at_input, part, ranks, self.layout)
                 found += 1
+            elif is_parakeet(part):
+                cut_encoder(part, ranks, self)
+                found += 1
         if not found:
             raise ValueError(
                 "ContextParallel: module must have a relpos.layers.MultiheadAttention, Sinusoidal "
@@ -111,6 +115,8 @@ class ContextParallel(ParallelStyle):
                 part.attend_elsewhere = None
             elif isinstance(part, LearnedAbsolute | Sinusoidal):
                 vars(part).pop("forward", None)
+            elif is_parakeet(part):
+                join_encoder(part)
         return module
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:

@@ -8,6 +8,7 @@ inputs go through the convolutions in front and through the feed-forward layers 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -93,7 +94,7 @@ class EncoderAttention(Adapted):
         output, weights = attend(
             q + self.bias_u[:, None], k, v, terms, mask=mask, scale=self.scaling,
             dropout=self.attention_dropout if self.training else 0.0, window=self.window,
-            key_ranges=key_ranges, weights=weights_wanted(kwargs),
+            key_ranges=key_ranges, weights=weights_wanted(kwargs), elsewhere=self.attend_elsewhere,
         )  # fmt: skip
         return self.o_proj(output.flatten(2)), weights
 
@@ -103,8 +104,15 @@ class PositionalEncoding(Adapted):
 
     signatures = {"forward": ("self", "hidden_states")}
 
+    #: From the number of tokens that are here to that of the whole sequence.
+    whole_length: Callable[[Tensor], int] | None = None
+
     def forward(self, hidden_states: Tensor) -> Tensor:
-        return super().forward(hidden_states[:1]).expand(len(hidden_states), -1, -1)
+        one = hidden_states[:1]
+        if self.whole_length is not None:
+            # Its numbers are not looked at.
+            one = one[:, :1].expand(-1, self.whole_length(hidden_states), -1)
+        return super().forward(one).expand(len(hidden_states), -1, -1)
 
 
 class Subsampling(Adapted):
