@@ -2,10 +2,12 @@
 
     python examples/one_hour_of_speech.py MODEL AUDIO         # text, a line a phrase, with its time
     python examples/one_hour_of_speech.py                     # a proof without either
+    torchrun --nproc-per-node 2 examples/one_hour_of_speech.py [MODEL AUDIO]     # on two devices
 
 MODEL is a Parakeet of transformers (CTC, RNN-T or TDT), by its folder or its name on the hub;
 AUDIO any file that soundfile reads. Without them a full-size encoder with random weights (the sizes
 of parakeet-ctc-1.1b) takes 45,000 frames of 80 ms, and its time and peak memory are printed.
+Under torchrun each process has some of the frames, and some of the weights of each layer.
 
 Needs `pip install "relpos[speech]"`.
 """
@@ -13,18 +15,19 @@ Needs `pip install "relpos[speech]"`.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from tqdm import tqdm
 
 from relpos.adapters import adapt
@@ -58,15 +61,59 @@ def main() -> None:
             parser.error(f"--width: must be a multiple of 64, got {options.width}")
         if options.json is not None and not options.json.parent.is_dir():
             parser.error(f"--json: must be in a folder that is there, got {options.json}")
-        prove(options.frames, options.layers, options.width, options.json)
+        with devices():
+            prove(options.frames, options.layers, options.width, options.json)
         return
     if options.audio is None or not options.audio.is_file():
         parser.error(f"AUDIO: must be a file, got {options.audio}")
     try:
-        for line in transcribe(options.model, options.audio):
-            print(line, flush=True)
+        with devices():
+            for line in transcribe(options.model, options.audio):
+                say(line)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         parser.error(" ".join(str(error).split()))
+
+
+@contextmanager
+def devices() -> Iterator[None]:
+    """The processes that torchrun started as one group; without it this process alone."""
+    if not distributed.is_torchelastic_launched():
+        yield
+        return
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
+def say(line: str) -> None:
+    """Print a line, in one process of them all."""
+    if rank() == 0:
+        print(line, flush=True)
+
+
+def rank() -> int:
+    return distributed.get_rank() if distributed.is_initialized() else 0
+
+
+def ranks() -> int:
+    return distributed.get_world_size() if distributed.is_initialized() else 1
+
+
+def share(encoder: nn.Module) -> None:
+    """Cut frames and weights among the processes, if there are several."""
+    if ranks() == 1:
+        return
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    from relpos.distributed import ContextParallel
+
+    mesh = init_device_mesh("cuda" if torch.cuda.is_available() else "cpu", (ranks(),))
+    ContextParallel(layout="contiguous").apply_to(encoder, mesh)
+    for layer in encoder_layers(encoder):
+        fully_shard(layer, mesh=mesh, reshard_after_forward=True)
 
 
 def transcribe(name: str, path: Path) -> Iterator[str]:
@@ -74,7 +121,8 @@ def transcribe(name: str, path: Path) -> Iterator[str]:
     processor, model = load(name)
     rate = processor.feature_extractor.sampling_rate
     inputs = processor(read_audio(path, rate), sampling_rate=rate)
-    with torch.inference_mode(), progress(encoder_layers(model)):
+    share(encoder_of(model))
+    with torch.no_grad(), progress(encoder_layers(model)):
         generated = model.generate(**inputs, return_dict_in_generate=True)
     yield from lines(words(processor, model, generated))
 
@@ -88,7 +136,9 @@ def load(name: str) -> tuple[Any, Any]:
     if cls is None or not architecture.startswith("Parakeet"):
         raise ValueError(f"MODEL: must be a Parakeet model, got {architecture}")
     model = cls.from_pretrained(name).eval()
-    print(adapt(model), file=sys.stderr)
+    report = adapt(model)
+    if rank() == 0:
+        print(report, file=sys.stderr)
     return transformers.AutoProcessor.from_pretrained(name), model
 
 
@@ -157,14 +207,17 @@ def _line(line: list[Word]) -> str:
 
 def encoder_layers(model: nn.Module) -> nn.ModuleList:
     """The layers of the encoder, in a model or by itself."""
-    found = (m for m in model.modules() if isinstance(m, transformers.ParakeetEncoder))
-    return next(found).layers
+    return encoder_of(model).layers
+
+
+def encoder_of(model: nn.Module) -> Any:
+    return next(m for m in model.modules() if isinstance(m, transformers.ParakeetEncoder))
 
 
 @contextmanager
 def progress(layers: nn.ModuleList) -> Iterator[None]:
     """A bar that counts layers while they run; only where someone is watching."""
-    bar = tqdm(total=len(layers), unit="layer", disable=not sys.stderr.isatty())
+    bar = tqdm(total=len(layers), unit="layer", disable=not sys.stderr.isatty() or rank() > 0)
     hooks = [layer.register_forward_hook(lambda *_: bar.update()) for layer in layers]
     try:
         yield
@@ -184,9 +237,10 @@ def prove(frames: int, layers: int, width: int, out: Path | None) -> None:
         if "bias_u" in name or "bias_v" in name:
             nn.init.normal_(parameter, std=0.1)
     short = torch.randn(1, 8 * min(frames, 500), 80)
-    with torch.inference_mode():
+    with torch.no_grad():
         original = encoder(short).last_hidden_state
         adapt(encoder)
+        share(encoder)
         adapted = encoder(short).last_hidden_state
         apart = float((adapted - original).abs().max() / original.abs().max())
         long = torch.randn(1, 8 * frames, 80)
@@ -194,16 +248,19 @@ def prove(frames: int, layers: int, width: int, out: Path | None) -> None:
         seconds, peak = measured(lambda: run(encoder, long, mask))
     figures = {
         "frames": frames, "hours": frames * 0.08 / 3600, "layers": layers, "width": width,
-        "minutes": seconds / 60, "peak_gib": peak, "threads": torch.get_num_threads(),
-        "difference": apart, "compared_frames": short.shape[1] // 8,
+        "minutes": seconds / 60, "peak_gib": largest(peak), "threads": torch.get_num_threads(),
+        "difference": apart, "compared_frames": short.shape[1] // 8, "processes": ranks(),
     }  # fmt: skip
-    memory = "" if peak is None else f", {peak:.1f} GiB at most (the whole process)"
-    print(
+    peak = figures["peak_gib"]
+    each = "each process" if ranks() > 1 else "the whole process"
+    memory = "" if peak is None else f", {peak:.1f} GiB at most ({each})"
+    threads = f"{figures['threads']} threads" + f" of each of {ranks()} processes" * (ranks() > 1)
+    say(
         f"{frames} frames ({figures['hours']:.2f} hours) through {layers} layers of width {width}: "
-        f"{figures['minutes']:.1f} minutes on {figures['threads']} threads{memory}\n"
+        f"{figures['minutes']:.1f} minutes on {threads}{memory}\n"
         f"{figures['compared_frames']} frames through the original: {apart:.1e} apart"
     )
-    if out is not None:
+    if out is not None and rank() == 0:
         out.write_text(json.dumps(figures, indent=1) + "\n")
 
 
@@ -215,8 +272,24 @@ def run(encoder: nn.Module, features: Tensor, mask: Tensor) -> None:
         raise RuntimeError("the encoder gave infinite numbers or none")
 
 
+def largest(peak: float | None) -> float | None:
+    """The largest peak of all processes."""
+    found: list[float | None] = [peak]
+    if ranks() > 1:
+        found = [None] * ranks()
+        distributed.all_gather_object(found, peak)
+    return None if None in found else max(x for x in found if x is not None)
+
+
 def measured(call: Callable[[], None]) -> tuple[float, float | None]:
-    """Seconds, and the peak of the process's memory in GiB where the system says it."""
+    """Seconds, and the peak of the process's memory in GiB where the system says it.
+
+    The peak of the call, without what the model took before its weights were cut, where the system
+    can forget that.
+    """
+    gc.collect()
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
     start = time.perf_counter()
     call()
     seconds = time.perf_counter() - start

@@ -29,6 +29,10 @@ from .transformer_xl import transformer_xl_terms
 __all__ = ["Encoder", "EncoderAttention", "PositionalEncoding", "Subsampling"]
 
 
+# Offsets from which on, without gradients, the table of one head is made at a time.
+_LONG_TABLE = 8192
+
+
 class EncoderAttention(Adapted):
     """For `ParakeetEncoderAttention`."""
 
@@ -88,15 +92,42 @@ class EncoderAttention(Adapted):
         )
         if past_key_values is not None:
             k, v = past_key_values.update(k, v, self.layer_idx)
+        options: dict[str, Any] = {
+            "mask": mask, "scale": self.scaling, "window": self.window, "key_ranges": key_ranges,
+            "dropout": self.attention_dropout if self.training else 0.0,
+            "weights": weights_wanted(kwargs), "elsewhere": self.attend_elsewhere,
+        }  # fmt: skip
+        if self._in_pieces(sinusoids, options, k):
+            outputs = [
+                self._attend_by(heads, q, k, v, sinusoids, options)[0]
+                for heads in range(q.shape[1])
+            ]
+            return self.o_proj(torch.cat(outputs, 2).flatten(2)), None
         terms = transformer_xl_terms(
             self.relative_k_proj(sinusoids), self.bias_u, self.bias_v, scale=self.scaling
         )
-        output, weights = attend(
-            q + self.bias_u[:, None], k, v, terms, mask=mask, scale=self.scaling,
-            dropout=self.attention_dropout if self.training else 0.0, window=self.window,
-            key_ranges=key_ranges, weights=weights_wanted(kwargs), elsewhere=self.attend_elsewhere,
-        )  # fmt: skip
+        output, weights = attend(q + self.bias_u[:, None], k, v, terms, **options)
         return self.o_proj(output.flatten(2)), weights
+
+    def _in_pieces(self, sinusoids: Tensor, options: dict[str, Any], k: Tensor) -> bool:
+        """Whether to take one head at a time: without gradients, where tables are large."""
+        # What wraps a projection (LoRA) or cuts it is called as a whole.
+        plain = type(self.relative_k_proj) is nn.Linear
+        few = torch.is_grad_enabled() or self.training or options["weights"]
+        return plain and not few and len(sinusoids) > _LONG_TABLE and k.shape[1] == len(self.bias_u)
+
+    def _attend_by(
+        self, head: int, q: Tensor, k: Tensor, v: Tensor, sinusoids: Tensor, options: dict[str, Any]
+    ) -> tuple[Tensor, Tensor | None]:
+        """The output of one head, whose table is all that is held of the tables."""
+        one, width = slice(head, head + 1), self.head_dim
+        linear, u = self.relative_k_proj, self.bias_u[one]
+        assert isinstance(linear, nn.Linear)
+        rows = slice(head * width, (head + 1) * width)
+        bias = None if linear.bias is None else linear.bias[rows]
+        projected = nn.functional.linear(sinusoids, linear.weight[rows], bias)
+        terms = transformer_xl_terms(projected, u, self.bias_v[one], scale=self.scaling)
+        return attend(q[:, one] + u[:, None], k[:, one], v[:, one], terms, **options)
 
 
 class PositionalEncoding(Adapted):
