@@ -63,6 +63,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.generation
 	$(BIN)/python -m benchmarks.small_calls
 	$(BIN)/python -m benchmarks.local
+	$(BIN)/python -m benchmarks.distributed
 	$(BIN)/python -m benchmarks.adapters
 	$(BIN)/python -m benchmarks.choice
 	$(BIN)/python -m benchmarks.training

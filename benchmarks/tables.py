@@ -46,6 +46,7 @@ def pages() -> dict[Path, str]:
             load("decoding.json"),
             load("generation.json"),
             load("small_calls.json"),
+            load("distributed.json"),
             gpu_result,
         ),
         ADAPTERS: adapters_page(load("adapters.json")),

@@ -84,6 +84,7 @@ def stages(out: Path, main_job: str | None) -> list[Stage]:
         Stage("again", "verdict", (python, "-m", "pytest", *pytest_options(), *quick), 60),
         Stage("capture", "verdict", (*check, "capture"), 75),
         Stage("bench", "verdict", bench(out), 300),
+        several_gpus(),
     ]
     if main_job is not None:
         data = ("--data", main_job) if main_job else ()
@@ -99,6 +100,19 @@ def pytest_options() -> tuple[str, ...]:
     # pytest-benchmark, which nothing here uses, warns beside xdist, and warnings are errors.
     plugins = ("-p", "no:benchmark", "-p", "no:cacheprovider")
     return ("-q", "-rfE", "--tb=short", *plugins, *several, "tests/ops")
+
+
+def several_gpus() -> Stage:
+    """Sequences that all GPUs share, against one of them."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    ranks = ("-m", "torch.distributed.run", "--nproc-per-node", str(count))
+    return Stage(
+        "ranks",
+        "verdict",
+        (sys.executable, *ranks, "-m", "scripts.gpu_ranks"),
+        33,
+        missing=None if count > 1 else f"it needs several GPUs, of which there are {count}",
+    )
 
 
 def sanitizer(tool: str, note: str) -> Stage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,9 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 ADAPTERS = (ROOT / "docs" / "adapters.md").read_text()
+DISTRIBUTED = (ROOT / "docs" / "distributed.md").read_text()
+# What a block begins with that is for several processes.
+TORCHRUN = "# torchrun --nproc-per-node 2 "
 # The other one has tests of its own, in tests/examples.
 EXAMPLES = sorted(
     {*(ROOT / "examples").glob("*.py")} - {ROOT / "examples" / "one_hour_of_speech.py"}
@@ -27,7 +31,24 @@ def test_the_python_of_a_page_runs(page: str):
     blocks = re.findall(r"```python\n(.*?)```", page, flags=re.S)
     assert blocks
     for block in blocks:
-        exec(compile(block, "page", "exec"), {})
+        if not block.startswith(TORCHRUN):
+            exec(compile(block, "page", "exec"), {})
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("page", [README, DISTRIBUTED], ids=["README", "distributed"])
+def test_the_python_for_several_processes_runs(page: str, tmp_path: Path):
+    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.S)
+    blocks = [block for block in blocks if block.startswith(TORCHRUN)]
+    assert blocks
+    for block in blocks:
+        (tmp_path / "this.py").write_text(block)
+        result = subprocess.run(
+            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+             tmp_path / "this.py"],
+            capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.no_typecheck

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -32,6 +33,8 @@ __all__ = ["METHODS", "measure_bytes", "measure_memory", "measure_plan", "measur
 METHODS = ("heads", "gather", "ring")
 ONE_THREAD, TWO_THREADS = "one process, one thread", "one process, two threads"
 _HEADS, _WIDTH, _DISTANCE = 8, 64, 64
+# Of which bytes and memory are measured; and how often each contender is timed.
+RANKS, ROUNDS = (2, 4), 9
 
 
 class Sizes(NamedTuple):
@@ -57,9 +60,8 @@ def run_once(tensors: list[Tensor], method: str | None, *, backward: bool) -> No
     """One pass of this rank's tensors; without a method on one device."""
     q, k, v, keys, values = tensors
     terms = Terms(keys=OffsetTable(keys, -_DISTANCE), values=OffsetTable(values, -_DISTANCE))
-    if method is None:
-        attend = partial(relpos.attention, causal=True)
-    else:
+    attend: Callable[..., Tensor] = partial(relpos.attention, causal=True)
+    if method is not None:
         attend = partial(cut.attention, group=distributed.group.WORLD, method=method, causal=True)
     with torch.set_grad_enabled(backward):
         output = attend(q, k, v, terms)
@@ -69,17 +71,10 @@ def run_once(tensors: list[Tensor], method: str | None, *, backward: bool) -> No
             x.grad = None
 
 
-class _Kept:
-    """What a rank keeps from question to question."""
-
-    tensors: dict[tuple[Sizes, int], list[Tensor]] = {}
-
-
+@cache
 def _tensors(sizes: Sizes, length: int) -> list[Tensor]:
-    key = (sizes, length)
-    if key not in _Kept.tensors:
-        _Kept.tensors[key] = tensors_of(sizes, length)
-    return _Kept.tensors[key]
+    """The same ones from question to question."""
+    return tensors_of(sizes, length)
 
 
 def _seconds(rank: int, size: int, contender: str, sizes: Sizes, backward: bool) -> float:
@@ -106,7 +101,7 @@ def _tokens(length: int, rank: int, size: int) -> int:
     return sum(end - first for first, end in cut.spans(length, group, rank=rank))
 
 
-def measure_time(length: int, rounds: int = 9) -> list[dict[str, Any]]:
+def measure_time(length: int) -> list[dict[str, Any]]:
     """Two ranks beside one process of one and of two threads, as multiples of the former."""
     rows, sizes = [], Sizes(length)
     pool = Pool(2)
@@ -114,7 +109,7 @@ def measure_time(length: int, rounds: int = 9) -> list[dict[str, Any]]:
         for backward in (False, True):
             contenders = (ONE_THREAD, TWO_THREADS, *METHODS)
             found: dict[str, list[float]] = {name: [] for name in contenders}
-            for round_ in range(rounds + 1):
+            for round_ in range(ROUNDS + 1):
                 for name in contenders:
                     seconds = max(pool.run(_seconds, name, sizes, backward))
                     if round_:  # the first warms up
@@ -144,7 +139,7 @@ def _bytes(rank: int, size: int, method: str, sizes: Sizes) -> tuple[dict, dict]
 def measure_bytes(length: int = 4096) -> list[dict[str, Any]]:
     """What each rank sends, counted where it is sent, beside the formulas."""
     rows, sizes = [], Sizes(length)
-    for ranks in (2, 4):
+    for ranks in RANKS:
         pool = Pool(ranks)
         try:
             for method in METHODS:
@@ -177,7 +172,7 @@ def measure_memory(length: int) -> list[dict[str, Any]]:
     rows, sizes = [], Sizes(length)
     # glibc gives back at once what is larger than this: what is free does not count.
     os.environ |= {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-    for ranks in (1, 2, 4):
+    for ranks in (1, *RANKS):
         for method in (None,) if ranks == 1 else METHODS:
             pool = Pool(ranks)
             try:
@@ -253,7 +248,7 @@ def measure_plan(length: int) -> dict[str, Any]:
     one = sizes.shape(1)
     flops = one.hop_flops / alone[0]
     bandwidth = 4 * (large - small) / (times[large] - times[small])
-    for ranks in (2, 4):
+    for ranks in RANKS:
         # More ranks than cores share them.
         share = min(1.0, (os.cpu_count() or 1) / ranks)
         cluster = Cluster(flops * share, bandwidth * share, times[small])

@@ -14,6 +14,7 @@ from .cells import (
     ratio,
 )
 from .choice_section import choice_section
+from .distributed_section import distributed_section
 from .local_section import local_section
 from .small_calls_section import fixed_costs_table
 from .target_tables import bounds_tables, target_tables
@@ -147,6 +148,7 @@ def benchmark_page(
     decoding: dict,
     generation: dict,
     small_calls: dict,
+    distributed: dict,
     gpu_result: dict | None = None,
 ) -> str:
     """The whole page; without a GPU's result, the targets for one."""
@@ -160,6 +162,7 @@ def benchmark_page(
         "## Generation", generation_section(generation),
         "## Small calls", small_calls_section(small_calls),
         "## Local attention", local_section(local),
+        "## Several processes", distributed_section(distributed),
         "## Steps of the main job", training_section(trained),
         '## What `"auto"` is to choose', choice_section(choice),
         *(without_gpu() if gpu_result is None else on_gpu(gpu_result)),

@@ -10,36 +10,38 @@ __all__ = ["distributed_section", "distributed_verdict"]
 TIME = """\
 B=1, H=8, L={length}, d=64, float32, causal, Shaw's keys and values (64 either side), the zigzag
 layout: two ranks of one pinned thread each, on gloo, as multiples of one process of one thread in
-the same round. Two threads of one process stand beside them: what two cores can give here.
+the same round. Two threads of one process stand beside them: what two cores can give here. No
+figure is of more cores.
 
-Measured on {machine}, no faster than two ranks can be on two cores; no figure is of more
-(`benchmarks/distributed.py`).
+Measured on {machine} (`benchmarks/distributed.py`).
 """
 
 BYTES = """\
 What the rank that sends most sends for one attention of {length} tokens, counted where it is sent,
-and what the formulas of `relpos.distributed.cost` say (shards are even here). Heads have the
-log-sum-exp to send too.
+and what the formulas of `relpos.distributed.cost` say (shards are even here). By heads the
+log-sum-exp is sent too.
 """
 
 MEMORY = """\
-L={length}: the peak of a rank's process over forward and backward, without what the libraries take,
-as a multiple of one device's; beside it the tensors that the formulas count. Heads and ring fall as
-1 / P. On a ring sums of gradients are held three times (in hand, on their way out and in), which for
-two ranks is as much as they save.
+L={length}: the peak of a rank's process over forward and backward, without what the libraries
+take, as a multiple of one device's; beside it the tensors that the formulas count. Heads and ring
+fall with the number of ranks. On a ring another rank's keys are held, and sums of gradients on
+their way out and in, which for two ranks is nearly as much as they save.
 """
 
 OVERLAP = """\
-A ring of {ranks} ranks, L={length}, forward and backward: a hop of keys and values takes {alone:.1f}
-ms while nothing is computed. While a rank computes, it waits at most {waited:.2f} ms for one. Only
-the last hop of the gradients, home, has nothing left to hide behind.
+A ring of {ranks} ranks, L={length}, forward and backward: a hop of keys and values takes
+{alone:.1f} ms while nothing is computed. While a rank computes, the keys of the next hop arrive:
+it then waits {waited:.2f} ms for them at most. The last hop of the gradients, home, has nothing
+left to hide behind. When each rank did what is in `benchmarks/results/distributed.json`
+(`timeline`).
 """
 
 PLAN = """\
-`relpos plan` with the FLOP/s of one process ({flops:.3g}), and the bandwidth ({bandwidth:.3g} bytes/s)
-and latency ({latency:.2g} s) of one hop between two that compute nothing, against what ranks took at
-L={length}. More ranks than cores share them, in the plan too. It leaves out what calls of the op,
-sums of parts and small exchanges cost, which on short sequences is most of what it misses.
+`relpos plan` with the FLOP/s of one process ({flops:.3g}), and the bandwidth ({bandwidth:.3g}
+bytes/s) and latency ({latency:.2g} s) of one hop between two that compute nothing, against what
+ranks took at L={length}. More ranks than cores share them, in the plan too. It leaves out what
+calls of the op, sums of parts and small exchanges cost.
 """
 
 

@@ -7,7 +7,7 @@ import torch
 from transformers import ParakeetEncoder, ParakeetEncoderConfig
 
 from relpos.adapters import adapt
-from relpos.adapters.families import pieces
+from relpos.adapters.families import parakeet, pieces
 
 from .models.case import draw
 from .models.parakeet import ENCODER
@@ -35,12 +35,14 @@ def test_pieces_of_long_audio_are_exact(length: int, padded: str, monkeypatch: p
         whole = model(features, mask).last_hidden_state
         monkeypatch.setattr(pieces, "_PIECE", 16)
         by_piece = model(features, mask).last_hidden_state
+        monkeypatch.setattr(parakeet, "_LONG_TABLE", 8)
+        by_head = model(features, mask).last_hidden_state
     real = (
         slice(None)
         if mask is None
         else model._get_output_attention_mask(mask, target_length=expected.shape[1])
     )
-    for found in (whole, by_piece):
+    for found in (whole, by_piece, by_head):
         torch.testing.assert_close(found[real], expected[real], rtol=1e-11, atol=1e-11)
 
 
@@ -54,6 +56,21 @@ def test_pieces_are_for_inference_alone(gradients: bool, monkeypatch: pytest.Mon
     with torch.set_grad_enabled(gradients):
         model(features)
     assert len(calls) == (1 if gradients else 3)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_tables_are_made_head_by_head_for_inference_alone(
+    gradients: bool, monkeypatch: pytest.MonkeyPatch
+):
+    model, features = encoder(), torch.randn(1, 8 * 40, 16).double()
+    adapt(model)
+    monkeypatch.setattr(parakeet, "_LONG_TABLE", 8)
+    calls = []
+    for layer in model.layers:
+        layer.self_attn.relative_k_proj.register_forward_hook(lambda *_: calls.append(1))
+    with torch.set_grad_enabled(gradients):
+        model(features)
+    assert len(calls) == (2 if gradients else 0)
 
 
 def test_dropped_positions_run_as_before_in_training_and_are_adapted_otherwise():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -163,3 +165,29 @@ def test_wrong_input_is_one_line_and_status_2(
         status, out, err = run(*arguments)
         assert (status, out) == (2, ""), (arguments, err)
         assert words in err.splitlines()[-1]
+
+
+def under_torchrun(*arguments: Any) -> str:
+    """What the program prints on two processes."""
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", SCRIPT,
+         *map(str, arguments)],
+        capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_two_processes_are_as_one(tmp_path: Path):
+    kept = tmp_path / "proof.json"
+    out = under_torchrun("--frames", 600, "--layers", 2, "--width", 128, "--json", kept)
+    assert "600 frames (0.01 hours) through 2 layers of width 128" in out
+    figures = json.loads(kept.read_text())
+    assert figures["processes"] == 2
+    assert figures["difference"] < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["ctc", "tdt"])
+def test_two_processes_hear_what_one_hears(run, kind: str, folders: dict[str, Path], audio: Path):
+    _, expected, _ = run(folders[kind], audio)
+    assert under_torchrun(folders[kind], audio) == expected

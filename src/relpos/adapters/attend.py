@@ -67,8 +67,9 @@ def attend(
         # Sizes are tensors while they are traced.
         causal = causal and bool(mask.shape[-2] == 1)
     compute = partial(
-        elsewhere or attention, q, k, v, terms, mask=mask, causal=causal, scale=scale, dropout=dropout,
-        query_start=query_start, window=window, key_ranges=key_ranges, softcap=softcap,
+        elsewhere or attention, q, k, v, terms, mask=mask, causal=causal, scale=scale,
+        dropout=dropout, query_start=query_start, window=window, key_ranges=key_ranges,
+        softcap=softcap,
     )  # fmt: skip
     found = None
     if weights:

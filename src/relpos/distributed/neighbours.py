@@ -1,4 +1,4 @@
-"""The tokens beside those of this rank, for what looks a few tokens to either side (convolutions)."""
+"""The tokens beside those of this rank, for convolutions and what else looks to either side."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 The encoder makes a mask of all pairs and a table of sinusoids for each sequence of the batch; here
 the mask has one row for all queries, and the table is one. Queries that are padding see the real
 keys, where the original gives them uniform weights; nothing reads them. Without gradients, long
-inputs go through the convolutions in front and through the feed-forward layers piece by piece.
+inputs go through the convolutions in front and through the feed-forward layers piece by piece, and
+tables are made for one head at a time.
 """
 
 from __future__ import annotations
@@ -99,8 +100,7 @@ class EncoderAttention(Adapted):
         }  # fmt: skip
         if self._in_pieces(sinusoids, options, k):
             outputs = [
-                self._attend_by(heads, q, k, v, sinusoids, options)[0]
-                for heads in range(q.shape[1])
+                self._attend_by(head, q, k, v, sinusoids, options)[0] for head in range(q.shape[1])
             ]
             return self.o_proj(torch.cat(outputs, 2).flatten(2)), None
         terms = transformer_xl_terms(

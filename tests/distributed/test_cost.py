@@ -1,0 +1,62 @@
+"""The cost model: its bytes are those that are sent, and its words those of the command."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.measure.distributed import Sizes, measure_bytes
+from relpos.distributed.cost import Cluster, Shape, cost, hidden_from
+
+CLUSTER = Cluster(flops=4e14, bandwidth=5e10, latency=1e-5)
+
+
+def test_what_is_sent_is_what_the_formulas_say(capsys):
+    for row in measure_bytes(256):
+        # By heads the log-sum-exp goes too: one number for each row of a head.
+        extra = 0.01 if row["method"] == "heads" else 0.0
+        for name in ("forward", "both"):
+            found, formula = row[f"{name}_bytes"], row[f"{name}_formula"]
+            assert formula <= found <= formula * (1 + extra), row
+
+
+def test_one_rank_sends_nothing_and_every_method_is_the_same():
+    for method in ("heads", "gather", "ring"):
+        found = cost(Shape(4096, 1, 8), CLUSTER, method)
+        assert found.sent == (0, 0)
+        assert found.hidden
+        assert found.seconds == found.computing
+
+
+def test_a_ring_hides_its_hops_from_the_length_that_is_said():
+    shape = Shape(1, 1, heads=16, kv_heads=4)
+    cluster = Cluster(4e14, 5e10)
+    tokens = hidden_from(shape, cluster)
+    for factor, hidden in ((0.99, False), (1.01, True)):
+        length = int(factor * tokens * 64)
+        assert cost(Shape(length, 64, 16, 4), cluster, "ring").hidden is hidden
+
+
+def test_causal_work_is_half_and_memory_falls_with_the_ranks():
+    whole, half = (cost(Shape(8192, 4, 8, causal=c), CLUSTER, "ring") for c in (False, True))
+    assert half.computing[0] == whole.computing[0] / 2
+    for method in ("heads", "ring"):
+        eight, sixteen = (cost(Shape(1 << 20, p, 16), CLUSTER, method).memory for p in (8, 16))
+        assert sixteen == pytest.approx(eight / 2)
+    assert (
+        cost(Shape(8192, 16, 8), CLUSTER, "heads").impossible == "8 heads are fewer than the ranks"
+    )
+
+
+def test_wrong_numbers_are_named():
+    with pytest.raises(ValueError, match="Shape: length must be an integer >= 1, got 0"):
+        Shape(0, 2, 8)
+    with pytest.raises(ValueError, match="Shape: kv_heads must divide 8 heads, got 3"):
+        Shape(8, 2, 8, 3)
+    with pytest.raises(ValueError, match="Cluster: bandwidth must be finite and above 0, got 0"):
+        Cluster(1.0, 0.0)
+    with pytest.raises(ValueError, match="cost: method must be one of heads, gather, ring"):
+        cost(Shape(8, 2, 8), CLUSTER, "alltoall")  # type: ignore[arg-type]
+
+
+def test_sizes_of_the_benchmark_are_those_of_the_model():
+    assert Sizes(64).shape(2) == Shape(64, 2, 8, head_dim=64, element_bytes=4)
