@@ -48,8 +48,8 @@ class Adapted(nn.Module):
     together: ClassVar[bool] = False
     #: The offsets `-left..right` that take part; None: all.
     window: ClassVar[Window | None] = None
-    #: What attends in place of `relpos.attention`, over several devices
-    #: (`relpos.distributed.ContextParallel`), where the family takes it.
+    #: What attends in place of `relpos.attention` where a sequence lies on several devices
+    #: (`relpos.distributed.ContextParallel`).
     attend_elsewhere: Callable[..., Any] | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -91,6 +91,13 @@ class Adapted(nn.Module):
             module: of the original class.
         """
         return False
+
+    def refuses_cut(self) -> str | None:
+        """Why it cannot be given some tokens of a sequence whose others are on other devices.
+
+        None if it can: its masks and tables do not depend on how many tokens it sees.
+        """
+        return "masks or positions are made from the tokens that it sees" if self.scheme else None
 
     @classmethod
     def described(cls, module: Any) -> str:

@@ -114,7 +114,7 @@ def _adapted_attention(
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
         dropout=dropout if module.training else 0.0, window=window, sinks=sinks,
         softcap=softcap,
-        weights=weights_wanted(arguments),
+        weights=weights_wanted(arguments), elsewhere=getattr(module, "attend_elsewhere", None),
     )  # fmt: skip
 
 

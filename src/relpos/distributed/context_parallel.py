@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ParallelStyle
 
+from ..adapters.adapted import Adapted
 from ..checks import check_count
 from ..layers import MultiheadAttention
 from ..layers.masks import merge_masks
@@ -42,7 +43,9 @@ class ContextParallel(ParallelStyle):
     For `torch.distributed.tensor.parallel.parallelize_module`: it changes, in the module it is
     given and all that it contains, each `relpos.layers.MultiheadAttention`, which then attends by
     `relpos.distributed.attention`, and each `Sinusoidal` and `LearnedAbsolute`, which then count
-    positions in the whole sequence.
+    positions in the whole sequence. Of what `relpos.adapters.adapt` has adapted it changes the
+    attention of T5 and its kin, of DeBERTa, and encoders of Parakeet (`parakeet.py`); what else a
+    model adds by the numbers of its tokens (`position_ids`) is to be cut and given by the caller.
 
     A layer's `key_padding_mask` and `documents` are those of this rank's keys, the rows of
     `attn_mask` and `key_ranges` those of its queries, whose columns and numbers are those of the
@@ -86,23 +89,39 @@ class ContextParallel(ParallelStyle):
             group: a process group, or a mesh of one dimension.
         """
         ranks = resolve_group("ContextParallel", group)
-        found = 0
-        for part in module.modules():
-            if isinstance(part, MultiheadAttention):
-                part.attend_elsewhere = _CutAttention(ranks, self)
-                found += 1
-            elif isinstance(part, LearnedAbsolute | Sinusoidal):
-                part.forward = partial(_add_at_input, part, ranks, self.layout)
-                found += 1
-            elif is_parakeet(part):
-                cut_encoder(part, ranks, self)
-                found += 1
-        if not found:
+        parts = list(module.modules())
+        encoders = [part for part in parts if is_parakeet(part)]
+        for part in parts:
+            reason = part.refuses_cut() if isinstance(part, Adapted) else None
+            if reason is not None:
+                raise ValueError(
+                    f"ContextParallel: module must have no {type(part).__name__}, whose sequence "
+                    f"cannot be cut: {reason}"
+                )
+        changed = [part for part in parts if self._change(part, ranks)]
+        for encoder in encoders:
+            cut_encoder(encoder, ranks, self)
+        if not changed and not encoders:
             raise ValueError(
-                "ContextParallel: module must have a relpos.layers.MultiheadAttention, Sinusoidal "
-                f"or LearnedAbsolute, got {type(module).__name__} without any"
+                "ContextParallel: module must have a relpos.layers.MultiheadAttention, Sinusoidal, "
+                f"LearnedAbsolute, or an adapted attention, got {type(module).__name__} without any"
             )
         return module
+
+    def _change(self, part: nn.Module, ranks: Ranks) -> bool:
+        """Change a module if it is one to be changed."""
+        if isinstance(part, MultiheadAttention):
+            part.attend_elsewhere = _CutAttention(ranks, self)
+        elif isinstance(part, LearnedAbsolute | Sinusoidal):
+            part.forward = partial(_add_at_input, part, ranks, self.layout)
+        elif isinstance(part, Adapted) and part.scheme:
+            part.attend_elsewhere = partial(
+                attention, group=ranks.group, layout=self.layout, key_layout=self.key_layout,
+                method=self.method, check=self.check,
+            )  # fmt: skip
+        else:
+            return False
+        return True
 
     def remove_from(self, module: nn.Module) -> nn.Module:
         """Undo `apply_to`: the layers attend on one device again.
@@ -115,8 +134,10 @@ class ContextParallel(ParallelStyle):
                 part.attend_elsewhere = None
             elif isinstance(part, LearnedAbsolute | Sinusoidal):
                 vars(part).pop("forward", None)
-            elif is_parakeet(part):
-                join_encoder(part)
+            elif isinstance(part, Adapted):
+                vars(part).pop("attend_elsewhere", None)
+                if is_parakeet(part):
+                    join_encoder(part)
         return module
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from .api import attention
 from .group import Ranks
 from .layout import Span, shard, spans_of_ranks, unshard
 from .neighbours import with_neighbours
@@ -29,7 +28,11 @@ __all__ = ["cut_encoder", "is_parakeet", "join_encoder"]
 
 def is_parakeet(module: nn.Module) -> bool:
     """Whether a module is an adapted encoder of this kind."""
-    return _family(module, "Encoder")
+    # By name: the class needs transformers, without which there is no such module.
+    return any(
+        base.__module__ == "relpos.adapters.families.parakeet" and base.__name__ == "Encoder"
+        for base in type(module).__mro__
+    )
 
 
 def cut_encoder(encoder: Any, ranks: Ranks, style: ContextParallel) -> None:
@@ -48,13 +51,8 @@ def cut_encoder(encoder: Any, ranks: Ranks, style: ContextParallel) -> None:
             "ContextParallel: layout must be 'contiguous' for Parakeet, whose convolutions look at "
             f"the frames beside, got {style.layout!r}"
         )
-    attend = partial(
-        attention, group=ranks.group, layout=style.layout, method=style.method, check=style.check
-    )
     for part in encoder.modules():
-        if _family(part, "EncoderAttention"):
-            part.attend_elsewhere = attend
-        elif type(part).__name__ == "ParakeetEncoderConvolutionModule":
+        if type(part).__name__ == "ParakeetEncoderConvolutionModule":
             part.forward = partial(_convolve, part, ranks)
     encoder.forward = partial(_encode, encoder, ranks)
 
@@ -62,19 +60,9 @@ def cut_encoder(encoder: Any, ranks: Ranks, style: ContextParallel) -> None:
 def join_encoder(encoder: nn.Module) -> None:
     """Undo `cut_encoder`."""
     for part in encoder.modules():
-        if _family(part, "EncoderAttention"):
-            part.attend_elsewhere = None
-        elif type(part).__name__ == "ParakeetEncoderConvolutionModule":
+        if type(part).__name__ == "ParakeetEncoderConvolutionModule":
             vars(part).pop("forward", None)
     vars(encoder).pop("forward", None)
-
-
-def _family(module: nn.Module, name: str) -> bool:
-    # By name: the class needs transformers, without which there is no such module.
-    return any(
-        base.__module__ == "relpos.adapters.families.parakeet" and base.__name__ == name
-        for base in type(module).__mro__
-    )
 
 
 def _encode(

@@ -54,12 +54,12 @@ class SelfAttention(DisentangledAttention):
             self.pos_dropout(rel_embeddings),
             keys=self.pos_proj if "c2p" in self.pos_att_type else None,
             queries=self.pos_q_proj if "p2c" in self.pos_att_type else None,
-            heads=heads, length=q.shape[2], furthest=self.max_relative_positions, buckets=-1,
+            heads=heads, length=self.length_of(q), furthest=self.max_relative_positions, buckets=-1,
         )  # fmt: skip
         output, weights = attend(
             q, k, v, terms, mask=attention_mask.bool(),
             scale=disentangled_scale(q.shape[3], terms=len(self.pos_att_type)),
             window=self.window, dropout=self.dropout.p if self.training else 0.0,
-            weights=output_attentions,
+            weights=output_attentions, elsewhere=self.attend_elsewhere,
         )  # fmt: skip
         return output.flatten(2), weights

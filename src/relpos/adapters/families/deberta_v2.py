@@ -68,11 +68,12 @@ class SelfAttention(DisentangledAttention):
         k, v = project_heads(
             hidden_states, self.key_proj, self.value_proj, width=self.attention_head_size
         )
-        terms = self._terms(self.pos_dropout(positions), q.shape[2])
+        terms = self._terms(self.pos_dropout(positions), self.length_of(q))
         output, probabilities = attend(
             q, k, v, terms, mask=mask.bool(),
             scale=disentangled_scale(q.shape[3], terms=len(terms.tables)), window=self.window,
             dropout=self._dropout() if self.training else 0.0, weights=weights,
+            elsewhere=self.attend_elsewhere,
         )  # fmt: skip
         return output.flatten(2), probabilities
 
@@ -103,6 +104,9 @@ class SEWDSelfAttention(SelfAttention):
             "rel_embeddings", "kwargs",
         )
     }  # fmt: skip
+
+    def refuses_cut(self) -> str | None:
+        return "its model has convolutions, which look at the frames beside"
 
     def forward(
         self,

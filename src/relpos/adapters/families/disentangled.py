@@ -100,6 +100,17 @@ class DisentangledAttention(Adapted):
     pos_att_type: list[str]
     pos_dropout: nn.Module
 
+    def refuses_cut(self) -> str | None:
+        return None
+
+    def length_of(self, q: Tensor) -> int:
+        """Tokens of the sequence, or more than there are rows for where it is on several devices.
+
+        Args:
+            q: `(b, h, i, d)`.
+        """
+        return q.shape[2] if self.attend_elsewhere is None else self.max_relative_positions
+
     @classmethod
     def applies(cls, module: Any) -> bool:
         return module.relative_attention and not {"c2p", "p2c"}.isdisjoint(module.pos_att_type)
@@ -117,6 +128,10 @@ class Encoder(Adapted):
         "get_rel_pos": ("self", "hidden_states", "query_states", "relative_pos"),
     }
     layer: nn.ModuleList
+
+    def refuses_cut(self) -> str | None:
+        convolves = getattr(self, "conv", None) is not None
+        return "its convolution looks at the tokens beside" if convolves else None
 
     @classmethod
     def applies(cls, module: Any) -> bool:

@@ -65,6 +65,9 @@ class EncoderAttention(Adapted):
             return f"{cls.scheme}; in training as before, since dropout_positions is not 0"
         return cls.scheme
 
+    def refuses_cut(self) -> str | None:
+        return None  # in an encoder that is cut
+
     def forward(
         self,
         hidden_states: Tensor,

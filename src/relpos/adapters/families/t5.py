@@ -45,6 +45,9 @@ class Attention(Adapted):
     relative_attention_bias: nn.Embedding
     _relative_position_bucket: Any
 
+    def refuses_cut(self) -> str | None:
+        return None
+
     @classmethod
     def takes_window(cls, module: Any) -> bool:
         return not module.is_decoder
