@@ -56,7 +56,8 @@ def check(device: str, length: int, dtype: torch.dtype, method: str, layout: cut
         return cut.shard(x.detach(), group, layout, 2).requires_grad_()
 
     local = [*(own(x) for x in whole[:3]), *(x.detach().requires_grad_() for x in whole[3:])]
-    expected = relpos.attention(*whole[:3], terms(whole), causal=True)
+    q, k, v = whole[:3]
+    expected = relpos.attention(q, k, v, terms(whole), causal=True)
     found = cut.attention(
         *local[:3], terms(local), group=group, layout=layout, method=method, causal=True
     )  # type: ignore[call-overload]

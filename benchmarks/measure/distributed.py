@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -60,11 +60,12 @@ def run_once(tensors: list[Tensor], method: str | None, *, backward: bool) -> No
     """One pass of this rank's tensors; without a method on one device."""
     q, k, v, keys, values = tensors
     terms = Terms(keys=OffsetTable(keys, -_DISTANCE), values=OffsetTable(values, -_DISTANCE))
-    attend: Callable[..., Tensor] = partial(relpos.attention, causal=True)
-    if method is not None:
-        attend = partial(cut.attention, group=distributed.group.WORLD, method=method, causal=True)
+    options: dict[str, Any] = {} if method is None else {
+        "group": distributed.group.WORLD, "method": method,
+    }  # fmt: skip
+    attend: Callable[..., Tensor] = relpos.attention if method is None else cut.attention
     with torch.set_grad_enabled(backward):
-        output = attend(q, k, v, terms)
+        output = attend(q, k, v, terms, causal=True, **options)
     if backward:
         output.backward(torch.ones_like(output))
         for x in tensors:
