@@ -145,7 +145,7 @@ def measure_bytes(length: int = 4096) -> list[dict[str, Any]]:
         try:
             for method in METHODS:
                 counts = pool.run(_bytes, method, sizes)
-                model = cost(sizes.shape(ranks), Cluster(1, 1), method)  # type: ignore[arg-type]
+                model = cost(sizes.shape(ranks), Cluster(1.0, 1.0), method)  # type: ignore[arg-type]
                 forward = max(sum(x.values()) for x, _ in counts)
                 both = max(sum(x.values()) for _, x in counts)
                 rows.append({
@@ -180,7 +180,7 @@ def measure_memory(length: int) -> list[dict[str, Any]]:
                 grown = pool.run(_growth, method, sizes)
             finally:
                 pool.close()
-            model = cost(sizes.shape(ranks), Cluster(1, 1), method or "heads")  # type: ignore[arg-type]
+            model = cost(sizes.shape(ranks), Cluster(1.0, 1.0), method or "heads")  # type: ignore[arg-type]
             row = {"ranks": ranks, "method": method or "one device", "length": length,
                    "peak_mib": max(grown), "formula_mib": model.memory / 2**20}  # fmt: skip
             row["ratio"] = row["peak_mib"] / (rows[0]["peak_mib"] if rows else row["peak_mib"])
