@@ -176,6 +176,25 @@ def _check_step(rank, size, wrapped) -> None:
         assert relative_error(full, expected) <= 1e-11, name
 
 
+def test_copies_are_cut_too_and_what_was_cut_is_whole_again(two):
+    two.run(_check_copy)
+
+
+def _check_copy(rank, size) -> None:
+    whole, batch = _model(), _batch()
+    style = ContextParallel()
+    model = style.apply_to(_model(), world())
+    copied = copy.deepcopy(model)
+    local = [cut.shard(x, world()) for x in batch]
+    expected = whole(*batch)
+    for _ in range(2):  # applied twice is applied once
+        assert relative_error(copied(*local), cut.shard(expected, world())) <= 1e-12
+        style.apply_to(copied, world())
+    assert torch.equal(style.remove_from(copied)(*batch), expected)
+    assert relative_error(model(*local), cut.shard(expected, world())) <= 1e-12
+    assert model.state_dict().keys() == whole.state_dict().keys()
+
+
 def test_what_is_refused_says_so(two):
     two.run(_refused)
 

@@ -34,6 +34,10 @@ class Ranks:
     rank: int
     size: int
 
+    def __deepcopy__(self, memo: dict[int, object]) -> Ranks:
+        # A copied model is of the same processes.
+        return self
+
     def everywhere(self, rank: int) -> int:
         """The number of a rank of this group, modulo P, among all processes there are."""
         return distributed.get_global_rank(self.group, rank % self.size)
