@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import distributed
 
 import relpos.distributed as cut
-from relpos import OffsetTable, Terms, attention
+from relpos import BackendError, OffsetTable, Terms, attention
 from tests.distributed.cut import check_case, world
 from tests.ops.agreement import assert_within_budget, cast
 from tests.ops.cases import CASES, Case, any_case
@@ -201,3 +201,35 @@ def _autocast(rank, size) -> None:
             whole = attention(x, x, x, Terms(keys=table))
         assert found.dtype == whole.dtype == torch.bfloat16
         assert (found - cut.shard(whole, world(), dim=2)).abs().max() < 0.02
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_second_derivatives_are_refused_in_words(two, method: str):
+    two.run(_second_derivatives, method)
+
+
+def _second_derivatives(rank, size, method) -> None:
+    x = torch.zeros(1, 2, 4, 4).requires_grad_()
+    output = cut.attention(x, x, x, group=world(), method=method)
+    with pytest.raises(BackendError, match="second derivatives are not supported over several"):
+        torch.autograd.grad(output.sum(), x, create_graph=True)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_graph_that_is_kept_gives_gradients_again(two, method: str):
+    two.run(_kept_graph, method)
+
+
+def _kept_graph(rank, size, method) -> None:
+    x = torch.randn(1, 2, 4, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    output = cut.attention(x, x, x, group=world(), method=method, causal=True)
+    first, again = (
+        torch.autograd.grad(output.square().sum(), x, retain_graph=keep)[0]
+        for keep in (True, False)
+    )
+    assert torch.equal(first, again)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        torch.autograd.grad(output.square().sum(), x)
+    with torch.inference_mode():
+        found = cut.attention(x, x, x, group=world(), method=method, causal=True)
+    assert torch.equal(found, output)

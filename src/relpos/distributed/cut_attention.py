@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..ops.parts import RowFlow, RowSums
 from ..terms import Terms
 from .blocks import own_sums
 from .cut_call import CutCall
+from .derivatives import once_differentiable
 from .gather import gather_backward, gather_forward
 from .ring import ring_backward, ring_forward
 

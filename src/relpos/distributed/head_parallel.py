@@ -39,6 +39,7 @@ from ..ops.dispatch import choose, choose_for_parts
 from ..ops.inputs import DropoutOrigin, prepare
 from ..positions import Position
 from ..terms import GridTerms, OffsetTable, Terms
+from .derivatives import once_differentiable
 from .group import Ranks, resolve_group
 
 __all__ = ["HeadParallel", "full_state_dict", "load_full_state_dict"]
@@ -366,6 +367,7 @@ class _SumGradient(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         d_x = d_x.contiguous().clone()
         with ctx.ranks.exchanging("MultiheadAttention", "gradients of the input"):
@@ -384,5 +386,6 @@ class _Sum(torch.autograd.Function):
         return x
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         return d_x, None

@@ -25,6 +25,7 @@ from ..ops.inputs import DropoutOrigin, prepare
 from ..terms import GridTerms, OffsetTable, Terms
 from .agreement import Outcome
 from .cut_call import CutCall
+from .derivatives import once_differentiable
 from .exchange import all_to_all, gather_shards, scatter_sums
 from .group import Ranks
 from .layout import Span, in_order
@@ -183,6 +184,7 @@ class _Gather(torch.autograd.Function):
             return _whole(ranks, x, dim, cut)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, d_whole: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         with ctx.ranks.exchanging("attention", "gradients of masks"):
             return scatter_sums(ctx.ranks, d_whole, ctx.dim, ctx.cut), None, None, None
@@ -204,6 +206,7 @@ class _Exchange(torch.autograd.Function):
             return _to_tokens(ranks, x, cut, heads, sum(map(len, heads)))
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, d_found: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         with ctx.ranks.exchanging("attention", "gradients of heads"):
             if ctx.to_heads:

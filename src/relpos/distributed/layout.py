@@ -18,6 +18,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from ..checks import check_count, check_tensor, one_line
+from .derivatives import once_differentiable
 from .exchange import gather_numbers, gather_shards, scatter_sums
 from .group import AnyGroup, Ranks, resolve_group
 
@@ -131,6 +132,7 @@ class _Unshard(torch.autograd.Function):
             return in_order(gather_shards(ranks, x, dim, cut), dim, cut)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, d_whole: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         with ctx.ranks.exchanging("unshard", "gradients"):
             return scatter_sums(ctx.ranks, d_whole, ctx.dim, ctx.cut), None, None, None

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .derivatives import once_differentiable
 from .exchange import Flight
 from .group import Ranks
 
@@ -49,6 +50,7 @@ class _Neighbours(torch.autograd.Function):
         return torch.cat(parts, dim)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, d_found: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         ranks, reach, dim = ctx.ranks, ctx.reach, ctx.dim
         left, right = reach * (ranks.rank > 0), reach * (ranks.rank < ranks.size - 1)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed
+from torch.autograd.function import once_differentiable
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
@@ -193,6 +194,7 @@ class _SumGradient(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         d_x = d_x.contiguous().clone()
         for group in ctx.groups:
