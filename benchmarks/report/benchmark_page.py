@@ -148,7 +148,7 @@ def benchmark_page(
     decoding: dict,
     generation: dict,
     small_calls: dict,
-    distributed: dict,
+    distributed: tuple[dict, dict, dict],
     gpu_result: dict | None = None,
 ) -> str:
     """The whole page; without a GPU's result, the targets for one."""
@@ -162,7 +162,7 @@ def benchmark_page(
         "## Generation", generation_section(generation),
         "## Small calls", small_calls_section(small_calls),
         "## Local attention", local_section(local),
-        "## Several processes", distributed_section(distributed),
+        "## Several processes", distributed_section(*distributed),
         "## Steps of the main job", training_section(trained),
         '## What `"auto"` is to choose', choice_section(choice),
         *(without_gpu() if gpu_result is None else on_gpu(gpu_result)),

@@ -45,6 +45,16 @@ calls of the op, sums of parts and small exchanges cost.
 """
 
 
+HOUR = """\
+`examples/one_hour_of_speech.py` with random weights under torchrun, {hours:.0f} hour of speech
+({frames} frames) through {layers} layers of width {width}: each of {processes} processes took
+{peak:.1f} GiB at most, libraries included, where one process takes {one:.1f}; {compared} frames
+lie {difference:.0e} of the largest number from what the original gives, as in one process. That one
+process was measured before tables were made for one head at a time
+(`benchmarks/results/hour_of_speech.json`, `adapters.json`).
+"""
+
+
 def distributed_verdict(result: dict) -> str:
     """The figures that matter most, a line each."""
     lines = []
@@ -57,8 +67,14 @@ def distributed_verdict(result: dict) -> str:
     return "\n".join(lines)
 
 
-def distributed_section(result: dict) -> str:
-    """Everything that was measured over several processes."""
+def distributed_section(result: dict, hour: dict, adapters: dict) -> str:
+    """Everything that was measured over several processes.
+
+    Args:
+        result: of `benchmarks.distributed`.
+        hour: of `examples/one_hour_of_speech.py` on two processes.
+        adapters: of `benchmarks.adapters`, with the same on one.
+    """
     timeline, plan = result["timeline"], result["plan"]
     waited = max(
         end - begin
@@ -94,7 +110,17 @@ def distributed_section(result: dict) -> str:
               f"{1e3 * row['planned']:.0f}", f"{row['error']:+.0%}"] for row in plan["rows"]], 3,
         ),
     ]  # fmt: skip
+    parts.append(_hour(hour["two processes"], adapters))
     return "\n\n".join(part.strip() for part in parts)
+
+
+def _hour(two: dict, adapters: dict) -> str:
+    (one,) = [row for row in adapters["long"] if row["name"] == "one hour of speech"]
+    return HOUR.format(
+        hours=two["hours"], frames=two["frames"], layers=two["layers"], width=two["width"],
+        processes=two["processes"], peak=two["peak_gib"], one=one["peak_mib"] / 1024,
+        compared=two["compared_frames"], difference=two["difference"],
+    )  # fmt: skip
 
 
 def _time_table(rows: list[dict]) -> str:
