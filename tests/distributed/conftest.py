@@ -1,4 +1,4 @@
-"""Pools of 2 and 4 processes, one of each for a whole run."""
+"""Pools of 2, 3 and 4 processes, one of each for a whole run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ from benchmarks.measure.ranks import Pool
 def two() -> Iterator[Pool]:
     """Two ranks."""
     pool = Pool(2)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="session")
+def three() -> Iterator[Pool]:
+    """Three ranks."""
+    pool = Pool(3)
     yield pool
     pool.close()
 

@@ -67,10 +67,24 @@ def test_any_case_on_two_ranks(two, case: Case, method, layout, key_layout, chec
     if method == "heads" and case.heads < 2:
         case = replace(case, heads=2, groups=2, table_heads=min(case.table_heads, 1))
     even = case.queries % 4 == 0 and case.keys % 4 == 0
-    two.run(_check, case, method, layout, key_layout, check or not even)
+    two.run(_check_few, case, method, layout, key_layout, check or not even)
 
 
-def _check(rank, size, case, method, layout, key_layout, check) -> None:
+@given(
+    case=any_case(longest=6), method=st.sampled_from(METHODS), layout=st.sampled_from(LAYOUTS),
+    key_layout=st.sampled_from([None, *LAYOUTS]),
+)  # fmt: skip
+@settings(max_examples=80, deadline=None, derandomize=True)
+def test_ranks_may_have_one_token_or_none(three, case: Case, method, layout, key_layout):
+    case = replace(case, heads=6, groups=case.groups, table_heads=min(case.table_heads, 1))
+    three.run(_check_few, case, method, layout, key_layout)
+
+
+def _check_few(rank, size, case, method, layout, key_layout, check=True) -> None:
+    # One number of a mask on every rank: of its key, or of its query?
+    one_each = case.queries in range(2, size + 1) and case.keys in range(2, size + 1)
+    if case.mask is not None and one_each:
+        case = replace(case, mask=None)
     check_case(rank, size, case, method, layout, key_layout, check=check)
 
 

@@ -250,6 +250,9 @@ def _facts(
     for name, x, axis in _named_tensors(local):
         sizes = [size if n != axis else "tokens" for n, size in enumerate(x.shape)]
         learns = torch.is_grad_enabled() and x.requires_grad
+        if name == "mask":
+            # Its tokens are looked at with the lengths of all ranks.
+            sizes[2:] = ["queries", "keys"]
         facts[name] = (sizes, str(x.dtype), "requires_grad" if learns else "no gradient")
     axes = grid.axes if grid is not None else (local.terms,)
     for number, axis_terms in enumerate(axes):
@@ -264,11 +267,8 @@ def _named_tensors(local: Inputs) -> list[tuple[str, Tensor, int | None]]:
     named: list[tuple[str, Tensor | None, int | None]] = [
         ("q", local.q, 2), ("k", local.k, 2), ("v", local.v, 2),
         ("documents", local.documents, 1), ("query_documents", local.query_documents, 1),
-        ("key_ranges", local.key_ranges, 1),
+        ("key_ranges", local.key_ranges, 1), ("mask", local.mask, None),
     ]  # fmt: skip
-    if local.mask is not None:
-        # Its tokens are looked at with the lengths of all ranks.
-        named.append(("mask", local.mask[:, :, :1, :1], None))
     if isinstance(local.terms, GridTerms):
         named.append(("terms.joint_bias", local.terms.joint_bias, None))
         axes = [(f"terms.axes[{n}]", axis) for n, axis in enumerate(local.terms.axes)]
@@ -354,15 +354,22 @@ def _cut_call(
     seed = torch.tensor(lengths.seed, device=local.q.device) if local.dropout else None
     local = replace(local, query_start=start, key_ranges=ranges, seed=seed)
     travels = local.mask is not None and _mask_travels(lengths, num_keys)
-    # One row on each rank is that of its one query, where no rank has more.
-    has_rows = max(lengths.mask_queries) > 1 or max(lengths.queries) == 1 < num_queries
+    # Where each rank has one query, one row on each is that of its own, or the same on all.
+    has_rows = lengths.mask_queries == lengths.queries
+    one_each = max(lengths.keys) == 1 < num_keys and num_queries > 1
+    if travels and has_rows and one_each:
+        raise ShapeError(
+            "attention: mask must have all keys of the whole sequence where each rank has one "
+            f"query and one key, since (b, h, 1, 1) may be meant either way, got {num_keys} keys "
+            "on as many ranks"
+        )
     return CutCall(ranks, local, queries, keys, travels, has_rows, backend, check, window)
 
 
 def _mask_travels(lengths: _Lengths, num_keys: int) -> bool:
     """Whether the last axis of the mask is that of each rank's own keys."""
     if all(
-        rows <= 1 and columns == keys
+        rows == 1 and columns == keys
         for rows, columns, keys in zip(
             lengths.mask_queries, lengths.mask_keys, lengths.keys, strict=True
         )
