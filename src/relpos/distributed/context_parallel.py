@@ -100,7 +100,7 @@ class ContextParallel(ParallelStyle):
                 )
         changed = [part for part in parts if self._change(part, ranks)]
         for encoder in encoders:
-            cut_encoder(encoder, ranks, self)
+            cut_encoder(encoder, ranks, self.layout)
         if not changed and not encoders:
             raise ValueError(
                 "ContextParallel: module must have a relpos.layers.MultiheadAttention, Sinusoidal, "

@@ -11,7 +11,7 @@ Only the layout `"contiguous"` has neighbours on the ranks beside, and no mask i
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,6 @@ from torch import Tensor, nn
 from .group import Ranks
 from .layout import Span, shard, spans_of_ranks, unshard
 from .neighbours import with_neighbours
-
-if TYPE_CHECKING:
-    from .context_parallel import ContextParallel
 
 __all__ = ["cut_encoder", "is_parakeet", "join_encoder"]
 
@@ -35,21 +32,21 @@ def is_parakeet(module: nn.Module) -> bool:
     )
 
 
-def cut_encoder(encoder: Any, ranks: Ranks, style: ContextParallel) -> None:
+def cut_encoder(encoder: Any, ranks: Ranks, layout: str) -> None:
     """Change an encoder in place.
 
     Args:
         encoder: an adapted `ParakeetEncoder`.
         ranks: of the group.
-        style: how sequences are cut.
+        layout: how sequences are cut.
 
     Raises:
         ValueError: if the layout is not `"contiguous"`.
     """
-    if style.layout != "contiguous":
+    if layout != "contiguous":
         raise ValueError(
             "ContextParallel: layout must be 'contiguous' for Parakeet, whose convolutions look at "
-            f"the frames beside, got {style.layout!r}"
+            f"the frames beside, got {layout!r}"
         )
     for part in encoder.modules():
         if type(part).__name__ == "ParakeetEncoderConvolutionModule":

@@ -54,7 +54,9 @@ def test_watched_canvases_are_of_the_validation_images(digits):
 
 def test_a_batch_that_the_devices_cannot_share_is_refused(digits):
     class TwoDevices:
-        global_rank, world_size = 0, 2
+        @property
+        def distributed_sampler_kwargs(self):
+            return {"num_replicas": 2, "rank": 0}
 
     data = CanvasData(digits, batch=3, steps=3, seed=0, watched=1)
     data.trainer = TwoDevices()  # type: ignore[assignment]

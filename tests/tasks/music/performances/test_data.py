@@ -105,7 +105,9 @@ def test_validation_has_every_performance(most):
 
 def test_a_batch_that_the_devices_cannot_share_is_refused():
     class TwoDevices:
-        global_rank, world_size = 0, 2
+        @property
+        def distributed_sampler_kwargs(self):
+            return {"num_replicas": 2, "rank": 0}
 
     split = PerformanceSplit(tuple(TRAIN), tuple(TRAIN[:2]), tuple(TRAIN[2:]))
     data = PerformanceData(split, window=8, batch=3, steps=3, seed=0)
