@@ -268,7 +268,9 @@ struct BoundParams {
     const Tensor& others = queries ? *queries : keys;
     const int64_t key_stride = keys.size(0) == 1 ? 0 : keys.size(1);
     const int64_t query_stride = others.size(0) == 1 ? 0 : others.size(1);
-    for (int64_t b = 0; b < std::max(keys.size(0), others.size(0)); ++b)
+    // An empty batch has no documents to read.
+    const int64_t entries = params.batch ? std::max(keys.size(0), others.size(0)) : 0;
+    for (int64_t b = 0; b < entries; ++b)
       document_index.add_entry(of_keys + b * key_stride, params.seqlen_k,
                                of_queries + b * query_stride, params.seqlen_q);
   }

@@ -153,7 +153,7 @@ def attention(
         assert local is not None
         call = _cut_call(
             ranks, local, lengths, layout, key_layout, query_start=query_start, backend=backend,
-            window=window, check=check,
+            window=window, check=check, has_query_documents=query_documents is not None,
         )  # fmt: skip
         chosen = choose_method(call, method)
         output, lse = heads_attention(call) if chosen == "heads" else cut_attention(call, chosen)
@@ -328,6 +328,7 @@ def _cut_call(
     window: AnyWindow,
     backend: str,
     check: bool,
+    has_query_documents: bool,
 ) -> CutCall:
     """The call with what is known of all ranks; errors are the same on each."""
     num_queries, num_keys = sum(lengths.queries), sum(lengths.keys)
@@ -343,7 +344,7 @@ def _cut_call(
                 )
     start = num_keys - num_queries if query_start is None else local.query_start
     alike = queries == keys and start == 0
-    if local.documents is not None and local.query_documents is local.documents and not alike:
+    if local.documents is not None and not has_query_documents and not alike:
         raise ValueError(
             "attention: query_documents must be given where queries are other tokens than keys, "
             "got documents alone"
@@ -356,6 +357,14 @@ def _cut_call(
     travels = local.mask is not None and _mask_travels(lengths, num_keys)
     # Where each rank has one query, one row on each is that of its own, or the same on all.
     has_rows = lengths.mask_queries == lengths.queries
+    for what, counts, fits in (
+        ("rows", lengths.mask_queries, has_rows), ("columns", lengths.mask_keys, travels)
+    ):  # fmt: skip
+        if local.mask is not None and not fits and len(set(counts)) > 1:
+            raise ShapeError(
+                f"attention: mask must have its own {what} on every rank, or one on every rank, "
+                f"got {', '.join(map(str, counts))} {what}"
+            )
     one_each = max(lengths.keys) == 1 < num_keys and num_queries > 1
     if travels and has_rows and one_each:
         raise ShapeError(
