@@ -15,7 +15,7 @@ from torch.distributed.tensor import (
     distribute_tensor,
 )
 
-from relpos import BackendError, GridTerms, OffsetTable, Terms, attention
+from relpos import BackendError, GridTerms, OffsetTable, ShapeError, Terms, attention
 from tests.distributed.cut import relative_error
 
 B, H, G, L, D = 4, 4, 4, 9, 6
@@ -106,7 +106,7 @@ def _refused(rank, size) -> None:
     partial = DTensor.from_local(x, mesh, [Partial()])
     with pytest.raises(BackendError, match="q must be cut along batch or heads or not at all"):
         attention(partial, partial, partial)
-    with pytest.raises(TypeError, match="k must be a DTensor, as others of q, k and v are"):
+    with pytest.raises(TypeError, match="k must be a DTensor, as others of the tensors are"):
         attention(heads, x, x)
     few = cut(Shard(1), drawn(4, 6, 8, 6, seed=0))
     with pytest.raises(BackendError, match="q must have a multiple of 4 heads, as many as are cut"):
@@ -114,3 +114,55 @@ def _refused(rank, size) -> None:
     grid = GridTerms((2, 4), (Terms(), Terms(bias=OffsetTable(torch.ones(4, 3).double(), -1))))
     found = attention(heads, heads, heads, grid)
     assert relative_error(found.full_tensor(), attention(x, x, x, grid)) <= 1e-12
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_dropout_is_that_of_one_device(four, name: str):
+    four.run(_check_dropout, CUTS[name])
+
+
+def _check_dropout(rank, size, placements: tuple[Placement, ...]) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    leaves = [drawn(B, H, L, D, seed=seed).float().requires_grad_() for seed in range(3)]
+    torch.manual_seed(5)
+    expected = attention(*leaves, dropout=0.5, backend="native")
+    expected.square().sum().backward()
+    local = [distribute_tensor(x.detach(), mesh, placements).requires_grad_() for x in leaves]
+    for backend in ("native", "tiled", "auto"):
+        torch.manual_seed(5 + rank)  # that of the first rank counts
+        found = attention(*local, dropout=0.5, backend=backend)
+        gradients = torch.autograd.grad(found.square().sum().full_tensor(), local)
+        assert relative_error(found.full_tensor(), expected) <= 1e-6
+        for one, other in zip(gradients, leaves, strict=True):
+            assert isinstance(one, DTensor)
+            assert other.grad is not None
+            assert relative_error(one.full_tensor(), other.grad) <= 1e-6
+
+
+@pytest.mark.no_typecheck
+def test_tensors_beside_dtensors_are_checked(four):
+    four.run(_beside)
+
+
+def _beside(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (size,))
+    x = drawn(4, 4, 8, 6, seed=0)
+    heads, whole = distribute_tensor(x, mesh, [Shard(1)]), distribute_tensor(x, mesh, [Replicate()])
+    batch = distribute_tensor(x, mesh, [Shard(0)])
+    few = Terms(bias=OffsetTable(torch.ones(2, 3).double(), -1))
+    with pytest.raises(ShapeError, match=r"terms.bias.rows must have all 4 heads of the DTensor q"):
+        attention(heads, heads, heads, few)
+    with pytest.raises(ShapeError, match="mask must have all 4 heads of the DTensor q, or one for"):
+        attention(heads, heads, heads, mask=torch.ones(1, 2, 8, 8).bool())
+    with pytest.raises(ShapeError, match="documents must have all 4 sequences of the DTensor q"):
+        attention(batch, batch, batch, documents=torch.zeros(2, 8, dtype=torch.int64))
+    with pytest.raises(TypeError, match="q must be a DTensor, as others of the tensors are"):
+        attention(x, x, x, mask=whole > 0)
+    with pytest.raises(TypeError, match="q must be a DTensor, as others of the tensors are"):
+        attention(x, x, x, Terms(bias=OffsetTable(whole[0, :, 0], -1)))
+    with pytest.raises(TypeError, match="terms must be Terms or GridTerms, got NoneType"):
+        attention(heads, heads, heads, None)
+    with pytest.raises(TypeError, match="mask must be a tensor, got list"):
+        attention(heads, heads, heads, mask=[1])
+    with pytest.raises(ValueError, match="dropout must be in 0 <= dropout < 1, got 2"):
+        attention(heads, heads, heads, dropout=2)

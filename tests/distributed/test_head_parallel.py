@@ -20,7 +20,12 @@ from torch.distributed.tensor.parallel import (
 )
 
 import relpos.distributed as cut
-from relpos.distributed import ContextParallel, HeadParallel
+from relpos import ShapeError
+from relpos.distributed import (
+    ContextParallel,
+    HeadParallel,
+    load_full_state_dict,
+)
 from relpos.layers import DecoderBlock, KeyValueCache, MultiheadAttention
 from relpos.positions import Alibi, Compose, Huang, Shaw, T5Bias, TransformerXL
 from tests.distributed.cut import relative_error
@@ -255,3 +260,55 @@ def _refused(rank, size) -> None:
         parallelize_module(MultiheadAttention(8, 4, num_kv_heads=1), mesh, HeadParallel())
     with pytest.raises(ValueError, match=r"HeadParallel: module must have a relpos.layers"):
         parallelize_module(nn.Linear(3, 3), mesh, HeadParallel())
+
+
+@pytest.mark.no_typecheck
+def test_what_cannot_be_loaded_is_named_before_anything_is(two):
+    two.run(_wrong_states)
+
+
+def _wrong_states(rank, size) -> None:
+    torch.manual_seed(0)
+    whole = MultiheadAttention(8, 4)
+    state = dict(whole.state_dict())
+    cut_one = parallelize_module(
+        copy.deepcopy(whole), init_device_mesh("cpu", (size,)), HeadParallel()
+    )
+    before = {name: x.to_local().clone() for name, x in cut_one.named_parameters()}
+    for change, said in (
+        ({"out_proj.bias": ...}, "got nothing for out_proj.bias"),
+        ({"more": torch.zeros(1)}, "got more, which it has not"),
+        ({"in_proj_weight": torch.zeros(8, 8)}, "nothing for q_proj_weight; "),
+        ({"in_proj_weight": None}, "in_proj_weight, which it has not"),
+        ({"out_proj.weight": torch.zeros(8, 4)}, r"got \(8, 4\) for out_proj.weight of \(8, 8\)"),
+        ({"out_proj.weight": None}, r"got NoneType for out_proj.weight of \(8, 8\)"),
+    ):
+        given = {name: x for name, x in (state | change).items() if x is not ...}
+        with pytest.raises(RuntimeError, match=f"must have the names and shapes of .*{said}"):
+            load_full_state_dict(cut_one, given)
+    for name, x in cut_one.named_parameters():
+        assert torch.equal(x.to_local(), before[name])
+    load_full_state_dict(cut_one, state)
+
+
+@pytest.mark.no_typecheck
+def test_wrong_calls_of_a_cut_layer_are_refused_in_words(two):
+    two.run(_wrong_calls)
+
+
+def _wrong_calls(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (size,))
+    layer = parallelize_module(MultiheadAttention(8, 4), mesh, HeadParallel())
+    x = torch.zeros(2, 5, 8)
+    with pytest.raises(ValueError, match="HeadParallel: module must have layers of all heads, got"):
+        parallelize_module(nn.Sequential(layer), mesh, HeadParallel())
+    with pytest.raises(
+        ShapeError, match=r"attn_mask must be \(i, j\) or \(b \* h, i, j\) with all"
+    ):
+        layer(x, x, x, attn_mask=torch.zeros(2 * 2 + 1, 5, 5))
+    with pytest.raises(ShapeError, match=r"attn_mask must be \(i, j\) or \(b \* h, i, j\)"):
+        layer(x, x, x, attn_mask=torch.zeros(4, 5, 5))
+    with pytest.raises(TypeError, match="MultiheadAttention: query must be a tensor, got list"):
+        layer([1], x, x)
+    with pytest.raises(TypeError, match="attn_mask must be a tensor, got list"):
+        layer(x, x, x, attn_mask=[1])

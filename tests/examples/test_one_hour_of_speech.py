@@ -31,7 +31,11 @@ from transformers import (
 from tests.adapters.models.case import draw
 from tests.adapters.models.parakeet import ENCODER
 
-pytestmark = [pytest.mark.no_typecheck, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.no_typecheck,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Using the model-agnostic default `max_length`:UserWarning"),
+]
 
 SCRIPT = Path(__file__).parent.parent.parent / "examples" / "one_hour_of_speech.py"
 WORDS = ["▁ba", "▁do", "ka", "▁mi", "ro", "▁su", "ti"]
@@ -105,7 +109,6 @@ def audio(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["ctc", "tdt"])
-@pytest.mark.filterwarnings("ignore:Using the model-agnostic default `max_length`:UserWarning")
 def test_text_with_times_comes_out(run, kind: str, folders: dict[str, Path], audio: Path):
     status, out, err = run(folders[kind], audio)
     assert status == 0, err

@@ -7,6 +7,7 @@ from .installed import check_installed
 from .modules import check_module
 from .settings import (
     check_count,
+    check_flag,
     check_number,
     check_probability,
     check_scale,
@@ -32,6 +33,7 @@ __all__ = [
     "check_count",
     "check_device",
     "check_dtype",
+    "check_flag",
     "check_floating",
     "check_installed",
     "check_integers",

@@ -13,6 +13,7 @@ from torch import Tensor
 
 __all__ = [
     "check_count",
+    "check_flag",
     "check_number",
     "check_probability",
     "check_scale",
@@ -71,6 +72,25 @@ def check_count(function: str, argument: str, value: Any, *, least: int | None =
                 return number
             rule += " and less than 2**60 in size"
     raise ValueError(f"{function}: {argument} must be {rule}, got {one_line(value)}")
+
+
+def check_flag(function: str, argument: str, value: Any) -> None:
+    """Raise unless `value` is a bool.
+
+    Args:
+        function: the public function or class on whose behalf the check is made.
+        argument: the argument's name as the user wrote it.
+        value: the argument.
+
+    Raises:
+        TypeError: otherwise.
+
+    >>> check_flag("attention", "causal", 1)
+    Traceback (most recent call last):
+    TypeError: attention: causal must be True or False, got 1
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{function}: {argument} must be True or False, got {one_line(value)}")
 
 
 def check_sizes(

@@ -12,8 +12,9 @@ from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
 
 from ..autocast import autocasts, without_autocast
-from ..checks import FLOATING, check_device, check_shape, check_tensor, one_line
+from ..checks import FLOATING, check_device, check_flag, check_shape, check_tensor, one_line
 from ..errors import ShapeError
+from ..ops.checks import check_tables
 from ..ops.dispatch import check_backend
 from ..ops.inputs import Inputs, autocast_dtype, prepare
 from ..ops.locality import AnyWindow
@@ -116,7 +117,8 @@ def attention(
         return_lse: as in `relpos.attention`.
         check: whether the ranks first compare their arguments, and last tell each other whether
             they succeeded: two small exchanges. Without it all shards must be of one length, and
-            a rank that fails leaves the others to the time limit of their process group.
+            a rank that fails leaves the others to the time limit of their process group. It alone
+            cannot be compared: it must be the same on every rank.
 
     Returns:
         As `relpos.attention`, of this rank's queries.
@@ -130,9 +132,11 @@ def attention(
         RuntimeError: on every rank, if one of them fails or does not answer.
     """
     ranks = resolve_group("attention", group)
+    check_flag("attention", "check", check)
     local, error = None, None
     try:
         _check_choices(layout, key_layout, method, backend)
+        check_flag("attention", "return_lse", return_lse)
         local = _prepare(
             q, k, v, terms, mask, documents, query_documents, key_ranges, causal=causal,
             dropout=dropout, scale=scale, query_start=query_start, window=window, softcap=softcap,
@@ -186,10 +190,14 @@ def _prepare(
     softcap: float | None,
 ) -> Inputs:
     """This rank's arguments, checked as far as they alone can be; a mask comes as it is given."""
-    for name, x in (("q", q), ("k", k), ("v", v)):
+    tables = terms.tensors if isinstance(terms, Terms | GridTerms) else ()
+    named = {"q": q, "k": k, "v": v, "mask": mask, "documents": documents}
+    named |= {"query_documents": query_documents, "key_ranges": key_ranges}
+    for name, x in [*named.items(), *(("terms", x) for x in tables)]:
         if isinstance(x, DTensor):
             raise TypeError(
-                f"attention: {name} must be this rank's shard, which to_local() gives, got DTensor"
+                f"attention: {name} must be of plain tensors, which to_local() gives of a shard "
+                "and full_tensor() of a table, got DTensor"
             )
     if documents is not None and query_documents is None:
         query_documents = documents
@@ -207,6 +215,7 @@ def _prepare(
     if grid is not None:
         if autocasts(q):
             grid = grid.map(partial(autocast_dtype, q))
+        check_tables("attention", local.q, local.v, grid)
         local = replace(local, terms=grid)
     if mask is not None:
         local = replace(local, mask=_checked_mask(mask, local.q))
@@ -242,7 +251,8 @@ def _facts(
     facts: dict[str, object] = {
         "layout": layout, "key_layout": key_layout, "method": method, "causal": local.causal,
         "dropout": local.dropout, "scale": local.scale, "query_start": query_start,
-        "window": window, "softcap": local.softcap, "backend": backend, "return_lse": return_lse,
+        "window": _as_tuples(window), "softcap": local.softcap, "backend": backend,
+        "return_lse": return_lse,
     }  # fmt: skip
     grid = local.terms if isinstance(local.terms, GridTerms) else None
     if grid is not None:
@@ -260,6 +270,13 @@ def _facts(
         for name, table in axis_terms.tables.items():
             facts[f"terms: {name} of axis {number}"] = (table.first, table.beyond)
     return facts
+
+
+def _as_tuples(window: object) -> object:
+    """The same, however its pairs are written."""
+    if isinstance(window, tuple | list):
+        return tuple(_as_tuples(each) for each in window)
+    return window
 
 
 def _named_tensors(local: Inputs) -> list[tuple[str, Tensor, int | None]]:

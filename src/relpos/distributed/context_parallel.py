@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ParallelStyle
 
 from ..adapters.adapted import Adapted
-from ..checks import check_count
+from ..checks import check_count, check_flag, check_module
 from ..layers import MultiheadAttention
 from ..layers.masks import merge_masks
 from ..positions import LearnedAbsolute, Sinusoidal
@@ -76,6 +76,7 @@ class ContextParallel(ParallelStyle):
         if key_layout is not None:
             check_layout("ContextParallel", "key_layout", key_layout)
         check_method("ContextParallel", method)
+        check_flag("ContextParallel", "check", check)
         self.layout: Layout = layout
         self.method: Method = method
         self.key_layout: Layout | None = key_layout
@@ -89,9 +90,16 @@ class ContextParallel(ParallelStyle):
             group: a process group, or a mesh of one dimension.
         """
         ranks = resolve_group("ContextParallel", group)
+        check_module("ContextParallel", "module", module)
         parts = list(module.modules())
         encoders = [part for part in parts if is_parakeet(part)]
         for part in parts:
+            if isinstance(part, nn.MultiheadAttention):
+                raise ValueError(
+                    "ContextParallel: module must have no torch.nn.MultiheadAttention, which would "
+                    "attend to this rank's tokens alone, got one; relpos.layers.MultiheadAttention "
+                    "takes its state"
+                )
             reason = part.refuses_cut() if isinstance(part, Adapted) else None
             if reason is not None:
                 raise ValueError(
@@ -220,7 +228,9 @@ def _add_at_input(
 ) -> Tensor:
     """The scheme's own `forward` for each run of this rank's tokens."""
     name = type(position).__name__
-    start = check_count(name, "start", start, least=None)
+    # As the scheme does, which a later run of tokens would not show.
+    least = 0 if isinstance(position, LearnedAbsolute) else None
+    start = check_count(name, "start", start, least=least)
     with ranks.exchanging(name, "lengths"):
         said = gather_numbers(ranks, [x.shape[1]], x.device)
     runs = spans_of_ranks(sum(count for (count,) in said), ranks.size, layout)[ranks.rank]

@@ -24,7 +24,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     def run(ctx: Any, *gradients: Any) -> Any:
         if torch.is_grad_enabled():
             raise BackendError(
-                "attention: second derivatives are not supported over several devices "
+                "relpos.distributed: second derivatives are not supported over several devices "
                 "(create_graph must be False)"
             )
         return backward(ctx, *gradients)

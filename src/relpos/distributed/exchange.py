@@ -13,7 +13,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, distributed
 from torch.distributed import P2POp
-from torch.nn.functional import pad
 
 from .group import Ranks
 
@@ -95,9 +94,11 @@ def gather_shards(ranks: Ranks, x: Tensor, dim: int, cut: Cut) -> list[Tensor]:
         return [x]
     counts = [sum(end - first for first, end in own) for own in cut]
     own = _padded(x, dim, max(counts))
-    flat = own.new_empty(ranks.size * own.numel())
-    _all_gather(flat, own.view(-1), group=ranks.group)
-    _count("gather", *[own] * (ranks.size - 1))
+    # As bytes, of which every dtype is made.
+    sent = own.view(-1).view(torch.uint8)
+    flat = sent.new_empty(ranks.size * sent.numel())
+    _all_gather(flat, sent, group=ranks.group)
+    _count("gather", *[sent] * (ranks.size - 1))
     gathered = flat.view(x.dtype).view(ranks.size, *own.shape)
     return [gathered[rank].narrow(dim, 0, count) for rank, count in enumerate(counts)]
 
@@ -192,10 +193,11 @@ class Flight:
 
 
 def _padded(x: Tensor, dim: int, length: int) -> Tensor:
-    rest = length - x.shape[dim]
-    if rest:
-        x = pad(x, [0, 0] * (x.ndim - 1 - dim) + [0, rest])
-    return _bytes(_dense(x))
+    if x.shape[dim] == length:
+        return _dense(x)
+    padded = x.new_zeros((*x.shape[:dim], length, *x.shape[dim + 1 :]))
+    padded.narrow(dim, 0, x.shape[dim]).copy_(x.detach())
+    return padded
 
 
 def _dense(x: Tensor) -> Tensor:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import distributed
-from torch.distributed import ProcessGroup
+from torch.distributed import GroupMember, ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
 __all__ = ["AnyGroup", "ExchangeError", "Ranks", "exchange_device", "resolve_group"]
 
 AnyGroup = ProcessGroup | DeviceMesh
+
+_NOT_AMONG = "{}: group must have this process among its ranks, got a {} without rank {}"
 
 
 class ExchangeError(RuntimeError):
@@ -87,17 +89,18 @@ def resolve_group(function: str, group: AnyGroup) -> Ranks:
                 f"{function}: group must be a mesh of one dimension, such as mesh[{named[-1]!r}], "
                 f"got one of {named}"
             )
+        if group.get_coordinate() is None:
+            raise ValueError(_NOT_AMONG.format(function, "mesh", distributed.get_rank()))
         group = group.get_group()
+    if group is GroupMember.NON_GROUP_MEMBER:  # what `new_group` gives other processes
+        raise ValueError(_NOT_AMONG.format(function, "group", distributed.get_rank()))
     if not isinstance(group, ProcessGroup):
         raise TypeError(
             f"{function}: group must be a ProcessGroup or a DeviceMesh, got {type(group).__name__}"
         )
     rank = distributed.get_rank(group)
     if rank < 0:
-        raise ValueError(
-            f"{function}: group must have this process among its ranks, got one without rank "
-            f"{distributed.get_rank()}"
-        )
+        raise ValueError(_NOT_AMONG.format(function, "group", distributed.get_rank()))
     return Ranks(group, rank, distributed.get_world_size(group))
 
 

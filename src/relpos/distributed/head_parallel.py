@@ -34,6 +34,8 @@ from torch.distributed.tensor.parallel import ParallelStyle
 from torch.func import functional_call
 from torch.nn.functional import linear
 
+from ..checks import check_module
+from ..errors import ShapeError
 from ..layers import MultiheadAttention
 from ..ops.dispatch import choose, choose_for_parts
 from ..ops.inputs import DropoutOrigin, prepare
@@ -60,6 +62,11 @@ class HeadParallel(ParallelStyle):
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         ranks = resolve_group("HeadParallel", device_mesh)
+        check_module("HeadParallel", "module", module)
+        if any(isinstance(part, _CutLayer) for part in module.modules()):
+            raise ValueError(
+                "HeadParallel: module must have layers of all heads, got one that is cut already"
+            )
         layers = [part for part in module.modules() if type(part) is MultiheadAttention]
         if not layers:
             raise ValueError(
@@ -81,6 +88,7 @@ def full_state_dict(model: nn.Module) -> dict[str, Any]:
     Args:
         model: with `HeadParallel`, `ContextParallel` or `fully_shard`, or without.
     """
+    check_module("full_state_dict", "model", model)
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_model_state_dict(model, options=options)
     for name, layer in model.named_modules():
@@ -99,11 +107,29 @@ def load_full_state_dict(model: nn.Module, state: Mapping[str, Any]) -> None:
     Raises:
         RuntimeError: if names or shapes are not those of the model.
     """
+    check_module("load_full_state_dict", "model", model)
     renamed = dict(state)
     for name, layer in model.named_modules():
         if isinstance(layer, _CutLayer):
             _unpack(renamed, f"{name}." if name else "", layer)
+    _check_state(get_model_state_dict(model), renamed)
     set_model_state_dict(model, renamed, options=StateDictOptions(full_state_dict=True))
+
+
+def _check_state(own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise a RuntimeError unless names and shapes are the same, before anything is loaded."""
+    wrong = [f"nothing for {name}" for name in own if name not in given]
+    wrong += [f"{name}, which it has not" for name in given if name not in own]
+    for name, x in given.items():
+        wanted = own.get(name)
+        if isinstance(wanted, Tensor) and getattr(x, "shape", None) != wanted.shape:
+            shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            wrong.append(f"{shape} for {name} of {tuple(wanted.shape)}")
+    if wrong:
+        raise RuntimeError(
+            "load_full_state_dict: state must have the names and shapes of the model, got "
+            + "; ".join(wrong)
+        )
 
 
 def _check_heads(layer: MultiheadAttention, ranks: Ranks) -> None:
@@ -187,11 +213,19 @@ class _CutLayer(MultiheadAttention):
     def forward(  # type: ignore[override]
         self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
-        copies = {id(x): _SumGradient.apply(x, self.ranks) for x in (query, key, value)}
+        copies = {
+            id(x): _SumGradient.apply(x, self.ranks) if isinstance(x, Tensor) else x
+            for x in (query, key, value)
+        }
         query, key, value = (copies[id(x)] for x in (query, key, value))
         named = dict(zip(_FORWARD_OPTIONS, args, strict=False)) | options
         mask = named.get("attn_mask")
-        if mask is not None and mask.ndim == 3:
+        if isinstance(mask, Tensor) and mask.ndim == 3:
+            if len(mask) % self.all_heads:
+                raise ShapeError(
+                    "MultiheadAttention: attn_mask must be (i, j) or (b * h, i, j) with all "
+                    f"h={self.all_heads}, got {tuple(mask.shape)}"
+                )
             each = mask.unflatten(0, (-1, self.all_heads))
             named["attn_mask"] = each[:, self._first : self._first + self.num_heads].flatten(0, 1)
         average = named.get("average_attn_weights", True)
@@ -352,8 +386,10 @@ def _unpack(state: dict[str, Any], prefix: str, layer: _CutLayer) -> None:
     """The names of a cut layer in place of those of one device."""
     sizes = [size * layer.ranks.size for size in layer._sizes]
     for kind in ("weight", "bias"):
-        packed = state.pop(f"{prefix}in_proj_{kind}", None)
-        if packed is not None:
+        name = f"{prefix}in_proj_{kind}"
+        packed = state.get(name)
+        if isinstance(packed, Tensor) and packed.ndim and len(packed) == sum(sizes):
+            del state[name]
             for part, x in zip(_PARTS, packed.split(sizes), strict=True):
                 state[f"{prefix}{part}_{kind}"] = x
 

@@ -16,10 +16,12 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from ..checks import check_count, check_tensor, one_line
+from .agreement import agree
 from .derivatives import once_differentiable
-from .exchange import gather_numbers, gather_shards, scatter_sums
+from .exchange import gather_shards, scatter_sums
 from .group import AnyGroup, Ranks, resolve_group
 
 __all__ = [
@@ -103,14 +105,19 @@ def unshard(
 
     Raises:
         TypeError: if `x` is no tensor.
-        ValueError: if an argument is out of range, or shards are not cut as `shard` cuts them.
-        RuntimeError: if a rank does not answer.
+        ValueError: if an argument is out of range, differs from that of another rank, or shards are
+            not cut as `shard` cuts them.
+        RuntimeError: on every rank, if one of them fails or does not answer.
     """
     ranks = resolve_group("unshard", group)
-    dim = _check_axis("unshard", x, dim)
-    check_layout("unshard", "layout", layout)
-    with ranks.exchanging("unshard", "lengths"):
-        counts = [count for (count,) in gather_numbers(ranks, [x.shape[dim]], x.device)]
+    facts, numbers, error = {}, (0,), None
+    try:
+        dim = _check_axis("unshard", x, dim)
+        check_layout("unshard", "layout", layout)
+        facts, numbers = _facts(x, layout, dim), (x.shape[dim],)
+    except Exception as found:
+        error = found
+    counts = [count for (count,) in agree(ranks, "unshard", facts, numbers, error)]
     cut = spans_of_ranks(sum(counts), ranks.size, layout)
     for rank, (count, own) in enumerate(zip(counts, cut, strict=True)):
         wanted = sum(end - first for first, end in own)
@@ -120,6 +127,14 @@ def unshard(
                 f"rank {rank}, got {count} there"
             )
     return _Unshard.apply(x, ranks, cut, dim)
+
+
+def _facts(x: Tensor, layout: Layout, dim: int) -> dict[str, object]:
+    """What must be the same on every rank."""
+    sizes = [size if n != dim else "tokens" for n, size in enumerate(x.shape)]
+    learns = torch.is_grad_enabled() and x.requires_grad
+    described = (sizes, str(x.dtype), "requires_grad" if learns else "no gradient")
+    return {"layout": layout, "dim": dim, "x": described}
 
 
 class _Unshard(torch.autograd.Function):
@@ -201,6 +216,10 @@ def check_layout(function: str, argument: str, layout: object) -> None:
 
 def _check_axis(function: str, x: Tensor, dim: object) -> int:
     check_tensor(function, "x", x)
+    if isinstance(x, DTensor):
+        raise TypeError(
+            f"{function}: x must be a plain tensor, such as to_local() gives, got DTensor"
+        )
     dim = check_count(function, "dim", dim, least=None)
     if not -x.ndim <= dim < x.ndim:
         raise ValueError(

@@ -21,7 +21,12 @@ def table_placement(mesh: DeviceMesh) -> Callable[[nn.Parameter], Shard | None]:
 
     Args:
         mesh: that `fully_shard` is given; of two dimensions (replicate, shard) the last one counts.
+
+    Raises:
+        TypeError: if `mesh` is no mesh.
     """
+    if not isinstance(mesh, DeviceMesh):
+        raise TypeError(f"table_placement: mesh must be a DeviceMesh, got {type(mesh).__name__}")
     size = mesh.size(mesh.ndim - 1)
 
     def placement(parameter: nn.Parameter) -> Shard | None:

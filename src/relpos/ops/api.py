@@ -115,7 +115,7 @@ def attention(
     >>> attention(q, k, v, decay, causal=True).shape
     torch.Size([1, 1, 3, 2])
     """
-    if _are_dtensors(q, k, v):
+    if _any_dtensor(q, k, v, mask, *getattr(terms, "tensors", ())):
         # Imported here alone: most programs have none, and torch takes long to import them.
         from .dtensors import attention_of_dtensors  # noqa: PLC0415
 
@@ -138,8 +138,8 @@ def attention(
     return (output, lse) if return_lse else output
 
 
-def _are_dtensors(*tensors: object) -> bool:
-    """Whether one of them is cut among devices."""
+def _any_dtensor(*tensors: object) -> bool:
+    """Whether one of them may be cut among devices."""
     dtensors = sys.modules.get("torch.distributed.tensor")
     return dtensors is not None and any(isinstance(x, dtensors.DTensor) for x in tensors)
 

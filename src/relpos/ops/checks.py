@@ -12,6 +12,7 @@ from torch import Tensor
 from ..checks import (
     FLOATING,
     check_device,
+    check_flag,
     check_floating,
     check_integers,
     check_like,
@@ -25,7 +26,13 @@ from ..checks import (
 from ..errors import ShapeError
 from ..terms import GridTerms, Terms
 
-__all__ = ["check_attention", "check_documents", "check_kinds", "check_settings"]
+__all__ = [
+    "check_attention",
+    "check_documents",
+    "check_kinds",
+    "check_settings",
+    "check_tables",
+]
 
 
 def check_kinds(
@@ -75,9 +82,8 @@ def check_settings(
     return_lse: bool,
 ) -> None:
     """Raise unless the settings are plain values within their range."""
-    for argument, value in (("causal", causal), ("return_lse", return_lse)):
-        if not isinstance(value, bool):
-            raise TypeError(f"{function}: {argument} must be True or False, got {one_line(value)}")
+    check_flag(function, "causal", causal)
+    check_flag(function, "return_lse", return_lse)
     check_probability(function, "dropout", dropout)
     check_scale(function, scale, positive=False)
     check_softcap(function, softcap)
@@ -99,12 +105,22 @@ def check_attention(
     _check_qkv(function, q, k, v)
     if isinstance(terms, GridTerms):
         _check_grid(function, q, k, terms, documents, causal=causal, query_start=query_start)
-        for axis, axis_terms in enumerate(terms.axes):
-            _check_terms(function, f"terms.axes[{axis}]", q, v, axis_terms)
-    else:
-        _check_terms(function, "terms", q, v, terms)
+    check_tables(function, q, v, terms)
     if mask is not None:
         _check_mask(function, q, k, mask)
+
+
+def check_tables(function: str, q: Tensor, v: Tensor, terms: Terms | GridTerms) -> None:
+    """Raise a ShapeError unless tables and `q_rel` fit `q` and `v`, whatever their tokens are."""
+    if isinstance(terms, Terms):
+        _check_terms(function, "terms", q, v, terms)
+        return
+    if terms.joint_bias is not None:
+        axes = " ".join(["h", *(f"r{axis}" for axis in range(len(terms.shape)))])
+        check_shape(function, "terms.joint_bias", terms.joint_bias, axes, {"h": (1, q.shape[1])})
+        check_like(function, "terms.joint_bias", terms.joint_bias, q, "q is")
+    for axis, axis_terms in enumerate(terms.axes):
+        _check_terms(function, f"terms.axes[{axis}]", q, v, axis_terms)
 
 
 def check_documents(
@@ -212,10 +228,6 @@ def _check_grid(
                 f"{function}: {argument} must be left out where queries {terms.query_grid} and "
                 f"keys {terms.shape} have grids of their own, got it"
             )
-    if terms.joint_bias is not None:
-        axes = " ".join(["h", *(f"r{axis}" for axis in range(len(terms.shape)))])
-        check_shape(function, "terms.joint_bias", terms.joint_bias, axes, {"h": (1, q.shape[1])})
-        check_like(function, "terms.joint_bias", terms.joint_bias, q, "q is")
 
 
 def _check_terms(function: str, of: str, q: Tensor, v: Tensor, terms: Terms) -> None:

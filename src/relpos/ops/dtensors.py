@@ -7,6 +7,8 @@ exchange. What is cut along its tokens does, and is refused: `relpos.distributed
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +17,12 @@ from torch.autograd.function import once_differentiable
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
-from ..errors import BackendError
+from ..autocast import without_autocast
+from ..errors import BackendError, ShapeError
 from ..terms import GridTerms, Terms
+from .checks import check_kinds
+from .dispatch import choose_for_parts
+from .inputs import DropoutOrigin, prepare
 
 __all__ = ["attention_of_dtensors"]
 
@@ -41,32 +47,66 @@ def attention_of_dtensors(
         v: values.
         terms: the tables, of all heads: plain tensors, whose gradients are those of this rank's
             part, or DTensors, whose gradients are whole.
-        tensors: `mask`, `documents` and the like by name, for all sequences and heads.
+        tensors: `mask`, `documents`, `key_ranges` and `query_documents` by name, for
+            all sequences and heads.
         options: what else `attend` is given.
+
+    With dropout the rank that is first in the mesh draws the seed, and each pair is dropped where
+    one device would drop it.
 
     Raises:
         BackendError: if they are cut along other axes than batch and heads, or unevenly.
-        TypeError: if only some of `q`, `k` and `v` are DTensors.
+        ShapeError: if a table or a mask has neither all heads or sequences nor one for all.
+        TypeError: if only some of the tensors are DTensors, or one is of another kind.
     """
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, DTensor):
             raise TypeError(
-                f"attention: {name} must be a DTensor, as others of q, k and v are, "
+                f"attention: {name} must be a DTensor, as others of the tensors are, "
                 f"got {type(x).__name__}"
             )
-        _check_placements(name, x, q)
+    check_kinds("attention", q, k, v, terms, **tensors)
     assert isinstance(q, DTensor)
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        assert isinstance(x, DTensor)
+        _check_placements(name, x, q)
     cut = _Cut(q)
     own: dict[str, Tensor | None] = {}
     for name, x in tensors.items():
         # The batch and the heads of a mask are its last axes but three and but two.
         axes = (x.ndim - 4, x.ndim - 3) if x is not None and name == "mask" else (0, -1)
-        own[name] = None if x is None else cut.part(x, *axes)
+        own[name] = None if x is None else cut.part(name, x, *axes)
     local = [cut.local(x) for x in (q, k, v)]
-    results = attend(*local, _terms(terms, cut), **own, **options)
+    if options["dropout"]:
+        results = _with_dropout(cut, local, _terms(terms, cut), own, **options)
+    else:
+        results = attend(*local, _terms(terms, cut), **own, **options)
     if isinstance(results, Tensor):
         return cut.wrap(results)
     return tuple(cut.wrap(x) for x in results)
+
+
+def _with_dropout(
+    cut: _Cut,
+    local: list[Tensor],
+    terms: Terms | GridTerms,
+    own: dict[str, Tensor | None],
+    *,
+    backend: str,
+    return_lse: bool,
+    **options: Any,
+) -> Any:
+    """The part of one device's call, which drops what that drops."""
+    q, k, v = local
+    inputs = prepare("attention", q, k, v, terms, **own, return_lse=return_lse, **options)
+    (first_batch, _), (first_head, _) = cut.runs
+    heads = cut.whole[1]
+    # Heads are counted on from sequence to sequence.
+    origin = DropoutOrigin(heads, first_batch * heads + first_head, q.shape[2], 0, 0)
+    inputs = replace(inputs, seed=cut.seed(q.device), dropout_origin=origin)
+    with without_autocast(q):
+        output, lse = choose_for_parts(backend, inputs).attention(inputs)
+    return (output, lse) if return_lse else output
 
 
 def _check_placements(name: str, x: DTensor, q: Tensor) -> None:
@@ -130,10 +170,19 @@ class _Cut:
         ]
         return x.to_local(grad_placements=shared)
 
-    def part(self, x: Tensor, batch_axis: int, head_axis: int) -> Tensor:
+    def seed(self, device: torch.device) -> Tensor:
+        """One that all ranks of the mesh have."""
+        seed = torch.randint(1 << 62, ()).to(device)
+        for dim in range(self.mesh.ndim):
+            group = self.mesh.get_group(dim)
+            distributed.broadcast(seed, distributed.get_global_rank(group, 0), group=group)
+        return seed
+
+    def part(self, name: str, x: Tensor, batch_axis: int, head_axis: int) -> Tensor:
         """This rank's part of what all sequences and heads have, or of one for all of them.
 
         Args:
+            name: what users call it.
             x: plain, or a DTensor.
             batch_axis: that of the sequences; negative for none.
             head_axis: that of the heads, likewise.
@@ -141,10 +190,17 @@ class _Cut:
         if isinstance(x, DTensor):
             x = x.redistribute(placements=[Replicate()] * self.mesh.ndim).to_local()
             x = _SumGradient.apply(x, self.groups)
-        for axis, whole, (begin, count) in zip(
-            (batch_axis, head_axis), self.whole, self.runs, strict=True
+        for what, axis, whole, (begin, count) in zip(
+            ("sequences", "heads"), (batch_axis, head_axis), self.whole, self.runs, strict=True
         ):
-            if axis >= 0 and x.shape[axis] == whole != count:
+            if not 0 <= axis < x.ndim or x.shape[axis] == 1:
+                continue
+            if x.shape[axis] != whole:
+                raise ShapeError(
+                    f"attention: {name} must have all {whole} {what} of the DTensor q, or one for "
+                    f"all of them, got {x.shape[axis]}"
+                )
+            if count != whole:
                 x = x.narrow(axis, begin, count)
         return x
 
@@ -158,7 +214,7 @@ def _terms(terms: Terms | GridTerms, cut: _Cut) -> Terms | GridTerms:
 
     def of_axis(axis: Terms) -> Terms:
         tables = {
-            name: table.map(lambda rows: cut.part(rows, -1, 0))
+            name: table.map(partial(cut.part, f"terms.{name}.rows", batch_axis=-1, head_axis=0))
             for name, table in axis.tables.items()
         }
         q_rel = axis.q_rel
@@ -172,7 +228,7 @@ def _terms(terms: Terms | GridTerms, cut: _Cut) -> Terms | GridTerms:
     return GridTerms(
         terms.shape,
         tuple(of_axis(axis) for axis in terms.axes),
-        None if joint is None else cut.part(joint, -1, 0),
+        None if joint is None else cut.part("terms.joint_bias", joint, -1, 0),
         terms.query_shape,
         terms.prefix,
     )
@@ -182,7 +238,7 @@ def _q_rel(q_rel: Tensor, cut: _Cut) -> Tensor:
     counts = tuple(count for _, count in cut.runs)
     if not isinstance(q_rel, DTensor) and tuple(q_rel.shape[:2]) == counts:
         return q_rel
-    return cut.part(q_rel, _BATCH, _HEADS)
+    return cut.part("terms.q_rel", q_rel, _BATCH, _HEADS)
 
 
 class _SumGradient(torch.autograd.Function):

@@ -67,8 +67,9 @@ def plan_command(
         what, _, rule = str(error).partition(": ")[2].partition(" ")
         raise ValueError(f"--{what.replace('_', '-')}: {rule}") from error
     costs = [cost(shape, cluster, method) for method in ("heads", "gather", "ring")]
+    devices = "device" if ranks == 1 else "devices"
     typer.echo(
-        f"{length:,} tokens on {ranks} devices, {length / ranks:,.0f} each; {heads} query and "
+        f"{length:,} tokens on {ranks} {devices}, {length / ranks:,.0f} each; {heads} query and "
         f"{shape.kv_heads} key heads of width {head_dim}, {dtype}{', causal' if causal else ''}"
     )
     typer.echo("per device and attention, forward + backward:")

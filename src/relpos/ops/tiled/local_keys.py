@@ -36,6 +36,8 @@ def keys_of_ranges(key_ranges: Tensor, keys: int) -> VisibleKeys:
         key_ranges: `(b or 1, i, 2)` on the CPU.
         keys: number of keys.
     """
+    if not len(key_ranges):
+        return lambda begin, end: (0, 0)
     first, stop = key_ranges.clamp(0, keys).unbind(-1)
     empty = first >= stop
     # Of a query, in whatever batch entry; an empty range widens nothing.
