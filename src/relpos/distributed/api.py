@@ -52,6 +52,7 @@ def attention(
     key_ranges: Tensor | None = ..., softcap: float | None = ..., backend: str = ...,
     return_lse: Literal[True], check: bool = ...,
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+@torch.compiler.disable
 def attention(
     q: Float[Tensor, "b h i d"],
     k: Float[Tensor, "b g j d"],

@@ -159,6 +159,7 @@ class _CutAttention:
     ranks: Ranks
     style: ContextParallel
 
+    @torch.compiler.disable
     def __call__(
         self,
         layer: MultiheadAttention,
@@ -219,6 +220,7 @@ class _CutAttention:
         )
 
 
+@torch.compiler.disable
 def _add_at_input(
     position: LearnedAbsolute | Sinusoidal,
     ranks: Ranks,

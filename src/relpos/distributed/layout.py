@@ -89,6 +89,7 @@ def shard(
     return torch.cat([x.narrow(dim, first, end - first) for first, end in own or ((0, 0),)], dim)
 
 
+@torch.compiler.disable
 def unshard(
     x: Shaped[Tensor, "..."], group: AnyGroup, layout: Layout = "zigzag", dim: int = 1
 ) -> Shaped[Tensor, "..."]:

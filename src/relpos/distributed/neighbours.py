@@ -14,6 +14,7 @@ from .group import Ranks
 __all__ = ["with_neighbours"]
 
 
+@torch.compiler.disable
 def with_neighbours(x: Tensor, ranks: Ranks, reach: int, dim: int = 1) -> tuple[Tensor, int]:
     """`x` with up to `reach` tokens before and after it, and how many there are before.
 
