@@ -22,6 +22,7 @@ from ..terms import GridTerms, Terms
 from .agreement import agree
 from .cut_attention import cut_attention
 from .cut_call import CutCall
+from .graphs import between_graphs
 from .group import AnyGroup, Ranks, exchange_device, resolve_group
 from .heads import heads_attention
 from .layout import Layout, check_layout, spans_of_ranks
@@ -52,7 +53,7 @@ def attention(
     key_ranges: Tensor | None = ..., softcap: float | None = ..., backend: str = ...,
     return_lse: Literal[True], check: bool = ...,
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
-@torch.compiler.disable
+@between_graphs
 def attention(
     q: Float[Tensor, "b h i d"],
     k: Float[Tensor, "b g j d"],

@@ -28,6 +28,7 @@ from ..positions import LearnedAbsolute, Sinusoidal
 from ..positions.handover import resolve_scale
 from .api import Method, attention
 from .exchange import gather_numbers
+from .graphs import between_graphs
 from .group import AnyGroup, Ranks, resolve_group
 from .layout import Layout, check_layout, spans_of_ranks, unshard
 from .method import check_method
@@ -159,7 +160,7 @@ class _CutAttention:
     ranks: Ranks
     style: ContextParallel
 
-    @torch.compiler.disable
+    @between_graphs
     def __call__(
         self,
         layer: MultiheadAttention,
@@ -220,7 +221,7 @@ class _CutAttention:
         )
 
 
-@torch.compiler.disable
+@between_graphs
 def _add_at_input(
     position: LearnedAbsolute | Sinusoidal,
     ranks: Ranks,

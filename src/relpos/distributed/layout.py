@@ -22,6 +22,7 @@ from ..checks import check_count, check_tensor, one_line
 from .agreement import agree
 from .derivatives import once_differentiable
 from .exchange import gather_shards, scatter_sums
+from .graphs import between_graphs
 from .group import AnyGroup, Ranks, resolve_group
 
 __all__ = [
@@ -89,7 +90,7 @@ def shard(
     return torch.cat([x.narrow(dim, first, end - first) for first, end in own or ((0, 0),)], dim)
 
 
-@torch.compiler.disable
+@between_graphs
 def unshard(
     x: Shaped[Tensor, "..."], group: AnyGroup, layout: Layout = "zigzag", dim: int = 1
 ) -> Shaped[Tensor, "..."]:

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from .derivatives import once_differentiable
 from .exchange import Flight
+from .graphs import between_graphs
 from .group import Ranks
 
 __all__ = ["with_neighbours"]
 
 
-@torch.compiler.disable
+@between_graphs
 def with_neighbours(x: Tensor, ranks: Ranks, reach: int, dim: int = 1) -> tuple[Tensor, int]:
     """`x` with up to `reach` tokens before and after it, and how many there are before.
 
