@@ -25,7 +25,7 @@ from .cut_call import CutCall
 from .graphs import between_graphs
 from .group import AnyGroup, Ranks, exchange_device, resolve_group
 from .heads import heads_attention
-from .layout import Layout, check_layout, spans_of_ranks
+from .layout import Layout, check_layout, check_shards, spans_of_ranks
 from .method import Method, check_method, choose_method
 
 __all__ = ["Method", "attention"]
@@ -353,14 +353,8 @@ def _cut_call(
     num_queries, num_keys = sum(lengths.queries), sum(lengths.keys)
     queries = spans_of_ranks(num_queries, ranks.size, layout)
     keys = spans_of_ranks(num_keys, ranks.size, key_layout)
-    for name, cut, counts in (("q", queries, lengths.queries), ("k", keys, lengths.keys)):
-        for rank, (own, count) in enumerate(zip(cut, counts, strict=True)):
-            wanted = sum(end - first for first, end in own)
-            if count != wanted:
-                raise ShapeError(
-                    f"attention: {name} must be cut as relpos.distributed.shard cuts "
-                    f"{sum(counts)} tokens, {wanted} of them on rank {rank}, got {count} there"
-                )
+    check_shards("attention", "q", lengths.queries, queries)
+    check_shards("attention", "k", lengths.keys, keys)
     start = num_keys - num_queries if query_start is None else local.query_start
     alike = queries == keys and start == 0
     if local.documents is not None and not has_query_documents and not alike:

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from ..checks import check_count, check_tensor, one_line
+from ..errors import ShapeError
 from .agreement import agree
 from .derivatives import once_differentiable
 from .exchange import gather_shards, scatter_sums
@@ -29,6 +30,7 @@ __all__ = [
     "Layout",
     "Span",
     "check_layout",
+    "check_shards",
     "in_order",
     "shard",
     "spans",
@@ -107,8 +109,8 @@ def unshard(
 
     Raises:
         TypeError: if `x` is no tensor.
-        ValueError: if an argument is out of range, differs from that of another rank, or shards are
-            not cut as `shard` cuts them.
+        ShapeError: if shards are not cut as `shard` cuts them.
+        ValueError: if an argument is out of range, or differs from that of another rank.
         RuntimeError: on every rank, if one of them fails or does not answer.
     """
     ranks = resolve_group("unshard", group)
@@ -121,13 +123,7 @@ def unshard(
         error = found
     counts = [count for (count,) in agree(ranks, "unshard", facts, numbers, error)]
     cut = spans_of_ranks(sum(counts), ranks.size, layout)
-    for rank, (count, own) in enumerate(zip(counts, cut, strict=True)):
-        wanted = sum(end - first for first, end in own)
-        if count != wanted:
-            raise ValueError(
-                f"unshard: x must be cut as shard cuts {sum(counts)} tokens, {wanted} of them on "
-                f"rank {rank}, got {count} there"
-            )
+    check_shards("unshard", "x", counts, cut)
     return _Unshard.apply(x, ranks, cut, dim)
 
 
@@ -214,6 +210,19 @@ def check_layout(function: str, argument: str, layout: object) -> None:
         raise ValueError(
             f"{function}: {argument} must be 'zigzag' or 'contiguous', got {one_line(layout)}"
         )
+
+
+def check_shards(
+    function: str, argument: str, counts: Sequence[int], cut: Sequence[Sequence[Span]]
+) -> None:
+    """Raise a ShapeError unless every rank has as many tokens as its spans."""
+    for rank, (count, own) in enumerate(zip(counts, cut, strict=True)):
+        wanted = sum(end - first for first, end in own)
+        if count != wanted:
+            raise ShapeError(
+                f"{function}: {argument} must be cut as relpos.distributed.shard cuts "
+                f"{sum(counts)} tokens, {wanted} of them on rank {rank}, got {count} there"
+            )
 
 
 def _check_axis(function: str, x: Tensor, dim: object) -> int:
