@@ -117,7 +117,7 @@ def _refused(rank, size) -> None:
 
 
 @pytest.mark.parametrize("name", CUTS)
-def test_dropout_is_that_of_one_device(four, name: str):
+def test_dropout_is_the_same_however_they_are_cut(four, name: str):
     four.run(_check_dropout, CUTS[name])
 
 

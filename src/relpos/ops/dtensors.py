@@ -51,8 +51,8 @@ def attention_of_dtensors(
             all sequences and heads.
         options: what else `attend` is given.
 
-    With dropout the rank that is first in the mesh draws the seed, and each pair is dropped where
-    one device would drop it.
+    With dropout the rank that is first in the mesh draws the seed, and the same pairs are dropped
+    however the tensors are cut.
 
     Raises:
         BackendError: if they are cut along other axes than batch and heads, or unevenly.
