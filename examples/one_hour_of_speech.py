@@ -80,7 +80,7 @@ def devices() -> Iterator[None]:
     if not distributed.is_torchelastic_launched():
         yield
         return
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    distributed.init_process_group("gloo")
     try:
         yield
     finally:
@@ -110,7 +110,7 @@ def share(encoder: nn.Module) -> None:
 
     from relpos.distributed import ContextParallel
 
-    mesh = init_device_mesh("cuda" if torch.cuda.is_available() else "cpu", (ranks(),))
+    mesh = init_device_mesh("cpu", (ranks(),))
     ContextParallel(layout="contiguous").apply_to(encoder, mesh)
     for layer in encoder_layers(encoder):
         fully_shard(layer, mesh=mesh, reshard_after_forward=True)

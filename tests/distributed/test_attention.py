@@ -12,7 +12,7 @@ from torch import distributed
 
 import relpos.distributed as cut
 from relpos import BackendError, OffsetTable, Terms, attention
-from tests.distributed.cut import check_case, world
+from tests.distributed.cut import check_case, relative_error, world
 from tests.ops.agreement import assert_within_budget, cast
 from tests.ops.cases import CASES, Case, any_case
 from tests.ops.grid_cases import GRID_CASES
@@ -247,3 +247,26 @@ def _kept_graph(rank, size, method) -> None:
     with torch.inference_mode():
         found = cut.attention(x, x, x, group=world(), method=method, causal=True)
     assert torch.equal(found, output)
+
+
+def test_by_heads_ranks_may_use_different_results(two):
+    two.run(_check_results_in_use)
+
+
+def _check_results_in_use(rank, size) -> None:
+    q, k, v = (torch.randn(1, 2, 8, 4, generator=generator(n)).double() for n in range(3))
+    whole = [x.clone().requires_grad_() for x in (q, k, v)]
+    output, lse = attention(*whole, return_lse=True)
+    # Rank 0 takes the output of its tokens, rank 1 the log-sum-exp.
+    used = [output[:, :, first:end].sum() for first, end in cut.spans(8, world(), rank=0)]
+    used += [lse[:, :, first:end].sum() for first, end in cut.spans(8, world(), rank=1)]
+    expected = torch.autograd.grad(sum(used), whole)
+    local = [cut.shard(x, world(), dim=2).requires_grad_() for x in (q, k, v)]
+    results = cut.attention(*local, group=world(), method="heads", return_lse=True)
+    found = torch.autograd.grad(results[rank].sum(), local)
+    for one, other in zip(found, expected, strict=True):
+        assert relative_error(one, cut.shard(other, world(), dim=2)) <= 1e-12
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)

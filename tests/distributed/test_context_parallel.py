@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 import torch
@@ -224,3 +225,49 @@ def _refused(rank, size) -> None:
     ContextParallel().apply_to(layer, world())
     with pytest.raises(ValueError, match="position must be one of a line of tokens where the se"):
         layer(x, x, x, need_weights=False)
+
+
+@pytest.mark.no_typecheck
+def test_what_differs_between_ranks_of_a_layer_is_said_on_both(two):
+    two.run(_differing)
+
+
+def _differing(rank, size) -> None:
+    model = nn.Sequential(LearnedAbsolute(8, 9), DecoderBlock(MultiheadAttention(8, 2)))
+    ContextParallel(layout="contiguous").apply_to(model, world())
+    with pytest.raises(
+        ValueError, match=r"x must be cut as relpos.distributed.shard cuts 8 tokens"
+    ):
+        model(torch.zeros(1, 5 - 2 * rank, 8))
+    layer = ContextParallel().apply_to(MultiheadAttention(8, 2), world())
+    x = torch.zeros(1, 5 - 2 * rank, 8)
+    with pytest.raises(ValueError, match=r"query must be cut as relpos.distributed.shard cuts 8"):
+        layer(x, x, x, need_weights=False)
+    x = torch.zeros(1, 4, 8)
+    padding, mask = torch.zeros(1, 4).bool(), torch.zeros(4, 8).bool()
+    nothing: dict[str, Tensor] = {}
+    for here, said in (
+        (({"key_padding_mask": padding}, nothing), "key_padding_mask must be the same on every"),
+        (
+            ({"attn_mask": mask}, {"attn_mask": mask, "key_padding_mask": padding}),
+            "key_padding_mask must be the same on every rank of the group, got 'NoneType'",
+        ),
+        (({"attn_mask": mask}, {"attn_mask": mask[:3]}), "attn_mask must be (i, j) or"),
+        (
+            (
+                {"attn_mask": mask, "key_padding_mask": padding},
+                {"attn_mask": mask, "key_padding_mask": padding[:, 1:]},
+            ),
+            "key_padding_mask must be (b, j) with b=1, j=4, got (1, 3)",
+        ),
+        (({"key_padding_mask": padding}, {"key_padding_mask": padding[:, 1:]}), "must be (b, j)"),
+    ):
+        with pytest.raises((RuntimeError, ValueError), match=re.escape(said)):
+            layer(x, x, x, need_weights=False, **here[rank])
+    # Ranks that are in different functions say so.
+    calls = (
+        lambda: cut.attention(x[None], x[None], x[None], group=world()),
+        lambda: cut.unshard(torch.zeros(1, 4), world()),
+    )
+    with pytest.raises(ValueError, match="the function that is called must be the same on every"):
+        calls[rank]()

@@ -3,20 +3,54 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+import relpos.distributed as cut
 from benchmarks.measure.distributed import Sizes, measure_bytes
 from relpos.distributed.cost import Cluster, Shape, cost, hidden_from
+from relpos.distributed.exchange import count_bytes
+from tests.distributed.cut import world
 
 CLUSTER = Cluster(flops=4e14, bandwidth=5e10, latency=1e-5)
 
 
 def test_what_is_sent_is_what_the_formulas_say(capsys):
     for row in measure_bytes(256):
-        # By heads the log-sum-exp goes too: one number for each row of a head.
-        extra = 0.01 if row["method"] == "heads" else 0.0
         for name in ("forward", "both"):
-            found, formula = row[f"{name}_bytes"], row[f"{name}_formula"]
-            assert formula <= found <= formula * (1 + extra), row
+            assert row[f"{name}_bytes"] == row[f"{name}_formula"], row
+
+
+@pytest.mark.parametrize("method", ["heads", "gather", "ring"])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(8, 2), (8, 1), (6, 3), (5, 5)])
+def test_formulas_are_of_any_number_of_heads(four, heads: int, kv_heads: int, method: str):
+    sent = four.run(_send, heads, kv_heads, method)
+    costs = cost(Shape(64, 4, heads, kv_heads, 16, element_bytes=4), CLUSTER, method)
+    for direction, formula in enumerate(costs.sent):
+        assert sum(of_rank[direction] for of_rank in sent) == pytest.approx(4 * formula)
+
+
+def _send(rank, size, heads, kv_heads, method) -> tuple[int, int]:
+    q = torch.zeros(1, heads, 16, 16).requires_grad_()
+    k = torch.zeros(1, kv_heads, 16, 16).requires_grad_()
+    with count_bytes() as sent:
+        output = cut.attention(q, k, k.sin(), group=world(), method=method, causal=True)
+        forward = sum(sent.values())
+        output.sum().backward()
+    return forward, sum(sent.values()) - forward
+
+
+@pytest.mark.parametrize(("layout", "hops"), [("contiguous", 2), ("zigzag", 4)])
+def test_keys_on_a_ring_go_no_further_than_a_window(four, layout: str, hops: int):
+    for sent in four.run(_send_under_a_window, layout):
+        assert sent == (hops - 1) * 2 * 2 * 16 * 8 * 4
+
+
+def _send_under_a_window(rank, size, layout) -> int:
+    x = torch.zeros(1, 2, 16, 8)
+    options = {"method": "ring", "layout": layout, "causal": True, "window": (5, 0)}
+    with count_bytes() as sent:
+        cut.attention(x, x, x, group=world(), **options)
+    return sum(sent.values())
 
 
 def test_one_rank_sends_nothing_and_every_method_is_the_same():

@@ -9,7 +9,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, distributed, nn
 from torch.distributed import checkpoint
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -312,3 +317,92 @@ def _wrong_calls(rank, size) -> None:
         layer([1], x, x)
     with pytest.raises(TypeError, match="attn_mask must be a tensor, got list"):
         layer(x, x, x, attn_mask=[1])
+
+
+def test_projections_that_are_shared_are_refused(two):
+    two.run(_shared_projections)
+
+
+def _shared_projections(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (size,))
+    layers = [MultiheadAttention(8, 4), MultiheadAttention(8, 4)]
+    layers[1].in_proj_weight = layers[0].in_proj_weight
+    with pytest.raises(ValueError, match=r"1.in_proj_weight must be a parameter of its own, got"):
+        parallelize_module(nn.Sequential(*layers), mesh, HeadParallel())
+    assert all(type(layer) is MultiheadAttention for layer in layers)
+    linear = nn.Linear(8, 8)
+    layers[0].out_proj.weight = linear.weight
+    with pytest.raises(ValueError, match=r"1.out_proj.weight must be .*, got that of 0.weight"):
+        parallelize_module(nn.Sequential(linear, layers[0]), mesh, HeadParallel())
+    # A scheme may be that of several layers.
+    shared = T5Bias(4)
+    model = nn.Sequential(*(MultiheadAttention(8, 4, position=shared) for _ in range(2)))
+    parallelize_module(model, mesh, HeadParallel())
+
+
+def test_checkpoints_of_fully_sharded_data_load_on_one_two_and_four(two, four, tmp_path):
+    two.run(_save_sharded, str(tmp_path))
+    for pool in (two, four):
+        pool.run(_load_sharded, str(tmp_path))
+
+
+def _sharded(size: int) -> tuple[nn.Module, torch.optim.Optimizer, DeviceMesh]:
+    """A model of which ranks have sequences and weights, that has made a step."""
+    mesh = init_device_mesh("cpu", (size,))
+    torch.manual_seed(0)
+    model = _Model().double()
+    parallelize_module(model, mesh, ContextParallel())
+    fully_shard(model, mesh=mesh, shard_placement_fn=cut.table_placement(mesh))
+    return model, _momentum(model), mesh
+
+
+def _momentum(model: nn.Module) -> torch.optim.Optimizer:
+    # Not Adam, which makes large numbers of the rounding in a gradient that is 0.
+    return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+
+def _step(model: nn.Module, optimizer: torch.optim.Optimizer, mesh: DeviceMesh) -> None:
+    optimizer.zero_grad()
+    (model(cut.shard(_x(), mesh)).square().sum() * mesh.size() / 64).backward()
+    optimizer.step()
+
+
+def _save_sharded(rank, size, folder) -> None:
+    model, optimizer, mesh = _sharded(size)
+    _step(model, optimizer, mesh)
+    state, of_optimizer = get_state_dict(model, optimizer)
+    checkpoint.save({"model": state, "optimizer": of_optimizer}, checkpoint_id=folder)
+
+
+def _load_sharded(rank, size, folder) -> None:
+    # Two steps of one process, and one after loading what ranks had after theirs.
+    torch.manual_seed(0)
+    whole = _Model().double()
+    optimizer = _momentum(whole)
+    for _ in range(2):
+        optimizer.zero_grad()
+        (whole(_x()).square().sum() / 64).backward()
+        optimizer.step()
+    models = [_sharded(size)]
+    if size == 2:
+        alone = _Model().double()
+        models.append((alone, _momentum(alone), None))
+    for model, of_model, mesh in models:
+        state, of_optimizer = get_state_dict(model, of_model)
+        given = {"model": state, "optimizer": of_optimizer}
+        checkpoint.load(given, checkpoint_id=folder)
+        set_state_dict(
+            model, of_model, model_state_dict=given["model"],
+            optim_state_dict=given["optimizer"],
+        )  # fmt: skip
+        if mesh is None:
+            of_model.zero_grad()
+            (model(_x()).square().sum() / 64).backward()
+            of_model.step()
+        else:
+            _step(model, of_model, mesh)
+        named = dict(model.named_parameters())
+        for name, expected in whole.named_parameters():
+            found = named[name]
+            full = found.full_tensor() if isinstance(found, DTensor) else found
+            assert relative_error(full, expected) <= 1e-11, name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import transformers
-from torch import nn
+from torch import distributed, nn
 
 from relpos.adapters import adapt
 from relpos.distributed import ContextParallel
@@ -35,6 +35,11 @@ def test_an_encoder_is_as_in_one_process(two, method: str, frames: int, masked: 
     two.run(_check, method, frames, masked)
 
 
+def leaves(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters of the layers."""
+    return list(model.layers.parameters())  # type: ignore[union-attr]
+
+
 def _check(rank, size, method, frames, masked) -> None:
     model = encoder()
     draw = torch.Generator().manual_seed(1)
@@ -43,14 +48,21 @@ def _check(rank, size, method, frames, masked) -> None:
     if masked:
         mask = torch.arange(features.shape[1]) < torch.tensor([[features.shape[1]], [8 * 21 + 5]])
     expected = model(features, mask)
+    seen = slice(None) if mask is None else expected.attention_mask.bool()
+    gradients = torch.autograd.grad(expected.last_hidden_state[seen].square().sum(), leaves(model))
     style = ContextParallel(layout="contiguous", method=method)  # type: ignore[arg-type]
     style.apply_to(model, world())
     for _ in range(2):
         found = model(features, mask)
-        seen = slice(None) if mask is None else expected.attention_mask.bool()
         assert found.last_hidden_state.shape == expected.last_hidden_state.shape
         one, other = (x.last_hidden_state[seen] for x in (expected, found))
         assert relative_error(other, one) <= 1e-12
+        # Every rank has the whole output, and takes 1 / P of its loss.
+        loss = found.last_hidden_state[seen].square().sum() / size
+        for x, whole in zip(torch.autograd.grad(loss, leaves(model)), gradients, strict=True):
+            total = x.contiguous().clone()
+            distributed.all_reduce(total)
+            assert relative_error(total, whole) <= 1e-11
         if mask is not None:
             assert torch.equal(found.attention_mask, expected.attention_mask)
     style.remove_from(model)
@@ -91,6 +103,8 @@ def _refused(rank, size) -> None:
     with pytest.raises(ValueError, match="layout must be 'contiguous' for Parakeet, whose"):
         ContextParallel().apply_to(model, world())
     ContextParallel(layout="contiguous").apply_to(model, world())
+    with pytest.raises(ValueError, match="must give every rank 4 frames at least, as many as Para"):
+        model(torch.zeros(1, 8 * 7, 16).double())
     model.train()
     with pytest.raises(ValueError, match="Parakeet must be in evaluation mode: its batch norm"):
         model(torch.zeros(1, 320, 16).double())

@@ -5,7 +5,8 @@ One small exchange each. Ranks that went on with different arguments would wait 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
@@ -15,7 +16,10 @@ from torch import distributed
 from .exchange import gather_numbers, timed
 from .group import ExchangeError, Ranks, exchange_device
 
-__all__ = ["Outcome", "agree"]
+__all__ = ["Outcome", "agree", "telling"]
+
+# Of every agreement, so that ranks in different ones understand each other.
+_NUMBERS = 8
 
 
 def agree(
@@ -31,23 +35,42 @@ def agree(
         ranks: of the group.
         function: the public function on whose behalf it is asked.
         facts: by what users call them: what must be the same.
-        numbers: what may differ.
+        numbers: what may differ, 8 of them at most.
         error: what this rank has against its arguments; it is raised here, and the others are told.
 
     Raises:
         ValueError: on every rank, naming the first fact that differs.
         RuntimeError: if another rank has an error, or does not answer.
     """
+    facts = {"the function that is called": function, **facts}
     words = repr(sorted((name, repr(fact)) for name, fact in facts.items()))
     digest = int.from_bytes(blake2b(words.encode(), digest_size=7).digest(), "big")
     device = exchange_device(ranks.group)
     with ranks.exchanging(function, "its arguments"):
-        said = gather_numbers(ranks, [error is not None, digest, *numbers], device)
+        padding = [0] * (_NUMBERS - len(numbers))
+        said = gather_numbers(ranks, [error is not None, digest, *numbers, *padding], device)
     if any(failed for failed, *_ in said):
         _raise_together(ranks, function, error)
     if any(of_rank[1] != digest for of_rank in said):
         _raise_difference(ranks, function, facts)
-    return [tuple(of_rank[2:]) for of_rank in said]
+    return [tuple(of_rank[2 : 2 + len(numbers)]) for of_rank in said]
+
+
+@contextmanager
+def telling(ranks: Ranks, function: str, *, check: bool) -> Iterator[None]:
+    """What fails within, where nothing is exchanged, is told to others at their next agreement.
+
+    Args:
+        ranks: of the group.
+        function: the public function.
+        check: whether there is such an agreement.
+    """
+    try:
+        yield
+    except Exception as error:
+        if check:
+            agree(ranks, function, {}, (), error)
+        raise
 
 
 def _raise_difference(ranks: Ranks, function: str, facts: Mapping[str, object]) -> None:

@@ -82,7 +82,7 @@ def attention(
 
     Every rank of the group calls it with its shards, cut as `shard` cuts them, and with the same
     other arguments. The result is that of one device: exact, with the same terms at the same
-    offsets, the same dropout for any number of ranks, and gradients.
+    offsets, and gradients; dropout is the same for any number of ranks.
 
     Gradients of what ranks share, the tables of `terms` and a mask without an axis of this rank's
     tokens, are those of this rank's rows or heads, as gradients of all other parameters are: they
@@ -162,8 +162,11 @@ def attention(
             window=window, check=check, has_query_documents=query_documents is not None,
         )  # fmt: skip
         chosen = choose_method(call, method)
-        output, lse = heads_attention(call) if chosen == "heads" else cut_attention(call, chosen)
-    return (output, lse) if return_lse else output
+        if chosen == "heads":
+            output, lse = heads_attention(call, return_lse=return_lse)
+        else:
+            output, lse = cut_attention(call, chosen)
+    return output if lse is None or not return_lse else (output, lse)
 
 
 def _check_choices(layout: object, key_layout: object, method: object, backend: str) -> None:

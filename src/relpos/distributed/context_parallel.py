@@ -11,6 +11,7 @@ context and data together, as by `DistributedDataParallel` or `fully_shard` over
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,16 +22,16 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ParallelStyle
 
 from ..adapters.adapted import Adapted
-from ..checks import check_count, check_flag, check_module
+from ..checks import check_count, check_flag, check_floating, check_module, check_shape
 from ..layers import MultiheadAttention
 from ..layers.masks import merge_masks
 from ..positions import LearnedAbsolute, Sinusoidal
 from ..positions.handover import resolve_scale
+from .agreement import agree, telling
 from .api import Method, attention
-from .exchange import gather_numbers
 from .graphs import between_graphs
 from .group import AnyGroup, Ranks, resolve_group
-from .layout import Layout, check_layout, spans_of_ranks, unshard
+from .layout import Layout, Span, check_layout, check_shards, spans_of_ranks, unshard
 from .method import check_method
 from .parakeet import cut_encoder, is_parakeet, join_encoder
 from .positions import CutTokens, apply_cut_position
@@ -122,7 +123,7 @@ class ContextParallel(ParallelStyle):
         if isinstance(part, MultiheadAttention):
             part.attend_elsewhere = _CutAttention(ranks, self)
         elif isinstance(part, LearnedAbsolute | Sinusoidal):
-            part.forward = partial(_add_at_input, part, ranks, self.layout)
+            part.forward = partial(_add_at_input, part, ranks, self)
         elif isinstance(part, Adapted) and part.scheme:
             part.attend_elsewhere = partial(
                 attention, group=ranks.group, layout=self.layout, key_layout=self.key_layout,
@@ -176,22 +177,31 @@ class _CutAttention:
         documents: Tensor | None,
         key_ranges: Tensor | None,
     ) -> Tensor:
-        tokens = self._tokens(q, k, query_start)
-        sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-        if attn_mask is None:
-            mask = merge_masks(key_padding_mask, None, sizes=sizes)
-        else:
+        given = {
+            "key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "documents": documents,
+            "key_ranges": key_ranges,
+        }  # fmt: skip
+        tokens = self._tokens(q, k, query_start, given)
+        b, h, i, j = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
+        telling_others = partial(telling, self.ranks, "MultiheadAttention", check=self.style.check)
+        if attn_mask is not None and key_padding_mask is not None:
             # Of the whole sequence, as the other is.
-            if key_padding_mask is not None:
-                key_padding_mask = unshard(
-                    key_padding_mask, self.ranks.group, self._key_layout, dim=1
-                )
-            mask = merge_masks(key_padding_mask, attn_mask, sizes=(*sizes[:3], tokens.num_keys))
-        # Resolved here too, since the position may have been given later.
-        scale = resolve_scale("MultiheadAttention", layer.position, layer.scale, width=q.shape[3])
-        q, k, terms = apply_cut_position(
-            "ContextParallel", layer.position_of_heads, q, k, x, tokens
-        )
+            with telling_others():
+                check_shape(
+                    "MultiheadAttention", "key_padding_mask", key_padding_mask, "b j",
+                    {"b": b, "j": j},
+                )  # fmt: skip
+            key_padding_mask = unshard(key_padding_mask, self.ranks.group, self._key_layout, dim=1)
+        with telling_others():
+            columns = j if attn_mask is None else tokens.num_keys
+            mask = merge_masks(key_padding_mask, attn_mask, sizes=(b, h, i, columns))
+            # Resolved here too, since the position may have been given later.
+            scale = resolve_scale(
+                "MultiheadAttention", layer.position, layer.scale, width=q.shape[3]
+            )
+            q, k, terms = apply_cut_position(
+                "ContextParallel", layer.position_of_heads, q, k, x, tokens
+            )
         return attention(
             q, k, v, terms, group=self.ranks.group, layout=self.style.layout,
             key_layout=self._key_layout, method=self.style.method, causal=causal, mask=mask,
@@ -204,28 +214,56 @@ class _CutAttention:
     def _key_layout(self) -> Layout:
         return self.style.key_layout or self.style.layout
 
-    def _tokens(self, q: Tensor, k: Tensor, query_start: int | None) -> CutTokens:
-        """This rank's tokens, whose number depends on that of all."""
-        rank, size = self.ranks.rank, self.ranks.size
-        queries, keys = q.shape[2] * size, k.shape[2] * size
-        if self.style.check:
-            with self.ranks.exchanging("MultiheadAttention", "lengths"):
-                said = gather_numbers(self.ranks, [q.shape[2], k.shape[2]], q.device)
-            queries, keys = map(sum, zip(*said, strict=True))
-        return CutTokens(
-            spans_of_ranks(queries, size, self.style.layout)[rank],
-            spans_of_ranks(keys, size, self._key_layout)[rank],
-            queries,
-            keys,
-            keys - queries if query_start is None else query_start,
+    def _tokens(
+        self, q: Tensor, k: Tensor, query_start: int | None, given: dict[str, Tensor | None]
+    ) -> CutTokens:
+        """This rank's tokens, once it is sure that all ranks have the same masks and the like."""
+        facts: dict[str, object] = {
+            name: type(x).__name__ if x is None else "a tensor" for name, x in given.items()
+        }
+        facts |= {"query_start": query_start, "layout": (self.style.layout, self._key_layout)}
+        sides: dict[str, tuple[int, Layout]] = {
+            "query": (q.shape[2], self.style.layout), "key": (k.shape[2], self._key_layout)
+        }  # fmt: skip
+        (queries, num_queries), (keys, num_keys) = _spans(
+            self.ranks, "MultiheadAttention", sides, facts, check=self.style.check
         )
+        start = num_keys - num_queries if query_start is None else query_start
+        return CutTokens(queries, keys, num_queries, num_keys, start)
+
+
+def _spans(
+    ranks: Ranks,
+    function: str,
+    sides: Mapping[str, tuple[int, Layout]],
+    facts: Mapping[str, object],
+    *,
+    check: bool,
+) -> list[tuple[tuple[Span, ...], int]]:
+    """Where this rank's tokens lie, and how many there are on all ranks.
+
+    Args:
+        ranks: of the group.
+        function: the public class.
+        sides: by the argument, how many tokens are here and how they are cut.
+        facts: what must be the same on every rank.
+        check: whether ranks compare them; without, all have as many tokens.
+    """
+    own = tuple(count for count, _ in sides.values())
+    said = agree(ranks, function, facts, own) if check else [own] * ranks.size
+    found = []
+    for (argument, (_, layout)), counts in zip(sides.items(), zip(*said, strict=True), strict=True):
+        spans = spans_of_ranks(sum(counts), ranks.size, layout)
+        check_shards(function, argument, counts, spans)
+        found.append((spans[ranks.rank], sum(counts)))
+    return found
 
 
 @between_graphs
 def _add_at_input(
     position: LearnedAbsolute | Sinusoidal,
     ranks: Ranks,
-    layout: Layout,
+    style: ContextParallel,
     x: Tensor,
     start: int = 0,
 ) -> Tensor:
@@ -233,10 +271,11 @@ def _add_at_input(
     name = type(position).__name__
     # As the scheme does, which a later run of tokens would not show.
     least = 0 if isinstance(position, LearnedAbsolute) else None
-    start = check_count(name, "start", start, least=least)
-    with ranks.exchanging(name, "lengths"):
-        said = gather_numbers(ranks, [x.shape[1]], x.device)
-    runs = spans_of_ranks(sum(count for (count,) in said), ranks.size, layout)[ranks.rank]
+    with telling(ranks, name, check=style.check):
+        start = check_count(name, "start", start, least=least)
+        check_floating(name, "x", x, "b i e", {"e": position.dim})
+    sides: dict[str, tuple[int, Layout]] = {"x": (x.shape[1], style.layout)}
+    ((runs, _),) = _spans(ranks, name, sides, {"start": start}, check=style.check)
     forward: Any = type(position).forward
     parts, at = [], 0
     for first, end in runs:

@@ -9,7 +9,10 @@ FLOP/s of a rank in attention, W bytes/s of a rank to the next, and a latency of
     forward    sends                               takes
     ring       (P - 1) v                           c + (P - 1) max(c, a + v / W)
     gather     (P - 1) v                           P c + (P - 1) (a + v / W)
-    heads      (P - 1) / P b n d (2h + 2g) e       P c + 4 (P - 1) a + the same / W
+    heads      (P - 1) / P b n d (2h + 2g') e      P c' + 4 (P - 1) a + the same / W
+
+By heads a rank gets the key heads that its query heads read: `g'` is their sum over the ranks, g
+where P divides it. Where P does not divide h, `c'` is what the rank with most heads computes.
 
 Backward computes 2.5 times as much. Ring and gather send keys and values once more, and their
 gradients in w >= 4 bytes (ring P times, gather P - 1); heads send what they did forward. Under a
@@ -24,6 +27,7 @@ from math import inf
 from typing import Literal
 
 from ..checks import check_count, check_number
+from .heads import HeadCut
 from .method import METHODS
 
 __all__ = ["Cluster", "Cost", "Shape", "cost", "hidden_from"]
@@ -188,13 +192,19 @@ def cost(shape: Shape, cluster: Cluster, method: Method) -> Cost:
     impossible = None
     if method == "heads":
         assert shape.kv_heads is not None
-        share = others / ranks * (2 * queries + keys) * e
+        cut = HeadCut.of(shape.heads, shape.kv_heads, ranks)
+        # As parts of what would be even.
+        all_keys = sum(map(len, cut.keys)) / shape.kv_heads
+        most_keys = max(map(len, cut.keys)) * ranks / shape.kv_heads
+        most = max(map(len, cut.queries)) * ranks / shape.heads
+        compute = compute[0] * most, compute[1] * most
+        share = others / ranks * (2 * queries + keys * all_keys) * e
         sent = share, share
         wait = 4 * others * cluster.latency + share / cluster.bandwidth
         seconds = compute[0] + wait, compute[1] + wait
         hidden = share == 0
         # By heads once more: what backward needs of the forward pass, and the output's gradient.
-        memory = own + (3 * queries + keys) * e
+        memory = own + (3 * queries * most + keys * most_keys) * e
         if shape.heads < ranks:
             impossible = f"{shape.heads} heads are fewer than the ranks"
     elif method == "gather":

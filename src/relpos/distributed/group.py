@@ -106,6 +106,8 @@ def resolve_group(function: str, group: AnyGroup) -> Ranks:
 
 def exchange_device(group: ProcessGroup) -> torch.device:
     """Where tensors lie that are exchanged without being anybody's input."""
-    if distributed.get_backend(group) == "nccl":
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")
+    # Such as "cpu:gloo,cuda:nccl".
+    devices = [each.partition(":")[0] for each in distributed.get_backend_config(group).split(",")]
+    if "cpu" in devices:
+        return torch.device("cpu")
+    return torch.device(devices[0], torch.accelerator.current_device_index())

@@ -57,7 +57,8 @@ class HeadParallel(ParallelStyle):
     `ContextParallel` over another dimension of the mesh, applied after it, and with `fully_shard`.
 
     Raises:
-        ValueError: if a module has no such layer, or the ranks do not divide a layer's heads.
+        ValueError: if a module has no such layer, the ranks do not divide a layer's heads, or a
+            projection is another module's too.
     """
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
@@ -75,6 +76,7 @@ class HeadParallel(ParallelStyle):
             )
         for layer in layers:
             _check_heads(layer, ranks)
+        _check_shared(module, layers)
         for layer in layers:
             _cut_layer(layer, device_mesh, ranks)
         return module
@@ -139,6 +141,24 @@ def _check_heads(layer: MultiheadAttention, ranks: Ranks) -> None:
                 f"HeadParallel: {name} must be a multiple of the {ranks.size} ranks, "
                 f"got {getattr(layer, name)}"
             )
+
+
+def _check_shared(module: nn.Module, layers: list[MultiheadAttention]) -> None:
+    """Raise if a projection that is to be cut is also another module's: it would be two then."""
+    owners: dict[Tensor, str] = {}
+    cut = {part for layer in layers for part in (layer, layer.out_proj)}
+    for name, part in module.named_modules():
+        for own, parameter in part.named_parameters(recurse=False, remove_duplicate=False):
+            here = f"{name}.{own}" if name else own
+            other = owners.setdefault(parameter, here)
+            if other != here and (part in cut or _owner(module, other) in cut):
+                raise ValueError(
+                    f"HeadParallel: {here} must be a parameter of its own, got that of {other}"
+                )
+
+
+def _owner(module: nn.Module, parameter: str) -> nn.Module:
+    return module.get_submodule(parameter.rpartition(".")[0])
 
 
 def _cut_layer(layer: MultiheadAttention, mesh: DeviceMesh, ranks: Ranks) -> None:
@@ -259,7 +279,7 @@ class _CutLayer(MultiheadAttention):
             return super()._attention(q, k, v, terms, **options)
         masks = [options.pop(name) for name in ("mask", "documents", "key_ranges")]
         inputs = prepare("attention", q, k, v, terms, *masks, **options)
-        # What one device drops, if all ranks have the same seed, and else other pairs.
+        # What `native` drops on one device, if all ranks have the same seed, and else other pairs.
         origin = DropoutOrigin(self.all_heads, self._first, q.shape[2], 0, 0)
         inputs = replace(inputs, dropout_origin=origin)
         backend = choose("auto", inputs)

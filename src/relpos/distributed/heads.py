@@ -76,11 +76,12 @@ def _key_heads(queries: range, group: int) -> tuple[int, ...]:
     return tuple(distinct if even else each)
 
 
-def heads_attention(call: CutCall) -> tuple[Tensor, Tensor]:
+def heads_attention(call: CutCall, *, return_lse: bool) -> tuple[Tensor, Tensor | None]:
     """The output and the log-sum-exp of this rank's rows, by exchanging rows against heads.
 
     Args:
         call: the call.
+        return_lse: whether the latter is asked for.
     """
     ranks, local = call.ranks, call.local
     cut = HeadCut.of(local.q.shape[1], local.k.shape[1], ranks.size)
@@ -127,9 +128,9 @@ def heads_attention(call: CutCall) -> tuple[Tensor, Tensor]:
         outcome.attempt(compute)
     outcome.settle()
     output, lse = results
-    output = _Exchange.apply(output, ranks, call.queries, by_query, False)
-    lse = _Exchange.apply(lse.unsqueeze(-1), ranks, call.queries, by_query, False).squeeze(-1)
-    return output, lse
+    if not return_lse:
+        return _Exchange.apply(output, ranks, call.queries, by_query, False), None
+    return _ExchangeBoth.apply(output, lse, ranks, call.queries, by_query)
 
 
 def _terms_of_heads(
@@ -214,6 +215,32 @@ class _Exchange(torch.autograd.Function):
             else:
                 found = _to_heads(ctx.ranks, d_found, ctx.cut, ctx.heads)
         return found, None, None, None, None
+
+
+class _ExchangeBoth(torch.autograd.Function):
+    """The output and the log-sum-exp back to tokens, with both gradients or none on every rank."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, output: Tensor, lse: Tensor, ranks: Ranks, cut: Cut,
+        heads: Sequence[tuple[int, ...]],
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        ctx.ranks, ctx.cut, ctx.heads = ranks, cut, heads
+        with ranks.exchanging("attention", "heads"):
+            found, found_lse = (
+                _to_tokens(ranks, x, cut, heads, sum(map(len, heads)))
+                for x in (output, lse.unsqueeze(-1))
+            )
+        return found, found_lse.squeeze(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_output: Tensor, d_lse: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        with ctx.ranks.exchanging("attention", "gradients of heads"):
+            found, found_lse = (
+                _to_heads(ctx.ranks, x, ctx.cut, ctx.heads) for x in (d_output, d_lse.unsqueeze(-1))
+            )
+        return found, found_lse.squeeze(-1), None, None, None
 
 
 def _to_heads(ranks: Ranks, x: Tensor, cut: Cut, heads: Sequence[tuple[int, ...]]) -> Tensor:

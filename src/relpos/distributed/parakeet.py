@@ -10,6 +10,7 @@ Only the layout `"contiguous"` has neighbours on the ranks beside, and no mask i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -49,7 +50,7 @@ def cut_encoder(encoder: Any, ranks: Ranks, layout: str) -> None:
             f"the frames beside, got {layout!r}"
         )
     for part in encoder.modules():
-        if type(part).__name__ == "ParakeetEncoderConvolutionModule":
+        if _is_convolution(part):
             part.forward = partial(_convolve, part, ranks)
     encoder.forward = partial(_encode, encoder, ranks)
 
@@ -57,7 +58,7 @@ def cut_encoder(encoder: Any, ranks: Ranks, layout: str) -> None:
 def join_encoder(encoder: nn.Module) -> None:
     """Undo `cut_encoder`."""
     for part in encoder.modules():
-        if type(part).__name__ == "ParakeetEncoderConvolutionModule":
+        if _is_convolution(part):
             vars(part).pop("forward", None)
     vars(encoder).pop("forward", None)
 
@@ -75,6 +76,7 @@ def _encode(
     # As many frames as the convolutions make of all features.
     frames = -(-input_features.shape[1] // factor)
     cut = spans_of_ranks(frames, ranks.size, "contiguous")
+    _check_reach(encoder, cut)
     (own,) = cut[ranks.rank] or ((0, 0),)
     encoder.encode_positions.whole_length = lambda _: frames
     encoder.subsampling.forward = partial(_subsample, encoder.subsampling, own, factor)
@@ -93,6 +95,22 @@ def _encode(
     if result.attention_mask is not None:
         result.attention_mask = unshard(result.attention_mask, ranks.group, "contiguous")
     return result
+
+
+def _check_reach(encoder: Any, cut: Sequence[Sequence[Span]]) -> None:
+    """Raise, on every rank, unless each has the frames that convolutions on the next ones read."""
+    reach = max((part.padding for part in encoder.modules() if _is_convolution(part)), default=0)
+    fewest = min(sum(end - first for first, end in own) for own in cut)
+    if fewest < reach:
+        raise ValueError(
+            f"ContextParallel: input_features must give every rank {reach} frames at least, as "
+            "many as Parakeet's convolutions look to either side, "
+            f"got {fewest} on one of {len(cut)}"
+        )
+
+
+def _is_convolution(part: Any) -> bool:
+    return type(part).__name__ == "ParakeetEncoderConvolutionModule"
 
 
 def _subsample(
