@@ -1,4 +1,4 @@
-"""Pools of 2, 3 and 4 processes, one of each for a whole run."""
+"""Pools of 1, 2, 3 and 4 processes, one of each for a whole run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.measure.ranks import Pool
+
+
+@pytest.fixture(scope="session")
+def one() -> Iterator[Pool]:
+    """One rank."""
+    pool = Pool(1)
+    yield pool
+    pool.close()
 
 
 @pytest.fixture(scope="session")

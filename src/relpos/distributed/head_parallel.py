@@ -40,9 +40,10 @@ from ..layers import MultiheadAttention
 from ..ops.dispatch import choose, choose_for_parts
 from ..ops.inputs import DropoutOrigin, prepare
 from ..positions import Position
-from ..terms import GridTerms, OffsetTable, Terms
+from ..terms import GridTerms, Terms
 from .derivatives import once_differentiable
 from .group import Ranks, resolve_group
+from .heads import terms_of_heads
 
 __all__ = ["HeadParallel", "full_state_dict", "load_full_state_dict"]
 
@@ -326,7 +327,7 @@ class _CutPosition:
         return (
             q if new_q is whole_q else new_q[:, heads],
             k if new_k is whole_k else new_k[:, kv_heads],
-            _terms_of_heads(terms, heads),
+            terms_of_heads(terms, range(heads.start, heads.stop), lambda x: x[:, heads]),
         )
 
     def _call(self, *args: Tensor, **options: Any) -> tuple[Tensor, Tensor, Terms | GridTerms]:
@@ -356,23 +357,6 @@ def _among_zeros(x: Tensor, heads: slice, count: int) -> Tensor:
     b, _, n, d = x.shape
     before, after = x.new_zeros(b, heads.start, n, d), x.new_zeros(b, count - heads.stop, n, d)
     return torch.cat([before, x, after], 1)
-
-
-def _terms_of_heads(terms: Terms | GridTerms, heads: slice) -> Terms | GridTerms:
-    if isinstance(terms, GridTerms):
-        joint = terms.joint_bias
-        return replace(
-            terms,
-            axes=tuple(_terms_of_heads(axis, heads) for axis in terms.axes),
-            joint_bias=joint if joint is None or joint.shape[0] == 1 else joint[heads],
-        )
-    tables = {
-        name: table
-        if table.rows.shape[0] == 1
-        else OffsetTable(table.rows[heads], table.first, table.beyond)
-        for name, table in terms.tables.items()
-    }
-    return Terms(**tables, q_rel=None if terms.q_rel is None else terms.q_rel[:, heads])
 
 
 class _SummedLinear(nn.Linear):

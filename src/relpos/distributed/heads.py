@@ -30,7 +30,7 @@ from .exchange import all_to_all, gather_shards, scatter_sums
 from .group import Ranks
 from .layout import Span, in_order
 
-__all__ = ["HeadCut", "heads_attention"]
+__all__ = ["HeadCut", "heads_attention", "terms_of_heads"]
 
 Cut = tuple[tuple[Span, ...], ...]
 
@@ -95,7 +95,7 @@ def heads_attention(call: CutCall, *, return_lse: bool) -> tuple[Tensor, Tensor 
         return _Exchange.apply(x, ranks, call.keys, cut.keys, True)
 
     q, k, v = of_queries(local.q), of_keys(local.k), of_keys(local.v)
-    terms = _terms_of_heads(local.terms, own, of_queries)
+    terms = terms_of_heads(local.terms, own, of_queries)
     mask = _mask_of_heads(call, by_query, own)
     documents, of_documents = local.documents, local.query_documents
     key_ranges = local.key_ranges
@@ -133,22 +133,28 @@ def heads_attention(call: CutCall, *, return_lse: bool) -> tuple[Tensor, Tensor 
     return _ExchangeBoth.apply(output, lse, ranks, call.queries, by_query)
 
 
-def _terms_of_heads(
-    terms: Terms | GridTerms, own: range, exchanged: Callable[[Tensor], Tensor]
+def terms_of_heads(
+    terms: Terms | GridTerms, own: range, of_q_rel: Callable[[Tensor], Tensor]
 ) -> Terms | GridTerms:
-    """The terms of some heads: tables of each head are cut, shared ones stay as they are."""
+    """The terms of some heads: tables of each head are cut, shared ones stay as they are.
+
+    Args:
+        terms: of all heads.
+        own: which heads.
+        of_q_rel: gives those of `q_rel`.
+    """
     if isinstance(terms, GridTerms):
         joint_bias = terms.joint_bias
         return replace(
             terms,
-            axes=tuple(_terms_of_heads(axis, own, exchanged) for axis in terms.axes),
+            axes=tuple(terms_of_heads(axis, own, of_q_rel) for axis in terms.axes),
             joint_bias=None if joint_bias is None else _rows_of_heads(joint_bias, own),
         )
     tables = {
         name: OffsetTable(_rows_of_heads(table.rows, own), table.first, table.beyond)
         for name, table in terms.tables.items()
     }
-    return Terms(**tables, q_rel=None if terms.q_rel is None else exchanged(terms.q_rel))
+    return Terms(**tables, q_rel=None if terms.q_rel is None else of_q_rel(terms.q_rel))
 
 
 def _rows_of_heads(rows: Tensor, own: range) -> Tensor:
