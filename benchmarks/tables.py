@@ -46,7 +46,7 @@ def pages() -> dict[Path, str]:
             load("decoding.json"),
             load("generation.json"),
             load("small_calls.json"),
-            (load("distributed.json"), load("hour_of_speech.json"), load("adapters.json")),
+            (load("distributed.json"), load("hour_of_speech.json")),
             gpu_result,
         ),
         ADAPTERS: adapters_page(load("adapters.json")),

@@ -18,8 +18,7 @@ Measured on {machine} (`benchmarks/distributed.py`).
 
 BYTES = """\
 What the rank that sends most sends for one attention of {length} tokens, counted where it is sent,
-and what the formulas of `relpos.distributed.cost` say (shards are even here). By heads the
-log-sum-exp is sent too.
+and what the formulas of `relpos.distributed.cost` say (shards are even here).
 """
 
 MEMORY = """\
@@ -46,12 +45,12 @@ calls of the op, sums of parts and small exchanges cost.
 
 
 HOUR = """\
-`examples/one_hour_of_speech.py` with random weights under torchrun, {hours:.0f} hour of speech
-({frames} frames) through {layers} layers of width {width}: each of {processes} processes took
-{peak:.1f} GiB at most, libraries included, where one process takes {one:.1f}; {compared} frames
-lie {difference:.0e} of the largest number from what the original gives, as in one process. That one
-process was measured before tables were made for one head at a time
-(`benchmarks/results/hour_of_speech.json`, `adapters.json`).
+`examples/one_hour_of_speech.py` with random weights: {hours:.0f} hour of speech ({frames} frames)
+through layers of width {width}. Memory is the peak of each process, with weights, libraries, and
+what every process has whole: features, output, and the positions of all offsets. Where not all
+layers were run, the weights of the others were there, and the peak may have grown a little yet.
+{compared} frames lie so far apart from what the original gives, over its largest number
+(`benchmarks/results/hour_of_speech.json`).
 """
 
 
@@ -67,13 +66,12 @@ def distributed_verdict(result: dict) -> str:
     return "\n".join(lines)
 
 
-def distributed_section(result: dict, hour: dict, adapters: dict) -> str:
+def distributed_section(result: dict, hour: dict) -> str:
     """Everything that was measured over several processes.
 
     Args:
         result: of `benchmarks.distributed`.
-        hour: of `examples/one_hour_of_speech.py` on two processes.
-        adapters: of `benchmarks.adapters`, with the same on one.
+        hour: of `examples/one_hour_of_speech.py` on one process and on two.
     """
     timeline, plan = result["timeline"], result["plan"]
     waited = max(
@@ -110,17 +108,23 @@ def distributed_section(result: dict, hour: dict, adapters: dict) -> str:
               f"{1e3 * row['planned']:.0f}", f"{row['error']:+.0%}"] for row in plan["rows"]], 3,
         ),
     ]  # fmt: skip
-    parts.append(_hour(hour["two processes"], adapters))
+    parts += _hour(hour["rows"])
     return "\n\n".join(part.strip() for part in parts)
 
 
-def _hour(two: dict, adapters: dict) -> str:
-    (one,) = [row for row in adapters["long"] if row["name"] == "one hour of speech"]
-    return HOUR.format(
-        hours=two["hours"], frames=two["frames"], layers=two["layers"], width=two["width"],
-        processes=two["processes"], peak=two["peak_gib"], one=one["peak_mib"] / 1024,
-        compared=two["compared_frames"], difference=two["difference"],
+def _hour(rows: list[dict]) -> list[str]:
+    cells = [
+        [f"{row['layers']}", f"{row['processes']}", f"{row.get('layers_run', row['layers'])}",
+         f"{row['peak_gib']:.1f}", f"{row['difference']:.0e}" if "difference" in row else ""]
+        for row in rows
+    ]  # fmt: skip
+    first = rows[0]
+    note = HOUR.format(
+        hours=first["hours"], frames=first["frames"], width=first["width"],
+        compared=first["compared_frames"],
     )  # fmt: skip
+    heads = ["layers", "processes", "layers run", "peak, GiB", "apart"]
+    return [note, markdown_table(heads, cells)]
 
 
 def _time_table(rows: list[dict]) -> str:

@@ -16,8 +16,8 @@ where P divides it. Where P does not divide h, `c'` is what the rank with most h
 
 Backward computes 2.5 times as much. Ring and gather send keys and values once more, and their
 gradients in w >= 4 bytes (ring P times, gather P - 1); heads send what they did forward. Under a
-causal mask the zigzag layout makes the work of a hop the same on every rank. Terms add little:
-their tables do not travel.
+causal mask the zigzag layout makes the work of a hop the same on every rank. Terms are left out:
+their tables do not travel, and each rank has them whole.
 """
 
 from __future__ import annotations
