@@ -148,7 +148,7 @@ def benchmark_page(
     decoding: dict,
     generation: dict,
     small_calls: dict,
-    distributed: tuple[dict, dict, dict],
+    distributed: tuple[dict, dict],
     gpu_result: dict | None = None,
 ) -> str:
     """The whole page; without a GPU's result, the targets for one."""
