@@ -406,3 +406,17 @@ def _load_sharded(rank, size, folder) -> None:
             found = named[name]
             full = found.full_tensor() if isinstance(found, DTensor) else found
             assert relative_error(full, expected) <= 1e-11, name
+
+
+def test_tokens_and_heads_over_the_same_ranks_are_refused(two):
+    two.run(_over_the_same_ranks)
+
+
+def _over_the_same_ranks(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (size,))
+    of_heads = parallelize_module(MultiheadAttention(8, 4), mesh, HeadParallel())
+    with pytest.raises(ValueError, match="ContextParallel: group must be another dimension of the"):
+        parallelize_module(of_heads, mesh, ContextParallel())
+    of_tokens = parallelize_module(MultiheadAttention(8, 4), mesh, ContextParallel())
+    with pytest.raises(ValueError, match="HeadParallel: device_mesh must be another dimension of"):
+        parallelize_module(of_tokens, mesh, HeadParallel())

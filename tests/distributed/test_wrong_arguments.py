@@ -175,6 +175,8 @@ def _of_dtype(rank, size, dtype) -> None:
     found = cut.unshard(cut.shard(x, world()), world())
     assert found.dtype == x.dtype
     assert torch.equal(found.view(torch.uint8), x.view(torch.uint8))
+    if dtype == "complex64":
+        assert torch.equal(cut.unshard(cut.shard(x, world()).conj(), world()), x.conj())
 
 
 def test_an_empty_batch_has_no_documents(two):

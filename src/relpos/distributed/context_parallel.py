@@ -102,6 +102,12 @@ class ContextParallel(ParallelStyle):
                     "attend to this rank's tokens alone, got one; relpos.layers.MultiheadAttention "
                     "takes its state"
                 )
+            of_heads = getattr(part, "ranks", None)
+            if isinstance(of_heads, Ranks) and of_heads.shares_ranks(ranks):
+                raise ValueError(
+                    "ContextParallel: group must be another dimension of the mesh than that of "
+                    "HeadParallel, got one with the same ranks"
+                )
             reason = part.refuses_cut() if isinstance(part, Adapted) else None
             if reason is not None:
                 raise ValueError(

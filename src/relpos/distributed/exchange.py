@@ -201,7 +201,7 @@ def _padded(x: Tensor, dim: int, length: int) -> Tensor:
 
 
 def _dense(x: Tensor) -> Tensor:
-    return x.detach().contiguous()
+    return x.detach().resolve_conj().resolve_neg().contiguous()
 
 
 def _bytes(x: Tensor) -> Tensor:

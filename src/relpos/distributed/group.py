@@ -40,6 +40,11 @@ class Ranks:
         # A copied model is of the same processes.
         return self
 
+    def shares_ranks(self, other: Ranks) -> bool:
+        """Whether another group has several of these processes, so that one cut would undo one."""
+        own, others = (distributed.get_process_group_ranks(x.group) for x in (self, other))
+        return len(set(own) & set(others)) > 1
+
     def everywhere(self, rank: int) -> int:
         """The number of a rank of this group, modulo P, among all processes there are."""
         return distributed.get_global_rank(self.group, rank % self.size)

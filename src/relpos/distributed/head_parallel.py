@@ -77,6 +77,12 @@ class HeadParallel(ParallelStyle):
             )
         for layer in layers:
             _check_heads(layer, ranks)
+            of_tokens = getattr(layer.attend_elsewhere, "ranks", None)
+            if isinstance(of_tokens, Ranks) and of_tokens.shares_ranks(ranks):
+                raise ValueError(
+                    "HeadParallel: device_mesh must be another dimension of the mesh than that of "
+                    "ContextParallel, got one with the same ranks"
+                )
         _check_shared(module, layers)
         for layer in layers:
             _cut_layer(layer, device_mesh, ranks)
