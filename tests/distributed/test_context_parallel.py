@@ -271,3 +271,22 @@ def _differing(rank, size) -> None:
     )
     with pytest.raises(ValueError, match="the function that is called must be the same on every"):
         calls[rank]()
+
+
+def test_padding_where_each_rank_has_one_token(two, three):
+    for pool in (two, three):
+        pool.run(_one_token_each)
+
+
+def _one_token_each(rank, size) -> None:
+    torch.manual_seed(0)
+    whole = MultiheadAttention(8, 2, position=Rotary(4)).double()
+    parallel = ContextParallel().apply_to(copy.deepcopy(whole), world())
+    x = torch.randn(2, size, 8, generator=torch.Generator().manual_seed(1)).double()
+    for count in range(1, size + 1):
+        y = x[:, :count]
+        padding = torch.arange(count) > torch.tensor([[0], [1]])
+        expected = whole(y, y, y, key_padding_mask=padding, need_weights=False)[0]
+        own, hidden = cut.shard(y, world()), cut.shard(padding, world())
+        found = parallel(own, own, own, key_padding_mask=hidden, need_weights=False)[0]
+        assert relative_error(found, cut.shard(expected, world())) <= 1e-12

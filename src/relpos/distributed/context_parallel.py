@@ -190,8 +190,9 @@ class _CutAttention:
         tokens = self._tokens(q, k, query_start, given)
         b, h, i, j = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
         telling_others = partial(telling, self.ranks, "MultiheadAttention", check=self.style.check)
-        if attn_mask is not None and key_padding_mask is not None:
-            # Of the whole sequence, as the other is.
+        # As `attn_mask` is. A single key may be taken for one that stands for all.
+        of_all_keys = attn_mask is not None or tokens.num_keys <= self.ranks.size
+        if of_all_keys and key_padding_mask is not None:
             with telling_others():
                 check_shape(
                     "MultiheadAttention", "key_padding_mask", key_padding_mask, "b j",
@@ -199,7 +200,7 @@ class _CutAttention:
                 )  # fmt: skip
             key_padding_mask = unshard(key_padding_mask, self.ranks.group, self._key_layout, dim=1)
         with telling_others():
-            columns = j if attn_mask is None else tokens.num_keys
+            columns = tokens.num_keys if of_all_keys else j
             mask = merge_masks(key_padding_mask, attn_mask, sizes=(b, h, i, columns))
             # Resolved here too, since the position may have been given later.
             scale = resolve_scale(
