@@ -47,9 +47,8 @@ calls of the op, sums of parts and small exchanges cost.
 HOUR = """\
 `examples/one_hour_of_speech.py` with random weights: {hours:.0f} hour of speech ({frames} frames)
 through layers of width {width}. Memory is the peak of each process, with weights, libraries, and
-what every process has whole: features, output, and the positions of all offsets. Where not all
-layers were run, the weights of the others were there, and the peak may have grown a little yet.
-{compared} frames lie so far apart from what the original gives, over its largest number
+what every process has whole: features, output, and the positions of all offsets. {compared}
+frames lie so far apart from what the original gives, over its largest number
 (`benchmarks/results/hour_of_speech.json`).
 """
 
@@ -114,8 +113,8 @@ def distributed_section(result: dict, hour: dict) -> str:
 
 def _hour(rows: list[dict]) -> list[str]:
     cells = [
-        [f"{row['layers']}", f"{row['processes']}", f"{row.get('layers_run', row['layers'])}",
-         f"{row['peak_gib']:.1f}", f"{row['difference']:.0e}" if "difference" in row else ""]
+        [f"{row['layers']}", f"{row['processes']}", f"{row['peak_gib']:.1f}",
+         f"{row['difference']:.0e}"]
         for row in rows
     ]  # fmt: skip
     first = rows[0]
@@ -123,7 +122,7 @@ def _hour(rows: list[dict]) -> list[str]:
         hours=first["hours"], frames=first["frames"], width=first["width"],
         compared=first["compared_frames"],
     )  # fmt: skip
-    heads = ["layers", "processes", "layers run", "peak, GiB", "apart"]
+    heads = ["layers", "processes", "peak, GiB", "apart"]
     return [note, markdown_table(heads, cells)]
 
 

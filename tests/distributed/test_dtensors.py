@@ -111,6 +111,14 @@ def _refused(rank, size) -> None:
     few = cut(Shard(1), drawn(4, 6, 8, 6, seed=0))
     with pytest.raises(BackendError, match="q must have a multiple of 4 heads, as many as are cut"):
         attention(few, few, few)
+    both = init_device_mesh("cpu", (2, 2))
+    for dim, what in ((0, "sequences"), (1, "heads")):
+        for count in (2, 6):
+            shape = [4, 4, 8, 6]
+            shape[dim] = count
+            y = distribute_tensor(drawn(*shape, seed=0), both, [Shard(dim), Shard(dim)])
+            with pytest.raises(BackendError, match=f"q must have a multiple of 4 {what}, as many"):
+                attention(y, y, y)
     grid = GridTerms((2, 4), (Terms(), Terms(bias=OffsetTable(torch.ones(4, 3).double(), -1))))
     found = attention(heads, heads, heads, grid)
     assert relative_error(found.full_tensor(), attention(x, x, x, grid)) <= 1e-12
@@ -160,6 +168,9 @@ def _beside(rank, size) -> None:
         attention(x, x, x, mask=whole > 0)
     with pytest.raises(TypeError, match="q must be a DTensor, as others of the tensors are"):
         attention(x, x, x, Terms(bias=OffsetTable(whole[0, :, 0], -1)))
+    for name in ("documents", "query_documents", "key_ranges"):
+        with pytest.raises(TypeError, match="q must be a DTensor, as others of the tensors are"):
+            attention(x, x, x, **{name: whole})
     with pytest.raises(TypeError, match="terms must be Terms or GridTerms, got NoneType"):
         attention(heads, heads, heads, None)
     with pytest.raises(TypeError, match="mask must be a tensor, got list"):

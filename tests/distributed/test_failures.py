@@ -56,6 +56,17 @@ TABLE = Terms(keys=OffsetTable(torch.zeros(1, 3, 4), -1))
         ([{}, {"k": torch.zeros(1, 2, 4, 4).double()}], "failed: ShapeError: attention: k must be"),
         ([{}, {"softcap": -1.0}], "rank 1 of 2 failed: ValueError: attention: softcap must be"),
         (
+            [
+                {"query_start": 3, "documents": torch.zeros(1, 4).long()},
+                {
+                    "query_start": 3,
+                    "documents": torch.zeros(1, 4).long(),
+                    "query_documents": torch.zeros(1, 4).long(),
+                },
+            ],
+            f"whether there are query_documents {SAME} False on rank 0 and True on rank 1",
+        ),
+        (
             [{}, {"q": "no"}],
             "rank 1 of 2 failed: TypeError: attention: q must be a tensor, got str",
         ),

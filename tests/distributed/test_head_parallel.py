@@ -25,7 +25,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 import relpos.distributed as cut
-from relpos import ShapeError
+from relpos import BackendError, ShapeError
 from relpos.distributed import (
     ContextParallel,
     HeadParallel,
@@ -420,3 +420,42 @@ def _over_the_same_ranks(rank, size) -> None:
     of_tokens = parallelize_module(MultiheadAttention(8, 4), mesh, ContextParallel())
     with pytest.raises(ValueError, match="HeadParallel: device_mesh must be another dimension of"):
         parallelize_module(of_tokens, mesh, HeadParallel())
+
+
+def test_a_learned_mask_gets_the_gradient_of_all_heads(two):
+    two.run(_learned_masks)
+
+
+def _learned_masks(rank, size) -> None:
+    torch.manual_seed(0)
+    whole = MultiheadAttention(8, 4).double()
+    layer = parallelize_module(
+        copy.deepcopy(whole), init_device_mesh("cpu", (size,)), HeadParallel()
+    )
+    draw = torch.Generator().manual_seed(1)
+    x = torch.randn(2, 5, 8, generator=draw).double()
+    for name, shape in (
+        ("attn_mask", (5, 5)), ("attn_mask", (8, 5, 5)), ("key_padding_mask", (2, 5))
+    ):  # fmt: skip
+        mask = torch.randn(*shape, generator=draw).double().requires_grad_()
+        gradients = [
+            torch.autograd.grad(
+                one(x, x, x, need_weights=False, **{name: mask})[0].square().sum(), mask
+            )[0]
+            for one in (whole, layer)
+        ]
+        assert relative_error(gradients[1], gradients[0]) <= 1e-12
+
+
+def test_dropout_of_tokens_and_heads_together_is_refused(four):
+    four.run(_dropout_of_both)
+
+
+def _dropout_of_both(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("cp", "tp"))
+    layer = parallelize_module(MultiheadAttention(8, 4, dropout=0.2), mesh["tp"], HeadParallel())
+    parallelize_module(layer, mesh["cp"], ContextParallel())
+    x = torch.zeros(1, 4, 8)
+    with pytest.raises(BackendError, match="dropout must be 0 in training where HeadParallel has"):
+        layer(x, x, x, need_weights=False)
+    layer.eval()(x, x, x, need_weights=False)

@@ -102,6 +102,7 @@ def _refused(rank, size) -> None:
     model = encoder()
     with pytest.raises(ValueError, match="layout must be 'contiguous' for Parakeet, whose"):
         ContextParallel().apply_to(model, world())
+    assert not any("attend_elsewhere" in vars(part) for part in model.modules())
     ContextParallel(layout="contiguous").apply_to(model, world())
     with pytest.raises(ValueError, match="must give every rank 4 frames at least, as many as Para"):
         model(torch.zeros(1, 8 * 7, 16).double())

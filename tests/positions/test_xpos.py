@@ -138,3 +138,13 @@ def test_there_is_nothing_to_learn_nor_to_save_and_repr_tells_the_arguments():
 def test_with_a_very_large_gamma_nothing_fades(size):
     q = torch.randn(1, 2, 5, 8)
     assert_close(XPos(8, **size)(q, q)[:2], Rotary(8, interleaved=True)(q, q)[:2])
+
+
+def test_queries_before_the_keys_stay_finite_or_are_refused():
+    position = XPos(4)
+    x = torch.full((1, 1, 8, 4), 8.0, dtype=torch.float16)
+    first = 4 - 5665 // 2
+    for turned in position(x, x, query_start=first)[:2]:
+        assert turned.isfinite().all()
+    with pytest.raises(ValueError, match=rf"XPos: query_start must be at least {first} in torch"):
+        position(x, x, query_start=first - 1)

@@ -7,9 +7,10 @@ out = unshard(out, group, dim=2)                         # where all are wanted
 
 from .api import attention
 from .context_parallel import ContextParallel
-from .head_parallel import HeadParallel, full_state_dict, load_full_state_dict
+from .head_parallel import HeadParallel
 from .layout import Layout, shard, spans, unshard
 from .placements import table_placement
+from .state import full_state_dict, load_full_state_dict
 
 __all__ = [
     "ContextParallel",

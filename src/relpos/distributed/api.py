@@ -22,6 +22,7 @@ from ..terms import GridTerms, Terms
 from .agreement import agree
 from .cut_attention import cut_attention
 from .cut_call import CutCall
+from .facts import call_facts
 from .graphs import between_graphs
 from .group import AnyGroup, Ranks, exchange_device, resolve_group
 from .heads import heads_attention
@@ -151,7 +152,10 @@ def attention(
     facts: dict[str, object] = {}
     numbers = (0, 0, 0, 0, 0)
     if local is not None:
-        facts = _facts(local, query_start, layout, key_layout, method, window, backend, return_lse)
+        facts = call_facts(
+            local, query_start, layout, key_layout, method, window, backend, return_lse
+        )
+        facts["whether there are query_documents"] = query_documents is not None
         rows, columns = (1, 1) if local.mask is None else local.mask.shape[2:]
         numbers = (q.shape[2], k.shape[2], rows, columns, _draw_seed(local))
     with without_autocast(q) if isinstance(q, Tensor) else torch.no_grad():
@@ -240,66 +244,6 @@ def _checked_mask(mask: Tensor, q: Tensor) -> Tensor:
     sizes = {"b": (1, q.shape[0]), "h": (1, q.shape[1]), "i": (1, q.shape[2])}
     check_shape("attention", "mask", mask, "b h i j", sizes)
     return mask
-
-
-def _facts(
-    local: Inputs,
-    query_start: int | None,
-    layout: str,
-    key_layout: str,
-    method: str,
-    window: AnyWindow,
-    backend: str,
-    return_lse: bool,
-) -> dict[str, object]:
-    """What must be the same on every rank, by what users call it."""
-    facts: dict[str, object] = {
-        "layout": layout, "key_layout": key_layout, "method": method, "causal": local.causal,
-        "dropout": local.dropout, "scale": local.scale, "query_start": query_start,
-        "window": _as_tuples(window), "softcap": local.softcap, "backend": backend,
-        "return_lse": return_lse,
-    }  # fmt: skip
-    grid = local.terms if isinstance(local.terms, GridTerms) else None
-    if grid is not None:
-        facts["terms"] = (grid.shape, grid.query_grid, grid.prefix)
-    for name, x, axis in _named_tensors(local):
-        sizes = [size if n != axis else "tokens" for n, size in enumerate(x.shape)]
-        learns = torch.is_grad_enabled() and x.requires_grad
-        if name == "mask":
-            # Its tokens are looked at with the lengths of all ranks.
-            sizes[2:] = ["queries", "keys"]
-        facts[name] = (sizes, str(x.dtype), "requires_grad" if learns else "no gradient")
-    axes = grid.axes if grid is not None else (local.terms,)
-    for number, axis_terms in enumerate(axes):
-        assert isinstance(axis_terms, Terms)
-        for name, table in axis_terms.tables.items():
-            facts[f"terms: {name} of axis {number}"] = (table.first, table.beyond)
-    return facts
-
-
-def _as_tuples(window: object) -> object:
-    """The same, however its pairs are written."""
-    if isinstance(window, tuple | list):
-        return tuple(_as_tuples(each) for each in window)
-    return window
-
-
-def _named_tensors(local: Inputs) -> list[tuple[str, Tensor, int | None]]:
-    """Each tensor of a call with its name and, where it has one, the axis of this rank's tokens."""
-    named: list[tuple[str, Tensor | None, int | None]] = [
-        ("q", local.q, 2), ("k", local.k, 2), ("v", local.v, 2),
-        ("documents", local.documents, 1), ("query_documents", local.query_documents, 1),
-        ("key_ranges", local.key_ranges, 1), ("mask", local.mask, None),
-    ]  # fmt: skip
-    if isinstance(local.terms, GridTerms):
-        named.append(("terms.joint_bias", local.terms.joint_bias, None))
-        axes = [(f"terms.axes[{n}]", axis) for n, axis in enumerate(local.terms.axes)]
-    else:
-        axes = [("terms", local.terms)]
-    for of, terms in axes:
-        named += [(f"{of}.{name}.rows", table.rows, None) for name, table in terms.tables.items()]
-        named.append((f"{of}.q_rel", terms.q_rel, 2))
-    return [(name, x, axis) for name, x, axis in named if x is not None]
 
 
 def _draw_seed(local: Inputs) -> int:

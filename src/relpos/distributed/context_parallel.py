@@ -23,6 +23,7 @@ from torch.distributed.tensor.parallel import ParallelStyle
 
 from ..adapters.adapted import Adapted
 from ..checks import check_count, check_flag, check_floating, check_module, check_shape
+from ..errors import BackendError
 from ..layers import MultiheadAttention
 from ..layers.masks import merge_masks
 from ..positions import LearnedAbsolute, Sinusoidal
@@ -31,9 +32,10 @@ from .agreement import agree, telling
 from .api import Method, attention
 from .graphs import between_graphs
 from .group import AnyGroup, Ranks, resolve_group
+from .head_parallel import CutLayer
 from .layout import Layout, Span, check_layout, check_shards, spans_of_ranks, unshard
 from .method import check_method
-from .parakeet import cut_encoder, is_parakeet, join_encoder
+from .parakeet import check_parakeet_layout, cut_encoder, is_parakeet, join_encoder
 from .positions import CutTokens, apply_cut_position
 
 __all__ = ["ContextParallel"]
@@ -102,8 +104,7 @@ class ContextParallel(ParallelStyle):
                     "attend to this rank's tokens alone, got one; relpos.layers.MultiheadAttention "
                     "takes its state"
                 )
-            of_heads = getattr(part, "ranks", None)
-            if isinstance(of_heads, Ranks) and of_heads.shares_ranks(ranks):
+            if isinstance(part, CutLayer) and part.ranks.shares_ranks(ranks):
                 raise ValueError(
                     "ContextParallel: group must be another dimension of the mesh than that of "
                     "HeadParallel, got one with the same ranks"
@@ -114,9 +115,11 @@ class ContextParallel(ParallelStyle):
                     f"ContextParallel: module must have no {type(part).__name__}, whose sequence "
                     f"cannot be cut: {reason}"
                 )
+        if encoders:
+            check_parakeet_layout(self.layout)
         changed = [part for part in parts if self._change(part, ranks)]
         for encoder in encoders:
-            cut_encoder(encoder, ranks, self.layout)
+            cut_encoder(encoder, ranks)
         if not changed and not encoders:
             raise ValueError(
                 "ContextParallel: module must have a relpos.layers.MultiheadAttention, Sinusoidal, "
@@ -183,6 +186,12 @@ class _CutAttention:
         documents: Tensor | None,
         key_ranges: Tensor | None,
     ) -> Tensor:
+        dropout = layer.dropout if layer.training else 0.0
+        if dropout and isinstance(layer, CutLayer):
+            raise BackendError(
+                "ContextParallel: dropout must be 0 in training where HeadParallel has cut a "
+                f"layer's heads, whose ranks would drop the same pairs, got {dropout}"
+            )
         given = {
             "key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "documents": documents,
             "key_ranges": key_ranges,
@@ -212,7 +221,7 @@ class _CutAttention:
         return attention(
             q, k, v, terms, group=self.ranks.group, layout=self.style.layout,
             key_layout=self._key_layout, method=self.style.method, causal=causal, mask=mask,
-            dropout=layer.dropout if layer.training else 0.0, scale=scale,
+            dropout=dropout, scale=scale,
             query_start=tokens.query_start, documents=documents, window=layer.window,
             key_ranges=key_ranges, softcap=layer.softcap, check=self.style.check,
         )  # fmt: skip

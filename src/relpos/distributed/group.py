@@ -41,7 +41,7 @@ class Ranks:
         return self
 
     def shares_ranks(self, other: Ranks) -> bool:
-        """Whether another group has several of these processes, so that one cut would undo one."""
+        """Whether two groups have several processes in common, as dimensions of a mesh have not."""
         own, others = (distributed.get_process_group_ranks(x.group) for x in (self, other))
         return len(set(own) & set(others)) > 1
 

@@ -23,11 +23,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    set_model_state_dict,
-)
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
@@ -45,9 +40,9 @@ from .derivatives import once_differentiable
 from .group import Ranks, resolve_group
 from .heads import terms_of_heads
 
-__all__ = ["HeadParallel", "full_state_dict", "load_full_state_dict"]
+__all__ = ["PROJECTIONS", "CutLayer", "HeadParallel"]
 
-_PARTS = ("q_proj", "k_proj", "v_proj")
+PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 
 class HeadParallel(ParallelStyle):
@@ -65,7 +60,7 @@ class HeadParallel(ParallelStyle):
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         ranks = resolve_group("HeadParallel", device_mesh)
         check_module("HeadParallel", "module", module)
-        if any(isinstance(part, _CutLayer) for part in module.modules()):
+        if any(isinstance(part, CutLayer) for part in module.modules()):
             raise ValueError(
                 "HeadParallel: module must have layers of all heads, got one that is cut already"
             )
@@ -87,58 +82,6 @@ class HeadParallel(ParallelStyle):
         for layer in layers:
             _cut_layer(layer, device_mesh, ranks)
         return module
-
-
-def full_state_dict(model: nn.Module) -> dict[str, Any]:
-    """The state of a model as one device has it: whole tensors, on the CPU, of the same names.
-
-    All ranks call it; rank 0 gets the state, to save it with safetensors say, others nothing.
-
-    Args:
-        model: with `HeadParallel`, `ContextParallel` or `fully_shard`, or without.
-    """
-    check_module("full_state_dict", "model", model)
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    state = get_model_state_dict(model, options=options)
-    for name, layer in model.named_modules():
-        if isinstance(layer, _CutLayer) and state:
-            _pack(state, f"{name}." if name else "")
-    return state
-
-
-def load_full_state_dict(model: nn.Module, state: Mapping[str, Any]) -> None:
-    """Load the state of one device, such as `full_state_dict` gives, into a model on several.
-
-    Args:
-        model: with `HeadParallel`, `ContextParallel` or `fully_shard`, or without.
-        state: whole tensors, the same on every rank.
-
-    Raises:
-        RuntimeError: if names or shapes are not those of the model.
-    """
-    check_module("load_full_state_dict", "model", model)
-    renamed = dict(state)
-    for name, layer in model.named_modules():
-        if isinstance(layer, _CutLayer):
-            _unpack(renamed, f"{name}." if name else "", layer)
-    _check_state(get_model_state_dict(model), renamed)
-    set_model_state_dict(model, renamed, options=StateDictOptions(full_state_dict=True))
-
-
-def _check_state(own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise a RuntimeError unless names and shapes are the same, before anything is loaded."""
-    wrong = [f"nothing for {name}" for name in own if name not in given]
-    wrong += [f"{name}, which it has not" for name in given if name not in own]
-    for name, x in given.items():
-        wanted = own.get(name)
-        if isinstance(wanted, Tensor) and getattr(x, "shape", None) != wanted.shape:
-            shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            wrong.append(f"{shape} for {name} of {tuple(wanted.shape)}")
-    if wrong:
-        raise RuntimeError(
-            "load_full_state_dict: state must have the names and shapes of the model, got "
-            + "; ".join(wrong)
-        )
 
 
 def _check_heads(layer: MultiheadAttention, ranks: Ranks) -> None:
@@ -176,7 +119,7 @@ def _cut_layer(layer: MultiheadAttention, mesh: DeviceMesh, ranks: Ranks) -> Non
         weights = [*layer.in_proj_weight.split(sizes)]
     biases = [None] * 3 if layer.in_proj_bias is None else [*layer.in_proj_bias.split(sizes)]
     layer.in_proj_weight = layer.in_proj_bias = None
-    for name, weight, bias in zip(_PARTS, weights, biases, strict=True):
+    for name, weight, bias in zip(PROJECTIONS, weights, biases, strict=True):
         for kind, x in (("weight", weight), ("bias", bias)):
             parameter = None if x is None else _cut(x, mesh, Shard(0))
             layer.register_parameter(f"{name}_{kind}", parameter)
@@ -188,9 +131,9 @@ def _cut_layer(layer: MultiheadAttention, mesh: DeviceMesh, ranks: Ranks) -> Non
     axes = position.head_axes() if isinstance(position, Position) else None
     if position is not None:
         _cut_position(position, axes, layer.num_heads, mesh, ranks)
-    layer.__class__ = _CutLayer
+    layer.__class__ = CutLayer
     out_proj.__class__ = _SummedLinear
-    assert isinstance(layer, _CutLayer)
+    assert isinstance(layer, CutLayer)
     assert isinstance(out_proj, _SummedLinear)
     layer.ranks = out_proj.ranks = ranks
     layer.all_heads, layer.all_kv_heads = layer.num_heads, layer.num_kv_heads
@@ -229,7 +172,7 @@ def _cut(x: Tensor, mesh: DeviceMesh, placement: Placement) -> nn.Parameter:
     return nn.Parameter(distribute_tensor(x.detach(), mesh, [placement]), requires_grad=learns)
 
 
-class _CutLayer(MultiheadAttention):
+class CutLayer(MultiheadAttention):
     """A layer's heads `first..first + num_heads - 1`; a module becomes one in place."""
 
     ranks: Ranks
@@ -240,12 +183,16 @@ class _CutLayer(MultiheadAttention):
     def forward(  # type: ignore[override]
         self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
+        """As of the layer: the same input and the whole output on every rank."""
         copies = {
             id(x): _SumGradient.apply(x, self.ranks) if isinstance(x, Tensor) else x
             for x in (query, key, value)
         }
         query, key, value = (copies[id(x)] for x in (query, key, value))
         named = dict(zip(_FORWARD_OPTIONS, args, strict=False)) | options
+        for name in ("attn_mask", "key_padding_mask"):
+            if isinstance(named.get(name), Tensor) and named[name].requires_grad:
+                named[name] = _SumGradient.apply(named[name], self.ranks)
         mask = named.get("attn_mask")
         if isinstance(mask, Tensor) and mask.ndim == 3:
             if len(mask) % self.all_heads:
@@ -276,7 +223,7 @@ class _CutLayer(MultiheadAttention):
         return None if self.position is None else _CutPosition(self)
 
     def _linear(self, part: int, x: Tensor) -> Tensor:
-        weight, bias = (getattr(self, f"{_PARTS[part]}_{kind}") for kind in ("weight", "bias"))
+        weight, bias = (getattr(self, f"{PROJECTIONS[part]}_{kind}") for kind in ("weight", "bias"))
         return linear(x, weight.to_local(), None if bias is None else bias.to_local())
 
     def _attention(
@@ -315,7 +262,7 @@ class _CutPosition:
         "shift_invariant",
     )  # fmt: skip
 
-    def __init__(self, layer: _CutLayer) -> None:
+    def __init__(self, layer: CutLayer) -> None:
         self._layer = layer
         for trait in self._TRAITS:
             setattr(self, trait, getattr(layer.position, trait, False))
@@ -351,7 +298,7 @@ def _local(x: Tensor, ranks: Ranks) -> Tensor:
     return _SumGradient.apply(x.to_local(), ranks) if shared else x.to_local()
 
 
-def _own_heads(layer: _CutLayer, q: Tensor, k: Tensor) -> tuple[slice, slice]:
+def _own_heads(layer: CutLayer, q: Tensor, k: Tensor) -> tuple[slice, slice]:
     found = []
     for x in (q, k):
         first = layer.ranks.rank * x.shape[1]
@@ -378,30 +325,6 @@ class _SummedLinear(nn.Linear):
             return output
         assert isinstance(bias, DTensor)
         return output + bias.to_local()
-
-
-def _pack(state: dict[str, Any], prefix: str) -> None:
-    """The names of one device in place of those of a cut layer whose widths are the same."""
-    for kind in ("weight", "bias"):
-        names = [f"{prefix}{part}_{kind}" for part in _PARTS]
-        tensors = [state[name] for name in names if name in state]
-        if len(tensors) < len(names) or len({x.shape[1:] for x in tensors}) > 1:
-            continue
-        for name in names:
-            del state[name]
-        state[f"{prefix}in_proj_{kind}"] = torch.cat(tensors)
-
-
-def _unpack(state: dict[str, Any], prefix: str, layer: _CutLayer) -> None:
-    """The names of a cut layer in place of those of one device."""
-    sizes = [size * layer.ranks.size for size in layer._sizes]
-    for kind in ("weight", "bias"):
-        name = f"{prefix}in_proj_{kind}"
-        packed = state.get(name)
-        if isinstance(packed, Tensor) and packed.ndim and len(packed) == sum(sizes):
-            del state[name]
-            for part, x in zip(_PARTS, packed.split(sizes), strict=True):
-                state[f"{prefix}{part}_{kind}"] = x
 
 
 class _SumGradient(torch.autograd.Function):

@@ -89,10 +89,10 @@ def heads_attention(call: CutCall, *, return_lse: bool) -> tuple[Tensor, Tensor 
     own = cut.queries[ranks.rank]
 
     def of_queries(x: Tensor) -> Tensor:
-        return _Exchange.apply(x, ranks, call.queries, by_query, True)
+        return _ToHeads.apply(x, ranks, call.queries, by_query)
 
     def of_keys(x: Tensor) -> Tensor:
-        return _Exchange.apply(x, ranks, call.keys, cut.keys, True)
+        return _ToHeads.apply(x, ranks, call.keys, cut.keys)
 
     q, k, v = of_queries(local.q), of_keys(local.k), of_keys(local.v)
     terms = terms_of_heads(local.terms, own, of_queries)
@@ -128,9 +128,9 @@ def heads_attention(call: CutCall, *, return_lse: bool) -> tuple[Tensor, Tensor 
         outcome.attempt(compute)
     outcome.settle()
     output, lse = results
-    if not return_lse:
-        return _Exchange.apply(output, ranks, call.queries, by_query, False), None
-    return _ExchangeBoth.apply(output, lse, ranks, call.queries, by_query)
+    given = (output, lse.unsqueeze(-1)) if return_lse else (output,)
+    found = _ToTokens.apply(ranks, call.queries, by_query, *given)
+    return found[0], found[1].squeeze(-1) if return_lse else None
 
 
 def terms_of_heads(
@@ -171,7 +171,7 @@ def _mask_of_heads(
     if call.mask_travels:
         mask = _Gather.apply(mask, ranks, 3, call.keys)
     elif call.mask_has_rows and mask.shape[1] > 1:
-        return _Exchange.apply(mask, ranks, call.queries, by_query, True)
+        return _ToHeads.apply(mask, ranks, call.queries, by_query)
     elif call.mask_has_rows:
         mask = _Gather.apply(mask, ranks, 2, call.queries)
     return mask if mask.shape[1] == 1 else mask[:, own.start : own.stop]
@@ -197,56 +197,42 @@ class _Gather(torch.autograd.Function):
             return scatter_sums(ctx.ranks, d_whole, ctx.dim, ctx.cut), None, None, None
 
 
-class _Exchange(torch.autograd.Function):
-    """From all heads of some tokens to some heads of all tokens, or back."""
+class _ToHeads(torch.autograd.Function):
+    """From all heads of some tokens to some heads of all tokens."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, ranks: Ranks, cut: Cut, heads: Sequence[tuple[int, ...]],
-        to_heads: bool,
-    ) -> Tensor:  # fmt: skip
-        ctx.ranks, ctx.cut, ctx.heads, ctx.to_heads = ranks, cut, heads, to_heads
-        ctx.num_heads = x.shape[1]
+        ctx: Any, x: Tensor, ranks: Ranks, cut: Cut, heads: Sequence[tuple[int, ...]]
+    ) -> Tensor:
+        ctx.ranks, ctx.cut, ctx.heads, ctx.num_heads = ranks, cut, heads, x.shape[1]
         with ranks.exchanging("attention", "heads"):
-            if to_heads:
-                return _to_heads(ranks, x, cut, heads)
-            return _to_tokens(ranks, x, cut, heads, sum(map(len, heads)))
+            return _to_heads(ranks, x, cut, heads)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_found: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         with ctx.ranks.exchanging("attention", "gradients of heads"):
-            if ctx.to_heads:
-                found = _to_tokens(ctx.ranks, d_found, ctx.cut, ctx.heads, ctx.num_heads)
-            else:
-                found = _to_heads(ctx.ranks, d_found, ctx.cut, ctx.heads)
-        return found, None, None, None, None
+            d_x = _to_tokens(ctx.ranks, d_found, ctx.cut, ctx.heads, ctx.num_heads)
+        return d_x, None, None, None
 
 
-class _ExchangeBoth(torch.autograd.Function):
-    """The output and the log-sum-exp back to tokens, with both gradients or none on every rank."""
+class _ToTokens(torch.autograd.Function):
+    """The way back, of some `(b, own heads, L, w)` at once: backward all go, whatever was used."""
 
     @staticmethod
     def forward(
-        ctx: Any, output: Tensor, lse: Tensor, ranks: Ranks, cut: Cut,
-        heads: Sequence[tuple[int, ...]],
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        ctx: Any, ranks: Ranks, cut: Cut, heads: Sequence[tuple[int, ...]], *given: Tensor
+    ) -> tuple[Tensor, ...]:
         ctx.ranks, ctx.cut, ctx.heads = ranks, cut, heads
         with ranks.exchanging("attention", "heads"):
-            found, found_lse = (
-                _to_tokens(ranks, x, cut, heads, sum(map(len, heads)))
-                for x in (output, lse.unsqueeze(-1))
-            )
-        return found, found_lse.squeeze(-1)
+            return tuple(_to_tokens(ranks, x, cut, heads, sum(map(len, heads))) for x in given)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_output: Tensor, d_lse: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *d_found: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         with ctx.ranks.exchanging("attention", "gradients of heads"):
-            found, found_lse = (
-                _to_heads(ctx.ranks, x, ctx.cut, ctx.heads) for x in (d_output, d_lse.unsqueeze(-1))
-            )
-        return found, found_lse.squeeze(-1), None, None, None
+            d_given = [_to_heads(ctx.ranks, x, ctx.cut, ctx.heads) for x in d_found]
+        return None, None, None, *d_given
 
 
 def _to_heads(ranks: Ranks, x: Tensor, cut: Cut, heads: Sequence[tuple[int, ...]]) -> Tensor:

@@ -21,7 +21,7 @@ from .group import Ranks
 from .layout import Span, shard, spans_of_ranks, unshard
 from .neighbours import with_neighbours
 
-__all__ = ["cut_encoder", "is_parakeet", "join_encoder"]
+__all__ = ["check_parakeet_layout", "cut_encoder", "is_parakeet", "join_encoder"]
 
 
 def is_parakeet(module: nn.Module) -> bool:
@@ -33,22 +33,22 @@ def is_parakeet(module: nn.Module) -> bool:
     )
 
 
-def cut_encoder(encoder: Any, ranks: Ranks, layout: str) -> None:
-    """Change an encoder in place.
-
-    Args:
-        encoder: an adapted `ParakeetEncoder`.
-        ranks: of the group.
-        layout: how sequences are cut.
-
-    Raises:
-        ValueError: if the layout is not `"contiguous"`.
-    """
+def check_parakeet_layout(layout: str) -> None:
+    """Raise a ValueError unless it is `"contiguous"`."""
     if layout != "contiguous":
         raise ValueError(
             "ContextParallel: layout must be 'contiguous' for Parakeet, whose convolutions look at "
             f"the frames beside, got {layout!r}"
         )
+
+
+def cut_encoder(encoder: Any, ranks: Ranks) -> None:
+    """Change an encoder in place.
+
+    Args:
+        encoder: an adapted `ParakeetEncoder`.
+        ranks: of the group.
+    """
     for part in encoder.modules():
         if _is_convolution(part):
             part.forward = partial(_convolve, part, ranks)
@@ -76,7 +76,7 @@ def _encode(
     # As many frames as the convolutions make of all features.
     frames = -(-input_features.shape[1] // factor)
     cut = spans_of_ranks(frames, ranks.size, "contiguous")
-    _check_reach(encoder, cut)
+    _check_frames(encoder, cut)
     (own,) = cut[ranks.rank] or ((0, 0),)
     encoder.encode_positions.whole_length = lambda _: frames
     encoder.subsampling.forward = partial(_subsample, encoder.subsampling, own, factor)
@@ -97,13 +97,13 @@ def _encode(
     return result
 
 
-def _check_reach(encoder: Any, cut: Sequence[Sequence[Span]]) -> None:
+def _check_frames(encoder: Any, cut: Sequence[Sequence[Span]]) -> None:
     """Raise, on every rank, unless each has the frames that convolutions on the next ones read."""
-    reach = max((part.padding for part in encoder.modules() if _is_convolution(part)), default=0)
+    context = max((part.padding for part in encoder.modules() if _is_convolution(part)), default=0)
     fewest = min(sum(end - first for first, end in own) for own in cut)
-    if fewest < reach:
+    if fewest < context:
         raise ValueError(
-            f"ContextParallel: input_features must give every rank {reach} frames at least, as "
+            f"ContextParallel: input_features must give every rank {context} frames at least, as "
             "many as Parakeet's convolutions look to either side, "
             f"got {fewest} on one of {len(cut)}"
         )

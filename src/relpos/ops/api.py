@@ -115,7 +115,8 @@ def attention(
     >>> attention(q, k, v, decay, causal=True).shape
     torch.Size([1, 1, 3, 2])
     """
-    if _any_dtensor(q, k, v, mask, *getattr(terms, "tensors", ())):
+    tables = getattr(terms, "tensors", ())
+    if _any_dtensor(q, k, v, mask, documents, query_documents, key_ranges, *tables):
         # Imported here alone: most programs have none, and torch takes long to import them.
         from .dtensors import attention_of_dtensors  # noqa: PLC0415
 

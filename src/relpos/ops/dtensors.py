@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any
 
 import torch
@@ -96,7 +97,7 @@ def _with_dropout(
     return_lse: bool,
     **options: Any,
 ) -> Any:
-    """The part of one device's call, which drops what that drops."""
+    """This rank's part of a call of all sequences and heads, with what that call drops."""
     q, k, v = local
     inputs = prepare("attention", q, k, v, terms, **own, return_lse=return_lse, **options)
     (first_batch, _), (first_head, _) = cut.runs
@@ -115,7 +116,7 @@ def _check_placements(name: str, x: DTensor, q: Tensor) -> None:
         raise BackendError(
             f"attention: {name} must be on the mesh of q, {q.device_mesh}, got {x.device_mesh}"
         )
-    for size, own, other in zip(x.device_mesh.shape, x.placements, q.placements, strict=True):
+    for own, other in zip(x.placements, q.placements, strict=True):
         if own == Shard(_TOKENS):
             raise BackendError(
                 f"attention: {name} must be cut along batch or heads, got one cut along its "
@@ -132,11 +133,13 @@ def _check_placements(name: str, x: DTensor, q: Tensor) -> None:
             raise BackendError(
                 f"attention: {name} must be cut as q is, {q.placements}, got {x.placements}"
             )
-        if isinstance(own, Shard) and x.shape[own.dim] % size:
-            axis = "sequences" if own.dim == _BATCH else "heads"
+    for axis, what in ((_BATCH, "sequences"), (_HEADS, "heads")):
+        sizes = zip(x.device_mesh.shape, x.placements, strict=True)
+        parts = prod(size for size, own in sizes if own == Shard(axis))
+        if x.shape[axis] % parts:
             raise BackendError(
-                f"attention: {name} must have a multiple of {size} {axis}, as many as are cut, "
-                f"got {x.shape[own.dim]}"
+                f"attention: {name} must have a multiple of {parts} {what}, as many as are cut, "
+                f"got {x.shape[axis]}"
             )
 
 

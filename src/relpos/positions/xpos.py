@@ -6,7 +6,7 @@
 - Pair `c` of a query is multiplied by `z_c^(i / B)` and that of a key by `z_c^(-j / B)`; what
   turns fastest fades fastest. Source: section 3.2 and algorithm 1, with `gamma = 0.4`, `B = 512`.
 - For causal attention: a key ahead of its query would grow with the distance.
-- Positions: as in `Rotary`. Those of the factors count from the middle of the call, where the
+- Positions: as in `Rotary`. Those of the factors count from the middle of 0 and the end, where the
   authors' code has them: the scores are the same, and the numbers stay small for longer.
 - Pairs lie beside each other, as in the authors' code; `interleaved=False` for half-split ones.
 - Scale: that of the attention.
@@ -111,9 +111,9 @@ class XPos(Position):
         )
         # `sym_min`, since lengths may be symbols of `torch.compile`.
         begin = cast(int, torch.sym_min(start, 0))
-        self._check_range(q.dtype, end - begin)
         # The same for parts of a sequence: of the end alone, which all parts know.
         middle, turned = end // 2, []
+        self._check_range(q.dtype, begin, middle, end)
         for x, first, sign in ((q, start, 1), (k, key_start, -1)):
             at = torch.arange(first, first + x.shape[2], device=x.device).to(angle_dtype(x.device))
             fading = self._decay(x.device) ** (sign * (at - middle)[:, None] / self.scale_base)
@@ -137,7 +137,7 @@ class XPos(Position):
         even = torch.arange(0, self.rotary_dim, 2, device=device, dtype=angle_dtype(device))
         return (even / self.rotary_dim + self.gamma) / (1 + self.gamma)
 
-    def _check_range(self, dtype: torch.dtype, span: int) -> None:
+    def _check_range(self, dtype: torch.dtype, begin: int, middle: int, end: int) -> None:
         # An exported program is one for all lengths: it has no place for an error.
         if torch.compiler.is_exporting():
             return
@@ -146,8 +146,13 @@ class XPos(Position):
         room = min(log(torch.finfo(dtype).max / 64), log(torch.finfo(work).max) / 2 - log(1024))
         # `log1p`, and a limit, for a large `gamma` or `scale_base`: nothing fades then.
         longest = int(min(2 * self.scale_base * room / log1p(1 / self.gamma), 1 << 60))
-        if span > longest:
+        if end - begin > longest:
             raise ValueError(
                 f"XPos: q and k must span at most {longest} positions in {dtype} with scale_base="
-                f"{self.scale_base:g}, got {span}; a larger scale_base takes more"
+                f"{self.scale_base:g}, got {end - begin}; a larger scale_base takes more"
+            )
+        if middle - begin > longest // 2:
+            raise ValueError(
+                f"XPos: query_start must be at least {middle - longest // 2} in {dtype} with "
+                f"scale_base={self.scale_base:g}, got {begin}; a larger scale_base takes more"
             )

@@ -1,0 +1,84 @@
+"""What of a call must be the same on every rank."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..ops.inputs import Inputs
+from ..ops.locality import AnyWindow
+from ..terms import GridTerms, Terms
+
+__all__ = ["call_facts"]
+
+
+def call_facts(
+    local: Inputs,
+    query_start: int | None,
+    layout: str,
+    key_layout: str,
+    method: str,
+    window: AnyWindow,
+    backend: str,
+    return_lse: bool,
+) -> dict[str, object]:
+    """What must be the same on every rank, by what users call it.
+
+    Args:
+        local: this rank's arguments after checking.
+        query_start: as it was given, like all that follow.
+        layout: of the queries.
+        key_layout: of the keys.
+        method: by name.
+        window: of the call.
+        backend: by name.
+        return_lse: whether the log-sum-exp is asked for.
+    """
+    facts: dict[str, object] = {
+        "layout": layout, "key_layout": key_layout, "method": method, "causal": local.causal,
+        "dropout": local.dropout, "scale": local.scale, "query_start": query_start,
+        "window": _as_tuples(window), "softcap": local.softcap, "backend": backend,
+        "return_lse": return_lse,
+    }  # fmt: skip
+    grid = local.terms if isinstance(local.terms, GridTerms) else None
+    if grid is not None:
+        facts["terms"] = (grid.shape, grid.query_grid, grid.prefix)
+    for name, x, axis in _named_tensors(local):
+        sizes = [size if n != axis else "tokens" for n, size in enumerate(x.shape)]
+        learns = torch.is_grad_enabled() and x.requires_grad
+        if name == "mask":
+            # Its tokens are looked at with the lengths of all ranks.
+            sizes[2:] = ["queries", "keys"]
+        learned = "requires_grad" if learns else "no gradient"
+        facts[name] = (sizes, str(x.dtype), learned, x.device.type)
+    axes = grid.axes if grid is not None else (local.terms,)
+    for number, axis_terms in enumerate(axes):
+        assert isinstance(axis_terms, Terms)
+        for name, table in axis_terms.tables.items():
+            facts[f"terms: {name} of axis {number}"] = (table.first, table.beyond)
+    return facts
+
+
+def _as_tuples(window: object) -> object:
+    """The same, however its pairs are written."""
+    if isinstance(window, tuple | list):
+        return tuple(_as_tuples(each) for each in window)
+    return window
+
+
+def _named_tensors(local: Inputs) -> list[tuple[str, Tensor, int | None]]:
+    """Each tensor of a call with its name and, where it has one, the axis of this rank's tokens."""
+    named: list[tuple[str, Tensor | None, int | None]] = [
+        ("q", local.q, 2), ("k", local.k, 2), ("v", local.v, 2),
+        ("documents", local.documents, 1), ("query_documents", local.query_documents, 1),
+        ("key_ranges", local.key_ranges, 1), ("mask", local.mask, None),
+    ]  # fmt: skip
+    if isinstance(local.terms, GridTerms):
+        named.append(("terms.joint_bias", local.terms.joint_bias, None))
+        axes = [(f"terms.axes[{n}]", axis) for n, axis in enumerate(local.terms.axes)]
+    else:
+        axes = [("terms", local.terms)]
+    for of, terms in axes:
+        named += [(f"{of}.{name}.rows", table.rows, None) for name, table in terms.tables.items()]
+        named.append((f"{of}.q_rel", terms.q_rel, 2))
+    return [(name, x, axis) for name, x, axis in named if x is not None]
