@@ -46,10 +46,11 @@ calls of the op, sums of parts and small exchanges cost.
 
 HOUR = """\
 `examples/one_hour_of_speech.py` with random weights: {hours:.0f} hour of speech ({frames} frames)
-through layers of width {width}. Memory is the peak of each process, with weights, libraries, and
-what every process has whole: features, output, and the positions of all offsets. {compared}
-frames lie so far apart from what the original gives, over its largest number
-(`benchmarks/results/hour_of_speech.json`).
+through {layers} layers of width {width}. Memory is the largest peak of a process, with weights,
+libraries, and what every process has whole: features, output, and the positions of all offsets.
+{compared} frames lie so far apart from what the original gives, over its largest number.
+
+Measured on {machine} (`benchmarks/hour_of_speech.py`).
 """
 
 
@@ -70,7 +71,7 @@ def distributed_section(result: dict, hour: dict) -> str:
 
     Args:
         result: of `benchmarks.distributed`.
-        hour: of `examples/one_hour_of_speech.py` on one process and on two.
+        hour: of `benchmarks.hour_of_speech`, with one process first.
     """
     timeline, plan = result["timeline"], result["plan"]
     waited = max(
@@ -112,17 +113,17 @@ def distributed_section(result: dict, hour: dict) -> str:
 
 
 def _hour(rows: list[dict]) -> list[str]:
+    first = rows[0]
     cells = [
-        [f"{row['layers']}", f"{row['processes']}", f"{row['peak_gib']:.1f}",
-         f"{row['difference']:.0e}"]
+        [f"{row['processes']}", f"{row['peak_gib']:.1f}",
+         format_ratio(row["peak_gib"] / first["peak_gib"]), f"{row['difference']:.0e}"]
         for row in rows
     ]  # fmt: skip
-    first = rows[0]
     note = HOUR.format(
-        hours=first["hours"], frames=first["frames"], width=first["width"],
-        compared=first["compared_frames"],
+        machine=machine_note(first["machine"]), compared=first["compared_frames"],
+        **{name: first[name] for name in ("hours", "frames", "layers", "width")},
     )  # fmt: skip
-    heads = ["layers", "processes", "peak, GiB", "apart"]
+    heads = ["processes", "peak, GiB", "of one process's", "apart"]
     return [note, markdown_table(heads, cells)]
 
 
