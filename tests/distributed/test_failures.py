@@ -114,7 +114,7 @@ def _refused(rank, size) -> None:
 def test_a_rank_that_fails_while_it_computes_tells_the_others(two, method: str, backward: bool):
     began = time.monotonic()
     found = two.run(_fails, method, backward)
-    assert found == ["MemoryError: no room", f"RuntimeError: {TOLD}"]
+    assert found == ["MemoryError: no room", f"ExchangeError: {TOLD}"]
     assert time.monotonic() - began < 20
 
 
@@ -140,7 +140,7 @@ def _no_room(*_: object) -> None:
 
 
 def test_a_rank_that_fails_by_heads_tells_the_others(two):
-    assert two.run(_fails_by_heads) == ["MemoryError: no room", f"RuntimeError: {TOLD}"]
+    assert two.run(_fails_by_heads) == ["MemoryError: no room", f"ExchangeError: {TOLD}"]
 
 
 def _fails_by_heads(rank, size) -> str:

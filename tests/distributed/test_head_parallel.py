@@ -25,11 +25,10 @@ from torch.distributed.tensor.parallel import (
 )
 
 import relpos.distributed as cut
-from relpos import BackendError, ShapeError
+from relpos import ShapeError
 from relpos.distributed import (
     ContextParallel,
     HeadParallel,
-    load_full_state_dict,
 )
 from relpos.layers import DecoderBlock, KeyValueCache, MultiheadAttention
 from relpos.positions import Alibi, Compose, Huang, Shaw, T5Bias, TransformerXL
@@ -105,7 +104,7 @@ class _Model(nn.Module):
 PLAN = {"attention": HeadParallel(), "mlp.0": ColwiseParallel(), "mlp.2": RowwiseParallel()}
 
 
-def _model() -> _Model:
+def example_model() -> _Model:
     torch.manual_seed(0)
     model = _Model().double()
     with torch.no_grad():
@@ -114,13 +113,13 @@ def _model() -> _Model:
     return model
 
 
-def _cut(model: _Model, mesh: DeviceMesh) -> _Model:
+def cut_heads(model: _Model, mesh: DeviceMesh) -> _Model:
     for block in model.blocks:
         parallelize_module(block, mesh, PLAN)
     return model
 
 
-def _x() -> Tensor:
+def example_input() -> Tensor:
     return torch.randn(4, 16, 32, generator=torch.Generator().manual_seed(1)).double()
 
 
@@ -130,8 +129,8 @@ def test_a_step_of_adamw_with_fully_sharded_data(four):
 
 def _check_step(rank, size) -> None:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-    whole, x = _model(), _x()
-    model = _cut(_model(), mesh["tp"])
+    whole, x = example_model(), example_input()
+    model = cut_heads(example_model(), mesh["tp"])
     place = cut.table_placement(mesh["dp"])
     for block in model.blocks:
         fully_shard(block, mesh=mesh["dp"], shard_placement_fn=place)
@@ -167,8 +166,8 @@ def test_context_and_heads_together(four):
 
 def _check_context(rank, size) -> None:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("cp", "tp"))
-    whole, x = _model(), _x()
-    model = _cut(_model(), mesh["tp"])
+    whole, x = example_model(), example_input()
+    model = cut_heads(example_model(), mesh["tp"])
     parallelize_module(model, mesh["cp"], ContextParallel())
     expected, found = whole(x), model(cut.shard(x, mesh["cp"]))
     assert relative_error(found, cut.shard(expected, mesh["cp"])) <= 1e-12
@@ -190,7 +189,7 @@ def test_checkpoints_of_two_ranks_load_on_one_and_four(two, four, tmp_path):
 
 def _save(rank, size, folder) -> None:
     mesh = init_device_mesh("cpu", (size,), mesh_dim_names=("tp",))
-    model = _cut(_model(), mesh["tp"])
+    model = cut_heads(example_model(), mesh["tp"])
     checkpoint.save(get_model_state_dict(model), checkpoint_id=folder)
     state = cut.full_state_dict(model)
     if rank == 0:
@@ -198,26 +197,26 @@ def _save(rank, size, folder) -> None:
 
 
 def _load(rank, size, folder) -> None:
-    whole = _model()
+    whole = example_model()
     # Of all ranks, of which two may be one each.
     groups = [(size,), (size // 2, 2)] if size == 4 else [(size,), (2, 1)]
     for shape in groups:
         names = ("other", "tp")[-len(shape) :]
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
         torch.manual_seed(1)
-        model = _cut(_Model().double(), mesh["tp"])
+        model = cut_heads(_Model().double(), mesh["tp"])
         state = get_model_state_dict(model)
         checkpoint.load(state, checkpoint_id=folder)
         set_model_state_dict(model, state)
-        assert relative_error(model(_x()), whole(_x())) <= 1e-12
+        assert relative_error(model(example_input()), whole(example_input())) <= 1e-12
     # The export is the state of one device, and loads there and here.
     exported = load_file(f"{folder}/model.safetensors")
     plain = _Model().double()
     plain.load_state_dict(exported)
-    assert relative_error(plain(_x()), whole(_x())) <= 1e-12
-    model = _cut(_Model().double(), mesh["tp"])
+    assert relative_error(plain(example_input()), whole(example_input())) <= 1e-12
+    model = cut_heads(_Model().double(), mesh["tp"])
     cut.load_full_state_dict(model, exported)
-    assert relative_error(model(_x()), whole(_x())) <= 1e-12
+    assert relative_error(model(example_input()), whole(example_input())) <= 1e-12
 
 
 def test_masks_weights_caches_and_dropout(two):
@@ -265,35 +264,6 @@ def _refused(rank, size) -> None:
         parallelize_module(MultiheadAttention(8, 4, num_kv_heads=1), mesh, HeadParallel())
     with pytest.raises(ValueError, match=r"HeadParallel: module must have a relpos.layers"):
         parallelize_module(nn.Linear(3, 3), mesh, HeadParallel())
-
-
-@pytest.mark.no_typecheck
-def test_what_cannot_be_loaded_is_named_before_anything_is(two):
-    two.run(_wrong_states)
-
-
-def _wrong_states(rank, size) -> None:
-    torch.manual_seed(0)
-    whole = MultiheadAttention(8, 4)
-    state = dict(whole.state_dict())
-    cut_one = parallelize_module(
-        copy.deepcopy(whole), init_device_mesh("cpu", (size,)), HeadParallel()
-    )
-    before = {name: x.to_local().clone() for name, x in cut_one.named_parameters()}
-    for change, said in (
-        ({"out_proj.bias": ...}, "got nothing for out_proj.bias"),
-        ({"more": torch.zeros(1)}, "got more, which it has not"),
-        ({"in_proj_weight": torch.zeros(8, 8)}, "nothing for q_proj_weight; "),
-        ({"in_proj_weight": None}, "in_proj_weight, which it has not"),
-        ({"out_proj.weight": torch.zeros(8, 4)}, r"got \(8, 4\) for out_proj.weight of \(8, 8\)"),
-        ({"out_proj.weight": None}, r"got NoneType for out_proj.weight of \(8, 8\)"),
-    ):
-        given = {name: x for name, x in (state | change).items() if x is not ...}
-        with pytest.raises(RuntimeError, match=f"must have the names and shapes of .*{said}"):
-            load_full_state_dict(cut_one, given)
-    for name, x in cut_one.named_parameters():
-        assert torch.equal(x.to_local(), before[name])
-    load_full_state_dict(cut_one, state)
 
 
 @pytest.mark.no_typecheck
@@ -363,7 +333,7 @@ def _momentum(model: nn.Module) -> torch.optim.Optimizer:
 
 def _step(model: nn.Module, optimizer: torch.optim.Optimizer, mesh: DeviceMesh) -> None:
     optimizer.zero_grad()
-    (model(cut.shard(_x(), mesh)).square().sum() * mesh.size() / 64).backward()
+    (model(cut.shard(example_input(), mesh)).square().sum() * mesh.size() / 64).backward()
     optimizer.step()
 
 
@@ -381,7 +351,7 @@ def _load_sharded(rank, size, folder) -> None:
     optimizer = _momentum(whole)
     for _ in range(2):
         optimizer.zero_grad()
-        (whole(_x()).square().sum() / 64).backward()
+        (whole(example_input()).square().sum() / 64).backward()
         optimizer.step()
     models = [_sharded(size)]
     if size == 2:
@@ -397,7 +367,7 @@ def _load_sharded(rank, size, folder) -> None:
         )  # fmt: skip
         if mesh is None:
             of_model.zero_grad()
-            (model(_x()).square().sum() / 64).backward()
+            (model(example_input()).square().sum() / 64).backward()
             of_model.step()
         else:
             _step(model, of_model, mesh)
@@ -447,15 +417,30 @@ def _learned_masks(rank, size) -> None:
         assert relative_error(gradients[1], gradients[0]) <= 1e-12
 
 
-def test_dropout_of_tokens_and_heads_together_is_refused(four):
-    four.run(_dropout_of_both)
+@pytest.mark.parametrize("method", ["heads", "gather", "ring"])
+def test_dropout_of_tokens_and_heads_together_is_that_of_one_device(four, method: str):
+    four.run(_dropout_of_both, method)
 
 
-def _dropout_of_both(rank, size) -> None:
+def _dropout_of_both(rank, size, method) -> None:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("cp", "tp"))
-    layer = parallelize_module(MultiheadAttention(8, 4, dropout=0.2), mesh["tp"], HeadParallel())
-    parallelize_module(layer, mesh["cp"], ContextParallel())
-    x = torch.zeros(1, 4, 8)
-    with pytest.raises(BackendError, match="dropout must be 0 in training where HeadParallel has"):
-        layer(x, x, x, need_weights=False)
-    layer.eval()(x, x, x, need_weights=False)
+    torch.manual_seed(0)
+    position = Huang(4, max_length=8)
+    whole = MultiheadAttention(32, 8, dropout=0.3, position=position, num_kv_heads=4)
+    layer = parallelize_module(copy.deepcopy(whole), mesh["tp"], HeadParallel())
+    parallelize_module(layer, mesh["cp"], ContextParallel(method=method))
+    x = torch.randn(2, 13, 32)
+    local = cut.shard(x, mesh["cp"]).requires_grad_()
+    x.requires_grad_()
+    found = []
+    for one, given in ((whole, x), (layer, local)):
+        torch.manual_seed(7)
+        found.append(one(given, given, given, need_weights=False, is_causal=True)[0])
+    assert relative_error(found[1], cut.shard(found[0], mesh["cp"])) <= 1e-5
+    assert relative_error(found[1], cut.shard(whole.eval()(x, x, x, is_causal=True)[0],
+                                              mesh["cp"])) > 0.1  # fmt: skip
+    for output in found:
+        output.square().sum().backward()
+    assert x.grad is not None
+    assert local.grad is not None
+    assert relative_error(local.grad, cut.shard(x.grad, mesh["cp"])) <= 1e-5

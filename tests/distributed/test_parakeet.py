@@ -69,6 +69,27 @@ def _check(rank, size, method, frames, masked) -> None:
     assert torch.equal(model(features, mask).last_hidden_state, expected.last_hidden_state)
 
 
+@pytest.mark.parametrize("method", ["auto", "heads", "gather", "ring"])
+def test_a_long_input_goes_through_the_heads_in_parts(two, three, method: str):
+    for pool in (two, three):
+        pool.run(_check_long, method)
+
+
+def _check_long(rank, size, method) -> None:
+    model = encoder()
+    features = torch.randn(1, 320, 16, generator=torch.Generator().manual_seed(1)).double()
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        expected = model(features).last_hidden_state
+        patch.setattr("relpos.adapters.families.parakeet._LONG_TABLE", 30)
+        style = ContextParallel(layout="contiguous", method=method)
+        style.apply_to(model, world())
+        found = model(features).last_hidden_state
+        style.remove_from(model)
+        again = model(features).last_hidden_state
+    assert relative_error(found, expected) <= 1e-12
+    assert relative_error(again, expected) <= 1e-12
+
+
 def test_neighbours_and_their_gradients(four):
     four.run(_check_neighbours)
 

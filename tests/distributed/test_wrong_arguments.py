@@ -94,7 +94,7 @@ def test_every_rank_says_what_is_wrong(two, name: str):
         function = "unshard" if name.startswith("unshard") else "attention"
         assert said.startswith(
             tuple(f"{kind}: {function}: " for kind in
-                  ("ShapeError", "ValueError", "TypeError", "RuntimeError"))
+                  ("ShapeError", "ValueError", "TypeError", "ExchangeError"))
         ), said  # fmt: skip
         assert "must " in said
         assert "could not exchange" not in said

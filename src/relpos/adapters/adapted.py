@@ -51,6 +51,8 @@ class Adapted(nn.Module):
     #: What attends in place of `relpos.attention` where a sequence lies on several devices
     #: (`relpos.distributed.ContextParallel`).
     attend_elsewhere: Callable[..., Any] | None = None
+    #: How many heads that takes at least in one call: a model may go through its heads in parts.
+    least_heads: int = 1
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """A module made by the class of an adapted one is an original: nothing in it is adapted."""

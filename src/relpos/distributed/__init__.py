@@ -7,6 +7,7 @@ out = unshard(out, group, dim=2)                         # where all are wanted
 
 from .api import attention
 from .context_parallel import ContextParallel
+from .group import ExchangeError
 from .head_parallel import HeadParallel
 from .layout import Layout, shard, spans, unshard
 from .placements import table_placement
@@ -14,6 +15,7 @@ from .state import full_state_dict, load_full_state_dict
 
 __all__ = [
     "ContextParallel",
+    "ExchangeError",
     "HeadParallel",
     "Layout",
     "attention",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import distributed
@@ -96,7 +96,7 @@ def _raise_together(ranks: Ranks, function: str, error: Exception | None) -> Non
     if error is not None:
         raise error
     rank, words = next((n, said) for n, said in enumerate(found) if said is not None)
-    raise RuntimeError(f"{function}: rank {rank} of {ranks.size} failed: {words}")
+    raise ExchangeError(f"{function}: rank {rank} of {ranks.size} failed: {words}", ranks)
 
 
 class Outcome:
@@ -126,6 +126,17 @@ class Outcome:
                 if not self._check:
                     raise
                 self._error = error
+
+    def fail(self, error: Exception) -> NoReturn:
+        """Raise an error of this rank alone, and tell the others what it was.
+
+        Args:
+            error: of what was computed; one that came of these ranks' own exchange they know.
+        """
+        if not (isinstance(error, ExchangeError) and error.ranks == self._ranks):
+            self._error = error
+            self.settle()
+        raise error
 
     def settle(self) -> None:
         """Raise on every rank if one has failed."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..offsets import call_offsets
 from ..ops.dispatch import choose_for_parts
-from ..ops.inputs import DropoutOrigin, Inputs, wide_dtype
+from ..ops.inputs import Inputs, wide_dtype
 from ..ops.parts import RowFlow, RowSums
 from ..terms import OffsetTable, Terms
 from .cut_call import TOKEN_AXES, CutCall, KeyShard
@@ -149,9 +149,6 @@ def _block(
     assert v is not None
     if local.mask is not None and not call.mask_travels:
         mask = _of_whole_mask(local.mask, rows, key_columns)
-    origin = None
-    if local.dropout:
-        origin = DropoutOrigin(local.q.shape[1], 0, call.num_queries, first_query, first_key)
     of_queries = local.query_documents
     inputs = replace(
         local,
@@ -164,7 +161,7 @@ def _block(
         documents=shard.part("documents", columns),
         query_documents=None if of_queries is None else of_queries[:, rows],
         key_ranges=None if local.key_ranges is None else local.key_ranges[:, rows] - first_key,
-        dropout_origin=origin,
+        dropout_origin=call.dropout_origin(0, first_query, first_key),
     )
     return _Block(inputs, rows, columns, key_columns, table_rows)
 

@@ -23,16 +23,16 @@ from torch.distributed.tensor.parallel import ParallelStyle
 
 from ..adapters.adapted import Adapted
 from ..checks import check_count, check_flag, check_floating, check_module, check_shape
-from ..errors import BackendError
 from ..layers import MultiheadAttention
 from ..layers.masks import merge_masks
 from ..positions import LearnedAbsolute, Sinusoidal
 from ..positions.handover import resolve_scale
 from .agreement import agree, telling
 from .api import Method, attention
+from .attend import attend
+from .cut_layer import CutLayer
 from .graphs import between_graphs
 from .group import AnyGroup, Ranks, resolve_group
-from .head_parallel import CutLayer
 from .layout import Layout, Span, check_layout, check_shards, spans_of_ranks, unshard
 from .method import check_method
 from .parakeet import check_parakeet_layout, cut_encoder, is_parakeet, join_encoder
@@ -138,6 +138,7 @@ class ContextParallel(ParallelStyle):
                 attention, group=ranks.group, layout=self.layout, key_layout=self.key_layout,
                 method=self.method, check=self.check,
             )  # fmt: skip
+            part.least_heads = ranks.size if self.method == "heads" else 1
         else:
             return False
         return True
@@ -154,7 +155,8 @@ class ContextParallel(ParallelStyle):
             elif isinstance(part, LearnedAbsolute | Sinusoidal):
                 vars(part).pop("forward", None)
             elif isinstance(part, Adapted):
-                vars(part).pop("attend_elsewhere", None)
+                for name in ("attend_elsewhere", "least_heads"):
+                    vars(part).pop(name, None)
                 if is_parakeet(part):
                     join_encoder(part)
         return module
@@ -186,12 +188,6 @@ class _CutAttention:
         documents: Tensor | None,
         key_ranges: Tensor | None,
     ) -> Tensor:
-        dropout = layer.dropout if layer.training else 0.0
-        if dropout and isinstance(layer, CutLayer):
-            raise BackendError(
-                "ContextParallel: dropout must be 0 in training where HeadParallel has cut a "
-                f"layer's heads, whose ranks would drop the same pairs, got {dropout}"
-            )
         given = {
             "key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "documents": documents,
             "key_ranges": key_ranges,
@@ -218,13 +214,18 @@ class _CutAttention:
             q, k, terms = apply_cut_position(
                 "ContextParallel", layer.position_of_heads, q, k, x, tokens
             )
-        return attention(
+        heads = {}
+        if isinstance(layer, CutLayer):
+            heads = {"all_heads": layer.all_heads, "first_head": layer.first_head}
+        output, _ = attend(
             q, k, v, terms, group=self.ranks.group, layout=self.style.layout,
             key_layout=self._key_layout, method=self.style.method, causal=causal, mask=mask,
-            dropout=dropout, scale=scale,
-            query_start=tokens.query_start, documents=documents, window=layer.window,
-            key_ranges=key_ranges, softcap=layer.softcap, check=self.style.check,
+            dropout=layer.dropout if layer.training else 0.0, scale=scale,
+            query_start=tokens.query_start, documents=documents, query_documents=None,
+            window=layer.window, key_ranges=key_ranges, softcap=layer.softcap, backend="auto",
+            return_lse=False, check=self.style.check, **heads,
         )  # fmt: skip
+        return output
 
     @property
     def _key_layout(self) -> Layout:

@@ -30,7 +30,10 @@ from ..checks import check_count, check_number
 from .heads import HeadCut
 from .method import METHODS
 
-__all__ = ["Cluster", "Cost", "Shape", "cost", "hidden_from"]
+__all__ = ["PLAN_ERROR", "Cluster", "Cost", "Shape", "cost", "hidden_from"]
+
+# How far off times of two and four processes were at most (`benchmarks/distributed.py`, "plan").
+PLAN_ERROR = 0.3
 
 # Backward computes the scores again, and four products more.
 _BACKWARD = 2.5
@@ -204,7 +207,7 @@ def cost(shape: Shape, cluster: Cluster, method: Method) -> Cost:
         seconds = compute[0] + wait, compute[1] + wait
         hidden = share == 0
         # By heads once more: what backward needs of the forward pass, and the output's gradient.
-        memory = own + (3 * queries * most + keys * most_keys) * e
+        memory = own + ((3 * queries * most + keys * most_keys) * e if others else 0.0)
         if shape.heads < ranks:
             impossible = f"{shape.heads} heads are fewer than the ranks"
     elif method == "gather":

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..autocast import without_autocast
 from ..ops.parts import RowFlow, RowSums
 from ..terms import Terms
 from .blocks import own_sums
@@ -90,7 +91,9 @@ class _CutAttention(torch.autograd.Function):
             name for name, need in zip(ctx.names, ctx.needs_input_grad[3:], strict=True) if need
         )
         own = own_sums(call, wanted)
-        found = own | ctx.backward_of(call, flow, own, wanted)
+        # Backward may be called where autocast is on, as forward was not.
+        with without_autocast(output):
+            found = own | ctx.backward_of(call, flow, own, wanted)
         gradients = (
             found[name].to(x.dtype) if name in wanted else None
             for name, x in zip(ctx.names, tensors, strict=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..ops.inputs import Inputs
+from ..ops.inputs import DropoutOrigin, Inputs
 from ..ops.locality import AnyWindow
 from .group import Ranks
 from .layout import Span
@@ -106,6 +106,22 @@ class CutCall:
         if self.local.documents is not None:
             tensors["documents"] = self.local.documents
         return KeyShard(self.keys[self.ranks.rank], tensors)
+
+    def dropout_origin(
+        self, head: int = 0, first_query: int = 0, first_key: int = 0
+    ) -> DropoutOrigin | None:
+        """Where some heads and tokens lie in the call whose dropout this is, if there is any.
+
+        Args:
+            head: the first, among this call's.
+            first_query: in the whole sequence.
+            first_key: likewise.
+        """
+        if not self.local.dropout:
+            return None
+        outer = self.local.dropout_origin
+        heads, first = (self.local.q.shape[1], 0) if outer is None else outer[:2]
+        return DropoutOrigin(heads, first + head, self.num_queries, first_query, first_key)
 
     def sees(self, queries: Span, keys: Span) -> bool:
         """Whether any pair of two runs may take part, by causality and window."""

@@ -105,18 +105,21 @@ def gather_shards(ranks: Ranks, x: Tensor, dim: int, cut: Cut) -> list[Tensor]:
 
 def scatter_sums(ranks: Ranks, whole: Tensor, dim: int, cut: Cut) -> Tensor:
     """This rank's shard of the sum over all ranks of `whole`."""
-    parts = [
-        torch.cat([whole.narrow(dim, first, end - first) for first, end in own or ((0, 0),)], dim)
-        for own in cut
-    ]
+    counts = [sum(end - first for first, end in own) for own in cut]
+    shape = list(whole.shape)
+    shape[dim] = max(counts)
+    given = whole.new_zeros(ranks.size, *shape)
+    for room, own in zip(given, cut, strict=True):
+        at = 0
+        for first, end in own:
+            room.narrow(dim, at, end - first).copy_(whole.narrow(dim, first, end - first))
+            at += end - first
     if ranks.size == 1:
-        return parts[0]
-    longest = max(part.shape[dim] for part in parts)
-    given = torch.stack([_padded(part, dim, longest) for part in parts])
+        return given[0]
     found = torch.empty_like(given[0])
     _reduce_scatter(found.view(-1), given.view(-1), group=ranks.group)
     _count("scatter", *given[1:])
-    return found.narrow(dim, 0, parts[ranks.rank].shape[dim])
+    return found.narrow(dim, 0, counts[ranks.rank])
 
 
 def all_to_all(

@@ -47,11 +47,12 @@ def gather_backward(
     found = shard_sums(shard, wanted)
     outcome = Outcome(call.ranks, "attention", check=call.check)
     outcome.attempt(partial(add_gradients, call, shard, flow, own, lambda: found, wanted))
+    # Of all that is as long as the sequence nothing is held longer than it is needed.
+    del shard
+    home = {}
     with call.ranks.exchanging("attention", "gradients of keys and values"):
-        home = {
-            name: scatter_sums(call.ranks, whole, TOKEN_AXES[name], call.keys)
-            for name, whole in found.items()
-        }
+        for name in list(found):
+            home[name] = scatter_sums(call.ranks, found.pop(name), TOKEN_AXES[name], call.keys)
     outcome.settle()
     return home
 

@@ -11,7 +11,15 @@ from torch import distributed
 from torch.distributed import GroupMember, ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
-__all__ = ["AnyGroup", "ExchangeError", "Ranks", "exchange_device", "resolve_group"]
+__all__ = [
+    "AnyGroup",
+    "ExchangeError",
+    "Ranks",
+    "all_ranks",
+    "exchange_device",
+    "is_out_of_memory",
+    "resolve_group",
+]
 
 AnyGroup = ProcessGroup | DeviceMesh
 
@@ -19,7 +27,20 @@ _NOT_AMONG = "{}: group must have this process among its ranks, got a {} without
 
 
 class ExchangeError(RuntimeError):
-    """Another rank failed, left, or did not answer in time."""
+    """Another rank failed, left, or did not answer in time.
+
+    Args:
+        words: what to say.
+        ranks: of the group whose rank it was; of one that came from another process, None.
+    """
+
+    def __init__(self, words: str, ranks: Ranks | None = None) -> None:
+        super().__init__(words)
+        self.ranks = ranks
+
+    def __reduce__(self) -> tuple[type[ExchangeError], tuple[str]]:
+        # A group cannot leave its process.
+        return ExchangeError, (str(self),)
 
 
 @dataclass(frozen=True)
@@ -62,12 +83,20 @@ class Ranks:
         except ExchangeError:
             raise
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
             raise ExchangeError(
                 f"{function}: rank {self.rank} of {self.size} could not exchange {what}: another "
                 "rank of the group failed, left, or did not get here within the time limit of the "
                 "process group (`timeout=` where it was made); see what that rank says. Torch "
-                f"says: {' '.join(str(error).split())}"
+                f"says: {' '.join(str(error).split())}",
+                self,
             ) from error
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether this process has not enough memory; on the CPU torch has no class for that."""
+    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)
 
 
 def resolve_group(function: str, group: AnyGroup) -> Ranks:
@@ -107,6 +136,19 @@ def resolve_group(function: str, group: AnyGroup) -> Ranks:
     if rank < 0:
         raise ValueError(_NOT_AMONG.format(function, "group", distributed.get_rank()))
     return Ranks(group, rank, distributed.get_world_size(group))
+
+
+def all_ranks(function: str) -> Ranks:
+    """All processes there are.
+
+    Args:
+        function: as of `resolve_group`.
+
+    Raises:
+        RuntimeError: if no process group is there.
+    """
+    # torch has None there before `init_process_group`, which is refused in words.
+    return resolve_group(function, distributed.group.WORLD)  # type: ignore[arg-type]
 
 
 def exchange_device(group: ProcessGroup) -> torch.device:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..autocast import without_autocast
 from ..ops.dispatch import choose, choose_for_parts
-from ..ops.inputs import DropoutOrigin, prepare
+from ..ops.inputs import prepare
 from ..terms import GridTerms, OffsetTable, Terms
 from .agreement import Outcome
 from .cut_call import CutCall
@@ -120,7 +120,7 @@ def heads_attention(call: CutCall, *, return_lse: bool) -> tuple[Tensor, Tensor 
         if not local.dropout:
             results.extend(choose(call.backend, inputs).attention(inputs))
             return
-        origin = DropoutOrigin(local.q.shape[1], own.start, call.num_queries, 0, 0)
+        origin = call.dropout_origin(own.start)
         inputs = replace(inputs, seed=local.seed, dropout_origin=origin)
         results.extend(choose_for_parts(call.backend, inputs).attention(inputs))
 

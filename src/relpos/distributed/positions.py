@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..positions.handover import apply_position
 from ..terms import Terms
@@ -66,8 +66,9 @@ def apply_cut_position(
         tokens: which these are.
 
     Raises:
-        TypeError: if the scheme changes keys and does not say that it reads `key_start`.
-        ValueError: if it is made for a grid.
+        TypeError: if the scheme changes keys and does not say that it reads `key_start`, or
+            queries by their positions and not that it reads `query_start`.
+        ValueError: if it is made for a grid, or makes tables from the input.
     """
     if position is None:
         return q, k, Terms()
@@ -76,6 +77,8 @@ def apply_cut_position(
     reads_key_start = getattr(position, "reads_key_start", False)
     apply = partial(apply_position, position)
     one_key = _one_token(k)
+    if not _is_known(position):
+        _check_own(owner, apply, q, k, x, tokens)
     changed, q_rel = [], []
     for rows, (first, _) in placed(tokens.queries) or [(slice(0, 0), (0, 0))]:
         run, start = q[:, :, rows], tokens.query_start + first
@@ -104,6 +107,55 @@ def apply_cut_position(
         ]
         k = torch.cat(parts, 2) if parts else k
     return q, k, terms
+
+
+def _is_known(position: object) -> bool:
+    """Whether a scheme is one of the library's, which need not be tried out."""
+    parts = position.modules() if isinstance(position, nn.Module) else (position,)
+    return all(type(part).__module__.startswith(("relpos.positions.", "torch.")) for part in parts)
+
+
+def _check_own(
+    owner: str,
+    apply: Callable[..., tuple[Tensor, Tensor, Any]],
+    q: Tensor,
+    k: Tensor,
+    x: Tensor,
+    tokens: CutTokens,
+) -> None:
+    """Raise if a scheme would make something else of a cut sequence than of a whole one."""
+    position = apply.args[0]  # type: ignore[attr-defined]
+    name = type(position).__name__
+    one, first = q[:1, :, :1], x[:1, :1]
+    if not one.numel():
+        return
+    start = tokens.query_start
+    devices = [] if q.is_cpu else [q.device]
+
+    def tried(keys: int, x: Tensor) -> tuple[Tensor, Any]:
+        # What is drawn by chance is drawn alike, and leaves no trace.
+        with torch.no_grad(), torch.random.fork_rng(devices):
+            torch.manual_seed(0)
+            changed, _, terms = apply(
+                one, _one_token(k).expand(-1, -1, keys, -1), x, query_start=start
+            )
+        return changed, terms
+
+    # The same query, at the same place, before one key and before two.
+    (here, terms), (there, _) = tried(1, first), tried(2, first)
+    if here is not one and not torch.equal(here, there):
+        raise TypeError(
+            f"{owner}: position must have reads_query_start = True, and take query_start=, to "
+            f"change queries of a cut sequence by their positions, got {name}"
+        )
+    _, other = tried(1, torch.zeros_like(first))
+    if isinstance(terms, Terms) and any(
+        not torch.equal(table.rows, other.tables[its].rows) for its, table in terms.tables.items()
+    ):
+        raise ValueError(
+            f"{owner}: position must make the same tables of any input where the sequence is cut "
+            f"among ranks, which have different inputs, got {name}"
+        )
 
 
 def _made_for_a_grid(owner: str, position: object) -> ValueError:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
     set_model_state_dict,
 )
+from torch.distributed.tensor import DTensor
 
-from ..checks import check_module
-from .head_parallel import PROJECTIONS, CutLayer
+from ..checks import check_flag, check_module, one_line
+from .agreement import agree
+from .cut_layer import PROJECTIONS, CutLayer
+from .group import Ranks, all_ranks, resolve_group
 
 __all__ = ["full_state_dict", "load_full_state_dict"]
 
@@ -36,39 +39,126 @@ def full_state_dict(model: nn.Module) -> dict[str, Any]:
     return state
 
 
-def load_full_state_dict(model: nn.Module, state: Mapping[str, Any]) -> None:
+def load_full_state_dict(
+    model: nn.Module, state: Mapping[str, Any], *, from_rank_0: bool = False
+) -> None:
     """Load the state of one device, such as `full_state_dict` gives, into a model on several.
 
     Args:
         model: with `HeadParallel`, `ContextParallel` or `fully_shard`, or without.
         state: whole tensors, the same on every rank.
+        from_rank_0: whether only the first of all processes has it, and others give `{}`, as
+            `full_state_dict` returns it. Then all processes must call this.
+
+    Raises:
+        TypeError: if an argument is of another kind.
+        RuntimeError: if names or shapes are not those of the model, or another rank fails. Nothing
+            is loaded then.
+        ValueError: if ranks have states of other names or shapes.
+    """
+    function = "load_full_state_dict"
+    check_flag(function, "from_rank_0", from_rank_0)
+    check_module(function, "model", model)
+    own = get_model_state_dict(model)
+    renamed, error = {}, None
+    try:
+        if not isinstance(state, Mapping):
+            raise TypeError(f"{function}: state must be a mapping, got {one_line(state)}")
+        if not (from_rank_0 and distributed.get_rank()):
+            renamed = _of_cut_layers(model, own, state)
+    except Exception as found:
+        error = found
+    facts: dict[str, object] = {"from_rank_0": from_rank_0}
+    if not from_rank_0:
+        facts |= {name: _described(x) for name, x in renamed.items()}
+    for ranks in _groups(own.values()):
+        try:
+            agree(ranks, function, facts, (), error)
+        except Exception as found:
+            # The ranks of other groups are told, too.
+            error = found
+    if error is None and from_rank_0:
+        agree(all_ranks(function), function, facts, ())
+    if error is not None:
+        raise error
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=from_rank_0)
+    set_model_state_dict(model, renamed, options=options)
+
+
+def _groups(state: Iterable[object]) -> list[Ranks]:
+    """The groups over which tensors are cut or copied, each once."""
+    found: dict[str, Ranks] = {}
+    for x in state:
+        if isinstance(x, DTensor):
+            for group in x.device_mesh.get_all_groups():
+                found.setdefault(group.group_name, resolve_group("load_full_state_dict", group))
+    return list(found.values())
+
+
+def _of_cut_layers(
+    model: nn.Module, own: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A state by the names of a model on several devices, of which it has all and no others.
 
     Raises:
         RuntimeError: if names or shapes are not those of the model.
     """
-    check_module("load_full_state_dict", "model", model)
-    renamed = dict(state)
+    if own and not given:
+        raise RuntimeError(
+            "load_full_state_dict: state must have the names of the model, got none; "
+            "full_state_dict gives it to rank 0 alone, which from_rank_0=True takes"
+        )
+    state, wanted = dict(given), {name: _shape(x) for name, x in own.items()}
     for name, layer in model.named_modules():
         if isinstance(layer, CutLayer):
-            _unpack(renamed, f"{name}." if name else "", layer)
-    _check_state(get_model_state_dict(model), renamed)
-    set_model_state_dict(model, renamed, options=StateDictOptions(full_state_dict=True))
-
-
-def _check_state(own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise a RuntimeError unless names and shapes are the same, before anything is loaded."""
-    wrong = [f"nothing for {name}" for name in own if name not in given]
-    wrong += [f"{name}, which it has not" for name in given if name not in own]
-    for name, x in given.items():
-        wanted = own.get(name)
-        if isinstance(wanted, Tensor) and getattr(x, "shape", None) != wanted.shape:
-            shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            wrong.append(f"{shape} for {name} of {tuple(wanted.shape)}")
+            _pack_shapes(wanted, state, f"{name}." if name else "")
+    wrong = [f"nothing for {name}" for name in wanted if name not in state]
+    wrong += [f"{name}, which it has not" for name in state if name not in wanted]
+    for name, shape in wanted.items():
+        x = state.get(name)
+        if shape is not None and name in state:
+            if not isinstance(x, Tensor) or x.shape != shape:
+                got = tuple(x.shape) if isinstance(x, Tensor) else one_line(x)
+                wrong.append(f"{got} for {name} of {tuple(shape)}")
+            elif x.is_meta:
+                wrong.append(f"a meta tensor, which has no numbers, for {name}")
     if wrong:
         raise RuntimeError(
             "load_full_state_dict: state must have the names and shapes of the model, got "
             + "; ".join(wrong)
         )
+    for name, layer in model.named_modules():
+        if isinstance(layer, CutLayer):
+            _unpack(state, f"{name}." if name else "", layer)
+    return state
+
+
+def _shape(x: object) -> tuple[int, ...] | None:
+    return tuple(x.shape) if isinstance(x, Tensor) else None
+
+
+def _described(x: object) -> object:
+    return (tuple(x.shape), str(x.dtype)) if isinstance(x, Tensor) else type(x).__name__
+
+
+def _pack_shapes(
+    wanted: dict[str, tuple[int, ...] | None], state: Mapping[str, Any], prefix: str
+) -> None:
+    """The shape of a packed projection in place of those of the three, unless a state has these."""
+    for kind in ("weight", "bias"):
+        packed = f"{prefix}in_proj_{kind}"
+        names = [f"{prefix}{part}_{kind}" for part in PROJECTIONS]
+        shapes = [wanted[name] for name in names if name in wanted]
+        separate = packed not in state and any(name in state for name in names)
+        if separate or len(shapes) < len(names):
+            continue
+        if None in shapes or len({shape[1:] for shape in shapes if shape is not None}) > 1:
+            continue
+        for name in names:
+            del wanted[name]
+        lengths = [shape[0] for shape in shapes if shape is not None]
+        assert shapes[0] is not None
+        wanted[packed] = (sum(lengths), *shapes[0][1:])
 
 
 def _pack(state: dict[str, Any], prefix: str) -> None:
@@ -87,9 +177,7 @@ def _unpack(state: dict[str, Any], prefix: str, layer: CutLayer) -> None:
     """The names of a cut layer in place of those of one device."""
     sizes = [size * layer.ranks.size for size in layer._sizes]
     for kind in ("weight", "bias"):
-        name = f"{prefix}in_proj_{kind}"
-        packed = state.get(name)
-        if isinstance(packed, Tensor) and packed.ndim and len(packed) == sum(sizes):
-            del state[name]
+        packed = state.pop(f"{prefix}in_proj_{kind}", None)
+        if packed is not None:
             for part, x in zip(PROJECTIONS, packed.split(sizes), strict=True):
                 state[f"{prefix}{part}_{kind}"] = x

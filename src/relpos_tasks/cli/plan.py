@@ -55,7 +55,7 @@ def plan_command(
     Time and bytes forward and backward, whether sending is hidden behind computing, memory, and
     which method is the fastest that fits. The formulas are those of `relpos.distributed.cost`.
     """
-    from relpos.distributed.cost import Cluster, Shape, cost, hidden_from
+    from relpos.distributed.cost import PLAN_ERROR, Cluster, Shape, cost, hidden_from
 
     if memory is not None and not memory > 0:
         raise ValueError(f"--memory: must be above 0, got {memory:g}")
@@ -77,6 +77,10 @@ def plan_command(
         typer.echo(f"  {one.method:<7} {_words(one)}")
     tokens = hidden_from(shape, cluster)
     typer.echo(f"a ring hides what it sends from {tokens:,.0f} tokens a device on")
+    typer.echo(
+        "measured on 2 and 4 processes of one machine, on gloo, "
+        f"these times were up to {PLAN_ERROR:.0%} off"
+    )
     typer.echo(_advice(costs, shape, memory))
 
 

@@ -2,6 +2,9 @@
 
 import pytest
 
+from benchmarks.files import load
+from relpos.distributed.cost import PLAN_ERROR
+
 
 def test_a_million_tokens_on_64_devices(relpos):
     status, out, err = relpos("plan", "--length", 10**6, "--ranks", 64, "--heads", 16)
@@ -9,15 +12,32 @@ def test_a_million_tokens_on_64_devices(relpos):
     lines = out.splitlines()
     assert lines[0].startswith("1,000,000 tokens on 64 devices, 15,625 each; 16 query and 16 key")
     assert "not possible: 16 heads are fewer than the ranks" in lines[2]
-    assert lines[-2] == "a ring hides what it sends from 19,200 tokens a device on"
+    assert lines[-3] == "a ring hides what it sends from 19,200 tokens a device on"
     assert lines[-1] == "fastest: method='ring', layout='zigzag'"
 
 
-def test_what_fits_is_chosen(relpos):
-    options = ["--length", 10**6, "--ranks", 8, "--heads", 16, "--kv-heads", 4, "--no-causal"]
-    assert relpos("plan", *options)[1].splitlines()[-1].startswith("fastest: method=")
-    out = relpos("plan", *options, "--memory", 0.01)[1]
-    assert out.splitlines()[-1].startswith("none fits 0.01 GiB: ")
+@pytest.mark.parametrize(
+    ("options", "last"),
+    [
+        # A ring takes 8.98 s and 4.53 GiB, heads 9.02 s and 4.29 GiB.
+        ([], "fastest: method='ring'"),
+        (["--memory", 4.6], "fastest of those that fit 4.6 GiB: method='ring'"),
+        (["--memory", 4.4], "fastest of those that fit 4.4 GiB: method='heads'"),
+        (["--bandwidth", 1e8], "fastest: method='heads'"),
+        (["--memory", 0.01], "none fits 0.01 GiB: heads needs 4.29 GiB; take more devices, or "),
+    ],
+)
+def test_what_fits_is_chosen(relpos, options, last):
+    sizes = ["--length", 10**6, "--ranks", 8, "--heads", 16, "--kv-heads", 4, "--no-causal"]
+    found = relpos("plan", *sizes, *options)[1].splitlines()[-1]
+    assert found == last if last.startswith("fastest") else found.startswith(last)
+
+
+def test_its_error_is_the_one_that_was_measured(relpos):
+    errors = [row["error"] for row in load("distributed.json")["plan"]["rows"]]
+    assert round(max(map(abs, errors)), 1) == PLAN_ERROR
+    out = relpos("plan", "--length", 64, "--ranks", 2, "--heads", 2)[1]
+    assert f"these times were up to {PLAN_ERROR:.0%} off" in out
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ The encoder makes a mask of all pairs and a table of sinusoids for each sequence
 the mask has one row for all queries, and the table is one. Queries that are padding see the real
 keys, where the original gives them uniform weights; nothing reads them. Without gradients, long
 inputs go through the convolutions in front and through the feed-forward layers piece by piece, and
-tables are made for one head at a time.
+tables are made for one head at a time (over several devices, for as many as each call needs).
 """
 
 from __future__ import annotations
@@ -102,8 +102,10 @@ class EncoderAttention(Adapted):
             "weights": weights_wanted(kwargs), "elsewhere": self.attend_elsewhere,
         }  # fmt: skip
         if self._in_pieces(sinusoids, options, k):
+            parts = torch.arange(q.shape[1]).tensor_split(max(q.shape[1] // self.least_heads, 1))
             outputs = [
-                self._attend_by(head, q, k, v, sinusoids, options)[0] for head in range(q.shape[1])
+                self._attend_by(slice(int(own[0]), int(own[-1]) + 1), q, k, v, sinusoids, options)
+                for own in parts
             ]
             return self.o_proj(torch.cat(outputs, 2).flatten(2)), None
         terms = transformer_xl_terms(
@@ -113,24 +115,31 @@ class EncoderAttention(Adapted):
         return self.o_proj(output.flatten(2)), weights
 
     def _in_pieces(self, sinusoids: Tensor, options: dict[str, Any], k: Tensor) -> bool:
-        """Whether to take one head at a time: without gradients, where tables are large."""
+        """Whether to go through the heads in parts: without gradients, where tables are large."""
         # What wraps a projection (LoRA) or cuts it is called as a whole.
         plain = type(self.relative_k_proj) is nn.Linear
         few = torch.is_grad_enabled() or self.training or options["weights"]
         return plain and not few and len(sinusoids) > _LONG_TABLE and k.shape[1] == len(self.bias_u)
 
     def _attend_by(
-        self, head: int, q: Tensor, k: Tensor, v: Tensor, sinusoids: Tensor, options: dict[str, Any]
-    ) -> tuple[Tensor, Tensor | None]:
-        """The output of one head, whose table is all that is held of the tables."""
-        one, width = slice(head, head + 1), self.head_dim
-        linear, u = self.relative_k_proj, self.bias_u[one]
+        self,
+        heads: slice,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        sinusoids: Tensor,
+        options: dict[str, Any],
+    ) -> Tensor:
+        """The output of some heads, whose tables are all that is held of the tables."""
+        linear, u, width = self.relative_k_proj, self.bias_u[heads], self.head_dim
         assert isinstance(linear, nn.Linear)
-        rows = slice(head * width, (head + 1) * width)
+        rows = slice(heads.start * width, heads.stop * width)
         bias = None if linear.bias is None else linear.bias[rows]
         projected = nn.functional.linear(sinusoids, linear.weight[rows], bias)
-        terms = transformer_xl_terms(projected, u, self.bias_v[one], scale=self.scaling)
-        return attend(q[:, one] + u[:, None], k[:, one], v[:, one], terms, **options)
+        terms = transformer_xl_terms(projected, u, self.bias_v[heads], scale=self.scaling)
+        q = q[:, heads] + u[:, None]
+        output, _ = attend(q, k[:, heads], v[:, heads], terms, **options)
+        return output
 
 
 class PositionalEncoding(Adapted):

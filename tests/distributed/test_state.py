@@ -1,0 +1,98 @@
+"""The state of one device, given to a model on several: refused in words, or loaded."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import parallelize_module
+
+import relpos.distributed as cut
+from relpos.distributed import HeadParallel, load_full_state_dict
+from relpos.layers import MultiheadAttention
+from tests.distributed.cut import relative_error
+from tests.distributed.test_head_parallel import cut_heads, example_input, example_model
+
+
+@pytest.mark.no_typecheck
+def test_what_cannot_be_loaded_is_named_before_anything_is(two):
+    two.run(_wrong_states)
+
+
+def _wrong_states(rank, size) -> None:
+    torch.manual_seed(0)
+    whole = MultiheadAttention(8, 4)
+    state = dict(whole.state_dict())
+    cut_one = parallelize_module(
+        copy.deepcopy(whole), init_device_mesh("cpu", (size,)), HeadParallel()
+    )
+    before = {name: x.to_local().clone() for name, x in cut_one.named_parameters()}
+    for change, said in (
+        ({"out_proj.bias": ...}, "got nothing for out_proj.bias"),
+        ({"in_proj_weight": ...}, "got nothing for in_proj_weight"),
+        ({"more": torch.zeros(1)}, "got more, which it has not"),
+        ({"in_proj_weight": torch.zeros(8, 8)}, r"got \(8, 8\) for in_proj_weight of \(24, 8\)"),
+        ({"in_proj_weight": None}, r"got None for in_proj_weight of \(24, 8\)"),
+        ({"in_proj_weight": ..., "q_proj_weight": torch.zeros(8, 8)}, "nothing for k_proj_weight"),
+        ({"out_proj.weight": torch.zeros(8, 4)}, r"got \(8, 4\) for out_proj.weight of \(8, 8\)"),
+        ({"out_proj.weight": "a"}, r"got 'a' for out_proj.weight of \(8, 8\)"),
+        ({"out_proj.weight": torch.zeros(8, 8, device="meta")}, "a meta tensor, which has no num"),
+    ):
+        given = {name: x for name, x in (state | change).items() if x is not ...}
+        with pytest.raises(RuntimeError, match=f"must have the names and shapes of .*{said}"):
+            load_full_state_dict(cut_one, given)
+    for given, kind, said in (
+        (None, TypeError, "state must be a mapping, got None"),
+        ([1], TypeError, r"state must be a mapping, got \[1\]"),
+        (
+            {},
+            RuntimeError,
+            "state must have the names of the model, got none; full_state_dict gives it to rank 0",
+        ),
+    ):
+        with pytest.raises(kind, match=f"load_full_state_dict: {said}"):
+            load_full_state_dict(cut_one, given)  # type: ignore[arg-type]
+    # On one rank alone.
+    with pytest.raises(
+        RuntimeError, match=r"got none|rank 1 of 2 failed: RuntimeError: .*got none"
+    ):
+        load_full_state_dict(cut_one, {} if rank else state)
+    wrong = state | {"out_proj.bias": torch.zeros(9)}
+    with pytest.raises(
+        RuntimeError, match=r"got \(9,\) for out_proj.bias|rank 0 of 2 failed: Runt"
+    ):
+        load_full_state_dict(cut_one, state if rank else wrong)
+    with pytest.raises(ValueError, match="from_rank_0 must be the same on every rank of the group"):
+        load_full_state_dict(cut_one, state, from_rank_0=rank == 0)
+    dtype = torch.float64 if rank else torch.float32
+    with pytest.raises(ValueError, match=r"out_proj.bias must be the same .*float64'\) on rank 1"):
+        load_full_state_dict(cut_one, state | {"out_proj.bias": torch.zeros(8, dtype=dtype)})
+    with pytest.raises(TypeError, match="from_rank_0 must be True or False, got 1"):
+        load_full_state_dict(cut_one, state, from_rank_0=1)  # type: ignore[arg-type]
+    for name, x in cut_one.named_parameters():
+        assert torch.equal(x.to_local(), before[name])
+    load_full_state_dict(cut_one, state)
+
+
+def test_the_state_of_rank_0_alone_is_taken_back(four):
+    four.run(_from_rank_0)
+
+
+def _from_rank_0(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    model, other = cut_heads(example_model(), mesh["tp"]), cut_heads(example_model(), mesh["tp"])
+    for one in (model, other):
+        for block in one.blocks:
+            fully_shard(block, mesh=mesh["dp"])
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    state = cut.full_state_dict(model)
+    assert bool(state) == (rank == 0)
+    with pytest.raises(RuntimeError, match=r"got none|rank \d of 2 failed"):
+        load_full_state_dict(other, state)
+    load_full_state_dict(other, state, from_rank_0=True)
+    assert relative_error(other(example_input()), model(example_input())) == 0
