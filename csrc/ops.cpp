@@ -62,7 +62,8 @@ class ArgumentReader {
   "Tensor q, Tensor k, Tensor v, Tensor? keys=None, Tensor? queries=None, Tensor? bias=None, "    \
   "Tensor? values=None, Tensor? q_rel=None, Tensor? mask=None, Tensor? axis_tables=None, "        \
   "Tensor? joint_bias=None, Tensor? documents=None, Tensor? query_documents=None, "               \
-  "Tensor? key_ranges=None, Tensor? seed=None, float scale=1., bool causal=False, SymInt query_start=0, "        \
+  "Tensor? key_ranges=None, Tensor? seed=None, float scale=1., bool causal=False, "               \
+  "SymInt query_start=0, "                                                                        \
   "SymInt[] first_offsets=[], float dropout=0., float softcap=0., bool split_float32=False, "     \
   "SymInt prefix=0, SymInt[] window=[], SymInt[] zero_beyond=[], "                                \
   "SymInt[] key_grid=[], SymInt[] query_grid=[], SymInt[] axis_key_widths=[], "                   \

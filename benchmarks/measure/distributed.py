@@ -19,7 +19,7 @@ import relpos
 import relpos.distributed as cut
 from relpos import OffsetTable, Terms
 from relpos.distributed.cost import Cluster, Shape, cost
-from relpos.distributed.exchange import Flight, count_bytes, record_timeline
+from relpos.distributed.exchange import Transfer, count_bytes, record_timeline
 from relpos.distributed.group import resolve_group
 from relpos_tasks.machine import status_mib
 
@@ -209,7 +209,7 @@ def _alone(rank: int, size: int, numbers: int) -> float:
         sent, room = torch.zeros(numbers), torch.empty(numbers)
         distributed.barrier()
         start = time.perf_counter()
-        Flight(ranks, {"x": sent}, {"x": room}, steps=1, kind="alone").wait()
+        Transfer(ranks, {"x": sent}, {"x": room}, steps=1, kind="alone").wait()
         found.append(time.perf_counter() - start)
     return sorted(found)[len(found) // 2]
 

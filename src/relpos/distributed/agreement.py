@@ -16,7 +16,7 @@ from torch import distributed
 from .exchange import gather_numbers, timed
 from .group import ExchangeError, Ranks, exchange_device
 
-__all__ = ["Outcome", "agree", "telling"]
+__all__ = ["Outcome", "agree", "fail_together"]
 
 # Of every agreement, so that ranks in different ones understand each other.
 _NUMBERS = 8
@@ -50,14 +50,14 @@ def agree(
         padding = [0] * (_NUMBERS - len(numbers))
         said = gather_numbers(ranks, [error is not None, digest, *numbers, *padding], device)
     if any(failed for failed, *_ in said):
-        _raise_together(ranks, function, error)
+        _raise_found(ranks, function, error)
     if any(of_rank[1] != digest for of_rank in said):
         _raise_difference(ranks, function, facts)
     return [tuple(of_rank[2 : 2 + len(numbers)]) for of_rank in said]
 
 
 @contextmanager
-def telling(ranks: Ranks, function: str, *, check: bool) -> Iterator[None]:
+def fail_together(ranks: Ranks, function: str, *, check: bool) -> Iterator[None]:
     """What fails within, where nothing is exchanged, is told to others at their next agreement.
 
     Args:
@@ -88,7 +88,7 @@ def _raise_difference(ranks: Ranks, function: str, facts: Mapping[str, object]) 
                 )
 
 
-def _raise_together(ranks: Ranks, function: str, error: Exception | None) -> None:
+def _raise_found(ranks: Ranks, function: str, error: Exception | None) -> None:
     found: list[Any] = [None] * ranks.size
     words = None if error is None else f"{type(error).__name__}: {' '.join(str(error).split())}"
     with ranks.exchanging(function, "what went wrong"):
@@ -114,7 +114,7 @@ class Outcome:
         self._error: Exception | None = None
 
     def attempt(self, compute: Callable[[], None]) -> None:
-        """Compute, unless something has failed; what fails is kept for `settle`."""
+        """Compute, unless something has failed; what fails is kept for `raise_together`."""
         if self._error is not None:
             return
         with timed("compute"):
@@ -135,10 +135,10 @@ class Outcome:
         """
         if not (isinstance(error, ExchangeError) and error.ranks == self._ranks):
             self._error = error
-            self.settle()
+            self.raise_together()
         raise error
 
-    def settle(self) -> None:
+    def raise_together(self) -> None:
         """Raise on every rank if one has failed."""
         if not self._check:
             return
@@ -147,4 +147,4 @@ class Outcome:
         with self._ranks.exchanging(self._function, "whether all went well"):
             distributed.all_reduce(own, distributed.ReduceOp.MAX, group=self._ranks.group)
         if own.item():
-            _raise_together(self._ranks, self._function, self._error)
+            _raise_found(self._ranks, self._function, self._error)

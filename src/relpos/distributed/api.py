@@ -10,10 +10,10 @@ from torch import Tensor
 from ..ops.locality import AnyWindow
 from ..terms import GridTerms, Terms
 from .attend import attend
-from .graphs import between_graphs
 from .group import AnyGroup
 from .layout import Layout
 from .method import Method
+from .not_compiled import not_compiled
 
 __all__ = ["Method", "attention"]
 
@@ -40,7 +40,7 @@ def attention(
     key_ranges: Tensor | None = ..., softcap: float | None = ..., backend: str = ...,
     return_lse: Literal[True], check: bool = ...,
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
-@between_graphs
+@not_compiled
 def attention(
     q: Float[Tensor, "b h i d"],
     k: Float[Tensor, "b g j d"],

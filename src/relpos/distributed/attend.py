@@ -211,7 +211,7 @@ def _lengths(
         if facts["dropout"]:
             seed = torch.tensor(numbers[-1], device=exchange_device(ranks.group))
             with ranks.exchanging("attention", "the seed of the dropout"):
-                distributed.broadcast(seed, ranks.everywhere(0), group=ranks.group)
+                distributed.broadcast(seed, ranks.global_rank(0), group=ranks.group)
             said = [(*numbers[:-1], int(seed))] * ranks.size
     queries, keys, mask_queries, mask_keys, seeds = zip(*said, strict=True)
     return _Lengths(queries, keys, mask_queries, mask_keys, seeds[0])

@@ -27,14 +27,14 @@ from ..layers import MultiheadAttention
 from ..layers.masks import merge_masks
 from ..positions import LearnedAbsolute, Sinusoidal
 from ..positions.handover import resolve_scale
-from .agreement import agree, telling
+from .agreement import agree, fail_together
 from .api import Method, attention
 from .attend import attend
 from .cut_layer import CutLayer
-from .graphs import between_graphs
 from .group import AnyGroup, Ranks, resolve_group
 from .layout import Layout, Span, check_layout, check_shards, spans_of_ranks, unshard
 from .method import check_method
+from .not_compiled import not_compiled
 from .parakeet import check_parakeet_layout, cut_encoder, is_parakeet, join_encoder
 from .positions import CutTokens, apply_cut_position
 
@@ -130,7 +130,7 @@ class ContextParallel(ParallelStyle):
     def _change(self, part: nn.Module, ranks: Ranks) -> bool:
         """Change a module if it is one to be changed."""
         if isinstance(part, MultiheadAttention):
-            part.attend_elsewhere = _CutAttention(ranks, self)
+            part.attend_elsewhere = _AttendAcrossRanks(ranks, self)
         elif isinstance(part, LearnedAbsolute | Sinusoidal):
             part.forward = partial(_add_at_input, part, ranks, self)
         elif isinstance(part, Adapted) and part.scheme:
@@ -166,13 +166,13 @@ class ContextParallel(ParallelStyle):
 
 
 @dataclass(frozen=True)
-class _CutAttention:
+class _AttendAcrossRanks:
     """What a layer calls in place of `relpos.attention`."""
 
     ranks: Ranks
     style: ContextParallel
 
-    @between_graphs
+    @not_compiled
     def __call__(
         self,
         layer: MultiheadAttention,
@@ -194,17 +194,17 @@ class _CutAttention:
         }  # fmt: skip
         tokens = self._tokens(q, k, query_start, given)
         b, h, i, j = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
-        telling_others = partial(telling, self.ranks, "MultiheadAttention", check=self.style.check)
+        together = partial(fail_together, self.ranks, "MultiheadAttention", check=self.style.check)
         # As `attn_mask` is. A single key may be taken for one that stands for all.
         of_all_keys = attn_mask is not None or tokens.num_keys <= self.ranks.size
         if of_all_keys and key_padding_mask is not None:
-            with telling_others():
+            with together():
                 check_shape(
                     "MultiheadAttention", "key_padding_mask", key_padding_mask, "b j",
                     {"b": b, "j": j},
                 )  # fmt: skip
             key_padding_mask = unshard(key_padding_mask, self.ranks.group, self._key_layout, dim=1)
-        with telling_others():
+        with together():
             columns = tokens.num_keys if of_all_keys else j
             mask = merge_masks(key_padding_mask, attn_mask, sizes=(b, h, i, columns))
             # Resolved here too, since the position may have been given later.
@@ -276,7 +276,7 @@ def _spans(
     return found
 
 
-@between_graphs
+@not_compiled
 def _add_at_input(
     position: LearnedAbsolute | Sinusoidal,
     ranks: Ranks,
@@ -288,7 +288,7 @@ def _add_at_input(
     name = type(position).__name__
     # As the scheme does, which a later run of tokens would not show.
     least = 0 if isinstance(position, LearnedAbsolute) else None
-    with telling(ranks, name, check=style.check):
+    with fail_together(ranks, name, check=style.check):
         start = check_count(name, "start", start, least=least)
         check_floating(name, "x", x, "b i e", {"e": position.dim})
     sides: dict[str, tuple[int, Layout]] = {"x": (x.shape[1], style.layout)}

@@ -198,16 +198,16 @@ def cost(shape: Shape, cluster: Cluster, method: Method) -> Cost:
         cut = HeadCut.of(shape.heads, shape.kv_heads, ranks)
         # As parts of what would be even.
         all_keys = sum(map(len, cut.keys)) / shape.kv_heads
-        most_keys = max(map(len, cut.keys)) * ranks / shape.kv_heads
-        most = max(map(len, cut.queries)) * ranks / shape.heads
-        compute = compute[0] * most, compute[1] * most
+        uneven_keys = max(map(len, cut.keys)) * ranks / shape.kv_heads
+        uneven = max(map(len, cut.queries)) * ranks / shape.heads
+        compute = compute[0] * uneven, compute[1] * uneven
         share = others / ranks * (2 * queries + keys * all_keys) * e
         sent = share, share
         wait = 4 * others * cluster.latency + share / cluster.bandwidth
         seconds = compute[0] + wait, compute[1] + wait
         hidden = share == 0
         # By heads once more: what backward needs of the forward pass, and the output's gradient.
-        memory = own + ((3 * queries * most + keys * most_keys) * e if others else 0.0)
+        memory = own + ((3 * queries * uneven + keys * uneven_keys) * e if others else 0.0)
         if shape.heads < ranks:
             impossible = f"{shape.heads} heads are fewer than the ranks"
     elif method == "gather":

@@ -17,7 +17,7 @@ from ..ops.parts import RowFlow, RowSums
 from ..terms import Terms
 from .blocks import own_sums
 from .cut_call import CutCall
-from .derivatives import once_differentiable
+from .derivatives import refuse_second_derivatives
 from .gather import gather_backward, gather_forward
 from .ring import ring_backward, ring_forward
 
@@ -80,7 +80,7 @@ class _CutAttention(torch.autograd.Function):
         return output, lse
 
     @staticmethod
-    @once_differentiable
+    @refuse_second_derivatives
     def backward(ctx: Any, d_output: Tensor | None, d_lse: Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
         output, softmax, *tensors = ctx.saved_tensors
         call = _with_tensors(ctx.call, dict(zip(ctx.names, tensors, strict=True)))

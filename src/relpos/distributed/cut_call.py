@@ -126,11 +126,11 @@ class CutCall:
     def sees(self, queries: Span, keys: Span) -> bool:
         """Whether any pair of two runs may take part, by causality and window."""
         start, local = self.local.query_start, self.local
-        least = keys[0] - (start + queries[1] - 1)
-        most = keys[1] - 1 - (start + queries[0])
+        first_offset = keys[0] - (start + queries[1] - 1)
+        last_offset = keys[1] - 1 - (start + queries[0])
         left, right = local.window[0] if local.window else (None, None)
         right = 0 if local.causal else right
-        return (left is None or most >= -left) and (right is None or least <= right)
+        return (left is None or last_offset >= -left) and (right is None or first_offset <= right)
 
     @property
     def hops(self) -> int:

@@ -21,10 +21,10 @@ from ..ops.dispatch import choose, choose_for_parts
 from ..ops.inputs import DropoutOrigin, prepare
 from ..terms import GridTerms, Terms
 from .agreement import Outcome, agree
-from .derivatives import once_differentiable
-from .graphs import between_graphs
+from .derivatives import refuse_second_derivatives
 from .group import Ranks
 from .heads import terms_of_heads
+from .not_compiled import not_compiled
 
 __all__ = ["PROJECTIONS", "CutLayer", "SummedLinear"]
 
@@ -40,7 +40,7 @@ class CutLayer(MultiheadAttention):
     all_kv_heads: int
     knows_some_heads: bool
 
-    @between_graphs
+    @not_compiled
     def forward(  # type: ignore[override]
         self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
@@ -72,13 +72,13 @@ class CutLayer(MultiheadAttention):
         self, query: Tensor, key: Tensor, value: Tensor, **named: Any
     ) -> tuple[Tensor, Tensor | None]:
         copies = {
-            id(x): _SumGradient.apply(x, self.ranks) if isinstance(x, Tensor) else x
+            id(x): _CopyToRanks.apply(x, self.ranks) if isinstance(x, Tensor) else x
             for x in (query, key, value)
         }
         query, key, value = (copies[id(x)] for x in (query, key, value))
         for name in ("attn_mask", "key_padding_mask"):
             if isinstance(named.get(name), Tensor) and named[name].requires_grad:
-                named[name] = _SumGradient.apply(named[name], self.ranks)
+                named[name] = _CopyToRanks.apply(named[name], self.ranks)
         mask = named.get("attn_mask")
         if isinstance(mask, Tensor) and mask.ndim == 3:
             if len(mask) % self.all_heads:
@@ -97,7 +97,7 @@ class CutLayer(MultiheadAttention):
             )
         output, weights = super().forward(query, key, value, **named)
         if weights is not None:
-            weights = _Sum.apply(weights, self.ranks) / self.ranks.size
+            weights = _SumOfRanks.apply(weights, self.ranks) / self.ranks.size
         return output, weights
 
     @property
@@ -210,9 +210,9 @@ class _CutPosition:
 def _local(x: Tensor, ranks: Ranks) -> Tensor:
     """This rank's part of a parameter; of one that ranks share, the gradient is summed."""
     if not isinstance(x, DTensor):
-        return _SumGradient.apply(x, ranks)
+        return _CopyToRanks.apply(x, ranks)
     shared = all(isinstance(placement, Replicate) for placement in x.placements)
-    return _SumGradient.apply(x.to_local(), ranks) if shared else x.to_local()
+    return _CopyToRanks.apply(x.to_local(), ranks) if shared else x.to_local()
 
 
 def _own_heads(layer: CutLayer, q: Tensor, k: Tensor) -> tuple[slice, slice]:
@@ -240,15 +240,15 @@ class SummedLinear(nn.Linear):
         weight, bias = self.weight, self.bias
         assert isinstance(weight, DTensor)
         part = linear(x, weight.to_local())
-        Outcome(self.ranks, "MultiheadAttention", check=self.check).settle()
-        output = _Sum.apply(part, self.ranks)
+        Outcome(self.ranks, "MultiheadAttention", check=self.check).raise_together()
+        output = _SumOfRanks.apply(part, self.ranks)
         if bias is None:
             return output
         assert isinstance(bias, DTensor)
         return output + bias.to_local()
 
 
-class _SumGradient(torch.autograd.Function):
+class _CopyToRanks(torch.autograd.Function):
     """The same tensor, whose gradient is summed over the ranks."""
 
     @staticmethod
@@ -257,7 +257,7 @@ class _SumGradient(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    @once_differentiable
+    @refuse_second_derivatives
     def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         d_x = d_x.contiguous().clone()
         with ctx.ranks.exchanging("MultiheadAttention", "gradients of the input"):
@@ -265,7 +265,7 @@ class _SumGradient(torch.autograd.Function):
         return d_x, None
 
 
-class _Sum(torch.autograd.Function):
+class _SumOfRanks(torch.autograd.Function):
     """The sum over the ranks, on each of them; the gradient is the same on each."""
 
     @staticmethod
@@ -276,6 +276,6 @@ class _Sum(torch.autograd.Function):
         return x
 
     @staticmethod
-    @once_differentiable
+    @refuse_second_derivatives
     def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         return d_x, None

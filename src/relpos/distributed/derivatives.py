@@ -10,10 +10,10 @@ import torch
 
 from ..errors import BackendError
 
-__all__ = ["once_differentiable"]
+__all__ = ["refuse_second_derivatives"]
 
 
-def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+def refuse_second_derivatives(backward: Callable[..., Any]) -> Callable[..., Any]:
     """A `backward` that refuses to be differentiated: exchanges are in no graph.
 
     Raises:

@@ -23,7 +23,7 @@ _reduce_scatter = (
 )
 
 __all__ = [
-    "Flight",
+    "Transfer",
     "all_to_all",
     "count_bytes",
     "gather_numbers",
@@ -109,10 +109,10 @@ def scatter_sums(ranks: Ranks, whole: Tensor, dim: int, cut: Cut) -> Tensor:
     shape = list(whole.shape)
     shape[dim] = max(counts)
     given = whole.new_zeros(ranks.size, *shape)
-    for room, own in zip(given, cut, strict=True):
+    for own_part, own in zip(given, cut, strict=True):
         at = 0
         for first, end in own:
-            room.narrow(dim, at, end - first).copy_(whole.narrow(dim, first, end - first))
+            own_part.narrow(dim, at, end - first).copy_(whole.narrow(dim, first, end - first))
             at += end - first
     if ranks.size == 1:
         return given[0]
@@ -150,13 +150,13 @@ def gather_numbers(ranks: Ranks, numbers: Sequence[int], device: torch.device) -
     return found.view(ranks.size, -1).tolist()
 
 
-class Flight:
+class Transfer:
     """Tensors on their way from rank to rank, while this one computes.
 
     Args:
         ranks: of the group.
         sent: what goes out by name; it must stay as it is until `wait` is over.
-        room: for what comes in, by the same names.
+        received: tensors for what comes in, by the same names.
         steps: how many ranks further it goes, backward if negative.
         kind: under which its bytes are counted.
     """
@@ -165,19 +165,19 @@ class Flight:
         self,
         ranks: Ranks,
         sent: dict[str, Tensor],
-        room: dict[str, Tensor],
+        received: dict[str, Tensor],
         *,
         steps: int,
         kind: str,
     ) -> None:
-        self.ranks, self._room, self._works, self._kind = ranks, room, [], kind
+        self.ranks, self._received, self._works, self._kind = ranks, received, [], kind
         self._sent = [_dense(x) for x in sent.values()]
-        to, source = ranks.everywhere(ranks.rank + steps), ranks.everywhere(ranks.rank - steps)
+        to, source = ranks.global_rank(ranks.rank + steps), ranks.global_rank(ranks.rank - steps)
         operations = [
             P2POp(send_or_receive, _bytes(x), other, ranks.group)
             for send_or_receive, tensors, other in (
                 (distributed.isend, self._sent, to),
-                (distributed.irecv, room.values(), source),
+                (distributed.irecv, received.values(), source),
             )
             for x in tensors
             if x.numel()
@@ -192,7 +192,7 @@ class Flight:
             for work in self._works:
                 work.wait()
         self._works, self._sent = [], []
-        return self._room
+        return self._received
 
 
 def _padded(x: Tensor, dim: int, length: int) -> Tensor:

@@ -29,7 +29,7 @@ def gather_forward(call: CutCall, sums: RowSums) -> None:
     """Take all keys into this rank's rows."""
     outcome = Outcome(call.ranks, "attention", check=call.check)
     outcome.attempt(partial(add_parts, call, _gathered(call), sums))
-    outcome.settle()
+    outcome.raise_together()
 
 
 def gather_backward(
@@ -53,7 +53,7 @@ def gather_backward(
     with call.ranks.exchanging("attention", "gradients of keys and values"):
         for name in list(found):
             home[name] = scatter_sums(call.ranks, found.pop(name), TOKEN_AXES[name], call.keys)
-    outcome.settle()
+    outcome.raise_together()
     return home
 
 

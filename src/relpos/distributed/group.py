@@ -66,7 +66,7 @@ class Ranks:
         own, others = (distributed.get_process_group_ranks(x.group) for x in (self, other))
         return len(set(own) & set(others)) > 1
 
-    def everywhere(self, rank: int) -> int:
+    def global_rank(self, rank: int) -> int:
         """The number of a rank of this group, modulo P, among all processes there are."""
         return distributed.get_global_rank(self.group, rank % self.size)
 

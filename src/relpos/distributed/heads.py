@@ -25,7 +25,7 @@ from ..ops.inputs import prepare
 from ..terms import GridTerms, OffsetTable, Terms
 from .agreement import Outcome
 from .cut_call import CutCall
-from .derivatives import once_differentiable
+from .derivatives import refuse_second_derivatives
 from .exchange import all_to_all, gather_shards, scatter_sums
 from .group import Ranks
 from .layout import Span, in_order
@@ -126,7 +126,7 @@ def heads_attention(call: CutCall, *, return_lse: bool) -> tuple[Tensor, Tensor 
 
     with without_autocast(q):
         outcome.attempt(compute)
-    outcome.settle()
+    outcome.raise_together()
     output, lse = results
     given = (output, lse.unsqueeze(-1)) if return_lse else (output,)
     found = _ToTokens.apply(ranks, call.queries, by_query, *given)
@@ -191,7 +191,7 @@ class _Gather(torch.autograd.Function):
             return _whole(ranks, x, dim, cut)
 
     @staticmethod
-    @once_differentiable
+    @refuse_second_derivatives
     def backward(ctx: Any, d_whole: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         with ctx.ranks.exchanging("attention", "gradients of masks"):
             return scatter_sums(ctx.ranks, d_whole, ctx.dim, ctx.cut), None, None, None
@@ -209,7 +209,7 @@ class _ToHeads(torch.autograd.Function):
             return _to_heads(ranks, x, cut, heads)
 
     @staticmethod
-    @once_differentiable
+    @refuse_second_derivatives
     def backward(ctx: Any, d_found: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         with ctx.ranks.exchanging("attention", "gradients of heads"):
             d_x = _to_tokens(ctx.ranks, d_found, ctx.cut, ctx.heads, ctx.num_heads)
@@ -228,7 +228,7 @@ class _ToTokens(torch.autograd.Function):
             return tuple(_to_tokens(ranks, x, cut, heads, sum(map(len, heads))) for x in given)
 
     @staticmethod
-    @once_differentiable
+    @refuse_second_derivatives
     def backward(ctx: Any, *d_found: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         with ctx.ranks.exchanging("attention", "gradients of heads"):
             d_given = [_to_heads(ctx.ranks, x, ctx.cut, ctx.heads) for x in d_found]

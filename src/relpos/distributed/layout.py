@@ -21,10 +21,10 @@ from torch.distributed.tensor import DTensor
 from ..checks import check_count, check_tensor, one_line
 from ..errors import ShapeError
 from .agreement import agree
-from .derivatives import once_differentiable
+from .derivatives import refuse_second_derivatives
 from .exchange import gather_shards, scatter_sums
-from .graphs import between_graphs
 from .group import AnyGroup, Ranks, resolve_group
+from .not_compiled import not_compiled
 
 __all__ = [
     "Layout",
@@ -92,7 +92,7 @@ def shard(
     return torch.cat([x.narrow(dim, first, end - first) for first, end in own or ((0, 0),)], dim)
 
 
-@between_graphs
+@not_compiled
 def unshard(
     x: Shaped[Tensor, "..."], group: AnyGroup, layout: Layout = "zigzag", dim: int = 1
 ) -> Shaped[Tensor, "..."]:
@@ -145,7 +145,7 @@ class _Unshard(torch.autograd.Function):
             return in_order(gather_shards(ranks, x, dim, cut), dim, cut)
 
     @staticmethod
-    @once_differentiable
+    @refuse_second_derivatives
     def backward(ctx: Any, d_whole: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         with ctx.ranks.exchanging("unshard", "gradients"):
             return scatter_sums(ctx.ranks, d_whole, ctx.dim, ctx.cut), None, None, None

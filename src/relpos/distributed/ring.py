@@ -21,7 +21,7 @@ from ..ops.parts import RowFlow, RowSums
 from .agreement import Outcome
 from .blocks import add_gradients, add_parts, shard_sums
 from .cut_call import CutCall, KeyShard
-from .exchange import Flight
+from .exchange import Transfer
 
 __all__ = ["ring_backward", "ring_forward"]
 
@@ -33,7 +33,7 @@ def ring_forward(call: CutCall, sums: RowSums) -> None:
     outcome = Outcome(call.ranks, "attention", check=call.check)
     for shard in _travelling(call):
         outcome.attempt(partial(add_parts, call, shard, sums))
-    outcome.settle()
+    outcome.raise_together()
 
 
 def ring_backward(
@@ -47,11 +47,11 @@ def ring_backward(
         own: `blocks.own_sums`.
         wanted: names of gradients.
     """
-    ranks, hops, flight = call.ranks, call.hops, None
+    ranks, hops, transfer = call.ranks, call.hops, None
     outcome = Outcome(ranks, "attention", check=call.check)
-    sums = _Arriving({})
+    sums = _ArrivingSums({})
     for hop, shard in enumerate(_travelling(call)):
-        sums = _Arriving(shard_sums(shard, wanted)) if flight is None else _Arriving(flight)
+        sums = _ArrivingSums(transfer or shard_sums(shard, wanted))
         outcome.attempt(partial(add_gradients, call, shard, flow, own, sums, wanted))
         # To the rank that computes with these keys next; from the last one home.
         steps = 1 if hop < hops - 1 else -hop
@@ -59,30 +59,30 @@ def ring_backward(
             coming = call.keys[(ranks.rank - hop - 1) % ranks.size if steps > 0 else ranks.rank]
             found = sums()
             with ranks.exchanging("attention", _GRADIENTS):
-                flight = Flight(
+                transfer = Transfer(
                     ranks, found, shard_sums(shard, wanted, coming), steps=steps,
                     kind="ring gradients",
                 )  # fmt: skip
-            sums = _Arriving(flight)
+            sums = _ArrivingSums(transfer)
     found = sums()
-    outcome.settle()
+    outcome.raise_together()
     return found
 
 
-class _Arriving:
+class _ArrivingSums:
     """Sums of gradients of a rank's keys, on their way here while this rank computes.
 
     They are waited for when the first gradient is there to be added.
 
     Args:
-        sums: those, or the flight that brings them.
+        sums: those, or the transfer that brings them.
     """
 
-    def __init__(self, sums: dict[str, Tensor] | Flight) -> None:
+    def __init__(self, sums: dict[str, Tensor] | Transfer) -> None:
         self._sums = sums
 
     def __call__(self) -> dict[str, Tensor]:
-        if isinstance(self._sums, Flight):
+        if isinstance(self._sums, Transfer):
             with self._sums.ranks.exchanging("attention", _GRADIENTS):
                 self._sums = self._sums.wait()
         return self._sums
@@ -92,15 +92,15 @@ def _travelling(call: CutCall) -> Iterator[KeyShard]:
     """The keys of one rank after another, this one's first; the next ones travel meanwhile."""
     shard, ranks, hops = call.own_keys, call.ranks, call.hops
     for hop in range(hops):
-        flight, spans = None, call.keys[(ranks.rank - hop - 1) % ranks.size]
+        transfer, spans = None, call.keys[(ranks.rank - hop - 1) % ranks.size]
         if hop < hops - 1:
-            room = {
+            received = {
                 name: shard.tensors[name].new_empty(shape)
                 for name, shape in shard.shapes(spans).items()
             }
             with ranks.exchanging("attention", _KEYS):
-                flight = Flight(ranks, shard.tensors, room, steps=1, kind="ring")
+                transfer = Transfer(ranks, shard.tensors, received, steps=1, kind="ring")
         yield shard
-        if flight is not None:
+        if transfer is not None:
             with ranks.exchanging("attention", _KEYS):
-                shard = KeyShard(spans, flight.wait())
+                shard = KeyShard(spans, transfer.wait())

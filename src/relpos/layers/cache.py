@@ -10,6 +10,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from ..checks import check_count, check_floating, check_integers, check_like, check_shape
+from ..ops.locality import Window
 
 __all__ = ["KeyValueCache", "check_cache", "rollback_on_error"]
 
@@ -86,6 +87,18 @@ class KeyValueCache:
     def start(self) -> int:
         """Position of the first token held: as many were dropped before it."""
         return self._start
+
+    def first_seen(self, queries: int, new: int, window: Window | None) -> int:
+        """Position of the first key that a query of the next or of a later call may see.
+
+        Args:
+            queries: of the next call, its last positions.
+            new: keys that it appends.
+            window: of the layer.
+        """
+        left = None if window is None else window[0]
+        first_query = self._length + new - queries
+        return 0 if left is None else max(0, min(first_query - left, self._length))
 
     def append(
         self, k: Float[Tensor, "b g i d"], v: Float[Tensor, "b g i dv"], *, start: int = 0

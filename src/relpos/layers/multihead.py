@@ -20,7 +20,7 @@ sequence's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Integer
@@ -41,31 +41,10 @@ from ..ops.locality import Window, resolve_window
 from ..positions.handover import apply_position, check_position, resolve_scale
 from ..terms import GridTerms, Terms
 from .cache import KeyValueCache, check_cache, rollback_on_error
+from .elsewhere import AttendElsewhere, check_elsewhere
 from .masks import from_key, merge_masks
 
 __all__ = ["AttendElsewhere", "MultiheadAttention"]
-
-
-class AttendElsewhere(Protocol):
-    """What `MultiheadAttention` calls with its heads, `(b, h, i, d)`, and gets them from."""
-
-    def __call__(
-        self,
-        layer: MultiheadAttention,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        *,
-        causal: bool,
-        key_padding_mask: Tensor | None,
-        attn_mask: Tensor | None,
-        query_start: int | None,
-        documents: Tensor | None,
-        key_ranges: Tensor | None,
-    ) -> Tensor:
-        """The heads' outputs `(b, h, i, d)`, from arguments as `forward` is given them."""
-        ...
 
 
 class MultiheadAttention(nn.Module):
@@ -263,7 +242,7 @@ class MultiheadAttention(nn.Module):
 
         q, k, v = self._project(query, key, value, self_attention=self_attention)
         if self.attend_elsewhere is not None:
-            _check_elsewhere(need_weights=need_weights, cache=cache)
+            check_elsewhere(need_weights=need_weights, cache=cache)
             heads = self.attend_elsewhere(
                 self, q, k, v, query, causal=is_causal, key_padding_mask=key_padding_mask,
                 attn_mask=attn_mask, query_start=query_start, documents=documents,
@@ -276,7 +255,8 @@ class MultiheadAttention(nn.Module):
         )
         with rollback_on_error(cache):
             if cache is not None:
-                start = self._first_seen(cache, q.shape[2], k.shape[2], query_start)
+                stays = query_start is not None or not self._shifts  # may go back, as over a memory
+                start = 0 if stays else cache.first_seen(q.shape[2], k.shape[2], self.window)
                 k, v = cache.append(k, v, start=start)
                 if start:
                     sizes = (q.shape[0], q.shape[2], j)
@@ -342,18 +322,10 @@ class MultiheadAttention(nn.Module):
         sizes = f"embed_dim={self.embed_dim}, heads={self.num_heads}{kv_heads}{width}"
         return sizes + scale + window + softcap
 
-    def _first_seen(
-        self, cache: KeyValueCache, queries: int, new: int, query_start: int | None
-    ) -> int:
-        """Position of the first key that a query of this or of a later call may see."""
-        left = None if self.window is None else self.window[0]
-        # Queries that do not follow the keys may go back, as over a memory.
-        if left is None or query_start is not None:
-            return 0
-        if self.position is not None and not getattr(self.position, "shift_invariant", False):
-            return 0
-        first_query = cache.length + new - queries
-        return max(0, min(first_query - left, cache.length))
+    @property
+    def _shifts(self) -> bool:
+        """Whether terms stay the same where keys are dropped in front."""
+        return self.position is None or getattr(self.position, "shift_invariant", False)
 
     def _project(
         self, query: Tensor, key: Tensor, value: Tensor, *, self_attention: bool
@@ -426,11 +398,3 @@ class MultiheadAttention(nn.Module):
         b, j = query.shape[0], key.shape[1] if key.ndim == 3 else 0
         check_floating(name, "key", key, "b j kdim", {"b": b, "kdim": self.kdim})
         check_floating(name, "value", value, "b j vdim", {"b": b, "j": j, "vdim": self.vdim})
-
-
-def _check_elsewhere(*, need_weights: bool, cache: KeyValueCache | None) -> None:
-    refused = "need_weights must be False, got True" if need_weights else None
-    if cache is not None:
-        refused = "cache must be None, got one"
-    if refused:
-        raise ValueError(f"MultiheadAttention: over several devices {refused}")

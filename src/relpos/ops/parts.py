@@ -1,7 +1,7 @@
 """Attention over a part of each row's keys, and its gradients: what several devices do at a time.
 
 Of a row whose keys are cut into parts, each part gives an output and two numbers of its softmax,
-the largest score and the sum of `exp(score - largest)`. `RowSums` puts them together. Backward of
+the new_max score and the sum of `exp(score - new_max)`. `RowSums` puts them together. Backward of
 each part then goes by the numbers over all parts (Liu et al. 2023, appendix A):
 
     p = exp(s - row_max) / row_sum        delta = dO . o - d_lse        ds = p (dP - delta)
@@ -29,8 +29,8 @@ class Part:
 
     Args:
         output: `(b, h, i, dv)`.
-        softmax: `(2, b, h, i)`, the largest score of each row and the sum of
-            `exp(score - largest)`; -inf and 0 for a row without a key in this part.
+        softmax: `(2, b, h, i)`, the new_max score of each row and the sum of
+            `exp(score - new_max)`; -inf and 0 for a row without a key in this part.
     """
 
     output: Tensor
@@ -96,15 +96,15 @@ class RowSums:
         """Take in a part of the keys of the rows `first..end-1`."""
         output, softmax = self.output[:, :, first:end], self.softmax[:, :, :, first:end]
         (row_max, row_sum), (part_max, part_sum) = softmax, part.softmax.to(softmax.dtype)
-        largest = torch.maximum(row_max, part_max)
-        shift = largest.masked_fill(largest == -torch.inf, 0)
+        new_max = torch.maximum(row_max, part_max)
+        shift = new_max.masked_fill(new_max == -torch.inf, 0)
         share, part_share = row_sum * (row_max - shift).exp(), part_sum * (part_max - shift).exp()
-        total = share + part_share
-        whole = total.masked_fill(total == 0, 1)
-        output.mul_((share / whole).unsqueeze(-1))
-        output.addcmul_(part.output.to(output.dtype), (part_share / whole).unsqueeze(-1))
-        row_max.copy_(largest)
-        row_sum.copy_(total)
+        new_sum = share + part_share
+        divisor = new_sum.masked_fill(new_sum == 0, 1)
+        output.mul_((share / divisor).unsqueeze(-1))
+        output.addcmul_(part.output.to(output.dtype), (part_share / divisor).unsqueeze(-1))
+        row_max.copy_(new_max)
+        row_sum.copy_(new_sum)
 
     def finish(self) -> tuple[Tensor, Tensor]:
         """The log-sum-exp, -inf where a row has no key, and `softmax` as `RowFlow` has it."""

@@ -7,11 +7,11 @@ from typing import TypeVar, cast
 
 import torch
 
-__all__ = ["between_graphs"]
+__all__ = ["not_compiled"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
-def between_graphs(function: F) -> F:
+def not_compiled(function: F) -> F:
     """The function, which `torch.compile` calls as it is, between one graph and the next."""
     return cast("F", torch.compiler.disable(function))
