@@ -146,3 +146,14 @@ def test_a_backend_that_refuses_is_found_for_each_call():
     found = list(gpu_checks.findings("touch", "none"))
     assert not any(right for _, right, _ in found)
     assert all(detail.startswith("ValueError: attention: backend") for _, _, detail in found)
+
+
+@pytest.mark.slow
+def test_the_check_of_several_devices_runs_on_two_processes():
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    command = (*torchrun, "-m", "scripts.gpu_ranks", "--device", "cpu", "--length", "130")
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = ran.stdout.splitlines()
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert len(lines) == 12
+    assert all(line.startswith("ok: ") for line in lines)

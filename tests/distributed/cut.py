@@ -10,11 +10,12 @@ from torch import Tensor, distributed
 import relpos.distributed as cut
 from relpos.distributed.exchange import count_bytes
 from relpos.distributed.group import AnyGroup, resolve_group
+from tests.ops.agreement import assert_within_budget, cast
 from tests.ops.cases import Case
 from tests.ops.grid_cases import GridCase
 from tests.ops.results import ramp
 
-__all__ = ["check_case", "relative_error", "world"]
+__all__ = ["check_case", "check_native", "relative_error", "world"]
 
 
 def world() -> distributed.ProcessGroup:
@@ -66,14 +67,49 @@ def check_case(
     group = group or world()
     named = case.inputs()
     expected = case.results(named, "tiled")
-    layouts = {"queries": layout, "keys": key_layout or layout}
+    found, sent = cut_results(
+        case, named, expected, method, layout, key_layout, group=group, **changes
+    )
+    layouts = layouts_of(layout, key_layout)
+    for name, x in found.items():
+        error = relative_error(x, own(name, expected[name], group, layouts, named.get(name)))
+        assert error <= tolerance, f"{name}: {error:.2e}"
+    return sent
 
-    def own(name: str, x: Tensor, like: Tensor | None = None) -> Tensor:
-        axis = axis_of_tokens(name, x if like is None else like)
-        return x if axis is None else cut.shard(x, group, layouts[axis[0]], axis[1])
 
+def layouts_of(layout: cut.Layout, key_layout: cut.Layout | None) -> dict[str, cut.Layout]:
+    """Of queries and of keys."""
+    return {"queries": layout, "keys": key_layout or layout}
+
+
+def own(
+    name: str,
+    x: Tensor,
+    group: AnyGroup,
+    layouts: dict[str, cut.Layout],
+    like: Tensor | None = None,
+) -> Tensor:
+    """This rank's part of a tensor, which is whole if ranks share it."""
+    axis = axis_of_tokens(name, x if like is None else like)
+    return x if axis is None else cut.shard(x, group, layouts[axis[0]], axis[1])
+
+
+def cut_results(
+    case: Case | GridCase,
+    named: dict[str, Tensor],
+    expected: dict[str, Tensor],
+    method: str,
+    layout: cut.Layout,
+    key_layout: cut.Layout | None = None,
+    *,
+    group: AnyGroup,
+    backend: str = "tiled",
+    **changes: object,
+) -> tuple[dict[str, Tensor], dict[str, int]]:
+    """This rank's output, log-sum-exp and gradients of a case, and the bytes that it sent."""
+    layouts = layouts_of(layout, key_layout)
     local = {
-        name: own(name, x).detach().clone().requires_grad_(x.is_floating_point())
+        name: own(name, x, group, layouts).detach().clone().requires_grad_(x.is_floating_point())
         for name, x in named.items()
     }
     if "documents" in named and isinstance(case, Case):
@@ -85,23 +121,45 @@ def check_case(
         cut.attention, group=group, layout=layout, key_layout=key_layout, method=method
     )
     with count_bytes() as sent:
-        output, lse = case.run(local, "tiled", attend, **changes)
+        output, lse = case.run(local, backend, attend, **changes)
         counts = {f"forward {kind}": count for kind, count in sent.items()}
         finite = lse.masked_fill(lse == -torch.inf, 0)
-        total = sum(
-            (own(name, ramp(expected[name])) * x).sum()
+        loss = sum(
+            (own(name, ramp(expected[name]), group, layouts).to(x.dtype) * x).sum()
             for name, x in (("output", output), ("lse", finite))
         )
         wanted = [name for name, x in local.items() if x.requires_grad]
-        gradients = torch.autograd.grad(total, [local[name] for name in wanted])  # type: ignore[arg-type]
+        gradients = torch.autograd.grad(loss, [local[name] for name in wanted])  # type: ignore[arg-type]
     found = {"output": output.detach(), "lse": lse.detach()}
-    found |= dict(zip(wanted, gradients, strict=True))
-    for name, part in found.items():
-        x = part
-        if name not in ("output", "lse") and axis_of_tokens(name, named[name]) is None:
-            x = part.contiguous()  # each rank has its part
-            distributed.all_reduce(x, group=resolve_group("test", group).group)
-        error = relative_error(x, own(name, expected[name], named.get(name)))
-        assert error <= tolerance, f"{name}: {error:.2e}"
-    both = {f"both {kind}": count for kind, count in sent.items()}
-    return counts | both
+    for name, x in zip(wanted, gradients, strict=True):
+        found[name] = x
+        if axis_of_tokens(name, named[name]) is None:
+            found[name] = x.contiguous()  # each rank has its part
+            distributed.all_reduce(found[name], group=resolve_group("test", group).group)
+    return found, counts | {f"both {kind}": count for kind, count in sent.items()}
+
+
+def check_native(rank: int, size: int, case: Case, method: str) -> None:
+    """The native kernel in float32 over a cut sequence, within the budget of one device.
+
+    A score's gradient is a difference of two products with the output's gradient, one of which is
+    taken over all keys before: what is exact there is so to the rounding of the products.
+    """
+    group, layouts = world(), layouts_of("zigzag", None)
+    drawn: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {}
+    products = 0.0
+    for seed in range(3):
+        named = cast(case.inputs(seed), torch.float32)
+        exact = case.results(cast(named, torch.float64), "tiled")
+        reference = case.results(named, "reference")
+        output = exact["output"]
+        products = max(products, (ramp(output) * output).abs().sum(-1).max().item())
+        found, _ = cut_results(case, named, exact, method, "zigzag", group=group, backend="native")
+        for name, part in found.items():
+            axis = axis_of_tokens(name, named.get(name, part))
+            x = part if axis is None else cut.unshard(part, group, layouts[axis[0]], axis[1])
+            drawn.setdefault(name, []).append((x, reference[name], exact[name]))
+    for name, several in drawn.items():
+        x, about, wanted = (torch.stack(each) for each in zip(*several, strict=True))
+        cancels = name not in ("output", "lse", "v", "values")
+        assert_within_budget(x, about, wanted, scale=products if cancels else 0.0)

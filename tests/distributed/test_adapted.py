@@ -9,6 +9,7 @@ from torch import Tensor, distributed, nn
 
 import relpos.distributed as cut
 from relpos.adapters import adapt
+from relpos.adapters.adapted import Adapted
 from relpos.distributed import ContextParallel
 from tests.distributed.cut import relative_error, world
 
@@ -76,6 +77,42 @@ def _check(rank, size, name, method) -> None:
     ContextParallel().remove_from(model)
     again = model(**given).last_hidden_state
     assert torch.equal(again, expected)
+
+
+@pytest.mark.parametrize("method", ["heads", "gather", "ring"])
+@pytest.mark.parametrize("name", ["T5", "DeBERTa", "DeBERTa v3"])
+def test_weights_are_dropped_as_in_one_process(two, name: str, method: str):
+    two.run(_check_dropout, name, method)
+
+
+def _check_dropout(rank, size, name, method) -> None:
+    # Of the attention alone: what is dropped of tokens is drawn by each rank for its own.
+    given = arguments(name)
+    given["attention_mask"] = torch.ones_like(given["attention_mask"])
+    outputs = []
+    for cuts in (False, True):
+        model = made(name).float().train()
+        for part in model.modules():
+            if isinstance(part, Adapted) and part.scheme:
+                drop_weights(part, 0.3)
+        if cuts:
+            ContextParallel(method=method).apply_to(model, world())
+            given = {key: cut.shard(x, world()) for key, x in given.items()}
+        torch.manual_seed(3)
+        outputs.append(model(**given).last_hidden_state)
+        torch.manual_seed(4)
+        outputs.append(model(**given).last_hidden_state)
+    whole, other, found, _ = outputs
+    assert relative_error(found, cut.shard(whole, world())) <= 1e-4
+    assert relative_error(other, whole) > 0.01
+
+
+def drop_weights(part: nn.Module, rate: float) -> None:
+    """Let an attention drop some of its weights."""
+    if isinstance(part.dropout, nn.Module):
+        part.dropout.p = rate
+    else:
+        part.dropout = rate
 
 
 def test_models_that_cannot_be_cut_are_refused(two):

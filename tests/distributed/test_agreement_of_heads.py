@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.distributed.tensor.parallel import parallelize_module
 
 import relpos.distributed as cut
@@ -129,6 +130,16 @@ def _other_modules(rank, size) -> None:
     said = "num_heads must be a multiple of the 2 ranks, got 3"
     with pytest.raises((ValueError, cut.ExchangeError), match=said):
         parallelize_module(MultiheadAttention(6, 3 if rank else 2), mesh, HeadParallel())
+    with pytest.raises(
+        TypeError, match="HeadParallel: device_mesh must be a DeviceMesh, got Proce"
+    ):
+        HeadParallel()._apply(MultiheadAttention(8, 4), mesh.get_group())  # type: ignore[arg-type]
+    layer = parallelize_module(MultiheadAttention(8, 4), mesh, HeadParallel())
+    x = distribute_tensor(X, mesh, [Replicate()])
+    with pytest.raises(
+        TypeError, match="query must be a plain tensor, the same on every rank, suc"
+    ):
+        layer(x, x, x, need_weights=False)
     with pytest.raises(TypeError, match="HeadParallel: check must be True or False, got 1"):
         HeadParallel(check=1)  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ from torch import distributed
 
 import relpos.distributed as cut
 from relpos import BackendError, OffsetTable, Terms, attention
-from tests.distributed.cut import check_case, relative_error, world
+from tests.distributed.cut import check_case, check_native, relative_error, world
 from tests.ops.agreement import assert_within_budget, cast
 from tests.ops.cases import CASES, Case, any_case
 from tests.ops.grid_cases import GRID_CASES
@@ -42,6 +42,12 @@ WIDE = {
 @pytest.mark.parametrize("name", CASES)
 def test_two_ranks_are_as_one_process(two, name: str, method: str, layout: str):
     two.run(check_case, CASES[name], method, layout)
+
+
+@pytest.mark.parametrize("method", ["gather", "ring"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_native_kernel_is_within_the_budget_of_one_device(two, name: str, method: str):
+    two.run(check_native, CASES[name], method)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

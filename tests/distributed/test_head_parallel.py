@@ -181,9 +181,9 @@ def _check_context(rank, size) -> None:
     compare_gradients(whole, model)
 
 
-def test_checkpoints_of_two_ranks_load_on_one_and_four(two, four, tmp_path):
+def test_checkpoints_of_two_ranks_load_on_one_and_four(one, two, four, tmp_path):
     two.run(_save, str(tmp_path))
-    for pool in (two, four):
+    for pool in (one, two, four):
         pool.run(_load, str(tmp_path))
 
 
@@ -199,7 +199,7 @@ def _save(rank, size, folder) -> None:
 def _load(rank, size, folder) -> None:
     whole = example_model()
     # Of all ranks, of which two may be one each.
-    groups = [(size,), (size // 2, 2)] if size == 4 else [(size,), (2, 1)]
+    groups = {1: [(1,)], 2: [(2,), (2, 1)], 4: [(4,), (2, 2)]}[size]
     for shape in groups:
         names = ("other", "tp")[-len(shape) :]
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)

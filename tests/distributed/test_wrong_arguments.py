@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import Replicate, distribute_tensor
 
 import relpos.distributed as cut
-from relpos import GridTerms, OffsetTable, Terms
+from relpos import GridTerms, OffsetTable, Terms, attention_weights, relative_logits
 from relpos.layers import MultiheadAttention
 from relpos.positions import LearnedAbsolute
 from tests.distributed.cut import world
@@ -114,6 +114,20 @@ def _wrong(rank, size) -> None:
             attend(rank, **{name: whole})
     with pytest.raises(TypeError, match="attention: terms must be of plain tensors, which"):
         attend(rank, terms=Terms(bias=OffsetTable(whole[0, :, 0], -1)))
+    for function in (relative_logits, attention_weights):
+        for q, terms, name in (
+            (whole, Terms(), "q"), (x, Terms(bias=OffsetTable(whole[0, :, 0], -1)), "terms")
+        ):  # fmt: skip
+            said = f"{function.__name__}: {name} must be of plain tensors, such as full_tensor"
+            with pytest.raises(TypeError, match=said):
+                function(q, x, terms)
+    with pytest.raises(TypeError, match=r"ContextParallel: module must be an nn\.Module, got int"):
+        cut.ContextParallel().remove_from(3)  # type: ignore[arg-type]
+    # A window of which both sides are open is none.
+    attend(rank, window=None if rank else (None, None))
+    y = zeros(B, H, N, D + rank)
+    with pytest.raises(ValueError, match="q must be the same on every rank of the group, got"):
+        attend(rank, q=y, k=y, v=y)
     with pytest.raises(TypeError, match="attention: check must be True or False, got 'no'"):
         attend(rank, check="no")
     with pytest.raises(TypeError, match="ContextParallel: check must be True or False, got 0"):

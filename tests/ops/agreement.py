@@ -55,7 +55,9 @@ def _by_name(results: Results) -> Mapping[str, Tensor]:
     return {str(number): tensor for number, tensor in enumerate(results)}
 
 
-def assert_within_budget(actual: Tensor, reference: Tensor, exact: Tensor) -> None:
+def assert_within_budget(
+    actual: Tensor, reference: Tensor, exact: Tensor, *, scale: float = 0.0
+) -> None:
     """`|actual - exact| <= 2 (|reference - exact| + eps |exact|)`, in the largest element.
 
     One draw may flatter the reference: several are stacked to one tensor.
@@ -64,6 +66,7 @@ def assert_within_budget(actual: Tensor, reference: Tensor, exact: Tensor) -> No
         actual: a backend's results in some dtype.
         reference: the reference backend's, in the same dtype.
         exact: in float64, from the same (rounded) inputs.
+        scale: of what was subtracted to get it, if that is larger than `exact`.
     """
     assert actual.dtype == reference.dtype
     assert actual.shape == reference.shape == exact.shape
@@ -76,6 +79,6 @@ def assert_within_budget(actual: Tensor, reference: Tensor, exact: Tensor) -> No
         return x[finite].abs().max().item()
 
     error = size(actual.double() - exact)
-    rounding = torch.finfo(actual.dtype).eps * size(exact)
+    rounding = torch.finfo(actual.dtype).eps * max(size(exact), scale)
     budget = 2 * (size(reference.double() - exact) + rounding)
     assert error <= budget, f"error {error:.3e} over the budget {budget:.3e}"

@@ -182,7 +182,7 @@ def _checked_mask(mask: Tensor, q: Tensor) -> Tensor:
 
 def _draw_seed(local: Inputs) -> int:
     """Of the dropout: drawn on every rank, so that their generators go on alike."""
-    return int(torch.randint(1 << 62, ())) if local.dropout else 0
+    return int(torch.randint(1 << 62, (), device="cpu")) if local.dropout else 0
 
 
 @dataclass(frozen=True)

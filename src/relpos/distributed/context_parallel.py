@@ -149,6 +149,7 @@ class ContextParallel(ParallelStyle):
         Args:
             module: that was changed.
         """
+        check_module("ContextParallel", "module", module)
         for part in module.modules():
             if isinstance(part, MultiheadAttention):
                 part.attend_elsewhere = None
@@ -236,7 +237,8 @@ class _AttendAcrossRanks:
     ) -> CutTokens:
         """This rank's tokens, once it is sure that all ranks have the same masks and the like."""
         facts: dict[str, object] = {
-            name: type(x).__name__ if x is None else "a tensor" for name, x in given.items()
+            name: f"a tensor of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+            for name, x in given.items()
         }
         facts |= {"query_start": query_start, "layout": (self.style.layout, self._key_layout)}
         sides: dict[str, tuple[int, Layout]] = {

@@ -59,6 +59,12 @@ class CutLayer(MultiheadAttention):
         try:
             given = dict(_SIGNATURE.bind(self, *args, **options).arguments)
             del given["self"]
+            for name, x in given.items():
+                if isinstance(x, DTensor):
+                    raise TypeError(
+                        f"MultiheadAttention: {name} must be a plain tensor, the same on every "
+                        "rank, such as full_tensor() gives, got DTensor"
+                    )
             facts = _facts(self, given)
         except Exception as found:
             error = found

@@ -34,15 +34,7 @@ def call_facts(
         backend: by name.
         return_lse: whether the log-sum-exp is asked for.
     """
-    facts: dict[str, object] = {
-        "layout": layout, "key_layout": key_layout, "method": method, "causal": local.causal,
-        "dropout": local.dropout, "scale": local.scale, "query_start": query_start,
-        "window": _as_tuples(window), "softcap": local.softcap, "backend": backend,
-        "return_lse": return_lse,
-    }  # fmt: skip
-    grid = local.terms if isinstance(local.terms, GridTerms) else None
-    if grid is not None:
-        facts["terms"] = (grid.shape, grid.query_grid, grid.prefix)
+    facts: dict[str, object] = {}
     for name, x, axis in _named_tensors(local):
         sizes = [size if n != axis else "tokens" for n, size in enumerate(x.shape)]
         learns = torch.is_grad_enabled() and x.requires_grad
@@ -51,6 +43,16 @@ def call_facts(
             sizes[2:] = ["queries", "keys"]
         learned = "requires_grad" if learns else "no gradient"
         facts[name] = (sizes, str(x.dtype), learned, x.device.type)
+    facts |= {
+        "layout": layout, "key_layout": key_layout, "method": method, "causal": local.causal,
+        "dropout": local.dropout, "scale": local.scale, "query_start": query_start,
+        "softcap": local.softcap, "backend": backend, "return_lse": return_lse,
+    }  # fmt: skip
+    grid = local.terms if isinstance(local.terms, GridTerms) else None
+    # That of a grid is resolved later.
+    facts["window"] = local.window if grid is None else _as_tuples(window)
+    if grid is not None:
+        facts["terms"] = (grid.shape, grid.query_grid, grid.prefix)
     axes = grid.axes if grid is not None else (local.terms,)
     for number, axis_terms in enumerate(axes):
         assert isinstance(axis_terms, Terms)

@@ -60,6 +60,10 @@ class HeadParallel(ParallelStyle):
         self.check = check
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        if not isinstance(device_mesh, DeviceMesh):
+            raise TypeError(
+                f"HeadParallel: device_mesh must be a DeviceMesh, got {type(device_mesh).__name__}"
+            )
         ranks = resolve_group("HeadParallel", device_mesh)
         layers, error = {}, None
         try:

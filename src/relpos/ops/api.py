@@ -139,6 +139,16 @@ def attention(
     return (output, lse) if return_lse else output
 
 
+def _refuse_dtensors(function: str, q: Tensor, k: Tensor, terms: Terms | GridTerms) -> None:
+    tensors = {"q": (q,), "k": (k,), "terms": getattr(terms, "tensors", ())}
+    for name, each in tensors.items():
+        if _any_dtensor(*each):
+            raise TypeError(
+                f"{function}: {name} must be of plain tensors, such as full_tensor() gives, "
+                "got DTensor"
+            )
+
+
 def _any_dtensor(*tensors: object) -> bool:
     """Whether one of them may be cut among devices."""
     dtensors = sys.modules.get("torch.distributed.tensor")
@@ -189,6 +199,7 @@ def attention_weights(
     tensor([[[[1.0000, 0.0000],
               [0.5000, 0.5000]]]])
     """
+    _refuse_dtensors("attention_weights", q, k, terms)
     inputs = prepare(
         "attention_weights", q, k, k, without_values(terms), mask, documents, key_ranges,
         query_documents, causal=causal, scale=scale, query_start=query_start, window=window,
@@ -227,6 +238,7 @@ def relative_logits(
     tensor([[[[ 0.,  1.],
               [-1.,  0.]]]])
     """
+    _refuse_dtensors("relative_logits", q, k, terms)
     inputs = prepare(
         "relative_logits", q, k, k, without_values(terms), scale=scale, query_start=query_start,
     )  # fmt: skip

@@ -175,7 +175,7 @@ class _Cut:
 
     def seed(self, device: torch.device) -> Tensor:
         """One that all ranks of the mesh have."""
-        seed = torch.randint(1 << 62, ()).to(device)
+        seed = torch.randint(1 << 62, (), device="cpu").to(device)
         for dim in range(self.mesh.ndim):
             group = self.mesh.get_group(dim)
             distributed.broadcast(seed, distributed.get_global_rank(group, 0), group=group)
