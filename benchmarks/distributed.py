@@ -55,16 +55,14 @@ def main() -> None:
     if options.out is None and options.length != LENGTH:
         parser.error("--out: must be given with --length, whose result is another")
     out = options.out or RESULTS / "distributed.json"
-    result: dict[str, Any] = {
-        "machine": machine() | {"threads": 1}, "length": options.length, "commits": {},
-    }  # fmt: skip
+    result: dict[str, Any] = {"length": options.length, "machines": {}}
     if options.parts and out.exists():
         result = json.loads(out.read_text())
         if result.get("length") != options.length:
             parser.error(f"--parts: {out} must have been measured at --length {options.length}")
     for part in options.parts or PARTS:
+        result["machines"][part] = machine() | {"threads": 1}
         result[part] = PARTS[part](options.length)
-        result["commits"][part] = machine()["commit"]
         save(out, result)
     print(f"wrote {out}")
     print(distributed_verdict(result))

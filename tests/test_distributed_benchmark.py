@@ -25,7 +25,7 @@ def test_every_part_on_few_tokens(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["distributed", *given])
         program.main()
     result = json.loads(out.read_text())
-    assert set(result["commits"]) == set(program.PARTS)
+    assert set(result["machines"]) == set(program.PARTS)
     section = distributed_section(result, load("hour_of_speech.json"))
     for words in ("one process, two threads", "ring", "| 2 | gather |"):
         assert words in section

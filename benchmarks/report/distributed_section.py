@@ -81,7 +81,7 @@ def distributed_section(result: dict, hour: dict) -> str:
         if what == "wait for ring"
     )
     parts = [
-        TIME.format(length=result["length"], machine=machine_note(result["machine"])),
+        TIME.format(length=result["length"], machine=machine_note(result["machines"]["time"])),
         _time_table(result["time"]),
         BYTES.format(length=result["bytes"][0]["length"]),
         markdown_table(
