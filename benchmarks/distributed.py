@@ -50,14 +50,17 @@ def main() -> None:
     options = parser.parse_args()
     if not 64 <= options.length <= MOST_TOKENS:
         parser.error(f"--length: must be in 64..{MOST_TOKENS}, got {options.length}")
-    if options.out is not None and options.out.is_dir():
-        parser.error(f"--out: must be a file, got the folder {options.out}")
+    if options.out is not None and (options.out.is_dir() or not options.out.parent.is_dir()):
+        parser.error(f"--out: must be a file in a folder that is there, got {options.out}")
     if options.out is None and options.length != LENGTH:
         parser.error("--out: must be given with --length, whose result is another")
     out = options.out or RESULTS / "distributed.json"
     result: dict[str, Any] = {"length": options.length, "machines": {}}
     if options.parts and out.exists():
-        result = json.loads(out.read_text())
+        try:
+            result = dict(json.loads(out.read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            parser.error(f"--out: {out} must hold an earlier result, got {error}")
         if result.get("length") != options.length:
             parser.error(f"--parts: {out} must have been measured at --length {options.length}")
     for part in options.parts or PARTS:

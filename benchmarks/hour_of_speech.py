@@ -65,10 +65,14 @@ def main() -> None:
     sizes = options.frames, options.layers, options.width
     if options.out is None and sizes != (FRAMES, LAYERS, WIDTH):
         parser.error("--out: must be given with other sizes, whose result is another")
-    if options.out is not None and options.out.is_dir():
-        parser.error(f"--out: must be a file, got the folder {options.out}")
+    if options.out is not None and (options.out.is_dir() or not options.out.parent.is_dir()):
+        parser.error(f"--out: must be a file in a folder that is there, got {options.out}")
     out = options.out or RESULTS / "hour_of_speech.json"
-    result = json.loads(out.read_text()) if out.exists() else {"rows": []}
+    result: dict = {"rows": []}
+    try:
+        result = dict(json.loads(out.read_text())) if out.exists() else result
+    except (OSError, ValueError, TypeError) as error:
+        parser.error(f"--out: {out} must hold an earlier result, got {error}")
     if any((row["frames"], row["layers"], row["width"]) != sizes for row in result["rows"]):
         parser.error(f"--out: {out} must have been measured with the same sizes")
     for processes in options.processes:

@@ -72,7 +72,7 @@ class ArgumentReader {
 
 // RELPOS_ARGUMENTS, read in this order. Lists have an element for each TableKind (first_offsets,
 // zero_beyond), or for each axis of a grid; window has two for each axis, a line being one;
-// dropout_origin has the members of that struct. They are empty where there is nothing to say.
+// dropout_origin has the members of DropoutOrigin. They are empty where there is nothing to say.
 struct Arguments {
   ArgumentReader& next;
 

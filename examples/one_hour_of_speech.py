@@ -36,6 +36,7 @@ SIZES = {
     "hidden_size": 1024, "num_attention_heads": 8, "intermediate_size": 4096,
     "num_mel_bins": 80, "subsampling_conv_channels": 256,
 }  # fmt: skip
+MOST_FRAMES = 10_000_000  # nine days
 PAUSE = 0.8  # seconds between words that begin a new line
 LINE = 12.0  # seconds of a line at most
 
@@ -59,8 +60,10 @@ def main() -> None:
                 parser.error(f"--{name}: must be at least {least}, got {getattr(options, name)}")
         if options.width % 64:
             parser.error(f"--width: must be a multiple of 64, got {options.width}")
-        if options.json is not None and not options.json.parent.is_dir():
-            parser.error(f"--json: must be in a folder that is there, got {options.json}")
+        if options.frames > MOST_FRAMES:
+            parser.error(f"--frames: must be at most {MOST_FRAMES}, got {options.frames}")
+        if options.json is not None and (options.json.is_dir() or not options.json.parent.is_dir()):
+            parser.error(f"--json: must be a file in a folder that is there, got {options.json}")
         with devices():
             prove(options.frames, options.layers, options.width, options.json)
         return

@@ -48,6 +48,11 @@ def test_the_committed_result_has_what_is_claimed():
         for what, begin, end in of_rank:
             if what == "wait for ring":
                 assert end - begin < alone / 10
+    found = {(row["ranks"], row["method"]): row["ratio"] for row in result["memory"]}
+    # Of what lies on a rank, 1 / P; what passes through it is of two ranks, whatever P is.
+    assert found[2, "heads"] < 0.85
+    assert found[4, "heads"] < 0.6 * found[2, "heads"]
+    assert found[4, "ring"] < 0.65 * found[2, "ring"] < 0.65
     for row in result["bytes"]:
         assert row["both_bytes"] == row["both_formula"]
 
@@ -57,7 +62,7 @@ def test_the_committed_result_has_what_is_claimed():
     [
         (["--length", "8"], "--length: must be in 64"),
         (["--length", "128"], "--out: must be given with --length"),
-        (["--out", "."], "--out: must be a file, got the folder"),
+        (["--out", "."], "--out: must be a file in a folder that is there, got ."),
     ],
 )
 def test_wrong_options_are_named(given, message, monkeypatch, capsys):
@@ -87,7 +92,7 @@ def test_the_hour_on_few_frames(tmp_path, monkeypatch):
     [
         (["--processes", "0"], "--processes: must be at least 1, got 0"),
         (["--frames", "40"], "--out: must be given with other sizes"),
-        (["--out", "."], "--out: must be a file, got the folder"),
+        (["--out", "."], "--out: must be a file in a folder that is there, got ."),
     ],
 )
 def test_wrong_options_of_the_hour_are_named(given, message, monkeypatch, capsys):

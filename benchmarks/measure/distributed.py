@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import cache
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -27,14 +28,17 @@ from .passes import BOTH, FORWARD
 from .ranks import Pool
 from .timing import percentiles
 
-__all__ = ["METHODS", "measure_bytes", "measure_memory", "measure_plan", "measure_time",
-           "measure_timeline"]  # fmt: skip
+__all__ = ["METHODS", "ONE_DEVICE", "formula_mib", "measure_bytes", "measure_memory",
+           "measure_plan", "measure_time", "measure_timeline"]  # fmt: skip
 
 METHODS = ("heads", "gather", "ring")
 ONE_THREAD, TWO_THREADS = "one process, one thread", "one process, two threads"
+ONE_DEVICE = "one device"
 _HEADS, _WIDTH, _DISTANCE = 8, 64, 64
 # Of which bytes and memory are measured; and how often each contender is timed.
 RANKS, ROUNDS = (2, 4), 9
+# Tokens of which results are compared with those in float64.
+PAIRS = 1024
 
 
 class Sizes(NamedTuple):
@@ -59,7 +63,7 @@ def tensors_of(sizes: Sizes, length: int) -> list[Tensor]:
 def run_once(tensors: list[Tensor], method: str | None, *, backward: bool) -> None:
     """One pass of this rank's tensors; without a method on one device."""
     q, k, v, keys, values = tensors
-    terms = Terms(keys=OffsetTable(keys, -_DISTANCE), values=OffsetTable(values, -_DISTANCE))
+    terms = _terms(keys, values)
     options: dict[str, Any] = {} if method is None else {
         "group": distributed.group.WORLD, "method": method,
     }  # fmt: skip
@@ -102,11 +106,32 @@ def _tokens(length: int, rank: int, size: int) -> int:
     return sum(end - first for first, end in cut.spans(length, group, rank=rank))
 
 
+def _difference(rank: int, size: int, method: str, sizes: Sizes) -> float:
+    """How far the output lies from that in float64 on one device, over its largest number."""
+    group = distributed.group.WORLD
+    assert group is not None
+    whole = [x.detach() for x in tensors_of(sizes, sizes.length)]
+    q, k, v = (cut.shard(x, group, dim=2) for x in whole[:3])
+    options: dict[str, Any] = {"group": group, "method": method, "causal": True}
+    found = cut.attention(q, k, v, _terms(*whole[3:]), **options)
+    q, k, v, keys, values = (x.double() for x in whole)
+    expected = relpos.attention(q, k, v, _terms(keys, values), causal=True, backend="reference")
+    return ((found - cut.shard(expected, group, dim=2)).abs().max() / expected.abs().max()).item()
+
+
+def _terms(keys: Tensor, values: Tensor) -> Terms:
+    return Terms(keys=OffsetTable(keys, -_DISTANCE), values=OffsetTable(values, -_DISTANCE))
+
+
 def measure_time(length: int) -> list[dict[str, Any]]:
     """Two ranks beside one process of one and of two threads, as multiples of the former."""
     rows, sizes = [], Sizes(length)
     pool = Pool(2)
     try:
+        # Of fewer tokens: the definition builds all pairs.
+        apart = {
+            name: max(pool.run(_difference, name, Sizes(min(length, PAIRS)))) for name in METHODS
+        }
         for backward in (False, True):
             contenders = (ONE_THREAD, TWO_THREADS, *METHODS)
             found: dict[str, list[float]] = {name: [] for name in contenders}
@@ -120,6 +145,7 @@ def measure_time(length: int) -> list[dict[str, Any]]:
                 rows.append({
                     "contender": name, "pass": BOTH if backward else FORWARD, "length": length,
                     "seconds": percentiles(found[name]), "ratio": percentiles(ratios),
+                    "difference": apart.get(name),
                 })  # fmt: skip
                 print(f"{rows[-1]['pass']:20} {name:26} {rows[-1]['ratio']['median']:.3f}",
                       flush=True)  # fmt: skip
@@ -145,7 +171,7 @@ def measure_bytes(length: int = 4096) -> list[dict[str, Any]]:
         try:
             for method in METHODS:
                 counts = pool.run(_bytes, method, sizes)
-                model = cost(sizes.shape(ranks), Cluster(1.0, 1.0), method)  # type: ignore[arg-type]
+                model = cost(sizes.shape(ranks), Cluster(1.0, 1.0), method)
                 forward = max(sum(x.values()) for x, _ in counts)
                 both = max(sum(x.values()) for _, x in counts)
                 rows.append({
@@ -180,13 +206,19 @@ def measure_memory(length: int) -> list[dict[str, Any]]:
                 grown = pool.run(_growth, method, sizes)
             finally:
                 pool.close()
-            model = cost(sizes.shape(ranks), Cluster(1.0, 1.0), method or "heads")  # type: ignore[arg-type]
-            row = {"ranks": ranks, "method": method or "one device", "length": length,
-                   "peak_mib": max(grown), "formula_mib": model.memory / 2**20}  # fmt: skip
+            row = {"ranks": ranks, "method": method or ONE_DEVICE, "length": length,
+                   "peak_mib": max(grown)}  # fmt: skip
             row["ratio"] = row["peak_mib"] / (rows[0]["peak_mib"] if rows else row["peak_mib"])
             rows.append(row)
             print(f"P={ranks} {row['method']:10} {row['peak_mib']:.0f} MiB", flush=True)
     return rows
+
+
+def formula_mib(row: dict[str, Any]) -> float:
+    """What the cost model says of a row of `measure_memory`."""
+    method = "heads" if row["method"] == ONE_DEVICE else row["method"]
+    shape = Sizes(row["length"]).shape(row["ranks"])
+    return cost(shape, Cluster(1.0, 1.0), method).memory / 2**20
 
 
 def _timeline(rank: int, size: int, sizes: Sizes) -> list[tuple[str, float, float]]:
@@ -240,7 +272,7 @@ def measure_plan(length: int) -> dict[str, Any]:
     model_rows = []
     pool = Pool(2)
     try:
-        alone = [min(pool.run(_seconds, ONE_THREAD, sizes, both)[0] for _ in range(3))
+        alone = [median(pool.run(_seconds, ONE_THREAD, sizes, both)[0] for _ in range(5))
                  for both in (False, True)]  # fmt: skip
         large, small = 1 << 22, 1 << 10
         times = {n: max(pool.run(_alone, n)) for n in (small, large)}
@@ -259,10 +291,10 @@ def measure_plan(length: int) -> dict[str, Any]:
                 taken = {}
                 for both in (False, True):
                     pool.run(_seconds, method, sizes, both)
-                    taken[both] = sorted(
+                    taken[both] = median(
                         max(pool.run(_seconds, method, sizes, both)) for _ in range(5)
-                    )[2]
-                model = cost(sizes.shape(ranks), cluster, method)  # type: ignore[arg-type]
+                    )
+                model = cost(sizes.shape(ranks), cluster, method)
                 for name, both, planned in (
                     (FORWARD, False, model.seconds[0]), (BOTH, True, sum(model.seconds))
                 ):  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..measure.distributed import PAIRS, formula_mib
 from ..measure.passes import BOTH, FORWARD
 from .cells import format_ratio, machine_note, markdown_table, ratio_cell
 
@@ -11,7 +12,8 @@ TIME = """\
 B=1, H=8, L={length}, d=64, float32, causal, Shaw's keys and values (64 either side), the zigzag
 layout: two ranks of one pinned thread each, on gloo, as multiples of one process of one thread in
 the same round. Two threads of one process stand beside them: what two cores can give here. No
-figure is of more cores.
+figure is of more cores. "Apart" is how far the output of {pairs} tokens lies from that in float64
+on one device, over its largest number.
 
 Measured on {machine} (`benchmarks/distributed.py`).
 """
@@ -81,7 +83,9 @@ def distributed_section(result: dict, hour: dict) -> str:
         if what == "wait for ring"
     )
     parts = [
-        TIME.format(length=result["length"], machine=machine_note(result["machines"]["time"])),
+        TIME.format(
+            length=result["length"], pairs=PAIRS, machine=machine_note(result["machines"]["time"])
+        ),
         _time_table(result["time"]),
         BYTES.format(length=result["bytes"][0]["length"]),
         markdown_table(
@@ -94,7 +98,7 @@ def distributed_section(result: dict, hour: dict) -> str:
         markdown_table(
             ["ranks", "method", "peak, MiB", "of one device's", "tensors by the formula, MiB"],
             [[str(row["ranks"]), row["method"], f"{row['peak_mib']:.0f}",
-              format_ratio(row["ratio"]), f"{row['formula_mib']:.0f}"]
+              format_ratio(row["ratio"]), f"{formula_mib(row):.0f}"]
              for row in result["memory"]], 2,
         ),
         OVERLAP.format(
@@ -132,7 +136,15 @@ def _time_table(rows: list[dict]) -> str:
     for row in rows:
         found.setdefault(row["contender"], {})[row["pass"]] = row
     cells = [
-        [name, *(ratio_cell(passes[each]["ratio"]) for each in (FORWARD, BOTH))]
+        [
+            name,
+            *(ratio_cell(passes[each]["ratio"]) for each in (FORWARD, BOTH)),
+            _difference_cell(passes[FORWARD].get("difference")),
+        ]
         for name, passes in found.items()
     ]
-    return markdown_table(["computed by", FORWARD, BOTH], cells)
+    return markdown_table(["computed by", FORWARD, BOTH, "apart"], cells)
+
+
+def _difference_cell(difference: float | None) -> str:
+    return "" if difference is None else f"{difference:.0e}"

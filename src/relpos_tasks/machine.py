@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["is_out_of_memory", "machine", "memory_bytes", "processor", "status_mib", "versions"]
+__all__ = ["machine", "memory_bytes", "processor", "status_mib", "versions"]
 
 # What the results of a task may depend on.
 _PACKAGES = (
@@ -91,16 +91,6 @@ def status_mib(field: str) -> float:
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) / 1024
     raise OSError(f"status_mib: /proc/self/status must have {field}, got none")
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, in Python's way or in torch's.
-
-    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
-    True
-    """
-    told = isinstance(error, RuntimeError) and "alloc" in str(error).lower()
-    return told or isinstance(error, MemoryError)
 
 
 def processor() -> str:

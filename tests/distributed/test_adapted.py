@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import transformers
@@ -74,6 +76,7 @@ def _check(rank, size, name, method) -> None:
         distributed.all_reduce(total)
         wanted = torch.zeros_like(one) if one.grad is None else one.grad
         assert relative_error(total, wanted) <= 1e-10, key
+    assert copy.deepcopy(model)(**local).last_hidden_state.shape == found.shape
     ContextParallel().remove_from(model)
     again = model(**given).last_hidden_state
     assert torch.equal(again, expected)

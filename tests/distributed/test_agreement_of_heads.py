@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.distributed.tensor.parallel import parallelize_module
 
@@ -26,10 +27,10 @@ CALLS: dict[str, tuple[list[dict], str]] = {
         [{}, {"key": X[:, :3], "value": X[:, :3]}],
         "tensors given twice must be the same on every rank",
     ),
-    "batches": ([{"x": X[:1]}, {}], "query must be the same on every rank .*(1, 5, 8)"),
+    "batches": ([{"x": X[:1]}, {}], r"query must be the same on every rank .*\[1, 5, 8\]"),
     "dtypes": ([{"x": X.double()}, {}], "query must be the same on every rank"),
     "weights": ([{"need_weights": True}, {}], "need_weights must be the same .*got True on rank 0"),
-    "causal": ([{}, {"is_causal": True}], "is_causal must be the same .*got nothing on rank 0"),
+    "causal": ([{}, {"is_causal": True}], "is_causal must be the same .*got False on rank 0"),
     "masks": ([{}, {"attn_mask": torch.zeros(5, 5)}], "attn_mask must be the same on every rank"),
     "learned input": (
         [{"x": X.clone().requires_grad_()}, {}],
@@ -43,6 +44,16 @@ CALLS: dict[str, tuple[list[dict], str]] = {
     "training": (
         [{"training": True}, {}],
         "dropout must be the same on every rank .*0.5 on rank 0",
+    ),
+    "autocast": (
+        [{"autocast": True}, {}],
+        "autocast must be the same .*got torch.bfloat16 on rank",
+    ),
+    "a window": ([{"window": (2, 0)}, {}], "the layer must be the same on every rank"),
+    "a scale": ([{}, {"scale": 3.0}], "the layer must be the same on every rank"),
+    "masks of another batch": (
+        [{"attn_mask": torch.zeros(4, 5, 5)}] * 2,
+        r"with b=2 and all h=4, got \(4, 5, 5\)",
     ),
     "a word": (
         [{}, {"spam": 1}],
@@ -70,6 +81,7 @@ def _called_otherwise(rank, size, name) -> str:
     given = dict(CALLS[name][0][rank])
     torch.manual_seed(0)
     layer = MultiheadAttention(8, 4, dropout=0.5, position=Huang(2, max_length=4))
+    layer.window, layer.scale = given.pop("window", None), given.pop("scale", None)
     layer = parallelize_module(layer, init_device_mesh("cpu", (size,)), HeadParallel())
     layer.train(given.pop("training", False))
     if given.pop("frozen", False):
@@ -81,14 +93,17 @@ def _called_otherwise(rank, size, name) -> str:
         args = (*args, None, False)
     if given.pop("many", False):
         args = (*args, None, False, None, True, False, 1, 2)
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=given.pop("autocast", False))
     try:
-        layer(*args, **{"need_weights": False} | given)
+        with autocast:
+            layer(*args, **{"need_weights": False} | given)
     except Exception as error:
         words = f"{type(error).__name__}: {error}"
     else:
         words = "nothing"
     # Nobody was left behind.
     layer.requires_grad_(True)
+    layer.window = layer.scale = None
     layer.eval()(X, X, X, need_weights=False)
     return words
 
@@ -118,6 +133,23 @@ def _no_room(*_: object) -> None:
     raise MemoryError("no room")
 
 
+def test_a_rank_that_is_called_otherwise_tells_those_of_other_tokens(four):
+    for said in four.run(_called_otherwise_in_both):
+        assert "is_causal must be the same" in said, said
+
+
+def _called_otherwise_in_both(rank, size) -> str:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("cp", "tp"))
+    layer = parallelize_module(MultiheadAttention(8, 4), mesh["tp"], HeadParallel())
+    parallelize_module(layer, mesh["cp"], ContextParallel(method="ring"))
+    x = torch.zeros(1, 4, 8)
+    try:
+        layer(x, x, x, need_weights=False, is_causal=rank == 0)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
 def test_modules_that_differ_between_ranks_are_refused(two):
     two.run(_other_modules)
 
@@ -134,6 +166,17 @@ def _other_modules(rank, size) -> None:
         TypeError, match="HeadParallel: device_mesh must be a DeviceMesh, got Proce"
     ):
         HeadParallel()._apply(MultiheadAttention(8, 4), mesh.get_group())  # type: ignore[arg-type]
+    layer = MultiheadAttention(8, 4)
+    layer.out_proj = nn.utils.parametrizations.weight_norm(layer.out_proj)
+    with pytest.raises(
+        ValueError, match=r"module\.out_proj must be a torch.nn.Linear, of which each"
+    ):
+        parallelize_module(layer, mesh, HeadParallel())
+    model = fully_shard(nn.Sequential(MultiheadAttention(8, 4)), mesh=mesh)
+    before = list(model.state_dict())
+    with pytest.raises(ValueError, match=r"module\.0\.in_proj_weight must be a whole tensor"):
+        parallelize_module(model, mesh, HeadParallel())
+    assert list(model.state_dict()) == before
     layer = parallelize_module(MultiheadAttention(8, 4), mesh, HeadParallel())
     x = distribute_tensor(X, mesh, [Replicate()])
     with pytest.raises(

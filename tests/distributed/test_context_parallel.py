@@ -16,7 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import relpos.distributed as cut
-from relpos import OffsetTable, Terms
 from relpos.distributed import ContextParallel
 from relpos.layers import DecoderBlock, EncoderBlock, KeyValueCache, MultiheadAttention
 from relpos.positions import Compose, Grid, LearnedAbsolute, Rotary, Shaw, T5Bias, TransformerXL
@@ -217,78 +216,6 @@ def _refused(rank, size) -> None:
     ContextParallel().apply_to(layer, world())
     with pytest.raises(ValueError, match="position must be one of a line of tokens where the se"):
         layer(x, x, x, need_weights=False)
-
-
-class ShiftsKeys(nn.Module):
-    """A scheme of a user that changes keys."""
-
-    def forward(self, q, k):
-        """Keys plus one."""
-        return q, k + 1, Terms()
-
-
-class CountsQueries(nn.Module):
-    """One that takes the queries to be the last positions, as many schemes do."""
-
-    def forward(self, q, k):
-        """Queries times their positions."""
-        at = torch.arange(k.shape[2] - q.shape[2], k.shape[2], dtype=q.dtype)
-        return q * at[:, None], k, Terms()
-
-
-class ReadsInput(nn.Module):
-    """One whose table is made from what comes in."""
-
-    reads_input = True
-
-    def forward(self, q, k, x):
-        """A bias that is the input's mean."""
-        return q, k, Terms(bias=OffsetTable(x.mean().expand(q.shape[1], 3), -1))
-
-
-class Draws(nn.Module):
-    """One that changes queries by chance, and by content, wherever they are."""
-
-    reads_input = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(torch.linspace(0, 1, 10).view(2, 5).double())
-
-    def forward(self, q, k, x):
-        """Queries with some noise, and a table."""
-        noise = 1e-9 * torch.rand_like(q) * self.training
-        return (q * x.mean(-1)[:, None, :, None] + noise, k,
-                Terms(bias=OffsetTable(self.bias, -2)))  # fmt: skip
-
-
-@pytest.mark.no_typecheck
-def test_schemes_of_ones_own_are_refused_where_they_would_be_wrong(two):
-    two.run(_own_schemes)
-
-
-def _own_schemes(rank, size) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(1, 6, 8).double()
-    own = cut.shard(x, world())
-    for position, said in (
-        (ShiftsKeys(), "must have reads_key_start = True, and take key_start="),
-        (CountsQueries(), "must have reads_query_start = True, and take query_start="),
-        (Compose(Rotary(4), CountsQueries()), "must have reads_query_start = True"),
-        (ReadsInput(), "must make the same tables of any input where the sequence is cut"),
-        (Compose(Rotary(4), ReadsInput()), "must make the same tables of any input"),
-    ):
-        layer = MultiheadAttention(8, 2, position=position).double()
-        ContextParallel().apply_to(layer, world())
-        with pytest.raises((TypeError, ValueError), match=f"ContextParallel: position {said}"):
-            layer(own, own, own, need_weights=False)
-    whole = MultiheadAttention(8, 2, position=Draws()).double()
-    layer = ContextParallel().apply_to(copy.deepcopy(whole), world())
-    layer(own, own, own, need_weights=False)
-    whole.eval(), layer.eval()
-    expected = whole(x, x, x, need_weights=False)[0]
-    found = layer(own, own, own, need_weights=False)[0]
-    assert relative_error(found, cut.shard(expected, world())) <= 1e-12
 
 
 @pytest.mark.no_typecheck

@@ -25,7 +25,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 import relpos.distributed as cut
-from relpos import ShapeError
+from relpos import OffsetTable, ShapeError, Terms
 from relpos.distributed import (
     ContextParallel,
     HeadParallel,
@@ -278,7 +278,7 @@ def _wrong_calls(rank, size) -> None:
     with pytest.raises(ValueError, match="HeadParallel: module must have layers of all heads, got"):
         parallelize_module(nn.Sequential(layer), mesh, HeadParallel())
     with pytest.raises(
-        ShapeError, match=r"attn_mask must be \(i, j\) or \(b \* h, i, j\) with all"
+        ShapeError, match=r"attn_mask must be \(i, j\) or \(b \* h, i, j\) with b=2 and all"
     ):
         layer(x, x, x, attn_mask=torch.zeros(2 * 2 + 1, 5, 5))
     with pytest.raises(ShapeError, match=r"attn_mask must be \(i, j\) or \(b \* h, i, j\)"):
@@ -444,3 +444,41 @@ def _dropout_of_both(rank, size, method) -> None:
     assert x.grad is not None
     assert local.grad is not None
     assert relative_error(local.grad, cut.shard(x.grad, mesh["cp"])) <= 1e-5
+
+
+class _Tied(nn.Module):
+    """A scheme with one table under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = nn.Parameter(torch.linspace(-1, 1, 36).view(4, 9))
+        self.right = self.left
+
+    def forward(self, q: Tensor, k: Tensor):
+        """Both."""
+        return q, k, Terms(bias=OffsetTable(self.left + self.right.sin(), first=-4))
+
+
+@pytest.mark.parametrize("tied", ["parameter", "module"])
+def test_what_has_two_names_stays_one(two, tied: str):
+    two.run(_two_names, tied)
+
+
+def _two_names(rank, size, tied) -> None:
+    torch.manual_seed(0)
+    position = _Tied() if tied == "parameter" else Compose(*[T5Bias(4)] * 2)
+    torch.nn.init.normal_(next(position.parameters()))
+    whole = MultiheadAttention(8, 4, position=position).double()
+    mesh = init_device_mesh("cpu", (size,))
+    layer = parallelize_module(copy.deepcopy(whole), mesh, HeadParallel())
+    x = torch.randn(2, 9, 8, generator=torch.Generator().manual_seed(1)).double()
+    for _ in range(2):
+        for one in (whole, layer):
+            one.zero_grad()
+            one(x, x, x, need_weights=False)[0].square().sum().backward()
+        ((name, expected),) = whole.position.named_parameters()
+        ((same, found),) = layer.position.named_parameters()
+        assert name == same
+        assert isinstance(found, nn.Parameter)
+        assert isinstance(found.grad, DTensor)
+        assert relative_error(found.grad.full_tensor(), expected.grad) <= 1e-12

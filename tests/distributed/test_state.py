@@ -6,14 +6,16 @@ import copy
 
 import pytest
 import torch
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import parallelize_module
 
 import relpos.distributed as cut
-from relpos.distributed import HeadParallel, load_full_state_dict
+from relpos.distributed import ContextParallel, HeadParallel, load_full_state_dict
 from relpos.layers import MultiheadAttention
-from tests.distributed.cut import relative_error
+from tests.distributed.cut import relative_error, world
 from tests.distributed.test_head_parallel import cut_heads, example_input, example_model
 
 
@@ -96,3 +98,54 @@ def _from_rank_0(rank, size) -> None:
         load_full_state_dict(other, state)
     load_full_state_dict(other, state, from_rank_0=True)
     assert relative_error(other(example_input()), model(example_input())) == 0
+
+
+@pytest.mark.no_typecheck
+def test_ranks_that_share_no_tensor_are_told_too(two, four):
+    two.run(_without_shared_tensors)
+    four.run(_with_tensors_of_pairs)
+
+
+def _without_shared_tensors(rank, size) -> None:
+    layer = ContextParallel().apply_to(MultiheadAttention(8, 4), world())
+    state = {} if rank else dict(layer.state_dict(), more=torch.zeros(1))
+    with pytest.raises(
+        RuntimeError, match=r"got more, which it has not|rank 0 of 2 failed: .*more"
+    ):
+        load_full_state_dict(layer, state, from_rank_0=True)
+    wanted = {name: torch.ones_like(x) for name, x in layer.state_dict().items()}
+    load_full_state_dict(layer, {} if rank else wanted, from_rank_0=True)
+    assert all((x == 1).all() for x in layer.parameters())
+
+
+def _with_tensors_of_pairs(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    layer = parallelize_module(MultiheadAttention(8, 4), mesh["tp"], HeadParallel())
+    state = cut.full_state_dict(layer)
+    wrong = dict(state, more=torch.zeros(1)) if rank == 0 else {}
+    with pytest.raises(
+        RuntimeError, match=r"got more, which it has not|rank 0 of \d failed: .*more"
+    ):
+        load_full_state_dict(layer, wrong, from_rank_0=True)
+    load_full_state_dict(layer, state if rank == 0 else {}, from_rank_0=True)
+
+
+def test_wrappers_have_no_part_in_names(two):
+    two.run(_wrapped)
+
+
+def _wrapped(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (size,))
+    plain = nn.Sequential(MultiheadAttention(8, 4))
+    model = parallelize_module(nn.Sequential(MultiheadAttention(8, 4)), mesh, HeadParallel())
+    for wrapped in (
+        torch.compile(model, backend="eager"), nn.Sequential(checkpoint_wrapper(model[0]))
+    ):  # fmt: skip
+        load_full_state_dict(wrapped, plain.state_dict())
+        state = cut.full_state_dict(wrapped)
+        if rank == 0:
+            assert state.keys() == plain.state_dict().keys()
+            assert all(torch.equal(x, plain.state_dict()[name]) for name, x in state.items())
+    own = parallelize_module(MultiheadAttention(8, 4), mesh, HeadParallel())
+    with pytest.raises((TypeError, cut.ExchangeError), match=r"got a DTensor for .*weight"):
+        load_full_state_dict(own, own.state_dict() if rank == 0 else {}, from_rank_0=True)

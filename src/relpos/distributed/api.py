@@ -105,9 +105,9 @@ def attention(
             row's keys: not `"reference"`.
         return_lse: as in `relpos.attention`.
         check: whether the ranks first compare their arguments, and last tell each other whether
-            they succeeded: two small exchanges. Without it all shards must be of one length, and
-            a rank that fails leaves the others to the time limit of their process group. It alone
-            cannot be compared: it must be the same on every rank.
+            they succeeded: small exchanges, before and after. Without it all shards must be of one
+            length, and a rank that fails leaves the others to the time limit of their process
+            group. It alone cannot be compared: it must be the same on every rank.
 
     Returns:
         As `relpos.attention`, of this rank's queries.

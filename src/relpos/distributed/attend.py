@@ -87,7 +87,14 @@ def attend(
     numbers = (0, 0, 0, 0, 0)
     if local is not None:
         facts = call_facts(
-            local, query_start, layout, key_layout, method, window, backend, return_lse
+            local,
+            query_start=query_start,
+            layout=layout,
+            key_layout=key_layout,
+            method=method,
+            window=window,
+            backend=backend,
+            return_lse=return_lse,
         )
         facts["whether there are query_documents"] = query_documents is not None
         rows, columns = (1, 1) if local.mask is None else local.mask.shape[2:]
@@ -204,6 +211,7 @@ def _lengths(
     *,
     check: bool,
 ) -> _Lengths:
+    """The lengths on all ranks and the seed of rank 0; unchecked, they are taken to be as here."""
     if check:
         said = agree(ranks, "attention", facts, numbers, error)
     else:

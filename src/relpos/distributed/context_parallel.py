@@ -35,6 +35,7 @@ from .group import AnyGroup, Ranks, resolve_group
 from .layout import Layout, Span, check_layout, check_shards, spans_of_ranks, unshard
 from .method import check_method
 from .not_compiled import not_compiled
+from .own_schemes import check_own_scheme
 from .parakeet import check_parakeet_layout, cut_encoder, is_parakeet, join_encoder
 from .positions import CutTokens, apply_cut_position
 
@@ -134,10 +135,7 @@ class ContextParallel(ParallelStyle):
         elif isinstance(part, LearnedAbsolute | Sinusoidal):
             part.forward = partial(_add_at_input, part, ranks, self)
         elif isinstance(part, Adapted) and part.scheme:
-            part.attend_elsewhere = partial(
-                attention, group=ranks.group, layout=self.layout, key_layout=self.key_layout,
-                method=self.method, check=self.check,
-            )  # fmt: skip
+            part.attend_elsewhere = _AttendAdapted(ranks, self)
             part.least_heads = ranks.size if self.method == "heads" else 1
         else:
             return False
@@ -164,6 +162,21 @@ class ContextParallel(ParallelStyle):
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         return self.apply_to(module, device_mesh)
+
+
+@dataclass(frozen=True)
+class _AttendAdapted:
+    """What an adapted attention calls in place of `relpos.attention`."""
+
+    ranks: Ranks
+    style: ContextParallel
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        style = self.style
+        return attention(
+            *args, group=self.ranks.group, layout=style.layout, key_layout=style.key_layout,
+            method=style.method, check=style.check, **options,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -212,6 +225,7 @@ class _AttendAcrossRanks:
             scale = resolve_scale(
                 "MultiheadAttention", layer.position, layer.scale, width=q.shape[3]
             )
+            check_own_scheme("ContextParallel", layer.position_of_heads, q, k, x)
             q, k, terms = apply_cut_position(
                 "ContextParallel", layer.position_of_heads, q, k, x, tokens
             )

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Literal
 
 from ..checks import check_count, check_number
 from .heads import HeadCut
@@ -145,9 +144,6 @@ class Cost:
     memory: float
 
 
-Method = Literal["heads", "gather", "ring"]
-
-
 def hidden_from(shape: Shape, cluster: Cluster) -> float:
     """From how many tokens a rank on a ring hides what it sends behind what it computes.
 
@@ -168,7 +164,7 @@ def hidden_from(shape: Shape, cluster: Cluster) -> float:
     return max(sent * e / computed, sent * (e + w) / (_BACKWARD * computed))
 
 
-def cost(shape: Shape, cluster: Cluster, method: Method) -> Cost:
+def cost(shape: Shape, cluster: Cluster, method: str) -> Cost:
     """What a method costs.
 
     Args:
@@ -192,6 +188,8 @@ def cost(shape: Shape, cluster: Cluster, method: Method) -> Cost:
     compute = ranks * step, _BACKWARD * ranks * step
     own = (2 * queries + keys) * e * 2  # q, output, k, v and their gradients
     others = ranks - 1
+    # In the zigzag layout a rank's keys are two runs, of one of which gradients are made at a time.
+    runs = 2 if shape.causal else 1
     impossible = None
     if method == "heads":
         assert shape.kv_heads is not None
@@ -216,7 +214,7 @@ def cost(shape: Shape, cluster: Cluster, method: Method) -> Cost:
         waits = [others * cluster.latency + x / cluster.bandwidth for x in sent]
         seconds = compute[0] + waits[0], compute[1] + waits[1]
         hidden = gathered == 0
-        memory = own + ranks * keys * (e + w) + queries * w
+        memory = own + ranks * keys * (e + 2 * w) + queries * w
     else:
         sent = others * keys * e, others * keys * e + (ranks * keys * w if others else 0.0)
         hop = cluster.latency + keys * e / cluster.bandwidth
@@ -225,6 +223,7 @@ def cost(shape: Shape, cluster: Cluster, method: Method) -> Cost:
         backward = _BACKWARD * step + others * max(_BACKWARD * step, back)
         seconds = forward, backward + (back if others else 0.0)
         hidden = others == 0 or (hop <= step and back <= _BACKWARD * step)
-        # Another rank's keys, and sums of gradients on their way out and in.
-        memory = own + queries * w + (keys * (e + 2 * w) if others else keys * w)
+        # Keys of two other ranks, and sums of gradients on their way out and in.
+        travelling = keys * (min(others, 2) * e + 2 * w) if others else keys * w
+        memory = own + queries * w + travelling + keys * w / runs
     return Cost(method, impossible, sent, seconds, compute, hidden, memory)

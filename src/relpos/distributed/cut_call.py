@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from ..ops.inputs import DropoutOrigin, Inputs
 from ..ops.locality import AnyWindow
+from .exchange import SpansOfRanks
 from .group import Ranks
 from .layout import Span
 
@@ -16,8 +19,6 @@ __all__ = ["TOKEN_AXES", "CutCall", "KeyShard", "placed"]
 
 # Of what goes from rank to rank: the axis of the tokens.
 TOKEN_AXES = {"k": 2, "v": 2, "mask": 3, "documents": 1}
-
-Cut = tuple[tuple[Span, ...], ...]  # the spans of each rank
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ class CutCall:
 
     ranks: Ranks
     local: Inputs
-    queries: Cut
-    keys: Cut
+    queries: SpansOfRanks
+    keys: SpansOfRanks
     mask_travels: bool
     mask_has_rows: bool
     backend: str
@@ -125,27 +126,38 @@ class CutCall:
 
     def sees(self, queries: Span, keys: Span) -> bool:
         """Whether any pair of two runs may take part, by causality and window."""
+        return bool(self._seen(*(torch.tensor(x, device="cpu") for x in (queries, keys))))
+
+    def _seen(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """The same of many runs `(..., 2)`, none of whose pairs does where one of them is empty."""
         start, local = self.local.query_start, self.local
-        first_offset = keys[0] - (start + queries[1] - 1)
-        last_offset = keys[1] - 1 - (start + queries[0])
+        (first_query, end_query), (first_key, end_key) = queries.unbind(-1), keys.unbind(-1)
+        first_offset = first_key - (start + end_query - 1)
+        last_offset = end_key - 1 - (start + first_query)
         left, right = local.window[0] if local.window else (None, None)
         right = 0 if local.causal else right
-        return (left is None or last_offset >= -left) and (right is None or first_offset <= right)
+        seen = (first_query < end_query) & (first_key < end_key)
+        if left is not None:
+            seen = seen & (last_offset >= -left)
+        return seen if right is None else seen & (first_offset <= right)
 
-    @property
+    @cached_property
     def hops(self) -> int:
         """How many ranks the keys of each visit at most, its own among them.
 
         What lies further than a window reaches needs no visit; every rank counts the same.
         """
-        size = self.ranks.size
-        far = 0
-        for rank, own in enumerate(self.queries):
-            for hop in range(far + 1, size):
-                others = self.keys[(rank - hop) % size]
-                if any(self.sees(mine, other) for mine in own for other in others):
-                    far = hop
-        return far + 1
+        queries, keys = _edges(self.queries), _edges(self.keys)
+        pairs = queries[:, None, :, None], keys[None, :, None, :]
+        seen = self._seen(*pairs).flatten(2).any(2)
+        rank = torch.arange(self.ranks.size, device="cpu")
+        hops = (rank[:, None] - rank) % self.ranks.size
+        return int(hops.masked_fill(~seen, 0).max()) + 1
+
+
+def _edges(spans: SpansOfRanks) -> Tensor:
+    """`(P, 2, 2)`: of two runs of each rank the first token and the end, both 0 where it is not."""
+    return torch.tensor([[*own, (0, 0), (0, 0)][:2] for own in spans], device="cpu")
 
 
 def placed(spans: Sequence[Span]) -> list[tuple[slice, Span]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from inspect import signature
 from typing import Any, ClassVar
@@ -20,8 +21,9 @@ from ..layers import KeyValueCache, MultiheadAttention
 from ..ops.dispatch import choose, choose_for_parts
 from ..ops.inputs import DropoutOrigin, prepare
 from ..terms import GridTerms, Terms
-from .agreement import Outcome, agree
+from .agreement import Outcome, agree, fail_together
 from .derivatives import refuse_second_derivatives
+from .facts import described
 from .group import Ranks
 from .heads import terms_of_heads
 from .not_compiled import not_compiled
@@ -45,19 +47,30 @@ class CutLayer(MultiheadAttention):
         self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
         """As of the layer: the same input and the whole output on every rank."""
-        given = self._agree(query, key, value, *args, **options)
+        with self._failing_with_tokens():
+            given = self._agree(query, key, value, *args, **options)
         outcome = Outcome(self.ranks, "MultiheadAttention", check=self.check)
         try:
             return self._forward_of_heads(**given)
         except Exception as error:
             outcome.fail(error)
 
+    def _failing_with_tokens(self) -> AbstractContextManager[None]:
+        """What fails within is told to the ranks that have other tokens, if any have."""
+        style = getattr(self.attend_elsewhere, "style", None)
+        ranks = getattr(self.attend_elsewhere, "ranks", None)
+        if ranks is None or style is None:
+            return nullcontext()
+        return fail_together(ranks, "MultiheadAttention", check=style.check)
+
     def _agree(self, *args: Any, **options: Any) -> dict[str, Any]:
         """The arguments by name, once it is sure that all ranks have the same."""
         facts: dict[str, object] = {}
         given, error = {}, None
         try:
-            given = dict(_SIGNATURE.bind(self, *args, **options).arguments)
+            bound = _SIGNATURE.bind(self, *args, **options)
+            bound.apply_defaults()
+            given = dict(bound.arguments)
             del given["self"]
             for name, x in given.items():
                 if isinstance(x, DTensor):
@@ -83,20 +96,20 @@ class CutLayer(MultiheadAttention):
         }
         query, key, value = (copies[id(x)] for x in (query, key, value))
         for name in ("attn_mask", "key_padding_mask"):
-            if isinstance(named.get(name), Tensor) and named[name].requires_grad:
+            if isinstance(named[name], Tensor) and named[name].requires_grad:
                 named[name] = _CopyToRanks.apply(named[name], self.ranks)
-        mask = named.get("attn_mask")
+        mask = named["attn_mask"]
         if isinstance(mask, Tensor) and mask.ndim == 3:
-            if len(mask) % self.all_heads:
+            batch = 1 if query.ndim == 2 else query.shape[0 if self.batch_first else 1]
+            if len(mask) != batch * self.all_heads:
                 raise ShapeError(
-                    "MultiheadAttention: attn_mask must be (i, j) or (b * h, i, j) with all "
-                    f"h={self.all_heads}, got {tuple(mask.shape)}"
+                    f"MultiheadAttention: attn_mask must be (i, j) or (b * h, i, j) with b={batch} "
+                    f"and all h={self.all_heads}, got {tuple(mask.shape)}"
                 )
             each = mask.unflatten(0, (-1, self.all_heads))
             own = slice(self.first_head, self.first_head + self.num_heads)
             named["attn_mask"] = each[:, own].flatten(0, 1)
-        average = named.get("average_attn_weights", True)
-        if named.get("need_weights", True) and not average:
+        if named["need_weights"] and not named["average_attn_weights"]:
             raise ValueError(
                 "MultiheadAttention: average_attn_weights must be True where heads are cut among "
                 "ranks, got False"
@@ -142,8 +155,10 @@ _SIGNATURE = signature(MultiheadAttention.forward)
 
 def _facts(layer: CutLayer, given: Mapping[str, object]) -> dict[str, object]:
     """What must be the same on every rank, by what users call it."""
+    device = layer.out_proj.weight.device.type
     facts: dict[str, object] = {
-        "the layer": (layer.embed_dim, layer.all_heads, layer.all_kv_heads, layer.head_dim),
+        "the layer": (layer.extra_repr(), layer.batch_first, type(layer.position).__name__),
+        "autocast": torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None,
         "dropout": layer.dropout if layer.training else 0.0,
         # Of each of them gradients are summed, as long as they are wanted.
         "parameters that learn": [n for n, x in layer.named_parameters() if x.requires_grad],
@@ -163,11 +178,9 @@ def _repeated(given: Mapping[str, object]) -> list[str]:
 def _described(x: object) -> object:
     if isinstance(x, KeyValueCache):
         return f"a cache of {x.length} tokens"
-    if not isinstance(x, Tensor):
-        return x if isinstance(x, bool | int) else one_line(x)
-    learns = torch.is_grad_enabled() and x.requires_grad
-    learned = "requires_grad" if learns else "no gradient"
-    return tuple(x.shape), str(x.dtype), learned, x.device.type
+    if isinstance(x, Tensor):
+        return described(x)
+    return x if isinstance(x, bool | int) else one_line(x)
 
 
 class _CutPosition:
@@ -187,6 +200,7 @@ class _CutPosition:
 
     def __init__(self, layer: CutLayer) -> None:
         self._layer = layer
+        self.scheme_of_all_heads = layer.position
         for trait in self._TRAITS:
             setattr(self, trait, getattr(layer.position, trait, False))
 
@@ -209,8 +223,15 @@ class _CutPosition:
     def _call(self, *args: Tensor, **options: Any) -> tuple[Tensor, Tensor, Terms | GridTerms]:
         position = self._layer.position
         assert position is not None
-        local = {name: _local(x, self._layer.ranks) for name, x in position.named_parameters()}
-        return functional_call(position, local, args, options)
+        local: dict[str, Tensor] = {}
+        made: dict[Tensor, Tensor] = {}
+        # One parameter may have several names, and one module, too.
+        for prefix, part in position.named_modules():
+            for own, x in part.named_parameters(recurse=False, remove_duplicate=False):
+                if x not in made:
+                    made[x] = _local(x, self._layer.ranks)
+                local[f"{prefix}.{own}" if prefix else own] = made[x]
+        return functional_call(position, local, args, options, tie_weights=False)
 
 
 def _local(x: Tensor, ranks: Ranks) -> Tensor:

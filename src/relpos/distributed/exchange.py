@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed import P2POp
 
+from ..ops.inputs import wide_dtype
 from .group import Ranks
 
 # By the names that torch 2.13 gave them, and those from before.
@@ -23,6 +24,7 @@ _reduce_scatter = (
 )
 
 __all__ = [
+    "SpansOfRanks",
     "Transfer",
     "all_to_all",
     "count_bytes",
@@ -33,7 +35,7 @@ __all__ = [
     "timed",
 ]
 
-Cut = Sequence[Sequence[tuple[int, int]]]  # the spans of each rank
+SpansOfRanks = tuple[tuple[tuple[int, int], ...], ...]  # what each rank has of a sequence
 
 _COUNTS: list[dict[str, int]] = []
 
@@ -88,7 +90,7 @@ def timed(what: str) -> Iterator[None]:
             events.append((what, begin, time.perf_counter()))
 
 
-def gather_shards(ranks: Ranks, x: Tensor, dim: int, cut: Cut) -> list[Tensor]:
+def gather_shards(ranks: Ranks, x: Tensor, dim: int, cut: SpansOfRanks) -> list[Tensor]:
     """The shards of all ranks, each of its own length along `dim`."""
     if ranks.size == 1:
         return [x]
@@ -103,23 +105,23 @@ def gather_shards(ranks: Ranks, x: Tensor, dim: int, cut: Cut) -> list[Tensor]:
     return [gathered[rank].narrow(dim, 0, count) for rank, count in enumerate(counts)]
 
 
-def scatter_sums(ranks: Ranks, whole: Tensor, dim: int, cut: Cut) -> Tensor:
-    """This rank's shard of the sum over all ranks of `whole`."""
+def scatter_sums(ranks: Ranks, whole: Tensor, dim: int, cut: SpansOfRanks) -> Tensor:
+    """This rank's shard of the sum over all ranks of `whole`, summed in 32 bits at least."""
     counts = [sum(end - first for first, end in own) for own in cut]
     shape = list(whole.shape)
     shape[dim] = max(counts)
-    given = whole.new_zeros(ranks.size, *shape)
+    given = whole.new_zeros(ranks.size, *shape, dtype=wide_dtype(whole))
     for own_part, own in zip(given, cut, strict=True):
         at = 0
         for first, end in own:
             own_part.narrow(dim, at, end - first).copy_(whole.narrow(dim, first, end - first))
             at += end - first
     if ranks.size == 1:
-        return given[0]
+        return given[0].to(whole.dtype)
     found = torch.empty_like(given[0])
     _reduce_scatter(found.view(-1), given.view(-1), group=ranks.group)
     _count("scatter", *given[1:])
-    return found.narrow(dim, 0, counts[ranks.rank])
+    return found.narrow(dim, 0, counts[ranks.rank]).to(whole.dtype)
 
 
 def all_to_all(

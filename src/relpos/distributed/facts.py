@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -9,11 +13,26 @@ from ..ops.inputs import Inputs
 from ..ops.locality import AnyWindow
 from ..terms import GridTerms, Terms
 
-__all__ = ["call_facts"]
+__all__ = ["call_facts", "described"]
+
+_NO_NAMES: Mapping[Any, str] = MappingProxyType({})
+
+
+def described(x: Tensor, names: Mapping[Any, str] = _NO_NAMES) -> object:
+    """What of a tensor must be the same on every rank.
+
+    Args:
+        x: on this rank.
+        names: in place of sizes that may differ, by axis.
+    """
+    sizes = [names.get(n, size) for n, size in enumerate(x.shape)]
+    learns = torch.is_grad_enabled() and x.requires_grad
+    return sizes, str(x.dtype), "requires_grad" if learns else "no gradient", x.device.type
 
 
 def call_facts(
     local: Inputs,
+    *,
     query_start: int | None,
     layout: str,
     key_layout: str,
@@ -36,13 +55,9 @@ def call_facts(
     """
     facts: dict[str, object] = {}
     for name, x, axis in _named_tensors(local):
-        sizes = [size if n != axis else "tokens" for n, size in enumerate(x.shape)]
-        learns = torch.is_grad_enabled() and x.requires_grad
-        if name == "mask":
-            # Its tokens are looked at with the lengths of all ranks.
-            sizes[2:] = ["queries", "keys"]
-        learned = "requires_grad" if learns else "no gradient"
-        facts[name] = (sizes, str(x.dtype), learned, x.device.type)
+        # The tokens of a mask are looked at with the lengths of all ranks.
+        axes_of_tokens = {2: "queries", 3: "keys"} if name == "mask" else {axis: "tokens"}
+        facts[name] = described(x, axes_of_tokens)
     facts |= {
         "layout": layout, "key_layout": key_layout, "method": method, "causal": local.causal,
         "dropout": local.dropout, "scale": local.scale, "query_start": query_start,

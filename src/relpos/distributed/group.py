@@ -11,13 +11,14 @@ from torch import distributed
 from torch.distributed import GroupMember, ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
+from ..errors import is_out_of_memory
+
 __all__ = [
     "AnyGroup",
     "ExchangeError",
     "Ranks",
     "all_ranks",
     "exchange_device",
-    "is_out_of_memory",
     "resolve_group",
 ]
 
@@ -92,11 +93,6 @@ class Ranks:
                 f"says: {' '.join(str(error).split())}",
                 self,
             ) from error
-
-
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether this process has not enough memory; on the CPU torch has no class for that."""
-    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)
 
 
 def resolve_group(function: str, group: AnyGroup) -> Ranks:

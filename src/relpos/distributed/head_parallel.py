@@ -97,8 +97,9 @@ def _layers(module: nn.Module, ranks: Ranks) -> dict[str, MultiheadAttention]:
             "HeadParallel: module must have a relpos.layers.MultiheadAttention, "
             f"got {type(module).__name__} without any"
         )
-    for layer in layers.values():
+    for name, layer in layers.items():
         _check_heads(layer, ranks)
+        _check_whole(name, layer)
         of_tokens = getattr(layer.attend_elsewhere, "ranks", None)
         if isinstance(of_tokens, Ranks) and of_tokens.shares_ranks(ranks):
             raise ValueError(
@@ -116,6 +117,22 @@ def _check_heads(layer: MultiheadAttention, ranks: Ranks) -> None:
                 f"HeadParallel: {name} must be a multiple of the {ranks.size} ranks, "
                 f"got {getattr(layer, name)}"
             )
+
+
+def _check_whole(name: str, layer: MultiheadAttention) -> None:
+    """Raise unless the projections are plain ones of whole tensors."""
+    if type(layer.out_proj) is not nn.Linear:
+        raise ValueError(
+            f"HeadParallel: {name}.out_proj must be a torch.nn.Linear, of which each rank computes "
+            f"a part of the sum, got {type(layer.out_proj).__name__}"
+        )
+    for owner, part in ((name, layer), (f"{name}.out_proj", layer.out_proj)):
+        for own, x in part.named_parameters(recurse=False):
+            if isinstance(x, DTensor):
+                raise ValueError(
+                    f"HeadParallel: {owner}.{own} must be a whole tensor (fully_shard comes "
+                    "after it), got DTensor"
+                )
 
 
 def _check_shared(module: nn.Module, layers: list[MultiheadAttention]) -> None:
@@ -146,12 +163,12 @@ def _cut_layer(layer: MultiheadAttention, mesh: DeviceMesh, ranks: Ranks, *, che
     layer.in_proj_weight = layer.in_proj_bias = None
     for name, weight, bias in zip(PROJECTIONS, weights, biases, strict=True):
         for kind, x in (("weight", weight), ("bias", bias)):
-            parameter = None if x is None else _cut(x, mesh, Shard(0))
+            parameter = None if x is None else _dtensor_parameter(x, mesh, Shard(0))
             layer.register_parameter(f"{name}_{kind}", parameter)
     out_proj = layer.out_proj
-    out_proj.register_parameter("weight", _cut(out_proj.weight, mesh, Shard(1)))
+    out_proj.register_parameter("weight", _dtensor_parameter(out_proj.weight, mesh, Shard(1)))
     if out_proj.bias is not None:
-        out_proj.register_parameter("bias", _cut(out_proj.bias, mesh, Replicate()))
+        out_proj.register_parameter("bias", _dtensor_parameter(out_proj.bias, mesh, Replicate()))
     position = layer.position
     axes = position.head_axes() if isinstance(position, Position) else None
     if position is not None:
@@ -178,13 +195,17 @@ def _cut_position(
     ranks: Ranks,
 ) -> None:
     """Make a scheme's parameters DTensors, those of each head cut; layers may share it."""
-    for name, parameter in list(position.named_parameters()):
+    made: dict[Tensor, nn.Parameter] = {}
+    # One parameter may have several names.
+    for name, parameter in list(position.named_parameters(remove_duplicate=False)):
         if isinstance(parameter, DTensor):
             continue
         axis = None if axes is None else axes.get(name)
         owner, _, own = name.rpartition(".")
         placement = Replicate() if axis is None else Shard(axis)
-        position.get_submodule(owner).register_parameter(own, _cut(parameter, mesh, placement))
+        if parameter not in made:
+            made[parameter] = _dtensor_parameter(parameter, mesh, placement)
+        position.get_submodule(owner).register_parameter(own, made[parameter])
     if axes is None:
         return
     for part in position.modules():
@@ -193,6 +214,6 @@ def _cut_position(
             part.heads = heads // ranks.size  # type: ignore[assignment]
 
 
-def _cut(x: Tensor, mesh: DeviceMesh, placement: Placement) -> nn.Parameter:
+def _dtensor_parameter(x: Tensor, mesh: DeviceMesh, placement: Placement) -> nn.Parameter:
     learns = x.requires_grad
     return nn.Parameter(distribute_tensor(x.detach(), mesh, [placement]), requires_grad=learns)

@@ -26,13 +26,11 @@ from ..terms import GridTerms, OffsetTable, Terms
 from .agreement import Outcome
 from .cut_call import CutCall
 from .derivatives import refuse_second_derivatives
-from .exchange import all_to_all, gather_shards, scatter_sums
+from .exchange import SpansOfRanks, all_to_all, gather_shards, scatter_sums
 from .group import Ranks
-from .layout import Span, in_order
+from .layout import in_order
 
 __all__ = ["HeadCut", "heads_attention", "terms_of_heads"]
-
-Cut = tuple[tuple[Span, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -177,7 +175,7 @@ def _mask_of_heads(
     return mask if mask.shape[1] == 1 else mask[:, own.start : own.stop]
 
 
-def _whole(ranks: Ranks, x: Tensor, dim: int, cut: Cut) -> Tensor:
+def _whole(ranks: Ranks, x: Tensor, dim: int, cut: SpansOfRanks) -> Tensor:
     return in_order(gather_shards(ranks, x, dim, cut), dim, cut)
 
 
@@ -185,7 +183,7 @@ class _Gather(torch.autograd.Function):
     """The whole sequence of some axis on every rank."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, ranks: Ranks, dim: int, cut: Cut) -> Tensor:
+    def forward(ctx: Any, x: Tensor, ranks: Ranks, dim: int, cut: SpansOfRanks) -> Tensor:
         ctx.ranks, ctx.dim, ctx.cut = ranks, dim, cut
         with ranks.exchanging("attention", "masks"):
             return _whole(ranks, x, dim, cut)
@@ -202,7 +200,7 @@ class _ToHeads(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, ranks: Ranks, cut: Cut, heads: Sequence[tuple[int, ...]]
+        ctx: Any, x: Tensor, ranks: Ranks, cut: SpansOfRanks, heads: Sequence[tuple[int, ...]]
     ) -> Tensor:
         ctx.ranks, ctx.cut, ctx.heads, ctx.num_heads = ranks, cut, heads, x.shape[1]
         with ranks.exchanging("attention", "heads"):
@@ -221,7 +219,7 @@ class _ToTokens(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, ranks: Ranks, cut: Cut, heads: Sequence[tuple[int, ...]], *given: Tensor
+        ctx: Any, ranks: Ranks, cut: SpansOfRanks, heads: Sequence[tuple[int, ...]], *given: Tensor
     ) -> tuple[Tensor, ...]:
         ctx.ranks, ctx.cut, ctx.heads = ranks, cut, heads
         with ranks.exchanging("attention", "heads"):
@@ -235,7 +233,9 @@ class _ToTokens(torch.autograd.Function):
         return None, None, None, *d_given
 
 
-def _to_heads(ranks: Ranks, x: Tensor, cut: Cut, heads: Sequence[tuple[int, ...]]) -> Tensor:
+def _to_heads(
+    ranks: Ranks, x: Tensor, cut: SpansOfRanks, heads: Sequence[tuple[int, ...]]
+) -> Tensor:
     """`(b, own heads, L, w)` from `(b, h, n, w)`."""
     if ranks.size == 1:
         return x.contiguous()
@@ -247,7 +247,7 @@ def _to_heads(ranks: Ranks, x: Tensor, cut: Cut, heads: Sequence[tuple[int, ...]
 
 
 def _to_tokens(
-    ranks: Ranks, x: Tensor, cut: Cut, heads: Sequence[tuple[int, ...]], num_heads: int
+    ranks: Ranks, x: Tensor, cut: SpansOfRanks, heads: Sequence[tuple[int, ...]], num_heads: int
 ) -> Tensor:
     """`(b, h, n, w)` from `(b, own heads, L, w)`; what several ranks have of a head is summed."""
     if ranks.size == 1:

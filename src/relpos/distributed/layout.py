@@ -23,6 +23,7 @@ from ..errors import ShapeError
 from .agreement import agree
 from .derivatives import refuse_second_derivatives
 from .exchange import gather_shards, scatter_sums
+from .facts import described
 from .group import AnyGroup, Ranks, resolve_group
 from .not_compiled import not_compiled
 
@@ -129,10 +130,7 @@ def unshard(
 
 def _facts(x: Tensor, layout: Layout, dim: int) -> dict[str, object]:
     """What must be the same on every rank."""
-    sizes = [size if n != dim else "tokens" for n, size in enumerate(x.shape)]
-    learns = torch.is_grad_enabled() and x.requires_grad
-    described = (sizes, str(x.dtype), "requires_grad" if learns else "no gradient")
-    return {"layout": layout, "dim": dim, "x": described}
+    return {"layout": layout, "dim": dim, "x": described(x, {dim: "tokens"})}
 
 
 class _Unshard(torch.autograd.Function):

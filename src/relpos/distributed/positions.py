@@ -13,14 +13,15 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from ..positions import Compose
 from ..positions.handover import apply_position
 from ..terms import Terms
 from .cut_call import placed
 from .layout import Span
 
-__all__ = ["CutTokens", "apply_cut_position"]
+__all__ = ["CutTokens", "apply_cut_position", "scheme_name"]
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,8 @@ def apply_cut_position(
         tokens: which these are.
 
     Raises:
-        TypeError: if the scheme changes keys and does not say that it reads `key_start`, or
-            queries by their positions and not that it reads `query_start`.
-        ValueError: if it is made for a grid, or makes tables from the input.
+        TypeError: if the scheme changes keys and does not say that it reads `key_start`.
+        ValueError: if it is made for a grid.
     """
     if position is None:
         return q, k, Terms()
@@ -77,8 +77,6 @@ def apply_cut_position(
     reads_key_start = getattr(position, "reads_key_start", False)
     apply = partial(apply_position, position)
     one_key = _one_token(k)
-    if not _is_known(position):
-        _check_own(owner, apply, q, k, x, tokens)
     changed, q_rel = [], []
     for rows, (first, _) in placed(tokens.queries) or [(slice(0, 0), (0, 0))]:
         run, start = q[:, :, rows], tokens.query_start + first
@@ -90,11 +88,13 @@ def apply_cut_position(
         if new_k is not one_key and not reads_key_start:
             raise TypeError(
                 f"{owner}: position must have reads_key_start = True, and take key_start=, to "
-                f"change keys of a cut sequence, got {type(position).__name__}"
+                f"change keys of a cut sequence, got {scheme_name(position)}"
             )
         changed.append(None if new_q is run else new_q)
         q_rel.append(terms.q_rel)
-    terms = _terms_of_sequence(apply, q, k, x, tokens)
+    if terms.tables:
+        of_tables = partial(apply_position, _that_makes_tables(position, q, k, x))
+        terms = _terms_of_sequence(of_tables, q, k, x, tokens)
     if q_rel[0] is not None:
         terms = replace(terms, q_rel=torch.cat(q_rel, 2))
     if changed[0] is not None:
@@ -109,60 +109,38 @@ def apply_cut_position(
     return q, k, terms
 
 
-def _is_known(position: object) -> bool:
-    """Whether a scheme is one of the library's, which need not be tried out."""
-    parts = position.modules() if isinstance(position, nn.Module) else (position,)
-    return all(type(part).__module__.startswith(("relpos.positions.", "torch.")) for part in parts)
-
-
-def _check_own(
-    owner: str,
-    apply: Callable[..., tuple[Tensor, Tensor, Any]],
-    q: Tensor,
-    k: Tensor,
-    x: Tensor,
-    tokens: CutTokens,
-) -> None:
-    """Raise if a scheme would make something else of a cut sequence than of a whole one."""
-    position = apply.args[0]  # type: ignore[attr-defined]
-    name = type(position).__name__
-    one, first = q[:1, :, :1], x[:1, :1]
-    if not one.numel():
-        return
-    start = tokens.query_start
-    devices = [] if q.is_cpu else [q.device]
-
-    def tried(keys: int, x: Tensor) -> tuple[Tensor, Any]:
-        # What is drawn by chance is drawn alike, and leaves no trace.
-        with torch.no_grad(), torch.random.fork_rng(devices):
-            torch.manual_seed(0)
-            changed, _, terms = apply(
-                one, _one_token(k).expand(-1, -1, keys, -1), x, query_start=start
-            )
-        return changed, terms
-
-    # The same query, at the same place, before one key and before two.
-    (here, terms), (there, _) = tried(1, first), tried(2, first)
-    if here is not one and not torch.equal(here, there):
-        raise TypeError(
-            f"{owner}: position must have reads_query_start = True, and take query_start=, to "
-            f"change queries of a cut sequence by their positions, got {name}"
-        )
-    _, other = tried(1, torch.zeros_like(first))
-    if isinstance(terms, Terms) and any(
-        not torch.equal(table.rows, other.tables[its].rows) for its, table in terms.tables.items()
-    ):
-        raise ValueError(
-            f"{owner}: position must make the same tables of any input where the sequence is cut "
-            f"among ranks, which have different inputs, got {name}"
-        )
+def scheme_name(position: object) -> str:
+    """The class of a scheme, also of one of which a rank has some heads."""
+    return type(getattr(position, "scheme_of_all_heads", position)).__name__
 
 
 def _made_for_a_grid(owner: str, position: object) -> ValueError:
     return ValueError(
         f"{owner}: position must be one of a line of tokens where the sequence is cut among ranks, "
-        f"got {type(position).__name__}, of a grid"
+        f"got {scheme_name(position)}, of a grid"
     )
+
+
+def _that_makes_tables(
+    position: Callable[..., Any], q: Tensor, k: Tensor, x: Tensor
+) -> Callable[..., Any]:
+    """A scheme without those of its parts that change keys and make no tables.
+
+    They are called for each run of a rank's keys; with as many keys as the sequence has, they
+    would change keys that nobody reads.
+    """
+    if not isinstance(position, Compose) or not position.reads_key_start:
+        return position
+    kept = []
+    for part in position.positions:
+        if getattr(part, "reads_key_start", False):
+            _, _, terms = apply_position(
+                part, _one_token(q), _one_token(k), _one_input(x, 1), query_start=0
+            )
+            if isinstance(terms, Terms) and not terms.tables:
+                continue
+        kept.append(_that_makes_tables(part, q, k, x))
+    return Compose(*kept)
 
 
 def _terms_of_sequence(
@@ -172,7 +150,7 @@ def _terms_of_sequence(
     x: Tensor,
     tokens: CutTokens,
 ) -> Terms:
-    """The tables of all offsets of the sequence, the same on every rank, and no `q_rel`."""
+    """The tables of all offsets of the sequence, the same on every rank."""
     # One query with so many keys that it meets every offset of the sequence.
     last = tokens.query_start + tokens.num_queries - 1
     count = max(tokens.num_keys + tokens.num_queries - 1, 0)
@@ -187,8 +165,7 @@ def _terms_of_sequence(
             queries = _one_token(q).expand(-1, -1, tokens.num_queries, -1)
             keys = _one_token(k).expand(-1, -1, tokens.num_keys, -1)
             _, _, terms = apply(queries, keys, _one_input(x, tokens.num_queries))
-    # Each table has a q_rel of its own queries, or none has.
-    return Terms(**terms.tables) if terms.q_rel is None else replace(terms, q_rel=terms.q_rel)
+    return terms
 
 
 def _one_token(like: Tensor) -> Tensor:

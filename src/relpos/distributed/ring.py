@@ -1,8 +1,8 @@
 """Keys and values go from rank to rank, and each rank adds what its rows see of them.
 
-Ring attention (Liu et al. 2023, section 3). The memory of a rank is that of its own tokens and of
-one other rank's. While a rank computes with some keys, they travel on to the next one. Backward
-they travel once more, and the sums of their gradients, in 32 bits at least, behind them and home.
+Ring attention (Liu et al. 2023, section 3). While a rank computes with some keys, they travel on to
+the next one, and others come in: beside its own it holds those of two ranks at most. Backward they
+travel once more, and the sums of their gradients, in 32 bits at least, behind them and home.
 
 What a rank sends, with n tokens on each of P ranks, e bytes a number and w >= 4 a gradient:
 
@@ -33,6 +33,7 @@ def ring_forward(call: CutCall, sums: RowSums) -> None:
     outcome = Outcome(call.ranks, "attention", check=call.check)
     for shard in _travelling(call):
         outcome.attempt(partial(add_parts, call, shard, sums))
+        del shard  # before the next but one has its place
     outcome.raise_together()
 
 
@@ -50,7 +51,9 @@ def ring_backward(
     ranks, hops, transfer = call.ranks, call.hops, None
     outcome = Outcome(ranks, "attention", check=call.check)
     sums = _ArrivingSums({})
-    for hop, shard in enumerate(_travelling(call)):
+    hop = -1
+    for shard in _travelling(call):
+        hop += 1
         sums = _ArrivingSums(transfer or shard_sums(shard, wanted))
         outcome.attempt(partial(add_gradients, call, shard, flow, own, sums, wanted))
         # To the rank that computes with these keys next; from the last one home.
@@ -64,6 +67,7 @@ def ring_backward(
                     kind="ring gradients",
                 )  # fmt: skip
             sums = _ArrivingSums(transfer)
+        del shard
     found = sums()
     outcome.raise_together()
     return found

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -21,6 +21,9 @@ from .group import Ranks, all_ranks, resolve_group
 
 __all__ = ["full_state_dict", "load_full_state_dict"]
 
+# What torch leaves out of the names of a state: those of compiled and of checkpointed modules.
+_WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")
+
 
 def full_state_dict(model: nn.Module) -> dict[str, Any]:
     """The state of a model as one device has it: whole tensors, on the CPU, of the same names.
@@ -33,9 +36,9 @@ def full_state_dict(model: nn.Module) -> dict[str, Any]:
     check_module("full_state_dict", "model", model)
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_model_state_dict(model, options=options)
-    for name, layer in model.named_modules():
-        if isinstance(layer, CutLayer) and state:
-            _pack(state, f"{name}." if name else "")
+    for prefix, _ in _cut_layers(model):
+        if state:
+            _pack(state, prefix)
     return state
 
 
@@ -59,13 +62,20 @@ def load_full_state_dict(
     function = "load_full_state_dict"
     check_flag(function, "from_rank_0", from_rank_0)
     check_module(function, "model", model)
+    everybody = all_ranks(function) if from_rank_0 else None
     own = get_model_state_dict(model)
     renamed, error = {}, None
     try:
         if not isinstance(state, Mapping):
             raise TypeError(f"{function}: state must be a mapping, got {one_line(state)}")
-        if not (from_rank_0 and distributed.get_rank()):
+        if everybody is None or everybody.rank == 0:
             renamed = _of_cut_layers(model, own, state)
+        for name, x in renamed.items():
+            if isinstance(x, DTensor):
+                raise TypeError(
+                    f"{function}: state must be of whole tensors, such as full_tensor() gives, "
+                    f"got a DTensor for {name}"
+                )
     except Exception as found:
         error = found
     facts: dict[str, object] = {"from_rank_0": from_rank_0}
@@ -77,12 +87,21 @@ def load_full_state_dict(
         except Exception as found:
             # The ranks of other groups are told, too.
             error = found
-    if error is None and from_rank_0:
-        agree(all_ranks(function), function, facts, ())
+    # Of a group in which `from_rank_0` differs, some do not wait for what rank 0 sends.
+    if everybody is not None and not isinstance(error, ValueError):
+        agree(everybody, function, {}, (), error)
     if error is not None:
         raise error
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=from_rank_0)
     set_model_state_dict(model, renamed, options=options)
+
+
+def _cut_layers(model: nn.Module) -> Iterator[tuple[str, CutLayer]]:
+    """Each, and what its names begin with in a state, which names no wrapper."""
+    for name, layer in model.named_modules():
+        if isinstance(layer, CutLayer):
+            parts = [part for part in name.split(".") if part and part not in _WRAPPERS]
+            yield "".join(f"{part}." for part in parts), layer
 
 
 def _groups(state: Iterable[object]) -> list[Ranks]:
@@ -109,9 +128,8 @@ def _of_cut_layers(
             "full_state_dict gives it to rank 0 alone, which from_rank_0=True takes"
         )
     state, wanted = dict(given), {name: _shape(x) for name, x in own.items()}
-    for name, layer in model.named_modules():
-        if isinstance(layer, CutLayer):
-            _pack_shapes(wanted, state, f"{name}." if name else "")
+    for prefix, _ in _cut_layers(model):
+        _pack_shapes(wanted, state, prefix)
     wrong = [f"nothing for {name}" for name in wanted if name not in state]
     wrong += [f"{name}, which it has not" for name in state if name not in wanted]
     for name, shape in wanted.items():
@@ -127,9 +145,8 @@ def _of_cut_layers(
             "load_full_state_dict: state must have the names and shapes of the model, got "
             + "; ".join(wrong)
         )
-    for name, layer in model.named_modules():
-        if isinstance(layer, CutLayer):
-            _unpack(state, f"{name}." if name else "", layer)
+    for prefix, layer in _cut_layers(model):
+        _unpack(state, prefix, layer)
     return state
 
 

@@ -84,7 +84,7 @@ class Arguments:
         axis_has_queries: of each axis, 1 where it has such a table.
         axis_has_bias: see `axis_has_queries`.
         axis_has_values: see `axis_has_queries`.
-        dropout_origin: where the call lies in one of which it is a part (`parts.DropoutOrigin`),
+        dropout_origin: where the call lies in one of which it is a part (`inputs.DropoutOrigin`),
             empty for a whole one.
         has_other_keys: whether the rows have other keys too, so that backward goes by the softmax
             and the output over all of them.

@@ -46,16 +46,21 @@ class RowFlow:
         softmax: `(2, b, h, i)` as in `Part`, but with a sum of 1 for a row without any key.
         d_output: as `output`.
         d_lse: `(b, h, i)`, or None.
+        whole: of which larger flow these are which rows, None if of none.
     """
 
     output: Tensor
     softmax: Tensor
     d_output: Tensor
     d_lse: Tensor | None
+    whole: tuple[RowFlow, slice] | None = None
 
     @cached_property
     def delta(self) -> Tensor:
         """`(b, h, i)`: `dO_i . o_i - d_lse_i`."""
+        if self.whole is not None:
+            flow, rows = self.whole
+            return flow.delta[:, :, rows]
         wide = wide_dtype(self.output)
         delta = (self.d_output.to(wide) * self.output.to(wide)).sum(-1)
         return delta if self.d_lse is None else delta - self.d_lse
@@ -65,7 +70,8 @@ class RowFlow:
         cut = slice(first, end)
         d_lse = None if self.d_lse is None else self.d_lse[:, :, cut]
         softmax = self.softmax[:, :, :, cut]
-        return RowFlow(self.output[:, :, cut], softmax, self.d_output[:, :, cut], d_lse)
+        output, d_output = self.output[:, :, cut], self.d_output[:, :, cut]
+        return RowFlow(output, softmax, d_output, d_lse, (self, cut))
 
 
 class RowSums:

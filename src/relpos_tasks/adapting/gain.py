@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from relpos.adapters import Report, adapt, restore
+from relpos.errors import is_out_of_memory
 from relpos.ops.locality import Window
 
-from ..machine import is_out_of_memory, status_mib
+from ..machine import status_mib
 
 __all__ = ["Gain", "measure_gain"]
 

@@ -54,7 +54,7 @@ def _run() -> int:
         # Every check of ours is a ValueError with a line of its own.
         return _fail(str(error))
     except (MemoryError, RuntimeError) as error:
-        from ..machine import is_out_of_memory  # noqa: PLC0415
+        from relpos.errors import is_out_of_memory  # noqa: PLC0415
 
         if not is_out_of_memory(error):
             raise

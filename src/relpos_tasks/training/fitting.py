@@ -17,8 +17,9 @@ import torch
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+from relpos.errors import is_out_of_memory
+
 from ..files import PARTIAL
-from ..machine import is_out_of_memory
 from ..stopping import ending_child_processes
 from .averaging import check_averaging
 from .checkpoint import ABOUT, FORMAT, WEIGHTS, check_state, save_about, save_weights

@@ -12,7 +12,7 @@ from .key_scores import add_queries
 from .local_keys import hidden_by_ranges, hidden_by_window
 from .plan import Block
 
-__all__ = ["add_sheared", "finite_or_zero", "table_product", "weights"]
+__all__ = ["add_sheared", "table_product", "weights"]
 
 
 def weights(
@@ -30,11 +30,11 @@ def weights(
     scores = _scores(call, block)
     if call.whole_rows is not None:
         row_max, row_sum = call.whole_rows.softmax[:, *block.queries].unsqueeze(-1)
-        return scores.sub_(finite_or_zero(row_max)).exp_().div_(row_sum)
+        return scores.sub_(_finite_or_zero(row_max)).exp_().div_(row_sum)
     if softmax is not None:
         row_max, row_sum = softmax.unsqueeze(-1)
         torch.amax(scores, -1, keepdim=True, out=row_max)
-        scores.sub_(finite_or_zero(row_max)).exp_()
+        scores.sub_(_finite_or_zero(row_max)).exp_()
         torch.sum(scores, -1, keepdim=True, out=row_sum)
         return scores.div_(row_sum.masked_fill(row_sum == 0, 1))
     empty = None
@@ -50,7 +50,7 @@ def weights(
     return scores if empty is None else scores.masked_fill_(empty, 0)
 
 
-def finite_or_zero(row_max: Tensor) -> Tensor:
+def _finite_or_zero(row_max: Tensor) -> Tensor:
     """What to subtract from the scores of a row, 0 where it has no key."""
     return row_max.masked_fill(row_max == -torch.inf, 0)
 

@@ -1,0 +1,151 @@
+"""Schemes of users over a cut sequence: right, or refused in words on every rank."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import parallelize_module
+
+import relpos.distributed as cut
+from relpos import OffsetTable, Terms
+from relpos.distributed import ContextParallel, HeadParallel
+from relpos.layers import MultiheadAttention
+from relpos.positions import Compose, Rotary
+from tests.distributed.cut import relative_error, world
+
+pytestmark = pytest.mark.no_typecheck
+
+
+def bias(values: Tensor) -> Terms:
+    return Terms(bias=OffsetTable(values, first=-4))
+
+
+def numbered(q: Tensor, k: Tensor) -> Tensor:
+    """The positions of queries that are the last ones."""
+    return torch.arange(k.shape[2] - q.shape[2], k.shape[2], dtype=q.dtype)[:, None]
+
+
+RAMP = torch.linspace(-1, 1, 9).double()[None]
+KEYS = torch.linspace(-1, 1, 36).double().view(1, 9, 4)
+Scheme = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Terms]]
+WRONG: dict[str, Scheme] = {
+    "keys shifted": lambda q, k, x: (q, k + 1, Terms()),
+    "queries by position": lambda q, k, x: (q * numbered(q, k), k, Terms()),
+    "queries from 0": lambda q, k, x: (
+        q * (1 + torch.arange(q.shape[2], dtype=q.dtype))[:, None],
+        k,
+        Terms(),
+    ),
+    "number of queries": lambda q, k, x: (q * (1 + q.shape[2]), k, Terms()),
+    "number of keys": lambda q, k, x: (q * (k.shape[2] > 3) + q, k, Terms()),
+    "q_rel by position": lambda q, k, x: (
+        q,
+        k,
+        Terms(keys=OffsetTable(KEYS, -4), q_rel=q + numbered(q, k)),
+    ),
+    "bias by length": lambda q, k, x: (q, k, bias(RAMP * k.shape[2] ** 0.5)),
+    "bias of the input": lambda q, k, x: (q, k, bias(RAMP * x.mean())),
+    "bias of later inputs": lambda q, k, x: (q, k, bias(RAMP * x[:, 1:].sum())),
+    "bias of the queries": lambda q, k, x: (q, k, bias(RAMP * q.mean())),
+    "bias of the keys": lambda q, k, x: (q, k, bias(RAMP * k.mean())),
+}
+RIGHT: dict[str, Scheme] = {
+    "queries by content": lambda q, k, x: (q * x.mean(-1)[:, None, :, None], k, bias(RAMP)),
+    "q_rel by content": lambda q, k, x: (
+        q, k, Terms(keys=OffsetTable(KEYS, -4), q_rel=q.sin())
+    ),
+    "none": lambda q, k, x: (q, k, Terms()),
+}  # fmt: skip
+
+
+class Own(nn.Module):
+    """A scheme that calls a function."""
+
+    reads_input = True
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, q: Tensor, k: Tensor, x: Tensor) -> Any:
+        """What the function gives."""
+        return (WRONG | RIGHT)[self.name](q, k, x)
+
+
+class Noise(nn.Module):
+    """Queries with noise in training."""
+
+    def forward(self, q: Tensor, k: Tensor) -> Any:
+        """Noise, as dropout is."""
+        return nn.functional.dropout(q, 0.5, self.training), k, Terms()
+
+
+def layer_with(position: nn.Module) -> MultiheadAttention:
+    torch.manual_seed(0)
+    return MultiheadAttention(8, 2, position=position).double()
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1)).double()
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_would_be_wrong_is_refused(two, name: str):
+    for composed in (False, True):
+        # A composition may change keys: what is the same everywhere is right then.
+        if name != "keys shifted" or not composed:
+            two.run(_refused, name, composed)
+
+
+def _refused(rank, size, name, composed) -> None:
+    position: nn.Module = Compose(Rotary(4), Own(name)) if composed else Own(name)
+    layer = ContextParallel().apply_to(layer_with(position), world())
+    own = cut.shard(drawn(1, 11, 8), world())
+    said = "ContextParallel: position must (make of a cut sequence|have reads_key_start = True)"
+    with pytest.raises((ValueError, TypeError), match=said):
+        layer(own, own, own, need_weights=False)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_taken(two, name: str):
+    two.run(_taken, name)
+
+
+def _taken(rank, size, name) -> None:
+    whole, x = layer_with(Own(name)), drawn(2, 11, 8)
+    layer = ContextParallel().apply_to(copy.deepcopy(whole), world())
+    own = cut.shard(x, world())
+    expected = whole(x, x, x, need_weights=False)[0]
+    found = layer(own, own, own, need_weights=False)[0]
+    assert relative_error(found, cut.shard(expected, world())) <= 1e-12
+
+
+def test_noise_is_no_position(two):
+    two.run(_noisy)
+
+
+def _noisy(rank, size) -> None:
+    layer = ContextParallel().apply_to(layer_with(Noise()), world())
+    own = cut.shard(drawn(1, 11, 8), world())
+    layer(own, own, own, need_weights=False)
+    assert layer.position.training
+
+
+def test_the_class_is_named_where_heads_are_cut_too(four):
+    four.run(_named)
+
+
+def _named(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("cp", "tp"))
+    layer = layer_with(Own("queries from 0"))
+    layer = parallelize_module(layer, mesh["tp"], HeadParallel())
+    parallelize_module(layer, mesh["cp"], ContextParallel())
+    own = cut.shard(drawn(1, 11, 8), mesh["cp"])
+    with pytest.raises(ValueError, match="got Own, whose queries differ"):
+        layer(own, own, own, need_weights=False)
