@@ -47,12 +47,10 @@ calls of the op, sums of parts and small exchanges cost.
 
 
 HOUR = """\
-`examples/one_hour_of_speech.py` with random weights: {hours:.0f} hour of speech ({frames} frames)
-through {layers} layers of width {width}. Memory is the largest peak of a process, with weights,
-libraries, and what every process has whole: features, output, and the positions of all offsets.
-{compared} frames lie so far apart from what the original gives, over its largest number.
-
-Measured on {machine} (`benchmarks/hour_of_speech.py`).
+`examples/one_hour_of_speech.py` with random weights, through layers of width {width}. Memory is the
+largest peak of a process, with weights, libraries, and what every process has whole: features,
+output, and the positions of all offsets. {compared} frames lie so far apart from what the original
+gives, over its largest number (`benchmarks/hour_of_speech.py`).
 """
 
 
@@ -117,18 +115,30 @@ def distributed_section(result: dict, hour: dict) -> str:
 
 
 def _hour(rows: list[dict]) -> list[str]:
-    first = rows[0]
-    cells = [
-        [f"{row['processes']}", f"{row['peak_gib']:.1f}",
-         format_ratio(row["peak_gib"] / first["peak_gib"]), f"{row['difference']:.0e}"]
-        for row in rows
-    ]  # fmt: skip
-    note = HOUR.format(
-        machine=machine_note(first["machine"]), compared=first["compared_frames"],
-        **{name: first[name] for name in ("hours", "frames", "layers", "width")},
-    )  # fmt: skip
-    heads = ["processes", "peak, GiB", "of one process's", "apart"]
-    return [note, markdown_table(heads, cells)]
+    alone = {(row["frames"], row["layers"]): row["peak_gib"]
+             for row in rows if row["processes"] == 1}  # fmt: skip
+    cells = []
+    for row in rows:
+        of_one = alone.get((row["frames"], row["layers"]))
+        machine = row.get("machine")
+        cells.append([
+            f"{row['hours']:.2g}", f"{row['layers']}", f"{row['processes']}",
+            f"{row['peak_gib']:.1f}", format_ratio(row["peak_gib"] / of_one) if of_one else "",
+            f"{row['difference']:.0e}",
+            f"{machine['processor']} ({machine['capability']}), {machine['commit']}"
+            if machine else "not recorded",
+        ])  # fmt: skip
+    note = HOUR.format(compared=rows[0]["compared_frames"], width=rows[0]["width"])
+    heads = [
+        "hours",
+        "layers",
+        "processes",
+        "peak, GiB",
+        "of one process's",
+        "apart",
+        "measured on",
+    ]
+    return [note, markdown_table(heads, cells, 2)]
 
 
 def _time_table(rows: list[dict]) -> str:
