@@ -79,7 +79,7 @@ def plan_command(
     typer.echo(f"a ring hides what it sends from {tokens:,.0f} tokens a device on")
     typer.echo(
         "measured on 2 and 4 processes of one machine, on gloo, "
-        f"these times were up to {PLAN_ERROR:.0%} off"
+        f"these times and tensors were up to {PLAN_ERROR:.0%} off"
     )
     typer.echo(_advice(costs, shape, memory))
 
