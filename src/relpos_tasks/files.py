@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,9 @@ PARTIAL = ".part-"
 # Bytes. A chorale takes 0.2 MB, a symphony 30, a corpus of chorales 5; more is another kind of
 # file, or one made to fill the memory.
 LARGEST = 200_000_000
+
+# How often a folder is made that another process takes away.
+_TRIES = 100
 
 _unfinished: set[Path] = set()
 # Held while finished files take their places, so that those of one result come together.
@@ -220,12 +223,16 @@ def abandon_unfinished() -> None:
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
     """An unfinished file in the same folder, which is gone after the block."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{PARTIAL}{secrets.token_hex(8)}{path.suffix[:16]}")
     # Noted before it is there, so that a stopped process leaves none behind.
     _unfinished.add(partial)
-    try:
+
+    def make() -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
         partial.touch(exist_ok=False)
+
+    try:
+        _again_if_gone(make)
         yield partial
     finally:
         partial.unlink(missing_ok=True)
@@ -249,13 +256,22 @@ def _in_the_way(path: Path) -> str | None:
     with ExitStack() as made:
         try:
             for folder in reversed(missing):
-                folder.mkdir(exist_ok=True)
+                _again_if_gone(lambda folder=folder: folder.mkdir(parents=True, exist_ok=True))
                 made.callback(_remove_if_empty, folder)
             with _beside(path):
                 pass
         except OSError as error:
             return f"nothing may be added to {ground}: {_reason(error)}"
     return None
+
+
+def _again_if_gone(make: Callable[[], None]) -> None:
+    """Make what another process, which looks whether it may write there, may take away."""
+    for _ in range(_TRIES):
+        # The latter where it goes between two looks of `mkdir`.
+        with suppress(FileNotFoundError, FileExistsError):
+            return make()
+    return make()
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -205,3 +206,11 @@ def test_only_ordinary_files_of_a_bearable_size_are_read(tmp_path, monkeypatch):
     for name, rule in (("a.txt", "larger than 4"), ("pipe", "not an ordinary"), (".", "directory")):
         with pytest.raises(OSError, match=rule):
             read_whole(tmp_path / name)
+
+
+def test_several_processes_may_look_at_a_missing_folder_at_once(tmp_path):
+    path = tmp_path / "new" / "newer" / "a.txt"
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(check_writable, path) for _ in range(400)]:
+            done.result()
+    assert not path.exists()
