@@ -7,7 +7,8 @@
 MODEL is a Parakeet of transformers (CTC, RNN-T or TDT), by its folder or its name on the hub;
 AUDIO any file that soundfile reads. Without them a full-size encoder with random weights (the sizes
 of parakeet-ctc-1.1b) takes 45,000 frames of 80 ms, and its time and peak memory are printed.
-Under torchrun each process has some of the frames, and some of the weights of each layer.
+Under torchrun each process has some of the frames, and some of the weights of each layer. On Linux
+set MALLOC_MMAP_THRESHOLD_=65536: else glibc keeps the weights that a layer has whole for a while.
 
 Needs `pip install "relpos[speech]"`.
 """
