@@ -211,6 +211,6 @@ def test_only_ordinary_files_of_a_bearable_size_are_read(tmp_path, monkeypatch):
 def test_several_processes_may_look_at_a_missing_folder_at_once(tmp_path):
     path = tmp_path / "new" / "newer" / "a.txt"
     with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(check_writable, path) for _ in range(400)]:
+        for done in [pool.submit(check_writable, path) for _ in range(4000)]:
             done.result()
     assert not path.exists()
