@@ -281,3 +281,26 @@ def _one_token_each(rank, size) -> None:
         own, hidden = cut.shard(y, world()), cut.shard(padding, world())
         found = parallel(own, own, own, key_padding_mask=hidden, need_weights=False)[0]
         assert relative_error(found, cut.shard(expected, world())) <= 1e-12
+
+
+def test_what_changes_keys_is_called_with_this_ranks_alone(two):
+    two.run(_lengths_of_keys)
+
+
+def _lengths_of_keys(rank, size) -> None:
+    lengths: list[int] = []
+    forward = Rotary.forward
+
+    def noted(self, q, k, *args, **options):
+        lengths.append(k.shape[2])
+        return forward(self, q, k, *args, **options)
+
+    x = torch.zeros(1, 32, 8)
+    own = cut.shard(x, world())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Rotary, "forward", noted)
+        for position in (Rotary(4), Compose(Rotary(4), T5Bias(2))):
+            layer = MultiheadAttention(8, 2, position=position)
+            ContextParallel(method="ring").apply_to(layer, world())
+            layer(own, own, own, need_weights=False)
+    assert max(lengths) <= 16

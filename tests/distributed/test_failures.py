@@ -11,6 +11,7 @@ import torch
 import relpos.distributed as cut
 from benchmarks.measure.ranks import Pool
 from relpos import GridTerms, OffsetTable, Terms
+from relpos.distributed.group import resolve_group
 from tests.distributed.cut import world
 
 METHODS = ("heads", "gather", "ring")
@@ -191,3 +192,13 @@ def _fails_unchecked(rank, size, method) -> None:
                 patch.setattr(f"relpos.distributed.{module}.add_gradients", _no_room)
         x = torch.zeros(1, 2, 4, 4).requires_grad_()
         cut.attention(x, x, x, group=world(), method=method, check=False).sum().backward()
+
+
+def test_want_of_memory_is_not_put_on_another_rank(two):
+    two.run(_no_memory)
+
+
+def _no_memory(rank, size) -> None:
+    ranks = resolve_group("test", world())
+    with pytest.raises(RuntimeError, match="allocate memory"), ranks.exchanging("test", "much"):
+        torch.empty(1 << 50)
