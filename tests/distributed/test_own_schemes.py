@@ -60,6 +60,7 @@ RIGHT: dict[str, Scheme] = {
     "q_rel by content": lambda q, k, x: (
         q, k, Terms(keys=OffsetTable(KEYS, -4), q_rel=q.sin())
     ),
+    "a bias that hides": lambda q, k, x: (q, k, bias(RAMP.masked_fill(RAMP > 0.9, -torch.inf))),
     "none": lambda q, k, x: (q, k, Terms()),
 }  # fmt: skip
 
