@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from torch import Tensor
 
 from .cache import KeyValueCache
 
-if TYPE_CHECKING:
-    from .multihead import MultiheadAttention
-
 __all__ = ["AttendElsewhere", "check_elsewhere"]
 
+_Layer = TypeVar("_Layer", contravariant=True)
 
-class AttendElsewhere(Protocol):
+
+class AttendElsewhere(Protocol[_Layer]):
     """What `MultiheadAttention` calls with its heads, `(b, h, i, d)`, and gets them from."""
 
     def __call__(
         self,
-        layer: MultiheadAttention,
+        layer: _Layer,
         q: Tensor,
         k: Tensor,
         v: Tensor,

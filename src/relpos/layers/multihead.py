@@ -92,7 +92,7 @@ class MultiheadAttention(nn.Module):
     add_zero_attn: bool = False
     # Where the heads attend over several devices, what does it in place of the layer
     # (`relpos.distributed.ContextParallel`).
-    attend_elsewhere: AttendElsewhere | None = None
+    attend_elsewhere: AttendElsewhere[MultiheadAttention] | None = None
     in_proj_weight: nn.Parameter | None
     in_proj_bias: nn.Parameter | None
     q_proj_weight: nn.Parameter | None
