@@ -106,21 +106,33 @@ def add_gradients(
         wanted: names of all gradients.
     """
     for block in _blocks(call, shard):
-        rows, columns, inputs = block.rows, block.columns, block.inputs
-        backend = choose_for_parts(call.backend, inputs)
-        found = backend.part_gradients(inputs, flow.rows(rows.start, rows.stop), wanted)
-        sums = of_shard()
-        for name, gradient in found.items():
-            if name in sums:
-                count = columns.stop - columns.start
-                part = sums[name].narrow(TOKEN_AXES[name], columns.start, count)
-            elif name in block.table_rows:
-                part = own[name][:, block.table_rows[name]]
-            elif name == "mask":
-                part = _of_whole_mask(own[name], rows, block.key_columns)
-            else:
-                part = own[name][:, :, rows]
-            part += gradient
+        _add_gradients_of_block(call, block, flow, own, of_shard, wanted)
+
+
+def _add_gradients_of_block(
+    call: CutCall,
+    block: _Block,
+    flow: RowFlow,
+    own: dict[str, Tensor],
+    of_shard: Callable[[], dict[str, Tensor]],
+    wanted: frozenset[str],
+) -> None:
+    """Those of one block, of which nothing is held when the next one's are computed."""
+    rows, columns, inputs = block.rows, block.columns, block.inputs
+    backend = choose_for_parts(call.backend, inputs)
+    found = backend.part_gradients(inputs, flow.rows(rows.start, rows.stop), wanted)
+    sums = of_shard()
+    for name, gradient in found.items():
+        if name in sums:
+            count = columns.stop - columns.start
+            part = sums[name].narrow(TOKEN_AXES[name], columns.start, count)
+        elif name in block.table_rows:
+            part = own[name][:, block.table_rows[name]]
+        elif name == "mask":
+            part = _of_whole_mask(own[name], rows, block.key_columns)
+        else:
+            part = own[name][:, :, rows]
+        part += gradient
 
 
 def _blocks(call: CutCall, shard: KeyShard) -> Iterator[_Block]:

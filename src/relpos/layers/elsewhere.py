@@ -10,15 +10,15 @@ from .cache import KeyValueCache
 
 __all__ = ["AttendElsewhere", "check_elsewhere"]
 
-_Layer = TypeVar("_Layer", contravariant=True)
+_Layer_contra = TypeVar("_Layer_contra", contravariant=True)
 
 
-class AttendElsewhere(Protocol[_Layer]):
+class AttendElsewhere(Protocol[_Layer_contra]):
     """What `MultiheadAttention` calls with its heads, `(b, h, i, d)`, and gets them from."""
 
     def __call__(
         self,
-        layer: _Layer,
+        layer: _Layer_contra,
         q: Tensor,
         k: Tensor,
         v: Tensor,

@@ -1,7 +1,7 @@
 """Attention over a part of each row's keys, and its gradients: what several devices do at a time.
 
 Of a row whose keys are cut into parts, each part gives an output and two numbers of its softmax,
-the new_max score and the sum of `exp(score - new_max)`. `RowSums` puts them together. Backward of
+the largest score and the sum of `exp(score - largest)`. `RowSums` puts them together. Backward of
 each part then goes by the numbers over all parts (Liu et al. 2023, appendix A):
 
     p = exp(s - row_max) / row_sum        delta = dO . o - d_lse        ds = p (dP - delta)
@@ -29,8 +29,8 @@ class Part:
 
     Args:
         output: `(b, h, i, dv)`.
-        softmax: `(2, b, h, i)`, the new_max score of each row and the sum of
-            `exp(score - new_max)`; -inf and 0 for a row without a key in this part.
+        softmax: `(2, b, h, i)`, the largest score of each row and the sum of
+            `exp(score - largest)`; -inf and 0 for a row without a key in this part.
     """
 
     output: Tensor
