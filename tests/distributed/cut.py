@@ -15,7 +15,7 @@ from tests.ops.cases import Case
 from tests.ops.grid_cases import GridCase
 from tests.ops.results import ramp
 
-__all__ = ["check_case", "check_native", "relative_error", "world"]
+__all__ = ["check_case", "check_float32", "relative_error", "world"]
 
 
 def world() -> distributed.ProcessGroup:
@@ -139,8 +139,8 @@ def cut_results(
     return found, counts | {f"both {kind}": count for kind, count in sent.items()}
 
 
-def check_native(rank: int, size: int, case: Case, method: str) -> None:
-    """The native kernel in float32 over a cut sequence, within the budget of one device.
+def check_float32(rank: int, size: int, case: Case, method: str, backend: str) -> None:
+    """A backend in float32 over a cut sequence, within the budget of one device.
 
     A score's gradient is a difference of two products with the output's gradient, one of which is
     taken over all keys before: what is exact there is so to the rounding of the products.
@@ -154,7 +154,7 @@ def check_native(rank: int, size: int, case: Case, method: str) -> None:
         reference = case.results(named, "reference")
         output = exact["output"]
         products = max(products, (ramp(output) * output).abs().sum(-1).max().item())
-        found, _ = cut_results(case, named, exact, method, "zigzag", group=group, backend="native")
+        found, _ = cut_results(case, named, exact, method, "zigzag", group=group, backend=backend)
         for name, part in found.items():
             axis = axis_of_tokens(name, named.get(name, part))
             x = part if axis is None else cut.unshard(part, group, layouts[axis[0]], axis[1])

@@ -69,13 +69,13 @@ def _check(rank, size, name, method) -> None:
     local = {key: cut.shard(x, world()) for key, x in given.items()}
     found = model(**local).last_hidden_state
     own = cut.shard(seen, world())
-    assert relative_error(found * own, cut.shard(expected * seen, world())) <= 1e-11
+    assert relative_error(found * own, cut.shard(expected * seen, world())) <= 1e-12
     (found * own).square().sum().backward()
     for (key, one), other in zip(whole.named_parameters(), model.parameters(), strict=True):
         total = torch.zeros_like(one) if other.grad is None else other.grad.clone()
         distributed.all_reduce(total)
         wanted = torch.zeros_like(one) if one.grad is None else one.grad
-        assert relative_error(total, wanted) <= 1e-10, key
+        assert relative_error(total, wanted) <= 1e-12, key
     assert copy.deepcopy(model)(**local).last_hidden_state.shape == found.shape
     ContextParallel().remove_from(model)
     again = model(**given).last_hidden_state
@@ -106,7 +106,8 @@ def _check_dropout(rank, size, name, method) -> None:
         torch.manual_seed(4)
         outputs.append(model(**given).last_hidden_state)
     whole, other, found, _ = outputs
-    assert relative_error(found, cut.shard(whole, world())) <= 1e-4
+    # Of float32, in another order of sums, through two layers.
+    assert relative_error(found, cut.shard(whole, world())) <= 1e-5
     assert relative_error(other, whole) > 0.01
 
 

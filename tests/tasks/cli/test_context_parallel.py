@@ -41,4 +41,5 @@ def test_two_devices_train_what_one_trains(grid, tmp_path):
     one = found.pop("one device")
     for nats in found.values():
         for position, expected in one.items():
+            # Float32 sums in another order, at each step of AdamW.
             assert nats[position]["nats"] == pytest.approx(expected["nats"], abs=1e-4)
