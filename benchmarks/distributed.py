@@ -64,7 +64,7 @@ def main() -> None:
         if result.get("length") != options.length:
             parser.error(f"--parts: {out} must have been measured at --length {options.length}")
     for part in options.parts or PARTS:
-        result["machines"][part] = machine() | {"threads": 1}
+        result.setdefault("machines", {})[part] = machine() | {"threads": 1}
         result[part] = PARTS[part](options.length)
         save(out, result)
     print(f"wrote {out}")

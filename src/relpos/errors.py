@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import torch
+
 __all__ = ["BackendError", "ShapeError", "is_out_of_memory"]
+
+# Of allocators of torch, of CUDA and its libraries, and of C++.
+_WANT_OF_MEMORY = (
+    "allocate memory", "not enough memory", "out of memory", "tried to allocate", "alloc_failed",
+    "bad_alloc",
+)  # fmt: skip
 
 
 class ShapeError(ValueError):
@@ -18,6 +26,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
     True
+    >>> is_out_of_memory(RuntimeError("ncclSystemError: System call (socket, malloc) failed"))
+    False
     """
-    told = isinstance(error, RuntimeError) and "alloc" in str(error).lower()
-    return told or isinstance(error, MemoryError)
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    words = str(error).lower()
+    return isinstance(error, RuntimeError) and any(each in words for each in _WANT_OF_MEMORY)

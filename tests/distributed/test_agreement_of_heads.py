@@ -51,6 +51,10 @@ CALLS: dict[str, tuple[list[dict], str]] = {
     ),
     "a window": ([{"window": (2, 0)}, {}], "the layer must be the same on every rank"),
     "a scale": ([{}, {"scale": 3.0}], "the layer must be the same on every rank"),
+    "a scale at its last digits": (
+        [{"scale": 0.1234567}, {"scale": 0.1234568}],
+        "the layer must be .*'scale': 0.1234567,.*'scale': 0.1234568,",
+    ),
     "masks of another batch": (
         [{"attn_mask": torch.zeros(4, 5, 5)}] * 2,
         r"with b=2 and all h=4, got \(4, 5, 5\)",
@@ -145,6 +149,25 @@ def _called_otherwise_in_both(rank, size) -> str:
     x = torch.zeros(1, 4, 8)
     try:
         layer(x, x, x, need_weights=False, is_causal=rank == 0)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def test_wrong_masks_of_some_tokens_are_told_to_those_of_others(four):
+    for said in four.run(_wrong_mask_of_some_tokens):
+        assert "attn_mask must be (i, j) or (b * h, i, j) with b=1 and all h=4, got (3," in said, (
+            said
+        )
+
+
+def _wrong_mask_of_some_tokens(rank, size) -> str:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("cp", "tp"))
+    layer = parallelize_module(MultiheadAttention(8, 4), mesh["tp"], HeadParallel())
+    parallelize_module(layer, mesh["cp"], ContextParallel())
+    x = torch.zeros(1, 4, 8)
+    try:
+        layer(x, x, x, need_weights=False, attn_mask=torch.zeros(3 if rank < 2 else 4, 4, 8))
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"

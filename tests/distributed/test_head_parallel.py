@@ -308,6 +308,35 @@ def _shared_projections(rank, size) -> None:
     shared = T5Bias(4)
     model = nn.Sequential(*(MultiheadAttention(8, 4, position=shared) for _ in range(2)))
     parallelize_module(model, mesh, HeadParallel())
+    # A table may not, but among schemes that cut it alike.
+    layers = [MultiheadAttention(8, 4, position=each) for each in (T5Bias(4), _Tied())]
+    layers[1].position.left = layers[0].position.bias
+    embedding = nn.Embedding(4, 32)
+    embedding.weight = layers[0].position.bias
+    for other, name in ((layers[1], "position.left"), (embedding, "weight")):
+        said = f"1.{name} must be a parameter of its own, got that of 0.position.bias"
+        with pytest.raises(ValueError, match=said):
+            parallelize_module(nn.Sequential(layers[0], other), mesh, HeadParallel())
+
+
+def test_tables_that_layers_share_stay_one(two):
+    two.run(_shared_tables)
+
+
+def _shared_tables(rank, size) -> None:
+    torch.manual_seed(0)
+    whole = nn.ModuleList(MultiheadAttention(8, 4, position=T5Bias(4)) for _ in range(2)).double()
+    whole[1].position.bias = whole[0].position.bias
+    mesh = init_device_mesh("cpu", (size,))
+    model = parallelize_module(copy.deepcopy(whole), mesh, HeadParallel())
+    for one in (whole, model):
+        x = torch.randn(2, 9, 8, generator=torch.Generator().manual_seed(1)).double()
+        for layer in one:
+            x = layer(x, x, x, need_weights=False)[0]
+        x.square().sum().backward()
+    assert model[0].position.bias is model[1].position.bias
+    found = model[0].position.bias.grad.full_tensor()
+    assert relative_error(found, whole[0].position.bias.grad) <= 1e-12
 
 
 def test_checkpoints_of_fully_sharded_data_load_on_one_two_and_four(two, four, tmp_path):

@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import parallelize_module
 
 import relpos.distributed as cut
 from relpos import OffsetTable, Terms
 from relpos.distributed import ContextParallel, HeadParallel
 from relpos.layers import MultiheadAttention
-from relpos.positions import Compose, Rotary
+from relpos.positions import Compose, Rotary, T5Bias
 from tests.distributed.cut import relative_error, world
 
 pytestmark = pytest.mark.no_typecheck
@@ -34,33 +35,55 @@ def numbered(q: Tensor, k: Tensor) -> Tensor:
 RAMP = torch.linspace(-1, 1, 9).double()[None]
 KEYS = torch.linspace(-1, 1, 36).double().view(1, 9, 4)
 Scheme = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Terms]]
-WRONG: dict[str, Scheme] = {
-    "keys shifted": lambda q, k, x: (q, k + 1, Terms()),
-    "queries by position": lambda q, k, x: (q * numbered(q, k), k, Terms()),
-    "queries from 0": lambda q, k, x: (
+# What each makes that is wrong, as the words name it.
+WRONG: dict[str, tuple[str, Scheme]] = {
+    "keys shifted": ("keys", lambda q, k, x: (q, k + 1, Terms())),
+    "queries by position": ("queries", lambda q, k, x: (q * numbered(q, k), k, Terms())),
+    "queries from 0": ("queries", lambda q, k, x: (
         q * (1 + torch.arange(q.shape[2], dtype=q.dtype))[:, None],
         k,
         Terms(),
-    ),
-    "number of queries": lambda q, k, x: (q * (1 + q.shape[2]), k, Terms()),
-    "number of keys": lambda q, k, x: (q * (k.shape[2] > 3) + q, k, Terms()),
-    "q_rel by position": lambda q, k, x: (
+    )),
+    "number of queries": ("queries", lambda q, k, x: (q * (1 + q.shape[2]), k, Terms())),
+    "number of keys": ("queries", lambda q, k, x: (q * (k.shape[2] > 3) + q, k, Terms())),
+    "q_rel by position": ("q_rel", lambda q, k, x: (
         q,
         k,
         Terms(keys=OffsetTable(KEYS, -4), q_rel=q + numbered(q, k)),
-    ),
-    "bias by length": lambda q, k, x: (q, k, bias(RAMP * k.shape[2] ** 0.5)),
-    "bias of the input": lambda q, k, x: (q, k, bias(RAMP * x.mean())),
-    "bias of later inputs": lambda q, k, x: (q, k, bias(RAMP * x[:, 1:].sum())),
-    "bias of the queries": lambda q, k, x: (q, k, bias(RAMP * q.mean())),
-    "bias of the keys": lambda q, k, x: (q, k, bias(RAMP * k.mean())),
-}
+    )),
+    "bias by length": ("tables of bias", lambda q, k, x: (q, k, bias(RAMP * k.shape[2] ** 0.5))),
+    "bias of the input": ("tables of bias", lambda q, k, x: (q, k, bias(RAMP * x.mean()))),
+    "bias of later inputs": ("tables of bias", lambda q, k, x: (q, k, bias(RAMP * x[:, 1:].sum()))),
+    "bias of the queries": ("tables of bias", lambda q, k, x: (q, k, bias(RAMP * q.mean()))),
+    "bias of the keys": ("tables of bias", lambda q, k, x: (q, k, bias(RAMP * k.mean()))),
+    "bias of the input, hiding keys": ("tables of bias", lambda q, k, x: (
+        q, k, bias((RAMP * x.mean()).masked_fill(RAMP > 0.1, -1e9))
+    )),
+    "tables of several keys": ("tables of bias", lambda q, k, x: (
+        q, k, bias(RAMP) if k.shape[2] > 1 else Terms()
+    )),
+    "tables of few keys": ("tables of bias", lambda q, k, x: (
+        q, k, bias(RAMP) if k.shape[2] < 9 else Terms()
+    )),
+    "q_rel of few keys": ("q_rel", lambda q, k, x: (
+        q, k, Terms(keys=OffsetTable(KEYS, -4), q_rel=q + 1 if 1 < k.shape[2] < 9 else None)
+    )),
+    "q_rel of one key": ("q_rel", lambda q, k, x: (
+        q, k, Terms(keys=OffsetTable(KEYS, -4), q_rel=q + 1 if k.shape[2] == 1 else None)
+    )),
+    "heads of several keys": ("tables of bias", lambda q, k, x: (
+        q, k, bias(RAMP.expand(2 if k.shape[2] in (5, 6) else 1, -1))
+    )),
+}  # fmt: skip
 RIGHT: dict[str, Scheme] = {
     "queries by content": lambda q, k, x: (q * x.mean(-1)[:, None, :, None], k, bias(RAMP)),
     "q_rel by content": lambda q, k, x: (
         q, k, Terms(keys=OffsetTable(KEYS, -4), q_rel=q.sin())
     ),
     "a bias that hides": lambda q, k, x: (q, k, bias(RAMP.masked_fill(RAMP > 0.9, -torch.inf))),
+    "a bias that hides by a number": lambda q, k, x: (
+        q, k, bias(RAMP.masked_fill(RAMP > 0.9, -1e9))
+    ),
     "none": lambda q, k, x: (q, k, Terms()),
 }  # fmt: skip
 
@@ -76,7 +99,7 @@ class Own(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor) -> Any:
         """What the function gives."""
-        return (WRONG | RIGHT)[self.name](q, k, x)
+        return ({key: scheme for key, (_, scheme) in WRONG.items()} | RIGHT)[self.name](q, k, x)
 
 
 class Noise(nn.Module):
@@ -108,7 +131,9 @@ def _refused(rank, size, name, composed) -> None:
     position: nn.Module = Compose(Rotary(4), Own(name)) if composed else Own(name)
     layer = ContextParallel().apply_to(layer_with(position), world())
     own = cut.shard(drawn(1, 11, 8), world())
-    said = "ContextParallel: position must (make of a cut sequence|have reads_key_start = True)"
+    said = f"got (Own|Compose), whose {WRONG[name][0]} differ"
+    if name == "keys shifted":
+        said = "ContextParallel: position must have reads_key_start = True"
     with pytest.raises((ValueError, TypeError), match=said):
         layer(own, own, own, need_weights=False)
 
@@ -150,3 +175,86 @@ def _named(rank, size) -> None:
     own = cut.shard(drawn(1, 11, 8), mesh["cp"])
     with pytest.raises(ValueError, match="got Own, whose queries differ"):
         layer(own, own, own, need_weights=False)
+
+
+def halve_bias(module: nn.Module, given: Any, made: Any) -> Any:
+    """What a scheme makes, with its bias halved."""
+    q, k, terms = made
+    table = terms.tables["bias"]
+    return q, k, Terms(bias=OffsetTable(table.rows / 2, table.first, table.beyond))
+
+
+class Halved(Compose):
+    """A composition that does more than call its parts."""
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        """With half the bias."""
+        return halve_bias(self, args, super().forward(*args, **options))
+
+
+@pytest.mark.parametrize("kind", ["subclass", "hook", "forward"])
+def test_what_is_done_around_a_composition_is_done(two, kind: str):
+    two.run(_around, kind)
+
+
+def _around(rank, size, kind) -> None:
+    position = (Halved if kind == "subclass" else Compose)(Rotary(4), T5Bias(2))
+    if kind == "hook":
+        position.register_forward_hook(halve_bias)
+    if kind == "forward":
+        plain = position.forward
+        position.forward = lambda *args, **options: halve_bias(  # type: ignore[method-assign]
+            position, args, plain(*args, **options)
+        )
+    whole, x = layer_with(position), drawn(1, 12, 8)
+    with torch.no_grad():
+        next(position.parameters()).normal_(generator=torch.Generator().manual_seed(2))
+    expected = whole(x, x, x, need_weights=False)[0]
+    layer = ContextParallel().apply_to(whole, world())
+    own = cut.shard(x, world())
+    found = layer(own, own, own, need_weights=False)[0]
+    assert relative_error(found, cut.shard(expected, world())) <= 1e-12
+
+
+class OfInput(nn.Module):
+    """A bias that is times what comes in."""
+
+    reads_input = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slopes = nn.Parameter(RAMP.clone())
+
+    def forward(self, q: Tensor, k: Tensor, x: Tensor) -> Any:
+        """The bias."""
+        return q, k, bias(self.slopes * x.mean())
+
+
+def test_a_class_that_torch_made_of_a_user_s_is_a_user_s(two):
+    two.run(_parametrized)
+
+
+def _parametrized(rank, size) -> None:
+    position = OfInput()
+    nn.utils.parametrizations.weight_norm(position, "slopes")
+    layer = ContextParallel().apply_to(layer_with(position), world())
+    own = cut.shard(drawn(1, 11, 8), world())
+    with pytest.raises(ValueError, match="got ParametrizedOfInput, whose tables of bias differ"):
+        layer(own, own, own, need_weights=False)
+
+
+def test_a_scheme_sharded_by_itself_is_refused(two):
+    two.run(_sharded)
+
+
+def _sharded(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (size,))
+    own = cut.shard(drawn(1, 12, 8), world())
+    for position in (Compose(Rotary(4), T5Bias(2)), OfInput()):
+        layer = layer_with(position)
+        fully_shard(position, mesh=mesh, reshard_after_forward=True)
+        with pytest.raises(ValueError, match=r"must be a whole tensor \(fully_shard"):
+            parallelize_module(layer, mesh, HeadParallel())
+        ContextParallel().apply_to(layer, world())
+        with pytest.raises(ValueError, match="position must be sharded with its layer, by fully_"):
+            layer(own, own, own, need_weights=False)

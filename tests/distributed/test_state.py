@@ -128,6 +128,10 @@ def _with_tensors_of_pairs(rank, size) -> None:
     ):
         load_full_state_dict(layer, wrong, from_rank_0=True)
     load_full_state_dict(layer, state if rank == 0 else {}, from_rank_0=True)
+    with pytest.raises(
+        (ValueError, cut.ExchangeError), match="from_rank_0 must be the same on every rank of the"
+    ):
+        load_full_state_dict(layer, state if rank == 0 else {}, from_rank_0=rank != 3)
 
 
 def test_wrappers_have_no_part_in_names(two):
@@ -147,5 +151,15 @@ def _wrapped(rank, size) -> None:
             assert state.keys() == plain.state_dict().keys()
             assert all(torch.equal(x, plain.state_dict()[name]) for name, x in state.items())
     own = parallelize_module(MultiheadAttention(8, 4), mesh, HeadParallel())
-    with pytest.raises((TypeError, cut.ExchangeError), match=r"got a DTensor for .*weight"):
-        load_full_state_dict(own, own.state_dict() if rank == 0 else {}, from_rank_0=True)
+    # Under packed names, too: to take such a tensor apart is an exchange.
+    sharded = MultiheadAttention(8, 4)
+    fully_shard(sharded, mesh=mesh)
+    for other in (own, sharded):
+        with pytest.raises((TypeError, cut.ExchangeError), match=r"got a DTensor for .*weight"):
+            load_full_state_dict(own, other.state_dict() if rank == 0 else {}, from_rank_0=True)
+    # A layer under two names has both.
+    plain = nn.Sequential(*[MultiheadAttention(8, 4)] * 2)
+    model = parallelize_module(nn.Sequential(*[MultiheadAttention(8, 4)] * 2), mesh, HeadParallel())
+    load_full_state_dict(model, plain.state_dict())
+    state = cut.full_state_dict(model)
+    assert rank or state.keys() == plain.state_dict().keys()

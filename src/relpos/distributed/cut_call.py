@@ -157,6 +157,7 @@ class CutCall:
 
 def _edges(spans: SpansOfRanks) -> Tensor:
     """`(P, 2, 2)`: of two runs of each rank the first token and the end, both 0 where it is not."""
+    assert all(len(own) <= 2 for own in spans)
     return torch.tensor([[*own, (0, 0), (0, 0)][:2] for own in spans], device="cpu")
 
 

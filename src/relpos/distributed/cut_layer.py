@@ -27,6 +27,7 @@ from .facts import described
 from .group import Ranks
 from .heads import terms_of_heads
 from .not_compiled import not_compiled
+from .positions import check_gathered
 
 __all__ = ["PROJECTIONS", "CutLayer", "SummedLinear"]
 
@@ -78,6 +79,7 @@ class CutLayer(MultiheadAttention):
                         f"MultiheadAttention: {name} must be a plain tensor, the same on every "
                         "rank, such as full_tensor() gives, got DTensor"
                     )
+            _check_of_heads(self, given)
             facts = _facts(self, given)
         except Exception as found:
             error = found
@@ -100,20 +102,9 @@ class CutLayer(MultiheadAttention):
                 named[name] = _CopyToRanks.apply(named[name], self.ranks)
         mask = named["attn_mask"]
         if isinstance(mask, Tensor) and mask.ndim == 3:
-            batch = 1 if query.ndim == 2 else query.shape[0 if self.batch_first else 1]
-            if len(mask) != batch * self.all_heads:
-                raise ShapeError(
-                    f"MultiheadAttention: attn_mask must be (i, j) or (b * h, i, j) with b={batch} "
-                    f"and all h={self.all_heads}, got {tuple(mask.shape)}"
-                )
             each = mask.unflatten(0, (-1, self.all_heads))
             own = slice(self.first_head, self.first_head + self.num_heads)
             named["attn_mask"] = each[:, own].flatten(0, 1)
-        if named["need_weights"] and not named["average_attn_weights"]:
-            raise ValueError(
-                "MultiheadAttention: average_attn_weights must be True where heads are cut among "
-                "ranks, got False"
-            )
         output, weights = super().forward(query, key, value, **named)
         if weights is not None:
             weights = _SumOfRanks.apply(weights, self.ranks) / self.ranks.size
@@ -153,11 +144,37 @@ class CutLayer(MultiheadAttention):
 _SIGNATURE = signature(MultiheadAttention.forward)
 
 
+def _check_of_heads(layer: CutLayer, given: Mapping[str, Any]) -> None:
+    """Raise if what is given for all heads is not, or asked for and not to be had."""
+    query, mask = given["query"], given["attn_mask"]
+    if isinstance(mask, Tensor) and mask.ndim == 3 and isinstance(query, Tensor):
+        batch = 1 if query.ndim < 3 else query.shape[0 if layer.batch_first else 1]
+        if len(mask) != batch * layer.all_heads:
+            raise ShapeError(
+                f"MultiheadAttention: attn_mask must be (i, j) or (b * h, i, j) with b={batch} "
+                f"and all h={layer.all_heads}, got {tuple(mask.shape)}"
+            )
+    if given["need_weights"] and not given["average_attn_weights"]:
+        raise ValueError(
+            "MultiheadAttention: average_attn_weights must be True where heads are cut among "
+            "ranks, got False"
+        )
+
+
 def _facts(layer: CutLayer, given: Mapping[str, object]) -> dict[str, object]:
     """What must be the same on every rank, by what users call it."""
     device = layer.out_proj.weight.device.type
     facts: dict[str, object] = {
-        "the layer": (layer.extra_repr(), layer.batch_first, type(layer.position).__name__),
+        "the layer": {
+            "embed_dim": layer.embed_dim,
+            "num_heads": layer.all_heads,
+            "num_kv_heads": layer.all_kv_heads,
+            "scale": layer.scale,
+            "window": layer.window,
+            "softcap": layer.softcap,
+            "batch_first": layer.batch_first,
+            "position": type(layer.position).__name__,
+        },
         "autocast": torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None,
         "dropout": layer.dropout if layer.training else 0.0,
         # Of each of them gradients are summed, as long as they are wanted.
@@ -223,6 +240,7 @@ class _CutPosition:
     def _call(self, *args: Tensor, **options: Any) -> tuple[Tensor, Tensor, Terms | GridTerms]:
         position = self._layer.position
         assert position is not None
+        check_gathered("HeadParallel", position)
         local: dict[str, Tensor] = {}
         made: dict[Tensor, Tensor] = {}
         # One parameter may have several names, and one module, too.

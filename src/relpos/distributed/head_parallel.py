@@ -49,7 +49,8 @@ class HeadParallel(ParallelStyle):
 
     Raises:
         ValueError: if a module has no such layer, the ranks do not divide a layer's heads, or a
-            projection is another module's too.
+            parameter that is to be cut is another module's too. Schemes of several layers may
+            share tables.
         TypeError: if `check` is no flag.
         RuntimeError: if another rank has something against its module.
     """
@@ -75,8 +76,10 @@ class HeadParallel(ParallelStyle):
             for name, layer in layers.items()
         }
         agree(ranks, "HeadParallel", facts, (), error)
+        # What has two names, in one layer or in several, stays one.
+        made: dict[Tensor, nn.Parameter] = {}
         for layer in layers.values():
-            _cut_layer(layer, device_mesh, ranks, check=self.check)
+            _cut_layer(layer, device_mesh, ranks, made, check=self.check)
         return module
 
 
@@ -126,35 +129,65 @@ def _check_whole(name: str, layer: MultiheadAttention) -> None:
             f"HeadParallel: {name}.out_proj must be a torch.nn.Linear, of which each rank computes "
             f"a part of the sum, got {type(layer.out_proj).__name__}"
         )
-    for owner, part in ((name, layer), (f"{name}.out_proj", layer.out_proj)):
-        for own, x in part.named_parameters(recurse=False):
-            if isinstance(x, DTensor):
-                raise ValueError(
-                    f"HeadParallel: {owner}.{own} must be a whole tensor (fully_shard comes "
-                    "after it), got DTensor"
-                )
+    for own, x in layer.named_parameters():
+        if isinstance(x, DTensor):
+            raise ValueError(
+                f"HeadParallel: {name}.{own} must be a whole tensor (fully_shard comes after it), "
+                "got DTensor"
+            )
 
 
 def _check_shared(module: nn.Module, layers: list[MultiheadAttention]) -> None:
-    """Raise if a projection that is to be cut is also another module's: it would be two then."""
+    """Raise if a parameter that is to be cut is also another's: it would be two then.
+
+    Schemes of the layers may share what they cut alike.
+    """
     owners: dict[Tensor, str] = {}
     cut = {part for layer in layers for part in (layer, layer.out_proj)}
+    axes: dict[tuple[nn.Module, str], int | None] = {}
+    for layer in layers:
+        of_scheme = _head_axes(layer.position)
+        for prefix, part in () if layer.position is None else layer.position.named_modules():
+            for own, _ in part.named_parameters(recurse=False, remove_duplicate=False):
+                name = f"{prefix}.{own}" if prefix else own
+                axes[part, own] = None if of_scheme is None else of_scheme.get(name)
     for name, part in module.named_modules():
         for own, parameter in part.named_parameters(recurse=False, remove_duplicate=False):
             here = f"{name}.{own}" if name else own
             other = owners.setdefault(parameter, here)
-            if other != here and (part in cut or _owner(module, other) in cut):
-                raise ValueError(
-                    f"HeadParallel: {here} must be a parameter of its own, got that of {other}"
-                )
+            if other == here:
+                continue
+            owner, _, others = other.rpartition(".")
+            pair = (part, own), (module.get_submodule(owner), others)
+            if any(each in cut for each, _ in pair) or any(each in axes for each in pair):
+                alike = all(each in axes for each in pair) and axes[pair[0]] == axes[pair[1]]
+                if not alike:
+                    raise ValueError(
+                        f"HeadParallel: {here} must be a parameter of its own, got that of {other}"
+                    )
 
 
-def _owner(module: nn.Module, parameter: str) -> nn.Module:
-    return module.get_submodule(parameter.rpartition(".")[0])
+def _head_axes(position: nn.Module | None) -> Mapping[str, int] | None:
+    return position.head_axes() if isinstance(position, Position) else None
 
 
-def _cut_layer(layer: MultiheadAttention, mesh: DeviceMesh, ranks: Ranks, *, check: bool) -> None:
-    """Change a layer in place."""
+def _cut_layer(
+    layer: MultiheadAttention,
+    mesh: DeviceMesh,
+    ranks: Ranks,
+    made: dict[Tensor, nn.Parameter],
+    *,
+    check: bool,
+) -> None:
+    """Change a layer in place.
+
+    Args:
+        layer: to be cut.
+        mesh: of the ranks.
+        ranks: which have some heads each.
+        made: what parameters of schemes have become; more are added.
+        check: as of `HeadParallel`.
+    """
     sizes = layer._sizes
     weights = [layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight]
     if layer.in_proj_weight is not None:
@@ -170,9 +203,9 @@ def _cut_layer(layer: MultiheadAttention, mesh: DeviceMesh, ranks: Ranks, *, che
     if out_proj.bias is not None:
         out_proj.register_parameter("bias", _dtensor_parameter(out_proj.bias, mesh, Replicate()))
     position = layer.position
-    axes = position.head_axes() if isinstance(position, Position) else None
+    axes = _head_axes(position)
     if position is not None:
-        _cut_position(position, axes, layer.num_heads, mesh, ranks)
+        _cut_position(position, axes, layer.num_heads, mesh, ranks, made)
     layer.__class__ = CutLayer
     out_proj.__class__ = SummedLinear
     assert isinstance(layer, CutLayer)
@@ -193,9 +226,9 @@ def _cut_position(
     heads: int,
     mesh: DeviceMesh,
     ranks: Ranks,
+    made: dict[Tensor, nn.Parameter],
 ) -> None:
     """Make a scheme's parameters DTensors, those of each head cut; layers may share it."""
-    made: dict[Tensor, nn.Parameter] = {}
     # One parameter may have several names.
     for name, parameter in list(position.named_parameters(remove_duplicate=False)):
         if isinstance(parameter, DTensor):

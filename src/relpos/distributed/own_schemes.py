@@ -2,14 +2,14 @@
 
 A scheme may count queries from the first one, or make tables from what comes in: on one device that
 is its own affair, and cut it would be wrong without a word. So it is tried out on a few tokens of
-this rank, whole and cut in two. What only shows in longer sequences is not noticed.
+this rank, whole and cut in two, at each call of a layer, if it has two or more. What only shows in
+longer sequences is not noticed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import product
 from typing import Any
 
 import torch
@@ -17,11 +17,12 @@ from torch import Tensor, nn
 
 from ..positions.handover import apply_position
 from ..terms import OffsetTable, Terms
-from .positions import CutTokens, apply_cut_position, scheme_name
+from .positions import CutTokens, apply_cut_position, check_gathered, is_hooked, scheme_name
 
 __all__ = ["check_own_scheme"]
 
 _TOKENS = 6
+_Made = tuple[Tensor, Tensor, Terms]
 
 
 def check_own_scheme(
@@ -43,6 +44,9 @@ def check_own_scheme(
     count = min(_TOKENS, q.shape[2], k.shape[2])
     if position is None or _is_known(position) or count < 2 or not q.shape[0]:
         return
+    check_gathered(owner, position)
+    if getattr(position, "reads_shape", False):  # of which more than this is wrong
+        return
     q, k, x = q[:1, :, :count], k[:1, :, :count], x[:1, :count]
     half, devices = count // 2, [] if q.is_cpu else [q.device]
     with torch.no_grad(), torch.random.fork_rng(devices), _evaluated(position):
@@ -55,27 +59,58 @@ def check_own_scheme(
             cut.append(
                 apply_cut_position(owner, position, q[:, :, at], k[:, :, at], x[:, at], tokens)
             )
-    pairs = {
-        "queries": (whole_q, torch.cat([q for q, _, _ in cut], 2)),
-        "keys": (whole_k, torch.cat([k for _, k, _ in cut], 2)),
-    }
-    if isinstance(terms, Terms):
-        if terms.q_rel is not None:
-            found = [part.q_rel for _, _, part in cut]
-            pairs["q_rel"] = (terms.q_rel, torch.cat(found, 2))
-        for (_, _, part), (name, table) in product(cut, terms.tables.items()):
-            pairs[f"tables of {name}"] = _rows(table, count), _rows(part.tables[name], count)
-    for what, (one, other) in pairs.items():
-        # A bias may be -inf.
-        largest = one.masked_fill(~one.isfinite(), 0).abs().max().clamp(min=1).item()
-        bound = torch.finfo(one.dtype).eps ** 0.5 * largest
-        if not torch.allclose(one, other, rtol=0, atol=bound):
-            raise ValueError(
-                f"{owner}: position must make of a cut sequence what it makes of a whole one, got "
-                f"{scheme_name(position)}, whose {what} differ; what depends on where queries are "
-                "takes query_start= (reads_query_start = True), on where keys are key_start=, and "
-                "tables depend on no input"
+    assert isinstance(terms, Terms)  # else it was refused
+    for what, one, other, largest in _pairs((whole_q, whole_k, terms), cut, count):
+        if _are_alike(one, other, largest):
+            continue
+        raise ValueError(
+            f"{owner}: position must make of a cut sequence what it makes of a whole one, got "
+            f"{scheme_name(position)}, whose {what} differ; what depends on where queries are "
+            "takes query_start= (reads_query_start = True), on where keys are key_start=, and "
+            "tables depend on no input"
+        )
+
+
+def _pairs(
+    whole: _Made, cut: Sequence[_Made], count: int
+) -> Iterator[tuple[str, Tensor | None, Tensor | None, float]]:
+    """What a scheme made of the tokens and of their parts, and up to which number it was summed.
+
+    Args:
+        whole: what it made of the tokens.
+        cut: what it made of each part of them.
+        count: of the tokens.
+    """
+    (q, k, terms), parts = whole, [part for _, _, part in cut]
+    q_rel = [part.q_rel for part in parts if part.q_rel is not None]
+    for what, one, others in (
+        ("queries", q, [q for q, _, _ in cut]),
+        ("keys", k, [k for _, k, _ in cut]),
+        ("q_rel", terms.q_rel, q_rel),
+    ):
+        other = torch.cat(others, 2) if others else None
+        yield what, one, other, 1.0 if one is None else _largest(one)
+    for part in parts:
+        for name in terms.tables | part.tables:
+            one, other = (
+                _rows(each.tables[name], count) if name in each.tables else None
+                for each in (terms, part)
             )
+            # Number by number: beside what hides keys (-1e9, -inf) others are small.
+            yield f"tables of {name}", one, other, 1.0
+
+
+def _largest(x: Tensor) -> float:
+    return x.masked_fill(~x.isfinite(), 0).abs().max().clamp(min=1).item()
+
+
+def _are_alike(one: Tensor | None, other: Tensor | None, largest: float) -> bool:
+    """Whether two tensors, or none, are the same but for rounding."""
+    if one is None or other is None:
+        return one is other
+    bound = torch.finfo(one.dtype).eps ** 0.5
+    same = one.shape == other.shape and one.dtype == other.dtype
+    return same and torch.allclose(one, other, rtol=bound, atol=bound * largest)
 
 
 def _rows(table: OffsetTable, count: int) -> Tensor:
@@ -91,8 +126,15 @@ def _rows(table: OffsetTable, count: int) -> Tensor:
 def _is_known(position: object) -> bool:
     """Whether a scheme is one of the library's, which need not be tried out."""
     position = getattr(position, "scheme_of_all_heads", position)
-    parts = position.modules() if isinstance(position, nn.Module) else (position,)
-    return all(type(part).__module__.startswith(("relpos.positions.", "torch.")) for part in parts)
+    if not isinstance(position, nn.Module):
+        return False
+    # Also of what a class is made: parametrizations and `fully_shard` make classes of torch's.
+    bases = {
+        base for part in position.modules() for base in type(part).__mro__ if base is not object
+    }
+    return all(
+        base.__module__.startswith(("relpos.positions.", "torch.")) for base in bases
+    ) and not any(is_hooked(part) for part in position.modules())
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from ..positions import Compose
 from ..positions.handover import apply_position
@@ -21,7 +22,7 @@ from ..terms import Terms
 from .cut_call import placed
 from .layout import Span
 
-__all__ = ["CutTokens", "apply_cut_position", "scheme_name"]
+__all__ = ["CutTokens", "apply_cut_position", "check_gathered", "is_hooked", "scheme_name"]
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,11 @@ def apply_cut_position(
 
     Raises:
         TypeError: if the scheme changes keys and does not say that it reads `key_start`.
-        ValueError: if it is made for a grid.
+        ValueError: if it is made for a grid, or sharded by itself.
     """
     if position is None:
         return q, k, Terms()
+    check_gathered(owner, position)
     if getattr(position, "reads_shape", False):
         raise _made_for_a_grid(owner, position)
     reads_key_start = getattr(position, "reads_key_start", False)
@@ -109,6 +111,30 @@ def apply_cut_position(
     return q, k, terms
 
 
+def check_gathered(owner: str, position: object) -> None:
+    """Raise a ValueError if a scheme gathers its own parameters whenever it is called.
+
+    Ranks call it as often as they have runs of tokens, and would wait for each other.
+
+    Args:
+        owner: the class on whose behalf it is checked.
+        position: the scheme.
+    """
+    position = getattr(position, "scheme_of_all_heads", position)
+    parts = position.modules() if isinstance(position, nn.Module) else ()
+    if any(isinstance(part, FSDPModule) for part in parts):
+        raise ValueError(
+            f"{owner}: position must be sharded with its layer, by fully_shard(layer) or of a "
+            f"module around it, got {scheme_name(position)} sharded by itself"
+        )
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether a call of a module does more than the `forward` of its class."""
+    hooks = module._forward_hooks or module._forward_pre_hooks
+    return bool(hooks) or "forward" in vars(module)
+
+
 def scheme_name(position: object) -> str:
     """The class of a scheme, also of one of which a rank has some heads."""
     return type(getattr(position, "scheme_of_all_heads", position)).__name__
@@ -130,6 +156,9 @@ def _that_makes_tables(
     would change keys that nobody reads.
     """
     if not isinstance(position, Compose) or not position.reads_key_start:
+        return position
+    # Of a class of its own, or with hooks, it may do more than call its parts.
+    if type(position) is not Compose or is_hooked(position):
         return position
     kept = []
     for part in position.positions:

@@ -51,7 +51,7 @@ def ring_backward(
     ranks, hops, transfer = call.ranks, call.hops, None
     outcome = Outcome(ranks, "attention", check=call.check)
     sums = _ArrivingSums({})
-    hop = -1
+    hop = -1  # `enumerate` would hold a shard longer
     for shard in _travelling(call):
         hop += 1
         sums = _ArrivingSums(transfer or shard_sums(shard, wanted))

@@ -57,7 +57,8 @@ def load_full_state_dict(
         TypeError: if an argument is of another kind.
         RuntimeError: if names or shapes are not those of the model, or another rank fails. Nothing
             is loaded then.
-        ValueError: if ranks have states of other names or shapes.
+        ValueError: if ranks that share tensors of the model have states of other names or shapes,
+            or another `from_rank_0`.
     """
     function = "load_full_state_dict"
     check_flag(function, "from_rank_0", from_rank_0)
@@ -68,40 +69,63 @@ def load_full_state_dict(
     try:
         if not isinstance(state, Mapping):
             raise TypeError(f"{function}: state must be a mapping, got {one_line(state)}")
-        if everybody is None or everybody.rank == 0:
-            renamed = _of_cut_layers(model, own, state)
-        for name, x in renamed.items():
+        for name, x in state.items():
+            # To cut it would be an exchange of all its ranks.
             if isinstance(x, DTensor):
                 raise TypeError(
                     f"{function}: state must be of whole tensors, such as full_tensor() gives, "
                     f"got a DTensor for {name}"
                 )
+        if everybody is None or everybody.rank == 0:
+            renamed = _of_cut_layers(model, own, state)
     except Exception as found:
         error = found
-    facts: dict[str, object] = {"from_rank_0": from_rank_0}
-    if not from_rank_0:
-        facts |= {name: _described(x) for name, x in renamed.items()}
+    facts = {} if from_rank_0 else {name: _described(x) for name, x in renamed.items()}
     for ranks in _groups(own.values()):
+        said = [bool(flag) for (flag,) in agree(ranks, function, {}, (from_rank_0,))]
+        if len(set(said)) > 1:
+            error = ValueError(
+                f"{function}: from_rank_0 must be the same on every rank of the group, got "
+                f"{said[0]} on rank 0 and {not said[0]} on rank {said.index(not said[0])}"
+            )
+            # Those that have it look for this rank among all there are.
+            everybody = all_ranks(function)
         try:
             agree(ranks, function, facts, (), error)
         except Exception as found:
             # The ranks of other groups are told, too.
             error = found
-    # Of a group in which `from_rank_0` differs, some do not wait for what rank 0 sends.
-    if everybody is not None and not isinstance(error, ValueError):
+    if everybody is not None:
         agree(everybody, function, {}, (), error)
     if error is not None:
         raise error
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=from_rank_0)
+    # Torch takes a parameter under one of its names; that all are there was seen to.
+    for name in _further_names(model):
+        renamed.pop(name, None)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=from_rank_0, strict=False)
     set_model_state_dict(model, renamed, options=options)
 
 
 def _cut_layers(model: nn.Module) -> Iterator[tuple[str, CutLayer]]:
     """Each, and what its names begin with in a state, which names no wrapper."""
-    for name, layer in model.named_modules():
+    # A layer with two names has both in a state.
+    for name, layer in model.named_modules(remove_duplicate=False):
         if isinstance(layer, CutLayer):
-            parts = [part for part in name.split(".") if part and part not in _WRAPPERS]
-            yield "".join(f"{part}." for part in parts), layer
+            own = _without_wrappers(name)
+            yield f"{own}." if own else "", layer
+
+
+def _further_names(model: nn.Module) -> Iterator[str]:
+    """Of each parameter all names but the first."""
+    seen: set[Tensor] = set()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if parameter in seen:
+            yield _without_wrappers(name)
+        seen.add(parameter)
+
+
+def _without_wrappers(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 def _groups(state: Iterable[object]) -> list[Ranks]:

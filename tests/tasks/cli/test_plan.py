@@ -38,7 +38,7 @@ def test_its_error_is_the_one_that_was_measured(relpos):
     result = load("distributed.json")
     errors = [row["error"] for row in result["plan"]["rows"]]
     errors += [formula_mib(row) / row["peak_mib"] - 1 for row in result["memory"]]
-    assert round(max(map(abs, errors)), 1) == PLAN_ERROR
+    assert PLAN_ERROR - 0.1 < max(map(abs, errors)) <= PLAN_ERROR
     out = relpos("plan", "--length", 64, "--ranks", 2, "--heads", 2)[1]
     assert f"these times and tensors were up to {PLAN_ERROR:.0%} off" in out
 
