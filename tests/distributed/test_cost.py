@@ -87,7 +87,7 @@ def test_wrong_numbers_are_named():
         Shape(0, 2, 8)
     with pytest.raises(ValueError, match="Shape: kv_heads must divide 8 heads, got 3"):
         Shape(8, 2, 8, 3)
-    with pytest.raises(ValueError, match="Cluster: bandwidth must be finite and above 0, got 0"):
+    with pytest.raises(ValueError, match=r"Cluster: bandwidth must be in 1\.\.1e\+30, got 0"):
         Cluster(1.0, 0.0)
     with pytest.raises(ValueError, match="cost: method must be one of heads, gather, ring"):
         cost(Shape(8, 2, 8), CLUSTER, "alltoall")  # type: ignore[arg-type]

@@ -319,6 +319,28 @@ def _shared_projections(rank, size) -> None:
             parallelize_module(nn.Sequential(layers[0], other), mesh, HeadParallel())
 
 
+def test_parameters_are_drawn_anew_as_on_one_device(four):
+    four.run(_drawn_anew)
+
+
+def _drawn_anew(rank, size) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    for given in ({}, {"kdim": 6, "vdim": 4}, {"bias": False}, {"num_kv_heads": 2}):
+        whole = MultiheadAttention(8, 4, **given)
+        with torch.device("meta"):
+            layer = MultiheadAttention(8, 4, **given)
+        parallelize_module(layer, mesh["tp"], HeadParallel())
+        fully_shard(layer, mesh=mesh["dp"])
+        layer.to_empty(device="cpu")
+        for one in (whole, layer):
+            torch.manual_seed(rank)
+            one.reset_parameters()
+        state = cut.full_state_dict(layer)
+        for name, x in whole.state_dict().items() if rank == 0 else ():
+            # That of the output is drawn when its module is made.
+            assert name == "out_proj.weight" or torch.equal(state[name], x), name
+
+
 def test_tables_that_layers_share_stay_one(two):
     two.run(_shared_tables)
 

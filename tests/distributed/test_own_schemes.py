@@ -152,6 +152,64 @@ def _taken(rank, size, name) -> None:
     assert relative_error(found, cut.shard(expected, world())) <= 1e-12
 
 
+class FromTo(nn.Module):
+    """A scheme that acts on the queries `first..end-1` alone."""
+
+    reads_query_start = True
+
+    def __init__(self, first: int, end: int, *, tables: bool) -> None:
+        super().__init__()
+        self.first, self.end, self.tables = first, end, tables
+
+    def forward(self, q: Tensor, k: Tensor, query_start: int | None = None) -> Any:
+        """Queries times their position, or a table that queries elsewhere are times zero of."""
+        i = q.shape[2]
+        start = k.shape[2] - i if query_start is None else query_start
+        if start + i <= self.first or start >= self.end:
+            return q, k, Terms(keys=OffsetTable(KEYS, -4)) if self.tables else Terms()
+        at = torch.arange(start, start + i, dtype=q.dtype)
+        acts = ((at >= self.first) & (at < self.end))[:, None]
+        changed = torch.where(acts, q * at[:, None], q)
+        if self.tables:
+            return q, k, Terms(keys=OffsetTable(KEYS, -4), q_rel=changed)
+        return changed, k, Terms()
+
+
+@pytest.mark.parametrize("layout", ["zigzag", "contiguous"])
+@pytest.mark.parametrize("tables", [False, True])
+@pytest.mark.parametrize("ends", [(0, 12), (20, 40), (10, 30)])
+def test_some_runs_of_queries_may_be_changed(two, ends, tables: bool, layout: str):
+    two.run(_some_runs, ends, tables, layout)
+
+
+def _some_runs(rank, size, ends, tables, layout) -> None:
+    whole, x = layer_with(FromTo(*ends, tables=tables)), drawn(1, 40, 8)
+    expected = whole(x, x, x, need_weights=False)[0]
+    layer = ContextParallel(layout=layout).apply_to(whole, world())
+    own = cut.shard(x, world(), layout)
+    found = layer(own, own, own, need_weights=False)[0]
+    assert relative_error(found, cut.shard(expected, world(), layout)) <= 1e-12
+
+
+class LessMean(nn.Module):
+    """Queries without what they have in common."""
+
+    def forward(self, q: Tensor, k: Tensor) -> Any:
+        """Of those it sees."""
+        return q - q.mean(2, keepdim=True), k, Terms()
+
+
+def test_ranks_with_one_token_try_schemes_too(two):
+    two.run(_one_token)
+
+
+def _one_token(rank, size) -> None:
+    layer = ContextParallel().apply_to(layer_with(LessMean()), world())
+    own = cut.shard(drawn(1, 2, 8), world())
+    with pytest.raises(ValueError, match="got LessMean, whose queries differ"):
+        layer(own, own, own, need_weights=False)
+
+
 def test_noise_is_no_position(two):
     two.run(_noisy)
 

@@ -90,6 +90,22 @@ def _check_long(rank, size, method) -> None:
     assert relative_error(again, expected) <= 1e-12
 
 
+def test_what_else_an_encoder_gives_is_whole_too(two):
+    two.run(_check_other_outputs)
+
+
+def _check_other_outputs(rank, size) -> None:
+    model = encoder()
+    features = torch.randn(1, 320, 16, generator=torch.Generator().manual_seed(1)).double()
+    expected = model(features, output_hidden_states=True, return_dict=False)
+    ContextParallel(layout="contiguous").apply_to(model, world())
+    found = model(features, output_hidden_states=True, return_dict=False)
+    assert isinstance(found, tuple)
+    for one, other in zip(expected, found, strict=True):
+        for x, y in zip(one, other, strict=True):
+            assert relative_error(y, x) <= 1e-12
+
+
 def test_neighbours_and_their_gradients(four):
     four.run(_check_neighbours)
 

@@ -126,9 +126,16 @@ class Adapted(nn.Module):
             kwargs: the call's.
 
         Raises:
-            ValueError: if the module was adapted with a window, which the original does not have.
+            ValueError: if the module was adapted with a window, which the original does not have,
+                or its sequence lies on several devices, of which the original knows nothing.
         """
         self.refuse_window()
+        if self.attend_elsewhere is not None:
+            raise ValueError(
+                f"{type(self).__name__}: cut by ContextParallel, it must be called with what "
+                "relpos computes, got arguments or an attention implementation for which the "
+                "original runs, which would see the tokens of one rank"
+            )
         return super().forward(*args, **kwargs)
 
     def refuse_window(self) -> None:

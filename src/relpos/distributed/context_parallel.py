@@ -27,8 +27,10 @@ from ..layers import MultiheadAttention
 from ..layers.masks import merge_masks
 from ..positions import LearnedAbsolute, Sinusoidal
 from ..positions.handover import resolve_scale
+from ..terms import GridTerms, Terms
 from .agreement import agree, fail_together
 from .api import Method, attention
+from .around_attention import check_around, cut_around, join_around
 from .attend import attend
 from .cut_layer import CutLayer
 from .group import AnyGroup, Ranks, resolve_group
@@ -49,8 +51,8 @@ class ContextParallel(ParallelStyle):
     given and all that it contains, each `relpos.layers.MultiheadAttention`, which then attends by
     `relpos.distributed.attention`, and each `Sinusoidal` and `LearnedAbsolute`, which then count
     positions in the whole sequence. Of what `relpos.adapters.adapt` has adapted it changes the
-    attention of T5 and its kin, of DeBERTa, and encoders of Parakeet (`parakeet.py`); what else a
-    model adds by the numbers of its tokens (`position_ids`) is to be cut and given by the caller.
+    attention of T5 and its kin, of DeBERTa, and encoders of Parakeet (`parakeet.py`), and what such
+    a model makes of its tokens by where they are (`around_attention.py`).
 
     A layer's `key_padding_mask` and `documents` are those of this rank's keys, the rows of
     `attn_mask` and `key_ranges` those of its queries, whose columns and numbers are those of the
@@ -116,11 +118,16 @@ class ContextParallel(ParallelStyle):
                     f"ContextParallel: module must have no {type(part).__name__}, whose sequence "
                     f"cannot be cut: {reason}"
                 )
+        adapted = any(isinstance(part, Adapted) and part.scheme for part in parts)
+        if adapted:
+            check_around(module)
         if encoders:
             check_parakeet_layout(self.layout)
         changed = [part for part in parts if self._change(part, ranks)]
         for encoder in encoders:
             cut_encoder(encoder, ranks)
+        if adapted:
+            cut_around(module, ranks, self.layout, partial(_own_spans, ranks, self))
         if not changed and not encoders:
             raise ValueError(
                 "ContextParallel: module must have a relpos.layers.MultiheadAttention, Sinusoidal, "
@@ -158,6 +165,7 @@ class ContextParallel(ParallelStyle):
                     vars(part).pop(name, None)
                 if is_parakeet(part):
                     join_encoder(part)
+        join_around(module)
         return module
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
@@ -171,12 +179,35 @@ class _AttendAdapted:
     ranks: Ranks
     style: ContextParallel
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        terms: Terms | GridTerms,
+        *,
+        mask: Tensor | None,
+        **options: Any,
+    ) -> Any:
         style = self.style
         return attention(
-            *args, group=self.ranks.group, layout=style.layout, key_layout=style.key_layout,
-            method=style.method, check=style.check, **options,
+            q, k, v, terms, mask=self._mask(mask, k), group=self.ranks.group, layout=style.layout,
+            key_layout=style.key_layout, method=style.method, check=style.check, **options,
         )  # fmt: skip
+
+    @not_compiled
+    def _mask(self, mask: Tensor | None, k: Tensor) -> Tensor | None:
+        """The mask, one of all keys where other ranks have one and here is no padding to hide."""
+        if not k.is_cpu:  # where nobody looks whether there is
+            return mask
+        of_keys = mask is not None and mask.dtype == torch.bool and mask.shape[1:3] == (1, 1)
+        others = mask is None
+        if self.style.check:
+            said = agree(self.ranks, "attention", {}, (of_keys,))
+            others = any(bool(has) for (has,) in said)
+        if mask is None and others:
+            return k.new_ones((k.shape[0], 1, 1, k.shape[2]), dtype=torch.bool)
+        return mask
 
 
 @dataclass(frozen=True)
@@ -290,6 +321,12 @@ def _spans(
         check_shards(function, argument, counts, spans)
         found.append((spans[ranks.rank], sum(counts)))
     return found
+
+
+def _own_spans(ranks: Ranks, style: ContextParallel, count: int) -> tuple[Span, ...]:
+    """Where so many tokens of an adapted model lie."""
+    sides: dict[str, tuple[int, Layout]] = {"input_ids": (count, style.layout)}
+    return _spans(ranks, "ContextParallel", sides, {}, check=style.check)[0][0]
 
 
 @not_compiled

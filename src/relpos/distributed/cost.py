@@ -23,7 +23,6 @@ their tables do not travel, and each rank has them whole.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from ..checks import check_count, check_number
 from .heads import HeadCut
@@ -33,6 +32,8 @@ __all__ = ["PLAN_ERROR", "Cluster", "Cost", "Shape", "cost", "hidden_from"]
 
 # How far off times and memory of two and four processes were at most (`benchmarks/distributed.py`).
 PLAN_ERROR = 0.2
+
+_MOST_HEADS = 1 << 16
 
 # Backward computes the scores again, and four products more.
 _BACKWARD = 2.5
@@ -68,6 +69,8 @@ class Shape:
     def __post_init__(self) -> None:
         for name in ("length", "ranks", "heads", "head_dim", "batch", "element_bytes"):
             check_count("Shape", name, getattr(self, name))
+        if self.heads > _MOST_HEADS:
+            raise ValueError(f"Shape: heads must be at most {_MOST_HEADS}, got {self.heads}")
         if self.kv_heads is None:
             object.__setattr__(self, "kv_heads", self.heads)
         if self.heads % check_count("Shape", "kv_heads", self.kv_heads):
@@ -106,7 +109,7 @@ class Cluster:
         latency: a, seconds until the first byte arrives.
 
     Raises:
-        ValueError: if a number is not positive (the latency may be 0).
+        ValueError: if a number is out of range: 1 to 1e30, of the latency 0 to 1e6.
     """
 
     flops: float
@@ -116,9 +119,9 @@ class Cluster:
     def __post_init__(self) -> None:
         for name in ("flops", "bandwidth", "latency"):
             number = check_number("Cluster", name, getattr(self, name))
-            least = "at least 0" if name == "latency" else "above 0"
-            if not (number >= 0 if name == "latency" else number > 0) or number == inf:
-                raise ValueError(f"Cluster: {name} must be finite and {least}, got {number:g}")
+            least, most = (0, 1e6) if name == "latency" else (1, 1e30)
+            if not least <= number <= most:
+                raise ValueError(f"Cluster: {name} must be in {least}..{most:g}, got {number:g}")
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,9 @@ def cost(shape: Shape, cluster: Cluster, method: str) -> Cost:
     impossible = None
     if method == "heads":
         assert shape.kv_heads is not None
-        cut = HeadCut.of(shape.heads, shape.kv_heads, ranks)
+        if shape.heads < ranks:
+            impossible = f"{shape.heads} heads are fewer than the ranks"
+        cut = HeadCut.of(shape.heads, shape.kv_heads, min(ranks, shape.heads))
         # As parts of what would be even.
         all_keys = sum(map(len, cut.keys)) / shape.kv_heads
         uneven_keys = max(map(len, cut.keys)) * ranks / shape.kv_heads
@@ -206,8 +211,6 @@ def cost(shape: Shape, cluster: Cluster, method: str) -> Cost:
         hidden = share == 0
         # By heads once more: what backward needs of the forward pass, and the output's gradient.
         memory = own + ((3 * queries * uneven + keys * uneven_keys) * e if others else 0.0)
-        if shape.heads < ranks:
-            impossible = f"{shape.heads} heads are fewer than the ranks"
     elif method == "gather":
         gathered = others * keys
         sent = gathered * e, gathered * (e + w)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from torch.func import functional_call
 from torch.nn.functional import linear
 
@@ -109,6 +109,23 @@ class CutLayer(MultiheadAttention):
         if weights is not None:
             weights = _SumOfRanks.apply(weights, self.ranks) / self.ranks.size
         return output, weights
+
+    def reset_parameters(self) -> None:
+        """The numbers of one device, as the first rank draws them."""
+        weights = [getattr(self, f"{name}_weight") for name in PROJECTIONS]
+        # There one weight stands for all three if it can.
+        packed = {weight.shape[1] for weight in weights} == {self.embed_dim}
+        for count in [3] if packed else [1] * 3:
+            these, weights = weights[:count], weights[count:]
+            sizes = [weight.shape[0] for weight in these]
+            whole = these[0].to_local().new_empty(sum(sizes), these[0].shape[1])
+            nn.init.xavier_uniform_(whole)
+            for weight, part in zip(these, whole.split(sizes), strict=True):
+                _fill(weight, part)
+        if self.q_proj_bias is not None:
+            for bias in (*(getattr(self, f"{name}_bias") for name in PROJECTIONS),
+                         self.out_proj.bias):  # fmt: skip
+                nn.init.zeros_(bias)
 
     @property
     def first_head(self) -> int:
@@ -250,6 +267,13 @@ class _CutPosition:
                     made[x] = _local(x, self._layer.ranks)
                 local[f"{prefix}.{own}" if prefix else own] = made[x]
         return functional_call(position, local, args, options, tie_weights=False)
+
+
+def _fill(parameter: DTensor, whole: Tensor) -> None:
+    """Make a parameter what the first rank has of it."""
+    mesh, placements = parameter.device_mesh, parameter.placements
+    with torch.no_grad():
+        parameter.copy_(distribute_tensor(whole.contiguous(), mesh, placements))
 
 
 def _local(x: Tensor, ranks: Ranks) -> Tensor:

@@ -132,8 +132,8 @@ def _check_whole(name: str, layer: MultiheadAttention) -> None:
     for own, x in layer.named_parameters():
         if isinstance(x, DTensor):
             raise ValueError(
-                f"HeadParallel: {name}.{own} must be a whole tensor (fully_shard comes after it), "
-                "got DTensor"
+                f"HeadParallel: {name}.{own} must be a whole tensor (fully_shard comes after it, "
+                "and layers that share a scheme are cut together), got DTensor"
             )
 
 

@@ -2,8 +2,8 @@
 
 A scheme may count queries from the first one, or make tables from what comes in: on one device that
 is its own affair, and cut it would be wrong without a word. So it is tried out on a few tokens of
-this rank, whole and cut in two, at each call of a layer, if it has two or more. What only shows in
-longer sequences is not noticed.
+this rank, whole and cut in two, at each call of a layer. What only shows in longer sequences is not
+noticed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..positions.handover import apply_position
 from ..terms import OffsetTable, Terms
-from .positions import CutTokens, apply_cut_position, check_gathered, is_hooked, scheme_name
+from .positions import CutTokens, apply_cut_position, check_gathered, is_known, scheme_name
 
 __all__ = ["check_own_scheme"]
 
@@ -41,13 +41,13 @@ def check_own_scheme(
         ValueError: otherwise.
         TypeError: if it changes keys and does not say that it reads `key_start`.
     """
-    count = min(_TOKENS, q.shape[2], k.shape[2])
-    if position is None or _is_known(position) or count < 2 or not q.shape[0]:
+    count = max(min(_TOKENS, q.shape[2], k.shape[2]), 2)
+    if position is None or is_known(position) or not (len(q) and q.shape[2] and k.shape[2]):
         return
     check_gathered(owner, position)
     if getattr(position, "reads_shape", False):  # of which more than this is wrong
         return
-    q, k, x = q[:1, :, :count], k[:1, :, :count], x[:1, :count]
+    q, k, x = _first(q[:1], 2, count), _first(k[:1], 2, count), _first(x[:1], 1, count)
     half, devices = count // 2, [] if q.is_cpu else [q.device]
     with torch.no_grad(), torch.random.fork_rng(devices), _evaluated(position):
         # Called as on one device, where the queries are the last positions.
@@ -82,14 +82,14 @@ def _pairs(
         count: of the tokens.
     """
     (q, k, terms), parts = whole, [part for _, _, part in cut]
-    q_rel = [part.q_rel for part in parts if part.q_rel is not None]
+    # Where there is no q_rel it is the queries.
     for what, one, others in (
         ("queries", q, [q for q, _, _ in cut]),
         ("keys", k, [k for _, k, _ in cut]),
-        ("q_rel", terms.q_rel, q_rel),
-    ):
-        other = torch.cat(others, 2) if others else None
-        yield what, one, other, 1.0 if one is None else _largest(one)
+        ("q_rel", q if terms.q_rel is None else terms.q_rel,
+         [q if part.q_rel is None else part.q_rel for q, _, part in cut]),
+    ):  # fmt: skip
+        yield what, one, torch.cat(others, 2), _largest(one)
     for part in parts:
         for name in terms.tables | part.tables:
             one, other = (
@@ -98,6 +98,11 @@ def _pairs(
             )
             # Number by number: beside what hides keys (-1e9, -inf) others are small.
             yield f"tables of {name}", one, other, 1.0
+
+
+def _first(x: Tensor, dim: int, count: int) -> Tensor:
+    """So many tokens; of a single one, and another."""
+    return (x if x.shape[dim] > 1 else torch.cat([x, 1 - x], dim)).narrow(dim, 0, count)
 
 
 def _largest(x: Tensor) -> float:
@@ -121,20 +126,6 @@ def _rows(table: OffsetTable, count: int) -> Tensor:
         return rows
     beyond = (offsets < table.first) | (offsets > table.last)
     return rows.masked_fill(beyond.view(-1, *[1] * (rows.ndim - 2)), 0)
-
-
-def _is_known(position: object) -> bool:
-    """Whether a scheme is one of the library's, which need not be tried out."""
-    position = getattr(position, "scheme_of_all_heads", position)
-    if not isinstance(position, nn.Module):
-        return False
-    # Also of what a class is made: parametrizations and `fully_shard` make classes of torch's.
-    bases = {
-        base for part in position.modules() for base in type(part).__mro__ if base is not object
-    }
-    return all(
-        base.__module__.startswith(("relpos.positions.", "torch.")) for base in bases
-    ) and not any(is_hooked(part) for part in position.modules())
 
 
 @contextmanager

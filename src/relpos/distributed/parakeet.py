@@ -69,9 +69,12 @@ def _encode(
     input_features: Tensor,
     attention_mask: Tensor | None = None,
     output_attention_mask: bool = True,
+    return_dict: bool | None = None,
     **options: Any,
 ) -> Any:
     """The encoder's forward, of which each rank does its frames."""
+    if return_dict is None:
+        return_dict = bool(encoder.config.return_dict)
     factor = encoder.subsampling.stride**encoder.subsampling.num_layers
     # As many frames as the convolutions make of all features.
     frames = -(-input_features.shape[1] // factor)
@@ -83,8 +86,9 @@ def _encode(
     encoder._get_output_attention_mask = partial(_own_tokens, encoder, ranks, frames)
     try:
         result = type(encoder).forward(
-            encoder, input_features, attention_mask, output_attention_mask, **options
-        )
+            encoder, input_features, attention_mask, output_attention_mask, return_dict=True,
+            **options,
+        )  # fmt: skip
     finally:
         encoder.encode_positions.whole_length = None
         for part, name in (
@@ -94,7 +98,11 @@ def _encode(
     result.last_hidden_state = unshard(result.last_hidden_state, ranks.group, "contiguous")
     if result.attention_mask is not None:
         result.attention_mask = unshard(result.attention_mask, ranks.group, "contiguous")
-    return result
+    if result.hidden_states is not None:
+        result.hidden_states = tuple(
+            unshard(x, ranks.group, "contiguous") for x in result.hidden_states
+        )
+    return result if return_dict else result.to_tuple()
 
 
 def _check_frames(encoder: Any, cut: Sequence[Sequence[Span]]) -> None:

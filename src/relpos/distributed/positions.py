@@ -22,7 +22,7 @@ from ..terms import Terms
 from .cut_call import placed
 from .layout import Span
 
-__all__ = ["CutTokens", "apply_cut_position", "check_gathered", "is_hooked", "scheme_name"]
+__all__ = ["CutTokens", "apply_cut_position", "check_gathered", "is_known", "scheme_name"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,9 @@ def apply_cut_position(
     reads_key_start = getattr(position, "reads_key_start", False)
     apply = partial(apply_position, position)
     one_key = _one_token(k)
-    changed, q_rel = [], []
+    changed: list[Tensor] = []
+    q_rel: list[Tensor | None] = []
+    is_changed = has_tables = False
     for rows, (first, _) in placed(tokens.queries) or [(slice(0, 0), (0, 0))]:
         run, start = q[:, :, rows], tokens.query_start + first
         new_q, new_k, terms = apply(
@@ -92,14 +94,20 @@ def apply_cut_position(
                 f"{owner}: position must have reads_key_start = True, and take key_start=, to "
                 f"change keys of a cut sequence, got {scheme_name(position)}"
             )
-        changed.append(None if new_q is run else new_q)
+        # Of some runs a scheme may change nothing.
+        changed.append(new_q)
+        is_changed = is_changed or new_q is not run
         q_rel.append(terms.q_rel)
-    if terms.tables:
+        has_tables = has_tables or bool(terms.tables)
+    if has_tables:
         of_tables = partial(apply_position, _that_makes_tables(position, q, k, x))
         terms = _terms_of_sequence(of_tables, q, k, x, tokens)
-    if q_rel[0] is not None:
-        terms = replace(terms, q_rel=torch.cat(q_rel, 2))
-    if changed[0] is not None:
+    # Where there are none they are the queries: so they are on all ranks, if they are not on some.
+    own_rows = not is_known(position) and "keys" in terms.tables
+    if own_rows or any(each is not None for each in q_rel):
+        rows = [x if each is None else each for x, each in zip(changed, q_rel, strict=True)]
+        terms = replace(terms, q_rel=torch.cat(rows, 2))
+    if is_changed:
         q = torch.cat(changed, 2)
     if reads_key_start:
         far = {"x": x[:, :1], "query_start": max(tokens.end - 1, 0)}
@@ -129,10 +137,28 @@ def check_gathered(owner: str, position: object) -> None:
         )
 
 
-def is_hooked(module: nn.Module) -> bool:
+def _is_hooked(module: nn.Module) -> bool:
     """Whether a call of a module does more than the `forward` of its class."""
     hooks = module._forward_hooks or module._forward_pre_hooks
     return bool(hooks) or "forward" in vars(module)
+
+
+def is_known(position: object) -> bool:
+    """Whether a scheme is one of the library's, known to be right where it is cut.
+
+    Args:
+        position: the scheme.
+    """
+    position = getattr(position, "scheme_of_all_heads", position)
+    if not isinstance(position, nn.Module):
+        return False
+    # Also of what a class is made: parametrizations and `fully_shard` make classes of torch's.
+    bases = {
+        base for part in position.modules() for base in type(part).__mro__ if base is not object
+    }
+    return all(
+        base.__module__.startswith(("relpos.positions.", "torch.")) for base in bases
+    ) and not any(_is_hooked(part) for part in position.modules())
 
 
 def scheme_name(position: object) -> str:
@@ -158,7 +184,7 @@ def _that_makes_tables(
     if not isinstance(position, Compose) or not position.reads_key_start:
         return position
     # Of a class of its own, or with hooks, it may do more than call its parts.
-    if type(position) is not Compose or is_hooked(position):
+    if type(position) is not Compose or _is_hooked(position):
         return position
     kept = []
     for part in position.positions:

@@ -67,16 +67,17 @@ def plan_command(
         what, _, rule = str(error).partition(": ")[2].partition(" ")
         raise ValueError(f"--{what.replace('_', '-')}: {rule}") from error
     costs = [cost(shape, cluster, method) for method in ("heads", "gather", "ring")]
-    devices = "device" if ranks == 1 else "devices"
+    devices, tokens = "device" if ranks == 1 else "devices", "token" if length == 1 else "tokens"
     typer.echo(
-        f"{length:,} tokens on {ranks} {devices}, {length / ranks:,.0f} each; {heads} query and "
+        f"{length:,} {tokens} on {ranks} {devices}, {length // ranks:,} each"
+        f"{' or one more' if length % ranks else ''}; {heads} query and "
         f"{shape.kv_heads} key heads of width {head_dim}, {dtype}{', causal' if causal else ''}"
     )
     typer.echo("per device and attention, forward + backward:")
     for one in costs:
         typer.echo(f"  {one.method:<7} {_words(one)}")
-    tokens = hidden_from(shape, cluster)
-    typer.echo(f"a ring hides what it sends from {tokens:,.0f} tokens a device on")
+    least = hidden_from(shape, cluster)
+    typer.echo(f"a ring hides what it sends from {least:,.0f} tokens a device on")
     typer.echo(
         "measured on 2 and 4 processes of one machine, on gloo, "
         f"these times and tensors were up to {PLAN_ERROR:.0%} off"

@@ -34,6 +34,12 @@ def test_what_fits_is_chosen(relpos, options, last):
     assert found == last if last.startswith("fastest") else found.startswith(last)
 
 
+def test_more_devices_than_tokens(relpos):
+    lines = relpos("plan", "--length", 1, "--ranks", 10**10, "--heads", 16)[1].splitlines()
+    assert lines[0].startswith("1 token on 10000000000 devices, 0 each or one more; 16 query")
+    assert "nan" not in "".join(lines)
+
+
 def test_its_error_is_the_one_that_was_measured(relpos):
     result = load("distributed.json")
     errors = [row["error"] for row in result["plan"]["rows"]]
@@ -47,9 +53,13 @@ def test_its_error_is_the_one_that_was_measured(relpos):
     ("options", "words"),
     [
         (["--kv-heads", 3], "--kv-heads: must divide 16 heads, got 3"),
-        (["--flops", 0], "--flops: must be finite and above 0, got 0"),
-        (["--bandwidth", "nan"], "--bandwidth: must be finite and above 0, got nan"),
-        (["--latency", -1], "--latency: must be finite and at least 0, got -1"),
+        (["--flops", 0], "--flops: must be in 1..1e+30, got 0"),
+        (["--bandwidth", "nan"], "--bandwidth: must be in 1..1e+30, got nan"),
+        (["--latency", -1], "--latency: must be in 0..1e+06, got -1"),
+        (["--flops", 1e-320], "--flops: must be in 1..1e+30, got"),
+        (["--latency", 1e308], "--latency: must be in 0..1e+06, got 1e+308"),
+        (["--ranks", 10**10, "--heads", 10**8], "--heads: must be at most 65536, got 100000000"),
+        (["--length", 10**400], "--length"),
         (["--memory", 0], "--memory: must be above 0, got 0"),
         (["--dtype", "int8"], "--dtype"),
     ],

@@ -48,6 +48,7 @@ class Attention(t5.Attention):
             output, weights = attend(
                 self._heads(self.q(hidden_states)), k, v, mask=attention_mask, scale=self.scaling,
                 dropout=self.dropout if self.training else 0.0, weights=weights_wanted(kwargs),
+                elsewhere=self.attend_elsewhere,
             )  # fmt: skip
             return self.o(output.flatten(2)), weights
         if not is_adapted_name(self.config._attn_implementation):

@@ -1,0 +1,117 @@
+"""What an adapted model does with more tokens than one besides attention: made right, or refused.
+
+T5 and its kin make the decoder's input of labels, and DeBERTa adds positions where embeddings are
+made; both go by the tokens that they see, and are given those of the whole sequence. What cannot be
+made right (other attention, pooling of some token, experts of a capacity) is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..adapters.adapted import Adapted
+from .group import Ranks
+from .layout import Layout, Span, shard, unshard
+
+__all__ = ["check_around", "cut_around", "join_around"]
+
+# By parts of the names of classes, which need transformers.
+_REASONS = {
+    "Pooler": "it reads a token that lies on one rank alone",
+    "ForSequenceClassification": "it reads tokens that lie on some ranks alone",
+    "ForMultipleChoice": "it reads tokens that lie on some ranks alone",
+    "Top1Router": "it counts the tokens that it sees against the capacity of its experts",
+}
+
+
+def check_around(module: nn.Module) -> None:
+    """Raise if a model does what a rank with some of the tokens cannot.
+
+    Args:
+        module: of which layers are adapted.
+
+    Raises:
+        ValueError: if it has attention that is not adapted, or other parts that read tokens of
+            other ranks.
+    """
+    for name, part in module.named_modules():
+        kind = type(part).__name__
+        reason = next((why for each, why in _REASONS.items() if each in kind), None)
+        if reason is None and _is_plain_attention(part):
+            reason = "relpos.adapters.adapt has not adapted it"
+        if reason is not None:
+            raise ValueError(
+                f"ContextParallel: module must have no {kind}, whose sequence cannot be cut: "
+                f"{reason}, got module{name and f'.{name}'}"
+            )
+
+
+def cut_around(
+    module: nn.Module, ranks: Ranks, layout: Layout, runs_of: Callable[[int], tuple[Span, ...]]
+) -> None:
+    """Change in place what such a model makes of its tokens.
+
+    Args:
+        module: of which layers are adapted.
+        ranks: of the group.
+        layout: of the tokens.
+        runs_of: gives the runs of this rank's tokens, from how many it has.
+    """
+    for part in module.modules():
+        if hasattr(part, "_shift_right"):
+            part._shift_right = partial(_shift_right, part, ranks, layout)  # type: ignore[assignment]
+        if _adds_positions(part):
+            part.forward = partial(_embed, part, runs_of)
+
+
+def join_around(module: nn.Module) -> None:
+    """Undo `cut_around`."""
+    for part in module.modules():
+        vars(part).pop("_shift_right", None)
+        if _adds_positions(part):
+            vars(part).pop("forward", None)
+
+
+def _is_plain_attention(part: nn.Module) -> bool:
+    """Whether a module has projections of queries and keys, and nothing adapted in it."""
+    projections = [x for x in part.children() if getattr(x, "weight", torch.empty(0)).ndim > 1]
+    named = "Attention" in type(part).__name__ and len(projections) > 1
+    return named and not any(isinstance(each, Adapted) for each in part.modules())
+
+
+def _shift_right(part: Any, ranks: Ranks, layout: Layout, labels: Tensor) -> Tensor:
+    """The model's own, of the whole sequence."""
+    whole = type(part)._shift_right(part, unshard(labels, ranks.group, layout))
+    return shard(whole, ranks.group, layout)
+
+
+def _adds_positions(part: nn.Module) -> bool:
+    """Whether these are embeddings of DeBERTa that add one for each position."""
+    return "Embeddings" in type(part).__name__ and bool(getattr(part, "position_biased_input", 0))
+
+
+def _embed(
+    part: nn.Module,
+    runs_of: Callable[[int], tuple[Span, ...]],
+    input_ids: Tensor | None = None,
+    token_type_ids: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    mask: Tensor | None = None,
+    inputs_embeds: Tensor | None = None,
+) -> Tensor:
+    """The embeddings' forward, with the positions of this rank's tokens."""
+    given = input_ids if input_ids is not None else inputs_embeds
+    if position_ids is None and given is not None:
+        positions = [
+            torch.arange(first, end, device=given.device) for first, end in runs_of(given.shape[1])
+        ]
+        position_ids = torch.cat(positions or [torch.arange(0, device=given.device)])[None]
+    return type(part).forward(
+        part, input_ids=input_ids, token_type_ids=token_type_ids, position_ids=position_ids,
+        mask=mask, inputs_embeds=inputs_embeds,
+    )  # fmt: skip
