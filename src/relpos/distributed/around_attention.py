@@ -72,9 +72,9 @@ def cut_around(
 def join_around(module: nn.Module) -> None:
     """Undo `cut_around`."""
     for part in module.modules():
-        vars(part).pop("_shift_right", None)
-        if _adds_positions(part):
-            vars(part).pop("forward", None)
+        for name, own in (("_shift_right", _shift_right), ("forward", _embed)):
+            if getattr(vars(part).get(name), "func", None) is own:
+                del vars(part)[name]
 
 
 def _is_plain_attention(part: nn.Module) -> bool:
