@@ -64,6 +64,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.small_calls
 	$(BIN)/python -m benchmarks.local
 	$(BIN)/python -m benchmarks.distributed
+	$(BIN)/python -m benchmarks.hour_of_speech
 	$(BIN)/python -m benchmarks.adapters
 	$(BIN)/python -m benchmarks.choice
 	$(BIN)/python -m benchmarks.training

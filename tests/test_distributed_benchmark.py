@@ -41,6 +41,7 @@ def test_the_committed_result_has_what_is_claimed():
         assert hour["difference"] < 1e-6
         peaks[hour["hours"], hour["layers"], hour["processes"]] = hour["peak_gib"]
     assert peaks[0.25, 24, 2] < 0.7 * peaks[0.25, 24, 1]
+    assert peaks[1, 24, 2] < 0.65 * peaks[1, 24, 1]
     assert peaks[1, 4, 2] < peaks[1, 4, 1]
     alone = result["timeline"]["hop_alone_seconds"]
     for of_rank in result["timeline"]["events"]:
