@@ -71,13 +71,15 @@ def adapted(make: Callable[[], nn.Module]) -> Any:
     return model.double().eval()
 
 
-@pytest.mark.parametrize("layout", ["zigzag", "contiguous"])
+@pytest.mark.parametrize(
+    ("layout", "method"), [("zigzag", "auto"), ("zigzag", "ring"), ("contiguous", "gather")]
+)
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_is_as_in_one_process(two, name: str, layout: str):
-    two.run(_check, name, layout)
+def test_a_model_is_as_in_one_process(two, name: str, layout: str, method: str):
+    two.run(_check, name, layout, method)
 
 
-def _check(rank, size, name, layout) -> None:
+def _check(rank, size, name, layout, method) -> None:
     make, given = MODELS[name]
     model = adapted(make)
     expected = model(**given).logits
@@ -86,7 +88,7 @@ def _check(rank, size, name, layout) -> None:
         seen = given.get("attention_mask", seen)
     expected = expected * seen.unsqueeze(-1)
     for check in (True, False):
-        style = ContextParallel(layout=layout, check=check)
+        style = ContextParallel(layout=layout, method=method, check=check)
         even = 17 if check else 16  # unchecked, shards are of one length
         local = {key: cut.shard(x[:, :even], world(), layout) for key, x in given.items()}
         wanted = (
@@ -150,8 +152,17 @@ def test_another_implementation_is_refused_when_it_is_called(two):
 
 
 def _another_implementation(rank, size) -> None:
-    model = ContextParallel().apply_to(adapted(t5), world())
+    model = adapted(t5)
+    with pytest.raises(ValueError, match="key_layout must be None or the layout for adapted"):
+        ContextParallel(key_layout="contiguous").apply_to(model, world())
+    model.add_module("norm", nn.LayerNorm(16, elementwise_affine=False))  # without a weight
+    ContextParallel().apply_to(model, world())
+    whole = model.prepare_decoder_input_ids_from_labels(TOKENS[1])
+    assert torch.equal(whole[:, 1:], TOKENS[1][:, :-1])
     local = {key: cut.shard(x, world()) for key, x in TEXT.items()}
+    cache = model(**local, use_cache=True).past_key_values
+    with pytest.raises(ValueError, match="must be called with an empty cache or none, got one of"):
+        model(**local, past_key_values=cache)
     model.set_attn_implementation("sdpa")
     with pytest.raises(ValueError, match="T5Attention: cut by ContextParallel, it must be called"):
         model(**local)

@@ -308,6 +308,13 @@ def _shared_projections(rank, size) -> None:
     shared = T5Bias(4)
     model = nn.Sequential(*(MultiheadAttention(8, 4, position=shared) for _ in range(2)))
     parallelize_module(model, mesh, HeadParallel())
+    # Also where they are cut one by one.
+    shared = T5Bias(4)
+    model = nn.Sequential(*(MultiheadAttention(8, 4, position=shared) for _ in range(2)))
+    parallelize_module(model, mesh, {"0": HeadParallel(), "1": HeadParallel()})
+    x = torch.zeros(1, 5, 8)
+    for layer in model:
+        layer(x, x, x)
     # A table may not, but among schemes that cut it alike.
     layers = [MultiheadAttention(8, 4, position=each) for each in (T5Bias(4), _Tied())]
     layers[1].position.left = layers[0].position.bias

@@ -163,3 +163,12 @@ def _wrapped(rank, size) -> None:
     load_full_state_dict(model, plain.state_dict())
     state = cut.full_state_dict(model)
     assert rank or state.keys() == plain.state_dict().keys()
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(8, 8), MultiheadAttention(8, 4), nn.Linear(8, 8))
+    model[2].weight = model[0].weight
+    parallelize_module(model[1], mesh, HeadParallel())
+    plain = nn.Sequential(nn.Linear(8, 8), MultiheadAttention(8, 4), nn.Linear(8, 8))
+    plain[2].weight = plain[0].weight
+    load_full_state_dict(model, plain.state_dict())
+    assert torch.equal(model[2].weight, plain[2].weight)
+    assert not any(x.is_meta for x in model.parameters())

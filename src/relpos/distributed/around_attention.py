@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..adapters.adapted import Adapted
+from ..layers import MultiheadAttention
 from .group import Ranks
 from .layout import Layout, Span, shard, unshard
 
@@ -25,6 +26,7 @@ _REASONS = {
     "Pooler": "it reads a token that lies on one rank alone",
     "ForSequenceClassification": "it reads tokens that lie on some ranks alone",
     "ForMultipleChoice": "it reads tokens that lie on some ranks alone",
+    "ForQuestionAnswering": "it reads tokens that lie on some ranks alone",
     "Top1Router": "it counts the tokens that it sees against the capacity of its experts",
 }
 
@@ -42,6 +44,11 @@ def check_around(module: nn.Module) -> None:
     for name, part in module.named_modules():
         kind = type(part).__name__
         reason = next((why for each, why in _REASONS.items() if each in kind), None)
+        prompts = getattr(part, "peft_config", None)
+        if isinstance(prompts, dict) and any(
+            getattr(each, "is_prompt_learning", False) for each in prompts.values()
+        ):
+            reason = "it puts tokens of its own before those of every rank"
         if reason is None and _is_plain_attention(part):
             reason = "relpos.adapters.adapt has not adapted it"
         if reason is not None:
@@ -63,8 +70,10 @@ def cut_around(
         runs_of: gives the runs of this rank's tokens, from how many it has.
     """
     for part in module.modules():
-        if hasattr(part, "_shift_right"):
+        if hasattr(type(part), "_shift_right"):
             part._shift_right = partial(_shift_right, part, ranks, layout)  # type: ignore[assignment]
+            # Which data collators call, with whole sequences.
+            part.prepare_decoder_input_ids_from_labels = partial(_shift_whole, part)  # type: ignore[assignment]
         if _adds_positions(part):
             part.forward = partial(_embed, part, runs_of)
 
@@ -72,22 +81,33 @@ def cut_around(
 def join_around(module: nn.Module) -> None:
     """Undo `cut_around`."""
     for part in module.modules():
-        for name, own in (("_shift_right", _shift_right), ("forward", _embed)):
+        for name, own in (
+            ("_shift_right", _shift_right), ("forward", _embed),
+            ("prepare_decoder_input_ids_from_labels", _shift_whole),
+        ):  # fmt: skip
             if getattr(vars(part).get(name), "func", None) is own:
                 del vars(part)[name]
 
 
 def _is_plain_attention(part: nn.Module) -> bool:
     """Whether a module has projections of queries and keys, and nothing adapted in it."""
-    projections = [x for x in part.children() if getattr(x, "weight", torch.empty(0)).ndim > 1]
-    named = "Attention" in type(part).__name__ and len(projections) > 1
-    return named and not any(isinstance(each, Adapted) for each in part.modules())
+    if "Attention" not in type(part).__name__:
+        return False
+    weights = [getattr(child, "weight", None) for child in part.children()]
+    projections = [x for x in weights if isinstance(x, Tensor) and x.ndim > 1]
+    cut = any(isinstance(each, Adapted | MultiheadAttention) for each in part.modules())
+    return len(projections) > 1 and not cut
 
 
 def _shift_right(part: Any, ranks: Ranks, layout: Layout, labels: Tensor) -> Tensor:
     """The model's own, of the whole sequence."""
     whole = type(part)._shift_right(part, unshard(labels, ranks.group, layout))
     return shard(whole, ranks.group, layout)
+
+
+def _shift_whole(part: Any, labels: Tensor) -> Tensor:
+    """The model's own."""
+    return type(part)._shift_right(part, labels)
 
 
 def _adds_positions(part: nn.Module) -> bool:

@@ -121,6 +121,11 @@ class ContextParallel(ParallelStyle):
         adapted = any(isinstance(part, Adapted) and part.scheme for part in parts)
         if adapted:
             check_around(module)
+            if self.key_layout not in (None, self.layout):
+                raise ValueError(
+                    "ContextParallel: key_layout must be None or the layout for adapted models, "
+                    f"whose encoder and decoder are cut alike, got {self.key_layout!r}"
+                )
         if encoders:
             check_parakeet_layout(self.layout)
         changed = [part for part in parts if self._change(part, ranks)]

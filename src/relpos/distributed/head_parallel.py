@@ -30,6 +30,7 @@ from ..positions import Position
 from .agreement import agree
 from .cut_layer import PROJECTIONS, CutLayer, SummedLinear
 from .group import Ranks, resolve_group
+from .positions import check_gathered
 
 __all__ = ["HeadParallel"]
 
@@ -49,8 +50,8 @@ class HeadParallel(ParallelStyle):
 
     Raises:
         ValueError: if a module has no such layer, the ranks do not divide a layer's heads, or a
-            parameter that is to be cut is another module's too. Schemes of several layers may
-            share tables.
+            parameter that is to be cut is another module's too. Layers may share a scheme, and
+            schemes of layers that are cut by one call may share tables.
         TypeError: if `check` is no flag.
         RuntimeError: if another rank has something against its module.
     """
@@ -68,7 +69,7 @@ class HeadParallel(ParallelStyle):
         ranks = resolve_group("HeadParallel", device_mesh)
         layers, error = {}, None
         try:
-            layers = _layers(module, ranks)
+            layers = _layers(module, device_mesh, ranks)
         except Exception as found:
             error = found
         facts = {
@@ -83,7 +84,7 @@ class HeadParallel(ParallelStyle):
         return module
 
 
-def _layers(module: nn.Module, ranks: Ranks) -> dict[str, MultiheadAttention]:
+def _layers(module: nn.Module, mesh: DeviceMesh, ranks: Ranks) -> dict[str, MultiheadAttention]:
     """The layers that are to be cut, by name."""
     check_module("HeadParallel", "module", module)
     if any(isinstance(part, CutLayer) for part in module.modules()):
@@ -102,7 +103,7 @@ def _layers(module: nn.Module, ranks: Ranks) -> dict[str, MultiheadAttention]:
         )
     for name, layer in layers.items():
         _check_heads(layer, ranks)
-        _check_whole(name, layer)
+        _check_whole(name, layer, mesh)
         of_tokens = getattr(layer.attend_elsewhere, "ranks", None)
         if isinstance(of_tokens, Ranks) and of_tokens.shares_ranks(ranks):
             raise ValueError(
@@ -122,18 +123,22 @@ def _check_heads(layer: MultiheadAttention, ranks: Ranks) -> None:
             )
 
 
-def _check_whole(name: str, layer: MultiheadAttention) -> None:
-    """Raise unless the projections are plain ones of whole tensors."""
+def _check_whole(name: str, layer: MultiheadAttention, mesh: DeviceMesh) -> None:
+    """Raise unless the projections are plain ones of whole tensors, and the scheme of those or cut.
+
+    One that several layers share may have been cut with another of them, over the same mesh.
+    """
+    check_gathered("HeadParallel", layer.position)
     if type(layer.out_proj) is not nn.Linear:
         raise ValueError(
             f"HeadParallel: {name}.out_proj must be a torch.nn.Linear, of which each rank computes "
             f"a part of the sum, got {type(layer.out_proj).__name__}"
         )
     for own, x in layer.named_parameters():
-        if isinstance(x, DTensor):
+        if isinstance(x, DTensor) and not (own.startswith("position.") and x.device_mesh == mesh):
             raise ValueError(
-                f"HeadParallel: {name}.{own} must be a whole tensor (fully_shard comes after it, "
-                "and layers that share a scheme are cut together), got DTensor"
+                f"HeadParallel: {name}.{own} must be a whole tensor (fully_shard comes after it), "
+                "got DTensor"
             )
 
 

@@ -58,7 +58,8 @@ def load_full_state_dict(
         RuntimeError: if names or shapes are not those of the model, or another rank fails. Nothing
             is loaded then.
         ValueError: if ranks that share tensors of the model have states of other names or shapes,
-            or another `from_rank_0`.
+            or another `from_rank_0`; of others nothing is compared, and the one that they miss
+            is waited for.
     """
     function = "load_full_state_dict"
     check_flag(function, "from_rank_0", from_rank_0)
@@ -99,11 +100,15 @@ def load_full_state_dict(
         agree(everybody, function, {}, (), error)
     if error is not None:
         raise error
-    # Torch takes a parameter under one of its names; that all are there was seen to.
-    for name in _further_names(model):
-        renamed.pop(name, None)
+    # Torch takes a DTensor under one of its names; that all are there was seen to.
+    further = dict(_further_names(model))
+    for name in further:
+        renamed.pop(_without_wrappers(name), None)
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=from_rank_0, strict=False)
     set_model_state_dict(model, renamed, options=options)
+    for name, first in further.items():  # of a model on meta there are new ones
+        owner, _, own = name.rpartition(".")
+        model.get_submodule(owner).register_parameter(own, model.get_parameter(first))
 
 
 def _cut_layers(model: nn.Module) -> Iterator[tuple[str, CutLayer]]:
@@ -115,13 +120,13 @@ def _cut_layers(model: nn.Module) -> Iterator[tuple[str, CutLayer]]:
             yield f"{own}." if own else "", layer
 
 
-def _further_names(model: nn.Module) -> Iterator[str]:
-    """Of each parameter all names but the first."""
-    seen: set[Tensor] = set()
+def _further_names(model: nn.Module) -> Iterator[tuple[str, str]]:
+    """Of each DTensor all names but the first, each with the first."""
+    seen: dict[Tensor, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        if parameter in seen:
-            yield _without_wrappers(name)
-        seen.add(parameter)
+        first = seen.setdefault(parameter, name)
+        if first != name and isinstance(parameter, DTensor):
+            yield name, first
 
 
 def _without_wrappers(name: str) -> str:

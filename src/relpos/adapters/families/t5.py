@@ -89,6 +89,11 @@ class Attention(Adapted):
         if past_key_values is None:
             return {}
         start = past_key_values.get_seq_length(self.layer_idx)
+        if self.attend_elsewhere is not None and int(start):
+            raise ValueError(
+                f"{type(self).__name__}: cut by ContextParallel, it must be called with an empty "
+                f"cache or none, got one of {int(start)} tokens"
+            )
         return {"query_start": int(start)} if _start_is_known(hidden_states.shape[1], start) else {}
 
     def compute_bias(
