@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -145,6 +146,10 @@ def _refused(rank, size) -> None:
         with pytest.raises(ValueError, match=f"ContextParallel: module must have {said}"):
             ContextParallel().apply_to(model, world())
         assert not any("attend_elsewhere" in vars(part) for part in model.modules())
+    prompted = adapted(t5)
+    prompted.peft_config = {"default": SimpleNamespace(is_prompt_learning=True)}  # as peft has it
+    with pytest.raises(ValueError, match="it puts tokens of its own before those of every rank"):
+        ContextParallel().apply_to(prompted, world())
 
 
 def test_another_implementation_is_refused_when_it_is_called(two):

@@ -15,6 +15,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 import relpos.distributed as cut
 from relpos.distributed import ContextParallel, HeadParallel, load_full_state_dict
 from relpos.layers import MultiheadAttention
+from relpos.positions import T5Bias
 from tests.distributed.cut import relative_error, world
 from tests.distributed.test_head_parallel import cut_heads, example_input, example_model
 
@@ -172,3 +173,16 @@ def _wrapped(rank, size) -> None:
     load_full_state_dict(model, plain.state_dict())
     assert torch.equal(model[2].weight, plain[2].weight)
     assert not any(x.is_meta for x in model.parameters())
+    model, plain = _with_one_table("meta"), _with_one_table("cpu")
+    parallelize_module(model, mesh, HeadParallel())
+    load_full_state_dict(model, plain.state_dict())
+    assert model[1].position.bias is model[0].position.bias
+    assert not any(x.is_meta for x in model.parameters())
+
+
+def _with_one_table(device: str) -> nn.Sequential:
+    """Two layers whose schemes share a table."""
+    with torch.device(device):
+        model = nn.Sequential(*(MultiheadAttention(8, 4, position=T5Bias(4)) for _ in range(2)))
+    model[1].position.bias = model[0].position.bias
+    return model

@@ -72,6 +72,7 @@ def cut_around(
     for part in module.modules():
         if hasattr(type(part), "_shift_right"):
             part._shift_right = partial(_shift_right, part, ranks, layout)  # type: ignore[assignment]
+        if hasattr(type(part), "prepare_decoder_input_ids_from_labels"):
             # Which data collators call, with whole sequences.
             part.prepare_decoder_input_ids_from_labels = partial(_shift_whole, part)  # type: ignore[assignment]
         if _adds_positions(part):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
+from ..adapters.instance_forward import has_other_forward
 from ..positions import Compose
 from ..positions.handover import apply_position
 from ..terms import Terms
@@ -140,7 +141,7 @@ def check_gathered(owner: str, position: object) -> None:
 def _is_hooked(module: nn.Module) -> bool:
     """Whether a call of a module does more than the `forward` of its class."""
     hooks = module._forward_hooks or module._forward_pre_hooks
-    return bool(hooks) or "forward" in vars(module)
+    return bool(hooks) or has_other_forward(module)
 
 
 def is_known(position: object) -> bool:
