@@ -4,6 +4,7 @@
     python -m scripts.gpu_checks determinism    # the same bits each time
     python -m scripts.gpu_checks touch          # runs each once: for compute-sanitizer
     python -m scripts.gpu_checks capture        # in a CUDA graph, and compiled, as eager
+    python -m scripts.gpu_checks terms --jobs 16    # in as many processes, which all compile
 
 A line of JSON for each call, then how many are right; exits 1 if one is not. Without a GPU it runs
 in Triton's interpreter (TRITON_INTERPRET=1), at a small size.
@@ -15,6 +16,8 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
+from multiprocessing import get_context
 
 import torch
 from torch import Tensor
@@ -152,16 +155,31 @@ CHECKS = {
 }
 
 
-def findings(check: str, backend: str) -> Iterator[Finding]:
-    """What a check finds of each call; an error is a finding too."""
+def findings_of_call(check: str, backend: str, number: int) -> list[Finding]:
+    """What a check finds of the call of that number; an error is a finding too."""
     judge, calls_of = CHECKS[check]
-    for name, call in calls_of(backend):
-        try:
-            for suffix, right, detail in judge(call):
-                yield name + suffix, right, detail
-        except Exception as error:
-            line = (str(error).strip().splitlines() or [""])[0]
-            yield name, False, f"{type(error).__name__}: {line[:300]}"
+    name, call = list(calls_of(backend))[number]
+    found: list[Finding] = []
+    try:
+        for suffix, right, detail in judge(call):
+            found.append((name + suffix, right, detail))
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [""])[0]
+        found.append((name, False, f"{type(error).__name__}: {line[:300]}"))
+    return found
+
+
+def findings(check: str, backend: str, jobs: int = 1) -> Iterator[Finding]:
+    """What it finds of all calls, in order; each of `jobs` processes takes one after another."""
+    numbers = range(len(list(CHECKS[check][1](backend))))
+    of_number = partial(findings_of_call, check, backend)
+    if jobs == 1:
+        for number in numbers:
+            yield from of_number(number)
+        return
+    with get_context("spawn").Pool(jobs) as pool:
+        for found in pool.imap(of_number, numbers):
+            yield from found
 
 
 def main() -> None:
@@ -169,9 +187,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("check", choices=tuple(CHECKS))
     parser.add_argument("--backend", default="triton", help="another one, to try this program")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (1)")
     options = parser.parse_args()
+    if options.jobs < 1:
+        parser.error(f"argument --jobs: must be 1 or more, got {options.jobs}")
     seen = right = 0
-    for name, is_right, detail in findings(options.check, options.backend):
+    for name, is_right, detail in findings(options.check, options.backend, options.jobs):
         seen, right = seen + 1, right + is_right
         print(json.dumps({"call": name, "ok": is_right, "detail": detail}), flush=True)
     print(f"{right} of {seen} right")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -69,23 +69,30 @@ def _triton_by_way_of_the_gpu():
         return
     triton = import_module("relpos.ops.triton")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(triton, "unsupported", _on_gpu(triton.unsupported))
-        patch.setattr(triton, "attention", _and_back(_on_gpu(triton.attention)))
+        patch.setattr(triton, "unsupported", _moving(triton.unsupported, "cuda"))
+        for name in ("attention", "part", "part_gradients"):
+            there = _moving(getattr(triton, name), "cuda")
+            patch.setattr(triton, name, lambda *given, run=there: _moved(run(*given), "cpu"))
         yield
 
 
-def _on_gpu(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def cuda(x: torch.Tensor) -> torch.Tensor:
-        return x.cuda()
-
-    def moved(inputs: Any) -> Any:
-        names = ("q", "k", "v", "mask", "documents", "key_ranges")
-        tensors = {name: getattr(inputs, name) for name in names}
-        tensors = {name: x if x is None else cuda(x) for name, x in tensors.items()}
-        return function(replace(inputs, **tensors, terms=inputs.terms.map(cuda)))
-
-    return moved
+def _moving(function: Callable[..., Any], device: str) -> Callable[..., Any]:
+    """`function` with all tensors in its arguments moved to a device."""
+    return lambda *given: function(*(_moved(x, device) for x in given))
 
 
-def _and_back(function: Callable[[Any], tuple[torch.Tensor, ...]]) -> Callable[[Any], Any]:
-    return lambda inputs: tuple(x.cpu() for x in function(inputs))
+def _moved(x: Any, device: str) -> Any:
+    """`x` with all tensors in it on that device: in tuples, dictionaries, terms and dataclasses."""
+    if isinstance(x, torch.Tensor):
+        return x.to(device)
+    if hasattr(x, "map"):  # terms
+        return x.map(lambda tensor: tensor.to(device))
+    if is_dataclass(x) and not isinstance(x, type):
+        return replace(x, **{part.name: _moved(getattr(x, part.name), device) for part in fields(x)})
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return type(x)(*(_moved(part, device) for part in x))
+    if isinstance(x, tuple | list):
+        return type(x)(_moved(part, device) for part in x)
+    if isinstance(x, dict):
+        return {name: _moved(part, device) for name, part in x.items()}
+    return x
