@@ -95,7 +95,7 @@ def compile_call(
         kernel: Any, programs: int, *arguments: Any, shape: Any, **constants: Any
     ) -> None:
         binary = kernel.warmup(
-            *arguments, **constants, grid=(1,), num_warps=shape.warps, num_stages=shape.stages
+            *arguments, **constants, grid=(1,), **shape.options
         )
         variants = sum(len(kernels) for kernels, *_ in kernel.device_caches.values())
         name = kernel.fn.__name__

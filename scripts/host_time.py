@@ -79,8 +79,7 @@ def launcher() -> Callable[[], Any]:
     launch.run_programs = compile_only
     kernel, arguments, shape, constants = launched[0]
     return lambda: kernel.run(
-        *arguments, **constants, grid=(1,), warmup=True, num_warps=shape.warps,
-        num_stages=shape.stages,
+        *arguments, **constants, grid=(1,), warmup=True, **shape.options,
     )  # fmt: skip
 
 

@@ -55,6 +55,7 @@ class _Backward:
         rows = tuple(call.q.shape[:3])
         self.delta = call.q.new_empty(rows, dtype=torch.float32)
         self.end_rows = EndRows(call.q.new_empty(0), None)
+        self.end_stats: Tensor | None = None
         self.gradients: dict[str, Tensor] = {}
 
     def run(self) -> dict[str, Tensor]:
@@ -66,6 +67,8 @@ class _Backward:
             if needs_tables := bool(needed & call.tables.keys()):
                 rows = (4, *call.q.shape[:3])
                 self.end_rows = EndRows(call.q.new_empty(rows, dtype=torch.float32), None)
+            if call.tables.keys() & {"keys", "values"}:
+                self.end_stats = call.q.new_empty((4, *call.q.shape[:3]), dtype=torch.float32)
             self._run_dq()
             if needed & {"k", "v", "queries", "query_axis_logits"}:
                 self._run_dkdv()
@@ -95,12 +98,13 @@ class _Backward:
                 token_tensor(saved.d_out), saved.d_lse, maybe_token_tensor(saved.axis_weights),
                 maybe_token_tensor(saved.d_axis_weights), maybe_token_tensor(d_q),
                 maybe_token_tensor(d_q_rel), maybe_token_tensor(d_logits), self.delta,
-                self.end_rows.of_queries, shape=shape,
+                self.end_rows.of_queries, self.end_stats, shape=shape,
                 spec=saved.specialization(call, shape),
                 HAS_D_LSE=saved.d_lse is not None, NEEDS_D_Q=d_q is not None,
                 NEEDS_D_Q_REL=d_q_rel is not None, NEEDS_D_LOGITS=d_logits is not None,
                 NEEDS_END_D_SCORES=bool(needed & {"keys", "bias"}),
                 NEEDS_END_WEIGHTS="values" in needed,
+                STORES_END_STATS=self.end_stats is not None,
             )  # fmt: skip
 
         run_largest_that_fits("dq", call, run)
@@ -125,8 +129,8 @@ class _Backward:
             num_tiles = call.batch * call.kv_heads * call.count_key_tiles(spec)
             run_tiles(
                 dkdv_kernel, call, num_tiles, saved.softmax, token_tensor(saved.d_out), self.delta,
-                maybe_token_tensor(saved.d_axis_weights), token_tensor(d_k), token_tensor(d_v),
-                maybe_token_tensor(d_logits), of_keys, None, None, None, 0, 0,
+                self.end_stats, maybe_token_tensor(saved.d_axis_weights), token_tensor(d_k),
+                token_tensor(d_v), maybe_token_tensor(d_logits), of_keys, None, None, None, 0, 0,
                 count_tiles(call.seqlen_q, shape.m) * shape.m, shape=shape, spec=spec,
                 NEEDS_D_LOGITS=d_logits is not None, NEEDS_D_QUERIES=needs_queries,
                 STORES_D_SCORES=False, STORES_WEIGHTS=False, IN_PARTS=False,

@@ -71,6 +71,7 @@ class CallTraits(NamedTuple):
     bias_over_scale: bool
     has_q_rel: bool
     is_causal: bool
+    has_narrow_band: bool
     left_sees_ahead: bool
     has_documents: bool
     has_key_ranges: bool

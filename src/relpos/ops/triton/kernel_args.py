@@ -208,6 +208,7 @@ class Specialization:
         has_values: whether there is a `values_table`.
         has_q_rel: whether `q_rel` is dotted with the table of keys in place of `q`.
         is_causal: whether keys ahead of the query are hidden.
+        has_narrow_band: whether there is a band, in which few of a tile's keys are.
         left_sees_ahead: whether the left region may hold keys ahead of a query (it has to be
             masked then too, where `is_causal`).
         ragged_keys: whether some tile of keys is not full.
@@ -260,6 +261,7 @@ class Specialization:
     has_values: bool
     has_q_rel: bool
     is_causal: bool
+    has_narrow_band: bool
     left_sees_ahead: bool
     ragged_keys: bool
     mask_kind: str

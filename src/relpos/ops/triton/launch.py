@@ -19,7 +19,7 @@ def run_programs(
     kernel: Any, programs: int, *arguments: Any, shape: TileShape, **constants: Any
 ) -> None:
     """Run `programs` of a kernel on the current stream."""
-    kernel[(programs,)](*arguments, **constants, num_warps=shape.warps, num_stages=shape.stages)
+    kernel[(programs,)](*arguments, **constants, **shape.options)
 
 
 def run_tiles(

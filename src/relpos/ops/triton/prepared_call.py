@@ -25,7 +25,7 @@ from .tensor_args import (
     with_dense_rows,
 )
 from .tile_ranges import TileRanges, intersect, tiles_of_documents, tiles_of_key_ranges
-from .tuning import count_tiles, next_power_of_two
+from .tuning import NARROW, count_tiles, next_power_of_two
 
 __all__ = ["PreparedCall"]
 
@@ -141,6 +141,7 @@ class PreparedCall:
             bias_over_scale=self.bias_over_scale,
             has_q_rel=self.q_rel is not None,
             is_causal=self.causal,
+            has_narrow_band=bool(self.tables) and self.table_window.num_rows <= NARROW,
             left_sees_ahead=self.causal and self.table_first > 0,
             has_documents=self.documents is not None,
             has_key_ranges=self.key_ranges is not None,

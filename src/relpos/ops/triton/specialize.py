@@ -77,6 +77,7 @@ def _specialization(
         has_values="values" in tables,
         has_q_rel=traits.has_q_rel,
         is_causal=traits.is_causal,
+        has_narrow_band=traits.has_narrow_band,
         left_sees_ahead=traits.left_sees_ahead,
         ragged_keys=ragged_keys,
         mask_kind=mask.kind,

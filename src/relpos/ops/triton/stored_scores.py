@@ -236,7 +236,7 @@ class _Run:
         tiles = call.count_key_tiles(self.spec)
         self._launch(
             dkdv_kernel, chunk.kv_heads * tiles, call.batch * call.kv_heads * tiles, saved.softmax,
-            token_tensor(saved.d_out), self.delta, None, token_tensor(self.d_k),
+            token_tensor(saved.d_out), self.delta, None, None, token_tensor(self.d_k),
             token_tensor(self.d_v), None, self.end_rows.of_keys, self.stored,
             maybe_token_tensor(self.sums_k), maybe_token_tensor(self.sums_v), chunk.first_kv_head,
             chunk.i_begin, chunk.i_end,

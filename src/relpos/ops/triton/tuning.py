@@ -33,12 +33,20 @@ class TileShape(NamedTuple):
         n: keys in a tile, or offsets; divides `m`.
         warps: of a program.
         stages: of the compiler's pipeline.
+        registers: of a thread, at most; 0: as many as the compiler takes.
     """
 
     m: int
     n: int
     warps: int
     stages: int
+    registers: int = 0
+
+    @property
+    def options(self) -> dict[str, int]:
+        """The compiler's, by Triton's names."""
+        found = {"num_warps": self.warps, "num_stages": self.stages}
+        return found | {"maxnreg": self.registers} if self.registers else found
 
 
 @runtime_checkable

@@ -17,7 +17,15 @@ from ..kernel_args import KernelSizes
 from .grid_rows import count_key_tiles, first_key, tile_keys
 from .grid_terms import coordinate_marks
 from .recompute import recompute_d_scores
-from .regions import BAND, RIGHT, end_row_sums, end_table_row, query_regions, region_bounds
+from .regions import (
+    BAND,
+    RIGHT,
+    end_row_sums,
+    end_table_row,
+    query_regions,
+    region_bounds,
+    stages_of,
+)
 from .shear import tile_times_queries
 from .structs import KernelArgs, Pairs
 from .tables import QUERIES, load_row
@@ -38,7 +46,7 @@ from .tiles import (
 def dkdv_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
-    softmax, d_out, delta, d_axis_weights, d_k, d_v, d_query_axis_logits, end_rows,
+    softmax, d_out, delta, end_stats, d_axis_weights, d_k, d_v, d_query_axis_logits, end_rows,
     stored, sums_k, sums_v, first_kv_head, i_begin, i_end,
     SPEC: tl.constexpr, NEEDS_D_LOGITS: tl.constexpr, NEEDS_D_QUERIES: tl.constexpr,
     STORES_D_SCORES: tl.constexpr, STORES_WEIGHTS: tl.constexpr, IN_PARTS: tl.constexpr,
@@ -51,6 +59,7 @@ def dkdv_kernel(
         softmax: `(2, b, h, i)`, of the forward kernel.
         d_out: TokenTensor `(b, h, i, dv)`.
         delta: `(b, h, i)`, of the dq kernel or the delta kernel.
+        end_stats: `(4, b, h, i)` of the dq kernel, or None.
         d_axis_weights: TokenTensor `(b, h, i, s)` with a grid's values.
 
     Writes:
@@ -109,13 +118,15 @@ def dkdv_kernel(
             upper = tl.minimum(upper, i_end)
             if SPEC.has_queries and REGION != BAND:
                 end_region_sum = zeros_1d(SPEC.block_n)
-            for i0 in range(lower, upper, SPEC.block_m):
+            for i0 in tl.range(
+                lower, upper, SPEC.block_m, num_stages=stages_of(REGION, SPEC)
+            ):
                 i = i0 + tl.arange(0, SPEC.block_m)
                 q, q_rel = load_queries(args, b, h, i, SPEC)
                 d_o = load_outputs(d_out, args, b, h, i, SPEC)
                 weights, d_scores = recompute_d_scores(
-                    args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, num_score_rows,
-                    d_axis_weights, REGION, False, SPEC,
+                    args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, end_stats,
+                    num_score_rows, d_axis_weights, REGION, False, SPEC,
                 )  # fmt: skip
                 if STORES_D_SCORES:
                     head = part * heads_per_kv_head + h - g * heads_per_kv_head

@@ -21,15 +21,19 @@ from .grid_terms import coordinate_marks
 from .regions import (
     BAND,
     LEFT,
+    adds_to_deltas,
+    adds_to_rows,
     end_row_sums,
+    has_row_bits,
     key_regions,
     on_grid,
     query_tile,
     region_bounds,
     selects_end_row,
+    stages_of,
     tile_step,
 )
-from .scores import delta_of_outputs, tile_d_scores, tile_exponentials, tile_scores
+from .scores import bits_of_score, delta_of_outputs, tile_d_scores, tile_exponentials, tile_scores
 from .shear import tile_dot_queries
 from .structs import KernelArgs, Pairs, RowStats
 from .tables import KEYS, VALUES
@@ -52,10 +56,10 @@ def dq_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
     out, softmax, d_out, d_lse, axis_weights, d_axis_weights,
-    d_q, d_q_rel, d_key_axis_logits, delta, end_rows,
+    d_q, d_q_rel, d_key_axis_logits, delta, end_rows, end_stats,
     SPEC: tl.constexpr, HAS_D_LSE: tl.constexpr, NEEDS_D_Q: tl.constexpr,
     NEEDS_D_Q_REL: tl.constexpr, NEEDS_D_LOGITS: tl.constexpr, NEEDS_END_D_SCORES: tl.constexpr,
-    NEEDS_END_WEIGHTS: tl.constexpr,
+    NEEDS_END_WEIGHTS: tl.constexpr, STORES_END_STATS: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head.
 
@@ -75,6 +79,8 @@ def dq_kernel(
         end_rows: `(4, b, h, i)` float32: the sums of `dS` over the keys that select the tables'
             first row, and over those that select their last one, where `NEEDS_END_D_SCORES`; then
             those of the weights that dropout leaves, where `NEEDS_END_WEIGHTS`.
+        end_stats: `(4, b, h, i)` float32 where `STORES_END_STATS`: `row_max` for LEFT and for RIGHT
+            where a table of keys adds to rows there, then `delta` where one of values does.
     """
     args = KernelArgs(
         inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
@@ -98,7 +104,6 @@ def dq_kernel(
     # What flows into a row without keys may be NaN.
     row_delta = tl.where(inverse_sum > 0, row_delta, 0.0)
     store_by_query(delta, args, b, h, i, row_delta)
-    stats = RowStats(row_max, inverse_sum, row_delta)
     acc = zeros(SPEC.block_m, SPEC.block_head_dim)
     if TIMES_KEYS and SPEC.has_q_rel:
         acc_rel = zeros(SPEC.block_m, SPEC.block_rel_dim)
@@ -118,13 +123,26 @@ def dq_kernel(
             dots_carried = begin_dots(args, KEYS, h, q_rel, i0, lower, REGION, SPEC)
         if SPEC.has_values:
             d_out_carried = begin_dots(args, VALUES, h, d_o, i0, lower, REGION, SPEC)
+        if adds_to_rows(REGION, SPEC):
+            row_bits = dots_carried * bits_of_score(args, SPEC)
+        region_delta = row_delta
+        if adds_to_deltas(REGION, SPEC):
+            region_delta -= d_out_carried
+        if STORES_END_STATS and REGION != BAND:
+            at = end_stats + (0 if REGION == LEFT else num_score_rows)
+            if adds_to_rows(REGION, SPEC):
+                store_by_query(at, args, b, h, i, row_max - row_bits)
+            if adds_to_deltas(REGION, SPEC):
+                store_by_query(at + 2 * num_score_rows, args, b, h, i, region_delta)
         if TIMES_KEYS:
             sums_carried = begin_sums(REGION, SPEC)
         if on_grid(REGION, SPEC):
             grid_dots = dots_of_places(args, b, h, i, lower, SPEC)
             if NEEDS_D_LOGITS:
                 acc_places = zeros(SPEC.block_m, SPEC.block_n)
-        for j0 in range(lower, upper, tile_step(REGION, SPEC)):
+        for j0 in tl.range(
+            lower, upper, tile_step(REGION, SPEC), num_stages=stages_of(REGION, SPEC)
+        ):
             j = tile_keys(args, j0, SPEC)
             pairs = Pairs(b, h, i[:, None], j[None, :], j0, c[None, :])
             k = load_keys(args, b, g, j, SPEC)
@@ -132,7 +150,7 @@ def dq_kernel(
             # Before the scores: so the compiler spills fewer registers.
             d_out_dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
             dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
-            if SPEC.has_keys:
+            if SPEC.has_keys and not adds_to_rows(REGION, SPEC):
                 p_dots, dots_carried = walk_dots(
                     dots_carried, args, KEYS, h, q_rel, i0, j0, REGION, SPEC
                 )
@@ -142,12 +160,13 @@ def dq_kernel(
             if on_grid(REGION, SPEC):
                 dots += grid_dots
             scores, slope = tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
-            tile_stats = stats
             if on_grid(REGION, SPEC):
-                grid_bits = bits_of_row(args, b, h, i, j0, SPEC)
-                tile_stats = RowStats(row_max - grid_bits, inverse_sum, row_delta)
-            exps = tile_exponentials(args, scores, tile_stats, SPEC)
-            if SPEC.has_values:
+                row_bits = bits_of_row(args, b, h, i, j0, SPEC)
+            stats = RowStats(row_max, inverse_sum, region_delta)
+            if has_row_bits(REGION, SPEC):
+                stats = RowStats(row_max - row_bits, inverse_sum, region_delta)
+            exps = tile_exponentials(args, scores, stats, SPEC)
+            if SPEC.has_values and not adds_to_deltas(REGION, SPEC):
                 of_values, d_out_carried = walk_dots(
                     d_out_carried, args, VALUES, h, d_o, i0, j0, REGION, SPEC
                 )

@@ -64,8 +64,8 @@ def dmask_kernel(
             k = load_keys(args, b, g, j, SPEC)
             v = load_values(args, b, g, j, SPEC)
             _, d_scores = recompute_d_scores(
-                args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, num_score_rows,
-                d_axis_weights, ANY, True, SPEC,
+                args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, None,
+                num_score_rows, d_axis_weights, ANY, True, SPEC,
             )  # fmt: skip
             acc += d_scores
     i = tile_i * SPEC.block_m + tl.arange(0, SPEC.block_m)

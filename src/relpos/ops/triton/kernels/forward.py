@@ -17,14 +17,17 @@ from .grid_terms import coordinate_marks
 from .masks import survives_dropout
 from .regions import (
     LEFT,
+    adds_to_rows,
+    has_row_bits,
     key_regions,
     on_grid,
     query_tile,
     region_bounds,
+    stages_of,
     tile_step,
     within_split,
 )
-from .scores import exponentials, largest, log_sum_exp, rescaling, tile_scores
+from .scores import bits_of_score, exponentials, largest, log_sum_exp, rescaling, tile_scores
 from .shear import tile_dot_queries
 from .structs import KernelArgs, Pairs
 from .tables import KEYS, VALUES
@@ -83,17 +86,21 @@ def forward_kernel(
             lower, upper = within_split(lower, upper, regions, splits, SPEC)
         if SPEC.has_keys:
             dots_carried = begin_dots(args, KEYS, h, q_rel, i0, lower, REGION, SPEC)
+        if adds_to_rows(REGION, SPEC):
+            row_bits = dots_carried * bits_of_score(args, SPEC)
         if SPEC.has_values:
             sums_carried = begin_sums(REGION, SPEC)
         if on_grid(REGION, SPEC):
             grid_dots = dots_of_places(args, b, h, i, lower, SPEC)
-        for j0 in range(lower, upper, tile_step(REGION, SPEC)):
+        for j0 in tl.range(
+            lower, upper, tile_step(REGION, SPEC), num_stages=stages_of(REGION, SPEC)
+        ):
             j = tile_keys(args, j0, SPEC)
             pairs = Pairs(b, h, i[:, None], j[None, :], j0, c[None, :])
             k = load_keys(args, b, g, j, SPEC)
             v = load_values(args, b, g, j, SPEC)
             dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
-            if SPEC.has_keys:
+            if SPEC.has_keys and not adds_to_rows(REGION, SPEC):
                 p_dots, dots_carried = walk_dots(
                     dots_carried, args, KEYS, h, q_rel, i0, j0, REGION, SPEC
                 )
@@ -106,16 +113,16 @@ def forward_kernel(
 
             tile_max = largest(args, scores, SPEC)
             if on_grid(REGION, SPEC):
-                grid_bits = bits_of_row(args, b, h, i, j0, SPEC)
-                tile_max += grid_bits
+                row_bits = bits_of_row(args, b, h, i, j0, SPEC)
+            if has_row_bits(REGION, SPEC):
+                tile_max += row_bits
             new_max = tl.maximum(row_max, tile_max)
             shift = tl.where(new_max == float("-inf"), 0.0, new_max)  # while there is no key
             rescale = rescaling(row_max, shift, SPEC)
             row_max = new_max
-            if on_grid(REGION, SPEC):
-                weights = exponentials(args, scores, shift - grid_bits, SPEC)
-            else:
-                weights = exponentials(args, scores, shift, SPEC)
+            if has_row_bits(REGION, SPEC):
+                shift -= row_bits
+            weights = exponentials(args, scores, shift, SPEC)
             row_sum = row_sum * rescale + tl.sum(weights, 1)
             acc = acc * rescale[:, None]
             if SPEC.has_dropout:

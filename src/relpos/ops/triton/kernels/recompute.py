@@ -4,16 +4,18 @@ import triton
 import triton.language as tl
 
 from .grid_rows import bits_of_row, dots_of_places, tile_keys
+from .regions import LEFT, adds_to_deltas, adds_to_rows
 from .scores import load_row_stats, tile_d_scores, tile_exponentials, tile_scores
 from .shear import tile_dot_queries, tile_dot_rows
 from .structs import Pairs, RowStats
 from .tables import KEYS, VALUES
+from .tiles import load_by_query
 
 
 @triton.jit
 def recompute_d_scores(
-    args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, num_score_rows, d_axis_weights,
-    REGION: tl.constexpr, OF_MASK: tl.constexpr, SPEC: tl.constexpr,
+    args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, end_stats, num_score_rows,
+    d_axis_weights, REGION: tl.constexpr, OF_MASK: tl.constexpr, SPEC: tl.constexpr,
 ):  # fmt: skip
     """The weights that dropout leaves and `dS` of the queries from `i0` and the keys from `j0`.
 
@@ -32,6 +34,7 @@ def recompute_d_scores(
         d_o: `(m, dv)`.
         softmax: `(2, b, h, i)`.
         delta: `(b, h, i)`.
+        end_stats: `(4, b, h, i)`, as the dq kernel has written them, or None.
         num_score_rows: `b * h * i`, int64.
         d_axis_weights: TokenTensor `(b, h, i, s)`, or None.
         REGION: of the tile.
@@ -42,8 +45,10 @@ def recompute_d_scores(
     j = tile_keys(args, j0, SPEC)
     c = tl.arange(0, SPEC.block_n)
     pairs = Pairs(b, h, i[:, None], j[None, :], j0, c[None, :])
+    HAS_ROW_MAX: tl.constexpr = adds_to_rows(REGION, SPEC) and end_stats is not None
+    HAS_DELTA: tl.constexpr = adds_to_deltas(REGION, SPEC) and end_stats is not None
     dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
-    if SPEC.has_keys:
+    if SPEC.has_keys and not HAS_ROW_MAX:
         dots += tile_dot_rows(args, KEYS, h, q_rel, i0, j0, REGION, SPEC)
     if SPEC.has_queries:
         dots += tile_dot_queries(args, h, k, i0, j0, REGION, SPEC)
@@ -52,13 +57,21 @@ def recompute_d_scores(
     scores, slope = tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
 
     stats = load_row_stats(softmax, delta, args, b, h, i, num_score_rows)
+    of_region = 0 if REGION == LEFT else num_score_rows
+    if HAS_ROW_MAX:
+        row_max = load_by_query(end_stats + of_region, args, b, h, i, float("inf"))
+        stats = RowStats(row_max, stats.inverse_sum, stats.delta)
+    if HAS_DELTA:
+        region_delta = end_stats + 2 * num_score_rows + of_region
+        region_delta = load_by_query(region_delta, args, b, h, i, 0.0)
+        stats = RowStats(stats.row_max, stats.inverse_sum, region_delta)
     tile_stats = stats
     if SPEC.grid_by_rows:
         row_max = stats.row_max - bits_of_row(args, b, h, i, j0, SPEC)
         tile_stats = RowStats(row_max, stats.inverse_sum, stats.delta)
     exps = tile_exponentials(args, scores, tile_stats, SPEC)
     d_out_dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
-    if SPEC.has_values:
+    if SPEC.has_values and not HAS_DELTA:
         d_out_dots += tile_dot_rows(args, VALUES, h, d_o, i0, j0, REGION, SPEC)
     if OF_MASK:
         slope = 1.0

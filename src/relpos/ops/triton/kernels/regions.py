@@ -36,6 +36,40 @@ def tile_step(REGION, SPEC):
     return SPEC.axis_width if on_grid(REGION, SPEC) else SPEC.block_n
 
 
+@triton.constexpr_function
+def stages_of(REGION, SPEC):
+    """Of the compiler's pipeline in a region's loop; None: as the kernel's.
+
+    A narrow band is short: what its pipeline would hold is better left to other programs.
+    """
+    return 1 if SPEC.has_narrow_band and REGION == BAND else None
+
+
+@triton.constexpr_function
+def adds_to_rows(REGION, SPEC):
+    """Whether the table of keys adds one number to all scores of a row, and these are not scaled.
+
+    Then that goes into the exponents by what is subtracted from them.
+    """
+    return SPEC.has_keys and SPEC.scale_last and (REGION == LEFT or REGION == RIGHT)
+
+
+@triton.constexpr_function
+def has_row_bits(REGION, SPEC):
+    """Whether something is added to all exponents of a row: by a table, or by a grid's axis."""
+    return on_grid(REGION, SPEC) or adds_to_rows(REGION, SPEC)
+
+
+@triton.constexpr_function
+def adds_to_deltas(REGION, SPEC):
+    """Whether the table of values adds one number to `dP` of a row, which may come off its delta.
+
+    Not with dropout, which leaves out single pairs of `dP`.
+    """
+    is_end = REGION == LEFT or REGION == RIGHT
+    return SPEC.has_values and not SPEC.has_dropout and is_end
+
+
 @triton.jit
 def offset_row(args, pairs):
     """Each pair's offset, counted from that of the tables' first row: the row, if there is one."""
