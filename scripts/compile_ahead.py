@@ -92,11 +92,10 @@ def compile_call(
     found: list[Compiled] = []
 
     def compile_only(
-        kernel: Any, programs: int, *arguments: Any, shape: Any, **constants: Any
-    ) -> None:
-        binary = kernel.warmup(
-            *arguments, **constants, grid=(1,), **shape.options
-        )
+        kernel: Any, programs: int, *arguments: Any, shape: Any, compiled: Any = None,
+        **constants: Any,
+    ) -> None:  # fmt: skip
+        binary = kernel.warmup(*arguments, **constants, grid=(1,), **shape.options)
         variants = sum(len(kernels) for kernels, *_ in kernel.device_caches.values())
         name = kernel.fn.__name__
         found.append(Compiled(name, shape, binary, variants, constants))

@@ -89,7 +89,7 @@ def measured(rounds: int) -> dict[str, float]:
     launch.run_programs = lambda *_, **__: None
     # The backend's own checks, as where the CPU is to run it.
     package.unsupported, entry._INTERPRETED = entry.unsupported, True
-    tuning._processors = lambda _: 132
+    tuning.processors = lambda _: 132
     what = calls() | {"Triton's launcher up to the driver": find}
     found: dict[str, list[float]] = {name: [] for name in what}
     for number in range(rounds + 1):

@@ -61,29 +61,58 @@ KINDS = {
     "tables": ("Shaw keys and values",),
     "rows of a grid": ("grid 64 x 64",),
 }
+# Tried for heads up to 64 wide, and for wider ones: `TileShape`s, of which some limit the registers
+# so that more programs share a processor.
 CANDIDATES = {
     "forward": (
-        (128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (128, 32, 8, 2), (64, 64, 4, 2),
-        (64, 64, 4, 3), (64, 32, 4, 2), (64, 32, 4, 3), (128, 64, 4, 3), (128, 128, 8, 3),
+        (
+            (128, 64, 8, 3), (128, 64, 8, 3, 128), (64, 64, 4, 3), (64, 64, 4, 3, 168),
+            (64, 64, 4, 3, 128), (128, 64, 4, 3), (64, 32, 4, 3, 168), (64, 64, 4, 2),
+        ),
+        (
+            (128, 64, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3), (64, 64, 4, 2), (64, 32, 4, 3),
+            (64, 32, 4, 2, 168), (128, 32, 8, 3), (128, 64, 8, 2, 128),
+        ),
     ),
     "dq": (
-        (128, 64, 8, 2), (128, 32, 8, 2), (64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 2),
-        (64, 32, 4, 3), (32, 32, 4, 2), (128, 64, 8, 3), (128, 64, 4, 2),
+        (
+            (128, 64, 8, 3), (128, 64, 8, 3, 128), (64, 64, 4, 3), (64, 64, 4, 3, 168),
+            (64, 64, 4, 2), (64, 32, 4, 3), (64, 32, 4, 3, 168), (64, 32, 4, 3, 128),
+        ),
+        (
+            (64, 64, 4, 3), (64, 64, 4, 2), (128, 64, 8, 2), (64, 32, 4, 3), (64, 32, 4, 2),
+            (64, 64, 8, 2), (64, 32, 4, 2, 168), (32, 32, 4, 2),
+        ),
     ),
     "dkdv": (
-        (64, 64, 4, 2), (64, 64, 4, 1), (128, 64, 8, 2), (128, 64, 8, 1), (64, 64, 8, 2),
-        (64, 32, 4, 2), (64, 64, 4, 3), (128, 64, 4, 2),
+        (
+            (64, 64, 4, 3), (64, 64, 4, 2, 168), (64, 64, 4, 2), (64, 64, 4, 3, 168),
+            (64, 64, 4, 1, 168), (64, 32, 4, 3, 168), (128, 64, 4, 2), (128, 64, 8, 2),
+        ),
+        (
+            (64, 64, 8, 2), (64, 64, 8, 1), (128, 64, 8, 2), (128, 64, 8, 1), (64, 64, 4, 2),
+            (64, 32, 4, 2), (64, 32, 4, 3), (64, 64, 8, 3),
+        ),
     ),
-    "dtables": ((64, 64, 4, 1), (64, 64, 4, 2), (64, 32, 4, 1), (64, 32, 4, 2), (64, 64, 8, 1)),
+    "dtables": (
+        (
+            (64, 64, 4, 1), (64, 64, 4, 2), (64, 32, 4, 2), (64, 32, 4, 3), (64, 64, 4, 1, 168),
+            (64, 32, 4, 2, 168), (64, 32, 4, 1), (32, 32, 4, 2),
+        ),
+        (
+            (64, 64, 4, 1), (64, 32, 4, 2), (64, 32, 4, 1), (64, 64, 8, 1), (64, 64, 8, 2),
+            (32, 32, 4, 2), (64, 64, 4, 2), (64, 32, 8, 2),
+        ),
+    ),
 }  # fmt: skip
 WIDTHS = (64, 128, 256)
 
 
-def candidates(case: str, kernel: str) -> list[TileShape]:
-    """The tiles that a kernel of a case can have."""
+def candidates(case: str, kernel: str, dim: int) -> list[TileShape]:
+    """The tiles that a kernel of a case can have, with heads of some width."""
     if not CUDA:
         return [TileShape(32, 16, 4, 1), TileShape(16, 16, 4, 1)]
-    shapes = [TileShape(*tile) for tile in CANDIDATES[kernel]]
+    shapes = [TileShape(*tile) for tile in CANDIDATES[kernel][dim > 64]]
     if case in KINDS["rows of a grid"]:
         return [shape for shape in shapes if shape.n == 64]  # a row of the grid is a tile
     if case in (*KINDS["plain"], *KINDS["bias"]):
@@ -91,11 +120,11 @@ def candidates(case: str, kernel: str) -> list[TileShape]:
     return [shape for shape in shapes if shape.n <= 64]  # two pieces of the shear at most
 
 
-def passes(case: str) -> Iterator[dict[str, TileShape]]:
+def passes(case: str, dim: int) -> Iterator[dict[str, TileShape]]:
     """Tiles for all kernels at once, until each kernel has had all of its own."""
     # What follows from stored `dS` has the tiles of dkdv, and counts as that.
     kernels = ("forward", "dkdv") if case in KINDS["wide table"] else tuple(CANDIDATES)
-    of_kernels = {kernel: candidates(case, kernel) for kernel in kernels}
+    of_kernels = {kernel: candidates(case, kernel, dim) for kernel in kernels}
     for number in range(max(map(len, of_kernels.values()))):
         yield {kernel: shapes[number % len(shapes)] for kernel, shapes in of_kernels.items()}
 
@@ -283,7 +312,7 @@ def main() -> None:
         (case, dim, tiles)
         for dim in options.dims
         for case in options.cases
-        for tiles in ([{}] if options.usual else passes(case))
+        for tiles in ([{}] if options.usual else passes(case, dim))
         if options.usual
         or any((case, dim, kernel, *tile) not in done for kernel, tile in tiles.items())
     ]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -67,32 +66,7 @@ def _triton_by_way_of_the_gpu():
     if not torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1":
         yield
         return
-    triton = import_module("relpos.ops.triton")
+    # Not before: under jaxtyping's hook nothing may have imported relpos.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(triton, "unsupported", _moving(triton.unsupported, "cuda"))
-        for name in ("attention", "part", "part_gradients"):
-            there = _moving(getattr(triton, name), "cuda")
-            patch.setattr(triton, name, lambda *given, run=there: _moved(run(*given), "cpu"))
+        import_module("tests.ops.by_way_of_the_gpu").patch_triton(patch)
         yield
-
-
-def _moving(function: Callable[..., Any], device: str) -> Callable[..., Any]:
-    """`function` with all tensors in its arguments moved to a device."""
-    return lambda *given: function(*(_moved(x, device) for x in given))
-
-
-def _moved(x: Any, device: str) -> Any:
-    """`x` with all tensors in it on that device: in tuples, dictionaries, terms and dataclasses."""
-    if isinstance(x, torch.Tensor):
-        return x.to(device)
-    if hasattr(x, "map"):  # terms
-        return x.map(lambda tensor: tensor.to(device))
-    if is_dataclass(x) and not isinstance(x, type):
-        return replace(x, **{part.name: _moved(getattr(x, part.name), device) for part in fields(x)})
-    if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return type(x)(*(_moved(part, device) for part in x))
-    if isinstance(x, tuple | list):
-        return type(x)(_moved(part, device) for part in x)
-    if isinstance(x, dict):
-        return {name: _moved(part, device) for name, part in x.items()}
-    return x

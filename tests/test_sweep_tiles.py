@@ -58,10 +58,10 @@ def test_every_kind_has_tiles_for_every_kernel():
 
 def test_every_tile_has_its_turn():
     for case in ("plain", "Shaw keys", "grid 64 x 64"):
-        turns = list(sweep_tiles.passes(case))
+        turns = list(sweep_tiles.passes(case, 64))
         for kernel in sweep_tiles.CANDIDATES:
-            assert {one[kernel] for one in turns} == set(sweep_tiles.candidates(case, kernel))
-    for turn in sweep_tiles.passes("Huang, causal"):
+            assert {one[kernel] for one in turns} == set(sweep_tiles.candidates(case, kernel, 64))
+    for turn in sweep_tiles.passes("Huang, causal", 64):
         assert turn.keys() == {"forward", "dkdv"}
 
 
@@ -80,7 +80,7 @@ def test_a_sweep_goes_on_where_it_was_and_writes_the_table(monkeypatch, tmp_path
 
     first = swept("plain")
     assert {one["kernel"] for one in first} == {"forward", "dq", "dkdv"}
-    assert {tuple(one["tile"]) for one in first} == {(32, 16, 4, 1), (16, 16, 4, 1)}
+    assert {tuple(one["tile"]) for one in first} == {(32, 16, 4, 1, 0), (16, 16, 4, 1, 0)}
     rows = swept("plain", "Shaw keys and values", "grid 64 x 64")
     assert rows[: len(first)] == first
     assert {one["kernel"] for one in rows[len(first) :]} == sweep_tiles.CANDIDATES.keys()
@@ -95,7 +95,7 @@ def test_a_sweep_goes_on_where_it_was_and_writes_the_table(monkeypatch, tmp_path
     exec(table.read_text(), found)
     kinds = "plain, tables, rows of a grid"
     assert found["SOURCE"] == f"the interpreter, 64 tokens: {kinds}; the rest was not timed"
-    assert found["TILES"]["plain"]["dq"][0] in {(32, 16, 4, 1), (16, 16, 4, 1)}
+    assert found["TILES"]["plain"]["dq"][0] in {(32, 16, 4, 1, 0), (16, 16, 4, 1, 0)}
     assert found["TILES"]["plain"]["dq"][1:] == TILES["plain"]["dq"][1:]
 
 

@@ -36,6 +36,11 @@ def _named(*names: str) -> pytest.MarkDecorator:
     )
 
 
+# Where an operator of its own, unlike the op, wants its tensors.
+DEVICES = dict.fromkeys(DTYPES, "cpu") | {"triton": "cuda" if ON_GPU else "cpu"}
+# Keys at most where the values are an identity matrix, since triton's heads are so wide at most.
+MOST_KEYS = dict.fromkeys(DTYPES, 1 << 30) | {"triton": 256}
+
 every_backend = _named(*_SUITE)
 # Those of O(L) memory, which torch sees as one operation.
 every_blockwise = _named("tiled", "native", "triton")

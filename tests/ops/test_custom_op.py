@@ -16,7 +16,7 @@ from relpos.ops.native import library
 from relpos.ops.native.ops import NATIVE
 from relpos.ops.tiled.ops import TILED
 from relpos.ops.triton.ops import TRITON
-from tests.ops.backends import DTYPES, every_blockwise, native_alone
+from tests.ops.backends import DEVICES, DTYPES, every_blockwise, native_alone
 
 OPERATORS = {"native": NATIVE, "tiled": TILED, "triton": TRITON}
 
@@ -53,7 +53,10 @@ def test_calls_end_with_the_last_argument_that_is_set(backend: str):
 @every_blockwise
 def test_an_operator_that_is_given_tensors_alone_has_a_derivative(backend: str):
     """Torch tells autograd nothing of arguments that are left out."""
-    leaves = [torch.randn(1, 2, 5, 4, dtype=DTYPES[backend]).requires_grad_() for _ in range(3)]
+    dtype, device = DTYPES[backend], DEVICES[backend]
+    leaves = [
+        torch.randn(1, 2, 5, 4, dtype=dtype, device=device).requires_grad_() for _ in range(3)
+    ]
     operator = getattr(torch.ops.relpos, f"{backend}_forward").default
     found, expected = operator(*leaves)[0], attention(*leaves, scale=1.0, backend="reference")
     torch.testing.assert_close(found, expected)

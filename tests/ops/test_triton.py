@@ -258,7 +258,7 @@ def test_how_often_keys_are_split(settings: dict, splits: int, monkeypatch):
     from relpos.ops.triton import forward, tuning
 
     counted, count = [], forward._count_splits
-    monkeypatch.setattr(tuning, "_processors", lambda device: 2)
+    monkeypatch.setattr(tuning, "processors", lambda device: 2)
     monkeypatch.setattr(
         forward, "_count_splits", lambda *call: counted.append(count(*call)) or counted[-1]
     )

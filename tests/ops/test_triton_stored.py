@@ -212,7 +212,7 @@ def test_what_is_stored(rows: int, settings: dict, stores: bool, monkeypatch):
 def test_keys_of_a_chunk_are_split_where_programs_are_few(processors: int, stored, monkeypatch):
     from relpos.ops.triton import stored_scores, tuning
 
-    monkeypatch.setattr(tuning, "_processors", lambda _: processors)
+    monkeypatch.setattr(tuning, "processors", lambda _: processors)
     splits, run_dq = [], stored_scores._Run._run_dq
     monkeypatch.setattr(
         stored_scores._Run,
@@ -233,7 +233,7 @@ def test_queries_may_be_as_far_off_as_their_window_is(
     """Rows that no pair selects are nobody's, whatever 32 bits make of their numbers."""
     from relpos.ops.triton import tuning
 
-    monkeypatch.setattr(tuning, "_processors", lambda _: processors)
+    monkeypatch.setattr(tuning, "processors", lambda _: processors)
     calls = stored(SIZES[0])
     assert_equals_the_reference(
         Case(

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ...offsets import grid_coordinates
 from ..locality import Window
+from .kept import kept
 
-__all__ = ["GridIndices"]
+__all__ = ["GridIndices", "grid_indices"]
 
 
 @dataclass(frozen=True)
@@ -41,26 +42,26 @@ class GridIndices:
     coordinate_windows: Tensor | None = None
     window_ranges: Tensor | None = None
 
-    @classmethod
-    def of(
-        cls,
-        key_grid: tuple[int, ...],
-        query_grid: tuple[int, ...],
-        prefix: int,
-        windows: tuple[Window, ...],
-        device: torch.device,
-    ) -> GridIndices:
-        """Those of two grids, each after `prefix` tokens; of one grid where there are windows."""
-        offset_0 = 0  # its entry of the joint bias
-        for size in key_grid:
-            offset_0 = offset_0 * (2 * size - 1) + size - 1
-        key_coordinates, key_joint_index = _indices(key_grid, key_grid, prefix, device)
-        query_coordinates, query_joint_index = _indices(query_grid, key_grid, prefix, device)
-        of_windows = _window_bounds(key_grid, prefix, windows, device) if windows else (None, None)
-        return cls(
-            key_coordinates, query_coordinates, key_joint_index, query_joint_index - offset_0,
-            *of_windows,
-        )  # fmt: skip
+
+@kept
+def grid_indices(
+    key_grid: tuple[int, ...],
+    query_grid: tuple[int, ...],
+    prefix: int,
+    windows: tuple[Window, ...],
+    device: torch.device,
+) -> GridIndices:
+    """Those of two grids, each after `prefix` tokens; of one grid where there are windows."""
+    offset_0 = 0  # its entry of the joint bias
+    for size in key_grid:
+        offset_0 = offset_0 * (2 * size - 1) + size - 1
+    key_coordinates, key_joint_index = _indices(key_grid, key_grid, prefix, device)
+    query_coordinates, query_joint_index = _indices(query_grid, key_grid, prefix, device)
+    of_windows = _window_bounds(key_grid, prefix, windows, device) if windows else (None, None)
+    return GridIndices(
+        key_coordinates, query_coordinates, key_joint_index, query_joint_index - offset_0,
+        *of_windows,
+    )  # fmt: skip
 
 
 def _indices(

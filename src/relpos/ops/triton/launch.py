@@ -16,10 +16,33 @@ __all__ = ["run_largest_that_fits", "run_programs", "run_tiles"]
 
 
 def run_programs(
-    kernel: Any, programs: int, *arguments: Any, shape: TileShape, **constants: Any
+    kernel: Any,
+    programs: int,
+    *arguments: Any,
+    shape: TileShape,
+    compiled: dict[str, Any] | None = None,
+    **constants: Any,
 ) -> None:
-    """Run `programs` of a kernel on the current stream."""
-    kernel[(programs,)](*arguments, **constants, **shape.options)
+    """Run `programs` of a kernel on the current stream.
+
+    Args:
+        kernel: one of `kernels`.
+        programs: of it.
+        *arguments: in its order.
+        shape: of its tiles.
+        compiled: by a kernel's name what a launch before has found compiled, for launches that
+            differ in numbers alone, which the kernel is not compiled for; None: look for it.
+        **constants: its last arguments, by name.
+    """
+    name = kernel.__name__
+    found = None if compiled is None else compiled.get(name)
+    if found is not None:
+        last = kernel.arg_names[len(arguments) :]
+        found[programs, 1, 1](*arguments, *(constants[name] for name in last))
+        return
+    found = kernel[(programs,)](*arguments, **constants, **shape.options)
+    if compiled is not None:
+        compiled[name] = found  # None in the interpreter
 
 
 def run_tiles(

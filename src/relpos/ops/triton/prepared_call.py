@@ -13,7 +13,7 @@ from ...terms import OffsetTable
 from ..inputs import DropoutOrigin
 from ..locality import Window
 from .call_traits import CallTraits, GridShape, MaskTraits
-from .grid_indices import GridIndices
+from .grid_indices import grid_indices
 from .kernel_args import BIAS_MARGIN, KernelInputs, KernelSizes, Specialization, TokenTensor
 from .key_ranges import KeyRanges
 from .table_window import TableWindow, shared_table_window
@@ -116,8 +116,8 @@ class PreparedCall:
             self.key_ranges = KeyRanges.of(key_ranges, self.batch, self.seqlen_k)
         self.grid_indices = None
         if grid is not None:
-            self.grid_indices = GridIndices.of(
-                grid.key_grid, grid.query_grid, grid.prefix, window, q.device
+            self.grid_indices = grid_indices(
+                grid.key_grid, grid.query_grid, grid.prefix, tuple(window), q.device
             )
         #: For what its kernels are compiled.
         self.traits = self._traits()

@@ -10,13 +10,14 @@ is added in a fixed order.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from . import launch
+from . import launch, tuning
 from .kernel_args import StoredScores
 from .kernels.backward_dkdv import dkdv_kernel
 from .kernels.backward_stored import delta_kernel, stored_dq_kernel, stored_dtables_kernel
@@ -33,6 +34,7 @@ __all__ = ["LEAST_BYTES", "stored_gradients", "stores_scores"]
 LEAST_BYTES = 128 << 20
 _MOST_ELEMENTS = 1 << 30  # positions within a head are numbers of 32 bits
 _TALLEST, _WIDEST = 128, 64  # tile
+_PROGRAMS_OF_A_PROCESSOR = 6
 _MARGIN = _TALLEST + _WIDEST
 
 
@@ -104,11 +106,16 @@ class _Plan(NamedTuple):
         keys, margin = _keys(call, shape.n), shape.m + shape.n
         tiles = count_tiles(call.seqlen_q, shape.m)
         of_tile = _of_queries(call, shape.m, keys + margin)
-        if (at_once := elements // (of_tile * tiles)) > 0:
-            kv_heads = _even_share(call.batch * call.kv_heads, at_once)
-            return cls(kv_heads, tiles * shape.m, keys, margin)
-        tiles = _even_share(tiles, max(elements // of_tile, 1))
-        return cls(1, tiles * shape.m, keys, margin)
+        total = call.batch * call.kv_heads
+        # Heads enough for all processors, whose tiles of keys see more or fewer queries.
+        programs = tuning.processors(call.q.device) * _PROGRAMS_OF_A_PROCESSOR
+        wanted = min(total, count_tiles(programs, count_tiles(keys, shape.n)))
+        wanted = min(wanted, max(elements // of_tile, 1))
+        if (at_once := elements // (of_tile * tiles)) >= wanted:
+            return cls(_even_share(total, at_once), tiles * shape.m, keys, margin)
+        kv_heads = _even_share(total, wanted)
+        tiles = _even_share(tiles, max(elements // (of_tile * kv_heads), 1))
+        return cls(kv_heads, tiles * shape.m, keys, margin)
 
     def chunks(self, call: PreparedCall) -> Iterator[_Chunk]:
         """Those of a call, in order."""
@@ -155,6 +162,7 @@ class _Run:
     ) -> None:  # fmt: skip
         self.call, self.saved, self.delta, self.needed = call, saved, delta, needed
         self.shape, self.plan = shape, _Plan.of(call, needed, shape)
+        self.compiled: dict[str, Any] = {}  # for chunks of one size
         self.spec = saved.specialization(call, shape)
         *self.args, _ = call.kernel_args(self.spec, 0)
         self.group = call.heads // call.kv_heads
@@ -179,9 +187,9 @@ class _Run:
         tiles = count_tiles(min(self.plan.queries, call.seqlen_q), shape.m)
         self.table_splits = split_count(blocks, tiles, call.q.device)
         self.query_splits = 1
-        if self.plan.kv_heads == 1:
-            key_tiles = count_tiles(call.seqlen_k, shape.n)
-            self.query_splits = split_count(self.group * tiles, key_tiles, call.q.device)
+        if self.plan.kv_heads == 1 or call.batch == 1:  # heads that lie side by side
+            key_tiles, heads = count_tiles(call.seqlen_k, shape.n), self.plan.kv_heads * self.group
+            self.query_splits = split_count(heads * tiles, key_tiles, call.q.device)
 
     def gradients(self) -> dict[str, Tensor]:
         """By name."""
@@ -196,7 +204,11 @@ class _Run:
             name: self._empty((*rows, *call.expanded_tables[name].shape[2:])).zero_()
             for name in self.names
         }
+        of_sizes: defaultdict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
         for chunk in self.plan.chunks(call):
+            self.compiled = of_sizes[
+                chunk.kv_heads, min(chunk.i_end, call.seqlen_q) - chunk.i_begin
+            ]
             self._run_dkdv(chunk)
             self._run_dq(chunk)
             self._run_dtables(chunk, sums)
@@ -250,19 +262,20 @@ class _Run:
         tiles = chunk.kv_heads * self.group * count_tiles(i_end - i_begin, self.shape.m)
         d_q, d_q_rel, end_rows = self.d_q, self.d_q_rel, self.end_rows.of_queries
         if splits > 1:
-            shape = (splits, self.group, i_end - i_begin)
+            shape = (splits, chunk.kv_heads * self.group, i_end - i_begin)
             d_q = self._empty((*shape, d_q.shape[3]))
             d_q_rel = None if d_q_rel is None else self._empty((*shape, d_q_rel.shape[3]))
             end_rows = self._empty((4, *shape))
         self._launch(
             stored_dq_kernel, tiles * splits, tiles, self.stored, call.batch, chunk.first_kv_head,
-            i_begin, i_end, token_tensor(d_q), maybe_token_tensor(d_q_rel), end_rows, splits,
+            chunk.kv_heads, i_begin, i_end, token_tensor(d_q), maybe_token_tensor(d_q_rel), end_rows, splits,
             NEEDS_D_Q_REL=d_q_rel is not None, NEEDS_END_WEIGHTS="values" in self.needed,
             SPLIT=splits > 1,
         )  # fmt: skip
         if splits > 1:
             b, g = chunk.first_kv_head % call.batch, chunk.first_kv_head // call.batch
-            of_chunk = (b, slice(g * self.group, (g + 1) * self.group), slice(i_begin, i_end))
+            heads = slice(g * self.group, (g + chunk.kv_heads) * self.group)
+            of_chunk = (b, heads, slice(i_begin, i_end))
             self.d_q[of_chunk] = d_q.sum(0)
             if self.d_q_rel is not None and d_q_rel is not None:
                 self.d_q_rel[of_chunk] = d_q_rel.sum(0)
@@ -288,5 +301,5 @@ class _Run:
     ) -> None:
         launch.run_programs(
             kernel, programs, *self.args, num_tiles, *arguments, SPEC=self.spec, **constants,
-            shape=self.shape,
+            shape=self.shape, compiled=self.compiled,
         )  # fmt: skip

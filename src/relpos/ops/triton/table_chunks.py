@@ -11,15 +11,19 @@ from math import prod
 import torch
 from torch import Tensor
 
+from .kept import kept
+
 __all__ = ["joint_bias_chunks", "window_chunks"]
 
 
+@kept
 def window_chunks(first: int, rows: int, n: int, device: torch.device) -> Tensor:
     """The rows of a window from offset `first` on, without its first row and its last."""
     row = torch.arange(1, rows - 1, n, device=device)
     return torch.stack([row + first, row, (rows - 1 - row).clamp(max=n)], 1).int()
 
 
+@kept
 def joint_bias_chunks(shape: tuple[int, ...], n: int, device: torch.device) -> Tensor:
     """The entries of a grid's joint bias, by runs along its last axis."""
     sizes = [2 * size - 1 for size in shape]

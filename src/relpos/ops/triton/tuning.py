@@ -19,6 +19,7 @@ __all__ = [
     "count_tiles",
     "kind_of",
     "next_power_of_two",
+    "processors",
     "split_count",
     "tile_shapes",
     "tile_shapes_on_cuda",
@@ -146,7 +147,7 @@ def count_tiles(tokens: int, size: int) -> int:
 
 def split_count(programs: int, items: int, device: torch.device) -> int:
     """In how many splits to sum `items`, of which each of `programs` has as many."""
-    return max(1, min(items, 2 * _processors(device) // max(programs, 1)))
+    return max(1, min(items, 2 * processors(device) // max(programs, 1)))
 
 
 def next_power_of_two(n: int) -> int:
@@ -155,7 +156,8 @@ def next_power_of_two(n: int) -> int:
 
 
 @lru_cache
-def _processors(device: torch.device) -> int:
-    if device.type == "cpu":
+def processors(device: torch.device) -> int:
+    """How many a GPU has (its SMs)."""
+    if device.type != "cuda":
         return 2
     return torch.cuda.get_device_properties(device).multi_processor_count

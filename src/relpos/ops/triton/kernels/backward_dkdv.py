@@ -118,9 +118,7 @@ def dkdv_kernel(
             upper = tl.minimum(upper, i_end)
             if SPEC.has_queries and REGION != BAND:
                 end_region_sum = zeros_1d(SPEC.block_n)
-            for i0 in tl.range(
-                lower, upper, SPEC.block_m, num_stages=stages_of(REGION, SPEC)
-            ):
+            for i0 in tl.range(lower, upper, SPEC.block_m, num_stages=stages_of(REGION, SPEC)):
                 i = i0 + tl.arange(0, SPEC.block_m)
                 q, q_rel = load_queries(args, b, h, i, SPEC)
                 d_o = load_outputs(d_out, args, b, h, i, SPEC)

@@ -64,13 +64,13 @@ def delta_kernel(
 
 @triton.jit(
     do_not_specialize=(
-        *KernelSizes._fields, "batch", "first_kv_head", "i_begin", "i_end", "splits",
+        *KernelSizes._fields, "batch", "first_kv_head", "count", "i_begin", "i_end", "splits",
     )
 )  # fmt: skip
 def stored_dq_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
-    stored, batch, first_kv_head, i_begin, i_end, d_q, d_q_rel, end_rows, splits,
+    stored, batch, first_kv_head, count, i_begin, i_end, d_q, d_q_rel, end_rows, splits,
     SPEC: tl.constexpr, NEEDS_D_Q_REL: tl.constexpr, NEEDS_END_WEIGHTS: tl.constexpr,
     SPLIT: tl.constexpr,
 ):  # fmt: skip
@@ -79,7 +79,7 @@ def stored_dq_kernel(
     Reads, besides `inputs`:
         stored: StoredScores of the chunk; its tiles are as high and as wide as here.
         batch: sequences.
-        first_kv_head: the chunk's first, as the dkdv kernel numbers them.
+        first_kv_head: the chunk's first, as the dkdv kernel numbers them; of `count`.
         i_begin: the chunk's first query; `i_end` is the one after its last.
 
     Writes:
@@ -146,26 +146,30 @@ def stored_dq_kernel(
         if not SPEC.has_q_rel:
             acc += acc_rel
     # Where the results are.
-    count = args.seqlen_q
+    queries_there = args.seqlen_q
     heads_there = args.inputs.heads
-    rows = tl.cast(batch * heads_there, tl.int64) * count
+    rows = tl.cast(batch * heads_there, tl.int64) * queries_there
     if SPLIT:
         b, h, i = split, head, i - i_begin
-        count = i_end - i_begin
-        heads_there = args.inputs.heads_per_kv_head
-        rows = tl.cast(splits * heads_there, tl.int64) * count
+        queries_there = i_end - i_begin
+        heads_there = count * args.inputs.heads_per_kv_head
+        rows = tl.cast(splits * heads_there, tl.int64) * queries_there
     scale = args.inputs.scale
-    store_tokens(d_q, b, h, i, count, acc * scale, SPEC.head_dim, SPEC.block_head_dim, SPEC)
+    store_tokens(
+        d_q, b, h, i, queries_there, acc * scale, SPEC.head_dim, SPEC.block_head_dim, SPEC
+    )  # fmt: skip
     if TIMES_KEYS and SPEC.has_q_rel:
         store_tokens(
-            d_q_rel, b, h, i, count, acc_rel * scale, SPEC.rel_dim, SPEC.block_rel_dim, SPEC
+            d_q_rel, b, h, i, queries_there, acc_rel * scale, SPEC.rel_dim, SPEC.block_rel_dim,
+            SPEC,
         )  # fmt: skip
-    at = end_rows + (tl.cast(b, tl.int64) * heads_there + h) * count + i
-    tl.store(at, first_d_scores, mask=i < count)
-    tl.store(at + rows, last_d_scores, mask=i < count)
+    at = end_rows + (tl.cast(b, tl.int64) * heads_there + h) * queries_there + i
+    inside = i < queries_there
+    tl.store(at, first_d_scores, mask=inside)
+    tl.store(at + rows, last_d_scores, mask=inside)
     if NEEDS_END_WEIGHTS:
-        tl.store(at + 2 * rows, first_weights, mask=i < count)
-        tl.store(at + 3 * rows, last_weights, mask=i < count)
+        tl.store(at + 2 * rows, first_weights, mask=inside)
+        tl.store(at + 3 * rows, last_weights, mask=inside)
 
 
 @triton.jit(
