@@ -75,6 +75,9 @@ _SMALLEST = TileShape(32, 16, 4, 1)
 # As in decoding: not more of a tile is empty than has to be.
 _FEW_QUERIES = 32
 
+# Kernels that have the tiles of others.
+_ALIKE = {"dmask": "dkdv", "dq_ends": "dq", "dq_band": "dq"}
+
 #: Rows of a table at most, if most keys are beyond it, on either side.
 NARROW = 512
 
@@ -83,8 +86,8 @@ def tile_shapes(kernel: str, call: _Call) -> Sequence[TileShape]:
     """The tiles of a kernel for a call, the best first; each of the others asks for less memory.
 
     Args:
-        kernel: "forward", "dq", "dkdv", "dmask", "dtables" or "end_rows"; what follows from stored
-            `dS` runs with the tile of dkdv.
+        kernel: "forward", "dq", "dq_ends", "dq_band", "dkdv", "dmask", "dtables" or "end_rows";
+            what follows from stored `dS` runs with the tile of dkdv.
         call: whose tensors the kernel gets.
     """
     if call.q.device.type == "cpu":
@@ -101,6 +104,8 @@ def tile_shapes_on_cuda(
     row_tile_width = call.traits.row_tile_width if kernel in ("forward", "dq", "dkdv") else None
     has_few_queries = kernel == "forward" and call.seqlen_q <= _FEW_QUERIES
     kind = kind_of(call, capability)
+    if kernel == "dq_ends" and kind != "float32":  # little more than without tables
+        kind = "plain"
     return _tile_shapes(kernel, kind, max(call.widths), row_tile_width, has_few_queries)
 
 
@@ -108,7 +113,7 @@ def tile_shapes_on_cuda(
 def _tile_shapes(
     kernel: str, kind: str, width: int, row_tile_width: int | None, has_few_queries: bool
 ) -> tuple[TileShape, ...]:
-    by_width = TILES[kind]["dkdv" if kernel == "dmask" else kernel]
+    by_width = TILES[kind][_ALIKE.get(kernel, kernel)]
     shape = TileShape(*by_width[0 if width <= 64 else 1 if width <= 128 else 2])
     if row_tile_width is not None:
         shape = shape._replace(n=min(shape.n, row_tile_width))
