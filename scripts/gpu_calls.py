@@ -102,6 +102,11 @@ def calls(backend: str, side: int, width: int, dtype: torch.dtype) -> dict[str, 
         up_rows, along_rows = OffsetTable(up, 1 - side), OffsetTable(along, -1 - side)
         return GridTerms(shape, (Terms(keys=up_rows), Terms(keys=along_rows)))
 
+    def grid_all(up: Tensor, along: Tensor) -> GridTerms:
+        """All terms along both axes, from one table each."""
+        axes = (OffsetTable(up, 1 - side), OffsetTable(along, -1 - side))
+        return GridTerms(shape, tuple(Terms(keys=x, queries=x, values=x) for x in axes))
+
     return {
         "no terms": call(Terms, key_heads=2, causal=True),
         "Shaw keys + values": call(shaw, vectors, vectors),
@@ -111,6 +116,7 @@ def calls(backend: str, side: int, width: int, dtype: torch.dtype) -> dict[str, 
         "bias": call(bias, scalars),
         "q_rel": call(relative, (1, rows, 16), (batch, heads, length, 16), causal=True),
         "grid": call(grid, *sides),
+        "grid, all": call(grid_all, *sides),
         "joint_bias": call(lambda joint_bias: GridTerms(shape, joint_bias=joint_bias), logits),
         "documents": call(bias, scalars, documents=documents),
         "mask": call(shaw, vectors, vectors, mask=mask),

@@ -147,8 +147,14 @@ def large_calls(backend: str) -> Iterator[tuple[str, Call]]:
     yield from calls(backend, *sizes).items()
 
 
+def all_calls(backend: str) -> Iterator[tuple[str, Call]]:
+    """Both."""
+    yield from small_calls(backend)
+    yield from ((f"{name}, large", call) for name, call in large_calls(backend))
+
+
 CHECKS = {
-    "terms": (terms, small_calls),
+    "terms": (terms, all_calls),
     "determinism": (determinism, large_calls),
     "touch": (touch, small_calls),
     "capture": (capture, large_calls),

@@ -78,6 +78,8 @@ PROCESSORS = {
 #: Products of queries, keys and values' width in a turn without tables: scores and outputs; those,
 #: `dP` and `dq`; those, `dP`, `dv` and `dk`.
 PRODUCTS = {"forward_kernel": 2, "dq_kernel": 3, "dkdv_kernel": 4}
+#: The regions of kernels that do not walk all.
+WALKS = {"dq_ends_kernel": ("left", "right"), "dq_band_kernel": ("band",)}
 #: The loops of kernels that do not go by regions, in order.
 LOOPS = {
     "dtables_kernel": ("all",),
@@ -166,7 +168,7 @@ def facts(
         lambda: sequence(dim, LENGTH, terms=chosen.terms, causal=chosen.causal),
         tiles=lambda kernel, shapes: (tiles or {}).get(kernel, shapes[0]),
     )
-    once = {each.name: each for each in compiled}  # a launch for each chunk of stored scores
+    once = {_name(each): each for each in compiled}  # a launch for each chunk of stored scores
     return [
         {"architecture": architecture, "case": case, "dim": dim}
         | _of_kernel(each, PROCESSORS[architecture], dim)
@@ -174,23 +176,30 @@ def facts(
     ]
 
 
+def _name(compiled: Compiled) -> str:
+    """Of a kernel; dq's tells which regions it walks, if not all."""
+    walks = [name for name in ("ends", "band") if compiled.constants.get(f"WALKS_{name.upper()}")]
+    return f"dq_{walks[0]}_kernel" if len(walks) == 1 else compiled.name
+
+
 def _of_kernel(compiled: Compiled, processor: Processor, dim: int) -> dict[str, Any]:
+    name = _name(compiled)
     cubin = compiled.binary.asm["cubin"]
     shape, shared = compiled.shape, compiled.binary.metadata.shared
     used = resources(cubin)
     loops = [loop for loop in inner_loops(disassemble(cubin)) if loop.tensor_flops()]
     needed = PRODUCTS.get(compiled.name)
     walks = [loop for loop in loops if needed and _products(loop, shape, dim) >= needed]
-    regions = ("before", "grid") if len(walks) == 2 else REGIONS
+    regions = WALKS.get(name) or (("before", "grid") if len(walks) == 2 else REGIONS)
     if needed and not 1 <= len(walks) <= len(regions):
-        raise ValueError(f"{compiled.name} must have a loop for each region, got {len(walks)}")
+        raise ValueError(f"{name} must have a loop for each region, got {len(walks)}")
     if not needed:
         walks, regions = loops, LOOPS.get(compiled.name, ())
         if len(loops) != len(regions):
             raise ValueError(f"{compiled.name} must have {len(regions)} loops, got {len(loops)}")
     names = {id(loop): name for loop, name in zip(walks, regions, strict=False)}
     return {
-        "kernel": compiled.name,
+        "kernel": name,
         "tile": shape._asdict(),
         "shared": shared,
         **used,

@@ -99,7 +99,6 @@ class _Backward:
 
         # A short band is left to a launch of its own.
         in_two = call.traits.has_narrow_band and call.seqlen_k >= _KEYS_OF_TWO_LAUNCHES
-        in_two = in_two and bool(call.tables.keys() - {"bias"})
         sums = sums_rel = None
         if in_two:
             sums = call.q.new_empty(call.q.shape, dtype=torch.float32)

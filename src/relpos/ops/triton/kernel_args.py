@@ -68,7 +68,7 @@ class KernelInputs(NamedTuple):
         q_rel: TokenTensor `(b, h, i, rel_dim)`: dotted with the table of keys in place of `q`.
         keys_table: TableTensor `(h or 1, r, rel_dim)`.
         queries_table: TableTensor `(h or 1, r, head_dim)`.
-        bias_table: TableTensor `(h or 1, r)`, in logits, or those over the scale; with
+        bias_table: TableTensor `(h or 1, r)`, in logits; with
             `BIAS_MARGIN` rows more at either end, which equal the end's: no tile of
             the band reaches beyond.
         values_table: TableTensor `(h or 1, r, value_dim)`.

@@ -178,7 +178,7 @@ class PreparedCall:
 
         The scale has to be one that a number in float32 can be multiplied with and divided by.
         """
-        adds_logits = "bias" in self.tables or self.grid is not None or mask.kind == "additive"
+        adds_logits = self.grid is not None or mask.kind == "additive"
         return self.bias_over_scale and self.scale > 0 and not (adds_logits or self.softcap)
 
     @property
@@ -268,17 +268,9 @@ class PreparedCall:
         return count_tiles(grid.prefix, n) + grid.key_grid[0]
 
     def _expand_bias(self, table: OffsetTable) -> Tensor:
-        """Its rows with `BIAS_MARGIN`, over the scale if `bias_over_scale`."""
+        """Its rows with `BIAS_MARGIN`."""
         rows = self.table_window.expand(table)
-        rows = pad(rows.unsqueeze(0), (BIAS_MARGIN, BIAS_MARGIN), mode="replicate").squeeze(0)
-        if not self.bias_over_scale or self.scale == 1:
-            return rows
-        quotients = rows.float() / self.scale
-        if rows.dtype == torch.float16:
-            return quotients  # of at most 2^16 by 2^-20
-        # What is finite has to remain so: a row of such numbers has a softmax.
-        limit = torch.finfo(torch.float32).max
-        return quotients.clamp(-limit, limit).where(rows.isfinite(), quotients)
+        return pad(rows.unsqueeze(0), (BIAS_MARGIN, BIAS_MARGIN), mode="replicate").squeeze(0)
 
     def _tile_ranges(self, m: int, n: int) -> TileRanges | None:
         """Which keys and queries tiles of `m` queries and `n` keys may see; None: no such limit."""

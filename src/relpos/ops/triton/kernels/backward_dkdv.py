@@ -15,7 +15,7 @@ import triton.language as tl
 
 from ..kernel_args import KernelSizes
 from .grid_rows import count_key_tiles, first_key, tile_keys
-from .grid_terms import coordinate_marks
+from .grid_terms import sum_by_coordinate
 from .recompute import recompute_d_scores
 from .regions import (
     BAND,
@@ -148,13 +148,9 @@ def dkdv_kernel(
                     first_d_scores += first
                     last_d_scores += last
                 if NEEDS_D_LOGITS:
-                    marks = coordinate_marks(
-                        args.inputs.query_coordinates, i, args.seqlen_q, SPEC.num_axes,
-                        SPEC.block_query_coordinates,
-                    )  # fmt: skip
-                    acc_axis += tl.dot(
-                        d_scores_transposed.to(q.dtype), marks.to(q.dtype),
-                        input_precision=SPEC.precision,
+                    acc_axis += sum_by_coordinate(
+                        d_scores_transposed, q.dtype, args.inputs.query_coordinates, i,
+                        args.seqlen_q, SPEC.block_query_coordinates, SPEC,
                     )  # fmt: skip
             if SPEC.has_queries and REGION != BAND:
                 end_row = load_row(args, QUERIES, h, end_table_row(args, REGION), SPEC)

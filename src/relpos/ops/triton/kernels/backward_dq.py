@@ -17,7 +17,7 @@ import triton.language as tl
 from ..kernel_args import KernelSizes
 from .band import begin_dots, begin_sums, end_sums, walk_dots, walk_sums
 from .grid_rows import bits_of_row, dots_of_places, store_of_places, store_of_row, tile_keys
-from .grid_terms import coordinate_marks
+from .grid_terms import sum_by_coordinate
 from .regions import (
     BAND,
     LEFT,
@@ -212,13 +212,10 @@ def dq_kernel(
                         row_sum = tl.sum(d_scores, 1)
                         store_of_row(d_key_axis_logits, args, b, h, i, j0, row_sum, SPEC)
                 elif NEEDS_D_LOGITS:
-                    marks = coordinate_marks(
-                        args.inputs.key_coordinates, j, args.seqlen_k, SPEC.num_axes,
-                        SPEC.block_key_coordinates,
+                    acc_axis += sum_by_coordinate(
+                        d_scores, k.dtype, args.inputs.key_coordinates, j, args.seqlen_k,
+                        SPEC.block_key_coordinates, SPEC,
                     )  # fmt: skip
-                    acc_axis += tl.dot(
-                        d_scores.to(k.dtype), marks.to(k.dtype), input_precision=SPEC.precision
-                    )
                 if (REGION != BAND) or selects_end_row(args, i0, j0, SPEC):
                     if NEEDS_END_D_SCORES:
                         first, last = end_row_sums(args, pairs, d_scores, 1, REGION)

@@ -13,7 +13,7 @@ import triton.language as tl
 from ..kernel_args import KernelSizes
 from .band import begin_dots, begin_sums, end_sums, rescale_sums, walk_dots, walk_sums
 from .grid_rows import bits_of_row, dots_of_places, tile_keys
-from .grid_terms import coordinate_marks
+from .grid_terms import sum_by_coordinate
 from .masks import survives_dropout
 from .regions import (
     LEFT,
@@ -129,13 +129,10 @@ def forward_kernel(
                 weights = tl.where(survives_dropout(args, pairs, SPEC), weights, 0.0)
             acc += tl.dot(weights.to(v.dtype), v, input_precision=SPEC.precision)
             if SPEC.has_axis_weights:
-                marks = coordinate_marks(
-                    args.inputs.key_coordinates, j, args.seqlen_k, SPEC.num_axes,
-                    SPEC.block_key_coordinates,
+                acc_axis_weights = acc_axis_weights * rescale[:, None] + sum_by_coordinate(
+                    weights, v.dtype, args.inputs.key_coordinates, j, args.seqlen_k,
+                    SPEC.block_key_coordinates, SPEC,
                 )  # fmt: skip
-                acc_axis_weights = acc_axis_weights * rescale[:, None] + tl.dot(
-                    weights.to(v.dtype), marks.to(v.dtype), input_precision=SPEC.precision
-                )
             if SPEC.has_values:
                 sums_carried = rescale_sums(sums_carried, rescale, REGION)
                 sums_carried, acc = walk_sums(

@@ -98,18 +98,18 @@ def in_axis_windows(args, pairs, AXES: tl.constexpr):
 
 
 @triton.jit
-def coordinate_marks(coordinates, tokens, count, AXES: tl.constexpr, BLOCK: tl.constexpr):
-    """`(len(tokens), BLOCK)`: whether a column is that of a token's coordinate along some axis.
-
-    A product with these marks sums by coordinate.
-    """
-    marks = _marks_along(coordinates, tokens, count, 0, BLOCK)
-    for axis in tl.static_range(1, AXES):
-        marks = marks | _marks_along(coordinates, tokens, count, axis, BLOCK)
-    return marks
+def sum_by_coordinate(
+    x, DTYPE: tl.constexpr, coordinates, tokens, count, BLOCK: tl.constexpr, SPEC: tl.constexpr
+):
+    """`x (m, tokens)`, in `DTYPE`, summed over the tokens of each coordinate: `(m, BLOCK)`."""
+    marks = _marks(coordinates, tokens, count, 0, BLOCK)
+    for axis in tl.static_range(1, SPEC.num_axes):
+        marks = marks | _marks(coordinates, tokens, count, axis, BLOCK)
+    return tl.dot(x.to(DTYPE), marks.to(DTYPE), input_precision=SPEC.precision)
 
 
 @triton.jit
-def _marks_along(coordinates, tokens, count, axis, BLOCK: tl.constexpr):
+def _marks(coordinates, tokens, count, axis, BLOCK: tl.constexpr):
+    """`(tokens, BLOCK)`: whether a column is that of a token's coordinate along an axis."""
     coordinate = tl.load(coordinates + axis * count + tokens, mask=tokens < count, other=-1)
     return coordinate[:, None] == tl.arange(0, BLOCK)[None, :]

@@ -29,6 +29,7 @@ from .tiles import load_by_query, load_outputs
 _BIAS_MARGIN = tl.constexpr(BIAS_MARGIN)
 LOG2_E = tl.constexpr(1.4426950408889634)
 LOG_2 = tl.constexpr(0.6931471805599453)
+_LARGEST_LOGIT = tl.constexpr(2e38)
 
 
 @triton.jit
@@ -50,13 +51,13 @@ def tile_scores(
     AT_END: tl.constexpr = REGION == LEFT or REGION == RIGHT
     if SPEC.has_bias:
         bias = tile_bias(args, pairs, REGION, SPEC)
-        if SPEC.bias_over_scale and not AT_END:
+        if SPEC.bias_over_scale and (SPEC.scale_last or not AT_END):
             dots += bias
     scores = dots if SPEC.scale_last else dots * args.inputs.scale
     if SPEC.has_bias:
         if not SPEC.bias_over_scale:
             scores += bias
-        elif AT_END:
+        elif AT_END and not SPEC.scale_last:
             scores += bias * args.inputs.scale
     if SPEC.num_axes and not SPEC.grid_by_rows:
         scores += grid_logits(args, pairs, SPEC)
@@ -80,7 +81,21 @@ def tile_scores(
 
 @triton.jit
 def tile_bias(args, pairs, REGION: tl.constexpr, SPEC: tl.constexpr):
-    """`bias_table` at the pairs' offsets, in float32: of the tile's shape, or one number."""
+    """`bias_table` at the pairs' offsets, over the scale where `SPEC.bias_over_scale`.
+
+    In float32, of the tile's shape, or one number.
+    """
+    bias = _load_bias(args, pairs, REGION, SPEC)
+    if SPEC.bias_over_scale:
+        # Finite numbers have to remain so, over the scale and in bits: a row of such has a softmax.
+        largest = _LARGEST_LOGIT * tl.minimum(tl.abs(args.inputs.scale), 1.0)
+        clamped = tl.minimum(tl.maximum(bias, -largest), largest)
+        bias = tl.where(tl.abs(bias) < float("inf"), clamped, bias) * (1.0 / args.inputs.scale)
+    return bias
+
+
+@triton.jit
+def _load_bias(args, pairs, REGION: tl.constexpr, SPEC: tl.constexpr):
     table = args.inputs.bias_table
     bias = table.ptr + tl.cast(pairs.h, tl.int64) * table.stride_h + _BIAS_MARGIN
     if REGION == LEFT:
