@@ -36,7 +36,7 @@ import triton
 from benchmarks.files import RESULTS, save
 from benchmarks.options import check_out
 from relpos import GridTerms, OffsetTable, Terms
-from relpos.ops.triton.tuning import TileShape
+from relpos.ops.triton.tuning import NARROW, TileShape
 
 from .compile_ahead import Compiled, compile_call, random, sequence, table
 from .sass import Loop, disassemble, inner_loops, resources
@@ -134,6 +134,11 @@ class Case:
     terms: Callable[[torch.Tensor], Any]
     causal: bool = False
     offsets: tuple[int, int] | None = None
+
+    @property
+    def narrow(self) -> bool:
+        """Whether there is a band, in which few of a tile's keys are."""
+        return self.offsets is not None and self.offsets[1] - self.offsets[0] < NARROW
 
 
 CASES = {
@@ -332,7 +337,7 @@ def _facts(wanted: tuple[str, str, int, dict[str, TileShape]]) -> list[dict[str,
 
 def _tile(text: str) -> tuple[str, TileShape]:
     """`KERNEL=MxNxWARPSxSTAGES`."""
-    found = re.fullmatch(r"(forward|dq|dkdv|dtables)=(\d+)x(\d+)x(\d+)x(\d+)", text)
+    found = re.fullmatch(r"(forward|dq|dq_ends|dq_band|dkdv|dtables)=(\d+)x(\d+)x(\d+)x(\d+)", text)
     if found is None:
         raise argparse.ArgumentTypeError(
             f"must be KERNEL=MxNxWARPSxSTAGES, as dkdv=128x64x8x2, got {text!r}"

@@ -47,7 +47,7 @@ launch: Any = importlib.import_module("relpos.ops.triton.launch")
 
 CUDA = torch.cuda.is_available()
 BATCH, HEADS, LENGTH = (4, 16, 4096) if CUDA else (1, 1, 64)
-REPEATS = 10 if CUDA else 1
+REPEATS = 5 if CUDA else 1
 _AHEAD = 400_000  # cycles that the GPU waits, while Python comes to the launch
 TABLE = Path(tile_table.__file__)
 OLDEST = (9, 0)  # compute capability of the kinds below
@@ -82,6 +82,26 @@ CANDIDATES = {
         (
             (64, 64, 4, 3), (64, 64, 4, 2), (128, 64, 8, 2), (64, 32, 4, 3), (64, 32, 4, 2),
             (64, 64, 8, 2), (64, 32, 4, 2, 168), (32, 32, 4, 2),
+        ),
+    ),
+    "dq_ends": (
+        (
+            (128, 64, 8, 3, 128), (64, 64, 4, 3, 168), (128, 64, 8, 3), (64, 64, 4, 3, 128),
+            (64, 64, 4, 3), (128, 64, 8, 2, 128),
+        ),
+        (
+            (64, 64, 4, 2), (128, 64, 8, 2), (64, 64, 4, 3), (64, 32, 4, 3, 168),
+            (64, 32, 4, 3), (128, 64, 8, 3),
+        ),
+    ),
+    "dq_band": (
+        (
+            (64, 32, 4, 1), (64, 64, 4, 1), (128, 64, 8, 1), (64, 32, 4, 1, 168), (32, 32, 4, 1),
+            (128, 32, 8, 1),
+        ),
+        (
+            (64, 32, 4, 1), (64, 32, 8, 1), (32, 32, 4, 1), (128, 32, 8, 1), (64, 64, 8, 1),
+            (64, 64, 4, 1),
         ),
     ),
     "dkdv": (
@@ -123,7 +143,11 @@ def candidates(case: str, kernel: str, dim: int) -> list[TileShape]:
 def passes(case: str, dim: int) -> Iterator[dict[str, TileShape]]:
     """Tiles for all kernels at once, until each kernel has had all of its own."""
     # What follows from stored `dS` has the tiles of dkdv, and counts as that.
-    kernels = ("forward", "dkdv") if case in KINDS["wide table"] else tuple(CANDIDATES)
+    kernels = ("forward", "dkdv")
+    if case not in KINDS["wide table"]:
+        # A narrow band is left to a launch of its own.
+        of_queries = ("dq_ends", "dq_band") if CASES[case].narrow and CUDA else ("dq",)
+        kernels += (*of_queries, "dtables")
     of_kernels = {kernel: candidates(case, kernel, dim) for kernel in kernels}
     for number in range(max(map(len, of_kernels.values()))):
         yield {kernel: shapes[number % len(shapes)] for kernel, shapes in of_kernels.items()}
@@ -258,6 +282,11 @@ def updated_table(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return table
 
 
+def _short(tile: tuple[int, ...]) -> tuple[int, ...]:
+    """Without a limit of registers, if it is none."""
+    return tuple(tile[:4]) if tuple(tile[4:]) == (0,) else tuple(tile)
+
+
 def table_text(table: dict[str, dict[str, Any]], source: str) -> str:
     """The table's file: its lines up to the table, and the table.
 
@@ -270,7 +299,7 @@ def table_text(table: dict[str, dict[str, Any]], source: str) -> str:
     for kind, of_kernels in table.items():
         lines.append(f'    "{kind}": {{')
         lines += [
-            f'        "{kernel}": ({", ".join(str(tuple(tile)) for tile in shapes)}),'
+            f'        "{kernel}": ({", ".join(str(_short(tile)) for tile in shapes)}),'
             for kernel, shapes in of_kernels.items()
         ]
         lines.append("    },")

@@ -26,7 +26,7 @@ class GpuSetting(Setting):
     heads: int = 16
     dtype: str = "bfloat16"
     backends: tuple[str, ...] = ("triton",)
-    seconds: float = 0.25
+    seconds: float = 0.1
 
     device: ClassVar[str] = "cuda"
 
@@ -51,22 +51,26 @@ def _other_schemes(length: int, schemes: tuple[str, ...]) -> GpuSetting:
     return replace(setting, name=f"{setting.name}: other schemes")
 
 
+def _all_backends(length: int) -> GpuSetting:
+    """One sequence, for the choice among the backends that run on a GPU."""
+    setting = _setting(length, 64, (SHAW[0], GLOBAL[0]))
+    backends = ("triton", "tiled", "reference")
+    return replace(setting, name=f"L={length}, B=1, d=64: backends", batch=1, backends=backends)
+
+
 GPU_SETTINGS = (
     *(
         _setting(length, width, (*MAIN_SCHEMES, GRIDS[0]) if length == 4096 else MAIN_SCHEMES)
         for width in (64, 128)
         for length in (1024, 4096, 16384)
     ),
+    *(_all_backends(length) for length in (64, 256, 1024)),
     _rivals(4096, (*MAIN_SCHEMES, GRIDS[0])),
     _rivals(1024, MAIN_SCHEMES),
     _rivals(16384, MAIN_SCHEMES),
     _other_schemes(4096, (*OTHER_SCHEMES, GRIDS[1])),
     _other_schemes(1024, OTHER_SCHEMES),
     _other_schemes(16384, OTHER_SCHEMES),
-    replace(
-        _setting(1024, 64, (SHAW[0], GLOBAL[0])),
-        name="L=1024, B=1, d=64: tiled", batch=1, backends=("triton", "tiled"),
-    ),
     replace(
         _rivals(4096, OTHER_SCHEMES), name=f"{gpu_setting_name(4096, 64)}: rivals, other schemes"
     ),

@@ -35,6 +35,7 @@ LEAST_BYTES = 128 << 20
 _MOST_ELEMENTS = 1 << 30  # positions within a head are numbers of 32 bits
 _TALLEST, _WIDEST = 128, 64  # tile
 _PROGRAMS_OF_A_PROCESSOR = 6
+_LEAST_WIDTH = 0  # of what is dotted with the table of keys
 _MARGIN = _TALLEST + _WIDEST
 
 
@@ -49,6 +50,8 @@ def stores_scores(call: PreparedCall, needed: frozenset[str]) -> bool:
     if call.grid is not None or call.table_window.num_rows <= NARROW:
         return False
     if not ({"q", "k", "v"} <= needed and learnt) or "bias" in learnt:
+        return False
+    if call.widths[1] < _LEAST_WIDTH:
         return False
     if call.documents is not None or call.key_ranges is not None:
         return False

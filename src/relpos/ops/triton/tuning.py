@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -75,7 +75,7 @@ _SMALLEST = TileShape(32, 16, 4, 1)
 # As in decoding: not more of a tile is empty than has to be.
 _FEW_QUERIES = 32
 
-# Kernels that have the tiles of others.
+# Kernels that have the tiles of others, where a kind has none for them.
 _ALIKE = {"dmask": "dkdv", "dq_ends": "dq", "dq_band": "dq"}
 
 #: Rows of a table at most, if most keys are beyond it, on either side.
@@ -104,8 +104,6 @@ def tile_shapes_on_cuda(
     row_tile_width = call.traits.row_tile_width if kernel in ("forward", "dq", "dkdv") else None
     has_few_queries = kernel == "forward" and call.seqlen_q <= _FEW_QUERIES
     kind = kind_of(call, capability)
-    if kernel == "dq_ends" and kind != "float32":  # little more than without tables
-        kind = "plain"
     return _tile_shapes(kernel, kind, max(call.widths), row_tile_width, has_few_queries)
 
 
@@ -113,7 +111,8 @@ def tile_shapes_on_cuda(
 def _tile_shapes(
     kernel: str, kind: str, width: int, row_tile_width: int | None, has_few_queries: bool
 ) -> tuple[TileShape, ...]:
-    by_width = TILES[kind][_ALIKE.get(kernel, kernel)]
+    by_kernel: Mapping[str, Any] = TILES[kind]
+    by_width = by_kernel.get(kernel) or by_kernel[_ALIKE[kernel]]
     shape = TileShape(*by_width[0 if width <= 64 else 1 if width <= 128 else 2])
     if row_tile_width is not None:
         shape = shape._replace(n=min(shape.n, row_tile_width))
@@ -140,9 +139,10 @@ def kind_of(call: _Call, capability: tuple[int, int]) -> str:
         return "bias" if call.tables else "plain"
     if capability < (9, 0):  # whose products take their operands from registers
         return "tables before H100"
+    narrow = call.table_window.num_rows <= NARROW
     if tables > 1:
-        return "tables"
-    return "narrow table" if call.table_window.num_rows <= NARROW else "wide table"
+        return "tables" if narrow else "wide tables"
+    return "narrow table" if narrow else "wide table"
 
 
 def count_tiles(tokens: int, size: int) -> int:

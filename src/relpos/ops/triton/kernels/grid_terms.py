@@ -99,13 +99,14 @@ def in_axis_windows(args, pairs, AXES: tl.constexpr):
 
 @triton.jit
 def sum_by_coordinate(
-    x, DTYPE: tl.constexpr, coordinates, tokens, count, BLOCK: tl.constexpr, SPEC: tl.constexpr
-):
-    """`x (m, tokens)`, in `DTYPE`, summed over the tokens of each coordinate: `(m, BLOCK)`."""
+    x, other, coordinates, tokens, count, AXES: tl.constexpr, BLOCK: tl.constexpr,
+    SPEC: tl.constexpr,
+):  # fmt: skip
+    """`x (m, tokens)`, rounded as `other` is, summed over a coordinate's tokens: `(m, BLOCK)`."""
     marks = _marks(coordinates, tokens, count, 0, BLOCK)
-    for axis in tl.static_range(1, SPEC.num_axes):
+    for axis in tl.static_range(1, AXES):
         marks = marks | _marks(coordinates, tokens, count, axis, BLOCK)
-    return tl.dot(x.to(DTYPE), marks.to(DTYPE), input_precision=SPEC.precision)
+    return tl.dot(x.to(other.dtype), marks.to(other.dtype), input_precision=SPEC.precision)
 
 
 @triton.jit
