@@ -295,7 +295,8 @@ def table_text(table: dict[str, dict[str, Any]], source: str) -> str:
         source: where its numbers come from, a line.
     """
     head, _, _ = TABLE.read_text().partition("\nSOURCE = ")
-    lines = [f"SOURCE = {json.dumps(source)}", "TILES = {"]
+    timed, _, rest = source.partition("; ")
+    lines = ["SOURCE = (", f'    "{timed}; "', f'    "{rest}"', ")", "TILES = {"]
     for kind, of_kernels in table.items():
         lines.append(f'    "{kind}": {{')
         lines += [

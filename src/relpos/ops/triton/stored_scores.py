@@ -271,7 +271,8 @@ class _Run:
             end_rows = self._empty((4, *shape))
         self._launch(
             stored_dq_kernel, tiles * splits, tiles, self.stored, call.batch, chunk.first_kv_head,
-            chunk.kv_heads, i_begin, i_end, token_tensor(d_q), maybe_token_tensor(d_q_rel), end_rows, splits,
+            chunk.kv_heads, i_begin, i_end, token_tensor(d_q), maybe_token_tensor(d_q_rel),
+            end_rows, splits,
             NEEDS_D_Q_REL=d_q_rel is not None, NEEDS_END_WEIGHTS="values" in self.needed,
             SPLIT=splits > 1,
         )  # fmt: skip

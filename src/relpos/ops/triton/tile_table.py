@@ -1,4 +1,16 @@
-SOURCE = "NVIDIA H200, 4096 tokens: plain, bias, narrow table, wide table, tables, rows of a grid; the rest was not timed"
+"""The best tile of each kernel, by kind of call: what `tuning.py` begins with.
+
+A tile is `(m, n, warps, stages)` of `tuning.TileShape`, with its limit of registers where it has
+one, for heads up to 64, 128 and 256 wide. The kinds are those of `tuning.kind_of`. `python -m scripts.sweep_tiles --write` puts in what a GPU took
+least time for, as `SOURCE` says. What was not timed has, among those tried, the shortest loops that
+do not spill registers, where that can be had (`python -m scripts.kernel_facts`). With fewer than 16
+queries for each warp some warps compute the same.
+"""
+
+SOURCE = (
+    "NVIDIA H200, 4096 tokens: plain, bias, narrow table, wide table, tables, rows of a grid; "
+    "the rest was not timed"
+)
 TILES = {
     "float32": {
         "forward": ((32, 32, 8, 1), (32, 16, 8, 1), (32, 16, 8, 1)),
