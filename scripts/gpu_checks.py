@@ -1,6 +1,7 @@
 """Checks of the triton backend that a GPU alone can make, over one call of each kind of term.
 
     python -m scripts.gpu_checks terms          # near float64, as the suite has it
+    python -m scripts.gpu_checks long           # the same for sequences of thousands
     python -m scripts.gpu_checks determinism    # the same bits each time
     python -m scripts.gpu_checks touch          # runs each once: for compute-sanitizer
     python -m scripts.gpu_checks capture        # in a CUDA graph, and compiled, as eager
@@ -25,6 +26,7 @@ from torch import Tensor
 from .gpu_calls import CUDA, Call, calls, outcome
 
 ULPS = 512
+SMALL = (4, 8, torch.float32)  # for the interpreter
 BITS = {2: torch.int16, 4: torch.int32}
 Finding = tuple[str, bool, str]  # of what, whether it is right, and what was seen
 
@@ -150,8 +152,7 @@ def small_calls(backend: str) -> Iterator[tuple[str, Call]]:
 
 def large_calls(backend: str) -> Iterator[tuple[str, Call]]:
     """Every call in bfloat16 at a size for a GPU; on the CPU at one for the interpreter."""
-    sizes = (27, 64, torch.bfloat16) if CUDA else (4, 8, torch.float32)
-    yield from calls(backend, *sizes).items()
+    yield from calls(backend, *((27, 64, torch.bfloat16) if CUDA else SMALL)).items()
 
 
 def all_calls(backend: str) -> Iterator[tuple[str, Call]]:
@@ -160,8 +161,16 @@ def all_calls(backend: str) -> Iterator[tuple[str, Call]]:
     yield from ((f"{name}, large", call) for name, call in large_calls(backend))
 
 
+def long_calls(backend: str) -> Iterator[tuple[str, Call]]:
+    """Those of sequences long enough for all that is left to launches of their own."""
+    for name, call in calls(backend, *((48, 64, torch.bfloat16) if CUDA else SMALL)).items():
+        if name not in ("joint_bias", "grid, window", "dropout"):
+            yield name, call
+
+
 CHECKS = {
     "terms": (terms, all_calls),
+    "long": (terms, long_calls),
     "determinism": (determinism, large_calls),
     "touch": (touch, small_calls),
     "capture": (capture, large_calls),
