@@ -36,7 +36,7 @@ import triton
 from benchmarks.files import RESULTS, save
 from benchmarks.options import check_out
 from relpos import GridTerms, OffsetTable, Terms
-from relpos.ops.triton.tuning import NARROW, TileShape
+from relpos.ops.triton.tuning import TileShape
 
 from .compile_ahead import Compiled, compile_call, random, sequence, table
 from .sass import Loop, disassemble, inner_loops, resources
@@ -78,8 +78,6 @@ PROCESSORS = {
 #: Products of queries, keys and values' width in a turn without tables: scores and outputs; those,
 #: `dP` and `dq`; those, `dP`, `dv` and `dk`.
 PRODUCTS = {"forward_kernel": 2, "dq_kernel": 3, "dkdv_kernel": 4}
-#: The regions of kernels that do not walk all.
-WALKS = {"dq_ends_kernel": ("left", "right"), "dq_band_kernel": ("band",)}
 #: The loops of kernels that do not go by regions, in order.
 LOOPS = {
     "dtables_kernel": ("all",),
@@ -135,11 +133,6 @@ class Case:
     causal: bool = False
     offsets: tuple[int, int] | None = None
 
-    @property
-    def narrow(self) -> bool:
-        """Whether there is a band, in which few of a tile's keys are."""
-        return self.offsets is not None and self.offsets[1] - self.offsets[0] < NARROW
-
 
 CASES = {
     "plain": Case(lambda _: Terms()),
@@ -173,7 +166,7 @@ def facts(
         lambda: sequence(dim, LENGTH, terms=chosen.terms, causal=chosen.causal),
         tiles=lambda kernel, shapes: (tiles or {}).get(kernel, shapes[0]),
     )
-    once = {_name(each): each for each in compiled}  # a launch for each chunk of stored scores
+    once = {each.name: each for each in compiled}  # a launch for each chunk of stored scores
     return [
         {"architecture": architecture, "case": case, "dim": dim}
         | _of_kernel(each, PROCESSORS[architecture], dim)
@@ -181,30 +174,23 @@ def facts(
     ]
 
 
-def _name(compiled: Compiled) -> str:
-    """Of a kernel; dq's tells which regions it walks, if not all."""
-    walks = [name for name in ("ends", "band") if compiled.constants.get(f"WALKS_{name.upper()}")]
-    return f"dq_{walks[0]}_kernel" if len(walks) == 1 else compiled.name
-
-
 def _of_kernel(compiled: Compiled, processor: Processor, dim: int) -> dict[str, Any]:
-    name = _name(compiled)
     cubin = compiled.binary.asm["cubin"]
     shape, shared = compiled.shape, compiled.binary.metadata.shared
     used = resources(cubin)
     loops = [loop for loop in inner_loops(disassemble(cubin)) if loop.tensor_flops()]
     needed = PRODUCTS.get(compiled.name)
     walks = [loop for loop in loops if needed and _products(loop, shape, dim) >= needed]
-    regions = WALKS.get(name) or (("before", "grid") if len(walks) == 2 else REGIONS)
+    regions = ("before", "grid") if len(walks) == 2 else REGIONS
     if needed and not 1 <= len(walks) <= len(regions):
-        raise ValueError(f"{name} must have a loop for each region, got {len(walks)}")
+        raise ValueError(f"{compiled.name} must have a loop for each region, got {len(walks)}")
     if not needed:
         walks, regions = loops, LOOPS.get(compiled.name, ())
         if len(loops) != len(regions):
             raise ValueError(f"{compiled.name} must have {len(regions)} loops, got {len(loops)}")
     names = {id(loop): name for loop, name in zip(walks, regions, strict=False)}
     return {
-        "kernel": name,
+        "kernel": compiled.name,
         "tile": shape._asdict(),
         "shared": shared,
         **used,
@@ -337,7 +323,7 @@ def _facts(wanted: tuple[str, str, int, dict[str, TileShape]]) -> list[dict[str,
 
 def _tile(text: str) -> tuple[str, TileShape]:
     """`KERNEL=MxNxWARPSxSTAGES`."""
-    found = re.fullmatch(r"(forward|dq|dq_ends|dq_band|dkdv|dtables)=(\d+)x(\d+)x(\d+)x(\d+)", text)
+    found = re.fullmatch(r"(forward|dq|dkdv|dtables)=(\d+)x(\d+)x(\d+)x(\d+)", text)
     if found is None:
         raise argparse.ArgumentTypeError(
             f"must be KERNEL=MxNxWARPSxSTAGES, as dkdv=128x64x8x2, got {text!r}"

@@ -84,26 +84,6 @@ CANDIDATES = {
             (64, 64, 8, 2), (64, 32, 4, 2, 168), (32, 32, 4, 2),
         ),
     ),
-    "dq_ends": (
-        (
-            (128, 64, 8, 3, 128), (64, 64, 4, 3, 168), (128, 64, 8, 3), (64, 64, 4, 3, 128),
-            (64, 64, 4, 3), (128, 64, 8, 2, 128),
-        ),
-        (
-            (64, 64, 4, 2), (128, 64, 8, 2), (64, 64, 4, 3), (64, 32, 4, 3, 168),
-            (64, 32, 4, 3), (128, 64, 8, 3),
-        ),
-    ),
-    "dq_band": (
-        (
-            (64, 32, 4, 1), (64, 64, 4, 1), (128, 64, 8, 1), (64, 32, 4, 1, 168), (32, 32, 4, 1),
-            (128, 32, 8, 1),
-        ),
-        (
-            (64, 32, 4, 1), (64, 32, 8, 1), (32, 32, 4, 1), (128, 32, 8, 1), (64, 64, 8, 1),
-            (64, 64, 4, 1),
-        ),
-    ),
     "dkdv": (
         (
             (64, 64, 4, 3), (64, 64, 4, 2, 168), (64, 64, 4, 2), (64, 64, 4, 3, 168),
@@ -143,11 +123,7 @@ def candidates(case: str, kernel: str, dim: int) -> list[TileShape]:
 def passes(case: str, dim: int) -> Iterator[dict[str, TileShape]]:
     """Tiles for all kernels at once, until each kernel has had all of its own."""
     # What follows from stored `dS` has the tiles of dkdv, and counts as that.
-    kernels = ("forward", "dkdv")
-    if case not in KINDS["wide table"]:
-        # A narrow band is left to a launch of its own.
-        of_queries = ("dq_ends", "dq_band") if CASES[case].narrow and CUDA else ("dq",)
-        kernels += (*of_queries, "dtables")
+    kernels = ("forward", "dkdv") if case in KINDS["wide table"] else tuple(CANDIDATES)
     of_kernels = {kernel: candidates(case, kernel, dim) for kernel in kernels}
     for number in range(max(map(len, of_kernels.values()))):
         yield {kernel: shapes[number % len(shapes)] for kernel, shapes in of_kernels.items()}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from relpos import Terms, attention
-from relpos.ops.dispatch import choose
+from relpos.ops import native, triton
+from relpos.ops.dispatch import choose, choose_for_parts
 from relpos.ops.inputs import prepare
 from tests.ops.backends import native_alone
 
@@ -82,3 +84,18 @@ def test_a_traced_call_holds_for_other_lengths_too():
     for count in (3, 300):
         x = tokens(count)
         torch.testing.assert_close(program.module()(x), attention(x, x, x, backend="reference"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_triton_is_taken_on_a_gpu_in_16_bits(device: str, dtype: torch.dtype, monkeypatch):
+    monkeypatch.setattr(triton, "unavailable", lambda: None)
+    monkeypatch.setattr(triton, "unsupported", lambda inputs: None)
+    monkeypatch.setattr(native, "unavailable", lambda: "there is a GPU")
+    # Nothing is computed, so that its tensors need no memory.
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        q = torch.empty(1, 2, 256, 8, dtype=dtype, device=device)
+        inputs = prepare("attention", q, q, q, Terms())
+        wanted = "triton" if device == "cuda" and dtype != torch.float32 else "tiled"
+        assert choose("auto", inputs).__name__.rpartition(".")[2] == wanted
+        assert choose_for_parts("auto", inputs).__name__.rpartition(".")[2] == wanted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from ..checks import one_line
@@ -76,8 +77,12 @@ _BACKENDS: dict[str, Backend] = {
 # Never by whether gradients are wanted: the second forward pass of checkpointing could draw another
 # dropout than the first.
 #
-# Not triton: no GPU has run it yet, and "auto" goes by what was measured.
-_AUTO = ("native", "tiled", "reference")
+# On a GPU (benchmarks/results/cuda.json):
+#
+#   triton     in 16 bits, in which it was measured: from 1024 tokens on it takes less time than the
+#              memory of an H200 needs for the score matrices of reference
+#   as above   in 32 bits, in which no GPU has timed any of them
+_AUTO = ("native", "triton", "tiled", "reference")
 # Up to so many scores "auto" passes tiled over. Where there are twice as many it is a quarter
 # faster than reference forward, and as much slower with backward.
 FEW_SCORES = 4096
@@ -108,6 +113,13 @@ def _passes_tiled_over(inputs: Inputs) -> bool:
     return has_few_scores(batch, heads, queries, inputs.k.shape[2])
 
 
+def _auto(inputs: Inputs) -> tuple[str, ...]:
+    """What `"auto"` asks for these inputs, in order."""
+    q = inputs.q
+    in_16_bits = q.dtype in (torch.float16, torch.bfloat16)
+    return _AUTO if q.is_cuda and in_16_bits else tuple(x for x in _AUTO if x != "triton")
+
+
 def check_backend(name: str) -> None:
     """Raise a ValueError unless there is a backend of that name, or it is `"auto"`."""
     if not isinstance(name, str) or (name != "auto" and name not in _BACKENDS):
@@ -127,7 +139,7 @@ def choose(name: str, inputs: Inputs) -> Backend:
     """
     check_backend(name)
     reasons = []
-    for label in _AUTO if name == "auto" else (name,):
+    for label in _auto(inputs) if name == "auto" else (name,):
         if label == "tiled" and name == "auto" and _passes_tiled_over(inputs):
             continue
         backend = _BACKENDS[label]
@@ -149,7 +161,7 @@ def choose_for_parts(name: str, inputs: Inputs) -> PartsBackend:
     """
     check_backend(name)
     reasons = []
-    for label in _AUTO if name == "auto" else (name,):
+    for label in _auto(inputs) if name == "auto" else (name,):
         backend = _BACKENDS[label]
         reason = backend.unavailable() or backend.unsupported(inputs)
         if reason is None:

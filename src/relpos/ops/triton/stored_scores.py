@@ -35,7 +35,7 @@ LEAST_BYTES = 128 << 20
 _MOST_ELEMENTS = 1 << 30  # positions within a head are numbers of 32 bits
 _TALLEST, _WIDEST = 128, 64  # tile
 _PROGRAMS_OF_A_PROCESSOR = 6
-_LEAST_WIDTH = 0  # of what is dotted with the table of keys
+_LEAST_WIDTH = 32  # of what is dotted with the table of keys
 _MARGIN = _TALLEST + _WIDEST
 
 

@@ -1,10 +1,11 @@
 """The best tile of each kernel, by kind of call: what `tuning.py` begins with.
 
 A tile is `(m, n, warps, stages)` of `tuning.TileShape`, with its limit of registers where it has
-one, for heads up to 64, 128 and 256 wide. The kinds are those of `tuning.kind_of`. `python -m scripts.sweep_tiles --write` puts in what a GPU took
-least time for, as `SOURCE` says. What was not timed has, among those tried, the shortest loops that
-do not spill registers, where that can be had (`python -m scripts.kernel_facts`). With fewer than 16
-queries for each warp some warps compute the same.
+one, for heads up to 64, 128 and 256 wide. The kinds are those of `tuning.kind_of`.
+`python -m scripts.sweep_tiles --write` puts in what a GPU took least time for, as `SOURCE` says.
+What was not timed has, among those tried, the shortest loops that do not spill registers, where
+that can be had (`python -m scripts.kernel_facts`). With fewer than 16 queries for each warp some
+warps compute the same.
 """
 
 SOURCE = (
@@ -27,16 +28,12 @@ TILES = {
     "bias": {
         "forward": ((64, 64, 4, 3, 128), (128, 64, 8, 3), (64, 32, 8, 2)),
         "dq": ((64, 64, 4, 3, 168), (64, 64, 4, 2), (64, 32, 8, 1)),
-        "dq_ends": ((128, 64, 8, 3, 128), (64, 64, 4, 2), (64, 32, 8, 1)),
-        "dq_band": ((64, 64, 4, 1, 168), (64, 32, 4, 1), (64, 32, 8, 1)),
         "dkdv": ((64, 64, 4, 3), (64, 64, 4, 2), (32, 32, 4, 1)),
         "dtables": ((64, 64, 4, 2), (64, 64, 4, 1), (32, 32, 4, 1)),
     },
     "narrow table": {
         "forward": ((64, 64, 4, 3, 168), (128, 64, 8, 3), (64, 32, 8, 2)),
         "dq": ((64, 32, 4, 3, 128), (64, 32, 4, 3), (64, 32, 8, 1)),
-        "dq_ends": ((128, 64, 8, 3, 128), (64, 64, 4, 2), (64, 32, 8, 1)),
-        "dq_band": ((64, 32, 4, 1), (64, 32, 4, 1), (64, 32, 8, 1)),
         "dkdv": ((64, 64, 4, 3), (64, 64, 4, 2), (32, 32, 4, 1)),
         "dtables": ((64, 64, 4, 1), (64, 64, 4, 1), (32, 32, 4, 1)),
     },
@@ -49,8 +46,6 @@ TILES = {
     "tables": {
         "forward": ((64, 64, 4, 3, 168), (128, 64, 8, 3), (64, 32, 8, 2)),
         "dq": ((64, 64, 4, 3), (128, 64, 8, 2), (64, 32, 8, 1)),
-        "dq_ends": ((128, 64, 8, 3, 128), (64, 64, 4, 2), (64, 32, 8, 1)),
-        "dq_band": ((64, 32, 4, 1), (64, 32, 4, 1), (64, 32, 8, 1)),
         "dkdv": ((64, 64, 4, 3), (128, 64, 8, 2), (32, 32, 4, 1)),
         "dtables": ((64, 32, 4, 2), (64, 64, 4, 1), (32, 32, 4, 1)),
     },

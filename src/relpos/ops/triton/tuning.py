@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -75,9 +75,6 @@ _SMALLEST = TileShape(32, 16, 4, 1)
 # As in decoding: not more of a tile is empty than has to be.
 _FEW_QUERIES = 32
 
-# Kernels that have the tiles of others, where a kind has none for them.
-_ALIKE = {"dmask": "dkdv", "dq_ends": "dq", "dq_band": "dq"}
-
 #: Rows of a table at most, if most keys are beyond it, on either side.
 NARROW = 512
 
@@ -86,8 +83,8 @@ def tile_shapes(kernel: str, call: _Call) -> Sequence[TileShape]:
     """The tiles of a kernel for a call, the best first; each of the others asks for less memory.
 
     Args:
-        kernel: "forward", "dq", "dq_ends", "dq_band", "dkdv", "dmask", "dtables" or "end_rows";
-            what follows from stored `dS` runs with the tile of dkdv.
+        kernel: "forward", "dq", "dkdv", "dmask", "dtables" or "end_rows"; what follows from stored
+            `dS` runs with the tile of dkdv.
         call: whose tensors the kernel gets.
     """
     if call.q.device.type == "cpu":
@@ -111,8 +108,7 @@ def tile_shapes_on_cuda(
 def _tile_shapes(
     kernel: str, kind: str, width: int, row_tile_width: int | None, has_few_queries: bool
 ) -> tuple[TileShape, ...]:
-    by_kernel: Mapping[str, Any] = TILES[kind]
-    by_width = by_kernel.get(kernel) or by_kernel[_ALIKE[kernel]]
+    by_width = TILES[kind]["dkdv" if kernel == "dmask" else kernel]
     shape = TileShape(*by_width[0 if width <= 64 else 1 if width <= 128 else 2])
     if row_tile_width is not None:
         shape = shape._replace(n=min(shape.n, row_tile_width))

@@ -56,16 +56,12 @@ def dq_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
     out, softmax, d_out, d_lse, axis_weights, d_axis_weights,
-    d_q, d_q_rel, d_key_axis_logits, delta, end_rows, end_stats, sums, sums_rel,
-    SPEC: tl.constexpr, WALKS_ENDS: tl.constexpr, WALKS_BAND: tl.constexpr,
-    HAS_D_LSE: tl.constexpr, NEEDS_D_Q: tl.constexpr,
+    d_q, d_q_rel, d_key_axis_logits, delta, end_rows, end_stats,
+    SPEC: tl.constexpr, HAS_D_LSE: tl.constexpr, NEEDS_D_Q: tl.constexpr,
     NEEDS_D_Q_REL: tl.constexpr, NEEDS_D_LOGITS: tl.constexpr, NEEDS_END_D_SCORES: tl.constexpr,
     NEEDS_END_WEIGHTS: tl.constexpr, STORES_END_STATS: tl.constexpr,
 ):  # fmt: skip
-    """One tile of queries of one head, over all keys, or over those in one kind of region.
-
-    Of two launches the first has `WALKS_ENDS`, and the second one, with `WALKS_BAND`, goes on from
-    what that has summed: so loops that differ in what they need are not compiled as one.
+    """One tile of queries of one head.
 
     Reads, besides `inputs`:
         out: TokenTensor `(b, h, i, dv)`.
@@ -85,8 +81,6 @@ def dq_kernel(
             those of the weights that dropout leaves, where `NEEDS_END_WEIGHTS`.
         end_stats: `(4, b, h, i)` float32 where `STORES_END_STATS`: `row_max` for LEFT and for RIGHT
             where a table of keys adds to rows there, then `delta` where one of values does.
-        sums: TokenTensor `(b, h, i, d)` float32: `acc` after the first launch of two.
-        sums_rel: TokenTensor `(b, h, i, rel_dim)` float32: `acc_rel`, likewise.
     """
     args = KernelArgs(
         inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
@@ -107,143 +101,118 @@ def dq_kernel(
     acc = zeros(SPEC.block_m, SPEC.block_head_dim)
     if TIMES_KEYS and SPEC.has_q_rel:
         acc_rel = zeros(SPEC.block_m, SPEC.block_rel_dim)
-    if WALKS_ENDS:
-        row_delta = delta_of_outputs(out, d_o, d_lse, args, b, h, i, HAS_D_LSE, SPEC)
-        if SPEC.has_axis_weights:
-            row_delta += _axis_delta(axis_weights, d_axis_weights, args, b, h, i, SPEC)
-        # What flows into a row without keys may be NaN.
-        row_delta = tl.where(inverse_sum > 0, row_delta, 0.0)
-        store_by_query(delta, args, b, h, i, row_delta)
-    else:
-        row_delta = load_by_query(delta, args, b, h, i, 0.0)
-        acc += load_tokens(
-            sums, b, h, i, args.seqlen_q, SPEC.head_dim, SPEC.block_head_dim, SPEC
-        )  # fmt: skip
-        if TIMES_KEYS and SPEC.has_q_rel:
-            acc_rel += load_tokens(
-                sums_rel, b, h, i, args.seqlen_q, SPEC.rel_dim, SPEC.block_rel_dim, SPEC
-            )  # fmt: skip
+    row_delta = delta_of_outputs(out, d_o, d_lse, args, b, h, i, HAS_D_LSE, SPEC)
+    if SPEC.has_axis_weights:
+        row_delta += _axis_delta(axis_weights, d_axis_weights, args, b, h, i, SPEC)
+    # What flows into a row without keys may be NaN.
+    row_delta = tl.where(inverse_sum > 0, row_delta, 0.0)
+    store_by_query(delta, args, b, h, i, row_delta)
     if NEEDS_END_D_SCORES:
         first_d_scores = zeros_1d(SPEC.block_m)
         last_d_scores = zeros_1d(SPEC.block_m)
-        if not WALKS_ENDS:
-            first_d_scores += load_by_query(end_rows, args, b, h, i, 0.0)
-            last_d_scores += load_by_query(end_rows + num_score_rows, args, b, h, i, 0.0)
     if NEEDS_END_WEIGHTS:
         first_weights = zeros_1d(SPEC.block_m)
         last_weights = zeros_1d(SPEC.block_m)
-        if not WALKS_ENDS:
-            first_weights += load_by_query(end_rows + 2 * num_score_rows, args, b, h, i, 0.0)
-            last_weights += load_by_query(end_rows + 3 * num_score_rows, args, b, h, i, 0.0)
     if NEEDS_D_LOGITS and not SPEC.grid_by_rows:
         acc_axis = zeros(SPEC.block_m, SPEC.block_key_coordinates)
 
     regions = key_regions(args, b, i0, SPEC)
     for REGION in tl.static_range(3):
-        if WALKS_BAND if REGION == BAND else WALKS_ENDS:
-            lower, upper = region_bounds(regions, REGION, LEFT)
-            if SPEC.has_keys:
-                dots_carried = begin_dots(args, KEYS, h, q_rel, i0, lower, REGION, SPEC)
-            if SPEC.has_values:
-                d_out_carried = begin_dots(args, VALUES, h, d_o, i0, lower, REGION, SPEC)
+        lower, upper = region_bounds(regions, REGION, LEFT)
+        if SPEC.has_keys:
+            dots_carried = begin_dots(args, KEYS, h, q_rel, i0, lower, REGION, SPEC)
+        if SPEC.has_values:
+            d_out_carried = begin_dots(args, VALUES, h, d_o, i0, lower, REGION, SPEC)
+        if adds_to_rows(REGION, SPEC):
+            row_bits = dots_carried * bits_of_score(args, SPEC)
+        region_delta = row_delta
+        if adds_to_deltas(REGION, SPEC):
+            region_delta -= d_out_carried
+        if STORES_END_STATS and REGION != BAND:
+            at = end_stats + (0 if REGION == LEFT else num_score_rows)
             if adds_to_rows(REGION, SPEC):
-                row_bits = dots_carried * bits_of_score(args, SPEC)
-            region_delta = row_delta
+                store_by_query(at, args, b, h, i, row_max - row_bits)
             if adds_to_deltas(REGION, SPEC):
-                region_delta -= d_out_carried
-            if STORES_END_STATS and REGION != BAND:
-                at = end_stats + (0 if REGION == LEFT else num_score_rows)
-                if adds_to_rows(REGION, SPEC):
-                    store_by_query(at, args, b, h, i, row_max - row_bits)
-                if adds_to_deltas(REGION, SPEC):
-                    store_by_query(at + 2 * num_score_rows, args, b, h, i, region_delta)
-            if TIMES_KEYS:
-                sums_carried = begin_sums(REGION, SPEC)
-            if on_grid(REGION, SPEC):
-                grid_dots = dots_of_places(args, b, h, i, lower, SPEC)
-                if NEEDS_D_LOGITS:
-                    acc_places = zeros(SPEC.block_m, SPEC.block_n)
-            for j0 in tl.range(
-                lower, upper, tile_step(REGION, SPEC), num_stages=stages_of(REGION, SPEC)
-            ):
-                j = tile_keys(args, j0, SPEC)
-                pairs = Pairs(b, h, i[:, None], j[None, :], j0, c[None, :])
-                k = load_keys(args, b, g, j, SPEC)
-                v = load_values(args, b, g, j, SPEC)
-                # Before the scores: so the compiler spills fewer registers.
-                d_out_dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
-                dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
-                if SPEC.has_keys and not adds_to_rows(REGION, SPEC):
-                    p_dots, dots_carried = walk_dots(
-                        dots_carried, args, KEYS, h, q_rel, i0, j0, REGION, SPEC
-                    )
-                    dots += p_dots
-                if SPEC.has_queries:
-                    dots += tile_dot_queries(args, h, k, i0, j0, REGION, SPEC)
-                if on_grid(REGION, SPEC):
-                    dots += grid_dots
-                scores, slope = tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
-                if on_grid(REGION, SPEC):
-                    row_bits = bits_of_row(args, b, h, i, j0, SPEC)
-                stats = RowStats(row_max, inverse_sum, region_delta)
-                if has_row_bits(REGION, SPEC):
-                    stats = RowStats(row_max - row_bits, inverse_sum, region_delta)
-                exps = tile_exponentials(args, scores, stats, SPEC)
-                if SPEC.has_values and not adds_to_deltas(REGION, SPEC):
-                    of_values, d_out_carried = walk_dots(
-                        d_out_carried, args, VALUES, h, d_o, i0, j0, REGION, SPEC
-                    )
-                    d_out_dots += of_values
-                weights_after_dropout, d_scores = tile_d_scores(
-                    args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, SPEC
+                store_by_query(at + 2 * num_score_rows, args, b, h, i, region_delta)
+        if TIMES_KEYS:
+            sums_carried = begin_sums(REGION, SPEC)
+        if on_grid(REGION, SPEC):
+            grid_dots = dots_of_places(args, b, h, i, lower, SPEC)
+            if NEEDS_D_LOGITS:
+                acc_places = zeros(SPEC.block_m, SPEC.block_n)
+        for j0 in tl.range(
+            lower, upper, tile_step(REGION, SPEC), num_stages=stages_of(REGION, SPEC)
+        ):
+            j = tile_keys(args, j0, SPEC)
+            pairs = Pairs(b, h, i[:, None], j[None, :], j0, c[None, :])
+            k = load_keys(args, b, g, j, SPEC)
+            v = load_values(args, b, g, j, SPEC)
+            # Before the scores: so the compiler spills fewer registers.
+            d_out_dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
+            dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
+            if SPEC.has_keys and not adds_to_rows(REGION, SPEC):
+                p_dots, dots_carried = walk_dots(
+                    dots_carried, args, KEYS, h, q_rel, i0, j0, REGION, SPEC
                 )
-                acc += tl.dot(d_scores.to(k.dtype), k, input_precision=SPEC.precision)
-                if TIMES_KEYS and SPEC.has_q_rel:
-                    sums_carried, acc_rel = walk_sums(
-                        sums_carried, acc_rel, d_scores, args, KEYS, h, i0, j0, REGION, SPEC
-                    )
-                elif TIMES_KEYS:
-                    sums_carried, acc = walk_sums(
-                        sums_carried, acc, d_scores, args, KEYS, h, i0, j0, REGION, SPEC
-                    )
-                if NEEDS_D_LOGITS and SPEC.grid_by_rows:
-                    if REGION == BAND:
-                        acc_places += d_scores
-                        row_sum = tl.sum(d_scores, 1)
-                        store_of_row(d_key_axis_logits, args, b, h, i, j0, row_sum, SPEC)
-                elif NEEDS_D_LOGITS:
-                    acc_axis += sum_by_coordinate(
-                        d_scores, k, args.inputs.key_coordinates, j, args.seqlen_k,
-                        SPEC.num_axes, SPEC.block_key_coordinates, SPEC,
-                    )  # fmt: skip
-                if (REGION != BAND) or selects_end_row(args, i0, j0, SPEC):
-                    if NEEDS_END_D_SCORES:
-                        first, last = end_row_sums(args, pairs, d_scores, 1, REGION)
-                        first_d_scores += first
-                        last_d_scores += last
-                    if NEEDS_END_WEIGHTS:
-                        first, last = end_row_sums(args, pairs, weights_after_dropout, 1, REGION)
-                        first_weights += first
-                        last_weights += last
+                dots += p_dots
+            if SPEC.has_queries:
+                dots += tile_dot_queries(args, h, k, i0, j0, REGION, SPEC)
+            if on_grid(REGION, SPEC):
+                dots += grid_dots
+            scores, slope = tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
+            if on_grid(REGION, SPEC):
+                row_bits = bits_of_row(args, b, h, i, j0, SPEC)
+            stats = RowStats(row_max, inverse_sum, region_delta)
+            if has_row_bits(REGION, SPEC):
+                stats = RowStats(row_max - row_bits, inverse_sum, region_delta)
+            exps = tile_exponentials(args, scores, stats, SPEC)
+            if SPEC.has_values and not adds_to_deltas(REGION, SPEC):
+                of_values, d_out_carried = walk_dots(
+                    d_out_carried, args, VALUES, h, d_o, i0, j0, REGION, SPEC
+                )
+                d_out_dots += of_values
+            weights_after_dropout, d_scores = tile_d_scores(
+                args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, SPEC
+            )
+            acc += tl.dot(d_scores.to(k.dtype), k, input_precision=SPEC.precision)
             if TIMES_KEYS and SPEC.has_q_rel:
-                acc_rel = end_sums(sums_carried, acc_rel, args, KEYS, h, i0, upper, REGION, SPEC)
+                sums_carried, acc_rel = walk_sums(
+                    sums_carried, acc_rel, d_scores, args, KEYS, h, i0, j0, REGION, SPEC
+                )
             elif TIMES_KEYS:
-                acc = end_sums(sums_carried, acc, args, KEYS, h, i0, upper, REGION, SPEC)
-
-    if not WALKS_BAND:
-        store_tokens(
-            sums, b, h, i, args.seqlen_q, acc, SPEC.head_dim, SPEC.block_head_dim, SPEC
-        )  # fmt: skip
+                sums_carried, acc = walk_sums(
+                    sums_carried, acc, d_scores, args, KEYS, h, i0, j0, REGION, SPEC
+                )
+            if NEEDS_D_LOGITS and SPEC.grid_by_rows:
+                if REGION == BAND:
+                    acc_places += d_scores
+                    row_sum = tl.sum(d_scores, 1)
+                    store_of_row(d_key_axis_logits, args, b, h, i, j0, row_sum, SPEC)
+            elif NEEDS_D_LOGITS:
+                acc_axis += sum_by_coordinate(
+                    d_scores, args.inputs.key_coordinates, j, args.seqlen_k,
+                    SPEC.num_axes, SPEC.block_key_coordinates,
+                )  # fmt: skip
+            if (REGION != BAND) or selects_end_row(args, i0, j0, SPEC):
+                if NEEDS_END_D_SCORES:
+                    first, last = end_row_sums(args, pairs, d_scores, 1, REGION)
+                    first_d_scores += first
+                    last_d_scores += last
+                if NEEDS_END_WEIGHTS:
+                    first, last = end_row_sums(args, pairs, weights_after_dropout, 1, REGION)
+                    first_weights += first
+                    last_weights += last
         if TIMES_KEYS and SPEC.has_q_rel:
-            store_tokens(
-                sums_rel, b, h, i, args.seqlen_q, acc_rel, SPEC.rel_dim, SPEC.block_rel_dim, SPEC
-            )  # fmt: skip
-    if NEEDS_D_Q and WALKS_BAND:
+            acc_rel = end_sums(sums_carried, acc_rel, args, KEYS, h, i0, upper, REGION, SPEC)
+        elif TIMES_KEYS:
+            acc = end_sums(sums_carried, acc, args, KEYS, h, i0, upper, REGION, SPEC)
+
+    if NEEDS_D_Q:
         store_tokens(
             d_q, b, h, i, args.seqlen_q, acc * args.inputs.scale,
             SPEC.head_dim, SPEC.block_head_dim, SPEC,
         )  # fmt: skip
-    if TIMES_KEYS and SPEC.has_q_rel and WALKS_BAND:
+    if TIMES_KEYS and SPEC.has_q_rel:
         store_tokens(
             d_q_rel, b, h, i, args.seqlen_q, acc_rel * args.inputs.scale,
             SPEC.rel_dim, SPEC.block_rel_dim, SPEC,

@@ -98,15 +98,16 @@ def in_axis_windows(args, pairs, AXES: tl.constexpr):
 
 
 @triton.jit
-def sum_by_coordinate(
-    x, other, coordinates, tokens, count, AXES: tl.constexpr, BLOCK: tl.constexpr,
-    SPEC: tl.constexpr,
-):  # fmt: skip
-    """`x (m, tokens)`, rounded as `other` is, summed over a coordinate's tokens: `(m, BLOCK)`."""
+def sum_by_coordinate(x, coordinates, tokens, count, AXES: tl.constexpr, BLOCK: tl.constexpr):
+    """`x (m, tokens)` in float32 summed over the tokens of each coordinate: `(m, BLOCK)`.
+
+    The product is made in float32 whatever the inputs are: that of Triton 3.6 with marks of 16 bits
+    is wrong on an H200 where a thread has fewer than 16 of them.
+    """
     marks = _marks(coordinates, tokens, count, 0, BLOCK)
     for axis in tl.static_range(1, AXES):
         marks = marks | _marks(coordinates, tokens, count, axis, BLOCK)
-    return tl.dot(x.to(other.dtype), marks.to(other.dtype), input_precision=SPEC.precision)
+    return tl.dot(x, marks.to(tl.float32), input_precision="ieee")
 
 
 @triton.jit
