@@ -67,22 +67,27 @@ def stages(out: Path, main_job: str | None) -> list[Stage]:
     """All stages in their order."""
     python = sys.executable
     check = (python, *CHECKS)
+    jobs = ("--jobs", "8")  # what takes time is to compile
     sweep = (python, "-m", "scripts.sweep_tiles", "--out", str(out / "tiles.json"))
     quick = ("-k", "triton and (output_and_gradients or opcheck)")
     found = [
         Stage("facts", "truth", (python, "-m", "benchmarks.measure.machine"), 30),
-        Stage("terms", "truth", (*check, "terms"), 45),
-        Stage("determinism", "truth", (*check, "determinism"), 45),
-        Stage("tests", "truth", (python, "-m", "pytest", *pytest_options(), "-k", "triton"), 150),
+        Stage("terms", "truth", (*check, "terms", *jobs), 60),
+        Stage("determinism", "truth", (*check, "determinism", *jobs), 45),
+        Stage("tests", "truth", (python, "-m", "pytest", *pytest_options(), "-k", "triton"), 115),
         sanitizer("memcheck", ""),
-        sanitizer("racecheck", "It sees shared memory only: races in global memory go unnoticed."),
+        sanitizer(
+            "racecheck",
+            "It sees shared memory only, and tells of threads that write the same number, too.",
+        ),
         Stage(
             "kernels", "truth", (*sweep, "--usual", "--dims", "64", "--minutes", "{minutes}"), 75
         ),
-        Stage("tiles", "variants", (*sweep, "--minutes", "{minutes}"), 420),
+        Stage("tiles", "variants", (*sweep, "--minutes", "{minutes}"), 360),
         Stage("table", "variants", (*sweep, "--write"), 30),
+        Stage("long", "variants", (*check, "long", *jobs), 60),
         Stage("again", "verdict", (python, "-m", "pytest", *pytest_options(), *quick), 60),
-        Stage("capture", "verdict", (*check, "capture"), 75),
+        Stage("capture", "verdict", (*check, "capture", *jobs), 75),
         Stage("bench", "verdict", bench(out), 300),
         several_gpus(),
     ]
@@ -125,7 +130,7 @@ def sanitizer(tool: str, note: str) -> Stage:
         tool,
         "truth",
         (str(where), *options, sys.executable, *CHECKS, "touch"),
-        60,
+        70,
         note,
         # Else all tensors lie in one allocation, and a step beyond one of them is no error.
         {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},

@@ -68,6 +68,7 @@ def stored(monkeypatch) -> Any:
                 return gradients(*call)
 
         monkeypatch.setattr(stored_scores, "NARROW", 0)
+        monkeypatch.setattr(stored_scores, "_LEAST_WIDTH", 0)
         monkeypatch.setattr(stored_scores._Run, "_rows", guarded_rows)
         monkeypatch.setattr(stored_scores._Run, "_run_dkdv", with_nan)
         monkeypatch.setattr(backward, "stored_gradients", counted)
@@ -183,6 +184,7 @@ def gradients(
     [
         (600, {}, True),
         (500, {}, False),
+        (600, {"least_width": 5}, False),
         (600, {"bias": True}, False),
         (600, {"freeze": "v"}, False),
         (600, {"freeze": "table"}, False),
@@ -191,9 +193,12 @@ def gradients(
     ],
     ids=lambda x: str(x) if isinstance(x, int) else " ".join(x),
 )
-def test_what_is_stored(rows: int, settings: dict, stores: bool, monkeypatch):
+def test_what_is_stored(rows: int, settings: dict[str, Any], stores: bool, monkeypatch):
     """Where a table that is sheared is wide and all is learnt; its length is the window's."""
-    from relpos.ops.triton import launch
+    from relpos.ops.triton import launch, stored_scores
+
+    settings = {"least_width": 4} | settings
+    monkeypatch.setattr(stored_scores, "_LEAST_WIDTH", settings.pop("least_width"))
 
     ran, run_programs = set(), launch.run_programs
 
