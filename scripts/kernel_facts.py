@@ -329,7 +329,7 @@ def _tile(text: str) -> tuple[str, TileShape]:
             f"must be KERNEL=MxNxWARPSxSTAGES, as dkdv=128x64x8x2, got {text!r}"
         )
     shape = TileShape(*map(int, found.groups()[1:]))
-    m, n, warps, stages = shape
+    m, n, warps, stages, _ = shape
     powers = all(x and x & (x - 1) == 0 for x in (m, n, warps))
     if not (powers and 16 <= n <= m <= 128 and warps <= 32 and 1 <= stages <= 8):
         raise argparse.ArgumentTypeError(

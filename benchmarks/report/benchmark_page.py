@@ -68,6 +68,11 @@ over one forward and backward pass, the inputs with it.
 Measured on {machine}.
 """
 
+NOT_REACHED = """\
+Before the time was over, {count} more schemes in other settings were not reached; `cuda.json` names
+them.
+"""
+
 NO_GPU = """\
 No GPU has run the kernels of `backend="triton"` yet. What is wanted of them, as multiples of the
 fastest of torch's SDPA backends at the same shape (bfloat16, 16 heads, 16384 tokens in all):
@@ -234,7 +239,9 @@ def on_gpu(result: dict) -> list[str]:
     left_out = [
         [row["setting"], row["workload"], row["contender"], row["reason"].replace("|", "/")]
         for row in result["left_out"]
+        if not row["reason"].endswith("minutes were over")
     ]
+    not_reached = len(result["left_out"]) - len(left_out)
     head = ["setting", "scheme", "computed by", "why"]
     return [
         "## On a GPU", ON_GPU.format(machine=machine_note(result["machine"])),
@@ -242,6 +249,7 @@ def on_gpu(result: dict) -> list[str]:
         *(time_section(result, name) for name in _timed_settings(result)),
         "### Memory on a GPU", memory_table(result, "peak", "ratio of peaks"),
         *(["### Left out", markdown_table(head, left_out, 4)] if left_out else []),
+        *([NOT_REACHED.format(count=not_reached)] if not_reached else []),
     ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from relpos import GridTerms, OffsetTable, Terms, attention, attention_weights, merge
 from relpos import relative_logits as added_logits
+from relpos.ops import axis_terms
 from tests.ops.agreement import assert_agrees
 from tests.ops.backends import DTYPES, every_backend, every_blockwise
 from tests.ops.grid_cases import BASE, GRID_CASES, GridCase, any_grid
@@ -46,6 +47,14 @@ def test_every_backend_computes_the_definition(name: str, backend: str):
 @every_blockwise
 def test_all_backends_have_the_same_gradients(name: str, backend: str):
     assert_has_the_slopes_of_the_reference(GRID_CASES[name], backend)
+
+
+@pytest.mark.parametrize("name", GRID_CASES)
+def test_a_row_for_each_pair_of_coordinates_gives_what_the_shear_does(name: str, monkeypatch):
+    """On a GPU that is the way."""
+    monkeypatch.setattr(axis_terms, "_is_sheared", lambda *_: False)
+    assert_defined(GRID_CASES[name], "tiled")
+    assert_has_the_slopes_of_the_reference(GRID_CASES[name], "tiled")
 
 
 @every_backend

@@ -230,6 +230,23 @@ def test_keys_of_a_chunk_are_split_where_programs_are_few(processors: int, store
     assert max(splits) == (2 if processors == 2 else 3)
 
 
+def test_heads_of_one_sequence_are_split_together(stored, monkeypatch):
+    from relpos.ops.triton import stored_scores, tuning
+
+    # Programs for so many processors take the heads of a chunk, and few queries of them.
+    monkeypatch.setattr(tuning, "processors", lambda _: 4)
+    seen, run_dq = [], stored_scores._Run._run_dq
+    monkeypatch.setattr(
+        stored_scores._Run,
+        "_run_dq",
+        lambda run, chunk: seen.append((chunk.kv_heads, run.query_splits)) or run_dq(run, chunk),
+    )
+    stored(30_000)
+    case = replace(ALL_TERMS, batch=1, heads=6, groups=3, rel_width=5, queries=45, keys=45)
+    assert_equals_the_reference(case)
+    assert max(seen) >= (2, 2), seen
+
+
 @pytest.mark.parametrize("query_start", [2**31 - 20, 2**31, -(2**31) - 20, 2**40])
 @pytest.mark.parametrize("processors", [2, 20])
 def test_queries_may_be_as_far_off_as_their_window_is(

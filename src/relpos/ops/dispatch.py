@@ -77,10 +77,9 @@ _BACKENDS: dict[str, Backend] = {
 # Never by whether gradients are wanted: the second forward pass of checkpointing could draw another
 # dropout than the first.
 #
-# On a GPU (benchmarks/results/cuda.json):
+# On a GPU:
 #
-#   triton     in 16 bits, in which it was measured: from 1024 tokens on it takes less time than the
-#              memory of an H200 needs for the score matrices of reference
+#   triton     in 16 bits, in which it was measured beside SDPA (benchmarks/results/cuda.json)
 #   as above   in 32 bits, in which no GPU has timed any of them
 _AUTO = ("native", "triton", "tiled", "reference")
 # Up to so many scores "auto" passes tiled over. Where there are twice as many it is a quarter
