@@ -137,7 +137,7 @@ PRODUCTS_OF_TURNS = {
     },
     "Shaw keys and values": {
         "forward_kernel": (2, 4), "dq_kernel": (3, 6), "dkdv_kernel": (4, 8),
-        "dtables_kernel": (8, None),
+        "dtables_kernel": (10, None),
     },
     "T5 bias": {
         "forward_kernel": (2, 2), "dq_kernel": (3, 3), "dkdv_kernel": (4, 4),
@@ -145,25 +145,36 @@ PRODUCTS_OF_TURNS = {
     },
     "Huang, causal": {"forward_kernel": (2, 3), "dkdv_kernel": (4, 6), **STORED},
     "Inkling logits, causal": {
-        "forward_kernel": (2, 2.25), "dkdv_kernel": (4, 4.5), "stored_dq_kernel": (1, 0.25),
-        "stored_dtables_kernel": (0.25, None),
+        "forward_kernel": (2, 2.25), "dq_kernel": (3, 3.5), "dkdv_kernel": (4, 4.5),
+        "dtables_kernel": (4.5, None),
     },
     "grid 64 x 64": PLAIN,
 }  # fmt: skip
-# Instructions that spill registers to memory or fetch them, in one turn.
+# Instructions that spill registers to memory or fetch them, in one turn; counted as below. A limit
+# of registers costs some in a short band, for which the loops beside it have more programs.
 SPILLING = {
-    ("Shaw keys", "dtables_kernel"): 1,
-    ("Shaw keys and values", "dq_kernel"): 4,
-    ("Shaw keys and values", "dkdv_kernel"): 2,
-    ("Shaw keys and values", "dtables_kernel"): 24,
+    ("Shaw keys", "dq_kernel", "band"): 320,
+    ("Shaw keys", "dq_kernel", "right"): 2,
+    ("Shaw keys", "dtables_kernel", "all"): 1,
+    ("Shaw keys and values", "forward_kernel", "band"): 100,
+    ("Shaw keys and values", "dq_kernel", "band"): 135,
+    ("Shaw keys and values", "dq_kernel", "right"): 1,
+    ("Shaw keys and values", "dkdv_kernel", "band"): 60,
+    ("Shaw keys and values", "dkdv_kernel", "left"): 1,
+    ("Shaw keys and values", "dkdv_kernel", "right"): 1,
+    ("grid 64 x 64", "forward_kernel", "grid"): 8,
+    ("grid 64 x 64", "dkdv_kernel", "left"): 7,
 }
-# Instructions of a turn at most, for 128 x 64 pairs and 8 warps or half of both.
+# Instructions of a turn at most, for 128 x 64 pairs and 8 warps, or as many pairs for each warp.
 BUDGETS = {
     ("plain", "forward_kernel", "left"): 330,
     ("plain", "dq_kernel", "left"): 280,
+    ("plain", "dkdv_kernel", "left"): 415,
     ("Shaw keys", "forward_kernel", "left"): 380,
-    ("T5 bias", "forward_kernel", "band"): 560,
-    ("Huang, causal", "forward_kernel", "band"): 750,
+    ("Shaw keys", "dkdv_kernel", "left"): 415,
+    ("T5 bias", "forward_kernel", "left"): 380,
+    ("T5 bias", "forward_kernel", "band"): 660,
+    ("Huang, causal", "forward_kernel", "band"): 1100,
     ("Huang, causal", "dkdv_kernel", "band"): 900,
     ("Huang, causal", "stored_dq_kernel", "keys"): 450,
     ("Huang, causal", "stored_dq_kernel", "offsets"): 250,
@@ -179,10 +190,12 @@ def test_loops_compute_nothing_twice_and_hardly_spill(tmp_path: Path):
     assert {row["case"] for row in rows} == set(PRODUCTS_OF_TURNS)
     budgets, ran = dict(BUDGETS), set()
     for row in rows:
-        where = row["case"], row["kernel"]
+        where, tile = (row["case"], row["kernel"]), row["tile"]
+        share = tile["warps"] * 1024 / (tile["m"] * tile["n"])
         for loop in row["loops"]:
-            assert loop["local"] <= SPILLING.get(where, 0), (where, loop)
-            assert loop["instructions"] <= budgets.pop((*where, loop["region"]), 1e9), (where, loop)
+            at = (*where, loop["region"])
+            assert loop["local"] * share <= SPILLING.get(at, 0), (at, loop)
+            assert loop["instructions"] * share <= budgets.pop(at, 1e9), (at, loop)
             if products := PRODUCTS_OF_TURNS[row["case"]].get(row["kernel"]):
                 wanted = products[loop["region"] in ("band", "offsets")]
                 assert loop["products"] == wanted, (where, loop)
@@ -210,7 +223,7 @@ def test_a_table_of_all_offsets_takes_twelve_products(tmp_path: Path):
 def test_a_tile_whose_warps_share_rows_computes_scores_twice(tmp_path: Path):
     rows = facts(tmp_path / "facts.json", "--cases", "plain", "--tiles", "dkdv=64x64x8x2")
     (dkdv,) = (row for row in rows if row["kernel"] == "dkdv_kernel")
-    assert dkdv["tile"] == {"m": 64, "n": 64, "warps": 8, "stages": 2}
+    assert dkdv["tile"] == {"m": 64, "n": 64, "warps": 8, "stages": 2, "registers": 0}
     assert {loop["products"] for loop in dkdv["loops"]} == {6}
 
 
