@@ -7,8 +7,9 @@ Along one axis with `n_i` coordinates of the queries and `n_j` of the keys, a to
     o_i    += sum_c W[i, c] V[c - y_i]                   with W the weights of keys at coordinate c
 
 Where both sides have the same coordinates this is the shear again, along the axis. Elsewhere
-(pooled queries), and on a GPU, each pair of coordinates has its row looked up: `n_i x n_j x d`
-numbers, without L. That is what a GPU prefers: half as many products, and nothing to be moved.
+(pooled queries), and on a GPU along axes that are not longer than the others together, each pair of
+coordinates has its row looked up: `n_i x n_j x d` numbers, without L. That is what a GPU prefers:
+half as many products, and nothing to be moved.
 """
 
 from __future__ import annotations
@@ -150,8 +151,11 @@ def _axis_logits(
 
 
 def _is_sheared(x: Tensor, queries: int, keys: int) -> bool:
-    """Whether products with all offsets are sheared; else each pair of coordinates has its row."""
-    return queries == keys and not x.is_cuda
+    """Whether products with all offsets are sheared; else each pair of coordinates has its row.
+
+    Of `x (b, h, the others, n, d)`; rows of pairs are no more than tokens.
+    """
+    return queries == keys and not (x.is_cuda and keys <= x.shape[2])
 
 
 def _product(x: Tensor, rows: Tensor) -> Tensor:

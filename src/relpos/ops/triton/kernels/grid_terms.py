@@ -102,7 +102,7 @@ def sum_by_coordinate(x, coordinates, tokens, count, AXES: tl.constexpr, BLOCK: 
     """`x (m, tokens)` in float32 summed over the tokens of each coordinate: `(m, BLOCK)`.
 
     The product is made in float32 whatever the inputs are: that of Triton 3.6 with marks of 16 bits
-    is wrong on an H200 where a thread has fewer than 16 of them.
+    was wrong on an H200, as far as was seen where a thread has fewer than 16 of them.
     """
     marks = _marks(coordinates, tokens, count, 0, BLOCK)
     for axis in tl.static_range(1, AXES):
