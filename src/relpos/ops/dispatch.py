@@ -77,11 +77,10 @@ _BACKENDS: dict[str, Backend] = {
 # Never by whether gradients are wanted: the second forward pass of checkpointing could draw another
 # dropout than the first.
 #
-# On a GPU:
-#
-#   triton     in 16 bits, in which it was measured beside SDPA (benchmarks/results/cuda.json)
-#   as above   in 32 bits, in which no GPU has timed any of them
-_AUTO = ("native", "triton", "tiled", "reference")
+# On a GPU triton comes first in 16 bits, in which it was measured beside SDPA (benchmarks/results/
+# cuda.json); in 32 bits no GPU has timed any of them.
+_AUTO = ("native", "tiled", "reference")
+_AUTO_ON_GPU = ("triton", "tiled", "reference")
 # Up to so many scores "auto" passes tiled over. Where there are twice as many it is a quarter
 # faster than reference forward, and as much slower with backward.
 FEW_SCORES = 4096
@@ -115,8 +114,7 @@ def _passes_tiled_over(inputs: Inputs) -> bool:
 def _auto(inputs: Inputs) -> tuple[str, ...]:
     """What `"auto"` asks for these inputs, in order."""
     q = inputs.q
-    in_16_bits = q.dtype in (torch.float16, torch.bfloat16)
-    return _AUTO if q.is_cuda and in_16_bits else tuple(x for x in _AUTO if x != "triton")
+    return _AUTO_ON_GPU if q.is_cuda and q.dtype in (torch.float16, torch.bfloat16) else _AUTO
 
 
 def check_backend(name: str) -> None:
