@@ -129,6 +129,25 @@ def test_dropout_keeps_its_share_and_draws_each_pair_alone():
         assert (drawn * other).mean().abs() < 5 * deviation**2 / kept.numel() ** 0.5
 
 
+def test_a_query_without_keys_may_be_nan_with_a_clipped_table():
+    """What an end row of a table adds to a row's exponents is not to reach what the mask hides."""
+    q, k, v = (torch.randn(1, 1, 70, 8) for _ in range(3))
+    keys, values = (torch.randn(1, 7, 8) for _ in range(2))
+    mask = torch.ones(70, 70, dtype=torch.bool)
+    mask[40] = False
+    terms = Terms(keys=OffsetTable(keys, -3), values=OffsetTable(values, -3))
+
+    def found(backend: str, query: float) -> tuple[torch.Tensor, torch.Tensor]:
+        leaf = v.clone().requires_grad_()
+        of_mask = q.clone()
+        of_mask[..., 40, :] = query
+        output = attention(of_mask, k, leaf, terms, mask=mask, backend=backend)
+        return output.detach(), torch.autograd.grad(output.sum(), leaf)[0]
+
+    assert found("triton", torch.nan)[0][..., 40, :].eq(0).all()
+    assert_agrees(found("triton", torch.nan), found("reference", 0.0))
+
+
 @pytest.mark.slow
 def test_the_rows_of_the_future_are_never_read():
     test_meaning.test_the_rows_of_the_future_are_never_read("triton")

@@ -234,7 +234,7 @@ def test_heads_of_one_sequence_are_split_together(stored, monkeypatch):
     from relpos.ops.triton import stored_scores, tuning
 
     # Programs for so many processors take the heads of a chunk, and few queries of them.
-    monkeypatch.setattr(tuning, "processors", lambda _: 4)
+    monkeypatch.setattr(tuning, "processors", lambda _: 20)
     seen, run_dq = [], stored_scores._Run._run_dq
     monkeypatch.setattr(
         stored_scores._Run,
@@ -244,7 +244,7 @@ def test_heads_of_one_sequence_are_split_together(stored, monkeypatch):
     stored(30_000)
     case = replace(ALL_TERMS, batch=1, heads=6, groups=3, rel_width=5, queries=45, keys=45)
     assert_equals_the_reference(case)
-    assert max(seen) >= (2, 2), seen
+    assert any(heads > 1 and splits > 1 for heads, splits in seen), seen
 
 
 @pytest.mark.parametrize("query_start", [2**31 - 20, 2**31, -(2**31) - 20, 2**40])

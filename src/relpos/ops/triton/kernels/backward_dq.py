@@ -125,6 +125,8 @@ def dq_kernel(
             d_out_carried = begin_dots(args, VALUES, h, d_o, i0, lower, REGION, SPEC)
         if adds_to_rows(REGION, SPEC):
             row_bits = dots_carried * bits_of_score(args, SPEC)
+            # Else of rows that see no key of the region; others are not finite by their `row_max`.
+            row_bits = tl.where(row_bits < float("inf"), row_bits, 0.0)
         region_delta = row_delta
         if adds_to_deltas(REGION, SPEC):
             region_delta -= d_out_carried

@@ -115,13 +115,15 @@ def forward_kernel(
             if on_grid(REGION, SPEC):
                 row_bits = bits_of_row(args, b, h, i, j0, SPEC)
             if has_row_bits(REGION, SPEC):
-                tile_max += row_bits
+                # Of a row that sees no key of the tile it may be anything.
+                tile_bits = tl.where(tile_max == float("-inf"), 0.0, row_bits)
+                tile_max += tile_bits
             new_max = tl.maximum(row_max, tile_max)
             shift = tl.where(new_max == float("-inf"), 0.0, new_max)  # while there is no key
             rescale = rescaling(row_max, shift, SPEC)
             row_max = new_max
             if has_row_bits(REGION, SPEC):
-                shift -= row_bits
+                shift -= tile_bits
             weights = exponentials(args, scores, shift, SPEC)
             row_sum = row_sum * rescale + tl.sum(weights, 1)
             acc = acc * rescale[:, None]
