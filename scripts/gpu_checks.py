@@ -162,7 +162,7 @@ def all_calls(backend: str) -> Iterator[tuple[str, Call]]:
 
 
 def long_calls(backend: str) -> Iterator[tuple[str, Call]]:
-    """Those of sequences long enough for all that is left to launches of their own."""
+    """Those of sequences of which clipped tables see a small part."""
     for name, call in calls(backend, *((48, 64, torch.bfloat16) if CUDA else SMALL)).items():
         if name not in ("joint_bias", "grid, window", "dropout"):
             yield name, call

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
+from textwrap import wrap
 from typing import Any
 
 import torch
@@ -61,6 +62,8 @@ KINDS = {
     "tables": ("Shaw keys and values",),
     "rows of a grid": ("grid 64 x 64",),
 }
+# Cases whose `dS` is stored.
+STORED = {"Huang, causal"}
 # Tried for heads up to 64 wide, and for wider ones: `TileShape`s, of which some limit the registers
 # so that more programs share a processor.
 CANDIDATES = {
@@ -123,7 +126,7 @@ def candidates(case: str, kernel: str, dim: int) -> list[TileShape]:
 def passes(case: str, dim: int) -> Iterator[dict[str, TileShape]]:
     """Tiles for all kernels at once, until each kernel has had all of its own."""
     # What follows from stored `dS` has the tiles of dkdv, and counts as that.
-    kernels = ("forward", "dkdv") if case in KINDS["wide table"] else tuple(CANDIDATES)
+    kernels = ("forward", "dkdv") if case in STORED else tuple(CANDIDATES)
     of_kernels = {kernel: candidates(case, kernel, dim) for kernel in kernels}
     for number in range(max(map(len, of_kernels.values()))):
         yield {kernel: shapes[number % len(shapes)] for kernel, shapes in of_kernels.items()}
@@ -221,7 +224,7 @@ def compile_pass(wanted: tuple[str, int, dict[str, TileShape]]) -> str:
 def best_tiles(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[int, tuple[int, ...]]]]:
     """By kind of call, kernel and width: the tile with the least time beside the best.
 
-    It has to have run in all cases of its kind; their ratios are added.
+    It has to have run in all cases of its kind that have the kernel; their ratios are added.
 
     Args:
         rows: of `measure`.
@@ -239,11 +242,23 @@ def best_tiles(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[int, tupl
                 if (other["kernel"], other["dim"], other["case"]) == (*place, row["case"])
             )
         for (kernel, dim), tiles in ratios.items():
-            in_all = {tile: of for tile, of in tiles.items() if len(of) == len(cases)}
+            having = {case for of in tiles.values() for case in of}
+            in_all = {tile: of for tile, of in tiles.items() if of.keys() == having}
             if in_all:
                 tile = min(in_all, key=lambda tile: sum(in_all[tile].values()))
                 best.setdefault(kind, {}).setdefault(kernel, {})[dim] = tile
     return best
+
+
+def timed(rows: list[dict[str, Any]]) -> str:
+    """Which kinds of calls were, in words, with how many of their kernels at each width."""
+    told = []
+    for kind, of_kernels in best_tiles(rows).items():
+        widths = [dim for by_width in of_kernels.values() for dim in by_width]
+        told.append(
+            f"{kind} ({', '.join(f'{widths.count(x)} at {x}' for x in sorted(set(widths)))})"
+        )
+    return ", ".join(told)
 
 
 def updated_table(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -271,8 +286,10 @@ def table_text(table: dict[str, dict[str, Any]], source: str) -> str:
         source: where its numbers come from, a line.
     """
     head, _, _ = TABLE.read_text().partition("\nSOURCE = ")
-    timed, _, rest = source.partition("; ")
-    lines = ["SOURCE = (", f'    "{timed}; "', f'    "{rest}"', ")", "TILES = {"]
+    words = wrap(source, 90, break_on_hyphens=False)
+    ends = [*[" "] * (len(words) - 1), ""]
+    parts = [f'    "{line}{end}"' for line, end in zip(words, ends, strict=True)]
+    lines = ["SOURCE = (", *parts, ")", "TILES = {"]
     for kind, of_kernels in table.items():
         lines.append(f'    "{kind}": {{')
         lines += [
@@ -308,8 +325,10 @@ def main() -> None:
         if result["capability"] < list(OLDEST):
             parser.error(f"argument --write: the table's kinds are for capability {OLDEST} or "
                          f"higher, got times of {result['capability']}")  # fmt: skip
-        kinds = ", ".join(best_tiles(result["rows"]))
-        source = f"{result['device']}, {LENGTH} tokens: {kinds}; the rest was not timed"
+        source = (
+            f"{result['device']}, {LENGTH} tokens, up to 64 or 128 wide: "
+            f"{timed(result['rows'])}; the rest was not timed"
+        )
         TABLE.write_text(table_text(updated_table(result["rows"]), source))
         return
     stop = time.monotonic() + 60 * options.minutes

@@ -216,6 +216,7 @@ def _gpu_ratios() -> list[Target]:
         SHAW[0]: ((1.35, 1.4), (1.12, 1.2), (1.05, 1.1)),
         SHAW[1]: ((1.5, 1.6), (1.2, 1.3), (1.1, 1.15)),
         BIASES[0]: ((1.1, 1.2), (1.08, 1.15), (1.05, 1.1)),
+        # Three products for two forward, twelve for nine with backward, and the shear.
         GLOBAL[0]: ((2.0, 2.4), (1.9, 2.4), (1.9, 2.4)),
         RELATIVE_LOGITS: ((1.6, 1.8), (1.3, 1.4), (1.15, 1.2)),
         GRIDS[0]: (None, (1.15, 1.3), None),

@@ -1,4 +1,4 @@
-"""Tensors of integers that calls share."""
+"""What calls share: small tensors of integers, and kernels that a launch before has found."""
 
 from __future__ import annotations
 
@@ -57,3 +57,36 @@ def test_nothing_is_kept_of_what_a_graph_captures(on_a_gpu, monkeypatch):
     make(cuda), make(cuda)
     assert made == ["cuda", "cuda"]
     assert on_a_gpu == []
+
+
+class Kernel:
+    """Stands for one of Triton's, and for what it has compiled; notes what it is launched with."""
+
+    __name__ = "some_kernel"
+    arg_names = ("x", "count", "SPEC", "SPLIT")
+
+    def __init__(self) -> None:
+        self.searched: list = []
+        self.found: list = []
+
+    def __getitem__(self, grid):
+        if len(grid) == 3:
+            return lambda *arguments: self.found.append((grid, arguments))
+        return lambda *arguments, **options: self.searched.append((arguments, options)) or self
+
+
+@pytest.mark.no_typecheck
+def test_a_kernel_is_searched_for_once_and_then_given_all_arguments_in_order():
+    from relpos.ops.triton.launch import run_programs
+    from relpos.ops.triton.tuning import TileShape
+
+    kernel, shape, compiled = Kernel(), TileShape(64, 64, 4, 2, 168), {}
+    for number in range(3):
+        run_programs(
+            kernel, 7, "x", number, shape=shape, compiled=compiled, SPLIT=False, SPEC="spec"
+        )
+    options = {"num_warps": 4, "num_stages": 2, "maxnreg": 168, "SPLIT": False, "SPEC": "spec"}
+    assert kernel.searched == [(("x", 0), options)]
+    assert kernel.found == [((7, 1, 1), ("x", number, "spec", False)) for number in (1, 2)]
+    run_programs(kernel, 7, "x", 3, shape=shape, SPLIT=False, SPEC="spec")
+    assert len(kernel.searched) == 2

@@ -174,7 +174,7 @@ class PreparedCall:
         return next_power_of_two(width) if _NARROWEST_ROW <= width <= _WIDEST_ROW else None
 
     def _scales_last(self, mask: MaskTraits) -> bool:
-        """Whether scores can stay unscaled: nothing in logits is added, and nothing caps them.
+        """Whether scores can stay unscaled: only a bias is added in logits, and nothing caps them.
 
         The scale has to be one that a number in float32 can be multiplied with and divided by.
         """

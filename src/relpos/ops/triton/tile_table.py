@@ -3,14 +3,15 @@
 A tile is `(m, n, warps, stages)` of `tuning.TileShape`, with its limit of registers where it has
 one, for heads up to 64, 128 and 256 wide. The kinds are those of `tuning.kind_of`.
 `python -m scripts.sweep_tiles --write` puts in what a GPU took least time for, as `SOURCE` says.
-What was not timed has, among those tried, the shortest loops that do not spill registers, where
-that can be had (`python -m scripts.kernel_facts`). With fewer than 16 queries for each warp some
-warps compute the same.
+What was not timed has the tile of what is most like it, or, among those tried, the shortest loops
+that do not spill registers, where that can be had (`python -m scripts.kernel_facts`). With fewer
+than 16 queries for each warp some warps compute the same.
 """
 
 SOURCE = (
-    "NVIDIA H200, 4096 tokens: plain, bias, narrow table, wide table, tables, rows of a grid; "
-    "the rest was not timed"
+    "NVIDIA H200, 4096 tokens, up to 64 or 128 wide: plain (3 at 64, 3 at 128), bias (3 at 64), "
+    "narrow table (4 at 64, 4 at 128), wide table (2 at 64), tables (4 at 64, 4 at 128), rows "
+    "of a grid (3 at 64); the rest was not timed"
 )
 TILES = {
     "float32": {

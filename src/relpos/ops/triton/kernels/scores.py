@@ -12,8 +12,9 @@ tile is of any form that `structs.Pairs` names.
 
 A GPU has powers of two and no others, so that exponents are wanted in bits, log2(e) to a logit. As
 a rule what is left of a score after the largest one is subtracted is multiplied by that. Where
-nothing in logits comes to the products (`SPEC.scale_last`), they stay as they are, and the scale
-and log2(e) go into the one instruction that subtracts; `row_max` is in bits then (`SPEC.in_bits`).
+nothing in logits comes to the products but a bias, over the scale (`SPEC.scale_last`), they stay as
+they are, and the scale and log2(e) go into the one instruction that subtracts; `row_max` is in bits
+then (`SPEC.in_bits`).
 """
 
 import triton
