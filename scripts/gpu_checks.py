@@ -155,12 +155,6 @@ def large_calls(backend: str) -> Iterator[tuple[str, Call]]:
     yield from calls(backend, *((27, 64, torch.bfloat16) if CUDA else SMALL)).items()
 
 
-def all_calls(backend: str) -> Iterator[tuple[str, Call]]:
-    """Both."""
-    yield from small_calls(backend)
-    yield from ((f"{name}, large", call) for name, call in large_calls(backend))
-
-
 def long_calls(backend: str) -> Iterator[tuple[str, Call]]:
     """Those of sequences of which clipped tables see a small part."""
     for name, call in calls(backend, *((48, 64, torch.bfloat16) if CUDA else SMALL)).items():
@@ -169,7 +163,7 @@ def long_calls(backend: str) -> Iterator[tuple[str, Call]]:
 
 
 CHECKS = {
-    "terms": (terms, all_calls),
+    "terms": (terms, small_calls),
     "long": (terms, long_calls),
     "determinism": (determinism, large_calls),
     "touch": (touch, small_calls),

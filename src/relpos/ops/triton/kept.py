@@ -32,7 +32,8 @@ def kept(make: Callable[P, T]) -> Callable[P, T]:
 
     @lru_cache(_MOST)
     def find_pinned(*given: Any) -> Any:
-        return _each(find(*given, torch.device("cpu")), Tensor.pin_memory)
+        on_cpu = make(*given, torch.device("cpu"))  # type: ignore[call-arg]
+        return _each(on_cpu, Tensor.pin_memory)
 
     @wraps(make)
     def found(*given: Any) -> Any:
