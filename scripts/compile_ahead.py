@@ -5,6 +5,7 @@
 What the interpreter takes, the compiler may not: types, layouts, the memory of a processor. Each
 kernel goes through Triton and ptxas for the tiles that a GPU would get first (`best`) or those it
 falls back to last (`least`). `--registers` asks what the machine code takes of registers.
+"overwritten" is what a loop's copies overwrite too early (`pipelines.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from triton.runtime import driver
 
 from relpos import GridTerms, OffsetTable, Terms, attention
 
+from .pipelines import overwritten
 from .sass import resources
 
 __all__ = ["Compiled", "chunks", "compile_call", "random", "sequence", "table"]
@@ -116,6 +118,7 @@ def described(compiled: Compiled, *, count_registers: bool) -> dict[str, Any]:
         "shape": list(compiled.shape),
         "shared": binary.metadata.shared,
         "tensor cores": "mma" in binary.asm["ptx"],
+        "overwritten": overwritten(binary.asm["ttgir"]),
         "variants": compiled.variants,
         "in parts": compiled.constants.get("IN_PARTS", False),
     } | (resources(binary.asm["cubin"]) if count_registers else {})
@@ -159,6 +162,10 @@ def everything(q: Tensor) -> Terms:
     )  # fmt: skip
 
 
+def queries(q: Tensor) -> Terms:
+    return Terms(queries=table(1, 64, 64, q.shape[3]))
+
+
 def logits(q: Tensor) -> Terms:
     return Terms(keys=table(1, 1023, 0, 16, beyond="zero"), q_rel=random(*q.shape[:3], 16))
 
@@ -200,6 +207,12 @@ CALLS: dict[str, Any] = {
     "plain": lambda: sequence(64, causal=True),
     "shaw": lambda: sequence(64, terms=shaw),
     "wide heads": lambda: sequence(128, terms=shaw),
+    "queries": lambda: sequence(64, terms=queries),
+    "softcap": lambda: sequence(64, terms=shaw, softcap=30.0),
+    "dropout": lambda: sequence(64, terms=shaw, dropout=0.1),
+    "additive": lambda: sequence(
+        64, terms=shaw, mask=torch.randn(2, 1, 1, LENGTH, dtype=torch.bfloat16)
+    ),
     "lengths": lambda: [sequence(64, n, terms=shaw, causal=True) for n in (33, 32 + 16, 100)],
     "short lengths": lambda: [sequence(64, n, terms=shaw, causal=True) for n in (31, 16, 1)],
     "huang": lambda: sequence(

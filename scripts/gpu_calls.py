@@ -15,6 +15,7 @@ __all__ = ["CUDA", "Call", "calls", "outcome"]
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
+WIDE_REACH = 300  # offsets to either side: of more rows than `tuning.NARROW`
 
 
 @dataclass(frozen=True)
@@ -77,17 +78,23 @@ def calls(backend: str, side: int, width: int, dtype: torch.dtype) -> dict[str, 
         return Call(tuple(leaf(*shape) for shape in shapes), make, settings, backend)
 
     def table(rows: Tensor) -> OffsetTable:
-        return OffsetTable(rows, -reach)
+        """Its middle row is of offset 0."""
+        return OffsetTable(rows, -(rows.shape[-2 if rows.ndim > 2 else -1] // 2))
 
     rows, past = 2 * reach + 1, (1, length, width)
     vectors, scalars = (1, rows, width), (heads, rows)
+    wide = (1, 2 * WIDE_REACH + 1, width)
     sides = ((1, 2 * side - 1, width), (1, 2 * side + 3, width))
     shape, logits = (side, side + 2), (heads, 2 * side - 1, 2 * side + 3)
     documents = (torch.arange(length, device=DEVICE) // 7)[None]
     mask = (torch.rand(batch, 1, 1, length, generator=draw) > 0.3).to(DEVICE)
+    added = torch.randn(batch, 1, 1, length, generator=draw).to(DEVICE, dtype)
 
     def shaw(keys: Tensor, values: Tensor) -> Terms:
         return Terms(keys=table(keys), values=table(values))
+
+    def all_tables(keys: Tensor, queries: Tensor, values: Tensor) -> Terms:
+        return Terms(keys=table(keys), queries=table(queries), values=table(values))
 
     def huang(keys: Tensor) -> Terms:
         return Terms(keys=OffsetTable(keys, 1 - length))
@@ -120,6 +127,9 @@ def calls(backend: str, side: int, width: int, dtype: torch.dtype) -> dict[str, 
         "joint_bias": call(lambda joint_bias: GridTerms(shape, joint_bias=joint_bias), logits),
         "documents": call(bias, scalars, documents=documents),
         "mask": call(shaw, vectors, vectors, mask=mask),
+        "mask, additive": call(shaw, vectors, vectors, mask=added),
+        "softcap": call(shaw, vectors, vectors, softcap=5.0),
+        "wide tables": call(all_tables, wide, wide, wide),
         "dropout": call(shaw, vectors, vectors, dropout=0.1),
         "window": call(shaw, vectors, vectors, window=(9, 4), softcap=5.0),
         "chunks": call(bias, scalars, key_ranges=chunk_ranges(length, 6, 1, device=DEVICE)),

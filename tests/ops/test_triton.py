@@ -455,6 +455,7 @@ def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
     calls = {
         "best": [
             "plain", "shaw", "huang", "mask", "logits", "wide heads", "wide", "local", "decoding",
+            "queries", "softcap", "dropout", "additive", "everything",
         ],
         "least": [
             "shaw", "everything", "grid", "widest", "wide, in parts", "float32", "local",
@@ -470,6 +471,7 @@ def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
         assert all(x["in parts"] == in_parts for x in dkdv)
     for kernel in kernels:
         assert kernel["shared"] <= MEMORY[tiles], kernel
+        assert not kernel["overwritten"], kernel
         half = kernel["call"] != "float32" and kernel["kernel"] not in WITHOUT_PRODUCTS
         assert kernel["tensor cores"] == half, kernel
 

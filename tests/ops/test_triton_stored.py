@@ -46,19 +46,16 @@ def stored(monkeypatch) -> Any:
 
     def guarded_rows(run: Any) -> Tensor:
         plan = run.plan
-        heads, width = plan.kv_heads * run.group, plan.keys + plan.margin
-        numbers = plan.margin + heads * plan.queries * width
+        numbers = plan.margin + plan.numbers(plan.kv_heads * run.group)
         x = run.call.k.new_full((3 * numbers,), torch.nan)[numbers : 2 * numbers]
         x[: plan.margin] = 0
-        rows = x[plan.margin :].view(heads, plan.queries, width)
-        rows[:, :, plan.keys :] = 0
-        return rows
+        return x
 
-    def with_nan(run: Any, chunk: Any) -> None:
-        for rows in (run.stored.d_scores, run.stored.weights):
-            if rows is not None:
-                rows[:, :, : run.plan.keys] = torch.nan
-        run_dkdv(run, chunk)
+    def with_nan(run: Any, chunk: Any, rows: Any) -> None:
+        for x in (rows.d_scores, rows.weights):
+            if x is not None:
+                x[:, :, : chunk.keys] = torch.nan
+        run_dkdv(run, chunk, rows)
 
     def in_chunks(size: int) -> list[Any]:
         def counted(*call: Any) -> dict[str, Tensor]:
@@ -69,7 +66,7 @@ def stored(monkeypatch) -> Any:
 
         monkeypatch.setattr(stored_scores, "NARROW", 0)
         monkeypatch.setattr(stored_scores, "_LEAST_WIDTH", 0)
-        monkeypatch.setattr(stored_scores._Run, "_rows", guarded_rows)
+        monkeypatch.setattr(stored_scores._Run, "_empty_rows", guarded_rows)
         monkeypatch.setattr(stored_scores._Run, "_run_dkdv", with_nan)
         monkeypatch.setattr(backward, "stored_gradients", counted)
         return calls
@@ -222,7 +219,7 @@ def test_keys_of_a_chunk_are_split_where_programs_are_few(processors: int, store
     monkeypatch.setattr(
         stored_scores._Run,
         "_run_dq",
-        lambda run, chunk: splits.append(run.query_splits) or run_dq(run, chunk),
+        lambda run, *chunk: splits.append(run._splits_of_keys(chunk[0])) or run_dq(run, *chunk),
     )
     stored(SIZES[2])
     case = replace(ALL_TERMS, batch=2, heads=4, groups=2, rel_width=5, causal=True)
@@ -239,7 +236,9 @@ def test_heads_of_one_sequence_are_split_together(stored, monkeypatch):
     monkeypatch.setattr(
         stored_scores._Run,
         "_run_dq",
-        lambda run, chunk: seen.append((chunk.kv_heads, run.query_splits)) or run_dq(run, chunk),
+        lambda run, chunk, rows: (
+            seen.append((chunk.kv_heads, run._splits_of_keys(chunk))) or run_dq(run, chunk, rows)
+        ),
     )
     stored(30_000)
     case = replace(ALL_TERMS, batch=1, heads=6, groups=3, rel_width=5, queries=45, keys=45)
@@ -269,9 +268,13 @@ def test_queries_may_be_as_far_off_as_their_window_is(
 class Sizes:
     """What a plan reads of a call."""
 
-    def __init__(self, batch: int, kv_heads: int, group: int, queries: int, keys: int) -> None:
+    def __init__(
+        self, batch: int, kv_heads: int, group: int, queries: int, keys: int, causal: bool,
+        query_start: int,
+    ) -> None:  # fmt: skip
         self.batch, self.kv_heads, self.heads = batch, kv_heads, kv_heads * group
         self.seqlen_q, self.seqlen_k = queries, keys
+        self.causal, self.max_offset, self.query_start = causal, None, query_start
         self.q = torch.empty(batch, self.heads, queries, 64, dtype=torch.bfloat16, device="meta")
         self.k = torch.empty(batch, kv_heads, keys, 64, dtype=torch.bfloat16, device="meta")
         self.v = self.k
@@ -280,28 +283,53 @@ class Sizes:
 @given(
     st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(1, 1 << 16),
     st.integers(1, 1 << 16), st.sampled_from([(64, 64), (128, 64), (32, 16)]), st.booleans(),
+    st.booleans(), st.integers(-(1 << 16), 1 << 16),
 )  # fmt: skip
 def test_every_pair_is_in_one_chunk_and_memory_grows_as_the_tokens_do(
     batch: int, kv_heads: int, group: int, queries: int, keys: int, tile: tuple[int, int],
-    values: bool,
+    values: bool, causal: bool, query_start: int,
 ):  # fmt: skip
     from relpos.ops.triton.stored_scores import LEAST_BYTES, _Plan
     from relpos.ops.triton.tuning import TileShape
 
-    call, shape = Sizes(batch, kv_heads, group, queries, keys), TileShape(*tile, 4, 1)
+    call = Sizes(batch, kv_heads, group, queries, keys, causal, query_start)
+    shape = TileShape(*tile, 4, 1)
     plan = _Plan.of(call, frozenset({"values"} if values else ()), shape)
-    starts = [
-        (head, i)
-        for head in range(0, batch * kv_heads, plan.kv_heads)
-        for i in range(0, queries, plan.queries)
-    ]
     chunks = list(plan.chunks(call))
-    assert [(x.first_kv_head, x.i_begin) for x in chunks] == starts
-    assert all(x.i_end == x.i_begin + plan.queries for x in chunks)
-    assert all(x.kv_heads == plan.kv_heads for x in chunks[:-1] if x.first_kv_head < starts[-1][0])
-    assert chunks[-1].first_kv_head + chunks[-1].kv_heads == batch * kv_heads
-    assert plan.queries % shape.m == 0
-    numbers = plan.kv_heads * group * plan.queries * (plan.keys + plan.margin)
+    queries_of_heads: dict[tuple[int, int], int] = {}
+    for chunk in chunks:
+        heads = chunk.first_kv_head, chunk.kv_heads
+        assert chunk.i_begin == queries_of_heads.get(heads, 0)
+        assert (chunk.i_end - chunk.i_begin) % shape.m == 0 < chunk.i_end - chunk.i_begin
+        queries_of_heads[heads] = chunk.i_end
+        assert chunk.keys % shape.n == 0
+        seen = min(keys, query_start + chunk.i_end) if causal else keys
+        assert seen <= chunk.keys < max(seen, 1) + shape.n
+    assert all(queries <= end < queries + shape.m for end in queries_of_heads.values())
+    assert sum(heads for _, heads in queries_of_heads) == batch * kv_heads
+    assert [first for first, _ in queries_of_heads] == [*range(0, batch * kv_heads, plan.kv_heads)]
+    numbers = plan.numbers(plan.kv_heads * group)
+    assert numbers >= max(
+        x.kv_heads * group * (x.i_end - x.i_begin) * (x.keys + plan.margin) for x in chunks
+    )
     tensors = sum(2 * x.numel() for x in (call.q, call.k, call.v))
-    tile_of_queries = 2 * group * shape.m * (plan.keys + plan.margin)
+    all_keys = -(-keys // shape.n) * shape.n
+    tile_of_queries = 2 * group * shape.m * (all_keys + plan.margin)
     assert (1 + values) * 2 * numbers <= max(tensors, LEAST_BYTES, (1 + values) * tile_of_queries)
+
+
+def test_causal_queries_are_stored_with_the_keys_that_they_see():
+    """The first chunk has more queries, whose rows are shorter; there are fewer chunks."""
+    from relpos.ops.triton.stored_scores import _Plan
+    from relpos.ops.triton.tuning import TileShape
+
+    causal, all_keys = (
+        _Plan.of(Sizes(1, 16, 1, 16384, 16384, causal, 0), frozenset(), TileShape(64, 64, 4, 1))
+        for causal in (True, False)
+    )
+    assert list(causal.keys) == list(causal.ends)
+    assert set(all_keys.keys) == {16384}
+    sizes = [end - begin for begin, end in zip(causal.begins, causal.ends, strict=True)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > 2 * sizes[-1]
+    assert 1.5 * len(causal.ends) < len(all_keys.ends)

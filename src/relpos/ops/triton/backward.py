@@ -18,6 +18,10 @@ from .tuning import TileShape, count_tiles
 
 __all__ = ["backward"]
 
+# From so many keys on, dq's band is left to a second launch: what the first one hands on to it has
+# to be little beside the rest.
+_KEYS_OF_TWO_LAUNCHES = 2048
+
 
 def backward(call: PreparedCall, saved: Saved, needed: frozenset[str]) -> dict[str, Tensor]:
     """The gradients that are needed, by name.
@@ -91,26 +95,47 @@ class _Backward:
             shape = (*call.q.shape[:3], call.key_axis_logits.shape[3])
             d_logits = call.q.new_empty(shape, dtype=torch.float32)
 
-        def run(shape: TileShape) -> None:
+        sums = sums_rel = None
+        in_two = self._walks_band_by_itself(needs_axis_logits=d_logits is not None)
+        if in_two:
+            sums = call.q.new_empty(call.q.shape, dtype=torch.float32)
+            if call.q_rel is not None:
+                sums_rel = call.q.new_empty(call.q_rel.shape, dtype=torch.float32)
+
+        def walk(shape: TileShape, *, ends: bool = True, band: bool = True) -> None:
             num_tiles = call.batch * call.heads * count_tiles(call.seqlen_q, shape.m)
             run_tiles(
                 dq_kernel, call, num_tiles, token_tensor(saved.out), saved.softmax,
                 token_tensor(saved.d_out), saved.d_lse, maybe_token_tensor(saved.axis_weights),
                 maybe_token_tensor(saved.d_axis_weights), maybe_token_tensor(d_q),
                 maybe_token_tensor(d_q_rel), maybe_token_tensor(d_logits), self.delta,
-                self.end_rows.of_queries, self.end_stats, shape=shape,
-                spec=saved.specialization(call, shape),
+                self.end_rows.of_queries, self.end_stats, maybe_token_tensor(sums),
+                maybe_token_tensor(sums_rel), shape=shape,
+                spec=saved.specialization(call, shape), WALKS_ENDS=ends, WALKS_BAND=band,
                 HAS_D_LSE=saved.d_lse is not None, NEEDS_D_Q=d_q is not None,
                 NEEDS_D_Q_REL=d_q_rel is not None, NEEDS_D_LOGITS=d_logits is not None,
                 NEEDS_END_D_SCORES=bool(needed & {"keys", "bias"}),
                 NEEDS_END_WEIGHTS="values" in needed,
-                STORES_END_STATS=self.end_stats is not None,
+                STORES_END_STATS=ends and self.end_stats is not None,
             )  # fmt: skip
 
-        run_largest_that_fits("dq", call, run)
+        def run(shape: TileShape) -> None:
+            if in_two:
+                walk(shape, band=False)
+                walk(shape.of_short_loop, ends=False)
+            else:
+                walk(shape)
+
+        run_largest_that_fits("dq, in two" if in_two else "dq", call, run)
         self._add(q=d_q, q_rel=d_q_rel)
         if d_logits is not None and call.key_axis_logits is not None:
             self._add(key_axis_logits=d_logits.sum_to_size(call.key_axis_logits.shape))
+
+    def _walks_band_by_itself(self, *, needs_axis_logits: bool) -> bool:
+        """Whether dq is to be found in two launches: of a short band that shears."""
+        call = self.call
+        shears = call.traits.has_narrow_band and bool(call.tables.keys() - {"bias"})
+        return shears and not needs_axis_logits and call.seqlen_k >= _KEYS_OF_TWO_LAUNCHES
 
     def _run_dkdv(self) -> None:
         call, saved, needed = self.call, self.saved, self.needed

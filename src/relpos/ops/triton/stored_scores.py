@@ -34,7 +34,7 @@ __all__ = ["LEAST_BYTES", "stored_gradients", "stores_scores"]
 LEAST_BYTES = 128 << 20
 _MOST_ELEMENTS = 1 << 30  # positions within a head are numbers of 32 bits
 _TALLEST, _WIDEST = 128, 64  # tile
-_PROGRAMS_OF_A_PROCESSOR = 6
+_PROGRAMS_OF_A_PROCESSOR = 12
 _LEAST_WIDTH = 32  # of what is dotted with the table of keys
 _MARGIN = _TALLEST + _WIDEST
 
@@ -68,9 +68,13 @@ def _elements(call: PreparedCall, needed: frozenset[str]) -> int:
     return min(wanted, _MOST_ELEMENTS)
 
 
-def _keys(call: PreparedCall, n: int) -> int:
-    """Of whole tiles."""
-    return count_tiles(call.seqlen_k, n) * n
+def _keys(call: PreparedCall, n: int, queries: int | None = None) -> int:
+    """Up to the last one that any of the first `queries` sees, or any at all: of whole tiles."""
+    keys = call.seqlen_k
+    last = call.max_offset if call.max_offset is not None else 0 if call.causal else None
+    if queries is not None and last is not None:
+        keys = min(keys, max(call.query_start + queries + last, 1))
+    return count_tiles(keys, n) * n
 
 
 def _of_queries(call: PreparedCall, queries: int, width: int) -> int:
@@ -79,12 +83,16 @@ def _of_queries(call: PreparedCall, queries: int, width: int) -> int:
 
 
 class _Chunk(NamedTuple):
-    """Key heads `first_kv_head..first_kv_head + kv_heads - 1`, queries `i_begin..i_end - 1`."""
+    """Key heads `first_kv_head..first_kv_head + kv_heads - 1`, queries `i_begin..i_end - 1`.
+
+    Those see no key from `keys` on.
+    """
 
     first_kv_head: int
     kv_heads: int
     i_begin: int
     i_end: int
+    keys: int
 
 
 class _Plan(NamedTuple):
@@ -92,40 +100,91 @@ class _Plan(NamedTuple):
 
     Args:
         kv_heads: of a chunk, at most.
-        queries: of a chunk, at most; whole tiles.
-        keys: of a stored row; whole tiles.
+        ends: the query after the last one of each chunk of the same heads; whole tiles.
+        keys: of a stored row, for each of these chunks; whole tiles.
         margin: zeros after a row, and before the next one.
     """
 
     kv_heads: int
-    queries: int
-    keys: int
+    ends: tuple[int, ...]
+    keys: tuple[int, ...]
     margin: int
 
     @classmethod
     def of(cls, call: PreparedCall, needed: frozenset[str], shape: TileShape) -> _Plan:
-        """The same number of pairs in each, nearly; for tiles of some shape."""
+        """As few chunks as the memory allows, none of more pairs than that takes."""
         elements = _elements(call, needed)
         keys, margin = _keys(call, shape.n), shape.m + shape.n
-        tiles = count_tiles(call.seqlen_q, shape.m)
         of_tile = _of_queries(call, shape.m, keys + margin)
+        tiles = count_tiles(call.seqlen_q, shape.m)
         total = call.batch * call.kv_heads
         # Heads enough for all processors, whose tiles of keys see more or fewer queries.
         programs = tuning.processors(call.q.device) * _PROGRAMS_OF_A_PROCESSOR
         wanted = min(total, count_tiles(programs, count_tiles(keys, shape.n)))
         wanted = min(wanted, max(elements // of_tile, 1))
-        if (at_once := elements // (of_tile * tiles)) >= wanted:
-            return cls(_even_share(total, at_once), tiles * shape.m, keys, margin)
+        wanted = max(wanted, min(total, elements // (of_tile * tiles)))
         kv_heads = _even_share(total, wanted)
-        tiles = _even_share(tiles, max(elements // (of_tile * kv_heads), 1))
-        return cls(kv_heads, tiles * shape.m, keys, margin)
+        widths = [_keys(call, shape.n, tile * shape.m) + margin for tile in range(1, tiles + 1)]
+        of_row = _of_queries(call, shape.m, kv_heads)
+        ends = _cut(widths, elements // of_row)
+        return cls(
+            kv_heads, tuple(end * shape.m for end in ends),
+            tuple(widths[end - 1] - margin for end in ends), margin,
+        )  # fmt: skip
+
+    @property
+    def begins(self) -> tuple[int, ...]:
+        """The first query of each chunk of the same heads."""
+        return (0, *self.ends[:-1])
+
+    @property
+    def queries(self) -> int:
+        """Of a chunk, at most."""
+        return max(end - begin for begin, end in zip(self.begins, self.ends, strict=True))
+
+    def numbers(self, heads: int) -> int:
+        """Of the largest chunk with so many query heads, with the margins after its rows."""
+        return heads * max(
+            (end - begin) * (keys + self.margin)
+            for begin, end, keys in zip(self.begins, self.ends, self.keys, strict=True)
+        )
 
     def chunks(self, call: PreparedCall) -> Iterator[_Chunk]:
         """Those of a call, in order."""
         total = call.batch * call.kv_heads
         for head in range(0, total, self.kv_heads):
-            for i in range(0, call.seqlen_q, self.queries):
-                yield _Chunk(head, min(self.kv_heads, total - head), i, i + self.queries)
+            for cut in zip(self.begins, self.ends, self.keys, strict=True):
+                yield _Chunk(head, min(self.kv_heads, total - head), *cut)
+
+
+def _cut(widths: list[int], most: int) -> list[int]:
+    """Where to cut rows of so many numbers, each the width of the last row before its cut.
+
+    Into as few pieces as there can be, if none has more numbers than `most`, or a single row; and
+    the largest of them as small as it can be.
+
+    >>> _cut([2, 3, 4, 5], 10), _cut([2, 3, 4, 5], 15), _cut([2, 3, 4, 5], 1)
+    ([2, 4], [2, 4], [1, 2, 3, 4])
+    """
+    cuts = _cut_first(widths, most)
+    lowest, highest = 0, most
+    while lowest < highest:
+        middle = (lowest + highest) // 2
+        if len(_cut_first(widths, middle)) > len(cuts):
+            lowest = middle + 1
+        else:
+            highest = middle
+    return _cut_first(widths, highest)
+
+
+def _cut_first(widths: list[int], most: int) -> list[int]:
+    """The same with the first pieces as large as they can be."""
+    cuts, begin = [], 0
+    for row in range(1, len(widths) + 1):
+        if row == len(widths) or (row + 1 - begin) * widths[row] > most:
+            cuts.append(row)
+            begin = row
+    return cuts
 
 
 def _even_share(count: int, at_most: int) -> int:
@@ -155,8 +214,7 @@ def stored_gradients(
 class _Run:
     """One run with tiles of some shape.
 
-    `table_splits` programs share the sums over a chunk's queries for rows of a table, and
-    `query_splits` those over its keys for a tile of queries.
+    `table_splits` programs share the sums over a chunk's queries for rows of a table.
     """
 
     def __init__(
@@ -180,19 +238,16 @@ class _Run:
         if "queries" in needed:
             of_keys = self._empty((2, call.batch, call.heads, call.seqlen_k))
         self.end_rows = EndRows(of_queries, of_keys)
-        self.in_parts = self.plan.queries < call.seqlen_q
+        self.in_parts = len(self.plan.ends) > 1
         self.sums_k = self.sums_v = None
         if self.in_parts:
             rows = (1, self.plan.kv_heads, call.seqlen_k)
             self.sums_k, self.sums_v = (self._empty((*rows, x.shape[3])) for x in (call.k, call.v))
-        self.stored = self._buffer()
+        self.rows = self._empty_rows()
+        self.rows_of_weights = self._empty_rows() if "values" in needed else None
         blocks = self._blocks_of_rows(self.plan.kv_heads)
         tiles = count_tiles(min(self.plan.queries, call.seqlen_q), shape.m)
         self.table_splits = split_count(blocks, tiles, call.q.device)
-        self.query_splits = 1
-        if self.plan.kv_heads == 1 or call.batch == 1:  # heads that lie side by side
-            key_tiles, heads = count_tiles(call.seqlen_k, shape.n), self.plan.kv_heads * self.group
-            self.query_splits = split_count(heads * tiles, key_tiles, call.q.device)
 
     def gradients(self) -> dict[str, Tensor]:
         """By name."""
@@ -207,14 +262,14 @@ class _Run:
             name: self._empty((*rows, *call.expanded_tables[name].shape[2:])).zero_()
             for name in self.names
         }
-        of_sizes: defaultdict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
+        of_sizes: defaultdict[tuple[int, int, int], dict[str, Any]] = defaultdict(dict)
         for chunk in self.plan.chunks(call):
-            self.compiled = of_sizes[
-                chunk.kv_heads, min(chunk.i_end, call.seqlen_q) - chunk.i_begin
-            ]
-            self._run_dkdv(chunk)
-            self._run_dq(chunk)
-            self._run_dtables(chunk, sums)
+            queries = min(chunk.i_end, call.seqlen_q) - chunk.i_begin
+            self.compiled = of_sizes[chunk.kv_heads, queries, chunk.keys]
+            stored = self._stored(chunk)
+            self._run_dkdv(chunk, stored)
+            self._run_dq(chunk, stored)
+            self._run_dtables(chunk, stored, sums)
         gradients = {"q": self.d_q, "k": self.d_k, "v": self.d_v}
         if self.d_q_rel is not None:
             gradients["q_rel"] = self.d_q_rel
@@ -223,19 +278,27 @@ class _Run:
     def _empty(self, shape: tuple[int, ...]) -> Tensor:
         return self.call.q.new_empty(shape, dtype=torch.float32)
 
-    def _buffer(self) -> StoredScores:
-        d_scores = self._rows()
-        weights = self._rows() if "values" in self.needed else None
+    def _empty_rows(self) -> Tensor:
+        """Room for the largest chunk, after a margin of zeros."""
+        margin = self.plan.margin
+        x = self.call.k.new_empty(margin + self.plan.numbers(self.plan.kv_heads * self.group))
+        x[:margin] = 0
+        return x
+
+    def _stored(self, chunk: _Chunk) -> StoredScores:
+        """Where the kernels find a chunk."""
+        d_scores = self._rows(self.rows, chunk)
+        weights = None
+        if self.rows_of_weights is not None:
+            weights = self._rows(self.rows_of_weights, chunk)
         return StoredScores(d_scores, weights, *d_scores.stride()[:2])
 
-    def _rows(self) -> Tensor:
-        """`(heads, queries, keys)` of a chunk, with margins of zeros."""
-        plan = self.plan
-        heads, width = plan.kv_heads * self.group, plan.keys + plan.margin
-        x = self.call.k.new_empty(plan.margin + heads * plan.queries * width)
-        x[: plan.margin] = 0
-        rows = x[plan.margin :].view(heads, plan.queries, width)
-        rows[:, :, plan.keys :] = 0
+    def _rows(self, x: Tensor, chunk: _Chunk) -> Tensor:
+        """`(heads, queries, keys)` of a chunk, with zeros for a margin after each row."""
+        heads, queries = chunk.kv_heads * self.group, chunk.i_end - chunk.i_begin
+        width = chunk.keys + self.plan.margin
+        rows = x[self.plan.margin :][: heads * queries * width].view(heads, queries, width)
+        rows[:, :, chunk.keys :] = 0
         return rows
 
     def _blocks_of_rows(self, kv_heads: int, first: int = 0) -> int:
@@ -246,23 +309,23 @@ class _Run:
         batch = self.call.batch
         return blocks * self.group * ((first + kv_heads - 1) // batch - first // batch + 1)
 
-    def _run_dkdv(self, chunk: _Chunk) -> None:
+    def _run_dkdv(self, chunk: _Chunk, stored: StoredScores) -> None:
         call, saved = self.call, self.saved
         tiles = call.count_key_tiles(self.spec)
         self._launch(
             dkdv_kernel, chunk.kv_heads * tiles, call.batch * call.kv_heads * tiles, saved.softmax,
             token_tensor(saved.d_out), self.delta, None, None, token_tensor(self.d_k),
-            token_tensor(self.d_v), None, self.end_rows.of_keys, self.stored,
+            token_tensor(self.d_v), None, self.end_rows.of_keys, stored,
             maybe_token_tensor(self.sums_k), maybe_token_tensor(self.sums_v), chunk.first_kv_head,
             chunk.i_begin, chunk.i_end,
             NEEDS_D_LOGITS=False, NEEDS_D_QUERIES="queries" in self.needed, STORES_D_SCORES=True,
-            STORES_WEIGHTS=self.stored.weights is not None, IN_PARTS=self.in_parts,
+            STORES_WEIGHTS=stored.weights is not None, IN_PARTS=self.in_parts,
         )  # fmt: skip
 
-    def _run_dq(self, chunk: _Chunk) -> None:
-        call, splits, i_begin = self.call, self.query_splits, chunk.i_begin
+    def _run_dq(self, chunk: _Chunk, stored: StoredScores) -> None:
+        call, splits, i_begin = self.call, self._splits_of_keys(chunk), chunk.i_begin
         i_end = min(chunk.i_end, call.seqlen_q)
-        tiles = chunk.kv_heads * self.group * count_tiles(i_end - i_begin, self.shape.m)
+        tiles = self._tiles_of_queries(chunk)
         d_q, d_q_rel, end_rows = self.d_q, self.d_q_rel, self.end_rows.of_queries
         if splits > 1:
             shape = (splits, chunk.kv_heads * self.group, i_end - i_begin)
@@ -270,7 +333,7 @@ class _Run:
             d_q_rel = None if d_q_rel is None else self._empty((*shape, d_q_rel.shape[3]))
             end_rows = self._empty((4, *shape))
         self._launch(
-            stored_dq_kernel, tiles * splits, tiles, self.stored, call.batch, chunk.first_kv_head,
+            stored_dq_kernel, tiles * splits, tiles, stored, call.batch, chunk.first_kv_head,
             chunk.kv_heads, i_begin, i_end, token_tensor(d_q), maybe_token_tensor(d_q_rel),
             end_rows, splits,
             NEEDS_D_Q_REL=d_q_rel is not None, NEEDS_END_WEIGHTS="values" in self.needed,
@@ -285,13 +348,27 @@ class _Run:
                 self.d_q_rel[of_chunk] = d_q_rel.sum(0)
             self.end_rows.of_queries[:, *of_chunk] = end_rows.sum(1)
 
-    def _run_dtables(self, chunk: _Chunk, sums: dict[str, Tensor]) -> None:
+    def _tiles_of_queries(self, chunk: _Chunk) -> int:
+        """Of all heads."""
+        queries = min(chunk.i_end, self.call.seqlen_q) - chunk.i_begin
+        return chunk.kv_heads * self.group * count_tiles(queries, self.shape.m)
+
+    def _splits_of_keys(self, chunk: _Chunk) -> int:
+        """How many programs share the keys of a tile of queries."""
+        if self.call.batch > 1 and chunk.kv_heads > 1:  # its heads do not lie side by side
+            return 1
+        key_tiles = count_tiles(chunk.keys, self.shape.n)
+        return split_count(self._tiles_of_queries(chunk), key_tiles, self.call.q.device)
+
+    def _run_dtables(
+        self, chunk: _Chunk, stored: StoredScores, sums: dict[str, Tensor]
+    ) -> None:
         call, names = self.call, self.names
         programs = self._blocks_of_rows(chunk.kv_heads, chunk.first_kv_head) * self.table_splits
         if not programs:
             return
         self._launch(
-            stored_dtables_kernel, programs, programs, self.stored, call.batch,
+            stored_dtables_kernel, programs, programs, stored, call.batch,
             chunk.first_kv_head, chunk.kv_heads, chunk.i_begin, min(chunk.i_end, call.seqlen_q),
             token_tensor(self.saved.d_out),
             *(sums.get(name) for name in ("keys", "queries", "values")),

@@ -44,6 +44,11 @@ class TileShape(NamedTuple):
     registers: int = 0
 
     @property
+    def of_short_loop(self) -> TileShape:
+        """A tile of the same size for a loop of few turns, without a pipeline or a limit."""
+        return self._replace(stages=1, registers=0)
+
+    @property
     def options(self) -> dict[str, int]:
         """The compiler's, by Triton's names."""
         found = {"num_warps": self.warps, "num_stages": self.stages}
@@ -83,8 +88,8 @@ def tile_shapes(kernel: str, call: _Call) -> Sequence[TileShape]:
     """The tiles of a kernel for a call, the best first; each of the others asks for less memory.
 
     Args:
-        kernel: "forward", "dq", "dkdv", "dmask", "dtables" or "end_rows"; what follows from stored
-            `dS` runs with the tile of dkdv.
+        kernel: "forward", "dq", "dq, in two", "dkdv", "dmask", "dtables" or "end_rows"; what
+            follows from stored `dS` runs with the tile of dkdv.
         call: whose tensors the kernel gets.
     """
     if call.q.device.type == "cpu":
@@ -101,6 +106,9 @@ def tile_shapes_on_cuda(
     row_tile_width = call.traits.row_tile_width if kernel in ("forward", "dq", "dkdv") else None
     has_few_queries = kernel == "forward" and call.seqlen_q <= _FEW_QUERIES
     kind = kind_of(call, capability)
+    if kernel == "dq, in two":
+        # The longer launch has no table but for a number for each row.
+        kernel, kind = "dq", "bias" if kind in ("narrow table", "tables") else kind
     return _tile_shapes(kernel, kind, max(call.widths), row_tile_width, has_few_queries)
 
 

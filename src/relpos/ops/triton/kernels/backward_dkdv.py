@@ -123,7 +123,7 @@ def dkdv_kernel(
                 q, q_rel = load_queries(args, b, h, i, SPEC)
                 d_o = load_outputs(d_out, args, b, h, i, SPEC)
                 weights, d_scores = recompute_d_scores(
-                    args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, end_stats,
+                    args, b, h, i0, j0, q, q_rel, k, v, d_o, d_out, softmax, delta, end_stats,
                     num_score_rows, d_axis_weights, REGION, False, SPEC,
                 )  # fmt: skip
                 if STORES_D_SCORES:
@@ -172,10 +172,14 @@ def dkdv_kernel(
             )  # fmt: skip
     if IN_PARTS:
         count = args.seqlen_k
-        store_tokens(
-            sums_k, 0, part, j, count, acc_k, SPEC.head_dim, SPEC.block_head_dim, SPEC
-        )  # fmt: skip
-        store_tokens(sums_v, 0, part, j, count, acc_v, SPEC.value_dim, SPEC.block_value_dim, SPEC)
+        if (regions.begin < regions.end) & (i_end < regions.end):  # more is to come
+            store_tokens(
+                sums_k, 0, part, j, count, acc_k, SPEC.head_dim, SPEC.block_head_dim, SPEC
+            )  # fmt: skip
+            store_tokens(
+                sums_v, 0, part, j, count, acc_v, SPEC.value_dim, SPEC.block_value_dim, SPEC
+            )  # fmt: skip
+            return
     store_tokens(
         d_k, b, g, j, args.seqlen_k, acc_k * args.inputs.scale,
         SPEC.head_dim, SPEC.block_head_dim, SPEC,

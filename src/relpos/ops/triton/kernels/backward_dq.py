@@ -21,6 +21,7 @@ from .grid_terms import sum_by_coordinate
 from .regions import (
     BAND,
     LEFT,
+    RIGHT,
     adds_to_deltas,
     adds_to_rows,
     end_row_sums,
@@ -56,12 +57,17 @@ def dq_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
     out, softmax, d_out, d_lse, axis_weights, d_axis_weights,
-    d_q, d_q_rel, d_key_axis_logits, delta, end_rows, end_stats,
-    SPEC: tl.constexpr, HAS_D_LSE: tl.constexpr, NEEDS_D_Q: tl.constexpr,
-    NEEDS_D_Q_REL: tl.constexpr, NEEDS_D_LOGITS: tl.constexpr, NEEDS_END_D_SCORES: tl.constexpr,
+    d_q, d_q_rel, d_key_axis_logits, delta, end_rows, end_stats, sums, sums_rel,
+    SPEC: tl.constexpr, WALKS_ENDS: tl.constexpr, WALKS_BAND: tl.constexpr,
+    HAS_D_LSE: tl.constexpr, NEEDS_D_Q: tl.constexpr, NEEDS_D_Q_REL: tl.constexpr,
+    NEEDS_D_LOGITS: tl.constexpr, NEEDS_END_D_SCORES: tl.constexpr,
     NEEDS_END_WEIGHTS: tl.constexpr, STORES_END_STATS: tl.constexpr,
 ):  # fmt: skip
-    """One tile of queries of one head.
+    """One tile of queries of one head, over all keys, or over those in one kind of region.
+
+    Of two launches the first one has `WALKS_ENDS`, and the second one, with `WALKS_BAND`, goes on
+    from what that has summed: so loops that differ in what they need are not compiled as one. Their
+    tiles must be of one size, by which the regions are cut.
 
     Reads, besides `inputs`:
         out: TokenTensor `(b, h, i, dv)`.
@@ -81,6 +87,8 @@ def dq_kernel(
             those of the weights that dropout leaves, where `NEEDS_END_WEIGHTS`.
         end_stats: `(4, b, h, i)` float32 where `STORES_END_STATS`: `row_max` for LEFT and for RIGHT
             where a table of keys adds to rows there, then `delta` where one of values does.
+        sums: TokenTensor `(b, h, i, d)` float32: `acc` after the first launch of two.
+        sums_rel: TokenTensor `(b, h, i, rel_dim)` float32: `acc_rel`, likewise.
     """
     args = KernelArgs(
         inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
@@ -88,6 +96,10 @@ def dq_kernel(
     )  # fmt: skip
     # Whether `dS` is multiplied with the table of keys.
     TIMES_KEYS: tl.constexpr = SPEC.has_keys and (NEEDS_D_Q_REL if SPEC.has_q_rel else NEEDS_D_Q)
+    # LEFT, BAND and RIGHT; LEFT and RIGHT; or BAND.
+    FIRST_REGION: tl.constexpr = LEFT if WALKS_ENDS else BAND
+    END_REGION: tl.constexpr = RIGHT + 1 if WALKS_ENDS else BAND + 1
+    STEP: tl.constexpr = 1 if WALKS_BAND else RIGHT - LEFT
     tiles_per_head = tl.cdiv(args.seqlen_q, SPEC.block_m)
     num_score_rows = tl.cast(args.num_tiles // tiles_per_head, tl.int64) * args.seqlen_q
     b, h, i0 = query_tile(tl.program_id(0), tiles_per_head, args, SPEC)
@@ -101,23 +113,39 @@ def dq_kernel(
     acc = zeros(SPEC.block_m, SPEC.block_head_dim)
     if TIMES_KEYS and SPEC.has_q_rel:
         acc_rel = zeros(SPEC.block_m, SPEC.block_rel_dim)
-    row_delta = delta_of_outputs(out, d_o, d_lse, args, b, h, i, HAS_D_LSE, SPEC)
-    if SPEC.has_axis_weights:
-        row_delta += _axis_delta(axis_weights, d_axis_weights, args, b, h, i, SPEC)
-    # What flows into a row without keys may be NaN.
-    row_delta = tl.where(inverse_sum > 0, row_delta, 0.0)
-    store_by_query(delta, args, b, h, i, row_delta)
+    if WALKS_ENDS:
+        row_delta = delta_of_outputs(out, d_o, d_lse, args, b, h, i, HAS_D_LSE, SPEC)
+        if SPEC.has_axis_weights:
+            row_delta += _axis_delta(axis_weights, d_axis_weights, args, b, h, i, SPEC)
+        # What flows into a row without keys may be NaN.
+        row_delta = tl.where(inverse_sum > 0, row_delta, 0.0)
+        store_by_query(delta, args, b, h, i, row_delta)
+    else:
+        row_delta = load_by_query(delta, args, b, h, i, 0.0)
+        acc += load_tokens(
+            sums, b, h, i, args.seqlen_q, SPEC.head_dim, SPEC.block_head_dim, SPEC
+        )  # fmt: skip
+        if TIMES_KEYS and SPEC.has_q_rel:
+            acc_rel += load_tokens(
+                sums_rel, b, h, i, args.seqlen_q, SPEC.rel_dim, SPEC.block_rel_dim, SPEC
+            )  # fmt: skip
     if NEEDS_END_D_SCORES:
         first_d_scores = zeros_1d(SPEC.block_m)
         last_d_scores = zeros_1d(SPEC.block_m)
+        if not WALKS_ENDS:
+            first_d_scores += load_by_query(end_rows, args, b, h, i, 0.0)
+            last_d_scores += load_by_query(end_rows + num_score_rows, args, b, h, i, 0.0)
     if NEEDS_END_WEIGHTS:
         first_weights = zeros_1d(SPEC.block_m)
         last_weights = zeros_1d(SPEC.block_m)
+        if not WALKS_ENDS:
+            first_weights += load_by_query(end_rows + 2 * num_score_rows, args, b, h, i, 0.0)
+            last_weights += load_by_query(end_rows + 3 * num_score_rows, args, b, h, i, 0.0)
     if NEEDS_D_LOGITS and not SPEC.grid_by_rows:
         acc_axis = zeros(SPEC.block_m, SPEC.block_key_coordinates)
 
     regions = key_regions(args, b, i0, SPEC)
-    for REGION in tl.static_range(3):
+    for REGION in tl.static_range(FIRST_REGION, END_REGION, STEP):
         lower, upper = region_bounds(regions, REGION, LEFT)
         if SPEC.has_keys:
             dots_carried = begin_dots(args, KEYS, h, q_rel, i0, lower, REGION, SPEC)
@@ -158,7 +186,8 @@ def dq_kernel(
                 )
                 dots += p_dots
             if SPEC.has_queries:
-                dots += tile_dot_queries(args, h, k, i0, j0, REGION, SPEC)
+                again = load_keys(args, b, g, j, SPEC, AGAIN=True)
+                dots += tile_dot_queries(args, h, again, i0, j0, REGION, SPEC)
             if on_grid(REGION, SPEC):
                 dots += grid_dots
             scores, slope = tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
@@ -209,12 +238,20 @@ def dq_kernel(
         elif TIMES_KEYS:
             acc = end_sums(sums_carried, acc, args, KEYS, h, i0, upper, REGION, SPEC)
 
-    if NEEDS_D_Q:
+    if not WALKS_BAND:
+        store_tokens(
+            sums, b, h, i, args.seqlen_q, acc, SPEC.head_dim, SPEC.block_head_dim, SPEC
+        )  # fmt: skip
+        if TIMES_KEYS and SPEC.has_q_rel:
+            store_tokens(
+                sums_rel, b, h, i, args.seqlen_q, acc_rel, SPEC.rel_dim, SPEC.block_rel_dim, SPEC
+            )  # fmt: skip
+    if NEEDS_D_Q and WALKS_BAND:
         store_tokens(
             d_q, b, h, i, args.seqlen_q, acc * args.inputs.scale,
             SPEC.head_dim, SPEC.block_head_dim, SPEC,
         )  # fmt: skip
-    if TIMES_KEYS and SPEC.has_q_rel:
+    if TIMES_KEYS and SPEC.has_q_rel and WALKS_BAND:
         store_tokens(
             d_q_rel, b, h, i, args.seqlen_q, acc_rel * args.inputs.scale,
             SPEC.rel_dim, SPEC.block_rel_dim, SPEC,

@@ -64,7 +64,7 @@ def dmask_kernel(
             k = load_keys(args, b, g, j, SPEC)
             v = load_values(args, b, g, j, SPEC)
             _, d_scores = recompute_d_scores(
-                args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, None,
+                args, b, h, i0, j0, q, q_rel, k, v, d_o, d_out, softmax, delta, None,
                 num_score_rows, d_axis_weights, ANY, True, SPEC,
             )  # fmt: skip
             acc += d_scores

@@ -109,8 +109,11 @@ def stored_dq_kernel(
     first_weights = zeros_1d(SPEC.block_m)
     last_weights = zeros_1d(SPEC.block_m)
     regions = key_regions(args, b, i0, SPEC)
-    first_tile = regions.begin // SPEC.block_n + split
-    for key_tile in range(first_tile, regions.end // SPEC.block_n, splits):
+    first_tile, end_tile = _part(
+        regions.begin // SPEC.block_n, regions.end // SPEC.block_n, split, splits
+    )
+    # There is little to do in a turn, and far to go for what it needs.
+    for key_tile in tl.range(first_tile, end_tile, num_stages=4):
         j0 = key_tile * SPEC.block_n  # so the compiler knows where whole words begin
         at = stored_at(stored, head, i0 - i_begin, j0, SPEC)
         d_scores = tl.load(stored.d_scores + at)
@@ -119,7 +122,8 @@ def stored_dq_kernel(
         acc += tl.dot(d_scores, k, input_precision=SPEC.precision)
         if selects_end_row(args, i0, j0, SPEC):
             pairs = Pairs(b, h, i[:, None], j[None, :], j0, c[None, :])
-            first, last = end_row_sums(args, pairs, d_scores.to(tl.float32), 1, BAND)
+            again = tl.load(stored.d_scores + at, eviction_policy="evict_last")  # as in `tiles.py`
+            first, last = end_row_sums(args, pairs, again.to(tl.float32), 1, BAND)
             first_d_scores += first
             last_d_scores += last
             if NEEDS_END_WEIGHTS:
@@ -133,12 +137,20 @@ def stored_dq_kernel(
         row_of_key_0 = -(args.query_start + i0) - args.table_first
         lowest = tl.maximum(row_of_key_0 - (SPEC.block_m - 1), 1)
         end = tl.minimum(row_of_key_0 + args.seqlen_k, args.table_rows - 1)
-        for row0 in range(lowest + split * SPEC.block_n, end, splits * SPEC.block_n):
-            row = row0 + c
-            d_scores = _load_by_offset(
-                stored.d_scores, stored, head, i0 - i_begin, row0 - row_of_key_0, row < end, SPEC
+        first_tile, end_tile = _part(0, tl.cdiv(end - lowest, SPEC.block_n), split, splits)
+        row = lowest + first_tile * SPEC.block_n + c
+        key0 = lowest + first_tile * SPEC.block_n - row_of_key_0
+        d_scores = _load_by_offset(
+            stored.d_scores, stored, head, i0 - i_begin, key0, row < end, SPEC
+        )
+        for _ in range(first_tile, end_tile):
+            key0 += SPEC.block_n
+            ahead = _load_by_offset(
+                stored.d_scores, stored, head, i0 - i_begin, key0, row + SPEC.block_n < end, SPEC
             )
             acc_rel += times_rows(args, KEYS, h, tl.trans(d_scores), row, SPEC)
+            row += SPEC.block_n
+            d_scores = ahead
         first_row = load_row(args, KEYS, h, end_table_row(args, LEFT), SPEC)
         last_row = load_row(args, KEYS, h, end_table_row(args, RIGHT), SPEC)
         acc_rel += first_d_scores[:, None] * first_row[None, :]
@@ -247,25 +259,41 @@ def stored_dtables_kernel(
         head = first_head + turn * step
         b, h, g = _head_of(head, batch, first_kv_head, args)
         # Parts begin with other tiles in each head, so that all get as many.
-        for tile in range(first_tile + (split + turn) % splits, end_tile, splits):
+        tile0 = first_tile + (split + turn) % splits
+        row_i = tile0 * SPEC.block_m  # of the chunk
+        inside = inside_rows & (tile0 < end_tile)
+        if NEEDS_D_KEYS or NEEDS_D_QUERIES:
+            key0 = key_of_query_0 + i_begin + row_i
+            d_scores = _load_by_offset(stored.d_scores, stored, head, row_i, key0, inside, SPEC)
+        if NEEDS_D_VALUES:
+            key0 = key_of_query_0 + i_begin + row_i
+            weights = _load_by_offset(stored.weights, stored, head, row_i, key0, inside, SPEC)
+        for tile in range(tile0, end_tile, splits):
             i0 = i_begin + tile * SPEC.block_m
             i = i0 + tl.arange(0, SPEC.block_m)
-            key0 = key_of_query_0 + i0
+            row_i += splits * SPEC.block_m
+            next_key0 = key_of_query_0 + i_begin + row_i
+            inside = inside_rows & (tile + splits < end_tile)
             if NEEDS_D_KEYS or NEEDS_D_QUERIES:
-                d_scores = _load_by_offset(
-                    stored.d_scores, stored, head, i0 - i_begin, key0, inside_rows, SPEC
+                d_scores_ahead = _load_by_offset(
+                    stored.d_scores, stored, head, row_i, next_key0, inside, SPEC
+                )
+            if NEEDS_D_VALUES:
+                weights_ahead = _load_by_offset(
+                    stored.weights, stored, head, row_i, next_key0, inside, SPEC
                 )
             if NEEDS_D_KEYS:
                 _, q_rel = load_queries(args, b, h, i, SPEC)
                 acc_keys += tl.dot(d_scores, q_rel, input_precision=SPEC.precision)
             if NEEDS_D_VALUES:
-                weights = _load_by_offset(
-                    stored.weights, stored, head, i0 - i_begin, key0, inside_rows, SPEC
-                )
                 d_o = load_outputs(d_out, args, b, h, i, SPEC)
                 acc_values += tl.dot(weights, d_o, input_precision=SPEC.precision)
+                weights = weights_ahead
             if NEEDS_D_QUERIES:
+                key0 = key_of_query_0 + i0
                 acc_queries += times_keys(args, b, g, key0, d_scores.to(tl.float32), SPEC)
+            if NEEDS_D_KEYS or NEEDS_D_QUERIES:
+                d_scores = d_scores_ahead
 
     if NEEDS_D_KEYS:
         store_sums(d_keys, at_row, inside_rows, acc_keys, SPEC.rel_dim, SPEC.block_rel_dim)
@@ -273,6 +301,14 @@ def stored_dtables_kernel(
         store_sums(d_queries, at_row, inside_rows, acc_queries, SPEC.head_dim, SPEC.block_head_dim)
     if NEEDS_D_VALUES:
         store_sums(d_values, at_row, inside_rows, acc_values, SPEC.value_dim, SPEC.block_value_dim)
+
+
+@triton.jit
+def _part(begin, end, split, splits):
+    """Where one of `splits` parts of the tiles `begin..end - 1` begins and ends: side by side."""
+    tiles = tl.cdiv(tl.maximum(end - begin, 0), splits)
+    first = begin + split * tiles
+    return first, tl.minimum(first + tiles, end)
 
 
 @triton.jit

@@ -4,17 +4,17 @@ import triton
 import triton.language as tl
 
 from .grid_rows import bits_of_row, dots_of_places, tile_keys
-from .regions import LEFT, adds_to_deltas, adds_to_rows
+from .regions import LEFT, RIGHT, adds_to_deltas, adds_to_rows
 from .scores import load_row_stats, tile_d_scores, tile_exponentials, tile_scores
 from .shear import tile_dot_queries, tile_dot_rows
 from .structs import Pairs, RowStats
 from .tables import KEYS, VALUES
-from .tiles import load_by_query
+from .tiles import load_by_query, load_outputs, load_queries
 
 
 @triton.jit
 def recompute_d_scores(
-    args, b, h, i0, j0, q, q_rel, k, v, d_o, softmax, delta, end_stats, num_score_rows,
+    args, b, h, i0, j0, q, q_rel, k, v, d_o, d_out, softmax, delta, end_stats, num_score_rows,
     d_axis_weights, REGION: tl.constexpr, OF_MASK: tl.constexpr, SPEC: tl.constexpr,
 ):  # fmt: skip
     """The weights that dropout leaves and `dS` of the queries from `i0` and the keys from `j0`.
@@ -32,6 +32,7 @@ def recompute_d_scores(
         k: `(n, d)`.
         v: `(n, dv)`.
         d_o: `(m, dv)`.
+        d_out: TokenTensor `(b, h, i, dv)` that it is from.
         softmax: `(2, b, h, i)`.
         delta: `(b, h, i)`.
         end_stats: `(4, b, h, i)`, as the dq kernel has written them, or None.
@@ -45,10 +46,13 @@ def recompute_d_scores(
     j = tile_keys(args, j0, SPEC)
     c = tl.arange(0, SPEC.block_n)
     pairs = Pairs(b, h, i[:, None], j[None, :], j0, c[None, :])
+    AT_END: tl.constexpr = REGION == LEFT or REGION == RIGHT
     HAS_ROW_MAX: tl.constexpr = adds_to_rows(REGION, SPEC) and end_stats is not None
     HAS_DELTA: tl.constexpr = adds_to_deltas(REGION, SPEC) and end_stats is not None
     dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
     if SPEC.has_keys and not HAS_ROW_MAX:
+        if AT_END:
+            _, q_rel = load_queries(args, b, h, i, SPEC, AGAIN=True)
         dots += tile_dot_rows(args, KEYS, h, q_rel, i0, j0, REGION, SPEC)
     if SPEC.has_queries:
         dots += tile_dot_queries(args, h, k, i0, j0, REGION, SPEC)
@@ -72,6 +76,8 @@ def recompute_d_scores(
     exps = tile_exponentials(args, scores, tile_stats, SPEC)
     d_out_dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
     if SPEC.has_values and not HAS_DELTA:
+        if AT_END:
+            d_o = load_outputs(d_out, args, b, h, i, SPEC, AGAIN=True)
         d_out_dots += tile_dot_rows(args, VALUES, h, d_o, i0, j0, REGION, SPEC)
     if OF_MASK:
         slope = 1.0

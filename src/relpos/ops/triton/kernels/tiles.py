@@ -2,6 +2,10 @@
 
 `WIDTH` is a tensor's last axis, `BLOCK` the columns of its tile: those from `WIDTH` on are zeros.
 Tiles of tokens are `(tokens, BLOCK)`: `q (m, d)`, `k (n, d)`, `v (n, dv)`, `d_out (m, dv)`.
+
+A tile that a loop multiplies at the end of a turn, and has in registers too, is to be loaded twice,
+the second time with `AGAIN`. For one that is wanted in both ways Triton's pipeline takes a buffer
+less, and the next copy overwrites it while the product still reads (`scripts/pipelines.py` sees it).
 """
 
 import triton
@@ -22,8 +26,9 @@ def zeros_1d(N: tl.constexpr):
 
 @triton.jit
 def load_tokens(
-    x, b, h, tokens, count, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SPEC: tl.constexpr
-):
+    x, b, h, tokens, count, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SPEC: tl.constexpr,
+    AGAIN: tl.constexpr = False,
+):  # fmt: skip
     """Rows `tokens` of `x (b, h, count, WIDTH)`: `(len(tokens), BLOCK)`, zeros outside."""
     columns = tl.arange(0, BLOCK)
     base = x.ptr + tl.cast(b, tl.int64) * x.stride_b + tl.cast(h, tl.int64) * x.stride_h
@@ -32,7 +37,11 @@ def load_tokens(
         inside = inside & (columns < WIDTH)[None, :]
     if SPEC.int64_offsets:
         tokens = tl.cast(tokens, tl.int64)
-    return tl.load(base + (tokens[:, None] * x.stride_n + columns[None, :]), mask=inside, other=0.0)
+    return tl.load(
+        base + (tokens[:, None] * x.stride_n + columns[None, :]), mask=inside, other=0.0,
+        # Of two loads alike the compiler would make one.
+        eviction_policy="evict_last" if AGAIN else "",
+    )  # fmt: skip
 
 
 @triton.jit
@@ -53,37 +62,49 @@ def store_tokens(
 
 
 @triton.jit
-def load_queries(args, b, h, i, SPEC: tl.constexpr):
+def load_queries(args, b, h, i, SPEC: tl.constexpr, AGAIN: tl.constexpr = False):
     """`q (m, d)`, and what is dotted with the table of keys: `q_rel (m, rel_dim)`, or `q` again."""
-    q = load_tokens(args.inputs.q, b, h, i, args.seqlen_q, SPEC.head_dim, SPEC.block_head_dim, SPEC)
+    q = load_tokens(
+        args.inputs.q, b, h, i, args.seqlen_q, SPEC.head_dim, SPEC.block_head_dim, SPEC, AGAIN
+    )
     q_rel = q
     if SPEC.has_q_rel:
         q_rel = load_tokens(
-            args.inputs.q_rel, b, h, i, args.seqlen_q, SPEC.rel_dim, SPEC.block_rel_dim, SPEC
-        )
+            args.inputs.q_rel, b, h, i, args.seqlen_q, SPEC.rel_dim, SPEC.block_rel_dim, SPEC,
+            AGAIN,
+        )  # fmt: skip
     return q, q_rel
 
 
 @triton.jit
-def load_outputs(x, args, b, h, i, SPEC: tl.constexpr):
+def load_outputs(x, args, b, h, i, SPEC: tl.constexpr, AGAIN: tl.constexpr = False):
     """Rows `i` of `x (b, h, i, dv)`, the output or its gradient: `(m, dv)`."""
-    return load_tokens(x, b, h, i, args.seqlen_q, SPEC.value_dim, SPEC.block_value_dim, SPEC)
+    return load_tokens(
+        x, b, h, i, args.seqlen_q, SPEC.value_dim, SPEC.block_value_dim, SPEC, AGAIN
+    )
 
 
 @triton.jit
-def load_keys(args, b, g, j, SPEC: tl.constexpr):
+def load_keys(args, b, g, j, SPEC: tl.constexpr, AGAIN: tl.constexpr = False):
     """Keys `j`: `(n, d)`; zeros for those that no query ever sees."""
-    return _load_seen(args.inputs.k, args, b, g, j, SPEC.head_dim, SPEC.block_head_dim, SPEC)
+    return _load_seen(
+        args.inputs.k, args, b, g, j, SPEC.head_dim, SPEC.block_head_dim, SPEC, AGAIN
+    )
 
 
 @triton.jit
 def load_values(args, b, g, j, SPEC: tl.constexpr):
     """Values `j`: `(n, dv)`; zeros for those that no query ever sees."""
-    return _load_seen(args.inputs.v, args, b, g, j, SPEC.value_dim, SPEC.block_value_dim, SPEC)
+    return _load_seen(
+        args.inputs.v, args, b, g, j, SPEC.value_dim, SPEC.block_value_dim, SPEC, False
+    )
 
 
 @triton.jit
-def _load_seen(x, args, b, g, j, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SPEC: tl.constexpr):
+def _load_seen(
+    x, args, b, g, j, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SPEC: tl.constexpr,
+    AGAIN: tl.constexpr,
+):  # fmt: skip
     """Rows `j` of `x (b, g, j, WIDTH)`; zeros for those that no query ever sees.
 
     What lies there may be anything, and a weight of 0 would not make it 0.
@@ -104,7 +125,7 @@ def _load_seen(x, args, b, g, j, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SPEC:
         base = documents.ptr + tl.cast(b, tl.int64) * documents.stride_b
         document = tl.load(base + j, mask=(j >= 0) & (j < count), other=-1)
         j = tl.where(document >= 0, j, -1)
-    return load_tokens(x, b, g, j, count, WIDTH, BLOCK, SPEC)
+    return load_tokens(x, b, g, j, count, WIDTH, BLOCK, SPEC, AGAIN)
 
 
 @triton.jit

@@ -1,0 +1,102 @@
+"""Whether the check of a kernel's loops finds a tile that is copied too early."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.pipelines import Overwritten, overwritten
+
+pytestmark = pytest.mark.no_typecheck
+ROOT = Path(__file__).parents[1]
+
+LOOP = """
+    %k = ttg.local_alloc : () -> !ttg.memdesc<{buffers}x64x64xbf16, #shared, #smem, mutable>
+    %q = ttg.local_alloc %1 : (tensor<64x64xbf16>) -> !ttg.memdesc<64x64xbf16, #shared, #smem>
+    %2 = ttg.memdesc_index %k[%0] : !ttg.memdesc<2x64x64xbf16> -> !ttg.memdesc<64x64xbf16>
+    %3 = ttg.async_copy_global_to_local %source, %2 mask %inside
+    %4 = scf.for %i = %a to %b step %c iter_args(%acc = %zeros) -> (tensor<64x64xf32>) {{
+      %5 = ttg.memdesc_index %k[%i] : !ttg.memdesc<2x64x64xbf16> -> !ttg.memdesc<64x64xbf16>
+      %6 = ttg.memdesc_trans %5 {{order = array<i32: 1, 0>}}
+      %7 = ttng.warp_group_dot %q, %6, %acc {{isAsync = true}}
+      {wait}
+      %8 = ttg.async_copy_global_to_local %source, %2 mask %inside
+      {late}
+      scf.yield %7
+    }}
+"""
+WAIT = "%9:2 = ttng.warp_group_dot_wait %7, %6 {pendings = 0 : i32}"
+
+
+@pytest.mark.parametrize(
+    ("buffers", "wait", "late", "is_right"),
+    [
+        (1, "", "", False),
+        (1, "", WAIT, False),
+        (1, WAIT, "", True),
+        (1, WAIT.replace("0 :", "1 :"), "", False),
+        (2, "", "", True),
+    ],
+)
+def test_a_tile_has_a_buffer_more_while_a_product_may_read(
+    buffers: int, wait: str, late: str, is_right: bool
+):
+    found = overwritten(LOOP.format(buffers=buffers, wait=wait, late=late))
+    assert found == ([] if is_right else [Overwritten(6, 2, buffers, 1)])
+
+
+KERNEL = """
+import json
+import sys
+
+import torch
+import triton
+import triton.language as tl
+from triton.runtime import driver
+
+from scripts.compile_ahead import Absent
+from scripts.pipelines import overwritten
+
+
+@triton.jit
+def kernel(x, y, sums, count, AGAIN: tl.constexpr):
+    rows = tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :]
+    acc = tl.zeros((64, 64), tl.float32)
+    q = tl.load(y + rows)
+    for start in tl.range(0, count, num_stages=3):
+        k = tl.load(x + start * 4096 + rows)
+        again = k
+        if AGAIN:
+            again = tl.load(x + start * 4096 + rows, eviction_policy="evict_last")
+        scores = tl.dot(q, tl.trans(k)) + tl.sum(again.to(tl.float32), 1)[None, :]
+        acc += tl.dot(scores.to(k.dtype), k)
+    tl.store(sums + rows, acc)
+
+
+driver.set_active(Absent(90))
+x, sums = torch.empty(64, 64, dtype=torch.bfloat16), torch.empty(64, 64)
+for again in (False, True):
+    binary = kernel.warmup(x, x, sums, 5, AGAIN=again, grid=(1,))
+    print(json.dumps([again, len(overwritten(binary.asm["ttgir"]))]))
+"""
+
+
+def test_a_tile_that_is_wanted_twice_is_loaded_twice(tmp_path: Path):
+    """What the kernels do about it (`kernels/tiles.py`) helps; Triton may need it no more one day."""
+    pytest.importorskip("triton")
+    script = tmp_path / "kernel.py"
+    script.write_text(KERNEL)
+    environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
+    paths = [str(ROOT), str(ROOT / "src"), environment.get("PYTHONPATH", "")]
+    run = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False, cwd=ROOT,
+        env=environment | {"PYTHONPATH": os.pathsep.join(paths)},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-2000:]
+    found = dict(json.loads(line) for line in run.stdout.splitlines())
+    assert found == {False: 1, True: 0}
