@@ -63,6 +63,7 @@ class Compiled(NamedTuple):
         binary: Triton's, with `asm` and `metadata`.
         variants: how many there are of it by now.
         constants: what it is compiled for besides its arguments' types.
+        key: by which a launch finds it again, or None.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Compiled(NamedTuple):
     binary: Any
     variants: int
     constants: dict[str, Any]
+    key: Any = None
 
 
 def compile_call(
@@ -94,13 +96,14 @@ def compile_call(
     found: list[Compiled] = []
 
     def compile_only(
-        kernel: Any, programs: int, *arguments: Any, shape: Any, compiled: Any = None,
+        kernel: Any, programs: int, *arguments: Any, shape: Any, known: Any = None,
         **constants: Any,
     ) -> None:  # fmt: skip
         binary = kernel.warmup(*arguments, **constants, grid=(1,), **shape.options)
         variants = sum(len(kernels) for kernels, *_ in kernel.device_caches.values())
         name = kernel.fn.__name__
-        found.append(Compiled(name, shape, binary, variants, constants))
+        key = None if known is None else launch.key_of(kernel, shape, known, constants)
+        found.append(Compiled(name, shape, binary, variants, constants, key))
 
     launch.run_programs = compile_only
     launch.tile_shapes = lambda kernel, call: [

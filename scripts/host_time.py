@@ -72,7 +72,7 @@ def launcher() -> Callable[[], Any]:
         "sm_90", lambda: attention(q, q, q, Terms(), backend="triton"), tiles=lambda _, x: x[0]
     )
     compile_only = launch.run_programs
-    launch.run_programs = lambda kernel, _, *arguments, shape, **constants: launched.append(
+    launch.run_programs = lambda kernel, _, *arguments, shape, known, **constants: launched.append(
         (kernel, arguments, shape, constants)
     )
     attention(q, q, q, Terms(), backend="triton")

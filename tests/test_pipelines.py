@@ -87,7 +87,7 @@ for again in (False, True):
 
 
 def test_a_tile_that_is_wanted_twice_is_loaded_twice(tmp_path: Path):
-    """What the kernels do about it (`kernels/tiles.py`) helps; Triton may need it no more one day."""
+    """As the kernels do (`kernels/tiles.py`); Triton may need it no more one day."""
     pytest.importorskip("triton")
     script = tmp_path / "kernel.py"
     script.write_text(KERNEL)

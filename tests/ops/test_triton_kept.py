@@ -80,13 +80,15 @@ def test_a_kernel_is_searched_for_once_and_then_given_all_arguments_in_order():
     from relpos.ops.triton.launch import run_programs
     from relpos.ops.triton.tuning import TileShape
 
-    kernel, shape, compiled = Kernel(), TileShape(64, 64, 4, 2, 168), {}
+    kernel, shape = Kernel(), TileShape(64, 64, 4, 2, 168)
     for number in range(3):
-        run_programs(
-            kernel, 7, "x", number, shape=shape, compiled=compiled, SPLIT=False, SPEC="spec"
-        )
+        run_programs(kernel, 7, "x", number, shape=shape, known=1, SPLIT=False, SPEC="spec")
     options = {"num_warps": 4, "num_stages": 2, "maxnreg": 168, "SPLIT": False, "SPEC": "spec"}
     assert kernel.searched == [(("x", 0), options)]
     assert kernel.found == [((7, 1, 1), ("x", number, "spec", False)) for number in (1, 2)]
     run_programs(kernel, 7, "x", 3, shape=shape, SPLIT=False, SPEC="spec")
     assert len(kernel.searched) == 2
+    run_programs(kernel, 7, "x", 3, shape=shape, known=2, SPLIT=False, SPEC="spec")
+    run_programs(kernel, 7, "x", 3, shape=shape, known=1, SPLIT=True, SPEC="spec")
+    run_programs(kernel, 7, "x", 3, shape=shape._replace(stages=1), known=1, SPLIT=True, SPEC="s")
+    assert len(kernel.searched) == 5

@@ -64,12 +64,15 @@ def table_gradient(gradient: Tensor, table: OffsetTable, first: int) -> Tensor:
     count = gradient.shape[1]
     before = min(max(table.first - first, 0), count)
     after = min(max(first + count - 1 - table.last, 0), count)
-    total = gradient.new_zeros(gradient.shape[0], *table.rows.shape[1:])
     inside = count - before - after
+    if inside == table.rows.shape[1] == count:
+        return gradient
+    total = gradient.new_zeros(gradient.shape[0], *table.rows.shape[1:])
     if inside:
         begin = max(first - table.first, 0)
         total[:, begin : begin + inside] = gradient[:, before : before + inside]
-    if table.beyond == "clamp":
+    if table.beyond == "clamp" and before:
         total[:, 0] += gradient[:, :before].sum(1)
+    if table.beyond == "clamp" and after:
         total[:, -1] += gradient[:, count - after :].sum(1)
     return total

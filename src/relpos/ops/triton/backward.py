@@ -58,7 +58,7 @@ class _Backward:
         self.call, self.saved, self.needed = call, saved, needed
         rows = tuple(call.q.shape[:3])
         self.delta = call.q.new_empty(rows, dtype=torch.float32)
-        self.end_rows = EndRows(call.q.new_empty(0), None)
+        self.end_rows = EndRows(call.q.new_empty(0, dtype=torch.float32), None)
         self.end_stats: Tensor | None = None
         self.gradients: dict[str, Tensor] = {}
 
@@ -110,7 +110,7 @@ class _Backward:
                 maybe_token_tensor(saved.d_axis_weights), maybe_token_tensor(d_q),
                 maybe_token_tensor(d_q_rel), maybe_token_tensor(d_logits), self.delta,
                 self.end_rows.of_queries, self.end_stats, maybe_token_tensor(sums),
-                maybe_token_tensor(sums_rel), shape=shape,
+                maybe_token_tensor(sums_rel), shape=shape, known=saved.known,
                 spec=saved.specialization(call, shape), WALKS_ENDS=ends, WALKS_BAND=band,
                 HAS_D_LSE=saved.d_lse is not None, NEEDS_D_Q=d_q is not None,
                 NEEDS_D_Q_REL=d_q_rel is not None, NEEDS_D_LOGITS=d_logits is not None,
@@ -157,6 +157,7 @@ class _Backward:
                 self.end_stats, maybe_token_tensor(saved.d_axis_weights), token_tensor(d_k),
                 token_tensor(d_v), maybe_token_tensor(d_logits), of_keys, None, None, None, 0, 0,
                 count_tiles(call.seqlen_q, shape.m) * shape.m, shape=shape, spec=spec,
+                known=saved.known,
                 NEEDS_D_LOGITS=d_logits is not None, NEEDS_D_QUERIES=needs_queries,
                 STORES_D_SCORES=False, STORES_WEIGHTS=False, IN_PARTS=False,
             )  # fmt: skip
@@ -176,7 +177,7 @@ class _Backward:
             run_tiles(
                 dmask_kernel, call, num_tiles, saved.softmax, token_tensor(saved.d_out), self.delta,
                 maybe_token_tensor(saved.d_axis_weights), d_mask, call.batch, batch, heads,
-                shape=shape, spec=saved.specialization(call, shape),
+                shape=shape, spec=saved.specialization(call, shape), known=saved.known,
             )  # fmt: skip
 
         run_largest_that_fits("dmask", call, run)

@@ -71,6 +71,7 @@ def forward(call: PreparedCall, need_axis_weights: bool) -> ForwardResult:
             launch.run_programs(
                 merge_kernel, count_tiles(lse.numel(), merged.m), parts, part_sums, out, lse,
                 softmax, lse.numel(), splits, call.keep_scale, shape=merged, M=merged.m, SPEC=spec,
+                known=call.known,
             )  # fmt: skip
 
     run_largest_that_fits("forward", call, run)

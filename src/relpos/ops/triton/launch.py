@@ -1,8 +1,12 @@
-"""Running a kernel: the largest tiles that fit, and a program for each of them."""
+"""Running a kernel: the largest tiles that fit, and a program for each of them.
+
+Triton looks at every argument to find out for what a kernel is to be compiled, in a third of the
+time that a short call takes. So a launch says what decides that, and what it has found is kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -12,7 +16,11 @@ from .kernel_args import Specialization
 from .prepared_call import PreparedCall
 from .tuning import TileShape, tile_shapes
 
-__all__ = ["run_largest_that_fits", "run_programs", "run_tiles"]
+__all__ = ["key_of", "run_largest_that_fits", "run_programs", "run_tiles"]
+
+_MOST = 4096  # of what is kept
+
+_found: dict[Hashable, Any] = {}
 
 
 def run_programs(
@@ -20,7 +28,7 @@ def run_programs(
     programs: int,
     *arguments: Any,
     shape: TileShape,
-    compiled: dict[str, Any] | None = None,
+    known: Hashable = None,
     **constants: Any,
 ) -> None:
     """Run `programs` of a kernel on the current stream.
@@ -30,19 +38,29 @@ def run_programs(
         programs: of it.
         *arguments: in its order.
         shape: of its tiles.
-        compiled: by a kernel's name what a launch before has found compiled, for launches that
-            differ in numbers alone, which the kernel is not compiled for; None: look for it.
+        known: what decides for what the kernel is compiled, with its tile and its last arguments:
+            launches for which all of these are equal may differ in addresses, in numbers that the
+            kernel is not compiled for, and in nothing else. None: look at all arguments.
         **constants: its last arguments, by name.
     """
-    name = kernel.__name__
-    found = None if compiled is None else compiled.get(name)
+    key = None if known is None else key_of(kernel, shape, known, constants)
+    found = None if key is None else _found.get(key)
     if found is not None:
         last = kernel.arg_names[len(arguments) :]
         found[programs, 1, 1](*arguments, *(constants[name] for name in last))
         return
     found = kernel[(programs,)](*arguments, **constants, **shape.options)
-    if compiled is not None:
-        compiled[name] = found  # None in the interpreter
+    if key is not None and found is not None:  # as in the interpreter
+        if len(_found) >= _MOST:
+            _found.clear()
+        _found[key] = found
+
+
+def key_of(
+    kernel: Any, shape: TileShape, known: Hashable, constants: dict[str, Any]
+) -> tuple[Hashable, ...]:
+    """By which what a launch has found is kept."""
+    return kernel.__name__, shape, known, *constants.items()
 
 
 def run_tiles(
@@ -53,15 +71,20 @@ def run_tiles(
     shape: TileShape,
     spec: Specialization,
     splits: int = 1,
+    known: Hashable = None,
     **constants: Any,
 ) -> None:
     """Run a kernel over `num_tiles` tiles, with the call's tensors before `arguments`.
 
-    Each tile has as many programs as there are `splits`.
+    Each tile has as many programs as there are `splits`. What else decides for what the kernel is
+    compiled than the call and numbers among `arguments` is `known`.
     """
     args = call.kernel_args(spec, num_tiles)
-    programs = num_tiles * splits
-    run_programs(kernel, programs, *args, *arguments, SPEC=spec, **constants, shape=shape)
+    numbers = (x for x in arguments if type(x) is int)
+    run_programs(
+        kernel, num_tiles * splits, *args, *arguments, SPEC=spec, **constants, shape=shape,
+        known=(call.known, known, *numbers),
+    )  # fmt: skip
 
 
 def run_largest_that_fits(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import torch
@@ -16,8 +16,10 @@ from .call_traits import CallTraits, GridShape, MaskTraits
 from .grid_indices import grid_indices
 from .kernel_args import BIAS_MARGIN, KernelInputs, KernelSizes, Specialization, TokenTensor
 from .key_ranges import KeyRanges
+from .layouts import number_of_layouts
 from .table_window import TableWindow, shared_table_window
 from .tensor_args import (
+    any_needs_int64,
     maybe_token_tensor,
     pair_tensor,
     table_tensor,
@@ -87,7 +89,8 @@ class PreparedCall:
         self.tables = tables
         self.batch, self.heads, self.seqlen_q, _ = q.shape
         self.kv_heads, self.seqlen_k = k.shape[1], k.shape[2]
-        self.causal, self.scale, self.dropout, self.softcap = causal, scale, dropout, softcap
+        self.causal, self.dropout, self.softcap = causal, dropout, softcap
+        self.scale = float(scale)
         self.dropout_origin = None
         if dropout and dropout_origin is not None:
             # A tensor, since Triton compiles anew for numbers.
@@ -181,6 +184,13 @@ class PreparedCall:
         adds_logits = self.grid is not None or mask.kind == "additive"
         return self.bias_over_scale and self.scale > 0 and not (adds_logits or self.softcap)
 
+    @cached_property
+    def needs_int64(self) -> bool:
+        """Whether places in the tensors of tokens are numbers beyond 31 bits."""
+        return any_needs_int64(
+            (self.q, self.k, self.v, self.q_rel, self.key_axis_logits, self.query_axis_logits)
+        )
+
     @property
     def _dropout_threshold(self) -> int:
         return min(round(self.dropout * (1 << 32)), (1 << 32) - 1)
@@ -200,14 +210,46 @@ class PreparedCall:
         """Of `q`, `rel_queries` and `v`."""
         return self.q.shape[3], self.rel_queries.shape[3], self.v.shape[3]
 
+    @cached_property
+    def known(self) -> tuple[int | bool | None, ...]:
+        """Of what kernels may be compiled for, besides their specialization: see `launch`."""
+        tensors = [
+            self.q, self.k, self.v, self.q_rel, self.mask, self.documents, self.query_documents,
+            self.key_axis_logits, self.query_axis_logits, self.joint_bias, self.seed,
+            *self.expanded_tables.values(),
+        ]  # fmt: skip
+        if self.grid_indices is not None:
+            tensors += [x for x in vars(self.grid_indices).values() if isinstance(x, Tensor)]
+        number = number_of_layouts(tensors)
+        numbers = (self.seqlen_q, self.seqlen_k, self.query_start, self.table_first)
+        # Of numbers, Triton wants to know which are there, and in how many bits.
+        return number, self._dropout_threshold, self.min_offset is None, self.max_offset is None, *(
+            -(2**31) <= x < 2**31 for x in numbers
+        )  # fmt: skip
+
     def kernel_args(self, specialization: Specialization, num_tiles: int) -> tuple[Any, ...]:
         """`KernelInputs` and `KernelSizes` of a kernel of `num_tiles` tiles."""
-        tile_key_ranges, tile_query_ranges = self._tile_ranges(
-            specialization.block_m, specialization.block_n
-        ) or (None, None)
+        inputs = self._kernel_inputs
+        ranges = self._tile_ranges(specialization.block_m, specialization.block_n)
+        if ranges is not None:
+            inputs = inputs._replace(tile_key_ranges=ranges[0], tile_query_ranges=ranges[1])
+        return inputs, *KernelSizes(
+            seqlen_q=self.seqlen_q,
+            seqlen_k=self.seqlen_k,
+            query_start=self.query_start,
+            table_first=self.table_first,
+            table_rows=self.table_window.num_rows,
+            min_offset=self.min_offset,
+            max_offset=self.max_offset,
+            num_tiles=num_tiles,
+        )
+
+    @cached_property
+    def _kernel_inputs(self) -> KernelInputs:
+        """Without what depends on the tile."""
         indices = self.grid_indices
         table_of = self.expanded_tables.get
-        inputs = KernelInputs(
+        return KernelInputs(
             q=token_tensor(self.q),
             k=token_tensor(self.k),
             v=token_tensor(self.v),
@@ -221,8 +263,8 @@ class PreparedCall:
             query_documents=_documents(self.query_documents),
             key_ranges=None if self.key_ranges is None else self.key_ranges.of_queries,
             keys_in_ranges=None if self.key_ranges is None else self.key_ranges.keys_in_any,
-            tile_key_ranges=tile_key_ranges,
-            tile_query_ranges=tile_query_ranges,
+            tile_key_ranges=None,
+            tile_query_ranges=None,
             key_axis_logits=maybe_token_tensor(with_dense_rows(self.key_axis_logits)),
             query_axis_logits=maybe_token_tensor(with_dense_rows(self.query_axis_logits)),
             joint_bias=table_tensor(self.joint_bias),
@@ -239,16 +281,6 @@ class PreparedCall:
             dropout_threshold=self._dropout_threshold,
             keep_scale=self.keep_scale,
             dropout_origin=self.dropout_origin,
-        )
-        return inputs, *KernelSizes(
-            seqlen_q=self.seqlen_q,
-            seqlen_k=self.seqlen_k,
-            query_start=self.query_start,
-            table_first=self.table_first,
-            table_rows=self.table_window.num_rows,
-            min_offset=self.min_offset,
-            max_offset=self.max_offset,
-            num_tiles=num_tiles,
         )
 
     def keys_of_a_tile(self, queries: int) -> int:

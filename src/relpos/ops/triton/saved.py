@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from .kernel_args import Specialization
+from .layouts import number_of_layouts
 from .prepared_call import PreparedCall
 from .specialize import specialize
 from .tensor_args import with_dense_rows
@@ -56,6 +58,12 @@ class Saved:
         if d_axis_weights is None:
             d_axis_weights = torch.zeros_like(axis_weights)
         return cls(out, softmax, axis_weights, d_out, d_lse, with_dense_rows(d_axis_weights))
+
+    @cached_property
+    def known(self) -> int:
+        """Of what kernels may be compiled for: the same for tensors laid out alike."""
+        tensors = (self.out, self.softmax, self.axis_weights)
+        return number_of_layouts((*tensors, self.d_out, self.d_lse, self.d_axis_weights))
 
     def specialization(self, call: PreparedCall, shape: TileShape) -> Specialization:
         """That of a backward kernel."""

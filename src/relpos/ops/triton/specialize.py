@@ -11,11 +11,11 @@ from torch import Tensor
 from .call_traits import CallTraits
 from .kernel_args import BIAS_MARGIN, Specialization
 from .prepared_call import PreparedCall
+from .tensor_args import any_needs_int64
 from .tuning import TileShape, next_power_of_two
 
 __all__ = ["specialize"]
 
-_INT32 = 1 << 31
 _WARP = 32  # threads
 
 
@@ -118,13 +118,7 @@ def _has_ragged_keys(call: PreparedCall, shape: TileShape) -> bool:
 
 
 def _needs_int64(call: PreparedCall, besides: Iterable[Tensor | None]) -> bool:
-    own = (call.q, call.k, call.v, call.q_rel, call.key_axis_logits, call.query_axis_logits)
-    for x in (*own, *besides):
-        if x is not None and x.ndim == 4:
-            tokens, width = x.shape[2:]
-            if tokens * max(abs(x.stride(2)), width) >= _INT32:
-                return True
-    return False
+    return call.needs_int64 or any_needs_int64(besides)
 
 
 def _precision() -> str:

@@ -10,9 +10,8 @@ is added in a fixed order.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -223,7 +222,7 @@ class _Run:
     ) -> None:  # fmt: skip
         self.call, self.saved, self.delta, self.needed = call, saved, delta, needed
         self.shape, self.plan = shape, _Plan.of(call, needed, shape)
-        self.compiled: dict[str, Any] = {}  # for chunks of one size
+        self.sizes: tuple[int, ...] = ()  # of the chunk at hand
         self.spec = saved.specialization(call, shape)
         *self.args, _ = call.kernel_args(self.spec, 0)
         self.group = call.heads // call.kv_heads
@@ -262,10 +261,9 @@ class _Run:
             name: self._empty((*rows, *call.expanded_tables[name].shape[2:])).zero_()
             for name in self.names
         }
-        of_sizes: defaultdict[tuple[int, int, int], dict[str, Any]] = defaultdict(dict)
         for chunk in self.plan.chunks(call):
             queries = min(chunk.i_end, call.seqlen_q) - chunk.i_begin
-            self.compiled = of_sizes[chunk.kv_heads, queries, chunk.keys]
+            self.sizes = chunk.kv_heads, queries, chunk.keys
             stored = self._stored(chunk)
             self._run_dkdv(chunk, stored)
             self._run_dq(chunk, stored)
@@ -360,9 +358,7 @@ class _Run:
         key_tiles = count_tiles(chunk.keys, self.shape.n)
         return split_count(self._tiles_of_queries(chunk), key_tiles, self.call.q.device)
 
-    def _run_dtables(
-        self, chunk: _Chunk, stored: StoredScores, sums: dict[str, Tensor]
-    ) -> None:
+    def _run_dtables(self, chunk: _Chunk, stored: StoredScores, sums: dict[str, Tensor]) -> None:
         call, names = self.call, self.names
         programs = self._blocks_of_rows(chunk.kv_heads, chunk.first_kv_head) * self.table_splits
         if not programs:
@@ -382,5 +378,5 @@ class _Run:
     ) -> None:
         launch.run_programs(
             kernel, programs, *self.args, num_tiles, *arguments, SPEC=self.spec, **constants,
-            shape=self.shape, compiled=self.compiled,
+            shape=self.shape, known=(self.call.known, self.saved.known, self.sizes),
         )  # fmt: skip

@@ -10,6 +10,7 @@ from torch import Tensor
 from . import launch
 from .kernels.backward_tables import dtables_kernel, end_rows_kernel
 from .launch import run_largest_that_fits, run_tiles
+from .layouts import number_of_layouts
 from .prepared_call import PreparedCall
 from .saved import Saved
 from .table_chunks import joint_bias_chunks, window_chunks
@@ -70,16 +71,15 @@ def add_end_rows(
         call: of the forward pass.
         saved: of the forward pass.
         end_rows: of the other kernels.
-        sums: `(splits, heads of the tables, rows[, d])` for each table; both end rows are written.
+        sums: `(splits, heads of the tables, rows[, d])` for each table, scaled; both end rows are
+            written.
     """
     gradients = {}
     for name, x in sums.items():
-        total = x.sum(0)
+        total = x[0] if x.shape[0] == 1 else x.sum(0)
         heads, rows = total.shape[:2]
         # The window's first row and its last.
         total[:, :: rows - 1] = _end_row_gradients(call, saved, end_rows, name, heads)
-        if name in ("keys", "queries"):
-            total = total * call.scale
         if call.expanded_tables[name].shape[0] == 1:
             total = total.sum(0, keepdim=True)
         gradients[name] = call.table_window.expand_backward(total, call.tables[name])
@@ -120,7 +120,7 @@ def _sums_by_offset(
             dtables_kernel, call, programs * splits, saved.softmax, token_tensor(saved.d_out),
             delta, maybe_token_tensor(saved.d_axis_weights), chunks,
             *(sums.get(name) for name in ("keys", "queries", "bias", "values")),
-            call.batch, heads, splits, entries, shape=shape,
+            call.batch, heads, splits, entries, shape=shape, known=saved.known,
             spec=saved.specialization(call, shape),
             NEEDS_D_KEYS="keys" in names, NEEDS_D_QUERIES="queries" in names,
             NEEDS_D_BIAS="bias" in names, NEEDS_D_VALUES="values" in names,
@@ -139,23 +139,23 @@ def _chunks(call: PreparedCall, n: int) -> Tensor:
 def _end_row_gradients(
     call: PreparedCall, saved: Saved, end_rows: EndRows, name: str, table_heads: int
 ) -> Tensor:
-    """The gradient `(table_heads, 2[, d])` of the window's end rows, not yet scaled."""
+    """The gradient `(table_heads, 2[, d])` of the window's end rows."""
     d_scores, weights = end_rows.of_queries[:2], end_rows.of_queries[2:]
     if name == "bias":
         per_head = d_scores.sum((1, 3)).mT
         return per_head if table_heads > 1 else per_head.sum(0, keepdim=True)
     if name == "keys":
-        return _end_row_sums(call, saved, d_scores, call.rel_queries, table_heads)
+        return _end_row_sums(call, saved, d_scores, call.rel_queries, table_heads, call.scale)
     if name == "values":
-        return _end_row_sums(call, saved, weights, saved.d_out, table_heads)
+        return _end_row_sums(call, saved, weights, saved.d_out, table_heads, 1.0)
     assert end_rows.of_keys is not None
-    return _end_row_sums(call, saved, end_rows.of_keys, call.k, table_heads)
+    return _end_row_sums(call, saved, end_rows.of_keys, call.k, table_heads, call.scale)
 
 
 def _end_row_sums(
-    call: PreparedCall, saved: Saved, numbers: Tensor, x: Tensor, table_heads: int
+    call: PreparedCall, saved: Saved, numbers: Tensor, x: Tensor, table_heads: int, scale: float
 ) -> Tensor:
-    """`sum_n numbers[end, b, h, n] x[b, h, n]`: `(table_heads, 2, d)`; heads may share one of `x`.
+    """`scale sum_n numbers[end, b, h, n] x[b, h, n]`: `(table_heads, 2, d)`; heads may share `x`.
 
     Args:
         call: of the forward pass.
@@ -163,6 +163,7 @@ def _end_row_sums(
         numbers: `(2, b, h, tokens)`.
         x: `(b, h or g, tokens, d)`.
         table_heads: 1, to sum over the heads, or all.
+        scale: of the sums.
     """
     tokens, width = x.shape[2:]
     found: list[Tensor] = []
@@ -173,11 +174,12 @@ def _end_row_sums(
         sums = x.new_empty(splits, table_heads, 2, width, dtype=torch.float32)
         launch.run_programs(
             end_rows_kernel, splits * table_heads, numbers, token_tensor(x), sums, call.batch,
-            call.heads, call.heads // x.shape[1], tokens, splits, table_heads, shape=shape,
-            M=shape.m, WIDTH=width, BLOCK=next_power_of_two(max(width, 16)),
+            call.heads, call.heads // x.shape[1], tokens, splits, table_heads, scale, shape=shape,
+            known=(call.known, saved.known, number_of_layouts((numbers, x))), M=shape.m,
+            WIDTH=width, BLOCK=next_power_of_two(max(width, 16)),
             SPEC=saved.specialization(call, shape),
         )  # fmt: skip
         found.append(sums)
 
     run_largest_that_fits("end_rows", call, run)
-    return found[-1].sum(0)
+    return found[-1][0] if len(found[-1]) == 1 else found[-1].sum(0)

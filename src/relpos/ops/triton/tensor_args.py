@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from .kernel_args import PairTensor, TableTensor, TokenTensor
 
 __all__ = [
+    "any_needs_int64",
     "empty_like",
     "maybe_token_tensor",
     "pair_tensor",
@@ -17,6 +19,18 @@ __all__ = [
     "token_tensor",
     "with_dense_rows",
 ]
+
+_INT32 = 1 << 31
+
+
+def any_needs_int64(tensors: Iterable[Tensor | None]) -> bool:
+    """Whether some place in a head of one of those `(b, h, tokens, width)` is beyond 31 bits."""
+    for x in tensors:
+        if x is not None and x.ndim == 4:
+            tokens, width = x.shape[2:]
+            if tokens * max(abs(x.stride(2)), width) >= _INT32:
+                return True
+    return False
 
 
 def empty_like(x: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ def tile_shapes(kernel: str, call: _Call) -> Sequence[TileShape]:
     """
     if call.q.device.type == "cpu":
         return [_SMALLEST]
-    return tile_shapes_on_cuda(kernel, call, torch.cuda.get_device_capability(call.q.device))
+    return tile_shapes_on_cuda(kernel, call, _capability(call.q.device))
 
 
 def tile_shapes_on_cuda(
@@ -107,7 +107,7 @@ def tile_shapes_on_cuda(
     has_few_queries = kernel == "forward" and call.seqlen_q <= _FEW_QUERIES
     kind = kind_of(call, capability)
     if kernel == "dq, in two":
-        # The longer launch has no table but for a number for each row.
+        # The longer launch has of tables a number for each row. No sweep tries others for it.
         kernel, kind = "dq", "bias" if kind in ("narrow table", "tables") else kind
     return _tile_shapes(kernel, kind, max(call.widths), row_tile_width, has_few_queries)
 
@@ -162,6 +162,11 @@ def split_count(programs: int, items: int, device: torch.device) -> int:
 def next_power_of_two(n: int) -> int:
     """The smallest power of two that is at least `n`."""
     return 1 << (n - 1).bit_length()
+
+
+@lru_cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
 
 
 @lru_cache

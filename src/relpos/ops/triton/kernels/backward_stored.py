@@ -243,11 +243,11 @@ def stored_dtables_kernel(
     at_row = of_table + row
 
     if NEEDS_D_KEYS:
-        acc_keys = load_sums(d_keys, at_row, inside_rows, SPEC.rel_dim, SPEC.block_rel_dim)
+        acc_keys = zeros(SPEC.block_n, SPEC.block_rel_dim)
     if NEEDS_D_QUERIES:
-        acc_queries = load_sums(d_queries, at_row, inside_rows, SPEC.head_dim, SPEC.block_head_dim)
+        acc_queries = zeros(SPEC.block_n, SPEC.block_head_dim)
     if NEEDS_D_VALUES:
-        acc_values = load_sums(d_values, at_row, inside_rows, SPEC.value_dim, SPEC.block_value_dim)
+        acc_values = zeros(SPEC.block_n, SPEC.block_value_dim)
 
     # The chunk's tiles of queries that have a key at one of these offsets.
     key_of_query_0 = args.query_start + args.table_first + row0
@@ -296,10 +296,15 @@ def stored_dtables_kernel(
                 d_scores = d_scores_ahead
 
     if NEEDS_D_KEYS:
+        acc_keys *= args.inputs.scale
+        acc_keys += load_sums(d_keys, at_row, inside_rows, SPEC.rel_dim, SPEC.block_rel_dim)
         store_sums(d_keys, at_row, inside_rows, acc_keys, SPEC.rel_dim, SPEC.block_rel_dim)
     if NEEDS_D_QUERIES:
+        acc_queries *= args.inputs.scale
+        acc_queries += load_sums(d_queries, at_row, inside_rows, SPEC.head_dim, SPEC.block_head_dim)
         store_sums(d_queries, at_row, inside_rows, acc_queries, SPEC.head_dim, SPEC.block_head_dim)
     if NEEDS_D_VALUES:
+        acc_values += load_sums(d_values, at_row, inside_rows, SPEC.value_dim, SPEC.block_value_dim)
         store_sums(d_values, at_row, inside_rows, acc_values, SPEC.value_dim, SPEC.block_value_dim)
 
 

@@ -150,8 +150,10 @@ def dtables_kernel(
     row = tl.cast(split * table_heads + table_head, tl.int64) * entries + entry + r
     inside = r < count
     if NEEDS_D_KEYS:
+        acc_keys *= args.inputs.scale
         store_sums(d_keys, row, inside, acc_keys, SPEC.rel_dim, SPEC.block_rel_dim)
     if NEEDS_D_QUERIES:
+        acc_queries *= args.inputs.scale
         store_sums(d_queries, row, inside, acc_queries, SPEC.head_dim, SPEC.block_head_dim)
     if NEEDS_D_BIAS:
         tl.store(d_bias + row, acc_bias, mask=inside)
@@ -212,10 +214,10 @@ def load_sums(x, row, inside, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=("batch", "count", "splits"))
 def end_rows_kernel(
-    numbers, x, sums, batch, heads, heads_per_x_head, count, splits, table_heads,
+    numbers, x, sums, batch, heads, heads_per_x_head, count, splits, table_heads, scale,
     M: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SPEC: tl.constexpr,
 ):  # fmt: skip
-    """`sum_n numbers[end, b, h, n] x[b, h // heads_per_x_head, n]` for both end rows.
+    """`scale sum_n numbers[end, b, h, n] x[b, h // heads_per_x_head, n]` for both end rows.
 
     Reads:
         numbers: `(2, b, h, count)` float32: of the tables' first row, and of their last.
@@ -246,5 +248,5 @@ def end_rows_kernel(
         last_sum += tl.sum(rows * last[:, None], 0)
     columns = tl.arange(0, BLOCK)
     base = sums + tl.cast(split * table_heads + table_head, tl.int64) * 2 * WIDTH
-    tl.store(base + columns, first_sum, mask=columns < WIDTH)
-    tl.store(base + WIDTH + columns, last_sum, mask=columns < WIDTH)
+    tl.store(base + columns, first_sum * scale, mask=columns < WIDTH)
+    tl.store(base + WIDTH + columns, last_sum * scale, mask=columns < WIDTH)

@@ -5,7 +5,7 @@ Tiles of tokens are `(tokens, BLOCK)`: `q (m, d)`, `k (n, d)`, `v (n, dv)`, `d_o
 
 A tile that a loop multiplies at the end of a turn, and has in registers too, is to be loaded twice,
 the second time with `AGAIN`. For one that is wanted in both ways Triton's pipeline takes a buffer
-less, and the next copy overwrites it while the product still reads (`scripts/pipelines.py` sees it).
+less, and the next copy overwrites it while the product still reads: `scripts/pipelines.py` tells.
 """
 
 import triton
@@ -79,17 +79,13 @@ def load_queries(args, b, h, i, SPEC: tl.constexpr, AGAIN: tl.constexpr = False)
 @triton.jit
 def load_outputs(x, args, b, h, i, SPEC: tl.constexpr, AGAIN: tl.constexpr = False):
     """Rows `i` of `x (b, h, i, dv)`, the output or its gradient: `(m, dv)`."""
-    return load_tokens(
-        x, b, h, i, args.seqlen_q, SPEC.value_dim, SPEC.block_value_dim, SPEC, AGAIN
-    )
+    return load_tokens(x, b, h, i, args.seqlen_q, SPEC.value_dim, SPEC.block_value_dim, SPEC, AGAIN)
 
 
 @triton.jit
 def load_keys(args, b, g, j, SPEC: tl.constexpr, AGAIN: tl.constexpr = False):
     """Keys `j`: `(n, d)`; zeros for those that no query ever sees."""
-    return _load_seen(
-        args.inputs.k, args, b, g, j, SPEC.head_dim, SPEC.block_head_dim, SPEC, AGAIN
-    )
+    return _load_seen(args.inputs.k, args, b, g, j, SPEC.head_dim, SPEC.block_head_dim, SPEC, AGAIN)
 
 
 @triton.jit

@@ -1,0 +1,117 @@
+"""Whether what a launch keeps is what Triton would find: compiled for a GPU that is not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from relpos import backends
+from relpos.ops.triton.layouts import number_of_layouts
+
+pytestmark = [
+    pytest.mark.skipif(bool(backends()["triton"]), reason=str(backends()["triton"])),
+    pytest.mark.no_typecheck,
+]
+ROOT = Path(__file__).parents[2]
+
+SCRIPT = """
+import json
+
+import torch
+
+from relpos import OffsetTable, Terms, attention
+from scripts.compile_ahead import CALLS, chunks, compile_call, random, sequence, shaw, table, wide
+
+
+def moved(x, by):
+    \"\"\"The same numbers, so many elements after where 16 bytes begin.\"\"\"
+    room = x.new_empty(x.numel() + by)
+    return room[by:].view(x.shape).copy_(x.detach()).requires_grad_()
+
+
+def call(b=1, h=2, g=2, i=70, j=70, d=16, by=0, width=None, seen_by=1, **settings):
+    q, k, v = moved(random(b, h, i, d), by), random(b, g, j, d), moved(random(b, g, j, d), by)
+    if settings.pop("strided", False):
+        q = random(b, i, h, d).transpose(1, 2)
+    keys = OffsetTable(moved(random(1, 20, width or d), by), -9)
+    terms = Terms(keys=keys, bias=table(h, 5, 5, None))
+    if width is not None:
+        terms = Terms(keys=keys, q_rel=random(b, h, i, width))
+    out = attention(q, k, v, terms, backend="triton", **settings)
+    flow = torch.ones_like(out)
+    if seen_by == 0:
+        flow = torch.ones(()).to(out.dtype).expand(out.shape)
+    elif seen_by > 1:
+        flow = moved(flow, seen_by)
+    out.backward(flow.detach())
+
+
+CALLS_ALIKE = [
+    *(dict(i=i, j=j) for i, j in ((70, 70), (1, 70), (64, 64), (33, 80), (40, 70))),
+    *(dict(b=b, h=h, g=g) for b, h, g in ((1, 1, 1), (2, 1, 1), (1, 4, 2), (16, 4, 1))),
+    dict(b=3, h=16, g=16),
+    *(dict(by=by, seen_by=seen_by) for by in (0, 1, 8) for seen_by in (0, 1, 3)),
+    *(dict(d=d) for d in (8, 24, 64)),
+    *(dict(query_start=start, i=3) for start in (0, 1, 16, 67, 40, -3)),
+    *(dict(window=window) for window in ((5, 5), (9, None), (16, 0))),
+    *(dict(width=width) for width in (1, 4, 16)),
+    dict(strided=True),
+    dict(scale=1), dict(scale=1.0), dict(softcap=2.0), dict(dropout=0.5), dict(dropout=0.25),
+    dict(mask=torch.zeros(1, 1, 1, 70)), dict(mask=torch.zeros(1, 2, 70, 70)),
+    dict(mask=torch.zeros(1, 2, 70, 71)[..., 1:]), dict(mask=torch.ones(70, 70, dtype=torch.bool)),
+    dict(documents=torch.zeros(1, 70).long()), dict(key_ranges=chunks(70, 16)),
+    dict(documents=torch.zeros(1, 71).long()[:, 1:]), dict(causal=True),
+]
+kept, seen, again = {}, 0, 0
+several = [
+    *(lambda options=options: call(**options) for options in CALLS_ALIKE),
+    *(lambda n=n: sequence(16, n, terms=wide) for n in (513, 528, 700)),
+    *(CALLS[name] for name in ("grid", "local grid", "decoding", "wide, in parts")),
+    lambda: sequence(16, terms=shaw, dtype=torch.float16),
+]
+for one in several * 2:
+    for found in compile_call("sm_90", one, tiles=lambda _, shapes: shapes[-1]):
+        assert found.key is not None, found.name
+        seen += 1
+        again += found.key in kept
+        assert kept.setdefault(found.key, found.binary) is found.binary, (found.name, found.key)
+print(json.dumps([seen, again, len(set(map(id, kept.values())))]))
+"""
+
+
+@pytest.mark.slow
+def test_launches_that_are_known_to_be_alike_are_compiled_alike(tmp_path: Path):
+    """For tensors that lie anywhere, of any strides, and numbers that Triton compiles for."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
+    paths = [str(ROOT), str(ROOT / "src"), environment.get("PYTHONPATH", "")]
+    run = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False, cwd=ROOT,
+        env=environment | {"PYTHONPATH": os.pathsep.join(paths)},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-3000:]
+    seen, again, binaries = json.loads(run.stdout.splitlines()[-1])
+    assert again >= seen / 2
+    assert binaries > 50
+
+
+def test_tensors_that_lie_alike_have_the_same_number():
+    x = torch.empty(4, 40, dtype=torch.float16)
+    numbers = [
+        number_of_layouts(tensors)
+        for tensors in (
+            (x,), (x.clone(),), (x.bfloat16(),), (x[:2],), (x.mT.contiguous().mT,),
+            (x.view(-1)[1:121].view(4, 30),), (x.view(-1)[:120].view(4, 30),), (x, None), (None, x),
+            (x.view(-1)[8:128].view(4, 30),), (x.to("meta"),),
+        )
+    ]  # fmt: skip
+    assert numbers[0] == numbers[1]
+    assert numbers[6] == numbers[9]
+    assert len(set(numbers)) == len(numbers) - 2
