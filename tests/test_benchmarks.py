@@ -234,6 +234,29 @@ def test_the_page_has_what_was_measured_on_a_gpu(no_gpu, tmp_path, capsys):
     assert "| L=4096, B=4, d=64 | logits, causal (Inkling) |" in text
 
 
+def test_what_takes_python_longer_than_the_gpu_is_timed_as_graphs_too(
+    no_gpu, monkeypatch, tmp_path, capsys
+):
+    assert {one.queries for one in GPU_SETTINGS if one.captured} == {1024}
+    assert not any(one.captured for one in GPU_SETTINGS if one.rivals)
+    monkeypatch.setattr(gpu, "captured", lambda run: run)
+    setting = small("logits", captured=True)
+    result = gpu.measure_on_gpu((setting,), tmp_path / "cuda.json", minutes=1)
+    assert all(row["captured"]["ratio"]["median"] > 0 for row in result["time"])
+    page = "\n\n".join(on_gpu(result))
+    assert "| forward+backward | forward, as graphs | forward+backward, as graphs |" in page
+
+    def fails(run):
+        raise RuntimeError("no graph of this")
+
+    monkeypatch.setattr(gpu, "captured", fails)
+    result = gpu.measure_on_gpu((setting,), tmp_path / "cuda.json", minutes=1)
+    assert all(
+        row["captured"] == {"reason": "RuntimeError: no graph of this"} for row in result["time"]
+    )
+    assert "| not measured | not measured |" in "\n\n".join(on_gpu(result))
+
+
 def test_without_a_gpu_the_page_has_the_targets_for_one():
     row = "| L=4096, B=4, d=64 | grid, per axis (SAM) | not measured | 1.15 |"
     assert row in without_gpu()[-1]

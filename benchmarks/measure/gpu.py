@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from ..workloads.workload import UNIT, Run, Workload, contenders, inputs
 from .fastest_sdpa import fastest_sdpa
 from .machine import gpu, machine
 from .passes import errors, passes, rows_of_pass
+from .timing import interleaved, percentiles, ratios
 
 __all__ = ["measure_on_gpu"]
 
@@ -49,6 +51,36 @@ def enqueue_seconds(run: Callable[[], object]) -> float:
         seconds.append(time.perf_counter() - start)
     torch.cuda.synchronize()
     return median(seconds)
+
+
+def captured(run: Callable[[], object]) -> Callable[[], object]:
+    """The same as a CUDA graph, which launches again what one run has launched."""
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+def as_graphs(
+    unit: Callable[[], object], run: Callable[[], object], seconds: float
+) -> dict[str, Any]:
+    """The ratio of two runs as CUDA graphs, and the seconds of each; or why it cannot be had."""
+    try:
+        graphs = {UNIT: captured(unit), "run": captured(run)}
+    except Exception as error:  # whatever is not allowed in a graph
+        return {"reason": describe(error)}
+    rounds = interleaved(graphs, leading=tuple(graphs), seconds=seconds, clock=event_clock)
+    return {
+        "ratio": percentiles(ratios(rounds, "run", UNIT)),
+        "seconds": percentiles([timings["run"] for timings in rounds]),
+        "unit_seconds": percentiles([timings[UNIT] for timings in rounds]),
+    }
 
 
 def peak_memory(run: Callable[[], object]) -> dict[str, float]:
@@ -116,6 +148,11 @@ def measure_scheme(setting: GpuSetting, scheme: str) -> dict[str, list[dict]]:
         for row in timings:
             row["unit"] = unit
             row["enqueue_seconds"] = enqueue_seconds(timed[row["contender"]])
+            if setting.captured:
+                graphs = as_graphs(timed[UNIT], timed[row["contender"]], setting.seconds)
+                row["captured"] = graphs
+                told = graphs.get("reason") or f"{graphs['ratio']['median']:.2f} x plain"
+                print(f"{'':27}as CUDA graphs: {told}", flush=True)
             if row["enqueue_seconds"] > row["seconds"]["median"]:
                 print(f"{'':27}of which Python takes {1e3 * row['enqueue_seconds']:.2f} ms")
         rows["time"] += timings

@@ -12,6 +12,7 @@ from .cells import (
     markdown_table,
     milliseconds,
     ratio,
+    ratio_cell,
 )
 from .choice_section import choice_section
 from .distributed_section import distributed_section
@@ -62,8 +63,9 @@ Measured on {machine}.
 ON_GPU = """\
 The unit is the fastest of torch's SDPA backends (flash, cuDNN, memory-efficient) at the same shape,
 causal where the scheme is, found for each pass by timing them all. Times are by CUDA events, and
-learned tables are in float32 and cast, as by autocast. Memory is the most that torch had allocated
-over one forward and backward pass, the inputs with it.
+learned tables are in float32 and cast, as by autocast. At 1024 tokens Python takes longer than the
+kernels; "as graphs" both, the unit too, run as CUDA graphs, which leave it out. Memory is the most
+that torch had allocated over one forward and backward pass, the inputs with it.
 
 Measured on {machine}. What was checked there is in `gpu_trials.json`: gradients of more than 729
 tokens for plain attention, a global table and a grid alone, a CUDA graph and `torch.compile` for
@@ -269,15 +271,23 @@ def time_section(result: dict, name: str) -> str:
     """Ratios to plain SDPA of every contender in the setting of that name."""
     sizes = result["settings"][name]
     labels = [label for label in PASSES if label == FORWARD or sizes["backward"]]
+    as_graphs = labels if sizes.get("captured") else []
     rows = [
         [scheme, contender, *(ratio(passes, label) for label in labels),
+         *(_of_graphs(passes, label) for label in as_graphs),
          milliseconds(passes[FORWARD]["seconds"]["median"]), f"{passes[FORWARD]['error']:.0e}"]
         for (scheme, contender), passes in by_contender(result, name).items()
     ]  # fmt: skip
-    head = ["scheme", "computed by", *labels, "forward, ms", "error"]
+    head = ["scheme", "computed by", *labels, *(f"{label}, as graphs" for label in as_graphs),
+            "forward, ms", "error"]  # fmt: skip
     keys = sizes["queries"] if sizes["keys"] is None else sizes["keys"]
     note = SIZES.format(**sizes | {"keys": keys})
     return f"### {name}\n\n{note}\n\n{markdown_table(head, rows, 2)}"
+
+
+def _of_graphs(passes: dict[str, dict], label: str) -> str:
+    found = passes.get(label, {}).get("captured", {}).get("ratio")
+    return "not measured" if found is None else ratio_cell(found)
 
 
 def memory_table(

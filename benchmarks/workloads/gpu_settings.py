@@ -17,16 +17,22 @@ MAIN_SCHEMES = (*SHAW, BIASES[0], GLOBAL[0], RELATIVE_LOGITS)
 OTHER_SCHEMES = (GLOBAL[1], "queries, k=64 (DeBERTa)", "8 packed documents, bias")
 RIVALS_SUFFIX = ": rivals"
 TOKENS = 16384
+MOST_CAPTURED = 1024  # tokens, of which the kernels may take less time than Python
 
 
 @dataclass(frozen=True)
 class GpuSetting(Setting):
-    """A setting on a GPU."""
+    """A setting on a GPU.
+
+    Args:
+        captured: whether both passes are timed as CUDA graphs too, which leave Python out.
+    """
 
     heads: int = 16
     dtype: str = "bfloat16"
     backends: tuple[str, ...] = ("triton",)
     seconds: float = 0.1
+    captured: bool = False
 
     device: ClassVar[str] = "cuda"
 
@@ -38,12 +44,13 @@ def gpu_setting_name(length: int, width: int) -> str:
 
 def _setting(length: int, width: int, schemes: tuple[str, ...]) -> GpuSetting:
     name, batch = gpu_setting_name(length, width), TOKENS // length
-    return GpuSetting(name, length, schemes, batch=batch, width=width)
+    captured = length <= MOST_CAPTURED
+    return GpuSetting(name, length, schemes, batch=batch, width=width, captured=captured)
 
 
 def _rivals(length: int, schemes: tuple[str, ...]) -> GpuSetting:
     setting = _setting(length, 64, schemes)
-    return replace(setting, name=setting.name + RIVALS_SUFFIX, rivals=True)
+    return replace(setting, name=setting.name + RIVALS_SUFFIX, rivals=True, captured=False)
 
 
 def _other_schemes(length: int, schemes: tuple[str, ...]) -> GpuSetting:
@@ -55,7 +62,9 @@ def _all_backends(length: int) -> GpuSetting:
     """One sequence, for the choice among the backends that run on a GPU."""
     setting = _setting(length, 64, (SHAW[0], GLOBAL[0]))
     backends = ("triton", "tiled", "reference")
-    return replace(setting, name=f"L={length}, B=1, d=64: backends", batch=1, backends=backends)
+    return replace(
+        setting, name=f"L={length}, B=1, d=64: backends", batch=1, backends=backends, captured=False
+    )
 
 
 GPU_SETTINGS = (
