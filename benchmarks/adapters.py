@@ -7,20 +7,25 @@ timed. The original is the fastest of its implementations in the same interleave
     python -m benchmarks.adapters --equality          # small models of every family
     python -m benchmarks.adapters --long              # inputs of an hour
     python -m benchmarks.adapters --models "WavLM base" --parts time
+    python -m benchmarks.adapters --device cuda       # time alone, in bfloat16; no page has it yet
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
 from pathlib import Path
+
+import torch
 
 from .files import RESULTS, save
 from .measure.adapted import measure_time
 from .measure.adapted_equality import measure_equality
 from .measure.adapted_memory import measure_memory
+from .measure.gpu import describe, event_clock
 from .measure.long_inputs import measure_long
-from .measure.machine import machine
+from .measure.machine import gpu, machine
 from .report.adapters_page import adapters_verdict
 from .workloads.adapted import LONG_INPUTS, MODELS
 
@@ -37,11 +42,25 @@ def main() -> None:
     longs = [one.name for one in LONG_INPUTS]
     parser.add_argument("--long", nargs="*", choices=longs,
                         metavar="INPUT", help="instead: long inputs, these (all)")  # fmt: skip
-    parser.add_argument("--out", type=Path, default=RESULTS / "adapters.json")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--minutes", type=float, default=4.0, help="on a GPU (4)")
+    parser.add_argument(
+        "--out", type=Path, help="benchmarks/results/adapters.json, or gpu_adapters"
+    )
     options = parser.parse_args()
+    on_gpu = options.device == "cuda"
+    if on_gpu and not torch.cuda.is_available():
+        parser.error("--device: cuda needs a CUDA device")
+    if on_gpu and (options.equality or options.long is not None):
+        parser.error("--device: cuda takes neither --equality nor --long")
+    if options.out is None:
+        options.out = RESULTS / ("gpu_adapters.json" if on_gpu else "adapters.json")
     if options.out.is_dir():
         parser.error(f"--out: must be a file, got the folder {options.out}")
     result = json.loads(options.out.read_text()) if options.out.exists() else {}
+    if on_gpu:
+        measure_on_gpu(options.models, options.minutes, options.out)
+        return
     result["machine"] = machine()
     commits = result.setdefault("commits", {})
     if options.equality:
@@ -66,6 +85,26 @@ def main() -> None:
             save(options.out, result)
     print(f"wrote {options.out}")
     print(adapters_verdict(result))
+
+
+def measure_on_gpu(names: list[str], minutes: float, out: Path) -> None:
+    """Time of the models in bfloat16, as many as there is time for; `out` is written after each."""
+    end = time.monotonic() + 60 * minutes
+    result: dict = {"machine": machine() | gpu(), "dtype": "bfloat16", "time": [], "left_out": []}
+    for model in MODELS:
+        if model.name not in names:
+            continue
+        try:
+            if time.monotonic() > end:
+                raise TimeoutError(f"the {minutes:g} minutes were over")
+            result["time"] += measure_time(
+                model, seconds=0.1, dtype=torch.bfloat16, device="cuda", clock=event_clock
+            )
+        except Exception as error:  # the next model may run all the same
+            result["left_out"].append({"model": model.name, "reason": describe(error)})
+            print(f"{model.name}: left out: {describe(error)}", flush=True)
+        save(out, result)
+    print(f"wrote {out}")
 
 
 if __name__ == "__main__":

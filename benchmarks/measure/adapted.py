@@ -13,9 +13,9 @@ from transformers import PreTrainedModel
 
 from relpos.adapters import adapt
 
-from ..workloads.adapted import AdaptedModel, cast, draw
+from ..workloads.adapted import AdaptedModel, cast, draw, on_device
 from .passes import BOTH, FORWARD
-from .timing import interleaved, percentiles, ratios
+from .timing import Clock, interleaved, percentiles, ratios, wall_clock
 
 __all__ = ["ADAPTED", "choose", "implementations", "measure_time"]
 
@@ -79,25 +79,26 @@ def _captured(model: nn.Module, inputs: dict[str, Any], name: str) -> _Call:
     return _Call(module, (), kwargs | {"hidden_states": leaf})
 
 
-def _contenders(model: AdaptedModel, dtype: torch.dtype) -> dict[str, nn.Module]:
+def _contenders(model: AdaptedModel, dtype: torch.dtype, device: str) -> dict[str, nn.Module]:
     """The model by every implementation that it names, and adapted, all with the same numbers."""
     models = {}
     for name in model.implementations or implementations(model.build(2)):
-        models[name] = draw(model.build(2)).to(dtype)
+        models[name] = draw(model.build(2)).to(device, dtype)
         choose(models[name], name)
-    models[ADAPTED] = draw(model.build(2)).to(dtype)
+    models[ADAPTED] = draw(model.build(2)).to(device, dtype)
     adapt(models[ADAPTED])
     return models
 
 
 def measure_time(
-    model: AdaptedModel, *, seconds: float = 2.0, dtype: torch.dtype = torch.float32
-) -> list[dict]:
+    model: AdaptedModel, *, seconds: float = 2.0, dtype: torch.dtype = torch.float32,
+    device: str = "cpu", clock: Clock = wall_clock,
+) -> list[dict]:  # fmt: skip
     """A row for each length, part and pass: seconds of each, and how many times as fast."""
-    models = _contenders(model, dtype)
+    models = _contenders(model, dtype, device)
     rows = []
     for length in model.lengths:
-        inputs = cast(model.inputs(length), dtype)
+        inputs = on_device(cast(model.inputs(length), dtype), device)
         for part in ("attention", "layer"):
             name = f"{model.layer}.{model.attention}" if part == "attention" else model.layer
             calls = {key: _captured(each, inputs, name) for key, each in models.items()}
@@ -107,7 +108,8 @@ def measure_time(
                     key: call.forward if label == FORWARD else call.both
                     for key, call in calls.items()
                 }
-                rows.append(_row(model, length, part, label, runs, seconds) | {"error": error})
+                row = _row(model, length, part, label, runs, seconds, clock)
+                rows.append(row | {"error": error})
                 _print(rows[-1])
     return rows
 
@@ -123,9 +125,9 @@ def _error(calls: dict[str, _Call]) -> float:
 
 def _row(
     model: AdaptedModel, length: int, part: str, label: str,
-    runs: dict[str, Callable[[], None]], seconds: float,
+    runs: dict[str, Callable[[], None]], seconds: float, clock: Clock,
 ) -> dict:  # fmt: skip
-    rounds = interleaved(runs, leading=(ADAPTED,), seconds=seconds)
+    rounds = interleaved(runs, leading=(ADAPTED,), seconds=seconds, clock=clock)
     taken = {
         name: percentiles([timings[name] for timings in rounds if name in timings]) for name in runs
     }

@@ -24,7 +24,7 @@ from .machine import gpu, machine
 from .passes import errors, passes, rows_of_pass
 from .timing import interleaved, percentiles, ratios
 
-__all__ = ["measure_on_gpu"]
+__all__ = ["describe", "event_clock", "measure_on_gpu"]
 
 _LONGEST = 2.0  # seconds of one forward and backward
 

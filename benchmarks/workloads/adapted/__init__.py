@@ -1,7 +1,7 @@
 """Models of transformers at the sizes of published ones, with random weights and few layers."""
 
 from . import decoders, images, speech, text
-from .model import AdaptedModel, LongInput, cast, draw
+from .model import AdaptedModel, LongInput, cast, draw, on_device
 
 __all__ = [
     "HALF_LONG_INPUTS",
@@ -14,6 +14,7 @@ __all__ = [
     "draw",
     "find_long_input",
     "find_model",
+    "on_device",
 ]
 
 MODELS = (*speech.MODELS, *text.MODELS, *images.MODELS, *decoders.MODELS)

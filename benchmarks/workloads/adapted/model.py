@@ -91,6 +91,11 @@ def cast(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     }
 
 
+def on_device(inputs: dict[str, Any], device: str) -> dict[str, Any]:
+    """A model's inputs, with their tensors on this device."""
+    return {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in inputs.items()}
+
+
 def ids(length: int) -> dict[str, Any]:
     """Tokens of a vocabulary of 1000."""
     return {"input_ids": torch.arange(length)[None] % 900 + 10}

@@ -67,8 +67,9 @@ def key_axis_logits(q: Tensor, terms: GridTerms, scale: float) -> Tensor | None:
         part: Tensor | None = None
         if axis.keys is not None:
             p = q if axis.q_rel is None else axis.q_rel.to(q.dtype)
-            p = scale * _on_grid(p, terms, terms.query_grid)
-            part = _axis_logits(p, axis.keys, number, sizes)
+            part = _axis_logits(
+                _on_grid(p, terms, terms.query_grid), axis.keys, number, sizes, scale
+            )
         if axis.bias is not None:
             line = _rows_of_pairs(axis.bias, *sizes, q.dtype)  # (h or 1, n_i, n_j)
             shape = [1] * len(terms.query_grid)
@@ -96,16 +97,14 @@ def query_axis_logits(
     """
     if all(axis.queries is None for axis in terms.axes):
         return None
-    k = scale * _on_grid(
-        k.to(dtype).repeat_interleave(heads // k.shape[1], dim=1), terms, terms.shape
-    )
+    k = _on_grid(k.to(dtype).repeat_interleave(heads // k.shape[1], dim=1), terms, terms.shape)
     parts = []
     for number, axis in enumerate(terms.axes):
         sizes = terms.query_grid[number], terms.shape[number]
         if axis.queries is None:
             parts.append(k.new_zeros(*k.shape[:2], *terms.shape, sizes[0]))
         else:
-            parts.append(_axis_logits(k, axis.queries, number, sizes, of_keys=True))
+            parts.append(_axis_logits(k, axis.queries, number, sizes, scale, of_keys=True))
     return _with_prefix(_side_by_side(parts), terms)
 
 
@@ -136,16 +135,17 @@ def axis_values(weights: Tensor, terms: GridTerms) -> Tensor:
 
 
 def _axis_logits(
-    x: Tensor, table: OffsetTable, axis: int, sizes: tuple[int, int], of_keys: bool = False
-) -> Tensor:
-    """`x (b, h, *grid, d)` dotted with the row for each coordinate of the other side: `(.., c)`."""
+    x: Tensor, table: OffsetTable, axis: int, sizes: tuple[int, int], scale: float,
+    of_keys: bool = False,
+) -> Tensor:  # fmt: skip
+    """`scale x (b, h, *grid, d)` dotted with the row for each coordinate beyond: `(.., c)`."""
     queries, keys = sizes
     x, others = _axis_last(x, axis)
     if _is_sheared(x, queries, keys):
-        rows = _rows_by_offset(table, keys, x.dtype)
+        rows = scale * _rows_by_offset(table, keys, x.dtype)  # fewer than there are tokens
         out = relative_to_absolute(_product(x, rows.flip(1) if of_keys else rows))
     else:
-        rows = _rows_of_pairs(table, queries, keys, x.dtype)
+        rows = scale * _rows_of_pairs(table, queries, keys, x.dtype)
         out = _paired_product(x, rows.transpose(1, 2) if of_keys else rows)
     return _axis_restored(out, axis, others)
 

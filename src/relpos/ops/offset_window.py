@@ -53,7 +53,8 @@ def table_gradient(gradient: Tensor, table: OffsetTable, first: int) -> Tensor:
     summed into its end rows where it clamps, in a fixed order, and lost where it is zero.
 
     Args:
-        gradient: `(h or 1, n[, d])`, one row for each offset from `first` on.
+        gradient: `(h or 1, n[, d])`, one row for each offset from `first` on; where these are the
+            table's own offsets it is returned itself.
         table: the table.
         first: offset of the gradient's row 0.
 

@@ -91,7 +91,7 @@ class BandTable:
         assert self._rows_grad is not None
         total = table_gradient(self._rows_grad, self._table, self._first)
         for edge, grad in zip(self._edges, self._far_grad, strict=True):
-            total += table_gradient(grad, self._table, edge)
+            total = total + table_gradient(grad, self._table, edge)
         return total
 
     def _heads(self, heads: slice) -> slice:

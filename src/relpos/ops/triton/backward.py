@@ -98,9 +98,10 @@ class _Backward:
         sums = sums_rel = None
         in_two = self._walks_band_by_itself(needs_axis_logits=d_logits is not None)
         if in_two:
-            sums = call.q.new_empty(call.q.shape, dtype=torch.float32)
-            if call.q_rel is not None:
-                sums_rel = call.q.new_empty(call.q_rel.shape, dtype=torch.float32)
+            sums, sums_rel = (
+                None if x is None else x.new_empty(x.shape, dtype=torch.float32)
+                for x in (d_q, d_q_rel)
+            )
 
         def walk(shape: TileShape, *, ends: bool = True, band: bool = True) -> None:
             num_tiles = call.batch * call.heads * count_tiles(call.seqlen_q, shape.m)
@@ -135,7 +136,9 @@ class _Backward:
         """Whether dq is to be found in two launches: of a short band that shears."""
         call = self.call
         shears = call.traits.has_narrow_band and bool(call.tables.keys() - {"bias"})
-        return shears and not needs_axis_logits and call.seqlen_k >= _KEYS_OF_TWO_LAUNCHES
+        if needs_axis_logits or not (call.documents is call.key_ranges is None):
+            return False
+        return shears and call.keys_of_a_tile(1) >= _KEYS_OF_TWO_LAUNCHES
 
     def _run_dkdv(self) -> None:
         call, saved, needed = self.call, self.saved, self.needed

@@ -167,7 +167,8 @@ class KernelSizes(NamedTuple):
 class StoredScores(NamedTuple):
     """`dS` of a chunk of a call's pairs, for the kernels that multiply it (`stored_scores.py`).
 
-    A chunk is all keys, some key heads with all query heads that share them, and some queries.
+    A chunk is some queries, the keys that they see, and some key heads with all query heads that
+    share them.
 
     Args:
         d_scores: `(query heads, queries, keys)` of the chunk, in the dtype of `k`: whole tiles.

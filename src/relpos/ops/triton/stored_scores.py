@@ -166,6 +166,8 @@ def _cut(widths: list[int], most: int) -> list[int]:
     ([2, 4], [2, 4], [1, 2, 3, 4])
     """
     cuts = _cut_first(widths, most)
+    if len(cuts) == 1:
+        return cuts
     lowest, highest = 0, most
     while lowest < highest:
         middle = (lowest + highest) // 2

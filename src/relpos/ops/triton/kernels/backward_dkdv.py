@@ -63,8 +63,8 @@ def dkdv_kernel(
         d_axis_weights: TokenTensor `(b, h, i, s)` with a grid's values.
 
     Writes:
-        d_k: TokenTensor `(b, g, j, d)`.
-        d_v: TokenTensor `(b, g, j, dv)`.
+        d_k: TokenTensor `(b, g, j, d)`; where `IN_PARTS`, once no queries are left to come.
+        d_v: TokenTensor `(b, g, j, dv)`, likewise.
         d_query_axis_logits: TokenTensor `(b, h, j, s)` where `NEEDS_D_LOGITS`.
         end_rows: `(2, b, h, j)` float32 where `NEEDS_D_QUERIES`: the sums of `dS` over the
             queries for which the key selects the first row of the table of queries, and over those
@@ -72,8 +72,8 @@ def dkdv_kernel(
         stored: StoredScores where `STORES_D_SCORES`; with weights where `STORES_WEIGHTS`.
 
     Adds to, where `IN_PARTS`, unless these queries are the first:
-        sums_k: TokenTensor `(1, key heads, j, d)` float32, of `acc_k`.
-        sums_v: TokenTensor `(1, key heads, j, dv)` float32, of `acc_v`.
+        sums_k: TokenTensor `(1, key heads, j, d)` float32, of `acc_k`, while queries are to come.
+        sums_v: TokenTensor `(1, key heads, j, dv)` float32, of `acc_v`, likewise.
         end_rows: the same.
     """
     args = KernelArgs(

@@ -69,7 +69,8 @@ def dq_kernel(
     from what that has summed: so loops that differ in what they need are not compiled as one. Their
     tiles must be of one size, by which the regions are cut.
 
-    Reads, besides `inputs`:
+    Reads, besides `inputs`, and in the second launch what the first one has written to `delta`,
+    `end_rows`, `sums` and `sums_rel`:
         out: TokenTensor `(b, h, i, dv)`.
         softmax: `(2, b, h, i)`, of the forward kernel.
         d_out: TokenTensor `(b, h, i, dv)`.
@@ -87,7 +88,8 @@ def dq_kernel(
             those of the weights that dropout leaves, where `NEEDS_END_WEIGHTS`.
         end_stats: `(4, b, h, i)` float32 where `STORES_END_STATS`: `row_max` for LEFT and for RIGHT
             where a table of keys adds to rows there, then `delta` where one of values does.
-        sums: TokenTensor `(b, h, i, d)` float32: `acc` after the first launch of two.
+        sums: TokenTensor `(b, h, i, d)` float32, where `NEEDS_D_Q`: `acc` after the first launch of
+            two.
         sums_rel: TokenTensor `(b, h, i, rel_dim)` float32: `acc_rel`, likewise.
     """
     args = KernelArgs(
@@ -122,9 +124,10 @@ def dq_kernel(
         store_by_query(delta, args, b, h, i, row_delta)
     else:
         row_delta = load_by_query(delta, args, b, h, i, 0.0)
-        acc += load_tokens(
-            sums, b, h, i, args.seqlen_q, SPEC.head_dim, SPEC.block_head_dim, SPEC
-        )  # fmt: skip
+        if NEEDS_D_Q:
+            acc += load_tokens(
+                sums, b, h, i, args.seqlen_q, SPEC.head_dim, SPEC.block_head_dim, SPEC
+            )  # fmt: skip
         if TIMES_KEYS and SPEC.has_q_rel:
             acc_rel += load_tokens(
                 sums_rel, b, h, i, args.seqlen_q, SPEC.rel_dim, SPEC.block_rel_dim, SPEC
@@ -239,9 +242,10 @@ def dq_kernel(
             acc = end_sums(sums_carried, acc, args, KEYS, h, i0, upper, REGION, SPEC)
 
     if not WALKS_BAND:
-        store_tokens(
-            sums, b, h, i, args.seqlen_q, acc, SPEC.head_dim, SPEC.block_head_dim, SPEC
-        )  # fmt: skip
+        if NEEDS_D_Q:
+            store_tokens(
+                sums, b, h, i, args.seqlen_q, acc, SPEC.head_dim, SPEC.block_head_dim, SPEC
+            )  # fmt: skip
         if TIMES_KEYS and SPEC.has_q_rel:
             store_tokens(
                 sums_rel, b, h, i, args.seqlen_q, acc_rel, SPEC.rel_dim, SPEC.block_rel_dim, SPEC

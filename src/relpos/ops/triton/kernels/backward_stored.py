@@ -112,8 +112,7 @@ def stored_dq_kernel(
     first_tile, end_tile = _part(
         regions.begin // SPEC.block_n, regions.end // SPEC.block_n, split, splits
     )
-    # There is little to do in a turn, and far to go for what it needs.
-    for key_tile in tl.range(first_tile, end_tile, num_stages=4):
+    for key_tile in tl.range(first_tile, end_tile, num_stages=_stages(SPEC)):
         j0 = key_tile * SPEC.block_n  # so the compiler knows where whole words begin
         at = stored_at(stored, head, i0 - i_begin, j0, SPEC)
         d_scores = tl.load(stored.d_scores + at)
@@ -306,6 +305,15 @@ def stored_dtables_kernel(
     if NEEDS_D_VALUES:
         acc_values += load_sums(d_values, at_row, inside_rows, SPEC.value_dim, SPEC.block_value_dim)
         store_sums(d_values, at_row, inside_rows, acc_values, SPEC.value_dim, SPEC.block_value_dim)
+
+
+@triton.constexpr_function
+def _stages(SPEC):
+    """Of the pipeline where there is little to do in a turn, and far to go for what it needs.
+
+    As many as 32768 numbers hold, 4 at most.
+    """
+    return max(1, min(4, 32768 // (SPEC.block_n * (SPEC.block_m + SPEC.block_head_dim))))
 
 
 @triton.jit

@@ -37,7 +37,7 @@ from .tiles import (
 )
 
 
-@triton.jit(do_not_specialize=(*KernelSizes._fields, "batch", "splits", "entries"))
+@triton.jit(do_not_specialize=(*KernelSizes._fields, "batch", "table_heads", "splits", "entries"))
 def dtables_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
@@ -212,7 +212,9 @@ def load_sums(x, row, inside, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     )
 
 
-@triton.jit(do_not_specialize=("batch", "count", "splits"))
+@triton.jit(
+    do_not_specialize=("batch", "heads", "heads_per_x_head", "count", "splits", "table_heads")
+)
 def end_rows_kernel(
     numbers, x, sums, batch, heads, heads_per_x_head, count, splits, table_heads, scale,
     M: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SPEC: tl.constexpr,
