@@ -51,16 +51,16 @@ def main() -> None:
     on_gpu = options.device == "cuda"
     if on_gpu and not torch.cuda.is_available():
         parser.error("--device: cuda needs a CUDA device")
-    if on_gpu and (options.equality or options.long is not None):
-        parser.error("--device: cuda takes neither --equality nor --long")
+    if on_gpu and (options.equality or options.long is not None or "time" not in options.parts):
+        parser.error("--device: cuda takes neither --equality nor --long, and measures time alone")
     if options.out is None:
         options.out = RESULTS / ("gpu_adapters.json" if on_gpu else "adapters.json")
     if options.out.is_dir():
         parser.error(f"--out: must be a file, got the folder {options.out}")
-    result = json.loads(options.out.read_text()) if options.out.exists() else {}
     if on_gpu:
         measure_on_gpu(options.models, options.minutes, options.out)
         return
+    result = json.loads(options.out.read_text()) if options.out.exists() else {}
     result["machine"] = machine()
     commits = result.setdefault("commits", {})
     if options.equality:

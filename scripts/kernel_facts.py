@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isqrt
@@ -164,9 +165,10 @@ def facts(
     compiled = compile_call(
         architecture,
         lambda: sequence(dim, LENGTH, terms=chosen.terms, causal=chosen.causal),
-        tiles=lambda kernel, shapes: (tiles or {}).get(kernel, shapes[0]),
+        tiles=lambda kernel, shapes: (tiles or {}).get(kernel.removesuffix(", in two"), shapes[0]),
     )
-    once = {each.name: each for each in compiled}  # a launch for each chunk of stored scores
+    # A launch for each chunk of stored scores; dq's ends and its band may have one each.
+    once = {(each.name, _walked(each)): each for each in compiled}
     return [
         {"architecture": architecture, "case": case, "dim": dim}
         | _of_kernel(each, PROCESSORS[architecture], dim)
@@ -181,7 +183,9 @@ def _of_kernel(compiled: Compiled, processor: Processor, dim: int) -> dict[str, 
     loops = [loop for loop in inner_loops(disassemble(cubin)) if loop.tensor_flops()]
     needed = PRODUCTS.get(compiled.name)
     walks = [loop for loop in loops if needed and _products(loop, shape, dim) >= needed]
-    regions = ("before", "grid") if len(walks) == 2 else REGIONS
+    regions = _walked(compiled)
+    if regions == REGIONS and len(walks) == 2:
+        regions = ("before", "grid")
     if needed and not 1 <= len(walks) <= len(regions):
         raise ValueError(f"{compiled.name} must have a loop for each region, got {len(walks)}")
     if not needed:
@@ -206,6 +210,12 @@ def _of_kernel(compiled: Compiled, processor: Processor, dim: int) -> dict[str, 
             for loop in loops
         ],
     }
+
+
+def _walked(compiled: Compiled) -> tuple[str, ...]:
+    """The regions that a kernel goes through; dq may have a launch for the ends and the band."""
+    ends, band = (compiled.constants.get(f"WALKS_{name}", True) for name in ("ENDS", "BAND"))
+    return tuple(x for x in REGIONS if (band if x == "band" else ends))
 
 
 def _of_stored(compiled: Compiled, region: str | None) -> dict[str, float]:
@@ -281,7 +291,9 @@ def predicted(rows: list[dict[str, Any]]) -> dict[str, float]:
         rows: of `facts`, all kernels of one case.
     """
     architecture, case, dim = rows[0]["architecture"], CASES[rows[0]["case"]], rows[0]["dim"]
-    cycles = {row["kernel"]: _cycles_of_kernel(row, case) for row in rows}
+    cycles: defaultdict[str, float] = defaultdict(float)
+    for row in rows:
+        cycles[row["kernel"]] += _cycles_of_kernel(row, case)
     pairs = LENGTH * LENGTH / (2 if case.causal else 1)
     processor = PROCESSORS[architecture]
     product = 2 * pairs * dim / (processor.tensor_flops * processor.flash)

@@ -4,7 +4,9 @@ Triton's pipeline copies tiles of the next turns into shared memory while the pr
 run (`async_copy`, `warp_group_dot`), and gives each tile as many buffers as turns it is copied
 ahead, and one more where a product of the turn before may not be over. A tile that is wanted in
 registers besides does not get that one, in Triton 3.6 and 3.8 at least: its next copy races with
-the product. Seen in Triton's last form of a kernel before machine code, `asm["ttgir"]`:
+the product. That is so of products as an H100 has them; on others before it none runs on.
+
+Seen in Triton's last form of a kernel before machine code, `asm["ttgir"]`:
 
     %k = ttg.local_alloc : () -> !ttg.memdesc<2x64x64xbf16, ...>          two buffers
     %9 = scf.for ... {
@@ -76,19 +78,24 @@ def overwritten(ttgir: str) -> list[Overwritten]:
                 continue
             ahead = sum(x.kind == "copy" and x.of == tile and x.line < begin for x in events)
             last, copy = max(products), min(copies)
-            over = _is_over(last, copy if last < copy else end, inside)
-            if count < ahead + (not over):
+            # What this turn is still to read, and what the product of the one before may read.
+            needed = ahead + (last > copy) + (not _is_over(last, copy, inside))
+            if count < needed:
                 found.append(Overwritten(begin, tile, count, ahead))
     return found
 
 
-def _is_over(product: int, line: int, inside: list[_Event]) -> bool:
-    """Whether the product of one line has been waited for before another line."""
-    for wait in inside:
-        if wait.kind == "wait" and product < wait.line < line:
-            since = {x.line for x in inside if x.kind == "product" and product < x.line < wait.line}
-            if wait.of is not None and wait.of <= len(since):
-                return True
+def _is_over(product: int, copy: int, inside: list[_Event]) -> bool:
+    """Whether a product has been waited for before the next copy, in this turn or the next one."""
+    between = [x for x in inside if product < x.line and (product > copy or x.line < copy)]
+    if product > copy:
+        between += [x for x in inside if x.line < copy]
+    since: set[int] = set()
+    for event in between:
+        if event.kind == "product":
+            since.add(event.line)
+        elif event.kind == "wait" and event.of is not None and event.of <= len(since):
+            return True
     return False
 
 

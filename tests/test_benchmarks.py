@@ -242,6 +242,8 @@ def test_what_takes_python_longer_than_the_gpu_is_timed_as_graphs_too(
     monkeypatch.setattr(gpu, "captured", lambda run: run)
     setting = small("logits", captured=True)
     result = gpu.measure_on_gpu((setting,), tmp_path / "cuda.json", minutes=1)
+    assert result["left_out"] == []
+    assert len(result["time"]) == 2
     assert all(row["captured"]["ratio"]["median"] > 0 for row in result["time"])
     page = "\n\n".join(on_gpu(result))
     assert "| forward+backward | forward, as graphs | forward+backward, as graphs |" in page
@@ -251,6 +253,7 @@ def test_what_takes_python_longer_than_the_gpu_is_timed_as_graphs_too(
 
     monkeypatch.setattr(gpu, "captured", fails)
     result = gpu.measure_on_gpu((setting,), tmp_path / "cuda.json", minutes=1)
+    assert len(result["time"]) == 2
     assert all(
         row["captured"] == {"reason": "RuntimeError: no graph of this"} for row in result["time"]
     )

@@ -50,6 +50,18 @@ def test_a_tile_has_a_buffer_more_while_a_product_may_read(
     assert found == ([] if is_right else [Overwritten(6, 2, buffers, 1)])
 
 
+@pytest.mark.parametrize(
+    ("buffers", "late", "is_right"),
+    [(1, WAIT, False), (2, WAIT, True), (2, "", False), (3, "", True)],
+)
+def test_a_copy_before_the_product_takes_a_buffer_more(buffers: int, late: str, is_right: bool):
+    lines = LOOP.format(buffers=buffers, wait="", late=late).splitlines()
+    copy = next(n for n, line in enumerate(lines) if "%8 = " in line)
+    product = next(n for n, line in enumerate(lines) if "%7 = " in line)
+    lines.insert(product, lines.pop(copy))
+    assert bool(overwritten("\n".join(lines))) != is_right
+
+
 KERNEL = """
 import json
 import sys

@@ -476,6 +476,56 @@ def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
         assert kernel["tensor cores"] == half, kernel
 
 
+IN_TWO = {
+    name: case
+    for name, case in CASES.items()
+    if set(case.terms.split()) - {"bias"} and not (case.documents or case.ranges)
+}
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in IN_TWO
+])  # fmt: skip
+def test_dq_in_two_launches_is_the_same(name: str, monkeypatch):
+    """The ends of the tables first, then what lies between; sums of the first are NaN before."""
+    from relpos.ops.triton import backward, launch
+
+    case = IN_TWO[name]
+    share = max(1, case.queries / LONGEST, case.keys / LONGEST)
+    queries, keys = (max(1, int(x / share)) for x in (case.queries, case.keys))
+    case = replace(case, batch=1, queries=queries, keys=keys)
+    walked, run_programs = [], launch.run_programs
+
+    def noted(kernel: Any, *arguments: Any, **options: Any) -> None:
+        if kernel.fn.__name__ == "dq_kernel":
+            walked.append((options["WALKS_ENDS"], options["WALKS_BAND"]))
+        run_programs(kernel, *arguments, **options)
+
+    monkeypatch.setattr(launch, "run_programs", noted)
+    monkeypatch.setattr(backward, "_KEYS_OF_TWO_LAUNCHES", 0)
+    assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
+    assert walked == [(True, False), (False, True)]
+
+
+@pytest.mark.parametrize("wanted", ["keys", "queries values", "q", "k", "q_rel", "q_rel keys"])
+def test_dq_in_two_launches_finds_what_is_wanted_alone(wanted: str, monkeypatch):
+    from relpos.ops.triton import backward
+
+    monkeypatch.setattr(backward, "_KEYS_OF_TWO_LAUNCHES", 0)
+    case = Case(
+        batch=1, heads=4, groups=2, queries=40, keys=70, terms="keys queries values",
+        table_window=(9, 7), rel_width=6 if "q_rel" in wanted else None,
+    )  # fmt: skip
+    found = {}
+    for backend, dtype in (("triton", FLOAT), ("reference", torch.float64)):
+        named = cast(cast(case.inputs(3), FLOAT), dtype)
+        leaves = [named[name].requires_grad_() for name in wanted.split()]
+        output, _ = case.run(named, backend)
+        gradients = torch.autograd.grad(output.square().sum(), leaves)
+        found[backend] = dict(zip(wanted.split(), gradients, strict=True))
+    assert_agrees(found["triton"], found["reference"])
+
+
 @pytest.mark.parametrize("name", ["per head", "softcap", "documents", "grouped", "additive"])
 def test_parts_are_as_one_call(name: str):
     case = replace(CASES[name], batch=1)

@@ -38,7 +38,8 @@ SIZES = (1 << 30, 40_000, 1)
 def stored(monkeypatch) -> Any:
     """Stores whatever the table, in chunks of so many numbers; a list of the calls that did.
 
-    Before each chunk the numbers are NaN, and so is what lies before them and after.
+    Before each chunk the numbers are NaN, and so is what lies before them and after, and all else
+    that is to be written.
     """
     from relpos.ops.triton import backward, stored_scores
 
@@ -50,6 +51,9 @@ def stored(monkeypatch) -> Any:
         x = run.call.k.new_full((3 * numbers,), torch.nan)[numbers : 2 * numbers]
         x[: plan.margin] = 0
         return x
+
+    def empty(run: Any, shape: tuple[int, ...]) -> Tensor:
+        return run.call.q.new_full(shape, torch.nan, dtype=torch.float32)
 
     def with_nan(run: Any, chunk: Any, rows: Any) -> None:
         for x in (rows.d_scores, rows.weights):
@@ -67,6 +71,10 @@ def stored(monkeypatch) -> Any:
         monkeypatch.setattr(stored_scores, "NARROW", 0)
         monkeypatch.setattr(stored_scores, "_LEAST_WIDTH", 0)
         monkeypatch.setattr(stored_scores._Run, "_empty_rows", guarded_rows)
+        monkeypatch.setattr(stored_scores._Run, "_empty", empty)
+        monkeypatch.setattr(
+            stored_scores, "empty_like", lambda x: torch.full(x.shape, torch.nan, dtype=x.dtype)
+        )
         monkeypatch.setattr(stored_scores._Run, "_run_dkdv", with_nan)
         monkeypatch.setattr(backward, "stored_gradients", counted)
         return calls

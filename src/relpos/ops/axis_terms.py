@@ -138,11 +138,11 @@ def _axis_logits(
     x: Tensor, table: OffsetTable, axis: int, sizes: tuple[int, int], scale: float,
     of_keys: bool = False,
 ) -> Tensor:  # fmt: skip
-    """`scale x (b, h, *grid, d)` dotted with the row for each coordinate beyond: `(.., c)`."""
+    """`scale x (b, h, *grid, d)` dotted with the row for each coordinate of the other side."""
     queries, keys = sizes
     x, others = _axis_last(x, axis)
     if _is_sheared(x, queries, keys):
-        rows = scale * _rows_by_offset(table, keys, x.dtype)  # fewer than there are tokens
+        rows = scale * _rows_by_offset(table, keys, x.dtype)  # as a rule fewer than tokens
         out = relative_to_absolute(_product(x, rows.flip(1) if of_keys else rows))
     else:
         rows = scale * _rows_of_pairs(table, queries, keys, x.dtype)

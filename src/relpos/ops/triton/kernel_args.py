@@ -186,7 +186,7 @@ class StoredScores(NamedTuple):
 
 @dataclass(frozen=True)
 class Specialization:
-    """What a kernel is compiled for; compiled kernels are found again by these fields alone.
+    """What a kernel is compiled for, besides how its arguments lie; found again by these fields.
 
     Hence sizes that follow from others are fields too, not properties.
 

@@ -18,7 +18,8 @@ _next_number = count()  # one that was forgotten is nobody else's
 def number_of_layouts(tensors: Iterable[Tensor | None]) -> int:
     """The same for tensors that are alike in all that a kernel may be compiled for.
 
-    Those are their device, dtypes, sizes and strides, and whether they begin where 16 bytes do.
+    For NVIDIA's GPUs those are device, dtypes, sizes and strides, and where between two multiples
+    of 16 bytes they begin.
     """
     layouts = tuple(
         None if x is None else (x.device, x.dtype, x.shape, x.stride(), x.data_ptr() % 16)

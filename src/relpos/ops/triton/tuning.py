@@ -85,7 +85,7 @@ NARROW = 512
 
 
 def tile_shapes(kernel: str, call: _Call) -> Sequence[TileShape]:
-    """The tiles of a kernel for a call, the best first; each of the others asks for less memory.
+    """The tiles of a kernel for a call, the best first; others are smaller, or of fewer stages.
 
     Args:
         kernel: "forward", "dq", "dq, in two", "dkdv", "dmask", "dtables" or "end_rows"; what
