@@ -10,7 +10,7 @@ import torch
 
 from relpos import BackendError, attention
 from tests.ops.agreement import assert_agrees
-from tests.ops.backends import DTYPES, every_blockwise
+from tests.ops.backends import DTYPES, ON_GPU, every_blockwise
 from tests.ops.cases import CASES, Case
 from tests.ops.grid_cases import GRID_CASES
 
@@ -60,7 +60,10 @@ def test_each_input_alone_gets_the_same_gradient(name: str, backend: str):
     for only, expected in together.items():
         alone = case.gradients(named, backend, only=only)
         assert list(alone) == [only]
-        assert torch.equal(alone[only], expected), only
+        if backend == "triton" and ON_GPU:  # compiled for what is wanted, each rounds its own way
+            assert_agrees(alone[only], expected)
+        else:
+            assert torch.equal(alone[only], expected), only
 
 
 @every_blockwise

@@ -72,9 +72,7 @@ def stored(monkeypatch) -> Any:
         monkeypatch.setattr(stored_scores, "_LEAST_WIDTH", 0)
         monkeypatch.setattr(stored_scores._Run, "_empty_rows", guarded_rows)
         monkeypatch.setattr(stored_scores._Run, "_empty", empty)
-        monkeypatch.setattr(
-            stored_scores, "empty_like", lambda x: torch.full(x.shape, torch.nan, dtype=x.dtype)
-        )
+        monkeypatch.setattr(stored_scores, "empty_like", lambda x: x.new_full(x.shape, torch.nan))
         monkeypatch.setattr(stored_scores._Run, "_run_dkdv", with_nan)
         monkeypatch.setattr(backward, "stored_gradients", counted)
         return calls
