@@ -49,10 +49,16 @@ def test_all_backends_have_the_same_gradients(name: str, backend: str):
     assert_has_the_slopes_of_the_reference(GRID_CASES[name], backend)
 
 
+@pytest.mark.parametrize("in_any_order", [False, True])
 @pytest.mark.parametrize("name", GRID_CASES)
-def test_a_row_for_each_pair_of_coordinates_gives_what_the_shear_does(name: str, monkeypatch):
-    """On a GPU that is the way."""
+def test_a_row_for_each_pair_of_coordinates_gives_what_the_shear_does(
+    name: str, in_any_order: bool, monkeypatch
+):
+    """On a GPU that is the way, without embeddings of many indices: their gradients vary there."""
     monkeypatch.setattr(axis_terms, "_is_sheared", lambda *_: False)
+    if in_any_order:
+        monkeypatch.setattr(axis_terms, "_adds_repeated_rows_in_any_order", lambda _: True)
+        monkeypatch.setattr(axis_terms, "_MOST_INDICES", 5)
     assert_defined(GRID_CASES[name], "tiled")
     assert_has_the_slopes_of_the_reference(GRID_CASES[name], "tiled")
 

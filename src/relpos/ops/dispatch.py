@@ -77,8 +77,9 @@ _BACKENDS: dict[str, Backend] = {
 # Never by whether gradients are wanted: the second forward pass of checkpointing could draw another
 # dropout than the first.
 #
-# On a GPU triton comes first in 16 bits: measured in bfloat16 beside SDPA (benchmarks/results/
-# cuda.json), of which float16 has the instructions. In 32 bits no GPU has timed any of them.
+# On a GPU triton comes first in 16 bits: measured in bfloat16, of which float16 has the
+# instructions, beside tiled and reference from 64 tokens on, where it takes less time in each case
+# (benchmarks/results/cuda.json). In 32 bits no GPU has timed any of them.
 _AUTO = ("native", "tiled", "reference")
 _AUTO_ON_GPU = ("triton", "tiled", "reference")
 # Up to so many scores "auto" passes tiled over. Where there are twice as many it is a quarter
