@@ -153,12 +153,10 @@ PRODUCTS_OF_TURNS = {
 # Instructions that spill registers to memory or fetch them, in one turn; counted as below. A limit
 # of registers costs some in a short band, for which the loops beside it have more programs.
 SPILLING = {
-    ("Shaw keys", "dq_kernel", "band"): 320,
-    ("Shaw keys", "dq_kernel", "right"): 2,
+    ("Shaw keys", "dq_kernel", "band"): 20,
     ("Shaw keys", "dtables_kernel", "all"): 1,
     ("Shaw keys and values", "forward_kernel", "band"): 100,
     ("Shaw keys and values", "dq_kernel", "band"): 135,
-    ("Shaw keys and values", "dq_kernel", "right"): 1,
     ("Shaw keys and values", "dkdv_kernel", "band"): 60,
     ("Shaw keys and values", "dkdv_kernel", "left"): 1,
     ("Shaw keys and values", "dkdv_kernel", "right"): 1,
@@ -176,8 +174,8 @@ BUDGETS = {
     ("T5 bias", "forward_kernel", "band"): 660,
     ("Huang, causal", "forward_kernel", "band"): 1100,
     ("Huang, causal", "dkdv_kernel", "band"): 900,
-    ("Huang, causal", "stored_dq_kernel", "keys"): 450,
-    ("Huang, causal", "stored_dq_kernel", "offsets"): 250,
+    ("Huang, causal", "stored_dq_kernel", "keys"): 500,
+    ("Huang, causal", "stored_dq_kernel", "offsets"): 300,
     ("Huang, causal", "stored_dtables_kernel", "all"): 320,
     ("grid 64 x 64", "forward_kernel", "grid"): 450,
     ("grid 64 x 64", "dq_kernel", "grid"): 450,
