@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import attention, busy, choice, decoding, generation, half, tables, training
+from benchmarks import (
+    adapters,
+    attention,
+    busy,
+    choice,
+    decoding,
+    generation,
+    half,
+    tables,
+    training,
+)
 from benchmarks.files import load
 from benchmarks.measure import gpu, memory
 from benchmarks.measure.passes import time_scheme
@@ -289,6 +299,46 @@ def test_what_the_time_leaves_no_room_for_is_left_out(no_gpu, tmp_path, capsys):
 
 
 @pytest.mark.no_typecheck
+def test_adapted_models_on_a_gpu_are_left_out_with_their_reasons(monkeypatch, tmp_path, capsys):
+    """Whatever a model raises, the next one is measured."""
+    seen = []
+
+    def measured(model, **options):
+        seen.append((model.name, options["device"], options["dtype"]))
+        if len(seen) == 1:
+            raise ValueError("adapt: no such class")
+        return [{"model": model.name}]
+
+    monkeypatch.setattr(adapters, "measure_time", measured)
+    monkeypatch.setattr(adapters, "gpu", lambda: {"gpu": "no GPU"})
+    names, out = [model.name for model in adapters.MODELS[:3]], tmp_path / "gpu_adapters.json"
+    adapters.measure_on_gpu(names, 1.0, out)
+    assert seen == [(name, "cuda", torch.bfloat16) for name in names]
+    result = json.loads(out.read_text())
+    assert result["time"] == [{"model": name} for name in names[1:]]
+    assert result["left_out"] == [{"model": names[0], "reason": "ValueError: adapt: no such class"}]
+    adapters.measure_on_gpu(names, -1.0, out)
+    assert len(json.loads(out.read_text())["left_out"]) == 3
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(
+    "more", [[], ["--equality"], ["--long"], ["--parts", "memory"]], ids=" ".join
+)
+def test_adapted_models_on_a_gpu_need_one(more: list[str], monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmarks.adapters", "--device", "cuda", *more])
+    with pytest.raises(SystemExit) as raised:
+        adapters.main()
+    assert raised.value.code == 2
+    assert "--device: cuda needs a CUDA device" in capsys.readouterr().err
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    if more:
+        with pytest.raises(SystemExit) as raised:
+            adapters.main()
+        assert raised.value.code == 2
+        assert "measures time alone" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_benchmark_says_so():
     command = [sys.executable, "-m", "benchmarks.attention", "--device", "cuda"]
