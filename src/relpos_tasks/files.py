@@ -10,7 +10,9 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 
 __all__ = [
@@ -247,12 +249,14 @@ def _in_the_way(path: Path) -> str | None:
         if path.exists() and not path.is_file():
             # A device or a pipe would be replaced, not written to.
             return "there is no ordinary file of this name, but a device or a pipe"
-        missing = [folder for folder in path.parents if not folder.exists()]
         ground = next((folder for folder in path.parents if folder.exists()), path.parent)
+        missing = list(takewhile(lambda folder: folder != ground, path.parents))
+        if not S_ISDIR(ground.stat().st_mode):
+            return f"{ground} is not a folder"
+    except FileNotFoundError:
+        missing.append(ground)  # another process that looks has taken it away
     except OSError as error:
         return _reason(error)
-    if not ground.is_dir():
-        return f"{ground} is not a folder"
     with ExitStack() as made:
         try:
             for folder in reversed(missing):

@@ -214,3 +214,19 @@ def test_several_processes_may_look_at_a_missing_folder_at_once(tmp_path):
         for done in [pool.submit(check_writable, path) for _ in range(4000)]:
             done.result()
     assert not path.exists()
+
+
+def test_a_folder_that_another_process_takes_away_is_made_again(tmp_path, monkeypatch):
+    folder, exists = tmp_path / "new", Path.exists
+
+    def exists_no_more(path: Path, **options: bool) -> bool:
+        found = exists(path, **options)
+        if path == folder and found:
+            folder.rmdir()
+        return found
+
+    folder.mkdir()
+    monkeypatch.setattr(Path, "exists", exists_no_more)
+    check_writable(folder / "newer" / "a.txt")
+    monkeypatch.undo()
+    assert not folder.exists()
