@@ -23,6 +23,8 @@ from multiprocessing import get_context
 import torch
 from torch import Tensor
 
+from benchmarks.measure.gpu import captured
+
 from .gpu_calls import CUDA, Call, calls, outcome
 
 ULPS = 512
@@ -121,18 +123,10 @@ def replayed(call: Call) -> list[Tensor]:
     def step() -> list[Tensor]:
         return outcome(call.run(*call.leaves), call.leaves)
 
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        results = step()
+    replay, results = captured(step)
     for part in results:
         part.fill_(float("nan"))
-    graph.replay()
+    replay()
     torch.cuda.synchronize()
     return results
 

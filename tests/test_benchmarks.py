@@ -249,7 +249,7 @@ def test_what_takes_python_longer_than_the_gpu_is_timed_as_graphs_too(
 ):
     assert {one.queries for one in GPU_SETTINGS if one.captured} == {1024}
     assert not any(one.captured for one in GPU_SETTINGS if one.rivals)
-    monkeypatch.setattr(gpu, "captured", lambda run: run)
+    monkeypatch.setattr(gpu, "captured", lambda run: (run, None))
     setting = small("logits", captured=True)
     result = gpu.measure_on_gpu((setting,), tmp_path / "cuda.json", minutes=1)
     assert result["left_out"] == []

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from scripts.pipelines import Overwritten, overwritten
+from tests.compiled import lines_of_script
 
 pytestmark = pytest.mark.no_typecheck
-ROOT = Path(__file__).parents[1]
 
 LOOP = """
     %k = ttg.local_alloc : () -> !ttg.memdesc<{buffers}x64x64xbf16, #shared, #smem, mutable>
@@ -101,14 +98,5 @@ for again in (False, True):
 def test_a_tile_that_is_wanted_twice_is_loaded_twice(tmp_path: Path):
     """As the kernels do (`kernels/tiles.py`); Triton may need it no more one day."""
     pytest.importorskip("triton")
-    script = tmp_path / "kernel.py"
-    script.write_text(KERNEL)
-    environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
-    paths = [str(ROOT), str(ROOT / "src"), environment.get("PYTHONPATH", "")]
-    run = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=False, cwd=ROOT,
-        env=environment | {"PYTHONPATH": os.pathsep.join(paths)},
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr[-2000:]
-    found = dict(json.loads(line) for line in run.stdout.splitlines())
+    found = dict(json.loads(line) for line in lines_of_script(KERNEL, tmp_path))
     assert found == {False: 1, True: 0}

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,8 +24,9 @@ from .machine import gpu, machine
 from .passes import errors, passes, rows_of_pass
 from .timing import interleaved, percentiles, ratios
 
-__all__ = ["describe", "event_clock", "measure_on_gpu"]
+__all__ = ["captured", "describe", "event_clock", "measure_on_gpu"]
 
+T = TypeVar("T")
 _LONGEST = 2.0  # seconds of one forward and backward
 
 
@@ -53,8 +54,8 @@ def enqueue_seconds(run: Callable[[], object]) -> float:
     return median(seconds)
 
 
-def captured(run: Callable[[], object]) -> Callable[[], object]:
-    """The same as a CUDA graph, which launches again what one run has launched."""
+def captured(run: Callable[[], T]) -> tuple[Callable[[], object], T]:
+    """A replay of what a run launches, as a CUDA graph, and the result that each replay writes."""
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
@@ -63,8 +64,8 @@ def captured(run: Callable[[], object]) -> Callable[[], object]:
     torch.cuda.current_stream().wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        run()
-    return graph.replay
+        result = run()
+    return graph.replay, result
 
 
 def as_graphs(
@@ -72,7 +73,7 @@ def as_graphs(
 ) -> dict[str, Any]:
     """The ratio of two runs as CUDA graphs, and the seconds of each; or why it cannot be had."""
     try:
-        graphs = {UNIT: captured(unit), "run": captured(run)}
+        graphs = {UNIT: captured(unit)[0], "run": captured(run)[0]}
     except Exception as error:  # whatever is not allowed in a graph
         return {"reason": describe(error)}
     rounds = interleaved(graphs, leading=tuple(graphs), seconds=seconds, clock=event_clock)

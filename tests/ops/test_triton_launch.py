@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,12 +10,12 @@ import torch
 
 from relpos import backends
 from relpos.ops.triton.layouts import number_of_layouts
+from tests.compiled import lines_of_script
 
 pytestmark = [
     pytest.mark.skipif(bool(backends()["triton"]), reason=str(backends()["triton"])),
     pytest.mark.no_typecheck,
 ]
-ROOT = Path(__file__).parents[2]
 
 SCRIPT = """
 import json
@@ -109,16 +106,7 @@ print(json.dumps([seen, again, first_round, len(set(map(id, kept.values())))]))
 @pytest.mark.slow
 def test_launches_that_are_known_to_be_alike_are_compiled_alike(tmp_path: Path):
     """For tensors that lie anywhere, of any strides, and numbers that Triton compiles for."""
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
-    paths = [str(ROOT), str(ROOT / "src"), environment.get("PYTHONPATH", "")]
-    run = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=False, cwd=ROOT,
-        env=environment | {"PYTHONPATH": os.pathsep.join(paths)},
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr[-3000:]
-    seen, again, first_round, binaries = json.loads(run.stdout.splitlines()[-1])
+    seen, again, first_round, binaries = json.loads(lines_of_script(SCRIPT, tmp_path)[-1])
     assert again == first_round + seen / 2
     assert first_round > 20  # of other numbers, which nothing is compiled for
     assert binaries > 50

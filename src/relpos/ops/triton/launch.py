@@ -1,7 +1,7 @@
 """Running a kernel: the largest tiles that fit, and a program for each of them.
 
-Triton looks at every argument to find out for what a kernel is to be compiled, in a third of the
-time that a short call takes. So a launch says what decides that, and what it has found is kept.
+Triton looks at every argument to find out for what a kernel is to be compiled, which takes longer
+than to launch it. So a launch says what decides that, and what it has found is kept.
 """
 
 from __future__ import annotations
