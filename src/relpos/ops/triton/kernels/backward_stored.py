@@ -261,11 +261,10 @@ def stored_dtables_kernel(
         tile0 = first_tile + (split + turn) % splits
         row_i = tile0 * SPEC.block_m  # of the chunk
         inside = inside_rows & (tile0 < end_tile)
+        key0 = key_of_query_0 + i_begin + row_i
         if NEEDS_D_KEYS or NEEDS_D_QUERIES:
-            key0 = key_of_query_0 + i_begin + row_i
             d_scores = _load_by_offset(stored.d_scores, stored, head, row_i, key0, inside, SPEC)
         if NEEDS_D_VALUES:
-            key0 = key_of_query_0 + i_begin + row_i
             weights = _load_by_offset(stored.weights, stored, head, row_i, key0, inside, SPEC)
         for tile in range(tile0, end_tile, splits):
             i0 = i_begin + tile * SPEC.block_m
