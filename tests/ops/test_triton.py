@@ -291,7 +291,7 @@ def test_how_often_keys_are_split(settings: dict, splits: int, monkeypatch):
 @pytest.mark.parametrize(("m", "n"), [(64, 64), (64, 32), (32, 32), (128, 64)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_tiles_of_other_shapes_give_the_same(m: int, n: int, causal: bool, monkeypatch):
-    """Those of a GPU, whose shear goes through two pieces or carries several blocks."""
+    """Those of a GPU: with more queries than keys, rows differ in their blocks of the shear."""
     from relpos.ops.triton import launch
     from relpos.ops.triton.tuning import TileShape
 

@@ -21,6 +21,13 @@ from relpos.ops.triton.kernel_args import KernelSizes  # noqa: E402
 from relpos.ops.triton.kernels.masks import survives_dropout  # noqa: E402
 from relpos.ops.triton.kernels.regions import BAND  # noqa: E402
 from relpos.ops.triton.kernels.scores import tanh, tile_scores  # noqa: E402
+from relpos.ops.triton.kernels.shear import (  # noqa: E402
+    block_by_offset,
+    by_key,
+    by_offset,
+    parts_by_offset,
+    shear,
+)
 from relpos.ops.triton.kernels.structs import KernelArgs, Pairs  # noqa: E402
 from relpos.ops.triton.kernels.tiles import zeros  # noqa: E402
 from relpos.ops.triton.prepared_call import PreparedCall  # noqa: E402
@@ -114,3 +121,49 @@ def test_tanh_of_infinity_is_one():
     x = torch.tensor([torch.inf, -torch.inf, 0.0, 1e38], device=DEVICE)
     tanh_kernel[(1,)](x, SIZE=4)
     assert x.tolist() == [1.0, -1.0, 0.0, 1.0]
+
+
+@triton.jit
+def shear_kernel(older, newer, first, out, M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr):
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    columns = tl.load(first + tl.arange(0, M))
+    tl.store(out + at, shear(tl.load(older + at), tl.load(newer + at), columns, STEP))
+
+
+@pytest.mark.parametrize(("m", "n"), [(16, 16), (32, 16), (64, 64), (16, 64), (128, 8)])
+@pytest.mark.parametrize("step", [1, -1])
+def test_each_row_is_read_from_its_column_on(m: int, n: int, step: int):
+    older, newer = torch.randn(2, m, n, device=DEVICE)
+    first = torch.randint(n + 1, (m,)) if step == 1 else torch.randint(n - 1, 2 * n, (m,))
+    out = torch.empty_like(older)
+    shear_kernel[(1,)](older, newer, first.to(DEVICE, torch.int32), out, m, n, step)
+    columns = first[:, None] + step * torch.arange(n)[None, :]
+    assert torch.equal(out, torch.cat([older, newer], 1).gather(1, columns.to(DEVICE)))
+
+
+@triton.jit
+def by_key_kernel(blocks, keys, offsets, back, M: tl.constexpr, N: tl.constexpr):
+    """Of `blocks (m / n + 1, m, n)` the tile by key, that by offset, and the former's blocks."""
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    loaded = ()
+    for t in tl.static_range(M // N + 1):
+        loaded = loaded + (tl.load(blocks + t * M * N + at),)  # noqa: RUF005
+    tile = by_key(loaded)
+    tl.store(keys + at, tile)
+    tl.store(offsets + at, by_offset(loaded))
+    older, newer = parts_by_offset(tile)
+    for t in tl.static_range(M // N + 1):
+        tl.store(back + t * M * N + at, block_by_offset(older, newer, t))
+
+
+@pytest.mark.parametrize(("m", "n"), [(16, 16), (32, 16), (64, 64), (64, 16), (128, 32)])
+def test_blocks_by_offset_are_a_tile_by_key_and_the_reverse(m: int, n: int):
+    blocks = torch.randn(m // n + 1, m, n, device=DEVICE)
+    keys, offsets, back = (torch.empty(size, m, n, device=DEVICE) for size in (1, 1, m // n + 1))
+    by_key_kernel[(1,)](blocks, keys, offsets, back, m, n)
+    rows = blocks.transpose(0, 1).reshape(m, m + n)
+    a, c = torch.arange(m, device=DEVICE)[:, None], torch.arange(n, device=DEVICE)[None, :]
+    assert torch.equal(keys[0], rows.gather(1, c + m - 1 - a))
+    assert torch.equal(offsets[0], rows.gather(1, a + c))
+    wanted = torch.zeros_like(rows).scatter(1, c + m - 1 - a, keys[0])
+    assert torch.equal(back.transpose(0, 1).reshape(m, m + n), wanted)

@@ -193,8 +193,6 @@ class Specialization:
     Args:
         block_m: queries in a tile, `m`.
         block_n: keys in a tile, `n`.
-        shear_width: columns of the blocks that go through the shear (`kernels/shear.py`), the power
-            of two up to the threads of a warp; `n` or half of it.
         head_dim: width of queries and keys.
         rel_dim: width of `q_rel`, or `head_dim`.
         value_dim: width of the values.
@@ -248,7 +246,6 @@ class Specialization:
 
     block_m: int
     block_n: int
-    shear_width: int
     head_dim: int
     rel_dim: int
     value_dim: int

@@ -16,8 +16,6 @@ from .tuning import TileShape, next_power_of_two
 
 __all__ = ["specialize"]
 
-_WARP = 32  # threads
-
 
 def specialize(
     call: PreparedCall,
@@ -55,15 +53,12 @@ def _specialization(
     key_coordinates = 0 if grid is None else sum(grid.key_grid)
     query_coordinates = 0 if grid is None else sum(grid.query_grid)
     by_rows = traits.row_tile_width == shape.n
-    shear_width = min(shape.n, _WARP)
-    assert shape.n <= shape.m, shape
-    assert shape.m % shear_width == 0, shape
-    assert shape.n <= 2 * shear_width or not set(tables) - {"bias"}, shape
+    assert shape.m % shape.n == 0, shape
+    assert shape.n % 8 == 0, shape
     assert shape.m + shape.n <= BIAS_MARGIN, shape
     return Specialization(
         block_m=shape.m,
         block_n=shape.n,
-        shear_width=shear_width,
         head_dim=head_dim,
         rel_dim=rel_dim,
         value_dim=value_dim,

@@ -16,7 +16,7 @@ Where tables have a row for many offsets, dkdv stores `dS`, and in place of dq a
                          stored_dtables_kernel    inner rows of the tables: their gradients
 
 Read `../kernel_args.py` first (what a kernel receives), then `structs.py`, `regions.py`,
-`shear.py`, `scores.py`, `band.py` and `forward.py`; the others are variations:
+`shear.py`, `scores.py` and `forward.py`; the others are variations:
 
     structs.py         KernelArgs, Pairs, Regions, RowStats: what helpers receive
     tiles.py           loads and stores of tokens           tables.py    rows of tables
@@ -25,14 +25,13 @@ Read `../kernel_args.py` first (what a kernel receives), then `structs.py`, `reg
     grid_terms.py      relative logits per axis, joint bias
     grid_rows.py       the same where a tile of keys is a row of the grid
     scores.py          dot products -> scores -> `dS`, for every kernel
-    band.py            for forward and dq: the tables' products while keys go by
     recompute.py       for dkdv and dmask: scores and `dS` of one tile by itself
 
 Scores, exponentials and `dS` of a tile are `tile_scores`, `tile_exponentials` and `tile_d_scores`
 of `scores.py` in every kernel that makes them. What differs is the tile, and where its dot products
 with the tables come from:
 
-    forward, dq    (m queries, n keys)       band.walk_dots
+    forward, dq    (m queries, n keys)       shear.tile_dot_rows; outside the band regions.end_dot
     dkdv, dmask    (m queries, n keys)       recompute.recompute_d_scores
     dtables        (m queries, n offsets)    tables.dot_rows: there the tables lie straight
 
@@ -44,7 +43,6 @@ Names, everywhere the same:
     m, n               queries and keys of a tile, `SPEC.block_m` and `SPEC.block_n`
     i0, j0             the first query and key of a tile
     a, c               0..m-1 and 0..n-1: a query and a key within the tile
-    w, s               columns of a block of the shear, `SPEC.shear_width`, and one of them
     p                  in formulas: `q_rel`, or `q` where there is none
     K, Q, V, B         in formulas: the tables of keys, queries, values and bias
     SPEC               the Specialization: what a kernel is compiled for

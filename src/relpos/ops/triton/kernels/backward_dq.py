@@ -15,7 +15,6 @@ import triton
 import triton.language as tl
 
 from ..kernel_args import KernelSizes
-from .band import begin_dots, begin_sums, end_sums, walk_dots, walk_sums
 from .grid_rows import bits_of_row, dots_of_places, store_of_places, store_of_row, tile_keys
 from .grid_terms import sum_by_coordinate
 from .regions import (
@@ -24,6 +23,7 @@ from .regions import (
     RIGHT,
     adds_to_deltas,
     adds_to_rows,
+    end_dot,
     end_row_sums,
     has_row_bits,
     key_regions,
@@ -33,9 +33,10 @@ from .regions import (
     selects_end_row,
     stages_of,
     tile_step,
+    times_end_row,
 )
 from .scores import bits_of_score, delta_of_outputs, tile_d_scores, tile_exponentials, tile_scores
-from .shear import tile_dot_queries
+from .shear import tile_dot_queries, tile_dot_rows, tile_times_rows
 from .structs import KernelArgs, Pairs, RowStats
 from .tables import KEYS, VALUES
 from .tiles import (
@@ -150,25 +151,25 @@ def dq_kernel(
     regions = key_regions(args, b, i0, SPEC)
     for REGION in tl.static_range(FIRST_REGION, END_REGION, STEP):
         lower, upper = region_bounds(regions, REGION, LEFT)
-        if SPEC.has_keys:
-            dots_carried = begin_dots(args, KEYS, h, q_rel, i0, lower, REGION, SPEC)
-        if SPEC.has_values:
-            d_out_carried = begin_dots(args, VALUES, h, d_o, i0, lower, REGION, SPEC)
+        if SPEC.has_keys and REGION != BAND:
+            end_dots = end_dot(args, KEYS, h, q_rel, REGION, SPEC)
+        if SPEC.has_values and REGION != BAND:
+            end_d_out_dots = end_dot(args, VALUES, h, d_o, REGION, SPEC)
         if adds_to_rows(REGION, SPEC):
-            row_bits = dots_carried * bits_of_score(args, SPEC)
+            row_bits = end_dots * bits_of_score(args, SPEC)
             # Else of rows that see no key of the region; others are not finite by their `row_max`.
             row_bits = tl.where(row_bits < float("inf"), row_bits, 0.0)
         region_delta = row_delta
         if adds_to_deltas(REGION, SPEC):
-            region_delta -= d_out_carried
+            region_delta -= end_d_out_dots
         if STORES_END_STATS and REGION != BAND:
             at = end_stats + (0 if REGION == LEFT else num_score_rows)
             if adds_to_rows(REGION, SPEC):
                 store_by_query(at, args, b, h, i, row_max - row_bits)
             if adds_to_deltas(REGION, SPEC):
                 store_by_query(at + 2 * num_score_rows, args, b, h, i, region_delta)
-        if TIMES_KEYS:
-            sums_carried = begin_sums(REGION, SPEC)
+        if TIMES_KEYS and REGION != BAND:
+            end_d_scores = zeros_1d(SPEC.block_m)
         if on_grid(REGION, SPEC):
             grid_dots = dots_of_places(args, b, h, i, lower, SPEC)
             if NEEDS_D_LOGITS:
@@ -183,11 +184,10 @@ def dq_kernel(
             # Before the scores: so the compiler spills fewer registers.
             d_out_dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
             dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
-            if SPEC.has_keys and not adds_to_rows(REGION, SPEC):
-                p_dots, dots_carried = walk_dots(
-                    dots_carried, args, KEYS, h, q_rel, i0, j0, REGION, SPEC
-                )
-                dots += p_dots
+            if SPEC.has_keys and REGION == BAND:
+                dots += tile_dot_rows(args, KEYS, h, q_rel, i0, j0, SPEC)
+            elif SPEC.has_keys and not adds_to_rows(REGION, SPEC):
+                dots += end_dots[:, None]
             if SPEC.has_queries:
                 again = load_keys(args, b, g, j, SPEC, AGAIN=True)
                 dots += tile_dot_queries(args, h, again, i0, j0, REGION, SPEC)
@@ -200,23 +200,20 @@ def dq_kernel(
             if has_row_bits(REGION, SPEC):
                 stats = RowStats(row_max - row_bits, inverse_sum, region_delta)
             exps = tile_exponentials(args, scores, stats, SPEC)
-            if SPEC.has_values and not adds_to_deltas(REGION, SPEC):
-                of_values, d_out_carried = walk_dots(
-                    d_out_carried, args, VALUES, h, d_o, i0, j0, REGION, SPEC
-                )
-                d_out_dots += of_values
+            if SPEC.has_values and REGION == BAND:
+                d_out_dots += tile_dot_rows(args, VALUES, h, d_o, i0, j0, SPEC)
+            elif SPEC.has_values and not adds_to_deltas(REGION, SPEC):
+                d_out_dots += end_d_out_dots[:, None]
             weights_after_dropout, d_scores = tile_d_scores(
                 args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, SPEC
             )
             acc += tl.dot(d_scores.to(k.dtype), k, input_precision=SPEC.precision)
-            if TIMES_KEYS and SPEC.has_q_rel:
-                sums_carried, acc_rel = walk_sums(
-                    sums_carried, acc_rel, d_scores, args, KEYS, h, i0, j0, REGION, SPEC
-                )
+            if TIMES_KEYS and REGION != BAND:
+                end_d_scores += tl.sum(d_scores, 1)
+            elif TIMES_KEYS and SPEC.has_q_rel:
+                acc_rel = tile_times_rows(acc_rel, d_scores, args, KEYS, h, i0, j0, SPEC)
             elif TIMES_KEYS:
-                sums_carried, acc = walk_sums(
-                    sums_carried, acc, d_scores, args, KEYS, h, i0, j0, REGION, SPEC
-                )
+                acc = tile_times_rows(acc, d_scores, args, KEYS, h, i0, j0, SPEC)
             if NEEDS_D_LOGITS and SPEC.grid_by_rows:
                 if REGION == BAND:
                     acc_places += d_scores
@@ -236,10 +233,12 @@ def dq_kernel(
                     first, last = end_row_sums(args, pairs, weights_after_dropout, 1, REGION)
                     first_weights += first
                     last_weights += last
-        if TIMES_KEYS and SPEC.has_q_rel:
-            acc_rel = end_sums(sums_carried, acc_rel, args, KEYS, h, i0, upper, REGION, SPEC)
-        elif TIMES_KEYS:
-            acc = end_sums(sums_carried, acc, args, KEYS, h, i0, upper, REGION, SPEC)
+        if TIMES_KEYS and REGION != BAND:
+            times_row = times_end_row(end_d_scores, args, KEYS, h, REGION, SPEC)
+            if SPEC.has_q_rel:
+                acc_rel += times_row
+            else:
+                acc += times_row
 
     if not WALKS_BAND:
         if NEEDS_D_Q:

@@ -23,7 +23,7 @@ from ..kernel_args import KernelSizes
 from .grid_terms import joint_bias_entry
 from .regions import BAND, has_pairs
 from .scores import load_row_stats, tile_d_scores, tile_exponentials, tile_scores
-from .shear import rotate, tile_by_offset
+from .shear import by_offset, shear
 from .structs import KernelArgs, Pairs
 from .tables import KEYS, QUERIES, VALUES, dot_rows, load_rows
 from .tiles import (
@@ -106,16 +106,16 @@ def dtables_kernel(
             d_o = load_outputs(d_out, args, b, h, i, SPEC)
             dot_blocks = ()
             d_out_blocks = ()
-            for part in tl.static_range((SPEC.block_m + SPEC.block_n) // SPEC.shear_width):
-                keys = key0 + part * SPEC.shear_width + tl.arange(0, SPEC.shear_width)
+            for part in tl.static_range(SPEC.block_m // SPEC.block_n + 1):
+                keys = key0 + part * SPEC.block_n + r
                 k = load_keys(args, b, g, keys, SPEC)
                 v = load_values(args, b, g, keys, SPEC)
                 dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
                 dot_blocks = dot_blocks + (dots,)
                 dots = tl.dot(d_o, tl.trans(v), input_precision=SPEC.precision)
                 d_out_blocks = d_out_blocks + (dots,)
-            dots = tile_by_offset(dot_blocks, SPEC)
-            d_out_dots = tile_by_offset(d_out_blocks, SPEC)
+            dots = by_offset(dot_blocks)
+            d_out_dots = by_offset(d_out_blocks)
             c = a[:, None] + r[None, :]
             pairs = Pairs(b, h, i[:, None], key0 + c, key0, c)
             if SPEC.has_keys:
@@ -164,24 +164,23 @@ def dtables_kernel(
 @triton.jit
 def _dot_queries(args, b, h, g, key0, entry, SPEC: tl.constexpr):
     """`k_j . Q[j - i]` of a tile by offset, `(m, n)`: in two blocks of m keys, from `key0` on."""
-    r = tl.arange(0, SPEC.block_n)[:, None]
+    r = tl.arange(0, SPEC.block_n)
     s = tl.arange(0, SPEC.block_m)
-    rows = load_rows(args, QUERIES, h, entry + tl.arange(0, SPEC.block_n), SPEC)
+    rows = load_rows(args, QUERIES, h, entry + r, SPEC)
     k = load_keys(args, b, g, key0 + s, SPEC)
     nearer = tl.dot(rows, tl.trans(k), input_precision=SPEC.precision)
     k = load_keys(args, b, g, key0 + SPEC.block_m + s, SPEC)
     farther = tl.dot(rows, tl.trans(k), input_precision=SPEC.precision)
-    merged = tl.where(s[None, :] < r, farther, nearer)
-    return tl.trans(rotate(merged, r + s[None, :]))
+    return tl.trans(shear(nearer, farther, r))
 
 
 @triton.jit
 def times_keys(args, b, g, key0, x_transposed, SPEC: tl.constexpr):
     """`sum_i x_ij k_j` for each offset, with `x_transposed (n, m)` of the same tile: `(n, d)`."""
-    r = tl.arange(0, SPEC.block_n)[:, None]
+    r = tl.arange(0, SPEC.block_n)
     s = tl.arange(0, SPEC.block_m)
-    by_key = rotate(x_transposed, s[None, :] - r)
-    is_farther = s[None, :] < r
+    by_key = shear(x_transposed, x_transposed, -r + SPEC.block_m)
+    is_farther = s[None, :] < r[:, None]
     k = load_keys(args, b, g, key0 + s, SPEC)
     nearer = tl.where(is_farther, 0.0, by_key).to(k.dtype)
     total = tl.dot(nearer, k, input_precision=SPEC.precision)

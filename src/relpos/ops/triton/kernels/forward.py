@@ -1,7 +1,7 @@
 """Forward: `o_i = sum_j softmax(s_i)_j (v_j + V[j-i])`, one tile of queries at a time.
 
-Online softmax (Milakov & Gimelshein 2018; Dao et al. 2022). The products with the tables of keys
-and values are those of `band.py`.
+Online softmax (Milakov & Gimelshein 2018; Dao et al. 2022). In LEFT and RIGHT a table's product
+is one number for each query, found once; in the band it is sheared for each tile.
 
     q (m, d)    k (n, d)    v (n, dv)    scores, weights (m, n)    acc (m, dv)
     row_max, row_sum, rescale (m,)    acc_axis_weights (m, s)
@@ -11,13 +11,14 @@ import triton
 import triton.language as tl
 
 from ..kernel_args import KernelSizes
-from .band import begin_dots, begin_sums, end_sums, rescale_sums, walk_dots, walk_sums
 from .grid_rows import bits_of_row, dots_of_places, tile_keys
 from .grid_terms import sum_by_coordinate
 from .masks import survives_dropout
 from .regions import (
+    BAND,
     LEFT,
     adds_to_rows,
+    end_dot,
     has_row_bits,
     key_regions,
     on_grid,
@@ -25,10 +26,17 @@ from .regions import (
     region_bounds,
     stages_of,
     tile_step,
+    times_end_row,
     within_split,
 )
 from .scores import bits_of_score, exponentials, largest, log_sum_exp, rescaling, tile_scores
-from .shear import tile_dot_queries
+from .shear import (
+    next_dot_rows,
+    older_dot_rows,
+    tile_dot_queries,
+    tile_dot_rows,
+    tile_times_rows,
+)
 from .structs import KernelArgs, Pairs
 from .tables import KEYS, VALUES
 from .tiles import (
@@ -84,12 +92,14 @@ def forward_kernel(
         lower, upper = region_bounds(regions, REGION, LEFT)
         if SPLIT:
             lower, upper = within_split(lower, upper, regions, splits, SPEC)
-        if SPEC.has_keys:
-            dots_carried = begin_dots(args, KEYS, h, q_rel, i0, lower, REGION, SPEC)
+        if SPEC.has_keys and REGION != BAND:
+            end_dots = end_dot(args, KEYS, h, q_rel, REGION, SPEC)
+        elif SPEC.has_keys and not SPEC.has_narrow_band:
+            blocks = older_dot_rows(args, KEYS, h, q_rel, i0, lower, SPEC)
         if adds_to_rows(REGION, SPEC):
-            row_bits = dots_carried * bits_of_score(args, SPEC)
-        if SPEC.has_values:
-            sums_carried = begin_sums(REGION, SPEC)
+            row_bits = end_dots * bits_of_score(args, SPEC)
+        if SPEC.has_values and REGION != BAND:
+            end_weights = zeros_1d(SPEC.block_m)
         if on_grid(REGION, SPEC):
             grid_dots = dots_of_places(args, b, h, i, lower, SPEC)
         for j0 in tl.range(
@@ -100,11 +110,14 @@ def forward_kernel(
             k = load_keys(args, b, g, j, SPEC)
             v = load_values(args, b, g, j, SPEC)
             dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
-            if SPEC.has_keys and not adds_to_rows(REGION, SPEC):
-                p_dots, dots_carried = walk_dots(
-                    dots_carried, args, KEYS, h, q_rel, i0, j0, REGION, SPEC
-                )
-                dots += p_dots
+            if SPEC.has_keys and REGION == BAND:
+                if SPEC.has_narrow_band:
+                    dots += tile_dot_rows(args, KEYS, h, q_rel, i0, j0, SPEC)
+                else:
+                    p_dots, blocks = next_dot_rows(blocks, args, KEYS, h, q_rel, i0, j0, SPEC)
+                    dots += p_dots
+            elif SPEC.has_keys and not adds_to_rows(REGION, SPEC):
+                dots += end_dots[:, None]
             if SPEC.has_queries:
                 dots += tile_dot_queries(args, h, k, i0, j0, REGION, SPEC)
             if on_grid(REGION, SPEC):
@@ -136,12 +149,12 @@ def forward_kernel(
                     SPEC.num_axes, SPEC.block_key_coordinates,
                 )  # fmt: skip
             if SPEC.has_values:
-                sums_carried = rescale_sums(sums_carried, rescale, REGION)
-                sums_carried, acc = walk_sums(
-                    sums_carried, acc, weights, args, VALUES, h, i0, j0, REGION, SPEC
-                )
-        if SPEC.has_values:
-            acc = end_sums(sums_carried, acc, args, VALUES, h, i0, upper, REGION, SPEC)
+                if REGION == BAND:
+                    acc = tile_times_rows(acc, weights, args, VALUES, h, i0, j0, SPEC)
+                else:
+                    end_weights = end_weights * rescale + tl.sum(weights, 1)
+        if SPEC.has_values and REGION != BAND:
+            acc += times_end_row(end_weights, args, VALUES, h, REGION, SPEC)
 
     num_score_rows = tl.cast(args.num_tiles // tiles_per_head, tl.int64) * args.seqlen_q
     if SPLIT:

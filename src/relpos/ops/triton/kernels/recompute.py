@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .grid_rows import bits_of_row, dots_of_places, tile_keys
-from .regions import LEFT, RIGHT, adds_to_deltas, adds_to_rows
+from .regions import LEFT, RIGHT, adds_to_deltas, adds_to_rows, end_dot
 from .scores import load_row_stats, tile_d_scores, tile_exponentials, tile_scores
 from .shear import tile_dot_queries, tile_dot_rows
 from .structs import Pairs, RowStats
@@ -53,7 +53,9 @@ def recompute_d_scores(
     if SPEC.has_keys and not HAS_ROW_MAX:
         if AT_END:
             _, q_rel = load_queries(args, b, h, i, SPEC, AGAIN=True)
-        dots += tile_dot_rows(args, KEYS, h, q_rel, i0, j0, REGION, SPEC)
+            dots += end_dot(args, KEYS, h, q_rel, REGION, SPEC)[:, None]
+        else:
+            dots += tile_dot_rows(args, KEYS, h, q_rel, i0, j0, SPEC)
     if SPEC.has_queries:
         dots += tile_dot_queries(args, h, k, i0, j0, REGION, SPEC)
     if SPEC.grid_by_rows:
@@ -78,7 +80,9 @@ def recompute_d_scores(
     if SPEC.has_values and not HAS_DELTA:
         if AT_END:
             d_o = load_outputs(d_out, args, b, h, i, SPEC, AGAIN=True)
-        d_out_dots += tile_dot_rows(args, VALUES, h, d_o, i0, j0, REGION, SPEC)
+            d_out_dots += end_dot(args, VALUES, h, d_o, REGION, SPEC)[:, None]
+        else:
+            d_out_dots += tile_dot_rows(args, VALUES, h, d_o, i0, j0, SPEC)
     if OF_MASK:
         slope = 1.0
     return tile_d_scores(args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, SPEC)

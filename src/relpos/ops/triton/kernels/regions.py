@@ -96,6 +96,13 @@ def end_dot(args, TABLE: tl.constexpr, h, x, REGION: tl.constexpr, SPEC: tl.cons
 
 
 @triton.jit
+def times_end_row(x, args, TABLE: tl.constexpr, h, REGION: tl.constexpr, SPEC: tl.constexpr):
+    """`x (tokens,)` times that row, in float32: `(tokens, BLOCK)`."""
+    row = load_row(args, TABLE, h, end_table_row(args, REGION), SPEC)
+    return x[:, None] * row[None, :]
+
+
+@triton.jit
 def end_row_sums(args, pairs, x, AXIS: tl.constexpr, REGION: tl.constexpr):
     """The sums of `x (m, n)` along `AXIS` over pairs that select the tables' first row, and last.
 
