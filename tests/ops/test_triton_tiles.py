@@ -27,6 +27,7 @@ from relpos.ops.triton.kernels.shear import (  # noqa: E402
     by_offset,
     parts_by_offset,
     shear,
+    shear_transposed,
 )
 from relpos.ops.triton.kernels.structs import KernelArgs, Pairs  # noqa: E402
 from relpos.ops.triton.kernels.tiles import zeros  # noqa: E402
@@ -124,21 +125,46 @@ def test_tanh_of_infinity_is_one():
 
 
 @triton.jit
-def shear_kernel(older, newer, first, out, M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr):
+def shear_kernel(
+    older, newer, first, out, M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+):  # fmt: skip
     at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
     columns = tl.load(first + tl.arange(0, M))
-    tl.store(out + at, shear(tl.load(older + at), tl.load(newer + at), columns, STEP))
+    tile = shear(tl.load(older + at), tl.load(newer + at), columns, STEP, TRANSPOSED)
+    tl.store(out + at, tl.trans(tile) if TRANSPOSED else tile)
 
 
 @pytest.mark.parametrize(("m", "n"), [(16, 16), (32, 16), (64, 64), (16, 64), (128, 8)])
 @pytest.mark.parametrize("step", [1, -1])
-def test_each_row_is_read_from_its_column_on(m: int, n: int, step: int):
+@pytest.mark.parametrize("transposed", [False, True])
+def test_each_row_is_read_from_its_column_on(m: int, n: int, step: int, transposed: bool):
     older, newer = torch.randn(2, m, n, device=DEVICE)
     first = torch.randint(n + 1, (m,)) if step == 1 else torch.randint(n - 1, 2 * n, (m,))
     out = torch.empty_like(older)
-    shear_kernel[(1,)](older, newer, first.to(DEVICE, torch.int32), out, m, n, step)
-    columns = first[:, None] + step * torch.arange(n)[None, :]
-    assert torch.equal(out, torch.cat([older, newer], 1).gather(1, columns.to(DEVICE)))
+    first = first.to(DEVICE, torch.int32)
+    shear_kernel[(1,)](older, newer, first, out, m, n, step, transposed)
+    columns = first[:, None] + step * torch.arange(n, device=DEVICE)[None, :]
+    assert torch.equal(out, torch.cat([older, newer], 1).gather(1, columns))
+
+
+@triton.jit
+def shear_transposed_kernel(x, first, out, M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr):
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    rows = tl.load(first + tl.arange(0, N))
+    back = tl.arange(0, N)[:, None] * M + tl.arange(0, M)[None, :]
+    tl.store(out + back, shear_transposed(tl.load(x + at), rows, STEP))
+
+
+@pytest.mark.parametrize(("m", "n"), [(16, 16), (32, 16), (64, 64), (128, 8)])
+@pytest.mark.parametrize("step", [1, -1])
+def test_each_column_is_read_from_its_row_on(m: int, n: int, step: int):
+    x = torch.randn(m, n, device=DEVICE)
+    first = torch.randint(m + 1, (n,)) if step == 1 else torch.randint(m - 1, 2 * m, (n,))
+    out = torch.empty(n, m, device=DEVICE)
+    shear_transposed_kernel[(1,)](x, first.to(DEVICE, torch.int32), out, m, n, step)
+    rows = first[None, :] + step * torch.arange(m)[:, None]
+    assert torch.equal(out.T, torch.cat([x, x]).gather(0, rows.to(DEVICE)))
 
 
 @triton.jit

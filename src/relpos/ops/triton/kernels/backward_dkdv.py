@@ -138,7 +138,7 @@ def dkdv_kernel(
                 acc_k += tl.dot(d_scores_transposed.to(q.dtype), q, input_precision=SPEC.precision)
                 if SPEC.has_queries:
                     if REGION == BAND:
-                        acc_k += tile_times_queries(args, h, d_scores_transposed, i0, j0, SPEC)
+                        acc_k += tile_times_queries(args, h, d_scores, i0, j0, SPEC)
                     else:
                         end_region_sum += tl.sum(d_scores, 0)
                 if NEEDS_D_QUERIES:

@@ -289,7 +289,8 @@ def stored_dtables_kernel(
                 weights = weights_ahead
             if NEEDS_D_QUERIES:
                 key0 = key_of_query_0 + i0
-                acc_queries += times_keys(args, b, g, key0, d_scores.to(tl.float32), SPEC)
+                by_query = tl.trans(d_scores).to(tl.float32)
+                acc_queries += times_keys(args, b, g, key0, by_query, SPEC)
             if NEEDS_D_KEYS or NEEDS_D_QUERIES:
                 d_scores = d_scores_ahead
 

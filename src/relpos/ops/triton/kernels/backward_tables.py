@@ -23,7 +23,7 @@ from ..kernel_args import KernelSizes
 from .grid_terms import joint_bias_entry
 from .regions import BAND, has_pairs
 from .scores import load_row_stats, tile_d_scores, tile_exponentials, tile_scores
-from .shear import by_offset, shear
+from .shear import by_offset, shear, shear_transposed
 from .structs import KernelArgs, Pairs
 from .tables import KEYS, QUERIES, VALUES, dot_rows, load_rows
 from .tiles import (
@@ -145,7 +145,7 @@ def dtables_kernel(
                 weights_transposed = tl.trans(weights_after_dropout).to(d_o.dtype)
                 acc_values += tl.dot(weights_transposed, d_o, input_precision=SPEC.precision)
             if NEEDS_D_QUERIES:
-                acc_queries += times_keys(args, b, g, key0, tl.trans(d_scores), SPEC)
+                acc_queries += times_keys(args, b, g, key0, d_scores, SPEC)
 
     row = tl.cast(split * table_heads + table_head, tl.int64) * entries + entry + r
     inside = r < count
@@ -171,15 +171,15 @@ def _dot_queries(args, b, h, g, key0, entry, SPEC: tl.constexpr):
     nearer = tl.dot(rows, tl.trans(k), input_precision=SPEC.precision)
     k = load_keys(args, b, g, key0 + SPEC.block_m + s, SPEC)
     farther = tl.dot(rows, tl.trans(k), input_precision=SPEC.precision)
-    return tl.trans(shear(nearer, farther, r))
+    return shear(nearer, farther, r, TRANSPOSED=True)
 
 
 @triton.jit
-def times_keys(args, b, g, key0, x_transposed, SPEC: tl.constexpr):
-    """`sum_i x_ij k_j` for each offset, with `x_transposed (n, m)` of the same tile: `(n, d)`."""
+def times_keys(args, b, g, key0, x, SPEC: tl.constexpr):
+    """`sum_i x_ij k_j` for each offset of the same tile `x (m, n)`: `(n, d)`."""
     r = tl.arange(0, SPEC.block_n)
     s = tl.arange(0, SPEC.block_m)
-    by_key = shear(x_transposed, x_transposed, -r + SPEC.block_m)
+    by_key = shear_transposed(x, -r + SPEC.block_m, 1)
     is_farther = s[None, :] < r[:, None]
     k = load_keys(args, b, g, key0 + s, SPEC)
     nearer = tl.where(is_farther, 0.0, by_key).to(k.dtype)

@@ -24,14 +24,17 @@ def first_row(args, i0, j0, SPEC: tl.constexpr):
 
 
 @triton.jit
-def shear(older, newer, first, STEP: tl.constexpr = 1):
+def shear(older, newer, first, STEP: tl.constexpr = 1, TRANSPOSED: tl.constexpr = False):
     """`both[a, first[a] + STEP c]` of `older, newer (m, n)` beside each other: `(m, n)`.
+
+    With `TRANSPOSED` `(n, m)`.
 
     Args:
         older: the first n columns.
         newer: the last n columns.
         first: `(m,)`; all columns that are read are to be in `both`.
         STEP: 1 or -1.
+        TRANSPOSED: whether a row of the result is a column.
     """
     M: tl.constexpr = older.shape[0]
     N: tl.constexpr = older.shape[1]
@@ -45,10 +48,49 @@ def shear(older, newer, first, STEP: tl.constexpr = 1):
     # By constants, which are part of an instruction, from one eight to the next.
     eights = tl.arange(0, N // 8)
     at = at[:, None, :] + eights[None, :, None] * (8 * M * STEP)
-    # The result has the layout of `at`: that of the products, since this 0 has it.
-    at = tl.reshape(at, (M, N)) + (older.to(tl.int32, bitcast=True) & 1 & 2)
-    # Of a single row, as of rows that are not within a warp, it goes through shared memory.
-    return tl.reshape(tl.gather(both, tl.reshape(at, (M * N,)), 0), (M, N))
+    at = tl.reshape(at, (M, N))
+    if TRANSPOSED:  # in the layout of what it is added to
+        return tl.trans(take(both, at))
+    else:
+        return take(both, at + zeros_like(older))
+
+
+@triton.jit
+def shear_transposed(x, first, STEP: tl.constexpr):
+    """`both[first[c] + STEP s, c]` of `x (m, n)` and, below it, `x` again: `(n, m)`.
+
+    Args:
+        x: the first m rows, and the last m.
+        first: `(n,)`; all rows that are read are to be in `both`.
+        STEP: 1 or -1.
+    """
+    M: tl.constexpr = x.shape[0]
+    N: tl.constexpr = x.shape[1]
+    both = tl.reshape(tl.join(x, x), (M, N // 8, 4, 2, 2))
+    both = tl.reshape(tl.permute(both, (1, 3, 4, 0, 2)), (2 * M * N,))
+    c = tl.arange(0, N)
+    at = (((c >> 3) * 2 + (c & 1)) * (2 * M) + first) * 4 + (c >> 1 & 3)
+    at = at[:, None] + tl.arange(0, M)[None, :] * (4 * STEP)
+    if M == N:
+        at += zeros_like(x)
+    return take(both, at)
+
+
+@triton.jit
+def zeros_like(x):
+    """In int32; a tensor of the shape of `x` that they are added to has the layout of `x`."""
+    return x.to(tl.int32, bitcast=True) & 1 & 2
+
+
+@triton.jit
+def take(numbers, at):
+    """`numbers[at]`, in the layout of `at`.
+
+    A gather from a single row goes through shared memory; one from many, as shuffles, between
+    changes of layout.
+    """
+    flat = tl.gather(numbers, tl.reshape(at, (at.shape[0] * at.shape[1],)), 0)
+    return tl.reshape(flat, at.shape)
 
 
 @triton.jit
@@ -184,16 +226,17 @@ def tile_dot_queries(args, h, k, i0, j0, REGION: tl.constexpr, SPEC: tl.constexp
         row = first_row(args, i0, j0, SPEC) + tl.arange(0, M)
         older = dot_rows(args, QUERIES, h, k, row, SPEC)
         newer = dot_rows(args, QUERIES, h, k, row + M, SPEC)
-        return tl.trans(shear(older, newer, tl.arange(0, k.shape[0]) + M - 1, -1))
+        first = tl.arange(0, k.shape[0]) + M - 1
+        return shear(older, newer, first, -1, TRANSPOSED=True)
 
 
 @triton.jit
-def tile_times_queries(args, h, x_transposed, i0, j0, SPEC: tl.constexpr):
-    """`sum_i x_ij Q[j-i]` of the same tile, with `x_transposed (n, m)`: `(n, d)`."""
+def tile_times_queries(args, h, x, i0, j0, SPEC: tl.constexpr):
+    """`sum_i x_ij Q[j-i]` of the same tile `x (m, n)`: `(n, d)`."""
     M: tl.constexpr = SPEC.block_m
-    c = tl.arange(0, x_transposed.shape[0])
+    c = tl.arange(0, SPEC.block_n)
     s = tl.arange(0, M)
-    x = shear(x_transposed, x_transposed, c + M - 1, -1)
+    x = shear_transposed(x, c + M - 1, -1)
     is_newer = s[None, :] < c[:, None]
     row = first_row(args, i0, j0, SPEC) + s
     total = times_rows(args, QUERIES, h, tl.where(is_newer, 0.0, x), row, SPEC)
