@@ -121,7 +121,7 @@ def candidates(case: str, kernel: str, dim: int) -> list[TileShape]:
         return [shape for shape in shapes if shape.n == 64]  # a row of the grid is a tile
     if case in (*KINDS["plain"], *KINDS["bias"]):
         return shapes
-    return [shape for shape in shapes if shape.n <= 64]  # two pieces of the shear at most
+    return [shape for shape in shapes if shape.n <= 64]  # a wider shear has no registers
 
 
 def passes(case: str, dim: int) -> Iterator[dict[str, TileShape]]:

@@ -24,6 +24,7 @@ from scripts.emulator import (
     UnsupportedError,
     run_kernel,
 )
+from scripts.emulator.__main__ import main
 from scripts.gpu_checks import within_the_error_allowed
 
 pytestmark = pytest.mark.no_typecheck
@@ -509,3 +510,51 @@ def test_a_result_that_is_not_a_number_is_not_right():
     assert within_the_error_allowed([0.5, 0.75]) == ("", True, "uses 75% of the error allowed")
     for used in ([0.5, math.nan], [math.nan, 0.5]):
         assert within_the_error_allowed(used) == ("", False, "uses nan% of the error allowed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("sm_70",), "argument architecture: invalid choice: 'sm_70'"),
+        (("sm_90", "gri"), "argument CALL: must be of 'no terms', 'Shaw keys + values', "),
+        (("sm_90", "--side", "0"), "argument --side: must be 2 to 64, got 0"),
+        (("sm_90", "--width", "-8"), "argument --width: must be 1 to 256, got -8"),
+        (("sm_90", "--tile", "-99"), "argument --tile: must be -1 to 16, got -99"),
+        (("sm_90", "--fences", "none"), "argument --fences: invalid choice: 'none'"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    arguments: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.setattr("sys.argv", ["emulator", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["copies", "products", "fences"])
+def test_a_mode_that_is_not_known_raises(name: str):
+    with pytest.raises(ValueError, match=f"Mode: {name} must be .*, got never"):
+        Mode(**{name: "never"})  # type: ignore[arg-type]
+
+
+def test_what_copies_need_no_fence_for():
+    """A product of what copies have brought, without a fence; of threads' stores it needs one."""
+    body, out = PRODUCT.format(before="", after="", descriptor=BLOCKS), torch.zeros(128)
+    store = "@%p1 st.shared::cta.b32 [ %r1 + 0 ], %r2;"
+    assert store in body
+    copied = body.replace(
+        store,
+        "@%p1 cp.async.ca.shared.global [ %r1 + 0 ], [ %rd8 + 0 ], 0x4, 4;\n"
+        "cp.async.commit_group;\ncp.async.wait_group 0;",
+    ).replace("fence.proxy.async.shared::cta;", "")
+    stores = Mode(fences="stores")
+    with pytest.raises(HazardError, match="a product reads what no fence has followed"):
+        run(copied, out, shared=256, threads=128)
+    run(copied, out, shared=256, threads=128, mode=stores)
+    with pytest.raises(HazardError, match="a product reads what no fence has followed"):
+        run(body.replace("fence.proxy.async.shared::cta;", ""), out, shared=256, threads=128,
+            mode=stores)  # fmt: skip

@@ -126,8 +126,8 @@ def facts(path: Path, *arguments: str) -> list[dict[str, Any]]:
 
 
 # Products of a tile and the head's width in each turn: beyond the ends of tables, and in the band
-# or in the kernel's other loop. A tile needs two blocks of a table's rows; forward, in a wide band,
-# has one of them from the tile before.
+# or in the kernel's other loop. A tile of as many queries as keys needs two blocks of a table's
+# rows, one with twice as many three; forward, in a wide band, has all but one from the tile before.
 PLAIN = {"forward_kernel": (2, None), "dq_kernel": (3, None), "dkdv_kernel": (4, None)}
 STORED = {"stored_dq_kernel": (1, 1), "stored_dtables_kernel": (1, None)}
 PRODUCTS_OF_TURNS = {

@@ -6,7 +6,7 @@
 
 The calls and the judge are those of `scripts.gpu_checks terms`. A line of JSON for each call, then
 how many are right; exits 1 if one is not. Dropout, of which each backend draws its own, is compared
-with the kernels of float32, which draw the same.
+with the kernels of float32, which draw the same. With Triton 3.6, `--fences stores`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,21 @@ import torch
 from ..gpu_calls import Call, calls
 from ..gpu_checks import Finding, largest_difference, terms, within_the_error_allowed
 from .errors import EmulationError
-from .launch import emulated
+from .launch import SHARED_MEMORY, emulated
 from .machine import Mode
 
 _SIDE, _WIDTH = 14, 64  # 224 tokens: a few tiles
 
 
 def near_float32(call: Call) -> Iterator[Finding]:
-    """Results with dropout as near those of the kernels of float32 as without it to float64."""
+    """Results with dropout as near those of the kernels of float32 as without it to float64.
+
+    Those of float32 themselves are to be finite.
+    """
+    if call.leaves[0].dtype == torch.float32:
+        finite = all(result.isfinite().all() for result in call.both())
+        yield "", finite, "compared with nothing" if finite else "not finite"
+        return
     leaves = tuple(leaf.detach().float().requires_grad_() for leaf in call.leaves)
     keeps = replace(call, settings=call.settings | {"dropout": 0.0})
     scale = 1 / (1 - call.settings["dropout"])
@@ -53,7 +60,7 @@ def finding(call: Call, architecture: str, mode: Mode, tile: int) -> dict[str, A
     with emulated(architecture, mode=mode, tile=tile) as launches:
         try:
             [(_, is_right, detail)] = judge(call)
-        except EmulationError as error:
+        except (EmulationError, ValueError) as error:
             is_right, detail = False, f"{type(error).__name__}: {error}"
     seconds = round(time.monotonic() - began, 1)
     kernels = zip(launches.kernels, launches.shares, strict=False)
@@ -66,7 +73,7 @@ def finding(call: Call, architecture: str, mode: Mode, tile: int) -> dict[str, A
 def main() -> None:
     """Emulates some calls and prints what is found of them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("architecture", choices=("sm_80", "sm_86", "sm_89", "sm_90"))
+    parser.add_argument("architecture", choices=tuple(SHARED_MEMORY))
     parser.add_argument("calls", nargs="*", metavar="CALL", help="by name (all)")
     parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
     parser.add_argument("--side", type=int, default=_SIDE, help="side * (side + 2) tokens (14)")
@@ -76,13 +83,26 @@ def main() -> None:
         "--products", choices=("early", "late"), default="late", help="read their factors (late)"
     )
     parser.add_argument("--no-hazards", action="store_true", help="results alone")
-    parser.add_argument("--tile", type=int, default=0, help="0: the best (0), -1: the least")
+    parser.add_argument(
+        "--fences", choices=("stores", "all"), default="all", help="that products need (all)"
+    )
+    parser.add_argument(
+        "--tile", type=int, default=0, help="the first to try: 0, the best (0); -1: the least"
+    )
     options = parser.parse_intermixed_args()
+    for name, least, most in (("side", 2, 64), ("width", 1, 256), ("tile", -1, 16)):
+        if not least <= getattr(options, name) <= most:
+            parser.error(
+                f"argument --{name}: must be {least} to {most}, got {getattr(options, name)}"
+            )
     made = calls("triton", options.side, options.width, getattr(torch, options.dtype))
     unknown = set(options.calls) - made.keys()
     if unknown:
-        parser.error(f"argument CALL: must be of {', '.join(made)}, got {sorted(unknown)}")
-    mode = Mode(options.copies, options.products, hazards=not options.no_hazards)
+        known = ", ".join(map(repr, made))
+        parser.error(f"argument CALL: must be of {known}, got {', '.join(map(repr, unknown))}")
+    mode = Mode(
+        options.copies, options.products, hazards=not options.no_hazards, fences=options.fences
+    )
     names = options.calls or list(made)
     right = 0
     for name in names:

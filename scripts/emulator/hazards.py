@@ -15,10 +15,15 @@ from numpy.typing import NDArray
 
 from .errors import HazardError
 
-__all__ = ["Hazards"]
+__all__ = ["Hazards", "room_of"]
 
 _UNIT = 2  # bytes
 _SEVERAL = -1  # warps
+
+
+def room_of(size: int) -> int:
+    """Bytes from one program's shared memory of `size` bytes to the next one's."""
+    return -(-size // 16) * 16
 
 
 class Hazards:
@@ -27,11 +32,14 @@ class Hazards:
     Args:
         programs: that run at once.
         threads: of a program.
-        room: bytes of a program's shared memory.
+        size: bytes of a program's shared memory.
+        fences: of `machine.Mode`.
     """
 
-    def __init__(self, programs: int, threads: int, room: int) -> None:
+    def __init__(self, programs: int, threads: int, size: int, *, fences: str = "all") -> None:
+        room = room_of(size)
         shape = (programs, room // _UNIT)
+        self._copies_need_fences = fences == "all"
         self._readers = np.zeros(shape, np.int8)  # a warp's number from 1
         self._writers = np.zeros(shape, np.int8)
         self._landing = np.zeros(shape, np.int8)  # copies on their way
@@ -121,7 +129,7 @@ class Hazards:
         units = self.units(rows, size)
         self._landing.reshape(-1)[units] = 0
         self._writers.reshape(-1)[units] = self._warps[lanes][:, None]
-        self._unfenced.reshape(-1)[units] = True
+        self._unfenced.reshape(-1)[units] = self._copies_need_fences
 
     def begin_product(self, units: NDArray[Any], warp: int) -> None:
         """A product sets out that reads these units, for the warp group that begins with a warp."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from triton import OutOfResources
 from triton.runtime import driver
 
 from ..compile_ahead import Absent
@@ -22,7 +23,7 @@ from .movement import BUILDERS as MOVEMENT
 from .ptx import Instruction, Kernel, Parameter, read_kernel
 from .tensor_cores import BUILDERS as TENSOR_CORES
 
-__all__ = ["DEFAULT", "Launches", "compiled", "emulated", "run_kernel"]
+__all__ = ["DEFAULT", "SHARED_MEMORY", "Launches", "compiled", "emulated", "run_kernel"]
 
 # What is replaced in them, no type knows.
 launch: Any = importlib.import_module("relpos.ops.triton.launch")
@@ -30,6 +31,10 @@ tuning: Any = importlib.import_module("relpos.ops.triton.tuning")
 package: Any = importlib.import_module("relpos.ops.triton")
 
 DEFAULT = Mode()
+#: Bytes that a program may have.
+SHARED_MEMORY = {
+    "sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10,
+}  # fmt: skip
 _BUILDERS = ARITHMETIC | MOVEMENT | TENSOR_CORES
 _LANES_AT_ONCE = 8192
 _BYTES_AT_ONCE = 1 << 29  # of registers
@@ -173,8 +178,10 @@ def emulated(architecture: str, *, mode: Mode = DEFAULT, tile: int = 0) -> Itera
     Args:
         architecture: of the GPU, as "sm_90".
         mode: when what is asynchronous happens.
-        tile: which of those that a kernel may have, the best first.
+        tile: of those that a kernel may have, the best first, the first that is tried: what takes
+            more shared memory than there is makes place for the next one. -1: the least.
     """
+    room = SHARED_MEMORY[architecture]
     capability = divmod(int(architecture.removeprefix("sm_")), 10)
     found = Launches()
 
@@ -182,6 +189,8 @@ def emulated(architecture: str, *, mode: Mode = DEFAULT, tile: int = 0) -> Itera
         kernel: Any, programs: int, *arguments: Any, shape: Any, known: Any = None, **constants: Any
     ) -> None:
         binary = kernel.warmup(*arguments, **constants, grid=(1,), **shape.options)
+        if binary.metadata.shared > room:
+            raise OutOfResources(binary.metadata.shared, room, "shared memory")
         found.kernels.append(kernel.__name__)
         named = dict(zip(kernel.arg_names, arguments, strict=False)) | constants
         # Rows of stored scores have zeros before the first one (`stored_scores.py`).
@@ -190,7 +199,7 @@ def emulated(architecture: str, *, mode: Mode = DEFAULT, tile: int = 0) -> Itera
 
     def tiles(kernel: str, call: Any) -> list[Any]:
         shapes = tuning.tile_shapes_on_cuda(kernel, call, capability)
-        return [shapes[min(tile, len(shapes) - 1) if tile >= 0 else tile]]
+        return shapes[min(tile, len(shapes) - 1) :] if tile >= 0 else shapes[-1:]
 
     replaced = (
         (launch, "run_programs", run), (launch, "tile_shapes", tiles),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from .asynchronous import Copies, Products
 from .errors import EmulationError, UnsupportedError
+from .hazards import Hazards
 from .memory import SHARED_BASE, GlobalMemory, SharedMemory
 from .ptx import Instruction, Kernel, Operand, Register
 
@@ -50,16 +51,22 @@ class Mode:
         copies: to shared memory are there "early", at once, or "late", when they are waited for.
         products: of warp groups read shared memory "early" or "late".
         hazards: whether to look for them in shared memory, and between programs.
+        fences: after what the products of a warp group need one: "stores" of threads alone, or
+            "all", copies too. PTX wants all; Triton 3.6 makes none for copies, and is right on an
+            H100 as far as that was seen.
     """
 
     copies: str = "late"
     products: str = "late"
     hazards: bool = True
+    fences: str = "all"
 
     def __post_init__(self) -> None:
         for name in ("copies", "products"):
             if getattr(self, name) not in ("early", "late"):
                 raise ValueError(f"Mode: {name} must be early or late, got {getattr(self, name)}")
+        if self.fences not in ("stores", "all"):
+            raise ValueError(f"Mode: fences must be stores or all, got {self.fences}")
 
 
 class Machine:
@@ -94,7 +101,10 @@ class Machine:
         self.programs, self.threads, self.lanes = programs, threads, programs * threads
         self.warps = self.lanes // LANES
         self.parameters = parameters
-        self.shared = SharedMemory(programs, threads, shared_bytes, hazards=mode.hazards)
+        hazards = None
+        if mode.hazards and shared_bytes:
+            hazards = Hazards(programs, threads, shared_bytes, fences=mode.fences)
+        self.shared = SharedMemory(programs, threads, shared_bytes, hazards)
         self.copies = Copies(self.shared, self.lanes, late=mode.copies == "late")
         self.products = Products(self, late=mode.products == "late")
         self.rows = self._rows()

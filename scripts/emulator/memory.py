@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from .errors import AccessError
-from .hazards import Hazards
+from .hazards import Hazards, room_of
 from .races import Races
 
 __all__ = ["SHARED_BASE", "GlobalMemory", "SharedMemory", "unsigned"]
@@ -143,17 +143,19 @@ class SharedMemory:
         programs: that run at once.
         threads: of a program.
         size: in bytes.
-        hazards: whether to look for them.
+        hazards: of the same programs; None: not looked for.
     """
 
-    def __init__(self, programs: int, threads: int, size: int, *, hazards: bool) -> None:
+    def __init__(
+        self, programs: int, threads: int, size: int, hazards: Hazards | None = None
+    ) -> None:
         self.size = size
-        self.room = -(-size // 16) * 16  # of a program
+        self.room = room_of(size)
         self.data = np.full(programs * self.room, 0xFF, np.uint8)
         self._views: dict[tuple[int, int], NDArray[Any]] = {}
         program = np.repeat(np.arange(programs, dtype=np.int64), threads)
         self._bases = program * self.room - SHARED_BASE
-        self.hazards = Hazards(programs, threads, self.room) if hazards and size else None
+        self.hazards = hazards
 
     def view(self, size: int, unit: int) -> NDArray[Any]:
         """All of it as rows of `size` bytes, in units of `unit` bytes."""

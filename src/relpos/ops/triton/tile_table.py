@@ -9,9 +9,10 @@ than 16 queries for each warp some warps compute the same.
 """
 
 SOURCE = (
-    "NVIDIA H200, 4096 tokens, up to 64 or 128 wide: plain (3 at 64, 3 at 128), bias (3 at 64), "
-    "narrow table (4 at 64, 4 at 128), wide table (2 at 64), tables (4 at 64, 4 at 128), rows "
-    "of a grid (3 at 64); the rest was not timed"
+    "NVIDIA H200 with an earlier shear (docs/how-it-works.md, section 8), 4096 tokens, up to 64 "
+    "or 128 wide: plain (3 at 64, 3 at 128), bias (3 at 64), narrow table (4 at 64, 4 at 128), "
+    "wide table (2 at 64), tables (4 at 64, 4 at 128), rows of a grid (3 at 64); the rest was "
+    "not timed"
 )
 TILES = {
     "float32": {

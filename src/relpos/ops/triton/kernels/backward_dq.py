@@ -3,9 +3,9 @@
     dS_ij = P_ij (dO_i . (v_j + V[j-i]) - delta_i)        delta_i = dO_i . o_i - d_lse_i
     dq_i  = scale * (sum_j dS_ij k_j + sum_j dS_ij K[j-i])
 
-The second sum is `q_rel`'s, where there is one. The kernel walks as `forward.py` does. The row sums
-of what other kernels need go out as well: `delta`, and how much of `dS` and of the weights belongs
-to the tables' two end rows.
+The second sum is `q_rel`'s, where there is one. The kernel walks along the keys as `forward.py`
+does. The row sums of what other kernels need go out as well: `delta`, and how much of `dS` and of
+the weights belongs to the tables' two end rows.
 
     q, acc (m, d)    q_rel, acc_rel (m, rel_dim)    o, d_out (m, dv)    k (n, d)    v (n, dv)
     scores, weights, d_scores (m, n)    delta, row_max, inverse_sum (m,)    acc_axis (m, s)

@@ -7,8 +7,7 @@
 The dkdv kernel has found `dS` of a chunk of pairs, and where needed the weights, and stored them in
 the dtype in which they are multiplied (`../stored_scores.py`). What is left are products. A tile by
 offset, `(n offsets, m queries)`, is read where it lies: query a's offset r is key a + r of it, and
-so one number farther on for each query. Nothing is sheared in registers, but for the table of
-queries.
+so one number farther on for each query. Nothing is sheared besides, but for the table of queries.
 
     q, acc (m, d)    q_rel, acc_rel (m, rel_dim)    d_o (m, dv)    k (n, d)
     d_scores (m, n) by key, (n, m) by offset

@@ -101,8 +101,8 @@ def in_axis_windows(args, pairs, AXES: tl.constexpr):
 def sum_by_coordinate(x, coordinates, tokens, count, AXES: tl.constexpr, BLOCK: tl.constexpr):
     """`x (m, tokens)` in float32 summed over the tokens of each coordinate: `(m, BLOCK)`.
 
-    The product is made in float32 whatever the inputs are: that of Triton 3.6 with marks of 16 bits
-    was wrong on an H200, as far as was seen where a thread has fewer than 16 of them.
+    The product is made in float32 whatever the inputs are: with marks of 16 bits what Triton 3.6
+    and 3.8 compile for an H100 is wrong, on an H200 and in `scripts/emulator`.
     """
     marks = _marks(coordinates, tokens, count, 0, BLOCK)
     for axis in tl.static_range(1, AXES):

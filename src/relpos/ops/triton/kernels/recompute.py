@@ -1,4 +1,4 @@
-"""`dS` of one tile by itself, for kernels that carry nothing along from tile to tile."""
+"""`dS` of one tile, for kernels that have nothing of it from the tile before."""
 
 import triton
 import triton.language as tl

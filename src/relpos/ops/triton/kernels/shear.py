@@ -39,7 +39,8 @@ def shear(older, newer, first, STEP: tl.constexpr = 1, TRANSPOSED: tl.constexpr 
     M: tl.constexpr = older.shape[0]
     N: tl.constexpr = older.shape[1]
     # In shared memory lie eights of columns, of each the even ones of all rows, then the odd ones:
-    # of what a warp stores at once in the layout of products, or loads, no two lie in one bank.
+    # of what a warp stores at once in the layout of products, or loads, no two lie in one bank;
+    # where the result is transposed, two do.
     both = tl.reshape(tl.join(older, newer), (M, N // 8, 4, 2, 2))
     both = tl.reshape(tl.permute(both, (4, 1, 3, 0, 2)), (2 * M * N,))
     column = first[:, None] + tl.arange(0, 8)[None, :] * STEP
@@ -52,7 +53,7 @@ def shear(older, newer, first, STEP: tl.constexpr = 1, TRANSPOSED: tl.constexpr 
     if TRANSPOSED:  # in the layout of what it is added to
         return tl.trans(take(both, at))
     else:
-        return take(both, at + zeros_like(older))
+        return take(both, at + int_zeros_like(older))
 
 
 @triton.jit
@@ -71,14 +72,18 @@ def shear_transposed(x, first, STEP: tl.constexpr):
     c = tl.arange(0, N)
     at = (((c >> 3) * 2 + (c & 1)) * (2 * M) + first) * 4 + (c >> 1 & 3)
     at = at[:, None] + tl.arange(0, M)[None, :] * (4 * STEP)
-    if M == N:
-        at += zeros_like(x)
+    if M == N:  # else no tensor of its shape is in the layout of products
+        at += int_zeros_like(x)
     return take(both, at)
 
 
 @triton.jit
-def zeros_like(x):
-    """In int32; a tensor of the shape of `x` that they are added to has the layout of `x`."""
+def int_zeros_like(x):
+    """Zeros of the shape of `x` in int32, and in its layout, which what they are added to has too.
+
+    They are `(bits & 1) & 2`, so that Triton, which finds layouts, does not know that they are 0;
+    what comes after it in the compiler does.
+    """
     return x.to(tl.int32, bitcast=True) & 1 & 2
 
 
@@ -196,7 +201,8 @@ def next_dot_rows(blocks, args, TABLE: tl.constexpr, h, x, i0, j0, SPEC: tl.cons
     a = tl.arange(0, SPEC.block_m)[:, None]
     rest = ()
     for t in tl.static_range(1, SPEC.block_m // SPEC.block_n):
-        # Not merely passed on: the compiler's pipeline takes no longer delays than of one turn.
+        # Not merely passed on: what reaches a loop's turn after next unchanged, Triton's pipeline
+        # does not load ahead.
         rest = rest + (tl.where(a < SPEC.block_m - t * SPEC.block_n, 0.0, blocks[t]),)
     return by_key(blocks), rest + (blocks[SPEC.block_m // SPEC.block_n],)
 
