@@ -98,16 +98,20 @@ def in_axis_windows(args, pairs, AXES: tl.constexpr):
 
 
 @triton.jit
-def sum_by_coordinate(x, coordinates, tokens, count, AXES: tl.constexpr, BLOCK: tl.constexpr):
-    """`x (m, tokens)` in float32 summed over the tokens of each coordinate: `(m, BLOCK)`.
+def sum_by_coordinate(
+    x, dtype, coordinates, tokens, count, AXES: tl.constexpr, BLOCK: tl.constexpr,
+    SPEC: tl.constexpr,
+):  # fmt: skip
+    """`x (m, tokens)` summed over the tokens of each coordinate, in float32: `(m, BLOCK)`.
 
-    The product is made in float32 whatever the inputs are: with marks of 16 bits what Triton 3.6
-    and 3.8 compile for an H100 is wrong, on an H200 and in `scripts/emulator`.
+    By a product with marks in `dtype`.
     """
     marks = _marks(coordinates, tokens, count, 0, BLOCK)
     for axis in tl.static_range(1, AXES):
         marks = marks | _marks(coordinates, tokens, count, axis, BLOCK)
-    return tl.dot(x, marks.to(tl.float32), input_precision="ieee")
+    # Not converted: of many truth values to 16 bits Triton 3.6 and 3.8 (LLVM) do it wrongly.
+    marks = tl.where(marks, 1.0, 0.0).to(dtype)
+    return tl.dot(x.to(dtype), marks, input_precision=SPEC.precision)
 
 
 @triton.jit
