@@ -493,9 +493,9 @@ from scripts.emulator.__main__ import finding
 from scripts.emulator.machine import Mode
 from scripts.gpu_calls import calls
 
-call = calls("triton", 9, 32, torch.bfloat16)["queries"]
-for architecture in ("sm_80", "sm_90"):
-    print(json.dumps(finding(call, architecture, Mode(), 0)))
+made = calls("triton", 9, 32, torch.bfloat16)
+for name, architecture in (("queries", "sm_80"), ("queries", "sm_90"), ("grid, all", "sm_90")):
+    print(json.dumps(finding(made[name], architecture, Mode(), 0)))
 """
 
 
@@ -503,7 +503,7 @@ for architecture in ("sm_80", "sm_90"):
 def test_attention_and_its_gradients_near_float64(tmp_path: Path):
     found = [json.loads(line) for line in lines_of_script(ATTENTION, tmp_path)]
     assert all(x["ok"] for x in found), found
-    assert [x["ran"][0].split()[-1] for x in found] == ["forward_kernel"] * 2
+    assert [x["ran"][0].split()[-1] for x in found] == ["forward_kernel"] * 3
 
 
 def test_a_result_that_is_not_a_number_is_not_right():
