@@ -4,7 +4,8 @@
 
 What the interpreter takes, the compiler may not: types, layouts, the memory of a processor. Each
 kernel goes through Triton and ptxas for the tiles that a GPU would get first (`best`) or those it
-falls back to last (`least`). `--registers` asks what the machine code takes of registers.
+falls back to last (`least`). `--registers` asks what the machine code takes of registers, and why
+ptxas "serialized" products of warp groups, where it did.
 "overwritten" is what a loop's copies overwrite too early (`pipelines.py`).
 """
 
@@ -25,7 +26,7 @@ from triton.runtime import driver
 from relpos import GridTerms, OffsetTable, Terms, attention
 
 from .pipelines import overwritten
-from .sass import resources
+from .sass import resources, serialized
 
 __all__ = ["Compiled", "chunks", "compile_call", "random", "sequence", "table"]
 
@@ -124,7 +125,11 @@ def described(compiled: Compiled, *, count_registers: bool) -> dict[str, Any]:
         "overwritten": overwritten(binary.asm["ttgir"]),
         "variants": compiled.variants,
         "in parts": compiled.constants.get("IN_PARTS", False),
-    } | (resources(binary.asm["cubin"]) if count_registers else {})
+    } | (
+        resources(binary.asm["cubin"]) | {"serialized": serialized(binary.asm["ptx"])}
+        if count_registers
+        else {}
+    )
 
 
 def random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:

@@ -40,7 +40,7 @@ from relpos import GridTerms, OffsetTable, Terms
 from relpos.ops.triton.tuning import TileShape
 
 from .compile_ahead import Compiled, compile_call, random, sequence, table
-from .sass import Loop, disassemble, inner_loops, resources
+from .sass import Loop, disassemble, inner_loops, resources, serialized
 
 __all__ = ["CASES", "PROCESSORS", "Case", "Processor", "facts", "predicted", "turns"]
 
@@ -198,6 +198,7 @@ def _of_kernel(compiled: Compiled, processor: Processor, dim: int) -> dict[str, 
         "tile": shape._asdict(),
         "shared": shared,
         **used,
+        "serialized": serialized(compiled.binary.asm["ptx"]),
         "blocks": _blocks(processor, used["registers"], shared, shape.warps),
         "loops": [
             {"region": names.get(id(loop), "other")}

@@ -11,6 +11,7 @@ A branch back to a label closes a loop, and an inner loop holds no other.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tempfile
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import triton
 
-__all__ = ["Loop", "disassemble", "inner_loops", "resources"]
+__all__ = ["Loop", "disassemble", "inner_loops", "resources", "serialized"]
 
 #: By kind, what opcodes begin with.
 KINDS = {
@@ -75,6 +76,21 @@ def resources(cubin: bytes) -> dict[str, int]:
     if found is None:
         raise ValueError(f"resources: cuobjdump must say REG and STACK, got {usage!r}")
     return {"registers": int(found[1]), "spilled": int(found[2])}
+
+
+def serialized(ptx: str) -> str:
+    """Why ptxas lets no products of warp groups overlap with what is around them, or "".
+
+    It waits for each then, which costs time and changes no result.
+
+    Args:
+        ptx: of a kernel, for an H100 if it has such products.
+    """
+    if "wgmma" not in ptx:
+        return ""
+    told = _run("ptxas", "-v", ptx.encode(), "--gpu-name=sm_90a", "-o", os.devnull)
+    found = re.search(r"instructions are serialized due to (.*) (?:in|for) the function", told)
+    return " ".join(found[1].split()) if found else ""
 
 
 def disassemble(cubin: bytes) -> str:
@@ -139,13 +155,14 @@ def _width(opcode: str) -> int:
     return int(sizes[-1]) // 8 if sizes else 4
 
 
-def _run(tool: str, option: str, cubin: bytes) -> str:
-    """What one of the tools that come with Triton prints of a binary."""
+def _run(tool: str, option: str, code: bytes, *options: str) -> str:
+    """What one of the tools that come with Triton prints of a kernel."""
     program = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / tool
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.cubin"
-        path.write_bytes(cubin)
-        run = subprocess.run([program, option, path], capture_output=True, text=True, check=False)
+        path = Path(folder) / "kernel"
+        path.write_bytes(code)
+        command = [program, option, *options, path]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
     if run.returncode:
         raise RuntimeError(f"{tool} {option} ended with {run.returncode}: {run.stderr.strip()}")
-    return run.stdout
+    return run.stdout + run.stderr

@@ -127,7 +127,7 @@ def facts(path: Path, *arguments: str) -> list[dict[str, Any]]:
 
 # Products of a tile and the head's width in each turn: beyond the ends of tables, and in the band
 # or in the kernel's other loop. A tile of as many queries as keys needs two blocks of a table's
-# rows, one with twice as many three; forward, in a wide band, has all but one from the tile before.
+# rows, one with twice as many three.
 PLAIN = {"forward_kernel": (2, None), "dq_kernel": (3, None), "dkdv_kernel": (4, None)}
 STORED = {"stored_dq_kernel": (1, 1), "stored_dtables_kernel": (1, None)}
 PRODUCTS_OF_TURNS = {
@@ -144,9 +144,9 @@ PRODUCTS_OF_TURNS = {
         "forward_kernel": (2, 2), "dq_kernel": (3, 3), "dkdv_kernel": (4, 4),
         "dtables_kernel": (4, None),
     },
-    "Huang, causal": {"forward_kernel": (2, 3), "dkdv_kernel": (4, 6), **STORED},
+    "Huang, causal": {"forward_kernel": (2, 4), "dkdv_kernel": (4, 6), **STORED},
     "Inkling logits, causal": {
-        "forward_kernel": (2, 2.25), "dq_kernel": (3, 4.5), "dkdv_kernel": (4, 4.5),
+        "forward_kernel": (2, 2.5), "dq_kernel": (3, 4.5), "dkdv_kernel": (4, 4.5),
         "dtables_kernel": (4.5, None),
     },
     "grid 64 x 64": PLAIN,
@@ -178,7 +178,7 @@ BUDGETS = {
     ("Shaw keys", "dkdv_kernel", "left"): 415,
     ("T5 bias", "forward_kernel", "left"): 380,
     ("T5 bias", "forward_kernel", "band"): 660,
-    ("Huang, causal", "forward_kernel", "band"): 870,
+    ("Huang, causal", "forward_kernel", "band"): 620,
     ("Huang, causal", "dkdv_kernel", "band"): 730,
     ("Huang, causal", "stored_dq_kernel", "keys"): 500,
     ("Huang, causal", "stored_dq_kernel", "offsets"): 300,
@@ -195,6 +195,7 @@ def test_loops_compute_nothing_twice_and_hardly_spill(tmp_path: Path):
     budgets, ran = dict(BUDGETS), set()
     for row in rows:
         where, tile = (row["case"], row["kernel"]), row["tile"]
+        assert bool(row["serialized"]) == (row["kernel"] == "stored_dq_kernel"), row["serialized"]
         share = tile["warps"] * 1024 / (tile["m"] * tile["n"])
         for loop in row["loops"]:
             at = (*where, loop["region"])
@@ -209,7 +210,7 @@ def test_loops_compute_nothing_twice_and_hardly_spill(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_table_of_all_offsets_takes_twelve_products(tmp_path: Path):
+def test_a_table_of_all_offsets_takes_thirteen_products(tmp_path: Path):
     """Forward and backward together, of which plain attention takes nine."""
     rows = facts(tmp_path / "facts.json", "--cases", "Huang, causal")
     in_band = {"forward_kernel", "dkdv_kernel"}
@@ -220,7 +221,7 @@ def test_a_table_of_all_offsets_takes_twelve_products(tmp_path: Path):
         if loop["region"] == "band" or row["kernel"] not in in_band
     ]
     assert len(loops) == 5
-    assert sum(loops) == 12
+    assert sum(loops) == 13
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ Scores, exponentials and `dS` of a tile are `tile_scores`, `tile_exponentials` a
 of `scores.py` in every kernel that makes them. What differs is the tile, and where its dot products
 with the tables come from:
 
-    forward, dq    (m queries, n keys)       shear.tile_dot_rows, next_dot_rows; regions.end_dot
+    forward, dq    (m queries, n keys)       shear.tile_dot_rows; outside the band regions.end_dot
     dkdv, dmask    (m queries, n keys)       recompute.recompute_d_scores
     dtables        (m queries, n offsets)    tables.dot_rows: there the tables lie straight
 

@@ -30,13 +30,7 @@ from .regions import (
     within_split,
 )
 from .scores import bits_of_score, exponentials, largest, log_sum_exp, rescaling, tile_scores
-from .shear import (
-    next_dot_rows,
-    older_dot_rows,
-    tile_dot_queries,
-    tile_dot_rows,
-    tile_times_rows,
-)
+from .shear import tile_dot_queries, tile_dot_rows, tile_times_rows
 from .structs import KernelArgs, Pairs
 from .tables import KEYS, VALUES
 from .tiles import (
@@ -94,8 +88,6 @@ def forward_kernel(
             lower, upper = within_split(lower, upper, regions, splits, SPEC)
         if SPEC.has_keys and REGION != BAND:
             end_dots = end_dot(args, KEYS, h, q_rel, REGION, SPEC)
-        elif SPEC.has_keys and not SPEC.has_narrow_band:
-            blocks = older_dot_rows(args, KEYS, h, q_rel, i0, lower, SPEC)
         if adds_to_rows(REGION, SPEC):
             row_bits = end_dots * bits_of_score(args, SPEC)
         if SPEC.has_values and REGION != BAND:
@@ -111,11 +103,7 @@ def forward_kernel(
             v = load_values(args, b, g, j, SPEC)
             dots = tl.dot(q, tl.trans(k), input_precision=SPEC.precision)
             if SPEC.has_keys and REGION == BAND:
-                if SPEC.has_narrow_band:
-                    dots += tile_dot_rows(args, KEYS, h, q_rel, i0, j0, SPEC)
-                else:
-                    p_dots, blocks = next_dot_rows(blocks, args, KEYS, h, q_rel, i0, j0, SPEC)
-                    dots += p_dots
+                dots += tile_dot_rows(args, KEYS, h, q_rel, i0, j0, SPEC)
             elif SPEC.has_keys and not adds_to_rows(REGION, SPEC):
                 dots += end_dots[:, None]
             if SPEC.has_queries:

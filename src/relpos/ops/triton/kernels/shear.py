@@ -165,46 +165,14 @@ def block_by_offset(older, newer, T: tl.constexpr):
 def tile_dot_rows(args, TABLE: tl.constexpr, h, x, i0, j0, SPEC: tl.constexpr):
     """`x_i . table[j - i]` of the tile of queries from `i0` and keys from `j0`: `(m, n)`.
 
-    With `x (m, BLOCK)` of the queries.
+    With `x (m, BLOCK)` of the queries. The next tile needs all but one of the blocks again; but
+    where products are handed on from turn to turn, ptxas lets none run beside anything else.
     """
-    blocks = older_dot_rows(args, TABLE, h, x, i0, j0, SPEC)
-    dots, _ = next_dot_rows(blocks, args, TABLE, h, x, i0, j0, SPEC)
-    return dots
-
-
-@triton.jit
-def older_dot_rows(args, TABLE: tl.constexpr, h, x, i0, j0, SPEC: tl.constexpr):
-    """A tile's blocks of `x_i . table[r]` but the last one: what `next_dot_rows` takes."""
     row = first_row(args, i0, j0, SPEC) + tl.arange(0, SPEC.block_n)
     blocks = ()
-    for t in tl.static_range(SPEC.block_m // SPEC.block_n):
+    for t in tl.static_range(SPEC.block_m // SPEC.block_n + 1):
         blocks = blocks + (dot_rows(args, TABLE, h, x, row + t * SPEC.block_n, SPEC),)
-    return blocks
-
-
-@triton.jit
-def next_dot_rows(blocks, args, TABLE: tl.constexpr, h, x, i0, j0, SPEC: tl.constexpr):
-    """What `tile_dot_rows` is, and the blocks that the next tile of the same queries takes.
-
-    Args:
-        blocks: of the tile before, or `older_dot_rows`.
-        args: of the kernel.
-        TABLE: that `x` is dotted with.
-        h: number of the query head.
-        x: `(m, BLOCK)`.
-        i0: number of the first query.
-        j0: number of the first key.
-        SPEC: of the kernel.
-    """
-    row = first_row(args, i0, j0, SPEC) + SPEC.block_m + tl.arange(0, SPEC.block_n)
-    blocks = blocks + (dot_rows(args, TABLE, h, x, row, SPEC),)
-    a = tl.arange(0, SPEC.block_m)[:, None]
-    rest = ()
-    for t in tl.static_range(1, SPEC.block_m // SPEC.block_n):
-        # Not merely passed on: what reaches a loop's turn after next unchanged, Triton's pipeline
-        # does not load ahead.
-        rest = rest + (tl.where(a < SPEC.block_m - t * SPEC.block_n, 0.0, blocks[t]),)
-    return by_key(blocks), rest + (blocks[SPEC.block_m // SPEC.block_n],)
+    return by_key(blocks)
 
 
 @triton.jit
