@@ -155,7 +155,6 @@ PRODUCTS_OF_TURNS = {
 # of registers costs some in a short band, for which the loops beside it have more programs.
 SPILLING = {
     ("Shaw keys and values", "forward_kernel", "band"): 50,
-    ("Shaw keys and values", "dq_kernel", "band"): 6,
     ("Shaw keys and values", "dkdv_kernel", "band"): 16,
     ("Shaw keys and values", "dkdv_kernel", "left"): 2,
     ("Shaw keys and values", "dkdv_kernel", "right"): 2,
