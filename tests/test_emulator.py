@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.compiled import lines_of_script
+from tests.compiled import RACING_KERNEL, lines_of_script
 
 pytest.importorskip("triton")
 
@@ -119,6 +119,13 @@ def test_bfloat16_rounds_to_even_and_keeps_nan():
     for bits, rounded in ((0x3F808000, 0x3F80), (0x3F818000, 0x3F82), (0x7FFFFFFF, 0x7FFF)):
         body = f"mov.b32 %r3, {bits}; cvt.rn.bf16.f32 %rs1, %r3; cvt.u32.u16 %r2, %rs1;"
         assert set(computed(body)) == {rounded}
+
+
+def test_integers_are_converted_by_what_they_are():
+    for kind, number, bits in (("u32", 3, 0x4040), ("s32", -2, 0xC000), ("u16", 1, 0x3F80)):
+        source = "%rs2" if kind == "u16" else "%r3"
+        body = f"mov.b{kind[1:]} {source}, {number}; cvt.rn.bf16.{kind} %rs1, {source};"
+        assert set(computed(f"{body} cvt.u32.u16 %r2, %rs1;")) == {bits}
 
 
 def test_nan_is_in_no_order():
@@ -443,21 +450,8 @@ def test_products_of_matrices_in_every_mode_and_without_what_orders_them(tmp_pat
 
 OVERWRITTEN = (
     KERNELS
+    + RACING_KERNEL
     + """
-
-@triton.jit
-def summed(x, y, sums, count, AGAIN: tl.constexpr):
-    rows = tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :]
-    acc = tl.zeros((64, 64), tl.float32)
-    q = tl.load(y + rows)
-    for start in tl.range(0, count, num_stages=3):
-        k = tl.load(x + start * 4096 + rows)
-        again = k
-        if AGAIN:
-            again = tl.load(x + start * 4096 + rows, eviction_policy="evict_last")
-        scores = tl.dot(q, tl.trans(k)) + tl.sum(again.to(tl.float32), 1)[None, :]
-        acc += tl.dot(scores.to(k.dtype), k)
-    tl.store(sums + rows, acc)
 
 
 torch.manual_seed(0)

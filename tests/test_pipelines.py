@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.pipelines import Overwritten, overwritten
-from tests.compiled import lines_of_script
+from tests.compiled import RACING_KERNEL, lines_of_script
 
 pytestmark = pytest.mark.no_typecheck
 
@@ -59,7 +59,8 @@ def test_a_copy_before_the_product_takes_a_buffer_more(buffers: int, late: str, 
     assert bool(overwritten("\n".join(lines))) != is_right
 
 
-KERNEL = """
+SCRIPT = (
+    """
 import json
 import sys
 
@@ -72,31 +73,22 @@ from scripts.compile_ahead import Absent
 from scripts.pipelines import overwritten
 
 
-@triton.jit
-def kernel(x, y, sums, count, AGAIN: tl.constexpr):
-    rows = tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :]
-    acc = tl.zeros((64, 64), tl.float32)
-    q = tl.load(y + rows)
-    for start in tl.range(0, count, num_stages=3):
-        k = tl.load(x + start * 4096 + rows)
-        again = k
-        if AGAIN:
-            again = tl.load(x + start * 4096 + rows, eviction_policy="evict_last")
-        scores = tl.dot(q, tl.trans(k)) + tl.sum(again.to(tl.float32), 1)[None, :]
-        acc += tl.dot(scores.to(k.dtype), k)
-    tl.store(sums + rows, acc)
+"""
+    + RACING_KERNEL
+    + """
 
 
 driver.set_active(Absent(90))
 x, sums = torch.empty(64, 64, dtype=torch.bfloat16), torch.empty(64, 64)
 for again in (False, True):
-    binary = kernel.warmup(x, x, sums, 5, AGAIN=again, grid=(1,))
+    binary = summed.warmup(x, x, sums, 5, AGAIN=again, grid=(1,))
     print(json.dumps([again, len(overwritten(binary.asm["ttgir"]))]))
 """
+)
 
 
 def test_a_tile_that_is_wanted_twice_is_loaded_twice(tmp_path: Path):
     """As the kernels do (`kernels/tiles.py`); Triton may need it no more one day."""
     pytest.importorskip("triton")
-    found = dict(json.loads(line) for line in lines_of_script(KERNEL, tmp_path))
+    found = dict(json.loads(line) for line in lines_of_script(SCRIPT, tmp_path))
     assert found == {False: 1, True: 0}

@@ -363,8 +363,10 @@ def _convert(machine: Machine, x: Instruction) -> Run:
         return _computed(target, pack)
     source = machine.source(x.operands[1], of)
     if to == "bf16":
+        if of not in ("f32", "u32", "s32", "u16", "s16", "u8", "s8"):
+            raise UnsupportedError("cvt")
         target = machine.target(x.operands[0], "b16")
-        return _computed(target, lambda: bfloat16_bits(source))
+        return _computed(target, lambda: bfloat16_bits(np.asarray(source, np.float32)))
     target = machine.target(x.operands[0], to)
     if of == "bf16":
         return _computed(target, lambda: bfloat16_numbers(source))

@@ -149,8 +149,8 @@ def dkdv_kernel(
                     last_d_scores += last
                 if NEEDS_D_LOGITS:
                     acc_axis += sum_by_coordinate(
-                        d_scores_transposed, q.dtype, args.inputs.query_coordinates, i,
-                        args.seqlen_q, SPEC.num_axes, SPEC.block_query_coordinates, SPEC,
+                        d_scores_transposed, args.inputs.query_coordinates, i,
+                        args.seqlen_q, SPEC.num_axes, SPEC.block_query_coordinates,
                     )  # fmt: skip
             if SPEC.has_queries and REGION != BAND:
                 end_row = load_row(args, QUERIES, h, end_table_row(args, REGION), SPEC)

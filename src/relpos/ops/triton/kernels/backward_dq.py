@@ -221,8 +221,8 @@ def dq_kernel(
                     store_of_row(d_key_axis_logits, args, b, h, i, j0, row_sum, SPEC)
             elif NEEDS_D_LOGITS:
                 acc_axis += sum_by_coordinate(
-                    d_scores, k.dtype, args.inputs.key_coordinates, j, args.seqlen_k,
-                    SPEC.num_axes, SPEC.block_key_coordinates, SPEC,
+                    d_scores, args.inputs.key_coordinates, j, args.seqlen_k,
+                    SPEC.num_axes, SPEC.block_key_coordinates,
                 )  # fmt: skip
             if (REGION != BAND) or selects_end_row(args, i0, j0, SPEC):
                 if NEEDS_END_D_SCORES:

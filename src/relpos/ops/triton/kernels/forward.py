@@ -133,8 +133,8 @@ def forward_kernel(
             acc += tl.dot(weights.to(v.dtype), v, input_precision=SPEC.precision)
             if SPEC.has_axis_weights:
                 acc_axis_weights = acc_axis_weights * rescale[:, None] + sum_by_coordinate(
-                    weights, v.dtype, args.inputs.key_coordinates, j, args.seqlen_k,
-                    SPEC.num_axes, SPEC.block_key_coordinates, SPEC,
+                    weights, args.inputs.key_coordinates, j, args.seqlen_k,
+                    SPEC.num_axes, SPEC.block_key_coordinates,
                 )  # fmt: skip
             if SPEC.has_values:
                 if REGION == BAND:
