@@ -4,10 +4,11 @@
     python -m scripts.host_time --rounds 3 --out /tmp/host.json
 
 Tensors of the CPU stand for those of a GPU, and nothing is launched: what is left is the checks,
-the choice of a kernel, its arguments, the outputs' memory and, with a bias, the operations that
-make its table. Beside it stand torch's own SDPA for a single query and key on this CPU, which does
-next to nothing either, and Triton's launcher up to the driver (a kernel that is compiled already is
-found again). All in turn, round by round; medians. The machine must be quiet.
+the choice of a kernel, its arguments, the outputs' memory and torch's own small operations, such as
+those that make a bias's table. Backward is torch's, of one call's output. Beside it stand torch's
+own SDPA for a single query and key on this CPU, which does next to nothing either, and Triton's
+launcher up to the driver (a kernel that is compiled already is found again). All in turn, round by
+round; medians. The machine must be quiet.
 """
 
 from __future__ import annotations
@@ -44,24 +45,35 @@ CALLS = 100  # of a round
 
 
 def calls() -> dict[str, Callable[[], Any]]:
-    """What is timed, by name: the forward pass with gradients wanted."""
+    """What is timed, by name: the forward pass with gradients wanted, and backward."""
     q, k, v = (random(BATCH, HEADS, LENGTH, WIDTH, dtype=torch.float16) for _ in range(3))
 
-    def call(name: str, **options: Any) -> Callable[[], Any]:
+    def both(name: str, label: str, **options: Any) -> dict[str, Callable[[], Any]]:
         terms = CASES[name].terms(q)
         terms = terms.map(lambda x: x.detach().half().requires_grad_())
-        return lambda: attention(
-            q, k, v, terms, causal=CASES[name].causal, backend="triton", **options
-        )
+
+        def forward() -> torch.Tensor:
+            return attention(q, k, v, terms, causal=CASES[name].causal, backend="triton", **options)
+
+        out, leaves = forward(), [q, k, v, *terms.tensors]
+        flow = torch.ones_like(out)
+        return {
+            label: forward,
+            f"{label}, backward": lambda: torch.autograd.grad(
+                out, leaves, flow, retain_graph=True
+            ),
+        }  # fmt: skip
 
     single = random(1, 1, 1, 8, dtype=torch.float32)
-    of_names = {name: call(name) for name in CASES if not name.startswith("grid")}
-    return of_names | {
-        "T5 bias, scale 1": call("T5 bias", scale=1.0),
-        "SDPA of torch, one query and key": lambda: scaled_dot_product_attention(
-            single, single, single
-        ),
-    }
+    found: dict[str, Callable[[], Any]] = {}
+    for name in CASES:
+        if not name.startswith("grid"):
+            found |= both(name, name)
+    found |= both("T5 bias", "T5 bias, scale 1", scale=1.0)
+    found["SDPA of torch, one query and key"] = lambda: scaled_dot_product_attention(
+        single, single, single
+    )
+    return found
 
 
 def launcher() -> Callable[[], Any]:
@@ -89,7 +101,7 @@ def measured(rounds: int) -> dict[str, float]:
     launch.run_programs = lambda *_, **__: None
     # The backend's own checks, as where the CPU is to run it.
     package.unsupported, entry._INTERPRETED = entry.unsupported, True
-    tuning.processors = lambda _: 132
+    tuning.processors = lambda _: 4  # as few as lets nobody sum for long over their splits
     what = calls() | {"Triton's launcher up to the driver": find}
     found: dict[str, list[float]] = {name: [] for name in what}
     for number in range(rounds + 1):

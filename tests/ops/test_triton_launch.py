@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from relpos import backends
+from relpos import OffsetTable, backends
 from relpos.ops.triton.layouts import number_of_layouts
 from tests.compiled import lines_of_script
 
@@ -125,3 +125,57 @@ def test_tensors_that_lie_alike_have_the_same_number():
     assert numbers[0] == numbers[1]
     assert numbers[6] == numbers[9]
     assert len(set(numbers)) == len(numbers) - 2
+
+
+def prepared(first: int = -4, beyond: str = "clamp", **changes):
+    """A call of 24 queries and keys with a table of keys, and what is changed of it."""
+    from relpos.ops.triton.prepared_call import PreparedCall
+
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 2, 24, 16, generator=draw)
+    names = (
+        "q", "k", "v", "q_rel", "mask", "key_axis_logits", "query_axis_logits", "joint_bias",
+        "documents", "query_documents", "key_ranges", "seed",
+    )  # fmt: skip
+    tensors = dict.fromkeys(names) | {"q": x, "k": x, "v": x}
+    tensors |= {name: changes.pop(name) for name in names if name in changes}
+    tables = {"keys": OffsetTable(torch.randn(1, 9, 16, generator=draw), first, beyond)}
+    settings = {"causal": False, "scale": 0.25, "query_start": 0, "dropout": 0.0} | changes
+    return PreparedCall(tensors, tables, None, **settings)
+
+
+def test_calls_share_a_plan_where_settings_and_layouts_are_equal():
+    plan = prepared().plan
+    assert prepared().plan is plan
+    assert prepared(q=torch.zeros(2, 2, 24, 16)).plan is plan
+    assert prepared(mask=None, softcap=0.0, window=()).plan is plan
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"first": -3}, {"beyond": "zero"}, {"causal": True}, {"scale": -0.25}, {"scale": 1e9},
+        {"query_start": 1}, {"dropout": 0.5}, {"window": ((3, None),)}, {"window": ((None, 3),)},
+        {"softcap": 2.0}, {"mask": torch.zeros(1, 1, 24, 24)}, {"mask": torch.zeros(1, 1, 1, 24)},
+        {"mask": torch.ones(1, 1, 24, 24, dtype=torch.bool)},
+        {"documents": torch.zeros(1, 24, dtype=torch.int64)},
+        {"key_ranges": torch.zeros(1, 24, 2, dtype=torch.int64)},
+        {"q": torch.zeros(2, 2, 25, 16)}, {"q": torch.zeros(2, 24, 2, 16).transpose(1, 2)},
+        {"q_rel": torch.zeros(2, 2, 24, 16)}, {"seed": torch.tensor(0)},
+    ],
+    ids=", ".join,
+)  # fmt: skip
+def test_calls_that_differ_have_plans_of_their_own(changes: dict):
+    plan, other = prepared().plan, prepared(**changes).plan
+    assert other is not plan
+    assert prepared(**changes).plan is other
+
+
+def test_the_precision_of_products_is_asked_for_at_each_call():
+    before, plan = torch.backends.cuda.matmul.fp32_precision, prepared().plan
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        assert prepared().plan.precision == "tf32" != plan.precision
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert prepared().plan is plan

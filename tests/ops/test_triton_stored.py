@@ -280,7 +280,7 @@ class Sizes:
     ) -> None:  # fmt: skip
         self.batch, self.kv_heads, self.heads = batch, kv_heads, kv_heads * group
         self.seqlen_q, self.seqlen_k = queries, keys
-        self.causal, self.max_offset, self.query_start = causal, None, query_start
+        self.last_offset, self.query_start = 0 if causal else None, query_start
         self.q = torch.empty(batch, self.heads, queries, 64, dtype=torch.bfloat16, device="meta")
         self.k = torch.empty(batch, kv_heads, keys, 64, dtype=torch.bfloat16, device="meta")
         self.v = self.k

@@ -97,6 +97,9 @@ class CustomOp:
         self.seed_on, self.compiled = seed_on, compiled
         self.names = tuple(name for name in DECLARED if name not in without)
         self.learnable = tuple(name for name in self.names if "gradient" in DECLARED[name].metadata)
+        self._wide = {
+            name for name in self.learnable if DECLARED[name].metadata["gradient"] == "wide"
+        }
         self._defaults = tuple(DECLARED[name].default for name in self.names)
         self._positions = [self.names.index(name) for name in self.learnable]
         self._num_tensors = sum(schema_type(name).startswith("Tensor") for name in self.names)
@@ -105,7 +108,7 @@ class CustomOp:
         self._flow = (*flows, *saved)
         # The computations alone: of the arguments, named and as the operator's; as the operator's.
         self._compute_forward: Callable[[Arguments, Sequence[Any]], tuple[Tensor, ...]]
-        self._compute_backward: Callable[..., list[Tensor]]
+        self._compute_backward: Callable[..., list[Tensor | None]]
 
     def schema(self, direction: str, suffix: str = "") -> str:
         """That of the operator `"forward"` or `"backward"`, as torch words it.
@@ -172,8 +175,8 @@ class CustomOp:
         results = self._compute_backward(
             *(flow[name] for name in self._flow), needs, *self.values(arguments)
         )
-        found = dict(zip(self.learnable, results, strict=True))
-        return {name: found[name] for name in wanted}
+        found = zip(self.learnable, results, strict=True)
+        return {name: x for name, x in found if name in wanted and x is not None}
 
     def values(self, arguments: Arguments) -> list[Any]:
         """Those of a call in the operators' order, up to the last that is set.
@@ -200,24 +203,24 @@ class CustomOp:
         def run_forward(*values: Any) -> tuple[Tensor, ...]:
             return compute_forward(self._named(values), values)
 
-        def run_backward(*values: Any) -> list[Tensor]:
+        def compute_backward(*values: Any) -> list[Tensor | None]:
             flow, arguments, needs = self._unpacked(values)
-            wanted = frozenset(
-                name for name, need in zip(self.learnable, needs, strict=True) if need
-            )
-            found = backward(arguments, flow, wanted)
-            return [
-                found[name].to(self._gradient_dtype(arguments, name))
-                if name in wanted
-                else flow.d_output.new_empty(0)
-                for name in self.learnable
-            ]
+            wanted = [name for name, need in zip(self.learnable, needs, strict=True) if need]
+            found = backward(arguments, flow, frozenset(wanted))
+            gradients = dict.fromkeys(self.learnable)
+            for name in wanted:
+                gradients[name] = found[name].to(self._gradient_dtype(arguments, name))
+            return list(gradients.values())
+
+        def run_backward(*values: Any) -> list[Tensor]:
+            empty = values[0].new_empty
+            return [empty(0) if x is None else x for x in compute_backward(*values)]
 
         for direction, run in (("forward", run_forward), ("backward", run_backward)):
             name, _, schema = self.schema(direction).partition("(")
             torch.library.custom_op(name, run, mutates_args=(), schema=f"({schema}")
         self._register()
-        self._compute_forward, self._compute_backward = compute_forward, run_backward
+        self._compute_forward, self._compute_backward = compute_forward, compute_backward
 
     def define_compiled(self) -> None:
         """Define what operators that are there lack."""
@@ -274,21 +277,21 @@ class CustomOp:
 
     def _unpacked(self, values: Sequence[Any]) -> tuple[Flow, Arguments, list[int]]:
         count = len(self._flow)
-        found = dict(zip(self._flow, values, strict=False))
+        *flows, needs = values[: count + 1]
+        d_output, d_lse, *d_axis_weights = flows[: count - len(self.saved)]
         flow = Flow(
-            d_output=found["d_output"],
-            d_lse=found["d_lse"],
-            d_axis_weights=found.get("d_axis_weights"),
-            saved=tuple(found[name] for name in self.saved),
+            d_output=d_output,
+            d_lse=d_lse,
+            d_axis_weights=d_axis_weights[0] if d_axis_weights else None,
+            saved=tuple(flows[count - len(self.saved) :]),
         )
-        return flow, self._named(values[count + 1 :]), values[count]
+        return flow, self._named(values[count + 1 :]), needs
 
     def _output_dtype(self, arguments: Arguments) -> torch.dtype:
         return arguments.wide if arguments.need_axis_weights else arguments.q.dtype
 
     def _gradient_dtype(self, arguments: Arguments, name: str) -> torch.dtype:
-        wide = DECLARED[name].metadata["gradient"] == "wide"
-        return arguments.wide if wide else arguments.q.dtype
+        return arguments.wide if name in self._wide else arguments.q.dtype
 
     def _fake_forward(self, *values: Any) -> tuple[Tensor, ...]:
         call = self._named(values)
@@ -339,23 +342,20 @@ class CustomOp:
         kept = ctx.saved_tensors  # asked for once: checkpointing computes them again
         saved, there = kept[: len(self.saved)], iter(kept[len(self.saved) :])
         tensors: list[Any] = [next(there) if is_there else None for is_there in ctx.is_there]
-        flow: dict[str, Tensor | None] = {
-            name: gradient if asked else None
+        flow: list[Tensor | None] = [
+            gradient if asked else None
             for name, gradient, asked in zip(self._derivatives, gradients, ctx.asked, strict=True)
-        }
-        if flow["d_output"] is None:
+            if name in self._flow
+        ]
+        if flow[0] is None:
             call = self._named((*tensors, *ctx.settings))
             shape = (*call.q.shape[:3], call.v.shape[3])
-            flow["d_output"] = call.q.new_zeros((), dtype=self._output_dtype(call)).expand(shape)
-        flow |= zip(self.saved, saved, strict=True)
+            flow[0] = call.q.new_zeros((), dtype=self._output_dtype(call)).expand(shape)
         # Torch tells it of those arguments that were not left out.
         all_needs: Sequence[bool] = ctx.needs_input_grad if needs is None else needs
-        wanted = [
-            int(position < len(all_needs) and all_needs[position]) for position in self._positions
-        ]
-        results = (backward or self._backward)(
-            *(flow[name] for name in self._flow), wanted, *tensors, *ctx.settings
-        )
+        count = len(all_needs)
+        wanted = [int(position < count and all_needs[position]) for position in self._positions]
+        results = (backward or self._backward)(*flow, *saved, wanted, *tensors, *ctx.settings)
         found: list[Tensor | None] = [None] * len(self.names)
         for position, result, want in zip(self._positions, results, wanted, strict=True):
             if want:

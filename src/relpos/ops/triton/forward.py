@@ -70,8 +70,8 @@ def forward(call: PreparedCall, need_axis_weights: bool) -> ForwardResult:
             merged = TileShape(_MERGED_ROWS, 1, 4, 1)
             launch.run_programs(
                 merge_kernel, count_tiles(lse.numel(), merged.m), parts, part_sums, out, lse,
-                softmax, lse.numel(), splits, call.keep_scale, shape=merged, M=merged.m, SPEC=spec,
-                known=call.known,
+                softmax, lse.numel(), splits, call.plan.keep_scale, shape=merged, M=merged.m,
+                SPEC=spec, known=call.plan.known,
             )  # fmt: skip
 
     run_largest_that_fits("forward", call, run)

@@ -83,7 +83,7 @@ def run_tiles(
     numbers = (x for x in arguments if type(x) is int)
     run_programs(
         kernel, num_tiles * splits, *args, *arguments, SPEC=spec, **constants, shape=shape,
-        known=(call.known, known, *numbers),
+        known=(call.plan.known, known, *numbers),
     )  # fmt: skip
 
 

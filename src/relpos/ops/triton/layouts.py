@@ -1,33 +1,57 @@
-"""Numbers for how tensors lie in memory, by which what was compiled for them is found again."""
+"""How tensors lie in memory, by which what was found for them is found again."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from itertools import count
+from typing import Generic, TypeVar
 
 from torch import Tensor
 
-__all__ = ["number_of_layouts"]
+__all__ = ["Kept", "layouts_of", "number_of", "number_of_layouts"]
 
-_MOST = 4096  # that are remembered
+_MOST = 4096  # that are kept
 
-_numbers: dict[Hashable, int] = {}
+T = TypeVar("T")
+
+
+class Kept(Generic[T]):
+    """What was made, by keys; all is forgotten where there are too many."""
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, T] = {}
+
+    def find(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What was made for a key, or else is made now."""
+        found = self._found.get(key)
+        if found is None:
+            if len(self._found) >= _MOST:
+                self._found.clear()
+            found = self._found[key] = make()
+        return found
+
+
+_numbers: Kept[int] = Kept()
 _next_number = count()  # one that was forgotten is nobody else's
 
 
-def number_of_layouts(tensors: Iterable[Tensor | None]) -> int:
-    """The same for tensors that are alike in all that a kernel may be compiled for.
+def layouts_of(tensors: Iterable[Tensor | None]) -> Hashable:
+    """Equal for tensors that are alike in all that a kernel may be compiled for.
 
     For NVIDIA's GPUs those are device, dtypes, sizes and strides, and where between two multiples
     of 16 bytes they begin.
     """
-    layouts = tuple(
+    return tuple([
         None if x is None else (x.device, x.dtype, x.shape, x.stride(), x.data_ptr() % 16)
         for x in tensors
-    )
-    number = _numbers.get(layouts)
-    if number is None:
-        if len(_numbers) >= _MOST:
-            _numbers.clear()
-        number = _numbers[layouts] = next(_next_number)
-    return number
+    ])  # fmt: skip
+
+
+def number_of(key: Hashable) -> int:
+    """The same number for equal keys, which takes less time to compare."""
+    return _numbers.find(key, lambda: next(_next_number))
+
+
+def number_of_layouts(tensors: Iterable[Tensor | None]) -> int:
+    """That of their layouts."""
+    return number_of(layouts_of(tensors))

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 
-import torch
 from torch import Tensor
 
-from .call_traits import CallTraits
 from .kernel_args import BIAS_MARGIN, Specialization
 from .prepared_call import PreparedCall
 from .tensor_args import any_needs_int64
@@ -32,22 +29,18 @@ def specialize(
         axis_weights: whether weights are summed by coordinate of the key.
         besides: tensors `(b, h, tokens, width)` of the kernel that are not the call's.
     """
-    return _specialization(
-        call.traits, shape, _has_ragged_keys(call, shape), axis_weights,
-        _needs_int64(call, besides), _precision(),
-    )  # fmt: skip
+    int64_offsets = call.plan.needs_int64 or any_needs_int64(besides)
+    kept, key = call.plan.specializations, (shape, axis_weights, int64_offsets)
+    found = kept.get(key)
+    if found is None:
+        found = kept[key] = _specialization(call, *key)
+    return found
 
 
-@lru_cache(maxsize=4096)
 def _specialization(
-    traits: CallTraits,
-    shape: TileShape,
-    ragged_keys: bool,
-    axis_weights: bool,
-    int64_offsets: bool,
-    precision: str,
+    call: PreparedCall, shape: TileShape, axis_weights: bool, int64_offsets: bool
 ) -> Specialization:
-    """The same from what it depends on."""
+    traits = call.traits
     grid, tables, mask = traits.grid, traits.tables, traits.mask
     head_dim, rel_dim, value_dim = traits.widths
     key_coordinates = 0 if grid is None else sum(grid.key_grid)
@@ -74,7 +67,7 @@ def _specialization(
         is_causal=traits.is_causal,
         has_narrow_band=traits.has_narrow_band,
         left_sees_ahead=traits.left_sees_ahead,
-        ragged_keys=ragged_keys,
+        ragged_keys=_has_ragged_keys(call, shape),
         mask_kind=mask.kind,
         mask_has_i=mask.has_i,
         mask_has_j=mask.has_j,
@@ -101,7 +94,7 @@ def _specialization(
         has_joint_bias=traits.has_joint_bias,
         has_axis_weights=axis_weights,
         int64_offsets=int64_offsets,
-        precision=precision,
+        precision=call.plan.precision,
     )
 
 
@@ -110,15 +103,6 @@ def _has_ragged_keys(call: PreparedCall, shape: TileShape) -> bool:
     if grid is not None and call.traits.row_tile_width == shape.n:
         return grid.key_grid[-1] != shape.n or grid.prefix % shape.n != 0
     return call.seqlen_k % shape.n != 0
-
-
-def _needs_int64(call: PreparedCall, besides: Iterable[Tensor | None]) -> bool:
-    return call.needs_int64 or any_needs_int64(besides)
-
-
-def _precision() -> str:
-    """How float32 matrix products are to be made, as torch's own setting says."""
-    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
 
 
 def _block(width: int) -> int:

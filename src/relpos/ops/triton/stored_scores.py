@@ -70,7 +70,7 @@ def _elements(call: PreparedCall, needed: frozenset[str]) -> int:
 def _keys(call: PreparedCall, n: int, queries: int | None = None) -> int:
     """Up to the last one that any of the first `queries` sees, or any at all: of whole tiles."""
     keys = call.seqlen_k
-    last = call.max_offset if call.max_offset is not None else 0 if call.causal else None
+    last = call.last_offset
     if queries is not None and last is not None:
         keys = min(keys, max(call.query_start + queries + last, 1))
     return count_tiles(keys, n) * n
@@ -380,5 +380,5 @@ class _Run:
     ) -> None:
         launch.run_programs(
             kernel, programs, *self.args, num_tiles, *arguments, SPEC=self.spec, **constants,
-            shape=self.shape, known=(self.call.known, self.saved.known, self.sizes),
+            shape=self.shape, known=(self.call.plan.known, self.saved.known, self.sizes),
         )  # fmt: skip

@@ -77,9 +77,8 @@ def add_end_rows(
     gradients = {}
     for name, x in sums.items():
         total = x[0] if x.shape[0] == 1 else x.sum(0)
-        heads, rows = total.shape[:2]
         # The window's first row and its last.
-        total[:, :: rows - 1] = _end_row_gradients(call, saved, end_rows, name, heads)
+        _sum_end_rows(call, saved, end_rows, name, total[:, :: total.shape[1] - 1])
         if call.expanded_tables[name].shape[0] == 1:
             total = total.sum(0, keepdim=True)
         gradients[name] = call.table_window.expand_backward(total, call.tables[name])
@@ -101,7 +100,7 @@ def _sums_by_offset(
     heads: int,
     entries: int,
 ) -> dict[str, Tensor]:
-    """`(splits, heads, entries[, d])` for each name; of a window, zeros for both end rows."""
+    """`(splits, heads, entries[, d])` for each name; of a window, both end rows are not written."""
     device, sums = call.q.device, {}
 
     def run(shape: TileShape) -> None:
@@ -111,9 +110,7 @@ def _sums_by_offset(
         splits = split_count(programs, items, device)
         for name in names:
             width = () if name == "bias" else (call.expanded_tables[name].shape[2],)
-            sums[name] = torch.zeros(
-                splits, heads, entries, *width, dtype=torch.float32, device=device
-            )
+            sums[name] = call.q.new_empty((splits, heads, entries, *width), dtype=torch.float32)
         if not programs:
             return
         run_tiles(
@@ -136,37 +133,38 @@ def _chunks(call: PreparedCall, n: int) -> Tensor:
     return window_chunks(call.table_first, call.table_window.num_rows, n, call.q.device)
 
 
-def _end_row_gradients(
-    call: PreparedCall, saved: Saved, end_rows: EndRows, name: str, table_heads: int
-) -> Tensor:
-    """The gradient `(table_heads, 2[, d])` of the window's end rows."""
+def _sum_end_rows(
+    call: PreparedCall, saved: Saved, end_rows: EndRows, name: str, gradients: Tensor
+) -> None:
+    """Write the gradients of the window's end rows: `(heads of the tables, 2[, d])`."""
     d_scores, weights = end_rows.of_queries[:2], end_rows.of_queries[2:]
     if name == "bias":
-        per_head = d_scores.sum((1, 3)).mT
-        return per_head if table_heads > 1 else per_head.sum(0, keepdim=True)
-    if name == "keys":
-        return _end_row_sums(call, saved, d_scores, call.rel_queries, table_heads, call.scale)
-    if name == "values":
-        return _end_row_sums(call, saved, weights, saved.d_out, table_heads, 1.0)
-    assert end_rows.of_keys is not None
-    return _end_row_sums(call, saved, end_rows.of_keys, call.k, table_heads, call.scale)
+        axes = (1, 3) if gradients.shape[0] > 1 else (1, 2, 3)
+        torch.sum(d_scores, axes, out=gradients.mT if len(axes) == 2 else gradients[0])
+    elif name == "keys":
+        _sum_products(call, saved, d_scores, call.rel_queries, call.scale, gradients)
+    elif name == "values":
+        _sum_products(call, saved, weights, saved.d_out, 1.0, gradients)
+    else:
+        assert end_rows.of_keys is not None
+        _sum_products(call, saved, end_rows.of_keys, call.k, call.scale, gradients)
 
 
-def _end_row_sums(
-    call: PreparedCall, saved: Saved, numbers: Tensor, x: Tensor, table_heads: int, scale: float
-) -> Tensor:
-    """`scale sum_n numbers[end, b, h, n] x[b, h, n]`: `(table_heads, 2, d)`; heads may share `x`.
+def _sum_products(
+    call: PreparedCall, saved: Saved, numbers: Tensor, x: Tensor, scale: float, gradients: Tensor
+) -> None:
+    """Write `scale sum_n numbers[end, b, h, n] x[b, h, n]`; heads may share `x`.
 
     Args:
         call: of the forward pass.
         saved: of the forward pass.
         numbers: `(2, b, h, tokens)`.
         x: `(b, h or g, tokens, d)`.
-        table_heads: 1, to sum over the heads, or all.
         scale: of the sums.
+        gradients: `(1, 2, d)`, to sum over the heads, or `(h, 2, d)`.
     """
     tokens, width = x.shape[2:]
-    found: list[Tensor] = []
+    table_heads = gradients.shape[0]
 
     def run(shape: TileShape) -> None:
         items = call.batch * (call.heads // table_heads) * count_tiles(tokens, shape.m)
@@ -175,11 +173,10 @@ def _end_row_sums(
         launch.run_programs(
             end_rows_kernel, splits * table_heads, numbers, token_tensor(x), sums, call.batch,
             call.heads, call.heads // x.shape[1], tokens, splits, table_heads, scale, shape=shape,
-            known=(call.known, saved.known, number_of_layouts((numbers, x))), M=shape.m,
+            known=(call.plan.known, saved.known, number_of_layouts((numbers, x))), M=shape.m,
             WIDTH=width, BLOCK=next_power_of_two(max(width, 16)),
             SPEC=saved.specialization(call, shape),
         )  # fmt: skip
-        found.append(sums)
+        torch.sum(sums, 0, out=gradients)
 
     run_largest_that_fits("end_rows", call, run)
-    return found[-1][0] if len(found[-1]) == 1 else found[-1].sum(0)
