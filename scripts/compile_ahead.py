@@ -205,6 +205,18 @@ def grid(q: Tensor) -> GridTerms:
     return GridTerms((16, 32), axes, random(4, 31, 63))
 
 
+def axes(*shape: int) -> Callable[[Tensor], GridTerms]:
+    """Tables of keys along each axis of a grid of `LENGTH` tokens."""
+    return lambda q: GridTerms(
+        shape, tuple(Terms(keys=table(1, size - 1, size - 1, q.shape[3])) for size in shape)
+    )
+
+
+def joint_bias(q: Tensor) -> GridTerms:
+    """As Swin has it."""
+    return GridTerms((16, 32), (Terms(), Terms()), random(q.shape[1], 31, 63))
+
+
 def chunks(length: int, size: int) -> Tensor:
     """Ranges of keys: each query's chunk and the one before it."""
     first = torch.arange(length) // size * size
@@ -239,6 +251,9 @@ CALLS: dict[str, Any] = {
         mask=random(2, 1, LENGTH, LENGTH, dtype=torch.float32),
     ),
     "grid": lambda: sequence(64, terms=grid),
+    "grid by rows": lambda: [sequence(d, terms=axes(16, 32)) for d in (64, 80)],
+    "joint bias": lambda: sequence(32, terms=joint_bias),
+    "long axis": lambda: sequence(64, terms=axes(4, 128)),
     "local": lambda: sequence(
         64, terms=shaw, causal=True, window=(256, None), key_ranges=chunks(LENGTH, 128),
         softcap=30.0,

@@ -42,7 +42,17 @@ from relpos.ops.triton.tuning import TileShape
 from .compile_ahead import Compiled, compile_call, random, sequence, table
 from .sass import Loop, disassemble, inner_loops, resources, serialized
 
-__all__ = ["CASES", "PROCESSORS", "Case", "Processor", "facts", "predicted", "turns"]
+__all__ = [
+    "CASES",
+    "PROCESSORS",
+    "Case",
+    "Processor",
+    "blocks",
+    "cycles_of",
+    "facts",
+    "predicted",
+    "turns",
+]
 
 LENGTH = 4096
 REGIONS = ("left", "band", "right")
@@ -199,13 +209,13 @@ def _of_kernel(compiled: Compiled, processor: Processor, dim: int) -> dict[str, 
         "shared": shared,
         **used,
         "serialized": serialized(compiled.binary.asm["ptx"]),
-        "blocks": _blocks(processor, used["registers"], shared, shape.warps),
+        "blocks": blocks(processor, used["registers"], shared, shape.warps),
         "loops": [
             {"region": names.get(id(loop), "other")}
             | loop.counts()
             | {"products": round(_products(loop, shape, dim), 3)}
             | {
-                "cycles": _cycles(loop, processor, shape.warps)
+                "cycles": cycles_of(loop, processor, shape.warps)
                 | _of_stored(compiled, names.get(id(loop)))
             }
             for loop in loops
@@ -232,13 +242,13 @@ def _products(loop: Loop, shape: TileShape, dim: int) -> float:
     return loop.tensor_flops() * shape.warps / (2 * shape.m * shape.n * dim)
 
 
-def _blocks(processor: Processor, registers: int, shared: int, warps: int) -> int:
+def blocks(processor: Processor, registers: int, shared: int, warps: int) -> int:
     """How many programs a processor holds at once; registers are handed out by eights."""
     by_registers = processor.registers // (-(-registers // 8) * 8 * 32 * warps)
     return min(by_registers, processor.shared // (shared + 1024), processor.warps // warps)
 
 
-def _cycles(loop: Loop, processor: Processor, warps: int) -> dict[str, float]:
+def cycles_of(loop: Loop, processor: Processor, warps: int) -> dict[str, float]:
     """What each part of a processor needs for one turn of one program."""
     counts = loop.counts()
     rate: float = processor.tensor_flops

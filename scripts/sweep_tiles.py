@@ -37,7 +37,7 @@ from benchmarks.options import check_out
 from relpos import attention
 from relpos.ops.triton import tile_table
 from relpos.ops.triton.tile_table import TILES
-from relpos.ops.triton.tuning import TileShape
+from relpos.ops.triton.tuning import BY_WARP, TileShape, multiplies_by_warp_group
 
 from .kernel_facts import CASES
 
@@ -52,9 +52,10 @@ BATCH, HEADS, LENGTH = (4, 16, 4096) if CUDA else (1, 1, 64)
 REPEATS = 5 if CUDA else 1
 _AHEAD = 400_000  # cycles that the GPU waits, while Python comes to the launch
 TABLE = Path(tile_table.__file__)
-OLDEST = (9, 0)  # compute capability of the kinds below
+H100 = (9, 0)  # its compute capability
 
-# Kinds of calls in `tile_table.TILES`, each with the cases that stand for it.
+# Kinds of calls in `tile_table.TILES`, each with the cases that stand for it; without what they end
+# with for a GPU of the other sort.
 KINDS = {
     "plain": ("plain",),
     "bias": ("T5 bias",),
@@ -109,14 +110,58 @@ CANDIDATES = {
         ),
     ),
 }  # fmt: skip
+# The same where products are made by warp: fewer keys, so that registers last, and two warps.
+CANDIDATES_BY_WARP = {
+    "forward": (
+        (
+            (128, 64, 4, 3), (128, 32, 4, 2), (128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2),
+            (32, 32, 2, 2),
+        ),
+        (
+            (128, 64, 8, 2), (128, 32, 4, 2), (64, 64, 4, 2), (64, 32, 4, 2), (32, 32, 4, 2),
+            (32, 32, 2, 2),
+        ),
+    ),
+    "dq": (
+        (
+            (128, 32, 4, 2), (128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2), (32, 32, 4, 2),
+            (32, 32, 2, 2),
+        ),
+        (
+            (64, 64, 4, 2), (64, 32, 4, 2), (32, 32, 4, 2), (32, 32, 2, 2), (128, 64, 8, 2),
+            (32, 16, 2, 2),
+        ),
+    ),
+    "dkdv": (
+        (
+            (64, 64, 4, 2), (64, 32, 4, 2), (32, 32, 4, 2), (32, 32, 2, 2), (128, 64, 8, 2),
+            (128, 64, 4, 3),
+        ),
+        (
+            (64, 64, 4, 2), (64, 32, 4, 2), (32, 32, 4, 2), (32, 32, 2, 2), (32, 32, 4, 1),
+            (32, 16, 2, 2),
+        ),
+    ),
+    "dtables": (
+        (
+            (64, 64, 4, 2), (64, 64, 4, 1), (64, 32, 4, 2), (32, 32, 4, 2), (32, 32, 2, 2),
+            (64, 32, 4, 1),
+        ),
+        (
+            (64, 64, 4, 1), (64, 32, 4, 2), (64, 32, 4, 1), (32, 32, 4, 2), (32, 32, 2, 2),
+            (32, 16, 2, 2),
+        ),
+    ),
+}  # fmt: skip
 WIDTHS = (64, 128, 256)
 
 
-def candidates(case: str, kernel: str, dim: int) -> list[TileShape]:
-    """The tiles that a kernel of a case can have, with heads of some width."""
+def candidates(case: str, kernel: str, dim: int, capability: tuple[int, int]) -> list[TileShape]:
+    """The tiles that a kernel of a case can have, with heads of some width, on some GPU."""
     if not CUDA:
         return [TileShape(32, 16, 4, 1), TileShape(16, 16, 4, 1)]
-    shapes = [TileShape(*tile) for tile in CANDIDATES[kernel][dim > 64]]
+    of_kernels = CANDIDATES if multiplies_by_warp_group(capability) else CANDIDATES_BY_WARP
+    shapes = [TileShape(*tile) for tile in of_kernels[kernel][dim > 64]]
     if case in KINDS["rows of a grid"]:
         return [shape for shape in shapes if shape.n == 64]  # a row of the grid is a tile
     if case in (*KINDS["plain"], *KINDS["bias"]):
@@ -124,11 +169,13 @@ def candidates(case: str, kernel: str, dim: int) -> list[TileShape]:
     return [shape for shape in shapes if shape.n <= 64]  # a wider shear has no registers
 
 
-def passes(case: str, dim: int) -> Iterator[dict[str, TileShape]]:
+def passes(
+    case: str, dim: int, capability: tuple[int, int] = H100
+) -> Iterator[dict[str, TileShape]]:
     """Tiles for all kernels at once, until each kernel has had all of its own."""
     # What follows from stored `dS` has the tiles of dkdv, and counts as that.
     kernels = ("forward", "dkdv") if case in STORED else tuple(CANDIDATES)
-    of_kernels = {kernel: candidates(case, kernel, dim) for kernel in kernels}
+    of_kernels = {kernel: candidates(case, kernel, dim, capability) for kernel in kernels}
     for number in range(max(map(len, of_kernels.values()))):
         yield {kernel: shapes[number % len(shapes)] for kernel, shapes in of_kernels.items()}
 
@@ -265,10 +312,13 @@ def timed(rows: list[dict[str, Any]]) -> str:
     return ", ".join(told)
 
 
-def updated_table(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """`tile_table.TILES` with the best tiles of what was timed."""
+def updated_table(
+    rows: list[dict[str, Any]], capability: tuple[int, int] = H100
+) -> dict[str, dict[str, Any]]:
+    """`tile_table.TILES` with the best tiles of what was timed on a GPU of some capability."""
     table: dict[str, dict[str, Any]] = {kind: dict(of) for kind, of in TILES.items()}
-    for kind, of_kernels in best_tiles(rows).items():
+    for base, of_kernels in best_tiles(rows).items():
+        kind = base if multiplies_by_warp_group(capability) else f"{base} {BY_WARP}"
         for kernel, by_width in of_kernels.items():
             shapes = list(table[kind][kernel])
             for dim, tile in by_width.items():
@@ -326,22 +376,21 @@ def main() -> None:
     if options.out.is_file():
         result = json.loads(options.out.read_text())
     if options.write:
-        if result["capability"] < list(OLDEST):
-            parser.error(f"argument --write: the table's kinds are for capability {OLDEST} or "
-                         f"higher, got times of {result['capability']}")  # fmt: skip
         source = (
             f"{result['device']}, {LENGTH} tokens, up to 64 or 128 wide: "
             f"{timed(result['rows'])}; the rest was not timed"
         )
-        TABLE.write_text(table_text(updated_table(result["rows"]), source))
+        major, minor = result["capability"]
+        TABLE.write_text(table_text(updated_table(result["rows"], (major, minor)), source))
         return
+    capability = torch.cuda.get_device_capability() if CUDA else H100
     stop = time.monotonic() + 60 * options.minutes
     done = {(row["case"], row["dim"], row["kernel"], *row["tile"]) for row in result["rows"]}
     wanted = [
         (case, dim, tiles)
         for dim in options.dims
         for case in options.cases
-        for tiles in ([{}] if options.usual else passes(case, dim))
+        for tiles in ([{}] if options.usual else passes(case, dim, capability))
         if options.usual
         or any((case, dim, kernel, *tile) not in done for kernel, tile in tiles.items())
     ]
@@ -352,7 +401,7 @@ def main() -> None:
                 if time.monotonic() > stop - 30 * options.minutes:
                     break  # the rest is compiled when it is timed
     result["device"] = torch.cuda.get_device_name() if CUDA else "the interpreter"
-    result["capability"] = list(torch.cuda.get_device_capability()) if CUDA else list(OLDEST)
+    result["capability"] = list(capability)
     for case, dim, tiles in wanted:
         if time.monotonic() > stop:
             print("no time was left")

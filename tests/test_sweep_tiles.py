@@ -46,6 +46,14 @@ def test_what_was_not_timed_stays_in_the_table():
     assert table == TILES
 
 
+def test_times_of_a_gpu_that_multiplies_by_warp_are_for_kinds_of_their_own():
+    tile = (64, 32, 4, 3)
+    for capability in ((8, 0), (8, 9), (12, 0)):
+        table = sweep_tiles.updated_table([row("plain", "dq", tile, 3)], capability)
+        assert table["plain by warp"]["dq"] == (tile, *TILES["plain by warp"]["dq"][1:])
+        assert table["plain"] == TILES["plain"]
+
+
 def test_the_table_is_as_the_sweep_writes_it():
     assert sweep_tiles.table_text(TILES, SOURCE) == sweep_tiles.TABLE.read_text()
 
@@ -53,14 +61,18 @@ def test_the_table_is_as_the_sweep_writes_it():
 def test_every_kind_has_tiles_for_every_kernel():
     for of_kernels in TILES.values():
         assert of_kernels.keys() == sweep_tiles.CANDIDATES.keys()
-    assert sweep_tiles.KINDS.keys() <= TILES.keys()
+    assert sweep_tiles.CANDIDATES.keys() == sweep_tiles.CANDIDATES_BY_WARP.keys()
+    assert {
+        f"{kind}{end}" for kind in sweep_tiles.KINDS for end in ("", " by warp")
+    } <= TILES.keys()
 
 
 def test_every_tile_has_its_turn():
     for case in ("plain", "Shaw keys", "grid 64 x 64"):
         turns = list(sweep_tiles.passes(case, 64))
         for kernel in sweep_tiles.CANDIDATES:
-            assert {one[kernel] for one in turns} == set(sweep_tiles.candidates(case, kernel, 64))
+            wanted = sweep_tiles.candidates(case, kernel, 64, (9, 0))
+            assert {one[kernel] for one in turns} == set(wanted)
     for turn in sweep_tiles.passes("Huang, causal", 64):
         assert turn.keys() == {"forward", "dkdv"}
 

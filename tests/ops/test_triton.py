@@ -476,6 +476,18 @@ def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
         assert kernel["tensor cores"] == half, kernel
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
+def test_no_kernel_has_more_to_keep_than_there_are_registers(architecture: str):
+    """With far too much ptxas keeps nearly nothing, and spills thousands of bytes."""
+    calls = [
+        "plain", "shaw", "wide heads", "huang", "logits", "queries", "grid", "grid by rows",
+        "joint bias", "long axis",
+    ]  # fmt: skip
+    for kernel in compiled_ahead("--registers", architecture, "best", *calls):
+        assert kernel["spilled"] <= 1024, kernel
+
+
 IN_TWO = {
     name: case
     for name, case in CASES.items()

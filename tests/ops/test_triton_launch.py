@@ -179,3 +179,93 @@ def test_the_precision_of_products_is_asked_for_at_each_call():
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
     assert prepared().plan is plan
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (11, 0), (12, 0)])
+def test_gpus_whose_products_are_made_by_warp_have_tiles_of_their_own(capability: tuple[int, int]):
+    from relpos.ops.triton.tile_table import TILES
+    from relpos.ops.triton.tuning import kind_of
+
+    x = torch.zeros(2, 2, 24, 16, dtype=torch.float16)
+    kind = kind_of(prepared(q=x, k=x, v=x), capability)
+    assert kind == ("narrow table" if 9 <= capability[0] <= 11 else "narrow table by warp")
+    assert kind in TILES
+    assert kind_of(prepared(), capability) == "float32"
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "has"),
+    [
+        ("rows of a grid", (2, 12), ("key_axis_logits",)),
+        ("axes of a grid", (4, 6), ("key_axis_logits",)),  # a row is too narrow
+        ("axes of a grid", (2, 12), ("key_axis_logits", "joint_bias")),
+        ("axes of a grid", (2, 3, 4), ("key_axis_logits",)),
+        ("queries of a grid", (2, 12), ("key_axis_logits", "query_axis_logits")),
+        ("values of a grid", (2, 12), ("key_axis_logits", "need_axis_weights")),
+        ("grid", (2, 12), ("joint_bias",)),
+    ],
+)
+def test_grids_are_told_apart_by_what_is_summed_by_coordinate(
+    kind: str, shape: tuple[int, ...], has: tuple[str, ...]
+):
+    from relpos.ops.triton.call_traits import GridShape
+    from relpos.ops.triton.prepared_call import PreparedCall
+    from relpos.ops.triton.tile_table import TILES
+    from relpos.ops.triton.tuning import kind_of
+
+    x = torch.zeros(1, 2, 24, 16, dtype=torch.float16)
+    logits = torch.zeros(1, 2, 24, sum(shape))
+    there = {
+        "key_axis_logits": logits, "query_axis_logits": logits, "joint_bias": torch.zeros(2, 999),
+    }  # fmt: skip
+    tensors = dict.fromkeys(("q_rel", "mask", "documents", "query_documents", "key_ranges", "seed"))
+    tensors |= {"q": x, "k": x, "v": x}
+    tensors |= {name: y if name in has else None for name, y in there.items()}
+    call = PreparedCall(
+        tensors, {}, GridShape(shape, shape, 0), causal=False, scale=0.25, query_start=0,
+        dropout=0.0, need_axis_weights="need_axis_weights" in has,
+    )  # fmt: skip
+    assert kind_of(call, (9, 0)) == kind
+    assert kind_of(call, (8, 0)) == f"{kind} by warp"
+    assert {kind, f"{kind} by warp"} <= TILES.keys()
+
+
+class Kernel:
+    """Of a device without room for tiles of more than 32 queries."""
+
+    __name__ = "kernel"
+    arg_names = ("x", "M")
+
+    def __init__(self):
+        self.asked: list[int] = []
+
+    def __getitem__(self, programs: tuple[int, ...]):
+        from triton import OutOfResources
+
+        def launch(x: int, *, M: int, **options: int):
+            self.asked.append(M)
+            if M > 32:
+                raise OutOfResources(M << 10, 32 << 10, "shared memory")
+            return self
+
+        return launch if len(programs) == 1 else lambda *arguments: None
+
+
+def test_what_does_not_fit_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch):
+    from relpos.ops.triton import launch
+    from relpos.ops.triton.tuning import TileShape
+
+    call, kernel = prepared(), Kernel()
+    shapes = [TileShape(m, 16, 4, 1) for m in (128, 64, 32)]
+    monkeypatch.setattr(launch, "tile_shapes", lambda *_: shapes)
+    monkeypatch.setattr(launch, "_found", {})
+    ran: list[int] = []
+
+    def run(shape: TileShape, known: int) -> None:
+        launch.run_programs(kernel, 1, 0, shape=shape, known=known, M=shape.m)
+        ran.append(shape.m)
+
+    for known in (1, 1, 2, 1):
+        launch.run_largest_that_fits("forward", call, lambda shape, known=known: run(shape, known))
+    assert ran == [32] * 4
+    assert kernel.asked == [128, 64, 32] * 2  # by each kind of launch once

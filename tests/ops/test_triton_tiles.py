@@ -66,7 +66,7 @@ def scores_kernel(
 
 
 def tile(call: PreparedCall, transposed: bool) -> tuple[Tensor, Tensor, Tensor]:
-    spec = specialize(call, TileShape(M, N, 4, 1), axis_weights=False)
+    spec = specialize(call, TileShape(M, N, 4, 1))
     scores, slope = torch.full((2, M, N), torch.nan, device=DEVICE)
     survives = torch.full((M, N), -1, dtype=torch.int32, device=DEVICE)
     scores_kernel[(1,)](

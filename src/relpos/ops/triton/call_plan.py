@@ -40,6 +40,7 @@ class CallSettings(NamedTuple):
         dropout: probability.
         window: `(left, right)` of each axis, of which a sequence has one; empty without.
         softcap: c of `c tanh(s / c)`; 0 without one.
+        need_axis_weights: whether weights are summed by coordinate of the key.
         is_part: whether dropout is told where in a larger call this one lies.
         precision: of float32 matrix products, as in `Specialization`.
     """
@@ -51,6 +52,7 @@ class CallSettings(NamedTuple):
     dropout: float
     window: tuple[Window, ...]
     softcap: float
+    need_axis_weights: bool
     is_part: bool
     precision: str
 
@@ -92,7 +94,7 @@ class CallPlan:
     precision: str
     needs_int64: bool
     known: int
-    specializations: dict[tuple[TileShape, bool, bool], Specialization] = field(
+    specializations: dict[tuple[TileShape, bool], Specialization] = field(
         default_factory=dict, compare=False
     )
 
@@ -202,6 +204,7 @@ def _traits(
         has_key_axis_logits=tensors["key_axis_logits"] is not None,
         has_query_axis_logits=tensors["query_axis_logits"] is not None,
         has_joint_bias=tensors["joint_bias"] is not None,
+        has_axis_weights=settings.need_axis_weights,
     )
 
 

@@ -84,3 +84,4 @@ class CallTraits(NamedTuple):
     has_key_axis_logits: bool
     has_query_axis_logits: bool
     has_joint_bias: bool
+    has_axis_weights: bool

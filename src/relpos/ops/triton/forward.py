@@ -38,9 +38,9 @@ class ForwardResult(NamedTuple):
     axis_weights: Tensor
 
 
-def forward(call: PreparedCall, need_axis_weights: bool) -> ForwardResult:
+def forward(call: PreparedCall) -> ForwardResult:
     """Attention of one call."""
-    q = call.q
+    q, need_axis_weights = call.q, call.traits.has_axis_weights
     rows, float32 = tuple(q.shape[:3]), torch.float32
     out_dtype = float32 if need_axis_weights else q.dtype
     out = q.new_empty((*rows, call.v.shape[3]), dtype=out_dtype)
@@ -53,7 +53,7 @@ def forward(call: PreparedCall, need_axis_weights: bool) -> ForwardResult:
         return ForwardResult(out.zero_(), lse, softmax.zero_(), axis_weights.zero_())
 
     def run(shape: TileShape) -> None:
-        spec = specialize(call, shape, axis_weights=need_axis_weights, besides=(out, axis_weights))
+        spec = specialize(call, shape, (out, axis_weights))
         num_tiles = call.batch * call.heads * count_tiles(call.seqlen_q, shape.m)
         splits = 1 if call.grid is not None else _count_splits(call, num_tiles, shape)
         parts = part_sums = None

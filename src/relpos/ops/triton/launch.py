@@ -1,7 +1,8 @@
 """Running a kernel: the largest tiles that fit, and a program for each of them.
 
 Triton looks at every argument to find out for what a kernel is to be compiled, which takes longer
-than to launch it. So a launch says what decides that, and what it has found is kept.
+than to launch it. So a launch says what decides that, and what it has found is kept; that it does
+not fit, too.
 """
 
 from __future__ import annotations
@@ -45,15 +46,27 @@ def run_programs(
     """
     key = None if known is None else key_of(kernel, shape, known, constants)
     found = None if key is None else _found.get(key)
+    if isinstance(found, OutOfResources):
+        raise found.with_traceback(None)
     if found is not None:
         last = kernel.arg_names[len(arguments) :]
         found[programs, 1, 1](*arguments, *(constants[name] for name in last))
         return
-    found = kernel[(programs,)](*arguments, **constants, **shape.options)
-    if key is not None and found is not None:  # as in the interpreter
-        if len(_found) >= _MOST:
-            _found.clear()
-        _found[key] = found
+    try:
+        found = kernel[(programs,)](*arguments, **constants, **shape.options)
+    except OutOfResources as error:
+        _keep(key, error)
+        raise
+    _keep(key, found)
+
+
+def _keep(key: Hashable, found: Any) -> None:
+    """What a launch has found: a compiled kernel, or that the device has no room for it."""
+    if key is None or found is None:  # as in the interpreter
+        return
+    if len(_found) >= _MOST:
+        _found.clear()
+    _found[key] = found
 
 
 def key_of(

@@ -64,6 +64,7 @@ def _prepared(arguments: Arguments) -> PreparedCall:
         dict(zip(_TENSORS, _tensors_of(arguments), strict=True)), arguments.terms.tables, grid,
         causal=arguments.causal, scale=arguments.scale, query_start=arguments.query_start,
         dropout=arguments.dropout, window=arguments.windows, softcap=arguments.softcap,
+        need_axis_weights=arguments.need_axis_weights,
         dropout_origin=DropoutOrigin(*arguments.dropout_origin)
         if arguments.dropout_origin else None,
     )  # fmt: skip
@@ -75,7 +76,7 @@ def logits_of_row_max(arguments: Arguments) -> float:
 
 
 def _forward(arguments: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _package().forward(_prepared(arguments), arguments.need_axis_weights)
+    return _package().forward(_prepared(arguments))
 
 
 def _backward(arguments: Arguments, flow: Flow, wanted: frozenset[str]) -> dict[str, Tensor]:

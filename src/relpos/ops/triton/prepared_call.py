@@ -44,6 +44,7 @@ class PreparedCall:
         dropout: probability.
         window: `(left, right)` of each axis, of which a sequence has one; empty without.
         softcap: c of `c tanh(s / c)`; 0 without one.
+        need_axis_weights: whether weights are summed by coordinate of the key.
         dropout_origin: of this call in a larger one, None for a whole one.
     """
 
@@ -59,6 +60,7 @@ class PreparedCall:
         dropout: float,
         window: tuple[Window, ...] = (),
         softcap: float = 0.0,
+        need_axis_weights: bool = False,
         dropout_origin: DropoutOrigin | None = None,
     ) -> None:
         q, k, v, q_rel = (with_dense_rows(tensors[name]) for name in ("q", "k", "v", "q_rel"))
@@ -88,7 +90,7 @@ class PreparedCall:
             # A tensor, since Triton compiles anew for numbers.
             self.dropout_origin = torch.tensor(dropout_origin, device=q.device)
         settings = CallSettings(
-            grid, causal, self.scale, query_start, dropout, window, softcap,
+            grid, causal, self.scale, query_start, dropout, window, softcap, need_axis_weights,
             self.dropout_origin is not None, matmul_precision(),
         )  # fmt: skip
         as_taken = {

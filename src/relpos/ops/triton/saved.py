@@ -68,6 +68,5 @@ class Saved:
     def specialization(self, call: PreparedCall, shape: TileShape) -> Specialization:
         """That of a backward kernel."""
         return specialize(
-            call, shape, axis_weights=self.d_axis_weights is not None,
-            besides=(self.out, self.d_out, self.axis_weights, self.d_axis_weights),
-        )  # fmt: skip
+            call, shape, (self.out, self.d_out, self.axis_weights, self.d_axis_weights)
+        )

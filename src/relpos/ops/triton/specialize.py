@@ -15,31 +15,24 @@ __all__ = ["specialize"]
 
 
 def specialize(
-    call: PreparedCall,
-    shape: TileShape,
-    *,
-    axis_weights: bool,
-    besides: Iterable[Tensor | None] = (),
+    call: PreparedCall, shape: TileShape, besides: Iterable[Tensor | None] = ()
 ) -> Specialization:
     """What a kernel with tiles of some shape is compiled for.
 
     Args:
         call: whose tensors the kernel gets.
         shape: of a tile.
-        axis_weights: whether weights are summed by coordinate of the key.
         besides: tensors `(b, h, tokens, width)` of the kernel that are not the call's.
     """
     int64_offsets = call.plan.needs_int64 or any_needs_int64(besides)
-    kept, key = call.plan.specializations, (shape, axis_weights, int64_offsets)
+    kept, key = call.plan.specializations, (shape, int64_offsets)
     found = kept.get(key)
     if found is None:
         found = kept[key] = _specialization(call, *key)
     return found
 
 
-def _specialization(
-    call: PreparedCall, shape: TileShape, axis_weights: bool, int64_offsets: bool
-) -> Specialization:
+def _specialization(call: PreparedCall, shape: TileShape, int64_offsets: bool) -> Specialization:
     traits = call.traits
     grid, tables, mask = traits.grid, traits.tables, traits.mask
     head_dim, rel_dim, value_dim = traits.widths
@@ -92,7 +85,7 @@ def _specialization(
         has_key_axis_logits=traits.has_key_axis_logits,
         has_query_axis_logits=traits.has_query_axis_logits,
         has_joint_bias=traits.has_joint_bias,
-        has_axis_weights=axis_weights,
+        has_axis_weights=traits.has_axis_weights,
         int64_offsets=int64_offsets,
         precision=call.plan.precision,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -14,10 +15,12 @@ from .table_window import TableWindow
 from .tile_table import TILES
 
 __all__ = [
+    "BY_WARP",
     "NARROW",
     "TileShape",
     "count_tiles",
     "kind_of",
+    "multiplies_by_warp_group",
     "next_power_of_two",
     "processors",
     "split_count",
@@ -80,6 +83,8 @@ _SMALLEST = TileShape(32, 16, 4, 1)
 # As in decoding: not more of a tile is empty than has to be.
 _FEW_QUERIES = 32
 
+#: What the kinds of GPUs end with whose products are made by single warps.
+BY_WARP = "by warp"
 #: Rows of a table at most, if most keys are beyond it, on either side.
 NARROW = 512
 
@@ -108,7 +113,7 @@ def tile_shapes_on_cuda(
     kind = kind_of(call, capability)
     if kernel == "dq, in two":
         # The longer launch has of tables a number for each row. No sweep tries others for it.
-        kernel, kind = "dq", "bias" if kind in ("narrow table", "tables") else kind
+        kernel, kind = "dq", re.sub("^(narrow table|tables)", "bias", kind)
     return _tile_shapes(kernel, kind, max(call.widths), row_tile_width, has_few_queries)
 
 
@@ -136,13 +141,34 @@ def kind_of(call: _Call, capability: tuple[int, int]) -> str:
     """The kind of a call, as `tile_table.TILES` has it."""
     if call.q.element_size() == 4:
         return "float32"
-    if call.grid is not None:
-        return "grid" if call.traits.row_tile_width is None else "rows of a grid"
+    kind = _kind_of_grid(call.traits) if call.grid is not None else _kind_of_sequence(call)
+    return kind if multiplies_by_warp_group(capability) else f"{kind} {BY_WARP}"
+
+
+def multiplies_by_warp_group(capability: tuple[int, int]) -> bool:
+    """Whether a GPU's products are made by four warps together, from shared memory.
+
+    Those of the others are made by each warp, from its registers: before H100, and in cards for
+    games after it (12.x).
+    """
+    return (9, 0) <= capability < (12, 0)
+
+
+def _kind_of_grid(traits: CallTraits) -> str:
+    # By what is summed by coordinate: in all kernels, in those of backward, in dq.
+    if traits.has_axis_weights:
+        return "values of a grid"
+    if traits.has_query_axis_logits:
+        return "queries of a grid"
+    if traits.row_tile_width is not None:
+        return "rows of a grid"
+    return "axes of a grid" if traits.has_key_axis_logits else "grid"
+
+
+def _kind_of_sequence(call: _Call) -> str:
     tables = len(call.tables.keys() - {"bias"})  # the shear of each takes registers
     if not tables:
         return "bias" if call.tables else "plain"
-    if capability < (9, 0):  # whose products take their operands from registers
-        return "tables before H100"
     narrow = call.table_window.num_rows <= NARROW
     if tables > 1:
         return "tables" if narrow else "wide tables"
