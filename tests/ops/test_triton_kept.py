@@ -11,13 +11,15 @@ pytestmark = pytest.mark.skipif(bool(backends()["triton"]), reason=str(backends(
 
 
 def test_what_is_made_of_the_same_arguments_is_made_once():
-    from relpos.ops.triton.table_chunks import window_chunks
+    from relpos.ops.triton.joint_bias_chunks import joint_bias_chunks
 
     cpu = torch.device("cpu")
-    first = window_chunks(-5, 11, 4, cpu)
-    assert window_chunks(-5, 11, 4, cpu) is first
-    assert window_chunks(-4, 11, 4, cpu) is not first
-    assert first.tolist() == [[-4, 1, 4], [0, 5, 4], [4, 9, 1]]
+    first = joint_bias_chunks((2, 3), 4, cpu)
+    assert joint_bias_chunks((2, 3), 4, cpu) is first
+    assert joint_bias_chunks((3, 3), 4, cpu) is not first
+    assert first.tolist() == [
+        [-5, 0, 4], [-1, 4, 1], [-2, 5, 4], [2, 9, 1], [1, 10, 4], [5, 14, 1],
+    ]  # fmt: skip
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from . import launch
+from .joint_bias_chunks import joint_bias_chunks
 from .kernels.backward_tables import dtables_kernel, end_rows_kernel
 from .launch import run_largest_that_fits, run_tiles
 from .layouts import number_of_layouts
 from .prepared_call import PreparedCall
 from .saved import Saved
-from .table_chunks import joint_bias_chunks, window_chunks
 from .tensor_args import maybe_token_tensor, token_tensor
 from .tuning import TileShape, count_tiles, next_power_of_two, split_count
 
@@ -101,11 +101,12 @@ def _sums_by_offset(
     entries: int,
 ) -> dict[str, Tensor]:
     """`(splits, heads, entries[, d])` for each name; of a window, both end rows are not written."""
-    device, sums = call.q.device, {}
+    device = call.q.device
+    sums: dict[str, Tensor] = {}
 
     def run(shape: TileShape) -> None:
-        chunks = _chunks(call, shape.n)
-        programs = chunks.shape[0] * heads
+        number, chunks = _chunks(call, shape.n)
+        programs = number * heads
         items = call.batch * (call.heads // heads) * count_tiles(call.seqlen_q, shape.m)
         splits = split_count(programs, items, device)
         for name in names:
@@ -127,10 +128,12 @@ def _sums_by_offset(
     return sums
 
 
-def _chunks(call: PreparedCall, n: int) -> Tensor:
-    if call.grid is not None:
-        return joint_bias_chunks(call.grid.key_grid, n, call.q.device)
-    return window_chunks(call.table_first, call.table_window.num_rows, n, call.q.device)
+def _chunks(call: PreparedCall, n: int) -> tuple[int, Tensor | None]:
+    """How many chunks of up to `n` entries there are, and of a grid's joint bias which."""
+    if call.grid is None:
+        return count_tiles(call.table_window.num_rows - 2, n), None
+    chunks = joint_bias_chunks(call.grid.key_grid, n, call.q.device)
+    return chunks.shape[0], chunks
 
 
 def _sum_end_rows(

@@ -53,8 +53,8 @@ def dtables_kernel(
         d_out: TokenTensor `(b, h, i, dv)`.
         delta: `(b, h, i)`, of the dq kernel.
         d_axis_weights: TokenTensor `(b, h, i, s)` with a grid's values.
-        chunks: `(chunks, 3)` int32: the offset in tokens of a chunk's first entry, the entry's
-            number, and how many of the `n` there are.
+        chunks: of a grid, `(chunks, 3)` int32: the offset in tokens of a chunk's first entry, the
+            entry's number, and how many of the `n` there are.
         batch: sequences; `table_heads` is 1 where heads share the tables, else all.
 
     Writes, in float32, where they are needed:
@@ -73,10 +73,17 @@ def dtables_kernel(
     tile = tl.program_id(0)
     split = tile % splits
     table_head = tile // splits % table_heads
-    chunk = chunks + tile // splits // table_heads * 3
-    offset = tl.load(chunk)
-    entry = tl.load(chunk + 1)
-    count = tl.load(chunk + 2)
+    number = tile // splits // table_heads
+    if SPEC.num_axes:
+        chunk = chunks + number * 3
+        offset = tl.load(chunk)
+        entry = tl.load(chunk + 1)
+        count = tl.load(chunk + 2)
+    else:
+        # The window's rows without the first and the last, one after another.
+        entry = 1 + number * SPEC.block_n
+        offset = args.table_first + entry
+        count = tl.minimum(args.table_rows - 1 - entry, SPEC.block_n)
 
     if NEEDS_D_KEYS:
         acc_keys = zeros(SPEC.block_n, SPEC.block_rel_dim)

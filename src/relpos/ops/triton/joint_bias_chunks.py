@@ -1,8 +1,4 @@
-"""Which entries of a table one program of the tables' backward kernel owns.
-
-Chunks are `(chunks, 3)` int32: the offset in tokens of the first entry, the entry's number, and how
-many of up to `n` entries there are. Consecutive entries of a chunk are one token apart.
-"""
+"""Which entries of a grid's joint bias one program of the tables' backward kernel owns."""
 
 from __future__ import annotations
 
@@ -13,19 +9,16 @@ from torch import Tensor
 
 from .kept import kept
 
-__all__ = ["joint_bias_chunks", "window_chunks"]
-
-
-@kept
-def window_chunks(first: int, rows: int, n: int, device: torch.device) -> Tensor:
-    """The rows of a window from offset `first` on, without its first row and its last."""
-    row = torch.arange(1, rows - 1, n, device=device)
-    return torch.stack([row + first, row, (rows - 1 - row).clamp(max=n)], 1).int()
+__all__ = ["joint_bias_chunks"]
 
 
 @kept
 def joint_bias_chunks(shape: tuple[int, ...], n: int, device: torch.device) -> Tensor:
-    """The entries of a grid's joint bias, by runs along its last axis."""
+    """Those of chunks, by runs along the last axis: `(chunks, 3)` int32.
+
+    A chunk has the offset in tokens of its first entry, the entry's number, and how many of up to
+    `n` entries there are. Consecutive entries of a chunk are one token apart.
+    """
     sizes = [2 * size - 1 for size in shape]
     chunks_per_run = -(-sizes[-1] // n)
     chunk = torch.arange(prod(sizes[:-1]) * chunks_per_run, device=device)
