@@ -37,7 +37,7 @@ from benchmarks.options import check_out
 from relpos import attention
 from relpos.ops.triton import tile_table
 from relpos.ops.triton.tile_table import TILES
-from relpos.ops.triton.tuning import BY_WARP, TileShape, multiplies_by_warp_group
+from relpos.ops.triton.tuning import TileShape, kind_on, multiplies_by_warp_group
 
 from .kernel_facts import CASES
 
@@ -301,10 +301,11 @@ def best_tiles(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[int, tupl
     return best
 
 
-def timed(rows: list[dict[str, Any]]) -> str:
+def timed(rows: list[dict[str, Any]], capability: tuple[int, int]) -> str:
     """Which kinds of calls were, in words, with how many of their kernels at each width."""
     told = []
-    for kind, of_kernels in best_tiles(rows).items():
+    for base, of_kernels in best_tiles(rows).items():
+        kind = kind_on(capability, base)
         widths = [dim for by_width in of_kernels.values() for dim in by_width]
         told.append(
             f"{kind} ({', '.join(f'{widths.count(x)} at {x}' for x in sorted(set(widths)))})"
@@ -318,7 +319,7 @@ def updated_table(
     """`tile_table.TILES` with the best tiles of what was timed on a GPU of some capability."""
     table: dict[str, dict[str, Any]] = {kind: dict(of) for kind, of in TILES.items()}
     for base, of_kernels in best_tiles(rows).items():
-        kind = base if multiplies_by_warp_group(capability) else f"{base} {BY_WARP}"
+        kind = kind_on(capability, base)
         for kernel, by_width in of_kernels.items():
             shapes = list(table[kind][kernel])
             for dim, tile in by_width.items():
@@ -376,14 +377,18 @@ def main() -> None:
     if options.out.is_file():
         result = json.loads(options.out.read_text())
     if options.write:
+        major, minor = result["capability"]
         source = (
             f"{result['device']}, {LENGTH} tokens, up to 64 or 128 wide: "
-            f"{timed(result['rows'])}; the rest was not timed"
+            f"{timed(result['rows'], (major, minor))}; the rest as before, or not timed"
         )
-        major, minor = result["capability"]
         TABLE.write_text(table_text(updated_table(result["rows"], (major, minor)), source))
         return
     capability = torch.cuda.get_device_capability() if CUDA else H100
+    device = torch.cuda.get_device_name() if CUDA else "the interpreter"
+    if result["rows"] and result["device"] != device:
+        parser.error(f"argument --out: must be a new file, or with times of {device}, got some of "
+                     f"{result['device']}")  # fmt: skip
     stop = time.monotonic() + 60 * options.minutes
     done = {(row["case"], row["dim"], row["kernel"], *row["tile"]) for row in result["rows"]}
     wanted = [
@@ -400,7 +405,7 @@ def main() -> None:
                 print(f"compiled {number + 1} of {len(wanted)} {problem}", flush=True)
                 if time.monotonic() > stop - 30 * options.minutes:
                     break  # the rest is compiled when it is timed
-    result["device"] = torch.cuda.get_device_name() if CUDA else "the interpreter"
+    result["device"] = device
     result["capability"] = list(capability)
     for case, dim, tiles in wanted:
         if time.monotonic() > stop:

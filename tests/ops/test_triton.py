@@ -476,6 +476,34 @@ def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
         assert kernel["tensor cores"] == half, kernel
 
 
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Memory that is not asked for as zeros is NaN."""
+    new_empty, empty_like = torch.Tensor.new_empty, torch.empty_like
+
+    def filled(x: torch.Tensor) -> torch.Tensor:
+        return x.fill_(torch.nan) if x.is_floating_point() else x
+
+    monkeypatch.setattr(
+        torch.Tensor, "new_empty",
+        lambda x, *size, **options: filled(new_empty(x, *size, **options)),
+    )  # fmt: skip
+    monkeypatch.setattr(torch, "empty_like", lambda x, **options: filled(empty_like(x, **options)))
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "keys", "values", "bias", "queries per head", "grouped", "zero beyond, one row",
+        "several row blocks", "joint beside tables",
+    ],
+)  # fmt: skip
+def test_what_is_not_written_is_not_read(name: str):
+    case: Any = CASES[name] if name in CASES else GRID_CASES[name]
+    assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
 def test_no_kernel_has_more_to_keep_than_there_are_registers(architecture: str):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from pathlib import Path
 
 import pytest
@@ -162,6 +164,12 @@ def test_calls_share_a_plan_where_settings_and_layouts_are_equal():
         {"key_ranges": torch.zeros(1, 24, 2, dtype=torch.int64)},
         {"q": torch.zeros(2, 2, 25, 16)}, {"q": torch.zeros(2, 24, 2, 16).transpose(1, 2)},
         {"q_rel": torch.zeros(2, 2, 24, 16)}, {"seed": torch.tensor(0)},
+        {"key_axis_logits": torch.zeros(1, 1, 24, 7)}, {"joint_bias": torch.zeros(1, 99)},
+        {"query_axis_logits": torch.zeros(1, 1, 24, 7)}, {"need_axis_weights": True},
+        {"q": torch.zeros(2, 2, 24, 16, dtype=torch.float16)},
+        {"q": torch.zeros(1537)[1:].view(2, 2, 24, 16)},
+        {"dropout": 0.5, "dropout_origin": (0, 0, 0, 0, 0)},
+        {"documents": torch.zeros(1, 24).long(), "query_documents": torch.zeros(2, 24).long()},
     ],
     ids=", ".join,
 )  # fmt: skip
@@ -269,3 +277,7 @@ def test_what_does_not_fit_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatc
         launch.run_largest_that_fits("forward", call, lambda shape, known=known: run(shape, known))
     assert ran == [32] * 4
     assert kernel.asked == [128, 64, 32] * 2  # by each kind of launch once
+    last = weakref.ref(call)
+    del call
+    gc.collect()
+    assert last() is None  # nothing of it is kept

@@ -106,6 +106,8 @@ class CustomOp:
         self._derivatives = tuple(f"d_{name}" for name in results)
         flows = ("d_output", "d_lse", *(["d_axis_weights"] if "axis_weights" in results else []))
         self._flow = (*flows, *saved)
+        # What flows into backward comes in the order of the results.
+        assert flows == tuple(f"d_{name}" for name in results if f"d_{name}" in flows)
         # The computations alone: of the arguments, named and as the operator's; as the operator's.
         self._compute_forward: Callable[[Arguments, Sequence[Any]], tuple[Tensor, ...]]
         self._compute_backward: Callable[..., list[Tensor | None]]
@@ -336,7 +338,7 @@ class CustomOp:
         ctx: Any,
         *gradients: Tensor | None,
         needs: Sequence[bool] | None = None,
-        backward: Callable[..., list[Tensor]] | None = None,
+        backward: Callable[..., list[Any]] | None = None,
     ) -> tuple[Tensor | None, ...]:
         check_not_batched(self.backend, *gradients)
         kept = ctx.saved_tensors  # asked for once: checkpointing computes them again

@@ -8,7 +8,7 @@ not fit, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from triton import OutOfResources
@@ -22,6 +22,14 @@ __all__ = ["key_of", "run_largest_that_fits", "run_programs", "run_tiles"]
 _MOST = 4096  # of what is kept
 
 _found: dict[Hashable, Any] = {}
+
+
+class _NoRoom(NamedTuple):
+    """The arguments of an `OutOfResources`, which itself would hold the tensors of its call."""
+
+    required: int
+    limit: int
+    name: str
 
 
 def run_programs(
@@ -46,8 +54,8 @@ def run_programs(
     """
     key = None if known is None else key_of(kernel, shape, known, constants)
     found = None if key is None else _found.get(key)
-    if isinstance(found, OutOfResources):
-        raise found.with_traceback(None)
+    if isinstance(found, _NoRoom):
+        raise OutOfResources(*found)
     if found is not None:
         last = kernel.arg_names[len(arguments) :]
         found[programs, 1, 1](*arguments, *(constants[name] for name in last))
@@ -55,7 +63,7 @@ def run_programs(
     try:
         found = kernel[(programs,)](*arguments, **constants, **shape.options)
     except OutOfResources as error:
-        _keep(key, error)
+        _keep(key, _NoRoom(error.required, error.limit, error.name))
         raise
     _keep(key, found)
 

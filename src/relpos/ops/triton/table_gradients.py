@@ -71,8 +71,8 @@ def add_end_rows(
         call: of the forward pass.
         saved: of the forward pass.
         end_rows: of the other kernels.
-        sums: `(splits, heads of the tables, rows[, d])` for each table, scaled; both end rows are
-            written.
+        sums: `(splits, heads of the tables, rows[, d])` for each table, scaled; may be written to.
+            What the end rows hold does not count.
     """
     gradients = {}
     for name, x in sums.items():
@@ -100,7 +100,7 @@ def _sums_by_offset(
     heads: int,
     entries: int,
 ) -> dict[str, Tensor]:
-    """`(splits, heads, entries[, d])` for each name; of a window, both end rows are not written."""
+    """`(splits, heads, entries[, d])` for each name; of a window, neither end row is written."""
     device = call.q.device
     sums: dict[str, Tensor] = {}
 

@@ -20,6 +20,7 @@ __all__ = [
     "TileShape",
     "count_tiles",
     "kind_of",
+    "kind_on",
     "multiplies_by_warp_group",
     "next_power_of_two",
     "processors",
@@ -142,6 +143,11 @@ def kind_of(call: _Call, capability: tuple[int, int]) -> str:
     if call.q.element_size() == 4:
         return "float32"
     kind = _kind_of_grid(call.traits) if call.grid is not None else _kind_of_sequence(call)
+    return kind_on(capability, kind)
+
+
+def kind_on(capability: tuple[int, int], kind: str) -> str:
+    """What a kind is called on a GPU, given its name on an H100."""
     return kind if multiplies_by_warp_group(capability) else f"{kind} {BY_WARP}"
 
 
