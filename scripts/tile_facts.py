@@ -172,8 +172,9 @@ def line_of(row: dict[str, Any]) -> str:
     )
 
 
-def _rows(wanted: tuple[str, str, int]) -> list[dict[str, Any]]:
-    return [row for tile in TILES for row in rows_of(*wanted, tile)]
+def _rows(wanted: tuple[Any, ...]) -> list[dict[str, Any]]:
+    architecture, kind, dim, *tiles = wanted
+    return [row for tile in tiles or TILES for row in rows_of(architecture, kind, dim, tile)]
 
 
 def main() -> None:
@@ -182,6 +183,9 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND",
                         help=f"these alone (all): {', '.join(KINDS)}")  # fmt: skip
     parser.add_argument("--dims", nargs="+", type=int, choices=(64, 128), default=[64, 128])
+    named = {"x".join(map(str, tile)): tile for tile in TILES}
+    parser.add_argument("--tiles", nargs="+", choices=named, default=list(named), metavar="TILE",
+                        help=f"these alone (all): {', '.join(named)}")  # fmt: skip
     parser.add_argument("--out", type=Path, default=RESULTS / "tile_facts.json")
     options = parser.parse_args()
     check_out(parser, options.out)
@@ -189,9 +193,10 @@ def main() -> None:
     if options.out.exists():
         result = json.loads(options.out.read_text())
     result["versions"] = {"torch": torch.__version__, "triton": triton.__version__}
-    names = ("architecture", "kind", "dim")
+    tiles = [named[name] for name in options.tiles]
+    names = ("architecture", "kind", "dim", "tile")
     wanted = [
-        (architecture, kind, dim)
+        (architecture, kind, dim, *tiles)
         for architecture in options.architectures
         for dim in options.dims
         for kind in options.kinds
@@ -200,10 +205,13 @@ def main() -> None:
     # A process for each: what compiles for a GPU that is not there is of no use afterwards.
     with get_context("spawn").Pool(maxtasksperchild=1) as pool:
         for rows in pool.imap(_rows, wanted):
-            same = [rows[0][name] for name in names]
-            result["rows"] = [
-                row for row in result["rows"] if [row[name] for name in names] != same
-            ] + rows
+            again = {tuple(map(str, (row[name] for name in names))) for row in rows}
+            others = [
+                row
+                for row in result["rows"]
+                if tuple(map(str, (row[name] for name in names))) not in again
+            ]
+            result["rows"] = others + rows
             save(options.out, result)
             print("\n".join(map(line_of, rows)), flush=True)
 
