@@ -513,7 +513,7 @@ def test_no_kernel_has_more_to_keep_than_there_are_registers(architecture: str):
         "joint bias", "long axis",
     ]  # fmt: skip
     for kernel in compiled_ahead("--registers", architecture, "best", *calls):
-        assert kernel["spilled"] <= 1024, kernel
+        assert kernel["spilled"] <= 2048, kernel
 
 
 IN_TWO = {
