@@ -28,7 +28,7 @@ from relpos import GridTerms, OffsetTable, Terms, attention
 from .pipelines import overwritten
 from .sass import resources, serialized
 
-__all__ = ["Compiled", "chunks", "compile_call", "random", "sequence", "table"]
+__all__ = ["Compiled", "chunks", "compile_call", "on_grid", "random", "sequence", "table"]
 
 # What is replaced in them, no type knows.
 launch: Any = importlib.import_module("relpos.ops.triton.launch")
@@ -205,16 +205,21 @@ def grid(q: Tensor) -> GridTerms:
     return GridTerms((16, 32), axes, random(4, 31, 63))
 
 
-def axes(*shape: int) -> Callable[[Tensor], GridTerms]:
-    """Tables of keys along each axis of a grid of `LENGTH` tokens."""
-    return lambda q: GridTerms(
-        shape, tuple(Terms(keys=table(1, size - 1, size - 1, q.shape[3])) for size in shape)
-    )
+def on_grid(
+    shape: tuple[int, ...], *names: str, bias: bool = False
+) -> Callable[[Tensor], GridTerms]:
+    """Tables by these names along each axis of a grid, and a joint bias."""
 
+    def of_axis(size: int, width: int) -> Terms:
+        tables: dict[str, Any] = {name: table(1, size - 1, size - 1, width) for name in names}
+        return Terms(**tables)
 
-def joint_bias(q: Tensor) -> GridTerms:
-    """As Swin has it."""
-    return GridTerms((16, 32), (Terms(), Terms()), random(q.shape[1], 31, 63))
+    def terms(q: Tensor) -> GridTerms:
+        axes = tuple(of_axis(size, q.shape[3]) for size in shape)
+        joint = random(q.shape[1], *(2 * size - 1 for size in shape)) if bias else None
+        return GridTerms(shape, axes, joint)
+
+    return terms
 
 
 def chunks(length: int, size: int) -> Tensor:
@@ -251,9 +256,9 @@ CALLS: dict[str, Any] = {
         mask=random(2, 1, LENGTH, LENGTH, dtype=torch.float32),
     ),
     "grid": lambda: sequence(64, terms=grid),
-    "grid by rows": lambda: [sequence(d, terms=axes(16, 32)) for d in (64, 80)],
-    "joint bias": lambda: sequence(32, terms=joint_bias),
-    "long axis": lambda: sequence(64, terms=axes(4, 128)),
+    "grid by rows": lambda: [sequence(d, terms=on_grid((16, 32), "keys")) for d in (64, 80)],
+    "joint bias": lambda: sequence(32, terms=on_grid((16, 32), bias=True)),
+    "long axis": lambda: sequence(64, terms=on_grid((4, 128), "keys")),
     "local": lambda: sequence(
         64, terms=shaw, causal=True, window=(256, None), key_ranges=chunks(LENGTH, 128),
         softcap=30.0,

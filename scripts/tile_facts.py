@@ -24,10 +24,10 @@ import triton
 
 from benchmarks.files import RESULTS, save
 from benchmarks.options import check_out
-from relpos import GridTerms, Terms
+from relpos import Terms
 from relpos.ops.triton.tuning import TileShape
 
-from .compile_ahead import Compiled, compile_call, random, sequence, table
+from .compile_ahead import Compiled, compile_call, on_grid, sequence, table
 from .kernel_facts import CASES, LENGTH, PROCESSORS, Processor, blocks, cycles_of
 from .sass import disassemble, inner_loops, resources
 
@@ -63,17 +63,7 @@ class Kind:
 
 def _grid(shape: tuple[int, ...], *names: str, bias: bool = False, row: int = 64) -> Kind:
     """Tables by these names along each axis, and a joint bias."""
-
-    def of_axis(size: int, width: int) -> Terms:
-        tables: dict[str, Any] = {name: table(1, size - 1, size - 1, width) for name in names}
-        return Terms(**tables)
-
-    def terms(q: torch.Tensor) -> GridTerms:
-        axes = tuple(of_axis(size, q.shape[3]) for size in shape)
-        joint = random(q.shape[1], *(2 * size - 1 for size in shape)) if bias else None
-        return GridTerms(shape, axes, joint)
-
-    return Kind(terms, tokens=GRID_TOKENS, row=row)
+    return Kind(on_grid(shape, *names, bias=bias), tokens=GRID_TOKENS, row=row)
 
 
 def _keys_and_queries(q: torch.Tensor) -> Terms:

@@ -1,4 +1,4 @@
-"""What the compiler says of other tiles: that it is asked, and that the table heeds it."""
+"""What the compiler says of other tiles: asked tile by tile, and all of it committed."""
 
 from __future__ import annotations
 

@@ -504,6 +504,10 @@ def test_what_is_not_written_is_not_read(name: str):
     assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
 
 
+# Of which an H200 took least time all the same (`benchmarks/results/tiles.json`).
+TIMED = {("sm_90", "wide heads", "dq_kernel")}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
 def test_no_kernel_has_more_to_keep_than_there_are_registers(architecture: str):
@@ -513,7 +517,8 @@ def test_no_kernel_has_more_to_keep_than_there_are_registers(architecture: str):
         "joint bias", "long axis",
     ]  # fmt: skip
     for kernel in compiled_ahead("--registers", architecture, "best", *calls):
-        assert kernel["spilled"] <= 2048, kernel
+        timed = (architecture, kernel["call"], kernel["kernel"]) in TIMED
+        assert kernel["spilled"] <= (1600 if timed else 1024), kernel
 
 
 IN_TWO = {

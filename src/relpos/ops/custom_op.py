@@ -282,11 +282,9 @@ class CustomOp:
         *flows, needs = values[: count + 1]
         d_output, d_lse, *d_axis_weights = flows[: count - len(self.saved)]
         flow = Flow(
-            d_output=d_output,
-            d_lse=d_lse,
+            d_output=d_output, d_lse=d_lse, saved=tuple(flows[count - len(self.saved) :]),
             d_axis_weights=d_axis_weights[0] if d_axis_weights else None,
-            saved=tuple(flows[count - len(self.saved) :]),
-        )
+        )  # fmt: skip
         return flow, self._named(values[count + 1 :]), needs
 
     def _output_dtype(self, arguments: Arguments) -> torch.dtype:
