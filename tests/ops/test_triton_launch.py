@@ -261,12 +261,13 @@ class Kernel:
 
 def test_what_does_not_fit_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch):
     from relpos.ops.triton import launch
+    from relpos.ops.triton.layouts import Kept
     from relpos.ops.triton.tuning import TileShape
 
     call, kernel = prepared(), Kernel()
     shapes = [TileShape(m, 16, 4, 1) for m in (128, 64, 32)]
     monkeypatch.setattr(launch, "tile_shapes", lambda *_: shapes)
-    monkeypatch.setattr(launch, "_found", {})
+    monkeypatch.setattr(launch, "_found", Kept())
     ran: list[int] = []
 
     def run(shape: TileShape, known: int) -> None:

@@ -14,14 +14,13 @@ import torch
 from triton import OutOfResources
 
 from .kernel_args import Specialization
+from .layouts import Kept
 from .prepared_call import PreparedCall
 from .tuning import TileShape, tile_shapes
 
 __all__ = ["key_of", "run_largest_that_fits", "run_programs", "run_tiles"]
 
-_MOST = 4096  # of what is kept
-
-_found: dict[Hashable, Any] = {}
+_found: Kept[Any] = Kept()
 
 
 class _NoRoom(NamedTuple):
@@ -63,18 +62,11 @@ def run_programs(
     try:
         found = kernel[(programs,)](*arguments, **constants, **shape.options)
     except OutOfResources as error:
-        _keep(key, _NoRoom(error.required, error.limit, error.name))
+        if key is not None:
+            _found.keep(key, _NoRoom(error.required, error.limit, error.name))
         raise
-    _keep(key, found)
-
-
-def _keep(key: Hashable, found: Any) -> None:
-    """What a launch has found: a compiled kernel, or that the device has no room for it."""
-    if key is None or found is None:  # as in the interpreter
-        return
-    if len(_found) >= _MOST:
-        _found.clear()
-    _found[key] = found
+    if key is not None and found is not None:  # as in the interpreter
+        _found.keep(key, found)
 
 
 def key_of(

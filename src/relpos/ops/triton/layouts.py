@@ -16,19 +16,26 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """What was made, by keys; all is forgotten where there are too many."""
+    """What was found, by keys; all is forgotten where there is too much."""
 
     def __init__(self) -> None:
         self._found: dict[Hashable, T] = {}
 
+    def get(self, key: Hashable) -> T | None:
+        """What was found for a key, or None."""
+        return self._found.get(key)
+
+    def keep(self, key: Hashable, found: T) -> T:
+        """The same, kept."""
+        if len(self._found) >= _MOST:
+            self._found.clear()
+        self._found[key] = found
+        return found
+
     def find(self, key: Hashable, make: Callable[[], T]) -> T:
         """What was made for a key, or else is made now."""
-        found = self._found.get(key)
-        if found is None:
-            if len(self._found) >= _MOST:
-                self._found.clear()
-            found = self._found[key] = make()
-        return found
+        found = self.get(key)
+        return self.keep(key, make()) if found is None else found
 
 
 _numbers: Kept[int] = Kept()
