@@ -54,15 +54,16 @@ _AHEAD = 400_000  # cycles that the GPU waits, while Python comes to the launch
 TABLE = Path(tile_table.__file__)
 H100 = (9, 0)  # its compute capability
 
-# Kinds of calls in `tile_table.TILES`, each with the cases that stand for it; without what they end
+# Kinds of calls in `tile_table.TILES`, each with the case that stands for it; without what they end
 # with for a GPU of the other sort.
 KINDS = {
-    "plain": ("plain",),
-    "bias": ("T5 bias",),
-    "narrow table": ("Shaw keys",),
-    "wide table": ("Huang, causal", "Inkling logits, causal"),
-    "tables": ("Shaw keys and values",),
-    "rows of a grid": ("grid 64 x 64",),
+    "plain": "plain",
+    "bias": "T5 bias",
+    "narrow table": "Shaw keys",
+    "wide table": "Huang, causal",
+    "short rows": "Inkling logits, causal",
+    "tables": "Shaw keys and values",
+    "rows of a grid": "grid 64 x 64",
 }
 # Cases whose `dS` is stored.
 STORED = {"Huang, causal"}
@@ -162,9 +163,9 @@ def candidates(case: str, kernel: str, dim: int, capability: tuple[int, int]) ->
         return [TileShape(32, 16, 4, 1), TileShape(16, 16, 4, 1)]
     of_kernels = CANDIDATES if multiplies_by_warp_group(capability) else CANDIDATES_BY_WARP
     shapes = [TileShape(*tile) for tile in of_kernels[kernel][dim > 64]]
-    if case in KINDS["rows of a grid"]:
+    if case == KINDS["rows of a grid"]:
         return [shape for shape in shapes if shape.n == 64]  # a row of the grid is a tile
-    if case in (*KINDS["plain"], *KINDS["bias"]):
+    if case in (KINDS["plain"], KINDS["bias"]):
         return shapes
     return [shape for shape in shapes if shape.n <= 64]  # a wider shear has no registers
 
@@ -273,31 +274,18 @@ def compile_pass(wanted: tuple[str, int, dict[str, TileShape]]) -> str:
 
 
 def best_tiles(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[int, tuple[int, ...]]]]:
-    """By kind of call, kernel and width: the tile with the least time beside the best.
-
-    It has to have run in all cases of its kind that have the kernel; their ratios are added.
+    """By kind of call, kernel and width: the tile that took least time.
 
     Args:
         rows: of `measure`.
     """
     best: dict[str, dict[str, dict[int, tuple[int, ...]]]] = {}
-    for kind, cases in KINDS.items():
-        ratios: defaultdict[tuple[str, int], defaultdict[tuple[int, ...], dict[str, float]]]
-        ratios = defaultdict(lambda: defaultdict(dict))
-        of_kind = [row for row in rows if row["case"] in cases and "us" in row]
-        for row in of_kind:
-            place = row["kernel"], row["dim"]
-            ratios[place][tuple(row["tile"])][row["case"]] = row["us"] / min(
-                other["us"]
-                for other in of_kind
-                if (other["kernel"], other["dim"], other["case"]) == (*place, row["case"])
-            )
-        for (kernel, dim), tiles in ratios.items():
-            having = {case for of in tiles.values() for case in of}
-            in_all = {tile: of for tile, of in tiles.items() if of.keys() == having}
-            if in_all:
-                tile = min(in_all, key=lambda tile: sum(in_all[tile].values()))
-                best.setdefault(kind, {}).setdefault(kernel, {})[dim] = tile
+    ran = sorted((row for row in rows if "us" in row), key=lambda row: row["us"])
+    for kind, case in KINDS.items():
+        for row in ran:
+            if row["case"] == case:
+                of_kernel = best.setdefault(kind, {}).setdefault(row["kernel"], {})
+                of_kernel.setdefault(row["dim"], tuple(row["tile"]))
     return best
 
 
@@ -379,7 +367,7 @@ def main() -> None:
     if options.write:
         major, minor = result["capability"]
         source = (
-            f"{result['device']}, {LENGTH} tokens, up to 64 or 128 wide: "
+            f"{result['device']}, {result['tokens']} tokens, up to 64 or 128 wide: "
             f"{timed(result['rows'], (major, minor))}; the rest as before, or not timed"
         )
         TABLE.write_text(table_text(updated_table(result["rows"], (major, minor)), source))
@@ -407,6 +395,7 @@ def main() -> None:
                     break  # the rest is compiled when it is timed
     result["device"] = device
     result["capability"] = list(capability)
+    result["tokens"] = LENGTH
     for case, dim, tiles in wanted:
         if time.monotonic() > stop:
             print("no time was left")

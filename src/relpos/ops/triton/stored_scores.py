@@ -25,7 +25,7 @@ from .prepared_call import PreparedCall
 from .saved import Saved
 from .table_gradients import EndRows, add_end_rows, heads_of_tables
 from .tensor_args import empty_like, maybe_token_tensor, token_tensor
-from .tuning import NARROW, TileShape, count_tiles, split_count
+from .tuning import NARROW, SHORT, TileShape, count_tiles, split_count
 
 __all__ = ["LEAST_BYTES", "stored_gradients", "stores_scores"]
 
@@ -34,7 +34,6 @@ LEAST_BYTES = 128 << 20
 _MOST_ELEMENTS = 1 << 30  # positions within a head are numbers of 32 bits
 _TALLEST, _WIDEST = 128, 64  # tile
 _PROGRAMS_OF_A_PROCESSOR = 12
-_LEAST_WIDTH = 32  # of what is dotted with the table of keys
 _MARGIN = _TALLEST + _WIDEST
 
 
@@ -50,7 +49,7 @@ def stores_scores(call: PreparedCall, needed: frozenset[str]) -> bool:
         return False
     if not ({"q", "k", "v"} <= needed and learnt) or "bias" in learnt:
         return False
-    if call.widths[1] < _LEAST_WIDTH:
+    if call.widths[1] < SHORT:
         return False
     if call.documents is not None or call.key_ranges is not None:
         return False

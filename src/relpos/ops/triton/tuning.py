@@ -17,6 +17,7 @@ from .tile_table import TILES
 __all__ = [
     "BY_WARP",
     "NARROW",
+    "SHORT",
     "TileShape",
     "count_tiles",
     "kind_of",
@@ -88,6 +89,8 @@ _FEW_QUERIES = 32
 BY_WARP = "by warp"
 #: Rows of a table at most, if most keys are beyond it, on either side.
 NARROW = 512
+#: Numbers in a row of the table of keys below which it is short: to shear it is little work.
+SHORT = 32
 
 
 def tile_shapes(kernel: str, call: _Call) -> Sequence[TileShape]:
@@ -178,7 +181,9 @@ def _kind_of_sequence(call: _Call) -> str:
     narrow = call.table_window.num_rows <= NARROW
     if tables > 1:
         return "tables" if narrow else "wide tables"
-    return "narrow table" if narrow else "wide table"
+    if narrow:
+        return "narrow table"
+    return "short rows" if "keys" in call.tables and call.widths[1] < SHORT else "wide table"
 
 
 def count_tiles(tokens: int, size: int) -> int:
