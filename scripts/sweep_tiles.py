@@ -155,6 +155,7 @@ CANDIDATES_BY_WARP = {
     ),
 }  # fmt: skip
 WIDTHS = (64, 128, 256)
+MORE = 1.01
 
 
 def candidates(case: str, kernel: str, dim: int, capability: tuple[int, int]) -> list[TileShape]:
@@ -273,27 +274,36 @@ def compile_pass(wanted: tuple[str, int, dict[str, TileShape]]) -> str:
     return ""
 
 
-def best_tiles(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[int, tuple[int, ...]]]]:
+def best_tiles(
+    rows: list[dict[str, Any]], capability: tuple[int, int] = H100
+) -> dict[str, dict[str, dict[int, tuple[int, ...]]]]:
     """By kind of call, kernel and width: the tile that took least time.
+
+    One that is in the table stays there if no other took `MORE` times less.
 
     Args:
         rows: of `measure`.
+        capability: of the GPU that they are from.
     """
     best: dict[str, dict[str, dict[int, tuple[int, ...]]]] = {}
-    ran = sorted((row for row in rows if "us" in row), key=lambda row: row["us"])
-    for kind, case in KINDS.items():
-        for row in ran:
-            if row["case"] == case:
-                of_kernel = best.setdefault(kind, {}).setdefault(row["kernel"], {})
-                of_kernel.setdefault(row["dim"], tuple(row["tile"]))
+    for base, case in KINDS.items():
+        kind = kind_on(capability, base)
+
+        def time_of(row: dict[str, Any], kind: str = kind) -> float:
+            usual = TileShape(*TILES[kind][row["kernel"]][WIDTHS.index(row["dim"])])
+            return row["us"] / (MORE if usual == TileShape(*row["tile"]) else 1)
+
+        ran = [row for row in rows if row["case"] == case and "us" in row]
+        for row in sorted(ran, key=time_of):
+            of_kernel = best.setdefault(kind, {}).setdefault(row["kernel"], {})
+            of_kernel.setdefault(row["dim"], tuple(row["tile"]))
     return best
 
 
 def timed(rows: list[dict[str, Any]], capability: tuple[int, int]) -> str:
     """Which kinds of calls were, in words, with how many of their kernels at each width."""
     told = []
-    for base, of_kernels in best_tiles(rows).items():
-        kind = kind_on(capability, base)
+    for kind, of_kernels in best_tiles(rows, capability).items():
         widths = [dim for by_width in of_kernels.values() for dim in by_width]
         told.append(
             f"{kind} ({', '.join(f'{widths.count(x)} at {x}' for x in sorted(set(widths)))})"
@@ -306,8 +316,7 @@ def updated_table(
 ) -> dict[str, dict[str, Any]]:
     """`tile_table.TILES` with the best tiles of what was timed on a GPU of some capability."""
     table: dict[str, dict[str, Any]] = {kind: dict(of) for kind, of in TILES.items()}
-    for base, of_kernels in best_tiles(rows).items():
-        kind = kind_on(capability, base)
+    for kind, of_kernels in best_tiles(rows, capability).items():
         for kernel, by_width in of_kernels.items():
             shapes = list(table[kind][kernel])
             for dim, tile in by_width.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .band_sums import BandSums
 from .kernels.backward_dkdv import dkdv_kernel
 from .kernels.backward_dq import dq_kernel
 from .kernels.backward_mask import dmask_kernel
@@ -60,6 +61,7 @@ class _Backward:
         self.delta = call.q.new_empty(rows, dtype=torch.float32)
         self.end_rows = EndRows(call.q.new_empty(0, dtype=torch.float32), None)
         self.end_stats: Tensor | None = None
+        self.band_sums: BandSums | None = None
         self.gradients: dict[str, Tensor] = {}
 
     def run(self) -> dict[str, Tensor]:
@@ -77,7 +79,9 @@ class _Backward:
             if needed & {"k", "v", "queries", "query_axis_logits"}:
                 self._run_dkdv()
             if needs_tables:
-                self.gradients |= table_gradients(call, saved, self.delta, self.end_rows, needed)
+                self.gradients |= table_gradients(
+                    call, saved, self.delta, self.end_rows, self.band_sums, needed
+                )
         if "joint_bias" in needed:
             self.gradients["joint_bias"] = joint_bias_gradient(call, saved, self.delta)
         if "mask" in needed:
@@ -103,7 +107,10 @@ class _Backward:
                 for x in (d_q, d_q_rel)
             )
 
+        needs_band_sums = "bias" in needed and call.traits.has_narrow_band
+
         def walk(shape: TileShape, *, ends: bool = True, band: bool = True) -> None:
+            band_sums = self.band_sums if band else None
             num_tiles = call.batch * call.heads * count_tiles(call.seqlen_q, shape.m)
             run_tiles(
                 dq_kernel, call, num_tiles, token_tensor(saved.out), saved.softmax,
@@ -111,16 +118,20 @@ class _Backward:
                 maybe_token_tensor(saved.d_axis_weights), maybe_token_tensor(d_q),
                 maybe_token_tensor(d_q_rel), maybe_token_tensor(d_logits), self.delta,
                 self.end_rows.of_queries, self.end_stats, maybe_token_tensor(sums),
-                maybe_token_tensor(sums_rel), shape=shape, known=saved.known,
+                maybe_token_tensor(sums_rel), None if band_sums is None else band_sums.sums,
+                0 if band_sums is None else band_sums.sums.shape[2], shape=shape,
+                known=saved.known,
                 spec=saved.specialization(call, shape), WALKS_ENDS=ends, WALKS_BAND=band,
                 HAS_D_LSE=saved.d_lse is not None, NEEDS_D_Q=d_q is not None,
                 NEEDS_D_Q_REL=d_q_rel is not None, NEEDS_D_LOGITS=d_logits is not None,
                 NEEDS_END_D_SCORES=bool(needed & {"keys", "bias"}),
                 NEEDS_END_WEIGHTS="values" in needed,
                 STORES_END_STATS=ends and self.end_stats is not None,
+                NEEDS_BAND_SUMS=band_sums is not None,
             )  # fmt: skip
 
         def run(shape: TileShape) -> None:
+            self.band_sums = BandSums.empty(call, shape) if needs_band_sums else None
             if in_two:
                 walk(shape, band=False)
                 walk(shape.of_short_loop, ends=False)

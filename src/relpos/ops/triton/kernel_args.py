@@ -68,9 +68,9 @@ class KernelInputs(NamedTuple):
         q_rel: TokenTensor `(b, h, i, rel_dim)`: dotted with the table of keys in place of `q`.
         keys_table: TableTensor `(h or 1, r, rel_dim)`.
         queries_table: TableTensor `(h or 1, r, head_dim)`.
-        bias_table: TableTensor `(h or 1, r)`, in logits; with
-            `BIAS_MARGIN` rows more at either end, which equal the end's: no tile of
-            the band reaches beyond.
+        bias_table: TableTensor `(h or 1, r)` float32, in logits, or over the scale where
+            `bias_over_scale`; with `BIAS_MARGIN` rows more at either end, which equal the end's: no
+            tile of the band reaches beyond.
         values_table: TableTensor `(h or 1, r, value_dim)`.
         mask: PairTensor, uint8 (nonzero: the pair takes part) or logits to add.
         documents: TokenTensor `(b, j)` without heads, int64; negative: of no document.

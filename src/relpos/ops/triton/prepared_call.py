@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ...terms import OffsetTable
 from ..inputs import DropoutOrigin
@@ -15,7 +14,7 @@ from ..locality import Window
 from .call_plan import CallPlan, CallSettings, matmul_precision
 from .call_traits import GridShape
 from .grid_indices import grid_indices
-from .kernel_args import BIAS_MARGIN, KernelInputs, KernelSizes, Specialization, TokenTensor
+from .kernel_args import KernelInputs, KernelSizes, Specialization, TokenTensor
 from .key_ranges import KeyRanges
 from .tensor_args import (
     maybe_token_tensor,
@@ -218,9 +217,11 @@ class PreparedCall:
         return count_tiles(grid.prefix, n) + grid.key_grid[0]
 
     def _expand_bias(self, table: OffsetTable) -> Tensor:
-        """Its rows with `BIAS_MARGIN`."""
+        """Its rows as the kernels read them."""
+        from .bias_rows import bias_rows  # noqa: PLC0415 (what runs kernels takes prepared calls)
+
         rows = self.table_window.expand(table)
-        return pad(rows.unsqueeze(0), (BIAS_MARGIN, BIAS_MARGIN), mode="replicate").squeeze(0)
+        return bias_rows(rows, self.scale, over_scale=self.traits.bias_over_scale)
 
     def _tile_ranges(self, m: int, n: int) -> TileRanges:
         """Which keys and queries tiles of `m` queries and `n` keys may see."""

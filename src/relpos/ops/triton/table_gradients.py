@@ -1,4 +1,7 @@
-"""Gradients of the tables: one kernel sums their inner rows, and one their two end rows."""
+"""Gradients of the tables: one kernel sums their inner rows, and one their two end rows.
+
+Of a bias in a narrow band the dq kernel has summed the inner rows already (`band_sums.py`).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import torch
 from torch import Tensor
 
 from . import launch
+from .band_sums import BandSums
 from .joint_bias_chunks import joint_bias_chunks
 from .kernels.backward_tables import dtables_kernel, end_rows_kernel
 from .launch import run_largest_that_fits, run_tiles
@@ -40,7 +44,12 @@ class EndRows(NamedTuple):
 
 
 def table_gradients(
-    call: PreparedCall, saved: Saved, delta: Tensor, end_rows: EndRows, needed: frozenset[str]
+    call: PreparedCall,
+    saved: Saved,
+    delta: Tensor,
+    end_rows: EndRows,
+    band_sums: BandSums | None,
+    needed: frozenset[str],
 ) -> dict[str, Tensor]:
     """The gradient of each table's rows, by name.
 
@@ -49,11 +58,17 @@ def table_gradients(
         saved: of the forward pass.
         delta: `(b, h, i)`, of the dq kernel.
         end_rows: of the dq and dkdv kernels.
+        band_sums: of the dq kernel; None where it has not summed what the bias needs.
         needed: names of tensors.
     """
+    sums = {}
     names = tuple(name for name in call.tables if name in needed)
-    heads = heads_of_tables(call, names)
-    sums = _sums_by_offset(call, saved, delta, names, heads, call.table_window.num_rows)
+    if band_sums is not None:
+        sums["bias"] = band_sums.gradient(call, heads_of_tables(call, ("bias",))).unsqueeze(0)
+        names = tuple(name for name in names if name != "bias")
+    if names:
+        heads, rows = heads_of_tables(call, names), call.table_window.num_rows
+        sums |= _sums_by_offset(call, saved, delta, names, heads, rows)
     return add_end_rows(call, saved, end_rows, sums)
 
 

@@ -8,6 +8,7 @@ Each kernel owns a kind of output, so that nothing is added up by atomics:
     backward_tables.py   dtables_kernel     inner rows of the tables: their gradients
                          end_rows_kernel    the two end rows of a table
     backward_mask.py     dmask_kernel       a tile of an additive mask: its gradient
+    bias_rows.py         bias_rows_kernel   before all others: a bias as they read it
 
 Where tables have a row for many offsets, dkdv stores `dS`, and in place of dq and dtables run
 

@@ -4,8 +4,9 @@
     dq_i  = scale * (sum_j dS_ij k_j + sum_j dS_ij K[j-i])
 
 The second sum is `q_rel`'s, where there is one. The kernel walks along the keys as `forward.py`
-does. The row sums of what other kernels need go out as well: `delta`, and how much of `dS` and of
-the weights belongs to the tables' two end rows.
+does. The sums of what other kernels need go out as well: `delta`, and how much of `dS` and of
+the weights belongs to the tables' two end rows; and the sums of `dS` by offset in a narrow band,
+which are the bias's gradient.
 
     q, acc (m, d)    q_rel, acc_rel (m, rel_dim)    o, d_out (m, dv)    k (n, d)    v (n, dv)
     scores, weights, d_scores (m, n)    delta, row_max, inverse_sum (m,)    acc_axis (m, s)
@@ -36,7 +37,13 @@ from .regions import (
     times_end_row,
 )
 from .scores import bits_of_score, delta_of_outputs, tile_d_scores, tile_exponentials, tile_scores
-from .shear import tile_dot_queries, tile_dot_rows, tile_times_rows
+from .shear import (
+    first_row,
+    store_sums_by_offset,
+    tile_dot_queries,
+    tile_dot_rows,
+    tile_times_rows,
+)
 from .structs import KernelArgs, Pairs, RowStats
 from .tables import KEYS, VALUES
 from .tiles import (
@@ -53,16 +60,18 @@ from .tiles import (
 )
 
 
-@triton.jit(do_not_specialize=KernelSizes._fields)
+@triton.jit(do_not_specialize=(*KernelSizes._fields, "band_tiles"))
 def dq_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
     out, softmax, d_out, d_lse, axis_weights, d_axis_weights,
-    d_q, d_q_rel, d_key_axis_logits, delta, end_rows, end_stats, sums, sums_rel,
+    d_q, d_q_rel, d_key_axis_logits, delta, end_rows, end_stats, sums, sums_rel, band_sums,
+    band_tiles,
     SPEC: tl.constexpr, WALKS_ENDS: tl.constexpr, WALKS_BAND: tl.constexpr,
     HAS_D_LSE: tl.constexpr, NEEDS_D_Q: tl.constexpr, NEEDS_D_Q_REL: tl.constexpr,
     NEEDS_D_LOGITS: tl.constexpr, NEEDS_END_D_SCORES: tl.constexpr,
     NEEDS_END_WEIGHTS: tl.constexpr, STORES_END_STATS: tl.constexpr,
+    NEEDS_BAND_SUMS: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head, over all keys, or over those in one kind of region.
 
@@ -92,6 +101,8 @@ def dq_kernel(
         sums: TokenTensor `(b, h, i, d)` float32, where `NEEDS_D_Q`: `acc` after the first launch of
             two.
         sums_rel: TokenTensor `(b, h, i, rel_dim)` float32: `acc_rel`, likewise.
+        band_sums: `(programs, band_tiles, m / n + 1, n)` float32 where `NEEDS_BAND_SUMS`: for each
+            tile of the band its sums of `dS` by offset, in blocks (`shear.py`).
     """
     args = KernelArgs(
         inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
@@ -224,6 +235,11 @@ def dq_kernel(
                     d_scores, args.inputs.key_coordinates, j, args.seqlen_k,
                     SPEC.num_axes, SPEC.block_key_coordinates,
                 )  # fmt: skip
+            if NEEDS_BAND_SUMS and REGION == BAND:
+                # Counted from the first tile of which any pair could be in the band.
+                number = first_row(args, i0, j0, SPEC) + SPEC.block_m + SPEC.block_n
+                number = tl.program_id(0) * band_tiles + number // SPEC.block_n
+                store_sums_by_offset(band_sums, number, d_scores)
             if (REGION != BAND) or selects_end_row(args, i0, j0, SPEC):
                 if NEEDS_END_D_SCORES:
                     first, last = end_row_sums(args, pairs, d_scores, 1, REGION)

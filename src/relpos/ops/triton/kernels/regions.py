@@ -73,7 +73,13 @@ def adds_to_deltas(REGION, SPEC):
 @triton.jit
 def offset_row(args, pairs):
     """Each pair's offset, counted from that of the tables' first row: the row, if there is one."""
-    return pairs.c + (pairs.j0 - (args.query_start + pairs.i) - args.table_first)
+    return pairs.c + row_of_first_key(args, pairs)
+
+
+@triton.jit
+def row_of_first_key(args, pairs):
+    """The same for the tile's first key, as `pairs.i`."""
+    return pairs.j0 - (args.query_start + pairs.i) - args.table_first
 
 
 @triton.jit

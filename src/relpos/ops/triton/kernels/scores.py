@@ -23,14 +23,13 @@ import triton.language as tl
 from ..kernel_args import BIAS_MARGIN
 from .grid_terms import by_key_coordinate, grid_logits
 from .masks import load_mask, survives_dropout, takes_part
-from .regions import BAND, LEFT, RIGHT, offset_row, table_row
+from .regions import BAND, LEFT, RIGHT, row_of_first_key, table_row
 from .structs import RowStats
 from .tiles import load_by_query, load_outputs
 
 _BIAS_MARGIN = tl.constexpr(BIAS_MARGIN)
 LOG2_E = tl.constexpr(1.4426950408889634)
 LOG_2 = tl.constexpr(0.6931471805599453)
-_LARGEST_LOGIT = tl.constexpr(2e38)
 
 
 @triton.jit
@@ -82,31 +81,19 @@ def tile_scores(
 
 @triton.jit
 def tile_bias(args, pairs, REGION: tl.constexpr, SPEC: tl.constexpr):
-    """`bias_table` at the pairs' offsets, over the scale where `SPEC.bias_over_scale`.
-
-    In float32, of the tile's shape, or one number.
-    """
-    bias = _load_bias(args, pairs, REGION, SPEC)
-    if SPEC.bias_over_scale:
-        # Finite numbers have to remain so, over the scale and in bits: a row of such has a softmax.
-        largest = _LARGEST_LOGIT * tl.minimum(tl.abs(args.inputs.scale), 1.0)
-        clamped = tl.minimum(tl.maximum(bias, -largest), largest)
-        bias = tl.where(tl.abs(bias) < float("inf"), clamped, bias) * (1.0 / args.inputs.scale)
-    return bias
-
-
-@triton.jit
-def _load_bias(args, pairs, REGION: tl.constexpr, SPEC: tl.constexpr):
+    """`bias_table` at the pairs' offsets: of the tile's shape, or one number."""
     table = args.inputs.bias_table
     bias = table.ptr + tl.cast(pairs.h, tl.int64) * table.stride_h + _BIAS_MARGIN
     if REGION == LEFT:
-        return tl.load(bias).to(tl.float32)
+        return tl.load(bias)
     elif REGION == RIGHT:
-        return tl.load(bias + args.table_rows - 1).to(tl.float32)
+        return tl.load(bias + args.table_rows - 1)
     elif REGION == BAND:
-        return tl.load(bias + offset_row(args, pairs)).to(tl.float32)
+        # A constant from one place to the next, which is part of the instruction that loads.
+        of_first_key = bias + row_of_first_key(args, pairs)
+        return tl.load(of_first_key + pairs.c)
     else:
-        return tl.load(bias + table_row(args, pairs)).to(tl.float32)
+        return tl.load(bias + table_row(args, pairs))
 
 
 @triton.jit

@@ -24,7 +24,10 @@ def first_row(args, i0, j0, SPEC: tl.constexpr):
 
 
 @triton.jit
-def shear(older, newer, first, STEP: tl.constexpr = 1, TRANSPOSED: tl.constexpr = False):
+def shear(
+    older, newer, first, STEP: tl.constexpr = 1, TRANSPOSED: tl.constexpr = False,
+    OF_PRODUCT: tl.constexpr = True,
+):  # fmt: skip
     """`both[a, first[a] + STEP c]` of `older, newer (m, n)` beside each other: `(m, n)`.
 
     With `TRANSPOSED` `(n, m)`.
@@ -35,6 +38,8 @@ def shear(older, newer, first, STEP: tl.constexpr = 1, TRANSPOSED: tl.constexpr 
         first: `(m,)`; all columns that are read are to be in `both`.
         STEP: 1 or -1.
         TRANSPOSED: whether a row of the result is a column.
+        OF_PRODUCT: whether the result is in the layout of products, as `older` is; else in one
+            whose columns have few threads each.
     """
     M: tl.constexpr = older.shape[0]
     N: tl.constexpr = older.shape[1]
@@ -52,6 +57,8 @@ def shear(older, newer, first, STEP: tl.constexpr = 1, TRANSPOSED: tl.constexpr 
     at = tl.reshape(at, (M, N))
     if TRANSPOSED:  # in the layout of what it is added to
         return tl.trans(take(both, at))
+    elif not OF_PRODUCT:
+        return take(both, at)
     else:
         return take(both, at + int_zeros_like(older))
 
@@ -131,14 +138,14 @@ def by_offset(blocks):
 
 
 @triton.jit
-def parts_by_offset(x):
+def parts_by_offset(x, OF_PRODUCT: tl.constexpr = True):
     """Of a tile `x (m, n)` by key, what each row has in its older block and in its newer one.
 
     `(m, n)` each; where the one is not 0, the other is.
     """
     N: tl.constexpr = x.shape[1]
     first = (tl.arange(0, x.shape[0]) & (N - 1)) + 1
-    x = shear(x, x, first)
+    x = shear(x, x, first, OF_PRODUCT=OF_PRODUCT)
     is_newer = first[:, None] + tl.arange(0, N)[None, :] < N
     return tl.where(is_newer, 0.0, x), tl.where(is_newer, x, 0.0)
 
@@ -159,6 +166,23 @@ def block_by_offset(older, newer, T: tl.constexpr):
     if T > 1:
         block = tl.where(a < M - (T - 1) * N, block, 0.0)
     return block
+
+
+@triton.jit
+def store_sums_by_offset(sums, number, x):
+    """Write the sums over the queries of a tile `x (m, n)` by key, for each offset of its blocks.
+
+    Args:
+        sums: `(tiles, m / n + 1, n)` float32.
+        number: of the tile.
+        x: in float32.
+    """
+    N: tl.constexpr = x.shape[1]
+    BLOCKS: tl.constexpr = x.shape[0] // N + 1
+    older, newer = parts_by_offset(x, OF_PRODUCT=False)
+    at = sums + tl.cast(number, tl.int64) * (BLOCKS * N) + tl.arange(0, N)
+    for t in tl.static_range(BLOCKS):
+        tl.store(at + t * N, tl.sum(block_by_offset(older, newer, t), 0))
 
 
 @triton.jit
