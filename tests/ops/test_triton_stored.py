@@ -69,7 +69,7 @@ def stored(monkeypatch) -> Any:
                 return gradients(*call)
 
         monkeypatch.setattr(stored_scores, "NARROW", 0)
-        monkeypatch.setattr(stored_scores, "_LEAST_WIDTH", 0)
+        monkeypatch.setattr(stored_scores, "SHORT", 0)
         monkeypatch.setattr(stored_scores._Run, "_empty_rows", guarded_rows)
         monkeypatch.setattr(stored_scores._Run, "_empty", empty)
         monkeypatch.setattr(stored_scores, "empty_like", lambda x: x.new_full(x.shape, torch.nan))
@@ -201,7 +201,7 @@ def test_what_is_stored(rows: int, settings: dict[str, Any], stores: bool, monke
     from relpos.ops.triton import launch, stored_scores
 
     settings = {"least_width": 4} | settings
-    monkeypatch.setattr(stored_scores, "_LEAST_WIDTH", settings.pop("least_width"))
+    monkeypatch.setattr(stored_scores, "SHORT", settings.pop("least_width"))
 
     ran, run_programs = set(), launch.run_programs
 

@@ -23,7 +23,7 @@ from ..shear import absolute_to_relative, relative_to_absolute
 from ..terms import GridTerms, OffsetTable
 from .arguments import TABLES
 
-__all__ = ["axis_tables", "axis_values", "key_axis_logits", "query_axis_logits"]
+__all__ = ["axis_tables", "axis_values", "key_axis_logits", "query_axis_logits", "rows_of_pairs"]
 
 _MOST_INDICES = 3072  # up to which torch sums in one order on a GPU
 
@@ -73,7 +73,7 @@ def key_axis_logits(q: Tensor, terms: GridTerms, scale: float) -> Tensor | None:
                 _on_grid(p, terms, terms.query_grid), axis.keys, number, sizes, scale
             )
         if axis.bias is not None:
-            line = _rows_of_pairs(axis.bias, *sizes, q.dtype)  # (h or 1, n_i, n_j)
+            line = rows_of_pairs(axis.bias, *sizes, q.dtype)  # (h or 1, n_i, n_j)
             shape = [1] * len(terms.query_grid)
             shape[number] = sizes[0]
             bias = line.unflatten(1, shape).unsqueeze(0)
@@ -128,7 +128,7 @@ def axis_values(weights: Tensor, terms: GridTerms) -> Tensor:
             rows = _rows_by_offset(axis.values, keys, x.dtype)
             term = _product(absolute_to_relative(x), rows.mT)
         else:
-            rows = _rows_of_pairs(axis.values, queries, keys, x.dtype)
+            rows = rows_of_pairs(axis.values, queries, keys, x.dtype)
             term = _paired_product(x, rows.transpose(2, 3))
         term = _axis_restored(term, number, others)
         total = term if total is None else total + term
@@ -147,7 +147,7 @@ def _axis_logits(
         rows = scale * _rows_by_offset(table, keys, x.dtype)  # as a rule fewer than tokens
         out = relative_to_absolute(_product(x, rows.flip(1) if of_keys else rows))
     else:
-        rows = scale * _rows_of_pairs(table, queries, keys, x.dtype)
+        rows = scale * rows_of_pairs(table, queries, keys, x.dtype)
         out = _paired_product(x, rows.transpose(1, 2) if of_keys else rows)
     return _axis_restored(out, axis, others)
 
@@ -185,7 +185,7 @@ def _axis_rows(
     if queries == keys:
         rows = _rows_by_offset(table, keys, dtype)
         return rows.flip(1) if of_keys else rows
-    rows = _rows_of_pairs(table, queries, keys, dtype)
+    rows = rows_of_pairs(table, queries, keys, dtype)
     return rows.transpose(1, 2) if of_keys else rows
 
 
@@ -194,7 +194,7 @@ def _rows_by_offset(table: OffsetTable, size: int, dtype: torch.dtype) -> Tensor
     return _rows_of(table, torch.arange(1 - size, size, device=table.rows.device), dtype)
 
 
-def _rows_of_pairs(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
+def rows_of_pairs(table: OffsetTable, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
     """`(h or 1, n_i, n_j[, d])`: the row of each pair of coordinates along an axis."""
     if queries == keys and _adds_repeated_rows_in_any_order(table.rows):
         # Row after row the same, one offset on: what flows back is summed along diagonals.

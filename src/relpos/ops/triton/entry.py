@@ -18,6 +18,7 @@ from ..axis_logits import attention_by_axis_logits
 from ..inputs import Inputs
 from ..parts import Part, RowFlow
 from ..transforms import unsupported_transforms
+from .axis_op import axis_logits_of
 from .ops import TRITON, logits_of_row_max
 
 __all__ = ["attention", "part", "part_gradients", "unavailable", "unsupported"]
@@ -70,7 +71,7 @@ def _too_wide(inputs: Inputs) -> str | None:
 
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
     """Output and log-sum-exp; products in the inputs' dtype, sums in float32."""
-    return attention_by_axis_logits(TRITON, inputs)
+    return attention_by_axis_logits(TRITON, inputs, axis_logits_of)
 
 
 def part(inputs: Inputs) -> Part:

@@ -1,0 +1,97 @@
+"""A grid's relative logits for queries for torch. Triton is imported when one first runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...terms import GridTerms
+from ..axis_terms import key_axis_logits, rows_of_pairs
+from ..inputs import Inputs, wide_dtype
+from ..transforms import check_not_batched, refuse_second_derivatives
+
+__all__ = ["axis_logits_of"]
+
+_ARGUMENTS = "Tensor q, Tensor[] rows, SymInt[] grid, SymInt prefix, float scale"
+
+
+def axis_logits_of(inputs: Inputs) -> Tensor | None:
+    """What `axis_terms.key_axis_logits` gives, in 32 bits; None if zero.
+
+    Of 16 bits a kernel makes them, where nothing but keys is to be multiplied.
+    """
+    terms, q = inputs.terms, inputs.q
+    assert isinstance(terms, GridTerms)
+    wide = wide_dtype(q)
+    if q.dtype == wide or not _has_keys_alone(terms):
+        return key_axis_logits(q.to(wide), terms, inputs.scale)
+    rows = [
+        rows_of_pairs(axis.keys, size, size, wide)
+        for axis, size in zip(terms.axes, terms.shape, strict=True)
+        if axis.keys is not None
+    ]
+    return _axis_logits(q, rows, terms.shape, terms.prefix, inputs.scale)
+
+
+def _has_keys_alone(terms: GridTerms) -> bool:
+    """Whether all axes have a table of keys and no bias, for the queries themselves."""
+    return terms.query_grid == terms.shape and all(
+        axis.keys is not None and axis.q_rel is None and axis.bias is None for axis in terms.axes
+    )
+
+
+@torch.library.custom_op(
+    "relpos::triton_axis_logits", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor"
+)
+def _axis_logits(
+    q: Tensor, rows: Sequence[Tensor], grid: Sequence[int], prefix: int, scale: float
+) -> Tensor:
+    from .axis_logits import axis_logits  # noqa: PLC0415
+
+    return axis_logits(q, rows, grid, prefix, scale)
+
+
+@torch.library.custom_op(
+    "relpos::triton_axis_logits_backward",
+    mutates_args=(),
+    schema=f"(Tensor d_logits, {_ARGUMENTS}) -> (Tensor, Tensor[])",
+)
+def _axis_logits_backward(
+    d_logits: Tensor, q: Tensor, rows: Sequence[Tensor], grid: Sequence[int], prefix: int,
+    scale: float,
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+    from .axis_logits import axis_logits_gradients  # noqa: PLC0415
+
+    return axis_logits_gradients(d_logits, q, rows, grid, prefix, scale)
+
+
+@torch.library.register_fake("relpos::triton_axis_logits")
+def _fake(
+    q: Tensor, rows: Sequence[Tensor], grid: Sequence[int], prefix: int, scale: float
+) -> Tensor:
+    return q.new_empty((*q.shape[:3], sum(grid)), dtype=torch.float32)
+
+
+@torch.library.register_fake("relpos::triton_axis_logits_backward")
+def _fake_backward(
+    d_logits: Tensor, q: Tensor, rows: Sequence[Tensor], *_: Any
+) -> tuple[Tensor, list[Tensor]]:
+    return q.new_empty(q.shape), [x.new_empty(x.shape, dtype=torch.float32) for x in rows]
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    q, rows, *ctx.settings = inputs
+    ctx.save_for_backward(q, *rows)
+
+
+def _differentiate(ctx: Any, d_logits: Tensor) -> tuple[Any, ...]:
+    check_not_batched("triton", d_logits)
+    q, *rows = ctx.saved_tensors
+    return *_axis_logits_backward(d_logits, q, rows, *ctx.settings), None, None, None
+
+
+torch.library.register_autograd(_axis_logits, _differentiate, setup_context=_setup)
+torch.library.register_autograd(_axis_logits_backward, refuse_second_derivatives("triton"))
