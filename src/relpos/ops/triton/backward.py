@@ -20,7 +20,7 @@ from .tuning import TileShape, count_tiles
 __all__ = ["backward"]
 
 # From so many keys on, dq's band is left to a second launch: what the first one hands on to it has
-# to be little beside the rest.
+# to be little beside the rest. Half of them where the band sums for a bias.
 _KEYS_OF_TWO_LAUNCHES = 2048
 
 
@@ -100,14 +100,13 @@ class _Backward:
             d_logits = call.q.new_empty(shape, dtype=torch.float32)
 
         sums = sums_rel = None
-        in_two = self._walks_band_by_itself(needs_axis_logits=d_logits is not None)
+        needs_band_sums = "bias" in needed and call.traits.has_narrow_band
+        in_two = d_logits is None and self._walks_band_by_itself(sums=needs_band_sums)
         if in_two:
             sums, sums_rel = (
                 None if x is None else x.new_empty(x.shape, dtype=torch.float32)
                 for x in (d_q, d_q_rel)
             )
-
-        needs_band_sums = "bias" in needed and call.traits.has_narrow_band
 
         def walk(shape: TileShape, *, ends: bool = True, band: bool = True) -> None:
             band_sums = self.band_sums if band else None
@@ -135,6 +134,9 @@ class _Backward:
             if in_two:
                 walk(shape, band=False)
                 walk(shape.of_short_loop, ends=False)
+            elif needs_band_sums:
+                # With three stages ptxas lets no product run beside anything else.
+                walk(shape._replace(stages=min(shape.stages, 2)))
             else:
                 walk(shape)
 
@@ -143,13 +145,14 @@ class _Backward:
         if d_logits is not None and call.key_axis_logits is not None:
             self._add(key_axis_logits=d_logits.sum_to_size(call.key_axis_logits.shape))
 
-    def _walks_band_by_itself(self, *, needs_axis_logits: bool) -> bool:
-        """Whether dq is to be found in two launches: of a short band that shears."""
+    def _walks_band_by_itself(self, *, sums: bool) -> bool:
+        """Whether dq is to be found in two launches: of a short band that shears, or sums."""
         call = self.call
         shears = call.traits.has_narrow_band and bool(call.tables.keys() - {"bias"})
-        if needs_axis_logits or not (call.documents is call.key_ranges is None):
+        if not (call.documents is call.key_ranges is None):
             return False
-        return shears and call.keys_of_a_tile(1) >= _KEYS_OF_TWO_LAUNCHES
+        least = _KEYS_OF_TWO_LAUNCHES if shears else _KEYS_OF_TWO_LAUNCHES // 2
+        return (shears or sums) and call.keys_of_a_tile(1) >= least
 
     def _run_dkdv(self) -> None:
         call, saved, needed = self.call, self.saved, self.needed

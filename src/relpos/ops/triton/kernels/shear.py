@@ -24,10 +24,7 @@ def first_row(args, i0, j0, SPEC: tl.constexpr):
 
 
 @triton.jit
-def shear(
-    older, newer, first, STEP: tl.constexpr = 1, TRANSPOSED: tl.constexpr = False,
-    OF_PRODUCT: tl.constexpr = True,
-):  # fmt: skip
+def shear(older, newer, first, STEP: tl.constexpr = 1, TRANSPOSED: tl.constexpr = False):
     """`both[a, first[a] + STEP c]` of `older, newer (m, n)` beside each other: `(m, n)`.
 
     With `TRANSPOSED` `(n, m)`.
@@ -38,8 +35,6 @@ def shear(
         first: `(m,)`; all columns that are read are to be in `both`.
         STEP: 1 or -1.
         TRANSPOSED: whether a row of the result is a column.
-        OF_PRODUCT: whether the result is in the layout of products, as `older` is; else in one
-            whose columns have few threads each.
     """
     M: tl.constexpr = older.shape[0]
     N: tl.constexpr = older.shape[1]
@@ -57,8 +52,6 @@ def shear(
     at = tl.reshape(at, (M, N))
     if TRANSPOSED:  # in the layout of what it is added to
         return tl.trans(take(both, at))
-    elif not OF_PRODUCT:
-        return take(both, at)
     else:
         return take(both, at + int_zeros_like(older))
 
@@ -101,7 +94,7 @@ def take(numbers, at):
     A gather from a single row goes through shared memory; one from many, as shuffles, between
     changes of layout.
     """
-    flat = tl.gather(numbers, tl.reshape(at, (at.shape[0] * at.shape[1],)), 0)
+    flat = tl.gather(numbers, tl.reshape(at, (at.numel,)), 0)
     return tl.reshape(flat, at.shape)
 
 
@@ -138,14 +131,14 @@ def by_offset(blocks):
 
 
 @triton.jit
-def parts_by_offset(x, OF_PRODUCT: tl.constexpr = True):
+def parts_by_offset(x):
     """Of a tile `x (m, n)` by key, what each row has in its older block and in its newer one.
 
     `(m, n)` each; where the one is not 0, the other is.
     """
     N: tl.constexpr = x.shape[1]
     first = (tl.arange(0, x.shape[0]) & (N - 1)) + 1
-    x = shear(x, x, first, OF_PRODUCT=OF_PRODUCT)
+    x = shear(x, x, first)
     is_newer = first[:, None] + tl.arange(0, N)[None, :] < N
     return tl.where(is_newer, 0.0, x), tl.where(is_newer, x, 0.0)
 
@@ -177,12 +170,22 @@ def store_sums_by_offset(sums, number, x):
         number: of the tile.
         x: in float32.
     """
+    M: tl.constexpr = x.shape[0]
     N: tl.constexpr = x.shape[1]
-    BLOCKS: tl.constexpr = x.shape[0] // N + 1
-    older, newer = parts_by_offset(x, OF_PRODUCT=False)
-    at = sums + tl.cast(number, tl.int64) * (BLOCKS * N) + tl.arange(0, N)
+    BLOCKS: tl.constexpr = M // N + 1
+    # In shared memory lie eights of columns, of each all rows. A warp reads eight offsets of four
+    # rows at once, no two of which lie in one bank, and of its offsets it reads all rows.
+    eights = tl.reshape(tl.permute(tl.reshape(x, (M, N // 8, 8)), (1, 0, 2)), (M * N,))
+    a = tl.arange(0, M // 4)[:, None, None, None] * 4 + tl.arange(0, 4)[None, None, :, None]
+    offset = tl.arange(0, N // 8)[:, None] * 8 + tl.arange(0, 8)[None, :]
+    # Each row twice beside itself, as in `parts_by_offset`.
+    column = offset[None, :, None, :] + (a & (N - 1)) + 1
+    by_offset = take(eights, (((column & (N - 1)) >> 3) * M + a) * 8 + (column & 7))
+    block = (M - 1 - a) // N + (column < N).to(tl.int32)
+    at = sums + tl.cast(number, tl.int64) * (BLOCKS * N) + offset
     for t in tl.static_range(BLOCKS):
-        tl.store(at + t * N, tl.sum(block_by_offset(older, newer, t), 0))
+        of_block = tl.where(block == t, by_offset, 0.0)
+        tl.store(at + t * N, tl.sum(tl.sum(of_block, 0), 1))
 
 
 @triton.jit
