@@ -94,7 +94,8 @@ def stages(out: Path, main_job: str | None) -> list[Stage]:
     if main_job is not None:
         data = ("--data", main_job) if main_job else ()
         runs = ("--name", "gpu", "--runs", str(out / "runs"))
-        job = (python, "-m", "relpos_tasks", "music", "compare", "--preset", "paper", *runs, *data)
+        how = ("--preset", "paper", "--precision", "bf16-mixed")  # 16 bits, so that triton runs
+        job = (python, "-m", "relpos_tasks", "music", "compare", *how, *runs, *data)
         found.append(Stage("main-job", "verdict", job, 480))
     return found
 
