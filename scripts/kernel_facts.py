@@ -94,6 +94,9 @@ LOOPS = {
     "dtables_kernel": ("all",),
     "stored_dq_kernel": ("keys", "offsets"),
     "stored_dtables_kernel": ("all",),
+    "axis_logits_kernel": ("tokens",),
+    "axis_dq_kernel": ("tokens",),
+    "axis_drows_kernel": ("tokens",),
 }
 
 
