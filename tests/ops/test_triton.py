@@ -422,7 +422,7 @@ ROOT = Path(__file__).parents[2]
 MEMORY = {("sm_90", "best"): 227 << 10, ("sm_86", "least"): 99 << 10}
 
 
-WITHOUT_PRODUCTS = {"delta_kernel", "end_rows_kernel"}
+WITHOUT_PRODUCTS = {"bias_rows_kernel", "delta_kernel", "end_rows_kernel"}
 
 
 def compiled_ahead(*arguments: str) -> list[dict]:
