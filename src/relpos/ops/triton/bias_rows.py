@@ -26,9 +26,10 @@ def bias_rows(rows: Tensor, scale: float, *, over_scale: bool) -> Tensor:
     heads, count = rows.shape
     out = rows.new_empty((heads, count + 2 * BIAS_MARGIN), dtype=torch.float32)
     programs = heads * count_tiles(out.shape[1], _SHAPE.m)
+    alike = rows.device, rows.dtype, rows.data_ptr() % 16
     with torch.cuda.device_of(rows):
         launch.run_programs(
             bias_rows_kernel, programs, rows, out, count, BIAS_MARGIN, scale, shape=_SHAPE,
-            known=(rows.dtype, rows.data_ptr() % 16), OVER_SCALE=over_scale, BLOCK=_SHAPE.m,
+            known=alike, OVER_SCALE=over_scale, BLOCK=_SHAPE.m,
         )  # fmt: skip
     return out

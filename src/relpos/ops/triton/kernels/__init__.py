@@ -9,6 +9,8 @@ Each kernel owns a kind of output, so that nothing is added up by atomics:
                          end_rows_kernel    the two end rows of a table
     backward_mask.py     dmask_kernel       a tile of an additive mask: its gradient
     bias_rows.py         bias_rows_kernel   before all others: a bias as they read it
+    axis_logits.py       axis_logits_kernel, axis_dq_kernel, axis_drows_kernel
+                                            before and after them: a grid's logits by axis
 
 Where tables have a row for many offsets, dkdv stores `dS`, and in place of dq and dtables run
 
