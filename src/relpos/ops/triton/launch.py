@@ -8,19 +8,30 @@ not fit, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from triton import OutOfResources
 
+from .call_plan import CallPlan
 from .kernel_args import Specialization
 from .layouts import Kept
-from .prepared_call import PreparedCall
-from .tuning import TileShape, tile_shapes
+from .tuning import TiledCall, TileShape, tile_shapes
 
-__all__ = ["key_of", "run_largest_that_fits", "run_programs", "run_tiles"]
+__all__ = ["LaunchedCall", "key_of", "run_largest_that_fits", "run_programs", "run_tiles"]
 
 _found: Kept[Any] = Kept()
+
+
+@runtime_checkable
+class LaunchedCall(TiledCall, Protocol):
+    """What kernels are given of a call, as `PreparedCall` has it."""
+
+    plan: CallPlan
+
+    def kernel_args(self, specialization: Specialization, num_tiles: int) -> tuple[Any, ...]:
+        """`KernelInputs` and `KernelSizes`."""
+        ...
 
 
 class _NoRoom(NamedTuple):
@@ -78,7 +89,7 @@ def key_of(
 
 def run_tiles(
     kernel: Any,
-    call: PreparedCall,
+    call: LaunchedCall,
     num_tiles: int,
     *arguments: Any,
     shape: TileShape,
@@ -100,9 +111,7 @@ def run_tiles(
     )  # fmt: skip
 
 
-def run_largest_that_fits(
-    kernel: str, call: PreparedCall, run: Callable[[TileShape], None]
-) -> None:
+def run_largest_that_fits(kernel: str, call: TiledCall, run: Callable[[TileShape], None]) -> None:
     """`run` with the largest tiles for which the device has memory enough on its processors."""
     *larger, smallest = tile_shapes(kernel, call)
     with torch.cuda.device_of(call.q):

@@ -11,6 +11,7 @@ from torch import Tensor
 from ...terms import OffsetTable
 from ..inputs import DropoutOrigin
 from ..locality import Window
+from .bias_rows import bias_rows
 from .call_plan import CallPlan, CallSettings, matmul_precision
 from .call_traits import GridShape
 from .grid_indices import grid_indices
@@ -218,8 +219,6 @@ class PreparedCall:
 
     def _expand_bias(self, table: OffsetTable) -> Tensor:
         """Its rows as the kernels read them."""
-        from .bias_rows import bias_rows  # noqa: PLC0415 (what runs kernels takes prepared calls)
-
         rows = self.table_window.expand(table)
         return bias_rows(rows, self.scale, over_scale=self.traits.bias_over_scale)
 

@@ -19,6 +19,7 @@ __all__ = [
     "NARROW",
     "SHORT",
     "TileShape",
+    "TiledCall",
     "count_tiles",
     "kind_of",
     "kind_on",
@@ -61,22 +62,32 @@ class TileShape(NamedTuple):
 
 
 @runtime_checkable
-class _Call(Protocol):
+class TiledCall(Protocol):
+    """What a call's tiles follow from, as `PreparedCall` has it."""
+
     q: Tensor
     seqlen_q: int
     traits: CallTraits
 
     @property
-    def grid(self) -> object | None: ...
+    def grid(self) -> object | None:
+        """None for a sequence."""
+        ...
 
     @property
-    def tables(self) -> Mapping[str, object]: ...
+    def tables(self) -> Mapping[str, object]:
+        """By name, those that there are."""
+        ...
 
     @property
-    def table_window(self) -> TableWindow: ...
+    def table_window(self) -> TableWindow:
+        """Their offsets."""
+        ...
 
     @property
-    def widths(self) -> tuple[int, int, int]: ...
+    def widths(self) -> tuple[int, int, int]:
+        """Of `q`, of what is dotted with the table of keys, and of `v`."""
+        ...
 
 
 # In the interpreter: the smallest, so that short inputs have many tiles.
@@ -93,7 +104,7 @@ NARROW = 512
 SHORT = 32
 
 
-def tile_shapes(kernel: str, call: _Call) -> Sequence[TileShape]:
+def tile_shapes(kernel: str, call: TiledCall) -> Sequence[TileShape]:
     """The tiles of a kernel for a call, the best first; others are smaller, or of fewer stages.
 
     Args:
@@ -107,7 +118,7 @@ def tile_shapes(kernel: str, call: _Call) -> Sequence[TileShape]:
 
 
 def tile_shapes_on_cuda(
-    kernel: str, call: _Call, capability: tuple[int, int]
+    kernel: str, call: TiledCall, capability: tuple[int, int]
 ) -> Sequence[TileShape]:
     """The same for a GPU of some compute capability, wherever the tensors are."""
     if kernel == "end_rows":
@@ -141,7 +152,7 @@ def _tile_shapes(
     return tuple(shapes)
 
 
-def kind_of(call: _Call, capability: tuple[int, int]) -> str:
+def kind_of(call: TiledCall, capability: tuple[int, int]) -> str:
     """The kind of a call, as `tile_table.TILES` has it."""
     if call.q.element_size() == 4:
         return "float32"
@@ -174,7 +185,7 @@ def _kind_of_grid(traits: CallTraits) -> str:
     return "axes of a grid" if traits.has_key_axis_logits else "grid"
 
 
-def _kind_of_sequence(call: _Call) -> str:
+def _kind_of_sequence(call: TiledCall) -> str:
     tables = len(call.tables.keys() - {"bias"})  # the shear of each takes registers
     if not tables:
         return "bias" if call.tables else "plain"
