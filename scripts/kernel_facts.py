@@ -94,8 +94,8 @@ LOOPS = {
     "dtables_kernel": ("all",),
     "stored_dq_kernel": ("keys", "offsets"),
     "stored_dtables_kernel": ("all",),
-    "axis_logits_kernel": ("tokens",),
-    "axis_dq_kernel": ("tokens",),
+    "axis_logits_kernel": ("coordinates",),
+    "axis_dq_kernel": ("coordinates",),
     "axis_drows_kernel": ("tokens",),
 }
 

@@ -65,8 +65,11 @@ KINDS = {
     "tables": "Shaw keys and values",
     "rows of a grid": "grid 64 x 64",
 }
-# Cases whose `dS` is stored.
-STORED = {"Huang, causal"}
+# Kernels that cases do not run: those of stored `dS` have the tile of dkdv and count as that, and a
+# bias's gradient is summed by dq.
+WITHOUT = {"Huang, causal": ("dq", "dtables"), "T5 bias": ("dtables",)}
+# Kernels with a tile of their own, which is not tried here.
+OTHERS = ("axis_", "bias_rows_")
 # Tried for heads up to 64 wide, and for wider ones: `TileShape`s, of which some limit the registers
 # so that more programs share a processor.
 CANDIDATES = {
@@ -175,8 +178,7 @@ def passes(
     case: str, dim: int, capability: tuple[int, int] = H100
 ) -> Iterator[dict[str, TileShape]]:
     """Tiles for all kernels at once, until each kernel has had all of its own."""
-    # What follows from stored `dS` has the tiles of dkdv, and counts as that.
-    kernels = ("forward", "dkdv") if case in STORED else tuple(CANDIDATES)
+    kernels = [kernel for kernel in CANDIDATES if kernel not in WITHOUT.get(case, ())]
     of_kernels = {kernel: candidates(case, kernel, dim, capability) for kernel in kernels}
     for number in range(max(map(len, of_kernels.values()))):
         yield {kernel: shapes[number % len(shapes)] for kernel, shapes in of_kernels.items()}
@@ -208,11 +210,14 @@ def measure(case: str, dim: int, tiles: dict[str, TileShape], repeats: int) -> l
 
     def shapes_of(kernel: str, call: Any) -> list[TileShape]:
         nonlocal running
-        running = kernel
-        wanted = [tiles[kernel]] if kernel in tiles else []
+        running = kernel.removesuffix(", in two")
+        wanted = [tiles[running]] if running in tiles else []
         return [*wanted, *usual_shapes(kernel, call)]
 
     def run_timed(*arguments: Any, shape: TileShape, **constants: Any) -> None:
+        if arguments[0].__name__.startswith(OTHERS):
+            run_programs(*arguments, shape=shape, **constants)
+            return
         first = ran_with.setdefault(running, shape)
         if CUDA:
             torch.cuda._sleep(_AHEAD)
@@ -227,8 +232,11 @@ def measure(case: str, dim: int, tiles: dict[str, TileShape], repeats: int) -> l
 
     usual_shapes, run_programs = launch.tile_shapes, launch.run_programs
     launch.tile_shapes, launch.run_programs = shapes_of, run_timed
-    # The table's tiles of dq are those of one launch; two have others (`tuning.py`).
-    keys_of_two, backward._KEYS_OF_TWO_LAUNCHES = backward._KEYS_OF_TWO_LAUNCHES, 1 << 62
+    # The table's tiles of dq are those of one launch, but of a bias those of the longer one of two
+    # (`tuning.py`).
+    keys_of_two = backward._KEYS_OF_TWO_LAUNCHES
+    if case != KINDS["bias"]:
+        backward._KEYS_OF_TWO_LAUNCHES = 1 << 62
     try:
         for _ in range(repeats + 1):
             output = attention(q, k, v, terms, causal=CASES[case].causal, backend="triton")

@@ -68,12 +68,15 @@ def bias_case(**changes: object) -> Case:
         "few rows", "one query",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("narrow", [True, False])
+@pytest.mark.parametrize(
+    ("narrow", "in_two"), [(True, False), (True, True), (False, False)],
+    ids=["by dq", "by dq in two launches", "by the tables' kernel"],
+)  # fmt: skip
 def test_a_bias_gets_the_same_gradient_wherever_it_is_summed(
-    case: Case, narrow: bool, monkeypatch: pytest.MonkeyPatch
+    case: Case, narrow: bool, in_two: bool, monkeypatch: pytest.MonkeyPatch
 ):
     """By the dq kernel in a narrow band, and else by that of the tables."""
-    from relpos.ops.triton import call_plan, launch
+    from relpos.ops.triton import backward, call_plan, launch
 
     ran, run_programs = {}, launch.run_programs
 
@@ -82,11 +85,13 @@ def test_a_bias_gets_the_same_gradient_wherever_it_is_summed(
         run_programs(kernel, *arguments, **options)
 
     monkeypatch.setattr(launch, "run_programs", noted)
+    monkeypatch.setattr(backward, "_KEYS_OF_TWO_LAUNCHES", 0 if in_two else 1 << 62)
     monkeypatch.setattr(call_plan, "NARROW", 512 if narrow else 1)
     monkeypatch.setattr(call_plan, "_plans", type(call_plan._plans)())
     found, wanted = (computed(case, 0, torch.float32, name) for name in ("triton", "reference"))
     assert_agrees(found, wanted)
     assert ran["dq_kernel"]["NEEDS_BAND_SUMS"] == narrow
+    assert ran["dq_kernel"]["WALKS_ENDS"] == (not in_two or case.documents is not None)
     assert ("dtables_kernel" in ran) == (not narrow or "keys" in case.terms)
 
 
@@ -102,6 +107,16 @@ def test_sums_in_tiles_of_other_shapes_are_the_same(
     case = bias_case(query_start=13, keys=130)
     found, wanted = (computed(case, 0, torch.float32, name) for name in ("triton", "reference"))
     assert_agrees(found, wanted)
+
+
+def test_the_gradient_of_a_table_that_is_the_window_lies_as_others_do():
+    """Its memory is what tracing was told, and no more."""
+    rows = torch.randn(2, 21, device=DEVICE, requires_grad=True)
+    x = torch.randn(1, 2, 40, 8, device=DEVICE)
+    attention(x, x, x, Terms(bias=OffsetTable(rows, -10)), backend="triton").sum().backward()
+    assert rows.grad is not None
+    assert rows.grad.is_contiguous()
+    assert rows.grad.untyped_storage().nbytes() == rows.nelement() * rows.element_size()
 
 
 GRIDS = {
@@ -141,7 +156,8 @@ def axis(heads: int, size: int, width: int, dtype: torch.dtype = torch.float32) 
 def half_a_grid() -> tuple[list[Tensor], GridTerms]:
     half = torch.float16
     qkv = [torch.randn(1, 2, 20, 16, device=DEVICE).to(half).requires_grad_() for _ in range(3)]
-    return qkv, GridTerms((4, 5), (axis(1, 4, 16, half), axis(1, 5, 16, half)))
+    terms = GridTerms((4, 5), (axis(1, 4, 16, half), axis(1, 5, 16, half)))
+    return qkv, terms.map(lambda rows: rows.requires_grad_())
 
 
 def test_in_16_bits_a_kernel_makes_them(monkeypatch: pytest.MonkeyPatch):
@@ -165,6 +181,40 @@ def test_in_16_bits_a_kernel_makes_them(monkeypatch: pytest.MonkeyPatch):
     )
     attention(*qkv, replace(terms, axes=biased), backend="triton")
     assert not [name for name in ran if name.startswith("axis")]
+
+
+@pytest.mark.parametrize("wanted", ["q", "rows"])
+def test_what_is_frozen_costs_nothing(wanted: str, monkeypatch: pytest.MonkeyPatch):
+    from relpos.ops.triton import launch
+
+    (q, k, v), terms = half_a_grid()
+    rows = [each.keys.rows for each in terms.axes]
+    for x in (q, k, v, *rows):
+        x.requires_grad_(x is q if wanted == "q" else any(x is row for row in rows))
+    ran, run_programs = [], launch.run_programs
+
+    def noted(kernel, *arguments, **options):
+        ran.append(kernel.fn.__name__)
+        run_programs(kernel, *arguments, **options)
+
+    monkeypatch.setattr(launch, "run_programs", noted)
+    attention(q, k, v, terms, backend="triton").float().sum().backward()
+    assert ran.count("axis_dq_kernel") == (2 if wanted == "q" else 0)
+    assert ran.count("axis_drows_kernel") == (2 if wanted == "rows" else 0)
+    for x in [q] if wanted == "q" else rows:
+        assert x.grad is not None
+        assert x.grad.isfinite().all()
+
+
+def test_along_a_long_axis_torch_makes_them(monkeypatch: pytest.MonkeyPatch):
+    """There are many more pairs of coordinates than tokens."""
+    from relpos.ops.triton import axis_op
+
+    half = torch.float16
+    q = torch.randn(1, 2, 24, 16, device=DEVICE).to(half)
+    terms = GridTerms((12, 2), (axis(1, 12, 16, half), axis(1, 2, 16, half)))
+    monkeypatch.setattr(axis_op, "_axis_logits", None)
+    assert attention(q, q, q, terms, backend="triton").isfinite().all()
 
 
 def test_opcheck():

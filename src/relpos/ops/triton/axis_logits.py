@@ -1,7 +1,4 @@
-"""A grid's relative logits for queries, and their gradients: products of 16 bits, sums of 32.
-
-torch multiplies 16 bits into 16 alone; before, these products were made of float32.
-"""
+"""A grid's relative logits for queries, and their gradients: products of 16 bits, sums of 32."""
 
 from __future__ import annotations
 
@@ -24,7 +21,14 @@ _SHAPE = TileShape(64, 64, 4, 2)
 
 
 class _Axis(NamedTuple):
-    """One axis of a grid, as the kernels count along it; `column` is its first of all logits."""
+    """One axis of a grid, as the kernels count along it.
+
+    Args:
+        size: coordinates.
+        inner: tokens from one coordinate to the next.
+        others: tokens of each coordinate.
+        column: of all axes' logits, the first one.
+    """
 
     size: int
     inner: int
@@ -71,8 +75,13 @@ def axis_logits_gradients(
     grid: Sequence[int],
     prefix: int,
     scale: float,
+    *,
+    needs_q: bool = True,
+    needs_rows: bool = True,
 ) -> tuple[Tensor, list[Tensor]]:
     """The gradients of `q` and of the rows of each axis, the latter in float32.
+
+    Of what is not needed: an empty tensor, or none at all.
 
     Args:
         d_logits: as the logits.
@@ -81,21 +90,28 @@ def axis_logits_gradients(
         grid: the same.
         prefix: the same.
         scale: the same.
+        needs_q: whether that of `q` is needed.
+        needs_rows: whether those of the rows are.
     """
     q, d_logits = with_dense_rows(q), d_logits.float().contiguous()
     batch, heads, tokens, dim = q.shape
-    d_q = q.new_empty(q.shape)
-    d_q[:, :, :prefix] = 0
-    sums = q.new_empty(q.shape, dtype=torch.float32) if len(grid) > 1 else None
+    d_q = q.new_empty(q.shape if needs_q else (0,))
+    sums = None
+    if needs_q:
+        d_q[:, :, :prefix] = 0
+        sums = q.new_empty(q.shape, dtype=torch.float32) if len(grid) > 1 else None
     d_rows = []
     axes = list(_Axis.of(grid))
     for axis, of_axis in zip(axes, rows, strict=True):
         sizes = (prefix, axis.size, axis.inner, axis.others, d_logits.shape[3], axis.column, scale)
-        _run(
-            axis_dq_kernel, _programs(q, axis), (d_logits, of_axis, sums, d_q), axis,
-            d_logits, table_tensor(of_axis.to(q.dtype)), sums, d_q, heads, tokens, *sizes, dim=dim,
-            IS_FIRST=axis is axes[0], IS_LAST=axis is axes[-1],
-        )  # fmt: skip
+        if needs_q:
+            _run(
+                axis_dq_kernel, _programs(q, axis), (d_logits, of_axis, sums, d_q), axis,
+                d_logits, table_tensor(of_axis.to(q.dtype)), sums, d_q, heads, tokens, *sizes,
+                dim=dim, IS_FIRST=axis is axes[0], IS_LAST=axis is axes[-1],
+            )  # fmt: skip
+        if not needs_rows:
+            continue
         table_heads = of_axis.shape[0]
         programs = table_heads * axis.size * count_tiles(axis.size, _SHAPE.n)
         items = batch * (heads // table_heads) * count_tiles(axis.others, _SHAPE.m)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -15,18 +16,20 @@ from ..transforms import check_not_batched, refuse_second_derivatives
 
 __all__ = ["axis_logits_of"]
 
+_MOST_PAIRS = 4
 _ARGUMENTS = "Tensor q, Tensor[] rows, SymInt[] grid, SymInt prefix, float scale"
 
 
 def axis_logits_of(inputs: Inputs) -> Tensor | None:
     """What `axis_terms.key_axis_logits` gives, in 32 bits; None if zero.
 
-    Of 16 bits a kernel makes them, where nothing but keys is to be multiplied.
+    Of 16 bits a kernel makes them, where nothing but keys is to be multiplied, along axes that are
+    not long beside the others: it takes a row for each pair of coordinates.
     """
     terms, q = inputs.terms, inputs.q
     assert isinstance(terms, GridTerms)
     wide = wide_dtype(q)
-    if q.dtype == wide or not _has_keys_alone(terms):
+    if q.dtype == wide or not (_has_keys_alone(terms) and _has_short_axes(terms)):
         return key_axis_logits(q.to(wide), terms, inputs.scale)
     rows = [
         rows_of_pairs(axis.keys, size, size, wide)
@@ -43,6 +46,11 @@ def _has_keys_alone(terms: GridTerms) -> bool:
     )
 
 
+def _has_short_axes(terms: GridTerms) -> bool:
+    """Whether no axis has more pairs of coordinates than `_MOST_PAIRS` for each token."""
+    return max(terms.shape) ** 2 <= _MOST_PAIRS * prod(terms.shape)
+
+
 @torch.library.custom_op(
     "relpos::triton_axis_logits", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor"
 )
@@ -57,15 +65,17 @@ def _axis_logits(
 @torch.library.custom_op(
     "relpos::triton_axis_logits_backward",
     mutates_args=(),
-    schema=f"(Tensor d_logits, {_ARGUMENTS}) -> (Tensor, Tensor[])",
+    schema=f"(Tensor d_logits, {_ARGUMENTS}, bool needs_q, bool needs_rows) -> (Tensor, Tensor[])",
 )
 def _axis_logits_backward(
     d_logits: Tensor, q: Tensor, rows: Sequence[Tensor], grid: Sequence[int], prefix: int,
-    scale: float,
+    scale: float, needs_q: bool, needs_rows: bool,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     from .axis_logits import axis_logits_gradients  # noqa: PLC0415
 
-    return axis_logits_gradients(d_logits, q, rows, grid, prefix, scale)
+    return axis_logits_gradients(
+        d_logits, q, rows, grid, prefix, scale, needs_q=needs_q, needs_rows=needs_rows
+    )
 
 
 @torch.library.register_fake("relpos::triton_axis_logits")
@@ -77,9 +87,11 @@ def _fake(
 
 @torch.library.register_fake("relpos::triton_axis_logits_backward")
 def _fake_backward(
-    d_logits: Tensor, q: Tensor, rows: Sequence[Tensor], *_: Any
-) -> tuple[Tensor, list[Tensor]]:
-    return q.new_empty(q.shape), [x.new_empty(x.shape, dtype=torch.float32) for x in rows]
+    d_logits: Tensor, q: Tensor, rows: Sequence[Tensor], grid: Sequence[int], prefix: int,
+    scale: float, needs_q: bool, needs_rows: bool,
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+    d_q = q.new_empty(q.shape if needs_q else (0,))
+    return d_q, [x.new_empty(x.shape, dtype=torch.float32) for x in rows if needs_rows]
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -90,7 +102,10 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _differentiate(ctx: Any, d_logits: Tensor) -> tuple[Any, ...]:
     check_not_batched("triton", d_logits)
     q, *rows = ctx.saved_tensors
-    return *_axis_logits_backward(d_logits, q, rows, *ctx.settings), None, None, None
+    needs_q, needs_rows = ctx.needs_input_grad[0], any(ctx.needs_input_grad[1])
+    d_q, d_rows = _axis_logits_backward(d_logits, q, rows, *ctx.settings, needs_q, needs_rows)
+    none = [None] * len(rows)
+    return d_q if needs_q else None, d_rows if needs_rows else none, None, None, None
 
 
 torch.library.register_autograd(_axis_logits, _differentiate, setup_context=_setup)

@@ -20,7 +20,7 @@ from .tuning import TileShape, count_tiles
 __all__ = ["backward"]
 
 # From so many keys on, dq's band is left to a second launch: what the first one hands on to it has
-# to be little beside the rest. Half of them where the band sums for a bias.
+# to be little beside the rest. Half of them where the band sums for a bias and nothing shears.
 _KEYS_OF_TWO_LAUNCHES = 2048
 
 

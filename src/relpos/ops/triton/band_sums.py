@@ -49,4 +49,4 @@ class BandSums(NamedTuple):
         for block in range(blocks):
             rows[:, block : block + tiles] += found[:, :, block]
         rows = rows.flatten(1)[:, -self.first_row :]
-        return rows[:, : call.table_window.num_rows]
+        return rows[:, : call.table_window.num_rows].contiguous()

@@ -78,7 +78,7 @@ def offset_row(args, pairs):
 
 @triton.jit
 def row_of_first_key(args, pairs):
-    """The same for the tile's first key, as `pairs.i`."""
+    """`offset_row` of the tile's first key, in the shape of `pairs.i`."""
     return pairs.j0 - (args.query_start + pairs.i) - args.table_first
 
 
