@@ -6,12 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.ops.interpreter import patch_the_language_once
+from tests.ops.interpreter import make_quick
 
 
-@pytest.fixture(scope="session")
-def quick_interpreter() -> Iterator[None]:
+@pytest.fixture(scope="session", autouse=True)
+def _quick_interpreter() -> Iterator[None]:
     """Triton's interpreter without its repetitions; a GPU's kernels are as they are."""
+    from relpos import backends
+
+    if backends()["triton"]:
+        yield
+        return
     with pytest.MonkeyPatch.context() as patch:
-        patch_the_language_once(patch)
+        make_quick(patch)
         yield
