@@ -13,7 +13,7 @@ from benchmarks.files import load
 from benchmarks.measure import distributed
 from benchmarks.report.distributed_section import distributed_section, distributed_verdict
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.no_typecheck]
 
 
 def test_every_part_on_few_tokens(tmp_path, monkeypatch, capsys):

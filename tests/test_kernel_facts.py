@@ -16,6 +16,8 @@ pytest.importorskip("triton")
 from scripts.kernel_facts import CASES, LENGTH, predicted, turns
 from scripts.sass import inner_loops
 
+pytestmark = pytest.mark.no_typecheck
+
 ROOT = Path(__file__).parents[1]
 
 CODE = """

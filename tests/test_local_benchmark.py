@@ -70,6 +70,7 @@ def _dense(allows):
 
 
 @pytest.mark.slow
+@pytest.mark.no_typecheck
 @needs_native
 def test_the_page_has_what_was_measured(without_flex, monkeypatch, capsys):
     one = "window (512, 0)"  # in a fresh process, seconds each

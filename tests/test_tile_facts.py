@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("triton")
 
+pytestmark = pytest.mark.no_typecheck
+
 ROOT = Path(__file__).parents[1]
 
 

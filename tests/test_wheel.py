@@ -19,6 +19,8 @@ PACKAGES = sysconfig.get_path("purelib")
 COMPILER = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
 # What is imported is to be what was installed.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+# Where the question is whether the kernel is built, not how fast it is.
+NOT_OPTIMISED = {"CXXFLAGS": "-O0"}
 needs_compiler = pytest.mark.skipif(not COMPILER, reason="needs a C++ compiler")
 
 FORWARD_AND_BACKWARD = """
@@ -99,7 +101,9 @@ def install(python: Path, what: Path, **variables: str) -> None:
 
 @needs_compiler
 def test_the_wheel_runs_in_an_empty_environment(sources, python, tmp_path):
-    run(sys.executable, "-m", "scripts.build_wheel", tmp_path / "dist", cwd=sources)
+    run(
+        sys.executable, "-m", "scripts.build_wheel", tmp_path / "dist", cwd=sources, **NOT_OPTIMISED
+    )
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     install(python, wheel)
     run(python, "-c", FORWARD_AND_BACKWARD, cwd=tmp_path)
@@ -112,8 +116,7 @@ def test_the_kernel_is_built_where_pip_hides_torch(sources, tmp_path):
     (overlay / "sitecustomize.py").write_text(HIDE_PACKAGES)
     for package in Path(PACKAGES).glob("setuptools*"):
         (overlay / package.name).symlink_to(package)
-    # Whether it is built is the question, not how fast it is.
-    variables = {"RELPOS_BUILD_NATIVE": "1", "CXXFLAGS": "-O0"}
+    variables = {"RELPOS_BUILD_NATIVE": "1", **NOT_OPTIMISED}
     wheel = build_wheel(sources, tmp_path, PYTHONPATH=str(overlay), **variables)
     assert "relpos/ops/native/_kernel.abi3.so" in wheel.namelist()
 

@@ -23,6 +23,7 @@ PROGRAMS = {
 
 
 @pytest.mark.slow
+@pytest.mark.no_typecheck
 def test_two_devices_train_what_one_trains(grid, tmp_path):
     found = {}
     for name, (program, devices) in PROGRAMS.items():
