@@ -131,6 +131,7 @@ def test_tensors_that_lie_alike_have_the_same_number():
 
 def prepared(first: int = -4, beyond: str = "clamp", **changes):
     """A call of 24 queries and keys with a table of keys, and what is changed of it."""
+    from relpos.ops.triton.call_plan import CallSettings, matmul_precision
     from relpos.ops.triton.prepared_call import PreparedCall
 
     draw = torch.Generator().manual_seed(0)
@@ -142,8 +143,10 @@ def prepared(first: int = -4, beyond: str = "clamp", **changes):
     tensors = dict.fromkeys(names) | {"q": x, "k": x, "v": x}
     tensors |= {name: changes.pop(name) for name in names if name in changes}
     tables = {"keys": OffsetTable(torch.randn(1, 9, 16, generator=draw), first, beyond)}
+    origin = changes.pop("dropout_origin", None)
     settings = {"causal": False, "scale": 0.25, "query_start": 0, "dropout": 0.0} | changes
-    return PreparedCall(tensors, tables, None, **settings)
+    settings |= {"precision": matmul_precision(), "is_part": origin is not None}
+    return PreparedCall(tensors, tables, CallSettings(None, **settings), origin)
 
 
 def test_calls_share_a_plan_where_settings_and_layouts_are_equal():
@@ -216,6 +219,7 @@ def test_gpus_whose_products_are_made_by_warp_have_tiles_of_their_own(capability
 def test_grids_are_told_apart_by_what_is_summed_by_coordinate(
     kind: str, shape: tuple[int, ...], has: tuple[str, ...]
 ):
+    from relpos.ops.triton.call_plan import CallSettings
     from relpos.ops.triton.call_traits import GridShape
     from relpos.ops.triton.prepared_call import PreparedCall
     from relpos.ops.triton.tile_table import TILES
@@ -230,8 +234,11 @@ def test_grids_are_told_apart_by_what_is_summed_by_coordinate(
     tensors |= {"q": x, "k": x, "v": x}
     tensors |= {name: y if name in has else None for name, y in there.items()}
     call = PreparedCall(
-        tensors, {}, GridShape(shape, shape, 0), causal=False, scale=0.25, query_start=0,
-        dropout=0.0, need_axis_weights="need_axis_weights" in has,
+        tensors, {},
+        CallSettings(
+            GridShape(shape, shape, 0), False, 0.25, 0, 0.0, "ieee",
+            need_axis_weights="need_axis_weights" in has,
+        ),
     )  # fmt: skip
     assert kind_of(call, (9, 0)) == kind
     assert kind_of(call, (8, 0)) == f"{kind} by warp"

@@ -16,6 +16,7 @@ triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402
 
+from relpos.ops.triton.call_plan import CallSettings  # noqa: E402
 from relpos.ops.triton.kernel_args import KernelSizes  # noqa: E402
 from relpos.ops.triton.kernels.masks import survives_dropout  # noqa: E402
 from relpos.ops.triton.kernels.regions import BAND  # noqa: E402
@@ -89,8 +90,8 @@ def test_scores_of_a_transposed_tile_are_those_of_the_tile(mask_kind: str):
     tables = {"bias": OffsetTable(torch.randn(2, 20, generator=draw).to(DEVICE), -19)}
     on_device = {name: None if y is None else y.to(DEVICE) for name, y in tensors.items()}
     call = PreparedCall(
-        on_device, tables, None, causal=True, scale=1.0, query_start=0, dropout=0.5,
-        window=((6, 3),), softcap=2.0,
+        on_device, tables,
+        CallSettings(None, True, 1.0, 0, 0.5, "ieee", window=((6, 3),), softcap=2.0),
     )  # fmt: skip
     results, transposed = (tile(call, transposed) for transposed in (False, True))
     for found, found_transposed in zip(results, transposed, strict=True):

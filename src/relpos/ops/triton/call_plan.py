@@ -38,11 +38,11 @@ class CallSettings(NamedTuple):
         scale: of the scores.
         query_start: position of the first query, in tokens.
         dropout: probability.
+        precision: of float32 matrix products, as in `Specialization`.
         window: `(left, right)` of each axis, of which a sequence has one; empty without.
         softcap: c of `c tanh(s / c)`; 0 without one.
         need_axis_weights: whether weights are summed by coordinate of the key.
-        is_part: whether dropout is told where in a larger call this one lies.
-        precision: of float32 matrix products, as in `Specialization`.
+        is_part: whether dropout is that of a larger call, in which this one lies.
     """
 
     grid: GridShape | None
@@ -50,11 +50,11 @@ class CallSettings(NamedTuple):
     scale: float
     query_start: int
     dropout: float
-    window: tuple[Window, ...]
-    softcap: float
-    need_axis_weights: bool
-    is_part: bool
     precision: str
+    window: tuple[Window, ...] = ()
+    softcap: float = 0.0
+    need_axis_weights: bool = False
+    is_part: bool = False
 
     @property
     def bias_over_scale(self) -> bool:

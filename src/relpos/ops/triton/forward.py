@@ -15,7 +15,7 @@ from .specialize import specialize
 from .tensor_args import maybe_token_tensor, token_tensor
 from .tuning import TileShape, count_tiles, split_count
 
-__all__ = ["forward"]
+__all__ = ["ForwardResult", "forward"]
 
 _TILES_OF_A_SPLIT = 4  # of keys, or more
 _MERGED_ROWS = 16  # of a program

@@ -10,10 +10,8 @@ from torch import Tensor
 
 from ...terms import OffsetTable
 from ..inputs import DropoutOrigin
-from ..locality import Window
 from .bias_rows import bias_rows
-from .call_plan import CallPlan, CallSettings, matmul_precision
-from .call_traits import GridShape
+from .call_plan import CallPlan, CallSettings
 from .grid_indices import grid_indices
 from .kernel_args import KernelInputs, KernelSizes, Specialization, TokenTensor
 from .key_ranges import KeyRanges
@@ -37,30 +35,16 @@ class PreparedCall:
         tensors: by name, or None: `q k v q_rel mask key_axis_logits query_axis_logits joint_bias
             documents query_documents key_ranges seed`.
         tables: by name: `keys queries bias values`, those that there are.
-        grid: of the tokens; None for a sequence.
-        causal: whether keys ahead of the query are left out.
-        scale: of the scores.
-        query_start: position of the first query, in tokens.
-        dropout: probability.
-        window: `(left, right)` of each axis, of which a sequence has one; empty without.
-        softcap: c of `c tanh(s / c)`; 0 without one.
-        need_axis_weights: whether weights are summed by coordinate of the key.
-        dropout_origin: of this call in a larger one, None for a whole one.
+        settings: all else.
+        dropout_origin: where the call lies in a larger one, if that is what `settings.is_part`
+            says.
     """
 
     def __init__(
         self,
         tensors: dict[str, Tensor | None],
         tables: dict[str, OffsetTable],
-        grid: GridShape | None,
-        *,
-        causal: bool,
-        scale: float,
-        query_start: int,
-        dropout: float,
-        window: tuple[Window, ...] = (),
-        softcap: float = 0.0,
-        need_axis_weights: bool = False,
+        settings: CallSettings,
         dropout_origin: DropoutOrigin | None = None,
     ) -> None:
         q, k, v, q_rel = (with_dense_rows(tensors[name]) for name in ("q", "k", "v", "q_rel"))
@@ -73,26 +57,22 @@ class PreparedCall:
         if self.documents is not None:
             self.documents = self.documents.long().contiguous()
             if self.query_documents is None:
-                of_queries = slice(query_start, query_start + q.shape[2])
-                self.query_documents = self.documents[:, of_queries]
+                first = settings.query_start
+                self.query_documents = self.documents[:, first : first + q.shape[2]]
             self.query_documents = self.query_documents.long().contiguous()
         self.key_axis_logits, self.query_axis_logits = (
             tensors["key_axis_logits"],
             tensors["query_axis_logits"],
         )
         self.joint_bias, self.seed = tensors["joint_bias"], tensors["seed"]
-        self.tables, self.grid = tables, grid
+        self.tables, self.grid = tables, settings.grid
         self.batch, self.heads, self.seqlen_q, _ = q.shape
         self.kv_heads, self.seqlen_k = k.shape[1], k.shape[2]
-        self.scale, self.softcap = float(scale), softcap
-        self.dropout_origin = None
-        if dropout and dropout_origin is not None:
-            # A tensor, since Triton compiles anew for numbers.
-            self.dropout_origin = torch.tensor(dropout_origin, device=q.device)
-        settings = CallSettings(
-            grid, causal, self.scale, query_start, dropout, window, softcap, need_axis_weights,
-            self.dropout_origin is not None, matmul_precision(),
-        )  # fmt: skip
+        self.scale, self.softcap = settings.scale, settings.softcap
+        # A tensor, since Triton compiles anew for numbers.
+        self.dropout_origin = (
+            torch.tensor(dropout_origin, device=q.device) if settings.is_part else None
+        )
         as_taken = {
             "q": q, "k": k, "v": v, "q_rel": q_rel, "documents": self.documents,
             "query_documents": self.query_documents,
@@ -110,9 +90,9 @@ class PreparedCall:
         if (key_ranges := tensors["key_ranges"]) is not None:
             self.key_ranges = KeyRanges.of(key_ranges, self.batch, self.seqlen_k)
         self.grid_indices = None
-        if grid is not None:
+        if (grid := settings.grid) is not None:
             self.grid_indices = grid_indices(
-                grid.key_grid, grid.query_grid, grid.prefix, window, q.device
+                grid.key_grid, grid.query_grid, grid.prefix, settings.window, q.device
             )
         self._ranges_of_tiles: dict[tuple[int, int], TileRanges] = {}
 

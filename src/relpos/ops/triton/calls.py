@@ -1,0 +1,62 @@
+"""From an operator's arguments to a call's kernels."""
+
+from __future__ import annotations
+
+from math import log
+from operator import attrgetter
+
+from torch import Tensor
+
+from ..arguments import Arguments
+from ..custom_op import Flow
+from ..inputs import DropoutOrigin
+from .backward import backward
+from .call_plan import CallSettings, matmul_precision
+from .call_traits import GridShape
+from .forward import ForwardResult, forward
+from .prepared_call import PreparedCall
+from .saved import Saved
+
+__all__ = ["logits_of_row_max", "run_backward", "run_forward"]
+
+_TENSORS = (
+    "q", "k", "v", "q_rel", "mask", "key_axis_logits", "query_axis_logits", "joint_bias",
+    "documents", "query_documents", "key_ranges", "seed",
+)  # fmt: skip
+_tensors_of = attrgetter(*_TENSORS)
+
+
+def run_forward(arguments: Arguments) -> ForwardResult:
+    """The results of the operator."""
+    return forward(_prepared(arguments))
+
+
+def run_backward(arguments: Arguments, flow: Flow, wanted: frozenset[str]) -> dict[str, Tensor]:
+    """The gradients that are wanted, by name."""
+    call = _prepared(arguments)
+    out, softmax, axis_weights = flow.saved
+    saved = Saved.of(
+        call, out, softmax, axis_weights, flow.d_output, flow.d_lse, flow.d_axis_weights
+    )
+    return backward(call, saved, wanted)
+
+
+def logits_of_row_max(arguments: Arguments) -> float:
+    """What a row's largest score in the saved softmax is to be multiplied by, to be in logits."""
+    return log(2) if _prepared(arguments).traits.scales_last else 1.0
+
+
+def _prepared(arguments: Arguments) -> PreparedCall:
+    grid, origin = None, None
+    if arguments.key_grid:
+        keys, queries = tuple(arguments.key_grid), tuple(arguments.query_grid)
+        grid = GridShape(keys, queries, arguments.prefix)
+    if arguments.dropout and arguments.dropout_origin:
+        origin = DropoutOrigin(*arguments.dropout_origin)
+    settings = CallSettings(
+        grid, arguments.causal, float(arguments.scale), arguments.query_start, arguments.dropout,
+        matmul_precision(), arguments.windows, arguments.softcap, arguments.need_axis_weights,
+        is_part=origin is not None,
+    )  # fmt: skip
+    tensors: dict[str, Tensor | None] = dict(zip(_TENSORS, _tensors_of(arguments), strict=True))
+    return PreparedCall(tensors, arguments.terms.tables, settings, origin)
