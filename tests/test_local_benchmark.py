@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,8 +16,8 @@ from benchmarks.workloads.local import DENSE_MASK, LOCAL_TERMS, PATTERNS, local_
 from benchmarks.workloads.settings import Setting
 from benchmarks.workloads.workload import NATIVE, UNIT, contenders, inputs
 from relpos import attention, backends
+from tests.refusals import refusal
 
-ROOT = Path(__file__).parent.parent
 LENGTH = 2200  # longer than two chunks, and no multiple of one
 
 needs_native = pytest.mark.skipif(backends()["native"] is not None, reason="native cannot run here")
@@ -108,16 +106,10 @@ def test_the_page_has_what_was_measured(without_flex, monkeypatch, capsys):
         (["--length", "1024"], "--out: must be given with --length or --cached"),
     ],
 )
-def test_wrong_options_end_the_program_before_it_measures(arguments: list[str], message: str):
-    ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks.local", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 2
-    assert message in ran.stderr
+def test_wrong_options_end_the_program_before_it_measures(
+    arguments: list[str], message: str, monkeypatch, capsys
+):
+    assert message in refusal(program, arguments, monkeypatch, capsys)
 
 
 def test_parts_that_are_measured_again_leave_the_others(monkeypatch, tmp_path, capsys):
