@@ -20,10 +20,10 @@ __all__ = ["make_quick"]
 _KNOWN = {
     "triton.runtime.interpreter": (
         "_LangPatchScope", "_get_np_dtype", "_patch_lang", "interpreter_builder",
+        "interpreter_semantic",
     ),
     "triton.language.core": (
-        "_type_for_tuple_values", "_unwrap_if_constexpr", "_unwrap_shape", "block_type",
-        "constexpr", "dtype", "is_builtin", "tensor", "tuple", "tuple_type",
+        "_unwrap_if_constexpr", "block_type", "constexpr", "dtype", "is_builtin", "tensor",
     ),
 }  # fmt: skip
 
@@ -56,6 +56,7 @@ def _replace_the_language_once(patch: pytest.MonkeyPatch, interpreter: Any, core
         if modules is None:
             found = function.__globals__.values()
             modules = [x for x in found if inspect.ismodule(x) and x in language]
+        if modules:  # the interpreter adds some where there are none
             seen[function.__module__] = modules
         if modules and not any(core.is_builtin(module.load) for module in modules):
             return scope()
