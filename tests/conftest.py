@@ -15,10 +15,6 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
-# Fixtures whose work is done in processes of their own (`tests/distributed/conftest.py`).
-RANKS = {"one", "two", "three", "four"}
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--cases N`, for runs that look into every test without trying all that it is tried on."""
     parser.addoption(
@@ -30,11 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what reads all chorales; leave out what a run does not take."""
     for item in items:
-        fixtures = set(getattr(item, "fixturenames", ()))
-        if "corpus" in fixtures:
+        if "corpus" in getattr(item, "fixturenames", ()):
             # It waits for 365 chorales to be read, all in the same way.
             item.add_marker("slow")
-        if fixtures & {"corpus", *RANKS}:
             item.add_marker("no_typecheck")
     left_out = set()
     if config.getoption("--jaxtyping-packages", default=None):

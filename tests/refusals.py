@@ -13,10 +13,15 @@ __all__ = ["refusal"]
 def refusal(
     program: Any,
     arguments: tuple[str, ...] | list[str],
+    work: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> str:
-    """What the `main` of a module says on stderr as it ends with exit code 2."""
+    """What the `main` of a module says on stderr as it ends with exit code 2.
+
+    Before its work, which is the function of that name.
+    """
+    monkeypatch.setattr(program, work, lambda *_, **__: pytest.fail(f"{work} is called"))
     monkeypatch.setattr(sys, "argv", [program.__name__, *arguments])
     with pytest.raises(SystemExit) as ended:
         program.main()

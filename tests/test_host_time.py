@@ -43,5 +43,5 @@ def test_every_call_is_timed(tmp_path: Path):
 def test_wrong_arguments_are_named(arguments: tuple[str, ...], monkeypatch, capsys):
     from scripts import host_time
 
-    said = refusal(host_time, arguments, monkeypatch, capsys)
+    said = refusal(host_time, arguments, "measured", monkeypatch, capsys)
     assert f"argument {arguments[0]}" in said

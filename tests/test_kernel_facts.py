@@ -254,5 +254,5 @@ def test_a_tile_whose_warps_share_rows_computes_scores_twice(tmp_path: Path):
 )
 def test_wrong_arguments_are_named(arguments: tuple[str, ...], monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    said = refusal(kernel_facts, arguments, monkeypatch, capsys)
+    said = refusal(kernel_facts, arguments, "get_context", monkeypatch, capsys)
     assert f"argument {arguments[0]}" in said

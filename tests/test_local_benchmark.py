@@ -109,7 +109,7 @@ def test_the_page_has_what_was_measured(without_flex, monkeypatch, capsys):
 def test_wrong_options_end_the_program_before_it_measures(
     arguments: list[str], message: str, monkeypatch, capsys
 ):
-    assert message in refusal(program, arguments, monkeypatch, capsys)
+    assert message in refusal(program, arguments, "machine", monkeypatch, capsys)
 
 
 def test_parts_that_are_measured_again_leave_the_others(monkeypatch, tmp_path, capsys):

@@ -69,5 +69,5 @@ def test_what_is_committed_has_all_that_is_tried():
 def test_wrong_arguments_are_named(arguments: tuple[str, ...], monkeypatch, capsys):
     from scripts import tile_facts
 
-    said = refusal(tile_facts, arguments, monkeypatch, capsys)
+    said = refusal(tile_facts, arguments, "get_context", monkeypatch, capsys)
     assert f"argument {arguments[0]}" in said

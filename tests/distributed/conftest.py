@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from benchmarks.measure.ranks import Pool
+
+HERE = Path(__file__).parent
+POOLS = {"one", "two", "three", "four"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what ranks do as what nobody types: they are processes of their own."""
+    for item in items:
+        if HERE in item.path.parents and POOLS & set(getattr(item, "fixturenames", ())):
+            item.add_marker("no_typecheck")
 
 
 @pytest.fixture(scope="session")

@@ -74,7 +74,6 @@ CALLS: dict[str, tuple[list[dict], str]] = {
 }
 
 
-@pytest.mark.no_typecheck
 @pytest.mark.parametrize("name", CALLS)
 def test_ranks_that_are_called_otherwise_all_say_so(two, name: str):
     for said in two.run(_called_otherwise, name):

@@ -218,7 +218,6 @@ def _refused(rank, size) -> None:
         layer(x, x, x, need_weights=False)
 
 
-@pytest.mark.no_typecheck
 def test_what_differs_between_ranks_of_a_layer_is_said_on_both(two):
     two.run(_differing)
 

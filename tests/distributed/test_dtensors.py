@@ -147,7 +147,6 @@ def _check_dropout(rank, size, placements: tuple[Placement, ...]) -> None:
             assert relative_error(one.full_tensor(), other.grad) <= 1e-6
 
 
-@pytest.mark.no_typecheck
 def test_tensors_beside_dtensors_are_checked(four):
     four.run(_beside)
 

@@ -266,7 +266,6 @@ def _refused(rank, size) -> None:
         parallelize_module(nn.Linear(3, 3), mesh, HeadParallel())
 
 
-@pytest.mark.no_typecheck
 def test_wrong_calls_of_a_cut_layer_are_refused_in_words(two):
     two.run(_wrong_calls)
 

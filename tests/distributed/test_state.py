@@ -20,7 +20,6 @@ from tests.distributed.cut import relative_error, world
 from tests.distributed.test_head_parallel import cut_heads, example_input, example_model
 
 
-@pytest.mark.no_typecheck
 def test_what_cannot_be_loaded_is_named_before_anything_is(two):
     two.run(_wrong_states)
 
@@ -101,7 +100,6 @@ def _from_rank_0(rank, size) -> None:
     assert relative_error(other(example_input()), model(example_input())) == 0
 
 
-@pytest.mark.no_typecheck
 def test_ranks_that_share_no_tensor_are_told_too(two, four):
     two.run(_without_shared_tensors)
     four.run(_with_tensors_of_pairs)

@@ -86,7 +86,6 @@ def words(rank: int, size: int, name: str) -> str:
     return "nothing"
 
 
-@pytest.mark.no_typecheck
 @pytest.mark.parametrize("name", WRONG)
 def test_every_rank_says_what_is_wrong(two, name: str):
     began = time.monotonic()
@@ -101,7 +100,6 @@ def test_every_rank_says_what_is_wrong(two, name: str):
     assert time.monotonic() - began < 20
 
 
-@pytest.mark.no_typecheck
 def test_words_of_single_arguments(two):
     two.run(_wrong)
 

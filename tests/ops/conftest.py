@@ -9,7 +9,7 @@ import pytest
 from tests.ops.interpreter import make_quick
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def _quick_interpreter() -> Iterator[None]:
     """Triton's interpreter without its repetitions; a GPU's kernels are as they are."""
     from relpos import backends

@@ -69,6 +69,7 @@ class PreparedCall:
         self.batch, self.heads, self.seqlen_q, _ = q.shape
         self.kv_heads, self.seqlen_k = k.shape[1], k.shape[2]
         self.scale, self.softcap = settings.scale, settings.softcap
+        assert settings.is_part == (dropout_origin is not None)
         # A tensor, since Triton compiles anew for numbers.
         self.dropout_origin = (
             torch.tensor(dropout_origin, device=q.device) if settings.is_part else None
