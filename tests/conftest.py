@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -58,6 +59,28 @@ def _spread(items: list[pytest.Item], count: int) -> Iterator[pytest.Item]:
 @pytest.fixture(autouse=True)
 def _same_draws_each_time() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def refusal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """What a program says on stderr as it ends with exit code 2, before its work.
+
+    It is given as a module with a `main`, then its arguments, and the names of the functions that
+    must not be called. It runs in this process: to start one takes seconds.
+    """
+
+    def said(program: Any, arguments: Sequence[str], *work: str) -> str:
+        for name in work:
+            monkeypatch.setattr(program, name, lambda *_, **__: pytest.fail("its work has begun"))
+        monkeypatch.setattr(sys, "argv", [program.__name__, *arguments])
+        with pytest.raises(SystemExit) as ended:
+            program.main()
+        assert ended.value.code == 2
+        return " ".join(capsys.readouterr().err.split())
+
+    return said
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -325,18 +325,12 @@ def test_adapted_models_on_a_gpu_are_left_out_with_their_reasons(monkeypatch, tm
 @pytest.mark.parametrize(
     "more", [[], ["--equality"], ["--long"], ["--parts", "memory"]], ids=" ".join
 )
-def test_adapted_models_on_a_gpu_need_one(more: list[str], monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["benchmarks.adapters", "--device", "cuda", *more])
-    with pytest.raises(SystemExit) as raised:
-        adapters.main()
-    assert raised.value.code == 2
-    assert "--device: cuda needs a CUDA device" in capsys.readouterr().err
+def test_adapted_models_on_a_gpu_need_one(more: list[str], refusal, monkeypatch):
+    given = ["--device", "cuda", *more]
+    assert "--device: cuda needs a CUDA device" in refusal(adapters, given)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     if more:
-        with pytest.raises(SystemExit) as raised:
-            adapters.main()
-        assert raised.value.code == 2
-        assert "measures time alone" in capsys.readouterr().err
+        assert "measures time alone" in refusal(adapters, given)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

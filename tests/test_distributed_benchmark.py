@@ -65,12 +65,8 @@ def test_the_committed_result_has_what_is_claimed():
         (["--out", "."], "--out: must be a file in a folder that is there, got ."),
     ],
 )
-def test_wrong_options_are_named(given, message, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["distributed", *given])
-    with pytest.raises(SystemExit) as stopped:
-        program.main()
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
+def test_wrong_options_are_named(given, message, refusal):
+    assert message in refusal(program, given)
 
 
 def test_the_hour_on_few_frames(tmp_path, monkeypatch):
@@ -95,9 +91,5 @@ def test_the_hour_on_few_frames(tmp_path, monkeypatch):
         (["--out", "."], "--out: must be a file in a folder that is there, got ."),
     ],
 )
-def test_wrong_options_of_the_hour_are_named(given, message, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["hour_of_speech", *given])
-    with pytest.raises(SystemExit) as stopped:
-        hour_of_speech.main()
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
+def test_wrong_options_of_the_hour_are_named(given, message, refusal):
+    assert message in refusal(hour_of_speech, given)

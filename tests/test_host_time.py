@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.refusals import refusal
-
 pytest.importorskip("triton")
 
 pytestmark = pytest.mark.no_typecheck
@@ -40,8 +38,7 @@ def test_every_call_is_timed(tmp_path: Path):
 @pytest.mark.parametrize(
     "arguments", [("--rounds", "0"), ("--rounds", "two"), ("--out", "."), ("--out", "/dev/null/x")]
 )
-def test_wrong_arguments_are_named(arguments: tuple[str, ...], monkeypatch, capsys):
+def test_wrong_arguments_are_named(arguments: tuple[str, ...], refusal):
     from scripts import host_time
 
-    said = refusal(host_time, arguments, "measured", monkeypatch, capsys)
-    assert f"argument {arguments[0]}" in said
+    assert f"argument {arguments[0]}" in refusal(host_time, arguments, "measured")

@@ -16,7 +16,6 @@ pytest.importorskip("triton")
 from scripts import kernel_facts
 from scripts.kernel_facts import CASES, LENGTH, predicted, turns
 from scripts.sass import inner_loops
-from tests.refusals import refusal
 
 pytestmark = pytest.mark.no_typecheck
 
@@ -252,7 +251,6 @@ def test_a_tile_whose_warps_share_rows_computes_scores_twice(tmp_path: Path):
         ("--out", "."),
     ],
 )
-def test_wrong_arguments_are_named(arguments: tuple[str, ...], monkeypatch, capsys):
+def test_wrong_arguments_are_named(arguments: tuple[str, ...], refusal, monkeypatch):
     monkeypatch.chdir(ROOT)
-    said = refusal(kernel_facts, arguments, "get_context", monkeypatch, capsys)
-    assert f"argument {arguments[0]}" in said
+    assert f"argument {arguments[0]}" in refusal(kernel_facts, arguments, "get_context")

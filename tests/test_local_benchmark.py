@@ -16,7 +16,6 @@ from benchmarks.workloads.local import DENSE_MASK, LOCAL_TERMS, PATTERNS, local_
 from benchmarks.workloads.settings import Setting
 from benchmarks.workloads.workload import NATIVE, UNIT, contenders, inputs
 from relpos import attention, backends
-from tests.refusals import refusal
 
 LENGTH = 2200  # longer than two chunks, and no multiple of one
 
@@ -107,9 +106,9 @@ def test_the_page_has_what_was_measured(without_flex, monkeypatch, capsys):
     ],
 )
 def test_wrong_options_end_the_program_before_it_measures(
-    arguments: list[str], message: str, monkeypatch, capsys
+    arguments: list[str], message: str, refusal
 ):
-    assert message in refusal(program, arguments, "machine", monkeypatch, capsys)
+    assert message in refusal(program, arguments, "machine")
 
 
 def test_parts_that_are_measured_again_leave_the_others(monkeypatch, tmp_path, capsys):

@@ -83,15 +83,8 @@ def test_a_part_that_is_measured_again_leaves_the_other(monkeypatch, tmp_path, c
     ],
 )
 def test_wrong_options_end_the_program_before_it_measures(
-    arguments: list[str], message: str, monkeypatch, capsys, tmp_path
+    arguments: list[str], message: str, refusal, monkeypatch, tmp_path
 ):
-    def begun(*_, **__):
-        pytest.fail("something is measured or saved")
-
-    for name in ("measure_settings", "measure_fixed_costs", "save"):
-        monkeypatch.setattr(program, name, begun)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["small_calls", *arguments])
-    with pytest.raises(SystemExit, match="2"):
-        program.main()
-    assert message in capsys.readouterr().err
+    work = "measure_settings", "measure_fixed_costs", "save"
+    assert message in refusal(program, arguments, *work)

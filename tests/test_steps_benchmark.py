@@ -74,14 +74,10 @@ def test_the_program_writes_time_and_memory_of_each_scheme(monkeypatch, tmp_path
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_is(
-    arguments, message, monkeypatch, tmp_path, capsys
+    arguments, message, refusal, monkeypatch, tmp_path
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(steps, "measure", lambda *_, **__: pytest.fail("something is measured"))
-    monkeypatch.setattr(sys, "argv", ["steps", *arguments])
-    with pytest.raises(SystemExit, match="2"):
-        steps.main()
-    assert message in " ".join(capsys.readouterr().err.split())
+    assert message in refusal(steps, arguments, "measure")
 
 
 @pytest.mark.slow

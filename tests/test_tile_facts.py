@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.refusals import refusal
-
 pytest.importorskip("triton")
 
 pytestmark = pytest.mark.no_typecheck
@@ -66,8 +64,7 @@ def test_what_is_committed_has_all_that_is_tried():
         ("--out", "."), ("--out", "/dev/null/facts.json"),
     ],
 )  # fmt: skip
-def test_wrong_arguments_are_named(arguments: tuple[str, ...], monkeypatch, capsys):
+def test_wrong_arguments_are_named(arguments: tuple[str, ...], refusal):
     from scripts import tile_facts
 
-    said = refusal(tile_facts, arguments, "get_context", monkeypatch, capsys)
-    assert f"argument {arguments[0]}" in said
+    assert f"argument {arguments[0]}" in refusal(tile_facts, arguments, "get_context")

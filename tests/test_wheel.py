@@ -19,8 +19,8 @@ PACKAGES = sysconfig.get_path("purelib")
 COMPILER = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
 # What is imported is to be what was installed.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-# It takes a fifth of the time. An optimised kernel is what all other tests run, and `make wheel`
-# looks at the one that is shipped.
+# Quickly compiled. An optimised kernel is what all other tests run, and `make wheel` looks at the
+# one that is shipped.
 NOT_OPTIMISED = {"CXXFLAGS": f"{os.environ.get('CXXFLAGS', '')} -O0"}
 needs_compiler = pytest.mark.skipif(not COMPILER, reason="needs a C++ compiler")
 

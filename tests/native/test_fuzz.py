@@ -54,7 +54,7 @@ def check(*command: str | Path) -> None:
 
 def test_random_calls_agree_with_the_definition_and_stay_within_their_memory(tmp_path):
     # The matrix unit is emulated: the sanitizers do not see what the real one reads and writes.
-    # Pointers are looked at where memory is read or written, which takes a third less time.
+    # Pointers are looked at where memory is read or written: to do so at each step takes long.
     flags = (
         *("-fsanitize=address,undefined", "-fno-sanitize=null,object-size,pointer-overflow"),
         *("-fno-sanitize-recover=all", "-DRELPOS_EMULATED_TILES"),

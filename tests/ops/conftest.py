@@ -9,14 +9,9 @@ import pytest
 from tests.ops.interpreter import make_quick
 
 
-@pytest.fixture(scope="package", autouse=True)
-def _quick_interpreter() -> Iterator[None]:
+@pytest.fixture(scope="module")
+def quick_interpreter() -> Iterator[None]:
     """Triton's interpreter without its repetitions; a GPU's kernels are as they are."""
-    from relpos import backends
-
-    if backends()["triton"]:
-        yield
-        return
     with pytest.MonkeyPatch.context() as patch:
         make_quick(patch)
         yield

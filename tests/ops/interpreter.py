@@ -22,7 +22,7 @@ KNOWN = "3.8."
 
 
 def make_quick(patch: pytest.MonkeyPatch) -> None:
-    """Spare the interpreter two thirds of its time, where kernels are interpreted by a known one.
+    """Spare the interpreter most of its time, where kernels are interpreted by a known one.
 
     Args:
         patch: undoes it.

@@ -32,6 +32,7 @@ pytestmark = [
     pytest.mark.skipif(bool(backends()["triton"]), reason=str(backends()["triton"])),
     # The kernels carry no annotations, and the interpreter is slow.
     pytest.mark.no_typecheck,
+    pytest.mark.usefixtures("quick_interpreter"),
 ]
 
 FLOAT = torch.float32

@@ -24,6 +24,7 @@ from tests.ops.test_meaning import assert_same_with
 pytestmark = [
     pytest.mark.skipif(bool(backends()["triton"]), reason=str(backends()["triton"])),
     pytest.mark.no_typecheck,
+    pytest.mark.usefixtures("quick_interpreter"),
 ]
 pytest.importorskip("triton")
 

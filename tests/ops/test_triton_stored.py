@@ -19,6 +19,7 @@ from tests.ops.cases import CASES, Case
 pytestmark = [
     pytest.mark.skipif(bool(backends()["triton"]), reason=str(backends()["triton"])),
     pytest.mark.no_typecheck,
+    pytest.mark.usefixtures("quick_interpreter"),
 ]
 
 FLOAT = torch.float32

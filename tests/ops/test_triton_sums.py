@@ -19,6 +19,7 @@ from tests.ops.test_triton import computed
 pytestmark = [
     pytest.mark.skipif(bool(backends()["triton"]), reason=str(backends()["triton"])),
     pytest.mark.no_typecheck,
+    pytest.mark.usefixtures("quick_interpreter"),
 ]
 
 DEVICE = "cuda" if ON_GPU else "cpu"

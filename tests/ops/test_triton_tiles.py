@@ -11,6 +11,7 @@ from relpos import OffsetTable, backends
 pytestmark = [
     pytest.mark.skipif(bool(backends()["triton"]), reason=str(backends()["triton"])),
     pytest.mark.no_typecheck,
+    pytest.mark.usefixtures("quick_interpreter"),
 ]
 triton = pytest.importorskip("triton")
 
