@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from math import log
 from operator import attrgetter
 
+import torch
 from torch import Tensor
 
-from ..arguments import Arguments
+from ..arguments import DECLARED, Arguments, schema_type
 from ..custom_op import Flow
 from ..inputs import DropoutOrigin
 from .backward import backward
@@ -15,6 +17,7 @@ from .call_plan import CallSettings, matmul_precision
 from .call_traits import GridShape
 from .forward import ForwardResult, forward
 from .prepared_call import PreparedCall
+from .recorded import RecordedPasses
 from .saved import Saved
 
 __all__ = ["logits_of_row_max", "run_backward", "run_forward"]
@@ -24,26 +27,43 @@ _TENSORS = (
     "documents", "query_documents", "key_ranges", "seed",
 )  # fmt: skip
 _tensors_of = attrgetter(*_TENSORS)
+_all_tensors_of = attrgetter(*(x for x in DECLARED if schema_type(x).startswith("Tensor")))
+_numbers_of = attrgetter(*(x for x in DECLARED if not schema_type(x).startswith("Tensor")))
+_passes = RecordedPasses()
 
 
 def run_forward(arguments: Arguments) -> ForwardResult:
     """The results of the operator."""
-    return forward(_prepared(arguments))
+    tensors, settings = _taken_apart(arguments)
+    return _passes.run(settings, tensors, lambda: forward(_prepared(arguments)))
 
 
 def run_backward(arguments: Arguments, flow: Flow, wanted: frozenset[str]) -> dict[str, Tensor]:
     """The gradients that are wanted, by name."""
-    call = _prepared(arguments)
-    out, softmax, axis_weights = flow.saved
-    saved = Saved.of(
-        call, out, softmax, axis_weights, flow.d_output, flow.d_lse, flow.d_axis_weights
-    )
-    return backward(call, saved, wanted)
+
+    def make() -> dict[str, Tensor]:
+        call = _prepared(arguments)
+        out, softmax, axis_weights = flow.saved
+        saved = Saved.of(
+            call, out, softmax, axis_weights, flow.d_output, flow.d_lse, flow.d_axis_weights
+        )
+        return backward(call, saved, wanted)
+
+    tensors, settings = _taken_apart(arguments)
+    flows = *flow.saved, flow.d_output, flow.d_lse, flow.d_axis_weights
+    return _passes.run((settings, wanted), (*tensors, *flows), make)
 
 
 def logits_of_row_max(arguments: Arguments) -> float:
     """What a row's largest score in the saved softmax is to be multiplied by, to be in logits."""
     return log(2) if _prepared(arguments).traits.scales_last else 1.0
+
+
+def _taken_apart(arguments: Arguments) -> tuple[tuple[Tensor | None, ...], Hashable]:
+    """The tensors of a call, and all else that decides how it is computed."""
+    numbers = tuple([tuple(x) if type(x) is list else x for x in _numbers_of(arguments)])
+    autocast = torch.is_autocast_enabled(arguments.q.device.type)
+    return _all_tensors_of(arguments), (numbers, matmul_precision(), autocast)
 
 
 def _prepared(arguments: Arguments) -> PreparedCall:

@@ -10,6 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from .recorded import same_in_all_calls
+
 __all__ = ["kept"]
 
 _MOST = 256  # sets of arguments whose results are kept
@@ -39,10 +41,11 @@ def kept(make: Callable[P, T]) -> Callable[P, T]:
     def found(*given: Any) -> Any:
         *others, device = given
         if device.type != "cuda":
-            return find(*given)
+            return same_in_all_calls(find(*given))
         if torch.cuda.is_current_stream_capturing():  # when no memory can be pinned
             return make(*given)  # type: ignore[call-arg]
-        return _each(find_pinned(*others), lambda x: x.to(device, non_blocking=True))
+        pinned = same_in_all_calls(find_pinned(*others))
+        return _each(pinned, lambda x: x.to(device, non_blocking=True))
 
     return found  # type: ignore[return-value]
 

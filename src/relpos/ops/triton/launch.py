@@ -8,6 +8,7 @@ not fit, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -16,6 +17,7 @@ from triton import OutOfResources
 from .call_plan import CallPlan
 from .kernel_args import Specialization
 from .layouts import Kept
+from .recorded import active_recorder
 from .tuning import TiledCall, TileShape, tile_shapes
 
 __all__ = ["LaunchedCall", "key_of", "run_largest_that_fits", "run_programs", "run_tiles"]
@@ -62,6 +64,21 @@ def run_programs(
             kernel is not compiled for, and in nothing else. None: look at all arguments.
         **constants: its last arguments, by name.
     """
+    recorder = active_recorder()
+    if recorder is None:
+        _run(kernel, programs, arguments, constants, shape, known)
+        return
+    with recorder.launching():
+        found = _run(kernel, programs, arguments, constants, shape, known)
+    last = tuple(constants[name] for name in kernel.arg_names[len(arguments) :])
+    recorder.launched(_launcher(kernel, programs, shape, found), arguments + last)
+
+
+def _run(
+    kernel: Any, programs: int, arguments: tuple[Any, ...], constants: dict[str, Any],
+    shape: TileShape, known: Hashable,
+) -> Any:  # fmt: skip
+    """Run it; what is launched, or None in the interpreter."""
     key = None if known is None else key_of(kernel, shape, known, constants)
     found = None if key is None else _found.get(key)
     if isinstance(found, _NoRoom):
@@ -69,7 +86,7 @@ def run_programs(
     if found is not None:
         last = kernel.arg_names[len(arguments) :]
         found[programs, 1, 1](*arguments, *(constants[name] for name in last))
-        return
+        return found
     try:
         found = kernel[(programs,)](*arguments, **constants, **shape.options)
     except OutOfResources as error:
@@ -78,6 +95,14 @@ def run_programs(
         raise
     if key is not None and found is not None:  # as in the interpreter
         _found.keep(key, found)
+    return found
+
+
+def _launcher(kernel: Any, programs: int, shape: TileShape, found: Any) -> Callable[..., Any]:
+    """Launches what was found, with all of the kernel's arguments."""
+    if found is None:
+        return partial(kernel[(programs,)], **shape.options)
+    return found[programs, 1, 1]
 
 
 def key_of(

@@ -16,10 +16,15 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """What was found, by keys; all is forgotten where there is too much."""
+    """What was found, by keys; all is forgotten where there is too much.
 
-    def __init__(self) -> None:
+    Args:
+        most: that is kept.
+    """
+
+    def __init__(self, most: int = _MOST) -> None:
         self._found: dict[Hashable, T] = {}
+        self._most = most
 
     def get(self, key: Hashable) -> T | None:
         """What was found for a key, or None."""
@@ -27,7 +32,7 @@ class Kept(Generic[T]):
 
     def keep(self, key: Hashable, found: T) -> T:
         """The same, kept."""
-        if len(self._found) >= _MOST:
+        if len(self._found) >= self._most:
             self._found.clear()
         self._found[key] = found
         return found

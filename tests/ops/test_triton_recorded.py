@@ -1,0 +1,172 @@
+"""Passes of the triton backend that are recorded: the same bits, whatever a pass does."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from scripts.gpu_calls import CUDA, calls
+from scripts.gpu_checks import same_bits
+
+recorded: Any = pytest.importorskip("relpos.ops.triton.recorded")
+
+DTYPE = torch.bfloat16 if CUDA else torch.float32
+CALLS = calls("triton", 3, 8, DTYPE)
+
+
+@pytest.fixture(autouse=True)
+def early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second call alike is recorded."""
+    monkeypatch.setattr(recorded, "CALLS", 1)
+
+
+@pytest.mark.usefixtures("quick_interpreter")
+@pytest.mark.parametrize("kind", CALLS)
+def test_a_recorded_call_has_the_same_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_calls: Any = importlib.import_module("relpos.ops.triton.calls")
+    monkeypatch.setattr(of_calls, "_passes", recorded.RecordedPasses())
+    prepared: list[None] = []
+    prepare = of_calls._prepared
+    monkeypatch.setattr(of_calls, "_prepared", lambda x: prepared.append(None) or prepare(x))
+    first, second, third = (CALLS[kind].both() for _ in range(3))
+
+    assert same_bits(first, second)
+    assert same_bits(first, third)
+    assert len(prepared) == 4  # forward and backward twice
+
+
+def outcomes(f: Callable[..., Any], *tensors: Tensor, alike: int = 4) -> tuple[list[Any], int]:
+    """What a pass gives in some calls, each with numbers of its own, and how often it was made."""
+    passes, made = recorded.RecordedPasses(), []
+
+    def run(*given: Tensor) -> Any:
+        return passes.run("f", given, lambda: made.append(None) or f(*given))
+
+    return [run(*(x + number for x in tensors)) for number in range(alike)], len(made)
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    second: Tensor
+
+
+def written_into(x: Tensor, y: Tensor) -> Pair:
+    z = x.new_empty(3, x.shape[1])
+    torch.sum(x, 0, out=z[0])
+    z[1] = y[0]
+    z[2].copy_(y[1])
+    z += 1
+    z.mul_(2)
+    return Pair(z, z.mT.contiguous().contiguous())
+
+
+def of_several_results(x: Tensor, y: Tensor) -> dict[str, Tensor | None]:
+    low, high = torch.aminmax(x, dim=0)
+    first, *_, last = y.unbind()
+    return {"low": low - first, "high": high + last, "none": None}
+
+
+def made_on_a_device(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x + torch.arange(x.shape[1], device=x.device), torch.cat([x, y])
+
+
+def of_an_argument(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x, y.contiguous()
+
+
+@pytest.mark.parametrize("f", [written_into, of_several_results, made_on_a_device, of_an_argument])
+def test_a_record_follows_its_arguments(f: Callable[..., Any]) -> None:
+    x, y = torch.randn(2, 4), torch.randn(2, 4)
+
+    found, made = outcomes(f, x, y)
+
+    assert made == 2
+    for number, result in enumerate(found):
+        torch.testing.assert_close(result, f(x + number, y + number), rtol=0, atol=0)
+        assert type(result) is type(f(x, y))
+
+
+ELSEWHERE = torch.ones(4)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        pytest.param(lambda x, _: x * x.sum().item(), id="item"),
+        pytest.param(lambda x, _: x if x.sum() > 2 else -x, id="truth"),
+        pytest.param(lambda x, _: x[: int(x[0, 0] > 1) + 1], id="int"),
+        pytest.param(lambda x, _: x + ELSEWHERE, id="elsewhere"),
+        pytest.param(lambda x, _: x + torch.arange(4), id="default device"),
+        pytest.param(lambda x, _: x + len(x.tolist()), id="list"),
+    ],
+)
+def test_what_a_record_would_miss_is_not_recorded(f: Callable[..., Tensor]) -> None:
+    x, y = torch.randn(2, 4), torch.randn(2, 4)
+
+    found, made = outcomes(f, x, y)
+
+    assert made == 4
+    assert all(torch.equal(one, f(x + number, y)) for number, one in enumerate(found))
+
+
+def test_what_is_the_same_in_all_calls_is_recorded() -> None:
+    found, made = outcomes(
+        lambda x, y: x + recorded.same_in_all_calls(ELSEWHERE) + y, torch.ones(4), torch.ones(4)
+    )
+
+    assert made == 2
+    assert found[3].tolist() == [9.0] * 4
+
+
+def test_one_tensor_in_two_places_is_not_recorded() -> None:
+    passes, x, y = recorded.RecordedPasses(), torch.ones(4), torch.zeros(4)
+
+    def run(a: Tensor, b: Tensor) -> Tensor:
+        return passes.run("f", (a, b), lambda: a - b)
+
+    assert [run(x, x).sum().item() for _ in range(3)] == [0, 0, 0]
+    assert [run(x, y).sum().item() for _ in range(3)] == [4, 4, 4]
+    assert run(y, y).sum().item() == 0
+
+
+def test_a_tensor_is_forgotten_after_its_last_use() -> None:
+    alive: list[int] = []
+
+    def kernel(_: Tensor) -> None:
+        alive.append(sum(type(x) is Tensor and x.numel() == 77 for x in gc.get_objects()))
+
+    def f(x: Tensor) -> Tensor:
+        large = x.new_zeros(77)
+        small = large[:1].clone()
+        recorder.launched(kernel, (small,))
+        return small
+
+    x = torch.ones(4)
+    with (recorder := recorded.Recorder((x,))):
+        result = f(x)
+    function = recorder.function(result)
+
+    assert function is not None
+    gc.collect()
+    assert function(x).tolist() == [0]
+    assert alive == [0]
+
+
+def test_other_layouts_have_a_record_of_their_own() -> None:
+    passes, made = recorded.RecordedPasses(), []
+
+    def run(x: Tensor) -> Tensor:
+        return passes.run("f", (x,), lambda: made.append(None) or x.new_full(x.shape, 2) * x)
+
+    x = torch.ones(4, 3)
+    for like in (x, x.mT, x.double(), x[1:], torch.ones(13)[1:].view(4, 3)):
+        made.clear()
+        for _ in range(4):
+            torch.testing.assert_close(run(like), 2 * like, rtol=0, atol=0)
+        assert len(made) == 2
