@@ -7,7 +7,7 @@ timed. The original is the fastest of its implementations in the same interleave
     python -m benchmarks.adapters --equality          # small models of every family
     python -m benchmarks.adapters --long              # inputs of an hour
     python -m benchmarks.adapters --models "WavLM base" --parts time
-    python -m benchmarks.adapters --device cuda       # time alone, in bfloat16; no page has it yet
+    python -m benchmarks.adapters --device cuda       # time alone, in bfloat16
 """
 
 from __future__ import annotations

@@ -49,7 +49,9 @@ def pages() -> dict[Path, str]:
             (load("distributed.json"), load("hour_of_speech.json")),
             gpu_result,
         ),
-        ADAPTERS: adapters_page(load("adapters.json")),
+        ADAPTERS: adapters_page(
+            load("adapters.json"), load("gpu_adapters.json") if has("gpu_adapters.json") else None
+        ),
         LEAGUE: league(),
     }
 

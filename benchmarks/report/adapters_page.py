@@ -16,7 +16,8 @@ __all__ = ["adapters_page", "adapters_verdict", "gains_table", "long_table", "me
 HEAD = """\
 # Your model, adapted
 
-<!-- Written by benchmarks/tables.py from benchmarks/results/adapters.json and the registry. -->
+<!-- Written by benchmarks/tables.py from benchmarks/results/adapters.json,
+     gpu_adapters.json and the registry. -->
 
 ```python
 from transformers import DebertaV2Config, DebertaV2Model
@@ -96,6 +97,14 @@ as a part of its largest entry (`benchmarks/adapters.py`).
 Measured on {machine}.
 """
 
+ON_GPU = """\
+### On a GPU
+
+The same in bfloat16. An original runs as eager or SDPA, whichever is faster; short inputs, of which
+both run kernels of microseconds, show how long Python takes.
+Measured on {machine}.
+"""
+
 MEMORY = """\
 Growth of a fresh process by one forward pass of two layers, in MiB; an original that asks for
 more than {limit} GiB in all is told no.
@@ -127,12 +136,20 @@ their own in transformers.
 """
 
 
-def adapters_page(result: dict) -> str:
-    """The whole page."""
+def adapters_page(result: dict, gpu_result: dict | None = None) -> str:
+    """The whole page.
+
+    Args:
+        result: of a CPU.
+        gpu_result: of a GPU, if one was measured.
+    """
     parts = [HEAD, GAINS.format(machine=measured_on(result, "time")), gains_table(result)]
     parts += [MEMORY.format(limit=LIMIT_GIB), _memory_table(result)]
     if result.get("long"):
         parts += [LONG, long_table(result)]
+    if gpu_result is not None:
+        parts += [ON_GPU.format(machine=machine_note(gpu_result["machine"]))]
+        parts += [gains_table(gpu_result), *_left_out(gpu_result)]
     parts += [POSITIONS, FAMILIES, _families_table(result), LEFT_ALONE, _left_table()]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -165,6 +182,12 @@ def gains_table(result: dict, models: tuple[AdaptedModel, ...] = MODELS) -> str:
     head = ["model", "input", "attention, forward", "forward + backward",
             "layer, forward", "forward + backward", "difference"]  # fmt: skip
     return markdown_table(head, rows, 2)
+
+
+def _left_out(result: dict) -> list[str]:
+    """A sentence on the models that did not run, if there are any."""
+    reasons = [f"{row['model']} ({row['reason']})" for row in result["left_out"]]
+    return [f"Left out: {'; '.join(reasons)}."] if reasons else []
 
 
 def _speedup(row: dict) -> str:

@@ -67,6 +67,14 @@ def _all_backends(length: int) -> GpuSetting:
     )
 
 
+def _decoding(keys: int, batch: int) -> GpuSetting:
+    """One query of each sequence, as in generation, which has no backward pass."""
+    return GpuSetting(
+        f"one query, {keys} keys, B={batch}, d=64", 1, (SHAW[0], BIASES[0], GLOBAL[0]), keys=keys,
+        batch=batch, backward=False, captured=True,
+    )  # fmt: skip
+
+
 GPU_SETTINGS = (
     *(
         _setting(length, width, (*MAIN_SCHEMES, GRIDS[0]) if length == 4096 else MAIN_SCHEMES)
@@ -74,6 +82,7 @@ GPU_SETTINGS = (
         for length in (1024, 4096, 16384)
     ),
     *(_all_backends(length) for length in (64, 256, 1024)),
+    *(_decoding(keys, batch) for keys, batch in ((4096, 16), (32768, 1))),
     _rivals(4096, (*MAIN_SCHEMES, GRIDS[0])),
     _rivals(1024, MAIN_SCHEMES),
     _rivals(16384, MAIN_SCHEMES),

@@ -29,8 +29,8 @@ from .layouts import Kept, layouts_of
 __all__ = ["CALLS", "RecordedPasses", "Recorder", "active_recorder", "same_in_all_calls"]
 
 #: A pass is recorded when it was made so often: to record it takes about as long as so many save.
-CALLS = 30
-_MOST = 1024  # passes
+CALLS = 16
+_MOST = 1024  # passes of either kind
 
 # What a pass may ask of a tensor: the answers follow from how it lies (of `data_ptr`, what
 # `layouts_of` takes of it).
@@ -67,8 +67,10 @@ class RecordedPasses:
     """Passes, by all that decides for their steps."""
 
     def __init__(self) -> None:
-        # How often a pass was made; then what stands for it, or False where nothing can.
-        self._found: Kept[int | bool | Callable[..., Any]] = Kept(_MOST)
+        self._calls: Kept[int] = Kept(_MOST)
+        # False where nothing can stand for a pass. Apart, so that many that are made once, as
+        # while text is generated, leave these.
+        self._recorded: Kept[Callable[..., Any] | bool] = Kept(_MOST)
 
     def run(self, key: Hashable, tensors: Sequence[Tensor | None], make: Callable[[], T]) -> T:
         """What `make` gives.
@@ -83,26 +85,26 @@ class RecordedPasses:
         if q.is_cuda and torch.cuda.is_current_stream_capturing():
             return make()  # small tensors are made in another way then (`kept.py`)
         key = key, layouts_of(tensors)
-        found = self._found.get(key)
-        if found is False:
+        recorded = self._recorded.get(key)
+        if recorded is None:
+            return self._make(key, tensors, make)
+        if isinstance(recorded, bool):
             return make()
-        if found is None or isinstance(found, int):
-            return self._run_unrecorded(key, tensors, make, found or 0)
         with torch.cuda.device_of(q):
-            return found(*tensors)
+            return recorded(*tensors)
 
-    def _run_unrecorded(
-        self, key: Hashable, tensors: Sequence[Tensor | None], make: Callable[[], T], calls: int
-    ) -> T:
+    def _make(self, key: Hashable, tensors: Sequence[Tensor | None], make: Callable[[], T]) -> T:
+        """Make a pass that is not recorded yet; record it where it was made often."""
+        calls = self._calls.get(key) or 0
         there = [id(x) for x in tensors if x is not None]
         # Of a tensor that is there twice, a record would not tell which of the two is meant.
         if calls < CALLS or len(set(there)) < len(there):
-            self._found.keep(key, calls + 1)
+            self._calls.keep(key, calls + 1)
             return make()
         recorder = Recorder(tensors)
         with recorder:
             result = make()
-        self._found.keep(key, recorder.function(result) or False)
+        self._recorded.keep(key, recorder.function(result) or False)
         return result
 
 
