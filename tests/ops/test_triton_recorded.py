@@ -80,7 +80,16 @@ def of_an_argument(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return x, y.contiguous()
 
 
-@pytest.mark.parametrize("f", [written_into, of_several_results, made_on_a_device, of_an_argument])
+def asking_how_it_lies(x: Tensor, y: Tensor) -> Tensor:
+    """As `torch.cuda.device_of` does of tensors on a GPU."""
+    known = (x.is_cuda, x.get_device(), len(y), y.numel(), y.stride(), y.is_floating_point())
+    return x * len(known) + y.size(1) * y.element_size()
+
+
+PASSES = [written_into, of_several_results, made_on_a_device, of_an_argument, asking_how_it_lies]
+
+
+@pytest.mark.parametrize("f", PASSES)
 def test_a_record_follows_its_arguments(f: Callable[..., Any]) -> None:
     x, y = torch.randn(2, 4), torch.randn(2, 4)
 

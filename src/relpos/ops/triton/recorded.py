@@ -35,8 +35,8 @@ _MOST = 1024  # passes of either kind
 # What a pass may ask of a tensor: the answers follow from how it lies (of `data_ptr`, what
 # `layouts_of` takes of it).
 _OF_LAYOUT = frozenset({
-    "__get__", "__len__", "data_ptr", "dim", "element_size", "is_contiguous", "numel", "size",
-    "stride",
+    "__get__", "__len__", "data_ptr", "dim", "element_size", "get_device", "is_contiguous",
+    "is_floating_point", "numel", "size", "storage_offset", "stride",
 })  # fmt: skip
 
 # Functions that write to a tensor, and whose names do not end with one `_`.
