@@ -49,13 +49,15 @@ def gpu() -> dict[str, str | float]:
 
 
 def commit() -> str:
-    """As git describes it; `RELPOS_COMMIT` in a copy that is no repository.
+    """What `RELPOS_COMMIT` says, in a copy whose git does not know it, or as git describes it.
 
     It is "dirty" where anything else differs than results, which a run writes itself.
     """
+    if given := os.environ.get("RELPOS_COMMIT"):
+        return given
     described = _first_line("git", "describe", "--always")
     if not described:
-        return os.environ.get("RELPOS_COMMIT", "unknown")
+        return "unknown"
     changed = _first_line("git", "diff", "--name-only", "HEAD", "--",
                           ":/", ":(top,exclude)benchmarks/results")  # fmt: skip
     return f"{described}-dirty" if changed else described
