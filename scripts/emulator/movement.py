@@ -157,6 +157,33 @@ def _shuffle(machine: Machine, x: Instruction) -> Run:
     return run
 
 
+_REDUCTIONS = {
+    "min": np.minimum, "max": np.maximum, "add": np.add, "and": np.bitwise_and,
+    "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+
+
+def _reduce(machine: Machine, x: Instruction) -> Run:
+    """`redux.sync`: one number of all lanes of a warp."""
+    kind = x.parts[-1]
+    reduction = _REDUCTIONS.get(x.parts[2])
+    if reduction is None or dtype_of(kind).kind == "f":
+        raise UnsupportedError(f"redux.sync.{x.parts[2]} of {kind}")
+    target, source = (of(y, kind) for of, y in zip(
+        (machine.target, machine.source), x.operands[:2], strict=True
+    ))  # fmt: skip
+    members = machine.source(x.operands[2], "b32")
+
+    def run(lanes: Lanes) -> None:
+        machine.active_warps(lanes)
+        if not (np.asarray(members).astype(np.int64) % (1 << 32) == (1 << 32) - 1).all():
+            raise UnsupportedError("redux.sync of a part of a warp")
+        rows = np.broadcast_to(source, machine.lanes).reshape(-1, LANES)
+        assign(target, np.repeat(reduction.reduce(rows, 1, dtype=rows.dtype), LANES), lanes)
+
+    return run
+
+
 def _matrices(machine: Machine, x: Instruction, loads: bool) -> tuple[Any, ...]:
     if x.parts[3] != "m8n8" or x.parts[-1] != "b16" or x.parts[-2].split("::")[0] != "shared":
         raise UnsupportedError("a matrix of another type")
@@ -222,7 +249,7 @@ def _nothing(machine: Machine, x: Instruction) -> Run:
 
 
 BUILDERS: dict[str, Builder] = {
-    "ld": _load, "st": _store, "cp": _copy, "shfl": _shuffle, "ldmatrix": _load_matrices,
-    "stmatrix": _store_matrices, "fence": _fence, "membar": _nothing,
-    "createpolicy": _nothing, "bar": _nothing,
+    "ld": _load, "st": _store, "cp": _copy, "shfl": _shuffle, "redux": _reduce,
+    "ldmatrix": _load_matrices, "stmatrix": _store_matrices, "fence": _fence,
+    "membar": _nothing, "createpolicy": _nothing, "bar": _nothing,
 }  # fmt: skip

@@ -190,13 +190,13 @@ def random_ranges(batch: int, queries: int, keys: int) -> Tensor:
     return torch.stack([begin, begin + torch.randint(-5, 20, (batch, queries))], 2)
 
 
-@pytest.mark.parametrize("most_pairs", [1, 1 << 20])
+@pytest.mark.parametrize("tiles_at_once", [1, 8, 128])
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (65, 33), (33, 200), (300, 301)])
 def test_tiles_see_the_hull_of_what_their_tokens_see(
-    queries: int, keys: int, most_pairs: int, monkeypatch: pytest.MonkeyPatch
+    queries: int, keys: int, tiles_at_once: int, monkeypatch: pytest.MonkeyPatch
 ):
-    """However few pairs of tiles are compared at once."""
-    monkeypatch.setattr(tile_ranges, "_MAX_TILE_PAIRS", most_pairs)
+    """However few tiles are looked at at once."""
+    monkeypatch.setattr(tile_ranges, "_SHAPE", tile_ranges._SHAPE._replace(n=tiles_at_once))
     ranges = random_ranges(3, queries, keys)
     within = KeyRanges.of(ranges, 3, keys).of_queries
     by_queries, by_keys = tile_ranges.tiles_of_key_ranges(within, keys, M, N)
@@ -209,6 +209,45 @@ def test_tiles_see_the_hull_of_what_their_tokens_see(
         seen = (tiles[:, 0] <= torch.arange(0, keys, N)) & (torch.arange(0, keys, N) < tiles[:, 1])
         for tile, found in enumerate(by_keys[b].tolist()):
             assert range(*found) == hull(seen[:, tile].repeat_interleave(M), M)
+
+
+@pytest.mark.parametrize(("of_queries", "of_keys"), [(1, 1), (1, 3), (3, 1), (3, 3)])
+def test_tiles_see_those_whose_documents_may_be_theirs(of_queries: int, of_keys: int):
+    """From the lowest of a tile to its highest; tokens of none are in no document."""
+    queries, keys = (
+        torch.randint(0, 9, (batch, tokens))
+        .sort(1)
+        .values.masked_fill(torch.rand(tokens) < 0.4, -1)
+        for batch, tokens in ((of_queries, 70), (of_keys, 101))
+    )
+    queries[:, :M] = keys[:, -N:] = -1
+    found = tile_ranges.tiles_of_documents(queries, keys, M, N)
+    for b, by_queries in enumerate(found[0].tolist()):
+        query_tiles = documents_of_tiles(queries[b % of_queries], M)
+        key_tiles = documents_of_tiles(keys[b % of_keys], N)
+        assert by_queries == hulls_that_meet(query_tiles, key_tiles, N)
+        assert found[1][b].tolist() == hulls_that_meet(key_tiles, query_tiles, M)
+
+
+def documents_of_tiles(documents: Tensor, size: int) -> list[tuple[int, int] | None]:
+    """The lowest and the highest of each tile, or None."""
+    tiles = [[x for x in tile.tolist() if x >= 0] for tile in documents.split(size)]
+    return [(min(tile), max(tile)) if tile else None for tile in tiles]
+
+
+def hulls_that_meet(
+    tiles: list[tuple[int, int] | None], others: list[tuple[int, int] | None], size: int
+) -> list[list[int]]:
+    """Of each tile the tokens from the first other that it meets to the last."""
+    found = []
+    for tile in tiles:
+        meets = [
+            number
+            for number, other in enumerate(others)
+            if tile and other and tile[0] <= other[1] and other[0] <= tile[1]
+        ]
+        found.append([meets[0] * size, (meets[-1] + 1) * size] if meets else [0, 0])
+    return found
 
 
 def hull(seen: Tensor, size: int) -> range:

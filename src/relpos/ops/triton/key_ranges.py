@@ -7,7 +7,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from . import launch
+from .kernels.tile_ranges import keys_in_any_kernel
+from .layouts import number_of_layouts
+from .tuning import TileShape, count_tiles
+
 __all__ = ["KeyRanges"]
+
+_SHAPE = TileShape(64, 128, 4, 1)
 
 
 class KeyRanges(NamedTuple):
@@ -23,24 +30,20 @@ class KeyRanges(NamedTuple):
 
     @classmethod
     def of(cls, key_ranges: Tensor, batch: int, keys: int) -> KeyRanges:
-        """Those of some `key_ranges (b or 1, i, 2)`, without what lies outside `0..keys`.
-
-        >>> KeyRanges.of(torch.tensor([[[3, 4], [2, 1], [-1, 2]]]), 1, 5).keys_in_any
-        tensor([[1, 1, 0, 1, 0]], dtype=torch.uint8)
-        """
-        within = key_ranges.clamp(0, keys).int()
-        in_any = _keys_in_any(within, keys).byte()
+        """Those of some `key_ranges (b or 1, i, 2)`, without what lies outside `0..keys`."""
+        within = key_ranges.clamp(0, keys).int().contiguous()
+        in_any = _keys_in_any(within, keys)
         return cls(*(x.expand(batch, *x.shape[1:]).contiguous() for x in (within, in_any)))
 
 
 def _keys_in_any(key_ranges: Tensor, keys: int) -> Tensor:
-    """`(b or 1, keys)`: whether more ranges have begun than ended at a key."""
-    begin, end = key_ranges.unbind(2)
-    empty = begin >= end
-    each = torch.arange(keys, device=begin.device, dtype=begin.dtype)
-    each = each.expand(begin.shape[0], -1).contiguous()
-    begun, ended = (
-        torch.searchsorted(side.masked_fill(empty, keys).sort(1).values, each, right=True)
-        for side in (begin, end)
-    )
-    return begun > ended
+    """`(b or 1, keys)` uint8."""
+    batch, queries, _ = key_ranges.shape
+    found = key_ranges.new_empty((batch, keys), dtype=torch.uint8)
+    if programs := batch * count_tiles(keys, _SHAPE.n):
+        with torch.cuda.device_of(found):
+            launch.run_programs(
+                keys_in_any_kernel, programs, key_ranges, found, queries, keys, shape=_SHAPE,
+                known=number_of_layouts((key_ranges, found)), M=_SHAPE.m, N=_SHAPE.n,
+            )  # fmt: skip
+    return found

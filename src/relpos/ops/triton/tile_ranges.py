@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+
+from . import launch
+from .kernels.tile_ranges import document_bounds_kernel, overlaps_kernel, range_bounds_kernel
+from .layouts import number_of_layouts
+from .tuning import TileShape, count_tiles
 
 __all__ = ["TileRanges", "intersect", "tiles_of_documents", "tiles_of_key_ranges"]
 
-_MAX_TILE_PAIRS = 1 << 20  # that are compared at once
+_SHAPE = TileShape(128, 128, 4, 1)
 
 # Of tiles of queries, then of tiles of keys: `(b, tiles, 2)` int32, in whole tiles, the first token
 # on the other side and the one after the last; none where the second is not above the first.
@@ -19,36 +25,39 @@ def tiles_of_documents(of_queries: Tensor, of_keys: Tensor, m: int, n: int) -> T
     """What tiles of `m` queries and tiles of `n` keys may see by their documents.
 
     Args:
-        of_queries: the document of each query, `(b, i)`; negative for none.
-        of_keys: that of each key, `(b, j)`.
+        of_queries: the document of each query, `(b or 1, i)` in int64, contiguous; negative for
+            none.
+        of_keys: that of each key, `(b or 1, j)`, likewise.
         m: queries in a tile.
         n: keys in a tile.
     """
-    query_tiles, key_tiles = _document_ranges(of_queries, m), _document_ranges(of_keys, n)
-    return _overlaps(query_tiles, key_tiles, n), _overlaps(key_tiles, query_tiles, m)
+    of_tiles = [
+        _bounds(document_bounds_kernel, x, size) for x, size in ((of_queries, m), (of_keys, n))
+    ]
+    tiles = [x.shape[1] for x in of_tiles]
+    batch = max(x.shape[0] for x in of_tiles)
+    return (
+        _overlaps(of_tiles[0], of_tiles[1], batch, *tiles, m, n),
+        _overlaps(of_tiles[1], of_tiles[0], batch, *reversed(tiles), n, m),
+    )
 
 
 def tiles_of_key_ranges(key_ranges: Tensor, keys: int, m: int, n: int) -> TileRanges:
     """What tiles of `m` queries and tiles of `n` keys may see by the queries' ranges of keys.
 
     Args:
-        key_ranges: `(b, i, 2)`, within `0..keys`.
+        key_ranges: `(b, i, 2)` in int32, contiguous, within `0..keys`.
         keys: how many there are.
         m: queries in a tile.
         n: keys in a tile.
     """
-    begin, end = key_ranges.unbind(2)
-    empty = begin >= end
-    begin, end = begin.masked_fill(empty, keys), end.masked_fill(empty, 0)
-    rest = (0, -begin.shape[1] % m)
-    begin = pad(begin, rest, value=keys).unflatten(1, (-1, m)).amin(2)
-    end = pad(end, rest, value=0).unflatten(1, (-1, m)).amax(2)
-    # A tile without keys begins behind its end, and overlaps with none.
-    query_tiles = torch.stack([begin, end - 1], 2)
-    first = torch.arange(0, keys, n, device=begin.device, dtype=begin.dtype)
-    key_tiles = torch.stack([first, first + n - 1], 1).unsqueeze(0)
-    whole = torch.stack([begin // n * n, (end + n - 1) // n * n], 2)
-    return whole.int(), _overlaps(key_tiles, query_tiles, m)
+    of_queries = _bounds(range_bounds_kernel, key_ranges, m)
+    batch, tiles, _ = of_queries.shape
+    key_tiles = count_tiles(keys, n)
+    return (
+        _overlaps(of_queries, None, batch, tiles, key_tiles, m, n),
+        _overlaps(None, of_queries, batch, key_tiles, tiles, n, m),
+    )
 
 
 def intersect(ranges: TileRanges, others: TileRanges) -> TileRanges:
@@ -60,31 +69,41 @@ def intersect(ranges: TileRanges, others: TileRanges) -> TileRanges:
     return by_queries, by_keys
 
 
-def _document_ranges(documents: Tensor, size: int) -> Tensor:
-    """The lowest and the highest document of each tile, `(b, tiles, 2)`; none: an empty range."""
-    padded = pad(documents, (0, -documents.shape[1] % size), value=-1).unflatten(1, (-1, size))
-    lowest = padded.masked_fill(padded < 0, torch.iinfo(padded.dtype).max).amin(2)
-    return torch.stack([lowest, padded.amax(2)], 2)
+def _bounds(kernel: Any, x: Tensor, size: int) -> Tensor:
+    """`(b or 1, tiles, 2)` of the tokens along the second axis of `x`, as the kernel finds them."""
+    batch, tokens = x.shape[:2]
+    bounds = x.new_empty((batch, count_tiles(tokens, size), 2), dtype=torch.int64)
+    _run(kernel, bounds, x, bounds, tokens, like=(x, bounds), SIZE=size)
+    return bounds
 
 
-def _overlaps(tiles: Tensor, others: Tensor, size: int) -> Tensor:
-    """From the first to the last of the `others` whose ranges overlap with those of each tile.
+def _overlaps(
+    bounds: Tensor | None, others: Tensor | None, batch: int, tiles: int, other_tiles: int,
+    size: int, other_size: int,
+) -> Tensor:  # fmt: skip
+    """As `overlaps_kernel` writes them; None stands for bounds that are the tokens themselves."""
+    given = bounds if bounds is not None else others
+    assert given is not None
+    found = given.new_empty((batch, tiles, 2), dtype=torch.int32)
+    _run(
+        overlaps_kernel, found, bounds, others, found, tiles, other_tiles, _stride_b(bounds),
+        _stride_b(others), size, other_size, like=(bounds, others, found), BLOCK=_SHAPE.n,
+    )  # fmt: skip
+    return found
 
-    Args:
-        tiles: `(b or 1, tiles, 2)`, ranges of documents or of keys, both ends included.
-        others: `(b or 1, other tiles, 2)`.
-        size: tokens in one of the others.
 
-    Returns:
-        `(b, tiles, 2)` int32, in tokens: the first, and the one after the last.
-    """
-    count = others.shape[1]
-    number = torch.arange(count, device=tiles.device, dtype=torch.int32)
-    lowest, highest = others.unsqueeze(1).unbind(3)
-    ranges = []
-    for chunk in tiles.split(max(1, _MAX_TILE_PAIRS // count), 1):  # so that memory stays O(L)
-        apart = (chunk[:, :, :1] > highest) | (lowest > chunk[:, :, 1:])
-        end = (number + 1).expand_as(apart).masked_fill(apart, 0).amax(2)
-        begin = number.expand_as(apart).masked_fill(apart, count).amin(2)
-        ranges.append(torch.stack([torch.minimum(begin, end), end], 2))
-    return torch.cat(ranges, 1) * size
+def _stride_b(bounds: Tensor | None) -> int:
+    return 0 if bounds is None or bounds.shape[0] == 1 else bounds.stride(0)
+
+
+def _run(
+    kernel: Any, out: Tensor, *arguments: Any, like: tuple[Tensor | None, ...], **constants: int
+) -> None:
+    """A program for each tile of `out (b, tiles, 2)`."""
+    programs = out.shape[0] * out.shape[1]
+    if not programs:
+        return
+    with torch.cuda.device_of(out):
+        launch.run_programs(
+            kernel, programs, *arguments, shape=_SHAPE, known=number_of_layouts(like), **constants
+        )
