@@ -185,9 +185,12 @@ def gains_table(result: dict, models: tuple[AdaptedModel, ...] = MODELS) -> str:
 
 
 def _left_out(result: dict) -> list[str]:
-    """A sentence on the models that did not run, if there are any."""
-    reasons = [f"{row['model']} ({row['reason']})" for row in result["left_out"]]
-    return [f"Left out: {'; '.join(reasons)}."] if reasons else []
+    """Of the models that did not run, by the reason, if there are any."""
+    models: dict[str, list[str]] = {}
+    for row in result["left_out"]:
+        models.setdefault(row["reason"], []).append(row["model"])
+    parts = [f"{'; '.join(names)} ({reason})" for reason, names in models.items()]
+    return [f"Left out: {'. '.join(parts)}."] if parts else []
 
 
 def _speedup(row: dict) -> str:

@@ -63,13 +63,13 @@ Measured on {machine}.
 ON_GPU = """\
 The unit is the fastest of torch's SDPA backends (flash, cuDNN, memory-efficient) at the same shape,
 causal where the scheme is, found for each pass by timing them all. Times are by CUDA events, and
-learned tables are in float32 and cast, as by autocast. At 1024 tokens Python takes longer than the
-kernels; "as graphs" both, the unit too, run as CUDA graphs, which leave it out. Memory is the most
-that torch had allocated over one forward and backward pass, the inputs with it.
+learned tables are in float32 and cast, as by autocast. For few tokens Python may take longer than
+the kernels; "as graphs" both, the unit too, run as CUDA graphs, which leave it out. Memory is the
+most that torch had allocated over one forward and backward pass, the inputs with it.
 
 Measured on {machine}. What was checked there is in `gpu_trials.json`: each kind of term at 35, 729
-and 2400 tokens, the same bits in 20 runs, CUDA graphs and `torch.compile`, the backend's suite in
-part.
+and 2400 tokens, the same bits in 20 runs, CUDA graphs and `torch.compile`, compute-sanitizer's
+memcheck and racecheck, the backend's suite in part.
 """
 
 NOT_REACHED = """\

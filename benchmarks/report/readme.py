@@ -190,6 +190,8 @@ def _job(metrics: dict) -> str:
     # Seeds that were added may be of another machine: "2 (2 used); 4 (1 used)".
     cores = machine["cores"].replace(" (", " cores (")
     where = f"{machine['processor']}{capability}, {cores}"
+    if machine.get("accelerator"):
+        where = f"one {machine['accelerator']} beside {where}"
     if any(metrics.get("timed_on_a_busy_machine", {}).values()):
         return f"on {where}; it was busy, so no time is told"
     return f"{metrics['seconds']:.0f} s for the whole job on {where}"
@@ -273,6 +275,7 @@ def readme(text: str, result: dict, gpu_result: dict | None = None) -> str:
         "local": local_part(load("local.json")),
         "chorales": music_table(load("chorales.json")),
         "literature": music_table(load("literature.json"), HUANG_2018),
+        "paper": music_table(load("paper.json")),
         "performances": music_table(load("performances.json"))
         if has("performances.json")
         else "Not measured yet.",
