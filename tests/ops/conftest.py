@@ -21,6 +21,6 @@ def quick_interpreter() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def own_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes of the triton backend are recorded anew: what a test replaces is not in their keys."""
-    calls = sys.modules.get("relpos.ops.triton.calls")
-    if calls is not None:
-        monkeypatch.setattr(calls, "_passes", calls.RecordedPasses())
+    recorded = sys.modules.get("relpos.ops.triton.recorded")
+    if recorded is not None:
+        monkeypatch.setattr(recorded, "_passes", recorded.RecordedPasses())

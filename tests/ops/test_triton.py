@@ -37,6 +37,7 @@ pytestmark = [
 
 FLOAT = torch.float32
 its_tiles = pytest.mark.skipif(ON_GPU, reason="tiles have other sizes there")
+compiler_alone = pytest.mark.skipif(ON_GPU, reason="a GPU's time: it runs where there is none")
 LONGEST = 100  # some tiles of the interpreter's 32 x 16 either way
 SLOW = {
     "queries, all offsets", "queries, grouped, causal", "queries, grouped, per head",
@@ -402,6 +403,7 @@ assert "triton" in sys.modules
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+@compiler_alone
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "call", ["lengths", "short lengths", "local lengths", "local short lengths", "wide lengths"]
@@ -436,6 +438,7 @@ def compiled_ahead(*arguments: str) -> list[dict]:
     return json.loads(run.stdout.splitlines()[-1])
 
 
+@compiler_alone
 @pytest.mark.parametrize("architecture", ["xx", "90", "sm_90a", "sm_1", "sm_105"])
 def test_what_is_compiled_for_must_be_an_architecture(architecture: str):
     run = subprocess.run(
@@ -448,6 +451,7 @@ def test_what_is_compiled_for_must_be_an_architecture(architecture: str):
     )
 
 
+@compiler_alone
 @pytest.mark.slow
 @pytest.mark.parametrize("tiles", MEMORY, ids=" ".join)
 def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
@@ -508,6 +512,7 @@ def test_what_is_not_written_is_not_read(name: str):
 TIMED = {("sm_90", "wide heads", "dq_kernel")}
 
 
+@compiler_alone
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
 def test_no_kernel_has_more_to_keep_than_there_are_registers(architecture: str):

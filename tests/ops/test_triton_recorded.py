@@ -30,7 +30,6 @@ def early(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", CALLS)
 def test_a_recorded_call_has_the_same_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     of_calls: Any = importlib.import_module("relpos.ops.triton.calls")
-    monkeypatch.setattr(of_calls, "_passes", recorded.RecordedPasses())
     prepared: list[None] = []
     prepare = of_calls._prepared
     monkeypatch.setattr(of_calls, "_prepared", lambda x: prepared.append(None) or prepare(x))
@@ -39,6 +38,24 @@ def test_a_recorded_call_has_the_same_bits(kind: str, monkeypatch: pytest.Monkey
     assert same_bits(first, second)
     assert same_bits(first, third)
     assert len(prepared) == 4  # forward and backward twice
+
+
+@pytest.mark.usefixtures("quick_interpreter")
+def test_logits_by_axis_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 16 bits they are made by passes of their own."""
+    of_logits: Any = importlib.import_module("relpos.ops.triton.axis_logits")
+    made: list[str] = []
+    for name in ("_logits", "_gradients"):
+        make = getattr(of_logits, name)
+        monkeypatch.setattr(
+            of_logits, name, lambda *x, make=make, name=name: made.append(name) or make(*x)
+        )
+    call = calls("triton", 3, 8, torch.float16)["grid"]
+
+    first, *others = (call.both() for _ in range(4))
+
+    assert all(same_bits(first, other) for other in others)
+    assert made == ["_logits", "_gradients"] * 2
 
 
 def outcomes(f: Callable[..., Any], *tensors: Tensor, alike: int = 4) -> tuple[list[Any], int]:

@@ -213,7 +213,7 @@ def test_along_a_long_axis_torch_makes_them(monkeypatch: pytest.MonkeyPatch):
     half = torch.float16
     q = torch.randn(1, 2, 24, 16, device=DEVICE).to(half)
     terms = GridTerms((12, 2), (axis(1, 12, 16, half), axis(1, 2, 16, half)))
-    monkeypatch.setattr(axis_op, "_axis_logits", None)
+    monkeypatch.setattr(axis_op, "_logits", None)
     assert attention(q, q, q, terms, backend="triton").isfinite().all()
 
 

@@ -35,7 +35,7 @@ except ImportError:
         return 1
 
 
-__all__ = ["CustomOp", "Flow"]
+__all__ = ["CustomOp", "Flow", "may_pass_by_dispatcher"]
 
 # What the names of operators without a derivative end with.
 _KERNEL = "_kernel"
@@ -142,7 +142,7 @@ class CustomOp:
             arguments.seed = torch.randint(1 << 62, (), device=self.seed_on or inputs.q.device)
         values = self.values(arguments)
         tensors = [x for x in values[: self._num_tensors] if x is not None]
-        if not _may_pass_by_dispatcher(tensors):
+        if not may_pass_by_dispatcher(tensors):
             results = self._forward(*values)
         elif torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
             results = _Attention.apply(self, arguments, values, *tensors)
@@ -383,7 +383,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         op = ctx.op
-        passes_by = _may_pass_by_dispatcher([x for x in gradients if x is not None])
+        passes_by = may_pass_by_dispatcher([x for x in gradients if x is not None])
         # Else by the operator, which refuses to be differentiated again, in words.
         backward = op._compute_backward if passes_by and not torch.is_grad_enabled() else None
         needs_of_tensors = iter(ctx.needs_input_grad[3:])
@@ -393,7 +393,7 @@ class _Attention(torch.autograd.Function):
         return (None, None, None, *there)
 
 
-def _may_pass_by_dispatcher(tensors: Sequence[Tensor]) -> bool:
+def may_pass_by_dispatcher(tensors: Sequence[Tensor]) -> bool:
     """Whether it has nobody to tell: no tracing or dispatch mode, usual tensors in memory."""
     if is_traced() or _modes() > 0:
         return False

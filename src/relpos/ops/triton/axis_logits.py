@@ -12,6 +12,7 @@ from torch import Tensor
 from . import launch
 from .kernels.axis_logits import axis_dq_kernel, axis_drows_kernel, axis_logits_kernel
 from .layouts import number_of_layouts
+from .recorded import run_pass
 from .tensor_args import table_tensor, token_tensor, with_dense_rows
 from .tuning import TileShape, count_tiles, next_power_of_two, split_count
 
@@ -55,6 +56,13 @@ def axis_logits(
         prefix: tokens before it.
         scale: of the products.
     """
+    key = "axis logits", tuple(grid), prefix, scale
+    return run_pass(key, (q, *rows), lambda: _logits(q, rows, grid, prefix, scale))
+
+
+def _logits(
+    q: Tensor, rows: Sequence[Tensor], grid: Sequence[int], prefix: int, scale: float
+) -> Tensor:
     q = with_dense_rows(q)
     batch, heads, tokens, dim = q.shape
     out = q.new_empty((batch, heads, tokens, sum(grid)), dtype=torch.float32)
@@ -93,6 +101,17 @@ def axis_logits_gradients(
         needs_q: whether that of `q` is needed.
         needs_rows: whether those of the rows are.
     """
+    key = "axis logits, backward", tuple(grid), prefix, scale, needs_q, needs_rows
+    return run_pass(
+        key, (q, d_logits, *rows),
+        lambda: _gradients(d_logits, q, rows, grid, prefix, scale, needs_q, needs_rows),
+    )  # fmt: skip
+
+
+def _gradients(
+    d_logits: Tensor, q: Tensor, rows: Sequence[Tensor], grid: Sequence[int], prefix: int,
+    scale: float, needs_q: bool, needs_rows: bool,
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     q, d_logits = with_dense_rows(q), d_logits.float().contiguous()
     batch, heads, tokens, dim = q.shape
     d_q = q.new_empty(q.shape if needs_q else (0,))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from math import prod
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from ...terms import GridTerms
 from ..axis_terms import key_axis_logits, rows_of_pairs
+from ..custom_op import may_pass_by_dispatcher
 from ..inputs import Inputs, wide_dtype
 from ..transforms import check_not_batched, refuse_second_derivatives
 
@@ -36,7 +39,7 @@ def axis_logits_of(inputs: Inputs) -> Tensor | None:
         for axis, size in zip(terms.axes, terms.shape, strict=True)
         if axis.keys is not None
     ]
-    return _axis_logits(q, rows, terms.shape, terms.prefix, inputs.scale)
+    return _logits(q, rows, terms.shape, terms.prefix, inputs.scale)
 
 
 def _has_keys_alone(terms: GridTerms) -> bool:
@@ -51,15 +54,60 @@ def _has_short_axes(terms: GridTerms) -> bool:
     return max(terms.shape) ** 2 <= _MOST_PAIRS * prod(terms.shape)
 
 
+def _logits(
+    q: Tensor, rows: Sequence[Tensor], grid: Sequence[int], prefix: int, scale: float
+) -> Tensor:
+    """By the operator, where somebody is to be told of it (`custom_op.py`)."""
+    tensors = (q, *rows)
+    if not may_pass_by_dispatcher(tensors):
+        return _axis_logits(q, rows, grid, prefix, scale)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        return _AxisLogits.apply(grid, prefix, scale, *tensors)
+    return _computations().axis_logits(q, rows, grid, prefix, scale)
+
+
+@cache
+def _computations() -> ModuleType:
+    from . import axis_logits  # noqa: PLC0415
+
+    return axis_logits
+
+
+class _AxisLogits(torch.autograd.Function):
+    """The operator without torch's own way to its derivative."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, grid: Sequence[int], prefix: int, scale: float, q: Tensor, *rows: Tensor
+    ) -> Tensor:
+        ctx.settings = grid, prefix, scale
+        ctx.save_for_backward(q, *rows)
+        return _computations().axis_logits(q, rows, grid, prefix, scale)
+
+    @staticmethod
+    def backward(ctx: Any, d_logits: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        check_not_batched("triton", d_logits)
+        q, *rows = ctx.saved_tensors
+        needs_q, needs_rows = ctx.needs_input_grad[3], any(ctx.needs_input_grad[4:])
+        if may_pass_by_dispatcher((d_logits,)) and not torch.is_grad_enabled():
+            d_q, d_rows = _computations().axis_logits_gradients(
+                d_logits, q, rows, *ctx.settings, needs_q=needs_q, needs_rows=needs_rows
+            )
+        else:
+            # It refuses to be differentiated again, in words.
+            d_q, d_rows = _axis_logits_backward(
+                d_logits, q, rows, *ctx.settings, needs_q, needs_rows
+            )
+        return None, None, None, d_q if needs_q else None, *(d_rows or [None] * len(rows))
+
+
 @torch.library.custom_op(
     "relpos::triton_axis_logits", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor"
 )
 def _axis_logits(
     q: Tensor, rows: Sequence[Tensor], grid: Sequence[int], prefix: int, scale: float
 ) -> Tensor:
-    from .axis_logits import axis_logits  # noqa: PLC0415
-
-    return axis_logits(q, rows, grid, prefix, scale)
+    return _computations().axis_logits(q, rows, grid, prefix, scale)
 
 
 @torch.library.custom_op(
@@ -71,9 +119,7 @@ def _axis_logits_backward(
     d_logits: Tensor, q: Tensor, rows: Sequence[Tensor], grid: Sequence[int], prefix: int,
     scale: float, needs_q: bool, needs_rows: bool,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
-    from .axis_logits import axis_logits_gradients  # noqa: PLC0415
-
-    return axis_logits_gradients(
+    return _computations().axis_logits_gradients(
         d_logits, q, rows, grid, prefix, scale, needs_q=needs_q, needs_rows=needs_rows
     )
 

@@ -17,7 +17,7 @@ from .call_plan import CallSettings, matmul_precision
 from .call_traits import GridShape
 from .forward import ForwardResult, forward
 from .prepared_call import PreparedCall
-from .recorded import RecordedPasses
+from .recorded import run_pass
 from .saved import Saved
 
 __all__ = ["logits_of_row_max", "run_backward", "run_forward"]
@@ -29,13 +29,12 @@ _TENSORS = (
 _tensors_of = attrgetter(*_TENSORS)
 _all_tensors_of = attrgetter(*(x for x in DECLARED if schema_type(x).startswith("Tensor")))
 _numbers_of = attrgetter(*(x for x in DECLARED if not schema_type(x).startswith("Tensor")))
-_passes = RecordedPasses()
 
 
 def run_forward(arguments: Arguments) -> ForwardResult:
     """The results of the operator."""
     tensors, settings = _taken_apart(arguments)
-    return _passes.run(settings, tensors, lambda: forward(_prepared(arguments)))
+    return run_pass(("forward", settings), tensors, lambda: forward(_prepared(arguments)))
 
 
 def run_backward(arguments: Arguments, flow: Flow, wanted: frozenset[str]) -> dict[str, Tensor]:
@@ -51,7 +50,7 @@ def run_backward(arguments: Arguments, flow: Flow, wanted: frozenset[str]) -> di
 
     tensors, settings = _taken_apart(arguments)
     flows = *flow.saved, flow.d_output, flow.d_lse, flow.d_axis_weights
-    return _passes.run((settings, wanted), (*tensors, *flows), make)
+    return run_pass(("backward", settings, wanted), (*tensors, *flows), make)
 
 
 def logits_of_row_max(arguments: Arguments) -> float:

@@ -26,7 +26,14 @@ from torch.overrides import TorchFunctionMode
 
 from .layouts import Kept, layouts_of
 
-__all__ = ["CALLS", "RecordedPasses", "Recorder", "active_recorder", "same_in_all_calls"]
+__all__ = [
+    "CALLS",
+    "RecordedPasses",
+    "Recorder",
+    "active_recorder",
+    "run_pass",
+    "same_in_all_calls",
+]
 
 #: A pass is recorded when it was made so often: to record it takes about as long as so many save.
 CALLS = 16
@@ -106,6 +113,14 @@ class RecordedPasses:
             result = make()
         self._recorded.keep(key, recorder.function(result) or False)
         return result
+
+
+_passes = RecordedPasses()
+
+
+def run_pass(key: Hashable, tensors: Sequence[Tensor | None], make: Callable[[], T]) -> T:
+    """As `RecordedPasses.run`, with the passes of this process."""
+    return _passes.run(key, tensors, make)
 
 
 class _Step(NamedTuple):
