@@ -8,7 +8,12 @@ import torch
 from torch import Tensor
 
 from . import launch
-from .kernels.tile_ranges import document_bounds_kernel, overlaps_kernel, range_bounds_kernel
+from .kernels.tile_ranges import (
+    document_bounds_kernel,
+    document_overlaps_kernel,
+    key_overlaps_kernel,
+    range_bounds_kernel,
+)
 from .layouts import number_of_layouts
 from .tuning import TileShape, count_tiles
 
@@ -31,15 +36,8 @@ def tiles_of_documents(of_queries: Tensor, of_keys: Tensor, m: int, n: int) -> T
         m: queries in a tile.
         n: keys in a tile.
     """
-    of_tiles = [
-        _bounds(document_bounds_kernel, x, size) for x, size in ((of_queries, m), (of_keys, n))
-    ]
-    tiles = [x.shape[1] for x in of_tiles]
-    batch = max(x.shape[0] for x in of_tiles)
-    return (
-        _overlaps(of_tiles[0], of_tiles[1], batch, *tiles, m, n),
-        _overlaps(of_tiles[1], of_tiles[0], batch, *reversed(tiles), n, m),
-    )
+    query_tiles, key_tiles = _documents_of_tiles(of_queries, m), _documents_of_tiles(of_keys, n)
+    return _overlaps(query_tiles, key_tiles, n), _overlaps(key_tiles, query_tiles, m)
 
 
 def tiles_of_key_ranges(key_ranges: Tensor, keys: int, m: int, n: int) -> TileRanges:
@@ -51,13 +49,22 @@ def tiles_of_key_ranges(key_ranges: Tensor, keys: int, m: int, n: int) -> TileRa
         m: queries in a tile.
         n: keys in a tile.
     """
-    of_queries = _bounds(range_bounds_kernel, key_ranges, m)
-    batch, tiles, _ = of_queries.shape
-    key_tiles = count_tiles(keys, n)
-    return (
-        _overlaps(of_queries, None, batch, tiles, key_tiles, m, n),
-        _overlaps(None, of_queries, batch, key_tiles, tiles, n, m),
+    batch, queries, _ = key_ranges.shape
+    query_tiles, key_tiles = count_tiles(queries, m), count_tiles(keys, n)
+    bounds = key_ranges.new_empty((batch, query_tiles, 2), dtype=torch.int64)
+    by_queries, by_keys = (
+        key_ranges.new_empty((batch, tiles, 2), dtype=torch.int32)
+        for tiles in (query_tiles, key_tiles)
     )
+    _run(
+        range_bounds_kernel, batch * query_tiles, (key_ranges, bounds, by_queries), queries, m, n,
+        BLOCK=_SHAPE.n,
+    )  # fmt: skip
+    _run(
+        key_overlaps_kernel, batch * key_tiles, (bounds, by_keys), key_tiles, query_tiles, n, m,
+        BLOCK=_SHAPE.n,
+    )  # fmt: skip
+    return by_queries, by_keys
 
 
 def intersect(ranges: TileRanges, others: TileRanges) -> TileRanges:
@@ -69,41 +76,41 @@ def intersect(ranges: TileRanges, others: TileRanges) -> TileRanges:
     return by_queries, by_keys
 
 
-def _bounds(kernel: Any, x: Tensor, size: int) -> Tensor:
-    """`(b or 1, tiles, 2)` of the tokens along the second axis of `x`, as the kernel finds them."""
-    batch, tokens = x.shape[:2]
-    bounds = x.new_empty((batch, count_tiles(tokens, size), 2), dtype=torch.int64)
-    _run(kernel, bounds, x, bounds, tokens, like=(x, bounds), SIZE=size)
+def _documents_of_tiles(documents: Tensor, size: int) -> Tensor:
+    """The lowest and the highest document of each tile, `(b or 1, tiles, 2)`."""
+    batch, tokens = documents.shape
+    bounds = documents.new_empty((batch, count_tiles(tokens, size), 2))
+    programs = batch * bounds.shape[1]
+    _run(document_bounds_kernel, programs, (documents, bounds), tokens, size, BLOCK=_SHAPE.n)
     return bounds
 
 
-def _overlaps(
-    bounds: Tensor | None, others: Tensor | None, batch: int, tiles: int, other_tiles: int,
-    size: int, other_size: int,
-) -> Tensor:  # fmt: skip
-    """As `overlaps_kernel` writes them; None stands for bounds that are the tokens themselves."""
-    given = bounds if bounds is not None else others
-    assert given is not None
-    found = given.new_empty((batch, tiles, 2), dtype=torch.int32)
+def _overlaps(bounds: Tensor, others: Tensor, size: int) -> Tensor:
+    """Of each tile, from the first to the last token of the `others`, of `size`, that it may see.
+
+    Args:
+        bounds: `(b or 1, tiles, 2)`.
+        others: `(b or 1, other tiles, 2)`.
+        size: tokens in one of the others.
+    """
+    batch, tiles = max(bounds.shape[0], others.shape[0]), bounds.shape[1]
+    found = bounds.new_empty((batch, tiles, 2), dtype=torch.int32)
+    strides = (0 if x.shape[0] == 1 else x.stride(0) for x in (bounds, others))
     _run(
-        overlaps_kernel, found, bounds, others, found, tiles, other_tiles, _stride_b(bounds),
-        _stride_b(others), size, other_size, like=(bounds, others, found), BLOCK=_SHAPE.n,
+        document_overlaps_kernel, batch * tiles, (bounds, others, found), tiles, others.shape[1],
+        *strides, size, BLOCK=_SHAPE.n,
     )  # fmt: skip
     return found
 
 
-def _stride_b(bounds: Tensor | None) -> int:
-    return 0 if bounds is None or bounds.shape[0] == 1 else bounds.stride(0)
-
-
 def _run(
-    kernel: Any, out: Tensor, *arguments: Any, like: tuple[Tensor | None, ...], **constants: int
+    kernel: Any, programs: int, tensors: tuple[Tensor, ...], *numbers: int, **constants: int
 ) -> None:
-    """A program for each tile of `out (b, tiles, 2)`."""
-    programs = out.shape[0] * out.shape[1]
+    """Run a kernel of these tensors and numbers."""
     if not programs:
         return
-    with torch.cuda.device_of(out):
+    with torch.cuda.device_of(tensors[0]):
         launch.run_programs(
-            kernel, programs, *arguments, shape=_SHAPE, known=number_of_layouts(like), **constants
-        )
+            kernel, programs, *tensors, *numbers, shape=_SHAPE, known=number_of_layouts(tensors),
+            **constants,
+        )  # fmt: skip

@@ -9,11 +9,12 @@ import triton
 import triton.language as tl
 
 _LARGEST = tl.constexpr(2**63 - 1)
+_FAR = tl.constexpr(2**31 - 1)
 
 
-@triton.jit(do_not_specialize=("tokens",))
-def document_bounds_kernel(documents, bounds, tokens, SIZE: tl.constexpr):
-    """The lowest and the highest document of one tile of `SIZE` tokens.
+@triton.jit(do_not_specialize=("tokens", "size"))
+def document_bounds_kernel(documents, bounds, tokens, size, BLOCK: tl.constexpr):
+    """The lowest and the highest document of one tile of `size` tokens, `BLOCK` at once.
 
     Reads:
         documents: `(b, tokens)` int64, contiguous; negative for none.
@@ -21,18 +22,27 @@ def document_bounds_kernel(documents, bounds, tokens, SIZE: tl.constexpr):
     Writes:
         bounds: `(b, tiles, 2)` int64.
     """
-    tiles = tl.cdiv(tokens, SIZE)
+    tiles = tl.cdiv(tokens, size)
     b = tl.cast(tl.program_id(0) // tiles, tl.int64)
-    token = tl.program_id(0) % tiles * SIZE + tl.arange(0, SIZE)
-    document = tl.load(documents + b * tokens + token, mask=token < tokens, other=-1)
+    begin = tl.program_id(0) % tiles * size
+    end = tl.minimum(begin + size, tokens)
+    lowest = tl.full([BLOCK], _LARGEST, tl.int64)
+    highest = tl.full([BLOCK], -1, tl.int64)
+    for first in range(begin, end, BLOCK):
+        token = first + tl.arange(0, BLOCK)
+        document = tl.load(documents + b * tokens + token, mask=token < end, other=-1)
+        lowest = tl.minimum(lowest, tl.where(document < 0, _LARGEST, document))
+        highest = tl.maximum(highest, document)
     at = bounds + tl.cast(tl.program_id(0), tl.int64) * 2
-    tl.store(at, tl.min(tl.where(document < 0, _LARGEST, document), 0))
-    tl.store(at + 1, tl.max(document, 0))
+    tl.store(at, tl.min(lowest, 0))
+    tl.store(at + 1, tl.max(highest, 0))
 
 
-@triton.jit(do_not_specialize=("queries",))
-def range_bounds_kernel(key_ranges, bounds, queries, SIZE: tl.constexpr):
-    """The first and the last key that some of `SIZE` queries may see.
+@triton.jit(do_not_specialize=("queries", "size", "keys_of_tile"))
+def range_bounds_kernel(
+    key_ranges, bounds, overlaps, queries, size, keys_of_tile, BLOCK: tl.constexpr
+):
+    """The first and the last key that `size` queries may see, and in which tiles these are.
 
     Reads:
         key_ranges: `(b, i, 2)` int32, contiguous: the first key of each, and the one after the
@@ -40,58 +50,88 @@ def range_bounds_kernel(key_ranges, bounds, queries, SIZE: tl.constexpr):
 
     Writes:
         bounds: `(b, tiles, 2)` int64.
+        overlaps: `(b, tiles, 2)` int32, as `document_overlaps_kernel`.
     """
-    tiles = tl.cdiv(queries, SIZE)
+    tiles = tl.cdiv(queries, size)
     b = tl.cast(tl.program_id(0) // tiles, tl.int64)
-    i = tl.program_id(0) % tiles * SIZE + tl.arange(0, SIZE)
-    begin, end = _ranges(key_ranges, b, i, queries)
-    at = bounds + tl.cast(tl.program_id(0), tl.int64) * 2
-    tl.store(at, tl.min(begin, 0))
-    tl.store(at + 1, tl.max(end, 0) - 1)
+    i_begin = tl.program_id(0) % tiles * size
+    i_end = tl.minimum(i_begin + size, queries)
+    first = tl.full([BLOCK], _FAR, tl.int32)
+    end = tl.full([BLOCK], 0, tl.int32)
+    for i0 in range(i_begin, i_end, BLOCK):
+        begins, ends = _ranges(key_ranges, b, i0 + tl.arange(0, BLOCK), queries, i_end)
+        first = tl.minimum(first, begins)
+        end = tl.maximum(end, ends)
+    first = tl.min(first, 0)
+    end = tl.max(end, 0)
+    at = tl.cast(tl.program_id(0), tl.int64) * 2
+    tl.store(bounds + at, first)
+    tl.store(bounds + at + 1, end - 1)
+    end = tl.cdiv(end, keys_of_tile) * keys_of_tile
+    tl.store(overlaps + at, tl.minimum(first // keys_of_tile * keys_of_tile, end))
+    tl.store(overlaps + at + 1, end)
 
 
 @triton.jit(
-    do_not_specialize=("tiles", "others", "stride_b", "other_stride_b", "size", "other_size")
-)
-def overlaps_kernel(
-    bounds, other_bounds, overlaps, tiles, others, stride_b, other_stride_b, size, other_size,
+    do_not_specialize=("tiles", "others", "stride_b", "other_stride_b", "other_size")
+)  # fmt: skip
+def document_overlaps_kernel(
+    bounds, other_bounds, overlaps, tiles, others, stride_b, other_stride_b, other_size,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """From the first to the last of the other tiles that one tile may see.
+    """From the first to the last of the other tiles that one tile may see by documents.
 
     Reads:
-        bounds: `(b or 1, tiles, 2)` int64; None where they are the tile's own tokens.
+        bounds: `(b or 1, tiles, 2)` int64, with 0 for the stride of 1.
         other_bounds: `(b or 1, others, 2)`, likewise.
 
     Writes:
         overlaps: `(b, tiles, 2)` int32: the first token of these, and the one after the last.
     """
     b = tl.cast(tl.program_id(0) // tiles, tl.int64)
-    tile = tl.program_id(0) % tiles
-    if bounds is None:
-        lowest = tile * size
-        highest = lowest + size - 1
-    else:
-        at = bounds + b * stride_b + tile * 2
-        lowest = tl.load(at)
-        highest = tl.load(at + 1)
+    at = bounds + b * stride_b + tl.program_id(0) % tiles * 2
+    other_at = other_bounds + b * other_stride_b
+    begin, end = _first_to_last(tl.load(at), tl.load(at + 1), other_at, others, BLOCK)
+    at = overlaps + tl.cast(tl.program_id(0), tl.int64) * 2
+    tl.store(at, begin * other_size)
+    tl.store(at + 1, end * other_size)
+
+
+@triton.jit(do_not_specialize=("tiles", "others", "size", "other_size"))
+def key_overlaps_kernel(
+    other_bounds, overlaps, tiles, others, size, other_size, BLOCK: tl.constexpr
+):
+    """From the first to the last tile of queries that may see one tile of `size` keys.
+
+    Reads:
+        other_bounds: `(b, others, 2)` int64, of the queries, by keys.
+
+    Writes:
+        overlaps: as `document_overlaps_kernel`.
+    """
+    b = tl.cast(tl.program_id(0) // tiles, tl.int64)
+    first = tl.program_id(0) % tiles * size
+    other_at = other_bounds + b * others * 2
+    begin, end = _first_to_last(first, first + size - 1, other_at, others, BLOCK)
+    at = overlaps + tl.cast(tl.program_id(0), tl.int64) * 2
+    tl.store(at, begin * other_size)
+    tl.store(at + 1, end * other_size)
+
+
+@triton.jit
+def _first_to_last(lowest, highest, other_bounds, others, BLOCK: tl.constexpr):
+    """The first of the `others (., 2)` that overlap, and the one after the last; or 0 and 0."""
     begin = others
     end = 0
     for first in range(0, others, BLOCK):
         other = first + tl.arange(0, BLOCK)
-        if other_bounds is None:
-            other_lowest = other * other_size
-            other_highest = other_lowest + other_size - 1
-        else:
-            other_at = other_bounds + b * other_stride_b + other * 2
-            other_lowest = tl.load(other_at, mask=other < others, other=_LARGEST)
-            other_highest = tl.load(other_at + 1, mask=other < others, other=-1)
+        at = other_bounds + other * 2
+        other_lowest = tl.load(at, mask=other < others, other=_LARGEST)
+        other_highest = tl.load(at + 1, mask=other < others, other=-1)
         meets = (lowest <= other_highest) & (other_lowest <= highest) & (other < others)
         begin = tl.minimum(begin, tl.min(tl.where(meets, other, others), 0))
         end = tl.maximum(end, tl.max(tl.where(meets, other + 1, 0), 0))
-    at = overlaps + tl.cast(tl.program_id(0), tl.int64) * 2
-    tl.store(at, tl.minimum(begin, end) * other_size)
-    tl.store(at + 1, end * other_size)
+    return tl.minimum(begin, end), end
 
 
 @triton.jit(do_not_specialize=("queries", "keys"))
@@ -110,7 +150,7 @@ def keys_in_any_kernel(key_ranges, found, queries, keys, M: tl.constexpr, N: tl.
     j = j0 + tl.arange(0, N)
     is_seen = tl.zeros([N], tl.int32)
     for i0 in range(0, queries, M):
-        begin, end = _ranges(key_ranges, b, i0 + tl.arange(0, M), queries)
+        begin, end = _ranges(key_ranges, b, i0 + tl.arange(0, M), queries, queries)
         if (tl.min(begin, 0) < j0 + N) & (tl.max(end, 0) > j0):
             sees = (begin[:, None] <= j[None, :]) & (j[None, :] < end[:, None])
             is_seen = tl.maximum(is_seen, tl.max(sees.to(tl.int32), 0))
@@ -118,10 +158,13 @@ def keys_in_any_kernel(key_ranges, found, queries, keys, M: tl.constexpr, N: tl.
 
 
 @triton.jit
-def _ranges(key_ranges, b, i, queries):
-    """Begin and end of the ranges of queries `i (m,)`; where one is empty, end is 0."""
+def _ranges(key_ranges, b, i, queries, i_end):
+    """Where the ranges of queries `i (m,)` begin and end; of one that is empty, far off and at 0.
+
+    From `i_end` on they count as empty.
+    """
     at = key_ranges + (b * queries + i) * 2
-    begin = tl.load(at, mask=i < queries, other=2**31 - 1)
-    end = tl.load(at + 1, mask=i < queries, other=0)
+    begin = tl.load(at, mask=i < i_end, other=0)
+    end = tl.load(at + 1, mask=i < i_end, other=0)
     is_empty = begin >= end
-    return tl.where(is_empty, 2**31 - 1, begin), tl.where(is_empty, 0, end)
+    return tl.where(is_empty, _FAR, begin), tl.where(is_empty, 0, end)
