@@ -4,11 +4,11 @@
     python -m scripts.host_time --rounds 3 --out /tmp/host.json
 
 Tensors of the CPU stand for those of a GPU, and nothing is launched: what is left is the checks,
-the choice of a kernel, its arguments, the outputs' memory and torch's own small operations, such as
-those that make a bias's table. Backward is torch's, of one call's output. Beside it stand torch's
-own SDPA for a single query and key on this CPU, which does next to nothing either, and Triton's
-launcher up to the driver (a kernel that is compiled already is found again). All in turn, round by
-round; medians. The machine must be quiet.
+the kernels' arguments, the outputs' memory and torch's own small operations, such as those that
+make a bias's table. Passes are made often enough to be recorded (`recorded.py`). Backward is
+torch's, of one call's output. Beside it stand torch's own SDPA for a single query and key on this
+CPU, which does next to nothing either, and Triton's launcher up to the driver (a kernel that is
+compiled already is found again). All in turn, round by round; medians. The machine must be quiet.
 """
 
 from __future__ import annotations
@@ -95,10 +95,18 @@ def launcher() -> Callable[[], Any]:
     )  # fmt: skip
 
 
+class _Nothing:
+    """A kernel that is not launched."""
+
+    def __getitem__(self, _: tuple[int, int, int]) -> Callable[..., None]:
+        return lambda *_: None
+
+
 def measured(rounds: int) -> dict[str, float]:
     """Medians of microseconds for each call."""
+    run_programs = launch.run_programs
     find = launcher()
-    launch.run_programs = lambda *_, **__: None
+    launch.run_programs, launch._run = run_programs, lambda *_: _Nothing()
     # The backend's own checks, as where the CPU is to run it.
     package.unsupported, entry._INTERPRETED = entry.unsupported, True
     tuning.processors = lambda _: 4  # as few as lets nobody sum for long over their splits
