@@ -14,6 +14,8 @@ import torch
 from triton import OutOfResources
 from triton.runtime import driver
 
+from relpos.ops.triton.recorded import without_records
+
 from ..compile_ahead import Absent
 from .arithmetic import BUILDERS as ARITHMETIC
 from .errors import UnsupportedError
@@ -213,7 +215,7 @@ def emulated(architecture: str, *, mode: Mode = DEFAULT, tile: int = 0) -> Itera
     for owner, name, new in replaced:
         setattr(owner, name, new)
     try:
-        with _target(architecture):
+        with _target(architecture), without_records():
             yield found
     finally:
         for owner, name, old in before:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -33,11 +34,20 @@ def test_a_recorded_call_has_the_same_bits(kind: str, monkeypatch: pytest.Monkey
     prepared: list[None] = []
     prepare = of_calls._prepared
     monkeypatch.setattr(of_calls, "_prepared", lambda x: prepared.append(None) or prepare(x))
-    first, second, third = (CALLS[kind].both() for _ in range(3))
+    alike = [
+        replace(CALLS[kind], leaves=tuple(
+            (x.detach() * (1 + number / 7)).requires_grad_() for x in CALLS[kind].leaves
+        ))
+        for number in range(4)
+    ]  # fmt: skip
+    with recorded.without_records():
+        expected = [call.both() for call in alike]
+    prepared.clear()
 
-    assert same_bits(first, second)
-    assert same_bits(first, third)
-    assert len(prepared) == 4  # forward and backward twice
+    found = [call.both() for call in alike]
+
+    assert all(same_bits(one, other) for one, other in zip(found, expected, strict=True))
+    assert len(prepared) == 4  # forward and backward twice, then never again
 
 
 @pytest.mark.usefixtures("quick_interpreter")
@@ -83,6 +93,14 @@ def written_into(x: Tensor, y: Tensor) -> Pair:
     return Pair(z, z.mT.contiguous().contiguous())
 
 
+def written_unsaid(x: Tensor, y: Tensor) -> Tensor:
+    """By functions whose names do not say that they write."""
+    z, u = x * 2, y - 1
+    torch.nn.functional.relu(z, inplace=True)
+    torch._foreach_add_([z, u], 1)
+    return z + u
+
+
 def of_several_results(x: Tensor, y: Tensor) -> dict[str, Tensor | None]:
     low, high = torch.aminmax(x, dim=0)
     first, *_, last = y.unbind()
@@ -103,7 +121,10 @@ def asking_how_it_lies(x: Tensor, y: Tensor) -> Tensor:
     return x * len(known) + y.size(1) * y.element_size()
 
 
-PASSES = [written_into, of_several_results, made_on_a_device, of_an_argument, asking_how_it_lies]
+PASSES = [
+    written_into, written_unsaid, of_several_results, made_on_a_device, of_an_argument,
+    asking_how_it_lies,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("f", PASSES)
@@ -130,6 +151,10 @@ ELSEWHERE = torch.ones(4)
         pytest.param(lambda x, _: x + ELSEWHERE, id="elsewhere"),
         pytest.param(lambda x, _: x + torch.arange(4), id="default device"),
         pytest.param(lambda x, _: x + len(x.tolist()), id="list"),
+        pytest.param(lambda x, y: x * len(y[y > 1]), id="mask"),
+        pytest.param(lambda x, y: x * len((y > 1).nonzero()), id="nonzero"),
+        pytest.param(lambda x, y: x[:, : (y > 9).sum() + 2], id="tensor in a slice"),
+        pytest.param(lambda x, _: x * (1 + x.requires_grad), id="requires_grad"),
     ],
 )
 def test_what_a_record_would_miss_is_not_recorded(f: Callable[..., Tensor]) -> None:
@@ -138,7 +163,7 @@ def test_what_a_record_would_miss_is_not_recorded(f: Callable[..., Tensor]) -> N
     found, made = outcomes(f, x, y)
 
     assert made == 4
-    assert all(torch.equal(one, f(x + number, y)) for number, one in enumerate(found))
+    assert all(torch.equal(one, f(x + n, y + n)) for n, one in enumerate(found))
 
 
 def test_what_is_the_same_in_all_calls_is_recorded() -> None:
@@ -182,6 +207,41 @@ def test_a_tensor_is_forgotten_after_its_last_use() -> None:
     gc.collect()
     assert function(x).tolist() == [0]
     assert alive == [0]
+
+
+def test_records_are_made_for_the_time_that_records_have_saved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As while text is generated: calls that are alike for one step."""
+    monkeypatch.setattr(recorded, "ADVANCE", 2)
+    passes, x, made = recorded.RecordedPasses(), torch.ones(3), []
+
+    def run(key: int) -> None:
+        passes.run(key, (x,), lambda: made.append(key) or x + key)
+
+    for key in (0, 0, 1, 1, 2, 2):
+        run(key)
+    made.clear()
+    for key in (2, 0, 1, 2, 2):
+        run(key)
+
+    assert made == [2, 2]  # the last one has what the records of 0 and 1 have saved by then
+
+
+def test_what_is_of_least_use_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "_MOST", 4)
+    passes, x, made = recorded.RecordedPasses(), torch.ones(3), []
+
+    def run(key: int) -> None:
+        passes.run(key, (x,), lambda: made.append(key) or x + key)
+
+    for key in (0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4):
+        run(key)
+    made.clear()
+    for key in (0, 2, 4, 1, 3):
+        run(key)
+
+    assert made == [1, 3]
 
 
 def test_other_layouts_have_a_record_of_their_own() -> None:

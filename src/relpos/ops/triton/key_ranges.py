@@ -10,6 +10,7 @@ from torch import Tensor
 from . import launch
 from .kernels.tile_ranges import keys_in_any_kernel
 from .layouts import number_of_layouts
+from .tile_ranges import tiles_of_key_ranges
 from .tuning import TileShape, count_tiles
 
 __all__ = ["KeyRanges"]
@@ -39,11 +40,13 @@ class KeyRanges(NamedTuple):
 def _keys_in_any(key_ranges: Tensor, keys: int) -> Tensor:
     """`(b or 1, keys)` uint8."""
     batch, queries, _ = key_ranges.shape
+    _, by_keys = tiles_of_key_ranges(key_ranges, keys, _SHAPE.m, _SHAPE.n)
     found = key_ranges.new_empty((batch, keys), dtype=torch.uint8)
     if programs := batch * count_tiles(keys, _SHAPE.n):
         with torch.cuda.device_of(found):
             launch.run_programs(
-                keys_in_any_kernel, programs, key_ranges, found, queries, keys, shape=_SHAPE,
-                known=number_of_layouts((key_ranges, found)), M=_SHAPE.m, N=_SHAPE.n,
+                keys_in_any_kernel, programs, key_ranges, by_keys, found, queries, keys,
+                shape=_SHAPE, known=number_of_layouts((key_ranges, by_keys, found)), M=_SHAPE.m,
+                N=_SHAPE.n,
             )  # fmt: skip
     return found

@@ -32,7 +32,7 @@ class Kept(Generic[T]):
 
     def keep(self, key: Hashable, found: T) -> T:
         """The same, kept."""
-        if len(self._found) >= self._most:
+        if len(self._found) >= self._most and key not in self._found:
             self._found.clear()
         self._found[key] = found
         return found

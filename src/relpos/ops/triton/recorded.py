@@ -7,7 +7,7 @@ becomes a line of a Python function, which stands for the pass from then on. It 
 with the same arguments, and so gives the same bits, and forgets a tensor after its last use.
 
 A pass is not recorded where it asks for numbers in a tensor, or where a tensor comes from elsewhere
-than its arguments, its own steps and `same_in_all_calls`. Nor is it used in a CUDA graph.
+than its arguments, its own steps and `same_in_all_calls`; nor is a record used in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -33,16 +33,22 @@ __all__ = [
     "active_recorder",
     "run_pass",
     "same_in_all_calls",
+    "without_records",
 ]
 
-#: A pass is recorded when it was made so often: to record it takes about as long as so many save.
+#: A pass is recorded when it was made so often. To record it takes about as long as so many save.
 CALLS = 16
+#: Records that may be made before any has saved time.
+ADVANCE = 64
 _MOST = 1024  # passes of either kind
 
 # What a pass may ask of a tensor: the answers follow from how it lies (of `data_ptr`, what
-# `layouts_of` takes of it).
+# `layouts_of` takes of it). So do public attributes, but for those of autograd.
+_OF_AUTOGRAD = frozenset(
+    {"grad", "grad_fn", "is_leaf", "output_nr", "requires_grad", "retains_grad"}
+)
 _OF_LAYOUT = frozenset({
-    "__get__", "__len__", "data_ptr", "dim", "element_size", "get_device", "is_contiguous",
+    "__len__", "data_ptr", "dim", "element_size", "get_device", "is_contiguous",
     "is_floating_point", "numel", "size", "storage_offset", "stride",
 })  # fmt: skip
 
@@ -50,6 +56,12 @@ _OF_LAYOUT = frozenset({
 _WRITING = frozenset({
     "__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__",
     "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__",
+})  # fmt: skip
+
+# Functions whose results are as large as numbers in a tensor say.
+_OF_ANY_SIZE = frozenset({
+    "argwhere", "bincount", "masked_select", "nonzero", "repeat_interleave", "unique",
+    "unique_consecutive",
 })  # fmt: skip
 
 T = TypeVar("T")
@@ -70,21 +82,33 @@ def same_in_all_calls(x: T) -> T:
     return x
 
 
+class _Record:
+    """What stands for a pass, and how often it did of late."""
+
+    __slots__ = ("function", "uses")
+
+    def __init__(self, function: Callable[..., Any] | None) -> None:
+        self.function, self.uses = function, 0
+
+
 class RecordedPasses:
-    """Passes, by all that decides for their steps."""
+    """Passes, by all that decides what they call.
+
+    No more time is given to making records than those before have saved, but for a few in
+    `ADVANCE`: while text is generated, each step has other lengths, and its layers alone are alike.
+    """
 
     def __init__(self) -> None:
         self._calls: Kept[int] = Kept(_MOST)
-        # False where nothing can stand for a pass. Apart, so that many that are made once, as
-        # while text is generated, leave these.
-        self._recorded: Kept[Callable[..., Any] | bool] = Kept(_MOST)
+        self._records: dict[Hashable, _Record] = {}
+        self._saved = ADVANCE * CALLS  # in uses of a record
 
     def run(self, key: Hashable, tensors: Sequence[Tensor | None], make: Callable[[], T]) -> T:
         """What `make` gives.
 
         Args:
-            key: all that decides for the steps of the pass besides how the tensors lie.
-            tensors: all that it reads, the first of them there. Nothing is written to them.
+            key: all that decides what the pass calls, besides how the tensors lie.
+            tensors: all that it reads; the first is not None. Nothing is written to them.
             make: makes the pass with them, on the current stream.
         """
         q = tensors[0]
@@ -92,35 +116,58 @@ class RecordedPasses:
         if q.is_cuda and torch.cuda.is_current_stream_capturing():
             return make()  # small tensors are made in another way then (`kept.py`)
         key = key, layouts_of(tensors)
-        recorded = self._recorded.get(key)
-        if recorded is None:
+        record = self._records.get(key)
+        if record is None:
             return self._make(key, tensors, make)
-        if isinstance(recorded, bool):
+        if record.function is None:
             return make()
+        record.uses += 1
+        self._saved += 1
         with torch.cuda.device_of(q):
-            return recorded(*tensors)
+            return record.function(*tensors)
 
     def _make(self, key: Hashable, tensors: Sequence[Tensor | None], make: Callable[[], T]) -> T:
         """Make a pass that is not recorded yet; record it where it was made often."""
         calls = self._calls.get(key) or 0
         there = [id(x) for x in tensors if x is not None]
         # Of a tensor that is there twice, a record would not tell which of the two is meant.
-        if calls < CALLS or len(set(there)) < len(there):
+        if calls < CALLS or self._saved < CALLS or len(set(there)) < len(there):
             self._calls.keep(key, calls + 1)
             return make()
         recorder = Recorder(tensors)
         with recorder:
             result = make()
-        self._recorded.keep(key, recorder.function(result) or False)
+        self._saved -= CALLS
+        if len(self._records) >= _MOST:
+            self._forget()
+        self._records[key] = _Record(recorder.function(result))
         return result
 
+    def _forget(self) -> None:
+        """Keep the half that was of most use."""
+        by_uses = sorted(self._records.items(), key=lambda item: item[1].uses, reverse=True)
+        self._records = dict(by_uses[: _MOST // 2])
+        for record in self._records.values():
+            record.uses = 0
 
-_passes = RecordedPasses()
+
+_passes: RecordedPasses | None = RecordedPasses()
 
 
 def run_pass(key: Hashable, tensors: Sequence[Tensor | None], make: Callable[[], T]) -> T:
-    """As `RecordedPasses.run`, with the passes of this process."""
-    return _passes.run(key, tensors, make)
+    """As `RecordedPasses.run`, with the records of this process."""
+    return make() if _passes is None else _passes.run(key, tensors, make)
+
+
+@contextmanager
+def without_records() -> Iterator[None]:
+    """Every pass is made anew: for programs that replace what passes call."""
+    global _passes  # noqa: PLW0603
+    before, _passes = _passes, None
+    try:
+        yield
+    finally:
+        _passes = before
 
 
 class _Step(NamedTuple):
@@ -161,11 +208,12 @@ class Recorder(TorchFunctionMode):
         self.obstacle: str | None = None
 
     def __enter__(self) -> Recorder:
-        _of_thread.recorder = self
-        return super().__enter__()
+        super().__enter__()
+        self._before, _of_thread.recorder = active_recorder(), self
+        return self
 
     def __exit__(self, *error: object) -> None:
-        _of_thread.recorder = None
+        _of_thread.recorder = self._before
         super().__exit__(*error)
 
     def __torch_function__(
@@ -173,18 +221,30 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         """Calls a function of torch, and writes it down."""
         kwargs = kwargs or {}
+        given = [*_tensors((args, kwargs))]
+        versions = [_version(x) for x in given]
         result = func(*args, **kwargs)
         name, made = func.__name__, [*_tensors(result)]
         writes = "out" in kwargs or name in _WRITING or re.fullmatch(r"[a-z].*_", name) is not None
+        writes = writes or versions != [_version(x) for x in given]
         if not made and not writes:
-            if name not in _OF_LAYOUT:
-                self._stop(f"{name} asks for numbers of a tensor")
+            if not _asks_how_it_lies(func):
+                self._stop(f"{name} asks for more than how a tensor lies")
         elif writes or any(self._place_of(x) is None for x in made):
+            self._check_size(name, args)
             # Else a default, which may be another one in another call, says where.
-            if "device" not in kwargs and not any(True for _ in _tensors((args, kwargs))):
+            if "device" not in kwargs and not given:
                 self._stop(f"{name} does not say on which device")
             self._write(func, args, kwargs, result)
         return result
+
+    def _check_size(self, name: str, args: tuple[Any, ...]) -> None:
+        """Stop where numbers in a tensor decide how large the result is."""
+        by_mask = name in ("__getitem__", "__setitem__") and any(
+            x.dtype in (torch.bool, torch.uint8) for x in _tensors(args[1:2])
+        )
+        if by_mask or name in _OF_ANY_SIZE or (name == "where" and len(args) == 1):
+            self._stop(f"{name} goes by numbers of a tensor")
 
     @contextmanager
     def launching(self) -> Iterator[None]:
@@ -261,6 +321,9 @@ class Recorder(TorchFunctionMode):
             return place, frozenset({variable} - self._constants.keys())
         if not any(True for _ in _tensors(x)):
             return self._constant(x), frozenset()
+        if not isinstance(x, (tuple, list, dict)):
+            self._stop(f"a tensor in a {type(x).__name__}")
+            return "None", frozenset()
         if isinstance(x, dict):
             parts = [self._expression(part) for part in x.values()]
             texts = [f"{name!r}: {text}" for name, (text, _) in zip(x, parts, strict=True)]
@@ -292,9 +355,11 @@ class Recorder(TorchFunctionMode):
 
 
 def _tensors(x: Any) -> Iterator[Tensor]:
-    """Those in tuples, lists, dicts and dataclasses."""
+    """Those in tuples, lists, dicts, slices and dataclasses."""
     if isinstance(x, Tensor):
         yield x
+    elif isinstance(x, slice):
+        yield from _tensors((x.start, x.stop, x.step))
     elif isinstance(x, dict):
         for part in x.values():
             yield from _tensors(part)
@@ -304,3 +369,16 @@ def _tensors(x: Any) -> Iterator[Tensor]:
     elif is_dataclass(x) and not isinstance(x, type):
         for part in fields(x):
             yield from _tensors(getattr(x, part.name))
+
+
+def _asks_how_it_lies(func: Any) -> bool:
+    """Whether a function's result, no tensor, is the same for tensors that lie alike."""
+    if func.__name__ != "__get__":
+        return func.__name__ in _OF_LAYOUT
+    attribute = getattr(func.__self__, "__name__", "_")
+    return not attribute.startswith("_") and attribute not in _OF_AUTOGRAD
+
+
+def _version(x: Tensor) -> int | None:
+    """Changes when something is written to a tensor; None where torch does not count."""
+    return None if x.is_inference() else x._version

@@ -135,23 +135,24 @@ def _first_to_last(lowest, highest, other_bounds, others, BLOCK: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=("queries", "keys"))
-def keys_in_any_kernel(key_ranges, found, queries, keys, M: tl.constexpr, N: tl.constexpr):
+def keys_in_any_kernel(key_ranges, by_keys, found, queries, keys, M: tl.constexpr, N: tl.constexpr):
     """Which of `N` keys are in the range of some query; it looks at `M` queries at once.
 
     Reads:
         key_ranges: as `range_bounds_kernel`.
+        by_keys: `(b, tiles of N keys, 2)` int32: the queries that may see a tile.
 
     Writes:
         found: `(b, keys)` uint8.
     """
     blocks = tl.cdiv(keys, N)
     b = tl.cast(tl.program_id(0) // blocks, tl.int64)
-    j0 = tl.program_id(0) % blocks * N
-    j = j0 + tl.arange(0, N)
-    is_seen = tl.zeros([N], tl.int32)
-    for i0 in range(0, queries, M):
-        begin, end = _ranges(key_ranges, b, i0 + tl.arange(0, M), queries, queries)
-        if (tl.min(begin, 0) < j0 + N) & (tl.max(end, 0) > j0):
+    j = tl.program_id(0) % blocks * N + tl.arange(0, N)
+    at = by_keys + tl.cast(tl.program_id(0), tl.int64) * 2
+    is_seen = (j >= keys).to(tl.int32)
+    for i0 in range(tl.load(at), tl.load(at + 1), M):
+        if tl.min(is_seen, 0) == 0:
+            begin, end = _ranges(key_ranges, b, i0 + tl.arange(0, M), queries, queries)
             sees = (begin[:, None] <= j[None, :]) & (j[None, :] < end[:, None])
             is_seen = tl.maximum(is_seen, tl.max(sees.to(tl.int32), 0))
     tl.store(found + b * keys + j, is_seen.to(tl.uint8), mask=j < keys)
