@@ -12,10 +12,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from relpos import backends
 from scripts.gpu_calls import CUDA, calls
 from scripts.gpu_checks import same_bits
 
-recorded: Any = pytest.importorskip("relpos.ops.triton.recorded")
+pytestmark = [
+    pytest.mark.skipif(bool(backends()["triton"]), reason=str(backends()["triton"])),
+    pytest.mark.no_typecheck,
+]
+pytest.importorskip("triton")
+
+recorded: Any = importlib.import_module("relpos.ops.triton.recorded")
 
 DTYPE = torch.bfloat16 if CUDA else torch.float32
 CALLS = calls("triton", 3, 8, DTYPE)
