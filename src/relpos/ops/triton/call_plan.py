@@ -18,7 +18,7 @@ from .table_window import TableWindow, shared_table_window
 from .tensor_args import any_needs_int64
 from .tuning import NARROW, TileShape, next_power_of_two
 
-__all__ = ["CallPlan", "CallSettings", "matmul_precision"]
+__all__ = ["CallPlan", "CallSettings", "matmul_precision", "scales_last"]
 
 Tensors = Mapping[str, Tensor | None]
 Tables = Mapping[str, OffsetTable]
@@ -187,7 +187,7 @@ def _traits(
         grid=settings.grid,
         mask=mask,
         row_tile_width=_row_tile_width(tensors, settings, mask),
-        scales_last=_scales_last(settings, mask),
+        scales_last=scales_last(settings, mask),
         bias_over_scale=settings.bias_over_scale,
         has_q_rel=q_rel is not None,
         is_causal=settings.causal,
@@ -228,7 +228,7 @@ def _row_tile_width(tensors: Tensors, settings: CallSettings, mask: MaskTraits) 
     return next_power_of_two(width) if _NARROWEST_ROW <= width <= _WIDEST_ROW else None
 
 
-def _scales_last(settings: CallSettings, mask: MaskTraits) -> bool:
+def scales_last(settings: CallSettings, mask: MaskTraits) -> bool:
     """Whether scores can stay unscaled: only a bias is added in logits, and nothing caps them."""
     adds_logits = settings.grid is not None or mask.kind == "additive"
     return settings.bias_over_scale and settings.scale > 0 and not (adds_logits or settings.softcap)

@@ -13,8 +13,8 @@ from ..arguments import DECLARED, Arguments, schema_type
 from ..custom_op import Flow
 from ..inputs import DropoutOrigin
 from .backward import backward
-from .call_plan import CallSettings, matmul_precision
-from .call_traits import GridShape
+from .call_plan import CallSettings, matmul_precision, scales_last
+from .call_traits import GridShape, MaskTraits
 from .forward import ForwardResult, forward
 from .prepared_call import PreparedCall
 from .recorded import run_pass
@@ -55,7 +55,8 @@ def run_backward(arguments: Arguments, flow: Flow, wanted: frozenset[str]) -> di
 
 def logits_of_row_max(arguments: Arguments) -> float:
     """What a row's largest score in the saved softmax is to be multiplied by, to be in logits."""
-    return log(2) if _prepared(arguments).traits.scales_last else 1.0
+    settings, _ = _settings(arguments)
+    return log(2) if scales_last(settings, MaskTraits.of(arguments.mask)) else 1.0
 
 
 def _taken_apart(arguments: Arguments) -> tuple[tuple[Tensor | None, ...], Hashable]:
@@ -65,7 +66,7 @@ def _taken_apart(arguments: Arguments) -> tuple[tuple[Tensor | None, ...], Hasha
     return _all_tensors_of(arguments), (numbers, matmul_precision(), autocast)
 
 
-def _prepared(arguments: Arguments) -> PreparedCall:
+def _settings(arguments: Arguments) -> tuple[CallSettings, DropoutOrigin | None]:
     grid, origin = None, None
     if arguments.key_grid:
         keys, queries = tuple(arguments.key_grid), tuple(arguments.query_grid)
@@ -77,5 +78,10 @@ def _prepared(arguments: Arguments) -> PreparedCall:
         matmul_precision(), arguments.windows, arguments.softcap, arguments.need_axis_weights,
         is_part=origin is not None,
     )  # fmt: skip
+    return settings, origin
+
+
+def _prepared(arguments: Arguments) -> PreparedCall:
+    settings, origin = _settings(arguments)
     tensors: dict[str, Tensor | None] = dict(zip(_TENSORS, _tensors_of(arguments), strict=True))
     return PreparedCall(tensors, arguments.terms.tables, settings, origin)
