@@ -24,6 +24,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from relpos import GridTerms, OffsetTable, Terms, attention
+from relpos.ops.triton.recorded import without_records
 
 from .pipelines import overwritten
 from .sass import resources, serialized
@@ -110,7 +111,8 @@ def compile_call(
     launch.tile_shapes = lambda kernel, call: [
         tiles(kernel, tuning.tile_shapes_on_cuda(kernel, call, capability))
     ]
-    call()
+    with without_records():
+        call()
     return found
 
 

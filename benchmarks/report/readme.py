@@ -13,6 +13,7 @@ from relpos_tasks.translation.positions import title_of
 from relpos_tasks.vision.wording import TEST_TITLES
 
 from ..files import has, load
+from ..measure.passes import BOTH, FORWARD
 from ..workloads.adapted import MODELS
 from ..workloads.gpu_settings import GPU_SETTINGS, RIVALS_SUFFIX
 from ..workloads.workload import NATIVE, TRITON
@@ -248,10 +249,11 @@ def vision_table(metrics: dict) -> str:
 def gpu_table(result: dict) -> str:
     """Ratios to the fastest SDPA on a GPU, and what became of the targets."""
     rows = [
-        [setting, scheme, *(ratio(passes, label) for label in PASSES),
-         f"{passes['forward']['error']:.0e}"]
-        for setting in (one.name for one in GPU_SETTINGS if RIVALS_SUFFIX not in one.name)
-        for (scheme, contender), passes in by_contender(result, setting).items()
+        [one.name, scheme, ratio(passes, FORWARD),
+         ratio(passes, BOTH) if one.backward else "no backward",
+         f"{passes[FORWARD]['error']:.0e}"]
+        for one in GPU_SETTINGS if RIVALS_SUFFIX not in one.name
+        for (scheme, contender), passes in by_contender(result, one.name).items()
         if contender == TRITON
     ]  # fmt: skip
     note = (

@@ -394,7 +394,7 @@ class _Attention(torch.autograd.Function):
 
 
 def may_pass_by_dispatcher(tensors: Sequence[Tensor]) -> bool:
-    """Whether it has nobody to tell: no tracing or dispatch mode, usual tensors in memory."""
+    """Whether a call has nobody to tell: no tracing or dispatch mode, usual tensors in memory."""
     if is_traced() or _modes() > 0:
         return False
     return all(type(x) in (Tensor, Parameter) and not x.is_meta for x in tensors)

@@ -83,7 +83,6 @@ def axis_logits_gradients(
     grid: Sequence[int],
     prefix: int,
     scale: float,
-    *,
     needs_q: bool = True,
     needs_rows: bool = True,
 ) -> tuple[Tensor, list[Tensor]]:

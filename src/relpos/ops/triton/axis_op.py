@@ -86,19 +86,22 @@ class _AxisLogits(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_logits: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
-        check_not_batched("triton", d_logits)
-        q, *rows = ctx.saved_tensors
-        needs_q, needs_rows = ctx.needs_input_grad[3], any(ctx.needs_input_grad[4:])
-        if may_pass_by_dispatcher((d_logits,)) and not torch.is_grad_enabled():
-            d_q, d_rows = _computations().axis_logits_gradients(
-                d_logits, q, rows, *ctx.settings, needs_q=needs_q, needs_rows=needs_rows
-            )
-        else:
-            # It refuses to be differentiated again, in words.
-            d_q, d_rows = _axis_logits_backward(
-                d_logits, q, rows, *ctx.settings, needs_q, needs_rows
-            )
-        return None, None, None, d_q if needs_q else None, *(d_rows or [None] * len(rows))
+        needs = ctx.needs_input_grad[3], any(ctx.needs_input_grad[4:])
+        d_q, d_rows = _gradients(ctx, d_logits, *needs)
+        return None, None, None, d_q, *d_rows
+
+
+def _gradients(
+    ctx: Any, d_logits: Tensor, needs_q: bool, needs_rows: bool
+) -> tuple[Tensor | None, Sequence[Tensor | None]]:
+    """Those of `q` and of the rows of each axis, None where they are not needed."""
+    check_not_batched("triton", d_logits)
+    q, *rows = ctx.saved_tensors
+    passes_by = may_pass_by_dispatcher((d_logits,)) and not torch.is_grad_enabled()
+    # The operator refuses to be differentiated again, in words.
+    run = _computations().axis_logits_gradients if passes_by else _axis_logits_backward
+    d_q, d_rows = run(d_logits, q, rows, *ctx.settings, needs_q, needs_rows)
+    return d_q if needs_q else None, d_rows if needs_rows else [None] * len(rows)
 
 
 @torch.library.custom_op(
@@ -120,7 +123,7 @@ def _axis_logits_backward(
     scale: float, needs_q: bool, needs_rows: bool,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     return _computations().axis_logits_gradients(
-        d_logits, q, rows, grid, prefix, scale, needs_q=needs_q, needs_rows=needs_rows
+        d_logits, q, rows, grid, prefix, scale, needs_q, needs_rows
     )
 
 
@@ -146,12 +149,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _differentiate(ctx: Any, d_logits: Tensor) -> tuple[Any, ...]:
-    check_not_batched("triton", d_logits)
-    q, *rows = ctx.saved_tensors
-    needs_q, needs_rows = ctx.needs_input_grad[0], any(ctx.needs_input_grad[1])
-    d_q, d_rows = _axis_logits_backward(d_logits, q, rows, *ctx.settings, needs_q, needs_rows)
-    none = [None] * len(rows)
-    return d_q if needs_q else None, d_rows if needs_rows else none, None, None, None
+    needs = ctx.needs_input_grad[0], any(ctx.needs_input_grad[1])
+    return *_gradients(ctx, d_logits, *needs), None, None, None
 
 
 torch.library.register_autograd(_axis_logits, _differentiate, setup_context=_setup)

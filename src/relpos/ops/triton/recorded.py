@@ -16,7 +16,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -246,11 +246,9 @@ class Recorder(TorchFunctionMode):
         if by_mask or name in _OF_ANY_SIZE or (name == "where" and len(args) == 1):
             self._stop(f"{name} goes by numbers of a tensor")
 
-    @contextmanager
-    def launching(self) -> Iterator[None]:
+    def launching(self) -> AbstractContextManager[None]:
         """While a kernel is launched, which calls functions of torch on its own account."""
-        with torch._C.DisableTorchFunction():
-            yield
+        return torch._C.DisableTorchFunction()
 
     def launched(self, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         """Write a kernel down.
@@ -259,14 +257,12 @@ class Recorder(TorchFunctionMode):
             run: launches it on the current stream.
             arguments: that it is given.
         """
-        with torch._C.DisableTorchFunction():
-            self._write(run, arguments, {}, None)
+        self._write(run, arguments, {}, None)
 
     def take_constants(self, x: Any) -> None:
         """Tensors, in a dataclass too, that are the same in all calls."""
-        with torch._C.DisableTorchFunction():
-            for tensor in _tensors(x):
-                self._place(tensor, self._constant(tensor))
+        for tensor in _tensors(x):
+            self._place(tensor, self._constant(tensor))
 
     def function(self, result: Any) -> Callable[..., Any] | None:
         """What stands for the pass, given what it returned; None where something was in the way."""
