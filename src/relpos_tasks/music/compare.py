@@ -74,7 +74,7 @@ def compare(
         source: the music.
         composer: of the new piece.
         folder: of the run; a run in it with the same settings is resumed.
-        devices: where to train.
+        devices: where to train, and to measure if that is a GPU.
         say: takes a line on what is being done.
 
     Returns:
@@ -105,6 +105,7 @@ def compare(
     return compare_and_report(
         comparison,
         folder=folder,
+        devices=devices,
         train=lambda position, seed, where: train_position(
             position, settings.with_seed(seed), source, folder=where, devices=devices
         ),

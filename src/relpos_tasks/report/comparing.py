@@ -12,6 +12,8 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from ..files import check_writable, json_text, utf8, write_together
 from ..training.comparison import Comparison
+from ..training.devices import Devices
+from ..training.measuring import on_measuring_device
 from ..training.preflight import check_data
 from ..training.trained import TrainedModel
 from .blocks import Report
@@ -65,6 +67,7 @@ def compare_and_report(
     comparison: Comparison,
     *,
     folder: Path,
+    devices: Devices,
     train: Callable[[str, int, Path], TrainedModel[ModelT]],
     measure: Callable[[Mapping[str, Sequence[TrainedModel[ModelT]]]], ResultsT],
     report: Callable[[ResultsT], Report],
@@ -76,6 +79,7 @@ def compare_and_report(
     Args:
         comparison: what is trained.
         folder: of the run; a run in it with the same settings is resumed.
+        devices: where models are trained, and measured if that is a GPU.
         train: trains one model, given position, seed and folder.
         measure: what all models are worth.
         report: the page, and the files that belong to it.
@@ -98,7 +102,9 @@ def compare_and_report(
     if rank_zero_only.rank:
         return None
     after_training = time.perf_counter()
-    results = measure(trained)
+    models = [one.model for of_seeds in trained.values() for one in of_seeds]
+    with on_measuring_device(models, devices):
+        results = measure(trained)
     page = report(results)
     # Models that were trained before this run took their time then.
     spent = sum(one.time.seconds for of_seeds in trained.values() for one in of_seeds)

@@ -72,7 +72,7 @@ def compare(
         source: the pairs.
         showcase: of what the models make.
         folder: of the run; a run in it with the same settings is resumed.
-        devices: where to train.
+        devices: where to train, and to measure if that is a GPU.
         say: takes a line on what is being done.
 
     Returns:
@@ -103,6 +103,7 @@ def compare(
     return compare_and_report(
         comparison,
         folder=folder,
+        devices=devices,
         train=lambda position, seed, where: train_position(
             position, settings.with_seed(seed), source, folder=where, devices=devices
         ),

@@ -63,7 +63,7 @@ def compare(
         comparison: what is trained.
         split: the digits.
         folder: of the run; a run in it with the same settings is resumed.
-        devices: where to train.
+        devices: where to train, and to measure if that is a GPU.
         say: takes a line on what is being done.
 
     Returns:
@@ -81,6 +81,7 @@ def compare(
     return compare_and_report(
         comparison,
         folder=folder,
+        devices=devices,
         train=lambda position, seed, where: train_position(
             position, settings.with_seed(seed), split, folder=where, devices=devices
         ),
