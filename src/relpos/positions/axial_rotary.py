@@ -2,7 +2,7 @@
 
     s_ij = scale * sum_a q_i[a] . R_(j_a - i_a) k_j[a]
 
-- Source: the axial form of rotary positions (Heo et al. 2024, section 3.1, "RoPE-Axial"), as in
+- Source: the axial form of rotary positions (Heo et al. 2024, section 3.2, "RoPE-Axial"), as in
   SAM 2 and 3, Qwen2-VL's images, EVA-02 and DINOv3.
 - With `n` axes there are `head_dim / (2 n)` pairs for each, the first axis first; pair `c` of an
   axis turns by `y theta^(-2c n/head_dim)` at coordinate `y`. Coordinates are whole steps from 0;

@@ -1,7 +1,7 @@
 """Kernelised relative positions, KERPLE (Chi et al. 2022): a bias of two learned numbers per head.
 
     s_ij = scale * q_i . k_j - r1 log(1 + r2 |j - i|)       "log"      Chi et al. 2022, section 4
-    s_ij = scale * q_i . k_j - r1 |j - i|^r2                "power", with 0 < r2 < 2
+    s_ij = scale * q_i . k_j - r1 |j - i|^r2                "power", with 0 < r2 <= 2
 
 - Offset: the distance alone. The paper is causal; in both directions the bias is the same on
   either side.
@@ -9,7 +9,7 @@
 - Scale: none on the bias.
 - Beyond the table: nothing is; every offset has its own row, however long the sequence.
 - Parameters: `log_r1` and `log_r2` are logarithms, `logit_r2` of the power is that of `r2 / 2`, so
-  that both numbers stay within their range whatever the optimiser does.
+  that both numbers stay within their range whatever the optimiser does; 2 itself is out of reach.
 - `r2 = 1` and `r1` the slopes make ALiBi of the power.
 - Elsewhere: the authors' code has `bias_p` and `bias_a` `(heads, 1, 1)`, which it clamps to at
   least 0.01 (and the exponent to at most 2) in each call. Of the logarithm `bias_p` is `r1` and
