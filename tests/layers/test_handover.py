@@ -53,6 +53,26 @@ def test_a_position_is_given_what_it_says_that_it_reads(name):
     assert position.got == ({},)
 
 
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (Terms(), r"Returning: must return \(q, k, terms\), got Terms\("),
+        ((1, 2), r"Returning: must return \(q, k, terms\), got \(1, 2\)"),
+        ((1, 2, {"keys": 3}), "terms that it returns must be Terms or GridTerms, got {'keys': 3}"),
+    ],
+)
+def test_what_a_position_of_ones_own_must_return_is_said(returned, said):
+    class Returning(nn.Module):
+        def forward(self, q, k):
+            return returned
+
+    x = normal(1, 5, 12)
+    for position in (Returning(), Compose(Rotary(4), Returning())):
+        with pytest.raises(TypeError, match=said):
+            attention(position)(x, x, x)
+
+
 def test_shapes_that_nobody_gives_are_left_out():
     q, position = normal(1, 3, 5, 4), Reading("query_start", "shape", "query_shape")
     apply_position(position, q, q)

@@ -68,6 +68,13 @@ SEQUENCES = {
     "sandwich": lambda: Sandwich(4, 16),
     "rotary and shaw values": lambda: Compose(Rotary(4), Shaw(4, 3, keys=False)),
     "shaw, then rotary": lambda: Compose(Shaw(4, 3, 4), Rotary(4)),
+    "rotary, then shaw": lambda: Compose(Rotary(4), Shaw(4, 3, 4)),
+    "rotary, then bidirectional": lambda: Compose(Rotary(4), Bidirectional(4, 7)),
+    "rotary, then xl": lambda: Compose(Rotary(4), TransformerXL(4, 4)),
+    "rotary, then other pairs": lambda: Compose(Rotary(4), Rotary(4, interleaved=True)),
+    "rotary, then gates": lambda: Compose(Rotary(4), GatedBias(T5Bias(4, 8, 20), 4, 4)),
+    "rotary, then relative logits": lambda: Compose(Rotary(4), RelativeLogits(7, 3, 4, 16)),
+    "xpos, then shaw values": lambda: Compose(XPos(4), Shaw(4, 3, keys=False)),
     "t5 and huang": lambda: Compose(T5Bias(4, 8, 20), Huang(4, 7)),
     "xl, then xpos, t5 and alibi": lambda: Compose(
         TransformerXL(4, 4, biases=False), XPos(4), Compose(T5Bias(4, 8, 20), Alibi(4))

@@ -151,6 +151,7 @@ class RelPosEmb1D(Position):
     """
 
     shift_invariant: ClassVar[bool] = True
+    keeps_content: ClassVar[bool] = True
     attention_scale: float
 
     def __init__(

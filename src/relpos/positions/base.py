@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating, check_queries
+from ..checks import check_count, check_floating, check_queries, one_line
 from ..ops import relative_logits
 from ..terms import GridTerms, OffsetTable, Terms
 from .handover import apply_position, resolve_scale
 from .scales import scale_or_default
+from .starts import start_of_queries
 
 __all__ = ["BiasPosition", "Position"]
 
@@ -36,6 +40,14 @@ class Position(nn.Module):
     # neither on where the keys begin nor on how many there are. If so, the cache of a layer with a
     # window may drop the first keys.
     shift_invariant: bool = False
+    # Whether the queries and keys that it returns hold no positions where those that it is given
+    # hold none. What a later scheme of a `Compose` makes of others depends on where they are.
+    keeps_content: bool = False
+    # Whether its terms, or the queries and keys that it returns, depend on those that it is given.
+    reads_content: bool = True
+    # Whether only the products of the queries and keys that it returns are what it says, so that no
+    # later scheme may read them.
+    returns_factors: bool = False
     # The scale that the attention must have for the scheme to be what it says; None: any, or
     # `1 / sqrt(d)` and no other where `assumes_default_scale`.
     attention_scale: float | None = None
@@ -97,33 +109,50 @@ class BiasPosition(Position):
     Subclasses give `table(i, j)`.
     """
 
+    reads_query_start: bool = True
     shift_invariant: bool = True
+    keeps_content: bool = True
+    reads_content: bool = False
 
     def table(self, i: int, j: int) -> OffsetTable:
-        """The bias that `i` queries, the last of `j` positions, need at least.
+        """The bias that `i` queries, the last of `j` positions, need at least: `1 - j..i - 1`.
 
         Args:
-            i: number of queries.
-            j: number of keys.
+            i: number of queries, at most `j`.
+            j: number of keys. Where the queries of a call are not its last positions, both are
+                those of a call that has all its offsets.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: must have a method table(i, j)")
 
     def forward(
-        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"]
+        self,
+        q: Float[Tensor, "b h i d"],
+        k: Float[Tensor, "b g j d"],
+        *,
+        query_start: int | None = None,
     ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"], Terms | GridTerms]:
         """`q` and `k` unchanged, and the bias.
 
         Args:
             q: queries.
             k: keys.
+            query_start: position of the first query; None means that the queries are the last.
 
         Raises:
             ShapeError: if `q` has another number of heads than the table, unless that has one.
+            TypeError: if `table` returns no `OffsetTable`.
+            ValueError: if `query_start` is no integer.
         """
         name = type(self).__name__
         check_floating(name, "q", q, "b h i d")
         check_floating(name, "k", k, "b g j d")
-        table = self.table(q.shape[2], k.shape[2])
+        i, j = q.shape[2], k.shape[2]
+        if query_start is not None:
+            start = start_of_queries(name, query_start, i, j)
+            # `sym_max`, since lengths may be symbols of `torch.compile`.
+            i, j = cast(int, torch.sym_max(j - start, 1)), start + i
+            j = cast(int, torch.sym_max(i, j))
+        table = self._checked_table(i, j)
         check_queries(name, q, table.rows.shape[0])
         return q, k, Terms(bias=table)
 
@@ -140,7 +169,14 @@ class BiasPosition(Position):
         name = f"{type(self).__name__}.dense"
         i = check_count(name, "i", i, least=0)
         j = i if j is None else check_count(name, "j", j, least=0)
-        table = self.table(i, j)
+        table = self._checked_table(i, j)
         empty = table.rows.new_zeros(1, table.rows.shape[0], 1, 1)
         queries, keys = (empty.expand(-1, -1, count, -1) for count in (i, j))
         return relative_logits(queries, keys, Terms(bias=table), scale=1.0)[0]
+
+    def _checked_table(self, i: int, j: int) -> OffsetTable:
+        table = self.table(i, j)
+        if not isinstance(table, OffsetTable):
+            name = type(self).__name__
+            raise TypeError(f"{name}: table must return an OffsetTable, got {one_line(table)}")
+        return table

@@ -3,8 +3,10 @@
     q, k, terms_1 = first(q, k);  q, k, terms_2 = second(q, k);  ...;  all terms together
 
 - Order: each scheme is given the `q` and `k` that the one before returned, and its terms belong to
-  those that it returned itself. So `Compose(Rotary(d), Shaw(d, 8))` takes Shaw's rows times turned
-  queries, and `Compose(Shaw(d, 8), Rotary(d))` times plain ones, turning only the content.
+  those that it returned itself. So `Compose(Shaw(d, 8), Rotary(d))` takes Shaw's rows times plain
+  queries, turning only the content, and `Compose(Rotary(d), Shaw(d, 8))` times turned ones: scores
+  then depend on where the queries are, too, so that it is not `shift_invariant`. After `XPos`,
+  whose queries depend on the length of the call, such a scheme is refused.
 - Terms of different kinds stand beside each other. Two biases are added, over the union of their
   windows, whatever each has beyond its own; so are two joint biases of a grid. Two tables of keys,
   queries or values are refused.
@@ -14,6 +16,8 @@
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -35,7 +39,8 @@ class Compose(Position):
     Raises:
         TypeError: if one is no module, is not called as `position(q, k)`, or acts on the layer's
             input.
-        ValueError: if there is none, or they need different scales.
+        ValueError: if there is none, they need different scales, or one reads queries and keys of
+            which an earlier one has only the products right (`XPos`).
 
     >>> import torch
     >>> from relpos.positions import Alibi, Rotary, Shaw
@@ -55,6 +60,12 @@ class Compose(Position):
                 got = type(position).__name__
                 raise TypeError(f"Compose: positions must be modules, got {got}{hint}")
             check_position("Compose", "positions", position)
+        if readers := _readers_of(positions, lambda each: getattr(each, "returns_factors", False)):
+            raise ValueError(
+                "Compose: positions must come in an order in which none reads the queries or keys "
+                "of one before of which only the products are right (XPos), got "
+                f"{type(readers[0]).__name__} behind it; put the latter last"
+            )
         self.positions = nn.ModuleList(positions)
         self.attention_scale = _common_scale(positions)
         self.assumes_default_scale = self._any("assumes_default_scale")
@@ -63,10 +74,12 @@ class Compose(Position):
         self.reads_query_start = self._any("reads_query_start")
         self.reads_key_start = self._any("reads_key_start")
         self.reads_shape = self._any("reads_shape")
-        self.reads_query_shape, self.shift_invariant = (
-            all(getattr(position, name, False) for position in positions)
-            for name in ("reads_query_shape", "shift_invariant")
-        )
+        self.reads_query_shape = self._all("reads_query_shape")
+        self.keeps_content = self._all("keeps_content")
+        self.reads_content = any(map(_reads_content, positions))
+        self.returns_factors = self._any("returns_factors")
+        readers = _readers_of(positions, lambda each: not getattr(each, "keeps_content", False))
+        self.shift_invariant = self._all("shift_invariant") and not readers
 
     def forward(
         self,
@@ -119,6 +132,21 @@ class Compose(Position):
 
     def _any(self, name: str) -> bool:
         return any(getattr(position, name, False) for position in self.positions)
+
+    def _all(self, name: str) -> bool:
+        return all(getattr(position, name, False) for position in self.positions)
+
+
+def _reads_content(position: nn.Module) -> bool:
+    return getattr(position, "reads_content", True)
+
+
+def _readers_of(
+    positions: tuple[nn.Module, ...], changes: Callable[[nn.Module], bool]
+) -> list[nn.Module]:
+    """The schemes that read queries or keys after the first one that `changes` them."""
+    before = [*map(changes, positions)]
+    return [each for n, each in enumerate(positions) if any(before[:n]) and _reads_content(each)]
 
 
 def _common_scale(positions: tuple[nn.Module, ...]) -> float | None:

@@ -148,6 +148,7 @@ class Deberta(Position):
     """
 
     shift_invariant: ClassVar[bool] = True
+    keeps_content: ClassVar[bool] = True
     attention_scale: float
     embedding: nn.Module
     key_proj: Projection | None

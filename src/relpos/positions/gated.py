@@ -60,6 +60,7 @@ class GatedBias(Position):
 
     reads_input: ClassVar[bool] = True
     reads_query_start: ClassVar[bool] = True
+    keeps_content: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -81,6 +82,7 @@ class GatedBias(Position):
         self.heads = check_count("GatedBias", "heads", heads)
         self.head_dim = check_count("GatedBias", "head_dim", head_dim)
         self.shift_invariant = getattr(bias, "shift_invariant", False)
+        self.reads_content = getattr(bias, "reads_content", True)
         self.attention_scale = check_scale("GatedBias", scale)
         self.assumes_default_scale = scale is None
         check_dtype("GatedBias", dtype)

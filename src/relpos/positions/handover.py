@@ -10,6 +10,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ..checks import one_line
 from ..terms import GridTerms, Terms
 from .absolute import LearnedAbsolute, Sinusoidal
 from .scales import scale_or_default
@@ -86,6 +87,9 @@ def apply_position(
         key_start: position of the first key.
         shape: the keys' grid; None means the one that the position was made for.
         query_shape: the queries' grid; None means the keys'.
+
+    Raises:
+        TypeError: if it returns something else.
     """
     if position is None:
         return q, k, Terms()
@@ -98,9 +102,18 @@ def apply_position(
         options["shape"] = shape
     if query_shape is not None and getattr(position, "reads_query_shape", False):
         options["query_shape"] = query_shape
-    if getattr(position, "reads_input", False):
-        return position(q, k, x, **options)
-    return position(q, k, **options)
+    given = (q, k, x) if getattr(position, "reads_input", False) else (q, k)
+    found = position(*given, **options)
+    if not isinstance(found, tuple | list) or len(found) != 3:
+        raise TypeError(
+            f"{type(position).__name__}: must return (q, k, terms), got {one_line(found)}"
+        )
+    if not isinstance(found[2], Terms | GridTerms):
+        raise TypeError(
+            f"{type(position).__name__}: the terms that it returns must be Terms or GridTerms, "
+            f"got {one_line(found[2])}"
+        )
+    return found
 
 
 def resolve_scale(

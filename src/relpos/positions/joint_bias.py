@@ -29,6 +29,8 @@ class JointBiasPosition(GridPosition):
         ValueError: if a size is out of range.
     """
 
+    reads_content: bool = False
+
     def __init__(self, heads: int, shape: tuple[int, ...], *, prefix: int) -> None:
         super().__init__(shape, prefix=prefix)
         self.heads = check_count(type(self).__name__, "heads", heads)

@@ -34,6 +34,8 @@ class NoPosition(Position):
     # Wherever pooled queries lie, nothing depends on it.
     reads_query_shape: ClassVar[bool] = True
     shift_invariant: ClassVar[bool] = True
+    keeps_content: ClassVar[bool] = True
+    reads_content: ClassVar[bool] = False
 
     def forward(
         self,

@@ -56,6 +56,8 @@ class RelativeLogits(Position):
 
     reads_input: ClassVar[bool] = True
     shift_invariant: ClassVar[bool] = True
+    keeps_content: ClassVar[bool] = True
+    reads_content: ClassVar[bool] = False
 
     def __init__(
         self,

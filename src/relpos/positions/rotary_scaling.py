@@ -14,7 +14,7 @@
   these are. It computes frequencies in float32, this file in float64.
 - `low` and `high` of YaRN are the pairs that turn `beta_fast` and `beta_slow` times in L tokens,
   rounded outwards unless `truncate` is False. The ramp between them is linear in the pair `c`, as
-  in the authors' code and in transformers; that of the paper is linear in the turns `L f_c / (2 pi)`.
+  in the authors' code and in transformers; the paper's is linear in the turns `L f_c / (2 pi)`.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ class LearnedTables(Position):
     """
 
     shift_invariant: ClassVar[bool] = True
+    keeps_content: ClassVar[bool] = True
     keys: nn.Parameter | None
     values: nn.Parameter | None
 
@@ -57,6 +58,7 @@ class LearnedTables(Position):
         check_dtype(name, dtype)
         self.first, self.last = first, last
         self.beyond: Literal["clamp", "zero"] = beyond
+        self.reads_content = keys
         shape = (self.heads, last - first + 1, self.head_dim)
         for table, present in (("keys", keys), ("values", values)):
             rows = torch.empty(shape, device=device, dtype=dtype)

@@ -73,6 +73,7 @@ class TransformerXL(Position):
 
     reads_query_start: ClassVar[bool] = True
     shift_invariant: ClassVar[bool] = True
+    keeps_content: ClassVar[bool] = True
     attention_scale: float
     pos_bias_u: nn.Parameter | None
     pos_bias_v: nn.Parameter | None
