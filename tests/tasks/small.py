@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import mido
 import numpy as np
 
 from relpos_tasks.music.augment import voice_ranges
@@ -76,6 +77,19 @@ def write_melody(path: Path, pitches: list[int]) -> Path:
     column = np.array(pitches, np.int16)[:, None]
     voices = np.concatenate([column, np.full((len(column), 3), SILENCE, np.int16)], axis=1)
     path.write_bytes(midi_of(Piece("tune", voices, strikes_of(voices))))
+    return path
+
+
+def write_chords(path: Path, chords: list[tuple[int, ...]]) -> Path:
+    """A MIDI file with a sixteenth for each chord."""
+    track = mido.MidiTrack()
+    for chord in chords:
+        track.extend(mido.Message("note_on", note=pitch, velocity=64) for pitch in chord)
+        for n, pitch in enumerate(chord):
+            track.append(mido.Message("note_off", note=pitch, time=0 if n else 120))
+    file = mido.MidiFile(ticks_per_beat=480)
+    file.tracks.append(track)
+    file.save(path)
     return path
 
 

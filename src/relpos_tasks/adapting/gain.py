@@ -25,7 +25,7 @@ class Run:
     """Forward passes of one model.
 
     Args:
-        seconds: of each.
+        seconds: of each round's.
         peak_mib: the memory that one took beyond the model's; None where the system does not say.
         output: of the last one.
     """
@@ -52,19 +52,32 @@ class Gain:
     windowed: Run | None
 
     def lines(self) -> list[str]:
-        """The measurements in words."""
-        found = [f"original  {_described(self.original)}", f"adapted   {_described(self.adapted)}"]
+        """The measurements in words; all times are of one round.
+
+        It is the one in which the ratio of original to adapted is the median of all rounds, or,
+        without an original, in which the time of the adapted model is.
+        """
+        n = self._median_round()
+        found = [
+            f"original  {_described(self.original, n)}",
+            f"adapted   {_described(self.adapted, n)}",
+        ]
         if self.original is not None:
-            ratio = statistics.median(
-                x / y for x, y in zip(self.original.seconds, self.adapted.seconds, strict=True)
-            )
+            ratio = self.original.seconds[n] / self.adapted.seconds[n]
             apart = _distance(self.adapted.output, self.original.output)
             found.append(f"{ratio:.2f} times as fast; outputs differ by {apart:.1e}")
         if self.windowed is not None:
             apart = _distance(self.windowed.output, self.adapted.output)
-            found.append(f"windowed  {_described(self.windowed)}")
+            found.append(f"windowed  {_described(self.windowed, n)}")
             found.append(f"the window changes the outputs by {apart:.1e}")
         return [*found, "(differences: root mean square, as a part of the outputs' own)"]
+
+    def _median_round(self) -> int:
+        times = self.adapted.seconds
+        if self.original is not None:
+            times = [x / y for x, y in zip(self.original.seconds, times, strict=True)]
+        # Of an even number the lower one, so that it is that of a round.
+        return times.index(statistics.median_low(times))
 
 
 def measure_gain(
@@ -144,11 +157,11 @@ def _first_tensor(outputs: Any) -> Tensor:
     raise ValueError("adapt: a check must be of a model that returns tensors, got none")
 
 
-def _described(run: Run | None) -> str:
+def _described(run: Run | None, n: int) -> str:
     if run is None:
         return "asks for more memory than there is"
     memory = "" if run.peak_mib is None else f", {run.peak_mib:.0f} MiB"
-    return f"{statistics.median(run.seconds):.3g} s{memory}"
+    return f"{run.seconds[n]:.3g} s{memory}"
 
 
 def _distance(x: Tensor, y: Tensor) -> float:

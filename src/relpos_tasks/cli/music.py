@@ -15,7 +15,7 @@ import typer
 
 from .music_generate import generate
 from .music_options import MusicOptions
-from .options import CheckpointArgument, DataOption, ValidOption, multiple_of_8
+from .options import DataOption, MusicCheckpoint, ValidOption, multiple_of_8
 from .output import in_first_process, print_rows, say
 from .training_options import PositionsOption, SeedsOption, with_training_options
 
@@ -132,7 +132,7 @@ def train(
 
 @music.command()
 def evaluate(
-    checkpoint: CheckpointArgument,
+    checkpoint: MusicCheckpoint,
     data: DataOption = None,
     window: Annotated[
         int | None,

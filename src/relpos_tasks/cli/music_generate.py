@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..training.limits import MAX_SEED
-from .options import CheckpointArgument, at_least_zero, check_not_read, positive_probability
+from .options import MusicCheckpoint, at_least_zero, check_not_read, positive_probability
+from .output import say_unsung
 
 if TYPE_CHECKING:
     from ..music.model import MusicModel
@@ -34,7 +35,7 @@ class Drawing:
 
 
 def generate(
-    checkpoint: CheckpointArgument,
+    checkpoint: MusicCheckpoint,
     bars: Annotated[
         int | None,
         typer.Option(
@@ -130,7 +131,7 @@ def _compose(
     trained: MusicModel, stem: Path | None, melody: Path | None, bars: int, drawing: Drawing
 ) -> None:
     from ..music.export import chorale_stem, write_chorale
-    from ..music.generate import STEPS_PER_BAR, compose
+    from ..music.generate import STEPS_PER_BAR, check_melody, compose
     from ..music.melody import read_melody
     from ..music.stems import PIECE_ENDINGS, files_of
     from ..progress import show_progress
@@ -140,6 +141,9 @@ def _compose(
     vocabulary, ranges = trained.of_chorales()
     lowest, highest = (int(pitch) for pitch in ranges[0])
     tune = None if melody is None else read_melody(melody, lowest=lowest, highest=highest)
+    if tune is not None:
+        check_melody(f"{melody}: the melody", tune)
+        say_unsung(str(melody), tune.unsung)
     steps = bars * STEPS_PER_BAR if tune is None else len(tune.pitches)
     with show_progress("composing", steps, "sixteenths") as progress:
         piece = compose(

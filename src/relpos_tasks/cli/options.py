@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.models import ArgumentInfo
 
 from ..files import check_writable
 
 __all__ = [
-    "CheckpointArgument",
     "DataOption",
+    "MusicCheckpoint",
+    "TranslationCheckpoint",
     "ValidOption",
+    "VisionCheckpoint",
     "at_least_zero",
     "check_not_read",
     "multiple_of_8",
@@ -23,13 +26,18 @@ __all__ = [
     "positive_probability",
 ]
 
-CheckpointArgument = Annotated[
-    Path,
-    typer.Argument(
-        help="A trained model: its folder (RUNS/NAME/huang) or the .safetensors file in it.",
+
+def _trained_model(example: str) -> ArgumentInfo:
+    """The argument of a checkpoint; the example is a position that the task's runs compare."""
+    return typer.Argument(
+        help=f"A trained model: its folder (RUNS/NAME/{example}) or the .safetensors file in it.",
         show_default=False,
-    ),
-]
+    )
+
+
+MusicCheckpoint = Annotated[Path, _trained_model("huang")]
+TranslationCheckpoint = Annotated[Path, _trained_model("shaw-16")]
+VisionCheckpoint = Annotated[Path, _trained_model("grid")]
 DataOption = Annotated[
     Path | None,
     typer.Option(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import typer
 
-__all__ = ["in_first_process", "print_rows", "say"]
+__all__ = ["in_first_process", "print_rows", "say", "say_unsung"]
 
 
 def say(line: str) -> None:
@@ -18,6 +18,18 @@ def say(line: str) -> None:
     """
     if in_first_process():
         typer.echo(line, err=True)
+
+
+def say_unsung(melody: str, unsung: int) -> None:
+    """Print how many notes of a file's melody are not sung, and why, where there are any.
+
+    Args:
+        melody: the file.
+        unsung: notes.
+    """
+    if unsung:
+        notes = "1 note is" if unsung == 1 else f"{unsung:,} notes are"
+        say(f"{melody}: {notes} not sung: a sixteenth holds one note, of a chord the highest")
 
 
 def in_first_process() -> bool:

@@ -12,7 +12,7 @@ import typer
 
 from ..files import check_writable
 from ..training.limits import MAX_SEED
-from .options import CheckpointArgument, DataOption, picture_file
+from .options import DataOption, MusicCheckpoint, picture_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,8 +76,8 @@ def tables(
         typer.Argument(
             metavar="SCHEME|CHECKPOINT",
             help="A position scheme at its initial state (shaw, huang, t5, alibi, ...; any other "
-            "word lists them all), or a trained model's folder (./huang where it has a scheme's "
-            "name).",
+            "word lists them all), or the folder of a model trained on music (./huang where it "
+            "has a scheme's name).",
             show_default=False,
         ),
     ],
@@ -127,14 +127,14 @@ def tables(
     from ..models import DecoderLM
     from ..training.checkpoint import load
 
-    found = load(what, DecoderLM)
+    found = load(what, DecoderLM, task="music")
     out = out or _writable(found.folder / "tables.svg")
     _draw(out, lambda: _decoder(what, found.model, length, layer, seed))
 
 
 @plots.command()
 def attention(
-    checkpoint: CheckpointArgument,
+    checkpoint: MusicCheckpoint,
     data: DataOption = None,
     piece: Annotated[
         str | None,

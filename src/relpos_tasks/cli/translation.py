@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from .options import CheckpointArgument, ValidOption, check_not_read
-from .output import in_first_process, print_rows, say
+from .options import TranslationCheckpoint, ValidOption, check_not_read
+from .output import in_first_process, print_rows, say, say_unsung
 from .training_options import PositionsOption, SeedsOption, with_training_options
 from .translation_options import (
     AlphaOption,
@@ -137,7 +137,7 @@ def train(
 
 @translation.command()
 def evaluate(
-    checkpoint: CheckpointArgument,
+    checkpoint: TranslationCheckpoint,
     data: PairsOption = None,
     source: SourceOption = None,
     target: TargetOption = None,
@@ -187,7 +187,7 @@ def evaluate(
 
 @translation.command()
 def translate(
-    checkpoint: CheckpointArgument,
+    checkpoint: TranslationCheckpoint,
     text: Annotated[
         list[str] | None,
         typer.Argument(
@@ -242,7 +242,7 @@ def translate(
 
 @translation.command()
 def harmonise(
-    checkpoint: CheckpointArgument,
+    checkpoint: TranslationCheckpoint,
     melody: Annotated[Path, typer.Argument(help="A tune, .mid or .musicxml.", show_default=False)],
     beam: BeamOption = None,
     out: Annotated[
@@ -264,6 +264,7 @@ def harmonise(
     vocabulary, window = trained.of_chorales()
     beam, _ = trained.search(beam, None)
     tune = read_melody(melody, lowest=vocabulary.lowest, highest=vocabulary.highest)
+    say_unsung(str(melody), tune.unsung)
     with show_activity("harmonising"):
         piece = run_harmonise(
             trained.model, vocabulary, tune, window=window, beam=beam, name=melody.stem

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import at_least_zero
 from .training_options import TrainingOptions
 
 if TYPE_CHECKING:
@@ -28,6 +27,9 @@ __all__ = [
     "TranslationPreset",
 ]
 
+# As the search has it, which is slow to import.
+_MOST_ALPHA = 10
+
 PairsOption = Annotated[
     Path | None,
     typer.Option(
@@ -42,8 +44,11 @@ SourceOption = Annotated[
 TargetOption = Annotated[str | None, typer.Option(help="The language to translate to, such as de.")]
 
 
-def _at_least_zero(number: float | None) -> float | None:
-    return None if number is None else at_least_zero(number)
+def _length_penalty(number: float | None) -> float | None:
+    # Typer's own bounds have no words for NaN.
+    if number is not None and not 0 <= number <= _MOST_ALPHA:
+        raise typer.BadParameter(f"must be a number in 0..{_MOST_ALPHA}, got {number}")
+    return number
 
 
 BeamOption = Annotated[
@@ -59,10 +64,9 @@ BeamOption = Annotated[
 AlphaOption = Annotated[
     float | None,
     typer.Option(
-        max=10,
-        callback=_at_least_zero,
-        help="Of the length penalty; 0: none. By default that which the model was compared with, "
-        "or 0.6.",
+        callback=_length_penalty,
+        help=f"Of the length penalty, at most {_MOST_ALPHA}; 0: none. By default that which the "
+        "model was compared with, or 0.6.",
         show_default=False,
     ),
 ]

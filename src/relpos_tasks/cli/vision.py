@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from .options import CheckpointArgument, ValidOption, check_not_read, picture_file
+from .options import ValidOption, VisionCheckpoint, check_not_read, picture_file
 from .output import in_first_process, print_rows, say
 from .training_options import PositionsOption, SeedsOption, with_training_options
 from .vision_options import VisionOptions
@@ -117,7 +117,7 @@ def train(
 
 @vision.command()
 def evaluate(
-    checkpoint: CheckpointArgument,
+    checkpoint: VisionCheckpoint,
     count: Annotated[
         int | None,
         typer.Option(
@@ -147,7 +147,7 @@ def evaluate(
 
 @vision.command()
 def show(
-    checkpoint: CheckpointArgument,
+    checkpoint: VisionCheckpoint,
     image: Annotated[
         Path,
         typer.Argument(

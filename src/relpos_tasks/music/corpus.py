@@ -60,7 +60,7 @@ def chorales(*, cache: bool = True, progress: bool = False) -> list[Piece]:
             whole = False
             continue
         if lines.pitches.shape[1] == len(VOICES):
-            read.append(Piece(file.stem, **vars(lines)))
+            read.append(lines.piece(file.stem))
     if not read:
         raise ScoreError(f"{files[0].parent}: holds no four-part chorale")
     pieces = sorted(read, key=lambda piece: piece.name)

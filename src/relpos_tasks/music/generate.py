@@ -19,7 +19,7 @@ from .melody import Melody
 from .piece import SILENCE, VOICES, Piece
 from .tokens import BEGIN, REST, Vocabulary
 
-__all__ = ["MAX_BARS", "STEPS_PER_BAR", "VoiceConstraint", "check_bars", "compose"]
+__all__ = ["MAX_BARS", "STEPS_PER_BAR", "VoiceConstraint", "check_bars", "check_melody", "compose"]
 
 STEPS_PER_BAR = 16
 # A quarter of an hour: more than any chorale of Bach's, and a score that is still written quickly.
@@ -124,12 +124,9 @@ def compose(
         ValueError: if a number is out of range.
     """
     check_bars("compose: bars", bars)
+    if melody is not None:
+        check_melody("compose: melody", melody)
     steps = bars * STEPS_PER_BAR if melody is None else len(melody.pitches)
-    if steps > MAX_BARS * STEPS_PER_BAR:
-        raise ValueError(
-            f"compose: melody must be at most {MAX_BARS * STEPS_PER_BAR} sixteenths long, "
-            f"got {steps}"
-        )
     last = steps - _LAST if melody is None else _last_strike(melody)
     constraint = VoiceConstraint(vocabulary, ranges, steps=steps, last=last, melody=melody)
     tokens = _drawn(
@@ -159,6 +156,21 @@ def check_bars(argument: str, bars: int) -> None:
     """
     if not 1 <= bars <= MAX_BARS:
         raise ValueError(f"{argument} must be in 1..{MAX_BARS}, got {bars}")
+
+
+def check_melody(argument: str, melody: Melody) -> None:
+    """Raise if a melody is too long for a chorale.
+
+    Args:
+        argument: what the message calls it.
+        melody: any.
+
+    Raises:
+        ValueError: if it is longer than `MAX_BARS` of 4/4.
+    """
+    steps, most = len(melody.pitches), MAX_BARS * STEPS_PER_BAR
+    if steps > most:
+        raise ValueError(f"{argument} must be at most {most} sixteenths long, got {steps}")
 
 
 def _drawn(

@@ -21,7 +21,7 @@ _NAMES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 
 @dataclass(frozen=True, eq=False)
 class Melody:
-    """One voice on the grid; the fields are those of `Piece`, without the other voices.
+    """One voice on the grid; the fields but the last are those of `Piece`, of one voice.
 
     Args:
         pitches: MIDI pitches, -1 is silence.
@@ -29,6 +29,7 @@ class Melody:
         pickup: steps of the bar that are missing before step 0.
         steps_per_bar: steps in a whole bar.
         fifths: sharps of the key signature; flats are negative.
+        unsung: notes of the file that the grid has no room for.
     """
 
     pitches: Int16[ndarray, "steps"]
@@ -36,14 +37,15 @@ class Melody:
     pickup: int
     steps_per_bar: int
     fifths: int
+    unsung: int = 0
 
 
 def read_melody(path: str | Path, *, lowest: int = 0, highest: int = 127) -> Melody:
     """The melody in a file: of a MusicXML score the first part, of a MIDI file the highest notes.
 
-    Where several notes sound at once the highest one counts. MIDI notes are struck and released
-    at the nearest sixteenth and last at least one; drums are left out. Silence before the first
-    note and after the last is left out.
+    Where several notes sound at once the highest one counts; `Melody.unsung` is how many are lost.
+    MIDI notes are struck and released at the nearest sixteenth and last at least one; drums are
+    left out. Silence before the first note and after the last is left out.
 
     Args:
         path: a `.mid`, `.musicxml`, `.xml` or `.mxl` file; the content decides, not the name.
@@ -98,4 +100,6 @@ def _first_line(path: str | Path, lines: Lines) -> Melody:
         raise ScoreError(f"{path}: holds no note in its first part")
     kept = slice(sounding[0], sounding[-1] + 1)
     pickup = (lines.pickup + int(sounding[0])) % lines.steps_per_bar
-    return Melody(pitches[kept], onsets[kept], pickup, lines.steps_per_bar, lines.fifths)
+    return Melody(
+        pitches[kept], onsets[kept], pickup, lines.steps_per_bar, lines.fifths, lines.unsung[0]
+    )

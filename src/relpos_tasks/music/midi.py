@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import mido
-import numpy as np
 
 from ..files import read_whole
-from .piece import SILENCE, STEPS_PER_QUARTER, strikes_of
-from .score_lines import LONGEST, Lines, ScoreError, steps_in_bar
+from .piece import STEPS_PER_QUARTER, strikes_of
+from .score_lines import LONGEST, Line, Lines, ScoreError, steps_in_bar
 
 __all__ = ["read_midi"]
 
@@ -51,18 +50,18 @@ def read_midi(path: str | Path) -> Lines:
     steps = max(end for _, end, _ in notes)
     if steps > LONGEST:
         raise ScoreError(f"{path}: must be at most {LONGEST} sixteenths long, got {steps}")
-    pitches, onsets = np.full(steps, SILENCE, np.int16), np.zeros(steps, np.bool_)
+    line = Line(steps)
     # From the lowest note to the highest, so that the highest is what remains; a later note of
     # the same pitch cuts the earlier one short.
     for start, end, pitch in sorted(notes, key=lambda note: (note[2], note[0])):
-        pitches[start:end], onsets[start:end] = pitch, False
-        onsets[start] = True
+        line.write(start, end, pitch)
     bar = next((m for _, m in events if m.type == "time_signature"), None)
     steps_per_bar = 16 if bar is None else steps_in_bar(bar.numerator, bar.denominator, str(path))
     key = next((m.key for _, m in events if m.type == "key_signature"), "C")
     # What a higher note has covered comes back as a struck note.
-    onsets |= strikes_of(pitches[:, None])[:, 0]
-    return Lines(pitches[:, None], onsets[:, None], 0, steps_per_bar, _fifths(key))
+    pitches = line.pitches[:, None]
+    onsets = line.onsets[:, None] | strikes_of(pitches)
+    return Lines(pitches, onsets, 0, steps_per_bar, _fifths(key), (line.unsung,))
 
 
 def _notes(events: list[tuple[int, Any]], steps_per_tick: float) -> list[tuple[int, int, int]]:

@@ -25,12 +25,10 @@ from pathlib import Path
 from xml.etree.ElementTree import Element
 
 import numpy as np
-from jaxtyping import Bool, Int16
-from numpy import ndarray
 
 from .mxl import read_xml
 from .piece import SILENCE, STEPS_PER_QUARTER, VOICES, Piece, strikes_of
-from .score_lines import LONGEST, Lines, ScoreError, steps_in_bar
+from .score_lines import LONGEST, Line, Lines, ScoreError, steps_in_bar
 
 __all__ = ["read_lines", "read_piece"]
 
@@ -48,7 +46,9 @@ class _Note:
 
 @dataclass(frozen=True)
 class _Bar:
+    # The highest note of each chord, and how many are below those.
     notes: list[_Note]
+    below: int
     length: Fraction
 
 
@@ -68,7 +68,7 @@ def read_piece(path: str | Path) -> Piece:
     parts = lines.pitches.shape[1]
     if parts != len(VOICES):
         raise ScoreError(f"{path}: a four-part piece must have 4 parts, got {parts}")
-    return Piece(Path(path).stem, **vars(lines))
+    return lines.piece(Path(path).stem)
 
 
 def read_lines(path: str | Path) -> Lines:
@@ -102,13 +102,14 @@ def read_lines(path: str | Path) -> Lines:
             f"{path}: must be at most {LONGEST} sixteenths long in four parts, "
             f"got {steps} in {len(parts)}"
         )
-    pitches = np.full((steps, len(parts)), SILENCE, np.int16)
-    onsets = np.zeros(pitches.shape, np.bool_)
+    lines = [Line(steps) for _ in parts]
     start = Fraction(0)
     for bar, length in zip(kept, lengths, strict=True):
-        for part, score in enumerate(scores):
-            _paint(score[bar].notes, start, pitches[:, part], onsets[:, part])
+        for line, score in zip(lines, scores, strict=True):
+            _write(score[bar].notes, start, line)
         start += length
+    pitches = np.stack([line.pitches for line in lines], axis=1)
+    onsets = np.stack([line.onsets for line in lines], axis=1)
     sounding = (pitches != SILENCE).any(axis=1).nonzero()[0]
     if not len(sounding):
         raise ScoreError(f"{path}: holds no note")
@@ -121,21 +122,18 @@ def read_lines(path: str | Path) -> Lines:
         pickup % steps_per_bar,
         steps_per_bar,
         _fifths(parts[0], str(path)),
+        tuple(
+            line.unsung + sum(score[bar].below for bar in kept)
+            for line, score in zip(lines, scores, strict=True)
+        ),
     )
 
 
-def _paint(
-    notes: list[_Note],
-    origin: Fraction,
-    pitches: Int16[ndarray, "steps"],
-    onsets: Bool[ndarray, "steps"],
-) -> None:
+def _write(notes: list[_Note], origin: Fraction, line: Line) -> None:
     for note in notes:
-        first, last = ceil(origin + note.start), ceil(origin + note.end)
-        if note.pitch is not None and first < last:
-            pitches[first:last] = note.pitch
-            onsets[first:last] = False
-            onsets[first] = not note.tied
+        if note.pitch is not None:
+            first, last = ceil(origin + note.start), ceil(origin + note.end)
+            line.write(first, last, note.pitch, tied=note.tied)
 
 
 def _bars(part: Element, where: str) -> Iterator[_Bar]:
@@ -145,6 +143,7 @@ def _bars(part: Element, where: str) -> Iterator[_Bar]:
     for number, measure in enumerate(part.findall("measure"), 1):
         here = f"{where}, bar {measure.get('number', number)}"
         notes: list[_Note] = []
+        below = 0
         now = begun = reach = Fraction(0)
         for element in measure:
             if element.tag == "attributes" and element.find("divisions") is not None:
@@ -161,17 +160,23 @@ def _bars(part: Element, where: str) -> Iterator[_Bar]:
                 begun = begun if chord else now
                 note = _Note(begun, begun + lasts, _pitch(element, here), _tied(element))
                 if _voice(element) == first_voice:
-                    _add(notes, note, chord)
+                    below += _add(notes, note, chord)
                 now = now if chord else now + lasts
             reach = max(reach, now)
-        yield _Bar(notes, reach)
+        yield _Bar(notes, below, reach)
 
 
-def _add(notes: list[_Note], note: _Note, chord: bool) -> None:
+def _add(notes: list[_Note], note: _Note, chord: bool) -> bool:
+    """Add a note, of a chord the highest only; whether one that is struck is left out for that."""
     if not chord:
         notes.append(note)
-    elif note.pitch is not None and note.pitch > (notes[-1].pitch or SILENCE):
-        notes[-1] = note
+        return False
+    if note.pitch is None:
+        return False
+    before = notes[-1]
+    if before.pitch is None or note.pitch > before.pitch:
+        notes[-1], note = note, before
+    return note.pitch is not None and not note.tied
 
 
 def _pitch(note: Element, where: str) -> int | None:

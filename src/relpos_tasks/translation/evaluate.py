@@ -11,6 +11,7 @@ from .model import TranslationModel, check_source
 from .scores import SystemScores, score_system
 from .settings import ChoraleSettings, TextSettings
 from .source import read_source
+from .texts import TextError
 from .translate import translate
 
 __all__ = ["evaluate_chorales", "evaluate_text"]
@@ -31,7 +32,7 @@ def evaluate_text(
 
     Args:
         trained: a model of text.
-        data: the pairs.
+        data: the pairs; None is refused with the words that say which they are.
         source: the language to translate from; None finds it.
         target: the language to translate to; None finds it.
         beam: hypotheses of the search; None as `TranslationModel.search` has it.
@@ -45,6 +46,12 @@ def evaluate_text(
     """
     subwords, settings = trained.of_text(), trained.about["settings"]
     beam, alpha = trained.search(beam, alpha)
+    if data is None:
+        name = trained.about["data"]["name"]
+        raise TextError(
+            f"--data: must name the pairs of {name}, beside which {path} was trained, got none; "
+            f"give it as --data PATH/{name}"
+        )
     pairs = read_source(
         data,
         source=source,

@@ -5,7 +5,7 @@ import pytest
 from tests.tasks.small import write_melody
 
 # {huang} stands for a trained model, {runs} for the folder of runs, {grid} for the pieces that it
-# was trained beside, {high} for a melody that is too high.
+# was trained beside, {high} for a melody that is too high, {long} for one that is too long.
 GENERATE, EVALUATE = "music generate {huang}", "music evaluate {huang}"
 TRAIN, COMPARE = "music train --position none", "music compare"
 
@@ -26,6 +26,10 @@ REFUSED = [
     (f"{GENERATE} --melody no.mid", "no.mid: cannot be read: No such file"),
     (f"{GENERATE} --melody {{grid}}", "must be a MIDI or a MusicXML file"),
     (f"{GENERATE} --melody {{high}}", "the melody must lie in "),
+    (
+        f"{GENERATE} --melody {{long}}",
+        "long.mid: the melody must be at most 4096 sixteenths long, got 4097",
+    ),
     (f"{GENERATE} --melody {{high}} --out {{high}}", "--out: must be another file than the one "),
     (f"{GENERATE} --melody /dev/zero", "/dev/zero: cannot be read: not an ordinary file"),
     (f"{GENERATE} --out {{grid}}/new", "/new.musicxml: cannot be written, "),
@@ -102,6 +106,7 @@ def refusal(compared_folder, grid, relpos, tmp_path, monkeypatch):
         "runs": folder.parent,
         "grid": grid,
         "high": write_melody(tmp_path / "high.mid", [100] * 4),
+        "long": write_melody(tmp_path / "long.mid", [67] * 4097),
     }
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -10,7 +10,7 @@ from relpos_tasks.cli.music_options import Preset
 from relpos_tasks.models import POSITIONS
 from relpos_tasks.music.melody import read_melody
 from relpos_tasks.music.settings import PRESETS
-from tests.tasks.small import QUICK, write_melody
+from tests.tasks.small import QUICK, write_chords, write_melody
 
 
 def test_compare_prints_the_table_and_the_report(compared_folder):
@@ -72,6 +72,31 @@ def test_generate_keeps_a_melody(compared_folder, relpos, tmp_path):
     weights = folder / "huang" / "model.safetensors"
     assert relpos("music", "generate", weights, "--melody", tune, "--out", tmp_path / "new")[0] == 0
     assert read_melody(tmp_path / "new.mid").pitches.tolist() == pitches
+
+
+@pytest.mark.parametrize(
+    ("pitches", "said"),
+    [
+        ([(67,), (69,)], ""),
+        (
+            [(67, 64), (69,)],
+            "{tune}: 1 note is not sung: a sixteenth holds one note, of a chord the highest\n",
+        ),
+        (
+            [(67, 64), (69, 64, 60)],
+            "{tune}: 3 notes are not sung: a sixteenth holds one note, of a chord the highest\n",
+        ),
+    ],
+    ids=["none", "one", "three"],
+)
+def test_generate_says_how_many_notes_of_a_melody_are_not_sung(
+    pitches, said, compared_folder, relpos, tmp_path
+):
+    folder, _ = compared_folder
+    tune = write_chords(tmp_path / "tune.mid", pitches)
+    given = ["--melody", tune, "--out", tmp_path / "new"]
+    status, _, err = relpos("music", "generate", folder / "huang", *given)
+    assert (status, err) == (0, said.format(tune=tune))
 
 
 def test_the_seed_of_generate_speaks_of_what_it_draws(relpos, monkeypatch):

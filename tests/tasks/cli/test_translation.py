@@ -12,7 +12,7 @@ import pytest
 
 from relpos_tasks.cli.translation_options import TranslationPreset
 from relpos_tasks.translation.settings import PRESETS
-from tests.tasks.small import write_melody
+from tests.tasks.small import write_chords, write_melody
 from tests.tasks.translation.sentences import pairs, write_folder, write_table
 from tests.tasks.translation.small import QUICK
 
@@ -199,13 +199,14 @@ def test_chorales_are_evaluated_and_melodies_harmonised(harmony_folder, relpos, 
     assert out.splitlines()[1].split() == [
         "shaw-2", f"{metrics['held_out']['shaw-2']['nats']:.4f}"
     ]  # fmt: skip
-    melody = write_melody(tmp_path / "tune.mid", [60, 62, 64, 60])
+    melody = write_chords(tmp_path / "tune.mid", [(62, 60), (64,), (60,)])
     stem = tmp_path / "new"
-    status, out, _ = relpos(
+    status, out, err = relpos(
         "translation", "harmonise", harmony_folder / "shaw-2", melody, "--out", stem
     )
     assert status == 0
     assert out.startswith(f"wrote {stem}.mid, {stem}.musicxml and {stem}.wav (")
+    assert f"{melody}: 1 note is not sung: " in err
     assert sorted(file.name for file in tmp_path.glob("new.*")) == [
         "new.mid", "new.musicxml", "new.wav"
     ]  # fmt: skip
@@ -247,7 +248,10 @@ REFUSED = [
         "other settings (settings.training.batch was 64, now 1024); choose another --name",
     ),
     ("translation evaluate nowhere", "nowhere: no such file or folder"),
-    ("translation evaluate {shaw}", "--data: must name parallel text"),
+    (
+        "translation evaluate {shaw}",
+        "shaw-16 was trained, got none; give it as --data PATH/captions",
+    ),
     ("translation evaluate {shaw} --data {files}/other.tsv", "was trained on the pairs of captio"),
     (f"translation evaluate {{harmony}} {DATA}", "--data: leave it out; "),
     ("translation translate nowhere hi", "nowhere: no such file or folder"),
@@ -257,8 +261,13 @@ REFUSED = [
     ("translation translate {shaw} --file {files}/latin/train.de", "line 1 must be UTF-8"),
     ("translation translate {shaw} --file {files}/empty/train.de", "must hold sentences"),
     ("translation translate {shaw} hi --beam 0", "Invalid value for '--beam'"),
-    ("translation translate {shaw} hi --alpha -1", "'--alpha': must be a number >= 0, got -1.0"),
-    ("translation translate {shaw} hi --alpha 1e9", "Invalid value for '--alpha'"),
+    *(
+        (
+            f"translation translate {{shaw}} hi --alpha {alpha}",
+            f"'--alpha': must be a number in 0..10, got {float(alpha)}",
+        )
+        for alpha in ("-1", "1e9", "inf", "nan")
+    ),
     (
         "translation translate {shaw} --file {files}/other.tsv --out {files}/other.tsv",
         "--out: must be another file than the one that is read, got ",
@@ -311,3 +320,10 @@ def test_bad_input_is_one_line_and_exit_2(
     (line,) = [line for line in err.splitlines() if line.startswith("relpos: ")]
     assert message in line
     assert not list(tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize("command", ["evaluate", "translate", "harmonise"])
+def test_the_example_of_a_checkpoint_is_a_folder_of_a_run(command, run_folder, relpos, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    (name,) = re.findall(r"RUNS/NAME/([\w-]+)", relpos("translation", command, "--help")[1])
+    assert (run_folder[0] / name / "model.safetensors").is_file()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -186,3 +187,18 @@ def test_every_command_has_help(relpos, command):
     status, out, _ = relpos("vision", *command.split(), "--help")
     assert status == 0
     assert "Usage: relpos vision" in out
+
+
+@pytest.mark.parametrize("command", ["evaluate", "show"])
+def test_the_example_of_a_checkpoint_is_a_folder_of_a_run(command, run_folder, relpos, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    (name,) = re.findall(r"RUNS/NAME/([\w-]+)", relpos("vision", command, "--help")[1])
+    assert (run_folder[0] / name / "model.safetensors").is_file()
+
+
+def test_tables_are_drawn_of_models_of_music(run_folder, relpos):
+    model = run_folder[0] / "grid"
+    status, out, err = relpos("plot", "tables", model)
+    assert (status, out) == (2, "")
+    message = "must be a checkpoint of the music task, got one of vision"
+    assert err == f"relpos: {model}: {message}\n"

@@ -10,7 +10,7 @@ from relpos_tasks.music import ScoreError
 from relpos_tasks.music.melody import read_melody
 from relpos_tasks.music.score import musicxml_of
 from relpos_tasks.music.sound import midi_of
-from tests.tasks.music.scores import attributes, note, score
+from tests.tasks.music.scores import TIE_START, TIE_STOP, attributes, note, score
 
 
 def midi_file(path, *messages, ticks=480):
@@ -50,6 +50,46 @@ def test_midi_notes_go_to_the_nearest_step(tmp_path):
     messages = [on(60, 20), off(60, 450), on(62, 5), off(62, 10), on(64, 100), off(64, 135)]
     melody = read_melody(midi_file(tmp_path / "m.mid", *messages))
     assert melody.pitches.tolist() == [60, 60, 60, 60, 62, 64]
+
+
+MIDI_OF_SEVERAL_NOTES = {
+    "four at two sixteenths": (
+        [on(60), off(60, 37), on(62), off(62, 481), on(64), off(64, 1), on(65), off(65, 959)],
+        2,
+    ),
+    "a chord": ([on(60), on(64), on(67), off(60, 480), off(64), off(67)], 2),
+    "one below, released later": ([on(60), on(72), off(72, 480), off(60, 480)], 0),
+    "one after the other": ([on(60), off(60, 120), on(60), off(60, 120), on(62), off(62, 1)], 0),
+}
+
+
+@pytest.mark.parametrize("name", MIDI_OF_SEVERAL_NOTES)
+def test_the_notes_of_midi_that_have_no_sixteenth_are_counted(tmp_path, name):
+    messages, unsung = MIDI_OF_SEVERAL_NOTES[name]
+    assert read_melody(midi_file(tmp_path / "m.mid", *messages)).unsung == unsung
+
+
+def chord(*names):
+    return note(names[0], 4) + "".join(note(name, 4, inside="<chord/>") for name in names[1:])
+
+
+SCORES_OF_SEVERAL_NOTES = {
+    "thirty-seconds": ([attributes(divisions=8) + note("C4", 1) + note("D4", 1)], 1),
+    "a chord": ([attributes() + chord("C4", "G4", "E4"), note("C4", 4)], 2),
+    "a tie": ([attributes() + note("C4", 4, inside=TIE_START), note("C4", 4, inside=TIE_STOP)], 0),
+    "one note a sixteenth": ([attributes(divisions=4) + note("C4", 1) + note("C4", 1)], 0),
+}
+
+
+@pytest.mark.parametrize("name", SCORES_OF_SEVERAL_NOTES)
+def test_the_notes_of_a_score_that_have_no_sixteenth_are_counted(tmp_path, name):
+    bars, unsung = SCORES_OF_SEVERAL_NOTES[name]
+    path = tmp_path / "m.musicxml"
+    # Parts that are not the melody do not count.
+    path.write_text(
+        score(bars, [attributes() + chord("C3", "E3")] + [chord("C3", "E3")] * (len(bars) - 1))
+    )
+    assert read_melody(path).unsung == unsung
 
 
 def test_metre_and_key_of_midi_are_read(tmp_path):

@@ -1,0 +1,45 @@
+"""What a check says of a model before and after `adapt`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from relpos.adapters import Report
+from relpos_tasks.adapting.gain import Gain, Run
+
+
+def run(*seconds):
+    return Run(list(seconds), None, torch.ones(2))
+
+
+def gain(original, adapted, windowed=None):
+    return Gain(Report([], []), original, adapted, windowed)
+
+
+@pytest.mark.parametrize(
+    ("original", "adapted", "said"),
+    [
+        # The medians of the times are 0.1 and 0.1.
+        ((0.3, 0.1, 0.1), (0.2, 0.1, 0.01), ("0.3", "0.2", "1.50")),
+        # Of an even number of rounds the lower one of the two in the middle.
+        ((0.2, 0.6, 0.1, 0.4), (0.1, 0.1, 0.1, 0.1), ("0.2", "0.1", "2.00")),
+    ],
+)
+def test_the_times_are_those_of_the_round_with_the_median_ratio(original, adapted, said):
+    before, after, ratio, _ = gain(run(*original), run(*adapted)).lines()
+    assert (before, after) == (f"original  {said[0]} s", f"adapted   {said[1]} s")
+    assert ratio.startswith(f"{said[2]} times as fast; ")
+
+
+def test_a_window_is_timed_in_the_same_round():
+    lines = gain(run(0.3, 0.2, 0.9), run(0.1, 0.1, 0.1), run(0.07, 0.09, 0.08)).lines()
+    assert lines[:2] == ["original  0.3 s", "adapted   0.1 s"]
+    assert "windowed  0.07 s" in lines
+
+
+def test_without_an_original_the_round_is_that_of_the_median_time():
+    lines = gain(None, run(0.3, 0.1, 0.2), run(0.1, 0.2, 0.3)).lines()
+    assert lines[:2] == ["original  asks for more memory than there is", "adapted   0.2 s"]
+    assert "windowed  0.3 s" in lines
+    assert "times as fast" not in "".join(lines)
