@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
+from relpos.layers import KeyValueCache, MultiheadAttention
+from relpos.positions import Rotary, Shaw, T5Bias
 from tests.ecosystem.schemes import IN_FLOAT64, LENGTHS, SUBJECTS, inputs, made
 
 pytestmark = [
@@ -51,6 +54,30 @@ def test_compiled_equals_eager_forward_and_backward_and_lengths_share_a_graph(
         want = gradients(module, module, given)
         with torch.compiler.set_stance("default" if length in known else "fail_on_recompile"):
             assert_close(gradients(module, compiled, given), want)
+
+
+@pytest.mark.parametrize("window", [None, (6, 0)], ids=["all keys", "a window"])
+@pytest.mark.parametrize(
+    "position", [Shaw(8, 3), Rotary(8), T5Bias(2)], ids=lambda x: type(x).__name__
+)
+def test_steps_of_decoding_with_a_cache_share_a_few_graphs(
+    position: nn.Module, window: tuple[int, int] | None
+):
+    layer, x = (
+        MultiheadAttention(16, 2, position=position, window=window).eval(),
+        torch.randn(2, 40, 16),
+    )
+    graphs, cache = CompileCounterWithBackend("aot_eager"), KeyValueCache()
+    compiled = torch.compile(layer, fullgraph=True, backend=graphs)
+    with torch.inference_mode():
+        want = layer(x, x, x, is_causal=True, need_weights=False)[0]
+        prompt = x[:, :5]
+        found = [layer(prompt, prompt, prompt, is_causal=True, need_weights=False, cache=cache)[0]]
+        for token in x[:, 5:].split(1, 1):
+            step = compiled(token, token, token, is_causal=True, need_weights=False, cache=cache)
+            found.append(step[0])
+    assert_close(torch.cat(found, 1), want)
+    assert 0 < graphs.frame_count <= 8
 
 
 @pytest.mark.slow

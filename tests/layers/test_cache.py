@@ -86,6 +86,34 @@ def test_reorder_takes_batch_entries_along():
     assert torch.equal(values[:, :, :4], k[[2, 2, 0, 1]])
 
 
+def test_tokens_that_are_cropped_are_as_never_appended():
+    k, v = normal(2, 3, 9, 4), normal(2, 3, 9, 5, seed=1)
+    cache = KeyValueCache()
+    cache.append(k[:, :, :3], v[:, :, :3])
+    for rejected in (0, 4, 1):
+        cache.append(k.flip(2)[:, :, :rejected], v.flip(2)[:, :, :rejected])
+        cache.crop(3)
+        assert cache.length == 3
+    keys, values = cache.append(k[:, :, 3:], v[:, :, 3:])
+    assert torch.equal(keys, k)
+    assert torch.equal(values, v)
+    cache.crop(0)
+    keys, _ = cache.append(k, v)
+    assert torch.equal(keys, k)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize(
+    ("length", "said"), [(4, "at most 3, the number"), (-1, "an integer >= 0"), (1.5, "an integer")]
+)
+def test_a_length_that_cannot_be_cropped_to_is_named(length, said):
+    cache = KeyValueCache()
+    cache.append(torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2))
+    with pytest.raises(ValueError, match=rf"^KeyValueCache\.crop: length must be {said}"):
+        cache.crop(length)
+    assert cache.length == 3
+
+
 def test_a_copy_goes_its_own_way():
     cache = KeyValueCache()
     cache.append(torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2))

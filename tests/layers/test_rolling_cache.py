@@ -234,6 +234,22 @@ def test_beams_copies_and_resets_of_a_rolled_cache():
     assert_close(step(beams, cache), want)
 
 
+def test_what_is_rejected_of_several_tokens_at_once_leaves_what_others_see():
+    layer, cache, x = layer_of(Shaw(4, 3)), KeyValueCache(), normal(2, LENGTH, 16)
+    want, n = layer(x, x, x, is_causal=True)[0], 0
+    for guessed, kept in ((9, 9), (5, 1), (4, 0), (4, 4), (6, 3), (1, 1), (7, 2)):
+        part = torch.cat([x[:, n : n + kept], x[:, : guessed - kept]], 1)
+        found = layer(part, part, part, is_causal=True, cache=cache)[0]
+        assert_close(found[:, :kept], want[:, n : n + kept])
+        n += kept
+        cache.crop(n)
+    assert 0 < cache.start < n
+    with pytest.raises(
+        ValueError, match=rf"length must be at least {cache.start}, as a layer with"
+    ):
+        cache.crop(cache.start - 1)
+
+
 def test_a_rolled_cache_of_inference_mode_goes_on_outside_it():
     layer, cache, x = layer_of(), KeyValueCache(), normal(2, LENGTH, 16)
     with torch.inference_mode():

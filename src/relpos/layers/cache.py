@@ -112,7 +112,7 @@ class KeyValueCache:
                 for good.
 
         Returns:
-            Views that later calls do not change.
+            Views that later calls do not change, but for tokens that are cropped.
 
         Raises:
             ShapeError: if `k` or `v` does not continue what is held.
@@ -135,6 +135,34 @@ class KeyValueCache:
         self._restore((start, end, base, buffers))
         keys, values = (buffer[:, :, start - base : end - base] for buffer in buffers)
         return keys, values
+
+    def crop(self, length: int) -> None:
+        """Forget the tokens from position `length` on, as those that speculative decoding rejects.
+
+        The next tokens take their place in the same memory: what `append` returned of them changes
+        then.
+
+        Args:
+            length: number of tokens to keep, with those that a window has dropped.
+
+        Raises:
+            ValueError: if there are not as many, or a layer with a window has dropped even more.
+
+        >>> import torch
+        >>> cache, new = KeyValueCache(), torch.ones(1, 2, 3, 4)
+        >>> keys, values = cache.append(new, new)
+        >>> cache.crop(1)
+        >>> cache.length
+        1
+        """
+        length, rule = check_count("KeyValueCache.crop", "length", length, least=0), None
+        if length > self._length:
+            rule = f"at most {self._length}, the number of tokens so far"
+        elif length < self._start:
+            rule = f"at least {self._start}, as a layer with a window dropped the tokens before"
+        if rule is not None:
+            raise ValueError(f"KeyValueCache.crop: length must be {rule}, got {length}")
+        self._length = length
 
     def reset(self) -> None:
         """Forget everything, count from 0 again, and free the memory."""
@@ -199,5 +227,10 @@ class KeyValueCache:
 
 
 def _frozen(buffer: Tensor) -> bool:
-    """Whether it was made under `inference_mode` and may not be written to outside it."""
+    """Whether it was made under `inference_mode` and may not be written to outside it.
+
+    What `torch.compile` traces does not ask: torch then refuses to write by itself.
+    """
+    if torch.compiler.is_compiling():
+        return False
     return buffer.is_inference() and not torch.is_inference_mode_enabled()
