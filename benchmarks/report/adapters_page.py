@@ -46,13 +46,18 @@ install "relpos[transformers]"`.
   another function than the model was trained as. `relpos adapt FOLDER --check --window 128 128`
   measures how far off it is, and without the window the gain on your machine.
 - Queries that are padding, or to whom the mask leaves no key, may give something else than the
-  original's. Weights (`output_attentions`) are those before dropout.
+  original's. Weights (`output_attentions`) are those before dropout; T5's encoder,
+  Wav2Vec2-Conformer and SAM return them under SDPA too, where the original returns none.
+- A mask of all pairs, `(B, 1, L, L)`, that is boolean (True takes part) hides keys under `eager`
+  too, as in SDPA; the eager originals of T5's kin, MPNet and Inkling add it to the scores, as 1 and
+  0. One of integers they add under SDPA as well, so that it hides nothing; adapted models refuse
+  it: give `mask.bool()`.
 - Choose `attn_implementation` before: `adapt` puts a name of its own into the configuration.
   Adapt before accelerate's hooks are set and before FSDP wraps; before or after loading and PEFT,
   as you like. Projections are called as modules, quantised ones too (tested with packed weights of
   torch's own and of a stand-in, not with bitsandbytes or torchao). A module whose `forward` was
   replaced on the instance is left, and so is one whose class has another signature than the one
-  that was tested.
+  that was tested, or whose attention has a dropout of 1.
 - A class of your own: `relpos.adapters.register(YourAttention, YourAdaptation)`;
   [CONTRIBUTING.md](../CONTRIBUTING.md) shows one.
 """
@@ -84,6 +89,12 @@ that they change the function. Choose by name: `include="layers.*"`, `exclude=["
 Cross-attention is left alone unless `cross_attention=True`. The fused inference of
 `nn.TransformerEncoder`, which knows no positions, is not used any more. `remove_positions(model)`
 gives torch's modules back, bit for bit, without the tables.
+
+PEFT's LoRA of whole attentions (`target_modules=["self_attn"]`) goes before or after, and computes
+what it does with torch's modules; in inference it acts too, where torch's fused layers pass it by.
+PEFT freezes what it does not train, tables that are there already too: call `requires_grad_()` on
+them, and save them yourself, since `modules_to_save` does not reach into a wrapped attention.
+Freeze the weights of a model with positions no earlier: PEFT would refuse its attention.
 """
 
 GAINS = """\

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from functools import partial
 from typing import Any
 
@@ -174,6 +175,25 @@ def test_an_implementation_that_relpos_does_not_stand_in_for_is_named():
     assert [reason for _, reason in report.left] == [
         "attn_implementation must be one of eager, sdpa, flex_attention, got 'flash_attention_2'"
     ] * 2
+
+
+@pytest.mark.parametrize(
+    "case",
+    # SEW-D's own dropout divides by zero.
+    [case for case in CASES if case.first and case.dropout is not None and case.name != "sew_d"],
+    ids=lambda case: case.name,
+)
+def test_a_module_that_drops_all_weights_is_left_with_the_reason(case: Case):
+    model: Any = case.model()
+    assert case.dropout is not None
+    kind = type(model.get_submodule(case.attention))
+    for module in model.modules():
+        if type(module) is kind:
+            case.dropout(module, 1.0)
+    why = dict(adapt(model).left)[case.attention]
+    assert re.fullmatch("(attention_|attn_)?dropout(_p)? must be less than 1, got 1.0", why)
+    output, _ = case.call(model.train(), case.inputs(2, case.lengths[1], "none"))
+    assert output.isfinite().all()
 
 
 def test_classes_that_stay_as_they_are_say_why():

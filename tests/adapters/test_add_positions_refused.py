@@ -4,6 +4,7 @@ import re
 from functools import partial
 
 import accelerate
+import peft
 import pytest
 import torch
 from torch import nn
@@ -57,6 +58,13 @@ def of_integers():
     return attention
 
 
+def with_lora_of_a_part():
+    attention = nn.MultiheadAttention(8, 2)
+    # Torch never calls it, so that this LoRA would begin to act.
+    peft.get_peft_model(attention, peft.LoraConfig(target_modules=["out_proj"]))
+    return attention
+
+
 class Packed(torch.Tensor):
     pass
 
@@ -78,9 +86,13 @@ NOT_TAKEN = {
     "is a subclass, .*Parametrized": parametrized,
     "has a forward of its own .*accelerate": hooked,
     "has an out_proj of another class, Parametrized": wrapped,
+    "has an out_proj of another class, Linear": with_lora_of_a_part,
     "has an attribute `position` of its own": owner,
     "has a position already, Shaw": with_position,
     r"has weights of torch\.int8": of_integers,
+    r"has dropout=1\.0, which must be less than 1": lambda: nn.MultiheadAttention(
+        8, 2, dropout=1.0
+    ),
 }
 
 

@@ -17,8 +17,10 @@ from transformers import (
     StaticCache,
 )  # fmt: skip
 
+from relpos import ShapeError
 from relpos.adapters import adapt, restore
 from relpos.adapters.attention_function import register
+from relpos.adapters.masks import additive_mask
 
 from .largest_tensor import LargestTensor
 from .models import BY_NAME, CASES
@@ -119,6 +121,20 @@ def test_a_forward_on_the_instance_leaves_what_depends_on_it(name, attention, le
     assert left in dict(report.left)
     inputs = case.inputs(2, 21, "left")
     torch.testing.assert_close(case.call(model, inputs)[0], case.call(original, inputs)[0])
+
+
+@pytest.mark.parametrize("name", ["inkling", "inkling2"])
+def test_a_mask_of_pairs_hides_if_it_is_boolean_and_is_refused_if_it_is_of_integers(name: str):
+    model: Any = BY_NAME[name].model()
+    ids = torch.randint(3, 50, (2, 20))
+    mask = ((torch.rand(2, 1, 20, 20) > 0.3) | torch.eye(20, dtype=torch.bool)).tril()
+    # The second has no SDPA.
+    model.set_attn_implementation("eager")
+    theirs = model(ids, attention_mask=additive_mask(mask, torch.float32)).logits
+    adapt(model)
+    torch.testing.assert_close(model(ids, attention_mask=mask).logits, theirs, rtol=0, atol=1e-5)
+    with pytest.raises(ShapeError, match=r"attention_mask of more .*, got torch.int64"):
+        model(ids, attention_mask=mask.long())
 
 
 @pytest.mark.parametrize("rows", [1, 21])

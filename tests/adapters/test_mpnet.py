@@ -1,4 +1,4 @@
-"""MPNet with layers that are not adapted."""
+"""MPNet with layers that are not adapted, and with masks that users make."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from relpos import ShapeError
 from relpos.adapters import adapt
+from relpos.adapters.masks import additive_mask
 
 from .models.case import tokens
 from .models.mpnet import CASES
@@ -28,3 +30,15 @@ def test_beside_layers_that_are_left_the_others_are_right(hooked: tuple[int, ...
     assert len(report.left) == len(hooked)
     ours, _ = CASES[0].call(model, inputs)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_a_mask_of_pairs_hides_if_it_is_boolean_and_is_refused_if_it_is_of_integers():
+    model: Any = CASES[0].model(torch.float64)
+    ids = tokens(2, 24, "none")["input_ids"]
+    mask = (torch.rand(2, 1, 24, 24) > 0.3) | torch.eye(24, dtype=torch.bool)
+    theirs = model(ids, attention_mask=additive_mask(mask, torch.float64)).last_hidden_state
+    adapt(model)
+    ours = model(ids, attention_mask=mask).last_hidden_state
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+    with pytest.raises(ShapeError, match=r"attention_mask of more .*, got torch.int64"):
+        model(ids, attention_mask=mask.long())

@@ -5,6 +5,7 @@ import gc
 import io
 import pickle
 
+import peft
 import pytest
 import torch
 from torch import distributed, nn
@@ -99,6 +100,99 @@ def test_a_state_dict_goes_round_and_that_from_before_fits_but_for_the_tables():
     assert not found.unexpected_keys
     assert found.missing_keys
     assert all(".position." in key for key in found.missing_keys)
+
+
+class TestLora:
+    """PEFT's, of whole attentions: it puts its weights into theirs for the time of a call."""
+
+    pytestmark = pytest.mark.no_typecheck
+
+    @staticmethod
+    def wrap(model, **arguments):
+        torch.manual_seed(2)
+        config = peft.LoraConfig(
+            r=2, init_lora_weights=False, **{"target_modules": ["self_attn"]} | arguments
+        )
+        return peft.get_peft_model(model, config)
+
+    @staticmethod
+    def shaw(model):
+        return add_positions(model, lambda heads, head_dim: Shaw(head_dim, 3))
+
+    def wrapped(self, order):
+        model = plain()
+        if order == "positions first":
+            self.shaw(model)
+        model = self.wrap(model)
+        if order == "LoRA first":
+            self.shaw(model)
+        return model.double()
+
+    orders = pytest.mark.parametrize("order", ["positions first", "LoRA first"])
+
+    @orders
+    def test_outputs_and_gradients_are_those_of_torchs_attention(self, order):
+        theirs, ours = self.wrap(plain()).double(), self.wrapped(order)
+        x = tuple(part.double() for part in given())
+        assert_close(ours(*x), theirs(*x))
+        for model in (theirs, ours):
+            (model(*x) * normal(2, 5, 8)).sum().backward()
+        found = {name: p.grad for name, p in ours.named_parameters() if "lora_" in name}
+        want = {name: p.grad for name, p in theirs.named_parameters() if "lora_" in name}
+        assert len(want) == 4 * 3
+        assert_close(found, want)
+        assert all(gradient.abs().max() > 1e-3 for gradient in found.values())
+
+    @orders
+    def test_merged_and_switched_off_it_is_what_it_says(self, order):
+        model = drawn(self.wrapped(order))
+        x = tuple(part.double() for part in given())
+        want = model(*x)
+        with model.disable_adapter():
+            plain_output = model(*x)
+            assert not torch.allclose(plain_output, want)
+        merged = copy.deepcopy(model).merge_and_unload()
+        assert_close(merged(*x), want)
+        unloaded = model.unload()
+        assert_close(unloaded(*x), plain_output)
+        assert [scheme for _, scheme in remove_positions(unloaded).adapted] == ["Shaw"] * 3
+        assert repr(unloaded) == repr(plain())
+
+    @orders
+    def test_it_acts_in_inference(self, order):
+        model = drawn(self.wrapped(order))
+        x = tuple(part.double() for part in given())
+        want = model(*x)
+        model.eval()
+        assert_close(model(*x), want)
+        with torch.no_grad():
+            assert_close(model(*x), want)
+
+    @orders
+    def test_tables_given_before_are_frozen_as_all_weights_and_given_after_are_not(self, order):
+        model = self.wrapped(order)
+        tables = [p for name, p in model.named_parameters() if ".position." in name]
+        trained = order == "LoRA first"
+        assert [table.requires_grad for table in tables] == [trained] * 2 * 3
+        for table in tables:
+            table.requires_grad_()
+        (model(*(x.double() for x in given())) * normal(2, 5, 8)).sum().backward()
+        assert all(table.grad is not None and table.grad.abs().max() > 1e-3 for table in tables)
+
+    def test_names_are_those_of_the_wrapper_and_cross_attention_is_known(self):
+        model = self.wrap(plain(), target_modules=["self_attn", "multihead_attn"])
+        report = self.shaw(model)
+        start = "base_model.model."
+        assert [name for name, _ in report.adapted] == [
+            f"{start}{layer}.self_attn"
+            for layer in ("encoder.layers.0", "encoder.layers.1", "decoder.layers.0")
+        ]
+        assert report.left == [
+            (
+                f"{start}decoder.layers.0.multihead_attn",
+                "cross-attention, and cross_attention=False",
+            )
+        ]
 
 
 class TestTraced:

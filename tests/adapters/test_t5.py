@@ -16,6 +16,7 @@ from transformers import (
     StaticCache,
 )
 
+from relpos import ShapeError
 from relpos.adapters import adapt
 
 from .models import BY_NAME, CASES
@@ -160,6 +161,48 @@ def test_a_static_cache_longer_than_the_text_is_filled_beside_a_layer_that_is_le
             in_steps(*steps)
     else:
         torch.testing.assert_close(in_steps(*steps), theirs, rtol=0, atol=1e-12)
+
+
+def mask_of_pairs(batch: int, length: int) -> Tensor:
+    mask = torch.rand(batch, 1, length, length) > 0.3
+    return mask | torch.eye(length, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("name", ["t5", "mt5", "umt5"])
+def test_a_boolean_mask_of_pairs_hides_in_eager_too_as_in_sdpa(name: str):
+    model: Any = BY_NAME[name].model(torch.float64)
+    inputs = tokens(2, 20, "none") | {"attention_mask": mask_of_pairs(2, 20)}
+    model.set_attn_implementation("sdpa")
+    theirs = model.get_encoder()(**inputs).last_hidden_state
+    model.set_attn_implementation("eager")
+    # The original's eager adds it, as 1 and 0.
+    assert (model.get_encoder()(**inputs).last_hidden_state - theirs).abs().max() > 0.1
+    adapt(model)
+    ours = model.get_encoder()(**inputs).last_hidden_state
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["t5", "mt5", "umt5"])
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_a_mask_of_integers_for_pairs_is_refused_by_its_name(name: str, implementation: str):
+    model: Any = BY_NAME[name].model()
+    model.set_attn_implementation(implementation)
+    adapt(model)
+    inputs = tokens(2, 20, "none") | {"attention_mask": mask_of_pairs(2, 20).long()}
+    with pytest.raises(
+        ShapeError, match=r"attention_mask of more .*, got torch.int64; attention_m"
+    ):
+        model.get_encoder()(**inputs)
+
+
+def test_beside_a_bias_of_all_pairs_a_mask_of_integers_is_refused_too():
+    model: Any = T5.model()
+    first = model.encoder.block[0].layer[0].SelfAttention
+    first.forward = partial(first.forward)
+    adapt(model)
+    inputs = tokens(2, 20, "none") | {"attention_mask": mask_of_pairs(2, 20).long()}
+    with pytest.raises(ShapeError, match=r"attention_mask of more .*, got torch.int64"):
+        model.get_encoder()(**inputs)
 
 
 def longt5_encoder(**options: Any) -> nn.Module:

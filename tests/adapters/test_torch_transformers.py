@@ -40,12 +40,13 @@ def encoder(**arguments):
     return nn.TransformerEncoder(nn.TransformerEncoderLayer(E, 4, 16, **arguments), 2).eval()
 
 
-def test_trained_tables_act_in_the_fused_inference_of_an_encoder_layer():
+@pytest.mark.parametrize("frozen", [False, True])
+def test_trained_tables_act_in_the_fused_inference_of_an_encoder_layer(frozen: bool):
     layer = encoder().layers[0]
     add_positions(layer, shaw)
     x = normal(B, N, E)
-    drawn(layer)
-    with torch.no_grad():
+    drawn(layer).requires_grad_(not frozen)
+    with torch.set_grad_enabled(frozen):
         got = layer(x, src_key_padding_mask=PADDING)
         y = layer.norm1(x + shaw_by_hand(layer.self_attn, x, PADDING))
         want = layer.norm2(y + layer.linear2(layer.linear1(y).relu()))

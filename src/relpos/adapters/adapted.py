@@ -46,6 +46,9 @@ class Adapted(nn.Module):
     #: Whether the modules of its model hand each other what only adapted ones read (a table in
     #: place of a bias), so that all of them are adapted or none.
     together: ClassVar[bool] = False
+    #: The attribute that says how probable it is that a weight is dropped, as a number or a module
+    #: that has it; empty: relpos drops none.
+    weights_dropout: ClassVar[str] = "dropout"
     #: The offsets `-left..right` that take part; None: all.
     window: ClassVar[Window | None] = None
     #: What attends in place of `relpos.attention` where a sequence lies on several devices

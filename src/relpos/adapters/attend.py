@@ -13,6 +13,7 @@ from torch import Tensor
 from ..ops import attention, attention_weights
 from ..ops.locality import AnyWindow
 from ..terms import GridTerms, Terms
+from .masks import check_mask
 
 __all__ = ["attend"]
 
@@ -58,8 +59,10 @@ def attend(
         elsewhere: what attends in place of `relpos.attention`, over several devices.
 
     Raises:
+        ShapeError: if the mask is of integers.
         ValueError: if weights are wanted over several devices.
     """
+    check_mask(mask)
     if elsewhere is not None and weights:
         raise ValueError("attend: weights must not be asked for over several devices, got them")
     if mask is not None:

@@ -28,7 +28,7 @@ from .adapted import Adapted
 from .attend import attend
 from .implementation import IMPLEMENTATIONS, adapted_name
 from .mask_function import make_mask_function
-from .masks import additive_mask, whole_mask
+from .masks import additive_mask, check_mask, whole_mask
 from .weights_wanted import weights_wanted
 
 __all__ = ["register"]
@@ -132,6 +132,7 @@ def _query_start(module: nn.Module, mask: Tensor | None) -> int | None:
 
 def _with_bias(mask: Tensor | None, bias: Tensor) -> Tensor:
     """A mask and a bias of all pairs as one mask."""
+    check_mask(mask)
     if mask is None:
         return bias
     return bias.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else bias + mask

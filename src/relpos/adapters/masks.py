@@ -6,7 +6,30 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-__all__ = ["additive_mask", "encoder_mask", "key_padding", "narrow_mask", "whole_mask"]
+from ..errors import ShapeError
+
+__all__ = [
+    "additive_mask", "check_mask", "encoder_mask", "key_padding", "narrow_mask", "whole_mask",
+]  # fmt: skip
+
+
+def check_mask(mask: Tensor | None) -> None:
+    """Raise for a mask of integers.
+
+    transformers would add them to the scores: a 1, meant as a token, and a 0, meant as none.
+
+    Args:
+        mask: as a module was given it.
+
+    Raises:
+        ShapeError: if it is neither boolean nor floating point.
+    """
+    if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
+        raise ShapeError(
+            "adapt: attention_mask of more than two axes must be boolean (True takes part) or "
+            f"floating point (added to the scores), got {mask.dtype}; attention_mask.bool() says "
+            "that 1 takes part"
+        )
 
 
 def additive_mask(mask: Bool[Tensor, "..."], dtype: torch.dtype) -> Tensor:

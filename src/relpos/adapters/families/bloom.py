@@ -24,6 +24,7 @@ class Attention(Adapted):
 
     scheme = "ALiBi"
     together = True
+    weights_dropout = "attention_dropout"
     signatures = {
         "forward": (
             "self", "hidden_states", "residual", "alibi", "attention_mask", "layer_past",

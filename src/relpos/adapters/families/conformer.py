@@ -20,6 +20,7 @@ class Attention(Adapted):
     """For `Attention`; given a `context`, it runs as before."""
 
     scheme = "Shaw keys"
+    weights_dropout = ""
     signatures = {"forward": ("self", "x", "context", "mask", "context_mask")}
     heads: int
     scale: float

@@ -24,6 +24,7 @@ class Attention(Adapted):
 
     scheme = "ALiBi"
     together = True
+    weights_dropout = "attention_dropout"
     signatures = {
         "forward": (
             "self", "hidden_states", "alibi", "attention_mask", "position_ids", "layer_past",

@@ -65,6 +65,7 @@ class _BlockAttention(Adapted):
 class ConformerAttention(_BlockAttention):
     """For `GraniteSpeechConformerAttention`, which takes no mask and drops no weights."""
 
+    weights_dropout = ""
     signatures = {"forward": ("self", "hidden_states", "attention_dists")}
     dim_head: int
     scale: float
@@ -86,6 +87,7 @@ class ConformerAttention(_BlockAttention):
 class EncoderAttention(_BlockAttention):
     """For `GraniteSpeech5EncoderAttention`; it never returns weights."""
 
+    weights_dropout = "attention_dropout"
     signatures = {
         "forward": ("self", "hidden_states", "position_embeddings", "attention_mask", "kwargs")
     }

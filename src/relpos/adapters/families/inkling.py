@@ -43,6 +43,7 @@ class _Attention(Adapted):
 
     scheme = "relative logits"
     together = True
+    weights_dropout = "attention_dropout"
     masks_by_config = True
     causal_by_module = True
     config: Any

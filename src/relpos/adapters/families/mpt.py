@@ -24,6 +24,7 @@ class Attention(Adapted):
 
     scheme = "ALiBi"
     together = True
+    weights_dropout = "attn_dropout_p"
     signatures = {
         "forward": (
             "self", "hidden_states", "position_bias", "past_key_values", "attention_mask", "kwargs",

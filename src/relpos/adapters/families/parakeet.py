@@ -38,6 +38,7 @@ class EncoderAttention(Adapted):
     """For `ParakeetEncoderAttention`."""
 
     scheme = "Transformer-XL"
+    weights_dropout = "attention_dropout"
     signatures = {
         "forward": ("self", "hidden_states", "position_embeddings", "attention_mask", "kwargs")
     }

@@ -49,7 +49,8 @@ def add_positions(
 
     The new parameters are those with `.position.` in their names: an optimizer that was made before
     needs them (`add_param_group`), and a checkpoint from before is loaded with `strict=False`.
-    Compiling and wrapping (DistributedDataParallel, FSDP) come after.
+    Compiling and wrapping (DistributedDataParallel, FSDP) come after; PEFT's LoRA of the attention
+    comes before or after.
 
     Args:
         model: a module that is or holds such attention.
@@ -68,8 +69,8 @@ def add_positions(
 
     Returns:
         What was adapted, with its scheme, and what was left, with the reason: not included,
-        cross-attention, a subclass, `add_bias_kv` or `add_zero_attn`, a forward that was set on the
-        instance.
+        cross-attention, a subclass, `add_bias_kv` or `add_zero_attn`, a dropout of 1, a forward
+        that was set on the instance.
 
     Raises:
         TypeError: if `model` is no module, or `position` makes none that acts on queries and keys.
@@ -179,7 +180,7 @@ def _reason(
         return "excluded"
     if not cross_attention and is_cross_attention(model, found):
         return "cross-attention, and cross_attention=False"
-    return why_not(found.module)
+    return why_not(found)
 
 
 def _made_for(

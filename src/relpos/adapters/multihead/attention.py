@@ -37,6 +37,13 @@ class AttentionWithPosition(MultiheadAttention, nn.MultiheadAttention):
         return self.num_heads
 
     @property
+    def _qkv_same_embed_dim(self) -> bool:
+        # PEFT's LoRA wants it True. Torch's fused inference, which would take the weights and never
+        # call `forward`, is for weights whose gradient nobody wants: for these it stays False.
+        weight = self.in_proj_weight
+        return weight is not None and weight.requires_grad and torch.is_grad_enabled()
+
+    @property
     def _sizes(self) -> tuple[int, int, int]:
         return self.embed_dim, self.embed_dim, self.embed_dim
 

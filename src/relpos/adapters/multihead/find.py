@@ -15,6 +15,9 @@ from .attention import AttentionWithPosition
 
 __all__ = ["Found", "find_attentions", "is_cross_attention", "match_names", "why_not"]
 
+# Known by name: PEFT need not be there.
+_LORA = ("peft.tuners.lora.layer", "MultiheadAttention")
+
 
 @dataclass(frozen=True)
 class Found:
@@ -22,11 +25,13 @@ class Found:
 
     Args:
         module: the attention.
-        names: its names; several if it is shared.
+        names: its names; several if it is shared. Where PEFT's LoRA wraps it, those of the wrapper.
+        lora: whether it does, and hands over all weights with its own in them.
     """
 
     module: nn.MultiheadAttention
     names: tuple[str, ...]
+    lora: bool = False
 
 
 def find_attentions(model: nn.Module) -> list[Found]:
@@ -36,10 +41,15 @@ def find_attentions(model: nn.Module) -> list[Found]:
         model: any module; its own name is the empty one.
     """
     names: dict[nn.MultiheadAttention, list[str]] = {}
+    wrapped: set[nn.Module] = set()
+    # A wrapper comes before what it holds.
     for name, module in model.named_modules(remove_duplicate=False):
-        if isinstance(module, nn.MultiheadAttention):
-            names.setdefault(module, []).append(name)
-    return [Found(module, tuple(own)) for module, own in names.items()]
+        if _is_lora(module):
+            wrapped.add(module.get_submodule("base_layer"))
+        elif isinstance(module, nn.MultiheadAttention):
+            own = name.removesuffix("base_layer").removesuffix(".") if module in wrapped else name
+            names.setdefault(module, []).append(own)
+    return [Found(module, tuple(own), module in wrapped) for module, own in names.items()]
 
 
 def match_names(
@@ -93,28 +103,37 @@ def is_cross_attention(model: nn.Module, found: Found) -> bool:
         if "cross" in f"{parent.rpartition('.')[2]}.{own}".lower():
             return True
         beside = getattr(model.get_submodule(parent), "self_attn", module)
+        if _is_lora(beside):
+            beside = beside.base_layer
         if isinstance(beside, nn.MultiheadAttention) and beside is not module:
             return True
     return False
 
 
-def why_not(module: nn.MultiheadAttention) -> str | None:
+def why_not(found: Found) -> str | None:
     """The reason why an attention can be given no position; None if it can.
 
     Args:
-        module: the attention.
+        found: the attention.
     """
+    module = found.module
     if isinstance(module, AttentionWithPosition):
         return f"has a position already, {type(module.position).__name__}"
     if type(module) is not nn.MultiheadAttention:
         kind = f"{type(module).__module__}.{type(module).__qualname__}"
         return f"is a subclass, {kind}, which may compute something else"
-    return next((reason for found, reason in _obstacles(module) if found), None)
+    return next((reason for there, reason in _obstacles(module, lora=found.lora) if there), None)
 
 
-def _obstacles(module: nn.MultiheadAttention) -> list[tuple[bool, str]]:
+def _is_lora(module: Any) -> bool:
+    """Whether PEFT's LoRA of a whole attention."""
+    return (type(module).__module__, type(module).__name__) == _LORA
+
+
+def _obstacles(module: nn.MultiheadAttention, *, lora: bool) -> list[tuple[bool, str]]:
     """What stands in the way of a position, and whether it is there."""
-    dtype, out_proj = module.out_proj.weight.dtype, type(module.out_proj)
+    projection: Any = module.out_proj.base_layer if lora else module.out_proj
+    dtype, out_proj = projection.weight.dtype, type(projection)
     # Quantized or sharded tensors, say.
     packed = {type(x).__name__ for x in module.parameters() if type(x) is not nn.Parameter}
     return [
@@ -133,5 +152,6 @@ def _obstacles(module: nn.MultiheadAttention) -> list[tuple[bool, str]]:
         (module.add_zero_attn, "has add_zero_attn=True, and an appended key has no position"),
         (hasattr(module, "position"), "has an attribute `position` of its own"),
         (not dtype.is_floating_point, f"has weights of {dtype}"),
+        (module.dropout >= 1, f"has dropout={module.dropout}, which must be less than 1"),
         (bool(packed), f"has weights of class {', '.join(sorted(packed))}"),
     ]
