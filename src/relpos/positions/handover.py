@@ -103,17 +103,16 @@ def apply_position(
     if query_shape is not None and getattr(position, "reads_query_shape", False):
         options["query_shape"] = query_shape
     given = (q, k, x) if getattr(position, "reads_input", False) else (q, k)
-    found = position(*given, **options)
+    found: Any = position(*given, **options)
+    name = type(position).__name__
     if not isinstance(found, tuple | list) or len(found) != 3:
+        raise TypeError(f"{name}: must return (q, k, terms), got {one_line(found)}")
+    new_q, new_k, terms = found
+    if not isinstance(terms, Terms | GridTerms):
         raise TypeError(
-            f"{type(position).__name__}: must return (q, k, terms), got {one_line(found)}"
+            f"{name}: the terms that it returns must be Terms or GridTerms, got {one_line(terms)}"
         )
-    if not isinstance(found[2], Terms | GridTerms):
-        raise TypeError(
-            f"{type(position).__name__}: the terms that it returns must be Terms or GridTerms, "
-            f"got {one_line(found[2])}"
-        )
-    return found
+    return new_q, new_k, terms
 
 
 def resolve_scale(
