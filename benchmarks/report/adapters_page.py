@@ -94,7 +94,9 @@ PEFT's LoRA of whole attentions (`target_modules=["self_attn"]`) goes before or 
 what it does with torch's modules; in inference it acts too, where torch's fused layers pass it by.
 PEFT freezes what it does not train, tables that are there already too: call `requires_grad_()` on
 them, and save them yourself, since `modules_to_save` does not reach into a wrapped attention.
-Freeze the weights of a model with positions no earlier: PEFT would refuse its attention.
+Wrap a model with positions before its weights are frozen, and with gradients on: else PEFT says
+"Only same embed for query/key/value is supported". A LoRA of `out_proj`, or of all linear layers,
+comes after positions.
 """
 
 GAINS = """\

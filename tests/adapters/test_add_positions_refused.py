@@ -85,14 +85,12 @@ NOT_TAKEN = {
     ),
     "is a subclass, .*Parametrized": parametrized,
     "has a forward of its own .*accelerate": hooked,
-    "has an out_proj of another class, Parametrized": wrapped,
-    "has an out_proj of another class, Linear": with_lora_of_a_part,
+    "has an out_proj of another class, .*Parametrized": wrapped,
+    "has an out_proj of another class, peft\.tuners.*Linear": with_lora_of_a_part,
     "has an attribute `position` of its own": owner,
     "has a position already, Shaw": with_position,
     r"has weights of torch\.int8": of_integers,
-    r"has dropout=1\.0, which must be less than 1": lambda: nn.MultiheadAttention(
-        8, 2, dropout=1.0
-    ),
+    r"has dropout=1\.0, not in 0 <= dropout < 1": lambda: nn.MultiheadAttention(8, 2, dropout=1.0),
 }
 
 

@@ -82,6 +82,34 @@ def _check(rank, size, name, method) -> None:
     assert torch.equal(again, expected)
 
 
+@pytest.mark.parametrize("layout", ["zigzag", "contiguous"])
+@pytest.mark.parametrize(
+    ("source", "seen", "target"), [(16, 12, 8), (16, 5, 8), (2, 1, 6), (2, 1, 2)]
+)
+@pytest.mark.parametrize("name", ["T5", "DeBERTa"])
+def test_padding_may_lie_on_some_ranks_alone(
+    two, name: str, source: int, seen: int, target: int, layout: str
+):
+    two.run(_check_padding, name, source, seen, target, layout)
+
+
+def _check_padding(rank, size, name, source, seen, target, layout) -> None:
+    draw = torch.Generator().manual_seed(1)
+    given = {
+        "input_ids": torch.randint(1, 50, (2, source), generator=draw),
+        "attention_mask": torch.arange(source) < torch.tensor([[source], [seen]]),
+    }
+    if name == "T5":
+        given["decoder_input_ids"] = torch.randint(1, 50, (2, target), generator=draw)
+    expected = made(name)(**given).last_hidden_state
+    model = ContextParallel(layout=layout).apply_to(made(name), world())
+    found = model(**{key: cut.shard(x, world(), layout) for key, x in given.items()})
+    unpadded = given["attention_mask"] if name != "T5" else torch.ones(2, target, dtype=torch.bool)
+    own = cut.shard(unpadded, world(), layout)
+    found, expected = found.last_hidden_state, cut.shard(expected, world(), layout)
+    assert relative_error(found[own], expected[own]) <= 1e-12
+
+
 @pytest.mark.parametrize("method", ["heads", "gather", "ring"])
 @pytest.mark.parametrize("name", ["T5", "DeBERTa", "DeBERTa v3"])
 def test_weights_are_dropped_as_in_one_process(two, name: str, method: str):

@@ -245,9 +245,12 @@ def test_what_is_rejected_of_several_tokens_at_once_leaves_what_others_see():
         cache.crop(n)
     assert 0 < cache.start < n
     with pytest.raises(
-        ValueError, match=rf"length must be at least {cache.start}, as a layer with"
+        ValueError, match=rf"length must be at least {n - 2}, as a layer with a win"
     ):
-        cache.crop(cache.start - 1)
+        cache.crop(n - 3)
+    cache.crop(n - 2)
+    part = x[:, n - 2 :]
+    assert_close(layer(part, part, part, is_causal=True, cache=cache)[0], want[:, n - 2 :])
 
 
 def test_a_rolled_cache_of_inference_mode_goes_on_outside_it():

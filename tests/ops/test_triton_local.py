@@ -32,6 +32,7 @@ from relpos.ops.triton import tile_ranges  # noqa: E402
 from relpos.ops.triton.key_ranges import KeyRanges  # noqa: E402
 
 FLOAT = torch.float32
+PLACE = test_torch_library.place("triton")
 M, N = 32, 16  # queries and keys of a tile in the interpreter
 its_tiles = pytest.mark.skipif(ON_GPU, reason="tiles have other sizes there")
 
@@ -198,8 +199,9 @@ def test_tiles_see_the_hull_of_what_their_tokens_see(
     """However few tiles are looked at at once."""
     monkeypatch.setattr(tile_ranges, "_SHAPE", tile_ranges._SHAPE._replace(n=tiles_at_once))
     ranges = random_ranges(3, queries, keys)
-    within = KeyRanges.of(ranges, 3, keys).of_queries
-    by_queries, by_keys = tile_ranges.tiles_of_key_ranges(within, keys, M, N)
+    within = KeyRanges.of(ranges.to(PLACE), 3, keys).of_queries
+    tiles_of = tile_ranges.tiles_of_key_ranges(within, keys, M, N)
+    by_queries, by_keys = (tiles.cpu() for tiles in tiles_of)
     for b in range(3):
         visible = ~outside_ranges(ranges[b : b + 1], torch.arange(keys))[0, 0]
         for tile, found in enumerate(by_queries[b].tolist()):
@@ -221,7 +223,7 @@ def test_tiles_see_those_whose_documents_may_be_theirs(of_queries: int, of_keys:
         for batch, tokens in ((of_queries, 70), (of_keys, 101))
     )
     queries[:, :M] = keys[:, -N:] = -1
-    found = tile_ranges.tiles_of_documents(queries, keys, M, N)
+    found = tile_ranges.tiles_of_documents(queries.to(PLACE), keys.to(PLACE), M, N)
     for b, by_queries in enumerate(found[0].tolist()):
         query_tiles = documents_of_tiles(queries[b % of_queries], M)
         key_tiles = documents_of_tiles(keys[b % of_keys], N)
@@ -261,7 +263,7 @@ def hull(seen: Tensor, size: int) -> range:
 def test_keys_in_any_range_are_those_that_some_query_sees():
     ranges = random_ranges(3, 20, 100)
     expected = ~outside_ranges(ranges, torch.arange(100)).all(2)[:, 0]
-    assert torch.equal(KeyRanges.of(ranges, 3, 100).keys_in_any.bool(), expected)
+    assert torch.equal(KeyRanges.of(ranges.to(PLACE), 3, 100).keys_in_any.bool().cpu(), expected)
 
 
 @pytest.mark.slow

@@ -73,14 +73,16 @@ def test_far_queries_have_the_rows_of_their_offsets_and_no_others(make, start, c
 
 
 @pytest.mark.parametrize("start", [None, 0, 2, 4, 7, -1, -9])
-@pytest.mark.parametrize("i", [1, 3, 6])
-@pytest.mark.parametrize("j", [1, 6])
+@pytest.mark.parametrize("i", [0, 1, 3, 6])
+@pytest.mark.parametrize("j", [0, 1, 6])
 def test_a_bias_of_ones_own_has_a_row_for_each_offset_wherever_queries_start(start, i, j):
     q, k, x = normal(1, 2, i, 8), normal(1, 2, j, 8), normal(1, i, 16)
     begin = j - i if start is None else start
     offsets = torch.arange(j) - torch.arange(begin, begin + i)[:, None]
     want = offsets.abs().double().log1p().expand(1, 2, i, j)
     assert_close(Own().logits(q, k, query_start=start), want)
+    if start is None:
+        assert_close(Own().dense(i, j), want[0, :1])
     assert_close(Compose(Own(), Own()).logits(q, k, query_start=start), 2 * want)
     gated = GatedBias(Own(), 2, 8, scale=0.5).double()
     assert_close(gated.logits(q, k, x, query_start=start), gated.gate(x)[..., None] * want)

@@ -188,7 +188,7 @@ def _reason(module: nn.Module, adaptation: type[Adapted] | None) -> str | None:
     return (
         _changed_signature(cls, adaptation)
         or _unknown_implementation(module, adaptation)
-        or _drops_all_weights(module, adaptation)
+        or _wrong_dropout(module, adaptation)
         or adaptation.unsupported(module)
     )
 
@@ -214,15 +214,15 @@ def _unknown_implementation(module: Any, adaptation: type[Adapted]) -> str | Non
     return f"attn_implementation must be one of {', '.join(IMPLEMENTATIONS)}, got {name!r}"
 
 
-def _drops_all_weights(module: nn.Module, adaptation: type[Adapted]) -> str | None:
-    """Why no weight would be left in training; None if some would, or if there are none."""
+def _wrong_dropout(module: nn.Module, adaptation: type[Adapted]) -> str | None:
+    """How the dropout of weights is none that `relpos.attention` takes; None if it takes it."""
     name = adaptation.weights_dropout if adaptation.scheme else ""
     dropout = getattr(module, name, None)
     if isinstance(dropout, nn.Module):
         # Torch's, or DeBERTa's own.
         dropout = getattr(dropout, "p", getattr(dropout, "drop_prob", None))
-    if isinstance(dropout, (int, float)) and dropout >= 1:
-        return f"{name} must be less than 1, got {dropout}"
+    if isinstance(dropout, (int, float)) and not 0 <= dropout < 1:
+        return f"{name} must be in 0 <= {name} < 1, got {dropout}"
     return None
 
 

@@ -202,17 +202,22 @@ class _AttendAdapted:
 
     @not_compiled
     def _mask(self, mask: Tensor | None, k: Tensor) -> Tensor | None:
-        """The mask, one of all keys where other ranks have one and here is no padding to hide."""
+        """The mask; of padding as every rank has it, where any of them has padding to hide."""
         if not k.is_cpu:  # where nobody looks whether there is
             return mask
         of_keys = mask is not None and mask.dtype == torch.bool and mask.shape[1:3] == (1, 1)
-        others = mask is None
+        said = [(of_keys or mask is None, k.shape[2])] * self.ranks.size
         if self.style.check:
-            said = agree(self.ranks, "attention", {}, (of_keys,))
-            others = any(bool(has) for (has,) in said)
-        if mask is None and others:
-            return k.new_ones((k.shape[0], 1, 1, k.shape[2]), dtype=torch.bool)
-        return mask
+            said = agree(self.ranks, "attention", {}, (of_keys, k.shape[2]))
+        if not (of_keys or mask is None) or not any(has for has, _ in said):
+            return mask
+        sizes = (k.shape[0], 1, 1, k.shape[2])
+        mask = k.new_ones(sizes, dtype=torch.bool) if mask is None else mask.expand(sizes)
+        if sum(keys for _, keys in said) > self.ranks.size:
+            return mask
+        # A single key may be taken for one that stands for all.
+        layout = self.style.key_layout or self.style.layout
+        return unshard(mask, self.ranks.group, layout, dim=3)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from ..ops.locality import Window
 
 __all__ = ["KeyValueCache", "check_cache", "rollback_on_error"]
 
+_State = tuple[int, int, int, int, tuple[Tensor, Tensor] | None]
+
 
 def check_cache(function: str, argument: str, cache: KeyValueCache | None) -> None:
     """Raise unless `cache` is a cache or None.
@@ -74,8 +76,8 @@ class KeyValueCache:
 
     def __init__(self) -> None:
         self._start = self._length = 0
-        # Position of the first token of the buffers.
-        self._base = 0
+        # Position of the first token of the buffers, and of the first one of the last call.
+        self._base = self._last_call = 0
         self._buffers: tuple[Tensor, Tensor] | None = None
 
     @property
@@ -132,7 +134,7 @@ class KeyValueCache:
         end = self._length + k.shape[2]
         for buffer, x in zip(buffers, new.values(), strict=True):
             buffer[:, :, self._length - base : end - base] = x
-        self._restore((start, end, base, buffers))
+        self._restore((start, end, base, self._length, buffers))
         keys, values = (buffer[:, :, start - base : end - base] for buffer in buffers)
         return keys, values
 
@@ -140,13 +142,15 @@ class KeyValueCache:
         """Forget the tokens from position `length` on, as those that speculative decoding rejects.
 
         The next tokens take their place in the same memory: what `append` returned of them changes
-        then.
+        then. They must be as those before are; `reset` frees the memory.
 
         Args:
-            length: number of tokens to keep, with those that a window has dropped.
+            length: number of tokens to keep, with those that a window has dropped. Where one has,
+                tokens of the last call alone can be forgotten: queries at earlier positions would
+                see what was dropped.
 
         Raises:
-            ValueError: if there are not as many, or a layer with a window has dropped even more.
+            ValueError: if there are not as many, or too few are left.
 
         >>> import torch
         >>> cache, new = KeyValueCache(), torch.ones(1, 2, 3, 4)
@@ -158,15 +162,15 @@ class KeyValueCache:
         length, rule = check_count("KeyValueCache.crop", "length", length, least=0), None
         if length > self._length:
             rule = f"at most {self._length}, the number of tokens so far"
-        elif length < self._start:
-            rule = f"at least {self._start}, as a layer with a window dropped the tokens before"
+        elif self._start and length < self._last_call:
+            rule = f"at least {self._last_call}, as a layer with a window dropped what others see"
         if rule is not None:
             raise ValueError(f"KeyValueCache.crop: length must be {rule}, got {length}")
         self._length = length
 
     def reset(self) -> None:
         """Forget everything, count from 0 again, and free the memory."""
-        self._restore((0, 0, 0, None))
+        self._restore((0, 0, 0, 0, None))
 
     def reorder(self, index: Int64[Tensor, "b_new"]) -> None:
         """Keep the batch entries `index`, in that order, as a beam search asks for.
@@ -219,17 +223,17 @@ class KeyValueCache:
                 buffer[:, :, :count] = x[:, :, first : first + count]
         return (keys, values), start
 
-    def _state(self) -> tuple[int, int, int, tuple[Tensor, Tensor] | None]:
-        return self._start, self._length, self._base, self._buffers
+    def _state(self) -> _State:
+        return self._start, self._length, self._base, self._last_call, self._buffers
 
-    def _restore(self, state: tuple[int, int, int, tuple[Tensor, Tensor] | None]) -> None:
-        self._start, self._length, self._base, self._buffers = state
+    def _restore(self, state: _State) -> None:
+        self._start, self._length, self._base, self._last_call, self._buffers = state
 
 
 def _frozen(buffer: Tensor) -> bool:
     """Whether it was made under `inference_mode` and may not be written to outside it.
 
-    What `torch.compile` traces does not ask: torch then refuses to write by itself.
+    `torch.compile` cannot trace the question, so that compiled steps never ask.
     """
     if torch.compiler.is_compiling():
         return False

@@ -47,7 +47,7 @@ class Position(nn.Module):
     reads_content: bool = True
     # Whether only the products of the queries and keys that it returns are what it says, so that no
     # later scheme may read them.
-    returns_factors: bool = False
+    only_products_hold: bool = False
     # The scale that the attention must have for the scheme to be what it says; None: any, or
     # `1 / sqrt(d)` and no other where `assumes_default_scale`.
     attention_scale: float | None = None
@@ -118,7 +118,7 @@ class BiasPosition(Position):
         """The bias that `i` queries, the last of `j` positions, need at least: `1 - j..i - 1`.
 
         Args:
-            i: number of queries, at most `j`.
+            i: number of queries, from 1 to `j`.
             j: number of keys. Where the queries of a call are not its last positions, both are
                 those of a call that has all its offsets.
         """
@@ -147,12 +147,7 @@ class BiasPosition(Position):
         check_floating(name, "q", q, "b h i d")
         check_floating(name, "k", k, "b g j d")
         i, j = q.shape[2], k.shape[2]
-        if query_start is not None:
-            start = start_of_queries(name, query_start, i, j)
-            # `sym_max`, since lengths may be symbols of `torch.compile`.
-            i, j = cast(int, torch.sym_max(j - start, 1)), start + i
-            j = cast(int, torch.sym_max(i, j))
-        table = self._checked_table(i, j)
+        table = self._table_from(start_of_queries(name, query_start, i, j), i, j)
         check_queries(name, q, table.rows.shape[0])
         return q, k, Terms(bias=table)
 
@@ -169,13 +164,16 @@ class BiasPosition(Position):
         name = f"{type(self).__name__}.dense"
         i = check_count(name, "i", i, least=0)
         j = i if j is None else check_count(name, "j", j, least=0)
-        table = self._checked_table(i, j)
+        table = self._table_from(j - i, i, j)
         empty = table.rows.new_zeros(1, table.rows.shape[0], 1, 1)
         queries, keys = (empty.expand(-1, -1, count, -1) for count in (i, j))
         return relative_logits(queries, keys, Terms(bias=table), scale=1.0)[0]
 
-    def _checked_table(self, i: int, j: int) -> OffsetTable:
-        table = self.table(i, j)
+    def _table_from(self, start: int, i: int, j: int) -> OffsetTable:
+        """That of `i` queries from position `start` on."""
+        # `sym_max`, since lengths may be symbols of `torch.compile`.
+        last = cast(int, torch.sym_max(j - start, 1))
+        table = self.table(last, cast(int, torch.sym_max(start + i, last)))
         if not isinstance(table, OffsetTable):
             name = type(self).__name__
             raise TypeError(f"{name}: table must return an OffsetTable, got {one_line(table)}")

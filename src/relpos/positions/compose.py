@@ -60,7 +60,9 @@ class Compose(Position):
                 got = type(position).__name__
                 raise TypeError(f"Compose: positions must be modules, got {got}{hint}")
             check_position("Compose", "positions", position)
-        if readers := _readers_of(positions, lambda each: getattr(each, "returns_factors", False)):
+        if readers := _readers_of(
+            positions, lambda each: getattr(each, "only_products_hold", False)
+        ):
             raise ValueError(
                 "Compose: positions must come in an order in which none reads the queries or keys "
                 "of one before of which only the products are right (XPos), got "
@@ -77,7 +79,7 @@ class Compose(Position):
         self.reads_query_shape = self._all("reads_query_shape")
         self.keeps_content = self._all("keeps_content")
         self.reads_content = any(map(_reads_content, positions))
-        self.returns_factors = self._any("returns_factors")
+        self.only_products_hold = self._any("only_products_hold")
         readers = _readers_of(positions, lambda each: not getattr(each, "keeps_content", False))
         self.shift_invariant = self._all("shift_invariant") and not readers
 

@@ -29,6 +29,7 @@ class JointBiasPosition(GridPosition):
         ValueError: if a size is out of range.
     """
 
+    keeps_content: bool = True
     reads_content: bool = False
 
     def __init__(self, heads: int, shape: tuple[int, ...], *, prefix: int) -> None:

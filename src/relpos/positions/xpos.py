@@ -62,7 +62,7 @@ class XPos(Position):
     reads_query_start: ClassVar[bool] = True
     reads_key_start: ClassVar[bool] = True
     shift_invariant: ClassVar[bool] = True
-    returns_factors: ClassVar[bool] = True
+    only_products_hold: ClassVar[bool] = True
 
     def __init__(
         self,

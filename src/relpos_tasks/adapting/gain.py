@@ -100,6 +100,8 @@ def measure_gain(
         restore(model)
     report = adapt(model)
     restore(model)
+    if not report:
+        raise ValueError(f"adapt: a check must be of a model that is adapted, got\n{report}")
     ways: dict[str, dict[str, Any] | None] = {"original": None, "adapted": {}}
     if window is not None:
         ways["windowed"] = {"window": window}

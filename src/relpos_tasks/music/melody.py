@@ -29,7 +29,8 @@ class Melody:
         pickup: steps of the bar that are missing before step 0.
         steps_per_bar: steps in a whole bar.
         fifths: sharps of the key signature; flats are negative.
-        unsung: notes of the file that the grid has no room for.
+        unsung: notes of the file, of MusicXML those of the part's first voice, that the grid has
+            no room for.
     """
 
     pitches: Int16[ndarray, "steps"]

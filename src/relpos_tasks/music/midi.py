@@ -53,7 +53,7 @@ def read_midi(path: str | Path) -> Lines:
     line = Line(steps)
     # From the lowest note to the highest, so that the highest is what remains; a later note of
     # the same pitch cuts the earlier one short.
-    for start, end, pitch in sorted(notes, key=lambda note: (note[2], note[0])):
+    for start, end, pitch in sorted(set(notes), key=lambda note: (note[2], note[0])):
         line.write(start, end, pitch)
     bar = next((m for _, m in events if m.type == "time_signature"), None)
     steps_per_bar = 16 if bar is None else steps_in_bar(bar.numerator, bar.denominator, str(path))

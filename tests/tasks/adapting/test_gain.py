@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers import T5Config, T5EncoderModel
 
 from relpos.adapters import Report
-from relpos_tasks.adapting.gain import Gain, Run
+from relpos_tasks.adapting.gain import Gain, Run, measure_gain
 
 
 def run(*seconds):
@@ -43,3 +44,12 @@ def test_without_an_original_the_round_is_that_of_the_median_time():
     assert lines[:2] == ["original  asks for more memory than there is", "adapted   0.2 s"]
     assert "windowed  0.3 s" in lines
     assert "times as fast" not in "".join(lines)
+
+
+def test_a_model_of_which_all_is_left_is_refused_with_the_reasons():
+    sizes = {"d_model": 8, "d_kv": 4, "num_heads": 2, "d_ff": 8, "num_layers": 1, "vocab_size": 9}
+    model = T5EncoderModel(T5Config(**sizes, dropout_rate=1.0)).eval()
+    with pytest.raises(
+        ValueError, match=r"adapt: a check must be .* that is adapted, got\nadapted: 0"
+    ):
+        measure_gain(model, {"input_ids": torch.ones(1, 3, dtype=torch.long)})

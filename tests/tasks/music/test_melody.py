@@ -58,6 +58,15 @@ MIDI_OF_SEVERAL_NOTES = {
         2,
     ),
     "a chord": ([on(60), on(64), on(67), off(60, 480), off(64), off(67)], 2),
+    "one of two instruments": (
+        [
+            on(60),
+            mido.Message("note_on", note=60, channel=1),
+            off(60, 480),
+            mido.Message("note_off", note=60, channel=1),
+        ],
+        0,
+    ),
     "one below, released later": ([on(60), on(72), off(72, 480), off(60, 480)], 0),
     "one after the other": ([on(60), off(60, 120), on(60), off(60, 120), on(62), off(62, 1)], 0),
 }

@@ -130,6 +130,10 @@ def _is_lora(module: Any) -> bool:
     return (type(module).__module__, type(module).__name__) == _LORA
 
 
+def _is_share(dropout: Any) -> bool:
+    return isinstance(dropout, int | float) and 0 <= dropout < 1
+
+
 def _obstacles(module: nn.MultiheadAttention, *, lora: bool) -> list[tuple[bool, str]]:
     """What stands in the way of a position, and whether it is there."""
     projection: Any = module.out_proj.base_layer if lora else module.out_proj
@@ -143,7 +147,7 @@ def _obstacles(module: nn.MultiheadAttention, *, lora: bool) -> list[tuple[bool,
         ),
         (
             out_proj not in (nn.Linear, NonDynamicallyQuantizableLinear),
-            f"has an out_proj of another class, {out_proj.__name__}",
+            f"has an out_proj of another class, {out_proj.__module__}.{out_proj.__qualname__}",
         ),
         (
             module.bias_k is not None,
@@ -152,6 +156,6 @@ def _obstacles(module: nn.MultiheadAttention, *, lora: bool) -> list[tuple[bool,
         (module.add_zero_attn, "has add_zero_attn=True, and an appended key has no position"),
         (hasattr(module, "position"), "has an attribute `position` of its own"),
         (not dtype.is_floating_point, f"has weights of {dtype}"),
-        (module.dropout >= 1, f"has dropout={module.dropout}, which must be less than 1"),
+        (not _is_share(module.dropout), f"has dropout={module.dropout}, not in 0 <= dropout < 1"),
         (bool(packed), f"has weights of class {', '.join(sorted(packed))}"),
     ]
