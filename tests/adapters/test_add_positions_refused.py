@@ -86,7 +86,7 @@ NOT_TAKEN = {
     "is a subclass, .*Parametrized": parametrized,
     "has a forward of its own .*accelerate": hooked,
     "has an out_proj of another class, .*Parametrized": wrapped,
-    "has an out_proj of another class, peft\.tuners.*Linear": with_lora_of_a_part,
+    r"has an out_proj of another class, peft\.tuners.*Linear": with_lora_of_a_part,
     "has an attribute `position` of its own": owner,
     "has a position already, Shaw": with_position,
     r"has weights of torch\.int8": of_integers,
