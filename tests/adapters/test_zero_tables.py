@@ -20,7 +20,9 @@ CHANGES = {
     "rotary interleaved, a part", "rotary linear", "rotary yarn", "xpos", "kerple",
     "kerple power", "sandwich", "rotary and shaw values", "shaw, then rotary",
     "xl, then xpos, t5 and alibi", "gated t5 and kerple", "axial rotary", "continuous bias",
-    "axial rotary and a window", "grid, then cosines",
+    "axial rotary and a window", "grid, then cosines", "rotary, then shaw",
+    "rotary, then bidirectional", "rotary, then xl", "rotary, then other pairs",
+    "rotary, then gates", "rotary, then relative logits", "xpos, then shaw values",
 }  # fmt: skip
 
 
