@@ -65,6 +65,12 @@ def with_lora_of_a_part():
     return attention
 
 
+def with_dropout(dropout):
+    attention = nn.MultiheadAttention(8, 2)
+    attention.dropout = dropout
+    return attention
+
+
 class Packed(torch.Tensor):
     pass
 
@@ -91,6 +97,8 @@ NOT_TAKEN = {
     "has a position already, Shaw": with_position,
     r"has weights of torch\.int8": of_integers,
     r"has dropout=1\.0, not in 0 <= dropout < 1": lambda: nn.MultiheadAttention(8, 2, dropout=1.0),
+    r"has dropout=nan, not in 0 <= dropout < 1": lambda: with_dropout(float("nan")),
+    r"has dropout=None, not in 0 <= dropout < 1": lambda: with_dropout(None),
 }
 
 

@@ -252,8 +252,11 @@ def test_what_cannot_be_joined_is_named_when_it_is_called(parts, named):
             (ContinuousBias(2, (3, 3)), Compose(GatedBias(T5Bias(2), 2, 8), Rotary(8))),
             "GatedBias must be given scale=1",
         ),
-        ((XPos(8), Alibi(2), Shaw(8, 3)), r"only the products are right \(XPos\), got Shaw behind"),
-        ((Compose(Alibi(2), XPos(8)), Compose(Rotary(8))), "right .XPos., got Compose behind it"),
+        (
+            (XPos(8), Alibi(2), Shaw(8, 3)),
+            "none behind XPos reads .*, got Shaw there; put XPos last",
+        ),
+        ((Compose(Alibi(2), XPos(8)), Rotary(8)), "got Rotary there; put Compose last"),
     ],
 )
 def test_what_does_not_belong_together_is_named_at_once(parts, named):

@@ -106,7 +106,8 @@ def _content_scores(q: Tensor, k: Tensor) -> Tensor:
 class BiasPosition(Position):
     """A scheme whose only term is a bias, the same whatever the tokens are.
 
-    Subclasses give `table(i, j)`.
+    Subclasses give `table(i, j)`. One with a `forward` of its own takes `query_start=` as well, or
+    says `reads_query_start = False`.
     """
 
     reads_query_start: bool = True

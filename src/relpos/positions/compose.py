@@ -17,8 +17,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -60,13 +58,13 @@ class Compose(Position):
                 got = type(position).__name__
                 raise TypeError(f"Compose: positions must be modules, got {got}{hint}")
             check_position("Compose", "positions", position)
-        if readers := _readers_of(
-            positions, lambda each: getattr(each, "only_products_hold", False)
-        ):
+        factors = [each for each in positions if getattr(each, "only_products_hold", False)]
+        if factors and (readers := _readers_behind(factors[0], positions)):
+            name = type(factors[0]).__name__
             raise ValueError(
-                "Compose: positions must come in an order in which none reads the queries or keys "
-                "of one before of which only the products are right (XPos), got "
-                f"{type(readers[0]).__name__} behind it; put the latter last"
+                f"Compose: positions must come in an order in which none behind {name} reads its "
+                f"queries or keys, of which only the products are right, got "
+                f"{type(readers[0]).__name__} there; put {name} last"
             )
         self.positions = nn.ModuleList(positions)
         self.attention_scale = _common_scale(positions)
@@ -80,8 +78,9 @@ class Compose(Position):
         self.keeps_content = self._all("keeps_content")
         self.reads_content = any(map(_reads_content, positions))
         self.only_products_hold = self._any("only_products_hold")
-        readers = _readers_of(positions, lambda each: not getattr(each, "keeps_content", False))
-        self.shift_invariant = self._all("shift_invariant") and not readers
+        turning = [each for each in positions if not getattr(each, "keeps_content", False)]
+        read = bool(turning and _readers_behind(turning[0], positions))
+        self.shift_invariant = self._all("shift_invariant") and not read
 
     def forward(
         self,
@@ -143,12 +142,9 @@ def _reads_content(position: nn.Module) -> bool:
     return getattr(position, "reads_content", True)
 
 
-def _readers_of(
-    positions: tuple[nn.Module, ...], changes: Callable[[nn.Module], bool]
-) -> list[nn.Module]:
-    """The schemes that read queries or keys after the first one that `changes` them."""
-    before = [*map(changes, positions)]
-    return [each for n, each in enumerate(positions) if any(before[:n]) and _reads_content(each)]
+def _readers_behind(first: nn.Module, positions: tuple[nn.Module, ...]) -> list[nn.Module]:
+    """The schemes behind the first place of `first` that read queries or keys."""
+    return [each for each in positions[positions.index(first) + 1 :] if _reads_content(each)]
 
 
 def _common_scale(positions: tuple[nn.Module, ...]) -> float | None:

@@ -25,7 +25,7 @@ class Run:
     """Forward passes of one model.
 
     Args:
-        seconds: of each round's.
+        seconds: one for each round.
         peak_mib: the memory that one took beyond the model's; None where the system does not say.
         output: of the last one.
     """

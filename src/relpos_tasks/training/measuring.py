@@ -15,7 +15,7 @@ __all__ = ["on_measuring_device"]
 
 @contextmanager
 def on_measuring_device(models: Iterable[nn.Module], devices: Devices) -> Iterator[None]:
-    """Models on the first CUDA GPU that trains inside the block, afterwards on the CPU.
+    """Models, all at once, on the first CUDA GPU that trained; behind the block on the CPU again.
 
     Training leaves a model on the CPU, where what was trained on a GPU is too slow to measure. With
     any other accelerator the models stay there: measures add up in float64, which not all have.

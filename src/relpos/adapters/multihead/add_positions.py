@@ -50,7 +50,7 @@ def add_positions(
     The new parameters are those with `.position.` in their names: an optimizer that was made before
     needs them (`add_param_group`), and a checkpoint from before is loaded with `strict=False`.
     Compiling and wrapping (DistributedDataParallel, FSDP) come after; PEFT's LoRA of the attention
-    comes before or after.
+    comes before, or after while its weights still want gradients.
 
     Args:
         model: a module that is or holds such attention.
@@ -69,8 +69,8 @@ def add_positions(
 
     Returns:
         What was adapted, with its scheme, and what was left, with the reason: not included,
-        cross-attention, a subclass, `add_bias_kv` or `add_zero_attn`, a dropout of 1, a forward
-        that was set on the instance.
+        cross-attention, a subclass, `add_bias_kv` or `add_zero_attn`, a dropout outside `[0, 1)`,
+        a forward that was set on the instance.
 
     Raises:
         TypeError: if `model` is no module, or `position` makes none that acts on queries and keys.
