@@ -12,6 +12,7 @@ writes the pages.
     python -m benchmarks.attention --only "L=1024" --skip-tests --out some.json
     python -m benchmarks.attention --backends native --out native.json
     python -m benchmarks.attention --device cuda --minutes 4
+    python -m benchmarks.attention --device cuda --more     # float32 and grids: cuda_more.json
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .measure.memory import rows_of_memory
 from .measure.passes import time_scheme
 from .options import check_part
 from .report.targets import GPU_TARGETS, TARGETS, verdict
-from .workloads.gpu_settings import GPU_SETTINGS
+from .workloads.gpu_settings import GPU_SETTINGS, MORE_GPU_SETTINGS
 from .workloads.settings import MEMORY_SETTINGS, TIME_SETTINGS
 
 TESTS = {"cpu": (), "cuda": ("-k", "triton")}
@@ -50,11 +51,15 @@ def main() -> None:
     )  # fmt: skip
     parser.add_argument("--skip-tests", action="store_true", help="for work on the benchmark")
     parser.add_argument("--minutes", type=float, default=4.0, help="on a GPU, after the tests (4)")
+    parser.add_argument("--more", action="store_true", help="on a GPU: float32 and grids instead")
     options = parser.parse_args()
+    if options.more and options.device != "cuda":
+        parser.error("--more: must be with --device cuda")
     if options.device == "cuda" and not torch.cuda.is_available():
         print("benchmarks.attention: --device cuda needs a CUDA device", file=sys.stderr)
         sys.exit(2)
-    settings = GPU_SETTINGS if options.device == "cuda" else (*TIME_SETTINGS, *MEMORY_SETTINGS)
+    on_a_gpu = MORE_GPU_SETTINGS if options.more else GPU_SETTINGS
+    settings = on_a_gpu if options.device == "cuda" else (*TIME_SETTINGS, *MEMORY_SETTINGS)
     check_part(parser, options.only, (setting.name for setting in settings), options.out)
     if options.backends and options.out is None:
         parser.error("--out: must be given with --backends, whose result is a part")
@@ -66,7 +71,7 @@ def main() -> None:
         )
         if tests.returncode:
             sys.exit("benchmarks.attention: the op's tests are red: no numbers")
-    out = options.out or RESULTS / f"{options.device}.json"
+    out = options.out or RESULTS / f"{options.device}{'_more' * options.more}.json"
     (on_gpu if options.device == "cuda" else on_cpu)(out, options)
 
 
@@ -100,10 +105,12 @@ def on_cpu(out: Path, options: argparse.Namespace) -> None:
 
 def on_gpu(out: Path, options: argparse.Namespace) -> None:
     """Both for each scheme, then which targets were missed."""
-    settings = tuple(one for one in GPU_SETTINGS if not options.only or one.name in options.only)
-    result = measure_on_gpu(settings, out, options.minutes)
+    settings = MORE_GPU_SETTINGS if options.more else GPU_SETTINGS
+    chosen = tuple(one for one in settings if not options.only or one.name in options.only)
+    result = measure_on_gpu(chosen, out, options.minutes)
     print(f"wrote {out}")
-    print(verdict(result, GPU_TARGETS))
+    if not options.more:  # of which there are no targets
+        print(verdict(result, GPU_TARGETS))
 
 
 if __name__ == "__main__":

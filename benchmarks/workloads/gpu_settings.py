@@ -9,9 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from .settings import BIASES, GLOBAL, GRIDS, RELATIVE_LOGITS, SHAW, Setting
+from .settings import BIASES, GLOBAL, GRIDS, RELATIVE_LOGITS, SHAW, VIDEO, Setting
 
-__all__ = ["GPU_SETTINGS", "RIVALS_SUFFIX", "GpuSetting", "gpu_setting_name"]
+__all__ = [
+    "GPU_SETTINGS",
+    "MORE_GPU_SETTINGS",
+    "RIVALS_SUFFIX",
+    "GpuSetting",
+    "gpu_setting_name",
+]
 
 MAIN_SCHEMES = (*SHAW, BIASES[0], GLOBAL[0], RELATIVE_LOGITS)
 OTHER_SCHEMES = (GLOBAL[1], "queries, k=64 (DeBERTa)", "8 packed documents, bias")
@@ -67,6 +73,24 @@ def _all_backends(length: int) -> GpuSetting:
     )
 
 
+def _in_float32(setting: GpuSetting, *backends: str, precision: str = "highest") -> GpuSetting:
+    """The same in float32, without CUDA graphs."""
+    products = "" if precision == "highest" else " by TF32"
+    return replace(
+        setting, name=f"{setting.name}, float32{products}", dtype="float32", precision=precision,
+        backends=backends or setting.backends, captured=False,
+    )  # fmt: skip
+
+
+def _grids(length: int, schemes: tuple[str, ...]) -> GpuSetting:
+    """Many grids, each with its own attention: windows of images, or videos."""
+    batch = TOKENS // length
+    return GpuSetting(
+        f"grids of {length} tokens, B={batch}, d=64", length, schemes, batch=batch,
+        backends=("triton", "tiled", "reference"),
+    )  # fmt: skip
+
+
 def _decoding(keys: int, batch: int) -> GpuSetting:
     """One query of each sequence, as in generation, which has no backward pass."""
     return GpuSetting(
@@ -93,3 +117,15 @@ GPU_SETTINGS = (
         _rivals(4096, OTHER_SCHEMES), name=f"{gpu_setting_name(4096, 64)}: rivals, other schemes"
     ),
 )  # fmt: skip
+# In float32, and grids of other shapes than a square of 64 x 64: `--more`.
+MORE_GPU_SETTINGS = (
+    _in_float32(_setting(4096, 64, (*MAIN_SCHEMES, GRIDS[0])), "triton", "tiled"),
+    _grids(196, GRIDS),
+    _grids(1568, (VIDEO,)),
+    _in_float32(_setting(4096, 64, SHAW[:1]), "triton", precision="high"),
+    *(_in_float32(_all_backends(length)) for length in (64, 256, 1024)),
+    _in_float32(_setting(4096, 128, (SHAW[0], GLOBAL[0])), "triton", "tiled"),
+    _in_float32(_setting(1024, 64, MAIN_SCHEMES), "triton", "tiled"),
+    _in_float32(_setting(16384, 64, MAIN_SCHEMES)),
+    _grids(1024, GRIDS),
+)

@@ -14,7 +14,7 @@ from relpos.positions import Alibi
 
 from . import rivals
 from .flex import flex_bias, flex_keys, not_ahead
-from .settings import NARROW_SHAW, RELATIVE_LOGITS, Setting
+from .settings import NARROW_SHAW, RELATIVE_LOGITS, VIDEO, Setting
 from .workload import Run, Workload
 
 __all__ = ["SCHEMES", "make_workload"]
@@ -148,15 +148,32 @@ def _relative_logits(setting: Setting, draw: Draw) -> Workload:
 
 def _grid(setting: Setting, draw: Draw) -> Workload:
     shape = setting.grid_shape
-    axes = tuple(draw(1, 2 * size - 1, setting.width) for size in shape)
+    axes = _axes(shape, setting, draw)
+    return _from_tables(
+        _keys_along_axes(shape), *axes,
+        SDPA_with_a_dense_bias=_rival(rivals.dense_decomposed_scores, *axes),
+    )  # fmt: skip
+
+
+def _video(setting: Setting, draw: Draw) -> Workload:
+    """Frames of 14 x 14 patches."""
+    shape = setting.length // 14**2, 14, 14
+    return _from_tables(_keys_along_axes(shape), *_axes(shape, setting, draw))
+
+
+def _axes(shape: tuple[int, ...], setting: Setting, draw: Draw) -> tuple[Tensor, ...]:
+    """A table for each axis."""
+    return tuple(draw(1, 2 * size - 1, setting.width) for size in shape)
+
+
+def _keys_along_axes(shape: tuple[int, ...]) -> Callable[..., GridTerms]:
+    """Terms of such tables."""
 
     def terms(*tables: Tensor) -> GridTerms:
         each = zip(tables, shape, strict=True)
         return GridTerms(shape, tuple(Terms(keys=OffsetTable(rows, 1 - n)) for rows, n in each))
 
-    return _from_tables(
-        terms, *axes, SDPA_with_a_dense_bias=_rival(rivals.dense_decomposed_scores, *axes)
-    )
+    return terms
 
 
 def _joint_bias(setting: Setting, draw: Draw) -> Workload:
@@ -214,6 +231,7 @@ SCHEMES: dict[str, Callable[[Setting, Draw], Workload]] = {
     RELATIVE_LOGITS: _relative_logits,
     "grid, per axis (SAM)": _grid,
     "grid, joint bias (Swin)": _joint_bias,
+    VIDEO: _video,
     "8 packed documents, bias": _documents,
     "no terms": _no_terms,
     "Shaw keys, dropout": _dropout,

@@ -32,6 +32,7 @@ BIASES = ("bias, k=128 (T5)", "bias, all offsets (ALiBi)")
 GLOBAL = ("Huang, global, causal", "bidirectional, global")
 CLIPPED = (*SHAW, "Shaw values, k=64", "queries, k=64 (DeBERTa)", BIASES[0])
 GRIDS = ("grid, per axis (SAM)", "grid, joint bias (Swin)")
+VIDEO = "grid, three axes (MViTv2)"
 NO_TERMS = "no terms"
 RELATIVE_LOGITS = "logits, causal (Inkling)"
 USUAL = (*SHAW, *BIASES, *GLOBAL)

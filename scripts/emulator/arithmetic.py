@@ -350,6 +350,9 @@ def _convert(machine: Machine, x: Instruction) -> Run:
     """`cvt`."""
     to, of = x.parts[-2:]
     how = set(x.parts[1:-2])
+    if (to, of, how) == ("tf32", "f32", {"rna"}):
+        target, numbers = machine.target(x.operands[0], "b32"), machine.source(x.operands[1], of)
+        return _computed(target, lambda: _tf32_bits(numbers))
     if how - {"rn", "rzi", "rni", "rmi", "rpi", "ftz"}:
         raise UnsupportedError("cvt")
     if to in ("bf16x2", "f16x2"):
@@ -383,6 +386,14 @@ def _convert(machine: Machine, x: Instruction) -> Run:
     if how & {"rzi", "rni", "rmi", "rpi"}:
         raise UnsupportedError("cvt")
     return _computed(target, lambda: source.astype(dtype_of(to).type))
+
+
+def _tf32_bits(numbers: Any) -> Any:
+    """The nearest with 10 bits behind the point, of two the farther from zero; NaN and inf stay."""
+    numbers = np.asarray(numbers, np.float32)
+    bits = numbers.view(np.uint32)
+    rounded = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(numbers), rounded, bits)
 
 
 def _half_bits(numbers: Any, kind: str) -> Any:

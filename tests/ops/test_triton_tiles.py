@@ -60,7 +60,7 @@ def scores_kernel(
         pairs = Pairs(1, 1, i[:, None], j[None, :], 0, j[None, :])
         dots = zeros(SPEC.block_m, SPEC.block_n)
     at = pairs.i * SPEC.block_n + pairs.j
-    tile, tile_slope = tile_scores(args, pairs, dots, BAND, True, SPEC)
+    tile, tile_slope = tile_scores(args, pairs, dots, None, BAND, True, SPEC)
     tl.store(scores + at, tile)
     tl.store(slope + at, tile_slope)
     tl.store(survives + at, survives_dropout(args, pairs, SPEC).to(tl.int32))

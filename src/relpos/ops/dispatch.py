@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-import torch
 from torch import Tensor
 
 from ..checks import one_line
@@ -77,9 +76,9 @@ _BACKENDS: dict[str, Backend] = {
 # Never by whether gradients are wanted: the second forward pass of checkpointing could draw another
 # dropout than the first.
 #
-# On a GPU triton comes first in 16 bits: measured in bfloat16, of which float16 has the
-# instructions, beside tiled and reference from 64 tokens on, where it takes less time in each case
-# (benchmarks/results/cuda.json). In 32 bits no GPU has timed any of them.
+# On a GPU triton comes first where it was measured, beside tiled and reference from 64 tokens on,
+# and takes less time in each case: in bfloat16, of which float16 has the instructions
+# (benchmarks/results/cuda.json), and in float32 (cuda_float32.json) as `triton.is_fast` says.
 _AUTO = ("native", "tiled", "reference")
 _AUTO_ON_GPU = ("triton", "tiled", "reference")
 # Up to so many scores "auto" passes tiled over. Where there are twice as many it is a quarter
@@ -114,8 +113,7 @@ def _passes_tiled_over(inputs: Inputs) -> bool:
 
 def _auto(inputs: Inputs) -> tuple[str, ...]:
     """What `"auto"` asks for these inputs, in order."""
-    q = inputs.q
-    return _AUTO_ON_GPU if q.is_cuda and q.dtype in (torch.float16, torch.bfloat16) else _AUTO
+    return _AUTO_ON_GPU if inputs.q.is_cuda and triton.is_fast(inputs) else _AUTO
 
 
 def check_backend(name: str) -> None:

@@ -1,3 +1,3 @@
-from .entry import attention, part, part_gradients, unavailable, unsupported
+from .entry import attention, is_fast, part, part_gradients, unavailable, unsupported
 
-__all__ = ["attention", "part", "part_gradients", "unavailable", "unsupported"]
+__all__ = ["attention", "is_fast", "part", "part_gradients", "unavailable", "unsupported"]

@@ -92,6 +92,9 @@ class KernelInputs(NamedTuple):
         key_joint_index: `(j,)` int32. The entry of `joint_bias` for a pair is
             `key_joint_index[j] - query_joint_index[i]`.
         query_joint_index: `(i,)` int32.
+        key_marks: TokenTensor `(j, s)` without sequences and heads, in the dtype of `q`: 1 in the
+            columns of a key's coordinates, 0 elsewhere; `block_key_coordinates` columns.
+        query_marks: TokenTensor `(i, s)`: the same for queries.
         coordinate_windows: `(axes, i, 2)` int32: the first and the last coordinate of a key that a
             query may see along an axis, by their numbers; keys off the grid are seen.
         seed: `()` int64, of the dropout.
@@ -126,6 +129,8 @@ class KernelInputs(NamedTuple):
     query_coordinates: Any
     key_joint_index: Any
     query_joint_index: Any
+    key_marks: Any
+    query_marks: Any
     coordinate_windows: Any
     seed: Any
     heads: Any
@@ -236,12 +241,14 @@ class Specialization:
         grid_by_rows: whether the keys of a tile are those of one row of a grid of two axes, then
             `axis_width` of `n` (`kernels/grid_rows.py`).
         axis_width: keys along the last axis; 0 for a sequence.
+        axes_by_product: whether the numbers for each coordinate are multiplied with marks
+            (`kernels/grid_products.py`), not read for each pair.
         has_key_axis_logits: whether the grid has such terms.
         has_query_axis_logits: whether the grid has such terms.
         has_joint_bias: whether the grid has one.
         has_axis_weights: whether weights are summed by coordinate of the key, for a grid's values.
         int64_offsets: whether the address of an element within one head may exceed 32 bits.
-        precision: of float32 matrix products, "ieee" or "tf32".
+        precision: of float32 matrix products, "ieee", "tf32x3" or "tf32".
     """
 
     block_m: int
@@ -283,6 +290,7 @@ class Specialization:
     block_query_coordinates: int
     grid_by_rows: bool
     axis_width: int
+    axes_by_product: bool
     has_key_axis_logits: bool
     has_query_axis_logits: bool
     has_joint_bias: bool

@@ -12,7 +12,7 @@ from ...terms import OffsetTable
 from ..inputs import DropoutOrigin
 from .bias_rows import bias_rows
 from .call_plan import CallPlan, CallSettings
-from .grid_indices import grid_indices
+from .grid_indices import grid_indices, grid_marks
 from .kernel_args import KernelInputs, KernelSizes, Specialization, TokenTensor
 from .key_ranges import KeyRanges
 from .tensor_args import (
@@ -112,6 +112,11 @@ class PreparedCall:
         """Of `q`, `rel_queries` and `v`."""
         return self.traits.widths
 
+    @property
+    def precision(self) -> str:
+        """Of float32 matrix products, as `Specialization` has it."""
+        return self.plan.precision
+
     def kernel_args(self, specialization: Specialization, num_tiles: int) -> tuple[Any, ...]:
         """`KernelInputs` and `KernelSizes` of a kernel of `num_tiles` tiles."""
         inputs = self._kernel_inputs
@@ -121,6 +126,9 @@ class PreparedCall:
                 self._ranges_of_tiles[tile] = self._tile_ranges(*tile)
             of_queries, of_keys = self._ranges_of_tiles[tile]
             inputs = inputs._replace(tile_key_ranges=of_queries, tile_query_ranges=of_keys)
+        if specialization.axes_by_product:
+            of_keys, of_queries = self._marks
+            inputs = inputs._replace(key_marks=of_keys, query_marks=of_queries)
         return inputs, *self._kernel_sizes, num_tiles
 
     @cached_property
@@ -166,6 +174,8 @@ class PreparedCall:
             query_coordinates=None if indices is None else indices.query_coordinates,
             key_joint_index=None if indices is None else indices.key_joint_index,
             query_joint_index=None if indices is None else indices.query_joint_index,
+            key_marks=None,
+            query_marks=None,
             coordinate_windows=None if indices is None else indices.coordinate_windows,
             seed=self.seed,
             heads=self.heads,
@@ -176,6 +186,20 @@ class PreparedCall:
             keep_scale=self.plan.keep_scale,
             dropout_origin=self.dropout_origin,
         )
+
+    @cached_property
+    def _marks(self) -> tuple[TokenTensor | None, TokenTensor | None]:
+        """Of keys and of queries, where something is multiplied with them."""
+        grid, traits = self.grid, self.traits
+        assert grid is not None
+        wanted = (
+            traits.has_key_axis_logits or traits.has_axis_weights, traits.has_query_axis_logits
+        )  # fmt: skip
+        of_keys, of_queries = (
+            grid_marks(shape, grid.prefix, self.q.dtype, self.q.device) if is_wanted else None
+            for shape, is_wanted in zip((grid.key_grid, grid.query_grid), wanted, strict=True)
+        )
+        return _marks_tensor(of_keys), _marks_tensor(of_queries)
 
     @property
     def last_offset(self) -> int | None:
@@ -217,6 +241,10 @@ class PreparedCall:
             x.expand(self.batch, -1, -1).contiguous() for x in reduce(intersect, found)
         )
         return of_queries, of_keys
+
+
+def _marks_tensor(marks: Tensor | None) -> TokenTensor | None:
+    return None if marks is None else TokenTensor(marks, 0, 0, marks.stride(0))
 
 
 def _documents(documents: Tensor | None) -> TokenTensor | None:

@@ -29,6 +29,7 @@ __all__ = [
     "split_count",
     "tile_shapes",
     "tile_shapes_on_cuda",
+    "widest_of_three_products",
 ]
 
 
@@ -68,6 +69,11 @@ class TiledCall(Protocol):
     q: Tensor
     seqlen_q: int
     traits: CallTraits
+
+    @property
+    def precision(self) -> str:
+        """Of float32 matrix products."""
+        ...
 
     @property
     def grid(self) -> object | None:
@@ -155,7 +161,7 @@ def _tile_shapes(
 def kind_of(call: TiledCall, capability: tuple[int, int]) -> str:
     """The kind of a call, as `tile_table.TILES` has it."""
     if call.q.element_size() == 4:
-        return "float32"
+        return kind_on(capability, "tf32" if call.precision == "tf32" else "float32")
     kind = _kind_of_grid(call.traits) if call.grid is not None else _kind_of_sequence(call)
     return kind_on(capability, kind)
 
@@ -172,6 +178,13 @@ def multiplies_by_warp_group(capability: tuple[int, int]) -> bool:
     games after it (12.x).
     """
     return (9, 0) <= capability < (12, 0)
+
+
+def widest_of_three_products(device: torch.device) -> int:
+    """Heads up to which float32 products in three of TF32 leave enough registers on a GPU."""
+    if device.type == "cpu" or multiplies_by_warp_group(_capability(device)):
+        return 128
+    return 64
 
 
 def _kind_of_grid(traits: CallTraits) -> str:

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from ..kernel_args import KernelSizes
+from .grid_products import load_key_marks, load_query_logits, load_query_marks, sum_by_marks
 from .grid_rows import count_key_tiles, first_key, tile_keys
 from .grid_terms import sum_by_coordinate
 from .recompute import recompute_d_scores
@@ -99,6 +100,7 @@ def dkdv_kernel(
     j = tile_keys(args, j0, SPEC)
     k = load_keys(args, b, g, j, SPEC)
     v = load_values(args, b, g, j, SPEC)
+    key_marks = load_key_marks(args, j, SPEC)
     acc_k = zeros(SPEC.block_n, SPEC.block_head_dim)
     acc_v = zeros(SPEC.block_n, SPEC.block_value_dim)
     if IN_PARTS:
@@ -110,6 +112,7 @@ def dkdv_kernel(
         if NEEDS_D_QUERIES:
             first_d_scores = zeros_1d(SPEC.block_n)
             last_d_scores = zeros_1d(SPEC.block_n)
+        query_high, query_low = load_query_logits(args, b, h, j, SPEC)
         if NEEDS_D_LOGITS:
             acc_axis = zeros(SPEC.block_n, SPEC.block_query_coordinates)
         for REGION in tl.static_range(3):
@@ -122,9 +125,11 @@ def dkdv_kernel(
                 i = i0 + tl.arange(0, SPEC.block_m)
                 q, q_rel = load_queries(args, b, h, i, SPEC)
                 d_o = load_outputs(d_out, args, b, h, i, SPEC)
+                query_marks = load_query_marks(args, i, SPEC)
                 weights, d_scores = recompute_d_scores(
                     args, b, h, i0, j0, q, q_rel, k, v, d_o, d_out, softmax, delta, end_stats,
-                    num_score_rows, d_axis_weights, REGION, False, SPEC,
+                    num_score_rows, d_axis_weights, key_marks, query_high, query_low, query_marks,
+                    REGION, False, SPEC,
                 )  # fmt: skip
                 if STORES_D_SCORES:
                     head = part * heads_per_kv_head + h - g * heads_per_kv_head
@@ -147,7 +152,9 @@ def dkdv_kernel(
                     first, last = end_row_sums(args, pairs, d_scores, 0, REGION)
                     first_d_scores += first
                     last_d_scores += last
-                if NEEDS_D_LOGITS:
+                if NEEDS_D_LOGITS and SPEC.axes_by_product:
+                    acc_axis += sum_by_marks(d_scores_transposed, query_marks, SPEC)
+                elif NEEDS_D_LOGITS:
                     acc_axis += sum_by_coordinate(
                         d_scores_transposed, args.inputs.query_coordinates, i,
                         args.seqlen_q, SPEC.num_axes, SPEC.block_query_coordinates,

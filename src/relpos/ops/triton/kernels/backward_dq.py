@@ -16,6 +16,16 @@ import triton
 import triton.language as tl
 
 from ..kernel_args import KernelSizes
+from .grid_products import (
+    load_by_key_coordinate,
+    load_key_logits,
+    load_key_marks,
+    load_query_logits,
+    load_query_marks,
+    logits_of_axes,
+    sum_by_marks,
+    times_marks,
+)
 from .grid_rows import bits_of_row, dots_of_places, store_of_places, store_of_row, tile_keys
 from .grid_terms import sum_by_coordinate
 from .regions import (
@@ -158,6 +168,12 @@ def dq_kernel(
             last_weights += load_by_query(end_rows + 3 * num_score_rows, args, b, h, i, 0.0)
     if NEEDS_D_LOGITS and not SPEC.grid_by_rows:
         acc_axis = zeros(SPEC.block_m, SPEC.block_key_coordinates)
+    key_high, key_low = load_key_logits(args, b, h, i, SPEC)
+    query_marks = load_query_marks(args, i, SPEC)
+    if SPEC.has_axis_weights and SPEC.axes_by_product:
+        d_weights_high, d_weights_low = load_by_key_coordinate(
+            d_axis_weights, args, b, h, i, SPEC
+        )  # fmt: skip
 
     regions = key_regions(args, b, i0, SPEC)
     for REGION in tl.static_range(FIRST_REGION, END_REGION, STEP):
@@ -204,7 +220,12 @@ def dq_kernel(
                 dots += tile_dot_queries(args, h, again, i0, j0, REGION, SPEC)
             if on_grid(REGION, SPEC):
                 dots += grid_dots
-            scores, slope = tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
+            key_marks = load_key_marks(args, j, SPEC)
+            query_high, query_low = load_query_logits(args, b, h, j, SPEC)
+            of_axes = logits_of_axes(
+                key_high, key_low, key_marks, query_high, query_low, query_marks, SPEC
+            )
+            scores, slope = tile_scores(args, pairs, dots, of_axes, REGION, SPEC.ragged_keys, SPEC)
             if on_grid(REGION, SPEC):
                 row_bits = bits_of_row(args, b, h, i, j0, SPEC)
             stats = RowStats(row_max, inverse_sum, region_delta)
@@ -215,9 +236,12 @@ def dq_kernel(
                 d_out_dots += tile_dot_rows(args, VALUES, h, d_o, i0, j0, SPEC)
             elif SPEC.has_values and not adds_to_deltas(REGION, SPEC):
                 d_out_dots += end_d_out_dots[:, None]
+            if SPEC.has_axis_weights and SPEC.axes_by_product:
+                d_out_dots += times_marks(d_weights_high, d_weights_low, key_marks, SPEC)
             weights_after_dropout, d_scores = tile_d_scores(
-                args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, SPEC
-            )
+                args, pairs, stats, exps, slope, d_out_dots, d_axis_weights,
+                SPEC.axes_by_product, SPEC,
+            )  # fmt: skip
             acc += tl.dot(d_scores.to(k.dtype), k, input_precision=SPEC.precision)
             if TIMES_KEYS and REGION != BAND:
                 end_d_scores += tl.sum(d_scores, 1)
@@ -230,6 +254,8 @@ def dq_kernel(
                     acc_places += d_scores
                     row_sum = tl.sum(d_scores, 1)
                     store_of_row(d_key_axis_logits, args, b, h, i, j0, row_sum, SPEC)
+            elif NEEDS_D_LOGITS and SPEC.axes_by_product:
+                acc_axis += sum_by_marks(d_scores, key_marks, SPEC)
             elif NEEDS_D_LOGITS:
                 acc_axis += sum_by_coordinate(
                     d_scores, args.inputs.key_coordinates, j, args.seqlen_k,

@@ -131,7 +131,7 @@ def dtables_kernel(
                 dots += _dot_queries(args, b, h, g, key0, entry, SPEC)
             if SPEC.has_values:
                 d_out_dots += dot_rows(args, VALUES, h, d_o, entry + r, SPEC)
-            scores, slope = tile_scores(args, pairs, dots, BAND, True, SPEC)
+            scores, slope = tile_scores(args, pairs, dots, None, BAND, True, SPEC)
             inside = (r < count)[None, :] & (i < args.seqlen_q)[:, None]
             if SPEC.num_axes:
                 pairs_entry, on_grid = joint_bias_entry(args, pairs)
@@ -140,7 +140,7 @@ def dtables_kernel(
             stats = load_row_stats(softmax, delta, args, b, h, i, num_score_rows)
             exps = tile_exponentials(args, scores, stats, SPEC)
             weights_after_dropout, d_scores = tile_d_scores(
-                args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, SPEC
+                args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, False, SPEC
             )
 
             if NEEDS_D_KEYS:

@@ -11,6 +11,14 @@ import triton
 import triton.language as tl
 
 from ..kernel_args import KernelSizes
+from .grid_products import (
+    load_key_logits,
+    load_key_marks,
+    load_query_logits,
+    load_query_marks,
+    logits_of_axes,
+    sum_by_marks,
+)
 from .grid_rows import bits_of_row, dots_of_places, tile_keys
 from .grid_terms import sum_by_coordinate
 from .masks import survives_dropout
@@ -81,6 +89,9 @@ def forward_kernel(
     if SPEC.has_axis_weights:
         acc_axis_weights = zeros(SPEC.block_m, SPEC.block_key_coordinates)
 
+    key_high, key_low = load_key_logits(args, b, h, i, SPEC)
+    query_marks = load_query_marks(args, i, SPEC)
+
     regions = key_regions(args, b, i0, SPEC)
     for REGION in tl.static_range(3):
         lower, upper = region_bounds(regions, REGION, LEFT)
@@ -110,7 +121,12 @@ def forward_kernel(
                 dots += tile_dot_queries(args, h, k, i0, j0, REGION, SPEC)
             if on_grid(REGION, SPEC):
                 dots += grid_dots
-            scores, _ = tile_scores(args, pairs, dots, REGION, SPEC.ragged_keys, SPEC)
+            key_marks = load_key_marks(args, j, SPEC)
+            query_high, query_low = load_query_logits(args, b, h, j, SPEC)
+            of_axes = logits_of_axes(
+                key_high, key_low, key_marks, query_high, query_low, query_marks, SPEC
+            )
+            scores, _ = tile_scores(args, pairs, dots, of_axes, REGION, SPEC.ragged_keys, SPEC)
 
             tile_max = largest(args, scores, SPEC)
             if on_grid(REGION, SPEC):
@@ -132,10 +148,14 @@ def forward_kernel(
                 weights = tl.where(survives_dropout(args, pairs, SPEC), weights, 0.0)
             acc += tl.dot(weights.to(v.dtype), v, input_precision=SPEC.precision)
             if SPEC.has_axis_weights:
-                acc_axis_weights = acc_axis_weights * rescale[:, None] + sum_by_coordinate(
-                    weights, args.inputs.key_coordinates, j, args.seqlen_k,
-                    SPEC.num_axes, SPEC.block_key_coordinates,
-                )  # fmt: skip
+                acc_axis_weights *= rescale[:, None]
+                if SPEC.axes_by_product:
+                    acc_axis_weights += sum_by_marks(weights, key_marks, SPEC)
+                else:
+                    acc_axis_weights += sum_by_coordinate(
+                        weights, args.inputs.key_coordinates, j, args.seqlen_k,
+                        SPEC.num_axes, SPEC.block_key_coordinates,
+                    )  # fmt: skip
             if SPEC.has_values:
                 if REGION == BAND:
                     acc = tile_times_rows(acc, weights, args, VALUES, h, i0, j0, SPEC)

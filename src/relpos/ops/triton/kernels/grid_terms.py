@@ -54,12 +54,15 @@ def by_query_coordinate(x, args, pairs, AXES: tl.constexpr):
 
 
 @triton.jit
-def grid_logits(args, pairs, SPEC: tl.constexpr):
-    """What a grid adds to the scores of the pairs, in logits."""
+def grid_logits(args, pairs, of_axes, SPEC: tl.constexpr):
+    """What a grid adds to the scores of the pairs, in logits; the axes add `of_axes`, if known."""
+    BY_PAIR: tl.constexpr = of_axes is None or not SPEC.axes_by_product
     total = tl.zeros_like(pairs.i + pairs.j).to(tl.float32)
-    if SPEC.has_key_axis_logits:
+    if not BY_PAIR:
+        total += of_axes
+    if SPEC.has_key_axis_logits and BY_PAIR:
         total += by_key_coordinate(args.inputs.key_axis_logits, args, pairs, SPEC.num_axes)
-    if SPEC.has_query_axis_logits:
+    if SPEC.has_query_axis_logits and BY_PAIR:
         total += by_query_coordinate(args.inputs.query_axis_logits, args, pairs, SPEC.num_axes)
     if SPEC.has_joint_bias:
         entry, on_grid = joint_bias_entry(args, pairs)

@@ -34,7 +34,7 @@ LOG_2 = tl.constexpr(0.6931471805599453)
 
 @triton.jit
 def tile_scores(
-    args, pairs, dots, REGION: tl.constexpr, CHECK_END: tl.constexpr, SPEC: tl.constexpr
+    args, pairs, dots, of_axes, REGION: tl.constexpr, CHECK_END: tl.constexpr, SPEC: tl.constexpr
 ):
     """The scores of a tile, -inf where a pair takes no part, and `cap'`, 1 without a softcap.
 
@@ -44,6 +44,7 @@ def tile_scores(
         args: of the kernel.
         pairs: of the tile.
         dots: `q_i . k_j + p_i . K[j-i] + k_j . Q[j-i]`, of the tile's shape.
+        of_axes: `grid_products.logits_of_axes`; None for a tile of another form than `(m, n)`.
         REGION: of the tile.
         CHECK_END: whether some `j` may be beyond the last key.
         SPEC: of the kernel.
@@ -60,7 +61,7 @@ def tile_scores(
         elif AT_END and not SPEC.scale_last:
             scores += bias * args.inputs.scale
     if SPEC.num_axes and not SPEC.grid_by_rows:
-        scores += grid_logits(args, pairs, SPEC)
+        scores += grid_logits(args, pairs, of_axes, SPEC)
     slope = 1.0
     if SPEC.has_softcap:
         capped = tanh(scores * (1.0 / args.inputs.softcap))
@@ -189,7 +190,10 @@ def tile_exponentials(args, scores, stats, SPEC: tl.constexpr):
 
 
 @triton.jit
-def tile_d_scores(args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, SPEC: tl.constexpr):
+def tile_d_scores(
+    args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, HAS_AXES: tl.constexpr,
+    SPEC: tl.constexpr,
+):  # fmt: skip
     """The weights that dropout leaves, scaled up, and `dS`: of the tile's shape each.
 
     Both normalize in as few operations as they have: `dS = e (dP / sum - delta / sum)`.
@@ -202,11 +206,12 @@ def tile_d_scores(args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, S
         slope: `cap'`, or 1 to leave it out.
         d_out_dots: `dO_i . (v_j + V[j-i])`.
         d_axis_weights: TokenTensor `(b, h, i, s)`, None without a grid's values.
+        HAS_AXES: whether `d_out_dots` already has what these add.
         SPEC: of the kernel.
     """
     inverse_sum = stats.inverse_sum[:, None]
     d_weights = d_out_dots
-    if SPEC.has_axis_weights:
+    if SPEC.has_axis_weights and not HAS_AXES:
         d_weights += by_key_coordinate(d_axis_weights, args, pairs, SPEC.num_axes)
     weights_after_dropout = exps * inverse_sum
     if SPEC.has_dropout:
