@@ -21,7 +21,7 @@ from ..workloads.schemes import make_workload
 from ..workloads.workload import UNIT, Run, Workload, contenders, inputs
 from .fastest_sdpa import fastest_sdpa
 from .machine import gpu, machine
-from .passes import errors, passes, rows_of_pass
+from .passes import errors, float32_products, passes, rows_of_pass
 from .timing import interleaved, percentiles, ratios
 
 __all__ = ["captured", "describe", "event_clock", "measure_on_gpu"]
@@ -133,6 +133,11 @@ def describe(error: Exception) -> str:
 
 def measure_scheme(setting: GpuSetting, scheme: str) -> dict[str, list[dict]]:
     """One scheme in one setting: rows of time and memory, and what was left out."""
+    with float32_products(setting.precision):
+        return _measure_scheme(setting, scheme)
+
+
+def _measure_scheme(setting: GpuSetting, scheme: str) -> dict[str, list[dict]]:
     torch.compiler.reset()  # or FlexAttention would run uncompiled after its eighth shape
     workload, tensors = make_workload(scheme, setting), inputs(setting)
     # One query that sees everything needs no mask.

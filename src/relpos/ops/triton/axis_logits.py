@@ -36,6 +36,16 @@ class _Axis(NamedTuple):
     others: int
     column: int
 
+    @property
+    def tokens_of_head(self) -> int:
+        """Of each head in a tile."""
+        return min(_SHAPE.m, next_power_of_two(self.others))
+
+    @property
+    def coordinates_of_tile(self) -> int:
+        """Of keys."""
+        return min(_SHAPE.n, next_power_of_two(max(self.size, 16)))
+
     @classmethod
     def of(cls, grid: Sequence[int]) -> Iterator[_Axis]:
         """All of a grid, in order."""
@@ -69,9 +79,10 @@ def _logits(
     out[:, :, :prefix] = 0
     for axis, of_axis in zip(_Axis.of(grid), rows, strict=True):
         _run(
-            axis_logits_kernel, _programs(q, axis), (q, of_axis, out), axis, token_tensor(q),
-            table_tensor(of_axis.to(q.dtype)), out, heads, tokens, prefix, axis.size, axis.inner,
-            axis.others, out.shape[3], axis.column, scale, dim=dim,
+            axis_logits_kernel, _programs(q, of_axis, axis), (q, of_axis, out), axis,
+            token_tensor(q), table_tensor(of_axis.to(q.dtype)), out, batch, heads,
+            of_axis.shape[0], tokens, prefix, axis.size, axis.inner, axis.others, out.shape[3],
+            axis.column, scale, dim=dim,
         )  # fmt: skip
     return out
 
@@ -121,31 +132,39 @@ def _gradients(
     d_rows = []
     axes = list(_Axis.of(grid))
     for axis, of_axis in zip(axes, rows, strict=True):
-        sizes = (prefix, axis.size, axis.inner, axis.others, d_logits.shape[3], axis.column, scale)
+        sizes = (
+            batch, heads, of_axis.shape[0], tokens, prefix, axis.size, axis.inner, axis.others,
+            d_logits.shape[3], axis.column, scale,
+        )  # fmt: skip
         if needs_q:
             _run(
-                axis_dq_kernel, _programs(q, axis), (d_logits, of_axis, sums, d_q), axis,
-                d_logits, table_tensor(of_axis.to(q.dtype)), sums, d_q, heads, tokens, *sizes,
-                dim=dim, IS_FIRST=axis is axes[0], IS_LAST=axis is axes[-1],
+                axis_dq_kernel, _programs(q, of_axis, axis), (d_logits, of_axis, sums, d_q), axis,
+                d_logits, table_tensor(of_axis.to(q.dtype)), sums, d_q, *sizes, dim=dim,
+                IS_FIRST=axis is axes[0], IS_LAST=axis is axes[-1],
             )  # fmt: skip
         if not needs_rows:
             continue
-        table_heads = of_axis.shape[0]
-        programs = table_heads * axis.size * count_tiles(axis.size, _SHAPE.n)
-        items = batch * (heads // table_heads) * count_tiles(axis.others, _SHAPE.m)
-        splits = split_count(programs, items, q.device)
+        programs = of_axis.shape[0] * axis.size * count_tiles(axis.size, axis.coordinates_of_tile)
+        splits = split_count(programs, _query_tiles(q, of_axis, axis), q.device)
         sums_of_rows = q.new_empty((splits, *of_axis.shape), dtype=torch.float32)
         _run(
             axis_drows_kernel, programs * splits, (d_logits, q, sums_of_rows), axis,
-            d_logits, token_tensor(q), sums_of_rows, batch, heads, tokens, *sizes, table_heads,
-            splits, dim=dim,
+            d_logits, token_tensor(q), sums_of_rows, *sizes, splits, dim=dim,
         )  # fmt: skip
         d_rows.append(sums_of_rows.sum(0))
     return d_q, d_rows
 
 
-def _programs(q: Tensor, axis: _Axis) -> int:
-    return q.shape[0] * q.shape[1] * axis.size * count_tiles(axis.others, _SHAPE.m)
+def _programs(q: Tensor, rows: Tensor, axis: _Axis) -> int:
+    return rows.shape[0] * axis.size * _query_tiles(q, rows, axis)
+
+
+def _query_tiles(q: Tensor, rows: Tensor, axis: _Axis) -> int:
+    """How many tiles hold the queries of one coordinate whose heads share rows."""
+    heads = q.shape[0] * (q.shape[1] // rows.shape[0])
+    return count_tiles(heads, _SHAPE.m // axis.tokens_of_head) * count_tiles(
+        axis.others, axis.tokens_of_head
+    )
 
 
 def _run(
@@ -158,5 +177,6 @@ def _run(
     with torch.cuda.device_of(tensors[0]):
         launch.run_programs(
             kernel, programs, *arguments, shape=_SHAPE, known=(number_of_layouts(tensors), axis),
-            M=_SHAPE.m, N=_SHAPE.n, DIM=dim, BLOCK=next_power_of_two(max(dim, 16)), **constants,
+            M=_SHAPE.m, T=axis.tokens_of_head, N=axis.coordinates_of_tile, DIM=dim,
+            BLOCK=next_power_of_two(max(dim, 16)), **constants,
         )  # fmt: skip

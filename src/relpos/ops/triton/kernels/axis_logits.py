@@ -4,10 +4,11 @@
     dq_i     = scale * sum over c of dA[i, c] R[y_i, c]
     dR[y, c] = scale * sum over i with y_i = y of dA[i, c] q_i
 
-A program has queries of one coordinate y: the tokens `prefix + (t // inner * n + y) * inner + t %
-inner`, with n coordinates along the axis, `inner` tokens from one to the next, and t from 0 to
-`others`, the tokens of each. `x (b, h, i, s)` has the coordinates of all axes, this one's from
-column `column` on.
+A program has queries of one coordinate y, which are the tokens `prefix + (t // inner * n + y) *
+inner + t % inner`, with n coordinates along the axis, `inner` tokens from one to the next, and t
+from 0 to `others`, the tokens of each. Its tile has `T` of them of each of `M / T` heads, of those
+that share the rows R; T is `M`, or the power of two from `others` on where that is less.
+`x (b, h, i, s)` has the coordinates of all axes, this one's from column `column` on.
 
     q (m, d)    rows (n, d)    logits (m, n)
 """
@@ -18,12 +19,17 @@ import triton.language as tl
 from .tiles import zeros
 
 
-@triton.jit(do_not_specialize=("heads", "tokens", "prefix", "size", "inner", "others", "scale"))
+@triton.jit(
+    do_not_specialize=(
+        "batch", "heads", "table_heads", "tokens", "prefix", "size", "inner", "others", "scale",
+    )
+)  # fmt: skip
 def axis_logits_kernel(
-    q, rows, out, heads, tokens, prefix, size, inner, others, width, column, scale,
-    M: tl.constexpr, N: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
+    q, rows, out, batch, heads, table_heads, tokens, prefix, size, inner, others, width, column,
+    scale,
+    M: tl.constexpr, T: tl.constexpr, N: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """`M` queries of one coordinate and head.
+    """A tile of queries of one coordinate; `table_heads` is 1 where heads share rows, else all.
 
     Reads:
         q: TokenTensor `(b, h, i, d)`.
@@ -32,25 +38,34 @@ def axis_logits_kernel(
     Writes:
         out: `(b, h, i, s)` float32.
     """
-    head, y, t = _place(size, others, M)
+    tiles = _count_tiles(batch, heads, table_heads, others, M, T)
+    tile = tl.program_id(0) % tiles
+    y = tl.program_id(0) // tiles % size
+    table_head = tl.program_id(0) // tiles // size
+    b, h, t, known = _place(tile, table_head, batch, heads, table_heads, others, M, T)
     i = _token(t, y, prefix, size, inner)
-    x = _load_vectors(q, head, heads, i, t < others, DIM, BLOCK)
-    at = (head * tokens + i) * width + column
+    x = _load_vectors(q, b, h, i, known, DIM, BLOCK)
+    at = ((b * heads + h) * tokens + i) * width + column
     for c0 in range(0, size, N):
         c = c0 + tl.arange(0, N)
-        row = _load_rows(rows, head % heads, y, c, size, DIM, BLOCK)
+        row = _load_rows(rows, table_head, y, c, size, DIM, BLOCK)
         logits = tl.dot(x, tl.trans(row), input_precision="ieee") * scale
-        inside = (t < others)[:, None] & (c < size)[None, :]
+        inside = known[:, None] & (c < size)[None, :]
         tl.store(out + at[:, None] + c[None, :], logits, mask=inside)
 
 
-@triton.jit(do_not_specialize=("heads", "tokens", "prefix", "size", "inner", "others", "scale"))
+@triton.jit(
+    do_not_specialize=(
+        "batch", "heads", "table_heads", "tokens", "prefix", "size", "inner", "others", "scale",
+    )
+)  # fmt: skip
 def axis_dq_kernel(
-    d_logits, rows, sums, d_q, heads, tokens, prefix, size, inner, others, width, column, scale,
-    M: tl.constexpr, N: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
+    d_logits, rows, sums, d_q, batch, heads, table_heads, tokens, prefix, size, inner, others,
+    width, column, scale,
+    M: tl.constexpr, T: tl.constexpr, N: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
     IS_FIRST: tl.constexpr, IS_LAST: tl.constexpr,
 ):  # fmt: skip
-    """`M` queries of one coordinate and head; one launch for each axis, in order.
+    """A tile of queries of one coordinate; one launch for each axis, in order.
 
     Reads:
         d_logits: `(b, h, i, s)` float32.
@@ -59,17 +74,21 @@ def axis_dq_kernel(
     Adds to, unless `IS_FIRST`:
         sums: `(b, h, i, d)` float32; where `IS_LAST`, the sum goes to `d_q`, in its dtype.
     """
-    head, y, t = _place(size, others, M)
-    i = _token(t, y, prefix, size, inner)
+    tiles = _count_tiles(batch, heads, table_heads, others, M, T)
+    tile = tl.program_id(0) % tiles
+    y = tl.program_id(0) // tiles % size
+    table_head = tl.program_id(0) // tiles // size
+    b, h, t, known = _place(tile, table_head, batch, heads, table_heads, others, M, T)
+    token = (b * heads + h) * tokens + _token(t, y, prefix, size, inner)
     acc = zeros(M, BLOCK)
     for c0 in range(0, size, N):
         c = c0 + tl.arange(0, N)
-        row = _load_rows(rows, head % heads, y, c, size, DIM, BLOCK)
-        x = _load_logits(d_logits, head, i, t, c, tokens, others, size, width, column)
+        row = _load_rows(rows, table_head, y, c, size, DIM, BLOCK)
+        x = _load_logits(d_logits, token, known, c, size, width, column)
         acc += tl.dot(x.to(row.dtype), row, input_precision="ieee")
     columns = tl.arange(0, BLOCK)
-    at = ((head * tokens + i) * DIM)[:, None] + columns[None, :]
-    inside = (t < others)[:, None] & (columns < DIM)[None, :]
+    at = (token * DIM)[:, None] + columns[None, :]
+    inside = known[:, None] & (columns < DIM)[None, :]
     acc *= scale
     if not IS_FIRST:
         acc += tl.load(sums + at, mask=inside, other=0.0)
@@ -81,14 +100,14 @@ def axis_dq_kernel(
 
 @triton.jit(
     do_not_specialize=(
-        "batch", "heads", "tokens", "prefix", "size", "inner", "others", "scale", "table_heads",
+        "batch", "heads", "table_heads", "tokens", "prefix", "size", "inner", "others", "scale",
         "splits",
     )
 )  # fmt: skip
 def axis_drows_kernel(
-    d_logits, q, sums, batch, heads, tokens, prefix, size, inner, others, width, column, scale,
-    table_heads, splits,
-    M: tl.constexpr, N: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
+    d_logits, q, sums, batch, heads, table_heads, tokens, prefix, size, inner, others, width,
+    column, scale, splits,
+    M: tl.constexpr, T: tl.constexpr, N: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The rows of `N` coordinates of keys and one of queries; one of `splits` parts of the queries.
 
@@ -105,16 +124,15 @@ def axis_drows_kernel(
     c = number % blocks * N + tl.arange(0, N)
     y = number // blocks % size
     table_head = number // blocks // size
-    tiles = tl.cdiv(others, M)
-    heads_of_table = heads // table_heads
     acc = zeros(N, BLOCK)
-    for item in range(split, batch * heads_of_table * tiles, splits):
-        t = item % tiles * M + tl.arange(0, M)
-        h = table_head + item // tiles % heads_of_table
-        head = tl.cast(item // tiles // heads_of_table, tl.int64) * heads + h
+    tiles = _count_tiles(batch, heads, table_heads, others, M, T)
+    for tile in range(split, tiles, splits):
+        b, h, t, known = _place(tile, table_head, batch, heads, table_heads, others, M, T)
         i = _token(t, y, prefix, size, inner)
-        x = _load_vectors(q, head, heads, i, t < others, DIM, BLOCK)
-        d = _load_logits(d_logits, head, i, t, c, tokens, others, size, width, column)
+        x = _load_vectors(q, b, h, i, known, DIM, BLOCK)
+        d = _load_logits(
+            d_logits, (b * heads + h) * tokens + i, known, c, size, width, column
+        )  # fmt: skip
         acc += tl.dot(tl.trans(d).to(x.dtype), x, input_precision="ieee")
     columns = tl.arange(0, BLOCK)
     first = (tl.cast(split * table_heads + table_head, tl.int64) * size + y) * size
@@ -123,13 +141,24 @@ def axis_drows_kernel(
 
 
 @triton.jit
-def _place(size, others, M: tl.constexpr):
-    """A program's head of all sequences, its coordinate, and which of the coordinate's tokens."""
-    tiles = tl.cdiv(others, M)
-    tile = tl.program_id(0) % tiles
-    y = tl.program_id(0) // tiles % size
-    head = tl.cast(tl.program_id(0) // tiles // size, tl.int64)
-    return head, y, tile * M + tl.arange(0, M)
+def _count_tiles(batch, heads, table_heads, others, M: tl.constexpr, T: tl.constexpr):
+    """How many tiles hold the queries of a coordinate whose heads share rows."""
+    return tl.cdiv(batch * (heads // table_heads), M // T) * tl.cdiv(others, T)
+
+
+@triton.jit
+def _place(
+    tile, table_head, batch, heads, table_heads, others, M: tl.constexpr, T: tl.constexpr
+):  # fmt: skip
+    """The queries of a tile, `(M,)` each: sequence, head, number t, and whether there is one."""
+    heads_of_table = heads // table_heads
+    a = tl.arange(0, M)
+    tiles_of_head = tl.cdiv(others, T)
+    head = tile // tiles_of_head * (M // T) + a // T
+    t = tile % tiles_of_head * T + a % T
+    known = (head < batch * heads_of_table) & (t < others)
+    b = tl.cast(head // heads_of_table, tl.int64)
+    return b, table_head + head % heads_of_table, t, known
 
 
 @triton.jit
@@ -139,12 +168,11 @@ def _token(t, y, prefix, size, inner):
 
 
 @triton.jit
-def _load_vectors(x, head, heads, i, inside, DIM: tl.constexpr, BLOCK: tl.constexpr):
-    """Rows `i` of one head of the TokenTensor `x (b, h, i, DIM)`: `(len(i), BLOCK)`."""
+def _load_vectors(x, b, h, i, known, DIM: tl.constexpr, BLOCK: tl.constexpr):
+    """Rows of the TokenTensor `x (b, h, i, DIM)`, where they are known: `(len(i), BLOCK)`."""
     columns = tl.arange(0, BLOCK)
-    base = x.ptr + head // heads * x.stride_b + head % heads * x.stride_h
-    at = (tl.cast(i, tl.int64) * x.stride_n)[:, None] + columns[None, :]
-    return tl.load(base + at, mask=inside[:, None] & (columns < DIM)[None, :], other=0.0)
+    at = (b * x.stride_b + h * x.stride_h + i * x.stride_n)[:, None] + columns[None, :]
+    return tl.load(x.ptr + at, mask=known[:, None] & (columns < DIM)[None, :], other=0.0)
 
 
 @triton.jit
@@ -157,8 +185,7 @@ def _load_rows(rows, h, y, c, size, DIM: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _load_logits(x, head, i, t, c, tokens, others, size, width, column):
-    """Columns `c` of one axis of rows `i` of `x (b, h, i, s)`: `(len(i), len(c))`."""
-    at = (head * tokens + i) * width + column
-    inside = (t < others)[:, None] & (c < size)[None, :]
-    return tl.load(x + at[:, None] + c[None, :], mask=inside, other=0.0)
+def _load_logits(x, token, known, c, size, width, column):
+    """Columns `c` of one axis of rows `token` of `x (b, h, i, s)`: `(len(token), len(c))`."""
+    at = (token * width + column)[:, None] + c[None, :]
+    return tl.load(x + at, mask=known[:, None] & (c < size)[None, :], other=0.0)
