@@ -11,6 +11,7 @@ from relpos import Terms, attention
 from relpos.ops import native, triton
 from relpos.ops.dispatch import choose, choose_for_parts
 from relpos.ops.inputs import prepare
+from relpos.ops.triton import tuning
 from tests.ops.backends import native_alone
 
 
@@ -87,15 +88,27 @@ def test_a_traced_call_holds_for_other_lengths_too():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_triton_is_taken_on_a_gpu_in_16_bits(device: str, dtype: torch.dtype, monkeypatch):
+@pytest.mark.parametrize(
+    ("device", "capability", "width", "takes_float32"),
+    [
+        ("cuda", (9, 0), 8, True), ("cuda", (10, 0), 128, True), ("cuda", (9, 0), 136, False),
+        ("cuda", (8, 0), 8, False), ("cuda", (12, 0), 8, False), ("cpu", (9, 0), 8, False),
+    ],
+)  # fmt: skip
+def test_triton_is_taken_on_a_gpu_where_it_was_measured(
+    device: str, capability: tuple[int, int], width: int, takes_float32: bool,
+    dtype: torch.dtype, monkeypatch,
+):  # fmt: skip
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(tuning, "_capability", lambda device: capability)
     monkeypatch.setattr(triton, "unavailable", lambda: None)
     monkeypatch.setattr(triton, "unsupported", lambda inputs: None)
     monkeypatch.setattr(native, "unavailable", lambda: "there is a GPU")
     # Nothing is computed, so that its tensors need no memory.
     with FakeTensorMode(allow_non_fake_inputs=True):
-        q = torch.empty(1, 2, 256, 8, dtype=dtype, device=device)
+        q = torch.empty(1, 2, 256, width, dtype=dtype, device=device)
         inputs = prepare("attention", q, q, q, Terms())
-        wanted = "triton" if device == "cuda" and dtype != torch.float32 else "tiled"
+        takes = takes_float32 if dtype == torch.float32 else device == "cuda"
+        wanted = "triton" if takes else "tiled"
         assert choose("auto", inputs).__name__.rpartition(".")[2] == wanted
         assert choose_for_parts("auto", inputs).__name__.rpartition(".")[2] == wanted

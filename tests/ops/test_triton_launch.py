@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import weakref
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,13 @@ def test_the_precision_of_products_is_asked_for_at_each_call():
     assert prepared().plan is plan
 
 
+@pytest.mark.parametrize(("width", "expected"), [(16, "tf32x3"), (128, "tf32x3"), (144, "ieee")])
+def test_float32_products_are_made_in_three_where_registers_last(width: int, expected: str):
+    x = torch.zeros(2, 2, 24, width)
+    assert prepared(q=x, k=x).plan.precision == expected
+    assert prepared(v=x).plan.precision == expected
+
+
 @pytest.mark.parametrize("capability", [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (11, 0), (12, 0)])
 def test_gpus_whose_products_are_made_by_warp_have_tiles_of_their_own(capability: tuple[int, int]):
     from relpos.ops.triton.tile_table import TILES
@@ -209,8 +217,8 @@ def test_gpus_whose_products_are_made_by_warp_have_tiles_of_their_own(capability
 @pytest.mark.parametrize(
     ("kind", "shape", "has"),
     [
-        ("rows of a grid", (2, 12), ("key_axis_logits",)),
-        ("axes of a grid", (4, 6), ("key_axis_logits",)),  # a row is too narrow
+        ("rows of a grid", (2, 36), ("key_axis_logits",)),
+        ("axes of a grid", (2, 12), ("key_axis_logits",)),  # a row is too narrow
         ("axes of a grid", (2, 12), ("key_axis_logits", "joint_bias")),
         ("axes of a grid", (2, 3, 4), ("key_axis_logits",)),
         ("queries of a grid", (2, 12), ("key_axis_logits", "query_axis_logits")),
@@ -227,8 +235,8 @@ def test_grids_are_told_apart_by_what_is_summed_by_coordinate(
     from relpos.ops.triton.tile_table import TILES
     from relpos.ops.triton.tuning import kind_of
 
-    x = torch.zeros(1, 2, 24, 16, dtype=torch.float16)
-    logits = torch.zeros(1, 2, 24, sum(shape))
+    x = torch.zeros(1, 2, prod(shape), 16, dtype=torch.float16)
+    logits = torch.zeros(1, 2, prod(shape), sum(shape))
     there = {
         "key_axis_logits": logits, "query_axis_logits": logits, "joint_bias": torch.zeros(2, 999),
     }  # fmt: skip

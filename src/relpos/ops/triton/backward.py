@@ -15,7 +15,7 @@ from .saved import Saved
 from .stored_scores import stored_gradients, stores_scores
 from .table_gradients import EndRows, joint_bias_gradient, table_gradients
 from .tensor_args import empty_like, maybe_token_tensor, token_tensor
-from .tuning import TileShape, count_tiles
+from .tuning import TileShape, count_tiles, split_count
 
 __all__ = ["backward"]
 
@@ -186,19 +186,24 @@ class _Backward:
     def _run_dmask(self) -> None:
         call, saved, mask = self.call, self.saved, self.call.mask
         assert mask is not None
-        d_mask = torch.empty(mask.shape, dtype=torch.float32, device=mask.device)
         batch, heads, queries, keys = mask.shape
+        sums = call.q.new_empty(0)
 
         def run(shape: TileShape) -> None:
-            num_tiles = batch * heads * count_tiles(queries, shape.m) * count_tiles(keys, shape.n)
+            nonlocal sums
+            num_tiles = heads * count_tiles(queries, shape.m) * count_tiles(keys, shape.n)
+            # Of sequences that share the mask.
+            splits = split_count(num_tiles, call.batch, mask.device) if batch == 1 else batch
+            size = (splits, heads, queries, keys)
+            sums = torch.empty(size, dtype=torch.float32, device=mask.device)
             run_tiles(
-                dmask_kernel, call, num_tiles, saved.softmax, token_tensor(saved.d_out), self.delta,
-                maybe_token_tensor(saved.d_axis_weights), d_mask, call.batch, batch, heads,
-                shape=shape, spec=saved.specialization(call, shape), known=saved.known,
+                dmask_kernel, call, splits * num_tiles, saved.softmax, token_tensor(saved.d_out),
+                self.delta, maybe_token_tensor(saved.d_axis_weights), sums, call.batch, splits,
+                heads, shape=shape, spec=saved.specialization(call, shape), known=saved.known,
             )  # fmt: skip
 
         run_largest_that_fits("dmask", call, run)
-        self._add(mask=d_mask)
+        self._add(mask=sums if sums.shape[0] == batch else sums.sum(0, keepdim=True))
 
     def _add(self, **gradients: Tensor | None) -> None:
         self.gradients |= {name: x for name, x in gradients.items() if x is not None}

@@ -14,7 +14,7 @@ from .structs import KernelArgs
 from .tiles import load_keys, load_outputs, load_queries, load_values, zeros
 
 
-@triton.jit(do_not_specialize=KernelSizes._fields)
+@triton.jit(do_not_specialize=(*KernelSizes._fields, "batch", "mask_batch", "mask_heads"))
 def dmask_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
@@ -28,7 +28,8 @@ def dmask_kernel(
         d_out: TokenTensor `(b, h, i, dv)`.
         delta: `(b, h, i)`, of the dq kernel or the delta kernel.
         d_axis_weights: TokenTensor `(b, h, i, s)` with a grid's values.
-        batch: sequences; `mask_batch` is that or 1, and `mask_heads` the query heads or 1.
+        batch: sequences; `mask_batch` is that, or in how many parts to sum them, and `mask_heads`
+            the query heads or 1.
 
     Writes:
         d_mask: `(mask_batch, mask_heads, i or 1, j or 1)` float32, contiguous.
@@ -42,7 +43,7 @@ def dmask_kernel(
     # How many tiles the mask has, and how many there are to sum for each of them.
     tiles_i, sum_i = (tiles_q, 1) if SPEC.mask_has_i else (1, tiles_q)
     tiles_j, sum_j = (tiles_k, 1) if SPEC.mask_has_j else (1, tiles_k)
-    sum_b = batch // mask_batch
+    sum_b = tl.cdiv(batch, mask_batch)
     sum_h = args.inputs.heads // mask_heads
     num_score_rows = tl.cast(batch * args.inputs.heads, tl.int64) * args.seqlen_q
     tile = tl.program_id(0)
@@ -51,11 +52,13 @@ def dmask_kernel(
     mask_h = tile // tiles_j // tiles_i % mask_heads
     mask_b = tile // tiles_j // tiles_i // mask_heads
     acc = zeros(SPEC.block_m, SPEC.block_n)
-    for item in range(0, sum_b * sum_h * sum_i * sum_j):
+    first_b = mask_b * sum_b
+    count_b = tl.maximum(tl.minimum(sum_b, batch - first_b), 0)
+    for item in range(0, count_b * sum_h * sum_i * sum_j):
         j0 = (tile_j + item % sum_j) * SPEC.block_n
         i0 = (tile_i + item // sum_j % sum_i) * SPEC.block_m
         h = mask_h + item // sum_j // sum_i % sum_h
-        b = mask_b + item // sum_j // sum_i // sum_h
+        b = first_b + item // sum_j // sum_i // sum_h
         g = h // args.inputs.heads_per_kv_head
         if has_pairs(args, b, i0, j0, j0 + SPEC.block_n, SPEC):
             i = i0 + tl.arange(0, SPEC.block_m)
