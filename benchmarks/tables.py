@@ -48,6 +48,7 @@ def pages() -> dict[Path, str]:
             load("small_calls.json"),
             (load("distributed.json"), load("hour_of_speech.json")),
             gpu_result,
+            load("cuda_more.json") if has("cuda_more.json") else None,
         ),
         ADAPTERS: adapters_page(
             load("adapters.json"), load("gpu_adapters.json") if has("gpu_adapters.json") else None

@@ -114,10 +114,10 @@ ON_GPU = """\
 ### On a GPU
 
 The same in bfloat16. An original runs as eager or SDPA, whichever is faster; short inputs, of which
-both run kernels of microseconds, show how long Python takes. Gemma 4 attends in float32, for which
-`auto` has no kernel there: `restore` it. The layers of T5's kin and of BLOOM are far from
-their own float32 in bfloat16, the originals farther than the adapted ones (`gpu_trials.json`), and
-so from each other.
+both run kernels of microseconds, show how long Python takes. Gemma 4 attends in float32, which
+blockwise PyTorch computed when this was measured; the kernels that do now were not timed in it. The
+layers of T5's kin and of BLOOM are far from their own float32 in bfloat16, the originals farther
+than the adapted ones (`gpu_trials.json`), and so from each other.
 Measured on {machine}.
 """
 

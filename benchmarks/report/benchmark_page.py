@@ -72,6 +72,14 @@ and 2400 tokens, the same bits in 20 runs, CUDA graphs and `torch.compile`, comp
 memcheck and racecheck, the backend's suite in part.
 """
 
+ON_GPU_MORE = """\
+Beside the fastest SDPA in the same dtype, which in float32 is the memory-efficient one: like
+`triton` it makes a float32 product as three of TF32. "grids" are many small ones, each with its own
+attention.
+
+Measured on {machine}.
+"""
+
 NOT_REACHED = """\
 Before the time was over, {count} more schemes in other settings were not reached; `cuda.json` names
 them.
@@ -159,6 +167,7 @@ def benchmark_page(
     small_calls: dict,
     distributed: tuple[dict, dict],
     gpu_result: dict | None = None,
+    more_gpu_result: dict | None = None,
 ) -> str:
     """The whole page; without a GPU's result, the targets for one."""
     parts = [
@@ -175,6 +184,7 @@ def benchmark_page(
         "## Steps of the main job", training_section(trained),
         '## What `"auto"` is to choose', choice_section(choice),
         *(without_gpu() if gpu_result is None else on_gpu(gpu_result)),
+        *([] if more_gpu_result is None else on_gpu_more(more_gpu_result)),
     ]  # fmt: skip
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -254,6 +264,16 @@ def on_gpu(result: dict) -> list[str]:
         "### Memory on a GPU", memory_table(result, "peak", "ratio of peaks"),
         *(["### Left out", markdown_table(head, left_out, 4)] if left_out else []),
         *([NOT_REACHED.format(count=not_reached)] if not_reached else []),
+    ]  # fmt: skip
+
+
+def on_gpu_more(result: dict) -> list[str]:
+    """Float32 and grids, for which there are no targets."""
+    return [
+        "## Float32 and grids on a GPU",
+        ON_GPU_MORE.format(machine=machine_note(result["machine"])),
+        *(time_section(result, name) for name in _timed_settings(result)),
+        "### Memory, in float32 and of grids", memory_table(result, "peak", "ratio of peaks"),
     ]  # fmt: skip
 
 

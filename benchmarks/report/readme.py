@@ -15,8 +15,8 @@ from relpos_tasks.vision.wording import TEST_TITLES
 from ..files import has, load
 from ..measure.passes import BOTH, FORWARD
 from ..workloads.adapted import MODELS
-from ..workloads.gpu_settings import GPU_SETTINGS, RIVALS_SUFFIX
-from ..workloads.workload import NATIVE, TRITON
+from ..workloads.gpu_settings import GPU_SETTINGS, MORE_GPU_SETTINGS, RIVALS_SUFFIX
+from ..workloads.workload import NATIVE, TILED, TRITON
 from .adapters_page import gains_table, measured_on
 from .cells import (
     PASSES,
@@ -267,6 +267,29 @@ def gpu_table(result: dict) -> str:
     )
 
 
+def more_gpu_table(result: dict) -> str:
+    """The same in float32, and for other grids, beside the blockwise backend."""
+    rows = []
+    for one in MORE_GPU_SETTINGS:
+        found = by_contender(result, one.name)
+        for scheme in dict.fromkeys(scheme for scheme, _ in found):
+            ours = found.get((scheme, TRITON), {})
+            blockwise = found.get((scheme, TILED), {})
+            cells = [ratio(passes, label) for label in PASSES for passes in (ours, blockwise)]
+            rows.append([one.name, scheme, *cells, f"{ours[FORWARD]['error']:.0e}"])
+    note = f"In float32, and for grids in bfloat16, likewise, {machine_note(result['machine'])}."
+    head = ["setting", "scheme"]
+    head += [f"{backend}, {label}" for label in PASSES for backend in ("triton", "tiled")]
+    return f"{note}\n\n{markdown_table([*head, 'error'], rows, 2)}"
+
+
+def gpu_part(result: dict | None, more: dict | None) -> str:
+    """What was measured on GPUs."""
+    if result is None:
+        return NO_GPU
+    return gpu_table(result) if more is None else f"{gpu_table(result)}\n\n{more_gpu_table(more)}"
+
+
 def readme(text: str, result: dict, gpu_result: dict | None = None) -> str:
     """The README with each part between its markers made anew."""
     parts = {
@@ -290,7 +313,8 @@ def readme(text: str, result: dict, gpu_result: dict | None = None) -> str:
         else "Not measured yet.",
         "vision": vision_table(load("vision.json")),
     }
-    parts["cuda"] = NO_GPU if gpu_result is None else gpu_table(gpu_result)
+    more = load("cuda_more.json") if has("cuda_more.json") else None
+    parts["cuda"] = gpu_part(gpu_result, more)
     for name, part in parts.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
         text, count = re.subn(

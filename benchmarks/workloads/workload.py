@@ -14,12 +14,13 @@ from relpos import GridTerms, Terms, attention
 from . import rivals
 from .settings import Setting
 
-__all__ = ["NATIVE", "TRITON", "UNIT", "Run", "Workload", "contenders", "exact", "inputs"]
+__all__ = ["NATIVE", "TILED", "TRITON", "UNIT", "Run", "Workload", "contenders", "exact", "inputs"]
 
 Run = Callable[[Tensor, Tensor, Tensor], Tensor]
 UNIT = "plain SDPA"
 NATIVE = "relpos native"
 TRITON = "relpos triton"
+TILED = "relpos tiled"
 _MAX_SCORES = 2**26  # that are held in float64 at once
 
 
