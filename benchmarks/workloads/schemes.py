@@ -156,8 +156,9 @@ def _grid(setting: Setting, draw: Draw) -> Workload:
 
 
 def _video(setting: Setting, draw: Draw) -> Workload:
-    """Frames of 14 x 14 patches."""
-    shape = setting.length // 14**2, 14, 14
+    """Eight frames, or one where eight have not as many tokens each."""
+    frames = 8 if setting.length % 8 == 0 else 1
+    shape = frames, *setting.at(setting.length // frames).grid_shape
     return _from_tables(_keys_along_axes(shape), *_axes(shape, setting, draw))
 
 

@@ -346,6 +346,9 @@ def _parameter(machine: Machine, x: Instruction) -> Run:
     )
 
 
+_WHOLE = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
+
+
 def _convert(machine: Machine, x: Instruction) -> Run:
     """`cvt`."""
     to, of = x.parts[-2:]
@@ -374,8 +377,7 @@ def _convert(machine: Machine, x: Instruction) -> Run:
     if of == "bf16":
         return _computed(target, lambda: bfloat16_numbers(source))
     if of[0] == "f" and to[0] != "f":
-        rounding = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
-        rounded = rounding[next(iter(how - {"ftz"}))]
+        rounded = _WHOLE[next(iter(how - {"ftz"}))]
         limits = np.iinfo(dtype_of(to).type)
 
         def compute() -> Any:
@@ -383,9 +385,11 @@ def _convert(machine: Machine, x: Instruction) -> Run:
             return np.clip(whole, limits.min, limits.max).astype(dtype_of(to).type)
 
         return _computed(target, compute)
-    if how & {"rzi", "rni", "rmi", "rpi"}:
+    whole = how & set(_WHOLE)
+    if whole and to != of:
         raise UnsupportedError("cvt")
-    return _computed(target, lambda: source.astype(dtype_of(to).type))
+    rounded = _WHOLE[next(iter(whole))] if whole else np.asarray
+    return _computed(target, lambda: rounded(source).astype(dtype_of(to).type))
 
 
 def _tf32_bits(numbers: Any) -> Any:

@@ -11,7 +11,6 @@ from relpos import Terms, attention
 from relpos.ops import native, triton
 from relpos.ops.dispatch import choose, choose_for_parts
 from relpos.ops.inputs import prepare
-from relpos.ops.triton import tuning
 from tests.ops.backends import native_alone
 
 
@@ -100,7 +99,6 @@ def test_triton_is_taken_on_a_gpu_where_it_was_measured(
     dtype: torch.dtype, monkeypatch,
 ):  # fmt: skip
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    monkeypatch.setattr(tuning, "_capability", lambda device: capability)
     monkeypatch.setattr(triton, "unavailable", lambda: None)
     monkeypatch.setattr(triton, "unsupported", lambda inputs: None)
     monkeypatch.setattr(native, "unavailable", lambda: "there is a GPU")
@@ -112,3 +110,12 @@ def test_triton_is_taken_on_a_gpu_where_it_was_measured(
         wanted = "triton" if takes else "tiled"
         assert choose("auto", inputs).__name__.rpartition(".")[2] == wanted
         assert choose_for_parts("auto", inputs).__name__.rpartition(".")[2] == wanted
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_where_no_kernel_can_run_none_is_asked_about_the_gpu(dtype: torch.dtype, monkeypatch):
+    """As for tensors of a GPU that is not there, of which shapes alone are wanted."""
+    monkeypatch.setattr(triton, "unavailable", lambda: "there is no GPU")
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        q = torch.empty(1, 2, 256, 8, dtype=dtype, device="cuda")
+        assert attention(q, q, q, Terms()).shape == q.shape

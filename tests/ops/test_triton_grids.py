@@ -28,7 +28,7 @@ DEVICE = "cuda" if ON_GPU else "cpu"
 #: By what each way is chosen, and what makes a call take it.
 WAYS: dict[str, tuple[str, str, Any]] = {
     "tiles that are rows": ("call_plan", "_NARROWEST_ROW", 9),
-    "a number for each pair": ("specialize", "_MOST_MULTIPLIED", 0),
+    "a number for each pair": ("call_traits", "_MOST_MULTIPLIED", 0),
     "the table of the joint bias": ("entry", "with_written_bias", lambda inputs: inputs),
 }
 
@@ -100,30 +100,69 @@ def test_coordinates_without_any_key_to_see_are_hidden_by_their_logits(causal: b
     assert_agrees(*(case.results(named, backend) for backend in ("triton", "reference")))
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_logits_along_an_axis_may_be_larger_than_float16(sign: int):
-    """Of 80000 at one offset: products with marks must stay finite."""
-    q = torch.full((1, 1, 9, 16), 200.0, device=DEVICE)
-    v = torch.randn(1, 1, 9, 16, generator=torch.Generator().manual_seed(0)).half().to(DEVICE)
-    rows = torch.zeros(1, 5, 16, device=DEVICE)
-    rows[0, 1] = 100.0 * sign
+def large(factor: float, hidden: int | None, dtype: torch.dtype, backend: str) -> Tensor:
+    """Keys' rows of about `factor` on a grid of 3 x 4; of the first axis, one may be -inf."""
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 1, 12, 16, generator=draw).half().to(DEVICE) for _ in range(3))
+    rows = [factor * torch.randn(1, 2 * n - 1, 16, generator=draw).half() for n in (3, 4)]
+    biases = [torch.zeros(1, 2 * n - 1) for n in (3, 4)]
+    if hidden is not None:
+        biases[0][0, hidden] = -math.inf
+    axes = tuple(
+        Terms(
+            keys=OffsetTable(x.to(DEVICE, dtype), 1 - n),
+            bias=OffsetTable(bias.to(DEVICE, dtype), 1 - n),
+        )
+        for n, x, bias in zip((3, 4), rows, biases, strict=True)
+    )
+    x = (x.to(dtype) for x in (q, k, v))
+    return attention(*x, GridTerms((3, 4), axes), backend=backend)
 
-    def found(dtype: torch.dtype, backend: str) -> Tensor:
-        axes = (Terms(keys=OffsetTable(rows.to(dtype), -2)),) * 2
-        x = (x.to(dtype) for x in (q, torch.zeros_like(q), v))
-        return attention(*x, GridTerms((3, 3), axes), backend=backend)
 
-    exact = found(torch.float64, "reference")
-    assert (found(torch.float16, "triton").double() - exact).abs().max() < 2e-3
+@pytest.mark.parametrize("hidden", [None, 1, 4])
+@pytest.mark.parametrize("factor", [1.0, 300.0, 1e4])
+def test_logits_along_an_axis_may_be_larger_than_float16(factor: float, hidden: int | None):
+    """Of up to a million: products with marks stay finite, and know them apart."""
+    exact = large(factor, hidden, torch.float64, "reference")
+    assert (large(factor, hidden, torch.float16, "triton").double() - exact).abs().max() < 4e-3
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_finite_logits_hide_nothing_however_low_they_are(share: float, dtype: torch.dtype):
+    """Where all are alike: the mean of the values."""
+    lowest = share * torch.finfo(dtype).min
+    v = torch.randn(1, 1, 6, 16, generator=torch.Generator().manual_seed(0)).to(DEVICE, dtype)
+    q = torch.zeros_like(v)
+    low = OffsetTable(torch.full((1, 1), lowest, dtype=dtype, device=DEVICE), 0)
+    # A bias of one row is the same for all offsets.
+    axes = (Terms(bias=low), Terms(bias=OffsetTable(torch.zeros_like(low.rows), 0)))
+    found = attention(q, q, v, GridTerms((2, 3), axes), backend="triton")
+    torch.testing.assert_close(found, v.mean(2, keepdim=True).expand_as(v), rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-5, 16000.0])
+def test_gradients_of_a_grids_values_may_be_large_in_float16(size: float):
+    """As with a loss that is scaled up."""
+    case = GridCase(shape=(4, 4), terms="keys values", width=16, value_width=16)
+    named = case.inputs(dtype=torch.float16)
+    found = {}
+    for backend, dtype in (("triton", torch.float16), ("reference", torch.float64)):
+        leaves = {name: x.to(dtype).requires_grad_() for name, x in named.items()}
+        output, _ = case.run(leaves, backend)
+        ramp = torch.linspace(-1, 1, output.numel()).view_as(output).to(output) * size
+        found[backend] = torch.autograd.grad(output, list(leaves.values()), ramp)
+    for ours, exact in zip(*found.values(), strict=True):
+        assert (ours.double() - exact).abs().max() <= 4e-3 * exact.abs().max() + 1e-7
+
+
 @pytest.mark.parametrize("heads", [1, 2])
-def test_heads_share_tiles_of_a_grids_logits(heads: int, dtype: torch.dtype, monkeypatch):
-    """More sequences and heads than one tile has room for, along axes of 3 and 5 tokens."""
+def test_heads_share_tiles_of_a_grids_logits(heads: int):
+    """Of 16 bits: more than one tile has room for, along axes of 3 and 5 tokens."""
     case = GridCase(
         shape=(3, 5), prefix=1, batch=9, terms="keys", table_heads=heads, width=8, value_width=8
     )
+    dtype = torch.float16
     named = case.inputs(dtype=dtype)
     exact = case.results({name: x.double() for name, x in named.items()}, "reference")
     found = case.results(named, "triton")
@@ -183,3 +222,22 @@ def test_the_gradient_of_a_shared_mask_is_summed_in_parts(batch: int):
         output = attention(*leaves, Terms(), mask=mask, backend=backend)
         found.append(torch.autograd.grad(output.square().sum(), [*leaves, mask]))
     assert_agrees(*found)
+
+
+@pytest.mark.slow
+def test_logits_of_a_grid_are_read_at_any_address():
+    """Tokens so far apart that an address has more than 32 bits; what is between is not touched."""
+    from relpos.ops.triton.axis_logits import axis_logits, axis_logits_gradients
+
+    apart = 2**28
+    memory = torch.empty(8 * apart + 64, dtype=torch.float16, device=DEVICE)
+    near = torch.randn(1, 2, 9, 16, generator=torch.Generator().manual_seed(0)).half().to(DEVICE)
+    far = memory.as_strided(near.shape, (32, 16, apart, 1))
+    far.copy_(near)
+    rows = [torch.randn(1, 3, 3, 16).half().to(DEVICE) for _ in range(2)]
+    logits = [axis_logits(x, rows, (3, 3), 0, 1.0) for x in (near, far)]
+    assert torch.equal(*logits)
+    gradients = [axis_logits_gradients(logits[0], x, rows, (3, 3), 0, 1.0) for x in (near, far)]
+    for ours, theirs in zip(*gradients, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert torch.equal(one, other)

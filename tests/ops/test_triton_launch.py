@@ -219,6 +219,7 @@ def test_gpus_whose_products_are_made_by_warp_have_tiles_of_their_own(capability
     [
         ("rows of a grid", (2, 36), ("key_axis_logits",)),
         ("axes of a grid", (2, 12), ("key_axis_logits",)),  # a row is too narrow
+        ("many coordinates", (2, 127), ("key_axis_logits",)),
         ("axes of a grid", (2, 12), ("key_axis_logits", "joint_bias")),
         ("axes of a grid", (2, 3, 4), ("key_axis_logits",)),
         ("queries of a grid", (2, 12), ("key_axis_logits", "query_axis_logits")),

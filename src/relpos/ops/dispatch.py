@@ -76,9 +76,9 @@ _BACKENDS: dict[str, Backend] = {
 # Never by whether gradients are wanted: the second forward pass of checkpointing could draw another
 # dropout than the first.
 #
-# On a GPU triton comes first where it was measured, beside tiled and reference from 64 tokens on,
-# and takes less time in each case: in bfloat16, of which float16 has the instructions
-# (benchmarks/results/cuda.json), and in float32 (cuda_float32.json) as `triton.is_fast` says.
+# On a GPU triton comes first where `triton.is_fast` says so. Measured beside tiled and reference,
+# from 64 tokens on, it took less time in each case: in bfloat16, of which float16 has the
+# instructions (benchmarks/results/cuda.json), and in float32 (cuda_more.json).
 _AUTO = ("native", "tiled", "reference")
 _AUTO_ON_GPU = ("triton", "tiled", "reference")
 # Up to so many scores "auto" passes tiled over. Where there are twice as many it is a quarter
@@ -113,7 +113,8 @@ def _passes_tiled_over(inputs: Inputs) -> bool:
 
 def _auto(inputs: Inputs) -> tuple[str, ...]:
     """What `"auto"` asks for these inputs, in order."""
-    return _AUTO_ON_GPU if inputs.q.is_cuda and triton.is_fast(inputs) else _AUTO
+    takes_triton = inputs.q.is_cuda and triton.unavailable() is None and triton.is_fast(inputs)
+    return _AUTO_ON_GPU if takes_triton else _AUTO
 
 
 def check_backend(name: str) -> None:

@@ -16,7 +16,13 @@ from .kernel_args import Specialization
 from .layouts import Kept, layouts_of, number_of
 from .table_window import TableWindow, shared_table_window
 from .tensor_args import any_needs_int64
-from .tuning import NARROW, TileShape, next_power_of_two, widest_of_three_products
+from .tuning import (
+    NARROW,
+    TileShape,
+    capability_of,
+    next_power_of_two,
+    widest_of_three_products,
+)
 
 __all__ = ["CallPlan", "CallSettings", "matmul_precision", "scales_last"]
 
@@ -26,7 +32,8 @@ Tables = Mapping[str, OffsetTable]
 _FAR = 1 << 29  # in tokens; no sequence is as long
 _SMALLEST_DIVISOR = 2.0**-20
 # Keys along the last axis of a grid whose rows are tiles.
-# Of a grid of which tiles are rows. Below, products with marks took as long or less on an H200.
+# Of a grid of which tiles are rows. Below, products with marks took no longer on an H200, forward
+# and backward together.
 _NARROWEST_ROW, _WIDEST_ROW = 33, 64
 
 
@@ -173,10 +180,10 @@ def _precision(wanted: str, widths: tuple[int, ...], device: torch.device) -> st
     """How a call's are made, as `Specialization.precision` has it.
 
     Those that are to be as near as "ieee" are made in three of TF32, of numbers split in two, as
-    torch's memory-efficient SDPA makes them: not farther from float64, in a fourth of the time on
-    an H200. Of wide heads they take more registers than there are.
+    torch's memory-efficient SDPA makes them: with errors of the same size, in a fourth of the time
+    on an H200. Of wide heads they take more registers than there are.
     """
-    fits = max(widths) <= widest_of_three_products(device)
+    fits = max(widths) <= widest_of_three_products(capability_of(device))
     return "tf32x3" if wanted == "ieee" and fits else wanted
 
 

@@ -10,6 +10,8 @@ from torch import Tensor
 
 __all__ = ["CallTraits", "GridShape", "MaskTraits"]
 
+_MOST_MULTIPLIED = 128  # numbers for coordinates
+
 
 @dataclass(frozen=True)
 class GridShape:
@@ -85,3 +87,19 @@ class CallTraits(NamedTuple):
     has_query_axis_logits: bool
     has_joint_bias: bool
     has_axis_weights: bool
+
+    @property
+    def num_axis_numbers(self) -> int:
+        """Numbers of a token for the coordinates of all axes: the most of those that there are."""
+        if self.grid is None:
+            return 0
+        of_keys = self.has_key_axis_logits or self.has_axis_weights
+        return max(
+            sum(self.grid.key_grid) * of_keys,
+            sum(self.grid.query_grid) * self.has_query_axis_logits,
+        )
+
+    @property
+    def multiplies_axes(self) -> bool:
+        """Whether there are such numbers, and few enough for a tile to be multiplied with marks."""
+        return 0 < self.num_axis_numbers <= _MOST_MULTIPLIED

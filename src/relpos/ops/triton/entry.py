@@ -72,18 +72,20 @@ def _too_wide(inputs: Inputs) -> str | None:
 
 
 def is_fast(inputs: Inputs) -> bool:
-    """Whether it was faster than the backends of torch's functions, on a GPU of this sort.
+    """Whether it is expected to be faster than the backends of torch's functions, where it runs.
 
-    In float32 that was measured for heads up to 128 wide where products are made by four warps
-    together, as on an H100.
+    In float32 that is so where products are made by four warps together, as on the GPUs that have
+    timed it, for heads up to 128 wide, whose products are not split beyond.
     """
-    q, v = inputs.q, inputs.v
+    q, terms = inputs.q, inputs.terms
     if q.dtype != torch.float32:
         return q.dtype in (torch.float16, torch.bfloat16)
+    widths = [q.shape[3], inputs.v.shape[3]]
+    if isinstance(terms, Terms) and terms.q_rel is not None:
+        widths.append(terms.q_rel.shape[3])
     capability = torch.cuda.get_device_capability(q.device)
-    return multiplies_by_warp_group(capability) and max(
-        q.shape[3], v.shape[3]
-    ) <= widest_of_three_products(q.device)
+    most = widest_of_three_products(capability)
+    return multiplies_by_warp_group(capability) and max(widths) <= most
 
 
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:

@@ -11,9 +11,8 @@ from torch import Tensor
 from ...offsets import grid_coordinates
 from ..locality import Window
 from .kept import kept
-from .tuning import next_power_of_two
 
-__all__ = ["GridIndices", "grid_indices", "grid_marks"]
+__all__ = ["GridIndices", "grid_indices"]
 
 
 @dataclass(frozen=True)
@@ -63,19 +62,6 @@ def grid_indices(
         key_coordinates, query_coordinates, key_joint_index, query_joint_index - offset_0,
         *of_windows,
     )  # fmt: skip
-
-
-@kept
-def grid_marks(
-    grid: tuple[int, ...], prefix: int, dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    """`(tokens, s)`: 1 in the columns of a token's coordinates, 0 elsewhere.
-
-    As many columns as there are coordinates, up to a power of two, 16 at least.
-    """
-    coordinates, _ = _indices(grid, grid, prefix, device)
-    columns = torch.arange(next_power_of_two(max(sum(grid), 16)), device=device)
-    return (coordinates[:, :, None] == columns).any(0).to(dtype)
 
 
 def _indices(

@@ -12,7 +12,8 @@ from ...terms import OffsetTable
 from ..inputs import DropoutOrigin
 from .bias_rows import bias_rows
 from .call_plan import CallPlan, CallSettings
-from .grid_indices import grid_indices, grid_marks
+from .grid_indices import grid_indices
+from .grid_marks import grid_marks
 from .kernel_args import KernelInputs, KernelSizes, Specialization, TokenTensor
 from .key_ranges import KeyRanges
 from .tensor_args import (
@@ -190,16 +191,15 @@ class PreparedCall:
     @cached_property
     def _marks(self) -> tuple[TokenTensor | None, TokenTensor | None]:
         """Of keys and of queries, where something is multiplied with them."""
-        grid, traits = self.grid, self.traits
+        grid, indices, traits, dtype = self.grid, self.grid_indices, self.traits, self.q.dtype
         assert grid is not None
-        wanted = (
-            traits.has_key_axis_logits or traits.has_axis_weights, traits.has_query_axis_logits
-        )  # fmt: skip
-        of_keys, of_queries = (
-            grid_marks(shape, grid.prefix, self.q.dtype, self.q.device) if is_wanted else None
-            for shape, is_wanted in zip((grid.key_grid, grid.query_grid), wanted, strict=True)
-        )
-        return _marks_tensor(of_keys), _marks_tensor(of_queries)
+        assert indices is not None
+        of_keys = of_queries = None
+        if traits.has_key_axis_logits or traits.has_axis_weights:
+            of_keys = grid_marks(indices.key_coordinates, sum(grid.key_grid), dtype)
+        if traits.has_query_axis_logits:
+            of_queries = grid_marks(indices.query_coordinates, sum(grid.query_grid), dtype)
+        return of_keys, of_queries
 
     @property
     def last_offset(self) -> int | None:
@@ -241,10 +241,6 @@ class PreparedCall:
             x.expand(self.batch, -1, -1).contiguous() for x in reduce(intersect, found)
         )
         return of_queries, of_keys
-
-
-def _marks_tensor(marks: Tensor | None) -> TokenTensor | None:
-    return None if marks is None else TokenTensor(marks, 0, 0, marks.stride(0))
 
 
 def _documents(documents: Tensor | None) -> TokenTensor | None:

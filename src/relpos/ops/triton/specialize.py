@@ -13,8 +13,6 @@ from .tuning import TileShape, next_power_of_two
 
 __all__ = ["specialize"]
 
-_MOST_MULTIPLIED = 128  # coordinates
-
 
 def specialize(
     call: PreparedCall, shape: TileShape, besides: Iterable[Tensor | None] = ()
@@ -84,7 +82,7 @@ def _specialization(call: PreparedCall, shape: TileShape, int64_offsets: bool) -
         block_query_coordinates=_block(query_coordinates),
         grid_by_rows=by_rows,
         axis_width=0 if grid is None else grid.key_grid[-1],
-        axes_by_product=not by_rows and _multiplies_axes(call, key_coordinates, query_coordinates),
+        axes_by_product=not by_rows and traits.multiplies_axes,
         has_key_axis_logits=traits.has_key_axis_logits,
         has_query_axis_logits=traits.has_query_axis_logits,
         has_joint_bias=traits.has_joint_bias,
@@ -92,14 +90,6 @@ def _specialization(call: PreparedCall, shape: TileShape, int64_offsets: bool) -
         int64_offsets=int64_offsets,
         precision=call.precision,
     )
-
-
-def _multiplies_axes(call: PreparedCall, key_coordinates: int, query_coordinates: int) -> bool:
-    """Whether there are numbers for each coordinate, and few enough for a tile to hold."""
-    traits = call.traits
-    of_keys = traits.has_key_axis_logits or traits.has_axis_weights
-    counts = [key_coordinates] * of_keys + [query_coordinates] * traits.has_query_axis_logits
-    return bool(counts) and _block(max(counts)) <= _MOST_MULTIPLIED
 
 
 def _has_ragged_keys(call: PreparedCall, shape: TileShape) -> bool:

@@ -20,6 +20,7 @@ __all__ = [
     "SHORT",
     "TileShape",
     "TiledCall",
+    "capability_of",
     "count_tiles",
     "kind_of",
     "kind_on",
@@ -102,6 +103,8 @@ _SMALLEST = TileShape(32, 16, 4, 1)
 # As in decoding: not more of a tile is empty than has to be.
 _FEW_QUERIES = 32
 
+_ALL_REGISTERS = 255  # of a thread
+
 #: What the kinds of GPUs end with whose products are made by single warps.
 BY_WARP = "by warp"
 #: Rows of a table at most, if most keys are beyond it, on either side.
@@ -148,6 +151,10 @@ def _tile_shapes(
         shape = shape._replace(n=min(shape.n, row_tile_width))
     if has_few_queries and shape.m > _FEW_QUERIES:
         shape = TileShape(_FEW_QUERIES, min(shape.n, _FEW_QUERIES), 4, shape.stages)
+    if width > 128 and not shape.registers:
+        # As many as there are, which the compiler takes at most anyhow. But where these are not
+        # enough, it takes far fewer if it has no limit, and keeps next to nothing in them.
+        shape = shape._replace(registers=_ALL_REGISTERS)
     shapes = [shape]
     while shape.stages > 1 or shape.n > 16:
         if shape.stages > 1:
@@ -160,6 +167,9 @@ def _tile_shapes(
 
 def kind_of(call: TiledCall, capability: tuple[int, int]) -> str:
     """The kind of a call, as `tile_table.TILES` has it."""
+    traits = call.traits
+    if traits.num_axis_numbers and not traits.multiplies_axes and traits.row_tile_width is None:
+        return kind_on(capability, "many coordinates")
     if call.q.element_size() == 4:
         return kind_on(capability, "tf32" if call.precision == "tf32" else "float32")
     kind = _kind_of_grid(call.traits) if call.grid is not None else _kind_of_sequence(call)
@@ -180,15 +190,18 @@ def multiplies_by_warp_group(capability: tuple[int, int]) -> bool:
     return (9, 0) <= capability < (12, 0)
 
 
-def widest_of_three_products(device: torch.device) -> int:
+def widest_of_three_products(capability: tuple[int, int]) -> int:
     """Heads up to which float32 products in three of TF32 leave enough registers on a GPU."""
-    if device.type == "cpu" or multiplies_by_warp_group(_capability(device)):
-        return 128
-    return 64
+    return 128 if multiplies_by_warp_group(capability) else 64
+
+
+def capability_of(device: torch.device) -> tuple[int, int]:
+    """A GPU's; for the CPU, where the interpreter runs, an H100's."""
+    return (9, 0) if device.type == "cpu" else _capability(device)
 
 
 def _kind_of_grid(traits: CallTraits) -> str:
-    # By what is summed by coordinate: in all kernels, in those of backward, in dq.
+    # By what is multiplied or summed by coordinate: in all kernels, in those of backward, in dq.
     if traits.has_axis_weights:
         return "values of a grid"
     if traits.has_query_axis_logits:

@@ -1,7 +1,7 @@
-"""A grid's joint bias written out for all pairs of tokens, where many sequences share it.
+"""A grid's joint bias written out for all pairs of tokens, where that is less than the queries.
 
-Windows of images are so many and so small that a number for each pair of one window's tokens takes
-less memory than their queries. As a mask, kernels read it row by row, and its gradient is a sum
+Windows of images are so many and so small that a number for each pair of one window's tokens, which
+all share, takes less memory than all queries. As a mask, kernels read it row by row, and its gradient is a sum
 over the sequences; from the table itself they read a number here and there.
 """
 

@@ -9,6 +9,7 @@ Each kernel owns a kind of output, so that nothing is added up by atomics:
                          end_rows_kernel    the two end rows of a table
     backward_mask.py     dmask_kernel       a tile of an additive mask: its gradient
     bias_rows.py         bias_rows_kernel   before all others: a bias as they read it
+    grid_products.py     marks_kernel       before them: which coordinates a grid's tokens have
     axis_logits.py       axis_logits_kernel, axis_dq_kernel, axis_drows_kernel
                                             before and after them: a grid's logits by axis
 
@@ -21,12 +22,13 @@ Where tables have a row for many offsets, dkdv stores `dS`, and in place of dq a
 Read `../kernel_args.py` first (what a kernel receives), then `structs.py`, `regions.py`,
 `shear.py`, `scores.py` and `forward.py`; the others are variations:
 
-    structs.py         KernelArgs, Pairs, Regions, RowStats: what helpers receive
+    structs.py         KernelArgs, Pairs, Regions, RowStats, InTwoParts: what helpers receive
     tiles.py           loads and stores of tokens           tables.py    rows of tables
     regions.py         which tiles; LEFT, BAND, RIGHT       masks.py     which pairs; dropout
     shear.py           from offsets to keys and back; products with tables of one tile
-    grid_terms.py      relative logits per axis, joint bias
+    grid_products.py   relative logits per axis, by products with marks
     grid_rows.py       the same where a tile of keys is a row of the grid
+    grid_terms.py      the same where there are many coordinates; joint bias
     scores.py          dot products -> scores -> `dS`, for every kernel
     recompute.py       for dkdv and dmask: scores and `dS` of one tile by itself
 

@@ -157,8 +157,10 @@ def _place(
     head = tile // tiles_of_head * (M // T) + a // T
     t = tile % tiles_of_head * T + a % T
     known = (head < batch * heads_of_table) & (t < others)
+    # Of 64 bits, as what is made of them may have to be.
     b = tl.cast(head // heads_of_table, tl.int64)
-    return b, table_head + head % heads_of_table, t, known
+    h = tl.cast(table_head + head % heads_of_table, tl.int64)
+    return b, h, tl.cast(t, tl.int64), known
 
 
 @triton.jit
@@ -181,7 +183,7 @@ def _load_rows(rows, h, y, c, size, DIM: tl.constexpr, BLOCK: tl.constexpr):
     columns = tl.arange(0, BLOCK)
     at = ((y * size + c) * DIM)[:, None] + columns[None, :]
     inside = (c < size)[:, None] & (columns < DIM)[None, :]
-    return tl.load(rows.ptr + h * rows.stride_h + at, mask=inside, other=0.0)
+    return tl.load(rows.ptr + tl.cast(h, tl.int64) * rows.stride_h + at, mask=inside, other=0.0)
 
 
 @triton.jit

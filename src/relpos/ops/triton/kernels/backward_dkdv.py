@@ -112,7 +112,7 @@ def dkdv_kernel(
         if NEEDS_D_QUERIES:
             first_d_scores = zeros_1d(SPEC.block_n)
             last_d_scores = zeros_1d(SPEC.block_n)
-        query_high, query_low = load_query_logits(args, b, h, j, SPEC)
+        query_logits = load_query_logits(args, b, h, j, SPEC)
         if NEEDS_D_LOGITS:
             acc_axis = zeros(SPEC.block_n, SPEC.block_query_coordinates)
         for REGION in tl.static_range(3):
@@ -128,7 +128,7 @@ def dkdv_kernel(
                 query_marks = load_query_marks(args, i, SPEC)
                 weights, d_scores = recompute_d_scores(
                     args, b, h, i0, j0, q, q_rel, k, v, d_o, d_out, softmax, delta, end_stats,
-                    num_score_rows, d_axis_weights, key_marks, query_high, query_low, query_marks,
+                    num_score_rows, d_axis_weights, key_marks, query_logits, query_marks,
                     REGION, False, SPEC,
                 )  # fmt: skip
                 if STORES_D_SCORES:

@@ -168,12 +168,10 @@ def dq_kernel(
             last_weights += load_by_query(end_rows + 3 * num_score_rows, args, b, h, i, 0.0)
     if NEEDS_D_LOGITS and not SPEC.grid_by_rows:
         acc_axis = zeros(SPEC.block_m, SPEC.block_key_coordinates)
-    key_high, key_low = load_key_logits(args, b, h, i, SPEC)
+    key_logits = load_key_logits(args, b, h, i, SPEC)
     query_marks = load_query_marks(args, i, SPEC)
     if SPEC.has_axis_weights and SPEC.axes_by_product:
-        d_weights_high, d_weights_low = load_by_key_coordinate(
-            d_axis_weights, args, b, h, i, SPEC
-        )  # fmt: skip
+        d_weights = load_by_key_coordinate(d_axis_weights, args, b, h, i, False, SPEC)
 
     regions = key_regions(args, b, i0, SPEC)
     for REGION in tl.static_range(FIRST_REGION, END_REGION, STEP):
@@ -221,10 +219,8 @@ def dq_kernel(
             if on_grid(REGION, SPEC):
                 dots += grid_dots
             key_marks = load_key_marks(args, j, SPEC)
-            query_high, query_low = load_query_logits(args, b, h, j, SPEC)
-            of_axes = logits_of_axes(
-                key_high, key_low, key_marks, query_high, query_low, query_marks, SPEC
-            )
+            query_logits = load_query_logits(args, b, h, j, SPEC)
+            of_axes = logits_of_axes(key_logits, key_marks, query_logits, query_marks, SPEC)
             scores, slope = tile_scores(args, pairs, dots, of_axes, REGION, SPEC.ragged_keys, SPEC)
             if on_grid(REGION, SPEC):
                 row_bits = bits_of_row(args, b, h, i, j0, SPEC)
@@ -237,7 +233,7 @@ def dq_kernel(
             elif SPEC.has_values and not adds_to_deltas(REGION, SPEC):
                 d_out_dots += end_d_out_dots[:, None]
             if SPEC.has_axis_weights and SPEC.axes_by_product:
-                d_out_dots += times_marks(d_weights_high, d_weights_low, key_marks, SPEC)
+                d_out_dots += times_marks(d_weights, key_marks, False, SPEC)
             weights_after_dropout, d_scores = tile_d_scores(
                 args, pairs, stats, exps, slope, d_out_dots, d_axis_weights,
                 SPEC.axes_by_product, SPEC,

@@ -67,11 +67,12 @@ def dmask_kernel(
             d_o = load_outputs(d_out, args, b, h, i, SPEC)
             k = load_keys(args, b, g, j, SPEC)
             v = load_values(args, b, g, j, SPEC)
-            query_high, query_low = load_query_logits(args, b, h, j, SPEC)
+            query_logits = load_query_logits(args, b, h, j, SPEC)
+            query_marks = load_query_marks(args, i, SPEC)
             _, d_scores = recompute_d_scores(
                 args, b, h, i0, j0, q, q_rel, k, v, d_o, d_out, softmax, delta, None,
-                num_score_rows, d_axis_weights, load_key_marks(args, j, SPEC), query_high,
-                query_low, load_query_marks(args, i, SPEC), ANY, True, SPEC,
+                num_score_rows, d_axis_weights, load_key_marks(args, j, SPEC), query_logits,
+                query_marks, ANY, True, SPEC,
             )  # fmt: skip
             acc += d_scores
     i = tile_i * SPEC.block_m + tl.arange(0, SPEC.block_m)

@@ -89,7 +89,7 @@ def forward_kernel(
     if SPEC.has_axis_weights:
         acc_axis_weights = zeros(SPEC.block_m, SPEC.block_key_coordinates)
 
-    key_high, key_low = load_key_logits(args, b, h, i, SPEC)
+    key_logits = load_key_logits(args, b, h, i, SPEC)
     query_marks = load_query_marks(args, i, SPEC)
 
     regions = key_regions(args, b, i0, SPEC)
@@ -122,10 +122,8 @@ def forward_kernel(
             if on_grid(REGION, SPEC):
                 dots += grid_dots
             key_marks = load_key_marks(args, j, SPEC)
-            query_high, query_low = load_query_logits(args, b, h, j, SPEC)
-            of_axes = logits_of_axes(
-                key_high, key_low, key_marks, query_high, query_low, query_marks, SPEC
-            )
+            query_logits = load_query_logits(args, b, h, j, SPEC)
+            of_axes = logits_of_axes(key_logits, key_marks, query_logits, query_marks, SPEC)
             scores, _ = tile_scores(args, pairs, dots, of_axes, REGION, SPEC.ragged_keys, SPEC)
 
             tile_max = largest(args, scores, SPEC)

@@ -16,7 +16,7 @@ from .tiles import load_by_query, load_outputs, load_queries
 @triton.jit
 def recompute_d_scores(
     args, b, h, i0, j0, q, q_rel, k, v, d_o, d_out, softmax, delta, end_stats, num_score_rows,
-    d_axis_weights, key_marks, query_high, query_low, query_marks,
+    d_axis_weights, key_marks, query_logits, query_marks,
     REGION: tl.constexpr, OF_MASK: tl.constexpr, SPEC: tl.constexpr,
 ):  # fmt: skip
     """The weights that dropout leaves and `dS` of the queries from `i0` and the keys from `j0`.
@@ -41,8 +41,7 @@ def recompute_d_scores(
         num_score_rows: `b * h * i`, int64.
         d_axis_weights: TokenTensor `(b, h, i, s)`, or None.
         key_marks: `(n, s)` as `load_key_marks` has it.
-        query_high: `(n, s)`, and `query_low`, as `load_query_logits` has them.
-        query_low: the other part.
+        query_logits: `(n, s)` as `load_query_logits` has them.
         query_marks: `(m, s)` as `load_query_marks` has it.
         REGION: of the tile.
         OF_MASK: whether `dS` is for the mask, which is added after the cap.
@@ -66,8 +65,8 @@ def recompute_d_scores(
         dots += tile_dot_queries(args, h, k, i0, j0, REGION, SPEC)
     if SPEC.grid_by_rows:
         dots += dots_of_places(args, b, h, i, j0, SPEC)
-    key_high, key_low = load_key_logits(args, b, h, i, SPEC)
-    of_axes = logits_of_axes(key_high, key_low, key_marks, query_high, query_low, query_marks, SPEC)
+    key_logits = load_key_logits(args, b, h, i, SPEC)
+    of_axes = logits_of_axes(key_logits, key_marks, query_logits, query_marks, SPEC)
     scores, slope = tile_scores(args, pairs, dots, of_axes, REGION, SPEC.ragged_keys, SPEC)
 
     stats = load_row_stats(softmax, delta, args, b, h, i, num_score_rows)
@@ -94,8 +93,8 @@ def recompute_d_scores(
     if OF_MASK:
         slope = 1.0
     if SPEC.has_axis_weights and SPEC.axes_by_product:
-        high, low = load_by_key_coordinate(d_axis_weights, args, b, h, i, SPEC)
-        d_out_dots += times_marks(high, low, key_marks, SPEC)
+        d_weights = load_by_key_coordinate(d_axis_weights, args, b, h, i, False, SPEC)
+        d_out_dots += times_marks(d_weights, key_marks, False, SPEC)
     return tile_d_scores(
         args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, SPEC.axes_by_product, SPEC
     )

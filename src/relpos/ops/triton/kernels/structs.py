@@ -57,3 +57,17 @@ class RowStats(NamedTuple):
     row_max: Any
     inverse_sum: Any
     delta: Any
+
+
+class InTwoParts(NamedTuple):
+    """Rows of numbers `(tokens, s)` as `(high + low) * factor`, for products in 16 bits.
+
+    Args:
+        high: in the dtype of the inputs.
+        low: what that leaves, rounded.
+        factor: `(tokens,)`, powers of two; 1 but in float16.
+    """
+
+    high: Any
+    low: Any
+    factor: Any
