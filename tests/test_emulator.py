@@ -131,6 +131,23 @@ def test_integers_are_converted_by_what_they_are():
         assert set(computed(f"{body} cvt.u32.u16 %r2, %rs1;")) == {bits}
 
 
+@pytest.mark.parametrize(
+    ("bits", "expected"),
+    [
+        (0x3F800FFF, 0x3F800000), (0x3F801000, 0x3F802000), (0xBF801000, 0xBF802000 - (1 << 32)),
+        (0x7F7FFFFF, 0x7F800000), (0x7F800000, 0x7F800000), (0x7FC00001, 0x7FC00001),
+    ],
+)  # fmt: skip
+def test_numbers_of_tf32_are_the_nearest_and_of_two_the_farther_from_zero(bits: int, expected: int):
+    assert set(computed(f"mov.b32 %r3, {bits}; cvt.rna.tf32.f32 %r2, %r3;")) == {expected}
+
+
+def test_whole_numbers_may_stay_numbers():
+    for how, expected in (("rpi", 0x40400000), ("rmi", 0x40000000), ("rzi", 0x40000000)):
+        body = f"mov.b32 %r3, 0f40200000; cvt.{how}.ftz.f32.f32 %r2, %r3;"  # 2.5
+        assert set(computed(body)) == {expected}
+
+
 def test_nan_is_in_no_order():
     nan = "mov.b32 %r3, 0f7FC00000; mov.b32 %r4, 0f3F800000; mov.b32 %r2, 0;"
     for how, holds in (("lt", 0), ("ne", 0), ("neu", 1), ("geu", 1), ("eq", 0), ("nan", 1)):
