@@ -426,7 +426,8 @@ MEMORY = {("sm_90", "best"): 227 << 10, ("sm_86", "least"): 99 << 10}
 
 WITHOUT_PRODUCTS = {
     "bias_rows_kernel", "delta_kernel", "document_bounds_kernel", "document_overlaps_kernel",
-    "end_rows_kernel", "key_overlaps_kernel", "keys_in_any_kernel", "range_bounds_kernel",
+    "end_rows_kernel", "key_overlaps_kernel", "keys_in_any_kernel", "marks_kernel",
+    "range_bounds_kernel",
 }  # fmt: skip
 
 

@@ -15,8 +15,9 @@ SOURCE = (
     "NVIDIA H100 80GB HBM3, 4096 tokens, up to 64 or 128 wide: plain (3 at 64, 3 at 128), bias "
     "(4 at 64, 4 at 128), narrow table (4 at 64, 4 at 128), wide table (2 at 64, 2 at 128), "
     "short rows (4 at 64, 4 at 128), tables (4 at 64, 4 at 128), rows of a grid (3 at 64, 3 at "
-    "128); dq and dtables of a bias before dq summed for it; NVIDIA H200: float32 (Shaw keys, 64 "
-    "and 128), tf32 (64), axes, queries and values of a grid (64); the rest as before, or not timed"
+    "128); dq and dtables of a bias before dq summed for it; NVIDIA H200: float32 (Shaw keys, "
+    "64 and 128), tf32 (64), axes, queries and values of a grid (64); the rest as before, or "
+    "not timed"
 )
 TILES = {
     "float32": {

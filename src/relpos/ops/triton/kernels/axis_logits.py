@@ -160,7 +160,7 @@ def _place(
     # Of 64 bits, as what is made of them may have to be.
     b = tl.cast(head // heads_of_table, tl.int64)
     h = tl.cast(table_head + head % heads_of_table, tl.int64)
-    return b, h, tl.cast(t, tl.int64), known
+    return b, h, t, known
 
 
 @triton.jit
@@ -173,7 +173,8 @@ def _token(t, y, prefix, size, inner):
 def _load_vectors(x, b, h, i, known, DIM: tl.constexpr, BLOCK: tl.constexpr):
     """Rows of the TokenTensor `x (b, h, i, DIM)`, where they are known: `(len(i), BLOCK)`."""
     columns = tl.arange(0, BLOCK)
-    at = (b * x.stride_b + h * x.stride_h + i * x.stride_n)[:, None] + columns[None, :]
+    row = b * x.stride_b + h * x.stride_h + tl.cast(i, tl.int64) * x.stride_n
+    at = row[:, None] + columns[None, :]
     return tl.load(x.ptr + at, mask=known[:, None] & (columns < DIM)[None, :], other=0.0)
 
 
