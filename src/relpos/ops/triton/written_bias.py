@@ -1,8 +1,8 @@
 """A grid's joint bias written out for all pairs of tokens, where that is less than the queries.
 
 Windows of images are so many and so small that a number for each pair of one window's tokens, which
-all share, takes less memory than all queries. As a mask, kernels read it row by row, and its gradient is a sum
-over the sequences; from the table itself they read a number here and there.
+all share, takes less memory than all queries. As a mask, kernels read it row by row, and its
+gradient is a sum over the sequences; from the table itself they read a number here and there.
 """
 
 from __future__ import annotations
