@@ -26,7 +26,9 @@ import json
 import torch
 
 from relpos import OffsetTable, Terms, attention
-from scripts.compile_ahead import CALLS, chunks, compile_call, random, sequence, shaw, table, wide
+from scripts.compile_ahead import (
+    CALLS, chunks, compile_call, grid, on_grid, random, sequence, shaw, table, wide,
+)
 
 
 def moved(x, by):
@@ -81,6 +83,26 @@ def heads_of_tables(*wanted):
     torch.autograd.grad(out.sum(), [tables[name].rows for name in wanted])
 
 
+def windows(batch, heads, shape, dtype=torch.bfloat16, **options):
+    \"\"\"Many small grids, with keys for heads together or apart, or a joint bias.\"\"\"
+    tokens = shape[0] * shape[1]
+    q, k, v = (random(batch, heads, tokens, 16, dtype=dtype) for _ in range(3))
+    terms = on_grid(shape, *options.pop("names"), **options)(q)
+    terms = terms.map(lambda x: x.detach().to(dtype).requires_grad_())
+    attention(q, k, v, terms, backend="triton").float().sum().backward()
+
+
+def keys_and_bias(*given, **options):
+    windows(*given, names=("keys",), **options)
+    windows(*given, names=(), bias=True, **options)
+
+
+WINDOWS = [
+    (1, 1, (2, 4)), (2, 3, (2, 4)), (16, 2, (2, 4)), (33, 1, (7, 7)), (300, 2, (7, 7)),
+    (16, 16, (14, 14)), (2, 4, (14, 14), torch.float16), (2, 4, (14, 14), torch.float32),
+    (5, 2, (3, 40)), (5, 2, (40, 3)), (1, 2, (1, 140)),
+]
+
 kept, seen, again = {}, 0, 0
 several = [
     lambda: heads_of_tables("keys"),
@@ -92,6 +114,9 @@ several = [
     *(lambda n=n: sequence(16, n, terms=wide) for n in (513, 528, 700)),
     *(CALLS[name] for name in ("grid", "local grid", "decoding", "wide, in parts")),
     lambda: sequence(16, terms=shaw, dtype=torch.float16),
+    *(lambda dtype=dtype: sequence(16, terms=grid, dtype=dtype) for dtype in (
+        torch.float16, torch.float32)),
+    *(lambda given=given: keys_and_bias(*given) for given in WINDOWS),
 ]
 first_round = None
 for number, one in enumerate(several * 2):

@@ -29,7 +29,7 @@ def grid_marks(coordinates: Tensor, count: int, dtype: torch.dtype) -> TokenTens
     with torch.cuda.device_of(coordinates):
         launch.run_programs(
             marks_kernel, count_tiles(tokens, _SHAPE.m), coordinates, marks, tokens, shape=_SHAPE,
-            known=(coordinates.device, coordinates.data_ptr() % 16), AXES=axes, M=_SHAPE.m,
+            known=(coordinates.device, coordinates.data_ptr() % 16, dtype), AXES=axes, M=_SHAPE.m,
             S=columns,
         )  # fmt: skip
     return TokenTensor(marks, 0, 0, columns)
