@@ -341,6 +341,18 @@ def test_without_a_gpu_the_benchmark_says_so():
     assert ran.stderr == "benchmarks.attention: --device cuda needs a CUDA device\n"
 
 
+def test_more_settings_are_of_a_gpu_and_have_names_of_their_own(refusal):
+    from benchmarks import attention
+    from benchmarks.workloads.gpu_settings import GPU_SETTINGS, MORE_GPU_SETTINGS
+
+    assert "--more: must be with --device cuda" in refusal(attention, ["--more"])
+    names = [setting.name for setting in (*GPU_SETTINGS, *MORE_GPU_SETTINGS)]
+    assert len(set(names)) == len(names)
+    assert {setting.dtype for setting in MORE_GPU_SETTINGS if "float32" in setting.name} == {
+        "float32"
+    }
+
+
 def test_waiting_threads_are_compared_with_the_first_alone_round_by_round(monkeypatch):
     monkeypatch.setattr(busy, "ENVIRONMENTS", {"first": {}, "second": {}})
     steps = {

@@ -273,7 +273,9 @@ def more_gpu_table(result: dict) -> str:
     for one in MORE_GPU_SETTINGS:
         found = by_contender(result, one.name)
         for scheme in dict.fromkeys(scheme for scheme, _ in found):
-            ours = found.get((scheme, TRITON), {})
+            ours = found.get((scheme, TRITON))
+            if ours is None:  # left out, as the page of all says
+                continue
             blockwise = found.get((scheme, TILED), {})
             cells = [ratio(passes, label) for label in PASSES for passes in (ours, blockwise)]
             rows.append([one.name, scheme, *cells, f"{ours[FORWARD]['error']:.0e}"])

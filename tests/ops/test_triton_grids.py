@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from math import prod
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from relpos import GridTerms, OffsetTable, Terms, attention, backends
-from tests.ops.agreement import assert_agrees
+from tests.ops.agreement import assert_agrees, assert_within_budget
 from tests.ops.backends import ON_GPU
 from tests.ops.grid_cases import GRID_CASES, GridCase
 
@@ -29,7 +30,7 @@ DEVICE = "cuda" if ON_GPU else "cpu"
 WAYS: dict[str, tuple[str, str, Any]] = {
     "tiles that are rows": ("call_plan", "_NARROWEST_ROW", 9),
     "a number for each pair": ("call_traits", "_MOST_MULTIPLIED", 0),
-    "the table of the joint bias": ("entry", "with_written_bias", lambda inputs: inputs),
+    "the table of the joint bias": ("entry", "with_dense_bias", lambda inputs: inputs),
 }
 
 
@@ -38,18 +39,33 @@ def agrees(case: GridCase) -> None:
     assert_agrees(*(case.results(named, backend) for backend in ("triton", "reference")))
 
 
-def take(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have calls take that way, with plans of their own."""
+#: What each way shows in what a kernel is compiled for.
+SHOWS: dict[str, Callable[[Any], bool]] = {
+    "tiles that are rows": lambda spec: spec.grid_by_rows,
+    "a number for each pair": lambda spec: spec.num_axes and not spec.axes_by_product,
+    "the table of the joint bias": lambda spec: spec.has_joint_bias,
+}
+
+
+def take(way: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Have calls take that way, with plans of their own; what their kernels are compiled for."""
+    specialize = import_module("relpos.ops.triton.specialize")
+    seen, make = [], specialize._specialization
+    monkeypatch.setattr(
+        specialize, "_specialization", lambda *given: seen.append(make(*given)) or seen[-1]
+    )
     module, name, value = WAYS[way]
     monkeypatch.setattr(import_module(f"relpos.ops.triton.{module}"), name, value)
     plans = import_module("relpos.ops.triton.call_plan")
     monkeypatch.setattr(plans, "_plans", plans.Kept())
+    return seen
 
 
 @pytest.mark.parametrize(
     ("way", "name"),
     [
-        *(("tiles that are rows", x) for x in GRID_CASES if x.startswith("long rows")),
+        *(("tiles that are rows", x) for x in ("long rows", "long rows, prefix",
+           "long rows, long prefix, pooled", "long rows, some hidden")),
         *(
             ("a number for each pair", x)
             for x in (
@@ -64,8 +80,9 @@ def take(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )  # fmt: skip
 def test_a_way_that_other_sizes_take_gives_the_same(way: str, name: str, monkeypatch):
-    take(way, monkeypatch)
+    compiled_for = take(way, monkeypatch)
     agrees(GRID_CASES[name])
+    assert any(map(SHOWS[way], compiled_for))
 
 
 @pytest.mark.parametrize("name", ["plane", "long rows", "axes that differ"])
@@ -123,8 +140,11 @@ def large(factor: float, hidden: int | None, dtype: torch.dtype, backend: str) -
 @pytest.mark.parametrize("factor", [1.0, 300.0, 1e4])
 def test_logits_along_an_axis_may_be_larger_than_float16(factor: float, hidden: int | None):
     """Of up to a million: products with marks stay finite, and know them apart."""
-    exact = large(factor, hidden, torch.float64, "reference")
-    assert (large(factor, hidden, torch.float16, "triton").double() - exact).abs().max() < 4e-3
+    assert_within_budget(
+        large(factor, hidden, torch.float16, "triton"),
+        large(factor, hidden, torch.float16, "reference"),
+        large(factor, hidden, torch.float64, "reference"),
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -147,13 +167,17 @@ def test_gradients_of_a_grids_values_may_be_large_in_float16(size: float):
     case = GridCase(shape=(4, 4), terms="keys values", width=16, value_width=16)
     named = case.inputs(dtype=torch.float16)
     found = {}
-    for backend, dtype in (("triton", torch.float16), ("reference", torch.float64)):
+    judges = {
+        "ours": ("triton", torch.float16), "usual": ("reference", torch.float16),
+        "exact": ("reference", torch.float64),
+    }  # fmt: skip
+    for judge, (backend, dtype) in judges.items():
         leaves = {name: x.to(dtype).requires_grad_() for name, x in named.items()}
         output, _ = case.run(leaves, backend)
         ramp = torch.linspace(-1, 1, output.numel()).view_as(output).to(output) * size
-        found[backend] = torch.autograd.grad(output, list(leaves.values()), ramp)
-    for ours, exact in zip(*found.values(), strict=True):
-        assert (ours.double() - exact).abs().max() <= 4e-3 * exact.abs().max() + 1e-7
+        found[judge] = torch.autograd.grad(output, list(leaves.values()), ramp)
+    for ours, usual, exact in zip(*found.values(), strict=True):
+        assert_within_budget(ours, usual, exact)
 
 
 @pytest.mark.parametrize("heads", [1, 2])
@@ -168,9 +192,7 @@ def test_heads_share_tiles_of_a_grids_logits(heads: int):
     found = case.results(named, "triton")
     usual = case.results(named, "reference")
     for name, x in found.items():
-        most = (usual[name].double() - exact[name]).abs().max()
-        eps = torch.finfo(dtype).eps * exact[name].abs().max().clamp(min=1)
-        assert (x.double() - exact[name]).abs().max() <= 2 * (most + 8 * eps), name
+        assert_within_budget(x, usual[name], exact[name])
 
 
 JOINT = replace(GRID_CASES["joint_bias"], shape=(3, 4), batch=4, width=16, value_width=16)
@@ -178,7 +200,7 @@ JOINT = replace(GRID_CASES["joint_bias"], shape=(3, 4), batch=4, width=16, value
 
 def written(case: GridCase, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> bool:
     """Whether a call's joint bias is written out; it is right either way."""
-    module = import_module("relpos.ops.triton.written_bias")
+    module = import_module("relpos.ops.triton.dense_bias")
     seen, write = [], module._of_pairs
     monkeypatch.setattr(module, "_of_pairs", lambda *given: seen.append(1) or write(*given))
     agrees(replace(case, **changes))

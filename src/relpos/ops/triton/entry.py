@@ -19,9 +19,9 @@ from ..inputs import Inputs
 from ..parts import Part, RowFlow
 from ..transforms import unsupported_transforms
 from .axis_op import axis_logits_of
+from .dense_bias import with_dense_bias
 from .ops import TRITON, logits_of_row_max
 from .tuning import multiplies_by_warp_group, widest_of_three_products
-from .written_bias import with_written_bias
 
 __all__ = ["attention", "is_fast", "part", "part_gradients", "unavailable", "unsupported"]
 
@@ -90,7 +90,7 @@ def is_fast(inputs: Inputs) -> bool:
 
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
     """Output and log-sum-exp; products in the inputs' dtype, sums in float32."""
-    return attention_by_axis_logits(TRITON, with_written_bias(inputs), axis_logits_of)
+    return attention_by_axis_logits(TRITON, with_dense_bias(inputs), axis_logits_of)
 
 
 def part(inputs: Inputs) -> Part:

@@ -104,6 +104,8 @@ _SMALLEST = TileShape(32, 16, 4, 1)
 _FEW_QUERIES = 32
 
 _ALL_REGISTERS = 255  # of a thread
+# What kinds of calls in 32 bits begin with.
+_FLOAT32 = "float32", "tf32"
 
 #: What the kinds of GPUs end with whose products are made by single warps.
 BY_WARP = "by warp"
@@ -151,7 +153,7 @@ def _tile_shapes(
         shape = shape._replace(n=min(shape.n, row_tile_width))
     if has_few_queries and shape.m > _FEW_QUERIES:
         shape = TileShape(_FEW_QUERIES, min(shape.n, _FEW_QUERIES), 4, shape.stages)
-    if width > 128 and not shape.registers:
+    if not shape.registers and (width > 128 or kind.startswith(_FLOAT32)):
         # As many as there are, which the compiler takes at most anyhow. But where these are not
         # enough, it takes far fewer if it has no limit, and keeps next to nothing in them.
         shape = shape._replace(registers=_ALL_REGISTERS)

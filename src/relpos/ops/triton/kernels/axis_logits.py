@@ -38,10 +38,7 @@ def axis_logits_kernel(
     Writes:
         out: `(b, h, i, s)` float32.
     """
-    tiles = _count_tiles(batch, heads, table_heads, others, M, T)
-    tile = tl.program_id(0) % tiles
-    y = tl.program_id(0) // tiles % size
-    table_head = tl.program_id(0) // tiles // size
+    tile, y, table_head = _tile(batch, heads, table_heads, size, others, M, T)
     b, h, t, known = _place(tile, table_head, batch, heads, table_heads, others, M, T)
     i = _token(t, y, prefix, size, inner)
     x = _load_vectors(q, b, h, i, known, DIM, BLOCK)
@@ -74,10 +71,7 @@ def axis_dq_kernel(
     Adds to, unless `IS_FIRST`:
         sums: `(b, h, i, d)` float32; where `IS_LAST`, the sum goes to `d_q`, in its dtype.
     """
-    tiles = _count_tiles(batch, heads, table_heads, others, M, T)
-    tile = tl.program_id(0) % tiles
-    y = tl.program_id(0) // tiles % size
-    table_head = tl.program_id(0) // tiles // size
+    tile, y, table_head = _tile(batch, heads, table_heads, size, others, M, T)
     b, h, t, known = _place(tile, table_head, batch, heads, table_heads, others, M, T)
     token = (b * heads + h) * tokens + _token(t, y, prefix, size, inner)
     acc = zeros(M, BLOCK)
@@ -138,6 +132,14 @@ def axis_drows_kernel(
     first = (tl.cast(split * table_heads + table_head, tl.int64) * size + y) * size
     at = ((first + c) * DIM)[:, None] + columns[None, :]
     tl.store(sums + at, acc * scale, mask=(c < size)[:, None] & (columns < DIM)[None, :])
+
+
+@triton.jit
+def _tile(batch, heads, table_heads, size, others, M: tl.constexpr, T: tl.constexpr):
+    """A program's tile of those of a coordinate, the coordinate, and the head of the rows."""
+    tiles = _count_tiles(batch, heads, table_heads, others, M, T)
+    number = tl.program_id(0) // tiles
+    return tl.program_id(0) % tiles, number % size, number // size
 
 
 @triton.jit

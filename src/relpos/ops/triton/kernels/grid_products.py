@@ -24,11 +24,6 @@ import triton.language as tl
 from .structs import InTwoParts
 from .tiles import load_tokens
 
-# In place of a logit of -inf, the least of the others, and between sums over eight axes with the
-# former and without it, as long as none is above 5e36.
-_HIDDEN = tl.constexpr({"fp16": -4e4, "bf16": -1e38, "fp32": -1e38})
-_LEAST = tl.constexpr({"fp16": -1024.0, "bf16": -5e36, "fp32": -5e36})
-_BETWEEN = tl.constexpr({"fp16": -2e4, "bf16": -7e37, "fp32": -7e37})
 # In float16 the largest of a row is up to two to this power.
 _BITS_FP16 = tl.constexpr(10.0)
 
@@ -52,8 +47,21 @@ def has_key_marks(SPEC):
 
 
 @triton.constexpr_function
-def _of_dtype(numbers, dtype):
-    return numbers.value[dtype.name] if hasattr(numbers, "value") else numbers[dtype.name]
+def _hidden(dtype):
+    """What stands for a logit of -inf."""
+    return -4e4 if dtype.name == "fp16" else -1e38
+
+
+@triton.constexpr_function
+def _least(dtype):
+    """The least of the other logits, which are taken not to be as far above 0."""
+    return -1024.0 if dtype.name == "fp16" else -5e36
+
+
+@triton.constexpr_function
+def _between(dtype):
+    """A number between the sums over up to eight axes with a hidden one and without."""
+    return -2e4 if dtype.name == "fp16" else -7e37
 
 
 @triton.jit(do_not_specialize=("count",))
@@ -145,9 +153,8 @@ def _in_two_parts(x, DTYPE: tl.constexpr, ARE_LOGITS: tl.constexpr):
         x *= tl.exp2(-exponent)[:, None]
     if ARE_LOGITS:
         hidden = x == float("-inf")
-        least = _of_dtype(_LEAST, DTYPE)
-        x = tl.where(x < least, least, x)
-        x = tl.where(hidden, _of_dtype(_HIDDEN, DTYPE), x)
+        x = tl.where(x < _least(DTYPE), _least(DTYPE), x)
+        x = tl.where(hidden, _hidden(DTYPE), x)
     high = x.to(DTYPE)
     return InTwoParts(high, (x - high.to(tl.float32)).to(DTYPE), factor)
 
@@ -179,7 +186,7 @@ def times_marks(x, marks, ARE_LOGITS: tl.constexpr, SPEC: tl.constexpr):
     if x.high.dtype == tl.float16:
         found = total * x.factor[:, None]
     if ARE_LOGITS:
-        found = tl.where(total < _of_dtype(_BETWEEN, x.high.dtype), float("-inf"), found)
+        found = tl.where(total < _between(x.high.dtype), float("-inf"), found)
     return found
 
 

@@ -17,12 +17,12 @@ from ...terms import GridTerms, Terms
 from ..inputs import Inputs, wide_dtype
 from ..transforms import is_traced
 
-__all__ = ["with_written_bias"]
+__all__ = ["with_dense_bias"]
 
 _ALIGNED = 16  # numbers
 
 
-def with_written_bias(inputs: Inputs) -> Inputs:
+def with_dense_bias(inputs: Inputs) -> Inputs:
     """The call with its joint bias as a mask, where that has no more bytes than `q`; or the same.
 
     Not in a traced call, which is for other numbers of sequences too.
