@@ -90,11 +90,14 @@ class _EncoderDecoder(nn.Module):
         )
         self.checkpointed = checkpointed
 
-    def forward(self, x: Tensor, memory: Tensor, padding: Tensor, documents: Tensor) -> Tensor:
-        memory = self._call(self.encoder, self.absolute(memory), padding)
+    def forward(
+        self, x: Tensor, memory: Tensor, padding: Tensor, documents: Tensor, of_memory: Tensor
+    ) -> Tensor:
+        memory = self._call(self.encoder, self.absolute(memory), padding, documents=of_memory)
         return self._call(
-            self.decoder, x, memory=memory, memory_key_padding_mask=padding, documents=documents
-        )
+            self.decoder, x, memory=memory, memory_key_padding_mask=padding, documents=documents,
+            memory_documents=of_memory,
+        )  # fmt: skip
 
     def _call(self, block: nn.Module, *args: Tensor, **options: Tensor) -> Tensor:
         if self.checkpointed:
@@ -102,11 +105,14 @@ class _EncoderDecoder(nn.Module):
         return block(*args, **options)
 
 
-def _batch() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _batch() -> tuple[Tensor, ...]:
     draw = torch.Generator().manual_seed(1)
     x, memory = (torch.randn(4, n, 16, generator=draw).double() for n in (24, 32))
     padding = torch.arange(32) >= torch.tensor([[32], [30], [7], [19]])
-    return x, memory, padding, (torch.arange(24) // 9).expand(4, -1)
+    documents, of_memory = (
+        (torch.arange(n) // each).expand(4, -1) for n, each in ((24, 9), (32, 13))
+    )
+    return x, memory, padding, documents, of_memory
 
 
 def _model(**options: bool) -> nn.Module:

@@ -250,6 +250,17 @@ def _check_options(rank, size) -> None:
         torch.manual_seed(5)
         found = layer(x, x, x, need_weights=False)[0]
         assert relative_error(found, expected) <= 1e-5
+        # Across, from one packed row to another.
+        documents = {
+            "documents": torch.arange(9)[None] // 4, "query_documents": torch.arange(5)[None] // 2
+        }  # fmt: skip
+        for mode in (True, False):
+            torch.manual_seed(6)
+            expected = whole.train(mode)(x[:, :5], x, x, **documents)
+            torch.manual_seed(6)
+            found = layer.train(mode)(x[:, :5], x, x, **documents)
+            for one, other in zip(expected, found, strict=True):
+                assert relative_error(other, one) <= 1e-5
 
 
 def test_what_is_refused_says_so(two):

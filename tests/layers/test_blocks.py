@@ -265,6 +265,33 @@ def test_packed_documents_are_as_if_alone(make):
         assert_close(got[:, part], layer(x[:, part]))
 
 
+def test_packed_documents_read_what_of_the_memory_is_theirs():
+    made = reader(ACROSS["none"])
+    x, memory = normal(1, 12, 12), normal(1, 9, 10, seed=1)
+    packed = {
+        "documents": relpos.document_ids(torch.tensor([0, 5, 12]), 12),
+        "memory_documents": relpos.document_ids(torch.tensor([0, 7, 9]), 9),
+    }
+    got = made(x, memory=memory, **packed)
+    for part, of_memory in ((slice(0, 5), slice(0, 7)), (slice(5, 12), slice(7, 9))):
+        assert_close(got[:, part], made(x[:, part], memory=memory[:, of_memory]))
+    # In steps, with what was projected before.
+    caches, parts = (KeyValueCache(), KeyValueCache()), []
+    for start, end in ((0, 4), (4, 9), (9, 12)):
+        given = {"memory": memory} if start == 0 else {}
+        documents = packed | {"documents": packed["documents"][:, :end]}
+        parts.append(made(x[:, start:end], caches[0], memory_cache=caches[1], **given, **documents))
+    assert_close(torch.cat(parts, 1), got)
+
+
+def test_documents_of_a_memory_without_those_of_its_readers_are_named():
+    x, documents = normal(1, 3, 12), torch.zeros(1, 7, dtype=torch.int64)
+    with pytest.raises(ValueError, match="memory_documents must be None without documents, got"):
+        reader(ACROSS["none"])(x, memory=normal(1, 7, 10), memory_documents=documents)
+    with pytest.raises(ValueError, match="memory_documents must be None without cross, got some"):
+        block()(x, documents=documents[:, :3], memory_documents=documents)
+
+
 @pytest.mark.parametrize("make", [EncoderBlock, DecoderBlock])
 def test_norms_and_mlp_have_the_dtype_and_device_of_the_attention(make):
     layer = make(MultiheadAttention(12, 3, dtype=torch.float64))

@@ -316,6 +316,23 @@ def test_documents_packed_into_one_row_are_as_if_alone(causal):
     assert_close(layer(x[0], x[0], x[0], is_causal=causal, documents=documents[0])[0], got[0])
 
 
+def test_across_packed_rows_each_document_reads_its_own():
+    layer = MultiheadAttention(16, 4, position=Shaw(4, 3)).double()
+    x, memory = normal(1, 12, 16), normal(1, 9, 16, seed=1)
+    of_queries = relpos.document_ids(torch.tensor([0, 5, 12]), 12)
+    documents = relpos.document_ids(torch.tensor([0, 7, 9]), 9)
+    given = {"documents": documents, "query_documents": of_queries}
+    got, weights = layer(x, memory, memory, query_start=0, **given)
+    mask = of_queries[0, :, None] != documents[0]
+    want, want_weights = layer(x, memory, memory, attn_mask=mask, query_start=0)
+    assert_close(got, want)
+    assert_close(weights, want_weights)
+    one = {name: each[0] for name, each in given.items()}
+    assert_close(layer(x[0], memory[0], memory[0], query_start=0, **one)[0], got[0])
+    with pytest.raises(ValueError, match="query_documents must come with documents, those of the"):
+        layer(x, memory, memory, query_documents=of_queries)
+
+
 def test_documents_reach_over_the_cache():
     layer = MultiheadAttention(16, 4, position=Shaw(4, 3)).double().eval()
     x, documents = normal(2, 9, 16), torch.arange(9)[None] // 4

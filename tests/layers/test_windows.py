@@ -138,6 +138,32 @@ def test_a_map_sees_its_neighbourhood_alone(position, window):
         assert torch.equal(seen, rows[row, :, None] & columns[column])
 
 
+@pytest.mark.parametrize("window", [((1, 2), (3, 0)), ((1, 1), None)])
+def test_a_line_of_a_map_s_tokens_has_a_window_for_each_axis(window):
+    x = normal(2, 35, 12)
+    line = layer_of(lambda: Grid(4, (5, 7)), window=window)
+    mask = torch.stack([
+        (~hidden(5, window[0]))[:, None, :, None].expand(5, 7, 5, 7),
+        torch.ones(5, 7, 5, 7, dtype=torch.bool) if window[1] is None
+        else (~hidden(7, window[1]))[None, :, None, :].expand(5, 7, 5, 7),
+    ]).all(0).reshape(35, 35)  # fmt: skip
+    got, weights = line(x, x, x)
+    line.window = None
+    want, want_weights = line(x, x, x, attn_mask=~mask)
+    assert_close(got, want)
+    assert_close(weights, want_weights)
+
+
+def test_a_window_for_each_axis_without_a_grid_is_named():
+    x = torch.zeros(1, 35, 12)
+    layer = MultiheadAttention(12, 3, position=Shaw(4, 3), window=((1, 1), None))
+    with pytest.raises(ValueError, match=r"window must be one \(left, right\) where no GridTerms"):
+        layer(x, x, x)
+    layer = MultiheadAttention(12, 3, position=Grid(4, (5, 7)), window=(3, 3))
+    with pytest.raises(ValueError, match=r"for each axis of the grid \(5, 7\), got \(3, 3\)"):
+        layer(x, x, x)
+
+
 def test_a_neighbourhood_as_large_as_the_map_is_the_map():
     x, position = normal(2, 12, 5, 7), Grid(4, (5, 7))
     want = grid_of(position)(x)
@@ -165,7 +191,7 @@ def test_windows_of_other_conventions_are_named(window, words):
     ("window", "words"),
     [
         (7, r"window must have one \(left, right\) or None for each axis of the map, got 7"),
-        ((3, 3), r"window\[0\] must be \(left, right\) in tokens, None for no limit, got 3"),
+        ((3, 3), r"window must have one .* for each axis of the map, got \(3, 3\)"),
         (
             ((-1, 1), None),
             r"window\[0\]\[0\] must be an integer >= 0, or None for no limit, got -1",

@@ -80,7 +80,10 @@ def table(*shape: int) -> OffsetTable:
         ({"window": (-1, 0)}, r"window\[0\] must be an integer >= 0, or None for no limit, got -1"),
         ({"window": (3, 2.5)}, r"window\[1\] must be an integer.*, got 2.5"),
         ({"window": (True, 0)}, r"window\[0\] must be an integer.*, got True"),
-        ({"window": ((1, 1), (2, 2))}, r"window\[0\] must be an integer.*, got \(1, 1\)"),
+        (
+            {"window": ((1, 1), (2, 2))},
+            r"window must be one \(left, right\) where no GridTerms .* got \(\(1, 1\)",
+        ),
         ({"key_ranges": [(0, 3)] * 3}, "key_ranges must be a tensor, got list"),
         ({"key_ranges": torch.zeros(1, 3, 2)}, "key_ranges must be integers, got torch.float32"),
         (
@@ -252,7 +255,7 @@ GRID = torch.zeros(1, 4, 6, 8)
         ),
         (
             GridTerms((2, 3)), {"window": (1, 1)},
-            r"window\[0\] must be \(left, right\) in tokens, None for no limit, got 1",
+            r"window must have one .* for each axis of the grid \(2, 3\), got \(1, 1\)",
         ),
         (
             GridTerms((2, 3)), {"window": ((1, 1),)},

@@ -241,11 +241,12 @@ class _AttendAcrossRanks:
         attn_mask: Tensor | None,
         query_start: int | None,
         documents: Tensor | None,
+        query_documents: Tensor | None,
         key_ranges: Tensor | None,
     ) -> Tensor:
         given = {
             "key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "documents": documents,
-            "key_ranges": key_ranges,
+            "query_documents": query_documents, "key_ranges": key_ranges,
         }  # fmt: skip
         tokens = self._tokens(q, k, query_start, given)
         b, h, i, j = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
@@ -277,9 +278,10 @@ class _AttendAcrossRanks:
             q, k, v, terms, group=self.ranks.group, layout=self.style.layout,
             key_layout=self._key_layout, method=self.style.method, causal=causal, mask=mask,
             dropout=layer.dropout if layer.training else 0.0, scale=scale,
-            query_start=tokens.query_start, documents=documents, query_documents=None,
-            window=layer.window, key_ranges=key_ranges, softcap=layer.softcap, backend="auto",
-            return_lse=False, check=self.style.check, **heads,
+            query_start=tokens.query_start, documents=documents,
+            query_documents=query_documents, window=layer.window, key_ranges=key_ranges,
+            softcap=layer.softcap, backend="auto", return_lse=False, check=self.style.check,
+            **heads,
         )  # fmt: skip
         return output
 

@@ -146,7 +146,9 @@ class CutLayer(MultiheadAttention):
     ) -> Tensor:
         if not options["dropout"]:
             return super()._attention(q, k, v, terms, **options)
-        masks = [options.pop(name) for name in ("mask", "documents", "key_ranges")]
+        masks = [
+            options.pop(name) for name in ("mask", "documents", "key_ranges", "query_documents")
+        ]
         inputs = prepare("attention", q, k, v, terms, *masks, **options)
         # What `native` drops on one device, if all ranks have the same seed, and else other pairs.
         origin = DropoutOrigin(self.all_heads, self.first_head, q.shape[2], 0, 0)

@@ -174,6 +174,7 @@ class DecoderBlock(nn.Module):
         memory_key_padding_mask: Tensor | None = None,
         memory_cache: KeyValueCache | None = None,
         documents: Integer[Tensor, "#b j"] | None = None,
+        memory_documents: Integer[Tensor, "#b m"] | None = None,
         key_ranges: Integer[Tensor, "#b i 2"] | None = None,
     ) -> Float[Tensor, "b i e"]:
         """The next residual stream.
@@ -188,14 +189,17 @@ class DecoderBlock(nn.Module):
                 values, and otherwise what it holds is read and nothing projected again. No
                 gradient reaches the memory through it. `reset` it before another memory.
             documents: the document of each position of a packed row, those in `cache` included,
-                as in `relpos.attention`; the memory is seen by all.
+                as in `relpos.attention`; all of the memory is seen without `memory_documents`.
+            memory_documents: the document of each position of the memory, where its rows are packed
+                too: tokens see what is of their own document. Wants `documents`.
             key_ranges: the keys `lo..hi-1` of all j, those in `cache` included, that each query
                 sees if they are not ahead of it, as in `relpos.attention`.
 
         Raises:
             ShapeError: if a tensor or mask does not fit the others, or what a cache holds.
-            ValueError: if a memory is wanted and not given, or given and not wanted, or both
-                caches are the same. A refused call leaves them as they were.
+            ValueError: if a memory is wanted and not given, or given and not wanted, its documents
+                come without those of `x`, or both caches are the same. A refused call leaves them
+                as they were.
         """
         check_cache("DecoderBlock", "cache", cache)
         check_cache("DecoderBlock", "memory_cache", memory_cache)
@@ -205,10 +209,15 @@ class DecoderBlock(nn.Module):
             )
         check_floating("DecoderBlock", "x", x, "b i e", {"e": self.attention.embed_dim})
         memory = self._memory_to_project(x, memory, memory_key_padding_mask, memory_cache)
+        if memory_documents is not None and (documents is None or self.cross is None):
+            missing = "documents" if documents is None else "cross"
+            raise ValueError(
+                f"DecoderBlock: memory_documents must be None without {missing}, got some"
+            )
         with rollback_on_error(cache, memory_cache):
             x = self._attend(
                 x, cache, memory, memory_key_padding_mask, memory_cache, documents=documents,
-                key_ranges=key_ranges,
+                memory_documents=memory_documents, key_ranges=key_ranges,
             )  # fmt: skip
             return x + self.dropout(self.mlp(self.mlp_norm(x)))
 
@@ -221,6 +230,7 @@ class DecoderBlock(nn.Module):
         memory_cache: KeyValueCache | None,
         *,
         documents: Tensor | None,
+        memory_documents: Tensor | None,
         key_ranges: Tensor | None,
     ) -> Tensor:
         """`x + A(norm(x))`, and the cross-attention added to that."""
@@ -232,9 +242,13 @@ class DecoderBlock(nn.Module):
         )  # fmt: skip
         x = x + self.dropout(y)
         if self.cross is not None and self.cross_norm is not None:
+            of_queries = None
+            if memory_documents is not None and documents is not None:
+                of_queries = documents[:, start:]
             y, _ = self.cross(
                 self.cross_norm(x), memory, memory, mask, need_weights=False,
-                cache=memory_cache, query_start=start,
+                cache=memory_cache, query_start=start, documents=memory_documents,
+                query_documents=of_queries,
             )  # fmt: skip
             x = x + self.dropout(y)
         return x

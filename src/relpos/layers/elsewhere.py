@@ -29,6 +29,7 @@ class AttendElsewhere(Protocol[_Layer_contra]):
         attn_mask: Tensor | None,
         query_start: int | None,
         documents: Tensor | None,
+        query_documents: Tensor | None,
         key_ranges: Tensor | None,
     ) -> Tensor:
         """The heads' outputs `(b, h, i, d)`, from arguments as `forward` is given them."""

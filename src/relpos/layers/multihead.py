@@ -37,7 +37,7 @@ from ..checks import (
     check_tensor,
 )
 from ..ops import attention, attention_weights
-from ..ops.locality import Window, resolve_window
+from ..ops.locality import AnyWindow, Window, is_of_axes, resolve_window
 from ..positions.handover import apply_position, check_position, resolve_scale
 from ..terms import GridTerms, Terms
 from .cache import KeyValueCache, check_cache, rollback_on_error
@@ -70,7 +70,8 @@ class MultiheadAttention(nn.Module):
         scale: of the scores; None means the one that the position needs, or else `1 / sqrt(d)`.
         window: `(left, right)`: only keys at the offsets `-left..right` take part, in tokens, None
             for no limit on a side; `(511, 0)` is a causal window of 512 tokens. A cache then drops
-            what no later query can see, if the position allows it (`shift_invariant`).
+            what no later query can see, if the position allows it (`shift_invariant`). With a
+            `position` that lays a grid over the row, one such pair (or None) for each axis.
         softcap: c of `c tanh(s / c)`, applied to the scores before the masks; None: none.
 
     Raises:
@@ -118,7 +119,7 @@ class MultiheadAttention(nn.Module):
         num_kv_heads: int | None = None,
         head_dim: int | None = None,
         scale: float | None = None,
-        window: Window | None = None,
+        window: AnyWindow = None,
         softcap: float | None = None,
     ) -> None:
         super().__init__()
@@ -141,7 +142,7 @@ class MultiheadAttention(nn.Module):
             check_position("MultiheadAttention", "position", position)
         resolve_scale("MultiheadAttention", position, self.scale, width=self.head_dim)
         check_dtype("MultiheadAttention", dtype)
-        (self.window,) = resolve_window("MultiheadAttention", window, Terms()) or (None,)
+        self.window = _check_window(window)
         self.softcap = check_softcap("MultiheadAttention", softcap)
 
         heads, inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
@@ -184,6 +185,7 @@ class MultiheadAttention(nn.Module):
         cache: KeyValueCache | None = None,
         query_start: int | None = None,
         documents: Integer[Tensor, "..."] | None = None,
+        query_documents: Integer[Tensor, "..."] | None = None,
         key_ranges: Integer[Tensor, "..."] | None = None,
     ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."] | None]:
         """Output like `query`, and the weights or None.
@@ -206,6 +208,8 @@ class MultiheadAttention(nn.Module):
                 tokens before these queries. A cache then drops nothing.
             documents: `(b or 1, j)`, or `(j,)` for one sequence: the document of each position
                 of a packed row, as in `relpos.attention`; tokens see only their own.
+            query_documents: `(b or 1, i)`, or `(i,)` for one sequence: those of the queries where
+                they are none of the j positions, as across from one packed row to another.
             key_ranges: `(b or 1, i, 2)`, or `(i, 2)` for one sequence: the keys `lo..hi-1` of the
                 j that each query sees, as in `relpos.attention`. For a cache to drop keys the layer
                 needs a window, too.
@@ -226,15 +230,10 @@ class MultiheadAttention(nn.Module):
         single = query.ndim == 2
         if single:
             query, key, value = (x[None] if x.ndim == 2 else x for x in (query, key, value))
-            if key_padding_mask is not None:
-                check_tensor("MultiheadAttention", "key_padding_mask", key_padding_mask)
-                key_padding_mask = key_padding_mask[None]
-            if documents is not None:
-                check_tensor("MultiheadAttention", "documents", documents)
-                documents = documents[None] if documents.ndim == 1 else documents
-            if key_ranges is not None:
-                check_tensor("MultiheadAttention", "key_ranges", key_ranges)
-                key_ranges = key_ranges[None] if key_ranges.ndim == 2 else key_ranges
+            key_padding_mask = _with_batch("key_padding_mask", key_padding_mask, axes=1)
+            documents = _with_batch("documents", documents, axes=1)
+            query_documents = _with_batch("query_documents", query_documents, axes=1)
+            key_ranges = _with_batch("key_ranges", key_ranges, axes=2)
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         self._check_inputs(query, key, value)
@@ -246,7 +245,7 @@ class MultiheadAttention(nn.Module):
             heads = self.attend_elsewhere(
                 self, q, k, v, query, causal=is_causal, key_padding_mask=key_padding_mask,
                 attn_mask=attn_mask, query_start=query_start, documents=documents,
-                key_ranges=key_ranges,
+                query_documents=query_documents, key_ranges=key_ranges,
             )  # fmt: skip
             return self._output(heads, single=single), None
         j = k.shape[2] + (0 if cache is None else cache.length)
@@ -256,7 +255,9 @@ class MultiheadAttention(nn.Module):
         with rollback_on_error(cache):
             if cache is not None:
                 stays = query_start is not None or not self._shifts  # may go back, as over a memory
-                start = 0 if stays else cache.first_seen(q.shape[2], k.shape[2], self.window)
+                start = (
+                    0 if stays else cache.first_seen(q.shape[2], k.shape[2], self._window_of_row)
+                )
                 k, v = cache.append(k, v, start=start)
                 if start:
                     sizes = (q.shape[0], q.shape[2], j)
@@ -265,7 +266,8 @@ class MultiheadAttention(nn.Module):
                     )
             heads, weights = self._attend(
                 q, k, v, query, need_weights=need_weights, causal=is_causal, mask=mask,
-                query_start=query_start, documents=documents, key_ranges=key_ranges,
+                query_start=query_start, documents=documents, query_documents=query_documents,
+                key_ranges=key_ranges,
             )  # fmt: skip
             output = self._output(heads, single=single)
         if weights is not None and average_attn_weights:
@@ -323,6 +325,13 @@ class MultiheadAttention(nn.Module):
         return sizes + scale + window + softcap
 
     @property
+    def _window_of_row(self) -> Window | None:
+        """By which a cache may drop tokens: none where there is one for each axis of a grid."""
+        if self.window is None or is_of_axes(self.window):
+            return None
+        return cast(Window, self.window)
+
+    @property
     def _shifts(self) -> bool:
         """Whether terms stay the same where keys are dropped in front."""
         return self.position is None or getattr(self.position, "shift_invariant", False)
@@ -358,6 +367,7 @@ class MultiheadAttention(nn.Module):
         mask: Tensor | None,
         query_start: int | None,
         documents: Tensor | None,
+        query_documents: Tensor | None,
         key_ranges: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         """The heads `(b, h, i, d)` and, if wanted, their weights `(b, h, i, j)`."""
@@ -367,13 +377,15 @@ class MultiheadAttention(nn.Module):
         heads = self._attention(
             q, k, v, terms, causal=causal, mask=mask, scale=scale,
             dropout=self.dropout if self.training else 0.0, query_start=query_start,
-            documents=documents, window=self.window, key_ranges=key_ranges, softcap=self.softcap,
+            documents=documents, query_documents=query_documents, window=self.window,
+            key_ranges=key_ranges, softcap=self.softcap,
         )  # fmt: skip
         if not need_weights:
             return heads, None
         weights = attention_weights(
             q, k, terms, causal=causal, mask=mask, scale=scale, query_start=query_start,
-            documents=documents, window=self.window, key_ranges=key_ranges, softcap=self.softcap,
+            documents=documents, query_documents=query_documents, window=self.window,
+            key_ranges=key_ranges, softcap=self.softcap,
         )  # fmt: skip
         return heads, weights
 
@@ -398,3 +410,20 @@ class MultiheadAttention(nn.Module):
         b, j = query.shape[0], key.shape[1] if key.ndim == 3 else 0
         check_floating(name, "key", key, "b j kdim", {"b": b, "kdim": self.kdim})
         check_floating(name, "value", value, "b j vdim", {"b": b, "j": j, "vdim": self.vdim})
+
+
+def _check_window(window: AnyWindow) -> AnyWindow:
+    """That of the row, or one for each axis of a grid; None without any limit."""
+    if is_of_axes(window) and any(window):
+        axes = GridTerms((1,) * len(window))
+        return resolve_window("MultiheadAttention", window, axes) or None
+    (found,) = resolve_window("MultiheadAttention", window, Terms()) or (None,)
+    return found
+
+
+def _with_batch(argument: str, x: Tensor | None, *, axes: int) -> Tensor | None:
+    """What is given for one sequence, with so many axes, as that of a batch of one."""
+    if x is None:
+        return None
+    check_tensor("MultiheadAttention", argument, x)
+    return x[None] if x.ndim == axes else x

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from torch import Tensor
 
@@ -13,6 +14,7 @@ __all__ = [
     "AnyWindow",
     "Window",
     "check_key_ranges",
+    "is_of_axes",
     "outside_ranges",
     "outside_window",
     "resolve_window",
@@ -40,10 +42,15 @@ def resolve_window(
     if window is None:
         return ()
     if isinstance(terms, Terms):
+        if is_of_axes(window) and any(window):
+            raise ValueError(
+                f"{function}: window must be one (left, right) where no GridTerms say that there "
+                f"is a grid, got {one_line(window)}"
+            )
         found = [_check_sides(function, "window", window)]
     else:
         axes = len(terms.shape)
-        if not isinstance(window, Sequence) or len(window) != axes:
+        if not is_of_axes(window) or len(window) != axes:
             raise ValueError(
                 f"{function}: window must have one (left, right) or None for each axis of the "
                 f"grid {terms.shape}, got {one_line(window)}"
@@ -58,6 +65,20 @@ def resolve_window(
             for axis, side in enumerate(window)
         ]
     return tuple(found) if any(side != (None, None) for side in found) else ()
+
+
+def is_of_axes(window: object) -> TypeGuard[Sequence[Window | None]]:
+    """Whether it has a window, or None, for each axis of a grid, instead of two sides in tokens.
+
+    Where all of it is None it may be either.
+
+    >>> is_of_axes(((3, 3), None)), is_of_axes((3, None)), is_of_axes((None, None))
+    (True, False, True)
+    """
+    if not isinstance(window, Sequence) or not window:
+        return False
+    sides = [side for side in window if side is not None]
+    return not sides or any(isinstance(side, Sequence) for side in sides)
 
 
 def _check_sides(function: str, argument: str, sides: object) -> Window:
