@@ -85,6 +85,30 @@ def test_a_way_that_other_sizes_take_gives_the_same(way: str, name: str, monkeyp
     assert any(map(SHOWS[way], compiled_for))
 
 
+@pytest.mark.parametrize("most", [1, 5, 40])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "joint_bias", "space, prefix, joint", "line, joint", "grouped", "softcap", "documents",
+        "additive", "window of one axis", "rows", "rows, causal",
+    ],
+)  # fmt: skip
+def test_a_joint_bias_learns_from_some_queries_at_a_time(name: str, most: int, monkeypatch):
+    """Wherever tiles of queries begin, and whether queries are whole lines or parts of one."""
+    case, module = GRID_CASES[name], import_module("relpos.ops.triton.joint_bias_gradient")
+    if prod(case.shape) / most > 30:
+        most = 50
+    seen, cut = [], module.query_boxes
+    monkeypatch.setattr(
+        module, "query_boxes", lambda grid, _: seen.append(cut(grid, most)) or seen[-1]
+    )
+    take("the table of the joint bias", monkeypatch)
+    agrees(case)
+    boxes = seen[-1]  # of the whole grid
+    assert len(boxes) == len({corner for corner, _ in boxes}) >= prod(case.shape) / most
+    assert sum(prod(box) for _, box in boxes) == prod(case.shape)
+
+
 @pytest.mark.parametrize("name", ["plane", "long rows", "axes that differ"])
 def test_what_is_multiplied_has_a_column_for_each_coordinate(name: str, monkeypatch):
     """What a pass is compiled for says which way it went."""

@@ -11,15 +11,13 @@ pytestmark = pytest.mark.skipif(bool(backends()["triton"]), reason=str(backends(
 
 
 def test_what_is_made_of_the_same_arguments_is_made_once():
-    from relpos.ops.triton.joint_bias_chunks import joint_bias_chunks
+    from relpos.ops.triton.grid_indices import grid_indices
 
     cpu = torch.device("cpu")
-    first = joint_bias_chunks((2, 3), 4, cpu)
-    assert joint_bias_chunks((2, 3), 4, cpu) is first
-    assert joint_bias_chunks((3, 3), 4, cpu) is not first
-    assert first.tolist() == [
-        [-5, 0, 4], [-1, 4, 1], [-2, 5, 4], [2, 9, 1], [1, 10, 4], [5, 14, 1],
-    ]  # fmt: skip
+    first = grid_indices((2, 3), (2, 3), 1, (), cpu)
+    assert grid_indices((2, 3), (2, 3), 1, (), cpu) is first
+    assert grid_indices((3, 3), (2, 3), 1, (), cpu) is not first
+    assert first.key_coordinates.tolist() == [[-1, 0, 0, 0, 1, 1, 1], [-1, 2, 3, 4, 2, 3, 4]]
 
 
 @pytest.fixture

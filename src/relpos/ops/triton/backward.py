@@ -6,16 +6,17 @@ import torch
 from torch import Tensor
 
 from .band_sums import BandSums
+from .joint_bias_gradient import joint_bias_gradient
 from .kernels.backward_dkdv import dkdv_kernel
 from .kernels.backward_dq import dq_kernel
-from .kernels.backward_mask import dmask_kernel
 from .launch import run_largest_that_fits, run_tiles
+from .pair_sums import pair_sums
 from .prepared_call import PreparedCall
 from .saved import Saved
 from .stored_scores import stored_gradients, stores_scores
-from .table_gradients import EndRows, joint_bias_gradient, table_gradients
+from .table_gradients import EndRows, table_gradients
 from .tensor_args import empty_like, maybe_token_tensor, token_tensor
-from .tuning import TileShape, count_tiles, split_count
+from .tuning import TileShape, count_tiles
 
 __all__ = ["backward"]
 
@@ -85,7 +86,7 @@ class _Backward:
         if "joint_bias" in needed:
             self.gradients["joint_bias"] = joint_bias_gradient(call, saved, self.delta)
         if "mask" in needed:
-            self._run_dmask()
+            self._sum_for_mask()
         return self.gradients
 
     def _run_dq(self) -> None:
@@ -183,27 +184,15 @@ class _Backward:
         self._add(k=d_k if "k" in needed else None, v=d_v if "v" in needed else None)
         self._add(query_axis_logits=d_logits)
 
-    def _run_dmask(self) -> None:
-        call, saved, mask = self.call, self.saved, self.call.mask
+    def _sum_for_mask(self) -> None:
+        mask = self.call.mask
         assert mask is not None
         batch, heads, queries, keys = mask.shape
-        sums = call.q.new_empty(0)
-
-        def run(shape: TileShape) -> None:
-            nonlocal sums
-            num_tiles = heads * count_tiles(queries, shape.m) * count_tiles(keys, shape.n)
-            # Of sequences that share the mask.
-            splits = split_count(num_tiles, call.batch, mask.device) if batch == 1 else batch
-            size = (splits, heads, queries, keys)
-            sums = torch.empty(size, dtype=torch.float32, device=mask.device)
-            run_tiles(
-                dmask_kernel, call, splits * num_tiles, saved.softmax, token_tensor(saved.d_out),
-                self.delta, maybe_token_tensor(saved.d_axis_weights), sums, call.batch, splits,
-                heads, shape=shape, spec=saved.specialization(call, shape), known=saved.known,
-            )  # fmt: skip
-
-        run_largest_that_fits("dmask", call, run)
-        self._add(mask=sums if sums.shape[0] == batch else sums.sum(0, keepdim=True))
+        sums = pair_sums(
+            self.call, self.saved, self.delta, batch=batch, heads=heads,
+            by_query=queries > 1, by_key=keys > 1, of_mask=True,
+        )  # fmt: skip
+        self._add(mask=sums)
 
     def _add(self, **gradients: Tensor | None) -> None:
         self.gradients |= {name: x for name, x in gradients.items() if x is not None}

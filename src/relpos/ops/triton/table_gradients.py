@@ -12,20 +12,18 @@ from torch import Tensor
 
 from . import launch
 from .band_sums import BandSums
-from .joint_bias_chunks import joint_bias_chunks
 from .kernels.backward_tables import dtables_kernel, end_rows_kernel
 from .launch import run_largest_that_fits, run_tiles
 from .layouts import number_of_layouts
 from .prepared_call import PreparedCall
 from .saved import Saved
-from .tensor_args import maybe_token_tensor, token_tensor
+from .tensor_args import token_tensor
 from .tuning import TileShape, count_tiles, next_power_of_two, split_count
 
 __all__ = [
     "EndRows",
     "add_end_rows",
     "heads_of_tables",
-    "joint_bias_gradient",
     "table_gradients",
 ]
 
@@ -100,13 +98,6 @@ def add_end_rows(
     return gradients
 
 
-def joint_bias_gradient(call: PreparedCall, saved: Saved, delta: Tensor) -> Tensor:
-    """The gradient `(h or 1, entries)` of a grid's joint bias."""
-    assert call.joint_bias is not None
-    heads, entries = call.joint_bias.shape
-    return _sums_by_offset(call, saved, delta, ("bias",), heads, entries)["bias"].sum(0)
-
-
 def _sums_by_offset(
     call: PreparedCall,
     saved: Saved,
@@ -115,13 +106,12 @@ def _sums_by_offset(
     heads: int,
     entries: int,
 ) -> dict[str, Tensor]:
-    """`(splits, heads, entries[, d])` for each name; of a window, neither end row is written."""
+    """`(splits, heads, entries[, d])` for each name; neither end row is written."""
     device = call.q.device
     sums: dict[str, Tensor] = {}
 
     def run(shape: TileShape) -> None:
-        number, chunks = _chunks(call, shape.n)
-        programs = number * heads
+        programs = count_tiles(call.table_window.num_rows - 2, shape.n) * heads
         items = call.batch * (call.heads // heads) * count_tiles(call.seqlen_q, shape.m)
         splits = split_count(programs, items, device)
         for name in names:
@@ -131,8 +121,7 @@ def _sums_by_offset(
             return
         run_tiles(
             dtables_kernel, call, programs * splits, saved.softmax, token_tensor(saved.d_out),
-            delta, maybe_token_tensor(saved.d_axis_weights), chunks,
-            *(sums.get(name) for name in ("keys", "queries", "bias", "values")),
+            delta, *(sums.get(name) for name in ("keys", "queries", "bias", "values")),
             call.batch, heads, splits, entries, shape=shape, known=saved.known,
             spec=saved.specialization(call, shape),
             NEEDS_D_KEYS="keys" in names, NEEDS_D_QUERIES="queries" in names,
@@ -141,14 +130,6 @@ def _sums_by_offset(
 
     run_largest_that_fits("dtables", call, run)
     return sums
-
-
-def _chunks(call: PreparedCall, n: int) -> tuple[int, Tensor | None]:
-    """How many chunks of up to `n` entries there are, and of a grid's joint bias which."""
-    if call.grid is None:
-        return count_tiles(call.table_window.num_rows - 2, n), None
-    chunks = joint_bias_chunks(call.grid.key_grid, n, call.q.device)
-    return chunks.shape[0], chunks
 
 
 def _sum_end_rows(

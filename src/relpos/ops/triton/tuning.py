@@ -119,7 +119,7 @@ def tile_shapes(kernel: str, call: TiledCall) -> Sequence[TileShape]:
     """The tiles of a kernel for a call, the best first; others are smaller, or of fewer stages.
 
     Args:
-        kernel: "forward", "dq", "dq, in two", "dkdv", "dmask", "dtables" or "end_rows"; what
+        kernel: "forward", "dq", "dq, in two", "dkdv", "dpairs", "dtables" or "end_rows"; what
             follows from stored `dS` runs with the tile of dkdv.
         call: whose tensors the kernel gets.
     """
@@ -147,7 +147,7 @@ def tile_shapes_on_cuda(
 def _tile_shapes(
     kernel: str, kind: str, width: int, row_tile_width: int | None, has_few_queries: bool
 ) -> tuple[TileShape, ...]:
-    by_width = TILES[kind]["dkdv" if kernel == "dmask" else kernel]
+    by_width = TILES[kind]["dkdv" if kernel == "dpairs" else kernel]
     shape = TileShape(*by_width[0 if width <= 64 else 1 if width <= 128 else 2])
     if row_tile_width is not None:
         shape = shape._replace(n=min(shape.n, row_tile_width))

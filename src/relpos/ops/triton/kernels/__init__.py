@@ -7,7 +7,8 @@ Each kernel owns a kind of output, so that nothing is added up by atomics:
     backward_dkdv.py     dkdv_kernel        a tile of keys: `d_k`, `d_v`
     backward_tables.py   dtables_kernel     inner rows of the tables: their gradients
                          end_rows_kernel    the two end rows of a table
-    backward_mask.py     dmask_kernel       a tile of an additive mask: its gradient
+    backward_pairs.py    dpairs_kernel      a tile of what each pair has a number of, as an additive
+                                            mask: its gradient
     bias_rows.py         bias_rows_kernel   before all others: a bias as they read it
     grid_products.py     marks_kernel       before them: which coordinates a grid's tokens have
     axis_logits.py       axis_logits_kernel, axis_dq_kernel, axis_drows_kernel
@@ -30,14 +31,14 @@ Read `../kernel_args.py` first (what a kernel receives), then `structs.py`, `reg
     grid_rows.py       the same where a tile of keys is a row of the grid
     grid_terms.py      the same where there are many coordinates; joint bias
     scores.py          dot products -> scores -> `dS`, for every kernel
-    recompute.py       for dkdv and dmask: scores and `dS` of one tile by itself
+    recompute.py       for dkdv and dpairs: scores and `dS` of one tile by itself
 
 Scores, exponentials and `dS` of a tile are `tile_scores`, `tile_exponentials` and `tile_d_scores`
 of `scores.py` in every kernel that makes them. What differs is the tile, and where its dot products
 with the tables come from:
 
     forward, dq    (m queries, n keys)       shear.tile_dot_rows; outside the band regions.end_dot
-    dkdv, dmask    (m queries, n keys)       recompute.recompute_d_scores
+    dkdv, dpairs   (m queries, n keys)       recompute.recompute_d_scores
     dtables        (m queries, n offsets)    tables.dot_rows: there the tables lie straight
 
 Names, everywhere the same:

@@ -20,7 +20,6 @@ import triton
 import triton.language as tl
 
 from ..kernel_args import KernelSizes
-from .grid_terms import joint_bias_entry
 from .regions import BAND, has_pairs
 from .scores import load_row_stats, tile_d_scores, tile_exponentials, tile_scores
 from .shear import by_offset, shear, shear_transposed
@@ -41,7 +40,7 @@ from .tiles import (
 def dtables_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
-    softmax, d_out, delta, d_axis_weights, chunks, d_keys, d_queries, d_bias, d_values,
+    softmax, d_out, delta, d_keys, d_queries, d_bias, d_values,
     batch, table_heads, splits, entries,
     SPEC: tl.constexpr, NEEDS_D_KEYS: tl.constexpr, NEEDS_D_QUERIES: tl.constexpr,
     NEEDS_D_BIAS: tl.constexpr, NEEDS_D_VALUES: tl.constexpr,
@@ -52,15 +51,12 @@ def dtables_kernel(
         softmax: `(2, b, h, i)`, of the forward kernel.
         d_out: TokenTensor `(b, h, i, dv)`.
         delta: `(b, h, i)`, of the dq kernel.
-        d_axis_weights: TokenTensor `(b, h, i, s)` with a grid's values.
-        chunks: of a grid, `(chunks, 3)` int32: the offset in tokens of a chunk's first entry, the
-            entry's number, and how many of the `n` there are.
         batch: sequences; `table_heads` is 1 where heads share the tables, else all.
 
     Writes, in float32, where they are needed:
         d_keys: `(splits, table_heads, entries, rel_dim)`.
         d_queries: `(splits, table_heads, entries, d)`.
-        d_bias: `(splits, table_heads, entries)`; on a grid that of the joint bias.
+        d_bias: `(splits, table_heads, entries)`.
         d_values: `(splits, table_heads, entries, dv)`.
     """
     args = KernelArgs(
@@ -74,16 +70,10 @@ def dtables_kernel(
     split = tile % splits
     table_head = tile // splits % table_heads
     number = tile // splits // table_heads
-    if SPEC.num_axes:
-        chunk = chunks + number * 3
-        offset = tl.load(chunk)
-        entry = tl.load(chunk + 1)
-        count = tl.load(chunk + 2)
-    else:
-        # The window's rows without the first and the last, one after another.
-        entry = 1 + number * SPEC.block_n
-        offset = args.table_first + entry
-        count = tl.minimum(args.table_rows - 1 - entry, SPEC.block_n)
+    # The window's rows without the first and the last, one after another.
+    entry = 1 + number * SPEC.block_n
+    offset = args.table_first + entry
+    count = tl.minimum(args.table_rows - 1 - entry, SPEC.block_n)
 
     if NEEDS_D_KEYS:
         acc_keys = zeros(SPEC.block_n, SPEC.block_rel_dim)
@@ -98,7 +88,7 @@ def dtables_kernel(
     first_tile = tl.maximum(-args.query_start - offset - (SPEC.block_n - 1), 0) // SPEC.block_m
     last = tl.minimum(args.seqlen_k - args.query_start - offset, args.seqlen_q)
     tiles = tl.maximum(tl.cdiv(tl.maximum(last, 0), SPEC.block_m) - first_tile, 0)
-    if SPEC.is_causal and not SPEC.num_axes:
+    if SPEC.is_causal:
         tiles = tl.where(offset > 0, 0, tiles)
     heads = args.inputs.heads // table_heads
     for item in range(split, batch * heads * tiles, splits):
@@ -133,14 +123,11 @@ def dtables_kernel(
                 d_out_dots += dot_rows(args, VALUES, h, d_o, entry + r, SPEC)
             scores, slope = tile_scores(args, pairs, dots, None, BAND, True, SPEC)
             inside = (r < count)[None, :] & (i < args.seqlen_q)[:, None]
-            if SPEC.num_axes:
-                pairs_entry, on_grid = joint_bias_entry(args, pairs)
-                inside = inside & on_grid & (pairs_entry == entry + r[None, :])
             scores = tl.where(inside, scores, float("-inf"))
             stats = load_row_stats(softmax, delta, args, b, h, i, num_score_rows)
             exps = tile_exponentials(args, scores, stats, SPEC)
             weights_after_dropout, d_scores = tile_d_scores(
-                args, pairs, stats, exps, slope, d_out_dots, d_axis_weights, False, SPEC
+                args, pairs, stats, exps, slope, d_out_dots, None, False, SPEC
             )
 
             if NEEDS_D_KEYS:
