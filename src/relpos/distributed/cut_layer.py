@@ -17,6 +17,7 @@ from torch.nn.functional import linear
 from ..autocast import without_autocast
 from ..checks import one_line
 from ..errors import ShapeError
+from ..jagged import is_jagged
 from ..layers import KeyValueCache, MultiheadAttention
 from ..ops.dispatch import choose, choose_for_parts
 from ..ops.inputs import DropoutOrigin, prepare
@@ -78,6 +79,11 @@ class CutLayer(MultiheadAttention):
                     raise TypeError(
                         f"MultiheadAttention: {name} must be a plain tensor, the same on every "
                         "rank, such as full_tensor() gives, got DTensor"
+                    )
+                if is_jagged(x):
+                    raise ValueError(
+                        f"MultiheadAttention: {name} must be dense where heads are cut among "
+                        "ranks, got a nested tensor"
                     )
             _check_of_heads(self, given)
             facts = _facts(self, given)

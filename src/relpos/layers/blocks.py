@@ -14,12 +14,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from ..checks import check_count, check_floating, check_probability, check_shape
+from ..jagged import is_jagged
 from .cache import KeyValueCache, check_cache, rollback_on_error
 from .multihead import MultiheadAttention
+from .nested import decoder_of_nested, encoder_of_nested
 
 __all__ = ["DecoderBlock", "EncoderBlock"]
 
@@ -105,7 +109,7 @@ class EncoderBlock(nn.Module):
         """The next residual stream.
 
         Args:
-            x: residual stream.
+            x: residual stream; nested (`torch.jagged`), too.
             key_padding_mask: `(b, i)`; boolean, True is *dropped* as in `nn.MultiheadAttention`,
                 or a number added to the scores. What stands at a dropped position reaches no other.
             documents: the document of each position of a packed row, as in `relpos.attention`.
@@ -115,6 +119,12 @@ class EncoderBlock(nn.Module):
         Raises:
             ShapeError: if a tensor or mask does not fit the others.
         """
+        if is_jagged(x):
+            others = {
+                "key_padding_mask": key_padding_mask, "documents": documents,
+                "key_ranges": key_ranges,
+            }  # fmt: skip
+            return encoder_of_nested(partial(EncoderBlock.forward, self), self.attention, x, others)
         check_floating("EncoderBlock", "x", x, "b i e", {"e": self.attention.embed_dim})
         y = self.attention_norm(x)
         y, _ = self.attention(
@@ -180,9 +190,10 @@ class DecoderBlock(nn.Module):
         """The next residual stream.
 
         Args:
-            x: residual stream.
+            x: residual stream; nested (`torch.jagged`), too.
             cache: this layer's tokens before these.
-            memory: the encoder's output, for `cross`; not needed where `memory_cache` holds it.
+            memory: the encoder's output, for `cross`, nested where `x` is; not needed where
+                `memory_cache` holds it.
             memory_key_padding_mask: `(b, j)`; boolean, True is *dropped* as in
                 `nn.MultiheadAttention`, or a number added to the scores.
             memory_cache: another cache than `cache`; if empty, it takes the memory's keys and
@@ -201,6 +212,15 @@ class DecoderBlock(nn.Module):
                 come without those of `x`, or both caches are the same. A refused call leaves them
                 as they were.
         """
+        if is_jagged(x):
+            others = {
+                "cache": cache, "memory_key_padding_mask": memory_key_padding_mask,
+                "memory_cache": memory_cache, "documents": documents,
+                "memory_documents": memory_documents, "key_ranges": key_ranges,
+            }  # fmt: skip
+            return decoder_of_nested(
+                partial(DecoderBlock.forward, self), self.attention, self.cross, x, memory, others
+            )
         check_cache("DecoderBlock", "cache", cache)
         check_cache("DecoderBlock", "memory_cache", memory_cache)
         if memory_cache is not None and memory_cache is cache:

@@ -20,6 +20,7 @@ sequence's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -36,6 +37,7 @@ from ..checks import (
     check_softcap,
     check_tensor,
 )
+from ..jagged import is_jagged
 from ..ops import attention, attention_weights
 from ..ops.locality import AnyWindow, Window, is_of_axes, resolve_window
 from ..positions.handover import apply_position, check_position, resolve_scale
@@ -43,6 +45,7 @@ from ..terms import GridTerms, Terms
 from .cache import KeyValueCache, check_cache, rollback_on_error
 from .elsewhere import AttendElsewhere, check_elsewhere
 from .masks import from_key, merge_masks
+from .nested import attention_of_nested
 
 __all__ = ["AttendElsewhere", "MultiheadAttention"]
 
@@ -191,7 +194,9 @@ class MultiheadAttention(nn.Module):
         """Output like `query`, and the weights or None.
 
         Args:
-            query: `(b, i, e)`, `(i, b, e)` without `batch_first`, or one sequence `(i, e)`.
+            query: `(b, i, e)`, `(i, b, e)` without `batch_first`, or one sequence `(i, e)`; or
+                nested (`torch.jagged`) with sequences of their own lengths, as key and value are
+                then. With these go `is_causal` and `need_weights=False`.
             key: likewise with j tokens of width kdim.
             value: likewise with j tokens of width vdim.
             key_padding_mask: `(b, j)` or `(j,)`; boolean, True is *dropped* (the opposite of
@@ -224,6 +229,17 @@ class MultiheadAttention(nn.Module):
             ValueError: if the position needs another scale, or another layer's window dropped
                 tokens from the cache that this one sees.
         """
+        if is_jagged(query):
+            others = {
+                "key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "cache": cache,
+                "query_start": query_start, "documents": documents,
+                "query_documents": query_documents, "key_ranges": key_ranges,
+            }  # fmt: skip
+            output = attention_of_nested(
+                partial(MultiheadAttention.forward, self), self, query, key, value,
+                need_weights=need_weights, is_causal=is_causal, others=others,
+            )  # fmt: skip
+            return output, None
         self_attention = query is key and key is value
         for name, x in (("query", query), ("key", key), ("value", value)):
             check_tensor("MultiheadAttention", name, x)

@@ -9,11 +9,13 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from ..autocast import without_autocast
+from ..jagged import is_jagged
 from ..terms import GridTerms, Terms
 from . import reference
 from .dispatch import choose
 from .inputs import prepare, without_values
 from .locality import AnyWindow
+from .nested import attention_of_nested
 
 __all__ = ["attention", "attention_weights", "relative_logits"]
 
@@ -66,7 +68,9 @@ def attention(
     the lower right (the queries are the last ones), and a query without any key gives zeros.
 
     Args:
-        q: queries; query head `n` reads key head `n // (h // g)`.
+        q: queries; query head `n` reads key head `n // (h // g)`. Nested (`torch.jagged`) along i,
+            with `k` and `v` nested along j, each sequence is by itself: with these go `terms`,
+            `causal` and `window` where both have the same offsets, `dropout`, `scale`, `softcap`.
         k: keys.
         v: values.
         terms: the tables of a position scheme; default none.
@@ -98,8 +102,8 @@ def attention(
         return_lse: whether to return the log-sum-exp of the scores too.
 
     Returns:
-        The output; with `return_lse` also the natural log-sum-exp of each row's scores, `-inf`
-        where a row has no key, differentiable too.
+        The output, nested as `q` is; with `return_lse` also the natural log-sum-exp of each row's
+        scores, `-inf` where a row has no key, differentiable too.
 
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.
@@ -128,6 +132,15 @@ def attention(
             attention, q, k, v, terms, tensors, causal=causal, dropout=dropout, scale=scale,
             query_start=query_start, window=window, softcap=softcap, backend=backend,
             return_lse=return_lse,
+        )  # fmt: skip
+    if is_jagged(q):
+        others = {
+            "mask": mask, "documents": documents, "query_documents": query_documents,
+            "key_ranges": key_ranges, "query_start": query_start,
+        }  # fmt: skip
+        return attention_of_nested(
+            attention, q, k, v, terms, others, causal=causal, dropout=dropout, scale=scale,
+            window=window, softcap=softcap, backend=backend, return_lse=return_lse,
         )  # fmt: skip
     inputs = prepare(
         "attention", q, k, v, terms, mask, documents, key_ranges, query_documents, causal=causal,

@@ -1,0 +1,160 @@
+"""Layers called with nested tensors: with their rows, whose sequences are documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from ..jagged import check_jagged, check_only_jagged, documents_of, jagged_like, row_of
+
+__all__ = ["attention_of_nested", "decoder_of_nested", "encoder_of_nested"]
+
+_Forward = Callable[..., Any]
+
+
+class _Attention(Protocol):
+    """What is asked of a `MultiheadAttention`."""
+
+    batch_first: bool
+
+    @property
+    def position(self) -> object | None: ...
+
+    @property
+    def window(self) -> object | None: ...
+
+    @property
+    def attend_elsewhere(self) -> object | None: ...
+
+
+def attention_of_nested(
+    forward: _Forward,
+    layer: _Attention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    need_weights: bool,
+    is_causal: bool,
+    others: Mapping[str, Any],
+) -> Tensor:
+    """What a layer gives for them, `(b, i, e)`, nested like `query`.
+
+    Args:
+        forward: of the layer, called with rows.
+        layer: whose it is.
+        query: `(b, i, e)`, jagged along i.
+        key: `(b, j, kdim)`, jagged along j.
+        value: `(b, j, vdim)`, likewise.
+        need_weights: as the layer was given it.
+        is_causal: likewise.
+        others: by name, what must not be given.
+
+    Raises:
+        ShapeError: if a tensor is not jagged like this.
+        ValueError: if something is asked for or given that nested tensors do not have, or the
+            position is not that of each sequence by itself.
+    """
+    name = "MultiheadAttention"
+    for argument, x, axes in (
+        ("query", query, "b i e"), ("key", key, "b j kdim"), ("value", value, "b j vdim")
+    ):  # fmt: skip
+        check_jagged(name, argument, x, axes, axes.split()[1])
+    check_only_jagged(name, others)
+    for argument, found, wanted in (
+        ("need_weights", need_weights, False), ("batch_first", layer.batch_first, True)
+    ):  # fmt: skip
+        if found != wanted:
+            raise ValueError(
+                f"{name}: {argument} must be {wanted} with nested tensors, got {found}"
+            )
+    _check_position(name, layer)
+    of_queries = None
+    if query.shape[1] != key.shape[1]:
+        of_queries = documents_of(query, axis=1)
+        _check_order_is_free(name, layer, is_causal=is_causal)
+    rows = {id(x): row_of(x) for x in (query, key, value)}
+    output, _ = forward(
+        *(rows[id(x)] for x in (query, key, value)), need_weights=False, is_causal=is_causal,
+        documents=documents_of(key, axis=1), query_documents=of_queries,
+    )  # fmt: skip
+    return jagged_like(output, query, axis=1)
+
+
+def encoder_of_nested(
+    forward: _Forward, attention: _Attention, x: Tensor, others: Mapping[str, Any]
+) -> Tensor:
+    """What an `EncoderBlock` gives for `x (b, i, e)`, nested like it.
+
+    Args:
+        forward: of the block, called with a row.
+        attention: of the block.
+        x: jagged along i.
+        others: by name, what must not be given.
+
+    Raises:
+        ShapeError: if `x` is not jagged like this.
+        ValueError: as `attention_of_nested`.
+    """
+    check_jagged("EncoderBlock", "x", x, "b i e", "i")
+    check_only_jagged("EncoderBlock", others)
+    _check_position("EncoderBlock", attention)
+    return jagged_like(forward(row_of(x), documents=documents_of(x, axis=1)), x, axis=1)
+
+
+def decoder_of_nested(
+    forward: _Forward,
+    attention: _Attention,
+    cross: _Attention | None,
+    x: Tensor,
+    memory: Tensor | None,
+    others: Mapping[str, Any],
+) -> Tensor:
+    """What a `DecoderBlock` gives for `x (b, i, e)`, nested like it.
+
+    Args:
+        forward: of the block, called with rows.
+        attention: of the block.
+        cross: likewise.
+        x: jagged along i.
+        memory: `(b, m, kdim)`, jagged along m, or None.
+        others: by name, what must not be given.
+
+    Raises:
+        ShapeError: if a tensor is not jagged like this.
+        ValueError: as `attention_of_nested`.
+    """
+    check_jagged("DecoderBlock", "x", x, "b i e", "i")
+    check_only_jagged("DecoderBlock", others)
+    _check_position("DecoderBlock", attention)
+    of_memory: dict[str, Tensor] = {}
+    if memory is not None:
+        check_jagged("DecoderBlock", "memory", memory, "b m kdim", "m")
+        of_memory = {"memory": row_of(memory), "memory_documents": documents_of(memory, axis=1)}
+        if cross is not None:
+            _check_order_is_free("DecoderBlock", cross, is_causal=False)
+    return jagged_like(
+        forward(row_of(x), documents=documents_of(x, axis=1), **of_memory), x, axis=1
+    )
+
+
+def _check_position(name: str, layer: _Attention) -> None:
+    position = layer.position
+    if position is not None and not getattr(position, "shift_invariant", False):
+        raise ValueError(
+            f"{name}: position must depend on offsets alone (shift_invariant) with nested tensors, "
+            f"whose sequences lie in one row, got {type(position).__name__}"
+        )
+    if layer.attend_elsewhere is not None:
+        raise ValueError(f"{name}: over several devices tensors must be dense, got nested ones")
+
+
+def _check_order_is_free(name: str, layer: _Attention, *, is_causal: bool) -> None:
+    """Raise unless nothing depends on the order of tokens: the offsets of a row are no others'."""
+    if layer.position is not None or layer.window is not None or is_causal:
+        raise ValueError(
+            f"{name}: across nested tensors of other lengths, position and window must be None and "
+            f"is_causal False, got {type(layer.position).__name__}, {layer.window} and {is_causal}"
+        )
