@@ -286,10 +286,27 @@ def test_packed_documents_read_what_of_the_memory_is_theirs():
 
 def test_documents_of_a_memory_without_those_of_its_readers_are_named():
     x, documents = normal(1, 3, 12), torch.zeros(1, 7, dtype=torch.int64)
-    with pytest.raises(ValueError, match="memory_documents must be None without documents, got"):
+    with pytest.raises(ValueError, match="memory_documents must come with documents, those of x,"):
         reader(ACROSS["none"])(x, memory=normal(1, 7, 10), memory_documents=documents)
     with pytest.raises(ValueError, match="memory_documents must be None without cross, got some"):
         block()(x, documents=documents[:, :3], memory_documents=documents)
+
+
+@pytest.mark.no_typecheck
+def test_wrong_documents_of_a_memory_are_named_and_leave_the_caches_as_they_were():
+    made, x, caches = reader(ACROSS["none"]), normal(1, 3, 12), (KeyValueCache(), KeyValueCache())
+    of_x = torch.zeros(1, 3, dtype=torch.int64)
+    for wrong, error, words in (
+        (torch.zeros(1, 6).long(), relpos.ShapeError, r"must be \(b, m\) with .* m=7, got \(1, 6"),
+        (torch.zeros(1, 7), relpos.ShapeError, "must be integers, got torch.float32"),
+        ([[0] * 7], TypeError, "must be a tensor, got list"),
+    ):
+        with pytest.raises(error, match=f"DecoderBlock: memory_documents {words}"):
+            made(
+                x, caches[0], memory=normal(1, 7, 10), memory_cache=caches[1], documents=of_x,
+                memory_documents=wrong,
+            )  # fmt: skip
+    assert [cache.length for cache in caches] == [0, 0]
 
 
 @pytest.mark.parametrize("make", [EncoderBlock, DecoderBlock])

@@ -157,11 +157,17 @@ def test_a_line_of_a_map_s_tokens_has_a_window_for_each_axis(window):
 def test_a_window_for_each_axis_without_a_grid_is_named():
     x = torch.zeros(1, 35, 12)
     layer = MultiheadAttention(12, 3, position=Shaw(4, 3), window=((1, 1), None))
-    with pytest.raises(ValueError, match=r"window must be one \(left, right\) where no GridTerms"):
+    with pytest.raises(ValueError, match=r"with a position that has no tables .* and Shaw"):
         layer(x, x, x)
     layer = MultiheadAttention(12, 3, position=Grid(4, (5, 7)), window=(3, 3))
     with pytest.raises(ValueError, match=r"for each axis of the grid \(5, 7\), got \(3, 3\)"):
         layer(x, x, x)
+
+
+@pytest.mark.parametrize("window", [(None,), (None, None), (None, None, None)])
+def test_a_window_without_any_limit_is_none(window):
+    assert MultiheadAttention(12, 3, window=window).window is None
+    assert GridAttention(12, 3, window=window).window is None
 
 
 def test_a_neighbourhood_as_large_as_the_map_is_the_map():

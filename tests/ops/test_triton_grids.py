@@ -85,28 +85,51 @@ def test_a_way_that_other_sizes_take_gives_the_same(way: str, name: str, monkeyp
     assert any(map(SHOWS[way], compiled_for))
 
 
-@pytest.mark.parametrize("most", [1, 5, 40])
+@pytest.mark.parametrize("tiles", [1, 2])
 @pytest.mark.parametrize(
     "name",
     [
         "joint_bias", "space, prefix, joint", "line, joint", "grouped", "softcap", "documents",
-        "additive", "window of one axis", "rows", "rows, causal",
+        "additive", "window of one axis", "rows", "rows, causal", "rows, long prefix",
     ],
 )  # fmt: skip
-def test_a_joint_bias_learns_from_some_queries_at_a_time(name: str, most: int, monkeypatch):
-    """Wherever tiles of queries begin, and whether queries are whole lines or parts of one."""
+def test_a_joint_bias_learns_from_some_tiles_of_queries_at_a_time(
+    name: str, tiles: int, monkeypatch
+):
+    """Wherever a tile begins in a line of the grid, or before the grid."""
+    from relpos.ops.triton.tuning import TileShape
+
     case, module = GRID_CASES[name], import_module("relpos.ops.triton.joint_bias_gradient")
-    if prod(case.shape) / most > 30:
-        most = 50
-    seen, cut = [], module.query_boxes
+    keys = case.prefix + prod(case.shape)
+    tile = TileShape(*(16, 16, 4, 1) if keys < 64 else (32, 16, 4, 1))
+    for one in (module, import_module("relpos.ops.triton.launch")):
+        monkeypatch.setattr(one, "tile_shapes", lambda *_: [tile])
+    monkeypatch.setattr(module, "most_queries", lambda *_: tiles * tile.m + 3)
+    seen, sums = [], module.pair_sums
     monkeypatch.setattr(
-        module, "query_boxes", lambda grid, _: seen.append(cut(grid, most)) or seen[-1]
-    )
+        module, "pair_sums",
+        lambda *given, **named: seen.append(named["queries"]) or sums(*given, **named),
+    )  # fmt: skip
     take("the table of the joint bias", monkeypatch)
     agrees(case)
-    boxes = seen[-1]  # of the whole grid
-    assert len(boxes) == len({corner for corner, _ in boxes}) >= prod(case.shape) / most
-    assert sum(prod(box) for _, box in boxes) == prod(case.shape)
+    assert len(seen) == -(-keys // (tiles * tile.m))
+    assert [n for some in seen for n in some] == list(range(keys))
+    assert all(some.start % tile.m == 0 for some in seen)
+
+
+@pytest.mark.parametrize("grid", [(7,), (3, 4), (1, 5), (5, 1), (2, 3, 4)])
+def test_tokens_that_follow_each_other_are_boxes_of_a_grid(grid: tuple[int, ...]):
+    from relpos.ops.triton.joint_bias_gradient import query_boxes
+
+    tokens = torch.arange(prod(grid)).reshape(grid)
+    for first in range(prod(grid) + 1):
+        for end in range(first, prod(grid) + 1):
+            found = [
+                tokens[tuple(slice(a, a + n) for a, n in zip(corner, sizes, strict=True))].flatten()
+                for corner, sizes in query_boxes(grid, first, end)
+            ]
+            assert all(x.numel() for x in found)
+            assert [n for x in found for n in x.tolist()] == list(range(first, end))
 
 
 @pytest.mark.parametrize("name", ["plane", "long rows", "axes that differ"])

@@ -19,7 +19,14 @@ from functools import partial
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from ..checks import check_count, check_floating, check_probability, check_shape
+from ..checks import (
+    check_count,
+    check_floating,
+    check_integers,
+    check_probability,
+    check_shape,
+    check_tensor,
+)
 from ..jagged import is_jagged
 from .cache import KeyValueCache, check_cache, rollback_on_error
 from .multihead import MultiheadAttention
@@ -201,16 +208,17 @@ class DecoderBlock(nn.Module):
                 gradient reaches the memory through it. `reset` it before another memory.
             documents: the document of each position of a packed row, those in `cache` included,
                 as in `relpos.attention`; all of the memory is seen without `memory_documents`.
-            memory_documents: the document of each position of the memory, where its rows are packed
-                too: tokens see what is of their own document. Wants `documents`.
+            memory_documents: `(b or 1, m)`, the document of each position of the memory, where its
+                rows are packed too: tokens see what is of their own document. Comes with
+                `documents`, and in each step, as `memory_cache` does not hold it.
             key_ranges: the keys `lo..hi-1` of all j, those in `cache` included, that each query
                 sees if they are not ahead of it, as in `relpos.attention`.
 
         Raises:
             ShapeError: if a tensor or mask does not fit the others, or what a cache holds.
             ValueError: if a memory is wanted and not given, or given and not wanted, its documents
-                come without those of `x`, or both caches are the same. A refused call leaves them
-                as they were.
+                come without those of `x` or without `cross`, or both caches are the same. A refused
+                call leaves them as they were.
         """
         if is_jagged(x):
             others = {
@@ -229,11 +237,9 @@ class DecoderBlock(nn.Module):
             )
         check_floating("DecoderBlock", "x", x, "b i e", {"e": self.attention.embed_dim})
         memory = self._memory_to_project(x, memory, memory_key_padding_mask, memory_cache)
-        if memory_documents is not None and (documents is None or self.cross is None):
-            missing = "documents" if documents is None else "cross"
-            raise ValueError(
-                f"DecoderBlock: memory_documents must be None without {missing}, got some"
-            )
+        if memory_documents is not None:
+            held = 0 if memory_cache is None else memory_cache.length
+            self._check_memory_documents(x, documents, memory_documents, memory, held)
         with rollback_on_error(cache, memory_cache):
             x = self._attend(
                 x, cache, memory, memory_key_padding_mask, memory_cache, documents=documents,
@@ -298,3 +304,23 @@ class DecoderBlock(nn.Module):
             sizes = {"b": b, "j": length}
             check_shape("DecoderBlock", "memory_key_padding_mask", mask, "b j", sizes)
         return new
+
+    def _check_memory_documents(
+        self,
+        x: Tensor,
+        documents: Tensor | None,
+        memory_documents: Tensor,
+        memory: Tensor | None,
+        held: int,
+    ) -> None:
+        if memory is None:
+            raise ValueError("DecoderBlock: memory_documents must be None without cross, got some")
+        if documents is None:
+            raise ValueError(
+                "DecoderBlock: memory_documents must come with documents, those of x, got it alone"
+            )
+        name = "memory_documents"
+        check_tensor("DecoderBlock", name, memory_documents)
+        check_integers("DecoderBlock", name, memory_documents)
+        sizes = {"b": (1, x.shape[0]), "m": held + memory.shape[1]}
+        check_shape("DecoderBlock", name, memory_documents, "b m", sizes)

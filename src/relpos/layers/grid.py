@@ -27,7 +27,7 @@ from ..checks import (
 )
 from ..errors import ShapeError
 from ..ops import attention
-from ..ops.locality import Window, is_of_axes, resolve_window
+from ..ops.locality import Window, has_no_limits, is_of_axes, resolve_window
 from ..positions.handover import apply_position, check_position, resolve_scale
 from ..terms import GridTerms, Terms
 
@@ -227,7 +227,7 @@ def _check_window(window: Sequence[Window | None] | None) -> tuple[Window, ...] 
     """A window for each axis, of which a call is to have as many; None without any limit."""
     if window is None:
         return None
-    if not is_of_axes(window):
+    if not (is_of_axes(window) or has_no_limits(window)):
         raise ValueError(
             "GridAttention: window must have one (left, right) or None for each axis of the map, "
             f"got {one_line(window)}"

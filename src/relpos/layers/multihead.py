@@ -39,7 +39,7 @@ from ..checks import (
 )
 from ..jagged import is_jagged
 from ..ops import attention, attention_weights
-from ..ops.locality import AnyWindow, Window, is_of_axes, resolve_window
+from ..ops.locality import AnyWindow, Window, has_no_limits, is_of_axes, resolve_window
 from ..positions.handover import apply_position, check_position, resolve_scale
 from ..terms import GridTerms, Terms
 from .cache import KeyValueCache, check_cache, rollback_on_error
@@ -74,7 +74,8 @@ class MultiheadAttention(nn.Module):
         window: `(left, right)`: only keys at the offsets `-left..right` take part, in tokens, None
             for no limit on a side; `(511, 0)` is a causal window of 512 tokens. A cache then drops
             what no later query can see, if the position allows it (`shift_invariant`). With a
-            `position` that lays a grid over the row, one such pair (or None) for each axis.
+            `position` that has tables for the axes of a grid (`Grid`, `WindowBias`,
+            `ContinuousBias`), one such pair (or None) for each axis.
         softcap: c of `c tanh(s / c)`, applied to the scores before the masks; None: none.
 
     Raises:
@@ -214,7 +215,8 @@ class MultiheadAttention(nn.Module):
             documents: `(b or 1, j)`, or `(j,)` for one sequence: the document of each position
                 of a packed row, as in `relpos.attention`; tokens see only their own.
             query_documents: `(b or 1, i)`, or `(i,)` for one sequence: those of the queries where
-                they are none of the j positions, as across from one packed row to another.
+                they are none of the j positions, as across from one packed row to another, whose
+                `documents` go with them.
             key_ranges: `(b or 1, i, 2)`, or `(i, 2)` for one sequence: the keys `lo..hi-1` of the
                 j that each query sees, as in `relpos.attention`. For a cache to drop keys the layer
                 needs a window, too.
@@ -246,7 +248,9 @@ class MultiheadAttention(nn.Module):
         single = query.ndim == 2
         if single:
             query, key, value = (x[None] if x.ndim == 2 else x for x in (query, key, value))
-            key_padding_mask = _with_batch("key_padding_mask", key_padding_mask, axes=1)
+            if key_padding_mask is not None:
+                check_tensor("MultiheadAttention", "key_padding_mask", key_padding_mask)
+                key_padding_mask = key_padding_mask[None]
             documents = _with_batch("documents", documents, axes=1)
             query_documents = _with_batch("query_documents", query_documents, axes=1)
             key_ranges = _with_batch("key_ranges", key_ranges, axes=2)
@@ -390,6 +394,12 @@ class MultiheadAttention(nn.Module):
         # Resolved here too, since the position may have been given later.
         scale = resolve_scale("MultiheadAttention", self.position, self.scale, width=self.head_dim)
         q, k, terms = apply_position(self.position_of_heads, q, k, x, query_start=query_start)
+        if isinstance(terms, Terms) and is_of_axes(self.window):
+            raise ValueError(
+                "MultiheadAttention: window must be one (left, right) with a position that has no "
+                f"tables for the axes of a grid, got {self.window} and "
+                f"{type(self.position).__name__}"
+            )
         heads = self._attention(
             q, k, v, terms, causal=causal, mask=mask, scale=scale,
             dropout=self.dropout if self.training else 0.0, query_start=query_start,
@@ -430,7 +440,9 @@ class MultiheadAttention(nn.Module):
 
 def _check_window(window: AnyWindow) -> AnyWindow:
     """That of the row, or one for each axis of a grid; None without any limit."""
-    if is_of_axes(window) and any(window):
+    if has_no_limits(window):
+        return None
+    if is_of_axes(window):
         axes = GridTerms((1,) * len(window))
         return resolve_window("MultiheadAttention", window, axes) or None
     (found,) = resolve_window("MultiheadAttention", window, Terms()) or (None,)

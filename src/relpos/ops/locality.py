@@ -14,6 +14,7 @@ __all__ = [
     "AnyWindow",
     "Window",
     "check_key_ranges",
+    "has_no_limits",
     "is_of_axes",
     "outside_ranges",
     "outside_window",
@@ -42,15 +43,16 @@ def resolve_window(
     if window is None:
         return ()
     if isinstance(terms, Terms):
-        if is_of_axes(window) and any(window):
+        if is_of_axes(window):
             raise ValueError(
-                f"{function}: window must be one (left, right) where no GridTerms say that there "
-                f"is a grid, got {one_line(window)}"
+                f"{function}: window must be one (left, right) for a line of tokens, whose terms "
+                f"are no GridTerms, got {one_line(window)}"
             )
         found = [_check_sides(function, "window", window)]
     else:
         axes = len(terms.shape)
-        if not is_of_axes(window) or len(window) != axes:
+        of_axes = is_of_axes(window) or has_no_limits(window)
+        if not of_axes or len(window) != axes:
             raise ValueError(
                 f"{function}: window must have one (left, right) or None for each axis of the "
                 f"grid {terms.shape}, got {one_line(window)}"
@@ -68,17 +70,17 @@ def resolve_window(
 
 
 def is_of_axes(window: object) -> TypeGuard[Sequence[Window | None]]:
-    """Whether it has a window, or None, for each axis of a grid, instead of two sides in tokens.
-
-    Where all of it is None it may be either.
+    """Whether it has windows for axes of a grid, instead of two sides in tokens.
 
     >>> is_of_axes(((3, 3), None)), is_of_axes((3, None)), is_of_axes((None, None))
-    (True, False, True)
+    (True, False, False)
     """
-    if not isinstance(window, Sequence) or not window:
-        return False
-    sides = [side for side in window if side is not None]
-    return not sides or any(isinstance(side, Sequence) for side in sides)
+    return isinstance(window, Sequence) and any(isinstance(side, Sequence) for side in window)
+
+
+def has_no_limits(window: object) -> TypeGuard[Sequence[None]]:
+    """Whether it is None for each side, or for each axis of a grid."""
+    return isinstance(window, Sequence) and len(window) > 0 and all(x is None for x in window)
 
 
 def _check_sides(function: str, argument: str, sides: object) -> Window:

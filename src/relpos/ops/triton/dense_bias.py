@@ -31,7 +31,7 @@ def with_dense_bias(inputs: Inputs) -> Inputs:
     if not isinstance(terms, GridTerms) or terms.joint_bias is None or is_traced():
         return inputs
     # A mask is added after the cap.
-    if inputs.mask is not None or inputs.softcap is not None or terms.query_grid != terms.shape:
+    if inputs.mask is not None or inputs.softcap is not None:
         return inputs
     q, bias = inputs.q, terms.joint_bias
     wide = wide_dtype(q)

@@ -40,6 +40,7 @@ def pair_sums(
         of_mask: whether they are of a mask, which is added after the cap.
         queries: those that count, one after another; None: all.
     """
+    assert by_query or queries is None  # tiles are summed whole
     queries = range(call.seqlen_q) if queries is None else queries
     first, end = queries.start, queries.stop
     sums = call.q.new_empty(0)

@@ -65,8 +65,7 @@ def table_gradients(
         sums["bias"] = band_sums.gradient(call, heads_of_tables(call, ("bias",))).unsqueeze(0)
         names = tuple(name for name in names if name != "bias")
     if names:
-        heads, rows = heads_of_tables(call, names), call.table_window.num_rows
-        sums |= _sums_by_offset(call, saved, delta, names, heads, rows)
+        sums |= _sums_by_offset(call, saved, delta, names, heads_of_tables(call, names))
     return add_end_rows(call, saved, end_rows, sums)
 
 
@@ -104,25 +103,24 @@ def _sums_by_offset(
     delta: Tensor,
     names: tuple[str, ...],
     heads: int,
-    entries: int,
 ) -> dict[str, Tensor]:
-    """`(splits, heads, entries[, d])` for each name; neither end row is written."""
-    device = call.q.device
+    """`(splits, heads, rows[, d])` for each name; neither end row is written."""
+    device, rows = call.q.device, call.table_window.num_rows
     sums: dict[str, Tensor] = {}
 
     def run(shape: TileShape) -> None:
-        programs = count_tiles(call.table_window.num_rows - 2, shape.n) * heads
+        programs = count_tiles(rows - 2, shape.n) * heads
         items = call.batch * (call.heads // heads) * count_tiles(call.seqlen_q, shape.m)
         splits = split_count(programs, items, device)
         for name in names:
             width = () if name == "bias" else (call.expanded_tables[name].shape[2],)
-            sums[name] = call.q.new_empty((splits, heads, entries, *width), dtype=torch.float32)
+            sums[name] = call.q.new_empty((splits, heads, rows, *width), dtype=torch.float32)
         if not programs:
             return
         run_tiles(
             dtables_kernel, call, programs * splits, saved.softmax, token_tensor(saved.d_out),
             delta, *(sums.get(name) for name in ("keys", "queries", "bias", "values")),
-            call.batch, heads, splits, entries, shape=shape, known=saved.known,
+            call.batch, heads, splits, shape=shape, known=saved.known,
             spec=saved.specialization(call, shape),
             NEEDS_D_KEYS="keys" in names, NEEDS_D_QUERIES="queries" in names,
             NEEDS_D_BIAS="bias" in names, NEEDS_D_VALUES="values" in names,

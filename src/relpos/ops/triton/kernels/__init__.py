@@ -7,8 +7,8 @@ Each kernel owns a kind of output, so that nothing is added up by atomics:
     backward_dkdv.py     dkdv_kernel        a tile of keys: `d_k`, `d_v`
     backward_tables.py   dtables_kernel     inner rows of the tables: their gradients
                          end_rows_kernel    the two end rows of a table
-    backward_pairs.py    dpairs_kernel      a tile of what each pair has a number of, as an additive
-                                            mask: its gradient
+    backward_pairs.py    dpairs_kernel      a tile of what has a number for each pair, an additive
+                                            mask or a grid's joint bias: its gradient
     bias_rows.py         bias_rows_kernel   before all others: a bias as they read it
     grid_products.py     marks_kernel       before them: which coordinates a grid's tokens have
     axis_logits.py       axis_logits_kernel, axis_dq_kernel, axis_drows_kernel

@@ -36,12 +36,12 @@ from .tiles import (
 )
 
 
-@triton.jit(do_not_specialize=(*KernelSizes._fields, "batch", "table_heads", "splits", "entries"))
+@triton.jit(do_not_specialize=(*KernelSizes._fields, "batch", "table_heads", "splits"))
 def dtables_kernel(
     inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset, max_offset,
     num_tiles,
     softmax, d_out, delta, d_keys, d_queries, d_bias, d_values,
-    batch, table_heads, splits, entries,
+    batch, table_heads, splits,
     SPEC: tl.constexpr, NEEDS_D_KEYS: tl.constexpr, NEEDS_D_QUERIES: tl.constexpr,
     NEEDS_D_BIAS: tl.constexpr, NEEDS_D_VALUES: tl.constexpr,
 ):  # fmt: skip
@@ -54,10 +54,10 @@ def dtables_kernel(
         batch: sequences; `table_heads` is 1 where heads share the tables, else all.
 
     Writes, in float32, where they are needed:
-        d_keys: `(splits, table_heads, entries, rel_dim)`.
-        d_queries: `(splits, table_heads, entries, d)`.
-        d_bias: `(splits, table_heads, entries)`.
-        d_values: `(splits, table_heads, entries, dv)`.
+        d_keys: `(splits, table_heads, rows, rel_dim)`.
+        d_queries: `(splits, table_heads, rows, d)`.
+        d_bias: `(splits, table_heads, rows)`.
+        d_values: `(splits, table_heads, rows, dv)`.
     """
     args = KernelArgs(
         inputs, seqlen_q, seqlen_k, query_start, table_first, table_rows, min_offset,
@@ -141,7 +141,8 @@ def dtables_kernel(
             if NEEDS_D_QUERIES:
                 acc_queries += times_keys(args, b, g, key0, d_scores, SPEC)
 
-    row = tl.cast(split * table_heads + table_head, tl.int64) * entries + entry + r
+    first_row = tl.cast(split * table_heads + table_head, tl.int64) * args.table_rows
+    row = first_row + entry + r
     inside = r < count
     if NEEDS_D_KEYS:
         acc_keys *= args.inputs.scale
