@@ -46,13 +46,18 @@ install "relpos[transformers]"`.
   another function than the model was trained as. `relpos adapt FOLDER --check --window 128 128`
   measures how far off it is, and without the window the gain on your machine.
 - Queries that are padding, or to whom the mask leaves no key, may give something else than the
-  original's. Weights (`output_attentions`) are those before dropout; T5's encoder,
-  Wav2Vec2-Conformer and SAM return them under SDPA too, where the original returns none.
+  original's: so may real frames that Gemma 4 convolves with padding on their left (its feature
+  extractor pads on the right). Weights (`output_attentions`) are those before dropout. Most
+  families return them under SDPA too, where the original returns none.
 - A mask of all pairs, `(B, 1, L, L)`, that is boolean (True takes part) hides keys under `eager`
   too, as in SDPA; the eager originals of T5's kin, MPNet and Inkling add it to the scores, as 1 and
-  0. One of integers they add under SDPA as well, so that it hides nothing; adapted models refuse
-  it: give `mask.bool()`.
-- Choose `attn_implementation` before: `adapt` puts a name of its own into the configuration.
+  0, as those of Nemotron and Seamless M4T v2 do with their own masks of padding: adapted, all give
+  what they give under SDPA. One of integers they add under SDPA as well, so that it hides nothing;
+  adapted models refuse it: give `mask.bool()`. One with a row for all queries, `(B, 1, 1, L)`, is
+  padding alone: a decoder stays causal beside it, where the originals of T5's kin and Inkling see
+  ahead then; MPT does so either way.
+- Choose `attn_implementation` before: `adapt` puts a name of its own into the configuration. Chosen
+  afterwards, some families go on as they were, and Inkling refuses.
   Adapt before accelerate's hooks are set and before FSDP wraps; before or after loading and PEFT,
   as you like. Projections are called as modules, quantised ones too (tested with packed weights of
   torch's own and of a stand-in, not with bitsandbytes or torchao). A module whose `forward` was

@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import re
+import subprocess
+import sys
+import threading
 from functools import partial
 from typing import Any
 
@@ -208,6 +211,15 @@ def test_classes_that_stay_as_they_are_say_why():
     assert untouched(swin)
 
 
+def test_the_function_is_there_whatever_modules_of_the_folder_are_imported():
+    code = (
+        "import relpos.adapters, relpos.adapters.families.alibi; "
+        "from relpos.adapters.families import alibi; "
+        "assert relpos.adapters.families()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_families_name_their_classes_and_schemes():
     found = families()
     assert found["t5"].schemes == {"T5Attention": "T5 bias"}
@@ -397,6 +409,28 @@ def test_a_configuration_is_the_models_own_outside_of_its_forward(tmp_path):
     torch.testing.assert_close(other(ids).last_hidden_state, expected, rtol=1e-4, atol=1e-4)
     falcon.save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["FalconModel"]
+
+
+def test_a_configuration_is_another_one_in_the_thread_of_a_forward_alone():
+    falcon = BY_NAME["falcon"].model().transformer
+    adapt(falcon)
+    seen = []
+
+    def look() -> None:
+        copied = copy.deepcopy(falcon)
+        seen.append((falcon.config._attn_implementation, copied.config._attn_implementation))
+
+    def elsewhere(*_: Any) -> None:
+        seen.append(falcon.config._attn_implementation)
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+
+    falcon.h[0].register_forward_pre_hook(elsewhere)
+    own = falcon.config._attn_implementation
+    falcon(torch.arange(5)[None])
+    assert seen[0].startswith("relpos-causal-")
+    assert seen[1] == (own, own)
 
 
 def test_a_failing_preparation_leaves_the_model_as_it_was():

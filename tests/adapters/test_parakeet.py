@@ -73,6 +73,24 @@ def test_tables_are_made_head_by_head_for_inference_alone(
     assert len(calls) == (2 if gradients else 0)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.:FutureWarning")
+@pytest.mark.parametrize("gradients", [False, True])
+def test_an_exported_encoder_serves_other_lengths(gradients: bool):
+    model, features = encoder(), torch.randn(2, 8 * 12 + 3, 16).double()
+    adapt(model)
+    shapes = {"input_features": {1: torch.export.Dim.DYNAMIC}}
+    with torch.set_grad_enabled(gradients):
+        program = torch.export.export(
+            model, (), {"input_features": features}, dynamic_shapes=shapes
+        ).module()
+        for length in (8 * 12 + 3, 8 * 7, 8 * 21 - 1):
+            given = torch.randn(2, length, 16).double()
+            found = program(input_features=given).last_hidden_state
+            torch.testing.assert_close(found, model(given).last_hidden_state)
+
+
 def test_dropped_positions_run_as_before_in_training_and_are_adapted_otherwise():
     model, features = encoder(dropout_positions=0.5), torch.randn(2, 120, 16).double()
     expected = model(features).last_hidden_state

@@ -27,6 +27,14 @@ def pair(
     return original_and_adapted(model.to(dtype).eval())
 
 
+def test_an_empty_batch_with_segments_is_one():
+    original, adapted = pair()
+    ids = torch.zeros(0, 5, dtype=torch.int64)
+    given = {"input_ids": ids, "token_type_ids": ids}
+    found = adapted(**given).last_hidden_state
+    assert found.shape == original(**given).last_hidden_state.shape
+
+
 @pytest.mark.parametrize("mem_len", [None, 9])
 @pytest.mark.parametrize("segments", [False, True])
 def test_chunks_with_memories_give_what_the_original_gives(mem_len: int | None, segments: bool):

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from relpos import BackendError, OffsetTable, Terms, attention
+from relpos import BackendError, OffsetTable, Terms, attention, backends
 from relpos.layers import MultiheadAttention
 from relpos.ops.arguments import AXIS_TABLES, Arguments
 from relpos.ops.native.ops import NATIVE
@@ -406,3 +406,41 @@ def test_operators_are_called_where_somebody_looks_at_them_alone(monkeypatch, ba
     seen, q.grad = q.grad, None
     attention(q, q, q, backend=backend).sum().backward()
     assert_close(q.grad, seen)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize(
+    ("changed", "rule"),
+    [
+        ({"k": (1, 2, 5, 9)}, r"k must be \(b, g, j, d\)"),
+        ({"v": (1, 2, 4, 8)}, r"v must be \(b, g, j, dv\)"),
+        ({"keys": (3, 5, 8)}, r"tables must be \(h or 1, r, d\)"),
+        ({"bias": (2, 5, 1)}, r"a bias \(h or 1, r\)"),
+        ({"q_rel": (1, 2, 4, 8)}, "q_rel must be"),
+        ({"mask": (1, 1, 4, 5)}, "mask must fit"),
+        ({"documents": (1, 4)}, r"documents must be \(b or 1, j\)"),
+        ({"query_documents": (1, 4)}, r"query_documents must be \(b or 1, i\)"),
+        ({"key_ranges": (1, 4, 2)}, r"key_ranges must be \(b or 1, i, 2\)"),
+        ({"query_start": 3}, "or the queries among the keys"),
+        ({"key_grid": [2, 3], "query_grid": [1, 3]}, "as many tokens as there are"),
+        ({"values": torch.zeros(1, 5, 8).half()}, "tables must have the dtype of q"),
+    ],
+)
+def test_native_stays_within_the_memory_of_tensors_that_do_not_fit(changed: dict, rule: str):
+    """As of a program that was traced for another length, in which nobody checks."""
+    if backends()["native"]:
+        pytest.skip(str(backends()["native"]))
+    q, given = torch.zeros(1, 2, 3, 8), {"k": (1, 2, 5, 8), "v": (1, 2, 5, 8)}
+    if changed.keys() & {"query_documents", "query_start"}:
+        given["documents"] = (1, 5)
+    tensors: dict[str, Any] = {
+        name: torch.zeros(x, dtype=torch.int64 if name in INTEGERS else None)
+        if isinstance(x, tuple) else x
+        for name, x in (given | changed).items()
+    }  # fmt: skip
+    tensors["first_offsets"] = [0, 0, 0, 0]
+    with pytest.raises(RuntimeError, match=f"relpos native: .*{rule}"):
+        torch.ops.relpos.native_forward(q, **tensors)
+
+
+INTEGERS = {"documents", "query_documents", "key_ranges"}

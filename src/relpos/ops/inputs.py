@@ -13,6 +13,7 @@ from torch import Tensor
 from ..autocast import autocasts
 from ..checks import check_count
 from ..terms import GridTerms, Terms
+from ..traced_sizes import keep_size
 from .checks import check_attention, check_documents, check_kinds, check_settings
 from .locality import AnyWindow, Window, check_key_ranges, resolve_window
 
@@ -116,6 +117,8 @@ def prepare(
     check_attention(
         function, q, k, v, terms, mask, documents, causal=causal, query_start=query_start
     )
+    if isinstance(terms, GridTerms):
+        q, k = keep_size(q, 2), keep_size(k, 2)
     if query_start is None:
         query_start = k.shape[2] - q.shape[2]
     else:

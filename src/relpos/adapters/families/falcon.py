@@ -5,6 +5,7 @@ The model folds biases and mask into one, which is `(b, h, 1, j)` where masks ar
 
 from __future__ import annotations
 
+import threading
 from math import sqrt
 from typing import Any
 
@@ -17,6 +18,9 @@ from ..implementation import AdaptedConfig
 from .alibi import first_query
 
 __all__ = ["Attention", "Model"]
+
+# By their identities, the models whose forward this thread is in: others may be in another's.
+_of_thread = threading.local()
 
 
 class Attention(Adapted):
@@ -96,7 +100,6 @@ class Model(Adapted):
     }  # fmt: skip
     # An original attention leaves causality to its mask.
     together = True
-    _narrow_masks = False
 
     @classmethod
     def prepare(cls) -> None:
@@ -118,15 +121,17 @@ class Model(Adapted):
     def config(self) -> Any:
         """The configuration; during the forward it names another implementation."""
         config = self.__dict__["config"]
-        return AdaptedConfig(config, causal=True) if self._narrow_masks else config
+        is_at_work = id(self) in getattr(_of_thread, "models_at_work", ())
+        return AdaptedConfig(config, causal=True) if is_at_work else config
 
     @config.setter
     def config(self, config: Any) -> None:
         self.__dict__["config"] = config
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        self._narrow_masks = True
+        before = getattr(_of_thread, "models_at_work", ())
+        _of_thread.models_at_work = (*before, id(self))
         try:
             return super().forward(*args, **kwargs)
         finally:
-            self._narrow_masks = False
+            _of_thread.models_at_work = before

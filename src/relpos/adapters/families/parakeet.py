@@ -120,7 +120,10 @@ class EncoderAttention(Adapted):
         # What wraps a projection (LoRA) or cuts it is called as a whole.
         plain = type(self.relative_k_proj) is nn.Linear
         few = torch.is_grad_enabled() or self.training or options["weights"]
-        return plain and not few and len(sinusoids) > _LONG_TABLE and k.shape[1] == len(self.bias_u)
+        # An exported program is for all lengths: it has one way.
+        if not plain or few or torch.compiler.is_exporting():
+            return False
+        return bool(sinusoids.shape[0] > _LONG_TABLE) and k.shape[1] == len(self.bias_u)
 
     def _attend_by(
         self,

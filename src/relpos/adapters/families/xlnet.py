@@ -230,4 +230,5 @@ def _segments(ids: Tensor, past: int) -> Tensor:
     """`(b, 1, j, s)`, a one for the segment of each key; the past is of segment 0."""
     ids = torch.cat([ids.new_zeros(len(ids), past), ids], 1)
     found, index = ids.unique(return_inverse=True)
-    return one_hot(index, len(found))[:, None]
+    # Of an empty batch, which has no segment, one is as good as none.
+    return one_hot(index, max(len(found), 1))[:, None]

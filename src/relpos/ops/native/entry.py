@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...terms import GridTerms
+from ...traced_sizes import plain_size
 from ..arguments import arguments_of
 from ..axis_terms import axis_tables
 from ..inputs import Inputs
@@ -95,7 +96,7 @@ def _of_grid(terms: GridTerms) -> dict[str, Any]:
         "axis_tables": axis_tables(terms),
         "joint_bias": None if terms.joint_bias is None else terms.joint_bias.float().flatten(1),
         "axis_key_widths": [
-            0 if axis.keys is None else axis.keys.rows.shape[2] for axis in terms.axes
+            0 if axis.keys is None else plain_size(axis.keys.rows, 2) for axis in terms.axes
         ],
         "axis_has_q_rel": [int(axis.q_rel is not None) for axis in terms.axes],
         "axis_has_queries": [int(axis.queries is not None) for axis in terms.axes],

@@ -1,0 +1,102 @@
+"""`torch.jit.trace`: a trace is right, or refuses sizes that it is not for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from relpos import OffsetTable, Terms, attention
+from relpos.adapters import adapt
+from relpos.layers import GridAttention, MultiheadAttention
+from relpos.positions import Grid, Shaw
+from tests.adapters.models import BY_NAME
+from tests.ecosystem.schemes import inputs, made
+from tests.factories import normal
+
+pytestmark = [
+    pytest.mark.no_typecheck,
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+    pytest.mark.filterwarnings("ignore:.torch.jit.trace. is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
+    # Tracing reads every attribute of a model.
+    pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"),
+]
+
+REFUSAL = "torch.jit.trace: this trace is for .* along axis"
+
+
+class Called(nn.Module):
+    """A module as one of tensors."""
+
+    def __init__(self, module: Any, call: Any) -> None:
+        super().__init__()
+        self.module, self.call = module, call
+
+    def forward(self, *given: Tensor) -> Tensor:
+        return self.call(self.module, *given)
+
+
+def traced(module: nn.Module, *given: Tensor) -> Any:
+    return torch.jit.trace(module, given, check_trace=False)
+
+
+def test_tables_of_fixed_offsets_serve_all_lengths():
+    layer = Called(
+        MultiheadAttention(16, 2, position=Shaw(8, 3, 2)).eval(),
+        lambda layer, x: layer(x, x, x, need_weights=False, is_causal=True)[0],
+    )
+    trace = traced(layer, torch.randn(1, 9, 16))
+    for x in (torch.randn(1, 9, 16), torch.randn(3, 14, 16)):
+        assert_close(trace(x), layer(x))
+
+
+def test_a_table_as_long_as_the_input_is_for_that_length():
+    def all_offsets(_: None, x: Tensor) -> Tensor:
+        rows = x.new_ones(2, 2 * x.shape[2] - 1)
+        return attention(x, x, x, Terms(bias=OffsetTable(rows, 1 - x.shape[2])))
+
+    x = normal(1, 2, 9, 8).float()
+    trace = traced(Called(None, all_offsets), x)
+    assert_close(trace(2 * x), all_offsets(None, 2 * x))
+    with pytest.raises(RuntimeError, match=REFUSAL):
+        trace(normal(1, 2, 7, 8).float())
+
+
+@pytest.mark.parametrize("name", ["T5Bias", "Alibi", "Kerple", "TransformerXL", "Rotary"])
+def test_schemes_whose_offsets_follow_from_the_length_are_refused(name: str):
+    with pytest.raises(AssertionError, match=r"expected .*numpy\.integer"):
+        traced(made(name), *inputs(name, 9))
+
+
+def test_a_map_is_for_its_size_and_learns():
+    layer, x = GridAttention(16, 2, position=Grid(8, (5, 7))), torch.randn(2, 16, 5, 7)
+    trace = traced(layer, x)
+    leaves = [*layer.parameters()]
+    want = torch.autograd.grad(layer(x).square().sum(), leaves)
+    for found, one in zip(torch.autograd.grad(trace(x).square().sum(), leaves), want, strict=True):
+        assert_close(found, one)
+    with pytest.raises(RuntimeError, match=REFUSAL):
+        trace(torch.randn(2, 16, 5, 9))
+
+
+@pytest.mark.parametrize("name", ["parakeet", "wav2vec2_conformer", "espnet", "vitdet", "t5"])
+def test_an_adapted_model_is_right_or_refuses(name: str):
+    case = BY_NAME[name]
+    model = case.model()
+    adapt(model)
+    given, others = (case.inputs(2, n, "none") for n in (case.lengths[0], case.lengths[-1]))
+    names = [name for name, x in given.items() if isinstance(x, Tensor)]
+    called = Called(model, lambda m, *xs: case.call(m, dict(zip(names, xs, strict=True)))[0])
+    with torch.no_grad():
+        trace = traced(called.eval(), *(given[name] for name in names))
+        assert_close(trace(*(given[n] for n in names)), called(*(given[n] for n in names)))
+        other = [others[name] for name in names]
+        if name == "t5":
+            assert_close(trace(*other), called(*other))
+            return
+        with pytest.raises(RuntimeError, match=REFUSAL):
+            trace(*other)
