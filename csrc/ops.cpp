@@ -115,9 +115,9 @@ struct Arguments {
 
 // ---- what memory is read by ---------------------------------------------------------------------
 
-// relpos/ops/checks.py has looked at all that users give, and says it better. Here the op is kept
-// within the tensors' memory where others call it: a program that torch.jit.trace has written down
-// may hold tensors of another length.
+// relpos/ops/checks.py has looked at all that users give, and says it better. Here the op refuses
+// tensors whose sizes do not fit each other, as in a program that torch.jit.trace has written down
+// for another length: a kernel would read beyond their memory.
 void require(bool fits, const char* rule) {
   if (!fits) throw std::runtime_error(std::string("relpos native: ") + rule);
 }
@@ -154,13 +154,14 @@ void check_shapes(const Arguments& from) {
     if (from.key_grid.empty()) rel_dim = from.q_rel->size(3);
     require(has_sizes(*from.q_rel, {b, h, i, from.q_rel->size(3)}), "q_rel must be (b, h, i, d)");
   }
-  const struct { const OptionalTensor& rows; int64_t width; } tables[] = {
-      {from.keys, rel_dim}, {from.queries, d}, {from.bias, 0}, {from.values, value_dim}};
-  for (const auto& [rows, width] : tables) {
+  const struct { const OptionalTensor& rows; bool has_width; int64_t width; } tables[] = {
+      {from.keys, true, rel_dim}, {from.queries, true, d}, {from.bias, false, 0},
+      {from.values, true, value_dim}};
+  for (const auto& [rows, has_width, width] : tables) {
     if (!rows) continue;
     require(from.first_offsets.size() == kTableKinds, "each table has a first offset");
-    require(rows->dim() > 1 && (width ? has_sizes(*rows, {-h, rows->size(1), width})
-                                      : has_sizes(*rows, {-h, rows->size(1)})),
+    require(rows->dim() > 1 && (has_width ? has_sizes(*rows, {-h, rows->size(1), width})
+                                          : has_sizes(*rows, {-h, rows->size(1)})),
             "tables must be (h or 1, r, d), a bias (h or 1, r)");
     require(rows->scalar_type() == dtype, "tables must have the dtype of q");
   }
@@ -173,9 +174,27 @@ void check_shapes(const Arguments& from) {
   }
   if (from.key_ranges)
     require(has_sizes(*from.key_ranges, {-b, i, 2}), "key_ranges must be (b or 1, i, 2)");
-  if (!from.key_grid.empty())
-    require(count_tokens(from, from.key_grid) == j && count_tokens(from, from.query_grid) == i,
-            "a grid must have as many tokens as there are");
+  const size_t axes = from.key_grid.size();
+  const auto fits = [](const Ints& list, size_t size) { return list.empty() || list.size() == size; };
+  require(fits(from.zero_beyond, kTableKinds) && fits(from.window, 2 * std::max<size_t>(axes, 1)) &&
+              fits(from.dropout_origin, 5),
+          "lists must be as long as they are declared");
+  require(!from.seed || has_sizes(*from.seed, {}), "seed must be one number");
+  if (!axes) return;
+  require(axes <= kMaxAxes, "a grid has too many axes");
+  for (const Ints* list : {&from.query_grid, &from.axis_key_widths, &from.axis_has_q_rel,
+                           &from.axis_has_queries, &from.axis_has_bias, &from.axis_has_values})
+    require(list->size() == axes, "lists must have an element for each axis");
+  require(count_tokens(from, from.key_grid) == j && count_tokens(from, from.query_grid) == i,
+          "a grid must have as many tokens as there are");
+  int64_t entries = 1, q_rel_dim = 0;
+  for (size_t n = 0; n < axes; ++n) {
+    entries *= 2 * from.key_grid[n] - 1;
+    if (from.axis_has_q_rel[n]) q_rel_dim += from.axis_key_widths[n];
+  }
+  require(q_rel_dim == (from.q_rel ? from.q_rel->size(3) : 0), "q_rel must have each axis's part");
+  if (from.joint_bias)
+    require(has_sizes(*from.joint_bias, {-h, entries}), "joint_bias must be (h or 1, entries)");
 }
 
 // ---- tensors as plain data ----------------------------------------------------------------------
@@ -301,6 +320,15 @@ struct BoundParams {
       grid.axis_table_heads = from.axis_tables->size(0);
       grid.axis_table_size = from.axis_tables->size(1);
     }
+    int64_t table_size = 0;
+    for (int n = 0; n < grid.num_axes; ++n) {
+      const Axis& axis = grid.axes[n];
+      table_size += axis.table_rows() * (axis.key_dim + axis.has_queries * params.head_dim +
+                                         axis.has_bias + axis.has_values * params.value_dim);
+    }
+    require(from.axis_tables ? has_sizes(*from.axis_tables, {-params.heads, table_size})
+                             : table_size == 0,
+            "axis_tables must be (h or 1, numbers of all axes' tables)");
     if (!from.joint_bias) return;
     grid.joint_bias = keeper.contiguous(*from.joint_bias).const_data_ptr<float>();
     grid.joint_bias_heads = from.joint_bias->size(0);
@@ -470,6 +498,15 @@ void backward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   next.finish();
   BoundParams bound(arguments);
   Params& params = bound.params;
+  const int64_t b = params.batch, h = params.heads, i = params.seqlen_q;
+  for (const Tensor* const x : {&d_output, &output})
+    require(has_sizes(*x, {b, h, i, params.value_dim}) &&
+                x->scalar_type() == arguments.q.scalar_type(),
+            "output and d_output must be (b, h, i, dv), in the dtype of q");
+  require(has_sizes(softmax, {2, b, h, i}) && softmax.scalar_type() == ScalarType::Float,
+          "softmax must be (2, b, h, i) in float32");
+  require(!d_lse || (has_sizes(*d_lse, {b, h, i}) && d_lse->scalar_type() == ScalarType::Float),
+          "d_lse must be (b, h, i) in float32");
   params.output = bound.keeper.contiguous(output).mutable_data_ptr();
   bound.bind_softmax(bound.keeper.contiguous(softmax));
   params.d_output = bound.keeper.view(d_output);

@@ -82,7 +82,7 @@ def test_queries_of_other_lengths_read_their_own_sequence():
 
 POSITIONS = {
     "none": lambda: None, "shaw": lambda: Shaw(8, 3, 2), "rotary": lambda: Rotary(8),
-    "t5": lambda: T5Bias(2), "huang": lambda: Huang(8, 16), "xl": lambda: TransformerXL(8, 2),
+    "t5": lambda: T5Bias(2), "huang": lambda: Huang(8, 4), "xl": lambda: TransformerXL(8, 2),
 }  # fmt: skip
 
 
@@ -120,17 +120,23 @@ def test_of_a_slice_what_lies_between_is_nobodys():
     x = normal(2, 9, 16)
     begins, lengths = torch.tensor([0, 1]), torch.tensor([3, 4])
     part = torch.nested.narrow(x, 1, begins, lengths, layout=torch.jagged)
-    assert set(documents_of(part, axis=1)[0].tolist()) == {-1, 0, 1}
+    nobodys = documents_of(part, axis=1)[0] < 0
+    assert 0 < nobodys.sum() < len(nobodys)
+    part.values()[nobodys] = torch.nan  # as memory that nobody has written to
     layer = layer_of(Shaw(8, 3))
     got = layer(part, part, part, need_weights=False)[0]
+    of_heads = heads(part)
+    for found, one in zip(attention(*3 * [of_heads]).unbind(), of_heads.unbind(), strict=True):
+        assert_close(found, attention(*3 * [one[None]])[0])
     for found, one in zip(got.unbind(), part.unbind(), strict=True):
         assert_close(found, layer(one, one, one, need_weights=False)[0])
 
 
-def test_empty_sequences_and_no_sequence():
+def test_empty_sequences_and_no_sequence_at_all():
     parts = [normal(0, 16), normal(2, 16), normal(0, 16)]
     layer = layer_of(Shaw(8, 3))
-    for x in (jagged(parts), jagged([normal(0, 16)])):
+    none = torch.nested.nested_tensor_from_jagged(normal(0, 16), torch.tensor([0]))
+    for x in (jagged(parts), jagged([normal(0, 16)]), none):
         got = layer(x, x, x, need_weights=False)[0]
         assert got.values().shape == x.values().shape
     x = jagged(parts)
@@ -138,9 +144,52 @@ def test_empty_sequences_and_no_sequence():
     assert_close(found, layer(parts[1], parts[1], parts[1], need_weights=False)[0])
 
 
+def test_slices_of_one_length_that_lie_elsewhere_are_not_taken_for_alike():
+    row, lengths = normal(10, 16), torch.tensor([2, 3])
+    x, y = (
+        torch.nested.nested_tensor_from_jagged(row, torch.tensor(begins), lengths)
+        for begins in ([0, 5, 8], [3, 7, 10])
+    )
+    layer = layer_of()
+    for found, one, other in zip(
+        layer(x, y, y, need_weights=False)[0].unbind(), x.unbind(), y.unbind(), strict=True
+    ):
+        assert_close(found, layer(one, other, other, need_weights=False)[0])
+    with pytest.raises(relpos.ShapeError, match="value must be made with key's offsets"):
+        layer(x, x, y, need_weights=False)
+
+
+def test_grouped_heads_dropout_and_what_flows_back_through_the_log_sum_exp():
+    parts = sequences()
+    x = heads(jagged(parts))
+    q = torch.cat([x, x.sin()], 1)
+    leaf = q.detach().requires_grad_()
+    got, lse = attention(leaf, x, x, TERMS["bias"].map(lambda y: y.repeat(2, 1)), return_lse=True)
+    (got.values().sum() + lse.values().square().sum()).backward()
+    for found, one, y in zip(leaf.grad.unbind(), q.unbind(), x.unbind(), strict=True):
+        alone = one[None].detach().requires_grad_()
+        terms = TERMS["bias"].map(lambda z: z.repeat(2, 1))
+        want, want_lse = attention(alone, y[None], y[None], terms, return_lse=True)
+        (want.sum() + want_lse.square().sum()).backward()
+        assert_close(found, alone.grad[0])
+    torch.manual_seed(0)
+    dropped = attention(x, x, x, dropout=0.5)
+    assert not torch.equal(dropped.values(), attention(x, x, x).values())
+    torch.manual_seed(0)
+    assert torch.equal(dropped.values(), attention(x, x, x, dropout=0.5).values())
+
+
+def test_a_block_that_reads_itself_may_have_positions_there():
+    block = DecoderBlock(layer_of(), cross=layer_of(Shaw(8, 3))).double()
+    parts = sequences()
+    x = jagged(parts)
+    for found, one in zip(block(x, memory=x).unbind(), parts, strict=True):
+        assert_close(found, block(one[None], memory=one[None])[0])
+
+
 @pytest.mark.no_typecheck
 @pytest.mark.slow
-def test_a_block_compiles_to_one_graph_for_all_lengths():
+def test_a_block_compiles_without_a_break():
     block = EncoderBlock(layer_of(Shaw(8, 3))).double()
     compiled = torch.compile(block, fullgraph=True, backend="eager")
     for lengths in (LENGTHS, (2, 9, 4, 1)):
@@ -150,17 +199,18 @@ def test_a_block_compiles_to_one_graph_for_all_lengths():
 
 @pytest.mark.no_typecheck
 def test_what_does_not_go_with_nested_tensors_is_named():
-    x, y = jagged(sequences()), jagged(sequences(OTHERS))
+    x, y, z = (jagged(sequences(n)) for n in (LENGTHS, OTHERS, (5, 6)))
     q, k = heads(x), heads(y)
     mask = torch.ones(3, 1, 1, 7, dtype=torch.bool)
     dense = normal(1, 2, 3, 8)
     for call, error, words in (
         (lambda: attention(q, q, q, mask=mask), ValueError, "attention: mask must be None with"),
         (lambda: attention(q, q, q, query_start=0), ValueError, "attention: query_start must be"),
-        (lambda: attention(q, k, k, TERMS["bias"]), ValueError, "q must have k's offsets where"),
-        (lambda: attention(q, k, k, causal=True), ValueError, "q must have k's offsets where the"),
-        (lambda: attention(q, q, k), relpos.ShapeError, "attention: v must have k's offsets, got"),
-        (lambda: attention(q, q, q, GridTerms((3,))), ValueError, "terms must be Terms with neste"),
+        (lambda: attention(q, k, k, TERMS["bias"]), ValueError, "q must be made with k's offsets"),
+        (lambda: attention(q, k, k, causal=True), ValueError, "q must be made with k's offsets"),
+        (lambda: attention(q, q, k), relpos.ShapeError, "v must be made with k's offsets"),
+        (lambda: attention(q, q, q, GridTerms((3,))), TypeError, "terms must be Terms with nested"),
+        (lambda: attention(q, q, q, None), TypeError, "terms must be Terms with nested"),
         (
             lambda: attention(q, dense, dense), relpos.ShapeError,
             r"k must be \(b, g, j, d\), nested, .* lengths j, got \(1, 2, 3, 8\)",
@@ -184,7 +234,7 @@ def test_what_does_not_go_with_nested_tensors_is_named():
         ),
         (
             lambda: layer_of(Rotary(8))(x, y, y, need_weights=False), ValueError,
-            "across nested tensors of other lengths, position and window must be None",
+            "were not made with the same offsets .* position and window must be None",
         ),
         (
             lambda: layer_of(batch_first=False)(x, x, x, need_weights=False), ValueError,
@@ -202,6 +252,15 @@ def test_what_does_not_go_with_nested_tensors_is_named():
             lambda: DecoderBlock(layer_of(), cross=layer_of())(x, memory=normal(3, 4, 16)),
             relpos.ShapeError, r"DecoderBlock: memory must be \(b, m, kdim\), nested",
         ),
+        (
+            lambda: attention(q, heads(z), heads(z)), relpos.ShapeError,
+            "attention: q must have as many sequences as k, got 3 and 2",
+        ),
+        (
+            lambda: DecoderBlock(layer_of(), cross=layer_of())(x, memory=z), relpos.ShapeError,
+            "DecoderBlock: memory must have as many sequences as x, got 2 and 3",
+        ),
+        (lambda: layer_of()(x, x, None), TypeError, "value must be a tensor, got NoneType"),
     ):  # fmt: skip
         with pytest.raises(error, match=words):
             call()

@@ -13,10 +13,12 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from .checks import check_tensor
 from .errors import ShapeError
 
 __all__ = [
-    "check_jagged", "check_only_jagged", "documents_of", "is_jagged", "jagged_like", "row_of",
+    "check_alike", "check_jagged", "check_only_jagged", "documents_of", "have_same_offsets",
+    "is_jagged", "jagged_like", "row_of",
 ]  # fmt: skip
 
 
@@ -37,7 +39,10 @@ def check_jagged(function: str, argument: str, x: Tensor, axes: str, lengths: st
 
     Raises:
         ShapeError: with the rule and the shape that was given.
+        TypeError: if it is no tensor.
     """
+    if not is_jagged(x):
+        check_tensor(function, argument, x)
     names = axes.split()
     axis = names.index(lengths)
     fits = is_jagged(x) and x.ndim == len(names)
@@ -67,9 +72,60 @@ def check_only_jagged(function: str, given: Mapping[str, Any]) -> None:
             )
 
 
-def row_of(x: Tensor) -> Tensor:
-    """All sequences one after another, as a batch of one."""
-    return x.values().unsqueeze(0)
+def have_same_offsets(x: Tensor, other: Tensor, *, axis: int) -> bool:
+    """Whether the sequences of both lie alike in their rows, as torch knows it.
+
+    It compares no numbers: both are to be made with one tensor of offsets, as by arithmetic.
+
+    Args:
+        x: nested.
+        other: likewise.
+        axis: of both, along which sequences have lengths of their own.
+    """
+    if x.shape[axis] != other.shape[axis]:
+        return False
+    (begins, lengths), (others, _) = _offsets(x), _offsets(other)
+    # Where there are lengths, torch knows the axis by these alone.
+    return lengths is None or begins is others
+
+
+def check_alike(
+    function: str, argument: str, x: Tensor, of: str, other: Tensor, *, axis: int | None = None
+) -> None:
+    """Raise a ShapeError unless both have as many sequences, and with `axis` the same offsets.
+
+    Args:
+        function: the public function or class on whose behalf the check is made.
+        argument: the argument's name as the user wrote it.
+        x: the argument, nested.
+        of: the name of the other argument.
+        other: nested.
+        axis: of both, along which sequences have lengths of their own.
+    """
+    if x.shape[0] != other.shape[0]:
+        raise ShapeError(
+            f"{function}: {argument} must have as many sequences as {of}, got {x.shape[0]} and "
+            f"{other.shape[0]}"
+        )
+    if axis is not None and not have_same_offsets(x, other, axis=axis):
+        raise ShapeError(
+            f"{function}: {argument} must be made with {of}'s offsets (x.offsets()), got "
+            f"{tuple(x.shape)} beside {tuple(other.shape)}"
+        )
+
+
+def row_of(x: Tensor, *, axis: int) -> Tensor:
+    """All sequences one after another, as a batch of one; zeros where nobody's numbers are.
+
+    Args:
+        x: nested.
+        axis: along which sequences have lengths of their own.
+    """
+    row = x.values().unsqueeze(0)
+    if _offsets(x)[1] is None:
+        return row
+    nobodys = documents_of(x, axis=axis)[0] < 0
+    return row.masked_fill(nobodys.view(-1, *[1] * (row.ndim - axis - 1)), 0)
 
 
 def documents_of(x: Tensor, *, axis: int) -> Int64[Tensor, "1 j"]:

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from .checks import check_count, check_sizes, check_tensor, one_line
 from .errors import ShapeError
-from .traced_sizes import is_traced_size, keep_size
 
 __all__ = ["GridTerms", "OffsetTable", "Terms"]
 
@@ -53,8 +52,6 @@ class OffsetTable:
 
     def __post_init__(self) -> None:
         check_tensor("OffsetTable", "rows", self.rows)
-        if is_traced_size(self.first):  # of which a constant is made
-            object.__setattr__(self, "rows", keep_size(self.rows, 1))
         object.__setattr__(
             self, "first", check_count("OffsetTable", "first", self.first, least=None)
         )

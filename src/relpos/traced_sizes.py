@@ -1,56 +1,85 @@
-"""Sizes of which `torch.jit.trace` makes constants: what was traced refuses all others.
+"""Sizes of which `torch.jit.trace` makes constants: a trace refuses others than it is for.
 
 A trace keeps the numbers that an operator is called with. Where they follow from a length, as a
-table's first offset may, its results would be wrong at any other.
+table's first offset or a grid may, its results would be wrong at any other.
 """
 
 from __future__ import annotations
+
+import threading
 
 import torch
 from torch import Tensor
 
 from .errors import ShapeError
 
-__all__ = ["is_traced_size", "keep_size", "plain_size"]
+__all__ = ["is_jit_tracing", "keep_lengths", "note_constant", "plain_size"]
+
+_of_thread = threading.local()  # has the last trace in which a size became a constant
 
 
-@torch.library.custom_op("relpos::of_traced_size", mutates_args=())
-def _of_traced_size(x: Tensor, axis: int, size: int) -> Tensor:
-    if x.shape[axis] != size:
+@torch.library.custom_op("relpos::of_traced_lengths", mutates_args=())
+def _of_traced_lengths(x: Tensor, other: Tensor, length: int, difference: int) -> Tensor:
+    """A copy of `x (b, h, i, d)`, beside `other (b, g, j, d)`.
+
+    Args:
+        x: whose length must be `length`, unless that is below 0.
+        other: which must be longer by `difference`.
+        length: in tokens.
+        difference: in tokens.
+    """
+    i, j = x.shape[2], other.shape[2]
+    if j - i != difference or (length >= 0 and i != length):
+        wanted = f"{length} queries and {length + difference} keys"
+        if length < 0:
+            wanted = f"{difference} more keys than queries" if difference else "as many keys"
         raise ShapeError(
-            f"torch.jit.trace: this trace is for {size} along axis {axis} of a tensor, as offsets "
-            f"and grids in it are numbers, got {tuple(x.shape)}; torch.export and torch.compile "
-            "serve all sizes"
+            f"torch.jit.trace: this trace is for {wanted}, as offsets or grids in it are numbers, "
+            f"got {i} queries and {j} keys; torch.export and torch.compile serve all lengths"
         )
     return x.clone()
 
 
-@_of_traced_size.register_fake
-def _(x: Tensor, axis: int, size: int) -> Tensor:
+@_of_traced_lengths.register_fake
+def _(x: Tensor, other: Tensor, length: int, difference: int) -> Tensor:
     return torch.empty_like(x)
 
 
-_of_traced_size.register_autograd(lambda _, gradient: (gradient, None, None))
+_of_traced_lengths.register_autograd(lambda _, gradient: (gradient, None, None, None))
 
 
-def is_traced_size(number: object) -> bool:
-    """Whether it is a size that `torch.jit.trace` follows: there it is a tensor."""
-    return isinstance(number, Tensor)
+def is_jit_tracing() -> bool:
+    """Whether `torch.jit.trace` is at work."""
+    return torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+
+
+def note_constant(number: object) -> None:
+    """Say that a number becomes a constant: of a size that is traced, which is a tensor there."""
+    if isinstance(number, Tensor) and is_jit_tracing():
+        _of_thread.trace_with_constants = torch._C._get_tracing_state()
 
 
 def plain_size(x: Tensor, axis: int) -> int:
-    """`x.shape[axis]`, a constant in a trace."""
+    """`x.shape[axis]`, a constant in a trace: for sizes that are the same for all lengths."""
     size = x.shape[axis]
-    return int(size) if is_traced_size(size) else size
+    return int(size) if isinstance(size, Tensor) else size
 
 
-def keep_size(x: Tensor, axis: int) -> Tensor:
-    """`x`; in a trace, what refuses another size along an axis.
+def keep_lengths(q: Tensor, k: Tensor, *, has_grid: bool, has_offsets: bool) -> Tensor:
+    """`q`; in a trace, what refuses lengths for which its constants are not.
+
+    Where any size became a constant before, these are both lengths, and else their difference.
 
     Args:
-        x: any tensor.
-        axis: of it.
+        q: `(b, h, i, d)`.
+        k: `(b, g, j, d)`.
+        has_grid: whether they are tokens of a grid, whose sizes are constants.
+        has_offsets: whether it matters where queries are among the keys, which is a constant.
     """
-    if not torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
-        return x
-    return _of_traced_size(x, axis, plain_size(x, axis))
+    if not is_jit_tracing():
+        return q
+    i, j = plain_size(q, 2), plain_size(k, 2)
+    noted = getattr(_of_thread, "trace_with_constants", None)
+    if has_grid or (noted is not None and noted is torch._C._get_tracing_state()):
+        return _of_traced_lengths(q, k, i, j - i)
+    return _of_traced_lengths(q, k, -1, j - i) if has_offsets else q

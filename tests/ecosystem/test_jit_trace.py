@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from relpos import OffsetTable, Terms, attention
+from relpos import OffsetTable, Terms, attention, chunk_ranges
 from relpos.adapters import adapt
 from relpos.layers import GridAttention, MultiheadAttention
 from relpos.positions import Grid, Shaw
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"),
 ]
 
-REFUSAL = "torch.jit.trace: this trace is for .* along axis"
+REFUSAL = "torch.jit.trace: this trace is for "
 
 
 class Called(nn.Module):
@@ -64,6 +64,59 @@ def test_a_table_as_long_as_the_input_is_for_that_length():
     assert_close(trace(2 * x), all_offsets(None, 2 * x))
     with pytest.raises(RuntimeError, match=REFUSAL):
         trace(normal(1, 2, 7, 8).float())
+
+
+ROWS = normal(2, 5, 8, seed=3).float()
+
+
+@pytest.mark.parametrize("backend", ["auto", "tiled"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"causal": True}, {"window": (3, 0)}, {"terms": Terms(keys=OffsetTable(ROWS, -2))},
+        {"terms": Terms(keys=OffsetTable(ROWS, -2)), "causal": True},
+    ],
+)  # fmt: skip
+def test_queries_among_more_keys_stay_where_they_were(options: dict, backend: str):
+    def last(_: None, q: Tensor, k: Tensor) -> Tensor:
+        return attention(q, k, k, **options, backend=backend)
+
+    q, k, longer = (torch.randn(1, 2, n, 8) for n in (3, 9, 14))
+    trace = traced(Called(None, last), q, k)
+    for others in ((q, k), (torch.randn(2, 2, 8, 8), torch.randn(2, 2, 14, 8))):
+        assert_close(trace(*others), last(None, *others))
+    with pytest.raises(RuntimeError, match=REFUSAL + "6 more keys than queries"):
+        trace(q, longer)
+
+
+def test_without_an_order_any_lengths_do():
+    def plain(_: None, q: Tensor, k: Tensor) -> Tensor:
+        return attention(q, k, k)
+
+    trace = traced(Called(None, plain), torch.randn(1, 2, 3, 8), torch.randn(1, 2, 9, 8))
+    given = torch.randn(1, 2, 6, 8), torch.randn(1, 2, 7, 8)
+    assert_close(trace(*given), plain(None, *given))
+
+
+@pytest.mark.parametrize(
+    "options_of",
+    [
+        lambda q, k: {"query_start": k.shape[2] - q.shape[2], "causal": True},
+        lambda q, _: {"window": (q.shape[2] // 2, 0)},
+        lambda q, _: {"terms": Terms(keys=OffsetTable(ROWS, -(q.shape[2] // 2)))},
+        lambda q, _: {"key_ranges": chunk_ranges(q.shape[2], 2, left_chunks=1)},
+    ],
+    ids=["query_start", "window", "first offset", "chunks"],
+)
+def test_what_is_made_of_a_length_is_for_that_length(options_of: Any):
+    def call(_: None, q: Tensor) -> Tensor:
+        return attention(q, q, q, **options_of(q, q))
+
+    q = torch.randn(1, 2, 6, 8)
+    trace = traced(Called(None, call), q)
+    assert_close(trace(2 * q), call(None, 2 * q))
+    with pytest.raises(RuntimeError, match=REFUSAL + "6 queries and 6 keys"):
+        trace(torch.randn(1, 2, 9, 8))
 
 
 @pytest.mark.parametrize("name", ["T5Bias", "Alibi", "Kerple", "TransformerXL", "Rotary"])

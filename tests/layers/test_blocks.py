@@ -288,7 +288,7 @@ def test_documents_of_a_memory_without_those_of_its_readers_are_named():
     x, documents = normal(1, 3, 12), torch.zeros(1, 7, dtype=torch.int64)
     with pytest.raises(ValueError, match="memory_documents must come with documents, those of x,"):
         reader(ACROSS["none"])(x, memory=normal(1, 7, 10), memory_documents=documents)
-    with pytest.raises(ValueError, match="memory_documents must be None without cross, got some"):
+    with pytest.raises(ValueError, match="memory_documents must be None without cross, got"):
         block()(x, documents=documents[:, :3], memory_documents=documents)
 
 

@@ -408,6 +408,15 @@ def test_operators_are_called_where_somebody_looks_at_them_alone(monkeypatch, ba
     assert_close(q.grad, seen)
 
 
+INTEGERS = {"documents", "query_documents", "key_ranges"}
+GRID: dict[str, Any] = {"key_grid": [1, 5], "query_grid": [1, 3]} | {
+    name: [0, 0]
+    for name in (
+        "axis_key_widths", "axis_has_q_rel", "axis_has_queries", "axis_has_bias", "axis_has_values"
+    )
+}  # fmt: skip
+
+
 @pytest.mark.no_typecheck
 @pytest.mark.parametrize(
     ("changed", "rule"),
@@ -422,7 +431,12 @@ def test_operators_are_called_where_somebody_looks_at_them_alone(monkeypatch, ba
         ({"query_documents": (1, 4)}, r"query_documents must be \(b or 1, i\)"),
         ({"key_ranges": (1, 4, 2)}, r"key_ranges must be \(b or 1, i, 2\)"),
         ({"query_start": 3}, "or the queries among the keys"),
-        ({"key_grid": [2, 3], "query_grid": [1, 3]}, "as many tokens as there are"),
+        (GRID | {"key_grid": [2, 3]}, "as many tokens as there are"),
+        ({"key_grid": [1, 5], "query_grid": [1, 3]}, "an element for each axis"),
+        (GRID | {"joint_bias": torch.zeros(1, 8)}, r"joint_bias must be \(h or 1, entries\)"),
+        (GRID | {"axis_has_bias": [1, 1]}, "axis_tables must be"),
+        (GRID | {"axis_has_q_rel": [1, 0], "axis_key_widths": [4, 0]}, "q_rel must have each axis"),
+        ({"window": [1]}, "lists must be as long as they are declared"),
         ({"values": torch.zeros(1, 5, 8).half()}, "tables must have the dtype of q"),
     ],
 )
@@ -443,4 +457,24 @@ def test_native_stays_within_the_memory_of_tensors_that_do_not_fit(changed: dict
         torch.ops.relpos.native_forward(q, **tensors)
 
 
-INTEGERS = {"documents", "query_documents", "key_ranges"}
+@pytest.mark.no_typecheck
+def test_so_does_its_backward():
+    if backends()["native"]:
+        pytest.skip(str(backends()["native"]))
+    q, k = torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 5, 8)
+    output, _, softmax = torch.ops.relpos.native_forward(q, k, k)
+    given = {"d_output": output, "d_lse": None, "output": output, "softmax": softmax}
+    needs = [1, 1, 1, *[0] * (len(NATIVE.learnable) - 3)]
+    for name, wrong in (
+        ("d_output", torch.zeros(1, 2, 2, 8)), ("output", torch.zeros(1, 2, 3, 7)),
+        ("softmax", torch.zeros(2, 1, 2, 2)), ("d_lse", torch.zeros(1, 2, 4)),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match=f"relpos native: .*{name} must be"):
+            torch.ops.relpos.native_backward(*(given | {name: wrong}).values(), needs, q, k, k)
+    assert len(torch.ops.relpos.native_backward(*given.values(), needs, q, k, k)) == len(needs)
+
+
+def test_values_without_numbers_have_tables_too():
+    q, v = torch.randn(1, 2, 3, 8), torch.zeros(1, 2, 3, 0)
+    terms = Terms(values=OffsetTable(torch.zeros(1, 5, 0), -2))
+    assert attention(q, q, v, terms).shape == (1, 2, 3, 0)

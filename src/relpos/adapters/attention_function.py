@@ -24,6 +24,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from ..terms import OffsetTable, Terms
+from ..traced_sizes import plain_size
 from .adapted import Adapted
 from .attend import attend
 from .implementation import IMPLEMENTATIONS, adapted_name
@@ -100,7 +101,7 @@ def _adapted_attention(
     if found is not None:
         terms = found
     elif position_bias is not None and position_bias.ndim == 2:
-        rows = position_bias.shape[1]
+        rows = plain_size(position_bias, 1)  # the same for all lengths
         terms = Terms(bias=OffsetTable(position_bias, 1 - rows if causal else -(rows // 2)))
         window = module.window if isinstance(module, Adapted) else None
         if query_start is None and causal and key.shape[2] > query.shape[2] > 1:

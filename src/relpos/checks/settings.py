@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..traced_sizes import note_constant
+
 __all__ = [
     "check_count",
     "check_flag",
@@ -64,6 +66,7 @@ def check_count(function: str, argument: str, value: Any, *, least: int | None =
         try:
             # A length may be a symbol of `torch.compile` or of an export, of which `index` would
             # make a constant.
+            note_constant(value)
             number: Any = value if isinstance(value, int | torch.SymInt) else operator.index(value)
         except (TypeError, RuntimeError):  # the latter of a tensor that holds no number
             number = None

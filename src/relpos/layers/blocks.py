@@ -314,7 +314,9 @@ class DecoderBlock(nn.Module):
         held: int,
     ) -> None:
         if memory is None:
-            raise ValueError("DecoderBlock: memory_documents must be None without cross, got some")
+            raise ValueError(
+                "DecoderBlock: memory_documents must be None without cross, got a tensor"
+            )
         if documents is None:
             raise ValueError(
                 "DecoderBlock: memory_documents must come with documents, those of x, got it alone"

@@ -197,7 +197,7 @@ class MultiheadAttention(nn.Module):
         Args:
             query: `(b, i, e)`, `(i, b, e)` without `batch_first`, or one sequence `(i, e)`; or
                 nested (`torch.jagged`) with sequences of their own lengths, as key and value are
-                then. With these go `is_causal` and `need_weights=False`.
+                then: `need_weights` must be False, and of the others `is_causal` alone is taken.
             key: likewise with j tokens of width kdim.
             value: likewise with j tokens of width vdim.
             key_padding_mask: `(b, j)` or `(j,)`; boolean, True is *dropped* (the opposite of

@@ -7,7 +7,15 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from ..jagged import check_jagged, check_only_jagged, documents_of, jagged_like, row_of
+from ..jagged import (
+    check_alike,
+    check_jagged,
+    check_only_jagged,
+    documents_of,
+    have_same_offsets,
+    jagged_like,
+    row_of,
+)
 
 __all__ = ["attention_of_nested", "decoder_of_nested", "encoder_of_nested"]
 
@@ -70,12 +78,14 @@ def attention_of_nested(
             raise ValueError(
                 f"{name}: {argument} must be {wanted} with nested tensors, got {found}"
             )
+    check_alike(name, "value", value, "key", key, axis=1)
+    check_alike(name, "query", query, "key", key)
     _check_position(name, layer)
     of_queries = None
-    if query.shape[1] != key.shape[1]:
+    if not have_same_offsets(query, key, axis=1):
         of_queries = documents_of(query, axis=1)
         _check_order_is_free(name, layer, is_causal=is_causal)
-    rows = {id(x): row_of(x) for x in (query, key, value)}
+    rows = {id(x): row_of(x, axis=1) for x in (query, key, value)}
     output, _ = forward(
         *(rows[id(x)] for x in (query, key, value)), need_weights=False, is_causal=is_causal,
         documents=documents_of(key, axis=1), query_documents=of_queries,
@@ -101,7 +111,8 @@ def encoder_of_nested(
     check_jagged("EncoderBlock", "x", x, "b i e", "i")
     check_only_jagged("EncoderBlock", others)
     _check_position("EncoderBlock", attention)
-    return jagged_like(forward(row_of(x), documents=documents_of(x, axis=1)), x, axis=1)
+    output = forward(row_of(x, axis=1), documents=documents_of(x, axis=1))
+    return jagged_like(output, x, axis=1)
 
 
 def decoder_of_nested(
@@ -132,11 +143,16 @@ def decoder_of_nested(
     of_memory: dict[str, Tensor] = {}
     if memory is not None:
         check_jagged("DecoderBlock", "memory", memory, "b m kdim", "m")
-        of_memory = {"memory": row_of(memory), "memory_documents": documents_of(memory, axis=1)}
+        check_alike("DecoderBlock", "memory", memory, "x", x)
+        of_memory = {
+            "memory": row_of(memory, axis=1), "memory_documents": documents_of(memory, axis=1)
+        }  # fmt: skip
         if cross is not None:
-            _check_order_is_free("DecoderBlock", cross, is_causal=False)
+            _check_position("DecoderBlock", cross)
+            if not have_same_offsets(x, memory, axis=1):
+                _check_order_is_free("DecoderBlock", cross, is_causal=False)
     return jagged_like(
-        forward(row_of(x), documents=documents_of(x, axis=1), **of_memory), x, axis=1
+        forward(row_of(x, axis=1), documents=documents_of(x, axis=1), **of_memory), x, axis=1
     )
 
 
@@ -152,9 +168,10 @@ def _check_position(name: str, layer: _Attention) -> None:
 
 
 def _check_order_is_free(name: str, layer: _Attention, *, is_causal: bool) -> None:
-    """Raise unless nothing depends on the order of tokens: the offsets of a row are no others'."""
+    """Raise unless the order of tokens does not matter: one row's offsets say nothing of others."""
     if layer.position is not None or layer.window is not None or is_causal:
+        found = f"{type(layer.position).__name__}, {layer.window} and {is_causal}"
         raise ValueError(
-            f"{name}: across nested tensors of other lengths, position and window must be None and "
-            f"is_causal False, got {type(layer.position).__name__}, {layer.window} and {is_causal}"
+            f"{name}: where nested tensors were not made with the same offsets (x.offsets()), "
+            f"position and window must be None and is_causal False, got {found}"
         )

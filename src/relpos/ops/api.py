@@ -69,8 +69,9 @@ def attention(
 
     Args:
         q: queries; query head `n` reads key head `n // (h // g)`. Nested (`torch.jagged`) along i,
-            with `k` and `v` nested along j, each sequence is by itself: with these go `terms`,
-            `causal` and `window` where both have the same offsets, `dropout`, `scale`, `softcap`.
+            with `k` and `v` nested along j, each sequence is by itself. `Terms`, `causal` and
+            `window` then want all three made with one tensor of offsets (`q.shape[2] ==
+            k.shape[2]`), and masks, documents, ranges and `query_start` are refused.
         k: keys.
         v: values.
         terms: the tables of a position scheme; default none.

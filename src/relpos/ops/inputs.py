@@ -13,7 +13,7 @@ from torch import Tensor
 from ..autocast import autocasts
 from ..checks import check_count
 from ..terms import GridTerms, Terms
-from ..traced_sizes import keep_size
+from ..traced_sizes import is_jit_tracing, keep_lengths
 from .checks import check_attention, check_documents, check_kinds, check_settings
 from .locality import AnyWindow, Window, check_key_ranges, resolve_window
 
@@ -117,8 +117,6 @@ def prepare(
     check_attention(
         function, q, k, v, terms, mask, documents, causal=causal, query_start=query_start
     )
-    if isinstance(terms, GridTerms):
-        q, k = keep_size(q, 2), keep_size(k, 2)
     if query_start is None:
         query_start = k.shape[2] - q.shape[2]
     else:
@@ -129,6 +127,10 @@ def prepare(
         )
     if key_ranges is not None:
         key_ranges = check_key_ranges(function, key_ranges, q)
+    sides = resolve_window(function, window, terms)
+    if is_jit_tracing():  # after all that a size may have gone into
+        offsets = bool(terms.tensors) or causal or window is not None or documents is not None
+        q = keep_lengths(q, k, has_grid=isinstance(terms, GridTerms), has_offsets=offsets)
     return Inputs(
         q=q,
         k=k,
@@ -142,7 +144,7 @@ def prepare(
         documents=documents,
         query_documents=query_documents,
         key_ranges=key_ranges,
-        window=resolve_window(function, window, terms),
+        window=sides,
         softcap=None if softcap is None else float(softcap),
         return_lse=return_lse,
     )

@@ -7,8 +7,15 @@ from typing import Any
 
 from torch import Tensor
 
-from ..errors import ShapeError
-from ..jagged import check_jagged, check_only_jagged, documents_of, jagged_like, row_of
+from ..jagged import (
+    check_alike,
+    check_jagged,
+    check_only_jagged,
+    documents_of,
+    have_same_offsets,
+    jagged_like,
+    row_of,
+)
 from ..terms import Terms
 
 __all__ = ["attention_of_nested"]
@@ -42,30 +49,32 @@ def attention_of_nested(
         **options: likewise.
 
     Raises:
-        ShapeError: if one of them is not jagged like this, or `k` and `v` have other lengths.
-        ValueError: if something is given that numbers tokens, or offsets count where queries and
-            keys have other lengths.
+        ShapeError: if one of them is not jagged like this, `k` and `v` were not made with the same
+            offsets, or `q` has not as many sequences.
+        TypeError: if `terms` are no `Terms`.
+        ValueError: if something is given that numbers tokens, or the order of tokens matters where
+            queries and keys do not share their offsets.
     """
     for name, x, axes in (("q", q, "b h i d"), ("k", k, "b g j d"), ("v", v, "b g j dv")):
         check_jagged("attention", name, x, axes, axes.split()[2])
     check_only_jagged("attention", others)
-    if k.shape[2] != v.shape[2]:
-        raise ShapeError(
-            f"attention: v must have k's offsets, got {tuple(v.shape)} beside {tuple(k.shape)}"
-        )
-    alike = q.shape[2] == k.shape[2]
+    check_alike("attention", "v", v, "k", k, axis=2)
+    check_alike("attention", "q", q, "k", k)
+    alike = have_same_offsets(q, k, axis=2)
     if not isinstance(terms, Terms):
-        raise ValueError(
+        raise TypeError(
             f"attention: terms must be Terms with nested tensors, got {type(terms).__name__}"
         )
+    if terms.q_rel is not None:
+        raise ValueError("attention: terms.q_rel must be None with nested tensors, got one")
     if not alike and (terms.tensors or causal or window is not None):
         raise ValueError(
-            "attention: q must have k's offsets where the order of tokens counts (terms, causal, "
-            f"window), got {tuple(q.shape)} beside {tuple(k.shape)}"
+            "attention: q must be made with k's offsets (k.offsets()) where the order of tokens "
+            f"matters (terms, causal, window), got {tuple(q.shape)} beside {tuple(k.shape)}"
         )
     found = attention(
-        row_of(q), row_of(k), row_of(v), terms, causal=causal, window=window,
-        documents=documents_of(k, axis=2),
+        row_of(q, axis=2), row_of(k, axis=2), row_of(v, axis=2), terms, causal=causal,
+        window=window, documents=documents_of(k, axis=2),
         query_documents=None if alike else documents_of(q, axis=2),
         return_lse=return_lse, **options,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...terms import OffsetTable, Terms
+from ...traced_sizes import plain_size
 from ..adapted import Adapted
 from ..implementation import is_adapted_name
 from .alibi import first_query
@@ -75,7 +76,7 @@ class _Attention(Adapted):
             return None
         profiles: Any = self.rel_logits_proj.proj
         rows = profiles.T.flip(0)[None].to(position_bias.dtype) / self.scaling
-        table = OffsetTable(rows, 1 - rows.shape[1], beyond="zero")
+        table = OffsetTable(rows, 1 - plain_size(rows, 1), beyond="zero")
         return Terms(keys=table, q_rel=position_bias[0])
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ...terms import OffsetTable, Terms
+from ...traced_sizes import plain_size
 from ..adapted import Adapted
 from ..attend import attend
 from ..heads import project_heads
@@ -60,7 +61,7 @@ class LocalAttention(Adapted):
         )
         table = self._table(q) if position_bias is None else position_bias
         output, _ = attend(
-            q, k, v, Terms(bias=OffsetTable(table, -(table.shape[1] // 2))),
+            q, k, v, Terms(bias=OffsetTable(table, -(plain_size(table, 1) // 2))),
             mask=self._tokens(mask, q.shape[2]), scale=1.0,
             window=(self.local_radius, self.local_radius),
             dropout=self.dropout if self.training else 0.0,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ...terms import OffsetTable, Terms
+from ...traced_sizes import plain_size
 from ..adapted import Adapted
 from ..attend import attend
 from ..heads import project_heads
@@ -59,7 +60,7 @@ class SelfAttention(Adapted):
             hidden_states, self.q, self.k, self.v, width=self.attention_head_size
         )
         output, weights = attend(
-            q, k, v, Terms(bias=OffsetTable(position_bias, -(position_bias.shape[1] // 2))),
+            q, k, v, Terms(bias=OffsetTable(position_bias, -(plain_size(position_bias, 1) // 2))),
             mask=attention_mask, scale=self.attention_head_size**-0.5, window=self.window,
             dropout=self.dropout.p if self.training else 0.0, weights=output_attentions,
         )  # fmt: skip

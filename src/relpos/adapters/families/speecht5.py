@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ...terms import OffsetTable, Terms
+from ...traced_sizes import plain_size
 from ..adapted import Adapted
 from ..attend import attend
 from ..heads import project_heads
@@ -72,8 +73,9 @@ class Attention(Adapted):
         )
         rows = position_bias.to(q.dtype)[None]
         output, weights = attend(
-            q, k, v, Terms(keys=OffsetTable(rows, 1 - rows.shape[1] // 2)), mask=attention_mask,
-            scale=self.scaling, dropout=self.dropout if self.training else 0.0, window=self.window,
+            q, k, v, Terms(keys=OffsetTable(rows, 1 - plain_size(rows, 1) // 2)),
+            mask=attention_mask, scale=self.scaling,
+            dropout=self.dropout if self.training else 0.0, window=self.window,
             weights=output_attentions,
         )  # fmt: skip
         return self.out_proj(output.flatten(2)), weights

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ...terms import OffsetTable, Terms
+from ...traced_sizes import plain_size
 from ..adapted import Adapted
 from ..attend import attend
 from ..heads import project_heads, split_heads
@@ -72,7 +73,7 @@ class Attention(Adapted):
         # The op scales the keys' term, but not this bias.
         rows = position_bias[..., None] / self.scaling
         terms = Terms(
-            keys=OffsetTable(rows, 1 - rows.shape[1] // 2), q_rel=self._gate(hidden_states)
+            keys=OffsetTable(rows, 1 - plain_size(rows, 1) // 2), q_rel=self._gate(hidden_states)
         )
         output, weights = attend(
             q, k, v, terms,
