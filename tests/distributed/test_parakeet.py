@@ -8,6 +8,7 @@ import transformers
 from torch import distributed, nn
 
 from relpos.adapters import adapt
+from relpos.adapters.families import parakeet
 from relpos.distributed import ContextParallel
 from relpos.distributed.group import resolve_group
 from relpos.distributed.neighbours import with_neighbours
@@ -80,7 +81,7 @@ def _check_long(rank, size, method) -> None:
     features = torch.randn(1, 320, 16, generator=torch.Generator().manual_seed(1)).double()
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
         expected = model(features).last_hidden_state
-        patch.setattr("relpos.adapters.families.parakeet._LONG_TABLE", 30)
+        patch.setattr(parakeet, "_LONG_TABLE", 30)
         style = ContextParallel(layout="contiguous", method=method)
         style.apply_to(model, world())
         found = model(features).last_hidden_state
