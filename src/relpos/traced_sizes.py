@@ -76,7 +76,8 @@ def keep_lengths(q: Tensor, k: Tensor, *, has_grid: bool, has_offsets: bool) -> 
         has_grid: whether they are tokens of a grid, whose sizes are constants.
         has_offsets: whether it matters where queries are among the keys, which is a constant.
     """
-    if not is_jit_tracing():
+    # ONNX has no such operator; its old exporter, which traces, stops at others.
+    if not is_jit_tracing() or torch.onnx.is_in_onnx_export():
         return q
     i, j = plain_size(q, 2), plain_size(k, 2)
     noted = getattr(_of_thread, "trace_with_constants", None)
