@@ -18,7 +18,11 @@ __all__ = ["is_jit_tracing", "keep_lengths", "note_constant", "plain_size"]
 _of_thread = threading.local()  # has the last trace in which a size became a constant
 
 
-@torch.library.custom_op("relpos::of_traced_lengths", mutates_args=())
+@torch.library.custom_op(
+    "relpos::of_traced_lengths",
+    mutates_args=(),
+    schema="(Tensor x, Tensor other, int length, int difference) -> Tensor",
+)
 def _of_traced_lengths(x: Tensor, other: Tensor, length: int, difference: int) -> Tensor:
     """A copy of `x (b, h, i, d)`, beside `other (b, g, j, d)`.
 
