@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -22,6 +22,7 @@ __all__ = ["attention_of_nested", "decoder_of_nested", "encoder_of_nested"]
 _Forward = Callable[..., Any]
 
 
+@runtime_checkable
 class _Attention(Protocol):
     """What is asked of a `MultiheadAttention`."""
 
