@@ -10,6 +10,7 @@ import threading
 
 import torch
 from torch import Tensor
+from torch.library import custom_op
 
 from .errors import ShapeError
 
@@ -18,7 +19,7 @@ __all__ = ["is_jit_tracing", "keep_lengths", "note_constant", "plain_size"]
 _of_thread = threading.local()  # has the last trace in which a size became a constant
 
 
-@torch.library.custom_op(
+@custom_op(
     "relpos::of_traced_lengths",
     mutates_args=(),
     schema="(Tensor x, Tensor other, int length, int difference) -> Tensor",
@@ -36,7 +37,8 @@ def _of_traced_lengths(x: Tensor, other: Tensor, length: int, difference: int) -
     if j - i != difference or (length >= 0 and i != length):
         wanted = f"{length} queries and {length + difference} keys"
         if length < 0:
-            wanted = f"{difference} more keys than queries" if difference else "as many keys"
+            more, fewer = ("keys", "queries") if difference >= 0 else ("queries", "keys")
+            wanted = f"{abs(difference)} more {more} than {fewer}" if difference else "as many keys"
         raise ShapeError(
             f"torch.jit.trace: this trace is for {wanted}, as offsets or grids in it are numbers, "
             f"got {i} queries and {j} keys; torch.export and torch.compile serve all lengths"

@@ -89,6 +89,15 @@ def test_queries_among_more_keys_stay_where_they_were(options: dict, backend: st
         trace(q, longer)
 
 
+def test_queries_that_have_a_number_of_their_own_go_with_any_keys():
+    def first(_: None, q: Tensor, k: Tensor) -> Tensor:
+        return attention(q, k, k, Terms(keys=OffsetTable(ROWS, -2)), query_start=0)
+
+    trace = traced(Called(None, first), torch.randn(1, 2, 3, 8), torch.randn(1, 2, 9, 8))
+    given = torch.randn(1, 2, 6, 8), torch.randn(1, 2, 4, 8)
+    assert_close(trace(*given), first(None, *given))
+
+
 def test_without_an_order_any_lengths_do():
     def plain(_: None, q: Tensor, k: Tensor) -> Tensor:
         return attention(q, k, k)

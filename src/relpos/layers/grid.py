@@ -23,13 +23,13 @@ from ..checks import (
     check_scale,
     check_softcap,
     check_tensor,
-    one_line,
 )
 from ..errors import ShapeError
 from ..ops import attention
-from ..ops.locality import Window, has_no_limits, is_of_axes, resolve_window
+from ..ops.locality import Window
 from ..positions.handover import apply_position, check_position, resolve_scale
 from ..terms import GridTerms, Terms
+from .windows import check_window_of_axes
 
 __all__ = ["GridAttention"]
 
@@ -105,7 +105,7 @@ class GridAttention(nn.Module):
         self.dropout = check_probability("GridAttention", "dropout", dropout)
         self.scale = check_scale("GridAttention", scale, positive=False)
         check_dtype("GridAttention", dtype)
-        self.window = _check_window(window)
+        self.window = check_window_of_axes("GridAttention", window)
         self.softcap = check_softcap("GridAttention", softcap)
         inner = self.num_heads * self.head_dim
         self.in_proj = nn.Linear(embed_dim, 3 * inner, bias=bias, device=device, dtype=dtype)
@@ -221,15 +221,3 @@ class GridAttention(nn.Module):
                 f"GridAttention: mask must be (b, *grid) = {tuple(x[:, 0].shape)}, "
                 f"got {tuple(mask.shape)}"
             )
-
-
-def _check_window(window: Sequence[Window | None] | None) -> tuple[Window, ...] | None:
-    """A window for each axis, of which a call is to have as many; None without any limit."""
-    if window is None:
-        return None
-    if not (is_of_axes(window) or has_no_limits(window)):
-        raise ValueError(
-            "GridAttention: window must have one (left, right) or None for each axis of the map, "
-            f"got {one_line(window)}"
-        )
-    return resolve_window("GridAttention", window, GridTerms((1,) * len(window))) or None

@@ -39,13 +39,14 @@ from ..checks import (
 )
 from ..jagged import is_jagged
 from ..ops import attention, attention_weights
-from ..ops.locality import AnyWindow, Window, has_no_limits, is_of_axes, resolve_window
+from ..ops.locality import AnyWindow, Window, is_of_axes
 from ..positions.handover import apply_position, check_position, resolve_scale
 from ..terms import GridTerms, Terms
 from .cache import KeyValueCache, check_cache, rollback_on_error
 from .elsewhere import AttendElsewhere, check_elsewhere
 from .masks import from_key, merge_masks
 from .nested import attention_of_nested
+from .windows import check_window
 
 __all__ = ["AttendElsewhere", "MultiheadAttention"]
 
@@ -146,7 +147,7 @@ class MultiheadAttention(nn.Module):
             check_position("MultiheadAttention", "position", position)
         resolve_scale("MultiheadAttention", position, self.scale, width=self.head_dim)
         check_dtype("MultiheadAttention", dtype)
-        self.window = _check_window(window)
+        self.window = check_window("MultiheadAttention", window)
         self.softcap = check_softcap("MultiheadAttention", softcap)
 
         heads, inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
@@ -436,17 +437,6 @@ class MultiheadAttention(nn.Module):
         b, j = query.shape[0], key.shape[1] if key.ndim == 3 else 0
         check_floating(name, "key", key, "b j kdim", {"b": b, "kdim": self.kdim})
         check_floating(name, "value", value, "b j vdim", {"b": b, "j": j, "vdim": self.vdim})
-
-
-def _check_window(window: AnyWindow) -> AnyWindow:
-    """That of the row, or one for each axis of a grid; None without any limit."""
-    if has_no_limits(window):
-        return None
-    if is_of_axes(window):
-        axes = GridTerms((1,) * len(window))
-        return resolve_window("MultiheadAttention", window, axes) or None
-    (found,) = resolve_window("MultiheadAttention", window, Terms()) or (None,)
-    return found
 
 
 def _with_batch(argument: str, x: Tensor | None, *, axes: int) -> Tensor | None:

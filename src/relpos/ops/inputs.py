@@ -117,6 +117,7 @@ def prepare(
     check_attention(
         function, q, k, v, terms, mask, documents, causal=causal, query_start=query_start
     )
+    are_last = query_start is None
     if query_start is None:
         query_start = k.shape[2] - q.shape[2]
     else:
@@ -129,8 +130,9 @@ def prepare(
         key_ranges = check_key_ranges(function, key_ranges, q)
     sides = resolve_window(function, window, terms)
     if is_jit_tracing():  # after all that a size may have gone into
-        offsets = bool(terms.tensors) or causal or window is not None or documents is not None
-        q = keep_lengths(q, k, has_grid=isinstance(terms, GridTerms), has_offsets=offsets)
+        ordered = bool(terms.tensors) or causal or window is not None or documents is not None
+        has_grid, has_offsets = isinstance(terms, GridTerms), ordered and are_last
+        q = keep_lengths(q, k, has_grid=has_grid, has_offsets=has_offsets)
     return Inputs(
         q=q,
         k=k,

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..errors import BackendError
+from ..traced_sizes import is_jit_tracing
 from .inputs import Inputs
 
 try:
@@ -38,8 +39,7 @@ def unsupported_transforms(inputs: Inputs) -> str | None:
 
 def is_traced() -> bool:
     """Whether the call is written down now: by `torch.compile`, an export, `torch.jit.trace`."""
-    is_tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
-    return torch.compiler.is_compiling() or is_tracing
+    return torch.compiler.is_compiling() or is_jit_tracing()
 
 
 def refuse_second_derivatives(backend: str) -> Callable[..., NoReturn]:
