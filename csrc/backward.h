@@ -125,7 +125,7 @@ struct Backward : BackwardSums {
   // Of one tile: work.ds goes on to all that made its scores.
   void accumulate_score_gradients(const RowBlock& block, const KeyTile& tile) {
     const int64_t dim = plan.padded_head_dim;
-    if (params.gradients.mask) accumulate_mask(block, tile);
+    if (sums.mask) accumulate_mask(block, tile);
     if (params.softcap) multiply_cap_slope(tile);
     const float* ds = work.ds;
     if (sums.k)

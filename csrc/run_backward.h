@@ -7,6 +7,10 @@
 // Both depend on the sizes and the number of threads alone, and they are added up in their order,
 // so that the bits are the same each time.
 //
+// To a number of a mask's gradient several units may add, or several rows of one. Then each partition
+// has a sum of its own for it; where these would be too large, a partition has whole heads, or, if
+// the mask is the same for all heads, there is one partition.
+//
 //     memory of sums: | sums of partition 0 | 1 | ... | dk, dv of unit 0 | 1 | ...
 //
 // (the latter where splits > 1; else they are part of a partition's sums, or the caller's tensors).
@@ -39,7 +43,11 @@ namespace {
 // So many partitions for each thread even out what they take, unless the sums of all would need
 // more memory than this.
 constexpr int64_t kPartitionsPerThread = 4;
+#ifdef RELPOS_MAX_BYTES_OF_MANY_SUMS  // of tests, whose calls are small
+constexpr int64_t kMaxBytesOfManySums = RELPOS_MAX_BYTES_OF_MANY_SUMS;
+#else
 constexpr int64_t kMaxBytesOfManySums = 16 << 20;
+#endif
 // Key/value heads fewer than those partitions are split, into so many units for each thread.
 constexpr int64_t kSplitUnitsPerThread = 2;
 
@@ -49,9 +57,32 @@ typedef TileBackward BackwardPass;
 typedef Backward BackwardPass;
 #endif
 
+// Where the mask's gradient is summed: in place, by each partition, in place by partitions of whole
+// heads, or in place by one partition.
+enum class MaskSums { in_place, of_partitions, of_whole_heads, of_one_partition };
+
+// The numbers of the mask's gradient.
+inline int64_t mask_gradient_size(const Params& params) {
+  const int64_t* strides = params.gradients.mask_strides;
+  return (strides[0] ? params.batch : 1) * (strides[1] ? params.heads : 1) *
+         (strides[2] ? params.seqlen_q : 1) * (strides[3] ? params.seqlen_k : 1);
+}
+
+inline MaskSums mask_sums(const Params& params, int threads) {
+  const int64_t* strides = params.gradients.mask_strides;
+  const bool same_for_batch = strides[0] == 0 && params.batch > 1;
+  const bool same_for_heads = strides[1] == 0 && params.heads > 1;
+  if (!params.gradients.mask || !(same_for_batch || same_for_heads || strides[2] == 0))
+    return MaskSums::in_place;
+  if (mask_gradient_size(params) * (int64_t)sizeof(float) * threads <= kMaxBytesOfManySums)
+    return MaskSums::of_partitions;
+  return same_for_heads ? MaskSums::of_one_partition : MaskSums::of_whole_heads;
+}
+
 struct BackwardTasks {
   const Plan& plan;
   const Params& params;
+  const MaskSums mask;
   HeadBlocks blocks;
   int64_t splits = 1;  // of a key/value head
   int64_t num_units = 0, num_partitions = 0;
@@ -60,11 +91,11 @@ struct BackwardTasks {
   char* sums_memory = nullptr;  // (total_bytes), as above
   int64_t next_partition = 0;   // that nobody has taken
 
-  explicit BackwardTasks(const Plan& p)
-      : plan(p), params(p.params), blocks(p.params.seqlen_q) {}
+  BackwardTasks(const Plan& p, MaskSums mask_sums)
+      : plan(p), params(p.params), mask(mask_sums), blocks(p.params.seqlen_q) {}
 
-  // Cut the work for some threads. `one_partition`: nothing may run at the same time.
-  void divide(int threads, bool one_partition) {
+  // Cut the work for some threads.
+  void divide(int threads) {
     const int64_t batch_kv_heads = params.batch * params.kv_heads;
     const int64_t wanted_partitions = kPartitionsPerThread * threads;
     if (threads > 1 && batch_kv_heads % threads != 0 && batch_kv_heads < wanted_partitions)
@@ -76,7 +107,8 @@ struct BackwardTasks {
     lay_out_unit(measured, unit);
     lay_out_partition(measured, all_heads, params.heads);
     const bool small = all_heads.used * wanted_partitions < kMaxBytesOfManySums;
-    num_partitions = min(num_units, one_partition ? 1 : small ? wanted_partitions : threads);
+    num_partitions = min(num_units / units_of_run(), small ? wanted_partitions : threads);
+    if (mask == MaskSums::of_one_partition) num_partitions = 1;
     int64_t max_heads = 0;
     for (int64_t n = 0; n < num_partitions; ++n)
       max_heads = max(max_heads, end_head(n) - first_head(n));
@@ -91,7 +123,13 @@ struct BackwardTasks {
   // ---- units and partitions -------------------------------------------------------------------
 
   // Those of a partition: first_unit(partition)..first_unit(partition + 1)-1.
-  int64_t first_unit(int64_t partition) const { return num_units * partition / num_partitions; }
+  int64_t first_unit(int64_t partition) const {
+    return num_units / units_of_run() * partition / num_partitions * units_of_run();
+  }
+  // As many units as are in one partition in any case.
+  int64_t units_of_run() const {
+    return mask == MaskSums::of_whole_heads ? max(params.batch * splits, 1) : 1;
+  }
   // Units are in the order of key/value heads, then of batch entries, so that a partition has few
   // heads.
   int64_t kv_head_of(int64_t unit) const { return unit / splits / params.batch; }
@@ -121,6 +159,8 @@ struct BackwardTasks {
     const int64_t joint_bias_heads = params.grid.joint_bias_heads == 1 ? 1 : heads;
     sums.joint_bias =
         arena.take_if(gradients.joint_bias, joint_bias_heads * params.grid.joint_bias_size);
+    sums.mask = gradients.mask;
+    if (mask == MaskSums::of_partitions) sums.mask = arena.take(mask_gradient_size(params));
   }
   void lay_out_unit(GradientSums& sums, Arena& arena) const {
     sums.k = arena.take_if(params.gradients.k && !in_place(params.head_dim),
@@ -331,6 +371,11 @@ struct BackwardTasks {
     }
   }
 
+  void write_mask() const {
+    for (int64_t partition = 0; partition < num_partitions; ++partition)
+      add_to(mask_gradient_size(params), sums_of_partition(partition).mask, params.gradients.mask);
+  }
+
   // All gradients that partitions have summed; one after another, in this thread. scratch: see
   // scratch_bytes.
   void write_partitions(double* scratch) const {
@@ -341,6 +386,7 @@ struct BackwardTasks {
     if (gradients.axis_tables)
       for (int64_t h = 0; h < params.grid.axis_table_heads; ++h) write_axis_tables(h);
     if (gradients.joint_bias) write_joint_bias();
+    if (mask == MaskSums::of_partitions) write_mask();
   }
   // Of the largest table: sums (num_rows, padded_row_dim), and one row that is rounded.
   int64_t scratch_bytes() const {
@@ -353,21 +399,13 @@ struct BackwardTasks {
   }
 };
 
-// Whether several rows add to one number of the mask's gradient.
-inline bool shares_mask_gradient(const Params& params) {
-  const int64_t* strides = params.gradients.mask_strides;
-  return params.gradients.mask &&
-         ((strides[0] == 0 && params.batch > 1) || (strides[1] == 0 && params.heads > 1) ||
-          strides[2] == 0);
-}
-
 inline bool run_backward(const Params& params, const Host& host) {
-  // A shared number of the mask's gradient is not to be added to by two threads at once.
-  const bool serial = shares_mask_gradient(params);
-  const int threads = serial ? 1 : useful_threads(params, host);
+  int threads = useful_threads(params, host);
+  const MaskSums mask = mask_sums(params, threads);
+  if (mask == MaskSums::of_one_partition) threads = 1;
   Plan plan(params, true, threads);
-  BackwardTasks tasks(plan);
-  tasks.divide(threads, serial);
+  BackwardTasks tasks(plan, mask);
+  tasks.divide(threads);
   WorkspacePool pool(plan, threads);
   HostMemory memory(host, pool.total_bytes);
   HostMemory sums(host, tasks.total_bytes());

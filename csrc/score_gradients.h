@@ -37,6 +37,7 @@ struct GradientSums {
   float* tables[kTableKinds] = {};    // (heads, Plan::table_sums_size)
   float* axis_tables = nullptr;       // (heads, GridPlan::padded_size)
   float* joint_bias = nullptr;        // (heads, joint_bias_size)
+  float* mask = nullptr;              // of the mask's own sizes, as Gradients::mask
   int64_t first_head = 0;
 };
 
@@ -101,11 +102,15 @@ struct ScoreGradients : Scores {
 
   void accumulate_mask(const RowBlock& block, const KeyTile& tile) {
     const int64_t* strides = params.gradients.mask_strides;
+    const int64_t count = tile.to - tile.from;
     for (int64_t r = tile.first_row; r < tile.end_row; ++r) {
-      float* to = params.gradients.mask + block.b * strides[0] + block.h * strides[1] +
-                  (block.first_row + r) * strides[2] + tile.begin * strides[3];
-      const float* ds = rows_of(work.ds, tile) + r * kTileStride;
-      for (int64_t n = tile.from; n < tile.to; ++n) to[n * strides[3]] += ds[n];
+      float* to = sums.mask + block.b * strides[0] + block.h * strides[1] +
+                  (block.first_row + r) * strides[2] + tile.key(tile.from) * strides[3];
+      const float* ds = rows_of(work.ds, tile) + r * kTileStride + tile.from;
+      if (strides[3] == 1)
+        add_to(count, ds, to);
+      else
+        for (int64_t n = 0; n < count; ++n) *to += ds[n];
     }
   }
 

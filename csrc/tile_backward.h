@@ -123,7 +123,7 @@ struct TileBackward : BackwardSums {
         fill(work.s + r * kTileStride + from, count, 0);
         fill(work.ds + r * kTileStride + from, count, 0);
       }
-      if (params.gradients.mask) accumulate_mask(block, tile);
+      if (sums.mask) accumulate_mask(block, tile);
       if (params.softcap) multiply_cap_slope(tile);
       round_weights(work.s, tile, value_strips.on_band[number] ? work.p_rows : nullptr,
                     work.p_pairs);
@@ -155,7 +155,7 @@ struct TileBackward : BackwardSums {
   // them; false where something does.
   bool softmax_and_round(const RowBlock& block, const KeyTile& tile, const float* row_shift,
                          float factor, Region value_region, int64_t number) {
-    if (plan.drop_threshold || params.softcap || params.gradients.mask || plan.grid.has_values)
+    if (plan.drop_threshold || params.softcap || sums.mask || plan.grid.has_values)
       return false;
     RowNumbers rows[kStripRows];
     for (int64_t r = tile.first_row; r < tile.end_row; ++r) {

@@ -95,14 +95,6 @@ MODELS: dict[str, Any] = {
             num_attention_heads=[1, 2],
         )
     ),
-    "beit": lambda: BeitModel(BeitConfig(**IMAGE, use_relative_position_bias=True)),
-    "beit, shared": lambda: BeitModel(BeitConfig(**IMAGE, use_shared_relative_position_bias=True)),
-    "data2vec": lambda: Data2VecVisionModel(
-        Data2VecVisionConfig(**IMAGE, use_relative_position_bias=True)
-    ),
-    "data2vec, shared": lambda: Data2VecVisionModel(
-        Data2VecVisionConfig(**IMAGE, use_shared_relative_position_bias=True)
-    ),
     "layoutlmv3": lambda: LayoutLMv3Model(
         LayoutLMv3Config(
             **SMALL, vocab_size=20, coordinate_size=2, shape_size=4, visual_embed=False

@@ -130,6 +130,23 @@ def test_threads_change_rounding_and_no_more(
         assert_agrees(gradients, results[0][1])
 
 
+@pytest.mark.parametrize(
+    "sizes", [(1, 2, 1500, 1000), (1, 1, 1500, 1000), (1, 2, 1, 1000), (2, 1, 1500, 1)], ids=str
+)
+def test_a_mask_of_many_numbers_gets_the_sums_of_all_threads(
+    sizes: tuple[int, ...], threads: Callable[[int], None]
+):
+    """Three copies of the first two are more than `native` takes: there it adds in place."""
+    case = Case(batch=2, heads=2, queries=1500, keys=1000, width=4, value_width=4, mask="additive")
+    named = case.inputs() | {"mask": torch.randn(sizes, dtype=torch.float64)}
+    exact = case.gradients(named, "reference", only="mask")
+    threads(3)
+    named = {name: x.float() for name, x in named.items()}
+    found = [case.gradients(named, "native", only="mask") for _ in range(2)]
+    assert_agrees(found[0], exact)
+    assert torch.equal(found[0]["mask"], found[1]["mask"])
+
+
 @every_blockwise
 def test_a_second_derivative_is_refused_and_not_wrong(backend: str):
     q = torch.randn(1, 1, 5, 4, requires_grad=True)

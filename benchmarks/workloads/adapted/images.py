@@ -25,7 +25,31 @@ def _vitdet(layers: int) -> nn.Module:
     return transformers.VitDetModel(config)
 
 
+def _beit(layers: int) -> nn.Module:
+    # The size of the large one, as in DPT and ZoeDepth.
+    config = transformers.BeitConfig(
+        hidden_size=1024, num_attention_heads=16, intermediate_size=4096, num_hidden_layers=layers,
+        image_size=384, use_relative_position_bias=True, drop_path_rate=0.0,
+    )  # fmt: skip
+    return transformers.BeitModel(config)
+
+
+def _data2vec_vision(layers: int) -> nn.Module:
+    config = transformers.Data2VecVisionConfig(
+        num_hidden_layers=layers, use_relative_position_bias=True, drop_path_rate=0.0
+    )
+    return transformers.Data2VecVisionModel(config)
+
+
 MODELS = (
+    AdaptedModel(
+        "beit", "BEiT L", _beit, image, "patches of an image",
+        (196, 576, 1024, 4096), (1024, 4096), "layers.1", "attention", {},
+    ),
+    AdaptedModel(
+        "data2vec", "Data2Vec B, vision", _data2vec_vision, image, "patches of an image",
+        (196, 1024), (1024,), "encoder.layer.1", "attention.attention", {},
+    ),
     AdaptedModel(
         "sam", "SAM B, global layer", _sam, image, "patches of an image",
         (4096,), (4096,), "vision_encoder.layers.1", "attn", {4096: 2.5},

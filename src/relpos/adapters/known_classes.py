@@ -11,6 +11,12 @@ def _transformers(model: str, **classes: str) -> tuple[str, dict[str, str]]:
 
 #: By family: the module that defines the classes, and each class's adaptation as `file:class`.
 KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
+    "beit": _transformers(
+        "beit",
+        BeitAttention="beit:Attention",
+        BeitLayer="beit:Layer",
+        BeitRelativePositionBias="image_bias:RelativePositionBias",
+    ),
     "bloom": _transformers(
         "bloom",
         BloomAttention="bloom:Attention",
@@ -20,6 +26,15 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "conformer.conformer",
         {
             "Attention": "conformer:Attention",
+        },
+    ),
+    "data2vec": (
+        "transformers.models.data2vec.modeling_data2vec_vision",
+        {
+            "Data2VecVisionSelfAttention": "data2vec_vision:SelfAttention",
+            "Data2VecVisionSdpaSelfAttention": "data2vec_vision:SdpaSelfAttention",
+            "Data2VecVisionEncoder": "data2vec_vision:Encoder",
+            "Data2VecVisionRelativePositionBias": "image_bias:RelativePositionBias",
         },
     ),
     "deberta": _transformers(

@@ -7,7 +7,6 @@ from torch import nn
 __all__ = ["BOXES", "NOT_ADAPTED", "TELLTALES", "looks_relative", "why_not_adapted"]
 
 _SMALL_WINDOWS = "attends within windows of few tokens, for which the op is not made"
-_CLASS_TOKEN = "the class token has biases of its own, which belong to no offset"
 #: Of layouts of pages.
 BOXES = "offsets are between boxes on a page, given with the data: no table over positions"
 _PREDICTED = "biases of pixels beside boxes that the model predicts: no table over positions"
@@ -20,19 +19,12 @@ def _in(model: str, reason: str, *classes: str) -> dict[str, dict[str, str]]:
 
 #: By module and name of the class, the reason in one line.
 NOT_ADAPTED: dict[str, dict[str, str]] = {
-    **_in(
-        "beit.modeling_beit", _CLASS_TOKEN, "BeitLayer", "BeitRelativePositionBias"
-    ),
     **_in("bros.modeling_bros", BOXES, "BrosSelfAttention"),
     **_in("clap.modeling_clap", _SMALL_WINDOWS, "ClapAudioSelfAttention"),
     **_in(
         "cpmant.modeling_cpmant",
         "pairs of segments, given with the data, choose between two kinds of bias",
         "CpmAntSegmentPositionEmbedding",
-    ),
-    **_in(
-        "data2vec.modeling_data2vec_vision", _CLASS_TOKEN, "Data2VecVisionSelfAttention",
-        "Data2VecVisionSdpaSelfAttention", "Data2VecVisionEncoder",
     ),
     **_in(
         "dinat.modeling_dinat",
@@ -90,11 +82,13 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 # Of these, some configurations have no positions: only those that hold a table are left.
-_IF_TABLES = frozenset({
-    "BeitLayer", "Data2VecVisionSelfAttention", "Data2VecVisionSdpaSelfAttention",
-    "Data2VecVisionEncoder", "LayoutLMv2Encoder", "LayoutLMv3Encoder",
-    "PPDocLayoutV2ReadingOrderEncoder",
-})  # fmt: skip
+_IF_TABLES = frozenset(
+    {
+        "LayoutLMv2Encoder",
+        "LayoutLMv3Encoder",
+        "PPDocLayoutV2ReadingOrderEncoder",
+    }
+)
 
 #: What modules of relative attention call their tables and projections.
 TELLTALES = (
