@@ -53,7 +53,8 @@ install "relpos[transformers]"`.
   too, as in SDPA; the eager originals of T5's kin, MPNet and Inkling add it to the scores, as 1 and
   0, as those of Nemotron and Seamless M4T v2 do with their own masks of padding: adapted, all give
   what they give under SDPA. One of integers they add under SDPA as well, so that it hides nothing;
-  adapted models refuse it: give `mask.bool()`. One with a row for all queries, `(B, 1, 1, L)`, is
+  adapted models refuse it: give `mask.bool()`. BEiT adds padding's under SDPA, and adapted hides it
+  as under `eager`. One with a row for all queries, `(B, 1, 1, L)`, is
   padding alone: a decoder stays causal beside it, where the originals of T5's kin and Inkling see
   ahead then; MPT does so either way.
 - Choose `attn_implementation` before: `adapt` puts a name of its own into the configuration. Chosen
