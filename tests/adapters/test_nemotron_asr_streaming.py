@@ -13,7 +13,7 @@ from transformers import (
     NemotronAsrStreamingForRNNT,
 )
 
-from relpos.adapters.families import pieces
+from relpos.adapters.adaptations import pieces
 
 from .models.case import draw, padded
 from .models.nemotron_asr_streaming import SIZES

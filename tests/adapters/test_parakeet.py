@@ -7,7 +7,7 @@ import torch
 from transformers import ParakeetEncoder, ParakeetEncoderConfig
 
 from relpos.adapters import adapt
-from relpos.adapters.families import parakeet, pieces
+from relpos.adapters.adaptations import parakeet, pieces
 
 from .models.case import draw
 from .models.parakeet import ENCODER

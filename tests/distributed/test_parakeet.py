@@ -8,7 +8,7 @@ import transformers
 from torch import distributed, nn
 
 from relpos.adapters import adapt
-from relpos.adapters.families import parakeet
+from relpos.adapters.adaptations import parakeet
 from relpos.distributed import ContextParallel
 from relpos.distributed.group import resolve_group
 from relpos.distributed.neighbours import with_neighbours

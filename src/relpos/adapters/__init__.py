@@ -5,7 +5,6 @@ it. The other classes have the arguments and state dicts of modules that others 
 `add_positions` gives every `torch.nn.MultiheadAttention` of a model a position scheme to train.
 """
 
-from . import families as _folder  # noqa: F401  before the function of that name, to be hidden by it
 from .adapt import adapt, restore
 from .adapted import Adapted
 from .ai_summer import AbsPosEmb1D, RelPosEmb1D, RelPosEmb2D

@@ -22,7 +22,7 @@ class Family:
 
     Args:
         module: that defines the classes.
-        classes: by the name of each, its adaptation as `file:class` below `adapters/families`.
+        classes: by the name of each, its adaptation as `file:class` below `adapters/adaptations`.
     """
 
     module: str
@@ -100,4 +100,4 @@ def _adaptation(module: str, path: str) -> type[Adapted]:
     if module.startswith("transformers."):
         _check_transformers()
     file, _, name = path.partition(":")
-    return getattr(import_module(f".families.{file}", __package__), name)
+    return getattr(import_module(f".adaptations.{file}", __package__), name)

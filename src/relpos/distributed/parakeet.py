@@ -28,7 +28,7 @@ def is_parakeet(module: nn.Module) -> bool:
     """Whether a module is an adapted encoder of this kind."""
     # By name: the class needs transformers, without which there is no such module.
     return any(
-        base.__module__ == "relpos.adapters.families.parakeet" and base.__name__ == "Encoder"
+        base.__module__ == "relpos.adapters.adaptations.parakeet" and base.__name__ == "Encoder"
         for base in type(module).__mro__
     )
 
