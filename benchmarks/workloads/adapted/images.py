@@ -5,7 +5,7 @@ from __future__ import annotations
 import transformers
 from torch import nn
 
-from .model import AdaptedModel, image
+from .model import AdaptedModel, image, small_patches
 
 __all__ = ["MODELS"]
 
@@ -41,7 +41,42 @@ def _data2vec_vision(layers: int) -> nn.Module:
     return transformers.Data2VecVisionModel(config)
 
 
+# The small ones: of 56 x 56 patches of 4 x 4 pixels, in windows of 7 x 7; the layer's are shifted.
+def _swin(layers: int) -> nn.Module:
+    config = transformers.SwinConfig(depths=[layers], num_heads=[3], drop_path_rate=0.0)
+    return transformers.SwinModel(config)
+
+
+# And of 64 x 64 patches, in windows of 16 x 16.
+def _swinv2(layers: int) -> nn.Module:
+    config = transformers.Swinv2Config(
+        depths=[layers], num_heads=[3], image_size=256, window_size=16, drop_path_rate=0.0
+    )
+    return transformers.Swinv2Model(config)
+
+
+# The base size, of a page at half its resolution: windows of 10 x 10.
+def _donut(layers: int) -> nn.Module:
+    config = transformers.DonutSwinConfig(
+        embed_dim=128, depths=[layers], num_heads=[4], window_size=10, image_size=[1280, 960],
+        drop_path_rate=0.0,
+    )  # fmt: skip
+    return transformers.DonutSwinModel(config)
+
+
 MODELS = (
+    AdaptedModel(
+        "swin", "Swin T", _swin, small_patches, "patches of an image",
+        (3136, 12544), (3136, 12544), "encoder.layers.0.blocks.1", "attention", {},
+    ),
+    AdaptedModel(
+        "swinv2", "Swin v2 T, windows of 16 x 16", _swinv2, small_patches, "patches of an image",
+        (4096, 16384), (4096, 16384), "encoder.layers.0.blocks.1", "attention.self", {},
+    ),
+    AdaptedModel(
+        "donut", "Donut B, encoder", _donut, small_patches, "patches of a page",
+        (6400, 25600), (25600,), "encoder.layers.0.blocks.1", "attention.self", {},
+    ),
     AdaptedModel(
         "beit", "BEiT L", _beit, image, "patches of an image",
         (196, 576, 1024, 4096), (1024, 4096), "layers.1", "attention", {},

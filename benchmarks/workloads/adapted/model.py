@@ -9,7 +9,17 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["AdaptedModel", "LongInput", "audio", "cast", "draw", "features", "ids", "image"]
+__all__ = [
+    "AdaptedModel",
+    "LongInput",
+    "audio",
+    "cast",
+    "draw",
+    "features",
+    "ids",
+    "image",
+    "small_patches",
+]
 
 Inputs = Callable[[int], dict[str, Any]]
 
@@ -121,8 +131,13 @@ def audio(stride: int, extra: int) -> Inputs:
     return inputs
 
 
-def image(length: int) -> dict[str, Any]:
-    """A square image, whose patches have 16 x 16 pixels."""
-    side = 16 * round(length**0.5)
+def image(length: int, patch: int = 16) -> dict[str, Any]:
+    """A square image, whose patches have so many pixels a side."""
+    side = patch * round(length**0.5)
     generator = torch.Generator().manual_seed(1)
     return {"pixel_values": torch.randn(1, 3, side, side, generator=generator)}
+
+
+def small_patches(length: int) -> dict[str, Any]:
+    """A square image, whose patches have 4 x 4 pixels."""
+    return image(length, 4)

@@ -22,6 +22,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         BloomAttention="bloom:Attention",
         BloomModel="bloom:Model",
     ),
+    "clap": _transformers("clap", ClapAudioSelfAttention="window_attention:WindowAttention"),
     "conformer": (
         "conformer.conformer",
         {
@@ -51,6 +52,12 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "deepseek_ocr2",
         DeepseekOcr2SamVisionAttention="sam:Attention",
         DeepseekOcr2SamVisionSdpaAttention="sam:SdpaAttention",
+    ),
+    "donut": (
+        "transformers.models.donut.modeling_donut_swin",
+        {
+            "DonutSwinSelfAttention": "window_attention:WindowAttention",
+        },
     ),
     "espnet": (
         "espnet.nets.pytorch_backend.transformer.attention",
@@ -108,6 +115,12 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "longt5",
         LongT5Attention="t5:Attention",
         LongT5LocalAttention="longt5:LocalAttention",
+    ),
+    "maskformer": (
+        "transformers.models.maskformer.modeling_maskformer_swin",
+        {
+            "MaskFormerSwinSelfAttention": "window_attention:WindowAttention",
+        },
     ),
     "mpnet": _transformers(
         "mpnet",
@@ -190,6 +203,19 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         SpeechT5Attention="speecht5:Attention",
         SpeechT5RelativePositionalEncoding="speecht5:RelativePositionalEncoding",
         SpeechT5Encoder="speecht5:Encoder",
+    ),
+    "swin": _transformers(
+        "swin",
+        SwinAttention="swin:Attention",
+        SwinRelativePositionBias="swin:RelativePositionBias",
+    ),
+    "swin2sr": _transformers(
+        "swin2sr",
+        Swin2SRSelfAttention="window_attention:CosineWindowAttention",
+    ),
+    "swinv2": _transformers(
+        "swinv2",
+        Swinv2SelfAttention="window_attention:CosineWindowAttention",
     ),
     "switch_transformers": _transformers(
         "switch_transformers",

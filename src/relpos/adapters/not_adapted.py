@@ -6,7 +6,6 @@ from torch import nn
 
 __all__ = ["BOXES", "NOT_ADAPTED", "TELLTALES", "looks_relative", "why_not_adapted"]
 
-_SMALL_WINDOWS = "attends within windows of few tokens, for which the op is not made"
 #: Of layouts of pages.
 BOXES = "offsets are between boxes on a page, given with the data: no table over positions"
 _PREDICTED = "biases of pixels beside boxes that the model predicts: no table over positions"
@@ -20,7 +19,6 @@ def _in(model: str, reason: str, *classes: str) -> dict[str, dict[str, str]]:
 #: By module and name of the class, the reason in one line.
 NOT_ADAPTED: dict[str, dict[str, str]] = {
     **_in("bros.modeling_bros", BOXES, "BrosSelfAttention"),
-    **_in("clap.modeling_clap", _SMALL_WINDOWS, "ClapAudioSelfAttention"),
     **_in(
         "cpmant.modeling_cpmant",
         "pairs of segments, given with the data, choose between two kinds of bias",
@@ -32,7 +30,6 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
         "all pairs",
         "NeighborhoodAttention",
     ),
-    **_in("donut.modeling_donut_swin", _SMALL_WINDOWS, "DonutSwinSelfAttention"),
     "espnet.nets.pytorch_backend.transformer.attention": {
         "LegacyRelPositionMultiHeadedAttention": (
             "its shift gives a key ahead of the query the positions of another query"
@@ -55,7 +52,6 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
         "longt5.modeling_longt5", "besides tokens, keys that stand for blocks of them",
         "LongT5TransientGlobalAttention",
     ),
-    **_in("maskformer.modeling_maskformer_swin", _SMALL_WINDOWS, "MaskFormerSwinSelfAttention"),
     **_in(
         "phi4_multimodal.modeling_phi4_multimodal",
         "adds the mask of padding to the bias as a number, and takes 500 frames at most",
@@ -72,9 +68,6 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
     ),
     **_in("sam3.modeling_sam3", _PREDICTED, "Sam3DetrDecoder"),
     **_in("sam3_lite_text.modeling_sam3_lite_text", _PREDICTED, "Sam3LiteTextDetrDecoder"),
-    **_in("swin.modeling_swin", _SMALL_WINDOWS, "SwinAttention"),
-    **_in("swin2sr.modeling_swin2sr", _SMALL_WINDOWS, "Swin2SRSelfAttention"),
-    **_in("swinv2.modeling_swinv2", _SMALL_WINDOWS, "Swinv2SelfAttention"),
     **_in(
         "udop.modeling_udop", BOXES, "RelativePositionBias1D", "RelativePositionBiasHorizontal",
         "RelativePositionBiasVertical",

@@ -13,7 +13,8 @@
   ones clamp along each axis.
 - Elsewhere: Swin's `relative_position_bias_table` is `((2 h - 1) * (2 w - 1), heads)` and counts
   query minus key: `table.mT.unflatten(1, (2 h - 1, 2 w - 1)).flip(1, 2)` is this one. BEiT has
-  three more scalars, for pairs with its class token; here tokens of the prefix have no bias.
+  three more scalars, for pairs with its class token, which `relpos.adapters` computes; here tokens
+  of the prefix have no bias.
 """
 
 from __future__ import annotations
