@@ -43,10 +43,12 @@ namespace {
 // So many partitions for each thread even out what they take, unless the sums of all would need
 // more memory than this.
 constexpr int64_t kPartitionsPerThread = 4;
-#ifdef RELPOS_MAX_BYTES_OF_MANY_SUMS  // of tests, whose calls are small
-constexpr int64_t kMaxBytesOfManySums = RELPOS_MAX_BYTES_OF_MANY_SUMS;
-#else
 constexpr int64_t kMaxBytesOfManySums = 16 << 20;
+// Threads have sums of their own for a mask's gradient, unless all need more memory than this.
+#ifdef RELPOS_MAX_BYTES_OF_MASK_SUMS  // of tests, whose calls are small
+constexpr int64_t kMaxBytesOfMaskSums = RELPOS_MAX_BYTES_OF_MASK_SUMS;
+#else
+constexpr int64_t kMaxBytesOfMaskSums = 64 << 20;
 #endif
 // Key/value heads fewer than those partitions are split, into so many units for each thread.
 constexpr int64_t kSplitUnitsPerThread = 2;
@@ -68,21 +70,23 @@ inline int64_t mask_gradient_size(const Params& params) {
          (strides[2] ? params.seqlen_q : 1) * (strides[3] ? params.seqlen_k : 1);
 }
 
-inline MaskSums mask_sums(const Params& params, int threads) {
+inline MaskSums choose_mask_sums(const Params& params, int threads) {
   const int64_t* strides = params.gradients.mask_strides;
   const bool same_for_batch = strides[0] == 0 && params.batch > 1;
   const bool same_for_heads = strides[1] == 0 && params.heads > 1;
-  if (!params.gradients.mask || !(same_for_batch || same_for_heads || strides[2] == 0))
+  const bool same_for_rows = strides[2] == 0 && params.seqlen_q > 1;
+  if (!params.gradients.mask || !(same_for_batch || same_for_heads || same_for_rows))
     return MaskSums::in_place;
-  if (mask_gradient_size(params) * (int64_t)sizeof(float) * threads <= kMaxBytesOfManySums)
-    return MaskSums::of_partitions;
+  if (threads == 1) return MaskSums::of_one_partition;
+  const int64_t bytes = mask_gradient_size(params) * (int64_t)sizeof(float);
+  if (bytes * threads <= kMaxBytesOfMaskSums) return MaskSums::of_partitions;
   return same_for_heads ? MaskSums::of_one_partition : MaskSums::of_whole_heads;
 }
 
 struct BackwardTasks {
   const Plan& plan;
   const Params& params;
-  const MaskSums mask;
+  const MaskSums mask_sums;
   HeadBlocks blocks;
   int64_t splits = 1;  // of a key/value head
   int64_t num_units = 0, num_partitions = 0;
@@ -91,8 +95,8 @@ struct BackwardTasks {
   char* sums_memory = nullptr;  // (total_bytes), as above
   int64_t next_partition = 0;   // that nobody has taken
 
-  BackwardTasks(const Plan& p, MaskSums mask_sums)
-      : plan(p), params(p.params), mask(mask_sums), blocks(p.params.seqlen_q) {}
+  BackwardTasks(const Plan& p, MaskSums sums)
+      : plan(p), params(p.params), mask_sums(sums), blocks(p.params.seqlen_q) {}
 
   // Cut the work for some threads.
   void divide(int threads) {
@@ -107,8 +111,9 @@ struct BackwardTasks {
     lay_out_unit(measured, unit);
     lay_out_partition(measured, all_heads, params.heads);
     const bool small = all_heads.used * wanted_partitions < kMaxBytesOfManySums;
-    num_partitions = min(num_units / units_of_run(), small ? wanted_partitions : threads);
-    if (mask == MaskSums::of_one_partition) num_partitions = 1;
+    num_partitions = small ? wanted_partitions : threads;
+    if (mask_sums == MaskSums::of_one_partition) num_partitions = 1;
+    num_partitions = min(num_partitions, num_units / units_kept_together());
     int64_t max_heads = 0;
     for (int64_t n = 0; n < num_partitions; ++n)
       max_heads = max(max_heads, end_head(n) - first_head(n));
@@ -124,11 +129,11 @@ struct BackwardTasks {
 
   // Those of a partition: first_unit(partition)..first_unit(partition + 1)-1.
   int64_t first_unit(int64_t partition) const {
-    return num_units / units_of_run() * partition / num_partitions * units_of_run();
+    return num_units / units_kept_together() * partition / num_partitions * units_kept_together();
   }
-  // As many units as are in one partition in any case.
-  int64_t units_of_run() const {
-    return mask == MaskSums::of_whole_heads ? max(params.batch * splits, 1) : 1;
+  // So many, from the first on, are always in one partition.
+  int64_t units_kept_together() const {
+    return mask_sums == MaskSums::of_whole_heads ? max(params.batch * splits, 1) : 1;
   }
   // Units are in the order of key/value heads, then of batch entries, so that a partition has few
   // heads.
@@ -160,7 +165,7 @@ struct BackwardTasks {
     sums.joint_bias =
         arena.take_if(gradients.joint_bias, joint_bias_heads * params.grid.joint_bias_size);
     sums.mask = gradients.mask;
-    if (mask == MaskSums::of_partitions) sums.mask = arena.take(mask_gradient_size(params));
+    if (mask_sums == MaskSums::of_partitions) sums.mask = arena.take(mask_gradient_size(params));
   }
   void lay_out_unit(GradientSums& sums, Arena& arena) const {
     sums.k = arena.take_if(params.gradients.k && !in_place(params.head_dim),
@@ -386,7 +391,7 @@ struct BackwardTasks {
     if (gradients.axis_tables)
       for (int64_t h = 0; h < params.grid.axis_table_heads; ++h) write_axis_tables(h);
     if (gradients.joint_bias) write_joint_bias();
-    if (mask == MaskSums::of_partitions) write_mask();
+    if (mask_sums == MaskSums::of_partitions) write_mask();
   }
   // Of the largest table: sums (num_rows, padded_row_dim), and one row that is rounded.
   int64_t scratch_bytes() const {
@@ -401,10 +406,10 @@ struct BackwardTasks {
 
 inline bool run_backward(const Params& params, const Host& host) {
   int threads = useful_threads(params, host);
-  const MaskSums mask = mask_sums(params, threads);
-  if (mask == MaskSums::of_one_partition) threads = 1;
+  const MaskSums mask_sums = choose_mask_sums(params, threads);
+  if (mask_sums == MaskSums::of_one_partition) threads = 1;
   Plan plan(params, true, threads);
-  BackwardTasks tasks(plan, mask);
+  BackwardTasks tasks(plan, mask_sums);
   tasks.divide(threads);
   WorkspacePool pool(plan, threads);
   HostMemory memory(host, pool.total_bytes);

@@ -109,7 +109,7 @@ struct ScoreGradients : Scores {
       const float* ds = rows_of(work.ds, tile) + r * kTileStride + tile.from;
       if (strides[3] == 1)
         add_to(count, ds, to);
-      else
+      else  // 0: all keys share a number
         for (int64_t n = 0; n < count; ++n) *to += ds[n];
     }
   }

@@ -50,8 +50,8 @@ install "relpos[transformers]"`.
   extractor pads on the right). Weights (`output_attentions`) are those before dropout. Most
   families return them under SDPA too, where the original returns none.
 - A mask of all pairs, `(B, 1, L, L)`, that is boolean (True takes part) hides keys under `eager`
-  too, as in SDPA; the eager originals of T5's kin, MPNet and Inkling add it to the scores, as 1 and
-  0, as those of Nemotron and Seamless M4T v2 do with their own masks of padding: adapted, all give
+  too, as in SDPA; the eager originals of T5's kin, MPNet, Inkling and BEiT add it to the scores, as
+  1 and 0, as those of Nemotron and Seamless M4T v2 do with their own masks of padding: adapted, all give
   what they give under SDPA. One of integers they add under SDPA as well, so that it hides nothing;
   adapted models refuse it: give `mask.bool()`. BEiT adds padding's under SDPA, and adapted hides it
   as under `eager`. One with a row for all queries, `(B, 1, 1, L)`, is

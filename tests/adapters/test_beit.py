@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from relpos.adapters import Adapted, adapt
+from relpos.adapters.adaptations.image_bias import ImageBias
 
 from .models.beit import SIZES
 from .models.case import draw
@@ -167,6 +168,33 @@ def test_without_one_of_its_modules_nothing_is_adapted():
     assert not any(isinstance(module, Adapted) for module in model.modules())
     assert not report.adapted
     assert report.left
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        (OWN, "layers.1.attention"), (SHARED, "layers.1.attention"), (OWN, "layers.1"),
+        (OWN | SHARED, "layers.1.relative_position_bias"), (SHARED, "shared_position_bias"),
+    ],
+    ids=["own", "shared", "layer", "bias of a layer", "bias of all"],
+)  # fmt: skip
+def test_beside_a_subclass_nothing_is_adapted(settings: Any, part: str):
+    model = BeitModel(BeitConfig(**SIZES, **settings))
+    module: Any = model.get_submodule(part)
+    module.__class__ = type("Mine", (type(module),), {})
+    report = adapt(model)
+    assert not any(isinstance(each, Adapted) for each in model.modules())
+    assert report.left
+    model(torch.randn(1, 3, 4, 5))
+
+
+def test_biases_add_up_with_masks():
+    tables = torch.ones(1, 3, 3), torch.ones(3, 1)
+    mask = torch.ones(1, 1, 1, 5)
+    total = (ImageBias(*tables) + mask) + (ImageBias(*tables) + mask) + mask
+    assert total.patches.eq(2).all()
+    assert total.class_token.eq(2).all()
+    assert total.mask.eq(3).all()
 
 
 def test_patches_that_were_hidden_are_told_as_before():

@@ -64,7 +64,7 @@ def test_random_calls_agree_with_the_definition_and_stay_within_their_memory(tmp
 
 def test_threads_of_random_calls_do_not_race(tmp_path):
     # So that some calls have room for sums of their own in each thread, and some have not.
-    few_bytes = "-DRELPOS_MAX_BYTES_OF_MANY_SUMS=4096"
+    few_bytes = "-DRELPOS_MAX_BYTES_OF_MASK_SUMS=4096"
     check(build(tmp_path, compiler(), "-fsanitize=thread", few_bytes), "300", "0", "threads")
 
 

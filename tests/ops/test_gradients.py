@@ -130,21 +130,34 @@ def test_threads_change_rounding_and_no_more(
         assert_agrees(gradients, results[0][1])
 
 
-@pytest.mark.parametrize(
-    "sizes", [(1, 2, 1500, 1000), (1, 1, 1500, 1000), (1, 2, 1, 1000), (2, 1, 1500, 1)], ids=str
-)
+MANY = [(1, 2, 2500, 2300), (1, 1, 2500, 2300), (1, 2, 1, 2300), (2, 1, 2500, 1)]
+
+
+@pytest.mark.parametrize("sizes", MANY, ids=str)
 def test_a_mask_of_many_numbers_gets_the_sums_of_all_threads(
     sizes: tuple[int, ...], threads: Callable[[int], None]
 ):
     """Three copies of the first two are more than `native` takes: there it adds in place."""
-    case = Case(batch=2, heads=2, queries=1500, keys=1000, width=4, value_width=4, mask="additive")
+    case = Case(batch=2, heads=2, queries=2500, keys=2300, width=4, value_width=4, mask="additive")
     named = case.inputs() | {"mask": torch.randn(sizes, dtype=torch.float64)}
     exact = case.gradients(named, "reference", only="mask")
-    threads(3)
     named = {name: x.float() for name, x in named.items()}
-    found = [case.gradients(named, "native", only="mask") for _ in range(2)]
-    assert_agrees(found[0], exact)
-    assert torch.equal(found[0]["mask"], found[1]["mask"])
+    for count in (3, 1):
+        threads(count)
+        found = [case.gradients(named, "native", only="mask") for _ in range(2)]
+        assert_agrees(found[0], exact)
+        assert torch.equal(found[0]["mask"], found[1]["mask"])
+
+
+@pytest.mark.parametrize("sizes", MANY, ids=str)
+def test_a_mask_of_many_numbers_for_an_empty_batch_gets_zeros(
+    sizes: tuple[int, ...], threads: Callable[[int], None]
+):
+    threads(3)
+    case = Case(batch=0, heads=2, queries=2500, keys=2300, width=4, value_width=4, mask="additive")
+    mask = torch.randn(min(sizes[0], 1), *sizes[1:])
+    named = {name: x.float() for name, x in case.inputs().items()} | {"mask": mask}
+    assert not case.gradients(named, "native", only="mask")["mask"].any()
 
 
 @every_blockwise

@@ -88,6 +88,8 @@ def restore(model: nn.Module) -> None:
     Args:
         model: adapted, as a whole or in part; nothing happens to what is not. Adapted modules
             elsewhere that share its configuration go on, but their masks may again be of all pairs.
+            A part of a model whose modules are adapted together (`Adapted.together`) is to be
+            restored with the others, which hand it what it does not know.
 
     Raises:
         TypeError: if `model` is no module.
@@ -140,18 +142,18 @@ def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]
         if adaptation is not None and not adaptation.applies(module):
             continue
         reason = _reason(module, adaptation)
-        if reason is not None:
-            if adaptation is not None or not _is_part_of_left(name, report):
-                report.left.append((name, reason))
-            if adaptation is not None and adaptation.together:
-                missing.setdefault(type(module).__module__, name or "the model")
-        elif adaptation is not None:
+        if reason is not None and (adaptation is not None or not _is_part_of_left(name, report)):
+            report.left.append((name, reason))
+        if reason is not None or adaptation is None:
+            if (group := _group(module)) is not None:
+                missing.setdefault(group, name or "the model")
+        else:
             takes = window is not None and adaptation.takes_window(module)
             steps.append(_Step(name, module, adaptation, window if takes else None))
     taken = []
     for step in steps:
-        together = step.adaptation.together
-        first = missing.get(type(step.module).__module__) if together else None
+        group = _group(step.module)
+        first = None if group is None else missing.get(group)
         if first is None:
             taken.append(step)
         if not step.adaptation.scheme:
@@ -164,6 +166,18 @@ def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]
         else:
             report.left.append((step.name, f"it needs {first} adapted too, which is left"))
     return taken, report
+
+
+def _group(module: nn.Module) -> str | None:
+    """Of what is adapted together or not at all, where its classes are defined; else None.
+
+    A subclass, which is left, belongs to it too.
+    """
+    for base in type(module).__mro__:
+        adaptation = adaptation_of(base)
+        if adaptation is not None:
+            return base.__module__ if adaptation.together and adaptation.applies(module) else None
+    return None
 
 
 def _is_part_of_left(name: str, report: Report) -> bool:

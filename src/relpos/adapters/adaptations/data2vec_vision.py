@@ -61,11 +61,15 @@ class SelfAttention(Adapted):
         width = self.attention_head_size
         q, k, v = project_heads(hidden_states, self.query, self.key, self.value, width=width)
         output, weights = attend_to_image(
-            q, k, v, bias, scale=width**-0.5, dropout=self.dropout.p if self.training else 0.0,
+            q, k, v, bias, scale=width**-0.5, dropout=self._probability() if self.training else 0.0,
             weights=output_attentions,
         )  # fmt: skip
         output = output.flatten(2)
         return (output,) if weights is None else (output, weights)
+
+    def _probability(self) -> float:
+        """That a weight is dropped."""
+        return self.dropout.p
 
 
 class SdpaSelfAttention(SelfAttention):
@@ -74,6 +78,9 @@ class SdpaSelfAttention(SelfAttention):
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
         output, *weights = super().forward(*args, **kwargs)
         return output, weights[0] if weights else None
+
+    def _probability(self) -> float:
+        return self.config.attention_probs_dropout_prob
 
 
 class Encoder(Adapted):

@@ -38,14 +38,15 @@ class ImageBias(NamedTuple):
 
     def __add__(self, other: Any) -> Any:
         """With the biases of all layers, or with a mask, as a layer of the original adds them."""
-        if not isinstance(other, ImageBias):
-            return self._replace(mask=other)
-        return ImageBias(
-            self.patches + other.patches, self.class_token + other.class_token, other.mask
-        )
+        if isinstance(other, ImageBias):
+            both = ImageBias(
+                self.patches + other.patches, self.class_token + other.class_token, self.mask
+            )
+            return both if other.mask is None else both + other.mask
+        return self._replace(mask=other if self.mask is None else self.mask + other)
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def image_shape(self) -> tuple[int, int]:
         """Of the image, in patches."""
         return (self.patches.shape[1] + 1) // 2, (self.patches.shape[2] + 1) // 2
 
@@ -69,7 +70,7 @@ class RelativePositionBias(Adapted):
         height, width = window_size
         if interpolate_pos_encoding and dim_size != height * width + 1:
             # A bias of all pairs, stretched to so many tokens.
-            return super().forward(window_size, interpolate_pos_encoding, dim_size)
+            return self.original_forward(window_size, interpolate_pos_encoding, dim_size)
         rows, columns = (2 * size - 1 for size in self.window_size)
         table = self.relative_position_bias_table
         # In the order of query minus key; with sides that differ the original reads it like this.
@@ -106,7 +107,7 @@ def attend_to_image(
     others = for_patches.expand(1, -1, 1, k.shape[2] - 1)
     # The class token's row, which a grid leaves without biases, is attended for by itself.
     patches = attend(
-        q, k, v, GridTerms(bias.shape, joint_bias=bias.patches.to(q.dtype), prefix=1),
+        q, k, v, GridTerms(bias.image_shape, joint_bias=bias.patches.to(q.dtype), prefix=1),
         mask=_masked(torch.cat([for_class_token, torch.zeros_like(others)], -1), bias.mask),
         scale=scale, dropout=dropout, weights=weights,
     )  # fmt: skip
