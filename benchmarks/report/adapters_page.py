@@ -51,12 +51,13 @@ install "relpos[transformers]"`.
   families return them under SDPA too, where the original returns none.
 - A mask of all pairs, `(B, 1, L, L)`, that is boolean (True takes part) hides keys under `eager`
   too, as in SDPA; the eager originals of T5's kin, MPNet, Inkling and BEiT add it to the scores, as
-  1 and 0, as those of Nemotron and Seamless M4T v2 do with their own masks of padding: adapted, all give
-  what they give under SDPA. One of integers they add under SDPA as well, so that it hides nothing;
-  adapted models refuse it: give `mask.bool()`. BEiT adds padding's under SDPA, and adapted hides it
-  as under `eager`. One with a row for all queries, `(B, 1, 1, L)`, is
-  padding alone: a decoder stays causal beside it, where the originals of T5's kin and Inkling see
-  ahead then; MPT does so either way.
+  1 and 0, as those of Nemotron and Seamless M4T v2 do with their own masks of padding: adapted, all
+  give what they give under SDPA. One of integers they add under SDPA as well, so that it hides
+  nothing; adapted models refuse it: give `mask.bool()`. BEiT adds padding's under SDPA, and adapted
+  hides it as under `eager`. One with a row for all queries, `(B, 1, 1, L)`, is padding alone: a
+  decoder stays causal beside it, where the originals of T5's kin and Inkling see ahead then; MPT
+  does so either way.
+- Windows of few tokens gain little: of 49, Swin's smallest, they take about as long as before.
 - Choose `attn_implementation` before: `adapt` puts a name of its own into the configuration. Chosen
   afterwards, some families go on as they were, and Inkling refuses.
   Adapt before accelerate's hooks are set and before FSDP wraps; before or after loading and PEFT,

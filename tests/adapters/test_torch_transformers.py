@@ -119,6 +119,22 @@ def test_nested_tensors_have_no_masks_and_one_length_on_both_sides():
         layer(x, other, other)
 
 
+def test_jagged_sequences_come_back_with_their_offsets():
+    model = encoder()
+    add_positions(model, shaw)
+    drawn(model)
+    parts = [normal(length, E, seed=length) for length in (3, 5)]
+    x = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    layer = model.layers[0]
+    found = x + layer.self_attn(x, x, x, need_weights=False)[0]
+    for got, part in zip(found.unbind(), parts, strict=True):
+        alone = layer.self_attn(part[None], part[None], part[None], need_weights=False)[0][0]
+        assert_close(got, part + alone)
+    for training in (False, True):
+        for got, part in zip(model.train(training)(x).unbind(), parts, strict=True):
+            assert_close(got, model(part[None])[0])
+
+
 def test_a_decoder_computes_what_it_did():
     torch.manual_seed(0)
     layer = nn.TransformerDecoderLayer(E, H, 16, 0.0, batch_first=True, dtype=torch.float64)

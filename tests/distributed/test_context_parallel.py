@@ -85,19 +85,24 @@ class _EncoderDecoder(nn.Module):
         )
         self.decoder = DecoderBlock(
             MultiheadAttention(16, 4, position=Compose(Rotary(4), T5Bias(4, 8, 20))),
-            cross=MultiheadAttention(16, 4, position=Shaw(4, 3, 4)),
+            cross=MultiheadAttention(16, 4),
             hidden=16,
         )
+        self.reader = DecoderBlock(
+            MultiheadAttention(16, 4), cross=MultiheadAttention(16, 4, position=Shaw(4, 3, 4)),
+            hidden=16,
+        )  # fmt: skip
         self.checkpointed = checkpointed
 
     def forward(
         self, x: Tensor, memory: Tensor, padding: Tensor, documents: Tensor, of_memory: Tensor
     ) -> Tensor:
         memory = self._call(self.encoder, self.absolute(memory), padding, documents=of_memory)
-        return self._call(
+        x = self._call(
             self.decoder, x, memory=memory, memory_key_padding_mask=padding, documents=documents,
             memory_documents=of_memory,
         )  # fmt: skip
+        return self._call(self.reader, x, memory=memory, memory_key_padding_mask=padding)
 
     def _call(self, block: nn.Module, *args: Tensor, **options: Tensor) -> Tensor:
         if self.checkpointed:

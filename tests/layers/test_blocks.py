@@ -292,6 +292,15 @@ def test_documents_of_a_memory_without_those_of_its_readers_are_named():
         block()(x, documents=documents[:, :3], memory_documents=documents)
 
 
+def test_a_cross_with_offsets_is_refused_between_packed_rows():
+    given = {
+        "memory": normal(1, 7, 10), "documents": torch.zeros(1, 3).long(),
+        "memory_documents": torch.zeros(1, 7).long(),
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=r"a cross without position and window.*got Shaw and None"):
+        reader(ACROSS["shaw"])(normal(1, 3, 12), **given)
+
+
 @pytest.mark.no_typecheck
 def test_wrong_documents_of_a_memory_are_named_and_leave_the_caches_as_they_were():
     made, x, caches = reader(ACROSS["none"]), normal(1, 3, 12), (KeyValueCache(), KeyValueCache())

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import relpos
 from relpos.layers import KeyValueCache, MultiheadAttention
-from relpos.positions import Shaw
+from relpos.positions import NoPosition, Shaw
 from tests.factories import normal
 
 
@@ -353,3 +353,11 @@ def test_wrong_documents_leave_the_cache_as_it_was():
         with pytest.raises(relpos.ShapeError, match="documents must be"):
             layer(x, x, x, is_causal=True, cache=cache, documents=wrong)
     assert cache.length == 0
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("position", [Shaw, NoPosition])
+def test_the_class_of_a_scheme_in_place_of_one_is_named(position):
+    words = f"position must be a module or a function, got the class {position.__name__}"
+    with pytest.raises(TypeError, match=f"^MultiheadAttention: {words}$"):
+        MultiheadAttention(12, 3, position=position)

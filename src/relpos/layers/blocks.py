@@ -118,7 +118,8 @@ class EncoderBlock(nn.Module):
         Args:
             x: residual stream; nested (`torch.jagged`), too.
             key_padding_mask: `(b, i)`; boolean, True is *dropped* as in `nn.MultiheadAttention`,
-                or a number added to the scores. What stands at a dropped position reaches no other.
+                or a number added to the scores. What stands at a dropped position, which must be
+                finite, reaches no other.
             documents: the document of each position of a packed row, as in `relpos.attention`.
             key_ranges: the keys `lo..hi-1` that each query sees, as in `relpos.attention`; with
                 `relpos.prefix_ranges` the block is one of a prefix language model.
@@ -210,15 +211,16 @@ class DecoderBlock(nn.Module):
                 as in `relpos.attention`; all of the memory is seen without `memory_documents`.
             memory_documents: `(b or 1, m)`, the document of each position of the memory, where its
                 rows are packed too: tokens see what is of their own document. Comes with
-                `documents`, and in each step, as `memory_cache` does not hold it.
+                `documents`, and in each step, as `memory_cache` does not hold it; `cross` must have
+                no position and no window, whose offsets would be those between the rows.
             key_ranges: the keys `lo..hi-1` of all j, those in `cache` included, that each query
                 sees if they are not ahead of it, as in `relpos.attention`.
 
         Raises:
             ShapeError: if a tensor or mask does not fit the others, or what a cache holds.
             ValueError: if a memory is wanted and not given, or given and not wanted, its documents
-                come without those of `x` or without `cross`, or both caches are the same. A refused
-                call leaves them as they were.
+                come without those of `x`, without `cross` or with one that has a position or a
+                window, or both caches are the same. A refused call leaves them as they were.
         """
         if is_jagged(x):
             others = {
@@ -320,6 +322,13 @@ class DecoderBlock(nn.Module):
         if documents is None:
             raise ValueError(
                 "DecoderBlock: memory_documents must come with documents, those of x, got it alone"
+            )
+        cross = self.cross
+        if cross is not None and (cross.position is not None or cross.window is not None):
+            raise ValueError(
+                "DecoderBlock: memory_documents must come with a cross without position and "
+                "window, whose offsets would be between the rows and not within a document, got "
+                f"{type(cross.position).__name__} and {cross.window}"
             )
         name = "memory_documents"
         check_tensor("DecoderBlock", name, memory_documents)

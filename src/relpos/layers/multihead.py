@@ -217,7 +217,9 @@ class MultiheadAttention(nn.Module):
                 of a packed row, as in `relpos.attention`; tokens see only their own.
             query_documents: `(b or 1, i)`, or `(i,)` for one sequence: those of the queries where
                 they are none of the j positions, as across from one packed row to another, whose
-                `documents` go with them.
+                `documents` go with them. A position, a window and `is_causal` go by the places in
+                these rows: a document's own offsets they are where it begins at the same place in
+                both.
             key_ranges: `(b or 1, i, 2)`, or `(i, 2)` for one sequence: the keys `lo..hi-1` of the
                 j that each query sees, as in `relpos.attention`. For a cache to drop keys the layer
                 needs a window, too.

@@ -90,7 +90,8 @@ def attention(
             these j positions (not pooled ones). Sequences packed into one row need no `i x j` mask
             (`relpos.document_ids` makes it from cumulative lengths).
         query_documents: `(b or 1, i)`, the documents of the queries where these are none of the j
-            positions: cross-attention from one packed row to another.
+            positions: cross-attention from one packed row to another. Terms, `causal` and `window`
+            go by the places in these rows, not in the documents.
         window: `(left, right)`: only keys at the offsets `-left..right` take part, in tokens; None
             on a side: no limit there. With `GridTerms` one such pair (or None) for each axis, which
             acts between tokens of the grid, cut at its edges (NATTEN moves it inward there); the

@@ -40,7 +40,8 @@ def check_position(owner: str, argument: str, position: Callable[..., Any]) -> N
             f"{owner}: {argument} must act on queries and keys, got {name}, which is added to the "
             "input of the first layer"
         )
-    if not callable(position):
+    if isinstance(position, type) or not callable(position):
+        name = f"the class {position.__name__}" if isinstance(position, type) else name
         raise TypeError(f"{owner}: {argument} must be a module or a function, got {name}")
     reads = ("query_start", "key_start", "shape", "query_shape")
     options = [option for option in reads if getattr(position, f"reads_{option}", False)]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ...errors import ShapeError
+from ...jagged import is_jagged, jagged_like
 from ...layers import MultiheadAttention
 
 __all__ = ["AttentionWithPosition", "CrossAttentionWithPosition", "SelfAttentionWithPosition"]
@@ -111,6 +112,9 @@ class AttentionWithPosition(MultiheadAttention, nn.MultiheadAttention):
         )
         output = output if self.batch_first else output.transpose(0, 1)
         rows = [row[:length] for row, length in zip(output, queries, strict=True)]
+        # With the query's own offsets, as what is added to it has to have; not where it has gaps.
+        if is_jagged(query) and query.lengths() is None:  # pyright: ignore[reportAttributeAccessIssue]
+            return jagged_like(torch.cat(rows)[None], query, axis=1), weights
         return torch.nested.as_nested_tensor(rows, layout=query.layout), weights
 
     def _query_start(
