@@ -292,13 +292,14 @@ def test_documents_of_a_memory_without_those_of_its_readers_are_named():
         block()(x, documents=documents[:, :3], memory_documents=documents)
 
 
-def test_a_cross_with_offsets_is_refused_between_packed_rows():
-    given = {
-        "memory": normal(1, 7, 10), "documents": torch.zeros(1, 3).long(),
-        "memory_documents": torch.zeros(1, 7).long(),
-    }  # fmt: skip
-    with pytest.raises(ValueError, match=r"a cross without position and window.*got Shaw and None"):
-        reader(ACROSS["shaw"])(normal(1, 3, 12), **given)
+def test_a_cross_with_offsets_takes_packed_rows_that_lie_alike():
+    made, x, memory = reader(ACROSS["shaw"]), normal(1, 9, 12), normal(1, 9, 10, seed=1)
+    documents = relpos.document_ids(torch.tensor([0, 5, 9]), 9)
+    got = made(x, memory=memory, documents=documents, memory_documents=documents)
+    for part in (slice(0, 5), slice(5, 9)):
+        assert_close(got[:, part], made(x[:, part], memory=memory[:, part]))
+    with pytest.raises(ValueError, match=r"must be documents itself.*another beside Shaw and None"):
+        made(x, memory=memory, documents=documents, memory_documents=documents.clone())
 
 
 @pytest.mark.no_typecheck

@@ -211,16 +211,17 @@ class DecoderBlock(nn.Module):
                 as in `relpos.attention`; all of the memory is seen without `memory_documents`.
             memory_documents: `(b or 1, m)`, the document of each position of the memory, where its
                 rows are packed too: tokens see what is of their own document. Comes with
-                `documents`, and in each step, as `memory_cache` does not hold it; `cross` must have
-                no position and no window, whose offsets would be those between the rows.
+                `documents`, and in each step, as `memory_cache` does not hold it. Where `cross` has
+                a position or a window, whose offsets go by the places in the rows, these must lie
+                alike: it is to be the same tensor as `documents` then.
             key_ranges: the keys `lo..hi-1` of all j, those in `cache` included, that each query
                 sees if they are not ahead of it, as in `relpos.attention`.
 
         Raises:
             ShapeError: if a tensor or mask does not fit the others, or what a cache holds.
             ValueError: if a memory is wanted and not given, or given and not wanted, its documents
-                come without those of `x`, without `cross` or with one that has a position or a
-                window, or both caches are the same. A refused call leaves them as they were.
+                come without those of `x` or without `cross`, or are others beside a `cross` with
+                offsets, or both caches are the same. A refused call leaves them as they were.
         """
         if is_jagged(x):
             others = {
@@ -323,12 +324,15 @@ class DecoderBlock(nn.Module):
             raise ValueError(
                 "DecoderBlock: memory_documents must come with documents, those of x, got it alone"
             )
-        cross = self.cross
-        if cross is not None and (cross.position is not None or cross.window is not None):
+        position, window = (
+            getattr(self.cross, "position", None),
+            getattr(self.cross, "window", None),
+        )
+        if memory_documents is not documents and (position is not None or window is not None):
             raise ValueError(
-                "DecoderBlock: memory_documents must come with a cross without position and "
-                "window, whose offsets would be between the rows and not within a document, got "
-                f"{type(cross.position).__name__} and {cross.window}"
+                "DecoderBlock: memory_documents must be documents itself, the same tensor, beside "
+                "a cross with a position or a window, whose offsets go by the places in the rows, "
+                f"got another beside {type(position).__name__} and {window}"
             )
         name = "memory_documents"
         check_tensor("DecoderBlock", name, memory_documents)

@@ -141,20 +141,21 @@ def decoder_of_nested(
     check_jagged("DecoderBlock", "x", x, "b i e", "i")
     check_only_jagged("DecoderBlock", others)
     _check_position("DecoderBlock", attention)
+    documents = documents_of(x, axis=1)
     of_memory: dict[str, Tensor] = {}
     if memory is not None:
         check_jagged("DecoderBlock", "memory", memory, "b m kdim", "m")
         check_alike("DecoderBlock", "memory", memory, "x", x)
+        lie_alike = have_same_offsets(x, memory, axis=1)
         of_memory = {
-            "memory": row_of(memory, axis=1), "memory_documents": documents_of(memory, axis=1)
-        }  # fmt: skip
+            "memory": row_of(memory, axis=1),
+            "memory_documents": documents if lie_alike else documents_of(memory, axis=1),
+        }
         if cross is not None:
             _check_position("DecoderBlock", cross)
-            if not have_same_offsets(x, memory, axis=1):
+            if not lie_alike:
                 _check_order_is_free("DecoderBlock", cross, is_causal=False)
-    return jagged_like(
-        forward(row_of(x, axis=1), documents=documents_of(x, axis=1), **of_memory), x, axis=1
-    )
+    return jagged_like(forward(row_of(x, axis=1), documents=documents, **of_memory), x, axis=1)
 
 
 def _check_position(name: str, layer: _Attention) -> None:
