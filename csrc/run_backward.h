@@ -7,9 +7,9 @@
 // Both depend on the sizes and the number of threads alone, and they are added up in their order,
 // so that the bits are the same each time.
 //
-// To a number of a mask's gradient several units may add, or several rows of one. Then each partition
-// has a sum of its own for it; where these would be too large, a partition has whole heads, or, if
-// the mask is the same for all heads, there is one partition.
+// To a number of a mask's gradient several units may add, or several rows of one. Then each
+// partition has a sum of its own for it; where these would be too large, a partition has whole
+// heads, or, if the mask is the same for all heads, there is one partition.
 //
 //     memory of sums: | sums of partition 0 | 1 | ... | dk, dv of unit 0 | 1 | ...
 //

@@ -324,10 +324,8 @@ class DecoderBlock(nn.Module):
             raise ValueError(
                 "DecoderBlock: memory_documents must come with documents, those of x, got it alone"
             )
-        position, window = (
-            getattr(self.cross, "position", None),
-            getattr(self.cross, "window", None),
-        )
+        position = getattr(self.cross, "position", None)
+        window = getattr(self.cross, "window", None)
         if memory_documents is not documents and (position is not None or window is not None):
             raise ValueError(
                 "DecoderBlock: memory_documents must be documents itself, the same tensor, beside "
