@@ -10,9 +10,11 @@ from torch import Tensor, nn
 
 from relpos.adapters import adapt
 
-from .models.case import Case
+from .models.case import Case, draw
 
-__all__ = ["assert_equal", "gradients", "original_and_adapted", "sizes"]
+__all__ = [
+    "assert_equal", "drawn_pair", "gradients", "original_and_adapted", "results_of", "sizes",
+]  # fmt: skip
 
 
 def original_and_adapted(model: nn.Module) -> tuple[Any, Any]:
@@ -68,3 +70,19 @@ def sizes(exact: dict[str, Tensor]) -> dict[str, float]:
     found = {name: float(x.abs().max()) for name, x in exact.items()}
     largest = max(found.values())
     return {name: size if size >= 1e-9 * largest else largest for name, size in found.items()}
+
+
+def drawn_pair(model: nn.Module) -> tuple[Any, Any]:
+    """A model with drawn parameters in float64, and an adapted copy of it."""
+    torch.manual_seed(0)
+    draw(model)
+    return original_and_adapted(model.double().eval())
+
+
+def results_of(model: nn.Module, given: dict[str, Any], output: str) -> dict[str, Any]:
+    """An output and the gradients of it for every parameter, by name."""
+    found = getattr(model(**given), output)
+    total = (found * torch.linspace(-1, 1, found.numel(), dtype=found.dtype).view_as(found)).sum()
+    total.backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return {"output": found.detach()} | gradients

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from transformers import (
     BeitConfig,
     BeitForMaskedImageModeling,
@@ -26,8 +25,7 @@ from relpos.adapters import Adapted, adapt
 from relpos.adapters.adaptations.image_bias import ImageBias
 
 from .models.beit import SIZES
-from .models.case import draw
-from .results import assert_equal, original_and_adapted
+from .results import assert_equal, drawn_pair, results_of
 
 pytestmark = [
     pytest.mark.no_typecheck,
@@ -49,23 +47,6 @@ models = pytest.mark.parametrize(
 implementations = pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 
 
-def pair(model: nn.Module) -> tuple[Any, Any]:
-    """A model with drawn parameters in float64, and an adapted copy of it."""
-    torch.manual_seed(0)
-    draw(model)
-    return original_and_adapted(model.double().eval())
-
-
-def results(model: nn.Module, given: dict[str, Any], output: str) -> dict[str, Any]:
-    """An output and the gradients of it for every parameter, by name."""
-    found = getattr(model(**given), output)
-    (
-        found * torch.linspace(-1, 1, found.numel(), dtype=found.dtype).view_as(found)
-    ).sum().backward()
-    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    return {"output": found.detach()} | gradients
-
-
 @models
 @biases
 @implementations
@@ -75,16 +56,16 @@ def test_images_of_any_size_give_the_outputs_and_gradients_of_the_original(
 ):
     sizes = SIZES | settings | {"image_size": made_for, "attn_implementation": implementation}
     for height, width in ((4, 7), (6, 6), (3, 11), (1, 1), (1, 9)):
-        theirs, ours = pair(model(config(**sizes)))
+        theirs, ours = drawn_pair(model(config(**sizes)))
         given = {"pixel_values": torch.randn(2, 3, height, width, dtype=torch.float64)}
-        expected = results(theirs, given, "last_hidden_state")
-        assert_equal(results(ours, given, "last_hidden_state"), expected, 1e-12)
+        expected = results_of(theirs, given, "last_hidden_state")
+        assert_equal(results_of(ours, given, "last_hidden_state"), expected, 1e-12)
 
 
 @models
 @pytest.mark.parametrize("index", [-3, -2, -1], ids=["for patches", "of patches", "for itself"])
 def test_each_bias_of_the_class_token_matters(config: Any, model: Any, index: int):
-    _, ours = pair(model(config(**SIZES, **OWN)))
+    _, ours = drawn_pair(model(config(**SIZES, **OWN)))
     given = {"pixel_values": torch.randn(1, 3, 3, 5, dtype=torch.float64)}
     before = ours(**given).last_hidden_state
     for name, parameter in ours.named_parameters():
@@ -98,10 +79,10 @@ def test_each_bias_of_the_class_token_matters(config: Any, model: Any, index: in
 def test_weights_are_those_of_the_original_when_asked_for(
     config: Any, model: Any, implementation: str
 ):
-    theirs, ours = pair(model(config(**SIZES, **OWN, attn_implementation=implementation)))
+    theirs, ours = drawn_pair(model(config(**SIZES, **OWN, attn_implementation=implementation)))
     pixels = torch.randn(2, 3, 3, 5, dtype=torch.float64)
     found = ours(pixels, output_attentions=True).attentions
-    theirs, _ = pair(model(config(**SIZES, **OWN, attn_implementation="eager")))
+    theirs, _ = drawn_pair(model(config(**SIZES, **OWN, attn_implementation="eager")))
     expected = theirs(pixels, output_attentions=True).attentions
     assert [tuple(x.shape) for x in found] == [(2, 2, 16, 16)] * 2
     torch.testing.assert_close(found, expected)
@@ -110,7 +91,7 @@ def test_weights_are_those_of_the_original_when_asked_for(
 @models
 @biases
 def test_stretched_positions_are_those_of_the_original(config: Any, model: Any, settings: Any):
-    theirs, ours = pair(model(config(**SIZES, **settings)))
+    theirs, ours = drawn_pair(model(config(**SIZES, **settings)))
     pixels = torch.randn(2, 3, 5, 8, dtype=torch.float64)
     got, expected = (each(pixels, interpolate_pos_encoding=True) for each in (ours, theirs))
     torch.testing.assert_close(
@@ -119,7 +100,7 @@ def test_stretched_positions_are_those_of_the_original(config: Any, model: Any, 
 
 
 def test_a_bias_stretched_to_other_tokens_is_the_originals():
-    theirs, ours = pair(BeitModel(BeitConfig(**SIZES, **OWN)))
+    theirs, ours = drawn_pair(BeitModel(BeitConfig(**SIZES, **OWN)))
     module: Any = ours.layers[0].relative_position_bias
     found = module((3, 5), interpolate_pos_encoding=True, dim_size=20)
     assert found.shape == (1, 2, 20, 20)
@@ -134,7 +115,7 @@ def test_a_bias_stretched_to_other_tokens_is_the_originals():
 @pytest.mark.parametrize("axes", [2, 4])
 def test_masks_hide_patches_as_in_the_eager_original(settings: Any, axes: int):
     """Under SDPA the original adds True and False to the bias, as 1 and 0."""
-    theirs, ours = pair(BeitModel(BeitConfig(**SIZES, **settings, **EAGER)))
+    theirs, ours = drawn_pair(BeitModel(BeitConfig(**SIZES, **settings, **EAGER)))
     pixels = torch.randn(2, 3, 4, 5, dtype=torch.float64)
     mask = torch.rand(2, 21) > 0.3
     mask[:, 0] = True
@@ -151,7 +132,7 @@ def test_masks_hide_patches_as_in_the_eager_original(settings: Any, axes: int):
 
 
 def test_boolean_masks_of_pairs_hide_them():
-    theirs, ours = pair(BeitModel(BeitConfig(**SIZES, **OWN, **EAGER)))
+    theirs, ours = drawn_pair(BeitModel(BeitConfig(**SIZES, **OWN, **EAGER)))
     x = torch.randn(2, 21, 16, dtype=torch.float64)
     pairs = (torch.rand(2, 1, 21, 21) > 0.3) | torch.eye(21, dtype=torch.bool)
     additive = torch.zeros(2, 1, 21, 21, dtype=torch.float64).masked_fill(~pairs, -torch.inf)
@@ -198,7 +179,7 @@ def test_biases_add_up_with_masks():
 
 
 def test_patches_that_were_hidden_are_told_as_before():
-    theirs, ours = pair(
+    theirs, ours = drawn_pair(
         BeitForMaskedImageModeling(
             BeitConfig(**SIZES, **SHARED, vocab_size=20, use_mask_token=True)
         )
@@ -207,25 +188,25 @@ def test_patches_that_were_hidden_are_told_as_before():
         "pixel_values": torch.randn(2, 3, 6, 6, dtype=torch.float64),
         "bool_masked_pos": torch.rand(2, 36) > 0.5,
     }
-    assert_equal(results(ours, given, "logits"), results(theirs, given, "logits"), 1e-12)
+    assert_equal(results_of(ours, given, "logits"), results_of(theirs, given, "logits"), 1e-12)
 
 
 def test_an_image_is_segmented_as_before():
     sizes = SIZES | OWN | LABELS | {"num_hidden_layers": 4, "image_size": 32, "patch_size": 4}
     config = BeitConfig(**sizes | {"out_indices": [1, 2, 3, 4], "pool_scales": [1, 2]})
-    theirs, ours = pair(BeitForSemanticSegmentation(config))
+    theirs, ours = drawn_pair(BeitForSemanticSegmentation(config))
     pixels = torch.randn(2, 3, 48, 32, dtype=torch.float64)
     torch.testing.assert_close(ours(pixels).logits, theirs(pixels).logits, rtol=1e-9, atol=1e-9)
 
 
 def test_an_image_is_classified_as_before():
     config = Data2VecVisionConfig(**SIZES, **OWN, **LABELS)
-    theirs, ours = pair(Data2VecVisionForImageClassification(config))
+    theirs, ours = drawn_pair(Data2VecVisionForImageClassification(config))
     given = {
         "pixel_values": torch.randn(2, 3, 6, 6, dtype=torch.float64),
         "labels": torch.tensor([0, 2]),
     }
-    assert_equal(results(ours, given, "logits"), results(theirs, given, "logits"), 1e-12)
+    assert_equal(results_of(ours, given, "logits"), results_of(theirs, given, "logits"), 1e-12)
 
 
 BACKBONE = SIZES | OWN | {
@@ -254,7 +235,7 @@ DEPTH: dict[str, Any] = {"neck_hidden_sizes": [8, 8, 8, 8], "fusion_hidden_size"
     ids=["dpt", "zoedepth"],
 )  # fmt: skip
 def test_depth_is_estimated_as_before(build: Any):
-    theirs, ours = pair(build())
+    theirs, ours = drawn_pair(build())
     pixels = torch.randn(2, 3, 32, 48, dtype=torch.float64)
     got, expected = ours(pixels).predicted_depth, theirs(pixels).predicted_depth
     torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)

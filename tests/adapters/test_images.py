@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from transformers import (
     GotOcr2Config,
     GotOcr2ForConditionalGeneration,
@@ -24,12 +23,11 @@ from transformers.models.vitdet.modeling_vitdet import VitDetAttention
 
 from relpos.adapters import Adapted, adapt
 
-from .models.case import draw
 from .models.sam import SIZES as SAM
 from .models.seggpt import SIZES as SEGGPT
 from .models.seggpt import build, inputs
 from .models.vitdet import SIZES as VITDET
-from .results import assert_equal, original_and_adapted
+from .results import assert_equal, drawn_pair
 
 pytestmark = [
     pytest.mark.no_typecheck,
@@ -45,13 +43,6 @@ MODULES = {
 every = pytest.mark.parametrize("name", MODULES)
 
 
-def pair(model: nn.Module) -> tuple[Any, Any]:
-    """A model with drawn parameters in float64, and an adapted copy of it."""
-    torch.manual_seed(0)
-    draw(model)
-    return original_and_adapted(model.double().eval())
-
-
 @every
 @pytest.mark.parametrize("shape", [(9, 9), (5, 8), (12, 3), (1, 1), (1, 20), (33, 2)], ids=str)
 def test_maps_of_any_shape_give_the_outputs_and_gradients_of_the_original(name: str, shape: Any):
@@ -64,13 +55,13 @@ def test_maps_of_any_shape_give_the_outputs_and_gradients_of_the_original(name: 
         found = {name: p.grad for name, p in module.named_parameters()}
         return {"output": output.detach(), "x": leaf.grad} | found
 
-    theirs, ours = pair(MODULES[name]())
+    theirs, ours = drawn_pair(MODULES[name]())
     assert_equal(results(ours), results(theirs), 1e-12)
 
 
 @every
 def test_weights_are_those_of_the_original_when_asked_for(name: str):
-    theirs, ours = pair(MODULES[name]())
+    theirs, ours = drawn_pair(MODULES[name]())
     x = torch.randn(2, 5, 8, 16, dtype=torch.float64)
     got, expected = (module(x, output_attentions=True)[1] for module in (ours, theirs))
     if name == "sam sdpa":  # its original gives None
@@ -84,7 +75,7 @@ def test_weights_are_those_of_the_original_when_asked_for(name: str):
 def test_sam_drops_weights_in_its_eager_class_alone():
     x = torch.randn(1, 5, 8, 16, dtype=torch.float64)
     for name, drops in (("sam eager", True), ("sam sdpa", False)):
-        theirs, ours = pair(MODULES[name]())
+        theirs, ours = drawn_pair(MODULES[name]())
         for module in (ours, theirs):
             module.dropout = 0.5
             module.train()
@@ -103,7 +94,7 @@ def test_sam_segments_an_image_as_before():
         "hidden_size": 16, "mlp_dim": 16, "num_attention_heads": 2, "iou_head_hidden_dim": 16
     }  # fmt: skip
     prompts = {"hidden_size": 16, "image_size": 9, "patch_size": 1}
-    theirs, ours = pair(
+    theirs, ours = drawn_pair(
         SamModel(
             SamConfig(
                 vision_config=vision | {"num_pos_feats": 8}, mask_decoder_config=decoder,
@@ -128,7 +119,7 @@ def test_vitmatte_runs_on_an_adapted_backbone():
         **VITDET
         | {"patch_size": 16, "image_size": 64, "pretrain_image_size": 64, "num_channels": 4}
     )
-    theirs, ours = pair(
+    theirs, ours = drawn_pair(
         VitMatteForImageMatting(
             VitMatteConfig(
                 backbone_config=backbone, hidden_size=16, convstream_hidden_sizes=[4, 4, 4],
@@ -151,7 +142,7 @@ def test_got_ocr2_reads_the_same_tokens():
         vision_config=SAM | {"image_size": 16}, text_config={"model_type": "qwen2"} | text,
         image_token_index=39,
     )  # fmt: skip
-    theirs, ours = pair(GotOcr2ForConditionalGeneration(config))
+    theirs, ours = drawn_pair(GotOcr2ForConditionalGeneration(config))
     # Two convolutions make 4 x 4 tokens for the text of 16 x 16 in the encoder.
     ids = torch.tensor([[39] * 16 + [5, 6]] * 2)
     given = {"pixel_values": torch.randn(2, 3, 16, 16, dtype=torch.float64), "input_ids": ids}
@@ -166,7 +157,7 @@ def test_got_ocr2_reads_the_same_tokens():
 
 @pytest.mark.parametrize("ensemble", [False, True])
 def test_seggpt_with_two_examples_is_the_original(ensemble: bool):
-    theirs, ours = pair(build(12, 7))
+    theirs, ours = drawn_pair(build(12, 7))
     given = inputs(2, 84, "none")
     given = {name: x.double() if x.is_floating_point() else x for name, x in given.items()}
     got, expected = (model(**given, feature_ensemble=ensemble) for model in (ours, theirs))

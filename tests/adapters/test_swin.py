@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from transformers import (
     ClapAudioConfig,
     ClapAudioModel,
@@ -25,9 +24,8 @@ from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 
 from relpos.adapters import Adapted
 
-from .models.case import draw
 from .models.swin import SIZES
-from .results import assert_equal, original_and_adapted
+from .results import assert_equal, drawn_pair, results_of
 
 pytestmark = [
     pytest.mark.no_typecheck,
@@ -43,13 +41,6 @@ MODULES = {
     ),
 }
 every = pytest.mark.parametrize("name", MODULES)
-
-
-def pair(model: nn.Module) -> tuple[Any, Any]:
-    """A model with drawn parameters in float64, and an adapted copy of it."""
-    torch.manual_seed(0)
-    draw(model)
-    return original_and_adapted(model.double().eval())
 
 
 def tokens(name: str) -> int:
@@ -77,13 +68,13 @@ def test_windows_of_images_give_the_outputs_and_gradients_of_the_original(
         found = {name: p.grad for name, p in module.named_parameters()}
         return {"output": output.detach(), "x": leaf.grad} | found
 
-    theirs, ours = pair(MODULES[name]())
+    theirs, ours = drawn_pair(MODULES[name]())
     assert_equal(results(ours), results(theirs), 1e-12)
 
 
 @every
 def test_weights_are_those_of_the_original_when_asked_for(name: str):
-    theirs, ours = pair(MODULES[name]())
+    theirs, ours = drawn_pair(MODULES[name]())
     x = torch.randn(4, tokens(name), 16, dtype=torch.float64)
     mask = torch.zeros(2, tokens(name), tokens(name), dtype=torch.float64)
     mask[1, :, 3:] = -100.0
@@ -96,7 +87,7 @@ def test_weights_are_those_of_the_original_when_asked_for(name: str):
 
 @every
 def test_a_window_of_another_size_is_refused_as_before(name: str):
-    theirs, ours = pair(MODULES[name]())
+    theirs, ours = drawn_pair(MODULES[name]())
     x = torch.randn(2, 9, 16, dtype=torch.float64)
     with pytest.raises(RuntimeError) as expected:
         theirs(x)
@@ -106,20 +97,11 @@ def test_a_window_of_another_size_is_refused_as_before(name: str):
 
 
 def test_swin_gives_weights_where_it_was_asked_for_them():
-    theirs, ours = pair(SwinModel(SwinConfig(**SIZES, attn_implementation="eager")))
+    theirs, ours = drawn_pair(SwinModel(SwinConfig(**SIZES, attn_implementation="eager")))
     pixels = torch.randn(2, 3, 9, 9, dtype=torch.float64)
     got, expected = (each(pixels, output_attentions=True).attentions for each in (ours, theirs))
     assert len(got) == len(expected) == 1
     torch.testing.assert_close(got, expected)
-
-
-def results(model: nn.Module, given: dict[str, Any], output: str) -> dict[str, Any]:
-    """An output and the gradients of it for every parameter, by name."""
-    found = getattr(model(**given), output)
-    total = (found * torch.linspace(-1, 1, found.numel(), dtype=found.dtype).view_as(found)).sum()
-    total.backward()
-    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    return {"output": found.detach()} | gradients
 
 
 def image(height: int, width: int) -> dict[str, Any]:
@@ -129,24 +111,24 @@ def image(height: int, width: int) -> dict[str, Any]:
 
 def test_pieces_that_were_hidden_are_painted_as_before():
     sizes = SIZES | {"image_size": 8, "patch_size": 2, "encoder_stride": 2, "window_size": 2}
-    theirs, ours = pair(SwinForMaskedImageModeling(SwinConfig(**sizes)))
+    theirs, ours = drawn_pair(SwinForMaskedImageModeling(SwinConfig(**sizes)))
     given = image(8, 8) | {"bool_masked_pos": torch.rand(2, 16) > 0.5}
-    found = (results(each, given, "reconstruction") for each in (ours, theirs))
+    found = (results_of(each, given, "reconstruction") for each in (ours, theirs))
     assert_equal(*found, 1e-12)
 
 
 def test_an_image_is_enlarged_as_before():
     sizes = SIZES | {"upscale": 2, "upsampler": "pixelshuffledirect"}
-    theirs, ours = pair(Swin2SRForImageSuperResolution(Swin2SRConfig(**sizes)))
+    theirs, ours = drawn_pair(Swin2SRForImageSuperResolution(Swin2SRConfig(**sizes)))
     given = image(9, 12)
-    found = (results(each, given, "reconstruction") for each in (ours, theirs))
+    found = (results_of(each, given, "reconstruction") for each in (ours, theirs))
     assert_equal(*found, 1e-12)
 
 
 def test_an_image_is_segmented_as_before():
     sizes = SIZES | {"depths": [2, 2], "num_heads": [2, 2], "image_size": 24, "patch_size": 2}
     backbone = SwinConfig(**sizes, out_features=["stage1", "stage2"])
-    theirs, ours = pair(
+    theirs, ours = drawn_pair(
         UperNetForSemanticSegmentation(
             UperNetConfig(
                 backbone_config=backbone, hidden_size=8, pool_scales=[1, 2], num_labels=3,
@@ -165,7 +147,7 @@ def test_sound_of_any_length_is_heard_as_before():
         patch_embeds_hidden_size=16, hidden_size=32, depths=[2, 2], num_attention_heads=[2, 2],
         enable_fusion=True,
     )  # fmt: skip
-    theirs, ours = pair(ClapAudioModel(config))
+    theirs, ours = drawn_pair(ClapAudioModel(config))
     for frames in (128, 90):
         given = {
             "input_features": torch.randn(2, 4, frames, 8, dtype=torch.float64),

@@ -75,13 +75,9 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 # Of these, some configurations have no positions: only those that hold a table are left.
-_IF_TABLES = frozenset(
-    {
-        "LayoutLMv2Encoder",
-        "LayoutLMv3Encoder",
-        "PPDocLayoutV2ReadingOrderEncoder",
-    }
-)
+_IF_TABLES = frozenset({
+    "LayoutLMv2Encoder", "LayoutLMv3Encoder", "PPDocLayoutV2ReadingOrderEncoder",
+})  # fmt: skip
 
 #: What modules of relative attention call their tables and projections.
 TELLTALES = (

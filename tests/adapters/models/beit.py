@@ -1,5 +1,6 @@
 """BEiT: a class token before the patches; biases that each layer makes, or the model for all."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,32 +27,23 @@ def drop(module, probability):
     module.attention_dropout = probability
 
 
+OWN = Case(
+    "beit",
+    partial(build, use_relative_position_bias=True),
+    inputs,
+    positions=("relative_position_bias_table",),
+    adapted=2,
+    attention="layers.1.attention",
+    lengths=(77, 6, 81),
+    paddings=("none",),
+    long=1640,
+    linears=("q_proj", "o_proj"),
+    dropout=drop,
+)
 CASES = [
-    Case(
-        "beit",
-        partial(build, use_relative_position_bias=True),
-        inputs,
-        positions=("relative_position_bias_table",),
-        adapted=2,
-        attention="layers.1.attention",
-        lengths=(77, 6, 81),
-        paddings=("none",),
-        long=1640,
-        linears=("q_proj", "o_proj"),
-        dropout=drop,
+    OWN,
+    replace(
+        OWN, name="beit, one bias for all layers", first=False,
+        build=partial(build, use_shared_relative_position_bias=True),
     ),
-    Case(
-        "beit, one bias for all layers",
-        partial(build, use_shared_relative_position_bias=True),
-        inputs,
-        positions=("relative_position_bias_table",),
-        adapted=2,
-        attention="layers.1.attention",
-        lengths=(77, 6, 81),
-        paddings=("none",),
-        long=1640,
-        first=False,
-        linears=("q_proj", "o_proj"),
-        dropout=drop,
-    ),
-]
+]  # fmt: skip

@@ -112,8 +112,7 @@ class WindowAttention(Adapted):
         return q, k, self.attention_head_size**-0.5
 
     def _bias(self) -> Float[Tensor, "h m n"]:
-        height, width = self.window_size
-        return bias_of_table(self.relative_position_bias_table, (height, width))
+        return bias_of_table(self.relative_position_bias_table, self.window_size)
 
     def _mask(self, mask: Tensor | None) -> Tensor | None:
         """What is added to the scores for a mask."""
@@ -124,7 +123,6 @@ class CosineWindowAttention(WindowAttention):
     """For `Swinv2SelfAttention` and its kin, which add their mask twice."""
 
     scheme = "cosine; computed joint bias of two axes, in windows"
-    num_attention_heads: int
     logit_scale: nn.Parameter
     continuous_position_bias_mlp: nn.Module
     relative_coords_table: Tensor
