@@ -61,6 +61,14 @@ def _same_draws_each_time() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _own_known_calls() -> None:
+    """What is known of calls is found anew: what a test replaces is not in their keys."""
+    known_calls = sys.modules.get("relpos.ops.known_calls")
+    if known_calls is not None:
+        known_calls.KNOWN.forget()
+
+
 @pytest.fixture
 def refusal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from relpos import OffsetTable, backends
-from relpos.ops.triton.layouts import number_of_layouts
+from relpos.ops.layouts import number_of_layouts
 from tests.compiled import lines_of_script
 
 pytestmark = [
@@ -303,8 +303,8 @@ class Kernel:
 
 
 def test_what_does_not_fit_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch):
+    from relpos.ops.layouts import Kept
     from relpos.ops.triton import launch
-    from relpos.ops.triton.layouts import Kept
     from relpos.ops.triton.tuning import TileShape
 
     call, kernel = prepared(), Kernel()

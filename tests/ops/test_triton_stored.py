@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from relpos import OffsetTable, Terms, attention, backends
-from relpos.ops.triton.layouts import Kept
+from relpos.ops.layouts import Kept
 from tests.ops.agreement import assert_agrees, assert_within_budget, cast
 from tests.ops.cases import CASES, Case
 

@@ -8,12 +8,13 @@ from typing import Literal, overload
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
-from ..autocast import without_autocast
+from ..autocast import autocasts, without_autocast
 from ..jagged import is_jagged
 from ..terms import GridTerms, Terms
 from . import reference
 from .dispatch import choose
 from .inputs import prepare, without_values
+from .known_calls import KNOWN, KnownCall, find_call
 from .locality import AnyWindow
 from .nested import attention_of_nested
 
@@ -121,6 +122,13 @@ def attention(
     >>> attention(q, k, v, decay, causal=True).shape
     torch.Size([1, 1, 3, 2])
     """
+    key = None
+    if documents is None and query_documents is None and key_ranges is None:
+        settings = causal, dropout, scale, query_start, softcap, return_lse, backend
+        key, known = find_call(q, k, v, terms, mask, window, *settings)
+        if known is not None:
+            output, lse = known(q, k, v, terms, mask)
+            return (output, lse) if return_lse else output
     tables = getattr(terms, "tensors", ())
     if _any_dtensor(q, k, v, mask, documents, query_documents, key_ranges, *tables):
         # Imported here alone: most programs have none, and torch takes long to import them.
@@ -149,8 +157,11 @@ def attention(
         dropout=dropout, scale=scale, query_start=query_start, window=window, softcap=softcap,
         return_lse=return_lse,
     )  # fmt: skip
+    chosen = choose(backend, inputs)
     with without_autocast(q):
-        output, lse = choose(backend, inputs).attention(inputs)
+        output, lse = chosen.attention(inputs)
+    if key is not None:
+        KNOWN.keep(key, KnownCall(chosen, inputs, autocast=autocasts(q)))
     return (output, lse) if return_lse else output
 
 

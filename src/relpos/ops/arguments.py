@@ -22,9 +22,11 @@ __all__ = [
     "AXIS_LOGITS",
     "AXIS_TABLES",
     "DECLARED",
+    "LINE_TENSORS",
     "TABLES",
     "Arguments",
     "arguments_of",
+    "mask_as_read",
     "schema_argument",
     "schema_type",
 ]
@@ -129,6 +131,9 @@ class Arguments:
     dropout_origin: Sequence[int] = ()
     has_other_keys: bool = False
 
+    #: The same for calls that are alike in all but the numbers in their tensors; None: not known.
+    number = None
+
     @cached_property
     def terms(self) -> Terms:
         """The tables of a line of tokens: the call's own, where `arguments_of` has them."""
@@ -153,8 +158,44 @@ class Arguments:
         """The dtype of `q` with 32 bits at least."""
         return wide_dtype(self.q)
 
+    def without_tensors(self, number: int) -> CallsAlike:
+        """What calls alike have in common, with a number that no others have."""
+        common = {name: x for name, x in vars(self).items() if name != "terms"}
+        common |= dict.fromkeys((*LINE_TENSORS, "seed"))
+        return CallsAlike(common | {"number": number})
+
+
+class CallsAlike:
+    """The arguments of calls on a line of tokens that differ in their tensors alone.
+
+    Args:
+        common: the others, by name, and `number`.
+    """
+
+    __slots__ = ("_common",)
+
+    def __init__(self, common: dict[str, Any]) -> None:
+        self._common = common
+
+    def with_tensors(
+        self, tensors: Sequence[Tensor | None], terms: Terms, seed: Tensor | None
+    ) -> Arguments:
+        """Those of one call.
+
+        Args:
+            tensors: as in `LINE_TENSORS`.
+            terms: whose tensors are among these.
+            seed: of the dropout.
+        """
+        arguments = object.__new__(Arguments)  # which has no more to do than to keep them
+        named = zip(LINE_TENSORS, tensors, strict=True)
+        vars(arguments).update(self._common, terms=terms, seed=seed, **dict(named))
+        return arguments
+
 
 DECLARED = {declared.name: declared for declared in fields(Arguments)}
+# Those of a line of tokens without documents and ranges of keys, with which operators begin.
+LINE_TENSORS = ("q", "k", "v", *TABLES, "q_rel", "mask")
 # Of a grid: what a backend is told that is given the relative logits per axis, and what one that
 # computes them from the tables.
 AXIS_LOGITS = ("key_axis_logits", "query_axis_logits", "need_axis_weights")
@@ -202,6 +243,12 @@ def schema_argument(name: str) -> str:
     return f"{argument}={[] if default == () else default}"
 
 
+def mask_as_read(mask: Tensor, q: Tensor) -> Tensor:
+    """Backends read a mask in no more bits than they compute with."""
+    is_wider = mask.dtype == torch.float64 and q.dtype != torch.float64
+    return mask.float() if is_wider else mask
+
+
 def arguments_of(inputs: Inputs, **of_backend: Any) -> Arguments:
     """The arguments of a call.
 
@@ -237,9 +284,8 @@ def arguments_of(inputs: Inputs, **of_backend: Any) -> Arguments:
     else:
         given["key_grid"], given["query_grid"] = list(terms.shape), list(terms.query_grid)
         given["prefix"] = terms.prefix
-    if mask is not None and mask.dtype == torch.float64 and inputs.q.dtype != torch.float64:
-        # Backends read a mask in no more bits than they compute with.
-        given["mask"] = mask.float()
+    if mask is not None:
+        given["mask"] = mask_as_read(mask, inputs.q)
     arguments = Arguments(**given)
     if isinstance(terms, Terms):
         arguments.terms = terms

@@ -35,7 +35,10 @@ except ImportError:
         return 1
 
 
-__all__ = ["CustomOp", "Flow", "may_pass_by_dispatcher"]
+__all__ = ["PLAIN", "CustomOp", "Flow", "has_no_modes", "may_pass_by_dispatcher"]
+
+#: The classes of usual tensors.
+PLAIN = (Tensor, Parameter)
 
 # What the names of operators without a derivative end with.
 _KERNEL = "_kernel"
@@ -109,7 +112,7 @@ class CustomOp:
         # What flows into backward comes in the order of the results.
         assert flows == tuple(f"d_{name}" for name in results if f"d_{name}" in flows)
         # The computations alone: of the arguments, named and as the operator's; as the operator's.
-        self._compute_forward: Callable[[Arguments, Sequence[Any]], tuple[Tensor, ...]]
+        self._compute_forward: Callable[[Any, Sequence[Any]], tuple[Tensor, ...]]
         self._compute_backward: Callable[..., list[Tensor | None]]
 
     def schema(self, direction: str, suffix: str = "") -> str:
@@ -138,17 +141,34 @@ class CustomOp:
         """
         arguments = arguments_of(inputs, **of_backend)
         if inputs.dropout and arguments.seed is None:
-            # Drawn from torch's own generators; where on the CPU, no device has to be waited for.
-            arguments.seed = torch.randint(1 << 62, (), device=self.seed_on or inputs.q.device)
+            arguments.seed = self.draw_seed(inputs.q)
         values = self.values(arguments)
-        tensors = [x for x in values[: self._num_tensors] if x is not None]
-        if not may_pass_by_dispatcher(tensors):
-            results = self._forward(*values)
-        elif torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-            results = _Attention.apply(self, arguments, values, *tensors)
+        if may_pass_by_dispatcher(self._tensors(values)):
+            results = self.run(arguments, values)
         else:
-            results = self._compute_forward(arguments, values)
+            results = self._forward(*values)
         return dict(zip(self.results, results, strict=True))
+
+    def run(self, arguments: Arguments | None, values: list[Any]) -> tuple[Tensor, ...]:
+        """The results in order, past torch's dispatcher.
+
+        Args:
+            arguments: of a call; None will do where the operators are compiled.
+            values: the same in the operators' order.
+        """
+        if torch.is_grad_enabled():
+            tensors = self._tensors(values)
+            if any(x.requires_grad for x in tensors):
+                return _Attention.apply(self, arguments, values, *tensors)  # type: ignore[no-any-return]
+        return self._compute_forward(arguments, values)
+
+    def _tensors(self, values: Sequence[Any]) -> list[Tensor]:
+        """Those that there are."""
+        return [x for x in values[: self._num_tensors] if x is not None]
+
+    def draw_seed(self, q: Tensor) -> Tensor:
+        """One of a dropout, from torch's own generators; on the CPU nobody waits for a device."""
+        return torch.randint(1 << 62, (), device=self.seed_on or q.device)
 
     def compute_forward(self, arguments: Arguments) -> dict[str, Tensor]:
         """The results by name, without a derivative."""
@@ -211,7 +231,8 @@ class CustomOp:
             found = backward(arguments, flow, frozenset(wanted))
             gradients = dict.fromkeys(self.learnable)
             for name in wanted:
-                gradients[name] = found[name].to(self._gradient_dtype(arguments, name))
+                x, dtype = found[name], self._gradient_dtype(arguments, name)
+                gradients[name] = x if x.dtype == dtype else x.to(dtype)
             return list(gradients.values())
 
         def run_backward(*values: Any) -> list[Tensor]:
@@ -373,7 +394,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, op: CustomOp, arguments: Arguments, values: list[Any], *tensors: Tensor
+        ctx: Any, op: CustomOp, arguments: Arguments | None, values: list[Any], *tensors: Tensor
     ) -> tuple[Tensor, ...]:
         results = op._compute_forward(arguments, values)
         op._setup_context(ctx, values, results)
@@ -395,6 +416,9 @@ class _Attention(torch.autograd.Function):
 
 def may_pass_by_dispatcher(tensors: Sequence[Tensor]) -> bool:
     """Whether a call has nobody to tell: no tracing or dispatch mode, usual tensors in memory."""
-    if is_traced() or _modes() > 0:
-        return False
-    return all(type(x) in (Tensor, Parameter) and not x.is_meta for x in tensors)
+    return has_no_modes() and all(type(x) in PLAIN and not x.is_meta for x in tensors)
+
+
+def has_no_modes() -> bool:
+    """Whether nobody is told of operators, by tracing or by a dispatch mode."""
+    return not is_traced() and _modes() == 0

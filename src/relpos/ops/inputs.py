@@ -17,7 +17,15 @@ from ..traced_sizes import is_jit_tracing, keep_lengths
 from .checks import check_attention, check_documents, check_kinds, check_settings
 from .locality import AnyWindow, Window, check_key_ranges, resolve_window
 
-__all__ = ["DropoutOrigin", "Inputs", "autocast_dtype", "prepare", "wide_dtype", "without_values"]
+__all__ = [
+    "DropoutOrigin",
+    "Inputs",
+    "autocast_dtype",
+    "flatten_1d_grid",
+    "prepare",
+    "wide_dtype",
+    "without_values",
+]
 
 
 @dataclass(slots=True)
@@ -137,7 +145,7 @@ def prepare(
         q=q,
         k=k,
         v=v,
-        terms=_flatten_1d_grid(terms),
+        terms=flatten_1d_grid(terms),
         causal=causal,
         mask=None if mask is None else mask[(None,) * (4 - mask.ndim)],
         dropout=float(dropout),
@@ -152,7 +160,7 @@ def prepare(
     )
 
 
-def _flatten_1d_grid(terms: Terms | GridTerms) -> Terms | GridTerms:
+def flatten_1d_grid(terms: Terms | GridTerms) -> Terms | GridTerms:
     """A grid that is only a sequence of tokens as plain `Terms`."""
     if (
         isinstance(terms, Terms)

@@ -18,7 +18,14 @@ try:
 except ImportError:  # torch's own, which another version of it may move
     CInterpreter = is_legacy_batchedtensor = peek_interpreter_stack = None
 
-__all__ = ["check_not_batched", "is_traced", "refuse_second_derivatives", "unsupported_transforms"]
+__all__ = [
+    "check_not_batched",
+    "is_traced",
+    "is_transformed",
+    "may_have_tangents",
+    "refuse_second_derivatives",
+    "unsupported_transforms",
+]
 
 _UNSUPPORTED = "not supported by this backend"
 
@@ -27,14 +34,19 @@ def unsupported_transforms(inputs: Inputs) -> str | None:
     """Why an operation that torch cannot look into cannot take these inputs now, or None."""
     if is_traced() and torch.onnx.is_in_onnx_export():
         return f"{_UNSUPPORTED}: export to ONNX, which has no such operator"
-    if _is_transformed():
+    if is_transformed():
         return f"{_UNSUPPORTED}: torch.func transforms"
-    if getattr(forward_ad, "_current_level", 0) < 0:  # no tensor has a tangent
+    if not may_have_tangents():
         return None
     for x in (inputs.q, inputs.k, inputs.v, inputs.mask, *inputs.terms.tensors):
         if x is not None and forward_ad.unpack_dual(x).tangent is not None:
             return f"{_UNSUPPORTED}: forward-mode derivatives"
     return None
+
+
+def may_have_tangents() -> bool:
+    """Whether a level of forward-mode derivatives is entered."""
+    return getattr(forward_ad, "_current_level", 0) >= 0
 
 
 def is_traced() -> bool:
@@ -60,7 +72,7 @@ def check_not_batched(backend: str, *gradients: Tensor | None) -> None:
     Raises:
         BackendError: with the way out.
     """
-    if any(x is not None and _is_batched(x) for x in gradients) or _is_transformed():
+    if any(x is not None and _is_batched(x) for x in gradients) or is_transformed():
         raise BackendError(
             f"attention: {backend}: {_UNSUPPORTED}: gradients of several outputs at once "
             "(is_grads_batched, vectorize); name backend='reference', or use torch.func.jacrev, "
@@ -68,7 +80,7 @@ def check_not_batched(backend: str, *gradients: Tensor | None) -> None:
         )
 
 
-def _is_transformed() -> bool:
+def is_transformed() -> bool:
     """Whether a transform of `torch.func` runs now."""
     if peek_interpreter_stack is not None and CInterpreter is not None:
         # Not `is not None`: as `torch.compile` traces it, that is True without a transform too.

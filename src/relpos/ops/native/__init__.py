@@ -1,3 +1,3 @@
-from .entry import attention, part, part_gradients, unavailable, unsupported
+from .entry import attention, operator_call, part, part_gradients, unavailable, unsupported
 
-__all__ = ["attention", "part", "part_gradients", "unavailable", "unsupported"]
+__all__ = ["attention", "operator_call", "part", "part_gradients", "unavailable", "unsupported"]

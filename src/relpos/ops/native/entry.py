@@ -13,12 +13,13 @@ from ...traced_sizes import plain_size
 from ..arguments import arguments_of
 from ..axis_terms import axis_tables
 from ..inputs import Inputs
+from ..operator_call import OperatorCall
 from ..parts import Part, RowFlow
 from ..transforms import unsupported_transforms
 from .library import MISSING
 from .ops import NATIVE
 
-__all__ = ["attention", "part", "part_gradients", "unavailable", "unsupported"]
+__all__ = ["attention", "operator_call", "part", "part_gradients", "unavailable", "unsupported"]
 
 # Of a grid: `kMaxAxes` in csrc/params.h.
 _MAX_AXES = 8
@@ -55,6 +56,13 @@ def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, 
     of_grid = _of_grid(terms) if isinstance(terms, GridTerms) else {}
     found = NATIVE(inputs, split_float32=_splits_float32(inputs), **of_grid)
     return found["output"], found["lse"]
+
+
+def operator_call(inputs: Inputs) -> OperatorCall | None:
+    """Of `attention`, what calls alike have in common."""
+    if isinstance(inputs.terms, GridTerms):
+        return None
+    return OperatorCall(NATIVE, inputs, split_float32=_splits_float32(inputs))
 
 
 def part(inputs: Inputs) -> Part:

@@ -1,3 +1,11 @@
-from .entry import attention, is_fast, part, part_gradients, unavailable, unsupported
+from .entry import attention, is_fast, operator_call, part, part_gradients, unavailable, unsupported
 
-__all__ = ["attention", "is_fast", "part", "part_gradients", "unavailable", "unsupported"]
+__all__ = [
+    "attention",
+    "is_fast",
+    "operator_call",
+    "part",
+    "part_gradients",
+    "unavailable",
+    "unsupported",
+]

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..layouts import number_of_layouts
 from . import launch
 from .kernels.axis_logits import axis_dq_kernel, axis_drows_kernel, axis_logits_kernel
-from .layouts import number_of_layouts
 from .recorded import run_pass
 from .tensor_args import table_tensor, token_tensor, with_dense_rows
 from .tuning import TileShape, count_tiles, next_power_of_two, split_count

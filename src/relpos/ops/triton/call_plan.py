@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ...terms import OffsetTable
+from ..layouts import Kept, layouts_of, number_of
 from ..locality import Window
 from .call_traits import CallTraits, GridShape, MaskTraits
 from .kernel_args import Specialization
-from .layouts import Kept, layouts_of, number_of
 from .table_window import TableWindow, shared_table_window
 from .tensor_args import any_needs_int64
 from .tuning import (

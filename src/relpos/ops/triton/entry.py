@@ -12,10 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...terms import Terms
+from ...terms import GridTerms, Terms
 from ..arguments import arguments_of
 from ..axis_logits import attention_by_axis_logits
 from ..inputs import Inputs
+from ..operator_call import OperatorCall
 from ..parts import Part, RowFlow
 from ..transforms import unsupported_transforms
 from .axis_op import axis_logits_of
@@ -23,7 +24,15 @@ from .dense_bias import with_dense_bias
 from .ops import TRITON, logits_of_row_max
 from .tuning import multiplies_by_warp_group, widest_of_three_products
 
-__all__ = ["attention", "is_fast", "part", "part_gradients", "unavailable", "unsupported"]
+__all__ = [
+    "attention",
+    "is_fast",
+    "operator_call",
+    "part",
+    "part_gradients",
+    "unavailable",
+    "unsupported",
+]
 
 _INSTALLED = find_spec("triton") is not None
 # As Triton itself does, which reads it when its functions are made.
@@ -91,6 +100,11 @@ def is_fast(inputs: Inputs) -> bool:
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
     """Output and log-sum-exp; products in the inputs' dtype, sums in float32."""
     return attention_by_axis_logits(TRITON, with_dense_bias(inputs), axis_logits_of)
+
+
+def operator_call(inputs: Inputs) -> OperatorCall | None:
+    """Of `attention`, what calls alike have in common."""
+    return None if isinstance(inputs.terms, GridTerms) else OperatorCall(TRITON, inputs)
 
 
 def part(inputs: Inputs) -> Part:

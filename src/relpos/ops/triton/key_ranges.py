@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..layouts import number_of_layouts
 from . import launch
 from .kernels.tile_ranges import keys_in_any_kernel
-from .layouts import number_of_layouts
 from .tile_ranges import tiles_of_key_ranges
 from .tuning import TileShape, count_tiles
 

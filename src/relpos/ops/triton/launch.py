@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from triton import OutOfResources
 
+from ..layouts import Kept
 from .call_plan import CallPlan
 from .kernel_args import Specialization
-from .layouts import Kept
 from .recorded import active_recorder
 from .tuning import TiledCall, TileShape, tile_shapes
 

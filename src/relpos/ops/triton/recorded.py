@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from .layouts import Kept, layouts_of
+from ..layouts import Kept, layouts_of
 
 __all__ = [
     "CALLS",
@@ -103,19 +103,28 @@ class RecordedPasses:
         self._records: dict[Hashable, _Record] = {}
         self._saved = ADVANCE * CALLS  # in uses of a record
 
-    def run(self, key: Hashable, tensors: Sequence[Tensor | None], make: Callable[[], T]) -> T:
+    def run(
+        self,
+        key: Hashable,
+        tensors: Sequence[Tensor | None],
+        make: Callable[[], T],
+        *,
+        lie_alike: bool = False,
+    ) -> T:
         """What `make` gives.
 
         Args:
             key: all that decides what the pass calls, besides how the tensors lie.
             tensors: all that it reads; the first is not None. Nothing is written to them.
             make: makes the pass with them, on the current stream.
+            lie_alike: whether all tensors that come with this key lie alike.
         """
         q = tensors[0]
         assert q is not None
         if q.is_cuda and torch.cuda.is_current_stream_capturing():
             return make()  # small tensors are made in another way then (`kept.py`)
-        key = key, layouts_of(tensors)
+        if not lie_alike:
+            key = key, layouts_of(tensors)
         record = self._records.get(key)
         if record is None:
             return self._make(key, tensors, make)
@@ -154,9 +163,12 @@ class RecordedPasses:
 _passes: RecordedPasses | None = RecordedPasses()
 
 
-def run_pass(key: Hashable, tensors: Sequence[Tensor | None], make: Callable[[], T]) -> T:
+def run_pass(
+    key: Hashable, tensors: Sequence[Tensor | None], make: Callable[[], T], *,
+    lie_alike: bool = False,
+) -> T:  # fmt: skip
     """As `RecordedPasses.run`, with the records of this process."""
-    return make() if _passes is None else _passes.run(key, tensors, make)
+    return make() if _passes is None else _passes.run(key, tensors, make, lie_alike=lie_alike)
 
 
 @contextmanager

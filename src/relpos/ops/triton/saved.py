@@ -8,8 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ..layouts import number_of_layouts
 from .kernel_args import Specialization
-from .layouts import number_of_layouts
 from .prepared_call import PreparedCall
 from .specialize import specialize
 from .tensor_args import with_dense_rows

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..layouts import number_of_layouts
 from . import launch
 from .band_sums import BandSums
 from .kernels.backward_tables import dtables_kernel, end_rows_kernel
 from .launch import run_largest_that_fits, run_tiles
-from .layouts import number_of_layouts
 from .prepared_call import PreparedCall
 from .saved import Saved
 from .tensor_args import token_tensor

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..layouts import number_of_layouts
 from . import launch
 from .kernels.tile_ranges import (
     document_bounds_kernel,
@@ -14,7 +15,6 @@ from .kernels.tile_ranges import (
     key_overlaps_kernel,
     range_bounds_kernel,
 )
-from .layouts import number_of_layouts
 from .tuning import TileShape, count_tiles
 
 __all__ = ["TileRanges", "intersect", "tiles_of_documents", "tiles_of_key_ranges"]

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from torch import Tensor
 
-__all__ = ["Kept", "layouts_of", "number_of", "number_of_layouts"]
+__all__ = ["Kept", "layout_of", "layouts_of", "number_of", "number_of_layouts"]
 
 _MOST = 4096  # that are kept
 
@@ -37,6 +37,10 @@ class Kept(Generic[T]):
         self._found[key] = found
         return found
 
+    def forget(self) -> None:
+        """All of it."""
+        self._found.clear()
+
     def find(self, key: Hashable, make: Callable[[], T]) -> T:
         """What was made for a key, or else is made now."""
         found = self.get(key)
@@ -53,10 +57,12 @@ def layouts_of(tensors: Iterable[Tensor | None]) -> Hashable:
     For NVIDIA's GPUs those are device, dtypes, sizes and strides, and where between two multiples
     of 16 bytes they begin.
     """
-    return tuple([
-        None if x is None else (x.device, x.dtype, x.shape, x.stride(), x.data_ptr() % 16)
-        for x in tensors
-    ])  # fmt: skip
+    return tuple([None if x is None else layout_of(x) for x in tensors])
+
+
+def layout_of(x: Tensor) -> Hashable:
+    """That of one tensor."""
+    return x.device, x.dtype, x.shape, x.stride(), x.data_ptr() % 16
 
 
 def number_of(key: Hashable) -> int:

@@ -1,0 +1,168 @@
+"""Calls that were made before: one that is alike in all but its tensors' numbers is made at once.
+
+Whether arguments fit each other, which backend takes them, and what its operator is given besides
+tensors, follows from their kinds, from settings and from how tensors lie in memory. To find that
+out takes longer than a short call, so it is kept. Not for a call that is traced, transformed or
+seen by a dispatch mode, that has subclasses of tensors, or documents or ranges of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from ..autocast import without_autocast
+from ..terms import GridTerms, Terms
+from .custom_op import PLAIN, has_no_modes
+from .dispatch import Backend
+from .inputs import Inputs, autocast_dtype, flatten_1d_grid
+from .layouts import Kept, layout_of
+from .locality import AnyWindow
+from .operator_call import OperatorCall
+from .transforms import is_transformed, may_have_tangents
+
+__all__ = ["KNOWN", "KnownCall", "find_call"]
+
+
+@runtime_checkable
+class OperatorBackend(Backend, Protocol):
+    """One whose calls are those of an operator."""
+
+    @staticmethod
+    def operator_call(inputs: Inputs) -> OperatorCall | None:
+        """What stands for calls alike; None where more is done than to call it."""
+        ...
+
+
+class KnownCall:
+    """What was found of a call.
+
+    Args:
+        backend: that was chosen.
+        inputs: as it was given them. None of their tensors is kept.
+        autocast: whether autocast was on.
+    """
+
+    __slots__ = ("_autocast", "_backend", "_operator", "_settings")
+
+    def __init__(self, backend: Backend, inputs: Inputs, *, autocast: bool) -> None:
+        self._backend, self._autocast = backend, autocast
+        self._settings: dict[str, Any] = {
+            "causal": inputs.causal, "dropout": inputs.dropout, "scale": inputs.scale,
+            "query_start": inputs.query_start, "documents": None, "query_documents": None,
+            "key_ranges": None, "window": inputs.window, "softcap": inputs.softcap,
+            "return_lse": inputs.return_lse,
+        }  # fmt: skip
+        takes_operator = isinstance(backend, OperatorBackend)
+        self._operator = backend.operator_call(inputs) if takes_operator else None
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Output and log-sum-exp of a call with the same key."""
+        if not self._autocast:
+            return self._run(q, k, v, terms, mask)
+        q, k, v = (autocast_dtype(q, x) for x in (q, k, v))
+        terms = terms.map(partial(autocast_dtype, q))
+        with without_autocast(q):
+            return self._run(q, k, v, terms, mask)
+
+    def _run(
+        self, q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        terms = flatten_1d_grid(terms)
+        if mask is not None and mask.ndim < 4:
+            mask = mask[(None,) * (4 - mask.ndim)]
+        if self._operator is not None:
+            assert isinstance(terms, Terms)
+            return self._operator(q, k, v, terms, mask)
+        inputs = Inputs(q=q, k=k, v=v, terms=terms, mask=mask, **self._settings)
+        return self._backend.attention(inputs)
+
+
+#: Of this process.
+KNOWN: Kept[KnownCall] = Kept(1024)
+
+
+def find_call(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: Terms | GridTerms,
+    mask: Tensor | None,
+    window: AnyWindow,
+    *settings: object,
+) -> tuple[Hashable | None, KnownCall | None]:
+    """The key of a call, None where it is not to be kept, and what is known of calls with that key.
+
+    Args:
+        q: as `relpos.attention` has it, unchecked, like all that follow.
+        k: likewise.
+        v: likewise.
+        terms: likewise.
+        mask: likewise.
+        window: likewise.
+        *settings: the others, but for documents and ranges, in an order of their own.
+    """
+    if not has_no_modes() or is_transformed() or may_have_tangents():
+        return None, None
+    try:
+        # The kinds too: 1 == 1.0 == True.
+        key = (
+            _layout(q), _layout(k), _layout(v), _of_terms(terms),
+            None if mask is None else _layout(mask),
+            None if window is None else (window, _kinds(window)),
+            settings, tuple([type(x) for x in settings]), _state(q),
+        )  # fmt: skip
+        return key, KNOWN.get(key)
+    except (AttributeError, RuntimeError, TypeError):  # some argument is of no kind that is kept
+        return None, None
+
+
+_DEVICES = ("cpu", "cuda")
+
+
+def _layout(x: Tensor) -> Hashable:
+    if type(x) not in PLAIN:
+        raise TypeError
+    return x.layout, layout_of(x)
+
+
+def _of_terms(terms: Terms | GridTerms) -> Hashable:
+    if type(terms) is Terms:
+        tables = (terms.keys, terms.queries, terms.bias, terms.values)
+        q_rel = terms.q_rel
+        return (
+            None if q_rel is None else _layout(q_rel),
+            *[None if x is None else (x.first, x.beyond, _layout(x.rows)) for x in tables],
+        )
+    if type(terms) is not GridTerms:
+        raise TypeError
+    joint_bias = terms.joint_bias
+    return (
+        terms.shape, terms.query_shape, terms.prefix,
+        None if joint_bias is None else _layout(joint_bias),
+        *[_of_terms(axis) for axis in terms.axes],
+    )  # fmt: skip
+
+
+def _kinds(window: object) -> Hashable:
+    return tuple([_kinds(side) for side in window]) if type(window) is tuple else type(window)
+
+
+def _state(q: Tensor) -> Hashable:
+    """What a call goes by besides its arguments."""
+    kind = q.device.type
+    if kind not in _DEVICES:
+        raise TypeError
+    precision = None
+    if q.dtype == torch.float32:
+        precision = (
+            torch.backends.mkldnn.matmul.fp32_precision,  # type: ignore[attr-defined]
+            torch.backends.cuda.matmul.fp32_precision,
+        )
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None, precision
