@@ -45,7 +45,7 @@ CALLS = 100  # of a round
 
 
 def calls() -> dict[str, Callable[[], Any]]:
-    """What is timed, by name: the forward pass with gradients wanted, and backward."""
+    """What is timed, by name: the forward pass without gradients, with them, and backward."""
     q, k, v = (random(BATCH, HEADS, LENGTH, WIDTH, dtype=torch.float16) for _ in range(3))
 
     def both(name: str, label: str, **options: Any) -> dict[str, Callable[[], Any]]:
@@ -57,7 +57,12 @@ def calls() -> dict[str, Callable[[], Any]]:
 
         out, leaves = forward(), [q, k, v, *terms.tensors]
         flow = torch.ones_like(out)
+        def inference() -> torch.Tensor:
+            with torch.no_grad():
+                return forward()
+
         return {
+            f"{label}, inference": inference,
             label: forward,
             f"{label}, backward": lambda: torch.autograd.grad(
                 out, leaves, flow, retain_graph=True
