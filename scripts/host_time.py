@@ -57,6 +57,7 @@ def calls() -> dict[str, Callable[[], Any]]:
 
         out, leaves = forward(), [q, k, v, *terms.tensors]
         flow = torch.ones_like(out)
+
         def inference() -> torch.Tensor:
             with torch.no_grad():
                 return forward()

@@ -6,9 +6,11 @@ import gc
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -183,6 +185,27 @@ def variants() -> dict[str, tuple[Any, ...]]:
     }  # fmt: skip
 
 
+class Window(NamedTuple):
+    left: int | bool
+    right: int
+
+
+def test_no_key_with_settings_that_may_change_or_pass_for_others() -> None:
+    q, k, v = tensors()
+    start = torch.tensor(0)
+    for n in range(3):
+        found = attention(q[:, :, :1], k, v, causal=True, query_start=start)
+        assert same_bits([found], [attention(q[:, :, :1], k, v, causal=True, query_start=n)])
+        start += 1
+    attention(q, k, v, window=Window(1, 0))
+    with pytest.raises(ValueError, match="window"):
+        attention(q, k, v, window=Window(True, 0))
+    for window in ([1, 0], Window(1, 0), (torch.tensor(1), 0), (np.int64(1), 0)):
+        assert find_call(q, k, v, Terms(), None, window) == (None, None)
+    for setting in (torch.tensor(1), np.float64(0.5), Fraction(1, 2), [1]):
+        assert find_call(q, k, v, Terms(), None, None, setting) == (None, None)
+
+
 def test_no_other_call_has_the_same_key() -> None:
     keys = {name: find_call(*arguments)[0] for name, arguments in variants().items()}
     assert None not in keys.values()
@@ -241,14 +264,16 @@ def test_autocast_counts(prepared: list[None]) -> None:
 
 def test_the_precision_of_products_counts() -> None:
     q, k, v = tensors()
-    keys, before = [], torch.get_float32_matmul_precision()
+    keys, half, before = [], [], torch.get_float32_matmul_precision()
     try:
         for precision in ("highest", "high", "medium"):
             torch.set_float32_matmul_precision(precision)
             keys.append(find_call(q, k, v, Terms(), None, None)[0])
+            with torch.autocast("cpu", torch.bfloat16):
+                half.append(find_call(q, k, v, Terms(), None, None)[0])
     finally:
         torch.set_float32_matmul_precision(before)
-    assert len({*keys}) == len(keys)
+    assert len({*keys, *half}) == 2 * len(keys)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")

@@ -111,12 +111,10 @@ def find_call(
     if not has_no_modes() or is_transformed() or may_have_tangents():
         return None, None
     try:
-        # The kinds too: 1 == 1.0 == True.
         key = (
             _layout(q), _layout(k), _layout(v), _of_terms(terms),
             None if mask is None else _layout(mask),
-            None if window is None else (window, _kinds(window)),
-            settings, tuple([type(x) for x in settings]), _state(q),
+            _setting(window), tuple([_setting(x) for x in settings]), _state(q),
         )  # fmt: skip
         return key, KNOWN.get(key)
     except (AttributeError, RuntimeError, TypeError):  # some argument is of no kind that is kept
@@ -124,6 +122,7 @@ def find_call(
 
 
 _DEVICES = ("cpu", "cuda")
+_SETTINGS = (bool, int, float, str, type(None))
 
 
 def _layout(x: Tensor) -> Hashable:
@@ -150,8 +149,14 @@ def _of_terms(terms: Terms | GridTerms) -> Hashable:
     )  # fmt: skip
 
 
-def _kinds(window: object) -> Hashable:
-    return tuple([_kinds(side) for side in window]) if type(window) is tuple else type(window)
+def _setting(x: object) -> Hashable:
+    """A plain one: tensors may be written to, and some sequences too."""
+    kind = type(x)
+    if kind is tuple:
+        return tuple([_setting(part) for part in x])  # type: ignore[attr-defined]
+    if kind not in _SETTINGS:
+        raise TypeError
+    return x, kind  # 1 == 1.0 == True
 
 
 def _state(q: Tensor) -> Hashable:
@@ -159,10 +164,11 @@ def _state(q: Tensor) -> Hashable:
     kind = q.device.type
     if kind not in _DEVICES:
         raise TypeError
+    autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
     precision = None
-    if q.dtype == torch.float32:
+    if torch.float32 in (q.dtype, autocast):
         precision = (
             torch.backends.mkldnn.matmul.fp32_precision,  # type: ignore[attr-defined]
             torch.backends.cuda.matmul.fp32_precision,
         )
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None, precision
+    return autocast, precision
