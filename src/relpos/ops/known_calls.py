@@ -110,11 +110,14 @@ def find_call(
     """
     if not has_no_modes() or is_transformed() or may_have_tangents():
         return None, None
+    kinds = tuple([type(x) for x in settings])  # 1 == 1.0 == True
+    if not _PLAIN_SETTINGS.issuperset(kinds):  # tensors may be written to
+        return None, None
     try:
         key = (
             _layout(q), _layout(k), _layout(v), _of_terms(terms),
             None if mask is None else _layout(mask),
-            _setting(window), tuple([_setting(x) for x in settings]), _state(q),
+            None if window is None else _of_window(window), settings, kinds, _state(q),
         )  # fmt: skip
         return key, KNOWN.get(key)
     except (AttributeError, RuntimeError, TypeError):  # some argument is of no kind that is kept
@@ -122,7 +125,7 @@ def find_call(
 
 
 _DEVICES = ("cpu", "cuda")
-_SETTINGS = (bool, int, float, str, type(None))
+_PLAIN_SETTINGS = frozenset({bool, int, float, str, type(None)})
 
 
 def _layout(x: Tensor) -> Hashable:
@@ -149,14 +152,13 @@ def _of_terms(terms: Terms | GridTerms) -> Hashable:
     )  # fmt: skip
 
 
-def _setting(x: object) -> Hashable:
-    """A plain one: tensors may be written to, and some sequences too."""
-    kind = type(x)
-    if kind is tuple:
-        return tuple([_setting(part) for part in x])  # type: ignore[attr-defined]
-    if kind not in _SETTINGS:
+def _of_window(sides: object) -> Hashable:
+    """Of one in tokens, of those of axes, or of a side."""
+    if type(sides) is tuple:
+        return tuple([_of_window(side) for side in sides])
+    if type(sides) not in _PLAIN_SETTINGS:
         raise TypeError
-    return x, kind  # 1 == 1.0 == True
+    return sides, type(sides)
 
 
 def _state(q: Tensor) -> Hashable:
