@@ -122,7 +122,7 @@ def attention(
     >>> attention(q, k, v, decay, causal=True).shape
     torch.Size([1, 1, 3, 2])
     """
-    key = None
+    key = None  # of calls that are alike, which are checked once
     if documents is None and query_documents is None and key_ranges is None:
         settings = causal, dropout, scale, query_start, softcap, return_lse, backend
         key, known = find_call(q, k, v, terms, mask, window, *settings)

@@ -35,10 +35,10 @@ except ImportError:
         return 1
 
 
-__all__ = ["PLAIN", "CustomOp", "Flow", "has_no_modes", "may_pass_by_dispatcher"]
+__all__ = ["PLAIN_TENSORS", "CustomOp", "Flow", "has_no_modes", "may_pass_by_dispatcher"]
 
-#: The classes of usual tensors.
-PLAIN = (Tensor, Parameter)
+#: The classes of usual tensors, for which torch calls no Python.
+PLAIN_TENSORS = (Tensor, Parameter)
 
 # What the names of operators without a derivative end with.
 _KERNEL = "_kernel"
@@ -416,7 +416,7 @@ class _Attention(torch.autograd.Function):
 
 def may_pass_by_dispatcher(tensors: Sequence[Tensor]) -> bool:
     """Whether a call has nobody to tell: no tracing or dispatch mode, usual tensors in memory."""
-    return has_no_modes() and all(type(x) in PLAIN and not x.is_meta for x in tensors)
+    return has_no_modes() and all(type(x) in PLAIN_TENSORS and not x.is_meta for x in tensors)
 
 
 def has_no_modes() -> bool:

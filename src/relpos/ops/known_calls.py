@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..autocast import without_autocast
 from ..terms import GridTerms, Terms
-from .custom_op import PLAIN, has_no_modes
+from .custom_op import PLAIN_TENSORS, has_no_modes
 from .dispatch import Backend
 from .inputs import Inputs, autocast_dtype, flatten_1d_grid
 from .layouts import Kept, layout_of
@@ -26,6 +26,11 @@ from .operator_call import OperatorCall
 from .transforms import is_transformed, may_have_tangents
 
 __all__ = ["KNOWN", "KnownCall", "find_call"]
+
+_MOST = 1024  # calls that are known at a time
+_DEVICES = ("cpu", "cuda")
+# Others, such as tensors, may be written to.
+_PLAIN_SETTINGS = frozenset({bool, int, float, str, type(None)})
 
 
 @runtime_checkable
@@ -85,7 +90,7 @@ class KnownCall:
 
 
 #: Of this process.
-KNOWN: Kept[KnownCall] = Kept(1024)
+KNOWN: Kept[KnownCall] = Kept(_MOST)
 
 
 def find_call(
@@ -111,7 +116,7 @@ def find_call(
     if not has_no_modes() or is_transformed() or may_have_tangents():
         return None, None
     kinds = tuple([type(x) for x in settings])  # 1 == 1.0 == True
-    if not _PLAIN_SETTINGS.issuperset(kinds):  # tensors may be written to
+    if not _PLAIN_SETTINGS.issuperset(kinds):
         return None, None
     try:
         key = (
@@ -124,17 +129,15 @@ def find_call(
         return None, None
 
 
-_DEVICES = ("cpu", "cuda")
-_PLAIN_SETTINGS = frozenset({bool, int, float, str, type(None)})
-
-
 def _layout(x: Tensor) -> Hashable:
-    if type(x) not in PLAIN:
+    """Of a usual tensor; else a TypeError."""
+    if type(x) not in PLAIN_TENSORS:
         raise TypeError
     return x.layout, layout_of(x)
 
 
 def _of_terms(terms: Terms | GridTerms) -> Hashable:
+    """How their tensors lie, and all else that they say."""
     if type(terms) is Terms:
         tables = (terms.keys, terms.queries, terms.bias, terms.values)
         q_rel = terms.q_rel
