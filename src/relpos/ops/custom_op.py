@@ -249,7 +249,7 @@ class CustomOp:
         """Define what operators that are there lack."""
         forward, backward = self._operators(_KERNEL)
 
-        def compute_forward(_: Arguments, values: Sequence[Any]) -> tuple[Tensor, ...]:
+        def compute_forward(_: Arguments | None, values: Sequence[Any]) -> tuple[Tensor, ...]:
             return forward(*values)
 
         self._register()
