@@ -21,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from relpos import GridTerms, OffsetTable, ShapeError, Terms, attention
 from relpos.ops import api
 from relpos.ops.known_calls import KNOWN, find_call
+from relpos.ops.layouts import Kept
 from scripts.gpu_calls import calls, outcome
 from scripts.gpu_checks import same_bits
 from tests.ops.backends import every_backend
@@ -96,20 +97,31 @@ def test_gradients_are_as_asked_for_each_time(backend: str) -> None:
 @every_backend
 @pytest.mark.parametrize("axes", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.float64])
-def test_masks_of_fewer_axes(axes: int, dtype: torch.dtype, backend: str) -> None:
-    full = (torch.randn(1, 2, 6, 6) > 0).to(dtype)
-    mask = full[(0,) * (4 - axes)].clone()
-    q, k, v = tensors()
-    first, again = (attention(q, k, v, bias(torch.ones(2, 5)), mask=mask, backend=backend)
-                    for _ in range(2))  # fmt: skip
-    assert same_bits([first], [again])
+def test_masks_of_fewer_axes(
+    axes: int, dtype: torch.dtype, backend: str, prepared: list[None]
+) -> None:
+    def masked(draw: int) -> Tensor:
+        torch.manual_seed(draw)
+        full = (torch.randn(1, 2, 6, 6) > 0).to(dtype)
+        mask = full[(0,) * (4 - axes)].clone()
+        return attention(*tensors(), bias(), mask=mask, backend=backend)
+
+    found, expected = [masked(draw) for draw in range(4)], []
+    assert len(prepared) == 1
+    for draw in range(4):
+        KNOWN.forget()
+        expected.append(masked(draw))
+    assert same_bits(found, expected)
 
 
 @every_backend
-def test_the_log_sum_exp_too(backend: str) -> None:
-    q, k, v = tensors()
-    first, again = (attention(q, k, v, return_lse=True, backend=backend) for _ in range(2))
-    assert same_bits([*first], [*again])
+def test_the_log_sum_exp_too(backend: str, prepared: list[None]) -> None:
+    drawn = [tensors() for _ in range(3)]
+    found = [attention(*each, return_lse=True, backend=backend) for each in drawn]
+    assert len(prepared) == 1
+    for each, results in zip(drawn, found, strict=True):
+        KNOWN.forget()
+        assert same_bits([*attention(*each, return_lse=True, backend=backend)], [*results])
 
 
 @every_backend
@@ -276,6 +288,18 @@ def test_the_precision_of_products_counts() -> None:
     assert len({*keys, *half}) == 2 * len(keys)
 
 
+def test_so_does_that_of_products_on_a_gpu() -> None:
+    products = torch.backends.cuda.matmul
+    before, keys = products.fp32_precision, []
+    try:
+        for precision in ("ieee", "tf32"):
+            products.fp32_precision = precision
+            keys.append(find_call(*tensors(), Terms(), None, None)[0])
+    finally:
+        products.fp32_precision = before
+    assert keys[0] != keys[1]
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_no_key_where_somebody_looks_at_calls() -> None:
     q, k, v = tensors()
@@ -325,13 +349,24 @@ def test_checkpointing_computes_a_known_call_again(backend: str) -> None:
 @every_backend
 def test_what_is_known_keeps_no_tensor(backend: str) -> None:
     q, k, v = tensors(grad=True)
-    terms, mask = bias(), torch.ones(6, 6)
+    terms, mask = bias(), torch.ones(6, 6, dtype=torch.float64)
     for _ in range(2):
         attention(q, k, v, terms, mask=mask, backend=backend).sum().backward()
     gone = [weakref.ref(x) for x in (q, k, v, terms.bias.rows, mask)]
     del q, k, v, terms, mask
     gc.collect()
     assert not any(x() is not None for x in gone)
+
+
+def test_what_is_of_use_is_not_forgotten_among_calls_that_never_come_again() -> None:
+    kept: Kept[int] = Kept(8)
+    kept.keep("often", 1)
+    for number in range(100):
+        kept.keep(number, number)
+        assert kept.get("often") == 1
+    assert kept.get(99) == 99
+    assert kept.get(0) is None
+    assert len(kept._found) + len(kept._before) <= 8
 
 
 def test_a_call_that_fails_is_not_known() -> None:

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from relpos import backends
+from relpos import GridTerms, OffsetTable, Terms, attention, backends
+from relpos.ops.known_calls import KNOWN
 from scripts.gpu_calls import CUDA, calls
 from scripts.gpu_checks import same_bits
 
@@ -32,6 +33,46 @@ CALLS = calls("triton", 3, 8, DTYPE)
 def early(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second call alike is recorded."""
     monkeypatch.setattr(recorded, "CALLS", 1)
+
+
+def on_a_grid_of_one_axis(q: Tensor, rows: Tensor) -> Tensor:
+    """Which is a line of tokens."""
+    terms = GridTerms((q.shape[2],), (Terms(keys=OffsetTable(rows, -2)),))
+    return attention(q, 2 * q, -q, terms, backend="triton")
+
+
+def with_a_wider_mask(q: Tensor, rows: Tensor) -> Tensor:
+    mask = rows.double().sum() * torch.eye(q.shape[2], dtype=torch.float64, device=q.device)
+    return attention(q, 2 * q, -q, mask=mask, backend="triton")
+
+
+def under_autocast(q: Tensor, rows: Tensor) -> Tensor:
+    with torch.autocast(q.device.type, torch.float16):
+        return attention(q, q, q, Terms(keys=OffsetTable(rows, -2)), backend="triton")
+
+
+@pytest.mark.usefixtures("quick_interpreter")
+@pytest.mark.parametrize("call", [on_a_grid_of_one_axis, with_a_wider_mask, under_autocast])
+def test_calls_whose_tensors_are_made_anew(
+    call: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_calls: Any = importlib.import_module("relpos.ops.triton.calls")
+    prepared: list[None] = []
+    prepare = of_calls._prepared
+    monkeypatch.setattr(of_calls, "_prepared", lambda x: prepared.append(None) or prepare(x))
+    device = "cuda" if CUDA else "cpu"
+    drawn = [
+        (torch.randn(1, 2, 6, 8, device=device), torch.randn(1, 5, 8, device=device))
+        for _ in range(6)
+    ]
+
+    found = [call(*each) for each in drawn]
+
+    assert len(prepared) == 3  # the first, one that is counted, and one that is recorded
+    with recorded.without_records():
+        for each, output in zip(drawn, found, strict=True):
+            KNOWN.forget()
+            assert same_bits([call(*each)], [output])
 
 
 @pytest.mark.usefixtures("quick_interpreter")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -131,8 +131,9 @@ class Arguments:
     dropout_origin: Sequence[int] = ()
     has_other_keys: bool = False
 
-    #: The same for calls that are alike in all but the numbers in their tensors; None: not known.
-    number = None
+    #: Equal for calls that are alike in all but the numbers in their tensors, in how these lie too;
+    #: None where nobody has compared. Not an argument of operators.
+    alike: ClassVar[int | None] = None
 
     @cached_property
     def terms(self) -> Terms:
@@ -157,40 +158,6 @@ class Arguments:
     def wide(self) -> torch.dtype:
         """The dtype of `q` with 32 bits at least."""
         return wide_dtype(self.q)
-
-    def without_tensors(self, number: int) -> CallsAlike:
-        """What calls alike have in common, with a number that no others have."""
-        common = {name: x for name, x in vars(self).items() if name != "terms"}
-        common |= dict.fromkeys((*LINE_TENSORS, "seed"))
-        return CallsAlike(common | {"number": number})
-
-
-class CallsAlike:
-    """The arguments of calls on a line of tokens that differ in their tensors alone.
-
-    Args:
-        common: the others, by name, and `number`.
-    """
-
-    __slots__ = ("_common",)
-
-    def __init__(self, common: dict[str, Any]) -> None:
-        self._common = common
-
-    def with_tensors(
-        self, tensors: Sequence[Tensor | None], terms: Terms, seed: Tensor | None
-    ) -> Arguments:
-        """Those of one call.
-
-        Args:
-            tensors: as in `LINE_TENSORS`.
-            terms: whose tensors are among these.
-            seed: of the dropout.
-        """
-        arguments = object.__new__(Arguments)  # which has no more to do than to keep them
-        named = zip(LINE_TENSORS, tensors, strict=True)
-        vars(arguments).update(self._common, terms=terms, seed=seed, **dict(named))
-        return arguments
 
 
 DECLARED = {declared.name: declared for declared in fields(Arguments)}

@@ -112,7 +112,7 @@ class CustomOp:
         # What flows into backward comes in the order of the results.
         assert flows == tuple(f"d_{name}" for name in results if f"d_{name}" in flows)
         # The computations alone: of the arguments, named and as the operator's; as the operator's.
-        self._compute_forward: Callable[[Any, Sequence[Any]], tuple[Tensor, ...]]
+        self._compute_forward: Callable[[Arguments | None, Sequence[Any]], tuple[Tensor, ...]]
         self._compute_backward: Callable[..., list[Tensor | None]]
 
     def schema(self, direction: str, suffix: str = "") -> str:
@@ -219,7 +219,8 @@ class CustomOp:
             backward: gradients by name, of those arguments whose names it is given.
         """
 
-        def compute_forward(arguments: Arguments, _: Sequence[Any]) -> tuple[Tensor, ...]:
+        def compute_forward(arguments: Arguments | None, _: Sequence[Any]) -> tuple[Tensor, ...]:
+            assert arguments is not None
             return tuple(forward(arguments))
 
         def run_forward(*values: Any) -> tuple[Tensor, ...]:

@@ -9,8 +9,8 @@ seen by a dispatch mode, that has subclasses of tensors, or documents or ranges 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import fields
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -27,24 +27,20 @@ from .transforms import is_transformed, may_have_tangents
 
 __all__ = ["KNOWN", "KnownCall", "find_call"]
 
+# Of `Inputs`: what follows from a call's key, and what no call has that is kept.
+_TENSORS = {"q", "k", "v", "terms", "mask"}
+_NONE_OF_THESE = dict.fromkeys(("documents", "query_documents", "key_ranges", "seed"))
+_SETTINGS = tuple(
+    x.name for x in fields(Inputs) if x.name not in _TENSORS and x.name not in _NONE_OF_THESE
+)
 _MOST = 1024  # calls that are known at a time
 _DEVICES = ("cpu", "cuda")
 # Others, such as tensors, may be written to.
 _PLAIN_SETTINGS = frozenset({bool, int, float, str, type(None)})
 
 
-@runtime_checkable
-class OperatorBackend(Backend, Protocol):
-    """One whose calls are those of an operator."""
-
-    @staticmethod
-    def operator_call(inputs: Inputs) -> OperatorCall | None:
-        """What stands for calls alike; None where more is done than to call it."""
-        ...
-
-
 class KnownCall:
-    """What was found of a call.
+    """What was found of a call; of its operator, when it is made again.
 
     Args:
         backend: that was chosen.
@@ -56,14 +52,8 @@ class KnownCall:
 
     def __init__(self, backend: Backend, inputs: Inputs, *, autocast: bool) -> None:
         self._backend, self._autocast = backend, autocast
-        self._settings: dict[str, Any] = {
-            "causal": inputs.causal, "dropout": inputs.dropout, "scale": inputs.scale,
-            "query_start": inputs.query_start, "documents": None, "query_documents": None,
-            "key_ranges": None, "window": inputs.window, "softcap": inputs.softcap,
-            "return_lse": inputs.return_lse,
-        }  # fmt: skip
-        takes_operator = isinstance(backend, OperatorBackend)
-        self._operator = backend.operator_call(inputs) if takes_operator else None
+        self._settings = tuple([getattr(inputs, name) for name in _SETTINGS])
+        self._operator: OperatorCall | None = None
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms, mask: Tensor | None
@@ -82,11 +72,18 @@ class KnownCall:
         terms = flatten_1d_grid(terms)
         if mask is not None and mask.ndim < 4:
             mask = mask[(None,) * (4 - mask.ndim)]
-        if self._operator is not None:
-            assert isinstance(terms, Terms)
-            return self._operator(q, k, v, terms, mask)
-        inputs = Inputs(q=q, k=k, v=v, terms=terms, mask=mask, **self._settings)
-        return self._backend.attention(inputs)
+        operator = self._operator
+        if operator is None:
+            tensors = {"q": q, "k": k, "v": v, "mask": mask} | _NONE_OF_THESE
+            settings = dict(zip(_SETTINGS, self._settings, strict=True))
+            inputs = Inputs(terms=terms, **tensors, **settings)
+            # A backend whose calls are those of an operator has this function.
+            operator_call = getattr(self._backend, "operator_call", lambda _: None)
+            operator = self._operator = operator_call(inputs)
+            if operator is None:
+                return self._backend.attention(inputs)
+        assert isinstance(terms, Terms)
+        return operator(q, k, v, terms, mask)
 
 
 #: Of this process.
@@ -130,10 +127,10 @@ def find_call(
 
 
 def _layout(x: Tensor) -> Hashable:
-    """Of a usual tensor; else a TypeError."""
+    """Of a usual tensor, which has strides; else an error."""
     if type(x) not in PLAIN_TENSORS:
         raise TypeError
-    return x.layout, layout_of(x)
+    return layout_of(x)
 
 
 def _of_terms(terms: Terms | GridTerms) -> Hashable:

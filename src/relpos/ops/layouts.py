@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """What was found, by keys; all is forgotten where there is too much.
+    """What was found, by keys; where it is too much, what was not of use lately is forgotten.
 
     Args:
         most: that is kept.
@@ -24,22 +24,26 @@ class Kept(Generic[T]):
 
     def __init__(self, most: int = _MOST) -> None:
         self._found: dict[Hashable, T] = {}
-        self._most = most
+        self._before: dict[Hashable, T] = {}  # when those were as many as may be
+        self._most = most // 2
 
     def get(self, key: Hashable) -> T | None:
         """What was found for a key, or None."""
-        return self._found.get(key)
+        found = self._found.get(key)
+        if found is None and key in self._before:
+            found = self.keep(key, self._before[key])
+        return found
 
     def keep(self, key: Hashable, found: T) -> T:
         """The same, kept."""
         if len(self._found) >= self._most and key not in self._found:
-            self._found.clear()
+            self._before, self._found = self._found, {}
         self._found[key] = found
         return found
 
     def forget(self) -> None:
         """All of it."""
-        self._found.clear()
+        self._found, self._before = {}, {}
 
     def find(self, key: Hashable, make: Callable[[], T]) -> T:
         """What was made for a key, or else is made now."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
 from torch import Tensor
 
 from ..terms import Terms
-from .arguments import LINE_TENSORS, arguments_of, mask_as_read
+from .arguments import LINE_TENSORS, Arguments, arguments_of, mask_as_read
 from .custom_op import CustomOp
 from .inputs import Inputs
 
@@ -26,16 +27,19 @@ class OperatorCall:
         **of_backend: as in `arguments_of`.
     """
 
-    __slots__ = ("_like", "_op", "_seed", "_settings")
+    __slots__ = ("_common", "_op", "_seed_position", "_settings")
 
     def __init__(self, op: CustomOp, inputs: Inputs, **of_backend: Any) -> None:
-        arguments = arguments_of(inputs, **of_backend)
-        count_tensors = len(LINE_TENSORS)
-        assert op.names[:count_tensors] == LINE_TENSORS
-        self._op, self._settings = op, op.values(arguments)[count_tensors:]
-        self._seed = op.names.index("seed") - count_tensors if inputs.dropout else None
-        # One that is compiled is given values alone.
-        self._like = None if op.compiled else arguments.without_tensors(next(_numbers))
+        arguments = arguments_of(replace(inputs, mask=None), **of_backend)
+        num_tensors = len(LINE_TENSORS)
+        assert op.names[:num_tensors] == LINE_TENSORS
+        self._op, self._settings = op, op.values(arguments)[num_tensors:]
+        self._seed_position = op.names.index("seed") - num_tensors if inputs.dropout else None
+        self._common: dict[str, Any] | None = None
+        if not op.compiled:  # one that is compiled is given values alone
+            left_out = {"terms", "seed", *LINE_TENSORS}
+            common = {name: x for name, x in vars(arguments).items() if name not in left_out}
+            self._common = common | {"alike": next(_numbers)}
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, terms: Terms, mask: Tensor | None
@@ -56,12 +60,14 @@ class OperatorCall:
             None if mask is None else mask_as_read(mask, q),
         )  # fmt: skip
         settings, seed = self._settings, None
-        if self._seed is not None:
+        if self._seed_position is not None:
             seed = self._op.draw_seed(q)
             settings = [*settings]
-            settings[self._seed] = seed
+            settings[self._seed_position] = seed
         arguments = None
-        if self._like is not None:
-            arguments = self._like.with_tensors(tensors, terms, seed)
+        if self._common is not None:
+            arguments = object.__new__(Arguments)  # its `__init__` would only keep them too
+            named = zip(LINE_TENSORS, tensors, strict=True)
+            vars(arguments).update(self._common, terms=terms, seed=seed, **dict(named))
         output, lse, *_ = self._op.run(arguments, [*tensors, *settings])
         return output, lse

@@ -37,8 +37,8 @@ def run_forward(arguments: Arguments) -> ForwardResult:
     def make() -> ForwardResult:
         return forward(_prepared(arguments))
 
-    if arguments.number is not None:
-        key, tensors = ("forward", arguments.number), _all_tensors_of(arguments)
+    if arguments.alike is not None:
+        key, tensors = ("forward", arguments.alike), _all_tensors_of(arguments)
         return run_pass(key, tensors, make, lie_alike=True)
     tensors, settings = _taken_apart(arguments)
     return run_pass(("forward", settings), tensors, make)
