@@ -369,6 +369,26 @@ def test_what_is_of_use_is_not_forgotten_among_calls_that_never_come_again() -> 
     assert len(kept._found) + len(kept._before) <= 8
 
 
+def test_what_is_kept_may_go_while_it_is_asked_for() -> None:
+    """As in another thread, between one step of `get` and the next."""
+    kept: Kept[int] = Kept(4)
+
+    class Before(dict[object, int]):
+        def __contains__(self, key: object) -> bool:
+            kept.forget()
+            return True
+
+        def get(self, key: object, default: Any = None) -> Any:
+            found = super().get(key, default)
+            kept.forget()
+            return found
+
+    for number in range(4):
+        kept.keep(number, number)
+    kept._before = Before(kept._before)
+    assert kept.get(0) == 0
+
+
 def test_a_call_that_fails_is_not_known() -> None:
     q, k, v = tensors()
     for _ in range(2):

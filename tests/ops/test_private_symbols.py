@@ -32,12 +32,12 @@ def without_softmax(namespace, name):
 torch.ops.aten.__dict__.pop("_softmax_backward_data", None)
 torch._ops._OpNamespace.__getattr__ = without_softmax
 from relpos import BackendError, OffsetTable, Terms, attention
-from relpos.ops import compiled_graph, custom_op, transforms
+from relpos.ops import compiled_graph, torch_dispatcher, transforms
 from relpos.ops.tiled import backward
 
 assert transforms.peek_interpreter_stack is transforms.is_legacy_batchedtensor is None
 assert backward._SOFTMAX_BACKWARD is None
-assert custom_op._modes() == 1
+assert torch_dispatcher._modes() == 1
 assert compiled_graph.TracingContext is None
 torch._guards.TracingContext = context
 torch._C._len_torch_dispatch_stack = modes

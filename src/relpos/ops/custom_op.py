@@ -19,26 +19,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from .arguments import DECLARED, Arguments, arguments_of, schema_argument, schema_type
 from .compiled_graph import call_kernel_in_compiled_graphs
 from .inputs import Inputs
-from .transforms import check_not_batched, is_traced, refuse_second_derivatives
+from .torch_dispatcher import may_pass_by_dispatcher
+from .transforms import check_not_batched, refuse_second_derivatives
 
-# Torch's own, which another version of it may move.
-try:
-    from torch._C import _len_torch_dispatch_stack as _modes
-except ImportError:
-
-    def _modes() -> int:
-        return 1
-
-
-__all__ = ["PLAIN_TENSORS", "CustomOp", "Flow", "has_no_modes", "may_pass_by_dispatcher"]
-
-#: The classes of usual tensors, for which torch calls no Python.
-PLAIN_TENSORS = (Tensor, Parameter)
+__all__ = ["CustomOp", "Flow"]
 
 # What the names of operators without a derivative end with.
 _KERNEL = "_kernel"
@@ -413,13 +401,3 @@ class _Attention(torch.autograd.Function):
         found = op._differentiate(ctx, *gradients, needs=needs, backward=backward)
         there = (x for x, is_there in zip(found, ctx.is_there, strict=False) if is_there)
         return (None, None, None, *there)
-
-
-def may_pass_by_dispatcher(tensors: Sequence[Tensor]) -> bool:
-    """Whether a call has nobody to tell: no tracing or dispatch mode, usual tensors in memory."""
-    return has_no_modes() and all(type(x) in PLAIN_TENSORS and not x.is_meta for x in tensors)
-
-
-def has_no_modes() -> bool:
-    """Whether nobody is told of operators, by tracing or by a dispatch mode."""
-    return not is_traced() and _modes() == 0

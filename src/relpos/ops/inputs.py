@@ -22,8 +22,10 @@ __all__ = [
     "Inputs",
     "autocast_dtype",
     "flatten_1d_grid",
+    "in_autocast_dtype",
     "prepare",
     "wide_dtype",
+    "with_four_axes",
     "without_values",
 ]
 
@@ -120,8 +122,7 @@ def prepare(
         return_lse=return_lse,
     )  # fmt: skip
     if autocasts(q):
-        q, k, v = (autocast_dtype(q, x) for x in (q, k, v))
-        terms = terms.map(partial(autocast_dtype, q))
+        q, k, v, terms = in_autocast_dtype(q, k, v, terms)
     check_attention(
         function, q, k, v, terms, mask, documents, causal=causal, query_start=query_start
     )
@@ -147,7 +148,7 @@ def prepare(
         v=v,
         terms=flatten_1d_grid(terms),
         causal=causal,
-        mask=None if mask is None else mask[(None,) * (4 - mask.ndim)],
+        mask=None if mask is None else with_four_axes(mask),
         dropout=float(dropout),
         scale=1 / sqrt(q.shape[3]) if scale is None else float(scale),
         query_start=query_start,
@@ -183,6 +184,19 @@ def without_values(terms: Terms | GridTerms) -> Terms | GridTerms:
 def wide_dtype(x: Tensor) -> torch.dtype:
     """The dtype of `x` with 32 bits at least, in which scores are computed."""
     return torch.promote_types(x.dtype, torch.float32)
+
+
+def with_four_axes(mask: Tensor) -> Tensor:
+    """A mask with axes of 1 before its own."""
+    return mask[(None,) * (4 - mask.ndim)] if mask.ndim < 4 else mask
+
+
+def in_autocast_dtype(
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms
+) -> tuple[Tensor, Tensor, Tensor, Terms | GridTerms]:
+    """What autocast casts of a call."""
+    cast = partial(autocast_dtype, q)
+    return cast(q), cast(k), cast(v), terms.map(cast)
 
 
 def autocast_dtype(q: Tensor, x: Tensor) -> Tensor:

@@ -3,26 +3,26 @@
 Whether arguments fit each other, which backend takes them, and what its operator is given besides
 tensors, follows from their kinds, from settings and from how tensors lie in memory. To find that
 out takes longer than a short call, so it is kept. Not for a call that is traced, transformed or
-seen by a dispatch mode, that has subclasses of tensors, or documents or ranges of keys.
+seen by a dispatch mode, that has subclasses of tensors, documents or ranges of keys, or a setting
+that is no plain number of Python.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import fields
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from ..autocast import without_autocast
 from ..terms import GridTerms, Terms
-from .custom_op import PLAIN_TENSORS, has_no_modes
 from .dispatch import Backend
-from .inputs import Inputs, autocast_dtype, flatten_1d_grid
+from .inputs import Inputs, flatten_1d_grid, in_autocast_dtype, with_four_axes
 from .layouts import Kept, layout_of
 from .locality import AnyWindow
 from .operator_call import OperatorCall
+from .torch_dispatcher import PLAIN_TENSORS, has_no_modes
 from .transforms import is_transformed, may_have_tangents
 
 __all__ = ["KNOWN", "KnownCall", "find_call"]
@@ -40,7 +40,7 @@ _PLAIN_SETTINGS = frozenset({bool, int, float, str, type(None)})
 
 
 class KnownCall:
-    """What was found of a call; of its operator, when it is made again.
+    """What was found of a call; what its operator is given, once it is made again.
 
     Args:
         backend: that was chosen.
@@ -61,8 +61,7 @@ class KnownCall:
         """Output and log-sum-exp of a call with the same key."""
         if not self._autocast:
             return self._run(q, k, v, terms, mask)
-        q, k, v = (autocast_dtype(q, x) for x in (q, k, v))
-        terms = terms.map(partial(autocast_dtype, q))
+        q, k, v, terms = in_autocast_dtype(q, k, v, terms)
         with without_autocast(q):
             return self._run(q, k, v, terms, mask)
 
@@ -70,8 +69,8 @@ class KnownCall:
         self, q: Tensor, k: Tensor, v: Tensor, terms: Terms | GridTerms, mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         terms = flatten_1d_grid(terms)
-        if mask is not None and mask.ndim < 4:
-            mask = mask[(None,) * (4 - mask.ndim)]
+        if mask is not None:
+            mask = with_four_axes(mask)
         operator = self._operator
         if operator is None:
             tensors = {"q": q, "k": k, "v": v, "mask": mask} | _NONE_OF_THESE

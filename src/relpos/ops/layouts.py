@@ -30,8 +30,10 @@ class Kept(Generic[T]):
     def get(self, key: Hashable) -> T | None:
         """What was found for a key, or None."""
         found = self._found.get(key)
-        if found is None and key in self._before:
-            found = self.keep(key, self._before[key])
+        if found is None:
+            found = self._before.get(key)
+            if found is not None:
+                self.keep(key, found)
         return found
 
     def keep(self, key: Hashable, found: T) -> T:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ...terms import GridTerms
 from ..axis_terms import key_axis_logits, rows_of_pairs
-from ..custom_op import may_pass_by_dispatcher
 from ..inputs import Inputs, wide_dtype
+from ..torch_dispatcher import may_pass_by_dispatcher
 from ..transforms import check_not_batched, refuse_second_derivatives
 
 __all__ = ["axis_logits_of"]
