@@ -1,6 +1,9 @@
 # The commands of the project; each builds the environment it needs.
 #   make run     train, measure, and write a chorale: runs/chorales/report.html
-#   make test    the whole test suite, then some of each test with checked shapes
+#   make test    every test, then one case of each with checked shapes; of the costly tests (each
+#                case takes seconds) some cases, others with each commit
+#   make thorough
+#                the same with all cases of all tests
 #   make quick   in about two minutes, what a change breaks most likely
 #   make check   lint, types, doctests
 #   make bench   time and memory of the op against its rivals, and what follows from them
@@ -21,7 +24,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 8 
 # Judges of tests/parity whose own requirements (librosa, torchvision) the tests do without.
 ORACLES := espnet self-attention-cv
 
-.PHONY: setup run test quick check bench gpu parity wheel clean
+.PHONY: setup run test thorough quick check bench gpu parity wheel clean
 
 setup: $(VENV)/.complete
 
@@ -41,10 +44,14 @@ $(VENV)/.complete: pyproject.toml constraints.txt setup.py $(wildcard csrc/*)
 run: setup
 	$(BIN)/relpos music compare $(ARGS)
 
-# A process for each core, of one thread each. Shapes are the same in most parameters of a test: two
-# of them for each backend have them checked.
+# A process for each core, of one thread each. Shapes are the same in most parameters of a test: one
+# of them for each backend has them checked.
 test: setup
 	$(PYTEST) $(ARGS)
+	$(PYTEST) --cases 1 --jaxtyping-packages=relpos,relpos_tasks,beartype.beartype $(ARGS)
+
+thorough: setup
+	$(PYTEST) --thorough $(ARGS)
 	$(PYTEST) --cases 2 --jaxtyping-packages=relpos,relpos_tasks,beartype.beartype $(ARGS)
 
 quick: setup

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +21,14 @@ if not torch.cuda.is_available():
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--cases N`, for runs that look into every test without trying all that it is tried on."""
+    """How much of what each test is tried on a run takes."""
     parser.addoption(
         "--cases", type=int, metavar="N",
         help="run each test with at most N of its parameters, for each backend, spread evenly",
+    )  # fmt: skip
+    parser.addoption(
+        "--thorough", action="store_true",
+        help="leave out no case of the costly tests, of which other commits have others",
     )  # fmt: skip
 
 
@@ -38,10 +46,40 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = {item for item in items if item.get_closest_marker("no_typecheck")}
     if count := config.getoption("--cases"):
         left_out |= set(items) - set(_spread(items, count))
+    elif not config.getoption("--thorough"):
+        left_out |= set(_costly(items))
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
     # The longest first, so that at the end no process works on one alone.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def _costly(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """All but the cases that a test marked `costly(N)` has with the commit that is checked out."""
+    together: dict[tuple[Any, ...], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("costly"):
+            together.setdefault((item.path, item.parent, _name(item)), []).append(item)
+    commit = _commit()
+    for (path, _, name), alike in together.items():
+        mark = alike[0].get_closest_marker("costly")
+        assert mark is not None
+        (count,) = mark.args
+        draws = random.Random(f"{commit} {path.name} {name}")
+        yield from draws.sample(alike, max(len(alike) - count, 0))
+
+
+def _commit() -> str:
+    """Its hash; nothing where this is no checkout, or there is no git."""
+    if not (git := shutil.which("git")):
+        return ""
+    asked = [git, "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _name(item: pytest.Item) -> str:
+    """The test's name without its parameters."""
+    return getattr(item, "originalname", item.name)
 
 
 def _spread(items: list[pytest.Item], count: int) -> Iterator[pytest.Item]:
@@ -49,8 +87,7 @@ def _spread(items: list[pytest.Item], count: int) -> Iterator[pytest.Item]:
     together: dict[tuple[Any, ...], list[pytest.Item]] = {}
     for item in items:
         backend = getattr(item, "callspec", None) and item.callspec.params.get("backend")
-        name = getattr(item, "originalname", item.name)
-        together.setdefault((item.path, item.parent, name, backend), []).append(item)
+        together.setdefault((item.path, item.parent, _name(item), backend), []).append(item)
     for alike in together.values():
         chosen = min(count, len(alike))
         yield from (alike[n * (len(alike) - 1) // max(chosen - 1, 1)] for n in range(chosen))

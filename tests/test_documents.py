@@ -37,6 +37,7 @@ def test_the_python_of_a_page_runs(page: str):
 
 @pytest.mark.no_typecheck
 @pytest.mark.parametrize("page", [README, DISTRIBUTED], ids=["README", "distributed"])
+@pytest.mark.costly(1)
 def test_the_python_for_several_processes_runs(page: str, tmp_path: Path):
     blocks = re.findall(r"```python\n(.*?)```", page, flags=re.S)
     blocks = [block for block in blocks if block.startswith(TORCHRUN)]

@@ -124,6 +124,7 @@ def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.costly(1)
 def test_the_checks_pass_on_a_backend_that_is_right(check):
     found = list(gpu_checks.findings(check, "tiled"))
     assert len(found) >= 10
@@ -131,6 +132,7 @@ def test_the_checks_pass_on_a_backend_that_is_right(check):
 
 
 @pytest.mark.parametrize("check", ["terms", "determinism", "capture"])
+@pytest.mark.costly(1)
 def test_the_checks_fail_on_a_backend_that_is_not(monkeypatch, check):
     def noisy(q, k, v, terms, backend, **settings):
         output = attention(q, k, v, terms, backend=backend, **settings)

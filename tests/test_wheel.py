@@ -138,6 +138,7 @@ def test_the_wheel_says_that_both_packages_are_typed_and_has_every_template(sour
         ({"RELPOS_BUILD_NATIVE": "0"}, "RELPOS_BUILD_NATIVE=0"),
     ],
 )
+@pytest.mark.costly(1)
 def test_relpos_installs_without_its_kernel_and_says_why(sources, python, variables, reason):
     if "CXXFLAGS" in variables and not COMPILER:
         pytest.skip("needs a C++ compiler")

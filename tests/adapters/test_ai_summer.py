@@ -71,6 +71,7 @@ def test_absolute_positions_give_one_logit_each(tokens):
 @per_head
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.costly(10)
 def test_attention_to_a_sequence_adds_the_unscaled_logits(heads, lengths, scale):
     position = RelPosEmb1D(9, 5, heads, scale=scale, dtype=torch.float64)
     q, k, v = qkv(*lengths)

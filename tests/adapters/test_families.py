@@ -50,6 +50,7 @@ def calls(case: Case) -> Iterator[tuple[int, int, str]]:
 
 @every
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.costly(60)
 def test_output_loss_and_gradients_equal_the_original_in_float64(case: Case, training: bool):
     model = case.model(torch.float64).train(training)
     for batch, length, padding in calls(case):
@@ -119,6 +120,7 @@ def test_nothing_has_an_entry_for_each_pair_of_tokens(case: Case):
 @pytest.mark.parametrize(
     "case", [case for case in FIRST if not case.local], ids=lambda case: case.name
 )
+@pytest.mark.costly(12)
 def test_the_original_has_a_tensor_with_an_entry_for_each_pair(case: Case):
     with LargestTensor() as largest:
         gradients(case, case.model(long=True), case.inputs(1, case.long, case.paddings[-1]))

@@ -117,6 +117,7 @@ def test_gradient_checkpointing_changes_no_gradient(case: Case, reentrant: bool)
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 # In chunks it is the same code and more.
 @cases([case for case in FIRST if case.name != "seamless_m4t_v2"])
+@pytest.mark.costly(8)
 def test_compiling_breaks_no_graph_that_was_whole(case: Case):
     model = case.model()
     inputs = case.inputs(2, case.lengths[0], case.paddings[-1])
@@ -138,6 +139,7 @@ def test_compiling_breaks_no_graph_that_was_whole(case: Case):
 
 
 @cases([case for case in FIRST if case.dropout])
+@pytest.mark.costly(10)
 def test_dropout_of_attention_draws_from_the_same_distribution(case: Case):
     model = case.model()
     inputs = case.inputs(1, 12, "none")
@@ -203,6 +205,7 @@ WAYS = {
 @cases([case for case in CASES if case.generates])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("padding", ["none", "left"])
+@pytest.mark.costly(70)
 def test_generation_gives_the_same_tokens(case: Case, way: str, padding: str):
     if way in case.without:
         pytest.skip("the original cannot")

@@ -47,6 +47,7 @@ def test_two_ranks_are_as_one_process(two, name: str, method: str, layout: str):
 
 @pytest.mark.parametrize("method", ["gather", "ring"])
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.costly(50)
 def test_the_native_kernel_is_within_the_budget_of_one_device(two, name: str, method: str):
     two.run(check_float32, CASES[name], method, "native")
 
@@ -54,6 +55,7 @@ def test_the_native_kernel_is_within_the_budget_of_one_device(two, name: str, me
 @pytest.mark.skipif(bool(backends()["triton"]), reason=str(backends()["triton"]))
 @pytest.mark.skipif(torch.cuda.is_available(), reason="scripts/gpu_ranks.py tries it on the GPU")
 @pytest.mark.parametrize("method", ["gather", "ring"])
+@pytest.mark.costly(1)
 def test_triton_is_within_the_budget_of_one_device(two, method: str):
     case = replace(CASES["per head"], queries=9, keys=9, causal=True)
     two.run(_check_triton, case, method)

@@ -38,6 +38,7 @@ def drawn(*shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("method", ["heads", "gather", "ring"])
+@pytest.mark.costly(1)
 def test_a_cut_sequence(two, method: str):
     two.run(_check_sequence, method)
 

@@ -42,6 +42,7 @@ def assert_serves_all_lengths(
     ("name", "dtype"),
     [(name, torch.float32) for name in SUBJECTS] + [(n, torch.float64) for n in IN_FLOAT64],
 )
+@pytest.mark.costly(18)
 def test_an_exported_program_serves_all_lengths(name: str, dtype: torch.dtype):
     program = exported(name, dtype)
     assert_serves_all_lengths(program, name, dtype)
@@ -49,6 +50,7 @@ def test_an_exported_program_serves_all_lengths(name: str, dtype: torch.dtype):
 
 
 @pytest.mark.parametrize("name", ["Shaw", "TransformerXL", "Alibi, causal", "GatedBias", "chunks"])
+@pytest.mark.costly(2)
 def test_strict_export_serves_all_lengths_too(name: str):
     assert_serves_all_lengths(exported(name, strict=True), name)
 

@@ -191,6 +191,7 @@ def test_two_processes_are_as_one(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["ctc", "tdt"])
+@pytest.mark.costly(1)
 def test_two_processes_hear_what_one_hears(run, kind: str, folders: dict[str, Path], audio: Path):
     _, expected, _ = run(folders[kind], audio)
     assert under_torchrun(folders[kind], audio) == expected

@@ -52,20 +52,36 @@ def check(*command: str | Path) -> None:
     assert not done.stderr, done.stderr[-8000:]
 
 
-def test_random_calls_agree_with_the_definition_and_stay_within_their_memory(tmp_path):
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory) -> Path:
+    """The program under the sanitizers of addresses and of undefined behaviour."""
     # The matrix unit is emulated: the sanitizers do not see what the real one reads and writes.
     # Pointers are looked at where memory is read or written: to do so at each step takes long.
     flags = (
         *("-fsanitize=address,undefined", "-fno-sanitize=null,object-size,pointer-overflow"),
         *("-fno-sanitize-recover=all", "-DRELPOS_EMULATED_TILES"),
     )
-    check(build(tmp_path, compiler(), *flags), "300", "300")
+    return build(tmp_path_factory.mktemp("watched"), compiler(), *flags)
 
 
-def test_threads_of_random_calls_do_not_race(tmp_path):
+@pytest.fixture(scope="module")
+def raced(tmp_path_factory) -> Path:
+    """The program under the sanitizer of threads."""
     # So that some calls have room for sums of their own in each thread, and some have not.
     few_bytes = "-DRELPOS_MAX_BYTES_OF_MASK_SUMS=4096"
-    check(build(tmp_path, compiler(), "-fsanitize=thread", few_bytes), "300", "0", "threads")
+    return build(tmp_path_factory.mktemp("raced"), compiler(), "-fsanitize=thread", few_bytes)
+
+
+@pytest.mark.parametrize("first", [300, 400, 500])
+@pytest.mark.costly(1)
+def test_random_calls_agree_with_the_definition_and_stay_within_their_memory(watched, first):
+    check(watched, "100", str(first))
+
+
+@pytest.mark.parametrize("first", [0, 100, 200])
+@pytest.mark.costly(1)
+def test_threads_of_random_calls_do_not_race(raced, first):
+    check(raced, "100", str(first), "threads")
 
 
 def test_random_calls_agree_with_the_definition_on_64_bit_arm(tmp_path):

@@ -134,6 +134,7 @@ MANY = [(1, 2, 2500, 2300), (1, 1, 2500, 2300), (1, 2, 1, 2300), (2, 1, 2500, 1)
 
 
 @pytest.mark.parametrize("sizes", MANY, ids=str)
+@pytest.mark.costly(1)
 def test_a_mask_of_many_numbers_gets_the_sums_of_all_threads(
     sizes: tuple[int, ...], threads: Callable[[int], None]
 ):

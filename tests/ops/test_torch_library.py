@@ -178,6 +178,7 @@ def test_compiles_without_a_graph_break_at_any_length(backend: str):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("name", ["grid", "half precision", "dropout"])
 @every_blockwise
+@pytest.mark.costly(2)
 def test_compiled_calls_give_the_same_numbers(backend: str, name: str):
     """What else the operator is called with; inputs that are not contiguous, too."""
     case = GRID_CASES["joint beside tables"] if name == "grid" else CASES["queries per head"]

@@ -62,6 +62,7 @@ def computed(case: Case | GridCase, seed: int, dtype: torch.dtype, backend: str)
     "name",
     [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in sorted(CASES)],
 )
+@pytest.mark.costly(20)
 def test_output_and_gradients_equal_the_reference(name: str):
     case = CASES[name]
     share = max(1, case.queries / LONGEST, case.keys / LONGEST)
@@ -70,6 +71,7 @@ def test_output_and_gradients_equal_the_reference(name: str):
 
 
 @pytest.mark.parametrize("name", sorted(GRID_CASES.keys() - SLOW_GRIDS))
+@pytest.mark.costly(16)
 def test_output_and_gradients_on_a_grid_equal_the_reference(name: str):
     case = GRID_CASES[name]
     assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
@@ -96,6 +98,7 @@ def test_any_shape_window_and_mask_equals_the_reference(case: Case):
     "name",
     ["per head", "all offsets, causal", "q_rel", "queries", "additive", "softcap", "ranges"],
 )
+@pytest.mark.costly(2)
 def test_half_precision_is_within_budget(name: str):
     """The suite's own budget, from fewer draws (`test_precision.py`)."""
     case, draws = replace(CASES[name], batch=1), {"triton": [], "reference": [], "exact": []}
@@ -165,6 +168,7 @@ def test_the_rows_of_the_future_are_never_read():
     ],
     ids=["future", "far future", "padding"],
 )
+@pytest.mark.costly(3)
 def test_keys_that_no_query_reaches_are_never_read(case: Case, which: str):
     check = test_meaning.test_keys_that_no_query_reaches_are_never_read
     check("triton", case, which, torch.nan)
@@ -243,6 +247,7 @@ DECODING = Case(batch=1, heads=2, groups=1, queries=5, keys=150, causal=True)
     ],
     ids=["causal", "window", "pairs", "documents", "one query"],
 )
+@pytest.mark.costly(5)
 def test_keys_are_split_where_queries_are_few(case: Case, splits: int, monkeypatch):
     """Some parts may be empty; dropout draws the same."""
     from relpos.ops.triton import forward, launch
@@ -291,6 +296,7 @@ def test_how_often_keys_are_split(settings: dict, splits: int, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(("m", "n"), [(64, 64), (64, 32), (32, 32), (128, 64)])
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.costly(3)
 def test_tiles_of_other_shapes_give_the_same(m: int, n: int, causal: bool, monkeypatch):
     """Those of a GPU: with more queries than keys, rows differ in their blocks of the shear."""
     from relpos.ops.triton import launch
@@ -408,6 +414,7 @@ assert "triton" in sys.modules
 @pytest.mark.parametrize(
     "call", ["lengths", "short lengths", "local lengths", "local short lengths", "wide lengths"]
 )
+@pytest.mark.costly(2)
 def test_no_kernel_is_compiled_anew_for_another_length(call: str):
     """Lengths that are 1, odd, and a multiple of 16: to Triton they are not the same.
 
@@ -444,6 +451,7 @@ def compiled_ahead(*arguments: str) -> list[dict]:
 
 @compiler_alone
 @pytest.mark.parametrize("architecture", ["xx", "90", "sm_90a", "sm_1", "sm_105"])
+@pytest.mark.costly(2)
 def test_what_is_compiled_for_must_be_an_architecture(architecture: str):
     run = subprocess.run(
         [sys.executable, "-m", "scripts.compile_ahead", architecture, "best", "plain"],
@@ -519,6 +527,7 @@ TIMED = {("sm_90", "wide heads", "dq_kernel")}
 @compiler_alone
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
+@pytest.mark.costly(1)
 def test_no_kernel_has_more_to_keep_than_there_are_registers(architecture: str):
     """With far too much ptxas keeps nearly nothing, and spills thousands of bytes."""
     calls = [
@@ -540,6 +549,7 @@ IN_TWO = {
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in IN_TWO
 ])  # fmt: skip
+@pytest.mark.costly(16)
 def test_dq_in_two_launches_is_the_same(name: str, monkeypatch):
     """The ends of the tables first, then what lies between; sums of the first are NaN before."""
     from relpos.ops.triton import backward, launch
@@ -581,6 +591,7 @@ def test_dq_in_two_launches_finds_what_is_wanted_alone(wanted: str, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["per head", "softcap", "documents", "grouped", "additive"])
+@pytest.mark.costly(2)
 def test_parts_are_as_one_call(name: str):
     case = replace(CASES[name], batch=1)
     named = case.inputs(dtype=FLOAT)

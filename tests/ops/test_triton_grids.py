@@ -93,6 +93,7 @@ def test_a_way_that_other_sizes_take_gives_the_same(way: str, name: str, monkeyp
         "additive", "window of one axis", "rows", "rows, causal", "rows, long prefix",
     ],
 )  # fmt: skip
+@pytest.mark.costly(8)
 def test_a_joint_bias_learns_from_some_tiles_of_queries_at_a_time(
     name: str, tiles: int, monkeypatch
 ):

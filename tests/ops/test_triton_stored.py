@@ -90,6 +90,7 @@ def assert_equals_the_reference(case: Case) -> None:
     "name",
     [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in sorted(SHEARED)],
 )
+@pytest.mark.costly(16)
 def test_every_term_equals_the_reference(name: str, stored):
     calls = stored(SIZES[sorted(SHEARED).index(name) % len(SIZES)])
     case = SHEARED[name]
@@ -119,6 +120,7 @@ ALL_TERMS = Case(
     ],
     ids=str,
 )
+@pytest.mark.costly(2)
 def test_chunks_of_any_size_give_the_same(size: int, settings: dict, stored):
     """Also where the heads of a chunk are of several sequences, and of several tables."""
     calls = stored(size)
@@ -154,6 +156,7 @@ def test_half_precision_is_within_budget(name: str, stored):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("m", "n"), [(64, 64), (64, 32), (32, 32), (128, 64)])
+@pytest.mark.costly(1)
 def test_tiles_of_a_gpu_give_the_same(m: int, n: int, stored, monkeypatch):
     from relpos.ops.triton import launch
     from relpos.ops.triton.tuning import TileShape
@@ -197,6 +200,7 @@ def gradients(
     ],
     ids=lambda x: str(x) if isinstance(x, int) else " ".join(x),
 )
+@pytest.mark.costly(3)
 def test_what_is_stored(rows: int, settings: dict[str, Any], stores: bool, monkeypatch):
     """Where a table that is sheared is wide and all is learnt; its length is the window's."""
     from relpos.ops.triton import call_plan, launch, stored_scores

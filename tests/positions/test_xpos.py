@@ -38,6 +38,7 @@ FORMS = [
 
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.costly(8)
 def test_causal_attention_equals_the_double_loop(lengths, form):
     names = {"base": "scale_base", "width": "rotary_dim"}
     position = XPos(8, **{names.get(name, name): value for name, value in form.items()})

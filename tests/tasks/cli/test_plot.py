@@ -26,6 +26,7 @@ def files(folder):
     ],
     ids=lambda command: "-".join(command[:2]).replace("{runs}/", ""),
 )
+@pytest.mark.costly(4)
 def test_each_picture_is_written_as_png_or_svg_and_the_same_again(
     command, suffix, relpos, checkpoints, grid, tmp_path
 ):
