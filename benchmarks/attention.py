@@ -65,10 +65,10 @@ def main() -> None:
         parser.error("--out: must be given with --backends, whose result is a part")
     if not options.skip_tests:
         tests = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-x", "tests/ops", *TESTS[options.device]],
-            cwd=ROOT,
-            check=False,
-        )
+            [sys.executable, "-m", "pytest", "-q", "-x", "--thorough", "tests/ops",
+             *TESTS[options.device]],
+            cwd=ROOT, check=False,
+        )  # fmt: skip
         if tests.returncode:
             sys.exit("benchmarks.attention: the op's tests are red: no numbers")
     out = options.out or RESULTS / f"{options.device}{'_more' * options.more}.json"

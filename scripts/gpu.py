@@ -105,7 +105,8 @@ def pytest_options() -> tuple[str, ...]:
     several = ("-n", "8") if importlib.util.find_spec("xdist") else ()
     # pytest-benchmark, which nothing here uses, warns beside xdist, and warnings are errors.
     plugins = ("-p", "no:benchmark", "-p", "no:cacheprovider")
-    return ("-q", "-rfE", "--tb=short", *plugins, *several, "tests/ops")
+    # What is costly in Triton's interpreter is not on a GPU.
+    return ("-q", "-rfE", "--tb=short", "--thorough", *plugins, *several, "tests/ops")
 
 
 def several_gpus() -> Stage:
