@@ -7,7 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what reads all chorales; leave out what a run does not take."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, object, object]:
+    """Mark what reads all chorales; of what -k and -m choose leave out what a run does not take."""
     for item in items:
         if "corpus" in getattr(item, "fixturenames", ()):
             # It waits for 365 chorales to be read, all in the same way.
             item.add_marker("slow")
             item.add_marker("no_typecheck")
+    result = yield
     left_out = set()
     if config.getoption("--jaxtyping-packages", default=None):
         # What tests our own errors or `torch.compile`, repeats what other tests have typed, or runs
@@ -52,6 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in left_out]
     # The longest first, so that at the end no process works on one alone.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    return result
 
 
 def _costly(items: list[pytest.Item]) -> Iterator[pytest.Item]:
