@@ -1,7 +1,7 @@
 # The commands of the project; each builds the environment it needs.
 #   make run     train, measure, and write a chorale: runs/chorales/report.html
-#   make test    every test, then one case of each with checked shapes; of the costly tests (each
-#                case takes seconds) some cases, others with each commit
+#   make test    every test, then one case of each with checked shapes; of the costly tests some
+#                cases, others with each commit
 #   make thorough
 #                the same with all cases of all tests
 #   make quick   in about two minutes, what a change breaks most likely

@@ -216,6 +216,7 @@ def test_loops_compute_nothing_twice_and_hardly_spill(case: str, tmp_path: Path)
 
 def test_every_case_has_its_products():
     assert PRODUCTS_OF_TURNS.keys() == CASES.keys()
+    assert {case for case, _, _ in (*BUDGETS, *SPILLING)} <= CASES.keys()
 
 
 @pytest.mark.slow

@@ -50,7 +50,6 @@ def calls(case: Case) -> Iterator[tuple[int, int, str]]:
 
 @every
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
-@pytest.mark.costly(60)
 def test_output_loss_and_gradients_equal_the_original_in_float64(case: Case, training: bool):
     model = case.model(torch.float64).train(training)
     for batch, length, padding in calls(case):

@@ -205,7 +205,6 @@ WAYS = {
 @cases([case for case in CASES if case.generates])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("padding", ["none", "left"])
-@pytest.mark.costly(70)
 def test_generation_gives_the_same_tokens(case: Case, way: str, padding: str):
     if way in case.without:
         pytest.skip("the original cannot")

@@ -47,7 +47,6 @@ def test_two_ranks_are_as_one_process(two, name: str, method: str, layout: str):
 
 @pytest.mark.parametrize("method", ["gather", "ring"])
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.costly(50)
 def test_the_native_kernel_is_within_the_budget_of_one_device(two, name: str, method: str):
     two.run(check_float32, CASES[name], method, "native")
 
