@@ -42,6 +42,7 @@ struct GridPlan {
   int64_t sum_size_q = 0;                        // over the axes that have a table of queries
   int64_t query_axis_stride = 0;                 // between the rows of query_axis_* (grid_queries.h)
   int64_t row_group_stride = 0;                  // between the rows of Workspace::row_group
+  int64_t pair_stride = 0;                       // between the rows of by_pair (joint_bias.h)
   bool has_axis_scores = false, has_values = false;  // whether any axis has tables for these
 
   GridPlan() = default;
@@ -49,6 +50,7 @@ struct GridPlan {
     const Grid& grid = params.grid;
     // An odd number of cache lines, as kTileStride.
     query_axis_stride = round_up(params.seqlen_k, kKeyChunk) + 16;
+    pair_stride = round_up(params.seqlen_k, kKeyUnit);
     int64_t given_size = 0, first_coord_k = 0, first_q_rel = 0;
     for (int n = 0; n < grid.num_axes; ++n) {
       const Axis& axis = grid.axes[n];

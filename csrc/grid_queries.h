@@ -19,6 +19,7 @@
 #include "config.h"
 #include "gemm.h"
 #include "grid_terms.h"
+#include "grid_token.h"
 #include "integers.h"
 #include "kernel.h"
 #include "params.h"
@@ -62,7 +63,10 @@ struct GridQueries : GridTerms {
   int64_t locate_keys(int64_t first_key) {
     const int64_t count = min(kKeyChunk, params.seqlen_k - first_key);
     first_grid_key = clamp(params.grid.prefix - first_key, 0, count);
-    for (int64_t n = first_grid_key; n < count; ++n) key_coords(first_key + n, chunk_coords[n]);
+    GridToken key = GridToken::key(params.grid, max(first_key - params.grid.prefix, 0));
+    for (int64_t n = first_grid_key; n < count; ++n, key.step(params.grid.num_axes - 1))
+      for (int axis = 0; axis < params.grid.num_axes; ++axis)
+        chunk_coords[n][axis] = key.coords[axis];
     return count;
   }
 

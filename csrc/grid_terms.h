@@ -21,6 +21,7 @@
 #include "config.h"
 #include "gemm.h"
 #include "grid_plan.h"
+#include "grid_token.h"
 #include "integers.h"
 #include "params.h"
 #include "simd.h"
@@ -139,15 +140,10 @@ struct GridTerms : BlockInputs {
   void locate_rows(const RowBlock& block) {
     const Grid& grid = params.grid;
     first_grid_row = clamp(grid.prefix - block.first_row, 0, block.num_rows);
-    for (int64_t r = first_grid_row; r < block.num_rows; ++r) {
-      int64_t token = block.first_row + r - grid.prefix, step = 1;
-      row_joint_bias_index[r] = 0;
-      for (int n = grid.num_axes - 1; n >= 0; --n) {
-        const int64_t coord = token % grid.axes[n].size_q;
-        row_coords[r][n] = coord;
-        row_joint_bias_index[r] += coord * step;
-        token /= grid.axes[n].size_q, step *= 2 * grid.axes[n].size_k - 1;
-      }
+    GridToken query = GridToken::query(grid, max(block.first_row - grid.prefix, 0));
+    for (int64_t r = first_grid_row; r < block.num_rows; ++r, query.step(grid.num_axes - 1)) {
+      for (int n = 0; n < grid.num_axes; ++n) row_coords[r][n] = query.coords[n];
+      row_joint_bias_index[r] = query.joint_bias_index();
     }
   }
 
@@ -189,8 +185,8 @@ struct GridTerms : BlockInputs {
     int64_t first = tile.to, end = tile.from, num_keys;
     for (int64_t at = tile.from; at < tile.to; at += num_keys) {
       const int last = grid.num_axes - 1;
-      int64_t coords[kMaxAxes];
-      key_coords(tile.key(at), coords);
+      const GridToken key = GridToken::key(grid, tile.key(at) - grid.prefix);
+      const int64_t* const coords = key.coords;
       num_keys = min(grid.axes[last].size_k - coords[last], tile.to - at);
       const int64_t from = at + max(box_from[last] - coords[last], 0);
       const int64_t to = at + min(box_to[last] - coords[last], num_keys);
@@ -208,16 +204,6 @@ struct GridTerms : BlockInputs {
     tile.whole = tile.whole && tile.from == first && tile.to == end;
     tile.from = first, tile.to = end;
     return true;
-  }
-
-  // The coordinates of a key on the grid.
-  void key_coords(int64_t key, int64_t* coords) const {
-    const Grid& grid = params.grid;
-    int64_t token = key - grid.prefix;
-    for (int n = grid.num_axes - 1; n >= 0; --n) {
-      coords[n] = token % grid.axes[n].size_k;
-      token /= grid.axes[n].size_k;
-    }
   }
 
   // The next tile of which some row sees keys, as BlockInputs has it.
@@ -274,18 +260,16 @@ struct GridTerms : BlockInputs {
     const Grid& grid = params.grid;
     const int last = grid.num_axes - 1;
     num_key_runs = 0;
-    for (int64_t at = clamp(grid.prefix - tile.begin, tile.from, tile.to); at < tile.to;) {
+    const int64_t first = clamp(grid.prefix - tile.begin, tile.from, tile.to);
+    GridToken key = GridToken::key(grid, max(tile.key(first) - grid.prefix, 0));
+    for (int64_t at = first; at < tile.to; key.step(last - 1), key.coords[last] = 0) {
       KeyRun& run = key_runs[num_key_runs++];
-      int64_t token = tile.key(at) - grid.prefix, step = 1;
-      run.first = at, run.joint_bias_index = 0;
-      for (int n = last; n >= 0; --n) {
-        const int64_t size_k = grid.axes[n].size_k, coord = token % size_k;
-        run.joint_bias_index += (coord + size_k - 1) * step;
-        token /= size_k, step *= 2 * size_k - 1;
+      run.first = at;
+      run.num_keys = min(grid.axes[last].size_k - key.coords[last], tile.to - at);
+      for (int n = 0; n <= last; ++n)
         (n == last ? run.last_coord : run.outer_coords[n]) =
-            plan.grid.axes[n].first_coord_k + coord;
-        if (n == last) run.num_keys = min(size_k - coord, tile.to - at);
-      }
+            plan.grid.axes[n].first_coord_k + key.coords[n];
+      run.joint_bias_index = joint_bias_centre(grid) + key.joint_bias_index();
       at += run.num_keys;
     }
   }
@@ -326,14 +310,31 @@ struct GridTerms : BlockInputs {
     }
   }
 
+  // Whether anything of the grid is read, or summed, by runs of keys.
+  bool reads_key_runs() const {
+    return plan.grid.has_axis_scores || plan.grid.has_values || params.grid.has_window ||
+           (params.grid.joint_bias && !plan.joint_bias_by_pair);
+  }
+  // Where the number of row r and a key of the tile lies among those by pair (joint_bias.h).
+  int64_t pair_index(const RowBlock& block, const KeyTile& tile, int64_t r, int64_t key) const {
+    return (block.first_row + r) * plan.grid.pair_stride + tile.key(key);
+  }
+
   // scores (rows, kTileStride) += all terms of the grid but for those of its tables of queries.
   void add_grid_scores(const RowBlock& block, const KeyTile& tile, float* scores) {
     const Grid& grid = params.grid;
-    find_key_runs(tile);
+    if (reads_key_runs()) find_key_runs(tile);
     for (int64_t r = max(first_grid_row, tile.first_row); r < tile.end_row; ++r) {
       float* x = scores + r * kTileStride;
       if (plan.grid.has_axis_scores) add_by_coord(work.axis_scores + r * grid.sum_size_k, x);
       if (!grid.joint_bias) continue;
+      if (plan.joint_bias_by_pair) {
+        const float* by_pair =
+            plan.joint_bias_by_pair + grid.joint_bias_head(block.h) * plan.pairs_size();
+        const int64_t from = tile.vector_from();
+        add_to(tile.vector_to() - from, by_pair + pair_index(block, tile, r, from), x + from);
+        continue;
+      }
       const float* joint_bias =
           grid.joint_bias + grid.joint_bias_head(block.h) * grid.joint_bias_size;
       for (int64_t n = 0; n < num_key_runs; ++n)

@@ -23,6 +23,12 @@
 namespace relpos {
 namespace {
 
+// Runs of the joint bias up to this size are short (joint_bias.h). From 24 on, sums of ds by pair
+// take longer than by entry.
+constexpr int64_t kMaxShortRun = 16;
+// A head's numbers by pair stay in cache up to 1 MiB: windows of 512 tokens.
+constexpr int64_t kMaxPairs = 1 << 18;
+
 // Memory handed out piece by piece, each 64-byte aligned; with a null `memory` it only counts.
 struct Arena {
   char* memory = nullptr;
@@ -74,6 +80,8 @@ struct Plan {
   // grid_queries.h; null where each thread has its own.
   float* query_axis_scores = nullptr;  // (B * H, query_axis_size)
   bool shares_query_axes = false;
+  // joint_bias.h; null where has_joint_bias_by_pair() is false.
+  float* joint_bias_by_pair = nullptr;  // (joint_bias_heads, pairs_size)
 
   Plan(const Params& p, bool is_backward, int threads) : params(p), backward(is_backward) {
     padded_head_dim = round_up(p.head_dim, kLanes);
@@ -159,11 +167,23 @@ struct Plan {
   // columns are wanted (not with documents or ranges), and the scores take at most an eighth of the
   // memory of keys and values.
   bool has_few_query_scores() const {
-    const int64_t keys_and_values = params.batch * params.kv_heads * params.seqlen_k *
-                                    (params.head_dim + params.value_dim);
     return few_queries && params.tables[kKeys].heads == 1 && params.heads > 1 &&
            !params.documents.ids && !params.key_ranges.ranges &&
-           8 * params.num_rows() * few_query_stride <= keys_and_values;
+           8 * params.num_rows() * few_query_stride <= keys_and_values();
+  }
+  // Whether the joint bias is laid out by pair: in small windows with short runs, where that takes at
+  // most half the memory of keys and values.
+  bool has_joint_bias_by_pair() const {
+    return params.grid.joint_bias &&
+           params.grid.axes[params.grid.num_axes - 1].size_k <= kMaxShortRun &&
+           pairs_size() <= kMaxPairs &&
+           2 * params.grid.joint_bias_heads * pairs_size() <= keys_and_values();
+  }
+  // Of one head's numbers by pair.
+  int64_t pairs_size() const { return params.seqlen_q * grid.pair_stride; }
+  // Numbers in k and v.
+  int64_t keys_and_values() const {
+    return params.batch * params.kv_heads * params.seqlen_k * (params.head_dim + params.value_dim);
   }
 
   // What all threads read: the tables that all heads share, and the scores of all heads.
@@ -175,6 +195,8 @@ struct Plan {
     query_axis_scores = arena.take_if(shares_query_axes,
                                       params.batch * params.heads * grid.query_axis_size());
     if (params.grid.axis_table_heads == 1) axis_tables = lay_out_axis_tables(arena);
+    joint_bias_by_pair =
+        arena.take_if(has_joint_bias_by_pair(), params.grid.joint_bias_heads * pairs_size());
   }
 };
 

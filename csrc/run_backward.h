@@ -26,6 +26,7 @@
 #include "grid_plan.h"
 #include "grid_queries.h"
 #include "integers.h"
+#include "joint_bias.h"
 #include "kernel.h"
 #include "offset_window.h"
 #include "params.h"
@@ -230,6 +231,7 @@ struct BackwardTasks {
       }
       if (splits == 1) write_unit(backward.sums, b, kv_head);
     }
+    backward.finish_pairs();
   }
 
   static void set_zero(void* at, int64_t bytes) {
@@ -418,6 +420,7 @@ inline bool run_backward(const Params& params, const Host& host) {
   if (!memory.data || !sums.data || !scratch.data) return false;
   pool.bind(plan, memory.data);
   fill_shared_tables(plan, pool, host, threads);
+  fill_joint_bias(plan, host, threads);
   fill_few_query_scores(plan, pool, host, threads);
   fill_query_axes(plan, pool, host, threads);
   tasks.pool = &pool;

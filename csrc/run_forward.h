@@ -10,6 +10,7 @@
 #include "forward.h"
 #include "grid_queries.h"
 #include "integers.h"
+#include "joint_bias.h"
 #include "kernel.h"
 #include "params.h"
 #include "plan.h"
@@ -67,6 +68,7 @@ inline bool run_forward(const Params& params, const Host& host) {
   if (!memory.data) return false;
   pool.bind(plan, memory.data);
   fill_shared_tables(plan, pool, host, threads);
+  fill_joint_bias(plan, host, threads);
   fill_few_query_scores(plan, pool, host, threads);
   fill_query_axes(plan, pool, host, threads);
   const HeadBlocks blocks(params.seqlen_q);

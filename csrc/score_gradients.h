@@ -18,6 +18,7 @@
 #include "grid_plan.h"
 #include "grid_terms.h"
 #include "integers.h"
+#include "joint_bias.h"
 #include "offset_buffer.h"
 #include "offset_window.h"
 #include "params.h"
@@ -43,6 +44,7 @@ struct GradientSums {
 
 struct ScoreGradients : Scores {
   GradientSums sums;
+  int64_t pairs_head = -1;  // the head of the joint bias whose ds work.ds_by_pair sums; -1: none
   float ds_left[kBlockRows], ds_right[kBlockRows];  // sums of ds left and right of the score window
 
   using Scores::Scores;
@@ -69,6 +71,7 @@ struct ScoreGradients : Scores {
     fill(ds_right, block.num_rows, 0);
     if (plan.grid.has_axis_scores)
       fill(work.axis_ds, block.num_rows * params.grid.sum_size_k, 0);
+    begin_pairs(block.h);
     work.offset_ds.reset();
   }
 
@@ -123,12 +126,35 @@ struct ScoreGradients : Scores {
       if (plan.grid.has_axis_scores) accumulate_by_coord(ds, work.axis_ds + r * grid.sum_size_k);
       if (work.query_axis_ds) accumulate_query_axes(tile, r, ds);
       if (!sums.joint_bias) continue;
-      float* joint_bias = sums.joint_bias +
-                          grid.joint_bias_head(block.h - sums.first_head) * grid.joint_bias_size;
+      if (work.ds_by_pair) {
+        add_to(tile.to - tile.from, ds + tile.from,
+               work.ds_by_pair + pair_index(block, tile, r, tile.from));
+        continue;
+      }
+      float* joint_bias = joint_bias_sums(block.h);
       for (int64_t n = 0; n < num_key_runs; ++n)
         add_to(key_runs[n].num_keys, ds + key_runs[n].first,
                joint_bias + key_runs[n].joint_bias_index - row_joint_bias_index[r]);
     }
+  }
+
+  // The sums of the joint bias of a head.
+  float* joint_bias_sums(int64_t h) const {
+    return sums.joint_bias +
+           params.grid.joint_bias_head(h - sums.first_head) * params.grid.joint_bias_size;
+  }
+  // Sum by pair for head h from now on.
+  void begin_pairs(int64_t h) {
+    if (!work.ds_by_pair || pairs_head == params.grid.joint_bias_head(h)) return;
+    finish_pairs();
+    pairs_head = params.grid.joint_bias_head(h);
+    fill(work.ds_by_pair, plan.pairs_size(), 0);
+  }
+  // The sums by pair, if there are any, to those of the joint bias.
+  void finish_pairs() {
+    if (pairs_head >= 0)
+      add_pairs_to_joint_bias(plan, work.ds_by_pair, joint_bias_sums(pairs_head));
+    pairs_head = -1;
   }
 
   // The sums of the axes' tables of a head, in padded form; null if they are not wanted.

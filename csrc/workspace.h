@@ -102,6 +102,7 @@ struct Workspace {
   float* axis_dp = nullptr;           // (kBlockRows, sum_size_k): dO . V_a
   float* axis_ds = nullptr;           // (kBlockRows, sum_size_k): sums of ds
   float* query_axis_ds = nullptr;     // (sum_size_q, query_axis_stride): sums of ds
+  float* ds_by_pair = nullptr;        // (Plan::pairs_size): sums of ds (joint_bias.h)
   float* chunk_sums = nullptr;        // (kKeyChunk, padded_head_dim): what is summed for dk
 
   // With a matrix unit alone; weights are those of weights.h, and P is kParts.
@@ -192,6 +193,8 @@ struct Workspace {
     query_axis_ds =
         arena.take_if(grid.sum_size_q && (params.gradients.k || params.gradients.axis_tables),
                       grid.query_axis_size());
+    ds_by_pair = arena.take_if(params.gradients.joint_bias && plan.has_joint_bias_by_pair(),
+                               plan.pairs_size());
     chunk_sums = arena.take_if(grid.sum_size_q || (kTiles && has_query_table),
                                kKeyChunk * plan.padded_head_dim);
     if (!backward_tiles) return;

@@ -180,6 +180,18 @@ class GridCase(HasResults):
 
 
 BASE = GridCase()
+# So many batch entries that the compiled kernel lays the joint bias out by pair.
+WINDOWS = GridCase(
+    shape=(3, 5),
+    batch=16,
+    heads=4,
+    groups=4,
+    width=16,
+    value_width=16,
+    terms="",
+    joint_bias=True,
+    table_heads=4,
+)
 
 
 def within_documents(documents: Tensor, mask: Tensor | None) -> np.ndarray:
@@ -234,6 +246,17 @@ GRID_CASES = {
     "finer on one axis each": replace(BASE, shape=(6, 2), query_shape=(4, 5)),
     "joint_bias": replace(BASE, terms="", joint_bias=True, table_heads=2),
     "joint beside tables": replace(BASE, joint_bias=True, prefix=1),
+    "windows": WINDOWS,
+    "windows, grouped": replace(WINDOWS, groups=2, causal=True),
+    "windows, all terms": replace(
+        WINDOWS,
+        shape=(4, 3),
+        prefix=2,
+        terms=BASE.terms,
+        table_heads=1,
+        mask="additive",
+        window=((2, 1), None),
+    ),
     "clamped": replace(BASE, reach=2, table_heads=2),
     "zero beyond": replace(BASE, reach=1, beyond="zero"),
     "q_rel": replace(BASE, terms="keys", rel_width=3, prefix=1),
