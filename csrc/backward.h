@@ -131,7 +131,7 @@ struct Backward : BackwardSums {
     if (sums.k)
       gemm_add<kTransposed>(tile.to - tile.from, dim, block.num_rows, ds + tile.from, kTileStride,
                             work.q, dim, sums.k + tile.key(tile.from) * dim, dim);
-    if (params.gradients.q) {
+    if (params.gradients.q.present()) {
       int64_t stride;
       const float* keys = tile_keys(block, tile, &stride);
       gemm_add<kRowMajor>(block.num_rows, dim, tile.to, ds, kTileStride, keys, stride, work.dq,
@@ -151,9 +151,9 @@ struct Backward : BackwardSums {
       add_columns_of_ds(block, ds_right, 1, plan.score_window.high_column(), 1);
     }
     for (int axis = 0; axis < params.grid.num_axes; ++axis) finish_axis_scores(block, axis);
-    if (params.gradients.q)
+    if (params.gradients.q.present())
       write_dq(block, work.dq, plan.padded_head_dim, params.head_dim, params.gradients.q);
-    if (params.gradients.q_rel)
+    if (params.gradients.q_rel.present())
       write_dq(block, work.dq_rel, plan.padded_rel_dim, params.rel_dim, params.gradients.q_rel);
   }
 

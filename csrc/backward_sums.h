@@ -58,19 +58,20 @@ struct BackwardSums : ScoreGradients {
               params.value_dim, dim, plan.d_output_factor, work.d_output);
     pack_rows(work.d_output, dim, block.num_rows, params.value_dim, work.d_output_panels);
     for (int64_t r = 0; r < block.num_rows; ++r) {
-      const int64_t i = block.first_row + r, row = params.row_index(block.b, block.h, i);
+      const int64_t i = block.first_row + r;
       const TensorView& from = params.d_lse;
       d_lse[r] =
           from.present() ? ((const float*)from.data)[from.row_start(block.b, block.h, i)] : 0;
-      const double sum = dot_with_output(row, work.d_output + r * dim) / plan.d_output_factor;
+      const double sum = dot_with_output(block, i, work.d_output + r * dim) / plan.d_output_factor;
       delta[r] = (float)(sum - d_lse[r]);
     }
   }
 
-  // A row of the output . x (value_dim)
-  double dot_with_output(int64_t row, const float* x) const {
+  // Row i of a head's output . x (value_dim)
+  double dot_with_output(const RowBlock& block, int64_t i, const float* x) const {
     const int64_t dim = params.value_dim;
-    convert_to_float(params.output, params.dtype, row * dim, dim, 1, work.row_scratch);
+    convert_to_float(params.output.data, params.dtype,
+                     params.output.row_start(block.b, block.h, i), dim, 1, work.row_scratch);
     return kTiles ? dot(work.row_scratch, x, dim) : dot_in_double(work.row_scratch, x, dim);
   }
 

@@ -78,12 +78,12 @@ struct ForwardSums : Scores {
 
   void write(const RowBlock& block) {
     for (int64_t r = 0; r < block.num_rows; ++r) {
-      const int64_t row = params.row_index(block.b, block.h, block.first_row + r);
+      const int64_t i = block.first_row + r, row = params.row_index(block.b, block.h, i);
       float* out = work.output_acc + r * plan.padded_value_dim;
       const float factor = row_sum[r] == 0 ? 0 : 1 / (row_sum[r] * plan.keep_probability);
       for (int64_t n = 0; n < plan.padded_value_dim; ++n) out[n] *= factor;
-      convert_from_float(out, params.value_dim, params.output, params.dtype,
-                         row * params.value_dim);
+      convert_from_float(out, params.value_dim, params.output.data, params.dtype,
+                         params.output.row_start(block.b, block.h, i));
       params.row_max[row] = row_sum[r] == 0 ? -kInfinity : row_max[r];
       params.row_sum[row] = row_sum[r];
       params.lse[row] = row_sum[r] == 0 ? -kInfinity : row_max[r] + __builtin_logf(row_sum[r]);

@@ -428,17 +428,37 @@ void require_memory(bool finished) {
 
 // ---- the ops ------------------------------------------------------------------------------------
 
-// As torch::stable::new_empty, without the dispatcher, in which a small call would spend its time.
-Tensor empty(const Ints& sizes, ScalarType dtype) {
+Ints contiguous_strides(const Ints& sizes) {
   Ints strides(sizes.size(), 1);
   for (size_t n = sizes.size(); n > 1; --n)
     strides[n - 2] = strides[n - 1] * std::max<int64_t>(sizes[n - 1], 1);
+  return strides;
+}
+
+// As torch::stable::new_empty, without the dispatcher, in which a small call would spend its time.
+Tensor empty(const Ints& sizes, const Ints& strides, ScalarType dtype) {
   AtenTensorHandle made;
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
       (int64_t)sizes.size(), sizes.data(), strides.data(),
       torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype)),
       aoti_torch_device_type_cpu(), 0, &made));
   return Tensor(made);
+}
+Tensor empty(const Ints& sizes, ScalarType dtype) {
+  return empty(sizes, contiguous_strides(sizes), dtype);
+}
+
+// The same of sizes (B, H, L, D) with the heads where x (B, H, ...) has them, as empty_as in
+// relpos/ops/result_layout.py.
+Tensor empty_as(const Tensor& x, const Ints& sizes, ScalarType dtype) {
+  if (!(0 < x.stride(1) && x.stride(1) < x.stride(2))) return empty(sizes, dtype);
+  const Ints strides = contiguous_strides({sizes[0], sizes[2], sizes[1], sizes[3]});
+  return empty(sizes, {strides[0], strides[2], strides[1], strides[3]}, dtype);
+}
+
+// Of x (B, H, L, D), of which D is contiguous.
+ResultView result_view(const Tensor& x) {
+  return {x.mutable_data_ptr(), {stride(x, 0), stride(x, 1), stride(x, 2)}};
 }
 
 void forward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
@@ -448,10 +468,11 @@ void forward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   BoundParams bound(arguments);
   Params& params = bound.params;
   const int64_t b = params.batch, h = params.heads, i = params.seqlen_q;
-  Tensor output = empty({b, h, i, params.value_dim}, arguments.q.scalar_type());
+  Tensor output =
+      empty_as(arguments.q, {b, h, i, params.value_dim}, arguments.q.scalar_type());
   Tensor lse = empty({b, h, i}, ScalarType::Float);
   Tensor softmax = empty({2, b, h, i}, ScalarType::Float);
-  params.output = output.mutable_data_ptr();
+  params.output = result_view(output);
   params.lse = lse.mutable_data_ptr<float>();
   bound.bind_softmax(softmax);
   require_memory(kernel(params).forward(params, host()));
@@ -469,15 +490,24 @@ struct GradientTensors {
 
   // Memory for the next input's gradient; null if it is not wanted.
   void* add(const OptionalTensor& input, ScalarType of_gradient) {
-    if (!needs.at(tensors.size()) || !input) {
-      tensors.push_back(empty({0}, ScalarType::Float));
-      return nullptr;
-    }
-    const auto sizes = input->sizes();
-    tensors.push_back(empty(Ints(sizes.begin(), sizes.end()), of_gradient));
+    if (!wants(input)) return nullptr;
+    tensors.push_back(empty(sizes_of(*input), of_gradient));
     return tensors.back().mutable_data_ptr();
   }
+  // The same for q, k, v or q_rel, with the heads where the input has them.
+  ResultView add_as(const OptionalTensor& input) {
+    if (!wants(input)) return {};
+    tensors.push_back(empty_as(*input, sizes_of(*input), dtype));
+    return result_view(tensors.back());
+  }
   void* add(const OptionalTensor& input) { return add(input, dtype); }
+  // If not, an empty tensor is the next.
+  bool wants(const OptionalTensor& input) {
+    if (needs.at(tensors.size()) && input) return true;
+    tensors.push_back(empty({0}, ScalarType::Float));
+    return false;
+  }
+  static Ints sizes_of(const Tensor& x) { return Ints(x.sizes().begin(), x.sizes().end()); }
   float* add_float(const OptionalTensor& input) { return (float*)add(input, ScalarType::Float); }
   // For those that a kernel only adds to: what is added to scores as it is.
   float* add_zeros(const OptionalTensor& input) {
@@ -507,20 +537,20 @@ void backward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
           "softmax must be (2, b, h, i) in float32");
   require(!d_lse || (has_sizes(*d_lse, {b, h, i}) && d_lse->scalar_type() == ScalarType::Float),
           "d_lse must be (b, h, i) in float32");
-  params.output = bound.keeper.contiguous(output).mutable_data_ptr();
+  params.output = result_view(bound.keeper.contiguous_rows(output));
   bound.bind_softmax(bound.keeper.contiguous(softmax));
   params.d_output = bound.keeper.view(d_output);
   if (d_lse) params.d_lse = bound.keeper.view(*d_lse);
   GradientTensors results{arguments.q.scalar_type(), needs};
   Gradients& gradients = params.gradients;
-  gradients.q = results.add(arguments.q);
-  gradients.k = results.add(arguments.k);
-  gradients.v = results.add(arguments.v);
+  gradients.q = results.add_as(arguments.q);
+  gradients.k = results.add_as(arguments.k);
+  gradients.v = results.add_as(arguments.v);
   gradients.tables[kKeys] = results.add(arguments.keys);
   gradients.tables[kQueries] = results.add(arguments.queries);
   gradients.tables[kBias] = results.add(arguments.bias);
   gradients.tables[kValues] = results.add(arguments.values);
-  gradients.q_rel = results.add(arguments.q_rel);
+  gradients.q_rel = results.add_as(arguments.q_rel);
   gradients.mask = results.add_zeros(arguments.mask);
   if (gradients.mask)
     for (int64_t axis = 0; axis < 4; ++axis)

@@ -17,8 +17,9 @@ enum class Dtype : int { f32, bf16, f16, boolean };
 
 // A tensor (B, H, L, D), D contiguous, or (B, H, L); strides count elements, 0 along a broadcast
 // axis.
-struct TensorView {
-  const void* data = nullptr;
+template <class Data>
+struct View {
+  Data* data = nullptr;
   int64_t strides[3] = {0, 0, 0};
 
   bool present() const { return data != nullptr; }
@@ -27,6 +28,8 @@ struct TensorView {
     return b * strides[0] + h * strides[1] + row * strides[2];
   }
 };
+typedef View<const void> TensorView;
+typedef View<void> ResultView;
 
 // The tables of a call, by the term that they make (see relpos.Terms):
 //
@@ -150,13 +153,13 @@ struct KeyRanges {
   }
 };
 
-// Where backward writes; null where a gradient is not wanted. Shapes are those of the inputs, each
-// contiguous.
+// Where backward writes; null where a gradient is not wanted. Shapes are those of the inputs, and
+// what has no strides is contiguous.
 struct Gradients {
-  void* q = nullptr;      // (B, H, seqlen_q, head_dim)
-  void* k = nullptr;      // (B, H_kv, seqlen_k, head_dim)
-  void* v = nullptr;      // (B, H_kv, seqlen_k, value_dim)
-  void* q_rel = nullptr;  // (B, H, seqlen_q, rel_dim)
+  ResultView q;      // (B, H, seqlen_q, head_dim)
+  ResultView k;      // (B, H_kv, seqlen_k, head_dim)
+  ResultView v;      // (B, H_kv, seqlen_k, value_dim)
+  ResultView q_rel;  // (B, H, seqlen_q, rel_dim)
   void* tables[kTableKinds] = {};      // each (H or 1, num_rows, row_dim)
   float* mask = nullptr;               // of the mask's own sizes; zeros before the call
   int64_t mask_strides[4] = {0, 0, 0, 0};  // of that gradient, 0 along axes of size 1
@@ -193,7 +196,7 @@ struct Params {
 
   // Written by forward, read by backward. Of the softmax of a row both numbers are kept, in float32:
   // of the log-sum-exp alone, the rounding would be an error of each weight exp(s - lse).
-  void* output = nullptr;    // (B, H, seqlen_q, value_dim), of the dtype above
+  ResultView output;         // (B, H, seqlen_q, value_dim), of the dtype above
   float* row_max = nullptr;  // (B, H, seqlen_q), -inf where a row has no key
   float* row_sum = nullptr;  // (B, H, seqlen_q), of exp(score - row_max)
 
@@ -207,7 +210,7 @@ struct Params {
   int64_t heads_per_kv_head() const { return heads / kv_heads; }
   // By its size: an empty tensor has no data.
   bool has_q_rel() const { return rel_dim > 0; }
-  // The rows of row_max, row_sum, lse and output, and the number of a query's row among them.
+  // The rows of row_max, row_sum and lse, and the number of a query's row among them.
   int64_t num_rows() const { return batch * heads * seqlen_q; }
   int64_t row_index(int64_t b, int64_t h, int64_t i) const {
     return (b * heads + h) * seqlen_q + i;

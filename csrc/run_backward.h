@@ -13,7 +13,8 @@
 //
 //     memory of sums: | sums of partition 0 | 1 | ... | dk, dv of unit 0 | 1 | ...
 //
-// (the latter where splits > 1; else they are part of a partition's sums, or the caller's tensors).
+// (the latter where splits > 1; else each thread has such sums for the unit that it works at, if they
+// are not the caller's tensors).
 #pragma once
 
 #include <stdint.h>
@@ -90,7 +91,7 @@ struct BackwardTasks {
   const MaskSums mask_sums;
   HeadBlocks blocks;
   int64_t splits = 1;  // of a key/value head
-  int64_t num_units = 0, num_partitions = 0;
+  int64_t num_units = 0, num_unit_sums = 0, num_partitions = 0;
   int64_t partition_bytes = 0, unit_bytes = 0;
   const WorkspacePool* pool = nullptr;
   char* sums_memory = nullptr;  // (total_bytes), as above
@@ -120,11 +121,13 @@ struct BackwardTasks {
       max_heads = max(max_heads, end_head(n) - first_head(n));
     Arena widest;
     lay_out_partition(measured, widest, max_heads);
-    if (splits == 1) lay_out_unit(measured, widest);
     partition_bytes = widest.used;
-    unit_bytes = splits > 1 ? unit.used : 0;
+    num_unit_sums = splits > 1 ? num_units : threads;
+    unit_bytes = unit.used;
   }
-  int64_t total_bytes() const { return num_partitions * partition_bytes + num_units * unit_bytes; }
+  int64_t total_bytes() const {
+    return num_partitions * partition_bytes + num_unit_sums * unit_bytes;
+  }
 
   // ---- units and partitions -------------------------------------------------------------------
 
@@ -169,9 +172,10 @@ struct BackwardTasks {
     if (mask_sums == MaskSums::of_partitions) sums.mask = arena.take(mask_gradient_size(params));
   }
   void lay_out_unit(GradientSums& sums, Arena& arena) const {
-    sums.k = arena.take_if(params.gradients.k && !in_place(params.head_dim),
+    const Gradients& gradients = params.gradients;
+    sums.k = arena.take_if(gradients.k.present() && !in_place(gradients.k, params.head_dim),
                            num_key_rows() * plan.padded_head_dim);
-    sums.v = arena.take_if(params.gradients.v && !in_place(params.value_dim),
+    sums.v = arena.take_if(gradients.v.present() && !in_place(gradients.v, params.value_dim),
                            num_key_rows() * plan.padded_value_dim);
   }
   // Of the sums for keys: whole panels of a matrix unit.
@@ -179,8 +183,9 @@ struct BackwardTasks {
     return kTiles ? plan.num_key_panels() * kNR : params.seqlen_k;
   }
   // Whether a unit adds to the caller's dk or dv itself, whose rows are of `dim`.
-  bool in_place(int64_t dim) const {
-    return splits == 1 && params.dtype == Dtype::f32 && dim % kLanes == 0 && !kTiles;
+  bool in_place(const ResultView& gradient, int64_t dim) const {
+    return splits == 1 && params.dtype == Dtype::f32 && dim % kLanes == 0 && !kTiles &&
+           (gradient.strides[2] == dim || params.seqlen_k == 1);
   }
 
   GradientSums sums_of_partition(int64_t partition) const {
@@ -188,13 +193,12 @@ struct BackwardTasks {
     Arena arena{sums_memory + partition * partition_bytes, 0};
     lay_out_partition(sums, arena, end_head(partition) - first_head(partition));
     sums.first_head = first_head(partition);
-    if (splits == 1) lay_out_unit(sums, arena);
     return sums;
   }
-  // dk and dv of a unit of a split head.
-  GradientSums sums_of_unit(int64_t unit) const {
+  // dk and dv of a unit: where heads are not split of the one that thread `n` works at.
+  GradientSums sums_of_unit(int64_t n) const {
     GradientSums sums;
-    Arena arena{sums_memory + num_partitions * partition_bytes + unit * unit_bytes, 0};
+    Arena arena{sums_memory + num_partitions * partition_bytes + n * unit_bytes, 0};
     lay_out_unit(sums, arena);
     return sums;
   }
@@ -208,18 +212,16 @@ struct BackwardTasks {
     for (;;) {
       const int64_t partition = __atomic_fetch_add(&tasks.next_partition, 1, __ATOMIC_RELAXED);
       if (partition >= tasks.num_partitions) return;
-      tasks.run_partition(backward, partition);
+      tasks.run_partition(backward, partition, thread);
     }
   }
 
-  void run_partition(BackwardPass& backward, int64_t partition) const {
+  void run_partition(BackwardPass& backward, int64_t partition, int64_t thread) const {
     set_zero(sums_memory + partition * partition_bytes, partition_bytes);
     backward.sums = sums_of_partition(partition);
     for (int64_t unit = first_unit(partition); unit < first_unit(partition + 1); ++unit) {
-      if (splits > 1) {
-        const GradientSums split = sums_of_unit(unit);
-        backward.sums.k = split.k, backward.sums.v = split.v;
-      }
+      const GradientSums of_unit = sums_of_unit(splits > 1 ? unit : thread);
+      backward.sums.k = of_unit.k, backward.sums.v = of_unit.v;
       const int64_t b = batch_of(unit), kv_head = kv_head_of(unit);
       begin_unit(backward.sums, b, kv_head);
       const int64_t num_blocks = params.heads_per_kv_head() * blocks.num_blocks;
@@ -238,19 +240,13 @@ struct BackwardTasks {
     if (at) __builtin_memset(at, 0, (uint64_t)bytes);
   }
 
-  // The first row of a head in dk and dv.
-  int64_t first_key_row(int64_t b, int64_t kv_head) const {
-    return (b * params.kv_heads + kv_head) * params.seqlen_k;
-  }
-
   // Zeros in the unit's dk and dv, where they lie.
   void begin_unit(GradientSums& sums, int64_t b, int64_t kv_head) const {
-    const int64_t first = first_key_row(b, kv_head);
-    const Gradients& gradients = params.gradients;
-    if (gradients.k && in_place(params.head_dim))
-      sums.k = (float*)gradients.k + first * params.head_dim;
-    if (gradients.v && in_place(params.value_dim))
-      sums.v = (float*)gradients.v + first * params.value_dim;
+    const ResultView &dk = params.gradients.k, &dv = params.gradients.v;
+    if (dk.present() && in_place(dk, params.head_dim))
+      sums.k = (float*)dk.data + dk.row_start(b, kv_head, 0);
+    if (dv.present() && in_place(dv, params.value_dim))
+      sums.v = (float*)dv.data + dv.row_start(b, kv_head, 0);
     set_zero(sums.k, num_key_rows() * plan.padded_head_dim * (int64_t)sizeof(float));
     set_zero(sums.v, num_key_rows() * plan.padded_value_dim * (int64_t)sizeof(float));
   }
@@ -258,18 +254,18 @@ struct BackwardTasks {
   // ---- sums to the caller's gradients ---------------------------------------------------------
 
   void write_unit(const GradientSums& sums, int64_t b, int64_t kv_head) const {
-    const int64_t first = first_key_row(b, kv_head);
-    if (sums.k && !in_place(params.head_dim))
-      write_key_rows(sums.k, plan.padded_head_dim, params.head_dim, plan.score_factor,
-                     params.gradients.k, first);
-    if (sums.v && !in_place(params.value_dim))
-      write_key_rows(sums.v, plan.padded_value_dim, params.value_dim, 1, params.gradients.v, first);
+    const ResultView &dk = params.gradients.k, &dv = params.gradients.v;
+    if (sums.k && !in_place(dk, params.head_dim))
+      write_key_rows(sums.k, plan.padded_head_dim, params.head_dim, plan.score_factor, dk, b,
+                     kv_head);
+    if (sums.v && !in_place(dv, params.value_dim))
+      write_key_rows(sums.v, plan.padded_value_dim, params.value_dim, 1, dv, b, kv_head);
   }
 
 #if RELPOS_TILES
-  // factor * from (seqlen_k / 16, padded_dim, 16) to the rows of `dim` from `first` on of dk or dv.
-  void write_key_rows(const float* from, int64_t padded_dim, int64_t dim, float factor, void* to,
-                      int64_t first) const {
+  // factor * from (seqlen_k / 16, padded_dim, 16) to a head's rows of `dim` of dk or dv.
+  void write_key_rows(const float* from, int64_t padded_dim, int64_t dim, float factor,
+                      const ResultView& to, int64_t b, int64_t kv_head) const {
     float rows[kLanes][kLanes];
     for (int64_t j = 0; j < params.seqlen_k; j += kLanes)
       for (int64_t k = 0; k < dim; k += kLanes) {
@@ -281,8 +277,8 @@ struct BackwardTasks {
 #pragma GCC unroll 16
         for (int n = 0; n < kLanes; ++n) store(rows[n], square[n]);
         for (int64_t n = 0; n < min(kLanes, params.seqlen_k - j); ++n)
-          convert_from_float(rows[n], min(kLanes, dim - k), to, params.dtype,
-                             (first + j + n) * dim + k);
+          convert_from_float(rows[n], min(kLanes, dim - k), to.data, params.dtype,
+                             to.row_start(b, kv_head, j + n) + k);
       }
   }
   // Element k of a column's sums, which lie in panels (columns / 16, padded_dim, 16), as do those
@@ -291,11 +287,12 @@ struct BackwardTasks {
     return from[column / kTileSide * kTileSide * padded_dim + k * kTileSide + column % kTileSide];
   }
 #else
-  // from (seqlen_k, padded_dim) to the rows of `dim` from `first` on of dk or dv.
-  void write_key_rows(const float* from, int64_t padded_dim, int64_t dim, float, void* to,
-                      int64_t first) const {
+  // from (seqlen_k, padded_dim) to a head's rows of `dim` of dk or dv.
+  void write_key_rows(const float* from, int64_t padded_dim, int64_t dim, float,
+                      const ResultView& to, int64_t b, int64_t kv_head) const {
     for (int64_t j = 0; j < params.seqlen_k; ++j)
-      convert_from_float(from + j * padded_dim, dim, to, params.dtype, (first + j) * dim);
+      convert_from_float(from + j * padded_dim, dim, to.data, params.dtype,
+                         to.row_start(b, kv_head, j));
   }
   static float sum_of_column(const float* from, int64_t padded_dim, int64_t column, int64_t k) {
     return from[column * padded_dim + k];

@@ -62,13 +62,13 @@ struct FewQueryTasks {
     const SliceItem item = plan.item(0, block);
     const int64_t seqlen_q = plan.params.seqlen_q;
     for (int64_t r = 0; r < item.num_heads * seqlen_q; ++r)
-      merge_row(block, r,
-                plan.params.row_index(item.b, item.first_head + r / seqlen_q, r % seqlen_q));
+      merge_row(block, r, item.b, item.first_head + r / seqlen_q, r % seqlen_q);
   }
 
   // What the slices give of one row, relative to the largest score of all, in the first one's place.
-  void merge_row(int64_t block, int64_t r, int64_t row) const {
+  void merge_row(int64_t block, int64_t r, int64_t b, int64_t h, int64_t i) const {
     const Params& params = plan.params;
+    const int64_t row = params.row_index(b, h, i);
     const int64_t dim = plan.padded_value_dim;
     float row_max = -kInfinity, row_sum = 0;
     for (int64_t slice = 0; slice < plan.num_slices; ++slice) {
@@ -89,7 +89,8 @@ struct FewQueryTasks {
     }
     const float factor = row_sum == 0 ? 0 : 1 / row_sum;
     for (int64_t n = 0; n < dim; ++n) out[n] *= factor;
-    convert_from_float(out, params.value_dim, params.output, params.dtype, row * params.value_dim);
+    convert_from_float(out, params.value_dim, params.output.data, params.dtype,
+                       params.output.row_start(b, h, i));
     params.row_max[row] = row_sum == 0 ? -kInfinity : row_max;
     params.row_sum[row] = row_sum;
     params.lse[row] = row_sum == 0 ? -kInfinity : row_max + __builtin_logf(row_sum);

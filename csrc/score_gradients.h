@@ -56,7 +56,7 @@ struct ScoreGradients : Scores {
   }
 
   bool wants_dq_rel() const {
-    return params.has_q_rel() ? params.gradients.q_rel : params.gradients.q;
+    return (params.has_q_rel() ? params.gradients.q_rel : params.gradients.q).present();
   }
   // Whether anything asks for ds by offset.
   bool wants_offset_ds() const {
@@ -77,12 +77,13 @@ struct ScoreGradients : Scores {
 
   // from (rows, padded_dim), dq or dq_rel, to the caller's gradient, rows of `dim`. They still need
   // the scale; the other gradients have it from work.q.
-  void write_dq(const RowBlock& block, float* from, int64_t padded_dim, int64_t dim, void* to) {
+  void write_dq(const RowBlock& block, float* from, int64_t padded_dim, int64_t dim,
+                const ResultView& to) {
     for (int64_t r = 0; r < block.num_rows; ++r) {
       float* row = from + r * padded_dim;
       for (int64_t n = 0; n < padded_dim; ++n) row[n] *= params.scale;
-      convert_from_float(row, dim, to, params.dtype,
-                         params.row_index(block.b, block.h, block.first_row + r) * dim);
+      convert_from_float(row, dim, to.data, params.dtype,
+                         to.row_start(block.b, block.h, block.first_row + r));
     }
   }
 
@@ -170,7 +171,8 @@ struct ScoreGradients : Scores {
     const AxisPlan& axis_plan = plan.grid.axes[axis_number];
     float* const table = axis_table_sums(block.h);
     const bool has_keys = axis.key_dim > 0;
-    const bool wants_dq = axis.has_q_rel ? params.gradients.q_rel : params.gradients.q;
+    const bool wants_dq =
+        (axis.has_q_rel ? params.gradients.q_rel : params.gradients.q).present();
     if (!((has_keys && (wants_dq || table)) || (axis.has_bias && table))) return;
     float* const dq = axis.has_q_rel ? work.dq_rel + axis_plan.first_q_rel : work.dq;
     const AxisTokens rows = axis_rows(block, axis_number);

@@ -353,7 +353,7 @@ struct TileBackward : BackwardSums {
 
   void accumulate_score_gradients(const RowBlock& block, const KeyTile& tile, bool on_band) {
     const int64_t dim = plan.padded_head_dim;
-    if (params.gradients.q)
+    if (params.gradients.q.present())
       multiply_rows(tile, work.ds_rows, work.key_pairs, dim, work.edge_pairs,
                     rows_of_c(work.dq + tile.first_row * dim, dim));
     if (plan.score_window.present && wants_offset_ds()) accumulate_offset_ds(block, tile, on_band);
@@ -386,9 +386,9 @@ struct TileBackward : BackwardSums {
       add_far_scores(block, plan.score_window.high_column(), ds_right);
     }
     for (int axis = 0; axis < params.grid.num_axes; ++axis) finish_axis_scores(block, axis);
-    if (params.gradients.q)
+    if (params.gradients.q.present())
       write_dq(block, work.dq, plan.padded_head_dim, params.head_dim, params.gradients.q);
-    if (params.gradients.q_rel)
+    if (params.gradients.q_rel.present())
       write_dq(block, work.dq_rel, plan.padded_rel_dim, params.rel_dim, params.gradients.q_rel);
   }
 

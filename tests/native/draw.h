@@ -32,6 +32,7 @@ struct Case {
   std::vector<int64_t> document_begin, document_end;
   std::vector<int64_t> ranges;  // (B or 1, seqlen_q, 2)
   bool wanted[kWanted] = {};
+  bool heads_inside[4] = {};  // of output, d_q, d_k and d_v: whether tokens come before heads
   int threads = 1;
   double magnitude = 1;
   std::vector<char> kept;  // of each pair (b, h, i, j), by dropout; empty without
@@ -48,6 +49,7 @@ struct Case {
     if (random.chance(0.3)) draw_window();
     if (random.chance(0.25)) draw_key_ranges();
     draw_gradients();
+    for (bool& inside : heads_inside) inside = random.chance(0.5);
   }
 
   // ---- sizes ----------------------------------------------------------------------------------

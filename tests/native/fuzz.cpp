@@ -40,6 +40,14 @@ struct Output {
   int64_t count = 0;
   Memory memory;
   const Sums* expected = nullptr;
+  int64_t heads = 1, tokens = 1, dim = 1;  // of results (B, heads, tokens, dim) that lie otherwise
+
+  // Where number n of those expected lies, if the tokens come before the heads.
+  int64_t place(int64_t n) const {
+    const int64_t row = n / dim, b = row / tokens / heads;
+    const int64_t h = row / tokens % heads, token = row % tokens;
+    return ((b * tokens + token) * heads + h) * dim + n % dim;
+  }
 };
 
 // The outputs of a call, and the call with its pointers to them.
@@ -53,13 +61,15 @@ struct Run {
     const int64_t rows = (int64_t)e.lse.value.size() * bytes_of(Dtype::f32);
     row_max = Memory(rows, kNotANumber), row_sum = Memory(rows, kNotANumber);
     params.row_max = (float*)row_max.data, params.row_sum = (float*)row_sum.data;
-    params.output = output("output", dtype, e.output, kNotANumber);
+    const int64_t h = params.heads, h_kv = params.kv_heads;
+    const int64_t i = params.seqlen_q, j = params.seqlen_k;
+    params.output = result("output", e.output, h, i, params.value_dim, c.heads_inside[0]);
     params.lse = (float*)output("lse", Dtype::f32, e.lse, kNotANumber);
     relpos::Gradients& to = params.gradients;
-    to.q = output("d_q", dtype, e.d_q, kNotANumber);
-    to.k = output("d_k", dtype, e.d_k, kNotANumber);
-    to.v = output("d_v", dtype, e.d_v, kNotANumber);
-    to.q_rel = output("d_q_rel", dtype, e.d_q_rel, kNotANumber);
+    to.q = result("d_q", e.d_q, h, i, params.head_dim, c.heads_inside[1]);
+    to.k = result("d_k", e.d_k, h_kv, j, params.head_dim, c.heads_inside[2]);
+    to.v = result("d_v", e.d_v, h_kv, j, params.value_dim, c.heads_inside[3]);
+    to.q_rel = result("d_q_rel", e.d_q_rel, h, i, params.rel_dim, c.heads_inside[1]);
     for (int kind = 0; kind < kTableKinds; ++kind)
       to.tables[kind] = output(kKindNames[kind], dtype, e.d_tables[kind], kNotANumber);
     to.mask = (float*)output("d_mask", Dtype::f32, e.d_mask, 0);
@@ -75,6 +85,16 @@ struct Run {
     const int64_t count = (int64_t)expected.value.size();
     outputs.push_back({name, dtype, count, Memory(count * bytes_of(dtype), byte), &expected});
     return outputs.back().memory.data;
+  }
+
+  // (B, heads, tokens, dim), contiguous or with the heads inside the tokens.
+  relpos::ResultView result(const char* name, const Sums& expected, int64_t heads, int64_t tokens,
+                            int64_t dim, bool heads_inside) {
+    void* const data = output(name, params.dtype, expected, kNotANumber);
+    if (!heads_inside) return {data, {heads * tokens * dim, tokens * dim, dim}};
+    Output& made = outputs.back();
+    made.heads = heads, made.tokens = tokens, made.dim = dim;
+    return {data, {tokens * heads * dim, dim, heads * dim}};
   }
 
   bool finish(const Kernel& kernel) {
@@ -115,7 +135,7 @@ double bound_of(const Output& output, int64_t n) {
 // The first number that is not what is expected, in words; empty if there is none.
 std::string difference(const Output& output) {
   for (int64_t n = 0; n < output.count; ++n) {
-    const double found = decode(output.dtype, output.memory.data, n);
+    const double found = decode(output.dtype, output.memory.data, output.place(n));
     const double value = output.expected->value[(size_t)n], bound = bound_of(output, n);
     const double error = found == value ? 0 : std::fabs(found - value);
     // A row of masks so low that they swallow its scores may give any number.
@@ -150,10 +170,10 @@ void check_notices(Run& run, Random& random) {
     const int64_t n = random.whole(0, output.count - 1);
     const double bound = bound_of(output, n), value = output.expected->value[(size_t)n];
     if (output.dtype == Dtype::f32 && std::isfinite(value) && bound < 1e30) {
-      encode(output.dtype, value + 2 * bound, output.memory.data, n);
+      encode(output.dtype, value + 2 * bound, output.memory.data, output.place(n));
       if (difference(output).empty()) fail(std::string("nothing noticed in ") + output.name);
     }
-    std::memset(output.memory.data + n * bytes_of(output.dtype), kNotANumber,
+    std::memset(output.memory.data + output.place(n) * bytes_of(output.dtype), kNotANumber,
                 (size_t)bytes_of(output.dtype));
     if (difference(output).empty()) fail(std::string("no NaN noticed in ") + output.name);
   }
@@ -205,7 +225,9 @@ struct Mean {
     rows.resize((size_t)(3 * count));
     params.v = {v.data(), {0, 0, params.value_dim}};
     const bool half = params.dtype != Dtype::f32;
-    params.output = half ? (void*)half_output.data() : output.data();
+    params.output = {half ? (void*)half_output.data() : output.data(),
+                     {params.heads * params.seqlen_q * params.value_dim,
+                      params.seqlen_q * params.value_dim, params.value_dim}};
     params.lse = rows.data();
     params.row_max = params.lse + count, params.row_sum = params.row_max + count;
   }

@@ -23,6 +23,7 @@ from torch import Tensor
 from .arguments import DECLARED, Arguments, arguments_of, schema_argument, schema_type
 from .compiled_graph import call_kernel_in_compiled_graphs
 from .inputs import Inputs
+from .result_layout import empty_as, empty_gradient
 from .torch_dispatcher import may_pass_by_dispatcher
 from .transforms import check_not_batched, refuse_second_derivatives
 
@@ -315,14 +316,16 @@ class CustomOp:
             "axis_weights": (columns, call.wide),
         }
         return tuple(
-            call.q.new_empty(shape, dtype=dtype)
-            for shape, dtype in (results[name] for name in self.results)
+            empty_as(call.q, *results[name])
+            if name == "output"
+            else call.q.new_empty(results[name][0], dtype=results[name][1])
+            for name in self.results
         )
 
     def _fake_backward(self, *values: Any) -> list[Tensor]:
         flow, call, needs = self._unpacked(values)
         return [
-            call.q.new_empty(getattr(call, name).shape, dtype=self._gradient_dtype(call, name))
+            empty_gradient(name, getattr(call, name), self._gradient_dtype(call, name))
             if need
             else flow.d_output.new_empty(0)
             for name, need in zip(self.learnable, needs, strict=True)

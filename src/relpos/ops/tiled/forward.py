@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ...shear import shear_view
+from ..result_layout import empty_as
 from .blocks_input import BlocksInput, folded
 from .plan import Block, blocks
 from .scores import weights
@@ -30,7 +31,7 @@ def forward(
             `exp(s - largest)` are written, of rows with a key; or None.
     """
     q, shape = call.q, call.shape
-    output = q.new_zeros(*q.shape[:3], call.v.shape[3])
+    output = empty_as(q, (*q.shape[:3], call.v.shape[3])).zero_()
     lse = q.new_full(q.shape[:3] if need_lse else (0,), -torch.inf)
     grid = call.grid if need_axis_weights else None
     axis_weights = q.new_zeros(0 if grid is None else (*q.shape[:3], grid.num_key_coordinates))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ..arguments import AXIS_TABLES, TABLES, Arguments
 from ..custom_op import CustomOp, Flow
+from ..result_layout import empty_gradient
 from .backward import Gradients, backward
 from .blocks_input import BlocksInput
 from .forward import forward
@@ -29,7 +29,7 @@ def _backward(arguments: Arguments, flow: Flow, wanted: frozenset[str]) -> dict[
     learn = wanted & set(TABLES)
     call = BlocksInput(arguments, learn)
     zeros = {
-        name: torch.zeros(getattr(arguments, name).shape, dtype=call.q.dtype, device=call.q.device)
+        name: empty_gradient(name, getattr(arguments, name), call.q.dtype).zero_()
         for name in wanted - learn
     }
     backward(call, Gradients(**zeros), flow.d_output, flow.d_lse, flow.d_axis_weights)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..result_layout import empty_gradient
 from .band_sums import BandSums
 from .joint_bias_gradient import joint_bias_gradient
 from .kernels.backward_dkdv import dkdv_kernel
@@ -15,7 +16,7 @@ from .prepared_call import PreparedCall
 from .saved import Saved
 from .stored_scores import stored_gradients, stores_scores
 from .table_gradients import EndRows, table_gradients
-from .tensor_args import empty_like, maybe_token_tensor, token_tensor
+from .tensor_args import maybe_token_tensor, token_tensor
 from .tuning import TileShape, count_tiles
 
 __all__ = ["backward"]
@@ -91,10 +92,10 @@ class _Backward:
 
     def _run_dq(self) -> None:
         call, saved, needed = self.call, self.saved, self.needed
-        d_q = empty_like(call.q) if "q" in needed else None
+        d_q = empty_gradient("q", call.q) if "q" in needed else None
         d_q_rel = None
         if call.q_rel is not None and "q_rel" in needed:
-            d_q_rel = empty_like(call.q_rel)
+            d_q_rel = empty_gradient("q_rel", call.q_rel)
         d_logits = None
         if call.key_axis_logits is not None and "key_axis_logits" in needed:
             shape = (*call.q.shape[:3], call.key_axis_logits.shape[3])
@@ -157,7 +158,7 @@ class _Backward:
 
     def _run_dkdv(self) -> None:
         call, saved, needed = self.call, self.saved, self.needed
-        d_k, d_v = empty_like(call.k), empty_like(call.v)
+        d_k, d_v = empty_gradient("k", call.k), empty_gradient("v", call.v)
         rows = (call.batch, call.heads, call.seqlen_k)
         d_logits = None
         if call.query_axis_logits is not None and "query_axis_logits" in needed:

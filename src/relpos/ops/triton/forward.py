@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..result_layout import empty_as
 from . import launch
 from .kernels.forward import forward_kernel, merge_kernel
 from .launch import run_largest_that_fits, run_tiles
@@ -43,7 +44,7 @@ def forward(call: PreparedCall) -> ForwardResult:
     q, need_axis_weights = call.q, call.traits.has_axis_weights
     rows, float32 = tuple(q.shape[:3]), torch.float32
     out_dtype = float32 if need_axis_weights else q.dtype
-    out = q.new_empty((*rows, call.v.shape[3]), dtype=out_dtype)
+    out = empty_as(q, (*rows, call.v.shape[3]), out_dtype)
     lse = q.new_empty(rows, dtype=float32)
     softmax = q.new_empty((2, *rows), dtype=float32)
     columns = sum(call.grid.key_grid) if call.grid is not None and need_axis_weights else 0
@@ -69,9 +70,9 @@ def forward(call: PreparedCall) -> ForwardResult:
         if parts is not None:
             merged = TileShape(_MERGED_ROWS, 1, 4, 1)
             launch.run_programs(
-                merge_kernel, count_tiles(lse.numel(), merged.m), parts, part_sums, out, lse,
-                softmax, lse.numel(), splits, call.plan.keep_scale, shape=merged, M=merged.m,
-                SPEC=spec, known=call.plan.known,
+                merge_kernel, count_tiles(lse.numel(), merged.m), parts, part_sums,
+                token_tensor(out), lse, softmax, rows, splits, call.plan.keep_scale,
+                shape=merged, M=merged.m, SPEC=spec, known=call.plan.known,
             )  # fmt: skip
 
     run_largest_that_fits("forward", call, run)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..result_layout import empty_gradient
 from . import launch, tuning
 from .kernel_args import StoredScores
 from .kernels.backward_dkdv import dkdv_kernel
@@ -24,7 +25,7 @@ from .launch import run_largest_that_fits
 from .prepared_call import PreparedCall
 from .saved import Saved
 from .table_gradients import EndRows, add_end_rows, heads_of_tables
-from .tensor_args import empty_like, maybe_token_tensor, token_tensor
+from .tensor_args import maybe_token_tensor, token_tensor
 from .tuning import NARROW, SHORT, TileShape, count_tiles, split_count
 
 __all__ = ["LEAST_BYTES", "stored_gradients", "stores_scores"]
@@ -229,10 +230,12 @@ class _Run:
         self.group = call.heads // call.kv_heads
         self.names = tuple(name for name in call.tables if name in needed)
         self.table_heads = heads_of_tables(call, self.names)
-        self.d_q, self.d_k, self.d_v = map(empty_like, (call.q, call.k, call.v))
+        self.d_q, self.d_k, self.d_v = (
+            empty_gradient(name, getattr(call, name)) for name in ("q", "k", "v")
+        )
         self.d_q_rel = None
         if call.q_rel is not None and "q_rel" in needed:
-            self.d_q_rel = empty_like(call.q_rel)
+            self.d_q_rel = empty_gradient("q_rel", call.q_rel)
         of_queries = self._empty((4, *call.q.shape[:3]))
         of_keys = None
         if "queries" in needed:

@@ -12,7 +12,6 @@ from .kernel_args import PairTensor, TableTensor, TokenTensor
 
 __all__ = [
     "any_needs_int64",
-    "empty_like",
     "maybe_token_tensor",
     "pair_tensor",
     "table_tensor",
@@ -31,11 +30,6 @@ def any_needs_int64(tensors: Iterable[Tensor | None]) -> bool:
             if tokens * max(abs(x.stride(2)), width) >= _INT32:
                 return True
     return False
-
-
-def empty_like(x: Tensor) -> Tensor:
-    """Memory for a gradient of `x`, contiguous."""
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def token_tensor(x: Tensor) -> TokenTensor:

@@ -192,15 +192,16 @@ def forward_kernel(
 
 @triton.jit(do_not_specialize=("rows", "splits"))
 def merge_kernel(
-    parts, part_sums, out, lse, softmax, rows, splits, keep_scale,
+    parts, part_sums, out, lse, softmax, sizes, splits, keep_scale,
     M: tl.constexpr, SPEC: tl.constexpr,
 ):  # fmt: skip
     """The results of `M` rows, queries of all heads, from those of the parts of their keys.
 
-    Reads `parts (splits, rows, dv)` and `part_sums (2, splits, rows)`, and writes `out (rows, dv)`,
-    `lse (rows,)` and `softmax (2, rows)`, all as the forward kernel has them, one part after
-    another.
+    Reads `parts (splits, rows, dv)` and `part_sums (2, splits, rows)`, and writes `out (b, h, i,
+    dv)`, `lse (rows,)` and `softmax (2, rows)`, all as the forward kernel has them, one part after
+    another. `sizes` are `(b, h, i)`, and rows their product.
     """
+    rows = sizes[0] * sizes[1] * sizes[2]
     row = tl.program_id(0) * M + tl.arange(0, M)
     row = tl.cast(row, tl.int64)
     known = row < rows
@@ -222,8 +223,12 @@ def merge_kernel(
         acc += tl.load(parts + places, mask=inside, other=0.0) * factor[:, None]
     row_max, inverse_sum, row_lse = finished_rows(row_max, row_sum, SPEC)
     normalizer = inverse_sum * keep_scale if SPEC.has_dropout else inverse_sum
-    places = row[:, None] * SPEC.value_dim + columns[None, :]
-    tl.store(out + places, (acc * normalizer[:, None]).to(out.dtype.element_ty), mask=inside)
+    head = row // sizes[2]
+    base = head // sizes[1] * out.stride_b + head % sizes[1] * out.stride_h
+    places = (base + row % sizes[2] * out.stride_n)[:, None] + columns[None, :]
+    tl.store(
+        out.ptr + places, (acc * normalizer[:, None]).to(out.ptr.dtype.element_ty), mask=inside
+    )
     tl.store(lse + row, row_lse, mask=known)
     tl.store(softmax + row, row_max, mask=known)
     tl.store(softmax + rows + row, inverse_sum, mask=known)
