@@ -275,6 +275,23 @@ def test_keys_are_split_where_queries_are_few(case: Case, splits: int, monkeypat
     assert "merge_kernel" not in ran
 
 
+@pytest.mark.parametrize("splits", [1, 3])
+def test_results_lie_as_the_inputs_do(splits: int, monkeypatch):
+    """With the heads inside the tokens, and where parts of the keys are merged too."""
+    from relpos.ops.triton import forward
+
+    monkeypatch.setattr(forward, "_count_splits", lambda *_: splits)
+    case = replace(DECODING, batch=2, keys=70, rel_width=4, terms="keys values")
+    named = case.inputs(dtype=FLOAT)
+    heads = ("q", "k", "v", "q_rel")
+    named |= {name: named[name].transpose(1, 2).contiguous().transpose(1, 2) for name in heads}
+    found, wanted = (case.results(named, backend) for backend in ("triton", "reference"))
+    assert_agrees(found, wanted)
+    for name in heads:
+        assert found[name].transpose(1, 2).is_contiguous(), name
+    assert case.run(named, "triton")[0].transpose(1, 2).is_contiguous()
+
+
 @pytest.mark.parametrize(
     ("settings", "splits"), [({}, 2), ({"window": (9, None)}, 1), ({"queries": 70}, 1)]
 )

@@ -106,7 +106,8 @@ def attention(
 
     Returns:
         The output, nested as `q` is; with `return_lse` also the natural log-sum-exp of each row's
-        scores, `-inf` where a row has no key, differentiable too.
+        scores, `-inf` where a row has no key, differentiable too. In memory the output has its
+        heads inside the tokens where `q` has them, as projections make it, and so each gradient.
 
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.
