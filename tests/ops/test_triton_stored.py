@@ -56,6 +56,9 @@ def stored(monkeypatch) -> Any:
     def empty(run: Any, shape: tuple[int, ...]) -> Tensor:
         return run.call.q.new_full(shape, torch.nan, dtype=torch.float32)
 
+    def unwritten(_: str, x: Tensor) -> Tensor:
+        return x.new_full(x.shape, torch.nan)
+
     def with_nan(run: Any, chunk: Any, rows: Any) -> None:
         for x in (rows.d_scores, rows.weights):
             if x is not None:
@@ -73,7 +76,7 @@ def stored(monkeypatch) -> Any:
         monkeypatch.setattr(stored_scores, "SHORT", 0)
         monkeypatch.setattr(stored_scores._Run, "_empty_rows", guarded_rows)
         monkeypatch.setattr(stored_scores._Run, "_empty", empty)
-        monkeypatch.setattr(stored_scores, "empty_like", lambda x: x.new_full(x.shape, torch.nan))
+        monkeypatch.setattr(stored_scores, "empty_gradient", unwritten)
         monkeypatch.setattr(stored_scores._Run, "_run_dkdv", with_nan)
         monkeypatch.setattr(backward, "stored_gradients", counted)
         return calls
