@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-# Before torch reads them. It keeps the graphs that it compiles, and does not see that what an operator
-# tells a trace has changed: it would take those of an earlier version of this library.
+# Before torch reads them. It keeps the graphs that it compiles, and does not see that what an
+# operator tells a trace has changed: it would take those of an earlier version of this library.
 os.environ |= {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
 if not torch.cuda.is_available():
     # Before relpos or triton is imported: without a GPU the kernels run in Triton's interpreter.
