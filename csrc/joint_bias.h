@@ -1,13 +1,13 @@
 // The joint bias of a grid as a number for each pair.
 //
-// Its table has an entry for each combination of the axes' offsets, of which the keys of a run, that
-// differ in their coordinate along the last axis alone, select neighbours. In small windows (7 x 7)
+// Its table has an entry for each combination of the axes' offsets. The keys of a run, which differ
+// in their coordinate along the last axis alone, select neighbours. In small windows (7 x 7)
 // such runs are shorter than a vector, and to add them is slow. Where many batch entries share the
 // bias, the numbers of all pairs are therefore laid out once for a call, and each thread sums ds by
 // pair while it works at a head, and then by entry.
 //
-//     by_pair   (seqlen_q, GridPlan::pair_stride), of one head; what is there for the prefix is 0, or
-//               not read
+//     by_pair   (seqlen_q, GridPlan::pair_stride), of one head; the bias of keys of the prefix is 0,
+//               and what else is there of the prefix is not read
 #pragma once
 
 #include <stdint.h>
@@ -22,8 +22,8 @@
 namespace relpos {
 namespace {
 
-// Calls visit(pair, entry, count) for each run of keys that query i of the grid has: where its first
-// number lies in by_pair and in the table, and how many there are.
+// Calls visit(pair, entry, count) for each run of keys beside query i, which is on the grid: where
+// its first number lies in by_pair and in the table, and how many there are.
 template <class Visit>
 void for_each_pair_run(const Plan& plan, int64_t i, const Visit& visit) {
   const Grid& grid = plan.params.grid;

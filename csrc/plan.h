@@ -171,8 +171,8 @@ struct Plan {
            !params.documents.ids && !params.key_ranges.ranges &&
            8 * params.num_rows() * few_query_stride <= keys_and_values();
   }
-  // Whether the joint bias is laid out by pair: in small windows with short runs, where that takes at
-  // most half the memory of keys and values.
+  // Whether the joint bias is laid out by pair: in small windows with short runs, where there are at
+  // least twice as many numbers in keys and values.
   bool has_joint_bias_by_pair() const {
     return params.grid.joint_bias &&
            params.grid.axes[params.grid.num_axes - 1].size_k <= kMaxShortRun &&

@@ -191,7 +191,8 @@ struct Workspace {
     axis_dp = arena.take_if(grid.has_values, by_coord);
     axis_ds = arena.take_if(grid.has_axis_scores, by_coord);
     query_axis_ds =
-        arena.take_if(grid.sum_size_q && (params.gradients.k.present() || params.gradients.axis_tables),
+        arena.take_if(grid.sum_size_q &&
+                          (params.gradients.k.present() || params.gradients.axis_tables),
                       grid.query_axis_size());
     ds_by_pair = arena.take_if(params.gradients.joint_bias && plan.has_joint_bias_by_pair(),
                                plan.pairs_size());

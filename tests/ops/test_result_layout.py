@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
@@ -11,10 +11,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from relpos.layers import MultiheadAttention
+from relpos.ops.arguments import Arguments
+from relpos.ops.custom_op import CustomOp
+from relpos.ops.native.ops import NATIVE
 from relpos.ops.result_layout import empty_as
+from relpos.ops.tiled.ops import TILED
 from relpos.positions import Shaw
 from tests.ops.agreement import assert_agrees
-from tests.ops.backends import DTYPES, every_blockwise, every_cpu_blockwise
+from tests.ops.backends import DTYPES, every_blockwise, every_cpu_blockwise, native_alone
 from tests.ops.cases import CASES, Case
 from tests.ops.grid_cases import GRID_CASES, GridCase
 
@@ -66,7 +70,8 @@ def test_each_result_goes_by_its_own_input(backend: str):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_kernel_gives_the_same_bits_wherever_results_lie(dtype: torch.dtype):
+@native_alone
+def test_the_kernel_gives_the_same_bits_wherever_results_lie(backend: str, dtype: torch.dtype):
     torch.manual_seed(0)
     x = torch.randn(3, 2, 4, 33, 16).to(dtype)
     found = []
@@ -105,6 +110,53 @@ def test_a_trace_knows_where_results_lie(backend: str, dynamic: bool):
         assert [tuple(map(int, stride)) for stride in told] == [output.stride()]
 
 
+# Tensors (b, h, n, width) that lie so.
+LAYOUTS: dict[str, Callable[[int, int, int, int], Tensor]] = {
+    "contiguous": torch.randn,
+    "inside": lambda b, h, n, d: torch.randn(b, n, h, d).transpose(1, 2),
+    "packed": lambda b, h, n, d: torch.randn(b, n, 3 * h, d)[:, :, h : 2 * h].transpose(1, 2),
+    "numbers apart": lambda b, h, n, d: torch.randn(b, n, h, d, 3)[..., 1].transpose(1, 2),
+    "numbers outside heads": lambda b, h, n, d: torch.randn(b, n, d, h).permute(0, 3, 1, 2),
+    "sequences inside": lambda b, h, n, d: torch.randn(n, b, h, d).permute(1, 2, 0, 3),
+    "heads first": lambda b, h, n, d: torch.randn(h, b, n, d).transpose(0, 1),
+    "one for all heads": lambda b, h, n, d: torch.randn(b, 1, n, d).expand(b, h, n, d),
+}
+
+
+def check_what_a_trace_is_told(op: CustomOp, layout: str, queries: int, keys: int) -> None:
+    """The sizes and strides of all results are those that a trace is told."""
+    torch.manual_seed(0)
+    lay = LAYOUTS[layout]
+    q, q_rel = (lay(2, 4, queries, width) for width in (16, 8))
+    k, v = (lay(2, 2, keys, width) for width in (16, 24))
+    values = op.values(
+        Arguments(
+            q=q, k=k, v=v, q_rel=q_rel, keys=torch.randn(1, 5, 8), first_offsets=[-2, 0, 0, 0],
+            scale=0.3, query_start=keys - queries, return_lse=True,
+        )
+    )  # fmt: skip
+    results, told = op._compute_forward(op._named(values), values), op._fake_forward(*values)
+    named = dict(zip(op.results, results, strict=True))
+    wanted = [int(name in ("q", "k", "v", "q_rel")) for name in op.learnable]
+    flow = (torch.randn_like(named["output"]), None, *([None] * ("axis_weights" in named)))
+    backward = *flow, *(named[name] for name in op.saved), wanted, *values
+    found = [*results, *(x for x in op._compute_backward(*backward) if x is not None and x.numel())]
+    told = [*told, *(x for x in op._fake_backward(*backward) if x.numel())]
+    assert [laid(x) for x in found] == [laid(x) for x in told]
+
+
+def laid(x: Tensor) -> tuple[tuple[int, int], ...]:
+    """Sizes and strides; where there is one number alone along an axis its stride is no matter."""
+    return tuple((n, stride if n > 1 else 0) for n, stride in zip(x.shape, x.stride(), strict=True))
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(5, 7), (1, 9), (0, 3)])
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+@pytest.mark.parametrize("op", [NATIVE, TILED], ids=["native", "tiled"])
+def test_a_trace_is_told_how_results_lie(op: CustomOp, layout: str, queries: int, keys: int):
+    check_what_a_trace_is_told(op, layout, queries, keys)
+
+
 @pytest.mark.parametrize(
     ("x", "strides"),
     [
@@ -121,7 +173,8 @@ def test_which_inputs_have_their_heads_inside(x: Tensor, strides: tuple[int, ...
     assert empty_as(x, x.shape).stride() == strides
 
 
-def test_a_layer_moves_no_heads():
+@native_alone
+def test_a_layer_moves_no_heads(backend: str):
     """The output goes into its projection, and the gradients into theirs, as they lie."""
     found: list[str] = []
 

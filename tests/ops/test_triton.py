@@ -21,7 +21,14 @@ from hypothesis import settings as hypothesis_settings
 from torch import Tensor
 
 from relpos import BackendError, GridTerms, OffsetTable, Terms, attention, backends, chunk_ranges
-from tests.ops import test_dropout, test_gradients, test_meaning, test_parts, test_torch_library
+from tests.ops import (
+    test_dropout,
+    test_gradients,
+    test_meaning,
+    test_parts,
+    test_result_layout,
+    test_torch_library,
+)
 from tests.ops.agreement import assert_agrees, assert_within_budget, cast
 from tests.ops.backends import ON_GPU
 from tests.ops.cases import CASES, Case, any_case
@@ -290,6 +297,14 @@ def test_results_lie_as_the_inputs_do(splits: int, monkeypatch):
     for name in heads:
         assert found[name].transpose(1, 2).is_contiguous(), name
     assert case.run(named, "triton")[0].transpose(1, 2).is_contiguous()
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(5, 7), (0, 3), (3, 0)])
+@pytest.mark.parametrize("layout", sorted(test_result_layout.LAYOUTS))
+def test_a_trace_is_told_how_results_lie(layout: str, queries: int, keys: int):
+    from relpos.ops.triton.ops import TRITON
+
+    test_result_layout.check_what_a_trace_is_told(TRITON, layout, queries, keys)
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,9 @@ def attention(
 
     Returns:
         The output, nested as `q` is; with `return_lse` also the natural log-sum-exp of each row's
-        scores, `-inf` where a row has no key, differentiable too. In memory the output has its
-        heads inside the tokens where `q` has them, as projections make it, and so each gradient.
+        scores, `-inf` where a row has no key, differentiable too. Where `q` has its heads inside
+        the tokens in memory, as projections make it, so has the output (but `reference`'s), and the
+        gradients of `q`, `k` and `v` each go by their own input.
 
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.

@@ -34,7 +34,7 @@ def empty_as(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype | None = None
 def empty_gradient(name: str, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Memory for the gradient of an argument `x`, of that name, by the same rule.
 
-    Only of `q`, `k`, `v` and `q_rel` the axes are those of heads and tokens: others are contiguous.
+    Only `q`, `k`, `v` and `q_rel` have axes of heads and tokens: others' gradients are contiguous.
     """
     if name in _OF_TOKENS:
         return empty_as(x, x.shape, dtype)

@@ -46,7 +46,7 @@ def _zero_gradients(call: PreparedCall, needed: frozenset[str]) -> dict[str, Ten
         "joint_bias": call.joint_bias,
     } | {name: table.rows for name, table in call.tables.items()}  # fmt: skip
     return {
-        name: torch.zeros_like(tensors[name], memory_format=torch.contiguous_format)  # type: ignore[arg-type]
+        name: empty_gradient(name, tensors[name]).zero_()  # type: ignore[arg-type]
         for name in needed
     }
 

@@ -71,8 +71,8 @@ def forward(call: PreparedCall) -> ForwardResult:
             merged = TileShape(_MERGED_ROWS, 1, 4, 1)
             launch.run_programs(
                 merge_kernel, count_tiles(lse.numel(), merged.m), parts, part_sums,
-                token_tensor(out), lse, softmax, rows, splits, call.plan.keep_scale,
-                shape=merged, M=merged.m, SPEC=spec, known=call.plan.known,
+                token_tensor(out), lse, softmax, lse.numel(), *rows[1:], splits,
+                call.plan.keep_scale, shape=merged, M=merged.m, SPEC=spec, known=call.plan.known,
             )  # fmt: skip
 
     run_largest_that_fits("forward", call, run)

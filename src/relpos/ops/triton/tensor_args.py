@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..result_layout import empty_as
 from .kernel_args import PairTensor, TableTensor, TokenTensor
 
 __all__ = [
@@ -62,8 +63,10 @@ def pair_tensor(mask: Tensor | None) -> PairTensor | None:
 
 
 def with_dense_rows(x: Any) -> Any:
-    """`x` with its last axis contiguous, or None."""
-    return x if x is None or x.shape[-1] == 1 or x.stride(-1) == 1 else x.contiguous()
+    """`x (b, h, n, width)` with its last axis contiguous, its heads where they are; or None."""
+    if x is None or x.shape[-1] == 1 or x.stride(-1) == 1:
+        return x
+    return empty_as(x, x.shape).copy_(x)
 
 
 def _strides(x: Tensor) -> list[int]:

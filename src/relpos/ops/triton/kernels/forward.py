@@ -190,18 +190,17 @@ def forward_kernel(
         store_by_query(softmax + num_score_rows, args, b, h, i, inverse_sum)
 
 
-@triton.jit(do_not_specialize=("rows", "splits"))
+@triton.jit(do_not_specialize=("rows", "heads", "queries", "splits"))
 def merge_kernel(
-    parts, part_sums, out, lse, softmax, sizes, splits, keep_scale,
+    parts, part_sums, out, lse, softmax, rows, heads, queries, splits, keep_scale,
     M: tl.constexpr, SPEC: tl.constexpr,
 ):  # fmt: skip
     """The results of `M` rows, queries of all heads, from those of the parts of their keys.
 
     Reads `parts (splits, rows, dv)` and `part_sums (2, splits, rows)`, and writes `out (b, h, i,
     dv)`, `lse (rows,)` and `softmax (2, rows)`, all as the forward kernel has them, one part after
-    another. `sizes` are `(b, h, i)`, and rows their product.
+    another.
     """
-    rows = sizes[0] * sizes[1] * sizes[2]
     row = tl.program_id(0) * M + tl.arange(0, M)
     row = tl.cast(row, tl.int64)
     known = row < rows
@@ -223,9 +222,9 @@ def merge_kernel(
         acc += tl.load(parts + places, mask=inside, other=0.0) * factor[:, None]
     row_max, inverse_sum, row_lse = finished_rows(row_max, row_sum, SPEC)
     normalizer = inverse_sum * keep_scale if SPEC.has_dropout else inverse_sum
-    head = row // sizes[2]
-    base = head // sizes[1] * out.stride_b + head % sizes[1] * out.stride_h
-    places = (base + row % sizes[2] * out.stride_n)[:, None] + columns[None, :]
+    head = row // queries
+    base = head // heads * out.stride_b + head % heads * out.stride_h
+    places = (base + row % queries * out.stride_n)[:, None] + columns[None, :]
     tl.store(
         out.ptr + places, (acc * normalizer[:, None]).to(out.ptr.dtype.element_ty), mask=inside
     )
