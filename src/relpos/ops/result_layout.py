@@ -14,7 +14,9 @@ __all__ = ["empty_as", "empty_gradient"]
 _OF_TOKENS = frozenset({"q", "k", "v", "q_rel"})
 
 
-def empty_as(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
+def empty_as(
+    x: Tensor, shape: tuple[int | torch.SymInt, ...], dtype: torch.dtype | None = None
+) -> Tensor:
     """Memory for a result `(b, h, n, width)`: heads inside tokens as in `x`, or contiguous.
 
     Args:
