@@ -26,7 +26,7 @@ from .measure.adapted_memory import measure_memory
 from .measure.gpu import describe, event_clock
 from .measure.long_inputs import measure_long
 from .measure.machine import gpu, machine
-from .report.adapters_page import adapters_verdict
+from .report.adapters_page import adapters_verdict, processor_of
 from .workloads.adapted import LONG_INPUTS, MODELS
 
 PARTS = {"time": measure_time, "memory": measure_memory}
@@ -62,7 +62,7 @@ def main() -> None:
         return
     result = json.loads(options.out.read_text()) if options.out.exists() else {}
     result["machine"] = machine()
-    commits = result.setdefault("commits", {})
+    commits, processors = (result.setdefault(name, {}) for name in ("commits", "processors"))
     if options.equality:
         result["equality"] = measure_equality()
         commits["equality"] = machine()["commit"]
@@ -82,6 +82,7 @@ def main() -> None:
             others = [row for row in result.get(part, []) if row["model"] != model.name]
             result[part] = others + PARTS[part](model)
             commits[f"{model.name}: {part}"] = machine()["commit"]
+            processors[f"{model.name}: {part}"] = processor_of(machine())
             save(options.out, result)
     print(f"wrote {options.out}")
     print(adapters_verdict(result))

@@ -11,7 +11,14 @@ from ..measure.passes import BOTH, FORWARD
 from ..workloads.adapted import MODELS, AdaptedModel
 from .cells import format_ratio, machine_note, markdown_table
 
-__all__ = ["adapters_page", "adapters_verdict", "gains_table", "long_table", "measured_on"]
+__all__ = [
+    "adapters_page",
+    "adapters_verdict",
+    "gains_table",
+    "long_table",
+    "measured_on",
+    "processor_of",
+]
 
 HEAD = """\
 # Your model, adapted
@@ -57,7 +64,7 @@ install "relpos[transformers]"`.
   hides it as under `eager`. One with a row for all queries, `(B, 1, 1, L)`, is padding alone: a
   decoder stays causal beside it, where the originals of T5's kin and Inkling see ahead then; MPT
   does so either way.
-- Windows of few tokens gain little: Swin's smallest, of 49, nothing (0.8 to 1.05 times as fast).
+- Windows of few tokens gain little forward: Swin's smallest, of 49, up to a tenth.
 - Choose `attn_implementation` before: `adapt` puts a name of its own into the configuration. Chosen
   afterwards, some families go on as they were, and Inkling refuses.
   Adapt before accelerate's hooks are set and before FSDP wraps; before or after loading and PEFT,
@@ -178,9 +185,28 @@ def adapters_page(result: dict, gpu_result: dict | None = None) -> str:
 
 
 def measured_on(result: dict, part: str) -> str:
-    """The machine, and the commits at which the rows of a part were measured."""
+    """The machine, the commits at which the rows of a part were measured, and who ran elsewhere."""
     commits = {commit for name, commit in result["commits"].items() if name.endswith(f": {part}")}
-    return machine_note(result["machine"] | {"commit": ", ".join(sorted(commits))})
+    models: dict[str, list[str]] = {}  # by processor
+    for name, processor in result.get("processors", {}).items():
+        model, _, of_part = name.rpartition(": ")
+        if of_part == part:
+            models.setdefault(processor, []).append(model)
+    most, *others = sorted(models, key=lambda processor: -len(models[processor]))
+    processor, _, capability = most.removesuffix(")").rpartition(" (")
+    machine = result["machine"] | {"processor": processor, "capability": capability}
+    note = machine_note(machine | {"commit": ", ".join(sorted(commits))})
+    elsewhere = [f"{' / '.join(sorted(models[other]))} on an {other}" for other in others]
+    return "; ".join([note, *elsewhere])
+
+
+def processor_of(machine: dict) -> str:
+    """That of a machine, and its instructions.
+
+    >>> processor_of({"processor": "Some", "capability": "AVX2"})
+    'Some (AVX2)'
+    """
+    return f"{machine['processor']} ({machine['capability']})"
 
 
 def gains_table(result: dict, models: tuple[AdaptedModel, ...] = MODELS) -> str:
