@@ -26,7 +26,7 @@ from .measure.adapted_memory import measure_memory
 from .measure.gpu import describe, event_clock
 from .measure.long_inputs import measure_long
 from .measure.machine import gpu, machine
-from .report.adapters_page import adapters_verdict, processor_of
+from .report.adapters_page import adapters_verdict
 from .workloads.adapted import LONG_INPUTS, MODELS
 
 PARTS = {"time": measure_time, "memory": measure_memory}
@@ -82,7 +82,9 @@ def main() -> None:
             others = [row for row in result.get(part, []) if row["model"] != model.name]
             result[part] = others + PARTS[part](model)
             commits[f"{model.name}: {part}"] = machine()["commit"]
-            processors[f"{model.name}: {part}"] = processor_of(machine())
+            processors[f"{model.name}: {part}"] = {
+                name: machine()[name] for name in ("processor", "capability")
+            }
             save(options.out, result)
     print(f"wrote {options.out}")
     print(adapters_verdict(result))

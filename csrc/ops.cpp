@@ -488,6 +488,13 @@ struct GradientTensors {
   const Ints& needs;  // 0 or 1 for each of them
   std::vector<Tensor> tensors = {};
 
+  static Ints sizes_of(const Tensor& x) { return Ints(x.sizes().begin(), x.sizes().end()); }
+  // Whether the next input's gradient is wanted; if not, it is an empty tensor.
+  bool wants(const OptionalTensor& input) {
+    if (needs.at(tensors.size()) && input) return true;
+    tensors.push_back(empty({0}, ScalarType::Float));
+    return false;
+  }
   // Memory for the next input's gradient; null if it is not wanted.
   void* add(const OptionalTensor& input, ScalarType of_gradient) {
     if (!wants(input)) return nullptr;
@@ -501,13 +508,6 @@ struct GradientTensors {
     return result_view(tensors.back());
   }
   void* add(const OptionalTensor& input) { return add(input, dtype); }
-  // If not, an empty tensor is the next.
-  bool wants(const OptionalTensor& input) {
-    if (needs.at(tensors.size()) && input) return true;
-    tensors.push_back(empty({0}, ScalarType::Float));
-    return false;
-  }
-  static Ints sizes_of(const Tensor& x) { return Ints(x.sizes().begin(), x.sizes().end()); }
   float* add_float(const OptionalTensor& input) { return (float*)add(input, ScalarType::Float); }
   // For those that a kernel only adds to: what is added to scores as it is.
   float* add_zeros(const OptionalTensor& input) {

@@ -11,14 +11,7 @@ from ..measure.passes import BOTH, FORWARD
 from ..workloads.adapted import MODELS, AdaptedModel
 from .cells import format_ratio, machine_note, markdown_table
 
-__all__ = [
-    "adapters_page",
-    "adapters_verdict",
-    "gains_table",
-    "long_table",
-    "measured_on",
-    "processor_of",
-]
+__all__ = ["adapters_page", "adapters_verdict", "gains_table", "long_table", "measured_on"]
 
 HEAD = """\
 # Your model, adapted
@@ -187,26 +180,19 @@ def adapters_page(result: dict, gpu_result: dict | None = None) -> str:
 def measured_on(result: dict, part: str) -> str:
     """The machine, the commits at which the rows of a part were measured, and who ran elsewhere."""
     commits = {commit for name, commit in result["commits"].items() if name.endswith(f": {part}")}
-    models: dict[str, list[str]] = {}  # by processor
-    for name, processor in result.get("processors", {}).items():
+    models: dict[tuple[str, str], list[str]] = {}  # by processor and its instructions
+    for name, found in result["processors"].items():
         model, _, of_part = name.rpartition(": ")
         if of_part == part:
-            models.setdefault(processor, []).append(model)
+            models.setdefault((found["processor"], found["capability"]), []).append(model)
     most, *others = sorted(models, key=lambda processor: -len(models[processor]))
-    processor, _, capability = most.removesuffix(")").rpartition(" (")
-    machine = result["machine"] | {"processor": processor, "capability": capability}
+    machine = result["machine"] | dict(zip(("processor", "capability"), most, strict=True))
     note = machine_note(machine | {"commit": ", ".join(sorted(commits))})
-    elsewhere = [f"{' / '.join(sorted(models[other]))} on an {other}" for other in others]
+    elsewhere = [
+        f"{' / '.join(sorted(models[processor, capability]))} on an {processor} ({capability})"
+        for processor, capability in others
+    ]
     return "; ".join([note, *elsewhere])
-
-
-def processor_of(machine: dict) -> str:
-    """That of a machine, and its instructions.
-
-    >>> processor_of({"processor": "Some", "capability": "AVX2"})
-    'Some (AVX2)'
-    """
-    return f"{machine['processor']} ({machine['capability']})"
 
 
 def gains_table(result: dict, models: tuple[AdaptedModel, ...] = MODELS) -> str:
