@@ -11,6 +11,7 @@
 #   make gpu     on a machine with a GPU, in 25 minutes: tests, checks and time of the triton
 #                backend; PYTHON needs torch, triton, jaxtyping, pytest and hypothesis, and
 #                nothing is installed
+#   make docs    the documents and the reference of public names, as a site: site/index.html
 #   make parity  agreement with other implementations: docs/parity.md
 #   make wheel   sdist and wheel, with what the compiled kernel needs: dist/
 
@@ -24,7 +25,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 8 
 # Judges of tests/parity whose own requirements (librosa, torchvision) the tests do without.
 ORACLES := espnet self-attention-cv
 
-.PHONY: setup run test thorough quick check bench gpu parity wheel clean
+.PHONY: setup run test thorough quick check bench gpu docs parity wheel clean
 
 setup: $(VENV)/.complete
 
@@ -84,9 +85,13 @@ gpu:
 parity: setup
 	$(BIN)/python -m benchmarks.parity
 
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "wrote site/index.html"
+
 wheel: setup
 	$(BIN)/python -m scripts.build_wheel
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf $(VENV) build dist site src/*.egg-info
 	rm -f $(addprefix src/relpos/ops/native/,_kernel*.so missing.txt)

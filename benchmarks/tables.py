@@ -1,4 +1,4 @@
-"""Write the README's tables and three pages of docs from measured runs.
+"""Write the tables of the README and of docs, and three whole pages, from measured runs.
 
 No figure there is typed by hand.
 
@@ -15,10 +15,9 @@ from pathlib import Path
 from .files import ROOT, has, load
 from .report.adapters_page import adapters_page
 from .report.benchmark_page import benchmark_page
+from .report.documents import DOCUMENTS, filled, parts
 from .report.league_page import league_files, league_page
-from .report.readme import readme
 
-README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "benchmark.md"
 ADAPTERS = ROOT / "docs" / "adapters.md"
 LEAGUE = ROOT / "docs" / "league.md"
@@ -35,8 +34,9 @@ def league() -> str:
 def pages() -> dict[Path, str]:
     """Every page as the results have it."""
     result, gpu_result = load("cpu.json"), load("cuda.json") if has("cuda.json") else None
-    return {
-        README: readme(README.read_text(), result, gpu_result),
+    made = parts(result, gpu_result)
+    documents = {ROOT / name: filled(name, (ROOT / name).read_text(), made) for name in DOCUMENTS}
+    return documents | {
         PAGE: benchmark_page(
             result,
             load("choice.json"),
@@ -64,7 +64,7 @@ def main() -> None:
     try:
         made = pages()
     except ValueError as error:
-        # Runs of the league that cannot stand in one table.
+        # Runs of the league that cannot stand in one table, or a document's markers.
         sys.exit(f"benchmarks.tables: {error}")
     for path, text in made.items():
         if not check:

@@ -20,7 +20,6 @@ from benchmarks import (
     decoding,
     generation,
     half,
-    tables,
     training,
 )
 from benchmarks.files import load
@@ -29,7 +28,7 @@ from benchmarks.measure.passes import time_scheme
 from benchmarks.measure.timing import interleaved, wall_clock
 from benchmarks.report.benchmark_page import on_gpu, without_gpu
 from benchmarks.report.choice_section import SLACK, choice_section
-from benchmarks.report.readme import readme
+from benchmarks.report.documents import DOCUMENTS, filled, parts
 from benchmarks.report.targets import GPU_TARGETS, TARGETS, notes, verdict
 from benchmarks.workloads import schemes
 from benchmarks.workloads.gpu_settings import GPU_SETTINGS, GpuSetting, gpu_setting_name
@@ -240,8 +239,23 @@ def test_the_page_has_what_was_measured_on_a_gpu(no_gpu, tmp_path, capsys):
     lines = verdict(result, GPU_TARGETS).splitlines()
     assert ": 3 measured, " in lines[-1]
     assert "missed: L=4096, B=4, d=64: logits, causal (Inkling): forward: 9.00, not 1.3" in lines
-    text = readme(tables.README.read_text(), load("cpu.json"), result)
-    assert "| L=4096, B=4, d=64 | logits, causal (Inkling) |" in text
+    made = parts(load("cpu.json"), result)
+    assert "| L=4096, B=4, d=64 | logits, causal (Inkling) |" in made["cuda"]
+    assert "| logits, causal (Inkling) | " in made["gpu"]
+    assert parts(load("cpu.json"))["cuda"] == "On a GPU: not measured."
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_document_has_the_parts_that_are_made_and_no_other(document):
+    made = {name: f"made {name}" for name in DOCUMENTS[document]}
+    text = (ROOT / document).read_text()
+    text = filled(document, text, made)
+    for name in DOCUMENTS[document]:
+        assert f"<!-- {name} -->\nmade {name}\n<!-- /{name} -->" in text
+    first = DOCUMENTS[document][0]
+    for broken in (f"{text}\n<!-- other -->\n", text.replace(f"<!-- /{first} -->", "")):
+        with pytest.raises(ValueError, match=f"^{document} must have"):
+            filled(document, broken, made)
 
 
 def test_what_takes_python_longer_than_the_gpu_is_timed_as_graphs_too(

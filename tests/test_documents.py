@@ -6,16 +6,20 @@ import os
 import re
 import subprocess
 import sys
+import zlib
 from importlib.util import find_spec
+from inspect import ismodule
 from pathlib import Path
 
 import pytest
 
+import relpos
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
-ADAPTERS = (ROOT / "docs" / "adapters.md").read_text()
 DISTRIBUTED = (ROOT / "docs" / "distributed.md").read_text()
+# Documents whose Python runs.
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/guide.md", "docs/local.md", "docs/adapters.md")
 # What a block begins with that is for several processes.
 TORCHRUN = "# torchrun --nproc-per-node 2 "
 # The other one has tests of its own, in tests/examples.
@@ -24,15 +28,17 @@ EXAMPLES = sorted(
 )
 
 
-@pytest.mark.parametrize(
-    "page", [README, CONTRIBUTING, ADAPTERS], ids=["README", "CONTRIBUTING", "adapters"]
-)
+# Of inductor.
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.parametrize("page", PAGES)
 def test_the_python_of_a_page_runs(page: str):
-    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.S)
+    """Block after block: a later one may use what an earlier one has."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.S)
     assert blocks
+    names = {}
     for block in blocks:
         if not block.startswith(TORCHRUN):
-            exec(compile(block, "page", "exec"), {})
+            exec(compile(block, page, "exec"), names)
 
 
 @pytest.mark.no_typecheck
@@ -74,9 +80,22 @@ def test_the_readmes_tables_are_what_was_measured():
     assert result.returncode == 0, result.stderr
 
 
-def test_files_that_the_readme_names_exist():
-    for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
-        assert (ROOT / target).exists(), target
+@pytest.mark.no_typecheck
+@pytest.mark.slow
+def test_the_documents_are_a_site_with_every_public_name(tmp_path: Path):
+    """Strictly: a link that leads nowhere, or a docstring with one, fails it."""
+    result = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", tmp_path],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    inventory = (tmp_path / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    names = {line.split(" ")[0] for line in zlib.decompress(inventory).decode().splitlines()}
+    for package in (relpos, relpos.positions, relpos.layers, relpos.adapters):
+        documented = {name for name in package.__all__ if not ismodule(getattr(package, name))}
+        missing = {f"{package.__name__}.{name}" for name in documented - {"__version__"}} - names
+        assert missing == set()
 
 
 def test_modules_that_the_documents_run_exist():

@@ -1,4 +1,4 @@
-"""Runs that are kept, and the README's tables of them."""
+"""Runs that are kept, and the pages' tables of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from benchmarks import keep_run
-from benchmarks.report.readme import music_table, translation_table
+from benchmarks.report.task_tables import music_table, translation_table
 from benchmarks.seeds import with_seeds_of
 from relpos_tasks.music.reported import HUANG_2018
 
@@ -207,7 +207,7 @@ def test_where_no_piece_was_long_enough_the_chorales_have_one_table():
         assert "measured at more" not in text
 
 
-def test_the_readme_says_what_translations_are_worth():
+def test_the_table_says_what_translations_are_worth():
     bleu = {"value": 0.4, "low": -0.3, "high": 1.1}
     scores = {"bleu": 35.0, "bleu_low": 33.1, "bleu_high": 37.0, "chrf": 60.0, "nats": 1.6}
     text = translation_table(

@@ -81,7 +81,8 @@ def attention(
             part, or a number in logits added to the score (differentiable). What is hidden must be
             finite all the same, as for SDPA: its weight is 0, and 0 times NaN is NaN.
         dropout: probability that a weight is dropped, `0 <= dropout < 1`; `tiled` rounds it to
-            a multiple of 2**-16, `native` and `triton` of 2**-32. The caller passes 0 at inference.
+            a multiple of `2**-16`, `native` and `triton` of `2**-32`. The caller passes 0 at
+            inference.
         scale: of the content, `keys` and `queries` scores (not of `bias`), a plain number: a
             learned one is multiplied into `q`. None: `1 / sqrt(d)`.
         query_start: position of the first query, in tokens; None: the queries are the last `i`
