@@ -26,12 +26,9 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from ..checks import (
-    check_count,
     check_dtype,
-    check_floating,
     check_probability,
     check_scale,
     check_softcap,
@@ -46,12 +43,13 @@ from .cache import KeyValueCache, check_cache, rollback_on_error
 from .elsewhere import AttendElsewhere, check_elsewhere
 from .masks import from_key, merge_masks
 from .nested import attention_of_nested
+from .projections import InputProjections
 from .windows import check_window
 
 __all__ = ["AttendElsewhere", "MultiheadAttention"]
 
 
-class MultiheadAttention(nn.Module):
+class MultiheadAttention(InputProjections):
     """`concat_h(attention(q W_q, k W_k, v W_v)) W_o`, with `position` acting on each head.
 
     Args:
@@ -99,11 +97,6 @@ class MultiheadAttention(nn.Module):
     # Where the heads attend over several devices, what does it in place of the layer
     # (`relpos.distributed.ContextParallel`).
     attend_elsewhere: AttendElsewhere[MultiheadAttention] | None = None
-    in_proj_weight: nn.Parameter | None
-    in_proj_bias: nn.Parameter | None
-    q_proj_weight: nn.Parameter | None
-    k_proj_weight: nn.Parameter | None
-    v_proj_weight: nn.Parameter | None
 
     # torch's arguments, in torch's order.
     def __init__(
@@ -127,43 +120,28 @@ class MultiheadAttention(nn.Module):
         window: AnyWindow = None,
         softcap: float | None = None,
     ) -> None:
-        super().__init__()
-        self.embed_dim, self.num_heads = embed_dim, num_heads
-        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         for name, refused in (("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn)):
             if refused:
                 raise ValueError(
                     f"MultiheadAttention: {name} must be False, since an appended key has no "
                     "position, got True"
                 )
-        self.kdim = embed_dim if kdim is None else kdim
-        self.vdim = embed_dim if vdim is None else vdim
-        self._check_sizes(head_dim, dropout)
-        width = self.embed_dim // self.num_heads if head_dim is None else head_dim
-        self.head_dim = check_count("MultiheadAttention", "head_dim", width)
+        check_dtype("MultiheadAttention", dtype)
+        super().__init__(
+            embed_dim, num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, kdim=kdim,
+            vdim=vdim, bias=bias, device=device, dtype=dtype,
+        )  # fmt: skip
+        check_probability("MultiheadAttention", "dropout", dropout)
         self.dropout, self.batch_first = dropout, batch_first
         self.scale = check_scale("MultiheadAttention", scale, positive=False)
         if position is not None:
             check_position("MultiheadAttention", "position", position)
         resolve_scale("MultiheadAttention", position, self.scale, width=self.head_dim)
-        check_dtype("MultiheadAttention", dtype)
         self.window = check_window("MultiheadAttention", window)
         self.softcap = check_softcap("MultiheadAttention", softcap)
 
-        heads, inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        self._sizes = (heads, inner, inner)
-        packed = self.kdim == self.vdim == embed_dim
-        shapes = {
-            "in_proj_weight": (sum(self._sizes), embed_dim) if packed else None,
-            "q_proj_weight": None if packed else (heads, embed_dim),
-            "k_proj_weight": None if packed else (inner, self.kdim),
-            "v_proj_weight": None if packed else (inner, self.vdim),
-            "in_proj_bias": (sum(self._sizes),) if bias else None,
-        }
-        for name, shape in shapes.items():
-            tensor = None if shape is None else torch.empty(shape, device=device, dtype=dtype)
-            self.register_parameter(name, None if tensor is None else nn.Parameter(tensor))
-        self.out_proj = nn.Linear(heads, embed_dim, bias=bias, device=device, dtype=dtype)
+        heads = self.num_heads * self.head_dim
+        self.out_proj = nn.Linear(heads, self.embed_dim, bias=bias, device=device, dtype=dtype)
         self.position = position
         self.reset_parameters()
 
@@ -304,22 +282,6 @@ class MultiheadAttention(nn.Module):
             return output[0]
         return output if self.batch_first else output.transpose(0, 1)
 
-    def project_queries(self, x: Float[Tensor, "... e"]) -> Float[Tensor, "... hd"]:
-        """`x W_q + b_q`, for a position that shares this projection.
-
-        Args:
-            x: whatever has the width of the queries.
-        """
-        return self._linear(0, x)
-
-    def project_keys(self, x: Float[Tensor, "... kdim"]) -> Float[Tensor, "... gd"]:
-        """`x W_k + b_k`, for a position that shares this projection.
-
-        Args:
-            x: whatever has the width of the keys.
-        """
-        return self._linear(1, x)
-
     @property
     def position_of_heads(self) -> Callable[..., Any] | None:
         """What is called as the position: where heads are cut, that of this device's heads."""
@@ -358,25 +320,6 @@ class MultiheadAttention(nn.Module):
     def _shifts(self) -> bool:
         """Whether terms stay the same where keys are dropped in front."""
         return self.position is None or getattr(self.position, "shift_invariant", False)
-
-    def _project(
-        self, query: Tensor, key: Tensor, value: Tensor, *, self_attention: bool
-    ) -> tuple[Tensor, ...]:
-        """Queries `(b, h, i, d)`, keys and values `(b, g, j, d)`."""
-        if self.in_proj_weight is not None and self_attention:
-            projected = linear(query, self.in_proj_weight, self.in_proj_bias)
-            projected = projected.split(self._sizes, dim=-1)
-        else:
-            projected = [self._linear(n, x) for n, x in enumerate((query, key, value))]
-        return tuple(x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for x in projected)
-
-    def _linear(self, part: int, x: Tensor) -> Tensor:
-        """`x` through the projection of the queries (0), keys (1) or values (2)."""
-        bias = None if self.in_proj_bias is None else self.in_proj_bias.split(self._sizes)[part]
-        if self.in_proj_weight is not None:
-            return linear(x, self.in_proj_weight.split(self._sizes)[part], bias)
-        weight = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[part]
-        return linear(x, cast(Tensor, weight), bias)
 
     def _attend(
         self,
@@ -417,28 +360,6 @@ class MultiheadAttention(nn.Module):
             key_ranges=key_ranges, softcap=self.softcap,
         )  # fmt: skip
         return heads, weights
-
-    def _check_sizes(self, head_dim: int | None, dropout: float) -> None:
-        for name in ("embed_dim", "num_heads", "num_kv_heads", "kdim", "vdim"):
-            setattr(self, name, check_count("MultiheadAttention", name, getattr(self, name)))
-        if head_dim is None and self.embed_dim % self.num_heads:
-            raise ValueError(
-                f"MultiheadAttention: embed_dim must be a multiple of num_heads={self.num_heads} "
-                f"without a head_dim, got {self.embed_dim}"
-            )
-        if self.num_heads % self.num_kv_heads:
-            raise ValueError(
-                "MultiheadAttention: num_kv_heads must divide "
-                f"num_heads={self.num_heads}, got {self.num_kv_heads}"
-            )
-        check_probability("MultiheadAttention", "dropout", dropout)
-
-    def _check_inputs(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        name = "MultiheadAttention"
-        check_floating(name, "query", query, "b i e", {"e": self.embed_dim})
-        b, j = query.shape[0], key.shape[1] if key.ndim == 3 else 0
-        check_floating(name, "key", key, "b j kdim", {"b": b, "kdim": self.kdim})
-        check_floating(name, "value", value, "b j vdim", {"b": b, "j": j, "vdim": self.vdim})
 
 
 def _with_batch(argument: str, x: Tensor | None, *, axes: int) -> Tensor | None:
