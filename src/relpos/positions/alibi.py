@@ -22,6 +22,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from ..checks import check_dtype
+from ..terms import OffsetTable
 from .distance_bias import DistanceBias
 
 __all__ = ["Alibi"]
@@ -35,8 +36,8 @@ class Alibi(DistanceBias):
         causal: whether the table leaves out keys ahead of the query. Only right under a causal
             mask: a key ahead would get the bias of offset 0.
         learned: whether the slopes are parameters (as `log2 m`), the paper's to begin with.
-        device: of the slopes.
-        dtype: of the slopes.
+        device: of learned slopes.
+        dtype: of learned slopes, and of what `slopes` and `dense` return.
 
     Raises:
         ValueError: if `heads` is below 1, or `dtype` not floating point of 16 bits at least.
@@ -48,7 +49,7 @@ class Alibi(DistanceBias):
              [-2., -1.,  0.]]])
     """
 
-    log2_slopes: Tensor
+    log2_slopes: nn.Parameter | None
 
     def __init__(
         self,
@@ -61,51 +62,66 @@ class Alibi(DistanceBias):
     ) -> None:
         super().__init__(heads, causal=causal)
         check_dtype("Alibi", dtype)
-        # The exponents, unlike the slopes, survive a cast to half precision unchanged.
-        exponents = torch.empty(self.heads, device=device, dtype=dtype)
-        if learned:
-            self.log2_slopes = nn.Parameter(exponents)
-        else:
-            self.register_buffer("log2_slopes", exponents, persistent=False)
-            self.register_load_state_dict_post_hook(_fill_buffer)
+        self._dtype = torch.promote_types(dtype or torch.float32, torch.float32)
+        exponents = torch.empty(self.heads, device=device, dtype=dtype) if learned else None
+        self.log2_slopes = None if exponents is None else nn.Parameter(exponents)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Set the slopes to the paper's."""
-        with torch.no_grad():
-            self.log2_slopes.copy_(torch.tensor(_exponents(self.heads), device="cpu"))
+        if self.log2_slopes is not None:
+            with torch.no_grad():
+                self.log2_slopes.copy_(_exponents(self.heads, self.log2_slopes.device))
 
     @property
     def slopes(self) -> Float[Tensor, "h"]:
-        """`m`, in float32 at least, in logits per token."""
-        work = torch.promote_types(self.log2_slopes.dtype, torch.float32)
-        return self.log2_slopes.to(work).exp2()
+        """`m`, in float32 at least, in logits per token; on the CPU if they are not learned."""
+        slopes = self._slopes(torch.device("cpu"))
+        return slopes.to(self._dtype) if self.log2_slopes is None else slopes
+
+    def table(self, i: int, j: int) -> OffsetTable:
+        """One row for each offset that `i` queries, the last of `j` positions, have.
+
+        Args:
+            i: number of queries.
+            j: number of keys.
+        """
+        table = super().table(i, j)
+        if self.log2_slopes is not None:
+            return table
+        return table.map(lambda rows: rows.to(self._dtype))
 
     def at_distance(self, distance: Int64[Tensor, "r"]) -> Float[Tensor, "h r"]:
-        """`-m distance`.
+        """`-m distance`, in float64 if the slopes are not learned.
 
         Args:
             distance: in tokens, from 0 on.
         """
-        return self.slopes[:, None] * -distance
+        return self._slopes(distance.device)[:, None] * -distance
 
     def head_axes(self) -> dict[str, int] | None:
         """The slopes, if they are learned; fixed ones depend on how many heads there are."""
-        return {"log2_slopes": 0} if isinstance(self.log2_slopes, nn.Parameter) else None
+        return None if self.log2_slopes is None else {"log2_slopes": 0}
 
     def extra_repr(self) -> str:
         """Heads, direction, and whether the slopes are learned."""
-        learned = ", learned=True" if isinstance(self.log2_slopes, nn.Parameter) else ""
+        learned = "" if self.log2_slopes is None else ", learned=True"
         return f"heads={self.heads}, causal={self.causal}{learned}"
 
+    def _slopes(self, device: torch.device) -> Tensor:
+        # No buffer: what loads a model may not know of one that no state dict holds.
+        if self.log2_slopes is None:
+            return _exponents(self.heads, device).exp2()
+        # The exponents, unlike the slopes, survive a cast to half precision unchanged.
+        work = torch.promote_types(self.log2_slopes.dtype, torch.float32)
+        return self.log2_slopes.to(work).exp2()
 
-def _fill_buffer(module: Alibi, keys: object) -> None:
-    """Fill what no state dict holds: a module of device "meta" may have its memory only now."""
-    module.reset_parameters()
 
-
-def _exponents(heads: int) -> list[float]:
-    """`log2` of the slopes."""
+def _exponents(heads: int, device: torch.device) -> Float[Tensor, "h"]:
+    """`log2` of the slopes; made where they are wanted, so that nobody waits for a copy."""
     power = 1 << (heads.bit_length() - 1)
-    even = [-8 * step / power for step in range(1, power + 1)]
-    return even + [-4 * step / power for step in range(1, 2 * (heads - power), 2)]
+    even = torch.arange(1, power + 1, device=device, dtype=torch.float64) * (-8 / power)
+    if heads == power:
+        return even
+    odd = torch.arange(1, 2 * (heads - power), 2, device=device, dtype=torch.float64)
+    return torch.cat([even, odd * (-4 / power)])

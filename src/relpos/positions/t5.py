@@ -19,6 +19,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 import torch
 from torch import Tensor, nn
 
@@ -26,6 +28,7 @@ from ..checks import check_count, check_dtype
 from ..offsets import t5_buckets
 from ..terms import OffsetTable
 from .base import BiasPosition
+from .derived import derived
 
 __all__ = ["T5Bias"]
 
@@ -49,8 +52,6 @@ class T5Bias(BiasPosition):
     ((8, 32), (8, 3, 200))
     """
 
-    buckets_at: Tensor
-
     def __init__(
         self,
         heads: int,
@@ -69,17 +70,12 @@ class T5Bias(BiasPosition):
         self.bidirectional = bidirectional
         check_dtype("T5Bias", dtype)
         self.bias = nn.Parameter(torch.empty(self.heads, self.buckets, device=device, dtype=dtype))
-        unrolled = self._unrolled()
-        self.first = -(len(unrolled) // 2) if bidirectional else 1 - len(unrolled)
-        self.register_buffer("buckets_at", unrolled.to(self.bias.device), persistent=False)
-        self.register_load_state_dict_post_hook(_fill_buffer)
+        self.first = -self._reach()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the bias from a normal distribution around 0 with standard deviation 0.02."""
         nn.init.normal_(self.bias, std=0.02)
-        # Derived, but memory that was only just given to a module of device "meta" lacks it.
-        self.buckets_at.copy_(self._unrolled())
 
     def table(self, i: int, j: int) -> OffsetTable:
         """One row per offset up to the start of the last bucket, whatever the lengths are.
@@ -88,7 +84,8 @@ class T5Bias(BiasPosition):
             i: number of queries.
             j: number of keys.
         """
-        return OffsetTable(self.bias[:, self.buckets_at], self.first)
+        buckets = derived(self, "_buckets_at", self._buckets_at_offsets, self.bias.device)
+        return OffsetTable(self.bias[:, buckets], self.first)
 
     def head_axes(self) -> dict[str, int]:
         """The table of each head."""
@@ -101,17 +98,19 @@ class T5Bias(BiasPosition):
             f"bidirectional={self.bidirectional}"
         )
 
-    def _unrolled(self) -> Tensor:
+    def _reach(self) -> int:
+        """A distance that is in the last bucket, the first one or the one after it.
+
+        `t5_buckets` rounds in float32, which at a boundary may decide either way.
+        """
+        side = self.buckets // 2 if self.bidirectional else self.buckets
+        exact = side // 2
+        share = (side - 1 - exact + 1e-4) / (side - exact)
+        start = ceil(exact * (self.max_distance / exact) ** share)
+        return min(start, self.max_distance)
+
+    def _buckets_at_offsets(self) -> Tensor:
         """The bucket of each offset for which there is a row."""
-        behind = self._buckets(torch.arange(-self.max_distance, 1, device="cpu"))
-        reach = self.max_distance - int((behind == behind[0]).sum()) + 1
-        ahead = reach if self.bidirectional else 0
-        return self._buckets(torch.arange(-reach, ahead + 1, device="cpu"))
-
-    def _buckets(self, at: Tensor) -> Tensor:
+        last = -self.first if self.bidirectional else 0
+        at = torch.arange(self.first, last + 1, device="cpu")
         return t5_buckets(at, self.buckets, self.max_distance, bidirectional=self.bidirectional)
-
-
-def _fill_buffer(module: T5Bias, keys: object) -> None:
-    """Fill what no state dict holds: a module of device "meta" may have its memory only now."""
-    module.buckets_at = module._unrolled().to(module.bias.device)
