@@ -6,13 +6,15 @@ import copy
 import io
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.testing import assert_close
+from transformers import PretrainedConfig, PreTrainedModel
 
-from relpos import ShapeError
 from tests.ecosystem.schemes import SUBJECTS, inputs, made
 
 each_subject = pytest.mark.parametrize("name", SUBJECTS)
@@ -73,15 +75,56 @@ def test_memory_given_later_is_filled_by_a_state_dict(name: str):
 
 
 @each_subject
-def test_an_assigned_state_dict_is_memory_enough_but_for_fixed_slopes(name: str):
+def test_numbers_that_are_put_into_a_state_dict_are_a_whole_model(name: str):
+    """As distributed checkpoints and `from_pretrained` load: nobody calls `load_state_dict`."""
+    module, other, given = made(name), without_memory(name), inputs(name, 33)
+    other.to_empty(device="cpu")
+    saved = module.state_dict()
+    with torch.no_grad():
+        for numbers in (*other.parameters(), *other.buffers()):
+            numbers.fill_(3)
+        for key, numbers in other.state_dict().items():
+            numbers.copy_(saved[key])
+    assert torch.equal(other(*given), module(*given))
+
+
+@each_subject
+def test_an_assigned_state_dict_is_memory_enough(name: str):
     module, other, given = made(name), without_memory(name), inputs(name, 33)
     other.load_state_dict(module.state_dict(), assign=True)
-    # No tensor of a state dict says where slopes that are not learned belong.
-    if name == "Alibi, causal":
-        with pytest.raises(ShapeError, match=r"bias.rows must be .* on cpu .* on meta"):
-            other(*given)
-    else:
-        assert torch.equal(other(*given), module(*given))
+    assert torch.equal(other(*given), module(*given))
+
+
+class Config(PretrainedConfig):
+    model_type = "one-relpos-module"
+
+
+class Model(PreTrainedModel):
+    """Somebody's model of transformers around a module of relpos."""
+
+    config_class = Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.inner = SUBJECTS[config.subject].make()
+        self.post_init()
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        return self.inner(*given)
+
+
+@each_subject
+def test_a_model_of_transformers_comes_back_from_its_folder(name: str, tmp_path: Path):
+    model, given = Model(Config(subject=name)).eval(), inputs(name, 33)
+    model.save_pretrained(tmp_path)
+    assert torch.equal(Model.from_pretrained(tmp_path).eval()(*given), model(*given))
+
+
+@each_subject
+def test_a_module_is_built_of_tensors_that_are_none(name: str):
+    with FakeTensorMode():
+        module = SUBJECTS[name].make()
+    assert all(isinstance(x, FakeTensor) for x in module.parameters())
 
 
 @each_subject
