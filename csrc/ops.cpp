@@ -212,18 +212,30 @@ Dtype dtype_of(const Tensor& x) {
 // 0 along an axis of size 1, as if it were broadcast.
 int64_t stride(const Tensor& x, int64_t axis) { return x.size(axis) == 1 ? 0 : x.stride(axis); }
 
+// A tensor may have numbers and no memory: FSDP frees parameters after their module's call.
+void require_memory(const Tensor& x) {
+  int64_t bytes = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(x.get(), &bytes));
+  require(bytes > 0 || x.numel() == 0,
+          "every tensor must have its memory, got one whose memory was freed (FSDP frees parameters "
+          "after their module's call: wrap the layer, not its position)");
+}
+
 // Keeps alive the tensors that a Params points to.
 class TensorKeeper {
  public:
   const Tensor& keep(const Tensor& x) {
+    require_memory(x);
     kept_.push_back(x);
     return kept_.back();
   }
   const Tensor& contiguous(const Tensor& x) {
+    require_memory(x);
     return keep(x.is_contiguous() ? x : torch::stable::contiguous(x));
   }
   // With a contiguous last axis; others may be broadcast or permuted.
   const Tensor& contiguous_rows(const Tensor& x) {
+    require_memory(x);
     const bool fits = x.size(x.dim() - 1) <= 1 || x.stride(x.dim() - 1) == 1;
     return keep(fits ? x : torch::stable::contiguous(x));
   }

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .allocated import check_memory
 from .arguments import DECLARED, Arguments, arguments_of, schema_argument, schema_type
 from .compiled_graph import call_kernel_in_compiled_graphs
 from .inputs import Inputs
@@ -93,6 +94,7 @@ class CustomOp:
             name for name in self.learnable if DECLARED[name].metadata["gradient"] == "wide"
         }
         self._defaults = tuple(DECLARED[name].default for name in self.names)
+        self._tables = [name for name in self.learnable if name not in ("q", "k", "v")]
         self._positions = [self.names.index(name) for name in self.learnable]
         self._num_tensors = sum(schema_type(name).startswith("Tensor") for name in self.names)
         self._derivatives = tuple(f"d_{name}" for name in results)
@@ -210,6 +212,7 @@ class CustomOp:
 
         def compute_forward(arguments: Arguments | None, _: Sequence[Any]) -> tuple[Tensor, ...]:
             assert arguments is not None
+            check_memory(self.backend, (getattr(arguments, name) for name in self._tables))
             return tuple(forward(arguments))
 
         def run_forward(*values: Any) -> tuple[Tensor, ...]:

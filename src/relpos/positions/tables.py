@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..checks import check_count, check_dtype, check_floating, check_queries
 from ..terms import OffsetTable, Terms
 from .base import Position
+from .sharded import outliving
 
 __all__ = ["LearnedTables"]
 
@@ -100,4 +101,6 @@ class LearnedTables(Position):
         return f"head_dim={self.head_dim}, offsets={self.first}..{self.last}, heads={self.heads}"
 
     def _table(self, rows: Tensor | None) -> OffsetTable | None:
-        return None if rows is None else OffsetTable(rows, self.first, self.beyond)
+        if rows is None:
+            return None
+        return OffsetTable(outliving(self, rows), self.first, self.beyond)
