@@ -176,3 +176,21 @@ def test_a_position_that_counts_from_the_start_counts_from_the_sequences():
     q, k, v = (part.unflatten(-1, (H, D)).transpose(1, 2) for part in (q, k, v))
     want = layer.out_proj(scaled_dot_product_attention(q, k + rows, v).transpose(1, 2).flatten(2))
     assert_close(got, want)
+
+
+@pytest.mark.parametrize("kdim", [None, 10])
+def test_drawing_parameters_anew_is_torchs_with_and_without_gradients(kdim):
+    """As transformers does it for every `nn.MultiheadAttention` of a new model."""
+    layers = [nn.MultiheadAttention(E, H, kdim=kdim, batch_first=True) for _ in range(3)]
+    for layer in layers[1:]:
+        model = nn.ModuleList([layer])
+        add_positions(model, shaw, cross_attention=True)
+        layer.position.requires_grad_(False)
+    for layer, frozen in zip(layers, (False, False, True), strict=True):
+        torch.manual_seed(3)
+        with torch.set_grad_enabled(not frozen):
+            layer._reset_parameters()
+    for layer in layers[1:]:
+        for name, parameter in layers[0].named_parameters():
+            if name != "out_proj.weight":
+                assert torch.equal(dict(layer.named_parameters())[name], parameter), name

@@ -42,7 +42,7 @@ from ..terms import GridTerms, Terms
 from .cache import KeyValueCache, check_cache, rollback_on_error
 from .elsewhere import AttendElsewhere, check_elsewhere
 from .masks import from_key, merge_masks
-from .nested import attention_of_nested
+from .nested import attention_of_nested, attention_of_strided
 from .projections import InputProjections
 from .windows import check_window
 
@@ -177,6 +177,8 @@ class MultiheadAttention(InputProjections):
             query: `(b, i, e)`, `(i, b, e)` without `batch_first`, or one sequence `(i, e)`; or
                 nested (`torch.jagged`) with sequences of their own lengths, as key and value are
                 then: `need_weights` must be False, and of the others `is_causal` alone is taken.
+                Of strided nested tensors, as torch's encoders make them, keys and values must be
+                as long as queries.
             key: likewise with j tokens of width kdim.
             value: likewise with j tokens of width vdim.
             key_padding_mask: `(b, j)` or `(j,)`; boolean, True is *dropped* (the opposite of
@@ -212,17 +214,18 @@ class MultiheadAttention(InputProjections):
             ValueError: if the position needs another scale, or another layer's window dropped
                 tokens from the cache that this one sees.
         """
-        if is_jagged(query):
+        if isinstance(query, Tensor) and query.is_nested:
             others = {
                 "key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "cache": cache,
                 "query_start": query_start, "documents": documents,
                 "query_documents": query_documents, "key_ranges": key_ranges,
             }  # fmt: skip
-            output = attention_of_nested(
+            of_nested = attention_of_nested if is_jagged(query) else attention_of_strided
+            return of_nested(
                 partial(MultiheadAttention.forward, self), self, query, key, value,
-                need_weights=need_weights, is_causal=is_causal, others=others,
+                need_weights=need_weights, average_attn_weights=average_attn_weights,
+                is_causal=is_causal, others=others,
             )  # fmt: skip
-            return output, None
         self_attention = query is key and key is value
         for name, x in (("query", query), ("key", key), ("value", value)):
             check_tensor("MultiheadAttention", name, x)

@@ -1,23 +1,35 @@
-"""Layers called with nested tensors: with their rows, whose sequences are documents."""
+"""Layers called with nested tensors: jagged ones as rows whose sequences are documents.
+
+Those of the older, strided kind, which torch's encoders make of padded sequences in inference, are
+padded again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from ..checks import one_line
+from ..errors import ShapeError
 from ..jagged import (
     check_alike,
     check_jagged,
     check_only_jagged,
     documents_of,
     have_same_offsets,
+    is_jagged,
     jagged_like,
     row_of,
 )
 
-__all__ = ["attention_of_nested", "decoder_of_nested", "encoder_of_nested"]
+__all__ = [
+    "attention_of_nested", "attention_of_strided", "decoder_of_nested", "encoder_of_nested",
+    "padded", "unpadded_like",
+]  # fmt: skip
 
 _Forward = Callable[..., Any]
 
@@ -46,10 +58,11 @@ def attention_of_nested(
     value: Tensor,
     *,
     need_weights: bool,
+    average_attn_weights: bool,
     is_causal: bool,
     others: Mapping[str, Any],
-) -> Tensor:
-    """What a layer gives for them, `(b, i, e)`, nested like `query`.
+) -> tuple[Tensor, None]:
+    """What a layer gives for them, `(b, i, e)`, nested like `query`, and no weights.
 
     Args:
         forward: of the layer, called with rows.
@@ -58,6 +71,7 @@ def attention_of_nested(
         key: `(b, j, kdim)`, jagged along j.
         value: `(b, j, vdim)`, likewise.
         need_weights: as the layer was given it.
+        average_attn_weights: likewise; without weights it says nothing.
         is_causal: likewise.
         others: by name, what must not be given.
 
@@ -91,7 +105,83 @@ def attention_of_nested(
         *(rows[id(x)] for x in (query, key, value)), need_weights=False, is_causal=is_causal,
         documents=documents_of(key, axis=1), query_documents=of_queries,
     )  # fmt: skip
-    return jagged_like(output, query, axis=1)
+    return jagged_like(output, query, axis=1), None
+
+
+def attention_of_strided(
+    forward: _Forward,
+    layer: _Attention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    need_weights: bool,
+    average_attn_weights: bool,
+    is_causal: bool,
+    others: Mapping[str, Any],
+) -> tuple[Tensor, Tensor | None]:
+    """What a layer gives for self-attention over strided nested tensors, and padded weights.
+
+    Args:
+        forward: of the layer, called with padded sequences.
+        layer: whose it is.
+        query: sequences `(i, e)`.
+        key: sequences `(i, kdim)` as long.
+        value: likewise.
+        need_weights: as the layer was given it.
+        average_attn_weights: likewise.
+        is_causal: likewise.
+        others: by name, what must not be given.
+
+    Raises:
+        ShapeError: if keys are no nested tensor, or of other lengths.
+        ValueError: if something is given that nested tensors do not have.
+    """
+    name = "MultiheadAttention"
+    for argument, x in (("key", key), ("value", value)):
+        if not isinstance(x, Tensor) or not x.is_nested or is_jagged(x):
+            raise ShapeError(f"{name}: {argument} must be nested as query is, got {one_line(x)}")
+    check_only_jagged(name, others)
+    first = layer.batch_first
+    (q, k, v), (lengths, *of_keys), padding = padded(query, key, value, batch_first=first)
+    if of_keys[0] != lengths or of_keys[1] != lengths:
+        raise ShapeError(
+            f"{name}: key and value must have as many tokens as query, {lengths}, in strided "
+            f"nested tensors, got {of_keys[0]} and {of_keys[1]}; jagged ones may differ"
+        )
+    output, weights = forward(q, k, v, padding, need_weights, None, average_attn_weights, is_causal)
+    return unpadded_like(query, output if first else output.transpose(0, 1), lengths), weights
+
+
+def padded(*nested: Tensor, batch_first: bool) -> tuple[list[Tensor], list[list[int]], Tensor]:
+    """Nested tensors with padding behind each sequence, their lengths, and where the keys have it.
+
+    Args:
+        nested: query, key and value.
+        batch_first: whether the batch is the first axis of what is returned.
+    """
+    # A layer knows self-attention by its input's being the same.
+    sequences = {id(x): x.unbind() for x in nested}
+    tensors = {key: pad_sequence(list(x), batch_first) for key, x in sequences.items()}
+    lengths = [[len(one) for one in sequences[id(x)]] for x in nested]
+    at = torch.arange(max(lengths[1], default=0), device=nested[1].device)
+    padding = at >= torch.tensor(lengths[1], device=at.device)[:, None]
+    return [tensors[id(x)] for x in nested], lengths, padding
+
+
+def unpadded_like(query: Tensor, output: Tensor, lengths: list[int]) -> Tensor:
+    """`output (b, i, e)` as a nested tensor like the query, without its padding.
+
+    Args:
+        query: nested.
+        output: padded.
+        lengths: of the queries.
+    """
+    rows = [row[:length] for row, length in zip(output, lengths, strict=True)]
+    # With the query's own offsets, as what is added to it has to have; not where it has gaps.
+    if is_jagged(query) and query.lengths() is None:  # pyright: ignore[reportAttributeAccessIssue]
+        return jagged_like(torch.cat(rows)[None], query, axis=1)
+    return torch.nested.as_nested_tensor(rows, layout=query.layout)
 
 
 def encoder_of_nested(

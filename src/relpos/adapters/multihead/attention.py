@@ -14,11 +14,10 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from ...errors import ShapeError
-from ...jagged import is_jagged, jagged_like
 from ...layers import MultiheadAttention
+from ...layers.nested import padded, unpadded_like
 
 __all__ = ["AttentionWithPosition", "CrossAttentionWithPosition", "SelfAttentionWithPosition"]
 
@@ -43,6 +42,10 @@ class AttentionWithPosition(MultiheadAttention, nn.MultiheadAttention):
         # call `forward`, is for weights whose gradient nobody wants: for these it stays False.
         weight = self.in_proj_weight
         return weight is not None and weight.requires_grad and torch.is_grad_enabled()
+
+    def _reset_parameters(self) -> None:
+        # torch's goes by `_qkv_same_embed_dim`. transformers calls it for each such module.
+        self.reset_parameters()
 
     @property
     def _sizes(self) -> tuple[int, int, int]:
@@ -101,21 +104,15 @@ class AttentionWithPosition(MultiheadAttention, nn.MultiheadAttention):
         self, query: Tensor, key: Tensor, value: Tensor, need_weights: bool, average: bool
     ) -> tuple[Tensor, Tensor | None]:
         """The same of sequences of different lengths, through padded ones."""
-        padded = [pad_sequence(list(x.unbind()), batch_first=True) for x in (query, key, value)]
-        queries, keys = ([len(part) for part in x.unbind()] for x in (query, key))
+        (q, k, v), (queries, keys, _), padding = padded(
+            query, key, value, batch_first=self.batch_first
+        )
         start = self._query_start(queries, keys)
-        lengths = torch.tensor(keys, device=query.device)
-        padding = torch.arange(padded[1].shape[1], device=query.device) >= lengths[:, None]
-        q, k, v = (x if self.batch_first else x.transpose(0, 1) for x in padded)
         output, weights = super().forward(
             q, k, v, padding, need_weights, None, average, query_start=start
         )
         output = output if self.batch_first else output.transpose(0, 1)
-        rows = [row[:length] for row, length in zip(output, queries, strict=True)]
-        # With the query's own offsets, as what is added to it has to have; not where it has gaps.
-        if is_jagged(query) and query.lengths() is None:  # pyright: ignore[reportAttributeAccessIssue]
-            return jagged_like(torch.cat(rows)[None], query, axis=1), weights
-        return torch.nested.as_nested_tensor(rows, layout=query.layout), weights
+        return unpadded_like(query, output, queries), weights
 
     def _query_start(
         self, queries: int | list[int] | None, keys: int | list[int] | None
