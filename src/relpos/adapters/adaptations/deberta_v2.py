@@ -10,6 +10,7 @@ from ...terms import Terms
 from ..attend import attend
 from ..heads import project_heads, split_heads
 from ..weights_wanted import weights_wanted
+from .buckets import NEVER_END
 from .disentangled import DisentangledAttention, disentangled_scale, disentangled_terms
 
 __all__ = ["SEWDSelfAttention", "SelfAttention"]
@@ -34,6 +35,10 @@ class SelfAttention(DisentangledAttention):
     def unsupported(cls, module: Any) -> str | None:
         if module.position_buckets > 0 and module.position_buckets % 2:
             return "position_buckets is odd, so that the buckets never end"
+        if module.position_buckets > 0 and module.max_relative_positions - 1 <= (
+            module.position_buckets // 2
+        ):
+            return NEVER_END
         return None
 
     def forward(

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..adapted import Adapted
 from ..implementation import is_adapted_name
+from .buckets import NEVER_END, t5_buckets_end
 
 __all__ = ["Attention", "TextAttention"]
 
@@ -47,6 +48,15 @@ class Attention(Adapted):
 
     def refuses_cut(self) -> str | None:
         return None
+
+    @classmethod
+    def unsupported(cls, module: Any) -> str | None:
+        decoder = getattr(module, "is_decoder", None)
+        ends = t5_buckets_end(
+            module.relative_attention_num_buckets, module.relative_attention_max_distance,
+            bidirectional=not (cls.is_decoder if decoder is None else decoder),
+        )  # fmt: skip
+        return None if ends else NEVER_END
 
     @classmethod
     def takes_window(cls, module: Any) -> bool:

@@ -15,4 +15,4 @@ class Attention(t5.Attention):
 
     @classmethod
     def unsupported(cls, module: Any) -> str | None:
-        return None if module.is_decoder else BOXES
+        return super().unsupported(module) if module.is_decoder else BOXES

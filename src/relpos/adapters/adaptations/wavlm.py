@@ -20,6 +20,7 @@ from ..adapted import Adapted
 from ..attend import attend
 from ..heads import project_heads, split_heads
 from ..weights_wanted import weights_wanted
+from .buckets import NEVER_END, t5_buckets_end
 
 __all__ = ["Attention"]
 
@@ -50,6 +51,11 @@ class Attention(Adapted):
     rel_attn_embed: nn.Module
 
     @classmethod
+    def unsupported(cls, module: Any) -> str | None:
+        ends = t5_buckets_end(module.num_buckets, module.max_distance, bidirectional=True)
+        return None if ends else NEVER_END
+
+    @classmethod
     def takes_window(cls, module: Any) -> bool:
         return True
 
@@ -73,7 +79,7 @@ class Attention(Adapted):
         # The op scales the keys' term, but not this bias.
         rows = position_bias[..., None] / self.scaling
         terms = Terms(
-            keys=OffsetTable(rows, 1 - plain_size(rows, 1) // 2), q_rel=self._gate(hidden_states)
+            keys=OffsetTable(rows, -(plain_size(rows, 1) // 2)), q_rel=self._gate(hidden_states)
         )
         output, weights = attend(
             q, k, v, terms,
@@ -93,7 +99,7 @@ class Attention(Adapted):
         return update * (reset * self.gru_rel_pos_const - 1.0) + 2.0
 
     def _table(self, hidden_states: Tensor) -> Tensor:
-        """The bias of the offsets `1 - reach..reach`, `(h, r)`: all that these tokens have."""
+        """The bias of the offsets `-reach..reach`, `(h, r)`: all that these tokens have."""
         reach = min(self.max_distance, hidden_states.shape[1])
-        offsets = torch.arange(1 - reach, reach + 1, device=hidden_states.device)
+        offsets = torch.arange(-reach, reach + 1, device=hidden_states.device)
         return self.rel_attn_embed(self._relative_positions_bucket(offsets)).T
