@@ -99,6 +99,8 @@ class EncoderBlock(nn.Module):
     ) -> None:
         super().__init__()
         _check_attention("EncoderBlock", "attention", attention)
+        # Asked of the block: what wraps its attention, as PEFT does, may not have it.
+        self.embed_dim = attention.embed_dim
         self.attention_norm = _norm(attention)
         self.attention = attention
         self.mlp_norm = _norm(attention)
@@ -133,7 +135,7 @@ class EncoderBlock(nn.Module):
                 "key_ranges": key_ranges,
             }  # fmt: skip
             return encoder_of_nested(partial(EncoderBlock.forward, self), self.attention, x, others)
-        check_floating("EncoderBlock", "x", x, "b i e", {"e": self.attention.embed_dim})
+        check_floating("EncoderBlock", "x", x, "b i e", {"e": self.embed_dim})
         y = self.attention_norm(x)
         y, _ = self.attention(
             y, y, y, key_padding_mask, need_weights=False, documents=documents,
@@ -175,6 +177,8 @@ class DecoderBlock(nn.Module):
         _check_attention("DecoderBlock", "attention", attention)
         if cross is not None:
             _check_cross(cross, attention.embed_dim)
+        self.embed_dim = attention.embed_dim
+        self.memory_dim = None if cross is None else cross.kdim
         self.attention_norm = _norm(attention)
         self.attention = attention
         self.cross_norm = None if cross is None else _norm(attention)
@@ -238,7 +242,7 @@ class DecoderBlock(nn.Module):
             raise ValueError(
                 "DecoderBlock: memory_cache must be another cache than cache, got the same"
             )
-        check_floating("DecoderBlock", "x", x, "b i e", {"e": self.attention.embed_dim})
+        check_floating("DecoderBlock", "x", x, "b i e", {"e": self.embed_dim})
         memory = self._memory_to_project(x, memory, memory_key_padding_mask, memory_cache)
         if memory_documents is not None:
             held = 0 if memory_cache is None else memory_cache.length
@@ -290,11 +294,11 @@ class DecoderBlock(nn.Module):
         memory_cache: KeyValueCache | None,
     ) -> Tensor | None:
         """What of the memory is yet to be projected: all of it, or none; None without `cross`."""
-        if self.cross is None:
+        if self.cross is None or self.memory_dim is None:
             if memory is not None or memory_cache is not None:
                 raise ValueError("DecoderBlock: memory must be None without cross, got one")
             return None
-        b, kdim = x.shape[0], self.cross.kdim
+        b, kdim = x.shape[0], self.memory_dim
         length = 0 if memory_cache is None else memory_cache.length
         new = x.new_empty(b, 0, kdim) if length else memory
         if new is None:
