@@ -39,6 +39,7 @@ class ArgumentReader {
   Tensor tensor() { return read<Tensor>(); }
   OptionalTensor optional_tensor() { return read<OptionalTensor>(); }
   Ints ints() { return read<Ints>(); }
+  Ints optional_ints() { return read<std::optional<Ints>>().value_or(Ints{}); }
   int64_t integer() { return read<int64_t>(); }
   double number() { return read<double>(); }
   bool flag() { return read<bool>(); }
@@ -64,16 +65,17 @@ class ArgumentReader {
   "Tensor? values=None, Tensor? q_rel=None, Tensor? mask=None, Tensor? axis_tables=None, "        \
   "Tensor? joint_bias=None, Tensor? documents=None, Tensor? query_documents=None, "               \
   "Tensor? key_ranges=None, Tensor? seed=None, float scale=1., bool causal=False, "               \
-  "SymInt query_start=0, "                                                                        \
-  "SymInt[] first_offsets=[], float dropout=0., float softcap=0., bool split_float32=False, "     \
-  "SymInt prefix=0, SymInt[] window=[], SymInt[] zero_beyond=[], "                                \
-  "SymInt[] key_grid=[], SymInt[] query_grid=[], SymInt[] axis_key_widths=[], "                   \
-  "SymInt[] axis_has_q_rel=[], SymInt[] axis_has_queries=[], SymInt[] axis_has_bias=[], "         \
-  "SymInt[] axis_has_values=[], SymInt[] dropout_origin=[], bool has_other_keys=False"
+  "SymInt query_start=0, SymInt[]? first_offsets=None, float dropout=0., float softcap=0., "      \
+  "bool split_float32=False, SymInt prefix=0, SymInt[]? window=None, "                            \
+  "SymInt[]? zero_beyond=None, SymInt[]? key_grid=None, SymInt[]? query_grid=None, "              \
+  "SymInt[]? axis_key_widths=None, SymInt[]? axis_has_q_rel=None, "                               \
+  "SymInt[]? axis_has_queries=None, SymInt[]? axis_has_bias=None, "                               \
+  "SymInt[]? axis_has_values=None, SymInt[]? dropout_origin=None, bool has_other_keys=False"
 
 // RELPOS_ARGUMENTS, read in this order. Lists have an element for each TableKind (first_offsets,
 // zero_beyond), or for each axis of a grid; window has two for each axis, a line being one;
-// dropout_origin has the members of DropoutOrigin. They are empty where there is nothing to say.
+// dropout_origin has the members of DropoutOrigin. They are empty, or None, where there is nothing
+// to say: AOTInductor makes None of an empty list.
 struct Arguments {
   ArgumentReader& next;
 
@@ -95,21 +97,21 @@ struct Arguments {
   double scale = next.number();
   bool causal = next.flag();
   int64_t query_start = next.integer();
-  Ints first_offsets = next.ints();
+  Ints first_offsets = next.optional_ints();
   double dropout = next.number();
   double softcap = next.number();
   bool split_float32 = next.flag();
   int64_t prefix = next.integer();
-  Ints window = next.ints();
-  Ints zero_beyond = next.ints();
-  Ints key_grid = next.ints();
-  Ints query_grid = next.ints();
-  Ints axis_key_widths = next.ints();
-  Ints axis_has_q_rel = next.ints();
-  Ints axis_has_queries = next.ints();
-  Ints axis_has_bias = next.ints();
-  Ints axis_has_values = next.ints();
-  Ints dropout_origin = next.ints();
+  Ints window = next.optional_ints();
+  Ints zero_beyond = next.optional_ints();
+  Ints key_grid = next.optional_ints();
+  Ints query_grid = next.optional_ints();
+  Ints axis_key_widths = next.optional_ints();
+  Ints axis_has_q_rel = next.optional_ints();
+  Ints axis_has_queries = next.optional_ints();
+  Ints axis_has_bias = next.optional_ints();
+  Ints axis_has_values = next.optional_ints();
+  Ints dropout_origin = next.optional_ints();
   bool has_other_keys = next.flag();
 };
 
@@ -213,29 +215,29 @@ Dtype dtype_of(const Tensor& x) {
 int64_t stride(const Tensor& x, int64_t axis) { return x.size(axis) == 1 ? 0 : x.stride(axis); }
 
 // A tensor may have numbers and no memory: FSDP frees parameters after their module's call.
-void require_memory(const Tensor& x) {
+void require_allocated(const Tensor& x) {
   int64_t bytes = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(x.get(), &bytes));
   require(bytes > 0 || x.numel() == 0,
-          "every tensor must have its memory, got one whose memory was freed (FSDP frees parameters "
-          "after their module's call: wrap the layer, not its position)");
+          "every tensor must have its memory, got one whose memory was freed (FSDP frees "
+          "parameters after their module's call: wrap the layer, not its position)");
 }
 
 // Keeps alive the tensors that a Params points to.
 class TensorKeeper {
  public:
   const Tensor& keep(const Tensor& x) {
-    require_memory(x);
+    require_allocated(x);
     kept_.push_back(x);
     return kept_.back();
   }
   const Tensor& contiguous(const Tensor& x) {
-    require_memory(x);
+    require_allocated(x);
     return keep(x.is_contiguous() ? x : torch::stable::contiguous(x));
   }
   // With a contiguous last axis; others may be broadcast or permuted.
   const Tensor& contiguous_rows(const Tensor& x) {
-    require_memory(x);
+    require_allocated(x);
     const bool fits = x.size(x.dim() - 1) <= 1 || x.stride(x.dim() - 1) == 1;
     return keep(fits ? x : torch::stable::contiguous(x));
   }

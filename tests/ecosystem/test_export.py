@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 import torch
@@ -47,6 +48,20 @@ def test_an_exported_program_serves_all_lengths(name: str, dtype: torch.dtype):
     program = exported(name, dtype)
     assert_serves_all_lengths(program, name, dtype)
     assert not any("as_strided" in str(node.target) for node in program.graph.nodes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["EncoderBlock", "a window", "Grid"])
+@pytest.mark.costly(1)
+def test_a_package_compiled_ahead_of_time_computes_the_same(name: str, tmp_path: Path):
+    """By AOTInductor, which hands operators None for an empty list."""
+    path = torch._inductor.aoti_compile_and_package(
+        exported(name), package_path=str(tmp_path / "module.pt2")
+    )
+    run, module = torch._inductor.aoti_load_package(path), made(name)
+    for length in LENGTHS[: 1 if name == "Grid" else None]:
+        given = inputs(name, length)
+        assert_close(run(*given), module(*given))
 
 
 @pytest.mark.parametrize("name", ["Shaw", "TransformerXL", "Alibi, causal", "GatedBias", "chunks"])

@@ -10,11 +10,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.utils.parametrizations import spectral_norm
 from torch.testing import assert_close
 from transformers import PretrainedConfig, PreTrainedModel
 
+from relpos.layers import DecoderBlock, MultiheadAttention
+from relpos.positions import Shaw, T5Bias
 from tests.ecosystem.schemes import SUBJECTS, inputs, made
 
 each_subject = pytest.mark.parametrize("name", SUBJECTS)
@@ -153,3 +157,36 @@ def test_autocast_is_near_the_exact_numbers(name: str):
     assert all(x.grad is not None and x.grad.isfinite().all() for x in leaves)
     for label, parameter in module.named_parameters():
         assert parameter.grad is None or parameter.grad.dtype == torch.float32, label
+
+
+def test_positions_and_projections_take_lora_by_name():
+    """PEFT wraps the attention of a block for it."""
+    torch.manual_seed(0)
+    attention, cross = (MultiheadAttention(16, 2, position=Shaw(8, 3)) for _ in range(2))
+    model = nn.ModuleDict({"block": DecoderBlock(attention, cross=cross)})
+    x, targets = torch.randn(1, 9, 16), ["attention.in_proj_weight", "cross.in_proj_weight"]
+    want = model["block"](x, memory=x)
+    config = LoraConfig(target_modules=[], target_parameters=targets, init_lora_weights=False)
+    block = get_peft_model(model, config).base_model.model["block"]
+    output = block(x, memory=x)
+    assert (output - want).abs().max() > 1e-3
+    output.sum().backward()
+    learns = {name for name, x in block.named_parameters() if x.grad is not None}
+    assert learns
+    assert all("lora" in name for name in learns)
+
+
+@pytest.mark.parametrize("table", ["keys", "values"])
+def test_parametrizations_of_tables_of_vectors_are_refused_by_torch(table: str):
+    position = Shaw(8, max_distance=3)
+    with pytest.raises(KeyError, match=f"attribute '{table}' already exists"):
+        spectral_norm(position, table)
+    # ModuleDict has methods of these names; it has none that is called bias.
+    spectral_norm(T5Bias(2), "bias")
+
+
+@pytest.mark.parametrize("trace", [torch.fx.symbolic_trace, torch.jit.script])
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_tracers_that_read_code_are_refused(trace: Callable[[nn.Module], nn.Module]):
+    with pytest.raises((TypeError, RuntimeError), match=r"Proxy|Unknown type annotation"):
+        trace(made("EncoderBlock"))

@@ -179,7 +179,8 @@ _AS_GIVEN = (
 _SCHEMA_TYPES = {
     "Tensor": "Tensor",
     "Tensor | None": "Tensor?",
-    "Sequence[int]": "SymInt[]",
+    # Optional, since AOTInductor makes None of an empty list.
+    "Sequence[int]": "SymInt[]?",
     "int": "SymInt",
     "float": "float",
     "bool": "bool",
@@ -199,7 +200,7 @@ def schema_argument(name: str) -> str:
     """An argument with its default, as torch prints it.
 
     >>> [schema_argument(name) for name in ("q", "mask", "scale", "window")]
-    ['Tensor q', 'Tensor? mask=None', 'float scale=1.', 'SymInt[] window=[]']
+    ['Tensor q', 'Tensor? mask=None', 'float scale=1.', 'SymInt[]? window=None']
     """
     default = DECLARED[name].default
     argument = f"{schema_type(name)} {name}"
@@ -207,7 +208,7 @@ def schema_argument(name: str) -> str:
         return argument
     if isinstance(default, float):
         return f"{argument}={str(default).removesuffix('0')}"
-    return f"{argument}={[] if default == () else default}"
+    return f"{argument}={None if default == () else default}"
 
 
 def mask_as_read(mask: Tensor, q: Tensor) -> Tensor:

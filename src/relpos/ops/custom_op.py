@@ -94,6 +94,7 @@ class CustomOp:
             name for name in self.learnable if DECLARED[name].metadata["gradient"] == "wide"
         }
         self._defaults = tuple(DECLARED[name].default for name in self.names)
+        self._lists = [name for name in self.names if DECLARED[name].default == ()]
         self._tables = [name for name in self.learnable if name not in ("q", "k", "v")]
         self._positions = [self.names.index(name) for name in self.learnable]
         self._num_tensors = sum(schema_type(name).startswith("Tensor") for name in self.names)
@@ -288,8 +289,12 @@ class CustomOp:
         return forward, backward
 
     def _named(self, values: Sequence[Any]) -> Arguments:
-        """Those at the end may be left out."""
-        return Arguments(**dict(zip(self.names, values, strict=False)))
+        """Those at the end may be left out, and lists be None where they are empty."""
+        named = dict(zip(self.names, values, strict=False))
+        for name in self._lists:
+            if named.get(name, ()) is None:
+                named[name] = ()
+        return Arguments(**named)
 
     def _unpacked(self, values: Sequence[Any]) -> tuple[Flow, Arguments, list[int]]:
         count = len(self._flow)
