@@ -51,6 +51,7 @@ def test_an_exported_program_serves_all_lengths(name: str, dtype: torch.dtype):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.:FutureWarning")
 @pytest.mark.parametrize("name", ["EncoderBlock", "a window", "Grid"])
 @pytest.mark.costly(1)
 def test_a_package_compiled_ahead_of_time_computes_the_same(name: str, tmp_path: Path):
