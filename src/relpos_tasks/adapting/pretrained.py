@@ -32,7 +32,10 @@ def load_pretrained(folder: Path) -> nn.Module:
     """
     path = folder / "config.json"
     if not path.is_file():
-        raise ValueError(f"adapt: model must be a folder with a config.json, got {str(folder)!r}")
+        raise ValueError(
+            f"adapt: model must be a folder with a config.json, got {str(folder)!r}; nothing is "
+            "downloaded: save_pretrained makes such a folder"
+        )
     try:
         names = json.loads(path.read_text("utf-8")).get("architectures") or ["(none)"]
     except (AttributeError, ValueError) as error:

@@ -52,5 +52,17 @@ def run(arguments: list[str]) -> int:
     try:
         status: Any = app(given, prog_name="relpos", standalone_mode=False)
     except _UsageError as error:
-        raise ValueError(error.format_message()) from error
+        raise ValueError(_in_our_words(error)) from error
     return status or 0
+
+
+def _in_our_words(error: Any) -> str:
+    """What Typer says of a wrong option, which some of its versions have from pydantic."""
+    message: str = error.format_message().replace("Value error, ", "")
+    before, found, rule = message.partition("Input should ")
+    if not found:
+        return message
+    # pydantic's error has the value.
+    of_value: Any = getattr(error.__cause__, "errors", list)()
+    got = f", got {of_value[0]['input']!r}" if of_value else ""
+    return f"{before}must {rule.partition(',')[0]}{got}"

@@ -63,7 +63,10 @@ def _read_json(path: str | Path) -> Any:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise ScoreError(f"{path}: not JSON: {error}") from error
+        raise ScoreError(
+            f"{path}: must be a folder of MIDI files, or JSON as Jsb16thSeparated.json is, got "
+            f"neither: {error}"
+        ) from error
 
 
 def _piece(grid: Any, name: str, where: str) -> Piece:

@@ -64,8 +64,11 @@ REFUSED = [
     (f"{COMPARE} --data no.json", "no.json: cannot be read: No such file or directory"),
     (f"{COMPARE} --data {{high}}", "high.mid: must be a folder of MIDI files, got one of them"),
     (f"{COMPARE} --data /dev/zero", "/dev/zero: cannot be read: not an ordinary file"),
-    (f"{COMPARE} --preset huge", "Invalid value for '--preset'"),
-    (f"{COMPARE} --steps 0", "Invalid value for '--steps'"),
+    (f"{COMPARE} --preset huge", "Invalid value for '--preset': 'huge' is not one of"),
+    (
+        f"{COMPARE} --steps 0",
+        "Invalid value for '--steps': must be greater than or equal to 1, got",
+    ),
     (f"{COMPARE} --steps 10000000000000000000", "Invalid value for '--steps'"),
     (f"{COMPARE} --window 20", "'--window': must be a multiple of 8, got 20"),
     (

@@ -43,9 +43,9 @@ def test_the_literatures_valid_is_held_out(tmp_path):
 
 
 BROKEN = {
-    "not JSON": (b"[", "not JSON"),
+    "not JSON": (b"[", "got neither"),
     "a MIDI file": (b"MThd\x00", "must be a folder of MIDI files, got one of them"),
-    "not text": (b"\xff\xfe\xfd", "not JSON"),
+    "not text": (b"\xff\xfe\xfd", "got neither"),
     "cut gzip": (gzip.compress(b"[1, 2]" * 9)[:-9], "broken gzip file"),
     "no gzip": (b"\x1f\x8b\x08 nothing", "broken gzip file"),
     "a list": (b"[]", "must hold an object with lists 'train' and 'valid', got a list"),
