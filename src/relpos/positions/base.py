@@ -21,37 +21,54 @@ __all__ = ["BiasPosition", "Position"]
 class Position(nn.Module):
     """A scheme, called as `q, k, terms = position(q, k)`, or `position(q, k, x)` if it reads x.
 
-    Subclassing it is a convenience, no condition: layers take any module that is called so.
+    Subclassing it is a convenience, no condition: layers take any module that is called so, and
+    take an attribute that it lacks for what it is here.
+
+    Attributes:
+        reads_input: whether `forward` wants the layer's input `x (b, i, e)` as its third argument.
+        reads_query_start: whether its rows depend on where the queries start, as those of a table
+            for the offsets of a call do: called with `query_start=`, the position of the first
+            query, or None where the queries are the last of the keys' positions.
+        reads_key_start: whether it changes the keys by their positions: called with `key_start=`
+            where the keys are some of a sequence that others hold too. What does not read it leaves
+            the keys as they are, and does to a query the same whatever keys there are.
+        reads_shape: whether it is made for a grid: on a map called with the map's sizes, `shape=`.
+        reads_query_shape: whether the queries may lie on another grid than the keys: called with
+            `query_shape=` too.
+        shift_invariant: whether positions may be counted from any token: the scores depend on
+            offsets and contents, neither on where the keys begin nor on how many there are. If so,
+            the cache of a layer with a window may drop the first keys.
+        keeps_content: whether the queries and keys that it returns hold no positions where those
+            that it is given hold none. What a later scheme of a `Compose` makes of others depends
+            on where they are.
+        reads_content: whether its terms, or the queries and keys that it returns, depend on those
+            that it is given.
+        only_products_hold: whether only the products of the queries and keys that it returns are
+            what it says, so that no later scheme may read them.
+        attention_scale: the scale that the attention must have for the scheme to be what it says;
+            None: any, or `1 / sqrt(d)` and no other where `assumes_default_scale`.
+        assumes_default_scale: whether it divides by `1 / sqrt(d)`, with the d of each call.
+
+    >>> class Fading(Position):
+    ...     shift_invariant = True
+    ...     def forward(self, q, k):
+    ...         rows = -torch.arange(9.0, device=q.device).flip(0)[None]  # offsets -8..0
+    ...         return q, k, Terms(bias=OffsetTable(rows.to(q.dtype), first=-8))
+    >>> Fading().logits(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 3, 4))
+    tensor([[[[-1.,  0.,  0.],
+              [-2., -1.,  0.]]]])
     """
 
-    # Whether `forward` wants the layer's input `x (b, i, e)` as its third argument.
     reads_input: bool = False
-    # Whether its rows depend on where the queries start: called with `query_start=`.
     reads_query_start: bool = False
-    # Whether it changes the keys by their positions: called with `key_start=` where the keys are
-    # some of a sequence that others hold too. What does not read it leaves the keys as they are,
-    # and does to a query the same whatever keys there are.
     reads_key_start: bool = False
-    # Whether it is made for a grid: on a map called with the map's sizes as `shape=`.
     reads_shape: bool = False
-    # Whether the queries may lie on another grid than the keys: called with `query_shape=` too.
     reads_query_shape: bool = False
-    # Whether positions may be counted from any token: the scores depend on offsets and contents,
-    # neither on where the keys begin nor on how many there are. If so, the cache of a layer with a
-    # window may drop the first keys.
     shift_invariant: bool = False
-    # Whether the queries and keys that it returns hold no positions where those that it is given
-    # hold none. What a later scheme of a `Compose` makes of others depends on where they are.
     keeps_content: bool = False
-    # Whether its terms, or the queries and keys that it returns, depend on those that it is given.
     reads_content: bool = True
-    # Whether only the products of the queries and keys that it returns are what it says, so that no
-    # later scheme may read them.
     only_products_hold: bool = False
-    # The scale that the attention must have for the scheme to be what it says; None: any, or
-    # `1 / sqrt(d)` and no other where `assumes_default_scale`.
     attention_scale: float | None = None
-    # Whether it divides by `1 / sqrt(d)`, with the d of each call.
     assumes_default_scale: bool = False
 
     def reset_parameters(self) -> None:
@@ -108,6 +125,14 @@ class BiasPosition(Position):
 
     Subclasses give `table(i, j)`. One with a `forward` of its own takes `query_start=` as well, or
     says `reads_query_start = False`.
+
+    >>> class Log(BiasPosition):
+    ...     def table(self, i, j):
+    ...         distance = torch.arange(1 - j, i).abs()  # the offsets 1 - j..i - 1
+    ...         return OffsetTable(-distance.float().log1p()[None], first=1 - j)
+    >>> Log().dense(2, 3)
+    tensor([[[-0.6931,  0.0000, -0.6931],
+             [-1.0986, -0.6931,  0.0000]]])
     """
 
     reads_query_start: bool = True
