@@ -106,6 +106,42 @@ Wrap a model with positions before its weights are frozen, and with gradients on
 comes after positions.
 """
 
+IMPLEMENTATION = """\
+## Any other model: `attn_implementation="relpos"`
+
+A model without relative positions, or with rotary ones, has nothing to adapt, but can attend by
+`relpos.attention` all the same:
+
+```python
+from transformers import MistralConfig, MistralForCausalLM
+from relpos.adapters import register_attn_implementation
+
+register_attn_implementation()    # once; then from_pretrained(..., attn_implementation="relpos")
+config = MistralConfig(
+    vocab_size=1000, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, sliding_window=128,
+)
+model = MistralForCausalLM(config)
+model.set_attn_implementation("relpos")
+```
+
+- Masks are ranges of keys, two numbers for each query, wherever each query sees keys in one piece:
+  causality, sliding windows, chunks, packed texts (`position_ids`), images within a text, and
+  padding on either side. Nothing is of size `L x L` then, and what nobody sees is not computed. A
+  mask with gaps (padding between tokens) is a boolean one, as for SDPA; so is one of padding in a
+  compiled model.
+- Softcaps (Gemma 2) and sinks (GPT-OSS), for which transformers has no SDPA, are computed in `O(L)`
+  too. `output_attentions` gives weights, which are `L x L`.
+- Outputs at real tokens, gradients and generated texts (greedy, beams, static caches, prompt
+  lookup) are those of the model's own implementation, tried with Llama, Mistral, Gemma 2 and 3,
+  GPT-OSS, Llama 4, GPT-2, BERT, ModernBERT and T5 (tests/adapters/test_attn_implementation.py);
+  its time is not measured yet.
+- Paged caches are refused. A model that puts columns of its own beside such a mask raises
+  `attention_mask must be ranges of keys`; one that takes no attention from transformers' interface
+  ignores the name, as any other. For relative positions there is `adapt`, before which the
+  implementation must be one of transformers' own.
+"""
+
 GAINS = """\
 ## What is gained
 
@@ -173,7 +209,14 @@ def adapters_page(result: dict, gpu_result: dict | None = None) -> str:
     if gpu_result is not None:
         parts += [ON_GPU.format(machine=machine_note(gpu_result["machine"]))]
         parts += [gains_table(gpu_result), *_left_out(gpu_result)]
-    parts += [POSITIONS, FAMILIES, _families_table(result), LEFT_ALONE, _left_table()]
+    parts += [
+        IMPLEMENTATION,
+        POSITIONS,
+        FAMILIES,
+        _families_table(result),
+        LEFT_ALONE,
+        _left_table(),
+    ]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 

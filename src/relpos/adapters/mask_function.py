@@ -16,7 +16,7 @@ from transformers import masking_utils
 
 from .masks import narrow_mask
 
-__all__ = ["make_mask_function"]
+__all__ = ["make_mask_function", "slides"]
 
 
 def make_mask_function(base: str, *, causal: bool) -> Callable[..., Tensor | None]:
@@ -41,7 +41,7 @@ def make_mask_function(base: str, *, causal: bool) -> Callable[..., Tensor | Non
         # A cache that is longer than what it holds ends behind the last query.
         to_the_end = isinstance(q_offset, int) and q_offset + q_length == kv_offset + kv_length
         backwards = mask_function is masking_utils.causal_mask_function or (
-            q_length > 1 and _slides(**arguments)
+            q_length > 1 and slides(**arguments)
         )
         if both_ways or (causal and backwards and to_the_end):
             mask = narrow_mask(attention_mask, length=kv_length, start=kv_offset)
@@ -59,7 +59,7 @@ def make_mask_function(base: str, *, causal: bool) -> Callable[..., Tensor | Non
     return mask_function
 
 
-def _slides(
+def slides(
     *,
     config: Any = None,
     local_size: int | None = None,
@@ -70,6 +70,12 @@ def _slides(
     """Whether a mask is causality within the window of the configuration, and nothing else.
 
     transformers says so by what it lets its SDPA do without a mask.
+
+    Args:
+        config: of the model.
+        local_size: the window, or the size of a chunk, in tokens; None: there is neither.
+        allow_is_causal_skip: whether no other rule was added.
+        use_vmap: whether the mask's function takes numbers alone.
     """
     return (
         local_size is not None

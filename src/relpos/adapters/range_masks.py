@@ -1,0 +1,149 @@
+"""Masks of transformers as ranges of keys: `(b, 1, i, 2)`, for `attn_implementation="relpos"`.
+
+Query `i` sees the keys `lo..hi-1`, as in `relpos.attention(..., key_ranges=)`: causality, sliding
+windows, chunks, packed sequences, blocks of an image and padding all do so, and a tensor of two
+numbers a query says what transformers' own masks say in `i x j`. A mask in which some query sees
+keys on both sides of one that it does not see stays a boolean one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int64
+from torch import Tensor
+from transformers import masking_utils
+
+from .mask_function import slides
+
+__all__ = ["range_mask"]
+
+# Pairs that are looked at at a time, where a mask is known as a function of them alone.
+_PAIRS = 1 << 24
+
+
+def range_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: Any = 0,
+    kv_offset: int = 0,
+    mask_function: Any = masking_utils.causal_mask_function,
+    attention_mask: Tensor | None = None,
+    **arguments: Any,
+) -> Tensor | None:
+    """Ranges `(b or 1, 1, i, 2)`; or None, or a boolean mask, as transformers makes them for SDPA.
+
+    Args:
+        batch_size: b.
+        q_length: i, in tokens.
+        kv_length: j, in tokens.
+        q_offset: position of the first query; a tensor where a cache is static.
+        kv_offset: position of the first key.
+        mask_function: of batch, head, query and key, by their positions: whether the pair takes
+            part.
+        attention_mask: `(b, s)`, True for tokens, of the keys from 0 on; None: all are.
+        arguments: what transformers hands to mask functions beside these.
+    """
+    causal = mask_function is masking_utils.causal_mask_function
+    both_ways = mask_function is masking_utils.bidirectional_mask_function
+    tracing = torch.compiler.is_compiling()
+    # A model that puts columns of its own beside a causal mask asks for a whole one.
+    whole = causal and not arguments.get("allow_is_causal_skip", True)
+    ranges = None
+    if not (whole or arguments.get("use_vmap") or (tracing and attention_mask is not None)):
+        device = arguments.get("device", "cpu")
+        padding = _padding(attention_mask, kv_length, kv_offset)
+        queries = torch.arange(q_length, device=device) + q_offset
+        if both_ways or causal or slides(**arguments):
+            square = isinstance(q_offset, int) and q_length in (1, kv_length)
+            square = square and q_offset + q_length == kv_offset + kv_length
+            if both_ways:
+                square = bool(arguments.get("allow_is_bidirectional_skip"))
+            skip = square and (causal or both_ways)
+            if padding is None and skip and not tracing:
+                # `is_causal` of the module says it all.
+                return None
+            window = None if both_ways or causal else arguments["local_size"]
+            ranges = _ranges(queries - kv_offset, kv_length, causal=not both_ways, window=window)
+            ranges = ranges if padding is None else _within_padding(ranges, padding)
+        elif not tracing:
+            keys = torch.arange(kv_length, device=device) + kv_offset
+            ranges = _found(mask_function, batch_size, queries, keys, padding)
+    if ranges is not None:
+        return ranges[:, None]
+    return masking_utils.sdpa_mask(
+        batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask,
+        **arguments,
+    )  # fmt: skip
+
+
+def _padding(attention_mask: Tensor | None, length: int, start: int) -> Tensor | None:
+    """`(b, j)`, True for tokens; None where all are."""
+    padding = masking_utils.prepare_padding_mask(attention_mask, length, start)
+    if padding is None:
+        return None
+    padding = padding[:, start : start + length].to(torch.bool)
+    return None if bool(padding.all()) else padding
+
+
+def _ranges(
+    queries: Int64[Tensor, "i"], length: int, *, causal: bool, window: int | None
+) -> Int64[Tensor, "1 i 2"]:
+    """Those of queries at these positions, counted from the first key."""
+    last = (queries + 1).clamp(0, length) if causal else torch.full_like(queries, length)
+    first = torch.zeros_like(queries)
+    if window is not None:
+        first = (queries + 1 - window).clamp(0, length)
+    return torch.stack([first, last], dim=-1)[None]
+
+
+def _within_padding(
+    ranges: Int64[Tensor, "1 i 2"], padding: Bool[Tensor, "b j"]
+) -> Int64[Tensor, "b i 2"] | None:
+    """The ranges without padding; None if there is some between tokens."""
+    first, last = _ends(padding)
+    if bool((padding.sum(-1) != last - first).any()):
+        return None
+    return torch.stack(
+        [
+            torch.maximum(ranges[..., 0], first[:, None]),
+            torch.minimum(ranges[..., 1], last[:, None]),
+        ],
+        dim=-1,
+    )
+
+
+def _found(
+    mask_function: Callable[..., Tensor],
+    batch: int,
+    queries: Int64[Tensor, "i"],
+    keys: Int64[Tensor, "j"],
+    padding: Bool[Tensor, "b j"] | None,
+) -> Int64[Tensor, "b i 2"] | None:
+    """Those of any rule, found by asking it for some queries at a time; None if it has gaps."""
+    batches = torch.arange(batch, device=keys.device)[:, None, None, None]
+    head = torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=keys.device)
+    rows = max(1, _PAIRS // max(1, batch * len(keys)))
+    found = []
+    for some in queries.split(rows):
+        seen = mask_function(batches, head, some[None, None, :, None], keys[None, None, None])
+        seen = seen.expand(batch, 1, len(some), len(keys))[:, 0]
+        if padding is not None:
+            seen = seen & padding[:, None]
+        first, last = _ends(seen)
+        if bool((seen.sum(-1) != last - first).any()):
+            return None
+        found.append(torch.stack([first, last], dim=-1))
+    return torch.cat(found, dim=1)
+
+
+def _ends(seen: Bool[Tensor, "*rows j"]) -> tuple[Int64[Tensor, "*rows"], Int64[Tensor, "*rows"]]:
+    """The first True of each row, and the one after the last; 0 and 0 where there is none."""
+    numbers = seen.to(torch.int8)
+    length = seen.shape[-1]
+    first, back = numbers.argmax(-1), numbers.flip(-1).argmax(-1)
+    some = seen.any(-1)
+    return first * some, (length - back) * some

@@ -1,0 +1,258 @@
+"""`attn_implementation="relpos"`: models compute what they did, with ranges of keys for masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import Tensor
+from transformers import masking_utils as of_hf
+
+from relpos import ShapeError
+from relpos.adapters import attn_implementation, register_attn_implementation
+from relpos.adapters.range_masks import range_mask
+
+from .largest_tensor import LargestTensor
+
+pytestmark = pytest.mark.no_typecheck
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 60, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+GROUPED = SIZES | {"num_key_value_heads": 2, "max_position_embeddings": 128}
+GEMMA = GROUPED | {"sliding_window": 7, "head_dim": 8, "query_pre_attn_scalar": 8}
+EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 8}
+# By name: configuration, model, sizes, and what it is compared with.
+MODELS: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
+    "llama": (hf.LlamaConfig, hf.LlamaForCausalLM, GROUPED, "sdpa"),
+    "mistral": (hf.MistralConfig, hf.MistralForCausalLM, GROUPED | {"sliding_window": 7}, "sdpa"),
+    "gemma2": (
+        hf.Gemma2Config, hf.Gemma2ForCausalLM, GEMMA | {"attn_logit_softcapping": 5.0}, "eager",
+    ),
+    "gemma3": (hf.Gemma3TextConfig, hf.Gemma3ForCausalLM, GEMMA, "sdpa"),
+    "gpt_oss": (
+        hf.GptOssConfig, hf.GptOssForCausalLM, GROUPED | EXPERTS | {"sliding_window": 7}, "eager",
+    ),
+    "llama4": (
+        hf.Llama4TextConfig, hf.Llama4ForCausalLM,
+        GROUPED | EXPERTS | {"attention_chunk_size": 6, "intermediate_size_mlp": 48}, "sdpa",
+    ),
+    "gpt2": (
+        hf.GPT2Config, hf.GPT2LMHeadModel,
+        {"vocab_size": 60, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}, "sdpa",
+    ),
+    "bert": (hf.BertConfig, hf.BertForMaskedLM, SIZES, "sdpa"),
+    "modernbert": (
+        hf.ModernBertConfig, hf.ModernBertForMaskedLM,
+        SIZES | {"num_hidden_layers": 4, "local_attention": 8, "cls_token_id": 1,
+                 "sep_token_id": 2}, "sdpa",
+    ),
+}  # fmt: skip
+# Experts' products are of float32 at most.
+FLOAT32 = ("gpt_oss",)
+IDS = torch.randint(3, 60, (2, 20), generator=torch.Generator().manual_seed(0))
+HIDDEN = {"none": slice(0), "left": slice(6), "right": slice(-6, None), "holes": slice(4, 9)}
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    register_attn_implementation()
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What attention was given for masks."""
+    found, original = [], attn_implementation._ranges_or_mask
+
+    def spy(mask: Tensor | None, queries: int) -> tuple[Tensor | None, Tensor | None]:
+        ranges, whole = original(mask, queries)
+        found.append("none" if mask is None else "pairs" if ranges is None else "ranges")
+        return ranges, whole
+
+    monkeypatch.setattr(attn_implementation, "_ranges_or_mask", spy)
+    return found
+
+
+def made(name: str) -> Any:
+    make_config, make, sizes, base = MODELS[name]
+    torch.manual_seed(0)
+    model = make._from_config(make_config(**sizes), attn_implementation=base).eval()
+    for parameter in model.parameters():
+        parameter.data.normal_(std=0.3)
+    if model.can_generate():
+        model.generation_config.eos_token_id = None
+    return model if name in FLOAT32 else model.double()
+
+
+def padded(side: str) -> Tensor:
+    tokens = torch.ones_like(IDS)
+    tokens[1, HIDDEN[side]] = 0
+    return tokens
+
+
+def results(model: Any, tokens: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Logits at real tokens, and the gradients of their sum of squares."""
+    model.zero_grad()
+    logits = model(IDS, attention_mask=tokens).logits[tokens.bool()]
+    logits.square().sum().backward()
+    return logits.detach(), [x.grad.clone() for x in model.parameters() if x.grad is not None]
+
+
+def assert_near(found: Tensor, wanted: Tensor, rounding: float) -> None:
+    assert (found - wanted).abs().max() <= rounding * wanted.abs().max()
+
+
+@pytest.mark.parametrize("side", HIDDEN)
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_and_gradients_are_those_of_their_own_implementation(name, side, seen):
+    if (name, side) == ("gemma2", "left"):
+        pytest.skip("its own eager attention gives NaN")
+    model, tokens = made(name), padded(side)
+    wanted, slopes = results(model, tokens)
+    model.set_attn_implementation("relpos")
+    found, ours = results(model, tokens)
+    # Some of their layers go on in float32 in any dtype, and experts may be chosen otherwise.
+    rounding = 2e-5 if name in ("gemma2", "gpt_oss") else 1e-9
+    assert_near(found, wanted, rounding)
+    largest = max(x.abs().max() for x in slopes)
+    for one, other in zip(ours, slopes, strict=True):
+        # Biases of keys have a gradient of 0, but for rounding.
+        if other.abs().max() > 1e-9 * largest:
+            assert_near(one, other, 10 * rounding)
+    assert seen
+    if side != "holes":
+        assert set(seen) <= {"none", "ranges"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_beams": 3}, {"cache_implementation": "static"}, {"prompt_lookup_num_tokens": 3}],
+    ids=["greedy", "beams", "static", "lookup"],
+)
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt_oss", "llama4"])
+@pytest.mark.costly(4)
+def test_the_same_tokens_are_generated(name, options):
+    model = made(name)
+    rows = slice(1, 2) if "prompt_lookup_num_tokens" in options else slice(None)
+    given = {"attention_mask": padded("left")[rows, :12], "max_new_tokens": 15} | options
+    wanted = model.generate(IDS[rows, :12], **given)
+    model.set_attn_implementation("relpos")
+    assert torch.equal(model.generate(IDS[rows, :12], **given), wanted)
+
+
+def test_packed_texts_stay_apart(seen):
+    model = made("mistral")
+    positions = torch.cat([torch.arange(12), torch.arange(8)])[None]
+    given = {"position_ids": positions, "use_cache": False}
+    wanted = model(IDS[:1], **given).logits
+    model.set_attn_implementation("relpos")
+    assert_near(model(IDS[:1], **given).logits, wanted, 1e-12)
+    assert set(seen) == {"ranges"}
+
+
+def test_a_bias_of_all_pairs_is_added_and_decoders_stay_causal():
+    config = hf.T5Config(vocab_size=60, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4)
+    model = hf.T5ForConditionalGeneration._from_config(config, attn_implementation="sdpa")
+    model = model.double().eval()
+    given = {
+        "input_ids": IDS, "attention_mask": padded("right"), "decoder_input_ids": IDS[:, :9],
+    }  # fmt: skip
+    wanted = model(**given).logits
+    model.set_attn_implementation("relpos")
+    assert_near(model(**given).logits, wanted, 1e-12)
+
+
+def test_weights_are_returned_where_they_are_asked_for():
+    model = made("llama")
+    model.set_attn_implementation("eager")
+    wanted = model(IDS, output_attentions=True).attentions
+    model.set_attn_implementation("relpos")
+    found = model(IDS, output_attentions=True).attentions
+    for one, other in zip(found, wanted, strict=True):
+        assert_near(one, other, 1e-6)
+
+
+@pytest.mark.parametrize("side", ["none", "left"])
+def test_it_compiles_without_a_break(side):
+    model, tokens = made("mistral"), padded(side)
+    given = {"use_cache": False} | ({} if side == "none" else {"attention_mask": tokens})
+    model.set_attn_implementation("relpos")
+    wanted = model(IDS, **given).logits
+    found = torch.compile(model, backend="aot_eager", fullgraph=True)(IDS, **given).logits
+    assert_near(found[tokens.bool()], wanted[tokens.bool()], 1e-12)
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma2"])
+def test_nothing_is_made_of_all_pairs(name):
+    config, make, sizes, _ = MODELS[name]
+    sizes = sizes | {"max_position_embeddings": 4096}
+    model = make._from_config(config(**sizes), attn_implementation="relpos").eval()
+    length = 2048
+    ids = torch.randint(3, 60, (1, length))
+    tokens = torch.ones_like(ids)
+    tokens[:, :5] = 0
+    with torch.no_grad(), LargestTensor() as largest:
+        model.model(ids, attention_mask=tokens)
+    assert largest.entries < length * length / 4
+
+
+def dense(mask: Tensor | None, keys: int) -> Tensor | None:
+    """A mask of pairs from ranges."""
+    if mask is None or mask.dtype == torch.bool:
+        return mask
+    at = torch.arange(keys)
+    return (at >= mask[..., :1]) & (at < mask[..., 1:])
+
+
+GROUPS = torch.tensor([[-1, -1, 0, 0, 0, -1, 1, 1, -1, -1, -1, -1]] * 2)
+RULES = {
+    "causal": of_hf.causal_mask_function,
+    "both ways": of_hf.bidirectional_mask_function,
+    "window": of_hf.sliding_window_causal_mask_function(3),
+    "window, both ways": of_hf.sliding_window_bidirectional_mask_function(2),
+    "chunks": of_hf.chunked_causal_mask_function(5, torch.tensor([0, 2])),
+    "image": of_hf.or_masks(of_hf.causal_mask_function, of_hf.blockwise_overlay(GROUPS)),
+    "packed": of_hf.and_masks(
+        of_hf.causal_mask_function,
+        of_hf.packed_sequence_mask_function(torch.tensor([[0] * 5 + [1] * 7] * 2)),
+    ),
+    "window, image": of_hf.or_masks(
+        of_hf.sliding_window_causal_mask_function(2), of_hf.blockwise_overlay(GROUPS)
+    ),
+}
+
+
+@pytest.mark.parametrize("padding", ["none", "left", "right", "holes"])
+@pytest.mark.parametrize("sizes", [(12, 12, 0, 0), (1, 12, 11, 0), (4, 9, 8, 3), (4, 12, 2, 0)])
+@pytest.mark.parametrize("rule", RULES)
+def test_ranges_say_what_transformers_masks_say(rule, sizes, padding, monkeypatch):
+    monkeypatch.setattr("relpos.adapters.range_masks._PAIRS", 50)  # two rows at a time
+    tokens = torch.ones(2, 12, dtype=torch.bool)
+    tokens[1, {"none": slice(0), "left": slice(2), "right": slice(10, 12),
+               "holes": slice(4, 6)}[padding]] = False  # fmt: skip
+    given = (2, *sizes, RULES[rule], None if padding == "none" else tokens)
+    config = hf.MistralConfig(sliding_window=3)
+    more = {"local_size": 3, "config": config} if rule == "window" else {}
+    whole = of_hf.sdpa_mask(*given, **more, allow_is_causal_skip=False)
+    # transformers says so of these alone.
+    plain = rule in ("causal", "window", "chunks")
+    found = range_mask(*given, **more, allow_is_causal_skip=plain)
+    if found is None:
+        assert rule == "causal"
+        assert padding == "none"
+        return
+    assert torch.equal(dense(found, sizes[1]).expand_as(whole), whole)
+    gaps = padding == "holes" or rule == "window, image"
+    assert gaps or found.dtype == torch.int64
+
+
+def test_masks_that_are_neither_ranges_nor_of_pairs_are_refused():
+    q = torch.zeros(1, 2, 5, 8)
+    module = torch.nn.Module()
+    with pytest.raises(ShapeError, match=r"must be ranges of keys \(b or 1, 1, 5, 2\) where it is"):
+        attn_implementation.attention_function(module, q, q, q, torch.ones(1, 1, 5, 9).long())
+    with pytest.raises(ValueError, match="cache must be None, since paged ones are not supported"):
+        attn_implementation.attention_function(module, q, q, q, None, cache=object())
