@@ -118,8 +118,8 @@ from relpos.adapters import register_attn_implementation
 
 register_attn_implementation()    # once; then from_pretrained(..., attn_implementation="relpos")
 config = MistralConfig(
-    vocab_size=1000, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-    num_key_value_heads=2, sliding_window=128,
+    vocab_size=1000, hidden_size=64, intermediate_size=64, num_hidden_layers=2,
+    num_attention_heads=4, num_key_value_heads=2, sliding_window=128,
 )
 model = MistralForCausalLM(config)
 model.set_attn_implementation("relpos")

@@ -105,11 +105,12 @@ def assert_near(found: Tensor, wanted: Tensor, rounding: float) -> None:
     assert (found - wanted).abs().max() <= rounding * wanted.abs().max()
 
 
-@pytest.mark.parametrize("side", HIDDEN)
-@pytest.mark.parametrize("name", MODELS)
+# Padded on the left, Gemma 2's own eager attention gives NaN in float64.
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [(name, side) for name in MODELS for side in HIDDEN if (name, side) != ("gemma2", "left")],
+)
 def test_logits_and_gradients_are_those_of_their_own_implementation(name, side, seen):
-    if (name, side) == ("gemma2", "left"):
-        pytest.skip("its own eager attention gives NaN")
     model, tokens = made(name), padded(side)
     wanted, slopes = results(model, tokens)
     model.set_attn_implementation("relpos")
