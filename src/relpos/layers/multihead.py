@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Integer
 from torch import Tensor, nn
 
 from ..checks import (
@@ -156,9 +156,10 @@ class MultiheadAttention(InputProjections):
 
     def forward(
         self,
-        query: Float[Tensor, "..."],
-        key: Float[Tensor, "..."],
-        value: Float[Tensor, "..."],
+        # Strided nested tensors have no shape.
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
         key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
         attn_mask: Tensor | None = None,
@@ -170,7 +171,7 @@ class MultiheadAttention(InputProjections):
         documents: Integer[Tensor, "..."] | None = None,
         query_documents: Integer[Tensor, "..."] | None = None,
         key_ranges: Integer[Tensor, "..."] | None = None,
-    ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."] | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Output like `query`, and the weights or None.
 
         Args:
