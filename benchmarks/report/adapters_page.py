@@ -107,7 +107,7 @@ comes after positions.
 """
 
 IMPLEMENTATION = """\
-## Any other model: `attn_implementation="relpos"`
+## Models of rotary positions: `attn_implementation="relpos"`
 
 A model without relative positions, or with rotary ones, has nothing to adapt, but can attend by
 `relpos.attention` all the same:
@@ -136,9 +136,12 @@ model.set_attn_implementation("relpos")
   lookup) are those of the model's own implementation, tried with Llama, Mistral, Gemma 2 and 3,
   GPT-OSS, Llama 4, GPT-2, BERT, ModernBERT and T5 (tests/adapters/test_attn_implementation.py);
   its time is not measured yet.
-- Paged caches are refused. A model that puts columns of its own beside such a mask raises
-  `attention_mask must be ranges of keys`; one that takes no attention from transformers' interface
-  ignores the name, as any other. For relative positions there is `adapt`, before which the
+- **Only for models that transformers has an `sdpa` for, or that attend by its interface with a
+  softcap or sinks.** Where a model has eager attention of its own alone (BLOOM, CodeGen, XGLM,
+  RoFormer, NLLB-MoE), or works on its masks itself (T5Gemma 2, Doge, DeepSeek-V4, Gemma 4 with
+  shared keys and `logits_to_keep` above 1), transformers takes the name all the same, and results
+  are wrong or an error says nothing: compare yours once. Paged caches and chosen keys (`indices`)
+  are refused. For relative positions there is `adapt`, before which the
   implementation must be one of transformers' own.
 """
 

@@ -25,8 +25,9 @@ def register_attn_implementation() -> None:
     """Make `attn_implementation="relpos"` known to transformers; again and again, without harm.
 
     Then `from_pretrained(..., attn_implementation="relpos")` and `model.set_attn_implementation(
-    "relpos")` take it, as they take "sdpa". Outputs at real tokens, losses and gradients stay the
-    same up to rounding; masks are ranges of keys wherever each query sees keys in one piece. A
+    "relpos")` take it. For models that have an "sdpa" of transformers' interface, or softcaps and
+    sinks, outputs at real tokens, losses and gradients stay the same up to rounding; others, with
+    eager attention of their own alone, must not be given it (BLOOM, XGLM, CodeGen are then wrong); masks are ranges of keys wherever each query sees keys in one piece. A
     model that does not take its attention from transformers' interface ignores any name, this too.
 
     Raises:
@@ -58,6 +59,9 @@ def attention_function(
     is_causal: bool | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    sinks: Tensor | None = None,
+    indices: Tensor | None = None,
+    block_indices: Tensor | None = None,
     position_bias: Tensor | None = None,
     cache: Any = None,
     **arguments: Any,
@@ -76,6 +80,9 @@ def attention_function(
             module says.
         softcap: as in `relpos.attention`.
         s_aux: `(h,)`, the score of one more key, whose value is zero.
+        sinks: `(b, h, i, 1)`, the same for each query.
+        indices: must be None: a choice of keys is not supported.
+        block_indices: likewise.
         position_bias: `(b or 1, h, i, j)`, added to the scores.
         cache: must be None: a paged cache is not supported.
         arguments: what the model hands to attention beside these.
@@ -90,6 +97,11 @@ def attention_function(
         raise ValueError(
             f"attn_implementation={NAME!r}: cache must be None, since paged ones are not "
             f"supported, got {type(cache).__name__}"
+        )
+    if indices is not None or block_indices is not None:
+        raise ValueError(
+            f"attn_implementation={NAME!r}: indices and block_indices must be None, since a choice "
+            "of keys is not supported, got some; set_attn_implementation('eager')"
         )
     i, j = query.shape[2], key.shape[2]
     ranges, mask = _ranges_or_mask(attention_mask, i)
@@ -107,7 +119,7 @@ def attention_function(
         query, key, value, mask=mask, key_ranges=ranges, causal=causal,
         query_start=0 if causal and j != i else None,
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling, dropout=dropout,
-        softcap=softcap, sinks=None if s_aux is None else s_aux.view(1, -1, 1, 1),
+        softcap=softcap, sinks=sinks if s_aux is None else s_aux.view(1, -1, 1, 1),
         weights=weights_wanted(arguments),
     )  # fmt: skip
 

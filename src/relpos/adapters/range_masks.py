@@ -62,7 +62,8 @@ def range_mask(
             square = square and q_offset + q_length == kv_offset + kv_length
             if both_ways:
                 square = bool(arguments.get("allow_is_bidirectional_skip"))
-            skip = square and (causal or both_ways)
+            # Some modules that are causal rely on their mask alone to be so.
+            skip = square and (both_ways or q_length == 1)
             if padding is None and skip and not tracing:
                 # `is_causal` of the module says it all.
                 return None
