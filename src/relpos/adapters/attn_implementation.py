@@ -25,10 +25,11 @@ def register_attn_implementation() -> None:
     """Make `attn_implementation="relpos"` known to transformers; again and again, without harm.
 
     Then `from_pretrained(..., attn_implementation="relpos")` and `model.set_attn_implementation(
-    "relpos")` take it. For models that have an "sdpa" of transformers' interface, or softcaps and
-    sinks, outputs at real tokens, losses and gradients stay the same up to rounding; others, with
-    eager attention of their own alone, must not be given it (BLOOM, XGLM, CodeGen are then wrong); masks are ranges of keys wherever each query sees keys in one piece. A
-    model that does not take its attention from transformers' interface ignores any name, this too.
+    "relpos")` take it. For models that have an "sdpa" of transformers' interface, or a softcap or
+    sinks beside it, outputs at real tokens, losses and gradients stay the same up to rounding;
+    masks are ranges of keys wherever each query sees keys in one piece. Models with eager attention
+    of their own alone (BLOOM, XGLM, CodeGen) must not be given it: transformers takes the name, and
+    they are wrong.
 
     Raises:
         ImportError: if transformers is not installed.
