@@ -63,7 +63,7 @@ def range_mask(
             if both_ways:
                 square = bool(arguments.get("allow_is_bidirectional_skip"))
             # Some modules that are causal rely on their mask alone to be so.
-            skip = square and (both_ways or q_length == 1)
+            skip = square and (both_ways or (causal and q_length == 1))
             if padding is None and skip and not tracing:
                 # `is_causal` of the module says it all.
                 return None
