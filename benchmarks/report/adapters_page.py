@@ -137,11 +137,10 @@ model.set_attn_implementation("relpos")
   GPT-OSS, Llama 4, GPT-2, BERT, ModernBERT and T5 (tests/adapters/test_attn_implementation.py);
   its time is not measured yet.
 - **Only for models that transformers has an `sdpa` for, or that attend by its interface with a
-  softcap or sinks.** Where a model has eager attention of its own alone (BLOOM, CodeGen, XGLM,
-  RoFormer, NLLB-MoE), or works on its masks itself (T5Gemma 2, Doge, DeepSeek-V4, Gemma 4 with
-  shared keys and `logits_to_keep` above 1), transformers takes the name all the same, and results
-  are wrong or an error says nothing: compare yours once. Paged caches and chosen keys (`indices`)
-  are refused. For relative positions there is `adapt`, before which the
+  softcap or sinks.** One with eager attention of its own alone (BLOOM, CodeGen, XGLM) is refused
+  where it makes its masks so, and such a choice of keys as DeepSeek-V3.2's (`indices`), and paged
+  caches. Models that work on their masks themselves (T5Gemma 2, Doge, DeepSeek-V4) are not meant:
+  they fail, and DeepSeek-V4 is wrong where padding lies between tokens. Compare yours once. For relative positions there is `adapt`, before which the
   implementation must be one of transformers' own.
 """
 

@@ -121,7 +121,9 @@ def test_logits_and_gradients_are_those_of_their_own_implementation(name, side, 
     largest = max(x.abs().max() for x in slopes)
     for one, other in zip(ours, slopes, strict=True):
         # Biases of keys have a gradient of 0, but for rounding.
-        if other.abs().max() > 1e-9 * largest:
+        if other.abs().max() <= 1e-9 * largest:
+            assert one.abs().max() <= 1e-8 * largest
+        else:
             assert_near(one, other, 10 * rounding)
     assert seen
     if side != "holes":
@@ -257,3 +259,40 @@ def test_masks_that_are_neither_ranges_nor_of_pairs_are_refused():
         attn_implementation.attention_function(module, q, q, q, torch.ones(1, 1, 5, 9).long())
     with pytest.raises(ValueError, match="cache must be None, since paged ones are not supported"):
         attn_implementation.attention_function(module, q, q, q, None, cache=object())
+
+
+@pytest.mark.parametrize(
+    ("config", "make"),
+    [
+        (hf.BloomConfig(vocab_size=60, hidden_size=32, n_layer=1, n_head=4), hf.BloomForCausalLM),
+        (
+            hf.XGLMConfig(vocab_size=60, d_model=32, ffn_dim=48, num_layers=1, attention_heads=4),
+            hf.XGLMForCausalLM,
+        ),
+    ],
+    ids=["bloom", "xglm"],
+)
+def test_models_with_eager_attention_of_their_own_are_refused(config, make):
+    """`from_pretrained` takes any name for them, and would be silently wrong."""
+    model = make._from_config(config, attn_implementation="relpos").eval()
+    with pytest.raises(ValueError, match="must take its attention from transformers' interface"):
+        model(IDS)
+
+
+def test_a_choice_of_keys_is_refused():
+    q = torch.zeros(1, 2, 5, 8)
+    with pytest.raises(ValueError, match="indices and block_indices must be None"):
+        attn_implementation.attention_function(
+            torch.nn.Module(), q, q, q, None, indices=torch.zeros(1, 5, 2).long()
+        )
+
+
+def test_sinks_of_each_query_are_those_of_all():
+    torch.manual_seed(0)
+    q, sinks = torch.randn(1, 2, 5, 8), torch.randn(2)
+    module = torch.nn.Module()
+    of_each = sinks.view(1, 2, 1, 1).expand(1, 2, 5, 1)
+    one, _ = attn_implementation.attention_function(module, q, q, q, None, s_aux=sinks)
+    other, _ = attn_implementation.attention_function(module, q, q, q, None, sinks=of_each)
+    assert torch.equal(one, other)
+    assert_near(one, attn_implementation.attention_function(module, q, q, q, None)[0], 1.0)

@@ -28,8 +28,8 @@ def register_attn_implementation() -> None:
     "relpos")` take it. For models that have an "sdpa" of transformers' interface, or a softcap or
     sinks beside it, outputs at real tokens, losses and gradients stay the same up to rounding;
     masks are ranges of keys wherever each query sees keys in one piece. Models with eager attention
-    of their own alone (BLOOM, XGLM, CodeGen) must not be given it: transformers takes the name, and
-    they are wrong.
+    of their own alone (BLOOM, XGLM) are refused when they are called, and models that work on their
+    masks themselves (DeepSeek-V4, Doge) must not be given it.
 
     Raises:
         ImportError: if transformers is not installed.

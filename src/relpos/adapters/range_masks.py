@@ -8,7 +8,11 @@ keys on both sides of one that it does not see stays a boolean one.
 
 from __future__ import annotations
 
+import inspect
+import re
+import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -47,6 +51,7 @@ def range_mask(
         attention_mask: `(b, s)`, True for tokens, of the keys from 0 on; None: all are.
         arguments: what transformers hands to mask functions beside these.
     """
+    _check_model(type(arguments.get("config")))
     causal = mask_function is masking_utils.causal_mask_function
     both_ways = mask_function is masking_utils.bidirectional_mask_function
     tracing = torch.compiler.is_compiling()
@@ -79,6 +84,38 @@ def range_mask(
         batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask,
         **arguments,
     )  # fmt: skip
+
+
+# What follows from a class is asked once, and nothing that is to be traced.
+@torch.compiler.assume_constant_result
+def _check_model(config: type) -> None:
+    _check_class(config)
+
+
+@cache
+def _check_class(config: type) -> None:
+    """Raise for a model that would take these masks to attention of its own.
+
+    transformers asks the same of a model's source before it sets an implementation, but not where
+    it makes the model with one.
+
+    Args:
+        config: the class of its configuration.
+
+    Raises:
+        ValueError: if its modules do not take their attention from transformers' interface.
+    """
+    modeling = sys.modules.get(config.__module__.replace(".configuration_", ".modeling_"))
+    if modeling is None or modeling.__name__ == config.__module__:
+        # Somebody's own, of which nothing is known.
+        return
+    source = inspect.getsource(modeling)
+    own = re.search(r"^class \w*Attention\w*\(nn\.Module\):", source, re.MULTILINE)
+    if own and "ALL_ATTENTION_FUNCTIONS.get_interface(" not in source:
+        raise ValueError(
+            f"attn_implementation='relpos': the model must take its attention from transformers' "
+            f"interface, got {config.__name__}, whose model has eager attention of its own"
+        )
 
 
 def _padding(attention_mask: Tensor | None, length: int, start: int) -> Tensor | None:
