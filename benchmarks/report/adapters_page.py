@@ -140,8 +140,9 @@ model.set_attn_implementation("relpos")
   softcap or sinks.** One with eager attention of its own alone (BLOOM, CodeGen, XGLM) is refused
   where it makes its masks so, and such a choice of keys as DeepSeek-V3.2's (`indices`), and paged
   caches. Models that work on their masks themselves (T5Gemma 2, Doge, DeepSeek-V4) are not meant:
-  they fail, and DeepSeek-V4 is wrong where padding lies between tokens. Compare yours once. For relative positions there is `adapt`, before which the
-  implementation must be one of transformers' own.
+  they fail, and DeepSeek-V4 is wrong where padding lies between tokens. Compare yours once. For
+  relative positions there is `adapt`, before which the implementation must be one of transformers'
+  own.
 """
 
 GAINS = """\
