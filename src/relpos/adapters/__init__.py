@@ -3,13 +3,13 @@
 `adapt` has the relative attention of a model computed by `relpos.attention`, and `restore` undoes
 it. The other classes have the arguments and state dicts of modules that others published.
 `add_positions` gives every `torch.nn.MultiheadAttention` of a model a position scheme to train.
-`register_attn_implementation` lets any other model of transformers attend by `relpos.attention`.
+`register_attn_implementation` lets others attend by `relpos.attention`, as an implementation.
 """
 
 from .adapt import adapt, restore
 from .adapted import Adapted
 from .ai_summer import AbsPosEmb1D, RelPosEmb1D, RelPosEmb2D
-from .attn_implementation import register_attn_implementation
+from .implementation import register_attn_implementation
 from .multihead import add_positions, remove_positions
 from .registry import Family, families, register
 from .relative_global import RelativeGlobalAttention

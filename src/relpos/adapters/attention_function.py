@@ -29,7 +29,7 @@ from .adapted import Adapted
 from .attend import attend
 from .implementation import IMPLEMENTATIONS, adapted_name
 from .mask_function import make_mask_function
-from .masks import additive_mask, check_mask, whole_mask
+from .masks import additive_mask, whole_mask, with_bias
 from .weights_wanted import weights_wanted
 
 __all__ = ["register"]
@@ -109,7 +109,7 @@ def _adapted_attention(
     elif position_bias is not None and position_bias.numel() > 1:
         if isinstance(module, Adapted):
             module.refuse_window()
-        mask = _with_bias(whole_mask(module, query, key, mask), position_bias)
+        mask = with_bias(whole_mask(module, query, key, mask), position_bias)
     return attend(
         query, key, value, terms, mask=mask, causal=causal, query_start=query_start,
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
@@ -129,14 +129,6 @@ def _query_start(module: nn.Module, mask: Tensor | None) -> int | None:
         f"adapt: {type(module).__name__} left beside adapted ones must be given one token at a "
         f"time once a static cache holds some, got {mask.shape[-2]}; use another cache, or restore"
     )
-
-
-def _with_bias(mask: Tensor | None, bias: Tensor) -> Tensor:
-    """A mask and a bias of all pairs as one mask."""
-    check_mask(mask)
-    if mask is None:
-        return bias
-    return bias.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else bias + mask
 
 
 def _plain_attention(

@@ -1,4 +1,4 @@
-"""`attn_implementation="relpos"`: any model of transformers on `relpos.attention`.
+"""`attn_implementation="relpos"`: models without relative positions on `relpos.attention`.
 
 Where positions are in the queries and keys already (rotary), or at the input, there is nothing to
 adapt, but attention is what `relpos.attention` computes: with sliding windows, chunks and padding
@@ -14,39 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ShapeError
+from ..ranges import prefix_ranges
 from .attend import attend
+from .masks import with_bias
+from .weights_wanted import weights_wanted
 
-__all__ = ["register_attn_implementation"]
-
-NAME = "relpos"
-
-
-def register_attn_implementation() -> None:
-    """Make `attn_implementation="relpos"` known to transformers; again and again, without harm.
-
-    Then `from_pretrained(..., attn_implementation="relpos")` and `model.set_attn_implementation(
-    "relpos")` take it. For models that have an "sdpa" of transformers' interface, or a softcap or
-    sinks beside it, outputs at real tokens, losses and gradients stay the same up to rounding;
-    masks are ranges of keys wherever each query sees keys in one piece. Models with eager attention
-    of their own alone (BLOOM, XGLM) are refused when they are called, and models that work on their
-    masks themselves (DeepSeek-V4, Doge) must not be given it.
-
-    Raises:
-        ImportError: if transformers is not installed.
-
-    >>> register_attn_implementation()
-    >>> from transformers import LlamaConfig, LlamaModel
-    >>> config = LlamaConfig(num_hidden_layers=1, vocab_size=50, hidden_size=64)
-    >>> model = LlamaModel._from_config(config, attn_implementation="relpos")
-    >>> model.config._attn_implementation
-    'relpos'
-    """
-    from transformers import AttentionInterface, AttentionMaskInterface  # noqa: PLC0415
-
-    from .range_masks import range_mask  # noqa: PLC0415
-
-    AttentionInterface.register(NAME, attention_function)
-    AttentionMaskInterface.register(NAME, range_mask)
+__all__ = ["attention_function"]
 
 
 def attention_function(
@@ -61,10 +34,7 @@ def attention_function(
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     sinks: Tensor | None = None,
-    indices: Tensor | None = None,
-    block_indices: Tensor | None = None,
     position_bias: Tensor | None = None,
-    cache: Any = None,
     **arguments: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The output `(b, i, h, dv)`, and the weights if the model was asked for them.
@@ -81,46 +51,32 @@ def attention_function(
             module says.
         softcap: as in `relpos.attention`.
         s_aux: `(h,)`, the score of one more key, whose value is zero.
-        sinks: `(b, h, i, 1)`, the same for each query.
-        indices: must be None: a choice of keys is not supported.
-        block_indices: likewise.
+        sinks: `(b, h, i, 1)`, such a score for each query.
         position_bias: `(b or 1, h, i, j)`, added to the scores.
-        cache: must be None: a paged cache is not supported.
-        arguments: what the model hands to attention beside these.
+        arguments: what the model hands to attention beside these; of a choice of keys, and of a
+            paged cache, there must be none.
 
     Raises:
         ShapeError: if the mask is of integers and no ranges.
-        ValueError: if there is a paged cache.
+        ValueError: if there is a choice of keys or a paged cache.
     """
-    from .weights_wanted import weights_wanted  # noqa: PLC0415
-
-    if cache is not None:
-        raise ValueError(
-            f"attn_implementation={NAME!r}: cache must be None, since paged ones are not "
-            f"supported, got {type(cache).__name__}"
-        )
-    if indices is not None or block_indices is not None:
-        raise ValueError(
-            f"attn_implementation={NAME!r}: indices and block_indices must be None, since a choice "
-            "of keys is not supported, got some; set_attn_implementation('eager')"
-        )
-    i, j = query.shape[2], key.shape[2]
+    for name in ("indices", "block_indices", "cache"):
+        if arguments.get(name) is not None:
+            raise ValueError(
+                f"attn_implementation='relpos': {name} must be None, since chosen keys and paged "
+                f"caches are not supported, got {type(arguments[name]).__name__}"
+            )
+    i = query.shape[2]
     ranges, mask = _ranges_or_mask(attention_mask, i)
     if is_causal is None:
         is_causal = bool(getattr(module, "is_causal", True))
-    causal = is_causal and attention_mask is None and i > 1
-    if position_bias is not None:
-        mask = position_bias if mask is None else _with_bias(mask, position_bias)
-    # Without a mask the queries of transformers are the first, as SDPA has them.
-    if causal and mask is not None:
-        # Beside a number for each pair, which would be taken for all that there is to say.
-        ends = torch.arange(1, i + 1, device=query.device)
-        ranges = torch.stack([torch.zeros_like(ends), ends], dim=-1)[None]
+    if is_causal and attention_mask is None and i > 1:
+        # The queries of transformers are then the first of the keys' positions, as SDPA has them.
+        ranges = prefix_ranges(0, i, device=query.device)
     return attend(
-        query, key, value, mask=mask, key_ranges=ranges, causal=causal,
-        query_start=0 if causal and j != i else None,
-        scale=query.shape[-1] ** -0.5 if scaling is None else scaling, dropout=dropout,
-        softcap=softcap, sinks=sinks if s_aux is None else s_aux.view(1, -1, 1, 1),
+        query, key, value, mask=mask if position_bias is None else with_bias(mask, position_bias),
+        key_ranges=ranges, scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        dropout=dropout, softcap=softcap, sinks=sinks if s_aux is None else s_aux.view(1, -1, 1, 1),
         weights=weights_wanted(arguments),
     )  # fmt: skip
 
@@ -130,12 +86,8 @@ def _ranges_or_mask(mask: Tensor | None, queries: int) -> tuple[Tensor | None, T
         return None, mask
     if mask.ndim != 4 or mask.shape[1:] != (1, queries, 2):
         raise ShapeError(
-            f"attn_implementation={NAME!r}: attention_mask must be ranges of keys (b or 1, 1, "
-            f"{queries}, 2) where it is of integers, got {tuple(mask.shape)}; for a model that "
-            "changes its masks there is set_attn_implementation('sdpa')"
+            f"attn_implementation='relpos': attention_mask must be ranges of keys (b or 1, 1, "
+            f"{queries}, 2) where it is of integers, got {tuple(mask.shape)}; mask.bool() says "
+            "that 1 takes part, and models that change masks have set_attn_implementation('sdpa')"
         )
     return mask[:, 0], None
-
-
-def _with_bias(mask: Tensor, bias: Tensor) -> Tensor:
-    return bias.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else bias + mask

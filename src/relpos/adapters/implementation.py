@@ -1,13 +1,48 @@
-"""Names of attention implementations in configurations of transformers, those of relpos too."""
+"""Names of attention implementations in configurations of transformers, those of relpos too.
+
+`adapt` sets names of its own, for models with relative positions. `"relpos"` is for the others.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["IMPLEMENTATIONS", "AdaptedConfig", "adapted_name", "is_adapted_name", "original_name"]
+__all__ = [
+    "IMPLEMENTATIONS", "AdaptedConfig", "adapted_name", "is_adapted_name", "original_name",
+    "register_attn_implementation",
+]  # fmt: skip
 
 #: What a configuration may have named before.
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")
+
+
+def register_attn_implementation() -> None:
+    """Make `attn_implementation="relpos"` known to transformers; again and again, without harm.
+
+    Then `from_pretrained(..., attn_implementation="relpos")` and `model.set_attn_implementation(
+    "relpos")` take it. For models that have an "sdpa" of transformers' interface, or a softcap or
+    sinks beside it, outputs at real tokens, losses and gradients stay the same up to rounding;
+    masks are ranges of keys wherever each query sees keys in one piece. Models with eager attention
+    of their own alone (BLOOM, XGLM) are refused when they are called, and models that work on their
+    masks themselves (DeepSeek-V4, Doge) must not be given it.
+
+    Raises:
+        ImportError: if transformers is not installed.
+
+    >>> register_attn_implementation()
+    >>> from transformers import LlamaConfig, LlamaModel
+    >>> config = LlamaConfig(num_hidden_layers=1, vocab_size=50, hidden_size=64)
+    >>> model = LlamaModel._from_config(config, attn_implementation="relpos")
+    >>> model.config._attn_implementation
+    'relpos'
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface  # noqa: PLC0415
+
+    from .attn_implementation import attention_function  # noqa: PLC0415
+    from .range_masks import range_mask  # noqa: PLC0415
+
+    AttentionInterface.register("relpos", attention_function)
+    AttentionMaskInterface.register("relpos", range_mask)
 
 
 def adapted_name(name: str, *, causal: bool = False) -> str:

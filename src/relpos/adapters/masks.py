@@ -10,6 +10,7 @@ from ..errors import ShapeError
 
 __all__ = [
     "additive_mask", "check_mask", "encoder_mask", "key_padding", "narrow_mask", "whole_mask",
+    "with_bias",
 ]  # fmt: skip
 
 
@@ -117,3 +118,19 @@ def whole_mask(
     if sliding_window is not None:
         causal = causal & (positions > queries[:, None] - sliding_window)
     return causal if mask is None else causal & mask
+
+
+def with_bias(mask: Tensor | None, bias: Tensor) -> Tensor:
+    """A mask and a bias of all pairs as one mask.
+
+    Args:
+        mask: boolean, added to the scores, or None.
+        bias: added to the scores.
+
+    Raises:
+        ShapeError: if the mask is of integers.
+    """
+    check_mask(mask)
+    if mask is None:
+        return bias
+    return bias.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else bias + mask

@@ -8,8 +8,6 @@ keys on both sides of one that it does not see stays a boolean one.
 
 from __future__ import annotations
 
-import inspect
-import re
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -18,8 +16,9 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
-from transformers import masking_utils
+from transformers import PreTrainedModel, masking_utils
 
+from ..ranges import intersect_ranges
 from .mask_function import slides
 
 __all__ = ["range_mask"]
@@ -51,7 +50,7 @@ def range_mask(
         attention_mask: `(b, s)`, True for tokens, of the keys from 0 on; None: all are.
         arguments: what transformers hands to mask functions beside these.
     """
-    _check_model(type(arguments.get("config")))
+    takes_numbers = _takes_numbers(type(arguments.get("config")))
     causal = mask_function is masking_utils.causal_mask_function
     both_ways = mask_function is masking_utils.bidirectional_mask_function
     tracing = torch.compiler.is_compiling()
@@ -63,14 +62,11 @@ def range_mask(
         padding = _padding(attention_mask, kv_length, kv_offset)
         queries = torch.arange(q_length, device=device) + q_offset
         if both_ways or causal or slides(**arguments):
-            square = isinstance(q_offset, int) and q_length in (1, kv_length)
-            square = square and q_offset + q_length == kv_offset + kv_length
-            if both_ways:
-                square = bool(arguments.get("allow_is_bidirectional_skip"))
-            # Some modules that are causal rely on their mask alone to be so.
-            skip = square and (both_ways or (causal and q_length == 1))
-            if padding is None and skip and not tracing:
-                # `is_causal` of the module says it all.
+            # With None some modules would see ahead: they rely on their mask alone to be causal.
+            sees_all = both_ways and arguments.get("allow_is_bidirectional_skip", False)
+            if causal and q_length == 1 and isinstance(q_offset, int):
+                sees_all = q_offset + 1 == kv_offset + kv_length
+            if sees_all and padding is None and not tracing:
                 return None
             window = None if both_ways or causal else arguments["local_size"]
             ranges = _ranges(queries - kv_offset, kv_length, causal=not both_ways, window=window)
@@ -80,42 +76,44 @@ def range_mask(
             ranges = _found(mask_function, batch_size, queries, keys, padding)
     if ranges is not None:
         return ranges[:, None]
-    return masking_utils.sdpa_mask(
+    of_pairs = masking_utils.eager_mask if takes_numbers else masking_utils.sdpa_mask
+    return of_pairs(
         batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask,
         **arguments,
     )  # fmt: skip
 
 
-# What follows from a class is asked once, and nothing that is to be traced.
+# It follows from the class: asked once, and not to be traced.
 @torch.compiler.assume_constant_result
-def _check_model(config: type) -> None:
-    _check_class(config)
+def _takes_numbers(config: type) -> bool:
+    """Whether the models with such a configuration, if they are found, have no SDPA.
+
+    Args:
+        config: the class of the configuration.
+
+    Raises:
+        ValueError: if they take no attention from transformers' interface. transformers asks the
+            same before it sets an implementation, but not where it makes a model with one.
+    """
+    model = _model_of(config)
+    if model is None:
+        return False
+    if not model._can_set_attn_implementation():
+        raise ValueError(
+            f"attn_implementation='relpos': the model must take its attention from transformers' "
+            f"interface, got {model.__name__}, which has eager attention of its own alone"
+        )
+    return not model._supports_sdpa
 
 
 @cache
-def _check_class(config: type) -> None:
-    """Raise for a model that would take these masks to attention of its own.
-
-    transformers asks the same of a model's source before it sets an implementation, but not where
-    it makes the model with one.
-
-    Args:
-        config: the class of its configuration.
-
-    Raises:
-        ValueError: if its modules do not take their attention from transformers' interface.
-    """
-    modeling = sys.modules.get(config.__module__.replace(".configuration_", ".modeling_"))
-    if modeling is None or modeling.__name__ == config.__module__:
-        # Somebody's own, of which nothing is known.
-        return
-    source = inspect.getsource(modeling)
-    own = re.search(r"^class \w*Attention\w*\(nn\.Module\):", source, re.MULTILINE)
-    if own and "ALL_ATTENTION_FUNCTIONS.get_interface(" not in source:
-        raise ValueError(
-            f"attn_implementation='relpos': the model must take its attention from transformers' "
-            f"interface, got {config.__name__}, whose model has eager attention of its own"
-        )
+def _model_of(config: type) -> type[PreTrainedModel] | None:
+    """The first model in the module beside that of the configuration."""
+    name = config.__module__.replace(".configuration_", ".modeling_")
+    found = vars(sys.modules[name]).values() if name in sys.modules else ()
+    classes = [cls for cls in found if isinstance(cls, type)]
+    models = (cls for cls in classes if issubclass(cls, PreTrainedModel) and cls.__module__ == name)
+    return next(models, None)
 
 
 def _padding(attention_mask: Tensor | None, length: int, start: int) -> Tensor | None:
@@ -145,13 +143,8 @@ def _within_padding(
     first, last = _ends(padding)
     if bool((padding.sum(-1) != last - first).any()):
         return None
-    return torch.stack(
-        [
-            torch.maximum(ranges[..., 0], first[:, None]),
-            torch.minimum(ranges[..., 1], last[:, None]),
-        ],
-        dim=-1,
-    )
+    tokens = torch.stack([first, last], dim=-1)[:, None]
+    return intersect_ranges(ranges, tokens.expand(-1, ranges.shape[1], -1))
 
 
 def _found(

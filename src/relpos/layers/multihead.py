@@ -221,11 +221,16 @@ class MultiheadAttention(InputProjections):
                 "query_start": query_start, "documents": documents,
                 "query_documents": query_documents, "key_ranges": key_ranges,
             }  # fmt: skip
-            of_nested = attention_of_nested if is_jagged(query) else attention_of_strided
-            return of_nested(
-                partial(MultiheadAttention.forward, self), self, query, key, value,
-                need_weights=need_weights, average_attn_weights=average_attn_weights,
-                is_causal=is_causal, others=others,
+            forward = partial(MultiheadAttention.forward, self)
+            if is_jagged(query):
+                output = attention_of_nested(
+                    forward, self, query, key, value, need_weights=need_weights,
+                    is_causal=is_causal, others=others,
+                )  # fmt: skip
+                return output, None
+            return attention_of_strided(
+                forward, self, query, key, value, need_weights=need_weights,
+                average_attn_weights=average_attn_weights, is_causal=is_causal, others=others,
             )  # fmt: skip
         self_attention = query is key and key is value
         for name, x in (("query", query), ("key", key), ("value", value)):

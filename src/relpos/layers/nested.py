@@ -58,11 +58,10 @@ def attention_of_nested(
     value: Tensor,
     *,
     need_weights: bool,
-    average_attn_weights: bool,
     is_causal: bool,
     others: Mapping[str, Any],
-) -> tuple[Tensor, None]:
-    """What a layer gives for them, `(b, i, e)`, nested like `query`, and no weights.
+) -> Tensor:
+    """What a layer gives for them, `(b, i, e)`, nested like `query`.
 
     Args:
         forward: of the layer, called with rows.
@@ -71,7 +70,6 @@ def attention_of_nested(
         key: `(b, j, kdim)`, jagged along j.
         value: `(b, j, vdim)`, likewise.
         need_weights: as the layer was given it.
-        average_attn_weights: likewise; without weights it says nothing.
         is_causal: likewise.
         others: by name, what must not be given.
 
@@ -105,7 +103,7 @@ def attention_of_nested(
         *(rows[id(x)] for x in (query, key, value)), need_weights=False, is_causal=is_causal,
         documents=documents_of(key, axis=1), query_documents=of_queries,
     )  # fmt: skip
-    return jagged_like(output, query, axis=1), None
+    return jagged_like(output, query, axis=1)
 
 
 def attention_of_strided(

@@ -15,7 +15,7 @@ __all__ = ["InputProjections"]
 
 
 class InputProjections(nn.Module):
-    """`x W + b` for queries, keys and values, as heads; what `MultiheadAttention` is on its way in.
+    """`x W + b` for queries, keys and values, as heads: a base of `MultiheadAttention`.
 
     Where all three have the width of the queries, their weights are one `in_proj_weight`, else
     `q_proj_weight`, `k_proj_weight` and `v_proj_weight`; their biases are one `in_proj_bias`.

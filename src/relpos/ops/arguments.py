@@ -25,6 +25,7 @@ __all__ = [
     "LINE_TENSORS",
     "TABLES",
     "Arguments",
+    "Flow",
     "arguments_of",
     "mask_as_read",
     "schema_argument",
@@ -158,6 +159,23 @@ class Arguments:
     def wide(self) -> torch.dtype:
         """The dtype of `q` with 32 bits at least."""
         return wide_dtype(self.q)
+
+
+@dataclass(slots=True, kw_only=True)
+class Flow:
+    """What flows into a backward pass, and what it kept of the forward pass.
+
+    Args:
+        d_output: as the output, which may be in another dtype.
+        d_lse: `(b, h, i)`, or None.
+        d_axis_weights: `(b, h, i, sum of key_grid)`, or None.
+        saved: the results that the backend saves, in its order.
+    """
+
+    d_output: Tensor
+    d_lse: Tensor | None
+    d_axis_weights: Tensor | None
+    saved: tuple[Tensor, ...]
 
 
 DECLARED = {declared.name: declared for declared in fields(Arguments)}

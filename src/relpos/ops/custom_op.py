@@ -13,7 +13,6 @@ in it. So in the graphs that `torch.compile` makes (`compiled_graph.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -21,37 +20,20 @@ import torch
 from torch import Tensor
 
 from .allocated import check_memory
-from .arguments import DECLARED, Arguments, arguments_of, schema_argument, schema_type
+from .arguments import DECLARED, Arguments, Flow, arguments_of, schema_argument, schema_type
 from .compiled_graph import call_kernel_in_compiled_graphs
 from .inputs import Inputs
 from .result_layout import empty_as, empty_gradient
 from .torch_dispatcher import may_pass_by_dispatcher
 from .transforms import check_not_batched, refuse_second_derivatives
 
-__all__ = ["CustomOp", "Flow"]
+__all__ = ["CustomOp"]
 
 # What the names of operators without a derivative end with.
 _KERNEL = "_kernel"
 
 Forward = Callable[[Arguments], Sequence[Tensor]]
-Backward = Callable[[Arguments, "Flow", frozenset[str]], dict[str, Tensor]]
-
-
-@dataclass(slots=True, kw_only=True)
-class Flow:
-    """What flows into a backward pass, and what it kept of the forward pass.
-
-    Args:
-        d_output: as the output, which may be in another dtype.
-        d_lse: `(b, h, i)`, or None.
-        d_axis_weights: `(b, h, i, sum of key_grid)`, or None.
-        saved: the results that the backend saves, in its order.
-    """
-
-    d_output: Tensor
-    d_lse: Tensor | None
-    d_axis_weights: Tensor | None
-    saved: tuple[Tensor, ...]
+Backward = Callable[[Arguments, Flow, frozenset[str]], dict[str, Tensor]]
 
 
 class CustomOp:

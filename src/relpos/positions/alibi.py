@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from ..checks import check_dtype
 from ..terms import OffsetTable
+from .angles import angle_dtype
 from .distance_bias import DistanceBias
 
 __all__ = ["Alibi"]
@@ -37,7 +38,7 @@ class Alibi(DistanceBias):
             mask: a key ahead would get the bias of offset 0.
         learned: whether the slopes are parameters (as `log2 m`), the paper's to begin with.
         device: of learned slopes.
-        dtype: of learned slopes, and of what `slopes` and `dense` return.
+        dtype: of learned slopes; `slopes` and `dense` are in it, in float32 at least.
 
     Raises:
         ValueError: if `heads` is below 1, or `dtype` not floating point of 16 bits at least.
@@ -92,7 +93,7 @@ class Alibi(DistanceBias):
         return table.map(lambda rows: rows.to(self._dtype))
 
     def at_distance(self, distance: Int64[Tensor, "r"]) -> Float[Tensor, "h r"]:
-        """`-m distance`, in float64 if the slopes are not learned.
+        """`-m distance`, in float64 (on MPS in float32) if the slopes are not learned.
 
         Args:
             distance: in tokens, from 0 on.
@@ -119,9 +120,10 @@ class Alibi(DistanceBias):
 
 def _exponents(heads: int, device: torch.device) -> Float[Tensor, "h"]:
     """`log2` of the slopes; made where they are wanted, so that nobody waits for a copy."""
+    dtype = angle_dtype(device)
     power = 1 << (heads.bit_length() - 1)
-    even = torch.arange(1, power + 1, device=device, dtype=torch.float64) * (-8 / power)
+    even = torch.arange(1, power + 1, device=device, dtype=dtype) * (-8 / power)
     if heads == power:
         return even
-    odd = torch.arange(1, 2 * (heads - power), 2, device=device, dtype=torch.float64)
+    odd = torch.arange(1, 2 * (heads - power), 2, device=device, dtype=dtype)
     return torch.cat([even, odd * (-4 / power)])

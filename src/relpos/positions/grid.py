@@ -37,10 +37,10 @@ from torch import Tensor, nn
 
 from ..checks import check_count, check_dtype, check_scale
 from ..terms import GridTerms, OffsetTable, Terms
+from .fsdp import copied_under_fsdp
 from .grid_position import GridPosition
 from .resizing import resize_rows
 from .scales import scale_or_default
-from .sharded import outliving
 
 __all__ = ["Grid"]
 
@@ -185,7 +185,7 @@ class Grid(GridPosition):
 
     def _table(self, rows: Tensor, size: int) -> OffsetTable:
         """`rows` for an axis whose finer side has size `size`."""
-        rows = outliving(self, rows)
+        rows = copied_under_fsdp(self, rows)
         if not self.resize:
             return OffsetTable(rows, -(rows.shape[1] // 2))
         return OffsetTable(resize_rows(rows, (2 * size - 1,)), 1 - size)

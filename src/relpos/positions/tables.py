@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..checks import check_count, check_dtype, check_floating, check_queries
 from ..terms import OffsetTable, Terms
 from .base import Position
-from .sharded import outliving
+from .fsdp import copied_under_fsdp
 
 __all__ = ["LearnedTables"]
 
@@ -103,4 +103,4 @@ class LearnedTables(Position):
     def _table(self, rows: Tensor | None) -> OffsetTable | None:
         if rows is None:
             return None
-        return OffsetTable(outliving(self, rows), self.first, self.beyond)
+        return OffsetTable(copied_under_fsdp(self, rows), self.first, self.beyond)

@@ -24,9 +24,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..checks import check_dtype
+from .fsdp import copied_under_fsdp
 from .joint_bias import JointBiasPosition
 from .resizing import resize_rows
-from .sharded import outliving
 
 __all__ = ["WindowBias"]
 
@@ -83,8 +83,8 @@ class WindowBias(JointBiasPosition):
     def _bias_for(self, shape: tuple[int, ...]) -> Float[Tensor, "h ..."]:
         if self.resize:
             counts = tuple(2 * size - 1 for size in shape)
-            return resize_rows(outliving(self, self.joint_bias), counts, mode="cubic")
-        joint_bias = outliving(self, self.joint_bias)
+            return resize_rows(copied_under_fsdp(self, self.joint_bias), counts, mode="cubic")
+        joint_bias = copied_under_fsdp(self, self.joint_bias)
         for axis, (size, own) in enumerate(zip(shape, self.shape, strict=True), start=1):
             at = torch.arange(1 - size, size, device=joint_bias.device).clamp(1 - own, own - 1)
             joint_bias = joint_bias.index_select(axis, at + own - 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..arguments import AXIS_TABLES, TABLES, Arguments
-from ..custom_op import CustomOp, Flow
+from ..arguments import AXIS_TABLES, TABLES, Arguments, Flow
+from ..custom_op import CustomOp
 from ..result_layout import empty_gradient
 from .backward import Gradients, backward
 from .blocks_input import BlocksInput

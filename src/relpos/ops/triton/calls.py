@@ -9,8 +9,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
-from ..arguments import DECLARED, Arguments, schema_type
-from ..custom_op import Flow
+from ..arguments import DECLARED, Arguments, Flow, schema_type
 from ..inputs import DropoutOrigin
 from .backward import backward
 from .call_plan import CallSettings, matmul_precision, scales_last

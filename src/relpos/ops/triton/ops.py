@@ -7,8 +7,8 @@ from types import ModuleType
 
 from torch import Tensor
 
-from ..arguments import AXIS_TABLES, Arguments
-from ..custom_op import CustomOp, Flow
+from ..arguments import AXIS_TABLES, Arguments, Flow
+from ..custom_op import CustomOp
 
 __all__ = ["TRITON", "logits_of_row_max"]
 
