@@ -215,31 +215,29 @@ Dtype dtype_of(const Tensor& x) {
 int64_t stride(const Tensor& x, int64_t axis) { return x.size(axis) == 1 ? 0 : x.stride(axis); }
 
 // A tensor may have numbers and no memory: FSDP frees parameters after their module's call.
-void require_allocated(const Tensor& x) {
+const Tensor& allocated(const Tensor& x) {
   int64_t bytes = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(x.get(), &bytes));
   require(bytes > 0 || x.numel() == 0,
           "every tensor must have its memory, got one whose memory was freed (FSDP frees "
           "parameters after their module's call: wrap the layer, not its position)");
+  return x;
 }
 
 // Keeps alive the tensors that a Params points to.
 class TensorKeeper {
  public:
   const Tensor& keep(const Tensor& x) {
-    require_allocated(x);
-    kept_.push_back(x);
+    kept_.push_back(allocated(x));
     return kept_.back();
   }
   const Tensor& contiguous(const Tensor& x) {
-    require_allocated(x);
-    return keep(x.is_contiguous() ? x : torch::stable::contiguous(x));
+    return keep(x.is_contiguous() ? x : torch::stable::contiguous(allocated(x)));
   }
   // With a contiguous last axis; others may be broadcast or permuted.
   const Tensor& contiguous_rows(const Tensor& x) {
-    require_allocated(x);
     const bool fits = x.size(x.dim() - 1) <= 1 || x.stride(x.dim() - 1) == 1;
-    return keep(fits ? x : torch::stable::contiguous(x));
+    return keep(fits ? x : torch::stable::contiguous(allocated(x)));
   }
   // Of x (B, H, L, D), or (B, H, L).
   TensorView view(const Tensor& x) {

@@ -26,8 +26,8 @@ OUTSIDE = {
     "changelog.md": "CHANGELOG.md",
     "benchmarks.md": "benchmarks/README.md",
 }
-# Whose modules say, above the class, the formula and its source.
 PACKAGES = ("relpos", "positions", "layers", "adapters", "distributed", "plots", "definition")
+# Whose modules say, above the class, the formula and its source.
 FORMULAS = {"positions"}
 
 

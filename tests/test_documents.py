@@ -18,8 +18,9 @@ import relpos
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 DISTRIBUTED = (ROOT / "docs" / "distributed.md").read_text()
-# Documents whose Python runs.
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/guide.md", "docs/local.md", "docs/adapters.md")
+# Documents whose Python runs; in those of the second line a block goes on from the one before.
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/adapters.md")
+IN_ORDER = ("docs/guide.md", "docs/local.md")
 # What a block begins with that is for several processes.
 TORCHRUN = "# torchrun --nproc-per-node 2 "
 # The other one has tests of its own, in tests/examples.
@@ -30,15 +31,14 @@ EXAMPLES = sorted(
 
 # Of inductor.
 @pytest.mark.filterwarnings("ignore:`torch.jit")
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PAGES + IN_ORDER)
 def test_the_python_of_a_page_runs(page: str):
-    """Block after block: a later one may use what an earlier one has."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.S)
     assert blocks
     names = {}
     for block in blocks:
         if not block.startswith(TORCHRUN):
-            exec(compile(block, page, "exec"), names)
+            exec(compile(block, page, "exec"), names if page in IN_ORDER else {})
 
 
 @pytest.mark.no_typecheck

@@ -107,9 +107,9 @@ comes after positions.
 """
 
 IMPLEMENTATION = """\
-## Models of rotary positions: `attn_implementation="relpos"`
+## Models without relative positions: `attn_implementation="relpos"`
 
-A model without relative positions, or with rotary ones, has nothing to adapt, but can attend by
+A model whose positions are rotary, or at its input, has nothing to adapt, but can attend by
 `relpos.attention` all the same:
 
 ```python
@@ -134,8 +134,8 @@ model.set_attn_implementation("relpos")
   too. `output_attentions` gives weights, which are `L x L`.
 - Outputs at real tokens, gradients and generated texts (greedy, beams, static caches, prompt
   lookup) are those of the model's own implementation, tried with Llama, Mistral, Gemma 2 and 3,
-  GPT-OSS, Llama 4, GPT-2, BERT, ModernBERT and T5 (tests/adapters/test_attn_implementation.py);
-  its time is not measured yet.
+  GPT-OSS, Llama 4, GPT-2, BERT, ModernBERT, BART, NLLB-MoE, Pegasus-X and T5
+  (tests/adapters/test_attn_implementation.py); its time is not measured yet.
 - **Only for models that transformers has an `sdpa` for, or that attend by its interface with a
   softcap or sinks.** One with eager attention of its own alone (BLOOM, CodeGen, XGLM) is refused
   where it makes its masks so, and such a choice of keys as DeepSeek-V3.2's (`indices`), and paged

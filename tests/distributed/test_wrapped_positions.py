@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -55,12 +56,11 @@ def _check(rank: int, size: int, name: str, version: int) -> None:
     x = torch.randn(2, 12, 16)
     mesh = init_device_mesh("cpu", (size,))
     if version == 1:
-        layer = model.layer
-        wrapped = FullyShardedDataParallel(
-            layer.position, device_id=torch.device("cpu"), use_orig_params=True
+        wrap = partial(
+            FullyShardedDataParallel, device_id=torch.device("cpu"), use_orig_params=True
         )
-        layer.position = wrapped
-        model = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
+        model.layer.position = wrap(model.layer.position)
+        model = wrap(model)
     else:
         fully_shard(model.layer.position, mesh=mesh)
         fully_shard(model, mesh=mesh)

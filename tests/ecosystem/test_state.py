@@ -160,7 +160,7 @@ def test_autocast_is_near_the_exact_numbers(name: str):
         assert parameter.grad is None or parameter.grad.dtype == torch.float32, label
 
 
-def test_positions_and_projections_take_lora_by_name():
+def test_projections_take_lora_by_name():
     """PEFT wraps the attention of a block for it."""
     torch.manual_seed(0)
     attention, cross = (MultiheadAttention(16, 2, position=Shaw(8, 3)) for _ in range(2))
@@ -186,8 +186,16 @@ def test_parametrizations_of_tables_of_vectors_are_refused_by_torch(table: str):
     spectral_norm(T5Bias(2), "bias")
 
 
-@pytest.mark.parametrize("trace", [torch.fx.symbolic_trace, torch.jit.script])
+@pytest.mark.parametrize(
+    ("trace", "error", "words"),
+    [
+        (torch.fx.symbolic_trace, TypeError, "got Proxy"),
+        (torch.jit.script, NotSupportedError, "keyword-only arguments"),
+    ],
+)
 @pytest.mark.filterwarnings("ignore:`torch.jit")
-def test_tracers_that_read_code_are_refused(trace: Callable[[nn.Module], nn.Module]):
-    with pytest.raises((TypeError, NotSupportedError), match=r"got Proxy|keyword-only arguments"):
+def test_tracers_that_read_code_are_refused(
+    trace: Callable[[nn.Module], nn.Module], error: type[Exception], words: str
+):
+    with pytest.raises(error, match=words):
         trace(made("EncoderBlock"))
