@@ -194,6 +194,7 @@ def test_parametrizations_of_tables_of_vectors_are_refused_by_torch(table: str):
     ],
 )
 @pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.no_typecheck
 def test_tracers_that_read_code_are_refused(
     trace: Callable[[nn.Module], nn.Module], error: type[Exception], words: str
 ):
