@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from relpos.adapters import adapt
+from relpos.adapters import adapt, register_attn_implementation
 
 from ..workloads.adapted import AdaptedModel, cast, draw, on_device
 from .passes import BOTH, FORWARD
 from .timing import Clock, interleaved, percentiles, ratios, wall_clock
 
-__all__ = ["ADAPTED", "choose", "implementations", "measure_time"]
+__all__ = ["ADAPTED", "choose", "implementations", "measure_time", "use_relpos"]
 
 ADAPTED = "relpos"
 
@@ -36,6 +36,15 @@ def choose(model: nn.Module, implementation: str) -> None:
     """Have a model attend by one of its implementations."""
     if len(implementations(model)) > 1:
         typed(PreTrainedModel, model).set_attn_implementation(implementation)
+
+
+def use_relpos(model: AdaptedModel, built: nn.Module) -> None:
+    """Adapt a built model, or choose `attn_implementation="relpos"` if it has no positions."""
+    if model.family:
+        adapt(built)
+        return
+    register_attn_implementation()
+    typed(PreTrainedModel, built).set_attn_implementation("relpos")
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,7 @@ def _contenders(model: AdaptedModel, dtype: torch.dtype, device: str) -> dict[st
         models[name] = draw(model.build(2)).to(device, dtype)
         choose(models[name], name)
     models[ADAPTED] = draw(model.build(2)).to(device, dtype)
-    adapt(models[ADAPTED])
+    use_relpos(model, models[ADAPTED])
     return models
 
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 
-from relpos.adapters import adapt
 from relpos_tasks.machine import status_mib
 
 from ..workloads.adapted import AdaptedModel, draw, find_model
-from .adapted import ADAPTED, choose, implementations
+from .adapted import ADAPTED, choose, implementations, use_relpos
 from .memory import printed_by
 
 __all__ = ["LIMIT_GIB", "measure_memory"]
@@ -27,7 +26,7 @@ LIMIT_GIB = 16  # of address space: what asks for more is told no
 def measure_memory(model: AdaptedModel) -> list[dict]:
     """The growth of a process by one forward pass, at each length, original and adapted."""
     rows = []
-    original = implementations(model.build(2))[-1]
+    original = (model.implementations or implementations(model.build(2)))[-1]
     for length in model.memory:
         row = {"model": model.name, "unit": model.unit, "length": length, "original": original}
         for name, key in ((original, "original_mib"), (ADAPTED, "adapted_mib")):
@@ -48,7 +47,7 @@ def main() -> None:
     chosen = find_model(options.model)
     model: Any = draw(chosen.build(2))
     if options.contender == ADAPTED:
-        adapt(model)
+        use_relpos(chosen, model)
     else:
         choose(model, options.contender)
     growth: float | None = None

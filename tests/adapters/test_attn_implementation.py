@@ -8,10 +8,13 @@ import pytest
 import torch
 import transformers as hf
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import masking_utils as of_hf
 
+from benchmarks.measure.implementation_sweep import measure_sweep
 from relpos import ShapeError
 from relpos.adapters import attn_implementation, register_attn_implementation
+from relpos.adapters.key_ranges_mask import KeyRangesMask
 from relpos.adapters.range_masks import range_mask
 
 from .largest_tensor import LargestTensor
@@ -63,14 +66,14 @@ def registered():
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What attention was given for masks."""
-    found, original = [], attn_implementation._ranges_or_mask
+    found, original = [], attn_implementation._ranges_and_mask
 
-    def spy(mask: Tensor | None, queries: int) -> tuple[Tensor | None, Tensor | None]:
-        ranges, whole = original(mask, queries)
+    def spy(mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        ranges, beside = original(mask)
         found.append("none" if mask is None else "pairs" if ranges is None else "ranges")
-        return ranges, whole
+        return ranges, beside
 
-    monkeypatch.setattr(attn_implementation, "_ranges_or_mask", spy)
+    monkeypatch.setattr(attn_implementation, "_ranges_and_mask", spy)
     return found
 
 
@@ -125,8 +128,7 @@ def test_logits_and_gradients_are_those_of_their_own_implementation(name, side, 
         else:
             assert_near(one, other, 1e-8)
     assert seen
-    if side != "holes":
-        assert set(seen) <= {"none", "ranges"}
+    assert set(seen) <= {"none", "ranges"}
 
 
 @pytest.mark.parametrize(
@@ -210,36 +212,73 @@ def test_weights_are_returned_where_they_are_asked_for():
         assert_near(one, other, 1e-6)
 
 
-@pytest.mark.parametrize("side", ["none", "left"])
-def test_it_compiles_without_a_break(side):
+@pytest.mark.parametrize("whole", [True, False], ids=["model", "layers"])
+@pytest.mark.parametrize("side", ["none", "left", "holes"])
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_it_compiles_without_a_break(side, whole, seen):
     model, tokens = made("mistral"), padded(side)
     given = {"use_cache": False} | ({} if side == "none" else {"attention_mask": tokens})
     model.set_attn_implementation("relpos")
     wanted = model(IDS, **given).logits
-    found = torch.compile(model, backend="aot_eager", fullgraph=True)(IDS, **given).logits
+    for each in [model] if whole else model.model.layers:
+        each.compile(backend="aot_eager", fullgraph=True)
+    found = model(IDS, **given).logits
     assert_near(found[tokens.bool()], wanted[tokens.bool()], 1e-12)
+    # Without a mask and a cache transformers looks for packed texts; traced, it cannot see any.
+    masks = {"ranges", "pairs"} if whole and side == "none" else {"ranges"}
+    assert set(seen) == masks
 
 
+def test_it_is_exported_with_padding():
+    model, given = made("mistral"), {"attention_mask": padded("left"), "use_cache": False}
+    model.set_attn_implementation("relpos")
+    wanted = model(IDS, **given).logits
+    exported = torch.export.export(model, (IDS,), given).module()
+    assert_near(exported(IDS, **given).logits, wanted, 1e-12)
+
+
+def test_compiled_decoding_generates_the_same_tokens():
+    model = made("llama")
+    compiling = hf.CompileConfig(backend="aot_eager", fullgraph=True)
+    compiling._compile_all_devices = True
+    given = {
+        "attention_mask": padded("left")[:, :12], "max_new_tokens": 5,
+        "cache_implementation": "static",
+    }  # fmt: skip
+    wanted = model.generate(IDS[:, :12], **given)
+    model.set_attn_implementation("relpos")
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    found = model.generate(IDS[:, :12], **given, compile_config=compiling)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > before
+    assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("side", ["left", "holes"])
 @pytest.mark.parametrize("name", ["mistral", "gemma2"])
-def test_nothing_is_made_of_all_pairs(name):
+def test_nothing_is_made_of_all_pairs(name, side):
     config, make, sizes, _ = MODELS[name]
     sizes = sizes | {"max_position_embeddings": 4096}
     model = make._from_config(config(**sizes), attn_implementation="relpos").eval()
     length = 2048
     ids = torch.randint(3, 60, (1, length))
     tokens = torch.ones_like(ids)
-    tokens[:, :5] = 0
+    tokens[:, HIDDEN[side]] = 0
     with torch.no_grad(), LargestTensor() as largest:
         model.model(ids, attention_mask=tokens)
     assert largest.entries < length * length / 4
 
 
-def dense(mask: Tensor | None, keys: int) -> Tensor | None:
-    """A mask of pairs from ranges."""
-    if mask is None or mask.dtype == torch.bool:
-        return mask
-    at = torch.arange(keys)
-    return (at >= mask[..., :1]) & (at < mask[..., 1:])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *(("causal", name) for name in ("deepseek_v32", "deepseek_v4", "doge", "hy_v4")),
+        *(("encoder and decoder", name) for name in ("bigbird_pegasus", "t5gemma2")),
+    ],
+)
+def test_models_that_work_on_their_masks_or_choose_keys_agree(kind, name):
+    """Those that `python -m benchmarks.attn_implementation --sweep` found otherwise once."""
+    (row,) = measure_sweep(kind, [name])
+    assert (row["outcome"], row["texts"]) == ("agrees", "equal")
 
 
 GROUPS = torch.tensor([[-1, -1, 0, 0, 0, -1, 1, 1, -1, -1, -1, -1]] * 2)
@@ -279,18 +318,22 @@ def test_ranges_say_what_transformers_masks_say(rule, sizes, padding, monkeypatc
         assert rule == "causal"
         assert padding == "none"
         return
-    assert torch.equal(dense(found, sizes[1]).expand_as(whole), whole)
-    gaps = padding == "holes" or rule == "window, image"
-    assert gaps or found.dtype == torch.int64
+    assert found.shape == whole.shape
+    if isinstance(found, KeyRangesMask):
+        found = found.pairs()
+    else:
+        assert rule == "window, image"
+    assert torch.equal(found.expand_as(whole), whole)
 
 
-def test_masks_that_are_neither_ranges_nor_of_pairs_are_refused():
+def test_masks_of_integers_blocks_and_paged_caches_are_refused():
     q = torch.zeros(1, 2, 5, 8)
     module = torch.nn.Module()
-    with pytest.raises(ShapeError, match=r"must be ranges of keys \(b or 1, 1, 5, 2\) where it is"):
-        attn_implementation.attention_function(module, q, q, q, torch.ones(1, 1, 5, 9).long())
-    with pytest.raises(ValueError, match="cache must be None, since chosen keys and paged"):
-        attn_implementation.attention_function(module, q, q, q, None, cache=object())
+    with pytest.raises(ShapeError, match=r"must be boolean .*, got torch\.int64"):
+        attn_implementation.attention_function(module, q, q, q, torch.ones(1, 1, 5, 5).long())
+    for name in ("block_indices", "cache"):
+        with pytest.raises(ValueError, match=f"{name} must be None, since chosen blocks and paged"):
+            attn_implementation.attention_function(module, q, q, q, None, **{name: object()})
 
 
 @pytest.mark.parametrize(
@@ -311,12 +354,28 @@ def test_models_with_eager_attention_of_their_own_are_refused(config, make):
         model(IDS)
 
 
-def test_a_choice_of_keys_is_refused():
-    q = torch.zeros(1, 2, 5, 8)
-    with pytest.raises(ValueError, match="indices must be None, since chosen keys and paged"):
-        attn_implementation.attention_function(
-            torch.nn.Module(), q, q, q, None, indices=torch.zeros(1, 5, 2).long()
-        )
+@pytest.mark.parametrize("kind", ["none", "ranges", "bool", "float"])
+def test_keys_that_were_not_chosen_are_hidden(kind):
+    torch.manual_seed(0)
+    q, indices = (
+        torch.randn(2, 2, 5, 8).double(),
+        torch.tensor([[4, 0], [1, 1], [0, 2], [3, 0], [2, 4]]),
+    )
+    causal = torch.ones(5, 5).tril().bool()[None, None]
+    mask = {
+        "none": None,
+        "bool": causal,
+        "float": torch.zeros(5, 5).masked_fill(~causal, -torch.inf).double(),
+        "ranges": KeyRangesMask(
+            torch.stack([torch.zeros(5), torch.arange(1, 6)], -1).long()[None, None], 5
+        ),
+    }[kind]
+    chosen = torch.zeros(5, 5, dtype=torch.bool).scatter(1, indices, True)
+    wanted = scaled_dot_product_attention(q, q, q, attn_mask=chosen & causal)
+    found, _ = attn_implementation.attention_function(
+        torch.nn.Module(), q, q, q, mask, indices=indices.expand(2, -1, -1)
+    )
+    assert_near(found.transpose(1, 2), wanted, 1e-12)
 
 
 @pytest.mark.parametrize("given", ["s_aux", "sinks"])

@@ -2,12 +2,14 @@
 
 from . import decoders, images, speech, text
 from .model import AdaptedModel, LongInput, cast, draw, on_device
+from .without_positions import WITHOUT_POSITIONS
 
 __all__ = [
     "HALF_LONG_INPUTS",
     "HALF_MODELS",
     "LONG_INPUTS",
     "MODELS",
+    "WITHOUT_POSITIONS",
     "AdaptedModel",
     "LongInput",
     "cast",
@@ -42,4 +44,4 @@ def find_long_input(name: str) -> LongInput:
 
 def find_model(name: str) -> AdaptedModel:
     """The model of this name."""
-    return next(model for model in MODELS if model.name == name)
+    return next(model for model in (*MODELS, *WITHOUT_POSITIONS) if model.name == name)

@@ -29,7 +29,8 @@ class AdaptedModel:
     """One model, of which the second layer is timed.
 
     Args:
-        family: its name in `relpos.adapters.families()`.
+        family: its name in `relpos.adapters.families()`; empty for a model without relative
+            positions, which attends by `attn_implementation="relpos"`.
         name: of the family and the size, as pages print it.
         build: the model, with so many layers.
         inputs: of a batch of one with so many positions in a layer.

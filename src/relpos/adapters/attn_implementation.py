@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from jaxtyping import Int, Int64
 from torch import Tensor, nn
 
-from ..errors import ShapeError
 from ..ranges import prefix_ranges
 from .attend import attend
-from .masks import with_bias
+from .key_ranges_mask import KeyRangesMask
+from .masks import key_padding, with_bias
 from .weights_wanted import weights_wanted
 
 __all__ = ["attention_function"]
@@ -35,6 +36,7 @@ def attention_function(
     s_aux: Tensor | None = None,
     sinks: Tensor | None = None,
     position_bias: Tensor | None = None,
+    indices: Tensor | None = None,
     **arguments: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The output `(b, i, h, dv)`, and the weights if the model was asked for them.
@@ -44,7 +46,7 @@ def attention_function(
         query: `(b, h, i, d)`.
         key: `(b, g, j, d)`.
         value: `(b, g, j, dv)`.
-        attention_mask: ranges `(b or 1, 1, i, 2)`, a mask of pairs, or None.
+        attention_mask: of all pairs, or None.
         dropout: probability that a weight is dropped.
         scaling: of the scores; None: `1 / sqrt(d)`.
         is_causal: whether keys ahead of the query are left out where there is no mask; None: as the
@@ -53,21 +55,25 @@ def attention_function(
         s_aux: `(h,)`, the score of one more key, whose value is zero.
         sinks: `(b, h, i, 1)`, such a score for each query.
         position_bias: `(b or 1, h, i, j)`, added to the scores.
-        arguments: what the model hands to attention beside these; of a choice of keys, and of a
-            paged cache, there must be none.
+        indices: `(b, i, n)`, of the keys that were chosen for each query; those that the mask hides
+            stay hidden. None: all were. They become a mask of all pairs.
+        arguments: what the model hands to attention beside these; of a choice of blocks of keys,
+            and of a paged cache, there must be none.
 
     Raises:
-        ShapeError: if the mask is of integers and no ranges.
-        ValueError: if there is a choice of keys or a paged cache.
+        ShapeError: if the mask is of integers.
+        ValueError: if there is a choice of blocks or a paged cache.
     """
-    for name in ("indices", "block_indices", "cache"):
+    for name in ("block_indices", "cache"):
         if arguments.get(name) is not None:
             raise ValueError(
-                f"attn_implementation='relpos': {name} must be None, since chosen keys and paged "
+                f"attn_implementation='relpos': {name} must be None, since chosen blocks and paged "
                 f"caches are not supported, got {type(arguments[name]).__name__}"
             )
     i = query.shape[2]
-    ranges, mask = _ranges_or_mask(attention_mask, i)
+    ranges, mask = _ranges_and_mask(attention_mask)
+    if indices is not None:
+        mask = _chosen(mask, indices, keys=key.shape[2])
     if is_causal is None:
         is_causal = bool(getattr(module, "is_causal", True))
     if is_causal and attention_mask is None and i > 1:
@@ -81,13 +87,20 @@ def attention_function(
     )  # fmt: skip
 
 
-def _ranges_or_mask(mask: Tensor | None, queries: int) -> tuple[Tensor | None, Tensor | None]:
-    if mask is None or mask.dtype == torch.bool or mask.is_floating_point():
+def _ranges_and_mask(
+    mask: Tensor | None,
+) -> tuple[Int64[Tensor, "b i 2"] | None, Tensor | None]:
+    """Ranges of keys, and a mask beside them."""
+    if not isinstance(mask, KeyRangesMask):
         return None, mask
-    if mask.ndim != 4 or mask.shape[1:] != (1, queries, 2):
-        raise ShapeError(
-            f"attn_implementation='relpos': attention_mask must be ranges of keys (b or 1, 1, "
-            f"{queries}, 2) where it is of integers, got {tuple(mask.shape)}; mask.bool() says "
-            "that 1 takes part, and models that change masks have set_attn_implementation('sdpa')"
-        )
-    return mask[:, 0], None
+    padding = None if mask.padding is None else key_padding(mask.padding)
+    return mask.ranges[:, 0], padding
+
+
+def _chosen(mask: Tensor | None, indices: Int[Tensor, "b i n"], *, keys: int) -> Tensor:
+    """A mask that hides what was not chosen too."""
+    chosen = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device)
+    chosen = chosen.scatter_(-1, indices.long(), True)[:, None]
+    if mask is None:
+        return chosen
+    return mask & chosen if mask.dtype == torch.bool else mask.masked_fill(~chosen, -torch.inf)

@@ -27,8 +27,8 @@ def check_mask(mask: Tensor | None) -> None:
     """
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
         raise ShapeError(
-            "adapt: attention_mask of more than two axes must be boolean (True takes part) or "
-            f"floating point (added to the scores), got {mask.dtype}; attention_mask.bool() says "
+            "attention_mask of more than two axes must be boolean (True takes part) or floating "
+            f"point (added to the scores), got {mask.dtype}; attention_mask.bool() says "
             "that 1 takes part"
         )
 

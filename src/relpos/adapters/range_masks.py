@@ -1,9 +1,9 @@
-"""Masks of transformers as ranges of keys: `(b, 1, i, 2)`, for `attn_implementation="relpos"`.
+"""Masks of transformers as ranges of keys, for `attn_implementation="relpos"`.
 
 Query `i` sees the keys `lo..hi-1`, as in `relpos.attention(..., key_ranges=)`: causality, sliding
-windows, chunks, packed sequences, blocks of an image and padding all do so, and a tensor of two
-numbers a query says what transformers' own masks say in `i x j`. A mask in which some query sees
-keys on both sides of one that it does not see stays a boolean one.
+windows, chunks, packed sequences, blocks of an image and padding all do so, and two numbers a query
+say what transformers' own masks say in `i x j`. Padding between tokens is kept beside them. A rule
+by which some query sees keys on both sides of one that it does not see stays a mask of all pairs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, masking_utils
 
 from ..ranges import intersect_ranges
+from .key_ranges_mask import KeyRangesMask
 from .mask_function import slides
 
 __all__ = ["range_mask"]
@@ -37,7 +38,7 @@ def range_mask(
     attention_mask: Tensor | None = None,
     **arguments: Any,
 ) -> Tensor | None:
-    """Ranges `(b or 1, 1, i, 2)`; or None, or a boolean mask, as transformers makes them for SDPA.
+    """The mask `(b, 1, i, j)` as ranges; or None, or of pairs, as SDPA's are.
 
     Args:
         batch_size: b.
@@ -54,28 +55,30 @@ def range_mask(
     causal = mask_function is masking_utils.causal_mask_function
     both_ways = mask_function is masking_utils.bidirectional_mask_function
     tracing = torch.compiler.is_compiling()
-    # A model that puts columns of its own beside a causal mask asks for a whole one.
-    whole = causal and not arguments.get("allow_is_causal_skip", True)
+    device = arguments.get("device", "cpu")
+    padding = _padding(attention_mask, kv_length, kv_offset)
+    queries = torch.arange(q_length, device=device) + q_offset
     ranges = None
-    if not (whole or arguments.get("use_vmap") or (tracing and attention_mask is not None)):
-        device = arguments.get("device", "cpu")
-        padding = _padding(attention_mask, kv_length, kv_offset)
-        queries = torch.arange(q_length, device=device) + q_offset
-        if both_ways or causal or slides(**arguments):
-            # With None some modules would see ahead: they rely on their mask alone to be causal.
-            sees_all = both_ways and arguments.get("allow_is_bidirectional_skip", False)
-            if causal and q_length == 1 and isinstance(q_offset, int):
-                sees_all = q_offset + 1 == kv_offset + kv_length
-            if sees_all and padding is None and not tracing:
-                return None
-            window = None if both_ways or causal else arguments["local_size"]
-            ranges = _ranges(queries - kv_offset, kv_length, causal=not both_ways, window=window)
-            ranges = ranges if padding is None else _within_padding(ranges, padding)
-        elif not tracing:
-            keys = torch.arange(kv_length, device=device) + kv_offset
-            ranges = _found(mask_function, batch_size, queries, keys, padding)
+    if both_ways or causal or slides(**arguments):
+        # With None some modules would see ahead: they rely on their mask alone to be causal.
+        sees_all = both_ways and arguments.get("allow_is_bidirectional_skip", False)
+        if causal and q_length == 1 and isinstance(q_offset, int):
+            last = q_offset + 1 == kv_offset + kv_length
+            sees_all = last and arguments.get("allow_is_causal_skip", True)
+        if sees_all and padding is None and not tracing:
+            return None
+        window = None if both_ways or causal else arguments["local_size"]
+        ranges = _ranges(queries - kv_offset, kv_length, causal=not both_ways, window=window)
+    elif not (tracing or arguments.get("use_vmap")):
+        keys = torch.arange(kv_length, device=device) + kv_offset
+        ranges = _found(mask_function, batch_size, queries, keys)
     if ranges is not None:
-        return ranges[:, None]
+        if padding is not None and not tracing:
+            within = _within_padding(ranges, padding)
+            ranges, padding = (ranges, padding) if within is None else (within, None)
+        dtype = arguments.get("dtype", torch.float32) if takes_numbers else torch.bool
+        ranges = ranges.expand(batch_size, -1, -1)[:, None]
+        return KeyRangesMask(ranges, kv_length, padding, dtype)
     of_pairs = masking_utils.eager_mask if takes_numbers else masking_utils.sdpa_mask
     return of_pairs(
         batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask,
@@ -117,12 +120,13 @@ def _model_of(config: type) -> type[PreTrainedModel] | None:
 
 
 def _padding(attention_mask: Tensor | None, length: int, start: int) -> Tensor | None:
-    """`(b, j)`, True for tokens; None where all are."""
+    """`(b, j)`, True for tokens; None where all are known to be."""
     padding = masking_utils.prepare_padding_mask(attention_mask, length, start)
     if padding is None:
         return None
     padding = padding[:, start : start + length].to(torch.bool)
-    return None if bool(padding.all()) else padding
+    known = not torch.compiler.is_compiling() and bool(padding.all())
+    return None if known else padding
 
 
 def _ranges(
@@ -152,7 +156,6 @@ def _found(
     batch: int,
     queries: Int64[Tensor, "i"],
     keys: Int64[Tensor, "j"],
-    padding: Bool[Tensor, "b j"] | None,
 ) -> Int64[Tensor, "b i 2"] | None:
     """Those of any rule, found by asking it for some queries at a time; None if it has gaps."""
     batches = torch.arange(batch, device=keys.device)[:, None, None, None]
@@ -162,8 +165,6 @@ def _found(
     for some in queries.split(rows):
         seen = mask_function(batches, head, some[None, None, :, None], keys[None, None, None])
         seen = seen.expand(batch, 1, len(some), len(keys))[:, 0]
-        if padding is not None:
-            seen = seen & padding[:, None]
         first, last = _ends(seen)
         if bool((seen.sum(-1) != last - first).any()):
             return None

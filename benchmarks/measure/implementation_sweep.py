@@ -1,0 +1,165 @@
+"""`attn_implementation="relpos"` beside models' own implementations, over all of transformers.
+
+Every class that transformers lists for a kind of model, made small, in float32: outputs at real
+tokens with padding on either side, between tokens and without, and greedily generated texts.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.models.auto import modeling_auto
+from transformers.utils import logging
+
+from relpos.adapters import attn_implementation, register_attn_implementation
+
+from ..workloads.small_models import IMAGE, VOCABULARY, NotSmallError, small_model
+
+__all__ = ["AGREES", "KINDS", "measure_sweep"]
+
+KINDS = {
+    "causal": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING,
+    "encoder and decoder": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+    "masked": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING,
+    "images": modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
+}
+#: The largest difference of float32, as a part of the largest output.
+AGREES = 1e-3
+
+_LENGTH = 20
+_PADDING = {"none": slice(0), "left": slice(6), "right": slice(-6, None), "between": slice(4, 9)}
+_SECONDS = 60  # for one model
+
+
+def measure_sweep(kind: str, names: list[str] | None = None) -> list[dict]:
+    """A row for each class: what came of it, the largest difference, and the reason if any.
+
+    Args:
+        kind: one of `KINDS`.
+        names: of models (`model_type`), these alone; None: all.
+    """
+    warnings.simplefilter("ignore")
+    logging.set_verbosity_error()
+    register_attn_implementation()
+    rows = []
+    for make_config, found in KINDS[kind].items():
+        name = make_config.model_type
+        if names and name not in names:
+            continue
+        make = found[0] if isinstance(found, tuple) else found
+        row = {"model": name, "class": make.__name__, "kind": kind}
+        try:
+            with _limited(_SECONDS):
+                row |= _outcome(make_config, make, kind)
+        except Exception as error:  # the next class may run all the same
+            row |= {"outcome": "fails", "reason": _words(error)}
+        rows.append(row)
+        print(f"{name:28} {row['outcome']:12} {row.get('difference', '')!s:10.8} "
+              f"{row.get('reason', '')[:150]}", flush=True)  # fmt: skip
+    return rows
+
+
+def _outcome(make_config: Any, make: type[PreTrainedModel], kind: str) -> dict:
+    # Asked of an instance, and answered from the source of its class.
+    if not make._can_set_attn_implementation():
+        return {"outcome": "no interface"}
+    try:
+        model = small_model(make_config, make, lambda model: _outputs(model, kind, "none"))
+    except (NotSmallError, ImportError) as error:
+        return {"outcome": "not made", "reason": _words(error)}
+    calls: list[None] = []
+
+    def counted(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+        calls.append(None)
+        return attn_implementation.attention_function(*args, **kwargs)
+
+    AttentionInterface.register("relpos", counted)
+    worst, implementations = 0.0, ["eager", "sdpa"] if make._supports_sdpa else ["eager"]
+    for padding in ("none",) if kind == "images" else _PADDING:
+        outputs = {}
+        for name in (*implementations, "relpos"):
+            model.set_attn_implementation(name)
+            outputs[name] = _outputs(model, kind, padding)
+        ours = outputs.pop("relpos")
+        # They differ where eager's masks are finite, and where SDPA leaves a softcap out.
+        nearest = min(float((ours - x).abs().max() / x.abs().max()) for x in outputs.values())
+        worst = max(worst, nearest) if math.isfinite(nearest) else math.inf
+    if not calls:
+        return {"outcome": "no attention"}
+    row = {"outcome": "agrees" if worst <= AGREES else "differs", "difference": worst}
+    if model.can_generate():
+        row["texts"] = _texts(model)
+        if row["texts"] == "differ":
+            row["outcome"] = "differs"
+    return row
+
+
+def _tokens(padding: str) -> tuple[Tensor, Tensor]:
+    """Two texts, and which of their tokens are no padding."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(3, VOCABULARY, (2, _LENGTH), generator=generator)
+    tokens = torch.ones_like(ids)
+    tokens[1, _PADDING[padding]] = 0
+    return ids, tokens
+
+
+@torch.no_grad()
+def _outputs(model: PreTrainedModel, kind: str, padding: str) -> Tensor:
+    """The outputs at real tokens."""
+    if kind == "images":
+        generator = torch.Generator().manual_seed(0)
+        pixels = torch.randn(2, 3, IMAGE, IMAGE, generator=generator)
+        return model(pixel_values=pixels).logits
+    ids, tokens = _tokens(padding)
+    given: dict[str, Any] = {"input_ids": ids, "attention_mask": tokens}
+    if model.config.is_encoder_decoder:
+        return model(**given, decoder_input_ids=ids[:, :9]).logits
+    return model(**given).logits[tokens.bool()]
+
+
+@torch.no_grad()
+def _texts(model: PreTrainedModel) -> str:
+    """Whether the same text is generated: "equal", "differ", or why the model generates none."""
+    ids, tokens = _tokens("left")
+    found = []
+    model.generation_config.eos_token_id = None
+    for name in ("eager", "relpos"):
+        model.set_attn_implementation(name)
+        try:
+            found.append(model.generate(
+                ids, attention_mask=tokens, max_new_tokens=12, do_sample=False,
+                decoder_start_token_id=1,
+            ))  # fmt: skip
+        except Exception as error:
+            if name == "relpos":
+                raise
+            return _words(error)
+    return "equal" if torch.equal(*found) else "differ"
+
+
+def _words(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+@contextmanager
+def _limited(seconds: int) -> Iterator[None]:
+    """Raise in what takes longer."""
+
+    def over(*_: object) -> None:
+        raise TimeoutError(f"must end within {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
