@@ -32,8 +32,10 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=names, default=names, metavar="MODEL",
                         help=f"these alone (all): {', '.join(names)}")  # fmt: skip
     parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=list(PARTS))
-    parser.add_argument("--sweep", nargs="*", choices=tuple(KINDS), metavar="KIND",
-                        help=f"instead: small models, of these kinds (all): {', '.join(KINDS)}")  # fmt: skip
+    parser.add_argument(
+        "--sweep", nargs="*", choices=tuple(KINDS), metavar="KIND",
+        help=f"instead: small models of these kinds (all): {', '.join(KINDS)}",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, default=RESULTS / "attn_implementation.json")
     options = parser.parse_args()
     if options.out.is_dir():

@@ -12,10 +12,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from typing import cast as typed
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import AttentionInterface, GenerationMixin, PreTrainedModel
 from transformers.models.auto import modeling_auto
 from transformers.utils import logging
 
@@ -54,7 +55,7 @@ def measure_sweep(kind: str, names: list[str] | None = None) -> list[dict]:
         name = make_config.model_type
         if names and name not in names:
             continue
-        make = found[0] if isinstance(found, tuple) else found
+        make: Any = found[0] if isinstance(found, tuple) else found
         row = {"model": name, "class": make.__name__, "kind": kind}
         try:
             with _limited(_SECONDS):
@@ -134,7 +135,7 @@ def _texts(model: PreTrainedModel) -> str:
     for name in ("eager", "relpos"):
         model.set_attn_implementation(name)
         try:
-            found.append(model.generate(
+            found.append(typed(GenerationMixin, model).generate(
                 ids, attention_mask=tokens, max_new_tokens=12, do_sample=False,
                 decoder_start_token_id=1,
             ))  # fmt: skip

@@ -106,9 +106,10 @@ def _small_config(make: type[PreTrainedConfig], sizes: dict[str, Any]) -> PreTra
         for name, size in sizes.items()
         if name in set(_names(make)) and name not in same and size is not None
     }
-    if make.sub_configs:
+    within: Any = make.sub_configs
+    if within:
         usual = make()
-        for name in make.sub_configs:
+        for name in within:
             if isinstance(part := getattr(usual, name, None), PreTrainedConfig):
                 given[name] = _small_config(type(part), sizes).to_dict()
     return make(**given)

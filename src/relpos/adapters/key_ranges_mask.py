@@ -82,14 +82,14 @@ class KeyRangesMask(Tensor):
     def __torch_dispatch__(
         cls, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        given = kwargs or {}
         if op._schema.is_mutable and isinstance(args[0], KeyRangesMask):
             raise _written_into(str(op))
-        kept = _kept(op, *args, **kwargs) if isinstance(args[0], KeyRangesMask) else None
+        kept = _kept(op, *args, **given) if isinstance(args[0], KeyRangesMask) else None
         if kept is not None:
             return kept
-        args, kwargs = pytree.tree_map_only(KeyRangesMask, KeyRangesMask.pairs, (args, kwargs))
-        return op(*args, **kwargs)
+        args, given = pytree.tree_map_only(KeyRangesMask, KeyRangesMask.pairs, (args, given))
+        return op(*args, **given)
 
 
 def _written_into(by: str) -> RuntimeError:
