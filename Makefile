@@ -74,6 +74,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.distributed
 	$(BIN)/python -m benchmarks.hour_of_speech
 	$(BIN)/python -m benchmarks.adapters
+	$(BIN)/python -m benchmarks.attn_implementation
 	$(BIN)/python -m benchmarks.choice
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.steps

@@ -22,14 +22,12 @@ import torch
 from .files import RESULTS, save
 from .measure.adapted import measure_time
 from .measure.adapted_equality import measure_equality
-from .measure.adapted_memory import measure_memory
 from .measure.gpu import describe, event_clock
 from .measure.long_inputs import measure_long
 from .measure.machine import gpu, machine
+from .measure.model_parts import PARTS, measure_parts
 from .report.adapters_page import adapters_verdict
 from .workloads.adapted import LONG_INPUTS, MODELS
-
-PARTS = {"time": measure_time, "memory": measure_memory}
 
 
 def main() -> None:
@@ -62,7 +60,7 @@ def main() -> None:
         return
     result = json.loads(options.out.read_text()) if options.out.exists() else {}
     result["machine"] = machine()
-    commits, processors = (result.setdefault(name, {}) for name in ("commits", "processors"))
+    commits = result.setdefault("commits", {})
     if options.equality:
         result["equality"] = measure_equality()
         commits["equality"] = machine()["commit"]
@@ -75,17 +73,8 @@ def main() -> None:
             commits[f"long: {name}"] = machine()["commit"]
             save(options.out, result)
         return
-    for model in MODELS:
-        if model.name not in options.models:
-            continue
-        for part in options.parts:
-            others = [row for row in result.get(part, []) if row["model"] != model.name]
-            result[part] = others + PARTS[part](model)
-            commits[f"{model.name}: {part}"] = machine()["commit"]
-            processors[f"{model.name}: {part}"] = {
-                name: machine()[name] for name in ("processor", "capability")
-            }
-            save(options.out, result)
+    chosen = [model for model in MODELS if model.name in options.models]
+    measure_parts(chosen, options.parts, result, options.out)
     print(f"wrote {options.out}")
     print(adapters_verdict(result))
 

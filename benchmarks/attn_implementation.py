@@ -17,13 +17,10 @@ import json
 from pathlib import Path
 
 from .files import RESULTS, save
-from .measure.adapted import measure_time
-from .measure.adapted_memory import measure_memory
 from .measure.implementation_sweep import KINDS, measure_sweep
 from .measure.machine import machine
+from .measure.model_parts import PARTS, measure_parts
 from .workloads.adapted import WITHOUT_POSITIONS
-
-PARTS = {"time": measure_time, "memory": measure_memory}
 
 
 def main() -> None:
@@ -50,14 +47,8 @@ def main() -> None:
             commits[f"sweep: {kind}"] = machine()["commit"]
             save(options.out, result)
         return
-    for model in WITHOUT_POSITIONS:
-        if model.name not in options.models:
-            continue
-        for part in options.parts:
-            others = [row for row in result.get(part, []) if row["model"] != model.name]
-            result[part] = others + PARTS[part](model)
-            commits[f"{model.name}: {part}"] = machine()["commit"]
-            save(options.out, result)
+    chosen = [model for model in WITHOUT_POSITIONS if model.name in options.models]
+    measure_parts(chosen, options.parts, result, options.out)
     print(f"wrote {options.out}")
 
 

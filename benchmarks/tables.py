@@ -51,7 +51,9 @@ def pages() -> dict[Path, str]:
             load("cuda_more.json") if has("cuda_more.json") else None,
         ),
         ADAPTERS: adapters_page(
-            load("adapters.json"), load("gpu_adapters.json") if has("gpu_adapters.json") else None
+            load("adapters.json"),
+            load("attn_implementation.json"),
+            load("gpu_adapters.json") if has("gpu_adapters.json") else None,
         ),
         LEAGUE: league(),
     }

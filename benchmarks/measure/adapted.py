@@ -111,7 +111,7 @@ def measure_time(
         for part in ("attention", "layer"):
             name = f"{model.layer}.{model.attention}" if part == "attention" else model.layer
             calls = {key: _captured(each, inputs, name) for key, each in models.items()}
-            error = _error(calls)
+            error = _error(calls, inputs.get("attention_mask"))
             for label in (FORWARD, BOTH):
                 runs = {
                     key: call.forward if label == FORWARD else call.both
@@ -123,10 +123,12 @@ def measure_time(
     return rows
 
 
-def _error(calls: dict[str, _Call]) -> float:
-    """The largest difference of the adapted output, relative to the largest entry."""
+def _error(calls: dict[str, _Call], tokens: Tensor | None) -> float:
+    """The largest difference of the adapted output at tokens, relative to the largest entry."""
     with torch.no_grad():
         outputs = {name: call.output() for name, call in calls.items()}
+    if tokens is not None and tokens.shape == outputs[ADAPTED].shape[:2]:
+        outputs = {name: output[tokens.bool()] for name, output in outputs.items()}
     ours = outputs.pop(ADAPTED)
     theirs = next(iter(outputs.values()))
     return float((ours - theirs).abs().max() / theirs.abs().max())

@@ -8,16 +8,18 @@ from relpos.adapters.not_adapted import NOT_ADAPTED
 from ..measure.adapted import ADAPTED
 from ..measure.adapted_memory import LIMIT_GIB
 from ..measure.passes import BOTH, FORWARD
-from ..workloads.adapted import MODELS, AdaptedModel
+from ..workloads.adapted import MODELS
+from .adapter_tables import gains_table, left_out, long_table, measured_on, memory_table
 from .cells import format_ratio, machine_note, markdown_table
+from .implementation_section import implementation_section
 
-__all__ = ["adapters_page", "adapters_verdict", "gains_table", "long_table", "measured_on"]
+__all__ = ["adapters_page", "adapters_verdict"]
 
 HEAD = """\
 # Your model, adapted
 
 <!-- Written by benchmarks/tables.py from benchmarks/results/adapters.json,
-     gpu_adapters.json and the registry. -->
+     attn_implementation.json, gpu_adapters.json and the registry. -->
 
 ```python
 from transformers import DebertaV2Config, DebertaV2Model
@@ -106,45 +108,6 @@ Wrap a model with positions before its weights are frozen, and with gradients on
 comes after positions.
 """
 
-IMPLEMENTATION = """\
-## Models without relative positions: `attn_implementation="relpos"`
-
-A model whose positions are rotary, or at its input, has nothing to adapt, but can attend by
-`relpos.attention` all the same:
-
-```python
-from transformers import MistralConfig, MistralForCausalLM
-from relpos.adapters import register_attn_implementation
-
-register_attn_implementation()    # once; then from_pretrained(..., attn_implementation="relpos")
-config = MistralConfig(
-    vocab_size=1000, hidden_size=64, intermediate_size=64, num_hidden_layers=2,
-    num_attention_heads=4, num_key_value_heads=2, sliding_window=128,
-)
-model = MistralForCausalLM(config)
-model.set_attn_implementation("relpos")
-```
-
-- Masks are ranges of keys, two numbers for each query, wherever each query sees keys in one piece:
-  causality, sliding windows, chunks, packed texts (`position_ids`), images within a text, and
-  padding on either side. Nothing is of size `L x L` then, and what nobody sees is not computed. A
-  mask with gaps (padding between tokens) is a boolean one, as for SDPA; so is one of padding in a
-  compiled model.
-- Softcaps (Gemma 2) and sinks (GPT-OSS), for which transformers has no SDPA, are computed in `O(L)`
-  too. `output_attentions` gives weights, which are `L x L`.
-- Outputs at real tokens, gradients and generated texts (greedy, beams, static caches, prompt
-  lookup) are those of the model's own implementation, tried with Llama, Mistral, Gemma 2 and 3,
-  GPT-OSS, Llama 4, GPT-2, BERT, ModernBERT, BART, NLLB-MoE, Pegasus-X and T5
-  (tests/adapters/test_attn_implementation.py); its time is not measured yet.
-- **Only for models that transformers has an `sdpa` for, or that attend by its interface with a
-  softcap or sinks.** One with eager attention of its own alone (BLOOM, CodeGen, XGLM) is refused
-  where it makes its masks so, and such a choice of keys as DeepSeek-V3.2's (`indices`), and paged
-  caches. Models that work on their masks themselves (T5Gemma 2, Doge, DeepSeek-V4) are not meant:
-  they fail, and DeepSeek-V4 is wrong where padding lies between tokens. Compare yours once. For
-  relative positions there is `adapt`, before which the implementation must be one of transformers'
-  own.
-"""
-
 GAINS = """\
 ## What is gained
 
@@ -198,107 +161,24 @@ their own in transformers.
 """
 
 
-def adapters_page(result: dict, gpu_result: dict | None = None) -> str:
+def adapters_page(result: dict, implementation: dict, gpu_result: dict | None = None) -> str:
     """The whole page.
 
     Args:
         result: of a CPU.
+        implementation: of `benchmarks.attn_implementation`.
         gpu_result: of a GPU, if one was measured.
     """
     parts = [HEAD, GAINS.format(machine=measured_on(result, "time")), gains_table(result)]
-    parts += [MEMORY.format(limit=LIMIT_GIB), _memory_table(result)]
+    parts += [MEMORY.format(limit=LIMIT_GIB), memory_table(result)]
     if result.get("long"):
         parts += [LONG, long_table(result)]
     if gpu_result is not None:
         parts += [ON_GPU.format(machine=machine_note(gpu_result["machine"]))]
-        parts += [gains_table(gpu_result), *_left_out(gpu_result)]
-    parts += [
-        IMPLEMENTATION,
-        POSITIONS,
-        FAMILIES,
-        _families_table(result),
-        LEFT_ALONE,
-        _left_table(),
-    ]
+        parts += [gains_table(gpu_result), *left_out(gpu_result)]
+    parts += [implementation_section(implementation), POSITIONS]
+    parts += [FAMILIES, _families_table(result), LEFT_ALONE, _left_table()]
     return "\n\n".join(part.strip() for part in parts) + "\n"
-
-
-def measured_on(result: dict, part: str) -> str:
-    """The machine, the commits at which the rows of a part were measured, and who ran elsewhere."""
-    commits = {commit for name, commit in result["commits"].items() if name.endswith(f": {part}")}
-    models: dict[tuple[str, str], list[str]] = {}  # by processor and its instructions
-    for name, found in result["processors"].items():
-        model, _, of_part = name.rpartition(": ")
-        if of_part == part:
-            models.setdefault((found["processor"], found["capability"]), []).append(model)
-    most, *others = sorted(models, key=lambda processor: -len(models[processor]))
-    machine = result["machine"] | dict(zip(("processor", "capability"), most, strict=True))
-    note = machine_note(machine | {"commit": ", ".join(sorted(commits))})
-    elsewhere = [
-        f"{' / '.join(sorted(models[processor, capability]))} on an {processor} ({capability})"
-        for processor, capability in others
-    ]
-    return "; ".join([note, *elsewhere])
-
-
-def gains_table(result: dict, models: tuple[AdaptedModel, ...] = MODELS) -> str:
-    """Speed-ups of each model and length, forward and with backward."""
-    rows = []
-    for model in models:
-        for length in model.lengths:
-            found = {
-                (row["part"], row["pass"]): row
-                for row in result["time"]
-                if (row["model"], row["length"]) == (model.name, length)
-            }
-            if not found:
-                continue
-            cells = [
-                _speedup(found[name, label])
-                for name in ("attention", "layer")
-                for label in (FORWARD, BOTH)
-            ]
-            error = max(row["error"] for row in found.values())
-            rows.append([model.name, f"{length} {model.unit}", *cells, f"{error:.0e}"])
-    head = ["model", "input", "attention, forward", "forward + backward",
-            "layer, forward", "forward + backward", "difference"]  # fmt: skip
-    return markdown_table(head, rows, 2)
-
-
-def _left_out(result: dict) -> list[str]:
-    """Of the models that did not run, by the reason, if there are any."""
-    models: dict[str, list[str]] = {}
-    for row in result["left_out"]:
-        models.setdefault(row["reason"], []).append(row["model"])
-    parts = [f"{'; '.join(names)} ({reason})" for reason, names in models.items()]
-    return [f"Left out: {'. '.join(parts)}."] if parts else []
-
-
-def _speedup(row: dict) -> str:
-    spread = row["speedup"]
-    return f"{format_ratio(spread['median'])} ({row['best']})"
-
-
-def _memory_table(result: dict) -> str:
-    rows = [
-        [row["model"], f"{row['length']} {row['unit']}",
-         "more" if row["original_mib"] is None else f"{row['original_mib']:.0f}",
-         f"{row['adapted_mib']:.0f}"]
-        for row in result["memory"]
-    ]  # fmt: skip
-    return markdown_table(["model", "input", "original", "adapted"], rows, 2)
-
-
-def long_table(result: dict) -> str:
-    """Minutes and memory of long inputs."""
-    rows = [
-        [row["name"], f"{row['model']}, {row['layers']} of {row['all_layers']} layers",
-         f"{row['length']} {row['unit']}", f"{row['seconds'] / 60:.1f}",
-         f"{row['peak_mib'] / 1024:.1f}", f"{row['difference']:.0e} ({row['compared']})"]
-        for row in result["long"]
-    ]  # fmt: skip
-    head = ["input", "model", "length", "minutes", "GiB", "difference"]
-    return markdown_table(head, rows, 3)
 
 
 def _families_table(result: dict) -> str:

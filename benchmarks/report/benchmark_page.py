@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..measure.passes import FORWARD
-from .adapters_page import gains_table, long_table
+from .adapter_tables import gains_table, long_table
 from .cells import (
     PASSES,
     by_contender,

@@ -13,7 +13,7 @@ from relpos_tasks.music.reported import HUANG_2018
 
 from ..files import has, load
 from ..workloads.adapted import MODELS
-from .adapters_page import gains_table, measured_on
+from .adapter_tables import gains_table, measured_on
 from .league_excerpt import league_excerpt
 from .league_grounds import GROUNDS
 from .op_tables import gpu_excerpt, gpu_part, half_part, local_part, memory_table, time_table

@@ -131,6 +131,20 @@ def test_logits_and_gradients_are_those_of_their_own_implementation(name, side, 
     assert set(seen) <= {"none", "ranges"}
 
 
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradients_are_the_same_with_checkpoints(reentrant, seen):
+    model, tokens = made("mistral").train(), padded("holes")
+    model.set_attn_implementation("relpos")
+    wanted, slopes = results(model, tokens)
+    count = len(seen)
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    found, ours = results(model, tokens)
+    assert len(seen) == 3 * count  # once more backward
+    assert_near(found, wanted, 1e-12)
+    for one, other in zip(ours, slopes, strict=True):
+        assert_near(one, other, 1e-12)
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"num_beams": 3}, {"cache_implementation": "static"}, {"prompt_lookup_num_tokens": 3}],

@@ -20,11 +20,10 @@ def register_attn_implementation() -> None:
     """Make `attn_implementation="relpos"` known to transformers; again and again, without harm.
 
     Then `from_pretrained(..., attn_implementation="relpos")` and `model.set_attn_implementation(
-    "relpos")` take it. For models that have an "sdpa" of transformers' interface, or a softcap or
-    sinks beside it, outputs at real tokens, losses and gradients stay the same up to rounding;
-    masks are ranges of keys wherever each query sees keys in one piece. Models with eager attention
-    of their own alone (BLOOM, XGLM) are refused when they are called, and models that work on their
-    masks themselves (DeepSeek-V4, Doge) must not be given it.
+    "relpos")` take it. For models that attend by transformers' interface, outputs at real tokens,
+    losses and gradients stay the same up to rounding, softcaps and sinks among them; masks are
+    ranges of keys wherever each query sees keys in one piece, with padding anywhere. Models with
+    eager attention of their own alone (BLOOM, XGLM) are refused when they are called.
 
     Raises:
         ImportError: if transformers is not installed.
