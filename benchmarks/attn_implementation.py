@@ -38,15 +38,16 @@ def main() -> None:
     if options.out.is_dir():
         parser.error(f"--out: must be a file, got the folder {options.out}")
     result = json.loads(options.out.read_text()) if options.out.exists() else {}
-    result["machine"] = machine()
-    commits = result.setdefault("commits", {})
     if options.sweep is not None:
+        result.setdefault("machine", machine())
+        commits = result.setdefault("commits", {})
         for kind in options.sweep or KINDS:
             others = [row for row in result.get("sweep", []) if row["kind"] != kind]
             result["sweep"] = others + measure_sweep(kind)
             commits[f"sweep: {kind}"] = machine()["commit"]
             save(options.out, result)
         return
+    result["machine"] = machine()
     chosen = [model for model in WITHOUT_POSITIONS if model.name in options.models]
     measure_parts(chosen, options.parts, result, options.out)
     print(f"wrote {options.out}")

@@ -65,14 +65,14 @@ def _speedup(row: dict) -> str:
     return f"{format_ratio(spread['median'])} ({row['best']})"
 
 
-def memory_table(result: dict) -> str:
+def memory_table(result: dict, ours: str = "adapted") -> str:
     rows = [
         [row["model"], f"{row['length']} {row['unit']}",
          "more" if row["original_mib"] is None else f"{row['original_mib']:.0f}",
          f"{row['adapted_mib']:.0f}"]
         for row in result["memory"]
     ]  # fmt: skip
-    return markdown_table(["model", "input", "original", "adapted"], rows, 2)
+    return markdown_table(["model", "input", "original", ours], rows, 2)
 
 
 def long_table(result: dict) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..measure.adapted import ADAPTED
 from ..measure.adapted_memory import LIMIT_GIB
 from ..measure.implementation_sweep import AGREES
 from ..workloads.adapted import WITHOUT_POSITIONS
@@ -55,7 +56,8 @@ One layer at the sizes of published models with random weights, and its attentio
 how many times as fast as under the fastest of its own implementations (eager or SDPA; eager alone
 where SDPA leaves the softcap or the sinks out), medians of ratios within interleaved rounds,
 float32; one text, with padding two, of which one is half as long
-(`benchmarks/attn_implementation.py`). Masks are made before the layers, outside of what is timed.
+(`benchmarks/attn_implementation.py`). Masks are made before the layers, outside of what is timed. What
+a layer does beside attention is the same code on both sides.
 Measured on {machine}.
 """
 
@@ -77,7 +79,7 @@ def implementation_section(result: dict) -> str:
     """The section, of a run of `benchmarks.attn_implementation`."""
     parts = [HEAD, TIME.format(machine=measured_on(result, "time"))]
     parts += [gains_table(result, WITHOUT_POSITIONS), MEMORY.format(limit=LIMIT_GIB)]
-    parts += [memory_table(result)]
+    parts += [memory_table(result, ADAPTED)]
     if result.get("sweep"):
         parts += [_sweep_words(result), sweep_table(result)]
     return "\n\n".join(part.strip() for part in parts)
