@@ -56,8 +56,8 @@ One layer at the sizes of published models with random weights, and its attentio
 how many times as fast as under the fastest of its own implementations (eager or SDPA; eager alone
 where SDPA leaves the softcap or the sinks out), medians of ratios within interleaved rounds,
 float32; one text, with padding two, of which one is half as long
-(`benchmarks/attn_implementation.py`). Masks are made before the layers, outside of what is timed. What
-a layer does beside attention is the same code on both sides.
+(`benchmarks/attn_implementation.py`). Masks are made before the layers, outside of what is timed.
+What a layer does beside attention is the same code on both sides.
 Measured on {machine}.
 """
 
@@ -71,7 +71,7 @@ Every class that transformers lists for texts (causal, with encoder and decoder,
 classes of images, made small, in float32: {agree} of the {tried} that attend by its interface agree
 in their outputs with an implementation of their own to {bound:g} of the largest, with padding on
 either side, between tokens and without, and in greedily generated texts where they generate
-(`--sweep`; commit {commits}).
+(`--sweep`, commit {commits}).
 """
 
 
