@@ -1,8 +1,8 @@
-"""`attn_implementation="relpos"` beside models' own: time, peak memory, and all of transformers.
+"""`attn_implementation="relpos"` beside models' own: time, peak memory, and a sweep.
 
 The models have the sizes of published ones, random weights and two layers, of which one is timed;
 beside them stands the fastest of their own implementations that is right, in the same interleaved
-run. `--sweep` asks instead, of every class that transformers lists for texts and images, made
+run. `--sweep` asks instead, of every model that transformers lists for texts and images, made
 small, whether its outputs stay the same.
 
     python -m benchmarks.attn_implementation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,13 @@ def small(layers: int) -> hf.PreTrainedModel:
 
 SMALL = AdaptedModel(
     "", "small", small, find_model("Gemma 2 2B, softcap").inputs, "tokens",
-    (8, 16), (), "layers.1", "self_attn", {}, ("eager",),
+    (8, 16), (), "layers.1", "self_attn", {},
 )  # fmt: skip
 
 
 def row(outcome: str, name: str = "llama", kind: str = "causal") -> dict[str, str]:
-    return {"model": name, "class": "Class", "kind": kind, "outcome": outcome}
+    more = {"texts": "equal"} if outcome == "agrees" else {}
+    return {"model": name, "class": "Class", "kind": kind, "outcome": outcome} | more
 
 
 def test_a_model_is_timed_beside_the_implementation_that_is_right():
@@ -127,6 +129,20 @@ def test_the_sweep_finds_models_that_differ_or_fail(monkeypatch: pytest.MonkeyPa
     assert (row["outcome"], row["reason"]) == ("fails", "ValueError: no such mask")
 
 
+def test_a_model_that_takes_too_long_fails_and_leaves_the_implementation_as_it_was(monkeypatch):
+    def slow(*args, **kwargs) -> None:
+        time.sleep(5)
+
+    monkeypatch.setattr(implementation_sweep, "_SECONDS", 1)
+    monkeypatch.setattr(implementation_sweep, "small_model", slow)
+    (row,) = measure_sweep("causal", ["llama"])
+    assert (row["outcome"], row["reason"]) == (
+        "fails", "TimeIsOverError: must end within 1 seconds",
+    )  # fmt: skip
+    registered = hf.AttentionInterface()["relpos"]
+    assert registered is attn_implementation.attention_function
+
+
 def test_a_model_that_runs_at_no_size_is_not_made():
     def fails(model: hf.PreTrainedModel) -> None:
         raise ValueError("never runs")
@@ -144,8 +160,10 @@ def test_the_section_counts_what_agrees():
         "processors": {"BERT base: time": {"processor": "One", "capability": "AVX2"}},
     }  # fmt: skip
     section = implementation_section(result)
-    assert "2 of the 3 that attend by its interface agree" in " ".join(section.split())
-    assert "commit b" in section
+    words = " ".join(section.split())
+    assert "2 of the 3 that ran agree" in words
+    assert "of 2 that generate texts, 2 generate the same" in words
+    assert "commit b" in words
     assert "| agree | bart, llama | 2 |" in sweep_table(result)
     assert "| fail | git | 1 |" in section
 

@@ -1,7 +1,8 @@
-"""`attn_implementation="relpos"` beside models' own implementations, over all of transformers.
+"""`attn_implementation="relpos"` beside models' own implementations, over those of transformers.
 
-Every class that transformers lists for a kind of model, made small, in float32: outputs at real
-tokens with padding on either side, between tokens and without, and greedily generated texts.
+Of every model that transformers lists for a kind the first class, made small, in float32: outputs
+at real tokens with padding on either side, between tokens and without, and greedily generated
+texts.
 """
 
 from __future__ import annotations
@@ -47,8 +48,6 @@ def measure_sweep(kind: str, names: list[str] | None = None) -> list[dict]:
         kind: one of `KINDS`.
         names: of models (`model_type`), these alone; None: all.
     """
-    warnings.simplefilter("ignore")
-    logging.set_verbosity_error()
     register_attn_implementation()
     rows = []
     for make_config, found in KINDS[kind].items():
@@ -58,9 +57,11 @@ def measure_sweep(kind: str, names: list[str] | None = None) -> list[dict]:
         make: Any = found[0] if isinstance(found, tuple) else found
         row = {"model": name, "class": make.__name__, "kind": kind}
         try:
-            with _limited(_SECONDS):
+            with _limited(_SECONDS), _counted() as calls, _quiet():
                 row |= _outcome(make_config, make, kind)
-        except Exception as error:  # the next class may run all the same
+                if row["outcome"] in ("agrees", "differs") and not calls:
+                    row["outcome"] = "no attention"
+        except (Exception, TimeIsOverError) as error:  # the next class may run all the same
             row |= {"outcome": "fails", "reason": _words(error)}
         rows.append(row)
         print(f"{name:28} {row['outcome']:12} {row.get('difference', '')!s:10.8} "
@@ -76,13 +77,6 @@ def _outcome(make_config: Any, make: type[PreTrainedModel], kind: str) -> dict:
         model = small_model(make_config, make, lambda model: _outputs(model, kind, "none"))
     except (NotSmallError, ImportError) as error:
         return {"outcome": "not made", "reason": _words(error)}
-    calls: list[None] = []
-
-    def counted(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-        calls.append(None)
-        return attn_implementation.attention_function(*args, **kwargs)
-
-    AttentionInterface.register("relpos", counted)
     worst, implementations = 0.0, ["eager", "sdpa"] if make._supports_sdpa else ["eager"]
     for padding in ("none",) if kind == "images" else _PADDING:
         outputs = {}
@@ -90,11 +84,9 @@ def _outcome(make_config: Any, make: type[PreTrainedModel], kind: str) -> dict:
             model.set_attn_implementation(name)
             outputs[name] = _outputs(model, kind, padding)
         ours = outputs.pop("relpos")
-        # They differ where eager's masks are finite, and where SDPA leaves a softcap out.
-        nearest = min(float((ours - x).abs().max() / x.abs().max()) for x in outputs.values())
-        worst = max(worst, nearest) if math.isfinite(nearest) else math.inf
-    if not calls:
-        return {"outcome": "no attention"}
+        # They differ where eager's masks are finite, and where SDPA leaves something out.
+        found = [float((ours - x).abs().max() / x.abs().max()) for x in outputs.values()]
+        worst = max(worst, min((x for x in found if math.isfinite(x)), default=math.inf))
     row = {"outcome": "agrees" if worst <= AGREES else "differs", "difference": worst}
     if model.can_generate():
         row["texts"] = _texts(model)
@@ -146,8 +138,12 @@ def _texts(model: PreTrainedModel) -> str:
     return "equal" if torch.equal(*found) else "differ"
 
 
-def _words(error: Exception) -> str:
+def _words(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+class TimeIsOverError(BaseException):
+    """Not to be taken for an error of a model."""
 
 
 @contextmanager
@@ -155,7 +151,7 @@ def _limited(seconds: int) -> Iterator[None]:
     """Raise in what takes longer."""
 
     def over(*_: object) -> None:
-        raise TimeoutError(f"must end within {seconds} seconds")
+        raise TimeIsOverError(f"must end within {seconds} seconds")
 
     before = signal.signal(signal.SIGALRM, over)
     signal.alarm(seconds)
@@ -164,3 +160,31 @@ def _limited(seconds: int) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _counted() -> Iterator[list[None]]:
+    """An entry for each time that a model attends by relpos."""
+    calls: list[None] = []
+
+    def attend(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+        calls.append(None)
+        return attn_implementation.attention_function(*args, **kwargs)
+
+    AttentionInterface.register("relpos", attend)
+    try:
+        yield calls
+    finally:
+        register_attn_implementation()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)

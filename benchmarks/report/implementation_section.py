@@ -32,30 +32,32 @@ model.set_attn_implementation("relpos")
 
 - Masks are ranges of keys, two numbers for each query, wherever each query sees keys in one piece:
   causality, sliding windows, chunks, packed texts (`position_ids`) and images within a text, with
-  padding on either side or between tokens. Nothing is of size `L x L` then, and what nobody sees is
-  not computed. To a model they are the masks that they stand for: one that works on its masks
-  itself (T5Gemma 2, DeepSeek-V4, Doge) has them of all pairs from there on, as under SDPA.
+  padding on either side or between tokens. Nothing of size `L x L` is kept then, and what nobody
+  sees is not computed. (Rules beyond causality and the configuration's window are looked at pair by
+  pair once, 16 million at a time.) To a model they are the masks that they stand for: one that
+  works on its masks itself (T5Gemma 2, DeepSeek-V4, Doge) has them of all pairs from there on, as
+  under SDPA.
 - So do compiled and exported models, with fullgraph, whole or layer by layer. Traced whole, rules
-  beyond causality and the configuration's window (chunks, packed texts) are masks of all pairs;
-  without an `attention_mask` and a cache transformers puts the rule of packed texts there: give
-  one.
+  beyond causality and the configuration's window are masks of all pairs; without an
+  `attention_mask` and a cache transformers puts the rule of packed texts there: give one.
 - Softcaps (Gemma 2) and sinks (GPT-OSS), for which transformers has no SDPA, are computed in `O(L)`
   too. `output_attentions` gives weights, which are `L x L`, and a choice of keys (DeepSeek-V3.2's
   `indices`) becomes a mask of that size.
 - Outputs at real tokens, gradients and generated texts (greedy, beams, static caches, prompt
   lookup) are those of the model's own implementation
   (tests/adapters/test_attn_implementation.py).
-- **Only for models that attend by transformers' interface.** One with eager attention of its own
-  alone (BLOOM, CodeGen, XGLM) is refused where it makes its masks so; refused are paged caches and
-  choices of blocks of keys too. For relative positions there is `adapt`, before which the
+- **Only for models that attend by transformers' interface.** One whose code has eager attention of
+  its own alone (BLOOM, CodeGen, XGLM) is refused where it makes its masks so; refused are choices
+  of blocks of keys too. Parts of a model that attend by themselves (the text of GIT, the audio of
+  Gemma 4) go on as they were. For relative positions there is `adapt`, before which the
   implementation must be one of transformers' own.
 """
 
 TIME = """\
 One layer at the sizes of published models with random weights, and its attention module alone:
 how many times as fast as under the fastest of its own implementations (eager or SDPA; eager alone
-where SDPA leaves the softcap or the sinks out), medians of ratios within interleaved rounds,
-float32; one text, with padding two, of which one is half as long
+for softcaps and sinks, for which transformers has no SDPA), medians of ratios within interleaved
+rounds, float32; one text, with padding two, of which one is half as long
 (`benchmarks/attn_implementation.py`). Masks are made before the layers, outside of what is timed.
 What a layer does beside attention is the same code on both sides.
 Measured on {machine}.
@@ -67,11 +69,11 @@ that asks for more than {limit} GiB in all is told no.
 """
 
 SWEEP = """\
-Every class that transformers lists for texts (causal, with encoder and decoder, masked) and for
-classes of images, made small, in float32: {agree} of the {tried} that attend by its interface agree
-in their outputs with an implementation of their own to {bound:g} of the largest, with padding on
-either side, between tokens and without, and in greedily generated texts where they generate
-(`--sweep`, commit {commits}).
+The first class that transformers lists of every model for texts (causal, with encoder and decoder,
+masked) and for classes of images, made small, in float32: {agree} of the {tried} that ran agree in
+their outputs with an implementation of their own to {bound:g} of the largest, with padding on
+either side, between tokens and without; of {generate} that generate texts, {equal} generate the
+same (`--sweep`, commit {commits}).
 """
 
 
@@ -87,11 +89,13 @@ def implementation_section(result: dict) -> str:
 
 def _sweep_words(result: dict) -> str:
     outcomes = [row["outcome"] for row in result["sweep"]]
+    texts = [row["texts"] for row in result["sweep"] if "texts" in row]
     commits = {commit for name, commit in result["commits"].items() if name.startswith("sweep: ")}
     return SWEEP.format(
         agree=outcomes.count("agrees"),
         tried=sum(outcome in ("agrees", "differs", "fails") for outcome in outcomes),
-        bound=AGREES, commits=", ".join(sorted(commits)),
+        bound=AGREES, generate=len(texts), equal=texts.count("equal"),
+        commits=", ".join(sorted(commits)),
     )  # fmt: skip
 
 

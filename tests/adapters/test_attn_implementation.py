@@ -10,6 +10,10 @@ import transformers as hf
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import masking_utils as of_hf
+from transformers.models.pp_doclayout_v2 import modeling_pp_doclayout_v2
+from transformers.models.pp_doclayout_v2.configuration_pp_doclayout_v2 import (
+    PPDocLayoutV2ReadingOrderConfig,
+)
 
 from benchmarks.measure.implementation_sweep import measure_sweep
 from relpos import ShapeError
@@ -68,8 +72,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What attention was given for masks."""
     found, original = [], attn_implementation._ranges_and_mask
 
-    def spy(mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        ranges, beside = original(mask)
+    def spy(mask: Tensor | None, keys: int) -> tuple[Tensor | None, Tensor | None]:
+        ranges, beside = original(mask, keys)
         found.append("none" if mask is None else "pairs" if ranges is None else "ranges")
         return ranges, beside
 
@@ -137,7 +141,7 @@ def test_gradients_are_the_same_with_checkpoints(reentrant, seen):
     model.set_attn_implementation("relpos")
     wanted, slopes = results(model, tokens)
     count = len(seen)
-    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    model.activation_checkpointing_enable({"use_reentrant": reentrant})
     found, ours = results(model, tokens)
     assert len(seen) == 3 * count  # once more backward
     assert_near(found, wanted, 1e-12)
@@ -314,7 +318,11 @@ RULES = {
 
 
 @pytest.mark.parametrize("padding", ["none", "left", "right", "holes"])
-@pytest.mark.parametrize("sizes", [(12, 12, 0, 0), (1, 12, 11, 0), (4, 9, 8, 3), (4, 12, 2, 0)])
+@pytest.mark.parametrize(
+    "sizes",
+    [(12, 12, 0, 0), (1, 12, 11, 0), (4, 9, 8, 3), (4, 12, 2, 0), (2, 12, torch.tensor([6]), 0)],
+    ids=str,
+)
 @pytest.mark.parametrize("rule", RULES)
 def test_ranges_say_what_transformers_masks_say(rule, sizes, padding, monkeypatch):
     monkeypatch.setattr("relpos.adapters.range_masks._PAIRS", 50)  # two rows at a time
@@ -340,11 +348,57 @@ def test_ranges_say_what_transformers_masks_say(rule, sizes, padding, monkeypatc
     assert torch.equal(found.expand_as(whole), whole)
 
 
+def test_numbers_are_for_modules_that_have_no_sdpa():
+    """Beside others that have it: this one adds its mask to the scores."""
+    assert modeling_pp_doclayout_v2.PPDocLayoutV2PreTrainedModel._supports_sdpa
+    config = PPDocLayoutV2ReadingOrderConfig()
+    mask = range_mask(2, 4, 4, config=config, attention_mask=torch.ones(2, 4).bool())
+    assert mask.dtype == torch.float32
+
+
+def test_a_longer_mask_is_cut_and_one_that_was_written_into_counts():
+    torch.manual_seed(0)
+    q = torch.randn(1, 2, 5, 8).double()
+    ranges = torch.stack([torch.zeros(5), torch.arange(1, 6)], -1).long()[None, None]
+    causal = torch.ones(5, 5).tril().bool()[None, None]
+    for keys, write in ((9, False), (5, True)):
+        mask, wanted = KeyRangesMask(ranges, keys), causal.clone()
+        if write:
+            for each in (mask, wanted):
+                each[:, 0, 2:, 1:].logical_not_()
+        expected = scaled_dot_product_attention(q, q, q, attn_mask=wanted)
+        found, _ = attn_implementation.attention_function(torch.nn.Module(), q, q, q, mask)
+        assert_near(found.transpose(1, 2), expected, 1e-12)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_traced_model_goes_by_the_padding_that_it_is_given():
+    model = made("mistral")
+    model.set_attn_implementation("relpos")
+
+    class Logits(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids: Tensor, tokens: Tensor) -> Tensor:
+            return self.model(ids, attention_mask=tokens, use_cache=False).logits
+
+    tokens = padded("left")
+    with torch.no_grad():
+        traced = torch.jit.trace(Logits(), (IDS, padded("none")), check_trace=False)
+        wanted = Logits()(IDS, tokens)
+        assert_near(traced(IDS, tokens)[tokens.bool()], wanted[tokens.bool()], 1e-9)
+
+
 def test_masks_of_integers_blocks_and_paged_caches_are_refused():
     q = torch.zeros(1, 2, 5, 8)
     module = torch.nn.Module()
-    with pytest.raises(ShapeError, match=r"must be boolean .*, got torch\.int64"):
+    with pytest.raises(ShapeError, match=r"^attn_imp.*must be boolean .*, got torch\.int64"):
         attn_implementation.attention_function(module, q, q, q, torch.ones(1, 1, 5, 5).long())
+    mask = KeyRangesMask(torch.zeros(1, 1, 5, 2).long(), 4)
+    with pytest.raises(ShapeError, match="attention_mask must be of 5 keys, got 4"):
+        attn_implementation.attention_function(module, q, q, q, mask)
     for name in ("block_indices", "cache"):
         with pytest.raises(ValueError, match=f"{name} must be None, since chosen blocks and paged"):
             attn_implementation.attention_function(module, q, q, q, None, **{name: object()})

@@ -97,15 +97,70 @@ def test_work_is_done_on_the_mask_of_pairs(name, compiled, masks):
         torch._dynamo.reset()
         work = torch.compile(work, backend="aot_eager", fullgraph=True)
     found = work(mask)
-    assert type(found) is Tensor
+    assert type(found) is Tensor or found.viewed
     assert torch.equal(found, WORK[name](pairs))
 
 
-def test_it_is_not_written_into(masks):
+WRITES: dict[str, Callable[[Any], object]] = {
+    "itself": lambda x: x.logical_not_(),
+    "an entry": lambda x: x.__setitem__((..., 0), True),
+    "a view": lambda x: x[:, 0].masked_fill_(torch.ones(3, 5).bool(), value=False),
+    "a transposed view": lambda x: x.mT[:, :, 1:3].logical_not_(),
+    "a piece": lambda x: x[:, :, 1:, 1:].logical_not_(),
+    "a piece of a piece": lambda x: x[:, :, 1:][..., 2:4][:, 0].fill_(value=True),
+    "a detached view": lambda x: x.detach()[0].fill_(value=True),
+    "out": lambda x: torch.logical_and(torch.ones(2, 1, 3, 5).bool(), torch.tensor(True), out=x),
+    "in a list": lambda x: torch._foreach_copy_([x], [torch.ones(2, 1, 3, 5).bool()]),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_what_is_written_into_it_counts(name, masks):
     mask, pairs = masks
-    for write in (Tensor.logical_not_, lambda x: x.__setitem__((..., 0), True)):
-        with pytest.raises(
-            RuntimeError, match=r"mask of ranges must not be written into, got (aten|mask\[)"
-        ):
-            write(mask)
+    wanted = pairs.clone()
+    later = {"before": mask[:, :, 1:]}
+    assert not mask.viewed
+    WRITES[name](mask)
+    WRITES[name](wanted)
+    later["after"] = mask[:, :, 1:]
+    assert mask.viewed
+    assert torch.equal(mask.pairs(), wanted)
+    for piece in later.values():
+        assert torch.equal(piece | torch.zeros(1).bool(), wanted[:, :, 1:])
+    assert torch.equal(pickle.loads(pickle.dumps(mask)), wanted)
+
+
+def test_a_copy_is_written_into_alone(masks):
+    mask, pairs = masks
+    for made in (copy.deepcopy(mask), mask.to("cpu", copy=True)):
+        assert type(made) is KeyRangesMask
+        made[:, 0] = False
+        assert made.viewed
+        assert not made.pairs().any()
+    assert torch.equal(mask.pairs(), pairs)
+    assert not mask.viewed
+
+
+def test_it_is_not_traced_once_others_have_views_of_it(masks):
+    mask, _ = masks
+    mask[:, 0] = False
+    torch._dynamo.reset()
+    with pytest.raises(RuntimeError, match="a mask that others have views of must not be traced"):
+        torch.compile(torch.logical_not, backend="aot_eager", fullgraph=True)(mask)
+
+
+def test_in_inference_mode_what_was_written_counts(masks):
+    with torch.inference_mode():
+        mask = copy.deepcopy(masks[0])
+        mask[:, 0].fill_(value=True)
+        assert mask.viewed
+    assert mask.pairs().all()
+
+
+def test_compiled_code_writes_into_clones_alone(masks):
+    mask, pairs = masks
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x.logical_not_(), backend="aot_eager")
+    with pytest.raises(RuntimeError, match="clones of masks alone, got aten"):
+        compiled(mask)
     assert torch.equal(mask.pairs(), pairs)

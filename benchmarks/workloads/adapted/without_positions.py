@@ -81,10 +81,9 @@ WITHOUT_POSITIONS = (
         "", "Gemma 3 1B, window of 512", _GEMMA3, ids, "tokens",
         (128, 2048, 8192), (8192,), "layers.0", "self_attn", {},
     ),
-    # SDPA leaves its softcap out.
     AdaptedModel(
         "", "Gemma 2 2B, softcap", _GEMMA2, ids, "tokens",
-        (128, 2048), (2048, 8192), "layers.1", "self_attn", {}, ("eager",),
+        (128, 2048), (2048, 8192), "layers.1", "self_attn", {},
     ),
     AdaptedModel(
         "", "GPT-OSS 20B, sinks", _GPT_OSS, ids, "tokens",

@@ -9,15 +9,17 @@ attention alone on a CPU, in memory of `O(L)`. `relpos.adapters.adapt` is for re
 from __future__ import annotations
 
 from typing import Any
+from typing import cast as typed
 
 import torch
 from jaxtyping import Int, Int64
 from torch import Tensor, nn
 
+from ..errors import ShapeError
 from ..ranges import prefix_ranges
 from .attend import attend
 from .key_ranges_mask import KeyRangesMask
-from .masks import key_padding, with_bias
+from .masks import check_mask, key_padding, with_bias
 from .weights_wanted import weights_wanted
 
 __all__ = ["attention_function"]
@@ -61,7 +63,7 @@ def attention_function(
             and of a paged cache, there must be none.
 
     Raises:
-        ShapeError: if the mask is of integers.
+        ShapeError: if the mask is of integers, or of fewer keys.
         ValueError: if there is a choice of blocks or a paged cache.
     """
     for name in ("block_indices", "cache"):
@@ -71,7 +73,7 @@ def attention_function(
                 f"caches are not supported, got {type(arguments[name]).__name__}"
             )
     i = query.shape[2]
-    ranges, mask = _ranges_and_mask(attention_mask)
+    ranges, mask = _ranges_and_mask(attention_mask, key.shape[2])
     if indices is not None:
         mask = _chosen(mask, indices, keys=key.shape[2])
     if is_causal is None:
@@ -88,11 +90,21 @@ def attention_function(
 
 
 def _ranges_and_mask(
-    mask: Tensor | None,
+    mask: Tensor | None, keys: int
 ) -> tuple[Int64[Tensor, "b i 2"] | None, Tensor | None]:
     """Ranges of keys, and a mask beside them."""
-    if not isinstance(mask, KeyRangesMask):
+    check_mask(mask, "attn_implementation='relpos'")
+    if mask is None or not isinstance(mask, KeyRangesMask):
         return None, mask
+    if mask.shape[-1] < keys:
+        raise ShapeError(
+            f"attn_implementation='relpos': attention_mask must be of {keys} keys, got "
+            f"{mask.shape[-1]}"
+        )
+    if mask.viewed:
+        return None, mask.pairs()
+    if mask.shape[-1] > keys:
+        mask = typed(KeyRangesMask, mask[..., :keys])
     padding = None if mask.padding is None else key_padding(mask.padding)
     return mask.ranges[:, 0], padding
 

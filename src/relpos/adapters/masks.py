@@ -14,22 +14,23 @@ __all__ = [
 ]  # fmt: skip
 
 
-def check_mask(mask: Tensor | None) -> None:
+def check_mask(mask: Tensor | None, function: str = "adapt") -> None:
     """Raise for a mask of integers.
 
     transformers would add them to the scores: a 1, meant as a token, and a 0, meant as none.
 
     Args:
         mask: as a module was given it.
+        function: what the error begins with.
 
     Raises:
         ShapeError: if it is neither boolean nor floating point.
     """
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
         raise ShapeError(
-            "attention_mask of more than two axes must be boolean (True takes part) or floating "
-            f"point (added to the scores), got {mask.dtype}; attention_mask.bool() says "
-            "that 1 takes part"
+            f"{function}: attention_mask of more than two axes must be boolean (True takes part) "
+            f"or floating point (added to the scores), got {mask.dtype}; attention_mask.bool() "
+            "says that 1 takes part"
         )
 
 

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 from transformers import PreTrainedModel, masking_utils
+from transformers.utils.import_utils import is_tracing
 
 from ..ranges import intersect_ranges
 from .key_ranges_mask import KeyRangesMask
@@ -54,7 +55,7 @@ def range_mask(
     takes_numbers = _takes_numbers(type(arguments.get("config")))
     causal = mask_function is masking_utils.causal_mask_function
     both_ways = mask_function is masking_utils.bidirectional_mask_function
-    tracing = torch.compiler.is_compiling()
+    tracing = is_tracing(attention_mask)
     device = arguments.get("device", "cpu")
     padding = _padding(attention_mask, kv_length, kv_offset)
     queries = torch.arange(q_length, device=device) + q_offset
@@ -104,19 +105,20 @@ def _takes_numbers(config: type) -> bool:
     if not model._can_set_attn_implementation():
         raise ValueError(
             f"attn_implementation='relpos': the model must take its attention from transformers' "
-            f"interface, got {model.__name__}, which has eager attention of its own alone"
+            f"interface, got {model.__name__}, whose code has attention of its own alone"
         )
     return not model._supports_sdpa
 
 
 @cache
 def _model_of(config: type) -> type[PreTrainedModel] | None:
-    """The first model in the module beside that of the configuration."""
+    """A model of such a configuration in the module beside it; if there is none, the first."""
     name = config.__module__.replace(".configuration_", ".modeling_")
     found = vars(sys.modules[name]).values() if name in sys.modules else ()
     classes = [cls for cls in found if isinstance(cls, type)]
-    models = (cls for cls in classes if issubclass(cls, PreTrainedModel) and cls.__module__ == name)
-    return next(models, None)
+    models = [cls for cls in classes if issubclass(cls, PreTrainedModel) and cls.__module__ == name]
+    its_own = [model for model in models if model.config_class is config]
+    return next(iter(its_own or models), None)
 
 
 def _padding(attention_mask: Tensor | None, length: int, start: int) -> Tensor | None:
@@ -125,8 +127,7 @@ def _padding(attention_mask: Tensor | None, length: int, start: int) -> Tensor |
     if padding is None:
         return None
     padding = padding[:, start : start + length].to(torch.bool)
-    known = not torch.compiler.is_compiling() and bool(padding.all())
-    return None if known else padding
+    return None if not is_tracing(padding) and bool(padding.all()) else padding
 
 
 def _ranges(
