@@ -20,11 +20,11 @@ from .files import RESULTS, save
 from .measure.implementation_sweep import KINDS, measure_sweep
 from .measure.machine import machine
 from .measure.model_parts import PARTS, measure_parts
-from .workloads.adapted import WITHOUT_POSITIONS
+from .workloads.adapted import WITHOUT_RELATIVE
 
 
 def main() -> None:
-    names = [model.name for model in WITHOUT_POSITIONS]
+    names = [model.name for model in WITHOUT_RELATIVE]
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", nargs="+", choices=names, default=names, metavar="MODEL",
                         help=f"these alone (all): {', '.join(names)}")  # fmt: skip
@@ -48,7 +48,7 @@ def main() -> None:
             save(options.out, result)
         return
     result["machine"] = machine()
-    chosen = [model for model in WITHOUT_POSITIONS if model.name in options.models]
+    chosen = [model for model in WITHOUT_RELATIVE if model.name in options.models]
     measure_parts(chosen, options.parts, result, options.out)
     print(f"wrote {options.out}")
 

@@ -15,7 +15,7 @@ from benchmarks import attn_implementation as program
 from benchmarks.measure import adapted, implementation_sweep, model_parts
 from benchmarks.measure.implementation_sweep import KINDS, measure_sweep
 from benchmarks.report.implementation_section import implementation_section, sweep_table
-from benchmarks.workloads.adapted import WITHOUT_POSITIONS, AdaptedModel, find_model
+from benchmarks.workloads.adapted import WITHOUT_RELATIVE, AdaptedModel, find_model
 from benchmarks.workloads.small_models import NotSmallError, small_model
 from relpos.adapters import attn_implementation
 
@@ -53,7 +53,7 @@ def test_a_model_is_timed_beside_the_implementation_that_is_right():
     assert all(0 < row["error"] < 1e-5 for row in rows)
 
 
-@pytest.mark.parametrize("model", WITHOUT_POSITIONS, ids=lambda model: model.name)
+@pytest.mark.parametrize("model", WITHOUT_RELATIVE, ids=lambda model: model.name)
 def test_the_layers_that_are_timed_are_those_of_their_names(model):
     with torch.device("meta"):
         layer = model.build(2).get_submodule(model.layer)

@@ -39,7 +39,7 @@ def choose(model: nn.Module, implementation: str) -> None:
 
 
 def use_relpos(model: AdaptedModel, built: nn.Module) -> None:
-    """Adapt a built model, or choose `attn_implementation="relpos"` if it has no positions."""
+    """Adapt a built model, or have it attend by relpos if it has no relative positions."""
     if model.family:
         adapt(built)
         return

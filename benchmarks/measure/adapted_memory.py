@@ -26,7 +26,7 @@ LIMIT_GIB = 16  # of address space: what asks for more is told no
 def measure_memory(model: AdaptedModel) -> list[dict]:
     """The growth of a process by one forward pass, at each length, original and adapted."""
     rows = []
-    original = (model.implementations or implementations(model.build(2)))[-1]
+    original = implementations(model.build(2))[-1]
     for length in model.memory:
         row = {"model": model.name, "unit": model.unit, "length": length, "original": original}
         for name, key in ((original, "original_mib"), (ADAPTED, "adapted_mib")):

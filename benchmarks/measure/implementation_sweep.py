@@ -70,7 +70,6 @@ def measure_sweep(kind: str, names: list[str] | None = None) -> list[dict]:
 
 
 def _outcome(make_config: Any, make: type[PreTrainedModel], kind: str) -> dict:
-    # Asked of an instance, and answered from the source of its class.
     if not make._can_set_attn_implementation():
         return {"outcome": "no interface"}
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..measure.adapted import ADAPTED
 from ..measure.adapted_memory import LIMIT_GIB
 from ..measure.implementation_sweep import AGREES
-from ..workloads.adapted import WITHOUT_POSITIONS
+from ..workloads.adapted import WITHOUT_RELATIVE
 from .adapter_tables import gains_table, measured_on, memory_table
 from .cells import markdown_table
 
@@ -80,7 +80,7 @@ same (`--sweep`, commit {commits}).
 def implementation_section(result: dict) -> str:
     """The section, of a run of `benchmarks.attn_implementation`."""
     parts = [HEAD, TIME.format(machine=measured_on(result, "time"))]
-    parts += [gains_table(result, WITHOUT_POSITIONS), MEMORY.format(limit=LIMIT_GIB)]
+    parts += [gains_table(result, WITHOUT_RELATIVE), MEMORY.format(limit=LIMIT_GIB)]
     parts += [memory_table(result, ADAPTED)]
     if result.get("sweep"):
         parts += [_sweep_words(result), sweep_table(result)]
@@ -105,7 +105,7 @@ def sweep_table(result: dict) -> str:
         "agrees": "agree",
         "differs": "differ",
         "fails": "fail",
-        "no interface": "have attention of their own alone",
+        "no interface": "do not take transformers' interface",
         "no attention": "do not call an implementation",
         "not made": "did not run at the sweep's sizes",
     }

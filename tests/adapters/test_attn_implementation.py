@@ -10,6 +10,7 @@ import transformers as hf
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import masking_utils as of_hf
+from transformers.models.gemma4.modeling_gemma4 import Gemma4AudioModel
 from transformers.models.pp_doclayout_v2 import modeling_pp_doclayout_v2
 from transformers.models.pp_doclayout_v2.configuration_pp_doclayout_v2 import (
     PPDocLayoutV2ReadingOrderConfig,
@@ -354,6 +355,19 @@ def test_numbers_are_for_modules_that_have_no_sdpa():
     config = PPDocLayoutV2ReadingOrderConfig()
     mask = range_mask(2, 4, 4, config=config, attention_mask=torch.ones(2, 4).bool())
     assert mask.dtype == torch.float32
+
+
+def test_parts_that_attend_by_themselves_go_on_as_they_were(seen):
+    torch.manual_seed(0)
+    config = hf.Gemma4AudioConfig(num_hidden_layers=1)
+    model = Gemma4AudioModel._from_config(config, attn_implementation="eager").eval()
+    frames, tokens = torch.randn(2, 60, 128), torch.ones(2, 60).bool()
+    tokens[1, 40:] = False
+    with torch.no_grad():
+        wanted = model(frames, tokens).last_hidden_state
+        model.set_attn_implementation("relpos")
+        assert torch.equal(model(frames, tokens).last_hidden_state, wanted)
+    assert not seen
 
 
 def test_a_longer_mask_is_cut_and_one_that_was_written_into_counts():

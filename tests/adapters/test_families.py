@@ -79,10 +79,10 @@ def test_without_its_positions_the_model_gives_something_else(case: Case):
     model, inputs = case.model(), case.inputs(1, case.lengths[0], "none")
     adapt(model)
     before, _ = case.call(model, inputs)
-    if case.without_positions is not None:
-        case.without_positions(model)
+    if case.without_relative is not None:
+        case.without_relative(model)
     names = [name for name, _ in model.named_parameters() if any(p in name for p in case.positions)]
-    assert names or case.without_positions is not None
+    assert names or case.without_relative is not None
     for name in names:
         model.get_parameter(name).data.zero_()
     after, _ = case.call(model, inputs)

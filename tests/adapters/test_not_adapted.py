@@ -131,7 +131,7 @@ def test_the_report_gives_the_reason_once_for_each_module(name: str):
     ],
     ids=["beit", "data2vec", "layoutlmv3"],
 )  # fmt: skip
-def test_a_configuration_without_positions_has_none_to_leave(model: Any):
+def test_a_configuration_without_relative_has_none_to_leave(model: Any):
     with pytest.raises(ValueError, match="with none"):
         adapt(model())
 

@@ -2,14 +2,14 @@
 
 from . import decoders, images, speech, text
 from .model import AdaptedModel, LongInput, cast, draw, on_device
-from .without_positions import WITHOUT_POSITIONS
+from .without_relative import WITHOUT_RELATIVE
 
 __all__ = [
     "HALF_LONG_INPUTS",
     "HALF_MODELS",
     "LONG_INPUTS",
     "MODELS",
-    "WITHOUT_POSITIONS",
+    "WITHOUT_RELATIVE",
     "AdaptedModel",
     "LongInput",
     "cast",
@@ -44,4 +44,4 @@ def find_long_input(name: str) -> LongInput:
 
 def find_model(name: str) -> AdaptedModel:
     """The model of this name."""
-    return next(model for model in (*MODELS, *WITHOUT_POSITIONS) if model.name == name)
+    return next(model for model in (*MODELS, *WITHOUT_RELATIVE) if model.name == name)

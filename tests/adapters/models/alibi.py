@@ -68,7 +68,7 @@ def case(name, build, flat, **options):
         build,
         inputs,
         positions=(),
-        without_positions=flat,
+        without_relative=flat,
         adapted=2,
         output="logits",
         long=2048,

@@ -62,7 +62,7 @@ class Case:
         draw: gives every parameter a size that matters.
         dropout: sets the dropout of the module at `attention`; None: it has none.
         local: whether the original, too, has no entry for each pair at that length.
-        without_positions: takes the positions out of an adapted model, if they are no parameters.
+        without_relative: takes the positions out of an adapted model, if they are no parameters.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Case:
     draw: Callable[[nn.Module], None] = draw
     dropout: Callable[[Any, float], None] | None = None
     local: bool = False
-    without_positions: Callable[[Any], None] | None = None
+    without_relative: Callable[[Any], None] | None = None
 
     def model(self, dtype: torch.dtype = torch.float32, *, long: bool = False) -> nn.Module:
         """The model with drawn parameters, not training; `long`: that of the length `long`."""

@@ -77,7 +77,7 @@ def moved(image, down, across):
     return torch.roll(image, (down, across), (-2, -1))
 
 
-def test_without_positions_logits_move_with_the_ink():
+def test_without_relative_logits_move_with_the_ink():
     model, image = built("none"), torch.zeros(1, 12, 12)
     image[0, 1:5, 1:4] = picture(4, 3)
     with torch.no_grad():

@@ -64,7 +64,7 @@ def test_offsets_without_a_key_are_left_out():
 
 
 @pytest.mark.parametrize("position", ["none", "absolute"])
-def test_without_positions_in_attention_there_is_no_map(position):
+def test_without_relative_in_attention_there_is_no_map(position):
     assert len(added_by_offset(built(position), picture()[None], 0.5)) == 0
 
 

@@ -15,16 +15,18 @@ from torch import nn
 
 from .model import AdaptedModel, ids
 
-__all__ = ["WITHOUT_POSITIONS"]
+__all__ = ["WITHOUT_RELATIVE"]
 
-_SMALL: dict[str, Any] = {"vocab_size": 1000, "pad_token_id": 0}
+_TOKENS: dict[str, Any] = {"vocab_size": 1000, "pad_token_id": 0}
 
 
 def _model(name: str, sizes: dict[str, Any]) -> Callable[[int], nn.Module]:
     """How to build the model `name` of transformers with so many layers."""
 
     def build(layers: int) -> nn.Module:
-        config = getattr(transformers, f"{name}Config")(**_SMALL, **sizes, num_hidden_layers=layers)
+        config = getattr(transformers, f"{name}Config")(
+            **_TOKENS, **sizes, num_hidden_layers=layers
+        )
         config.use_cache = False
         return getattr(transformers, f"{name}Model")(config)
 
@@ -56,7 +58,7 @@ def _padded(length: int, *, left: bool) -> dict[str, Any]:
 
 _left, _right = partial(_padded, left=True), partial(_padded, left=False)
 
-WITHOUT_POSITIONS = (
+WITHOUT_RELATIVE = (
     AdaptedModel(
         "", "BERT base", _BERT, ids, "tokens",
         (128, 512, 2048), (2048, 8192), "encoder.layer.1", "attention", {},
