@@ -10,6 +10,7 @@ from .ops import (
     backends,
     global_local_attention,
     merge,
+    register_flop_formulas,
     relative_logits,
 )
 from .packing import document_ids
@@ -37,6 +38,7 @@ __all__ = [
     "padding_ranges",
     "positions",
     "prefix_ranges",
+    "register_flop_formulas",
     "relative_logits",
     "relative_to_absolute",
     "skew",

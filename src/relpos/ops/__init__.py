@@ -2,6 +2,7 @@
 
 from .api import attention, attention_weights, relative_logits
 from .dispatch import backends
+from .flops import register_flop_formulas
 from .global_local import global_local_attention
 from .merging import merge
 
@@ -11,5 +12,6 @@ __all__ = [
     "backends",
     "global_local_attention",
     "merge",
+    "register_flop_formulas",
     "relative_logits",
 ]

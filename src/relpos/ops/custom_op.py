@@ -199,7 +199,7 @@ class CustomOp:
             return tuple(forward(arguments))
 
         def run_forward(*values: Any) -> tuple[Tensor, ...]:
-            return compute_forward(self._named(values), values)
+            return compute_forward(self.named(values), values)
 
         def compute_backward(*values: Any) -> list[Tensor | None]:
             flow, arguments, needs = self._unpacked(values)
@@ -270,8 +270,24 @@ class CustomOp:
         )
         return forward, backward
 
-    def _named(self, values: Sequence[Any]) -> Arguments:
-        """Those at the end may be left out, and lists be None where they are empty."""
+    def operators(self, direction: str) -> list[Any]:
+        """Those that torch has of a direction, `"forward"` or `"backward"`, of all overloads."""
+        names = [f"{self.backend}_{direction}{suffix}" for suffix in self._suffixes()]
+        found = [getattr(torch.ops.relpos, name, None) for name in names]
+        return [operator for operator in found if operator is not None]
+
+    def wanted(self, values: Sequence[Any]) -> tuple[Arguments, frozenset[str]]:
+        """What an operator of a backward pass is given: the call, and what learns by it."""
+        _, arguments, needs = self._unpacked(values)
+        return arguments, frozenset(
+            name for name, need in zip(self.learnable, needs, strict=True) if need
+        )
+
+    def named(self, values: Sequence[Any]) -> Arguments:
+        """What an operator of a forward pass is given, by name.
+
+        Values at the end may be left out, and lists be None where they are empty.
+        """
         named = dict(zip(self.names, values, strict=False))
         for name in self._lists:
             if named.get(name, ()) is None:
@@ -286,7 +302,7 @@ class CustomOp:
             d_output=d_output, d_lse=d_lse, saved=tuple(flows[count - len(self.saved) :]),
             d_axis_weights=d_axis_weights[0] if d_axis_weights else None,
         )  # fmt: skip
-        return flow, self._named(values[count + 1 :]), needs
+        return flow, self.named(values[count + 1 :]), needs
 
     def _output_dtype(self, arguments: Arguments) -> torch.dtype:
         return arguments.wide if arguments.need_axis_weights else arguments.q.dtype
@@ -295,7 +311,7 @@ class CustomOp:
         return arguments.wide if name in self._wide else arguments.q.dtype
 
     def _fake_forward(self, *values: Any) -> tuple[Tensor, ...]:
-        call = self._named(values)
+        call = self.named(values)
         rows = call.q.shape[:3]
         need_lse = call.return_lse or "return_lse" not in self.names
         columns = (*rows, sum(call.key_grid)) if call.need_axis_weights else (0,)
@@ -351,7 +367,7 @@ class CustomOp:
             if name in self._flow
         ]
         if flow[0] is None:
-            call = self._named((*tensors, *ctx.settings))
+            call = self.named((*tensors, *ctx.settings))
             shape = (*call.q.shape[:3], call.v.shape[3])
             flow[0] = call.q.new_zeros((), dtype=self._output_dtype(call)).expand(shape)
         # Torch tells it of those arguments that were not left out.
