@@ -114,6 +114,9 @@ def test_backward_counts_what_learns():
     per_query = 2 * B * H * L
     keys = PAIRS * 2 * D + per_query * 5 * 2 * D
     assert counted(out.sum().backward) == keys + PAIRS * DV  # the scores, and of q; of the weights
+    terms = Terms(values=table(5, DV))
+    out = attention(q.detach(), k, v.detach(), terms)
+    assert counted(out.sum().backward) == PAIRS * D + per_query * 5 * DV
 
 
 @every_blockwise
@@ -139,6 +142,18 @@ def test_documents_count_by_themselves(backend: str):
     documents = torch.tensor([[0] * 20 + [1] * 4, [0] * 22 + [2] * 2])
     found, _ = forward_and_backward(i=3, documents=documents, query_start=21, backend=backend)
     assert found == 2 * H * (D + DV) * (3 * 4 + 1 * 22 + 2 * 2)
+    of_queries = torch.tensor([[0, 2, 7]])
+    settings = {"documents": documents, "query_documents": of_queries, "backend": backend}
+    found, _ = forward_and_backward(i=3, **settings)
+    assert found == 2 * H * (D + DV) * (20 + 22 + 2)
+    settings |= {"documents": of_queries.repeat_interleave(8, 1), "query_documents": documents}
+    found, _ = forward_and_backward(i=L, **settings)
+    assert found == 2 * H * (D + DV) * (20 * 8 + 22 * 8 + 2 * 8)
+    none = torch.randn(0, H, 3, D)
+    of_none = documents[:0, :3]
+    assert not counted(
+        lambda: attention(none, none, none, documents=documents[:1, :3], query_documents=of_none)
+    )
 
 
 def test_sequences_of_a_nested_tensor_count_by_themselves():
@@ -165,7 +180,17 @@ def test_a_grid_adds_products_along_its_axes(backend: str):
     assert backward == pairs * (3 * D + 2 * DV) + first * (2 * D * 3 + 2 * DV) + second * 3
     near = GridTerms((height, width), prefix=prefix)
     forward, _ = forward_and_backward(near, length, length, window=((1, 1), None), backend=backend)
-    assert forward == 2 * B * H * length * (prefix + 3 * width) * (D + DV)
+    # The token before the grid sees all.
+    of_one = prefix * length + height * width * (prefix + 3 * width)
+    assert forward == 2 * B * H * of_one * (D + DV)
+
+
+@native_alone
+def test_pooled_queries_count_by_their_own_grid(backend: str):
+    axes = (Terms(keys=table(7, D, -3), queries=table(7, D, -3)), Terms())
+    terms = GridTerms((4, 8), axes, query_shape=(2, 4))
+    forward, _ = forward_and_backward(terms, 8, 32, backend=backend)
+    assert forward == 2 * B * H * (8 * 32 * (D + DV) + 8 * 4 * D + 32 * 2 * D)
 
 
 def test_logits_of_axes_by_kernels_count():
@@ -191,9 +216,14 @@ def test_calls_without_memory_count(backend: str):
     q = torch.empty(B, H, L, D, device="meta")
     plain = counted(lambda: attention(q, q, q, documents=documents, backend="tiled"))
     assert plain == PAIRS * 2 * D
+    documents = document_ids(torch.tensor([0, 5, L]), L)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        q = torch.empty(B, H, L, D)
+        plain = counted(lambda: attention(q, q, q, documents=documents, backend="tiled"))
+    assert plain == PAIRS * 2 * D
 
 
-def test_an_adapted_model_counts_what_it_did():
+def test_an_adapted_t5_counts_what_it_did():
     config = T5Config(d_model=32, d_kv=8, num_heads=4, d_ff=64, num_layers=2, vocab_size=50)
     config._attn_implementation = "eager"
     model = T5EncoderModel(config).eval()

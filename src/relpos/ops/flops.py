@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -30,10 +31,12 @@ def register_flop_formulas() -> None:
     Without, it counts none of the operators of relpos. As torch counts SDPA, a query counts with
     every key, whatever `causal`, a mask or ranges of keys leave out, and backward makes the scores
     again. But a query counts with no more keys than its window is wide, and with those of its own
-    document. A table adds the products of each query (for `queries`, of each key) with its rows, or
-    with as many as there are keys (queries) for it where those are fewer; a bias adds none.
+    document, if numbers are at hand. A table adds the products of each query (for `queries`, of
+    each key) with its rows, or with as many as there are keys (queries) for it where those are
+    fewer; on a grid, along each axis, with one for each coordinate at least. A bias adds none.
 
-    What `relpos.distributed` computes of parts of the keys is not counted.
+    Of the backend `reference` torch counts each product, of all pairs. What `relpos.distributed`
+    computes of parts of the keys is not counted.
 
     >>> from torch.utils.flop_counter import FlopCounterMode
     >>> from relpos import attention
@@ -47,29 +50,28 @@ def register_flop_formulas() -> None:
     # Not at the top: it imports Triton where that is installed, which takes longer than relpos.
     from torch.utils.flop_counter import flop_registry, register_flop_formula  # noqa: PLC0415
 
-    formulas = dict(_formulas())
-    missing = [operator for operator in formulas if operator not in flop_registry]
-    for operator in missing:
-        register_flop_formula(operator, get_raw=True)(formulas[operator])
+    for operator, formula in _formulas():
+        if operator not in flop_registry:
+            register_flop_formula(operator, get_raw=True)(formula)
 
 
 def _formulas() -> Iterator[tuple[Any, Callable[..., int]]]:
     """Each operator that is there, and what counts a call of it."""
     for op in (NATIVE, TILED, TRITON):
         for operator in op.operators("forward"):
-            yield operator, lambda *values, out_val=None, op=op: _forward(op, values)
+            yield operator, partial(_forward, op)
         for operator in op.operators("backward"):
-            yield operator, lambda *values, out_val=None, op=op: _backward(op, values)
+            yield operator, partial(_backward, op)
     yield torch.ops.relpos.triton_axis_logits, _axis_logits
     yield torch.ops.relpos.triton_axis_logits_backward, _axis_logits_backward
 
 
-def _forward(op: CustomOp, values: Sequence[Any]) -> int:
+def _forward(op: CustomOp, *values: Any, out_val: Any = None) -> int:
     flops = _Flops.of(op.named(values))
     return flops.scores + flops.outputs
 
 
-def _backward(op: CustomOp, values: Sequence[Any]) -> int:
+def _backward(op: CustomOp, *values: Any, out_val: Any = None) -> int:
     arguments, wanted = op.wanted(values)
     flops = _Flops.of(arguments)
     keys_for_q, keys_for_q_rel = flops.keys_of_q, flops.keys_of_q_rel
@@ -176,11 +178,15 @@ class _Pairs:
 
     def __init__(self, call: Arguments) -> None:
         batch, self._heads, queries, _ = call.q.shape
-        self._parts = [(batch, queries, call.k.shape[2])]
-        documents = call.documents
-        if documents is not None and type(documents) in PLAIN_TENSORS and not documents.is_meta:
+        keys = call.k.shape[2]
+        # Of each part how many there are, its queries, its keys, and those for a query at most.
+        self._parts = [
+            (batch, call.prefix, keys, keys),
+            (batch, queries - call.prefix, keys, _most_keys(call)),
+        ]
+        given = (call.q, call.documents, call.query_documents)
+        if call.documents is not None and batch and all(map(_has_numbers, given)):
             self._parts = [*_documents(call)]
-        self._most_keys = _most_keys(call)
 
     def flops(self, width: int, rows: int | None = None, *, of_keys: bool = False) -> int:
         """Of products of vectors `width` wide.
@@ -191,41 +197,39 @@ class _Pairs:
             of_keys: whether the keys are multiplied with a table, else the queries.
         """
         total = 0
-        for count, queries, keys in self._parts:
+        for count, queries, keys, most_keys in self._parts:
             each, others = (keys, queries) if of_keys else (queries, keys)
-            most = min(others, self._most_keys)
+            most = min(others, most_keys)
             total += count * each * (most if rows is None else min(most, rows))
         return 2 * self._heads * total * width
 
 
 def _most_keys(call: Arguments) -> int:
     """How many a query has at most, which its window leaves it."""
-    keys = call.k.shape[2]
-    if not call.key_grid:
-        return min(keys, *_widths(call, [keys]))
-    return call.prefix + prod(_widths(call, call.key_grid))
-
-
-def _widths(call: Arguments, sizes: Sequence[int]) -> list[int]:
-    """Of the window along each axis, at most its size."""
-    widths = [*sizes]
+    sizes = call.key_grid or [call.k.shape[2]]
     is_causal = call.causal and not call.key_grid
+    widths = [*sizes]
     for axis, (left, right) in enumerate(call.windows):
         ahead = 0 if is_causal else right
         if left is not None and ahead is not None:
             widths[axis] = min(sizes[axis], left + 1 + ahead)
-    return widths
+    return call.prefix + prod(widths)
 
 
-def _documents(call: Arguments) -> Iterator[tuple[int, int, int]]:
-    """In how many rows of the batch a document lies, and its queries and keys there."""
+def _has_numbers(x: Tensor | None) -> bool:
+    return x is None or (type(x) in PLAIN_TENSORS and not x.is_meta)
+
+
+def _documents(call: Arguments) -> Iterator[tuple[int, int, int, int]]:
+    """The parts of `_Pairs`, by document and row of the batch."""
     batch, documents, of_queries = call.q.shape[0], call.documents, call.query_documents
     assert documents is not None
     if of_queries is None:
         of_queries = documents[:, call.query_start : call.query_start + call.q.shape[2]]
-    rows = max(documents.shape[0], of_queries.shape[0])
+    rows, most_keys = max(documents.shape[0], of_queries.shape[0]), _most_keys(call)
     pairs = zip(of_queries.expand(rows, -1), documents.expand(rows, -1), strict=True)
     for row_of_queries, row_of_keys in pairs:
         queries, keys = (Counter(row.tolist()) for row in (row_of_queries, row_of_keys))
-        # Negative numbers are no documents.
-        yield from ((batch // rows, queries[one], keys[one]) for one in keys if one >= 0)
+        for document, count in keys.items():
+            if document >= 0:  # negative numbers are no documents
+                yield batch // rows, queries[document], count, most_keys
