@@ -202,9 +202,8 @@ class CustomOp:
             return compute_forward(self.named(values), values)
 
         def compute_backward(*values: Any) -> list[Tensor | None]:
-            flow, arguments, needs = self._unpacked(values)
-            wanted = [name for name, need in zip(self.learnable, needs, strict=True) if need]
-            found = backward(arguments, flow, frozenset(wanted))
+            flow, arguments, wanted = self.unpacked(values)
+            found = backward(arguments, flow, wanted)
             gradients = dict.fromkeys(self.learnable)
             for name in wanted:
                 x, dtype = found[name], self._gradient_dtype(arguments, name)
@@ -271,17 +270,10 @@ class CustomOp:
         return forward, backward
 
     def operators(self, direction: str) -> list[Any]:
-        """Those that torch has of a direction, `"forward"` or `"backward"`, of all overloads."""
-        names = [f"{self.backend}_{direction}{suffix}" for suffix in self._suffixes()]
-        found = [getattr(torch.ops.relpos, name, None) for name in names]
+        """Those that torch has of a direction, with a derivative and without."""
+        names = (f"{self.backend}_{direction}{suffix}" for suffix in self._suffixes())
+        found = (getattr(torch.ops.relpos, name, None) for name in names)
         return [operator for operator in found if operator is not None]
-
-    def wanted(self, values: Sequence[Any]) -> tuple[Arguments, frozenset[str]]:
-        """What an operator of a backward pass is given: the call, and what learns by it."""
-        _, arguments, needs = self._unpacked(values)
-        return arguments, frozenset(
-            name for name, need in zip(self.learnable, needs, strict=True) if need
-        )
 
     def named(self, values: Sequence[Any]) -> Arguments:
         """What an operator of a forward pass is given, by name.
@@ -294,7 +286,8 @@ class CustomOp:
                 named[name] = ()
         return Arguments(**named)
 
-    def _unpacked(self, values: Sequence[Any]) -> tuple[Flow, Arguments, list[int]]:
+    def unpacked(self, values: Sequence[Any]) -> tuple[Flow, Arguments, frozenset[str]]:
+        """What an operator of a backward pass is given; last the names of what learns by it."""
         count = len(self._flow)
         *flows, needs = values[: count + 1]
         d_output, d_lse, *d_axis_weights = flows[: count - len(self.saved)]
@@ -302,7 +295,8 @@ class CustomOp:
             d_output=d_output, d_lse=d_lse, saved=tuple(flows[count - len(self.saved) :]),
             d_axis_weights=d_axis_weights[0] if d_axis_weights else None,
         )  # fmt: skip
-        return flow, self.named(values[count + 1 :]), needs
+        wanted = {name for name, need in zip(self.learnable, needs, strict=True) if need}
+        return flow, self.named(values[count + 1 :]), frozenset(wanted)
 
     def _output_dtype(self, arguments: Arguments) -> torch.dtype:
         return arguments.wide if arguments.need_axis_weights else arguments.q.dtype
@@ -329,12 +323,12 @@ class CustomOp:
         )
 
     def _fake_backward(self, *values: Any) -> list[Tensor]:
-        flow, call, needs = self._unpacked(values)
+        flow, call, wanted = self.unpacked(values)
         return [
             empty_gradient(name, getattr(call, name), self._gradient_dtype(call, name))
-            if need
+            if name in wanted
             else flow.d_output.new_empty(0)
-            for name, need in zip(self.learnable, needs, strict=True)
+            for name in self.learnable
         ]
 
     def _setup_context(self, ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -> None:

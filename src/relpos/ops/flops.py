@@ -72,7 +72,7 @@ def _forward(op: CustomOp, *values: Any, out_val: Any = None) -> int:
 
 
 def _backward(op: CustomOp, *values: Any, out_val: Any = None) -> int:
-    arguments, wanted = op.wanted(values)
+    _, arguments, wanted = op.unpacked(values)
     flops = _Flops.of(arguments)
     keys_for_q, keys_for_q_rel = flops.keys_of_q, flops.keys_of_q_rel
     keys = keys_for_q + keys_for_q_rel
