@@ -44,7 +44,7 @@ def empty_gradient(name: str, x: Tensor, dtype: torch.dtype | None = None) -> Te
 
 
 def _has_heads_inside(x: Tensor) -> bool:
-    """As in csrc/ops.cpp."""
+    """As in csrc/op_results.h."""
     of_head, of_token = x.stride(1), x.stride(2)
     if isinstance(of_head, int) and isinstance(of_token, int):
         return 0 < of_head < of_token

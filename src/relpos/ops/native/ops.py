@@ -1,4 +1,4 @@
-"""What torch must know of the kernel's operators, whose schemas `csrc/ops.cpp` repeats."""
+"""What torch must know of the kernel's operators, whose schemas `csrc/op_arguments.h` repeats."""
 
 from __future__ import annotations
 
