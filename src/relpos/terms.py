@@ -90,6 +90,13 @@ class Terms:
         ShapeError: if `bias` holds vectors, or another table scalars, or `q_rel` is not dense.
         TypeError: if a table is no `OffsetTable`, or `q_rel` no tensor.
         ValueError: if `q_rel` is given without `keys`.
+
+    >>> import torch
+    >>> from relpos import attention
+    >>> q = k = v = torch.randn(1, 2, 5, 8)
+    >>> near = OffsetTable(torch.randn(2, 7), first=-3)   # each head's bias at offsets -3..3
+    >>> attention(q, k, v, Terms(bias=near)).shape
+    torch.Size([1, 2, 5, 8])
     """
 
     keys: OffsetTable | None = None

@@ -53,6 +53,18 @@ def adapt(model: nn.Module, *, strict: bool = False, window: Window | None = Non
         ValueError: if it has no relative attention that relpos knows of, is adapted already, takes
             no window although one is given, if something is left and `strict` is True, or if
             transformers is older than 5.23. The model is then as it was.
+
+    >>> import torch
+    >>> from transformers import T5Config, T5EncoderModel
+    >>> config = T5Config(vocab_size=99, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4)
+    >>> model = T5EncoderModel(config).eval()
+    >>> tokens = torch.arange(20).view(1, 20)
+    >>> before = model(tokens).last_hidden_state
+    >>> print(adapt(model))
+    adapted: 1
+      encoder.block.0.layer.0.SelfAttention  1  T5 bias
+    left as they were: 0
+    >>> torch.testing.assert_close(model(tokens).last_hidden_state, before)
     """
     check_module("adapt", "model", model)
     (span,) = resolve_window("adapt", window, Terms()) or (None,)
@@ -96,6 +108,14 @@ def restore(model: nn.Module) -> None:
         ValueError: if the forward of an adapted module was replaced since (accelerate's hooks do),
             and would go on calling relpos, or its class was (FSDP, parametrizations), and would be
             lost; nothing is changed.
+
+    >>> from transformers import T5Config, T5EncoderModel
+    >>> config = T5Config(vocab_size=99, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4)
+    >>> model = T5EncoderModel(config)
+    >>> report = adapt(model)
+    >>> restore(model)
+    >>> type(model.encoder.block[0].layer[0].SelfAttention)
+    <class 'transformers.models.t5.modeling_t5.T5Attention'>
     """
     check_module("restore", "model", model)
     adapted = {name: m for name, m in model.named_modules() if isinstance(m, Adapted)}
