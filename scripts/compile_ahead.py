@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from triton import compiler
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
@@ -29,7 +30,10 @@ from relpos.ops.triton.recorded import without_records
 from .pipelines import overwritten
 from .sass import resources, serialized
 
-__all__ = ["Compiled", "chunks", "compile_call", "on_grid", "random", "sequence", "table"]
+__all__ = [
+    "Compiled", "chunks", "compile_call", "compile_nothing", "on_grid", "random", "sequence",
+    "table",
+]  # fmt: skip
 
 # What is replaced in them, no type knows.
 launch: Any = importlib.import_module("relpos.ops.triton.launch")
@@ -114,6 +118,11 @@ def compile_call(
     with without_records():
         call()
     return found
+
+
+def compile_nothing() -> None:
+    """From here on a call finds what Triton would compile, in no time; its binaries are none."""
+    compiler.compile = lambda *_given, **_options: object()
 
 
 def described(compiled: Compiled, *, count_registers: bool) -> dict[str, Any]:

@@ -6,12 +6,9 @@ the whole suite runs on this backend too (`backends.py`).
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,7 +41,6 @@ pytestmark = [
 
 FLOAT = torch.float32
 its_tiles = pytest.mark.skipif(ON_GPU, reason="tiles have other sizes there")
-compiler_alone = pytest.mark.skipif(ON_GPU, reason="a GPU's time: it runs where there is none")
 LONGEST = 100  # some tiles of the interpreter's 32 x 16 either way
 SLOW = {
     "queries, all offsets", "queries, grouped, causal", "queries, grouped, per head",
@@ -440,89 +436,6 @@ assert "triton" in sys.modules
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-@compiler_alone
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "call", ["lengths", "short lengths", "local lengths", "local short lengths", "wide lengths"]
-)
-@pytest.mark.costly(2)
-def test_no_kernel_is_compiled_anew_for_another_length(call: str):
-    """Lengths that are 1, odd, and a multiple of 16: to Triton they are not the same.
-
-    Up to 32 queries have tiles of their own.
-    """
-    kernels = compiled_ahead("sm_90", "best", call)
-    for kernel in kernels:
-        assert kernel["variants"] == 1, kernel
-    assert ("stored_dq_kernel" in {kernel["kernel"] for kernel in kernels}) == ("wide" in call)
-
-
-ROOT = Path(__file__).parents[2]
-# Bytes of memory that a program may have on one processor: an H100; a card for games.
-MEMORY = {("sm_90", "best"): 227 << 10, ("sm_86", "least"): 99 << 10}
-
-
-WITHOUT_PRODUCTS = {
-    "bias_rows_kernel", "delta_kernel", "document_bounds_kernel", "document_overlaps_kernel",
-    "end_rows_kernel", "key_overlaps_kernel", "keys_in_any_kernel", "marks_kernel",
-    "range_bounds_kernel",
-}  # fmt: skip
-
-
-def compiled_ahead(*arguments: str) -> list[dict]:
-    """What the compiler says of each kernel."""
-    environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
-    run = subprocess.run(
-        [sys.executable, "-m", "scripts.compile_ahead", *arguments],
-        capture_output=True, text=True, check=False, env=environment, cwd=ROOT,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr[-2000:]
-    return json.loads(run.stdout.splitlines()[-1])
-
-
-@compiler_alone
-@pytest.mark.parametrize("architecture", ["xx", "90", "sm_90a", "sm_1", "sm_105"])
-@pytest.mark.costly(2)
-def test_what_is_compiled_for_must_be_an_architecture(architecture: str):
-    run = subprocess.run(
-        [sys.executable, "-m", "scripts.compile_ahead", architecture, "best", "plain"],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
-    assert run.returncode == 2
-    assert f"argument sm_NN: must be as sm_80, sm_86, sm_90 or sm_120, got '{architecture}'" in (
-        run.stderr
-    )
-
-
-@compiler_alone
-@pytest.mark.slow
-@pytest.mark.parametrize("tiles", MEMORY, ids=" ".join)
-def test_the_compiler_takes_every_kernel(tiles: tuple[str, str]):
-    """Triton and ptxas for a GPU that need not be there: the interpreter takes more than they."""
-    calls = {
-        "best": [
-            "plain", "shaw", "huang", "mask", "logits", "wide heads", "wide", "local", "decoding",
-            "queries", "softcap", "dropout", "additive", "everything",
-        ],
-        "least": [
-            "shaw", "everything", "grid", "widest", "wide, in parts", "float32", "local",
-            "local, everything", "local grid",
-        ],
-    }[tiles[1]]  # fmt: skip
-    kernels = compiled_ahead(*tiles, *calls)
-    assert {kernel["call"] for kernel in kernels} == set(calls)
-    for call, in_parts in {"wide": False, "wide, in parts": True}.items():
-        stored = [x for x in kernels if x["call"] == call and "stored" in x["kernel"]]
-        dkdv = [x for x in kernels if x["call"] == call and x["kernel"] == "dkdv_kernel"]
-        assert bool(stored) == bool(dkdv) == (call in calls)
-        assert all(x["in parts"] == in_parts for x in dkdv)
-    for kernel in kernels:
-        assert kernel["shared"] <= MEMORY[tiles], kernel
-        assert not kernel["overwritten"], kernel
-        multiplies = kernel["kernel"] not in WITHOUT_PRODUCTS
-        assert kernel["tensor cores"] == multiplies, kernel
-
-
 @pytest.fixture
 def poisoned(monkeypatch):
     """Memory that is not asked for as zeros is NaN."""
@@ -549,25 +462,6 @@ def poisoned(monkeypatch):
 def test_what_is_not_written_is_not_read(name: str):
     case: Any = CASES[name] if name in CASES else GRID_CASES[name]
     assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
-
-
-# Of which an H200 took least time all the same (`benchmarks/results/tiles.json`).
-TIMED = {("sm_90", "wide heads", "dq_kernel")}
-
-
-@compiler_alone
-@pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
-@pytest.mark.costly(1)
-def test_no_kernel_has_more_to_keep_than_there_are_registers(architecture: str):
-    """With far too much ptxas keeps nearly nothing, and spills thousands of bytes."""
-    calls = [
-        "plain", "shaw", "wide heads", "huang", "logits", "queries", "grid", "grid by rows",
-        "joint bias", "long axis",
-    ]  # fmt: skip
-    for kernel in compiled_ahead("--registers", architecture, "best", *calls):
-        timed = (architecture, kernel["call"], kernel["kernel"]) in TIMED
-        assert kernel["spilled"] <= (1600 if timed else 1024), kernel
 
 
 IN_TWO = {
