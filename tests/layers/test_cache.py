@@ -27,6 +27,17 @@ def test_chunks_come_back_joined(chunks):
     assert cache.length == sum(chunks)
 
 
+def test_what_is_held_can_be_read():
+    cache, x = KeyValueCache(), torch.randn(1, 2, 9, 4)
+    assert cache.keys is None
+    assert cache.values is None
+    cache.append(x[:, :, :5], -x[:, :, :5])
+    cache.append(x[:, :, 5:], -x[:, :, 5:], start=3)
+    cache.crop(8)
+    torch.testing.assert_close(cache.keys, x[:, :, 3:8])
+    torch.testing.assert_close(cache.values, -x[:, :, 3:8])
+
+
 def test_one_token_at_a_time_copies_the_buffer_rarely():
     cache, addresses = KeyValueCache(), set()
     for _ in range(1000):

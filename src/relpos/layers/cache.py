@@ -90,6 +90,19 @@ class KeyValueCache:
         """Position of the first token held: as many were dropped before it."""
         return self._start
 
+    @property
+    def keys(self) -> Float[Tensor, "b g j d"] | None:
+        """The keys held, of the tokens from `start` on, before any position acts on them.
+
+        A view; None before the first call of `append`.
+        """
+        return None if self._buffers is None else self._held(self._buffers[0])
+
+    @property
+    def values(self) -> Float[Tensor, "b g j dv"] | None:
+        """The values held, as `keys`."""
+        return None if self._buffers is None else self._held(self._buffers[1])
+
     def first_seen(self, queries: int, new: int, window: Window | None) -> int:
         """Position of the first key that a query of the next or of a later call may see.
 
@@ -98,7 +111,8 @@ class KeyValueCache:
             new: keys that it appends.
             window: of the layer.
         """
-        left = None if window is None else window[0]
+        # An exported program is one for all lengths: it cannot ask how many lie behind the window.
+        left = None if window is None or torch.compiler.is_exporting() else window[0]
         first_query = self._length + new - queries
         return 0 if left is None else max(0, min(first_query - left, self._length))
 
@@ -130,12 +144,16 @@ class KeyValueCache:
         if self._buffers is not None:
             self._check_continues(new)
         start = self._check_start(start)
-        buffers, base = self._with_room(new, start)
         end = self._length + k.shape[2]
-        for buffer, x in zip(buffers, new.values(), strict=True):
-            buffer[:, :, self._length - base : end - base] = x
+        if torch.compiler.is_exporting():
+            # A program for all lengths cannot ask whether there is room for one more.
+            buffers, base = self._with_new(new, start), start
+        else:
+            buffers, base = self._with_room(new, start)
+            for buffer, x in zip(buffers, new.values(), strict=True):
+                buffer[:, :, self._length - base : end - base] = x
         self._restore((start, end, base, self._length, buffers))
-        keys, values = (buffer[:, :, start - base : end - base] for buffer in buffers)
+        keys, values = (self._held(buffer) for buffer in buffers)
         return keys, values
 
     def crop(self, length: int) -> None:
@@ -204,6 +222,17 @@ class KeyValueCache:
         if rule is not None:
             raise ValueError(f"KeyValueCache.append: start must be {rule}, got {start}")
         return start
+
+    def _held(self, buffer: Tensor) -> Tensor:
+        return buffer[:, :, self._start - self._base : self._length - self._base]
+
+    def _with_new(self, new: dict[str, Tensor], start: int) -> tuple[Tensor, Tensor]:
+        """Buffers of what is held from `start` on and of `new`, without further room."""
+        if self._buffers is None:
+            return new["k"], new["v"]
+        held = (x[:, :, start - self._base : self._length - self._base] for x in self._buffers)
+        keys, values = (torch.cat(pair, 2) for pair in zip(held, new.values(), strict=True))
+        return keys, values
 
     def _with_room(self, new: dict[str, Tensor], start: int) -> tuple[tuple[Tensor, Tensor], int]:
         """Buffers that have room for `new`, and the position of their first token.
