@@ -43,6 +43,9 @@ install "relpos[transformers]"`.
 - Where positions themselves have dropout that differs within a batch (XLNet's, Parakeet's
   `dropout_positions`), training runs as before, `L x L`; so do calls with arguments that no table
   can hold (`relative_pos`, `perm_mask`), and asked-for weights are `L x L` themselves.
+- Adapted models are programs of `torch.export` for other batches and lengths, and go to ONNX
+  (`torch.onnx.export(dynamo=True)`, which builds the scores), wherever their originals do
+  (tests/adapters/test_exported.py). XLNet with segments is exported as before, `L x L`.
 - `strict=True` raises, and changes nothing, if a module of relative attention would be left.
 - `window=(128, 128)` lets an encoder's tokens see only their neighbours, without retraining:
   another function than the model was trained as. `relpos adapt FOLDER --check --window 128 128`

@@ -102,12 +102,16 @@ class Case:
         """The output at real tokens, and the loss if the model has one."""
         with self.unrounded(model):
             outputs = model(**inputs)
-        output = getattr(outputs, self.output)
-        if self.real is not None:
-            output = self.real(output, inputs)
-        elif (mask := inputs.get("attention_mask")) is not None and output.shape[:2] == mask.shape:
-            output = output[mask.bool()]
+        output = self.of_tokens(getattr(outputs, self.output), inputs)
         return output, getattr(outputs, "loss", None)
+
+    def of_tokens(self, output: Tensor, inputs: dict[str, Any]) -> Tensor:
+        """What an output has of real tokens."""
+        if self.real is not None:
+            return self.real(output, inputs)
+        if (mask := inputs.get("attention_mask")) is not None and output.shape[:2] == mask.shape:
+            return output[mask.bool()]
+        return output
 
     def unrounded(self, model: nn.Module) -> AbstractContextManager[object]:
         """What keeps a model in float64 from rounding to float32 on its way, as some would."""

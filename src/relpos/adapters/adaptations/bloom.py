@@ -56,7 +56,7 @@ class Attention(Adapted):
     ) -> tuple[Tensor, Tensor | None]:
         if alibi.ndim == 4 and hidden_states.shape[1] == 1:
             # For one query the original is as short, and faster by what a call of relpos costs.
-            alibi = alibi.expand(len(hidden_states), -1, -1, -1).flatten(0, 1)
+            alibi = alibi.expand(hidden_states.shape[0], -1, -1, -1).flatten(0, 1)
             attention_mask = None
         if alibi.ndim == 3:
             return super().forward(

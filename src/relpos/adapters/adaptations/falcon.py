@@ -70,7 +70,7 @@ class Attention(Adapted):
         start = first_query(layer_past, queries=queries, layer=self.layer_idx)
         if layer_past is not None:
             k, v = layer_past.update(k, v, self.layer_idx)
-        alibi = alibi.view(len(q), self.num_heads, 1, -1)
+        alibi = alibi.view(q.shape[0], self.num_heads, 1, -1)
         mask = alibi / sqrt(self.head_dim) if attention_mask is None else attention_mask
         if output_attentions or self.config._attn_implementation == "eager":
             # There the model adds the bias to its mask and its attention adds it once more.

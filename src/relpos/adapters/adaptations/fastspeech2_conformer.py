@@ -46,7 +46,7 @@ class Attention(Adapted):
         batch, length, _ = hidden_states.shape
         narrow = attention_mask is None or attention_mask.shape == (batch, 1, length)
         # One table for each sequence, and what the original refuses.
-        if not narrow or pos_emb is None or len(pos_emb) > 1:
+        if not narrow or pos_emb is None or pos_emb.shape[0] > 1:
             return self.original_forward(hidden_states, attention_mask, pos_emb, output_attentions)
         q, k, v = project_heads(
             hidden_states, self.linear_q, self.linear_k, self.linear_v, width=self.head_dim

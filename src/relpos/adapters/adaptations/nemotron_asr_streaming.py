@@ -53,7 +53,7 @@ class PositionalEncoding(Adapted):
 
     def forward(self, hidden_states: Tensor, cached_frames: int | None = None) -> Tensor:
         table = super().forward(hidden_states[:1], cached_frames)
-        return table.expand(len(hidden_states), -1, -1)
+        return table.expand(hidden_states.shape[0], -1, -1)
 
 
 class Subsampling(Adapted):

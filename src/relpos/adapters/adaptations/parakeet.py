@@ -159,7 +159,7 @@ class PositionalEncoding(Adapted):
         if self.whole_length is not None:
             # Its numbers are not looked at.
             one = one[:, :1].expand(-1, self.whole_length(hidden_states), -1)
-        return super().forward(one).expand(len(hidden_states), -1, -1)
+        return super().forward(one).expand(hidden_states.shape[0], -1, -1)
 
 
 class Subsampling(Adapted):

@@ -175,7 +175,7 @@ class Model(Adapted):
         if input_mask is not None:
             tokens = input_mask <= 0
         if tokens is not None:
-            tokens = torch.cat([tokens.new_ones(len(tokens), past), tokens], 1)
+            tokens = torch.cat([tokens.new_ones(tokens.shape[0], past), tokens], 1)
         config = self.config
         output = self._layers(
             self.dropout(x.transpose(0, 1)), mems,
@@ -201,8 +201,10 @@ class Model(Adapted):
         caches: bool,
     ) -> XLNetModelOutput:
         """What the layers make of `x`, `(i, b, e)`."""
-        keys = len(x) if mems[0] is None else len(mems[0]) + len(x)
-        positions = self.relative_positional_encoding(len(x), keys, bsz=1, device=x.device)
+        # Not `len`, which would be a number of the example's in an exported program.
+        new = x.shape[0]
+        keys = new if mems[0] is None else mems[0].shape[0] + new
+        positions = self.relative_positional_encoding(new, keys, bsz=1, device=x.device)
         inputs, weights, cached = [x], [], []
         for layer, known in zip(self.layer, mems, strict=True):
             if caches:
@@ -228,7 +230,7 @@ def _chosen(argument: bool | None, otherwise: bool) -> bool:
 
 def _segments(ids: Tensor, past: int) -> Tensor:
     """`(b, 1, j, s)`, a one for the segment of each key; the past is of segment 0."""
-    ids = torch.cat([ids.new_zeros(len(ids), past), ids], 1)
+    ids = torch.cat([ids.new_zeros(ids.shape[0], past), ids], 1)
     found, index = ids.unique(return_inverse=True)
     # Of an empty batch, which has no segment, one is as good as none.
     return one_hot(index, max(len(found), 1))[:, None]

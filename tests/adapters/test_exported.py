@@ -1,0 +1,106 @@
+"""Adapted models as programs of `torch.export` and ONNX, beside what the original gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from relpos.adapters import adapt
+
+from .models import CASES
+from .models.case import Case
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.no_typecheck,
+    # The exporters' own and transformers', from the code that is traced.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+]
+
+# Whose originals too are programs for the sizes of the example, or for some beside it.
+FIXED_SIZES = (
+    "Deepseek", "Unlimited", "donut swin", "gemma4", "granite_speech5", "maskformer swin", "sew_d",
+    "swin", "vitdet",
+)  # fmt: skip
+# Whose originals ONNX or onnxruntime does not take either.
+NOT_IN_ONNX = ("falcon", "gemma4", "inkling", "xlnet")
+
+
+def cases(without: tuple[str, ...]) -> pytest.MarkDecorator:
+    chosen = [c for c in CASES if c.pretrained and not c.name.startswith(without)]
+    return pytest.mark.parametrize("case", chosen, ids=lambda case: case.name)
+
+
+class Called(nn.Module):
+    """A model, given its tensors in the order of an example, which gives one."""
+
+    def __init__(self, model: nn.Module, case: Case, example: dict[str, Any]) -> None:
+        super().__init__()
+        self.model, self.output = model, case.output
+        self.names = list(tensors(example))
+        self.others = {name: x for name, x in example.items() if name not in self.names}
+
+    def forward(self, *given: Tensor) -> Tensor:
+        named = dict(zip(self.names, given, strict=True))
+        return getattr(self.model(**named, **self.others), self.output)
+
+
+def tensors(given: dict[str, Any]) -> dict[str, Tensor]:
+    return {name: x for name, x in given.items() if isinstance(x, Tensor)}
+
+
+def inputs(case: Case, batch: int, length: int) -> dict[str, Any]:
+    given = case.inputs(batch, length, case.paddings[-1])
+    given.pop("labels", None)
+    return given
+
+
+def assert_is_the_original(case: Case, output: Tensor, given: dict[str, Any]) -> None:
+    with torch.no_grad():
+        expected, _ = case.call(case.model(), given)
+    got = case.of_tokens(output, given)
+    assert float((got - expected).abs().max()) <= 1e-4 * float(expected.abs().max())
+
+
+@cases(FIXED_SIZES)
+@pytest.mark.costly(10)
+def test_a_program_serves_other_batches_and_lengths(case: Case):
+    model = case.model()
+    adapt(model)
+    example, other = inputs(case, 2, case.lengths[0]), inputs(case, 3, case.lengths[-1])
+    dynamic = tuple(
+        {axis: Dim.DYNAMIC for axis in range(x.ndim) if x.shape[axis] != y.shape[axis]}
+        for x, y in zip(tensors(example).values(), tensors(other).values(), strict=True)
+    )
+    called = Called(model, case, example)
+    with torch.no_grad():
+        program = torch.export.export(
+            called, tuple(tensors(example).values()), dynamic_shapes={"given": dynamic}
+        )
+        for given in (example, other):
+            output = program.module()(*tensors(given).values())
+            assert_is_the_original(case, output, given)
+
+
+@cases(NOT_IN_ONNX)
+@pytest.mark.costly(4)
+def test_onnxruntime_computes_what_the_original_does(case: Case, tmp_path: Path):
+    model, path = case.model(), tmp_path / "model.onnx"
+    adapt(model)
+    given = inputs(case, 2, case.lengths[0])
+    called, fed = Called(model, case, given), tuple(tensors(given).values())
+    with torch.no_grad():
+        torch.onnx.export(called, fed, path, dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(path)
+    names = [x.name for x in session.get_inputs()]
+    (output,) = session.run(None, {name: x.numpy() for name, x in zip(names, fed, strict=True)})
+    assert_is_the_original(case, torch.from_numpy(output), given)
