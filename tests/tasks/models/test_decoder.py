@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
+from torch.export import Dim
 from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 
@@ -221,3 +223,40 @@ def test_an_error_in_a_later_layer_leaves_every_cache_as_it_was():
     with pytest.raises((RuntimeError, ValueError)):
         model(tokens, cache)
     assert [layer.length for layer in cache] == [3, 3]
+
+
+class Step(nn.Module):
+    """The model, given each layer's keys and values so far."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens, past):
+        caches = self.model.new_cache()
+        for cache, (keys, values) in zip(caches, past, strict=True):
+            cache.append(keys, values)
+        return self.model(tokens, caches), [(cache.keys, cache.values) for cache in caches]
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+@each_position
+@pytest.mark.costly(4)
+def test_an_exported_step_goes_on_where_the_one_before_ended(position):
+    """Positions at the input, too, count on from the tokens whose keys are given."""
+    model, tokens = built(position, max_length=20), read(2, 20)
+    held, new = {2: Dim("held", min=0, max=99)}, {1: Dim("new", min=1, max=99)}
+    layers = range(model.config.layers)
+    example = [tuple(torch.randn(2, 2, 3, 5, 8).double()) for _ in layers]
+    with torch.no_grad():
+        step = torch.export.export(
+            Step(model), (tokens[:, :3].contiguous(), example),
+            dynamic_shapes={"tokens": new, "past": [(held, held) for _ in layers]},
+        ).module()  # fmt: skip
+    found, past = [], [tuple(torch.zeros(2, 2, 3, 0, 8).double()) for _ in layers]
+    for some in tokens.split([7, 1, 1, 4, *[1] * 7], 1):
+        logits, past = step(some, past)
+        found.append(logits)
+    with torch.no_grad():
+        assert_close(torch.cat(found, 1), model(tokens))
