@@ -64,7 +64,8 @@ class KeyValueCache:
     """One layer's keys and values, in buffers that grow by doubling; holds no graph.
 
     A layer with a window keeps as many tokens as its queries can see: memory then stays in the
-    order of the window, and each token is copied once more on average.
+    order of the window, and each token is copied once more on average. In a program of
+    `torch.export` nothing is dropped, and all is copied at each call.
 
     >>> import torch
     >>> cache, new = KeyValueCache(), torch.ones(1, 2, 3, 4)
