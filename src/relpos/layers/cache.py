@@ -65,7 +65,7 @@ class KeyValueCache:
 
     A layer with a window keeps as many tokens as its queries can see: memory then stays in the
     order of the window, and each token is copied once more on average. In a program of
-    `torch.export` nothing is dropped, and all is copied at each call.
+    `torch.export` or `torch.onnx.export` layers drop nothing, and all is copied at each call.
 
     >>> import torch
     >>> cache, new = KeyValueCache(), torch.ones(1, 2, 3, 4)
@@ -106,6 +106,8 @@ class KeyValueCache:
 
     def first_seen(self, queries: int, new: int, window: Window | None) -> int:
         """Position of the first key that a query of the next or of a later call may see.
+
+        0 in an exported program, whose layers drop nothing.
 
         Args:
             queries: of the next call, its last positions.
@@ -230,7 +232,7 @@ class KeyValueCache:
     def _with_new(self, new: dict[str, Tensor], start: int) -> tuple[Tensor, Tensor]:
         """Buffers of what is held from `start` on and of `new`, without further room."""
         if self._buffers is None:
-            return new["k"], new["v"]
+            return new["k"].clone(), new["v"].clone()
         held = (x[:, :, start - self._base : self._length - self._base] for x in self._buffers)
         keys, values = (torch.cat(pair, 2) for pair in zip(held, new.values(), strict=True))
         return keys, values
