@@ -121,7 +121,10 @@ def compile_call(
 
 
 def compile_nothing() -> None:
-    """From here on a call finds what Triton would compile, in no time; its binaries are none."""
+    """Have Triton find what it would compile, and put any object in the place of each binary.
+
+    For the whole process, and before the first call: a kernel keeps the compiler that it finds.
+    """
     compiler.compile = lambda *_given, **_options: object()
 
 
@@ -134,7 +137,6 @@ def described(compiled: Compiled, *, count_registers: bool) -> dict[str, Any]:
         "shared": binary.metadata.shared,
         "tensor cores": "mma" in binary.asm["ptx"],
         "overwritten": overwritten(binary.asm["ttgir"]),
-        "variants": compiled.variants,
         "in parts": compiled.constants.get("IN_PARTS", False),
     } | (
         resources(binary.asm["cubin"]) | {"serialized": serialized(binary.asm["ptx"])}

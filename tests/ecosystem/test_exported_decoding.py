@@ -137,6 +137,33 @@ def test_onnxruntime_decodes_with_the_same_numbers(name: str, tmp_path: Path):
     assert_decodes(run, step)
 
 
+class PaddedStep(Step):
+    """The same with a mask of padding, of all tokens."""
+
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor, padding: Tensor) -> Tensor:
+        cache = KeyValueCache()
+        cache.append(keys, values)
+        y, _ = self.layer(
+            x, x, x, is_causal=True, need_weights=False, cache=cache, key_padding_mask=padding
+        )
+        return y
+
+
+def test_padding_is_masked_at_any_length():
+    step = PaddedStep(step_of("Shaw").layer).eval()
+
+    def given(length: int, past: int) -> tuple[Tensor, ...]:
+        padding = torch.arange(past + length) < torch.tensor([[0], [min(past, 3)]])
+        return (*inputs(length, past), padding)
+
+    shapes = {**DYNAMIC, "padding": {1: Dim("all", min=1, max=9999)}}
+    with torch.no_grad():
+        program = torch.export.export(step, given(3, 12), dynamic_shapes=shapes).module()
+        for length, past in ((3, 12), (7, 0), (1, 1), (1, 40)):
+            some = given(length, past)
+            assert_close(program(*some), step(*some), rtol=1e-4, atol=1e-5)
+
+
 class WithMemory(nn.Module):
     """A decoder's block: its memory's keys and values are made before, and given to each step."""
 

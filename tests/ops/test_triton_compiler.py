@@ -96,7 +96,6 @@ def test_no_kernel_has_more_to_keep_than_there_are_registers(gpu: str, call: str
         assert kernel["spilled"] <= most, kernel
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("call", LENGTHS)
 def test_no_kernel_is_compiled_anew_for_another_length(call: str, tmp_path: Path):
     """Lengths that are 1, odd, and a multiple of 16: to Triton they are not the same.

@@ -150,7 +150,7 @@ class KeyValueCache:
         end = self._length + k.shape[2]
         if torch.compiler.is_exporting():
             # A program for all lengths cannot ask whether there is room for one more.
-            buffers, base = self._with_new(new, start), start
+            buffers, base = self._with_new(new), self._base
         else:
             buffers, base = self._with_room(new, start)
             for buffer, x in zip(buffers, new.values(), strict=True):
@@ -229,11 +229,11 @@ class KeyValueCache:
     def _held(self, buffer: Tensor) -> Tensor:
         return buffer[:, :, self._start - self._base : self._length - self._base]
 
-    def _with_new(self, new: dict[str, Tensor], start: int) -> tuple[Tensor, Tensor]:
-        """Buffers of what is held from `start` on and of `new`, without further room."""
+    def _with_new(self, new: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Buffers of what is held and of `new`, without further room."""
         if self._buffers is None:
             return new["k"].clone(), new["v"].clone()
-        held = (x[:, :, start - self._base : self._length - self._base] for x in self._buffers)
+        held = (x[:, :, : self._length - self._base] for x in self._buffers)
         keys, values = (torch.cat(pair, 2) for pair in zip(held, new.values(), strict=True))
         return keys, values
 
