@@ -15,6 +15,7 @@ from transformers import (
     LongT5EncoderModel,
     StaticCache,
 )
+from transformers.models.longt5 import modeling_longt5
 
 from relpos import ShapeError
 from relpos.adapters import adapt
@@ -30,7 +31,10 @@ pytestmark = [
 ]
 
 # Both attend, called by the ids of two texts.
-NAMES = ("t5", "mt5", "umt5", "switch_transformers", "longt5, local", "pop2piano")
+NAMES = (
+    "t5", "mt5", "umt5", "switch_transformers", "longt5, local", "longt5, transient-global",
+    "pop2piano",
+)  # fmt: skip
 PAIRS = [case for case in CASES if case.name in NAMES]
 pairs = pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.name)
 T5 = BY_NAME["t5"]
@@ -212,11 +216,49 @@ def longt5_encoder(**options: Any) -> nn.Module:
     return model.eval()
 
 
-def test_blocks_beside_tokens_are_left_with_the_reason():
-    model = longt5_encoder(encoder_attention_type="transient-global")
+def holes(batch: int, length: int) -> Tensor:
+    """Tokens here and there, at least one in each text."""
+    mask = torch.rand(batch, length) > 0.4
+    mask[:, length // 2] = True
+    return mask.long()
+
+
+# Texts without a whole block, with one alone, with none behind the last, and with hidden ends.
+@pytest.mark.parametrize("length", [3, 8, 9, 24, 50])
+@pytest.mark.parametrize("size", [1, 8, 32])
+@pytest.mark.parametrize("padding", ["right", "left", "holes"])
+def test_sums_of_blocks_are_seen_as_by_the_original(length: int, size: int, padding: str):
+    model = longt5_encoder(encoder_attention_type="transient-global", global_block_size=size)
+    model.double()
+    tokens_of: Any = holes(3, length) if padding == "holes" else padded(3, length, padding)
+    inputs = tokens(3, length, "none") | {"attention_mask": tokens_of}
+
+    def results() -> tuple[Tensor, list[Tensor]]:
+        real = model(**inputs).last_hidden_state[tokens_of.bool()]
+        # Where there is no block, some parameters have no part.
+        slopes = torch.autograd.grad(
+            real.square().sum(), [*model.parameters()], materialize_grads=True
+        )
+        return real.detach(), list(slopes)
+
+    theirs, their_slopes = results()
+    report = adapt(model)
+    assert {scheme for _, scheme in report.adapted} == {"T5 bias, local, and among sums of blocks"}
+    ours, our_slopes = results()
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+    for x, y in zip(our_slopes, their_slopes, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-10)
+
+
+def test_blocks_whose_edges_rounding_moves_are_left_with_the_reason():
+    ids, _ = modeling_longt5._make_global_fixed_block_ids(torch.ones(1, 600), 25)
+    assert (ids[0] != (torch.arange(600) // 25).clamp(max=23)).any()
+    model = longt5_encoder(encoder_attention_type="transient-global", global_block_size=25)
     report = adapt(model)
     assert not report.adapted
-    assert {why for _, why in report.left} == {"besides tokens, keys that stand for blocks of them"}
+    assert {why for _, why in report.left} == {
+        "its blocks are not of 1, 2, 4, ... tokens, so that rounding may move their edges"
+    }
 
 
 @pytest.mark.parametrize("length", [3, 6, 7, 8, 50])
@@ -250,11 +292,12 @@ def test_a_piano_is_played_with_the_same_tokens():
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_local_layers_are_adapted_together_or_not_at_all(left: int):
-    model: Any = longt5_encoder()
+@pytest.mark.parametrize("kind", ["local", "transient-global"])
+def test_encoders_of_blocks_are_adapted_together_or_not_at_all(left: int, kind: str):
+    model: Any = longt5_encoder(encoder_attention_type=kind)
     inputs = tokens(2, 30, "none")
     theirs = model(**inputs).last_hidden_state
-    attention = model.encoder.block[left].layer[0].LocalSelfAttention
+    attention = next(model.encoder.block[left].layer[0].children())
     attention.forward = partial(attention.forward)
     assert len(adapt(model).left) == 2
     torch.testing.assert_close(model(**inputs).last_hidden_state, theirs, rtol=0, atol=0)

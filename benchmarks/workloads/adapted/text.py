@@ -54,6 +54,14 @@ def _longt5(layers: int) -> nn.Module:
     return transformers.LongT5EncoderModel(config)
 
 
+def _longt5_global(layers: int) -> nn.Module:
+    config = transformers.LongT5Config(
+        **_T5, num_layers=layers, encoder_attention_type="transient-global", local_radius=127,
+        global_block_size=16,
+    )  # fmt: skip
+    return transformers.LongT5EncoderModel(config)
+
+
 def _mpnet(layers: int) -> nn.Module:
     config = transformers.MPNetConfig(
         vocab_size=1000, num_hidden_layers=layers, max_position_embeddings=2100
@@ -74,7 +82,7 @@ def _vits(layers: int) -> nn.Module:
 
 
 def _with_mask(length: int) -> dict[str, Any]:
-    # LongT5's local layers see all of three blocks without one.
+    # LongT5's layers see all of three blocks without one.
     return ids(length) | {"attention_mask": torch.ones(1, length, dtype=torch.long)}
 
 
@@ -103,6 +111,11 @@ MODELS = (
     AdaptedModel(
         "longt5", "LongT5 base, local encoder", _longt5, _with_mask, "tokens",
         (512, 2048, 8192), (8192, 16384), "encoder.block.1.layer.0", "LocalSelfAttention", {},
+    ),
+    AdaptedModel(
+        "longt5", "LongT5 base, transient-global encoder", _longt5_global, _with_mask, "tokens",
+        (512, 2048, 8192), (8192, 16384), "encoder.block.1.layer.0",
+        "TransientGlobalSelfAttention", {},
     ),
     AdaptedModel(
         "mpnet", "MPNet base", _mpnet, ids, "tokens",

@@ -115,6 +115,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "longt5",
         LongT5Attention="t5:Attention",
         LongT5LocalAttention="longt5:LocalAttention",
+        LongT5TransientGlobalAttention="transient_global:TransientGlobalAttention",
     ),
     "maskformer": (
         "transformers.models.maskformer.modeling_maskformer_swin",

@@ -49,10 +49,6 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
         "LevitAttention", "LevitAttentionSubsample",
     ),
     **_in(
-        "longt5.modeling_longt5", "besides tokens, keys that stand for blocks of them",
-        "LongT5TransientGlobalAttention",
-    ),
-    **_in(
         "phi4_multimodal.modeling_phi4_multimodal",
         "adds the mask of padding to the bias as a number, and takes 500 frames at most",
         "Phi4MultimodalAudioRelativeAttentionBias",

@@ -90,6 +90,11 @@ CASES = [
         attention="encoder.block.1.layer.0.LocalSelfAttention", local_radius=6,
         encoder_attention_type="local", without=("fp16",),
     ),
+    both(
+        "longt5, transient-global", hf.LongT5ForConditionalGeneration, hf.LongT5Config, first=True,
+        attention="encoder.block.1.layer.0.TransientGlobalSelfAttention", local_radius=6,
+        global_block_size=4, encoder_attention_type="transient-global", without=("fp16",),
+    ),
     both("pop2piano", hf.Pop2PianoForConditionalGeneration, hf.Pop2PianoConfig, generates=False),
     Case(
         "t5 without a decoder",
