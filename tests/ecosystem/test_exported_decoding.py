@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.exc import Unsupported
 from torch.export import Dim
 from torch.testing import assert_close
 
@@ -117,6 +118,34 @@ def test_what_lies_behind_a_window_may_be_left_out(position: nn.Module, held: in
     layer = MultiheadAttention(WIDTH, HEADS, position=position, window=(6, 0))
     step = Step(layer).eval()
     assert_decodes(exported(step).module(), step, held)
+
+
+class Keeper(nn.Module):
+    """It keeps a cache, which a program would have with the tokens of the example."""
+
+    def __init__(self, layer: MultiheadAttention) -> None:
+        super().__init__()
+        self.layer, self.cache = layer, KeyValueCache()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, _ = self.layer(x, x, x, is_causal=True, need_weights=False, cache=self.cache)
+        return y
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("tokens", [0, 5])
+def test_a_cache_made_before_is_refused(tokens: int, strict: bool):
+    keeper = Keeper(step_of("Shaw").layer).eval()
+    with torch.no_grad():
+        keeper(torch.randn(2, tokens, WIDTH))
+        with pytest.raises(
+            (ValueError, Unsupported),
+            match=rf"a cache must be made by the program, .*before, of {tokens} tokens",
+        ):
+            torch.export.export(keeper, (torch.randn(2, 3, WIDTH),), strict=strict)
+        # It goes on as before.
+        assert keeper.cache.length == tokens
+        assert keeper(torch.randn(2, 3, WIDTH)).shape == (2, 3, WIDTH)
 
 
 @pytest.mark.parametrize("name", LINES)

@@ -65,7 +65,8 @@ class KeyValueCache:
 
     A layer with a window keeps as many tokens as its queries can see: memory then stays in the
     order of the window, and each token is copied once more on average. In a program of
-    `torch.export` or `torch.onnx.export` layers drop nothing, and all is copied at each call.
+    `torch.export` or `torch.onnx.export`, which makes its caches itself, layers drop nothing, and
+    all is copied at each call.
 
     >>> import torch
     >>> cache, new = KeyValueCache(), torch.ones(1, 2, 3, 4)
@@ -80,6 +81,7 @@ class KeyValueCache:
         # Position of the first token of the buffers, and of the first one of the last call.
         self._base = self._last_call = 0
         self._buffers: tuple[Tensor, Tensor] | None = None
+        self._made_in_program = torch.compiler.is_exporting()
 
     @property
     def length(self) -> int:
@@ -136,8 +138,15 @@ class KeyValueCache:
         Raises:
             ShapeError: if `k` or `v` does not continue what is held.
             ValueError: if tokens from `start` on were dropped before, as by another layer, or
-                there is no such position yet.
+                there is no such position yet; or if a program is exported and the cache was made
+                before, so that its tokens would be constants of the program.
         """
+        if torch.compiler.is_exporting() and not self._made_in_program:
+            raise ValueError(
+                "KeyValueCache.append: in a program that is exported, a cache must be made by the "
+                "program, from keys and values that it is given (docs/ecosystem.md), got one that "
+                f"was made before, of {self._length} tokens"
+            )
         check_floating("KeyValueCache.append", "k", k, "b g i d")
         check_floating(
             "KeyValueCache.append", "v", v, "b g i dv",
