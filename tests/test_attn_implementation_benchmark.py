@@ -98,15 +98,19 @@ def test_the_sweep_finds_models_that_agree_and_says_of_others_why():
         for kind, name in (
             ("causal", "llama"), ("causal", "bloom"), ("causal", "mamba"), ("images", "resnet"),
             ("masked", "bert"), ("images", "vit"), ("encoder and decoder", "bart"),
+            ("speech", "wav2vec2"), ("speech to text", "whisper"), ("images and texts", "clip"),
+            ("texts about images", "llava"), ("texts about images", "inkling_mm_model"),
         )
     }  # fmt: skip
     agrees = {name for name, found in outcomes.items() if found["outcome"] == "agrees"}
-    assert agrees == {"llama", "bert", "vit", "bart"}
+    assert agrees == {"llama", "bert", "vit", "bart", "wav2vec2", "whisper", "clip", "llava"}
     assert outcomes["bloom"]["outcome"] == "no interface"
-    assert outcomes["mamba"]["outcome"] == "no attention"
-    assert outcomes["resnet"]["outcome"] == "not made"
-    assert "must have at most" in outcomes["resnet"]["reason"]
-    assert outcomes["bart"]["texts"] == "equal"
+    assert outcomes["mamba"]["outcome"] == outcomes["resnet"]["outcome"] == "no attention"
+    assert outcomes["inkling_mm_model"]["outcome"] == "not made"
+    assert "must have at most" in outcomes["inkling_mm_model"]["reason"]
+    assert outcomes["bart"]["texts"] == outcomes["llava"]["texts"] == "equal"
+    assert "texts" not in outcomes["whisper"]
+    assert outcomes["llava"]["images"]
 
 
 def test_the_sweep_finds_models_that_differ_or_fail(monkeypatch: pytest.MonkeyPatch):
@@ -127,6 +131,18 @@ def test_the_sweep_finds_models_that_differ_or_fail(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(implementation_sweep.attn_implementation, "attention_function", failing)
     (row,) = measure_sweep("causal", ["llama"])
     assert (row["outcome"], row["reason"]) == ("fails", "ValueError: no such mask")
+
+
+def test_the_sweep_finds_images_that_differ(monkeypatch: pytest.MonkeyPatch):
+    original = attn_implementation.attention_function
+
+    def other(module: torch.nn.Module, *args, **kwargs) -> tuple[Tensor, Tensor | None]:
+        output, weights = original(module, *args, **kwargs)
+        return (1.1 if "CLIP" in type(module).__name__ else 1) * output, weights
+
+    monkeypatch.setattr(implementation_sweep.attn_implementation, "attention_function", other)
+    (row,) = measure_sweep("texts about images", ["llava"])
+    assert (row["outcome"], row["texts"]) == ("differs", "equal")
 
 
 def test_a_model_that_takes_too_long_fails_and_leaves_the_implementation_as_it_was(monkeypatch):

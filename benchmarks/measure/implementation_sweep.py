@@ -1,8 +1,8 @@
 """`attn_implementation="relpos"` beside models' own implementations, over those of transformers.
 
 Of every model that transformers lists for a kind the first class, made small, in float32: outputs
-at real tokens with padding on either side, between tokens and without, and greedily generated
-texts.
+at real tokens with padding on either side, between tokens and without, what becomes of images
+before they join a text, and greedily generated texts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import signal
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from typing import cast as typed
 
@@ -23,7 +23,8 @@ from transformers.utils import logging
 
 from relpos.adapters import attn_implementation, register_attn_implementation
 
-from ..workloads.small_models import IMAGE, VOCABULARY, NotSmallError, small_model
+from ..workloads.small_models import NotSmallError, small_model
+from ..workloads.sweep_inputs import PADDING, candidates, image_features, texts
 
 __all__ = ["AGREES", "KINDS", "measure_sweep"]
 
@@ -32,12 +33,16 @@ KINDS = {
     "encoder and decoder": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
     "masked": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING,
     "images": modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
+    "speech": modeling_auto.MODEL_FOR_CTC_MAPPING,
+    "speech to text": modeling_auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING,
+    "images and texts": modeling_auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING,
+    "texts about images": modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
 }
+# Models that generate texts from texts alone.
+_OF_TEXTS = ("causal", "encoder and decoder", "masked", "texts about images")
 #: The largest difference of float32, as a part of the largest output.
 AGREES = 1e-3
 
-_LENGTH = 20
-_PADDING = {"none": slice(0), "left": slice(6), "right": slice(-6, None), "between": slice(4, 9)}
 _SECONDS = 60  # for one model
 
 
@@ -73,62 +78,96 @@ def _outcome(make_config: Any, make: type[PreTrainedModel], kind: str) -> dict:
     if not make._can_set_attn_implementation():
         return {"outcome": "no interface"}
     try:
-        model = small_model(make_config, make, lambda model: _outputs(model, kind, "none"))
+        model = small_model(make_config, make, lambda model: _form(kind, model))
     except (NotSmallError, ImportError) as error:
         return {"outcome": "not made", "reason": _words(error)}
+    form = _form(kind, model)
+    ours: list[Tensor] = []
     worst, implementations = 0.0, ["eager", "sdpa"] if make._supports_sdpa else ["eager"]
-    for padding in ("none",) if kind == "images" else _PADDING:
+    for padding in ("none",) if kind == "images" else PADDING:
         outputs = {}
         for name in (*implementations, "relpos"):
             model.set_attn_implementation(name)
-            outputs[name] = _outputs(model, kind, padding)
+            given = list(candidates(kind, model, padding))[form]
+            outputs[name] = [_output(model, given), *_of_images(kind, model)]
         ours = outputs.pop("relpos")
         # They differ where eager's masks are finite, and where SDPA leaves something out.
-        found = [float((ours - x).abs().max() / x.abs().max()) for x in outputs.values()]
+        found = [_difference(ours, theirs) for theirs in outputs.values()]
         worst = max(worst, min((x for x in found if math.isfinite(x)), default=math.inf))
     row = {"outcome": "agrees" if worst <= AGREES else "differs", "difference": worst}
-    if model.can_generate():
+    if kind == "texts about images":
+        row["images"] = len(ours) > 1
+    if kind in _OF_TEXTS and model.can_generate():
         row["texts"] = _texts(model)
         if row["texts"] == "differ":
             row["outcome"] = "differs"
     return row
 
 
-def _tokens(padding: str) -> tuple[Tensor, Tensor]:
-    """Two texts, and which of their tokens are no padding."""
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(3, VOCABULARY, (2, _LENGTH), generator=generator)
-    tokens = torch.ones_like(ids)
-    tokens[1, _PADDING[padding]] = 0
-    return ids, tokens
+@torch.no_grad()
+def _form(kind: str, model: PreTrainedModel) -> int:
+    """The number of the first candidate on which a model runs."""
+    first: Exception | None = None
+    for number, given in enumerate(candidates(kind, model, "none")):
+        try:
+            model(**given)
+        except Exception as error:  # models fail in their own ways on what they do not take
+            first = first or error
+        else:
+            return number
+    assert first is not None
+    raise first
 
 
 @torch.no_grad()
-def _outputs(model: PreTrainedModel, kind: str, padding: str) -> Tensor:
-    """The outputs at real tokens."""
-    if kind == "images":
-        generator = torch.Generator().manual_seed(0)
-        pixels = torch.randn(2, 3, IMAGE, IMAGE, generator=generator)
-        return model(pixel_values=pixels).logits
-    ids, tokens = _tokens(padding)
-    given: dict[str, Any] = {"input_ids": ids, "attention_mask": tokens}
-    if model.config.is_encoder_decoder:
-        return model(**given, decoder_input_ids=ids[:, :9]).logits
-    return model(**given).logits[tokens.bool()]
+def _output(model: PreTrainedModel, given: dict[str, Any]) -> Tensor:
+    """The logits, at real tokens where they are of tokens; of other outputs all numbers."""
+    output = model(**given)
+    logits, tokens = getattr(output, "logits", None), given.get("attention_mask")
+    if logits is None:
+        return _numbers(output)
+    of_tokens = tokens is not None and logits.shape[:2] == tokens.shape and "input_ids" in given
+    return logits[tokens.bool()] if tokens is not None and of_tokens else logits
+
+
+@torch.no_grad()
+def _of_images(kind: str, model: PreTrainedModel) -> list[Tensor]:
+    """What becomes of images before they join a text, of the first form that a model takes."""
+    for call in image_features(model) if kind == "texts about images" else []:
+        with suppress(Exception):  # in their own ways, on what they do not take
+            return [_numbers(call())]
+    return []
+
+
+def _numbers(output: Any) -> Tensor:
+    """All floating numbers within an output or a part of it."""
+    if isinstance(output, Tensor):
+        return output.flatten() if output.is_floating_point() else torch.empty(0)
+    if isinstance(output, dict):
+        output = tuple(output.values())
+    parts = output if isinstance(output, tuple | list) else ()
+    return torch.cat([torch.empty(0), *(_numbers(part) for part in parts)])
+
+
+def _difference(ours: list[Tensor], theirs: list[Tensor]) -> float:
+    """The largest, as a part of the largest number that there is."""
+    if len(ours) != len(theirs):
+        return math.inf
+    return max(
+        float((x - y).abs().max() / y.abs().max()) for x, y in zip(ours, theirs, strict=True)
+    )
 
 
 @torch.no_grad()
 def _texts(model: PreTrainedModel) -> str:
     """Whether the same text is generated: "equal", "differ", or why the model generates none."""
-    ids, tokens = _tokens("left")
-    found = []
+    given, found = texts("left"), []
     model.generation_config.eos_token_id = None
     for name in ("eager", "relpos"):
         model.set_attn_implementation(name)
         try:
             found.append(typed(Any, model).generate(
-                ids, attention_mask=tokens, max_new_tokens=12, do_sample=False,
-                decoder_start_token_id=1,
+                **given, max_new_tokens=12, do_sample=False, decoder_start_token_id=1
             ))  # fmt: skip
         except Exception as error:
             if name == "relpos":

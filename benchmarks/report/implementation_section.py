@@ -70,10 +70,12 @@ that asks for more than {limit} GiB in all is told no.
 
 SWEEP = """\
 The first class that transformers lists of every model for texts (causal, with encoder and decoder,
-masked) and for classes of images, made small, in float32: {agree} of the {tried} that ran agree in
-their outputs with an implementation of their own to {bound:g} of the largest, with padding on
-either side, between tokens and without; of {generate} that generate texts, {equal} generate the
-same (`--sweep`, commit {commits}).
+masked), classes of images, speech (its letters, or with a decoder), images beside texts, and texts
+about images, made small, in float32: {agree} of the {tried} that ran agree in their outputs with an
+implementation of their own to {bound:g} of the largest, with padding on either side, between tokens
+and without; of {generate} that generate texts, {equal} generate the same (`--sweep`, commit
+{commits}). Models of texts about images are called with a text, and {pictures} of them with images
+by themselves.
 """
 
 
@@ -94,6 +96,7 @@ def _sweep_words(result: dict) -> str:
     return SWEEP.format(
         agree=outcomes.count("agrees"),
         tried=sum(outcome in ("agrees", "differs", "fails") for outcome in outcomes),
+        pictures=sum(row.get("images", False) for row in result["sweep"]),
         bound=AGREES, generate=len(texts), equal=texts.count("equal"),
         commits=", ".join(sorted(commits)),
     )  # fmt: skip

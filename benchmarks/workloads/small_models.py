@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ VOCABULARY = 60
 IMAGE = 32  # pixels of a side
 
 # Of more numbers a model does not count as small: some of its sizes have names of their own.
-_LARGEST = 8_000_000
+_LARGEST = 40_000_000
 
 # By what configurations call them.
 _SIZES = (
@@ -48,11 +49,15 @@ _SIZES = (
 )  # fmt: skip
 _SIZE = {name: size for size, names in _SIZES for name in names.split()}
 
+# Of the 4 angles of a head the first are of time, the others of rows and of columns.
+_SECTIONS = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
+
 # What other models want, one after the other, until one runs: None leaves the default.
 _OTHERWISE: tuple[dict[str, Any], ...] = (
     {}, {"num_key_value_heads": 4}, {"head_dim": None},
     {"n_group": None, "topk_group": None}, {"is_decoder": True},
     {"num_key_value_heads": 4, "head_dim": 16}, {"qk_rope_head_dim": None}, {"patch_size": 16},
+    {"rope_parameters": _SECTIONS},
 )  # fmt: skip
 
 
@@ -103,7 +108,7 @@ def _small_config(make: type[PreTrainedConfig], sizes: dict[str, Any]) -> PreTra
     """A configuration with these sizes, wherever it or one within it knows them."""
     same = make.attribute_map
     given = {
-        name: size
+        name: deepcopy(size)  # configurations write into what they are given
         for name, size in sizes.items()
         if name in set(_names(make)) and name not in same and size is not None
     }
