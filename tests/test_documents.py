@@ -10,10 +10,13 @@ import zlib
 from importlib.util import find_spec
 from inspect import ismodule
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import relpos
+from relpos.positions import Shaw
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -39,6 +42,29 @@ def test_the_python_of_a_page_runs(page: str):
     for block in blocks:
         if not block.startswith(TORCHRUN):
             exec(compile(block, page, "exec"), names if page in IN_ORDER else {})
+
+
+def test_dilated_windows_are_the_masks_of_their_pairs():
+    """Lines of every fourth token see what a dense mask leaves, and the same rows of tables."""
+    text = (ROOT / "docs" / "local.md").read_text()
+    start = "def apart(x, steps):"
+    (block,) = (b for b in re.findall(r"```python\n(.*?)```", text, re.S) if b.startswith(start))
+    names: dict[str, Any] = vars(relpos) | {"torch": torch, "Shaw": Shaw}
+    exec(compile(block.replace("2000", "200"), "docs/local.md", "exec"), names)
+
+    def of_tokens(table: relpos.OffsetTable | None) -> relpos.OffsetTable:
+        assert table is not None
+        assert (table.first, table.rows.shape[1]) == (-16, 33)
+        return relpos.OffsetTable(table.rows.repeat_interleave(4, 1), -64)
+
+    offsets = torch.arange(200) - torch.arange(200)[:, None]
+    terms = names["terms"]
+    dense = relpos.attention(
+        names["q"], names["k"], names["v"],
+        relpos.Terms(keys=of_tokens(terms.keys), values=of_tokens(terms.values)),
+        mask=((offsets % 4 == 0) & (offsets.abs() <= 64))[None, None],
+    )  # fmt: skip
+    torch.testing.assert_close(names["out"], dense, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.no_typecheck
