@@ -59,11 +59,12 @@ def merge(
     total = shift + (stacked - shift).logsumexp(0)
     shares = stacked.softmax(0).masked_fill(empty, 0).unsqueeze(-1)
     # A part without a key has no share, whatever stands in its output.
-    first, *others = (
-        share * output.masked_fill(share == 0, 0)
-        for share, output in zip(shares, outputs, strict=True)
-    )
-    merged = sum(others, first)
+    parts = [
+        torch.where(share == 0, 0, output) for share, output in zip(shares, outputs, strict=True)
+    ]
+    merged = shares[0] * parts[0]
+    for share, part in zip(shares[1:], parts[1:], strict=True):
+        merged = torch.addcmul(merged, share, part)
     return merged.to(outputs[0].dtype), total.masked_fill(empty, -torch.inf)
 
 
