@@ -38,7 +38,7 @@ SMALL = AdaptedModel(
 
 def row(outcome: str, name: str = "llama", kind: str = "causal") -> dict[str, str]:
     more = {"texts": "equal"} if outcome == "agrees" else {}
-    return {"model": name, "class": "Class", "kind": kind, "outcome": outcome} | more
+    return {"model": name, "class": name.title(), "kind": kind, "outcome": outcome} | more
 
 
 def test_a_model_is_timed_beside_the_implementation_that_is_right():
@@ -110,7 +110,9 @@ def test_the_sweep_finds_models_that_agree_and_says_of_others_why():
     assert "must have at most" in outcomes["inkling_mm_model"]["reason"]
     assert outcomes["bart"]["texts"] == outcomes["llava"]["texts"] == "equal"
     assert "texts" not in outcomes["whisper"]
-    assert outcomes["llava"]["images"]
+    assert outcomes["llava"]["images"] == "compared"
+    assert outcomes["llava"]["padding"]
+    assert not outcomes["whisper"]["padding"]
 
 
 def test_the_sweep_finds_models_that_differ_or_fail(monkeypatch: pytest.MonkeyPatch):
@@ -133,12 +135,13 @@ def test_the_sweep_finds_models_that_differ_or_fail(monkeypatch: pytest.MonkeyPa
     assert (row["outcome"], row["reason"]) == ("fails", "ValueError: no such mask")
 
 
-def test_the_sweep_finds_images_that_differ(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("factor", [1.1, float("nan")])
+def test_the_sweep_finds_images_that_differ(factor: float, monkeypatch: pytest.MonkeyPatch):
     original = attn_implementation.attention_function
 
     def other(module: torch.nn.Module, *args, **kwargs) -> tuple[Tensor, Tensor | None]:
         output, weights = original(module, *args, **kwargs)
-        return (1.1 if "CLIP" in type(module).__name__ else 1) * output, weights
+        return (factor if "CLIP" in type(module).__name__ else 1) * output, weights
 
     monkeypatch.setattr(implementation_sweep.attn_implementation, "attention_function", other)
     (row,) = measure_sweep("texts about images", ["llava"])
@@ -168,7 +171,11 @@ def test_a_model_that_runs_at_no_size_is_not_made():
 
 
 def test_the_section_counts_what_agrees():
-    sweep = [row("agrees"), row("agrees", "bart"), row("fails", "git"), row("no interface", "xlm")]
+    sweep = [
+        row("agrees"), row("agrees", "bart") | {"padding": True, "texts": "ValueError: none"},
+        row("fails", "git"), row("no interface", "xlm"), row("not made", kind="images"),
+        row("agrees", kind="images"),
+    ]  # fmt: skip
     machine = {"processor": "One", "capability": "AVX2", "threads": 2, "torch": "2", "commit": "a"}
     result = {
         "machine": machine, "time": [], "memory": [], "sweep": sweep,
@@ -177,8 +184,9 @@ def test_the_section_counts_what_agrees():
     }  # fmt: skip
     section = implementation_section(result)
     words = " ".join(section.split())
-    assert "2 of the 3 that ran agree" in words
-    assert "of 2 that generate texts, 2 generate the same" in words
+    assert "2 of the 3 classes that ran agree" in words
+    assert "the 1 that take a mask of padding" in words
+    assert "of 1 that generate texts from texts, 1 generate the same" in words
     assert "commit b" in words
     assert "| agree | bart, llama | 2 |" in sweep_table(result)
     assert "| fail | git | 1 |" in section

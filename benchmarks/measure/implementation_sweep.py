@@ -2,7 +2,8 @@
 
 Of every model that transformers lists for a kind the first class, made small, in float32: outputs
 at real tokens with padding on either side, between tokens and without, what becomes of images
-before they join a text, and greedily generated texts.
+before they join a text, and greedily generated texts. A model whose outputs stay as they are when
+attention gives something else is not counted among those that agree.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import math
 import signal
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from typing import cast as typed
 
@@ -28,6 +30,7 @@ from ..workloads.sweep_inputs import PADDING, candidates, image_features, texts
 
 __all__ = ["AGREES", "KINDS", "measure_sweep"]
 
+_PICTURES = "texts about images"
 KINDS = {
     "causal": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING,
     "encoder and decoder": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
@@ -36,12 +39,12 @@ KINDS = {
     "speech": modeling_auto.MODEL_FOR_CTC_MAPPING,
     "speech to text": modeling_auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING,
     "images and texts": modeling_auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING,
-    "texts about images": modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    _PICTURES: modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
 }
 # Models that generate texts from texts alone.
-_OF_TEXTS = ("causal", "encoder and decoder", "masked", "texts about images")
-#: The largest difference of float32, as a part of the largest output.
-AGREES = 1e-3
+_OF_TEXTS = ("causal", "encoder and decoder", "masked", _PICTURES)
+#: The largest difference of float32, as a part of an output's largest number.
+AGREES = 2e-5
 
 _SECONDS = 60  # for one model
 
@@ -63,8 +66,8 @@ def measure_sweep(kind: str, names: list[str] | None = None) -> list[dict]:
         row = {"model": name, "class": make.__name__, "kind": kind}
         try:
             with _limited(_SECONDS), _counted() as calls, _quiet():
-                row |= _outcome(make_config, make, kind)
-                if row["outcome"] in ("agrees", "differs") and not calls:
+                row |= _outcome(make_config, make, kind, calls)
+                if row["outcome"] in ("agrees", "differs") and not calls.count:
                     row["outcome"] = "no attention"
         except (Exception, TimeIsOverError) as error:  # the next class may run all the same
             row |= {"outcome": "fails", "reason": _words(error)}
@@ -74,34 +77,52 @@ def measure_sweep(kind: str, names: list[str] | None = None) -> list[dict]:
     return rows
 
 
-def _outcome(make_config: Any, make: type[PreTrainedModel], kind: str) -> dict:
+def _outcome(make_config: Any, make: type[PreTrainedModel], kind: str, calls: _Calls) -> dict:
     if not make._can_set_attn_implementation():
         return {"outcome": "no interface"}
     try:
         model = small_model(make_config, make, lambda model: _form(kind, model))
     except (NotSmallError, ImportError) as error:
         return {"outcome": "not made", "reason": _words(error)}
-    form = _form(kind, model)
-    ours: list[Tensor] = []
+    form, (images, why) = _form(kind, model), _of_images(kind, model)
+    padding = _masks(model, *(_given(kind, model, form, side) for side in ("none", "between")))
+
+    def outputs(padding: str = "none") -> list[Tensor]:
+        return _outputs(model, _given(kind, model, form, padding), images)
+
     worst, implementations = 0.0, ["eager", "sdpa"] if make._supports_sdpa else ["eager"]
-    for padding in ("none",) if kind == "images" else PADDING:
-        outputs = {}
+    for side in PADDING if padding else ("none",):
+        found = {}
         for name in (*implementations, "relpos"):
             model.set_attn_implementation(name)
-            given = list(candidates(kind, model, padding))[form]
-            outputs[name] = [_output(model, given), *_of_images(kind, model)]
-        ours = outputs.pop("relpos")
+            found[name] = outputs(side)
+        ours = found.pop("relpos")
         # They differ where eager's masks are finite, and where SDPA leaves something out.
-        found = [_difference(ours, theirs) for theirs in outputs.values()]
-        worst = max(worst, min((x for x in found if math.isfinite(x)), default=math.inf))
+        differences = [_difference(ours, theirs) for theirs in found.values()]
+        worst = max(worst, min((x for x in differences if math.isfinite(x)), default=math.inf))
     row = {"outcome": "agrees" if worst <= AGREES else "differs", "difference": worst}
-    if kind == "texts about images":
-        row["images"] = len(ours) > 1
-    if kind in _OF_TEXTS and model.can_generate():
+    row |= {"padding": padding} | ({"images": why or "compared"} if kind == _PICTURES else {})
+    if kind in _OF_TEXTS and "input_ids" in _given(kind, model, form) and model.can_generate():
         row["texts"] = _texts(model)
         if row["texts"] == "differ":
             row["outcome"] = "differs"
+    if row["outcome"] == "agrees":
+        right = outputs()
+        calls.altered = True
+        if _difference(outputs(), right) <= AGREES:
+            row["outcome"] = "no attention"
     return row
+
+
+def _given(kind: str, model: PreTrainedModel, form: int, padding: str = "none") -> dict[str, Any]:
+    return list(candidates(kind, model, padding))[form]
+
+
+@torch.no_grad()
+def _masks(model: PreTrainedModel, whole: dict[str, Any], padded: dict[str, Any]) -> bool:
+    """Whether a mask of padding changes anything."""
+    found, other = (_tensors(model(**given)) for given in (whole, padded))
+    return "attention_mask" in whole and not _difference(found, other) <= AGREES
 
 
 @torch.no_grad()
@@ -120,42 +141,57 @@ def _form(kind: str, model: PreTrainedModel) -> int:
 
 
 @torch.no_grad()
-def _output(model: PreTrainedModel, given: dict[str, Any]) -> Tensor:
-    """The logits, at real tokens where they are of tokens; of other outputs all numbers."""
-    output = model(**given)
-    logits, tokens = getattr(output, "logits", None), given.get("attention_mask")
-    if logits is None:
-        return _numbers(output)
-    of_tokens = tokens is not None and logits.shape[:2] == tokens.shape and "input_ids" in given
-    return logits[tokens.bool()] if tokens is not None and of_tokens else logits
+def _of_images(kind: str, model: PreTrainedModel) -> tuple[Callable[[], Any] | None, str]:
+    """What makes of images what joins a text, in a form that the model takes; or why there is none.
+
+    Args:
+        kind: of the model; images join texts in one of them.
+        model: with eager attention.
+    """
+    why = "no get_image_features"
+    for call in image_features(model) if kind == _PICTURES else []:
+        try:
+            call()
+        except Exception as error:  # as above
+            why = _words(error)
+        else:
+            return call, ""
+    return None, why
 
 
 @torch.no_grad()
-def _of_images(kind: str, model: PreTrainedModel) -> list[Tensor]:
-    """What becomes of images before they join a text, of the first form that a model takes."""
-    for call in image_features(model) if kind == "texts about images" else []:
-        with suppress(Exception):  # in their own ways, on what they do not take
-            return [_numbers(call())]
-    return []
+def _outputs(
+    model: PreTrainedModel, given: dict[str, Any], images: Callable[[], Any] | None
+) -> list[Tensor]:
+    """The logits, at real tokens where they are of tokens, or all outputs; and those of images."""
+    output = model(**given)
+    of_images = [] if images is None else _tensors(images())
+    logits, tokens = getattr(output, "logits", None), given.get("attention_mask")
+    if logits is None:
+        return _tensors(output) + of_images
+    of_tokens = tokens is not None and logits.shape[:2] == tokens.shape and "input_ids" in given
+    return [logits[tokens.bool()] if tokens is not None and of_tokens else logits, *of_images]
 
 
-def _numbers(output: Any) -> Tensor:
-    """All floating numbers within an output or a part of it."""
+def _tensors(output: Any) -> list[Tensor]:
+    """All of floating numbers within an output or a part of it."""
     if isinstance(output, Tensor):
-        return output.flatten() if output.is_floating_point() else torch.empty(0)
+        return [output] if output.is_floating_point() and output.numel() else []
     if isinstance(output, dict):
         output = tuple(output.values())
     parts = output if isinstance(output, tuple | list) else ()
-    return torch.cat([torch.empty(0), *(_numbers(part) for part in parts)])
+    return [x for part in parts for x in _tensors(part)]
 
 
 def _difference(ours: list[Tensor], theirs: list[Tensor]) -> float:
-    """The largest, as a part of the largest number that there is."""
+    """The largest of all tensors, as a part of the largest number of each; of NaN, NaN."""
     if len(ours) != len(theirs):
         return math.inf
-    return max(
-        float((x - y).abs().max() / y.abs().max()) for x, y in zip(ours, theirs, strict=True)
-    )
+    parts = [
+        (x - y).abs().max() / y.abs().max().clamp(min=torch.finfo(y.dtype).tiny)
+        for x, y in zip(ours, theirs, strict=True)
+    ]
+    return float(torch.stack(parts).max())
 
 
 @torch.no_grad()
@@ -200,14 +236,23 @@ def _limited(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@dataclass
+class _Calls:
+    """Of relpos by a model: how many, and whether they give what they should not."""
+
+    count: int = 0
+    altered: bool = False
+
+
 @contextmanager
-def _counted() -> Iterator[list[None]]:
-    """An entry for each time that a model attends by relpos."""
-    calls: list[None] = []
+def _counted() -> Iterator[_Calls]:
+    """What counts the times that a model attends by relpos."""
+    calls = _Calls()
 
     def attend(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-        calls.append(None)
-        return attn_implementation.attention_function(*args, **kwargs)
+        calls.count += 1
+        output, weights = attn_implementation.attention_function(*args, **kwargs)
+        return output.flip(-1) if calls.altered else output, weights
 
     AttentionInterface.register("relpos", attend)
     try:

@@ -62,6 +62,9 @@ install "relpos[transformers]"`.
   hides it as under `eager`. One with a row for all queries, `(B, 1, 1, L)`, is padding alone: a
   decoder stays causal beside it, where the originals of T5's kin and Inkling see ahead then; MPT
   does so either way.
+- LongT5's encoders want an `attention_mask`, which the model makes except where it is compiled:
+  without one tokens see all of three blocks, and layers run as before. A transient-global encoder
+  is adapted if its `global_block_size` is 1, 2, 4, ...; all published ones have 16.
 - Windows of few tokens gain little forward: Swin's smallest, of 49, up to a tenth.
 - Choose `attn_implementation` before: `adapt` puts a name of its own into the configuration. Chosen
   afterwards, some families go on as they were, and Inkling refuses.
@@ -202,21 +205,26 @@ def _families_table(result: dict) -> str:
 
 
 def _longest_measured(result: dict, family: str) -> list[str]:
-    """Attention's speed-up and a model's memory, each at the greatest length; empty if neither."""
-    names = [model.name for model in MODELS if model.family == family]
-    times = [
-        row for row in result["time"]
-        if (row["model"] in names, row["part"], row["pass"]) == (True, "attention", FORWARD)
-    ]  # fmt: skip
-    sizes = [row for row in result["memory"] if row["model"] in names and row["original_mib"]]
-    speed = memory = ""
-    if times:
-        row = max(times, key=lambda row: row["length"])
-        speed = f"{format_ratio(row['speedup']['median'])} at {row['length']}"
-    if sizes:
-        row = max(sizes, key=lambda row: row["length"])
-        memory = f"{row['original_mib']:.0f} -> {row['adapted_mib']:.0f} at {row['length']}"
-    return [speed, memory]
+    """Attention's speed-ups and the memory of models, each at its greatest length."""
+    speeds, memory = [], []
+    for model in MODELS:
+        if model.family != family:
+            continue
+        times = [
+            row for row in result["time"]
+            if (row["model"], row["part"], row["pass"]) == (model.name, "attention", FORWARD)
+        ]  # fmt: skip
+        sizes = [
+            row for row in result["memory"] if row["model"] == model.name and row["original_mib"]
+        ]
+        if times:
+            row = max(times, key=lambda row: row["length"])
+            speeds.append(f"{format_ratio(row['speedup']['median'])} at {row['length']}")
+        if sizes:
+            row = max(sizes, key=lambda row: row["length"])
+            original, adapted = row["original_mib"], row["adapted_mib"]
+            memory.append(f"{original:.0f} -> {adapted:.0f} at {row['length']}")
+    return ["; ".join(speeds), "; ".join(memory)]
 
 
 def _left_table() -> str:

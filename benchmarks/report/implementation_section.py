@@ -71,11 +71,11 @@ that asks for more than {limit} GiB in all is told no.
 SWEEP = """\
 The first class that transformers lists of every model for texts (causal, with encoder and decoder,
 masked), classes of images, speech (its letters, or with a decoder), images beside texts, and texts
-about images, made small, in float32: {agree} of the {tried} that ran agree in their outputs with an
-implementation of their own to {bound:g} of the largest, with padding on either side, between tokens
-and without; of {generate} that generate texts, {equal} generate the same (`--sweep`, commit
-{commits}). Models of texts about images are called with a text, and {pictures} of them with images
-by themselves.
+about images, made small, in float32: {agree} of the {tried} classes that ran agree in their outputs
+with an implementation of their own to {bound:g} of the largest, the {padded} that take a mask of
+padding with padding on either side, between tokens and without; of {generate} that generate texts
+from texts, {equal} generate the same (`--sweep`, commit {commits}). Models of texts about images
+are called with a text, and {pictures} of them with images by themselves.
 """
 
 
@@ -90,16 +90,29 @@ def implementation_section(result: dict) -> str:
 
 
 def _sweep_words(result: dict) -> str:
-    outcomes = [row["outcome"] for row in result["sweep"]]
-    texts = [row["texts"] for row in result["sweep"] if "texts" in row]
+    rows = _by_class(result["sweep"])
+    outcomes = [row["outcome"] for row in rows]
+    texts = [row["texts"] for row in rows if row.get("texts") in ("equal", "differ")]
     commits = {commit for name, commit in result["commits"].items() if name.startswith("sweep: ")}
+    agree = [row for row in rows if row["outcome"] == "agrees"]
     return SWEEP.format(
-        agree=outcomes.count("agrees"),
+        agree=len(agree),
         tried=sum(outcome in ("agrees", "differs", "fails") for outcome in outcomes),
-        pictures=sum(row.get("images", False) for row in result["sweep"]),
+        padded=sum(row.get("padding", False) for row in agree),
+        pictures=sum(row.get("images") == "compared" for row in agree),
         bound=AGREES, generate=len(texts), equal=texts.count("equal"),
         commits=", ".join(sorted(commits)),
     )  # fmt: skip
+
+
+def _by_class(sweep: list[dict]) -> list[dict]:
+    """A row for each class: of one that is of several kinds, that in which the most was seen."""
+    order = ("differs", "fails", "agrees", "no attention", "not made", "no interface")
+    best: dict[str, dict] = {}
+    for row in sorted(sweep, key=lambda row: order.index(row["outcome"]), reverse=True):
+        before = best.get(row["class"], {})
+        best[row["class"]] = before | row if before.get("outcome") == row["outcome"] else row
+    return list(best.values())
 
 
 def sweep_table(result: dict) -> str:
@@ -109,13 +122,12 @@ def sweep_table(result: dict) -> str:
         "differs": "differ",
         "fails": "fail",
         "no interface": "do not take transformers' interface",
-        "no attention": "do not call an implementation",
+        "no attention": "do not call an implementation, or give the same whatever it gives",
         "not made": "did not run at the sweep's sizes",
     }
-    rows = []
+    rows, classes = [], _by_class(result["sweep"])
     for outcome, name in words.items():
-        models = [row["model"] for row in result["sweep"] if row["outcome"] == outcome]
+        models = [row["model"] for row in classes if row["outcome"] == outcome]
         if models:
-            names = ", ".join(sorted(set(models)))
-            rows.append([name, names, str(len(models))])
+            rows.append([name, ", ".join(sorted(set(models))), str(len(models))])
     return markdown_table(["of these", "models", "classes"], rows, 2)

@@ -243,11 +243,26 @@ def test_sums_of_blocks_are_seen_as_by_the_original(length: int, size: int, padd
 
     theirs, their_slopes = results()
     report = adapt(model)
-    assert {scheme for _, scheme in report.adapted} == {"T5 bias, local, and among sums of blocks"}
+    schemes = {scheme for _, scheme in report.adapted}
+    assert schemes == {"T5 bias, local and to transient global tokens"}
     ours, our_slopes = results()
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
     for x, y in zip(our_slopes, their_slopes, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-10)
+
+
+def test_a_boolean_mask_is_taken_with_and_without_weights():
+    model = longt5_encoder(encoder_attention_type="transient-global", global_block_size=8)
+    inputs = tokens(2, 20, "right")
+    theirs = model(**inputs, output_attentions=True)
+    adapt(model)
+    inputs["attention_mask"] = inputs["attention_mask"].bool()
+    ours = model(**inputs, output_attentions=True)
+    for x, y in zip(ours.attentions, theirs.attentions, strict=True):
+        assert torch.equal(x, y)
+    real = inputs["attention_mask"]
+    found, wanted = model(**inputs).last_hidden_state[real], theirs.last_hidden_state[real]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
 
 def test_blocks_whose_edges_rounding_moves_are_left_with_the_reason():

@@ -139,13 +139,13 @@ class KeyValueCache:
             ShapeError: if `k` or `v` does not continue what is held.
             ValueError: if tokens from `start` on were dropped before, as by another layer, or
                 there is no such position yet; or if a program is exported and the cache was made
-                before, so that its tokens would be constants of the program.
+                before: its tokens would be constants of the program, which would not keep others.
         """
         if torch.compiler.is_exporting() and not self._made_in_program:
             raise ValueError(
                 "KeyValueCache.append: in a program that is exported, a cache must be made by the "
-                "program, from keys and values that it is given (docs/ecosystem.md), got one that "
-                f"was made before, of {self._length} tokens"
+                "program, from keys and values that it is given and gives back, as it keeps none "
+                f"(docs/ecosystem.md), got one that was made before, of {self._length} tokens"
             )
         check_floating("KeyValueCache.append", "k", k, "b g i d")
         check_floating(

@@ -32,7 +32,7 @@ __all__ = ["TransientGlobalAttention"]
 class TransientGlobalAttention(LocalAttention):
     """For `LongT5TransientGlobalAttention`; asked for its weights, as before."""
 
-    scheme = "T5 bias, local, and among sums of blocks"
+    scheme = "T5 bias, local and to transient global tokens"
     global_block_size: int
     global_relative_attention_bias: nn.Embedding
     global_input_layer_norm: nn.Module
@@ -60,7 +60,8 @@ class TransientGlobalAttention(LocalAttention):
         made_elsewhere = position_bias is not None and position_bias.ndim != 2
         # Without a mask the original sees all of the three blocks about a token.
         if output_attentions or mask is None or made_elsewhere:
-            return self.original_forward(hidden_states, mask, position_bias, output_attentions)
+            numbers = mask.long() if mask is not None and mask.dtype == torch.bool else mask
+            return self.original_forward(hidden_states, numbers, position_bias, output_attentions)
         tables = self._tables() if position_bias is None else position_bias
         near, far = tables[:, : 2 * self.local_radius + 1], tables[:, 2 * self.local_radius + 1 :]
         tokens = mask.bool()
@@ -103,13 +104,14 @@ class TransientGlobalAttention(LocalAttention):
     def _sums(
         self, x: Float[Tensor, "b i e"], tokens: Bool[Tensor, "b i"], last: Int64[Tensor, "b"]
     ) -> Float[Tensor, "b g e"]:
-        """Of the tokens of each whole block, and of those behind the last one with it."""
-        size, length = self.global_block_size, x.shape[1]
-        x = _in_blocks(x.masked_fill(~tokens[..., None], 0), size).sum(2)
+        """Of the tokens of each whole block, and of those behind the last one with it.
+
+        And a zero, which nobody sees: there is a block in the shortest text too.
+        """
+        x = _in_blocks(x.masked_fill(~tokens[..., None], 0), self.global_block_size).sum(2)
         block, last = torch.arange(x.shape[1], device=x.device)[:, None], last[:, None, None]
         rest = x.masked_fill(block < last, 0).sum(1, keepdim=True)
-        x = torch.where(block == last, rest, x.masked_fill(block > last, 0))
-        return x[:, : length // size]
+        return torch.where(block == last, rest, x.masked_fill(block > last, 0))
 
     def _within(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, last: Tensor, dropout: float
