@@ -64,7 +64,7 @@ install "relpos[transformers]"`.
   does so either way.
 - LongT5's encoders want an `attention_mask`, which the model makes except where it is compiled:
   without one tokens see all of three blocks, and layers run as before. A transient-global encoder
-  is adapted if its `global_block_size` is 1, 2, 4, ...; all published ones have 16.
+  is adapted if its `global_block_size` is 1, 2, 4, ... (that of its authors is 16).
 - Windows of few tokens gain little forward: Swin's smallest, of 49, up to a tenth.
 - Choose `attn_implementation` before: `adapt` puts a name of its own into the configuration. Chosen
   afterwards, some families go on as they were, and Inkling refuses.
