@@ -111,7 +111,9 @@ def _by_class(sweep: list[dict]) -> list[dict]:
     best: dict[str, dict] = {}
     for row in sorted(sweep, key=lambda row: order.index(row["outcome"]), reverse=True):
         before = best.get(row["class"], {})
-        best[row["class"]] = before | row if before.get("outcome") == row["outcome"] else row
+        same = before.get("outcome") == row["outcome"]
+        padding = row.get("padding", False) or (same and before.get("padding", False))
+        best[row["class"]] = (before if same else {}) | row | {"padding": padding}
     return list(best.values())
 
 
