@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import accelerate
 import pytest
 import torch
 from torch import Tensor, nn
@@ -249,6 +250,17 @@ def test_sums_of_blocks_are_seen_as_by_the_original(length: int, size: int, padd
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
     for x, y in zip(our_slopes, their_slopes, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["local", "transient-global"])
+def test_encoders_of_blocks_may_have_their_weights_elsewhere(kind: str):
+    model = longt5_encoder(encoder_attention_type=kind, global_block_size=8)
+    inputs = tokens(2, 20, "none")
+    theirs = model(**inputs).last_hidden_state
+    adapt(model)
+    # Each module's weights are there while it runs, and on no device before and after.
+    accelerate.cpu_offload(model, execution_device=torch.device("cpu"))
+    torch.testing.assert_close(model(**inputs).last_hidden_state, theirs, rtol=0, atol=1e-5)
 
 
 def test_a_boolean_mask_is_taken_with_and_without_weights():

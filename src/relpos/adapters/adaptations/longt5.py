@@ -72,14 +72,17 @@ class LocalAttention(Adapted):
         """`(h, r)`, a row for each offset within the radius."""
         if not self.has_relative_attention_bias:
             return q.new_zeros(q.shape[1], 1)
-        radius = self.local_radius
+        return self._rows(self.relative_attention_bias, self.local_radius, q.device)
+
+    def _rows(self, bias: nn.Embedding, reach: int, device: torch.device) -> Tensor:
+        """`(h, r)`, those of a bias for the offsets `-reach..reach`."""
         buckets = self._relative_position_bucket(
-            torch.arange(-radius, radius + 1, device=q.device),
+            torch.arange(-reach, reach + 1, device=device),
             bidirectional=not self.is_decoder,
             num_buckets=self.relative_attention_num_buckets,
             max_distance=self.relative_attention_max_distance,
         )
-        return self.relative_attention_bias(buckets).T
+        return bias(buckets).T
 
     def _tokens(self, mask: Tensor, length: int) -> Tensor:
         """`(b, 1, 1, j)` of the mask of blocks, `(b, 1, n, i, 3i)`, where a token sees itself."""

@@ -62,7 +62,9 @@ class TransientGlobalAttention(LocalAttention):
         if output_attentions or mask is None or made_elsewhere:
             numbers = mask.long() if mask is not None and mask.dtype == torch.bool else mask
             return self.original_forward(hidden_states, numbers, position_bias, output_attentions)
-        tables = self._tables() if position_bias is None else position_bias
+        tables = position_bias
+        if tables is None:
+            tables = self._tables(hidden_states.device)
         near, far = tables[:, : 2 * self.local_radius + 1], tables[:, 2 * self.local_radius + 1 :]
         tokens = mask.bool()
         last = tokens[:, self.global_block_size - 1 :: self.global_block_size].sum(1) - 1
@@ -83,22 +85,12 @@ class TransientGlobalAttention(LocalAttention):
         output, _ = merge(*zip(*parts, strict=True))
         return self.o(output.transpose(1, 2).flatten(2)), tables
 
-    def _tables(self) -> Tensor:
+    def _tables(self, device: torch.device) -> Tensor:
         """`(h, r)`, side by side: a row for each offset of tokens, and for each of blocks."""
-        device = self.relative_attention_bias.weight.device
-
-        def table(bias: nn.Module, reach: int) -> Tensor:
-            buckets = self._relative_position_bucket(
-                torch.arange(-reach, reach + 1, device=device),
-                bidirectional=not self.is_decoder,
-                num_buckets=self.relative_attention_num_buckets,
-                max_distance=self.relative_attention_max_distance,
-            )
-            return bias(buckets).T
-
+        reach = self.relative_attention_max_distance
         return torch.cat([
-            table(self.relative_attention_bias, self.local_radius),
-            table(self.global_relative_attention_bias, self.relative_attention_max_distance),
+            self._rows(self.relative_attention_bias, self.local_radius, device),
+            self._rows(self.global_relative_attention_bias, reach, device),
         ], 1)  # fmt: skip
 
     def _sums(
