@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterator
+from contextlib import suppress
 
+import accelerate
 import pytest
 import torch
 from torch import nn
@@ -103,6 +105,38 @@ def test_state_dict_and_restored_model_are_those_of_the_original(case: Case):
     assert [type(module) for module in model.modules()] == classes
     assert all(torch.equal(x, state[name]) for name, x in model.state_dict().items())
     assert torch.equal(getattr(model(**inputs), case.output), getattr(before, case.output))
+
+
+# Whose originals read the weights of a module without calling it.
+READ_PAST_HOOKS = ("bloom in slices", "deberta", "sew_d")
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if not case.name.startswith(READ_PAST_HOOKS)],
+    ids=lambda case: case.name,
+)  # fmt: skip
+def test_weights_may_come_when_a_module_is_called_and_go_again(case: Case):
+    model, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
+    adapt(model)
+    with torch.no_grad():
+        expected = getattr(model(**inputs), case.output)
+        accelerate.cpu_offload(model, execution_device=torch.device("cpu"))
+        assert torch.equal(getattr(model(**inputs), case.output), expected)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name.startswith(READ_PAST_HOOKS)],
+    ids=lambda case: case.name,
+)  # fmt: skip
+def test_the_original_does_not_find_its_weights_then(case: Case):
+    model, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
+    with torch.no_grad():
+        expected = getattr(model(**inputs), case.output)
+        accelerate.cpu_offload(model, execution_device=torch.device("cpu"))
+        found = None
+        with suppress(NotImplementedError):  # to copy what is on no device
+            found = getattr(model(**inputs), case.output)
+    assert found is None or not torch.equal(found, expected)
 
 
 @every

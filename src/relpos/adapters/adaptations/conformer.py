@@ -49,7 +49,8 @@ class Attention(Adapted):
             for heads in (self.to_q(x), *self.to_kv(x).chunk(2, dim=-1))
         )
         # Their rows are of query minus key.
-        rows = self.rel_pos_emb.weight.flip(0)[None].to(q.dtype)
+        backwards = torch.arange(2 * self.max_pos_emb, -1, -1, device=q.device)
+        rows = self.rel_pos_emb(backwards)[None].to(q.dtype)
         output, _ = attend(
             q, k, v, Terms(keys=OffsetTable(rows, -self.max_pos_emb)),
             mask=None if mask is None else key_padding(mask), scale=self.scale, window=self.window,

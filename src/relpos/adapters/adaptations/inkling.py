@@ -25,15 +25,22 @@ __all__ = ["Attention", "FullAttention2", "RelativeLogits"]
 class RelativeLogits(Adapted):
     """For `InklingRelativeLogits`: of more than one query the coefficients, `(1, b, h, i, d_rel)`.
 
-    Temperatures of the queries, `(1, 1, i, 1)`, are multiplied to them as to a bias.
+    Temperatures of the queries, `(1, 1, i, 1)`, are multiplied to them as to a bias. Called with
+    nothing, it gives the profiles: what has weights come and go does so when a module is called.
     """
 
     signatures = {"forward": ("self", "relative_states", "query_positions", "key_positions")}
     together = True
+    proj: nn.Parameter
 
     def forward(
-        self, relative_states: Tensor, query_positions: Tensor, key_positions: Tensor
+        self,
+        relative_states: Tensor | None = None,
+        query_positions: Tensor | None = None,
+        key_positions: Tensor | None = None,
     ) -> Tensor:
+        if relative_states is None or query_positions is None:
+            return self.proj.clone()
         if query_positions.shape[0] == 1:
             return super().forward(relative_states, query_positions, key_positions)
         return relative_states.transpose(1, 2)[None]
@@ -74,7 +81,7 @@ class _Attention(Adapted):
     def bias_terms(self, position_bias: Tensor) -> Terms | None:
         if position_bias.ndim != 5:
             return None
-        profiles: Any = self.rel_logits_proj.proj
+        profiles = self.rel_logits_proj()
         rows = profiles.T.flip(0)[None].to(position_bias.dtype) / self.scaling
         table = OffsetTable(rows, 1 - plain_size(rows, 1), beyond="zero")
         return Terms(keys=table, q_rel=position_bias[0])

@@ -117,8 +117,10 @@ class EncoderAttention(Adapted):
 
     def _in_pieces(self, sinusoids: Tensor, options: dict[str, Any], k: Tensor) -> bool:
         """Whether to go through the heads in parts: without gradients, where tables are large."""
-        # What wraps a projection (LoRA) or cuts it is called as a whole.
-        plain = type(self.relative_k_proj) is nn.Linear
+        # What wraps a projection (LoRA) or cuts it, or brings its weights when it is called, is
+        # called as a whole.
+        linear = self.relative_k_proj
+        plain = type(linear) is nn.Linear and linear.weight.device == sinusoids.device
         few = torch.is_grad_enabled() or self.training or options["weights"]
         # An exported program is for all lengths: it has one way.
         if not plain or few or torch.compiler.is_exporting():

@@ -18,6 +18,7 @@ class Attention(Adapted):
     """For `SwinAttention`; windows of another size than the table's run as before."""
 
     scheme = "joint bias of two axes, in windows"
+    together = True
     signatures = {"forward": ("self", "hidden_states", "attention_mask", "kwargs")}
     weights_dropout = "attention_dropout"
     head_dim: int
@@ -39,8 +40,7 @@ class Attention(Adapted):
             hidden_states, self.q_proj, self.k_proj, self.v_proj, width=self.head_dim
         )
         output, weights = attend_in_windows(
-            q, k, v, bias_of_table(bias.relative_position_bias_table, bias.window_size),
-            attention_mask, scale=self.scaling,
+            q, k, v, bias(by_offset=True), attention_mask, scale=self.scaling,
             dropout=self.attention_dropout if self.training else 0.0,
             weights=weights_wanted(kwargs),
         )  # fmt: skip
@@ -48,8 +48,17 @@ class Attention(Adapted):
 
 
 class RelativePositionBias(Adapted):
-    """For `SwinRelativePositionBias`, whose table the attention reads."""
+    """For `SwinRelativePositionBias`: of all pairs, or by offset, `(h, m, n)`, for the attention.
 
-    @classmethod
-    def applies(cls, module: Any) -> bool:
-        return False
+    The attention calls it, since what has weights come and go does so when a module is called.
+    """
+
+    signatures = {"forward": ("self",)}
+    together = True
+    window_size: tuple[int, int]
+    relative_position_bias_table: nn.Parameter
+
+    def forward(self, *, by_offset: bool = False) -> Tensor:
+        if not by_offset:
+            return self.original_forward()
+        return bias_of_table(self.relative_position_bias_table, self.window_size)
