@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import accelerate
 import pytest
 import torch
 from transformers import ParakeetEncoder, ParakeetEncoderConfig
@@ -71,6 +72,19 @@ def test_tables_are_made_head_by_head_for_inference_alone(
     with torch.set_grad_enabled(gradients):
         model(features)
     assert len(calls) == (2 if gradients else 0)
+
+
+def test_tables_are_made_as_a_whole_where_weights_come_when_a_module_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    model, features = encoder(), torch.randn(1, 8 * 40, 16).double()
+    adapt(model)
+    monkeypatch.setattr(parakeet, "_LONG_TABLE", 8)
+    with torch.no_grad():
+        expected = model(features).last_hidden_state
+        accelerate.cpu_offload(model, execution_device=torch.device("cpu"))
+        found = model(features).last_hidden_state
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 
+import accelerate
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
@@ -50,6 +51,15 @@ def test_copies_compute_the_same_and_share_nothing(
         for parameter in other.parameters():
             parameter.zero_()
     assert torch.equal(module(*given), want)
+
+
+@each_subject
+def test_weights_may_come_when_a_module_is_called_and_go_again(name: str):
+    module, given = made(name), inputs(name, 33)
+    with torch.no_grad():
+        want = module(*given)
+        accelerate.cpu_offload(module, execution_device=torch.device("cpu"))
+        assert torch.equal(module(*given), want)
 
 
 @each_subject

@@ -252,8 +252,12 @@ class RelPosEmb2D(Position):
         self.heads = None if heads is None else check_count("RelPosEmb2D", "heads", heads)
         self.attention_scale = scale_or_default(check_scale("RelPosEmb2D", scale), self.dim_head)
         check_dtype("RelPosEmb2D", dtype)
-        self.emb_w = RelPosEmb1D(self.w, dim_head, heads, device=device, dtype=dtype)
-        self.emb_h = RelPosEmb1D(self.h, dim_head, heads, device=device, dtype=dtype)
+        self.emb_w, self.emb_h = (
+            RelPosEmb1D(
+                size, dim_head, heads, scale=self.attention_scale, device=device, dtype=dtype
+            )
+            for size in (self.w, self.h)
+        )
         self.register_load_state_dict_pre_hook(_exchange_if_sized_by_the_other_side)
 
     def reset_parameters(self) -> None:
@@ -277,17 +281,26 @@ class RelPosEmb2D(Position):
         tokens = self.h * self.w
         check_queries("RelPosEmb2D", q, self.heads, width=self.dim_head, tokens=tokens)
         if k is None:
-            return relative_logits(q, q, self._terms(1.0), scale=1.0)
+            return relative_logits(q, q, self._terms(q, 1.0), scale=1.0)
         check_floating("RelPosEmb2D", "k", k, "b g j d", {"j": tokens, "d": self.dim_head})
-        return q, k, self._terms(self.attention_scale)
+        return q, k, self._terms(q, self.attention_scale)
 
     def extra_repr(self) -> str:
         """Map, width and heads."""
         return f"feat_map_size=({self.h}, {self.w}), dim_head={self.dim_head}, heads={self.heads}"
 
-    def _terms(self, scale: float) -> GridTerms:
-        tables = (self.emb_h.table(scale), self.emb_w.table(scale))
-        return GridTerms((self.h, self.w), tuple(Terms(keys=table) for table in tables))
+    def _terms(self, q: Tensor, scale: float) -> GridTerms:
+        """What both tables give for attention of that scale.
+
+        Each is called, since what has weights come and go does so when a module is called.
+        """
+        axes = tuple(emb(q, q)[2] for emb in (self.emb_h, self.emb_w))
+        if scale != self.attention_scale:
+            factor = self.attention_scale / scale
+            axes = tuple(
+                Terms(keys=axis.keys and axis.keys.map(lambda rows: rows * factor)) for axis in axes
+            )
+        return GridTerms((self.h, self.w), axes)
 
 
 def _repeat_for_each_head(

@@ -228,6 +228,8 @@ def check_like_parameter(
 ) -> None:
     """Raise unless `tensor` has the device of `parameter` and, without autocast, its dtype.
 
+    A parameter without a place (on meta) may get one when its module is called.
+
     Args:
         function: the class on whose behalf the check is made.
         argument: the argument's name as the user wrote it.
@@ -241,6 +243,8 @@ def check_like_parameter(
         TypeError: if it is no tensor.
     """
     check_floating(function, argument, tensor, axes, sizes)
+    if parameter.is_meta:
+        parameter = torch.empty(0, dtype=parameter.dtype, device=tensor.device)
     if not autocasts(tensor) or tensor.device != parameter.device:
         check_like(function, argument, tensor, parameter, "the parameters are")
 

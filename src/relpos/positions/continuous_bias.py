@@ -131,13 +131,13 @@ class ContinuousBias(JointBiasPosition):
         prefix = f", prefix={self.prefix}" if self.prefix else ""
         return f"heads={self.heads}, shape={self.shape}{trained}{cosine}{prefix}"
 
-    def _bias_for(self, shape: tuple[int, ...]) -> Float[Tensor, "h ..."]:
+    def _bias_for(self, shape: tuple[int, ...], device: torch.device) -> Float[Tensor, "h ..."]:
         weight = cast(Tensor, self.cpb_mlp[0].weight)
         work = torch.promote_types(weight.dtype, torch.float32)
         axes = []
         for size, trained in zip(shape, self.pretrained_shape, strict=True):
             # Query minus key, as the network was trained.
-            back = torch.arange(size - 1, -size, -1, device=weight.device).to(work)
+            back = torch.arange(size - 1, -size, -1, device=device).to(work)
             steps = 8 * back.abs() / max(trained - 1, 1)
             axes.append(back.sign() * (steps + 1).log2() / 3)
         coordinates = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).to(weight.dtype)

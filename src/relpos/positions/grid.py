@@ -29,7 +29,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -109,8 +109,8 @@ class Grid(GridPosition):
         if not scaled:
             self.attention_scale = scale_or_default(self.attention_scale, self.head_dim)
 
-        def tables(width: int) -> nn.ParameterList:
-            return nn.ParameterList(
+        def tables(width: int) -> _Tables:
+            return _Tables(
                 torch.empty(self.heads, 2 * max(sizes) - 1, width, device=device, dtype=dtype)
                 for sizes in zip(self.shape, self.query_shape, strict=True)
             )
@@ -155,12 +155,14 @@ class Grid(GridPosition):
         self._check_tokens(q, k, grids, heads=self.heads, width=self.head_dim)
         axes = len(self.shape)
         parts = q.chunk(axes, dim=-1) if self.concatenated else (None,) * axes
+        all_keys: Any = self.keys()
+        all_values: Any = None if self.values is None else self.values()
         terms = []
         for axis, sizes in enumerate(zip(grids.shape, grids.query_grid, strict=True)):
-            keys = self._table(self.keys[axis], max(sizes))
+            keys = self._table(all_keys[axis], max(sizes))
             if not self.scaled:
                 keys = keys.map(self._unscaled)
-            values = None if self.values is None else self._table(self.values[axis], max(sizes))
+            values = None if all_values is None else self._table(all_values[axis], max(sizes))
             terms.append(Terms(keys=keys, values=values, q_rel=parts[axis]))
         return q, k, replace(grids, axes=tuple(terms))
 
@@ -189,3 +191,12 @@ class Grid(GridPosition):
         if not self.resize:
             return OffsetTable(rows, -(rows.shape[1] // 2))
         return OffsetTable(resize_rows(rows, (2 * size - 1,)), 1 - size)
+
+
+class _Tables(nn.ParameterList):
+    """Called for its rows: what has weights come and go does so when a module is called."""
+
+    __call__ = nn.Module.__call__  # which a list of parameters refuses
+
+    def forward(self) -> tuple[Tensor, ...]:
+        return tuple(self)

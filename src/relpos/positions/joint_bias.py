@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -18,7 +19,7 @@ __all__ = ["JointBiasPosition"]
 class JointBiasPosition(GridPosition):
     """A scheme for a window with one number per head for each pair of offsets (triple, ...).
 
-    Subclasses give `_bias_for(shape)`.
+    Subclasses give `_bias_for(shape, device)`.
 
     Args:
         heads: query heads; 1 is shared by all.
@@ -56,7 +57,7 @@ class JointBiasPosition(GridPosition):
         """
         grids = self._grids(shape)
         self._check_tokens(q, k, grids, heads=self.heads)
-        return q, k, replace(grids, joint_bias=self._bias_for(grids.shape))
+        return q, k, replace(grids, joint_bias=self._bias_for(grids.shape, q.device))
 
     def dense(self, shape: tuple[int, ...] | None = None) -> Float[Tensor, "h i j"]:
         """The bias of every pair of tokens, the prefix among them, as a plain tensor.
@@ -68,14 +69,15 @@ class JointBiasPosition(GridPosition):
             ValueError: if `shape` has another number of axes.
         """
         grids = self._grids(shape)
-        joint_bias = self._bias_for(grids.shape)
+        joint_bias = self._bias_for(grids.shape, next(self.parameters()).device)
         tokens = joint_bias.new_zeros(1, self.heads, grids.tokens, 1)
         return relative_logits(tokens, tokens, replace(grids, joint_bias=joint_bias))[0]
 
-    def _bias_for(self, shape: tuple[int, ...]) -> Float[Tensor, "h ..."]:
+    def _bias_for(self, shape: tuple[int, ...], device: torch.device) -> Float[Tensor, "h ..."]:
         """The bias of a window, `2 size - 1` numbers along each axis.
 
         Args:
             shape: the window.
+            device: of the parameters, when their modules are called.
         """
         raise NotImplementedError

@@ -140,7 +140,7 @@ class TransformerXL(Position):
         i, j = q.shape[2], k.shape[2]
         start = start_of_queries("TransformerXL", query_start, i, j)
         first, last = call_offsets(start, i, j, causal=self.causal)
-        keys = self.rows(first, last)
+        keys = self._rows(first, last, q.device)
         if self.pos_bias_u is None or self.pos_bias_v is None:
             return q, k, Terms(keys=OffsetTable(keys, first))
         difference = self.attention_scale * (self.pos_bias_v - self.pos_bias_u)
@@ -155,10 +155,12 @@ class TransformerXL(Position):
             first: the least offset, in tokens.
             last: the greatest offset, in tokens.
         """
-        weight = self.linear_pos.weight
+        return self._rows(first, last, self.linear_pos.weight.device)
+
+    def _rows(self, first: int, last: int, device: torch.device) -> Float[Tensor, "h r d"]:
         # Query minus key, as the paper counts.
-        back = torch.arange(-first, -last - 1, -1, device=weight.device)
-        waves = sinusoids(back, self.dim, layout=self.layout, dtype=weight.dtype)
+        back = torch.arange(-first, -last - 1, -1, device=device)
+        waves = sinusoids(back, self.dim, layout=self.layout, dtype=self.linear_pos.weight.dtype)
         return self.linear_pos(waves).unflatten(1, (self.heads, self.head_dim)).transpose(0, 1)
 
     def head_axes(self) -> dict[str, int]:

@@ -80,12 +80,12 @@ class WindowBias(JointBiasPosition):
         resize = "" if self.resize else ", resize=False"
         return f"heads={self.heads}, shape={self.shape}{prefix}{resize}"
 
-    def _bias_for(self, shape: tuple[int, ...]) -> Float[Tensor, "h ..."]:
+    def _bias_for(self, shape: tuple[int, ...], device: torch.device) -> Float[Tensor, "h ..."]:
         if self.resize:
             counts = tuple(2 * size - 1 for size in shape)
             return resize_rows(copied_under_fsdp(self, self.joint_bias), counts, mode="cubic")
         joint_bias = copied_under_fsdp(self, self.joint_bias)
         for axis, (size, own) in enumerate(zip(shape, self.shape, strict=True), start=1):
-            at = torch.arange(1 - size, size, device=joint_bias.device).clamp(1 - own, own - 1)
+            at = torch.arange(1 - size, size, device=device).clamp(1 - own, own - 1)
             joint_bias = joint_bias.index_select(axis, at + own - 1)
         return joint_bias
