@@ -38,6 +38,7 @@ class LocalAttention(Adapted):
     _relative_position_bucket: Any
     local_radius: int
     block_len: int
+    n_heads: int
     key_value_proj_dim: int
     dropout: float
     q: nn.Module
@@ -56,23 +57,36 @@ class LocalAttention(Adapted):
         # Without a mask the original sees all of the three blocks.
         if output_attentions or mask is None or blocks:
             return self.original_forward(hidden_states, mask, position_bias, output_attentions)
-        q, k, v = project_heads(
-            hidden_states, self.q, self.k, self.v, width=self.key_value_proj_dim
-        )
-        table = self._table(q) if position_bias is None else position_bias
+        tables = self._tables(hidden_states) if position_bias is None else position_bias
+        heads = self._heads(hidden_states, mask, tables)
+        return self.o(heads.flatten(2)), tables
+
+    def _heads(self, x: Tensor, mask: Tensor, tables: Tensor) -> Tensor:
+        """The heads' output, `(b, i, h, d)`.
+
+        Args:
+            x: the layer's input.
+            mask: as the encoder makes it for its layers.
+            tables: as `_tables` makes them.
+        """
+        q, k, v = project_heads(x, self.q, self.k, self.v, width=self.key_value_proj_dim)
         output, _ = attend(
-            q, k, v, Terms(bias=OffsetTable(table, -(plain_size(table, 1) // 2))),
+            q, k, v, Terms(bias=OffsetTable(tables, -(plain_size(tables, 1) // 2))),
             mask=self._tokens(mask, q.shape[2]), scale=1.0,
             window=(self.local_radius, self.local_radius),
             dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
-        return self.o(output.flatten(2)), table
+        return output
 
-    def _table(self, q: Tensor) -> Tensor:
-        """`(h, r)`, a row for each offset within the radius."""
+    def _tables(self, x: Tensor) -> Tensor:
+        """`(h, r)`, a row for each offset within the radius, which all layers of an encoder share.
+
+        Args:
+            x: the input of the first layer, which makes them.
+        """
         if not self.has_relative_attention_bias:
-            return q.new_zeros(q.shape[1], 1)
-        return self._rows(self.relative_attention_bias, self.local_radius, q.device)
+            return x.new_zeros(1, 1).expand(self.n_heads, 1)
+        return self._rows(self.relative_attention_bias, self.local_radius, x.device)
 
     def _rows(self, bias: nn.Embedding, reach: int, device: torch.device) -> Tensor:
         """`(h, r)`, those of a bias for the offsets `-reach..reach`."""

@@ -50,48 +50,38 @@ class TransientGlobalAttention(LocalAttention):
         )  # fmt: skip
         return None if ends else NEVER_END
 
-    def forward(
-        self,
-        hidden_states: Tensor,
-        mask: Tensor | None = None,
-        position_bias: Tensor | None = None,
-        output_attentions: bool = False,
+    def original_forward(
+        self, hidden_states: Tensor, mask: Tensor | None = None, *others: Any
     ) -> Any:
-        made_elsewhere = position_bias is not None and position_bias.ndim != 2
-        # Without a mask the original sees all of the three blocks about a token.
-        if output_attentions or mask is None or made_elsewhere:
-            numbers = mask.long() if mask is not None and mask.dtype == torch.bool else mask
-            return self.original_forward(hidden_states, numbers, position_bias, output_attentions)
-        tables = position_bias
-        if tables is None:
-            tables = self._tables(hidden_states.device)
-        near, far = tables[:, : 2 * self.local_radius + 1], tables[:, 2 * self.local_radius + 1 :]
-        tokens = mask.bool()
+        if mask is not None and mask.dtype == torch.bool:
+            mask = mask.long()  # it computes with its numbers
+        return super().original_forward(hidden_states, mask, *others)
+
+    def _tables(self, x: Tensor) -> Tensor:
+        """`(h, r)`, side by side: a row for each offset of tokens, and for each of blocks."""
+        reach = self.relative_attention_max_distance
+        return torch.cat([
+            super()._tables(x), self._rows(self.global_relative_attention_bias, reach, x.device)
+        ], 1)  # fmt: skip
+
+    def _heads(self, x: Tensor, mask: Tensor, tables: Tensor) -> Tensor:
+        radius, width, tokens = self.local_radius, self.key_value_proj_dim, mask.bool()
+        near, far = tables[:, : 2 * radius + 1], tables[:, 2 * radius + 1 :]
         last = tokens[:, self.global_block_size - 1 :: self.global_block_size].sum(1) - 1
-        width = self.key_value_proj_dim
-        q, k, v = project_heads(hidden_states, self.q, self.k, self.v, width=width)
-        sums = self.global_input_layer_norm(self._sums(hidden_states, tokens, last))
+        q, k, v = project_heads(x, self.q, self.k, self.v, width=width)
+        sums = self.global_input_layer_norm(self._sums(x, tokens, last))
         keys, values = project_heads(sums, self.k, self.v, width=width)
         dropout = self.dropout if self.training else 0.0
         parts = [
             attention(
-                q, k, v, Terms(bias=OffsetTable(near, -self.local_radius)),
-                mask=key_padding(tokens), scale=1.0,
-                window=(self.local_radius, self.local_radius), dropout=dropout, return_lse=True,
+                q, k, v, Terms(bias=OffsetTable(near, -radius)), mask=key_padding(tokens),
+                scale=1.0, window=(radius, radius), dropout=dropout, return_lse=True,
             ),
             self._within(q, keys, values, far, last, dropout),
             self._behind(q, keys, values, far, last, dropout),
         ]  # fmt: skip
         output, _ = merge(*zip(*parts, strict=True))
-        return self.o(output.transpose(1, 2).flatten(2)), tables
-
-    def _tables(self, device: torch.device) -> Tensor:
-        """`(h, r)`, side by side: a row for each offset of tokens, and for each of blocks."""
-        reach = self.relative_attention_max_distance
-        return torch.cat([
-            self._rows(self.relative_attention_bias, self.local_radius, device),
-            self._rows(self.global_relative_attention_bias, reach, device),
-        ], 1)  # fmt: skip
+        return output.transpose(1, 2)
 
     def _sums(
         self, x: Float[Tensor, "b i e"], tokens: Bool[Tensor, "b i"], last: Int64[Tensor, "b"]
