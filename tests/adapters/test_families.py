@@ -11,8 +11,10 @@ import accelerate
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from relpos.adapters import Adapted, adapt, restore
+from tests.quantized import pack
 
 from .largest_tensor import LargestTensor
 from .models import CASES
@@ -137,6 +139,25 @@ def test_the_original_does_not_find_its_weights_then(case: Case):
         with suppress(NotImplementedError):  # to copy what is on no device
             found = getattr(model(**inputs), case.output)
     assert found is None or not torch.equal(found, expected)
+
+
+# Whose originals multiply by a weight themselves, or read its dtype.
+READ_WEIGHTS = ("bloom in slices", "granite_speech5", "wavlm")
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if not case.name.startswith(READ_WEIGHTS)],
+    ids=lambda case: case.name,
+)  # fmt: skip
+@pytest.mark.parametrize("order", ["pack, adapt", "adapt, pack"])
+def test_linear_modules_may_pack_their_weights(case: Case, order: str):
+    model, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
+    adapted = copy.deepcopy(model)
+    assert pack(model) > 0
+    for change in (pack, adapt) if order == "pack, adapt" else (adapt, pack):
+        change(adapted)
+    with torch.no_grad():
+        assert_close(case.call(adapted, inputs)[0], case.call(model, inputs)[0], rtol=0, atol=1e-4)
 
 
 @every

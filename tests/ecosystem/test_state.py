@@ -14,6 +14,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.ao.quantization import quantize_dynamic
 from torch.jit.frontend import NotSupportedError
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.testing import assert_close
@@ -22,6 +23,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from relpos.layers import DecoderBlock, MultiheadAttention
 from relpos.positions import Shaw, T5Bias
 from tests.ecosystem.schemes import SUBJECTS, inputs, made
+from tests.quantized import pack, unpacked
 
 each_subject = pytest.mark.parametrize("name", SUBJECTS)
 
@@ -60,6 +62,25 @@ def test_weights_may_come_when_a_module_is_called_and_go_again(name: str):
         want = module(*given)
         accelerate.cpu_offload(module, execution_device=torch.device("cpu"))
         assert torch.equal(module(*given), want)
+
+
+@each_subject
+def test_linear_modules_may_pack_their_weights(name: str):
+    plain, packed, given = made(name), made(name), inputs(name, 33)
+    unpacked(plain)
+    pack(packed)
+    with torch.no_grad():
+        assert_close(packed(*given), plain(*given), rtol=1e-5, atol=1e-6)
+
+
+@each_subject
+@pytest.mark.filterwarnings("ignore:.*deprecated.*")
+def test_linear_modules_may_be_quantized_by_torch(name: str):
+    module, given = made(name), inputs(name, 33)
+    with torch.no_grad():
+        want = module(*given)
+        error = quantize_dynamic(module, {nn.Linear})(*given) - want
+    assert float(error.norm()) < 0.1 * float(want.norm())
 
 
 @each_subject

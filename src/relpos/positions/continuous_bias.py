@@ -20,7 +20,6 @@
 from __future__ import annotations
 
 from math import log
-from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -30,6 +29,7 @@ from torch.nn.functional import normalize
 from ..checks import check_count, check_dtype, check_sizes
 from ..terms import GridTerms
 from .joint_bias import JointBiasPosition
+from .quantized import input_dtype
 
 __all__ = ["ContinuousBias"]
 
@@ -132,13 +132,13 @@ class ContinuousBias(JointBiasPosition):
         return f"heads={self.heads}, shape={self.shape}{trained}{cosine}{prefix}"
 
     def _bias_for(self, shape: tuple[int, ...], device: torch.device) -> Float[Tensor, "h ..."]:
-        weight = cast(Tensor, self.cpb_mlp[0].weight)
-        work = torch.promote_types(weight.dtype, torch.float32)
+        dtype = input_dtype(self.cpb_mlp[0], self, torch.get_default_dtype())
+        work = torch.promote_types(dtype, torch.float32)
         axes = []
         for size, trained in zip(shape, self.pretrained_shape, strict=True):
             # Query minus key, as the network was trained.
             back = torch.arange(size - 1, -size, -1, device=device).to(work)
             steps = 8 * back.abs() / max(trained - 1, 1)
             axes.append(back.sign() * (steps + 1).log2() / 3)
-        coordinates = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).to(weight.dtype)
+        coordinates = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).to(dtype)
         return 16 * self.cpb_mlp(coordinates).sigmoid().movedim(-1, 0)

@@ -258,7 +258,7 @@ class Deberta(Position):
     ) -> Float[Tensor, "h r d"] | None:
         if project is None:
             return None
-        if isinstance(project, nn.Linear):
+        if isinstance(project, nn.Linear) and project.weight.is_floating_point():  # not packed
             check_like_parameter("Deberta", "embedding()", p, project.weight)
         projected, inner = project(p), self.heads * self.head_dim
         check_floating("Deberta", f"{name}(P)", projected, "r hd", {"r": len(p), "hd": inner})

@@ -69,7 +69,8 @@ class JointBiasPosition(GridPosition):
             ValueError: if `shape` has another number of axes.
         """
         grids = self._grids(shape)
-        joint_bias = self._bias_for(grids.shape, next(self.parameters()).device)
+        like = next(self.parameters(), torch.empty(0))
+        joint_bias = self._bias_for(grids.shape, like.device)
         tokens = joint_bias.new_zeros(1, self.heads, grids.tokens, 1)
         return relative_logits(tokens, tokens, replace(grids, joint_bias=joint_bias))[0]
 

@@ -112,9 +112,7 @@ class RelativeLogits(Position):
         """
         check_floating("RelativeLogits", "q", q, "b h i d", {"h": self.heads})
         check_floating("RelativeLogits", "k", k, "b g j d")
-        check_like_parameter(
-            "RelativeLogits", "x", x, self.r_proj.weight, "b i e", {"e": self.embed_dim}
-        )
+        check_like_parameter("RelativeLogits", "x", x, self.keys, "b i e", {"e": self.embed_dim})
         q_rel = self.r_proj(x).unflatten(2, (self.heads, self.width)).transpose(1, 2)
         rows = self.keys / scale_or_default(self.attention_scale, q.shape[3])
         return q, k, Terms(keys=OffsetTable(rows, 1 - self.extent, "zero"), q_rel=q_rel)

@@ -37,6 +37,7 @@ from ..checks import check_count, check_dtype, check_floating, check_scale
 from ..offsets import call_offsets
 from ..terms import OffsetTable, Terms
 from .base import Position
+from .quantized import input_dtype
 from .scales import scale_or_default
 from .sinusoids import sinusoids
 from .starts import start_of_queries
@@ -140,7 +141,7 @@ class TransformerXL(Position):
         i, j = q.shape[2], k.shape[2]
         start = start_of_queries("TransformerXL", query_start, i, j)
         first, last = call_offsets(start, i, j, causal=self.causal)
-        keys = self._rows(first, last, q.device)
+        keys = self._rows(first, last, q.device, q.dtype)
         if self.pos_bias_u is None or self.pos_bias_v is None:
             return q, k, Terms(keys=OffsetTable(keys, first))
         difference = self.attention_scale * (self.pos_bias_v - self.pos_bias_u)
@@ -155,12 +156,16 @@ class TransformerXL(Position):
             first: the least offset, in tokens.
             last: the greatest offset, in tokens.
         """
-        return self._rows(first, last, self.linear_pos.weight.device)
+        like = next(self.parameters(), torch.empty(0))
+        return self._rows(first, last, like.device, torch.get_default_dtype())
 
-    def _rows(self, first: int, last: int, device: torch.device) -> Float[Tensor, "h r d"]:
+    def _rows(
+        self, first: int, last: int, device: torch.device, default: torch.dtype
+    ) -> Float[Tensor, "h r d"]:
         # Query minus key, as the paper counts.
         back = torch.arange(-first, -last - 1, -1, device=device)
-        waves = sinusoids(back, self.dim, layout=self.layout, dtype=self.linear_pos.weight.dtype)
+        dtype = input_dtype(self.linear_pos, self, default)
+        waves = sinusoids(back, self.dim, layout=self.layout, dtype=dtype)
         return self.linear_pos(waves).unflatten(1, (self.heads, self.head_dim)).transpose(0, 1)
 
     def head_axes(self) -> dict[str, int]:
