@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ from ..checks import check_module
 from ..ops.locality import Window, resolve_window
 from ..terms import Terms
 from .adapted import Adapted, adapted_class, is_adapted_class, original_class
+from .cache_argument import parameters
 from .implementation import IMPLEMENTATIONS, adapted_name, original_name
 from .instance_forward import forget_own_forward, has_other_forward
 from .not_adapted import looks_relative, why_not_adapted
@@ -264,7 +264,7 @@ def _changed_signature(cls: type[nn.Module], adaptation: type[Adapted]) -> str |
     """How a method differs from the one that the adaptation was written for; None if none does."""
     for method, expected in adaptation.signatures.items():
         function = getattr(cls, method, None)
-        found = () if function is None else tuple(inspect.signature(function).parameters)
+        found = () if function is None else parameters(function)
         if found != expected:
             return (
                 f"{cls.__name__}.{method} has the parameters {', '.join(found) or '(none)'} in "

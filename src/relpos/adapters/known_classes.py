@@ -107,9 +107,10 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "inkling2": _transformers(
         "inkling2",
-        Inkling2SlidingAttention="inkling:Attention",
-        Inkling2FullAttention="inkling:FullAttention2",
-        Inkling2RelativeLogits="inkling:RelativeLogits",
+        Inkling2SlidingAttention="inkling2:SlidingAttention",
+        Inkling2FullAttention="inkling2:FullAttention",
+        Inkling2RelativePositionBias="inkling2:RelativePositionBias",
+        Inkling2TextModel="inkling2:TextModel",
     ),
     "longt5": _transformers(
         "longt5",

@@ -17,6 +17,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from ..adapted import Adapted
+from ..cache_argument import takes_cache
 
 __all__ = ["AlibiModel", "first_query"]
 
@@ -72,7 +73,7 @@ class AlibiModel(Adapted):
 
     signatures = {
         "forward": (
-            "self", "input_ids", "past_key_values", "attention_mask", "inputs_embeds", "use_cache",
+            "self", "input_ids", "cache", "attention_mask", "inputs_embeds", "use_cache",
             "output_attentions", "output_hidden_states", "return_dict", "kwargs",
         )
     }  # fmt: skip
@@ -89,10 +90,11 @@ class AlibiModel(Adapted):
         """
         return _visible_keys(attention_mask, x, past)
 
+    @takes_cache
     def forward(
         self,
         input_ids: Tensor | None = None,
-        past_key_values: Any = None,
+        cache: Any = None,
         attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
@@ -103,7 +105,7 @@ class AlibiModel(Adapted):
     ) -> Any:
         x = input_ids if inputs_embeds is None else inputs_embeds
         return super().forward(
-            input_ids, past_key_values, self.narrowed(attention_mask, x, past_key_values),
+            input_ids, cache, self.narrowed(attention_mask, x, cache),
             inputs_embeds, use_cache, output_attentions, output_hidden_states, return_dict,
             **kwargs,
         )  # fmt: skip

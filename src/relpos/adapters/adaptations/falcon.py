@@ -93,7 +93,7 @@ class Model(Adapted):
 
     signatures = {
         "forward": (
-            "self", "input_ids", "past_key_values", "attention_mask", "position_ids",
+            "self", "input_ids", "cache", "attention_mask", "position_ids",
             "inputs_embeds", "use_cache", "output_attentions", "output_hidden_states",
             "return_dict", "kwargs",
         )

@@ -4,7 +4,7 @@
 
 The original makes that bias for all pairs; here the coefficients r go to the attention function in
 its place. All else (convolutions and their cache, norms, temperatures, gates) is the original's
-forward. The second Inkling adds a sink, one more score for each query with a value of zero.
+forward.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from ...terms import OffsetTable, Terms
 from ...traced_sizes import plain_size
 from ..adapted import Adapted
+from ..cache_argument import takes_cache
 from ..implementation import is_adapted_name
 from .alibi import first_query
 
-__all__ = ["Attention", "FullAttention2", "RelativeLogits"]
+__all__ = ["Attention", "InklingAttention", "RelativeLogits"]
 
 
 class RelativeLogits(Adapted):
@@ -46,8 +47,8 @@ class RelativeLogits(Adapted):
         return relative_states.transpose(1, 2)[None]
 
 
-class _Attention(Adapted):
-    """What the attention modules of both Inklings share."""
+class InklingAttention(Adapted):
+    """A base for the attention modules of both Inklings."""
 
     scheme = "relative logits"
     together = True
@@ -57,14 +58,18 @@ class _Attention(Adapted):
     config: Any
     layer_idx: int
     scaling: float
-    rel_logits_proj: nn.Module
 
-    def first_query(self, x: Tensor, past: Any) -> int | None:
+    def profiles(self) -> Tensor:
+        """P, `(d_rel, extent)`."""
+        raise NotImplementedError
+
+    def first_query(self, x: Tensor, past: Any, *, later: int = 0) -> int | None:
         """The position of the first query, in tokens; None where it does not matter.
 
         Args:
             x: `(b, i, e)`, the input.
             past: the cache, before it is updated, or None.
+            later: how many layers of the cache behind its own hold the keys.
 
         Raises:
             ValueError: if another implementation was chosen since `adapt`.
@@ -76,62 +81,40 @@ class _Attention(Adapted):
                 f"adapt: attn_implementation must be chosen before, got {name!r} since; "
                 "restore(model), choose, and adapt again"
             )
-        return first_query(past, queries=x.shape[1], layer=self.layer_idx)
+        return first_query(past, queries=x.shape[1], layer=self.layer_idx + later)
 
     def bias_terms(self, position_bias: Tensor) -> Terms | None:
         if position_bias.ndim != 5:
             return None
-        profiles = self.rel_logits_proj()
-        rows = profiles.T.flip(0)[None].to(position_bias.dtype) / self.scaling
+        rows = self.profiles().T.flip(0)[None].to(position_bias.dtype) / self.scaling
         table = OffsetTable(rows, 1 - plain_size(rows, 1), beyond="zero")
         return Terms(keys=table, q_rel=position_bias[0])
 
 
-class Attention(_Attention):
-    """For `InklingAttention` and `Inkling2SlidingAttention`."""
+class Attention(InklingAttention):
+    """For `InklingAttention`."""
 
     signatures = {
         "forward": (
-            "self", "hidden_states", "attention_mask", "conv_mask", "past_key_values", "kwargs",
+            "self", "hidden_states", "attention_mask", "conv_mask", "cache", "kwargs",
         )
     }  # fmt: skip
 
+    rel_logits_proj: nn.Module
+
+    def profiles(self) -> Tensor:
+        return self.rel_logits_proj()
+
+    @takes_cache
     def forward(
         self,
         hidden_states: Tensor,
         attention_mask: Tensor | None,
         conv_mask: Tensor | None = None,
-        past_key_values: Any = None,
+        cache: Any = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        start = self.first_query(hidden_states, past_key_values)
+        start = self.first_query(hidden_states, cache)
         return super().forward(
-            hidden_states, attention_mask, conv_mask, past_key_values, query_start=start, **kwargs
+            hidden_states, attention_mask, conv_mask, cache, query_start=start, **kwargs
         )
-
-
-class FullAttention2(_Attention):
-    """For `Inkling2FullAttention`."""
-
-    signatures = {
-        "forward": (
-            "self", "hidden_states", "key_hidden_states", "value_hidden_states", "attention_mask",
-            "conv_mask", "past_key_values", "kwargs",
-        )
-    }  # fmt: skip
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        key_hidden_states: Tensor,
-        value_hidden_states: Tensor,
-        attention_mask: Tensor | None,
-        conv_mask: Tensor | None = None,
-        past_key_values: Any = None,
-        **kwargs: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        start = self.first_query(hidden_states, past_key_values)
-        return super().forward(
-            hidden_states, key_hidden_states, value_hidden_states, attention_mask, conv_mask,
-            past_key_values, query_start=start, **kwargs,
-        )  # fmt: skip

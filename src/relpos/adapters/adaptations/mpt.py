@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..adapted import Adapted
 from ..attend import attend
+from ..cache_argument import takes_cache
 from ..heads import split_heads
 from .alibi import AlibiModel, first_query
 
@@ -27,7 +28,7 @@ class Attention(Adapted):
     weights_dropout = "attn_dropout_p"
     signatures = {
         "forward": (
-            "self", "hidden_states", "position_bias", "past_key_values", "attention_mask", "kwargs",
+            "self", "hidden_states", "position_bias", "cache", "attention_mask", "kwargs",
         )
     }  # fmt: skip
     layer_idx: int
@@ -38,11 +39,12 @@ class Attention(Adapted):
     Wqkv: nn.Module
     out_proj: nn.Module
 
+    @takes_cache
     def forward(
         self,
         hidden_states: Tensor,
         position_bias: Tensor,
-        past_key_values: Any = None,
+        cache: Any = None,
         attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
@@ -50,14 +52,14 @@ class Attention(Adapted):
         one = hidden_states.shape[1] == 1
         if one or position_bias.ndim == 3 or attention_mask is None or attention_mask.shape[-2] > 1:
             bias = position_bias if position_bias.ndim == 3 else position_bias[0]
-            return super().forward(hidden_states, bias, past_key_values, attention_mask, **kwargs)
+            return super().forward(hidden_states, bias, cache, attention_mask, **kwargs)
         projected = self.Wqkv(hidden_states)
         if self.clip_qkv:
             projected = projected.clamp(min=-self.clip_qkv, max=self.clip_qkv)
         q, k, v = (split_heads(x, width=self.head_dim) for x in projected.chunk(3, dim=2))
-        start = first_query(past_key_values, queries=q.shape[2], layer=self.layer_idx)
-        if past_key_values is not None:
-            k, v = past_key_values.update(k, v, self.layer_idx)
+        start = first_query(cache, queries=q.shape[2], layer=self.layer_idx)
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_idx)
         bias = position_bias[..., max(0, position_bias.shape[-1] - k.shape[2]) :]
         output, weights = attend(
             q, k, v, mask=bias.masked_fill(attention_mask, -torch.inf),
@@ -96,7 +98,7 @@ class Block(Adapted):
     ) -> tuple[Tensor, Tensor | None]:
         x, weights = self.attn(
             self.norm_1(hidden_states), position_bias=position_bias, attention_mask=attention_mask,
-            past_key_values=layer_past, output_attentions=output_attentions,
+            cache=layer_past, output_attentions=output_attentions,
         )  # fmt: skip
         x = self.resid_attn_dropout(x) + hidden_states
         return self.ffn(self.norm_2(x), x), weights

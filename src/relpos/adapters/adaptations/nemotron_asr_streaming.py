@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, pad
 from transformers import DynamicCache
 from transformers.models.nemotron_asr_streaming.modeling_nemotron_asr_streaming import (
+    NemotronAsrStreamingEncoderBlock,
     NemotronAsrStreamingEncoderCausalConvPaddingCache,
     NemotronAsrStreamingEncoderModelOutput,
 )
@@ -20,6 +21,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..adapted import Adapted
+from ..cache_argument import cache_name, takes_cache
 from ..implementation import original_name
 from ..masks import narrow_mask
 from . import parakeet
@@ -27,14 +29,15 @@ from .pieces import subsample_in_pieces
 
 __all__ = ["Encoder", "EncoderAttention", "PositionalEncoding", "Subsampling"]
 
+_CACHE = cache_name(NemotronAsrStreamingEncoderBlock.forward)
+
 
 class EncoderAttention(parakeet.EncoderAttention):
     """For `NemotronAsrStreamingEncoderAttention`: Parakeet's, which may have keys in a cache."""
 
     signatures = {
         "forward": (
-            "self", "hidden_states", "position_embeddings", "attention_mask", "past_key_values",
-            "kwargs",
+            "self", "hidden_states", "position_embeddings", "attention_mask", "cache", "kwargs",
         )
     }  # fmt: skip
 
@@ -88,7 +91,7 @@ class Encoder(Adapted):
 
     signatures = {
         "forward": (
-            "self", "input_features", "attention_mask", "position_ids", "past_key_values",
+            "self", "input_features", "attention_mask", "position_ids", "cache",
             "output_attention_mask", "use_cache", "padding_cache", "num_lookahead_tokens", "kwargs",
         ),
         "_get_output_attention_mask": ("self", "attention_mask", "target_length"),
@@ -105,12 +108,13 @@ class Encoder(Adapted):
     _get_output_attention_mask: Any
     _resolve_attn_context: Any
 
+    @takes_cache
     def forward(
         self,
         input_features: Tensor,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        past_key_values: Any = None,
+        cache: Any = None,
         output_attention_mask: bool = True,
         use_cache: bool | None = None,
         padding_cache: Any = None,
@@ -118,41 +122,42 @@ class Encoder(Adapted):
         **kwargs: Any,
     ) -> Any:
         kwargs |= {
-            "attention_mask": attention_mask, "past_key_values": past_key_values,
+            "attention_mask": attention_mask, _CACHE: cache,
             "output_attention_mask": output_attention_mask, "use_cache": use_cache,
             "padding_cache": padding_cache, "num_lookahead_tokens": num_lookahead_tokens,
         }  # fmt: skip
         # Dropped positions are another table for each sequence of the batch, and a static cache
         # has its queries elsewhere than at the end.
-        growing = past_key_values is None or isinstance(past_key_values, DynamicCache)
+        growing = cache is None or isinstance(cache, DynamicCache)
         adapted = all(isinstance(layer.self_attn, EncoderAttention) for layer in self.layers)
         if not (growing and adapted) or (self.training and self.dropout_positions):
             return super().forward(input_features, position_ids=position_ids, **kwargs)
         return self._forward(input_features, **kwargs)
 
+    @takes_cache
     @merge_with_config_defaults
     @capture_outputs
     def _forward(
         self,
         input_features: Tensor,
         attention_mask: Tensor | None = None,
-        past_key_values: Any = None,
+        cache: Any = None,
         output_attention_mask: bool = True,
         use_cache: bool | None = None,
         padding_cache: Any = None,
         num_lookahead_tokens: int | None = None,
         **kwargs: Any,
     ) -> NemotronAsrStreamingEncoderModelOutput:
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache(config=self.config)
+        if use_cache and cache is None:
+            cache = DynamicCache(config=self.config)
         if use_cache and padding_cache is None:
             padding_cache = NemotronAsrStreamingEncoderCausalConvPaddingCache()
         x = self.subsampling(input_features, attention_mask, padding_cache=padding_cache)
         x = x * self.input_scale
         start, keys, first_key = 0, x.shape[1], 0
-        if past_key_values is not None:
-            start = past_key_values.get_seq_length()
-            keys, first_key = past_key_values.get_mask_sizes(x.shape[1], 0)
+        if cache is not None:
+            start = cache.get_seq_length()
+            keys, first_key = cache.get_mask_sizes(x.shape[1], 0)
         tokens = mask = None
         if attention_mask is not None:
             tokens = self._get_output_attention_mask(attention_mask, target_length=x.shape[1])
@@ -163,19 +168,20 @@ class Encoder(Adapted):
         all_masked = _without_keys(mask, ranges)
         positions = self.encode_positions(x, cached_frames=keys - x.shape[1])
         x = dropout(x, p=self.dropout, training=self.training)
+        held = {_CACHE: cache}
         for layer in self.layers:
             if self.training and self.layerdrop > 0.0 and torch.rand([]) < self.layerdrop:
                 continue
             x = layer(
-                x, attention_mask=mask, all_masked_rows=all_masked,
-                position_embeddings=positions, past_key_values=past_key_values,
-                padding_cache=padding_cache, use_cache=use_cache, key_ranges=ranges, **kwargs,
+                x, attention_mask=mask, all_masked_rows=all_masked, position_embeddings=positions,
+                padding_cache=padding_cache, use_cache=use_cache, key_ranges=ranges, **held,
+                **kwargs,
             )  # fmt: skip
         return NemotronAsrStreamingEncoderModelOutput(
             last_hidden_state=x,
             attention_mask=tokens.int() if tokens is not None and output_attention_mask else None,
-            past_key_values=past_key_values,
             padding_cache=padding_cache,
+            **held,
         )
 
 

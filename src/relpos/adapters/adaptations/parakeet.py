@@ -21,6 +21,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..adapted import Adapted
 from ..attend import attend
+from ..cache_argument import takes_cache
 from ..heads import project_heads
 from ..masks import key_padding
 from ..weights_wanted import weights_wanted
@@ -83,20 +84,21 @@ class EncoderAttention(Adapted):
             )
         return self._attend(hidden_states, position_embeddings[0], attention_mask, **kwargs)
 
+    @takes_cache
     def _attend(
         self,
         hidden_states: Tensor,
         sinusoids: Tensor,
         mask: Tensor | None,
-        past_key_values: Any = None,
+        cache: Any = None,
         key_ranges: Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         q, k, v = project_heads(
             hidden_states, self.q_proj, self.k_proj, self.v_proj, width=self.head_dim
         )
-        if past_key_values is not None:
-            k, v = past_key_values.update(k, v, self.layer_idx)
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_idx)
         options: dict[str, Any] = {
             "mask": mask, "scale": self.scaling, "window": self.window, "key_ranges": key_ranges,
             "dropout": self.attention_dropout if self.training else 0.0,

@@ -18,6 +18,7 @@ from ...terms import OffsetTable, Terms
 from ...traced_sizes import plain_size
 from ..adapted import Adapted
 from ..attend import attend
+from ..cache_argument import takes_cache
 from ..heads import project_heads
 from ..masks import encoder_mask
 
@@ -31,7 +32,7 @@ class Attention(Adapted):
     together = True
     signatures = {
         "forward": (
-            "self", "hidden_states", "key_value_states", "past_key_values", "attention_mask",
+            "self", "hidden_states", "key_value_states", "cache", "attention_mask",
             "position_bias", "output_attentions", "kwargs",
         )
     }  # fmt: skip
@@ -52,20 +53,21 @@ class Attention(Adapted):
     def takes_window(cls, module: Any) -> bool:
         return True
 
+    @takes_cache
     def forward(
         self,
         hidden_states: Tensor,
         key_value_states: Tensor | None = None,
-        past_key_values: Any = None,
+        cache: Any = None,
         attention_mask: Tensor | None = None,
         position_bias: Tensor | None = None,
         output_attentions: bool = False,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        across = key_value_states is not None or past_key_values is not None
+        across = key_value_states is not None or cache is not None
         if across or position_bias is None or position_bias.ndim != 2:
             return self.original_forward(
-                hidden_states, key_value_states, past_key_values, attention_mask, position_bias,
+                hidden_states, key_value_states, cache, attention_mask, position_bias,
                 output_attentions, **kwargs,
             )  # fmt: skip
         q, k, v = project_heads(

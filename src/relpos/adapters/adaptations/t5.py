@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..adapted import Adapted
+from ..cache_argument import takes_cache
 from ..implementation import is_adapted_name
 from .buckets import NEVER_END, t5_buckets_end
 
@@ -27,7 +28,7 @@ class Attention(Adapted):
     signatures = {
         "forward": (
             "self", "hidden_states", "mask", "key_value_states", "position_bias",
-            "past_key_values", "kwargs",
+            "cache", "kwargs",
         ),
         "compute_bias": ("self", "query_length", "key_length", "device", "past_seen_tokens"),
         "_relative_position_bucket": (
@@ -67,38 +68,39 @@ class Attention(Adapted):
         across = getattr(module, "is_decoder", False) and not module.is_causal
         return "no positions (cross-attention)" if across else cls.scheme
 
+    @takes_cache
     def forward(
         self,
         hidden_states: Tensor,
         mask: Tensor | None = None,
         key_value_states: Tensor | None = None,
         position_bias: Tensor | None = None,
-        past_key_values: Any = None,
+        cache: Any = None,
         **kwargs: Any,
     ) -> Any:
         if not is_adapted_name(self.config._attn_implementation):
             # Another implementation was chosen since, which knows no tables.
             return self.original_forward(
-                hidden_states, mask, key_value_states, position_bias, past_key_values, **kwargs
+                hidden_states, mask, key_value_states, position_bias, cache, **kwargs
             )
         if position_bias is None and not self.has_relative_attention_bias:
             # The original would make an `i x j` tensor of zeros.
             position_bias = hidden_states.new_zeros(1, 1, 1, 1)
         if key_value_states is None:
-            kwargs |= self._query_start(hidden_states, past_key_values)
+            kwargs |= self._query_start(hidden_states, cache)
         return super().forward(
-            hidden_states, mask, key_value_states, position_bias, past_key_values, **kwargs
+            hidden_states, mask, key_value_states, position_bias, cache, **kwargs
         )
 
-    def _query_start(self, hidden_states: Tensor, past_key_values: Any) -> dict[str, int]:
+    def _query_start(self, hidden_states: Tensor, cache: Any) -> dict[str, int]:
         """`query_start`, where there is a cache that says it.
 
         Read before the original's forward: a static cache counts on when it is updated, in the same
         tensor.
         """
-        if past_key_values is None:
+        if cache is None:
             return {}
-        start = past_key_values.get_seq_length(self.layer_idx)
+        start = cache.get_seq_length(self.layer_idx)
         if self.attend_elsewhere is not None and int(start):
             raise ValueError(
                 f"{type(self).__name__}: cut by ContextParallel, it must be called with an empty "

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import EncoderDecoderCache
 
 from ..attend import attend
+from ..cache_argument import takes_cache
 from ..heads import split_heads
 from ..implementation import is_adapted_name
 from ..weights_wanted import weights_wanted
@@ -21,7 +22,7 @@ class Attention(t5.Attention):
 
     signatures = {
         "forward": (
-            "self", "hidden_states", "encoder_hidden_states", "past_key_values", "attention_mask",
+            "self", "hidden_states", "encoder_hidden_states", "cache", "attention_mask",
             "kwargs",
         ),
         "compute_bias": ("self", "query_length", "key_length", "device", "past_seen_tokens"),
@@ -35,16 +36,17 @@ class Attention(t5.Attention):
     v: nn.Module
     o: nn.Module
 
+    @takes_cache
     def forward(
         self,
         hidden_states: Tensor,
         encoder_hidden_states: Tensor | None = None,
-        past_key_values: Any = None,
+        cache: Any = None,
         attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
         if encoder_hidden_states is not None:
-            k, v = self._keys_and_values(encoder_hidden_states, past_key_values)
+            k, v = self._keys_and_values(encoder_hidden_states, cache)
             output, weights = attend(
                 self._heads(self.q(hidden_states)), k, v, mask=attention_mask, scale=self.scaling,
                 dropout=self.dropout if self.training else 0.0, weights=weights_wanted(kwargs),
@@ -53,12 +55,10 @@ class Attention(t5.Attention):
             return self.o(output.flatten(2)), weights
         if not is_adapted_name(self.config._attn_implementation):
             # Another implementation was chosen since, which knows no tables.
-            return self.original_forward(
-                hidden_states, None, past_key_values, attention_mask, **kwargs
-            )
-        kwargs |= self._query_start(hidden_states, past_key_values)
+            return self.original_forward(hidden_states, None, cache, attention_mask, **kwargs)
+        kwargs |= self._query_start(hidden_states, cache)
         original: Any = super(t5.Attention, self)
-        return original.forward(hidden_states, None, past_key_values, attention_mask, **kwargs)
+        return original.forward(hidden_states, None, cache, attention_mask, **kwargs)
 
     def _buckets(self, offsets: Tensor) -> Tensor:
         return self._relative_position_bucket(offsets)
