@@ -4,6 +4,7 @@
 #                cases, others with each commit
 #   make thorough
 #                the same with all cases of all tests
+#   make oldest  adapted models of the oldest transformers that there are adaptations for
 #   make quick   in about two minutes, what a change breaks most likely
 #   make check   lint, types, doctests
 #   make bench   time and memory of the op against its rivals, and what follows from them
@@ -25,7 +26,10 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 8 
 # Judges of tests/parity whose own requirements (librosa, torchvision) the tests do without.
 ORACLES := espnet self-attention-cv
 
-.PHONY: setup run test thorough quick check bench gpu docs parity wheel clean
+# The oldest transformers whose models are adapted, beside the one that the constraints pin.
+OLDEST := 5.20.2
+
+.PHONY: setup run test oldest thorough quick check bench gpu docs parity wheel clean
 
 setup: $(VENV)/.complete
 
@@ -50,6 +54,14 @@ run: setup
 test: setup
 	$(PYTEST) $(ARGS)
 	$(PYTEST) --cases 1 --jaxtyping-packages=relpos,relpos_tasks,beartype.beartype $(ARGS)
+
+# Adapted models of the oldest transformers: all but what its originals cannot, or call otherwise.
+oldest: setup
+	test -d $(VENV)/transformers-$(OLDEST) || $(BIN)/python -m pip install --quiet \
+	  --disable-pip-version-check --no-deps --target $(VENV)/transformers-$(OLDEST) transformers==$(OLDEST)
+	PYTHONPATH=$(VENV)/transformers-$(OLDEST) $(PYTEST) -o filterwarnings= \
+	  tests/adapters/test_families.py tests/adapters/test_in_use.py \
+	  -k "not gradient_checkpointing and not (static and bloom)" $(ARGS)
 
 thorough: setup
 	$(PYTEST) --thorough $(ARGS)

@@ -11,10 +11,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import masking_utils as of_hf
 from transformers.models.gemma4.modeling_gemma4 import Gemma4AudioModel
-from transformers.models.pp_doclayout_v2 import modeling_pp_doclayout_v2
-from transformers.models.pp_doclayout_v2.configuration_pp_doclayout_v2 import (
-    PPDocLayoutV2ReadingOrderConfig,
-)
+from transformers.models.hy_v4_vl import modeling_hy_v4_vl
+from transformers.models.hy_v4_vl.configuration_hy_v4_vl import HYV4VLTextConfig, HYV4VLVisionConfig
 
 from benchmarks.measure.implementation_sweep import measure_sweep
 from relpos import ShapeError
@@ -350,11 +348,11 @@ def test_ranges_say_what_transformers_masks_say(rule, sizes, padding, monkeypatc
 
 
 def test_numbers_are_for_modules_that_have_no_sdpa():
-    """Beside others that have it: this one adds its mask to the scores."""
-    assert modeling_pp_doclayout_v2.PPDocLayoutV2PreTrainedModel._supports_sdpa
-    config = PPDocLayoutV2ReadingOrderConfig()
-    mask = range_mask(2, 4, 4, config=config, attention_mask=torch.ones(2, 4).bool())
-    assert mask.dtype == torch.float32
+    """Beside one that has it: the other adds its mask to the scores."""
+    assert modeling_hy_v4_vl.HYV4VLVisionModel._supports_sdpa
+    tokens = torch.ones(2, 4).bool()
+    for config, dtype in ((HYV4VLVisionConfig, torch.bool), (HYV4VLTextConfig, torch.float32)):
+        assert range_mask(2, 4, 4, config=config(), attention_mask=tokens).dtype == dtype
 
 
 def test_parts_that_attend_by_themselves_go_on_as_they_were(seen):

@@ -22,6 +22,7 @@ from relpos.adapters import adapt, restore
 from relpos.adapters.attention_function import register
 from relpos.adapters.masks import additive_mask
 
+from .held import held
 from .largest_tensor import LargestTensor
 from .models import BY_NAME, CASES
 from .models.alibi import FALCON
@@ -31,7 +32,9 @@ from .results import original_and_adapted
 pytestmark = pytest.mark.no_typecheck
 
 DECODERS = [
-    case for case in CASES if case.name in ("bloom", "mpt", "falcon", "inkling", "inkling2")
+    case
+    for case in CASES
+    if case.name in ("bloom", "mpt", "falcon", "inkling", "inkling2", "inkling2_loop")
 ]
 decoders = pytest.mark.parametrize("case", DECODERS, ids=lambda case: case.name)
 
@@ -40,7 +43,7 @@ def in_chunks(model: Any, ids: Tensor, mask: Tensor | None, cache: Any, ends: li
     logits = []
     for start, end in zip([0, *ends], ends, strict=False):
         seen = None if mask is None else mask[:, :end]
-        outputs = model(ids[:, start:end], attention_mask=seen, past_key_values=cache)
+        outputs = model(ids[:, start:end], attention_mask=seen, **held(model, cache))
         logits.append(outputs.logits)
     return torch.cat(logits, 1)
 

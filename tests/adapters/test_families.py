@@ -142,7 +142,7 @@ def test_the_original_does_not_find_its_weights_then(case: Case):
 
 
 # Whose originals multiply by a weight themselves, or read its dtype.
-READ_WEIGHTS = ("bloom in slices", "granite_speech5", "wavlm")
+READ_WEIGHTS = ("bloom in slices", "granite_speech5", "inkling2_loop", "wavlm")
 
 
 @pytest.mark.parametrize(

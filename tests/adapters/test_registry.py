@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -43,12 +44,20 @@ def test_the_report_names_a_scheme_of_the_family(case: Case):
         assert words.startswith(("no positions", *adaptation.scheme.split(", or ")))
 
 
-@pytest.mark.parametrize("found", ["4.57.1", "5.22.9"])
+@pytest.mark.parametrize("found", ["4.57.1", "5.19.9"])
 def test_an_older_transformers_is_refused_before_anything_is_changed(found, monkeypatch):
     model = BY_NAME["t5"].model()
     monkeypatch.setattr(registry, "version", lambda package: found)
-    with pytest.raises(ValueError, match=f"transformers must be 5.23 or newer, got {found}"):
+    with pytest.raises(ValueError, match=f"transformers must be 5.20 or newer, got {found}"):
         adapt(model)
     assert not any(isinstance(module, Adapted) for module in model.modules())
-    monkeypatch.setattr(registry, "version", lambda package: "5.23.0.dev0")
+    monkeypatch.setattr(registry, "version", lambda package: "5.20.0.dev0")
     assert adapt(model).adapted
+
+
+def test_the_oldest_transformers_is_the_same_everywhere():
+    root = Path(__file__).parents[2]
+    least = ".".join(map(str, registry._TRANSFORMERS))
+    assert f'"transformers>={least}"' in (root / "pyproject.toml").read_text()
+    assert f"\nOLDEST := {least}." in (root / "Makefile").read_text()
+    assert f"older than {least}." in (adapt.__doc__ or "")

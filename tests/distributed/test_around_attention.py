@@ -165,9 +165,9 @@ def _another_implementation(rank, size) -> None:
     whole = model.prepare_decoder_input_ids_from_labels(TOKENS[1])
     assert torch.equal(whole[:, 1:], TOKENS[1][:, :-1])
     local = {key: cut.shard(x, world()) for key, x in TEXT.items()}
-    cache = model(**local, use_cache=True).past_key_values
+    cache = model(**local, use_cache=True).cache
     with pytest.raises(ValueError, match="must be called with an empty cache or none, got one of"):
-        model(**local, past_key_values=cache)
+        model(**local, cache=cache)
     model.set_attn_implementation("sdpa")
     with pytest.raises(ValueError, match="T5Attention: cut by ContextParallel, it must be called"):
         model(**local)

@@ -52,7 +52,7 @@ def adapt(model: nn.Module, *, strict: bool = False, window: Window | None = Non
         TypeError: if `model` is no module.
         ValueError: if it has no relative attention that relpos knows of, is adapted already, takes
             no window although one is given, if something is left and `strict` is True, or if
-            transformers is older than 5.23. The model is then as it was.
+            transformers is older than 5.20. The model is then as it was.
 
     >>> import torch
     >>> from transformers import T5Config, T5EncoderModel

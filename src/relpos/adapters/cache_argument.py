@@ -1,6 +1,6 @@
 """The argument by which models of transformers are given a cache, under either of its names.
 
-It is `cache` from transformers 5.24 on and was `past_key_values` before. Adaptations have a `cache`.
+It is `cache` from transformers 5.24 on and was `past_key_values` before; adaptations say `cache`.
 """
 
 from __future__ import annotations

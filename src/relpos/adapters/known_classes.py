@@ -112,6 +112,13 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         Inkling2RelativePositionBias="inkling2:RelativePositionBias",
         Inkling2TextModel="inkling2:TextModel",
     ),
+    "inkling2_loop": _transformers(
+        "inkling2_loop",
+        Inkling2LoopSlidingAttention="inkling2:SlidingAttention",
+        Inkling2LoopFullAttention="inkling2:FullAttention",
+        Inkling2LoopRelativePositionBias="inkling2:RelativePositionBias",
+        Inkling2LoopTextModel="inkling2:TextModel",
+    ),
     "longt5": _transformers(
         "longt5",
         LongT5Attention="t5:Attention",

@@ -37,7 +37,7 @@ class Family:
 _FAMILIES = {name: Family(module, classes) for name, (module, classes) in KNOWN_CLASSES.items()}
 
 # The first transformers whose classes these adaptations read.
-_TRANSFORMERS = (5, 23)
+_TRANSFORMERS = (5, 20)
 
 _OWN: dict[type[nn.Module], type[Adapted]] = {}
 

@@ -1,9 +1,11 @@
-"""Both Inklings: relative logits from the queries, layers that slide, sinks in the second."""
+"""The Inklings: relative logits from the queries, layers that slide, sinks in the second."""
 
 from typing import Any
 
 from transformers import (
     Inkling2ForCausalLM,
+    Inkling2LoopForCausalLM,
+    Inkling2LoopTextConfig,
     Inkling2TextConfig,
     InklingForCausalLM,
     InklingTextConfig,
@@ -23,22 +25,30 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def case(name, build, without=("static cache",), **options):
+def case(name, build, positions, linear="", adapted=2, **options):
     return Case(
         name,
         build,
         inputs,
-        positions=("rel_logits_proj", "r_proj"),
-        adapted=2,
+        positions=positions,
+        adapted=adapted,
         attention="model.layers.1.self_attn",
         output="logits",
         generates=True,
-        linears=("q_proj", "v_proj"),
+        linears=(f"q_proj{linear}", f"v_proj{linear}"),
         dropout=lambda attention, p: setattr(attention, "attention_dropout", p),
-        without=without,
-        **options,
+        **{"without": ("static cache",)} | options,
     )
 
+
+SECOND: dict[str, Any] = {
+    "positions": ("relative_position_bias",), "linear": ".linear", "reloads": False,
+    "without": ("half", "static cache"),
+}  # fmt: skip
+
+LAYERS = {
+    "num_hidden_layers": 3, "layer_types": ["hybrid_sliding", "hybrid_sliding", "hybrid"],
+}  # fmt: skip
 
 CASES = [
     case(
@@ -49,11 +59,19 @@ CASES = [
                 mlp_layer_types=["dense", "sparse"],
             )
         ),
+        ("rel_logits_proj", "r_proj"),
     ),
+    case("inkling2", lambda: Inkling2ForCausalLM(Inkling2TextConfig(**SIZES)), **SECOND),
     case(
-        "inkling2",
-        lambda: Inkling2ForCausalLM(Inkling2TextConfig(**SIZES)),
-        reloads=False,
-        without=("half", "static cache"),
+        "inkling2_loop",
+        lambda: Inkling2LoopForCausalLM(
+            Inkling2LoopTextConfig(
+                **SIZES | LAYERS, n_layers_per_attn_res_block=1, loop_layer_index_start=1,
+                loop_layer_index_end=3, loop_num_passes=2, loop_gate_rank=4,
+            )
+        ),
+        adapted=3,
+        long=2048,
+        **SECOND,
     ),
 ]  # fmt: skip

@@ -59,7 +59,7 @@ def run_decoder(length: int, cached: int = 0) -> Trial:
     for start, end in ((0, cached), (cached, length)):
         if start < end:
             allowed = additive(mask[start:end, :end])
-            output = theirs(x[:, start:end], allowed, past_key_values=cache)[0]
+            output = theirs(x[:, start:end], allowed, cache=cache)[0]
     q, k, v = (split(linear(x)) for linear in (theirs.q, theirs.k, theirs.v))
     scheme, tables = t5_bias(theirs.relative_attention_bias.weight, decoder=True)
     ours = attended(scheme, tables, q[:, :, cached:], k, v, causal=True, scale=1.0)

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import GPTJConfig, GPTNeoXConfig, LlamaConfig, RoFormerConfig
 from transformers.cache_utils import DynamicCache
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXAttention, GPTNeoXRotaryEmbedding
-from transformers.models.gptj.modeling_gptj import GPTJAttention
+from transformers.models.gptj.modeling_gptj import GPTJAttention, GPTJRotaryEmbedding
 from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
 from transformers.models.roformer.modeling_roformer import (
     RoFormerSelfAttention,
@@ -100,9 +100,8 @@ def run_gptj(length: int, padded: bool = False) -> Trial:
     allowed = allowed & keep(length, padded=padded)[:, None, None]
     q, k, v = (split(linear(x)) for linear in (theirs.q_proj, theirs.k_proj, theirs.v_proj))
     scheme = Rotary.from_config(config, interleaved=True)
-    output = theirs(
-        x, attention_mask=additive(allowed), position_ids=torch.arange(length)[None].expand(2, -1)
-    )[0]
+    turns = GPTJRotaryEmbedding(config)(x, torch.arange(length)[None])
+    output = theirs(x, turns, additive(allowed))[0]
     return Trial(
         ours=theirs.out_proj(merge(attended(scheme, {}, q, k, v, mask=allowed))),
         theirs=output,

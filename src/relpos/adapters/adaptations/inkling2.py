@@ -1,27 +1,22 @@
 """The second Inkling (Thinking Machines 2026): the first one's bias, and a sink for each query.
 
 The sink is one more score with a value of zero. The module that mixes the profiles makes the
-coefficients, too, and the model hands it the distances of all pairs, which are left out here.
+coefficients, too, and the model hands it the distances of all pairs, which are left out here. Some
+models go through their middle layers several times, each with keys of its own in the cache.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
-from transformers.masking_utils import (
-    create_causal_mask,
-    create_recurrent_attention_mask,
-    create_sliding_window_causal_mask,
-)
-from transformers.modeling_outputs import MoeModelOutputWithPast
 from transformers.models.inkling2 import modeling_inkling2
-from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import capture_outputs
+from transformers.models.inkling2_loop import modeling_inkling2_loop
 
 from ..adapted import Adapted
+from ..at_work import AtWork, some_at_work
 from ..cache_argument import takes_cache
 from .inkling import InklingAttention
 
@@ -29,9 +24,10 @@ __all__ = ["FullAttention", "RelativePositionBias", "SlidingAttention", "TextMod
 
 
 class RelativePositionBias(Adapted):
-    """For `Inkling2RelativePositionBias`: of more than one query the coefficients alone.
+    """For `Inkling2RelativePositionBias` and `Inkling2LoopRelativePositionBias`.
 
-    They are `(1, b, h, i, d_rel)`. Called with nothing, it gives the profiles, as Inkling's does.
+    Of more than one query it gives the coefficients, `(1, b, h, i, d_rel)`; called with nothing,
+    as Inkling's, the profiles.
     """
 
     signatures = {"forward": ("self", "hidden_states", "relative_distance", "position_ids")}
@@ -63,7 +59,7 @@ class _Attention(InklingAttention):
 
 
 class SlidingAttention(_Attention):
-    """For `Inkling2SlidingAttention`."""
+    """For `Inkling2SlidingAttention` and `Inkling2LoopSlidingAttention`."""
 
     signatures = {
         "forward": (
@@ -93,7 +89,7 @@ class SlidingAttention(_Attention):
 
 
 class FullAttention(_Attention):
-    """For `Inkling2FullAttention`."""
+    """For `Inkling2FullAttention` and `Inkling2LoopFullAttention`."""
 
     signatures = {
         "forward": (
@@ -122,8 +118,11 @@ class FullAttention(_Attention):
         )  # fmt: skip
 
 
-class TextModel(Adapted):
-    """For `Inkling2TextModel`: its forward without the distances of all pairs."""
+class TextModel(AtWork):
+    """For `Inkling2TextModel` and `Inkling2LoopTextModel`: without the distances of all pairs.
+
+    A function of their module makes them; what stands in its place asks whose forward it is in.
+    """
 
     together = True
     signatures = {
@@ -132,62 +131,21 @@ class TextModel(Adapted):
             "use_cache", "kwargs",
         )
     }  # fmt: skip
-    config: Any
-    embed_tokens: nn.Module
-    layers: nn.ModuleList
-    final_input: nn.Module
-    norm: nn.Module
 
-    @takes_cache
-    @merge_with_config_defaults
-    @capture_outputs
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Any = None,
-        position_ids: Tensor | None = None,
-        cache: Any = None,
-        inputs_embeds: Tensor | None = None,
-        use_cache: bool | None = None,
-        **kwargs: Any,
-    ) -> MoeModelOutputWithPast:
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Inkling2TextModel: must have either input_ids or inputs_embeds")
-        x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        if use_cache and cache is None:
-            cache = DynamicCache(config=self.config)
-        if position_ids is None:
-            start = 0 if cache is None else cache.get_seq_length()
-            position_ids = (torch.arange(x.shape[1], device=x.device) + start)[None]
-        masks = attention_mask if isinstance(attention_mask, dict) else self._masks(
-            inputs_embeds=x, attention_mask=attention_mask, cache=cache, position_ids=position_ids,
-        )  # fmt: skip
-        distances = {kind: self._distances(x, cache, kind) for kind in masks}
-        blocks = x.new_zeros(*x.shape[:-1], 0, x.shape[-1])
-        dtype = x.dtype
-        for layer in self.layers:
-            kind = layer.attention_type
-            y = layer(
-                x, blocks, attention_mask=masks[kind], relative_distance=distances[kind],
-                conv_mask=masks["linear_attention"], cache=cache, position_ids=position_ids,
-                **kwargs,
-            )  # fmt: skip
-            if layer.is_block_boundary:
-                blocks = torch.cat([blocks.to(x.device), x.unsqueeze(-2)], dim=-2)
-            x = y
-        x = self.norm(self.final_input(blocks, x)[0]).to(dtype)
-        return MoeModelOutputWithPast(last_hidden_state=x, cache=cache)
+    @classmethod
+    def prepare(cls) -> None:
+        for module in (modeling_inkling2, modeling_inkling2_loop):
+            if not hasattr(module.get_relative_distance, "__wrapped__"):
+                module.get_relative_distance = _of_one_query(module.get_relative_distance)
 
-    def _masks(self, **given: Any) -> dict[str, Any]:
-        return {
-            "full_attention": create_causal_mask(config=self.config, **given),
-            "sliding_attention": create_sliding_window_causal_mask(config=self.config, **given),
-            "linear_attention": create_recurrent_attention_mask(config=self.config, **given),
-        }
 
-    def _distances(self, x: Tensor, cache: Any, kind: str) -> Tensor | None:
-        """Those of a single query to its keys, `(1, j)`."""
-        if x.shape[1] > 1 or kind == "linear_attention":
+def _of_one_query(distances: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
+    """A function of distances that makes none of more queries where an adapted model asks it."""
+
+    @wraps(distances)
+    def distances_or_none(inputs_embeds: Tensor, *args: Any, **kwargs: Any) -> Tensor | None:
+        if inputs_embeds.shape[1] > 1 and some_at_work():
             return None
-        sliding = kind == "sliding_attention"
-        return modeling_inkling2.get_relative_distance(x, cache, is_sliding=sliding)
+        return distances(inputs_embeds, *args, **kwargs)
+
+    return distances_or_none
