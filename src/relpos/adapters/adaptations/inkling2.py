@@ -134,7 +134,8 @@ class TextModel(AtWork):
 
     @classmethod
     def prepare(cls) -> None:
-        for module in (modeling_inkling2, modeling_inkling2_loop):
+        modules: tuple[Any, ...] = (modeling_inkling2, modeling_inkling2_loop)
+        for module in modules:
             if not hasattr(module.get_relative_distance, "__wrapped__"):
                 module.get_relative_distance = _of_one_query(module.get_relative_distance)
 
