@@ -22,10 +22,10 @@ _LARGEST = 40_000_000
 # By what configurations call them.
 _SIZES = (
     (IMAGE, "image_size"),
-    (VOCABULARY, "vocab_size vocab_size_per_layer_input"),
+    (VOCABULARY, "vocab_size vocab_size_per_layer_input unpadded_vocab_size"),
     (32, "hidden_size d_model n_embd embed_dim embedding_size word_embed_proj_dim dim d_embed "
          "decoder_hidden_size max_source_positions"),
-    (4, "num_attention_heads n_head n_heads num_heads encoder_attention_heads "
+    (4, "rotary_dim num_attention_heads n_head n_heads num_heads encoder_attention_heads "
         "decoder_attention_heads decoder_num_attention_heads attention_heads num_experts "
         "num_local_experts n_routed_experts moe_num_experts num_hidden_layers num_layers "
         "n_layer n_layers linear_num_value_heads mamba_d_state"),
