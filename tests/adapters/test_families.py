@@ -15,6 +15,7 @@ from torch.testing import assert_close
 
 from relpos.adapters import Adapted, adapt, restore
 from tests.quantized import pack
+from tests.replicas import in_a_thread, replica
 
 from .largest_tensor import LargestTensor
 from .models import CASES
@@ -139,6 +140,23 @@ def test_the_original_does_not_find_its_weights_then(case: Case):
         with suppress(NotImplementedError):  # to copy what is on no device
             found = getattr(model(**inputs), case.output)
     assert found is None or not torch.equal(found, expected)
+
+
+# Whose originals ask their parameters, which replicas do not have, for a dtype.
+ASK_PARAMETERS = ("xlnet",)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if not case.name.startswith(ASK_PARAMETERS)],
+    ids=lambda case: case.name,
+)  # fmt: skip
+def test_a_replica_of_data_parallel_computes_the_same(case: Case):
+    model, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
+    adapt(model)
+    expected = case.call(model, inputs)[0]
+    own = replica(model)
+    got = in_a_thread(lambda: case.of_tokens(getattr(own(**inputs), case.output), inputs))
+    assert torch.equal(got, expected)
 
 
 # Whose originals multiply by a weight themselves, or read its dtype.

@@ -24,6 +24,7 @@ from relpos.layers import DecoderBlock, MultiheadAttention
 from relpos.positions import Shaw, T5Bias
 from tests.ecosystem.schemes import SUBJECTS, inputs, made
 from tests.quantized import pack, unpacked
+from tests.replicas import in_a_thread, replica
 
 each_subject = pytest.mark.parametrize("name", SUBJECTS)
 
@@ -62,6 +63,20 @@ def test_weights_may_come_when_a_module_is_called_and_go_again(name: str):
         want = module(*given)
         accelerate.cpu_offload(module, execution_device=torch.device("cpu"))
         assert torch.equal(module(*given), want)
+
+
+@each_subject
+def test_a_replica_of_data_parallel_computes_and_learns_the_same(name: str):
+    module, given = made(name), inputs(name, 33)
+    want = module(*given)
+    want.sum().backward()
+    expected = [None if x.grad is None else x.grad.clone() for x in module.parameters()]
+    module.zero_grad()
+    got = in_a_thread(lambda: replica(module)(*given))
+    assert torch.equal(got, want)
+    got.sum().backward()
+    for parameter, gradient in zip(module.parameters(), expected, strict=True):
+        assert_close(parameter.grad, gradient)
 
 
 @each_subject
