@@ -61,7 +61,8 @@ oldest: setup
 	  --disable-pip-version-check --no-deps --target $(VENV)/transformers-$(OLDEST) transformers==$(OLDEST)
 	PYTHONPATH=$(VENV)/transformers-$(OLDEST) $(PYTEST) -o filterwarnings= \
 	  tests/adapters/test_families.py tests/adapters/test_in_use.py \
-	  -k "not gradient_checkpointing and not (static and bloom)" $(ARGS)
+	  tests/adapters/test_attn_implementation.py \
+	  -k "not checkpoint and not (static and bloom)" $(ARGS)
 
 thorough: setup
 	$(PYTEST) --thorough $(ARGS)

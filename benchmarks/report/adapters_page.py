@@ -39,8 +39,8 @@ of size `L x L`, in the encoder's own masks and position tensors neither. It cha
 the modules concerned to a subclass that reads the same parameters, so that `generate`,
 `save_pretrained`, LoRA, checkpointing, `torch.compile`, copies and pickles go on as before. `pip
 install "relpos[transformers]"`, with any transformers from 5.20 on: all of this is tested with
-5.24, the families and generation with 5.20 too. A class whose methods have other parameters in
-your version is left, and the report says so.
+5.24, the families, generation and the attention implementation below with 5.20 too. A class whose
+methods have other parameters in your version is left, and the report says so.
 
 - Where positions themselves have dropout that differs within a batch (XLNet's, Parakeet's
   `dropout_positions`), training runs as before, `L x L`; so do calls with arguments that no table
