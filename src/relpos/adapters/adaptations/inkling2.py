@@ -7,13 +7,12 @@ models go through their middle layers several times, each with keys of its own i
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from torch import Tensor, nn
-from transformers.models.inkling2 import modeling_inkling2
-from transformers.models.inkling2_loop import modeling_inkling2_loop
 
 from ..adapted import Adapted
 from ..at_work import AtWork, some_at_work
@@ -134,9 +133,9 @@ class TextModel(AtWork):
 
     @classmethod
     def prepare(cls) -> None:
-        modules: tuple[Any, ...] = (modeling_inkling2, modeling_inkling2_loop)
-        for module in modules:
-            if not hasattr(module.get_relative_distance, "__wrapped__"):
+        for name in ("inkling2", "inkling2_loop"):
+            module: Any = sys.modules.get(f"transformers.models.{name}.modeling_{name}")
+            if module and not hasattr(module.get_relative_distance, "__wrapped__"):
                 module.get_relative_distance = _of_one_query(module.get_relative_distance)
 
 
