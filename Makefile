@@ -57,8 +57,9 @@ test: setup
 
 # Adapted models of the oldest transformers: all but what its originals cannot, or call otherwise.
 oldest: setup
-	test -d $(VENV)/transformers-$(OLDEST) || $(BIN)/python -m pip install --quiet \
+	test -f $(VENV)/transformers-$(OLDEST)/.complete || $(BIN)/python -m pip install --quiet --upgrade \
 	  --disable-pip-version-check --no-deps --target $(VENV)/transformers-$(OLDEST) transformers==$(OLDEST)
+	@touch $(VENV)/transformers-$(OLDEST)/.complete
 	PYTHONPATH=$(VENV)/transformers-$(OLDEST) $(PYTEST) -o filterwarnings= \
 	  tests/adapters/test_families.py tests/adapters/test_in_use.py \
 	  tests/adapters/test_attn_implementation.py \

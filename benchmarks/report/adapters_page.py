@@ -71,10 +71,10 @@ methods have other parameters in your version is left, and the report says so.
 - Choose `attn_implementation` before: `adapt` puts a name of its own into the configuration. Chosen
   afterwards, some families go on as they were, and Inkling refuses.
   Adapt before accelerate's hooks are set and before FSDP wraps; before or after loading and PEFT,
-  as you like. Projections are called as modules, quantised ones too (tested with packed weights of
-  torch's own and of a stand-in, not with bitsandbytes or torchao). A module whose `forward` was
-  replaced on the instance is left, and so is one whose class has another signature than the one
-  that was tested, or whose attention has a dropout of 1.
+  as you like. Projections are called as modules, quantised ones too (tested with torch's own and
+  with weights packed as bitsandbytes packs them; bitsandbytes and torchao were tried once). A
+  module whose `forward` was replaced on the instance is left, and so is one whose class has another
+  signature than the one that was tested, or whose attention has a dropout of 1.
 - A class of your own: `relpos.adapters.register(YourAttention, YourAdaptation)`;
   [CONTRIBUTING.md](../CONTRIBUTING.md) shows one.
 """

@@ -40,8 +40,6 @@ NOT_IN_ONNX = {
     "falcon", "falcon with groups", "falcon with heads of their own", "gemma4 audio",
     "gemma4 audio with keys ahead", "inkling", "inkling2", "inkling2_loop", "xlnet",
 }  # fmt: skip
-# Whose originals copy what their cache holds, which cannot be traced.
-WITHOUT_CACHE = {"inkling2_loop"}
 
 
 def cases(chosen: Callable[[str], bool]) -> pytest.MarkDecorator:
@@ -70,7 +68,7 @@ def tensors(given: dict[str, Any]) -> dict[str, Tensor]:
 def inputs(case: Case, batch: int, length: int) -> dict[str, Any]:
     given = case.inputs(batch, length, case.paddings[-1])
     given.pop("labels", None)
-    return given | ({"use_cache": False} if case.name in WITHOUT_CACHE else {})
+    return given | case.traced
 
 
 def assert_is_the_original(case: Case, output: Tensor, given: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import copy
 import pickle
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 import accelerate
 import pytest
@@ -14,7 +15,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from relpos.adapters import Adapted, adapt, restore
-from tests.quantized import pack
+from tests.quantized import KINDS, IntegerWeight, pack
 from tests.replicas import in_a_thread, replica
 
 from .largest_tensor import LargestTensor
@@ -167,12 +168,13 @@ READ_WEIGHTS = ("bloom in slices", "granite_speech5", "inkling2_loop", "wavlm")
     "case", [case for case in CASES if not case.name.startswith(READ_WEIGHTS)],
     ids=lambda case: case.name,
 )  # fmt: skip
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("order", ["pack, adapt", "adapt, pack"])
-def test_linear_modules_may_pack_their_weights(case: Case, order: str):
+def test_linear_modules_may_pack_their_weights(case: Case, order: str, kind: type[IntegerWeight]):
     model, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
-    adapted = copy.deepcopy(model)
-    assert pack(model) > 0
-    for change in (pack, adapt) if order == "pack, adapt" else (adapt, pack):
+    adapted, packed = copy.deepcopy(model), partial(pack, kind=kind)
+    assert packed(model) > 0
+    for change in (packed, adapt) if order == "pack, adapt" else (adapt, packed):
         change(adapted)
     with torch.no_grad():
         assert_close(case.call(adapted, inputs)[0], case.call(model, inputs)[0], rtol=0, atol=1e-4)

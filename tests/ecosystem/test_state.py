@@ -23,7 +23,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from relpos.layers import DecoderBlock, MultiheadAttention
 from relpos.positions import Shaw, T5Bias
 from tests.ecosystem.schemes import SUBJECTS, inputs, made
-from tests.quantized import pack, unpacked
+from tests.quantized import KINDS, IntegerWeight, pack, unpacked
 from tests.replicas import in_a_thread, replica
 
 each_subject = pytest.mark.parametrize("name", SUBJECTS)
@@ -80,10 +80,11 @@ def test_a_replica_of_data_parallel_computes_and_learns_the_same(name: str):
 
 
 @each_subject
-def test_linear_modules_may_pack_their_weights(name: str):
+@pytest.mark.parametrize("kind", KINDS)
+def test_linear_modules_may_pack_their_weights(name: str, kind: type[IntegerWeight]):
     plain, packed, given = made(name), made(name), inputs(name, 33)
     unpacked(plain)
-    pack(packed)
+    pack(packed, kind)
     with torch.no_grad():
         assert_close(packed(*given), plain(*given), rtol=1e-5, atol=1e-6)
 

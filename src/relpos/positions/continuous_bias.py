@@ -131,8 +131,10 @@ class ContinuousBias(JointBiasPosition):
         prefix = f", prefix={self.prefix}" if self.prefix else ""
         return f"heads={self.heads}, shape={self.shape}{trained}{cosine}{prefix}"
 
-    def _bias_for(self, shape: tuple[int, ...], device: torch.device) -> Float[Tensor, "h ..."]:
-        dtype = input_dtype(self.cpb_mlp[0], self, torch.get_default_dtype())
+    def _bias_for(
+        self, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype
+    ) -> Float[Tensor, "h ..."]:
+        dtype = input_dtype(self.cpb_mlp[0], self, dtype)
         work = torch.promote_types(dtype, torch.float32)
         axes = []
         for size, trained in zip(shape, self.pretrained_shape, strict=True):

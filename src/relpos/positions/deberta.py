@@ -44,6 +44,7 @@ from ..checks import (
 from ..offsets import deberta_buckets
 from ..terms import OffsetTable, Terms
 from .base import Position
+from .quantized import is_packed
 
 __all__ = ["Deberta", "DebertaEmbedding"]
 
@@ -258,7 +259,7 @@ class Deberta(Position):
     ) -> Float[Tensor, "h r d"] | None:
         if project is None:
             return None
-        if isinstance(project, nn.Linear) and project.weight.is_floating_point():  # not packed
+        if isinstance(project, nn.Linear) and not is_packed(project):
             check_like_parameter("Deberta", "embedding()", p, project.weight)
         projected, inner = project(p), self.heads * self.head_dim
         check_floating("Deberta", f"{name}(P)", projected, "r hd", {"r": len(p), "hd": inner})

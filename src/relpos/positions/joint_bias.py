@@ -19,7 +19,7 @@ __all__ = ["JointBiasPosition"]
 class JointBiasPosition(GridPosition):
     """A scheme for a window with one number per head for each pair of offsets (triple, ...).
 
-    Subclasses give `_bias_for(shape, device)`.
+    Subclasses give `_bias_for(shape, device, dtype)`.
 
     Args:
         heads: query heads; 1 is shared by all.
@@ -57,7 +57,7 @@ class JointBiasPosition(GridPosition):
         """
         grids = self._grids(shape)
         self._check_tokens(q, k, grids, heads=self.heads)
-        return q, k, replace(grids, joint_bias=self._bias_for(grids.shape, q.device))
+        return q, k, replace(grids, joint_bias=self._bias_for(grids.shape, q.device, q.dtype))
 
     def dense(self, shape: tuple[int, ...] | None = None) -> Float[Tensor, "h i j"]:
         """The bias of every pair of tokens, the prefix among them, as a plain tensor.
@@ -69,16 +69,21 @@ class JointBiasPosition(GridPosition):
             ValueError: if `shape` has another number of axes.
         """
         grids = self._grids(shape)
-        like = next(self.parameters(), torch.empty(0))
-        joint_bias = self._bias_for(grids.shape, like.device)
+        device = next(self.parameters(), torch.empty(0)).device
+        weights = (x.dtype for x in self.parameters() if x.ndim > 1 and x.is_floating_point())
+        dtype = next(weights, torch.get_default_dtype())
+        joint_bias = self._bias_for(grids.shape, device, dtype)
         tokens = joint_bias.new_zeros(1, self.heads, grids.tokens, 1)
         return relative_logits(tokens, tokens, replace(grids, joint_bias=joint_bias))[0]
 
-    def _bias_for(self, shape: tuple[int, ...], device: torch.device) -> Float[Tensor, "h ..."]:
+    def _bias_for(
+        self, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype
+    ) -> Float[Tensor, "h ..."]:
         """The bias of a window, `2 size - 1` numbers along each axis.
 
         Args:
             shape: the window.
             device: of the parameters, when their modules are called.
+            dtype: of the queries, for modules that do not say it of themselves.
         """
         raise NotImplementedError

@@ -80,7 +80,9 @@ class WindowBias(JointBiasPosition):
         resize = "" if self.resize else ", resize=False"
         return f"heads={self.heads}, shape={self.shape}{prefix}{resize}"
 
-    def _bias_for(self, shape: tuple[int, ...], device: torch.device) -> Float[Tensor, "h ..."]:
+    def _bias_for(
+        self, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype
+    ) -> Float[Tensor, "h ..."]:
         if self.resize:
             counts = tuple(2 * size - 1 for size in shape)
             return resize_rows(copied_under_fsdp(self, self.joint_bias), counts, mode="cubic")

@@ -19,9 +19,9 @@ NEWEST = (5, 24)
 def _cases(file: str) -> list[Case]:
     try:
         return import_module(f"{__name__}.{file}").CASES
-    except ImportError:
+    except ImportError as error:
         found = tuple(map(int, re.findall(r"\d+", version("transformers"))[:2]))
-        if found >= NEWEST:
+        if found >= NEWEST or not (error.name or "").startswith("transformers"):
             raise
         return []
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isqrt
 from typing import Any
 
@@ -63,6 +63,7 @@ class Case:
         dropout: sets the dropout of the module at `attention`; None: it has none.
         local: whether the original, too, has no entry for each pair at that length.
         without_relative: takes the positions out of an adapted model, if they are no parameters.
+        traced: what a call is given besides, where one without it cannot be traced.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Case:
     dropout: Callable[[Any, float], None] | None = None
     local: bool = False
     without_relative: Callable[[Any], None] | None = None
+    traced: Mapping[str, Any] = field(default_factory=dict)
 
     def model(self, dtype: torch.dtype = torch.float32, *, long: bool = False) -> nn.Module:
         """The model with drawn parameters, not training; `long`: that of the length `long`."""

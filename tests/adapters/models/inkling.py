@@ -1,15 +1,8 @@
-"""The Inklings: relative logits from the queries, layers that slide, sinks in the second."""
+"""The first Inkling: relative logits from the queries, and layers that slide."""
 
 from typing import Any
 
-from transformers import (
-    Inkling2ForCausalLM,
-    Inkling2LoopForCausalLM,
-    Inkling2LoopTextConfig,
-    Inkling2TextConfig,
-    InklingForCausalLM,
-    InklingTextConfig,
-)  # fmt: skip
+from transformers import InklingForCausalLM, InklingTextConfig
 
 from .alibi import inputs
 from .case import Case
@@ -41,37 +34,18 @@ def case(name, build, positions, linear="", adapted=2, **options):
     )
 
 
-SECOND: dict[str, Any] = {
-    "positions": ("relative_position_bias",), "linear": ".linear", "reloads": False,
-    "without": ("half", "static cache"),
-}  # fmt: skip
-
-LAYERS = {
-    "num_hidden_layers": 3, "layer_types": ["hybrid_sliding", "hybrid_sliding", "hybrid"],
-}  # fmt: skip
-
 CASES = [
     case(
         "inkling",
         lambda: InklingForCausalLM(
             InklingTextConfig(
-                **SIZES, intermediate_size=48, n_shared_experts=1, logits_mup_width_multiplier=1.0,
+                **SIZES,
+                intermediate_size=48,
+                n_shared_experts=1,
+                logits_mup_width_multiplier=1.0,
                 mlp_layer_types=["dense", "sparse"],
             )
         ),
         ("rel_logits_proj", "r_proj"),
     ),
-    case("inkling2", lambda: Inkling2ForCausalLM(Inkling2TextConfig(**SIZES)), **SECOND),
-    case(
-        "inkling2_loop",
-        lambda: Inkling2LoopForCausalLM(
-            Inkling2LoopTextConfig(
-                **SIZES | LAYERS, n_layers_per_attn_res_block=1, loop_layer_index_start=1,
-                loop_layer_index_end=3, loop_num_passes=2, loop_gate_rank=4,
-            )
-        ),
-        adapted=3,
-        long=2048,
-        **SECOND,
-    ),
-]  # fmt: skip
+]

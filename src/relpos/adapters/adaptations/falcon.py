@@ -5,19 +5,22 @@ The model folds biases and mask into one, which is `(b, h, 1, j)` where masks ar
 
 from __future__ import annotations
 
+import threading
 from math import sqrt
 from typing import Any
 
 from torch import Tensor, nn
 
 from ..adapted import Adapted
-from ..at_work import AtWork
 from ..attend import attend
 from ..attention_function import register
 from ..implementation import AdaptedConfig
 from .alibi import first_query
 
 __all__ = ["Attention", "Model"]
+
+# By their identities, the models whose forward this thread is in: others may be in another's.
+_of_thread = threading.local()
 
 
 class Attention(Adapted):
@@ -80,7 +83,7 @@ class Attention(Adapted):
         return self.dense(output.flatten(2)), weights
 
 
-class Model(AtWork):
+class Model(Adapted):
     """For `FalconModel`: its masks are narrow.
 
     During its forward the configuration names an implementation of relpos's to this model alone: an
@@ -118,8 +121,17 @@ class Model(AtWork):
     def config(self) -> Any:
         """The configuration; during the forward it names another implementation."""
         config = self.__dict__["config"]
-        return AdaptedConfig(config, causal=True) if self.is_at_work else config
+        is_at_work = id(self) in getattr(_of_thread, "models_at_work", ())
+        return AdaptedConfig(config, causal=True) if is_at_work else config
 
     @config.setter
     def config(self, config: Any) -> None:
         self.__dict__["config"] = config
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        before = getattr(_of_thread, "models_at_work", ())
+        _of_thread.models_at_work = (*before, id(self))
+        try:
+            return super().forward(*args, **kwargs)
+        finally:
+            _of_thread.models_at_work = before

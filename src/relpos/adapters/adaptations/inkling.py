@@ -27,7 +27,7 @@ class RelativeLogits(Adapted):
     """For `InklingRelativeLogits`: of more than one query the coefficients, `(1, b, h, i, d_rel)`.
 
     Temperatures of the queries, `(1, 1, i, 1)`, are multiplied to them as to a bias. Called with
-    nothing, it gives the profiles: what has weights come and go does so when a module is called.
+    None, it gives the profiles: what has weights come and go does so when a module is called.
     """
 
     signatures = {"forward": ("self", "relative_states", "query_positions", "key_positions")}
@@ -103,7 +103,7 @@ class Attention(InklingAttention):
     rel_logits_proj: nn.Module
 
     def profiles(self) -> Tensor:
-        return self.rel_logits_proj()
+        return self.rel_logits_proj(None)
 
     @takes_cache
     def forward(

@@ -15,18 +15,20 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..adapted import Adapted
-from ..at_work import AtWork, some_at_work
 from ..cache_argument import takes_cache
 from .inkling import InklingAttention
 
 __all__ = ["FullAttention", "RelativePositionBias", "SlidingAttention", "TextModel"]
 
+# What an adapted model has embedded has this attribute.
+_ADAPTED = "_relpos_needs_no_distances"
+
 
 class RelativePositionBias(Adapted):
     """For `Inkling2RelativePositionBias` and `Inkling2LoopRelativePositionBias`.
 
-    Of more than one query it gives the coefficients, `(1, b, h, i, d_rel)`; called with nothing,
-    as Inkling's, the profiles.
+    Of more than one query it gives the coefficients, `(1, b, h, i, d_rel)`; called with None, as
+    Inkling's, the profiles.
     """
 
     signatures = {"forward": ("self", "hidden_states", "relative_distance", "position_ids")}
@@ -54,7 +56,7 @@ class _Attention(InklingAttention):
     relative_position_bias: nn.Module
 
     def profiles(self) -> Tensor:
-        return self.relative_position_bias()
+        return self.relative_position_bias(None)
 
 
 class SlidingAttention(_Attention):
@@ -117,10 +119,11 @@ class FullAttention(_Attention):
         )  # fmt: skip
 
 
-class TextModel(AtWork):
+class TextModel(Adapted):
     """For `Inkling2TextModel` and `Inkling2LoopTextModel`: without the distances of all pairs.
 
-    A function of their module makes them; what stands in its place asks whose forward it is in.
+    A function of their module makes them from what is embedded; what stands in its place makes none
+    from what this forward has embedded.
     """
 
     together = True
@@ -130,6 +133,7 @@ class TextModel(AtWork):
             "use_cache", "kwargs",
         )
     }  # fmt: skip
+    embed_tokens: nn.Module
 
     @classmethod
     def prepare(cls) -> None:
@@ -138,13 +142,34 @@ class TextModel(AtWork):
             if module and not hasattr(module.get_relative_distance, "__wrapped__"):
                 module.get_relative_distance = _of_one_query(module.get_relative_distance)
 
+    @takes_cache
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Any = None,
+        position_ids: Tensor | None = None,
+        cache: Any = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        # As the original: one of the two.
+        if (input_ids is None) != (inputs_embeds is None):
+            x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+            input_ids, inputs_embeds = None, x.view_as(x)
+            setattr(inputs_embeds, _ADAPTED, True)
+        return super().forward(
+            input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
+            cache=cache, inputs_embeds=inputs_embeds, use_cache=use_cache, **kwargs,
+        )  # fmt: skip
+
 
 def _of_one_query(distances: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
     """A function of distances that makes none of more queries where an adapted model asks it."""
 
     @wraps(distances)
     def distances_or_none(inputs_embeds: Tensor, *args: Any, **kwargs: Any) -> Tensor | None:
-        if inputs_embeds.shape[1] > 1 and some_at_work():
+        if inputs_embeds.shape[1] > 1 and getattr(inputs_embeds, _ADAPTED, False):
             return None
         return distances(inputs_embeds, *args, **kwargs)
 
