@@ -16,7 +16,7 @@ def is_packed(linear: nn.Module) -> bool:
     Args:
         linear: the module.
 
-    >>> is_packed(nn.Linear(2, 3)), is_packed(nn.Linear(2, 3, dtype=torch.float8_e4m3fn))
+    >>> is_packed(nn.Linear(2, 3)), is_packed(nn.Linear(2, 3).to(torch.float8_e4m3fn))
     (False, True)
     """
     weight = getattr(linear, "weight", None)
@@ -34,7 +34,7 @@ def input_dtype(linear: nn.Module, owner: nn.Module, default: torch.dtype) -> to
             what is within modules (biases, LoRA's matrices) others may keep in another dtype.
         default: where there are none, that of the queries.
 
-    >>> packed = nn.Linear(2, 3, dtype=torch.float8_e4m3fn)
+    >>> packed = nn.Linear(2, 3).to(torch.float8_e4m3fn)
     >>> input_dtype(packed, nn.Sequential(packed), torch.bfloat16)
     torch.bfloat16
     """
