@@ -15,7 +15,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from relpos.adapters import Adapted, adapt, restore
-from tests.quantized import KINDS, IntegerWeight, pack
+from tests.quantized import KINDS, IntegerWeight, WeightMethod, pack
 from tests.replicas import in_a_thread, replica
 
 from .largest_tensor import LargestTensor
@@ -160,6 +160,15 @@ def test_a_replica_of_data_parallel_computes_the_same(case: Case):
     assert torch.equal(got, expected)
 
 
+@pytest.mark.parametrize(
+    "name", [case.name for case in CASES if case.name.startswith(ASK_PARAMETERS)]
+)
+def test_the_original_fails_in_a_replica_then(case: Case):
+    own, inputs = replica(case.model()), case.inputs(2, case.lengths[0], case.paddings[-1])
+    with pytest.raises((StopIteration, RuntimeError)):
+        own(**inputs)
+
+
 # Whose originals multiply by a weight themselves, or read its dtype.
 READ_WEIGHTS = ("bloom in slices", "granite_speech5", "inkling2_loop", "wavlm")
 
@@ -178,6 +187,16 @@ def test_linear_modules_may_pack_their_weights(case: Case, order: str, kind: typ
         change(adapted)
     with torch.no_grad():
         assert_close(case.call(adapted, inputs)[0], case.call(model, inputs)[0], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name", [case.name for case in CASES if case.name.startswith(READ_WEIGHTS)]
+)
+def test_the_original_fails_with_packed_weights_then(case: Case):
+    model, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
+    pack(model, WeightMethod)
+    with pytest.raises((AttributeError, TypeError)):
+        model(**inputs)
 
 
 @every

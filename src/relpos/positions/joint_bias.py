@@ -70,9 +70,7 @@ class JointBiasPosition(GridPosition):
         """
         grids = self._grids(shape)
         device = next(self.parameters(), torch.empty(0)).device
-        weights = (x.dtype for x in self.parameters() if x.ndim > 1 and x.is_floating_point())
-        dtype = next(weights, torch.get_default_dtype())
-        joint_bias = self._bias_for(grids.shape, device, dtype)
+        joint_bias = self._bias_for(grids.shape, device, torch.get_default_dtype())
         tokens = joint_bias.new_zeros(1, self.heads, grids.tokens, 1)
         return relative_logits(tokens, tokens, replace(grids, joint_bias=joint_bias))[0]
 
@@ -84,6 +82,6 @@ class JointBiasPosition(GridPosition):
         Args:
             shape: the window.
             device: of the parameters, when their modules are called.
-            dtype: of the queries, for modules that do not say it of themselves.
+            dtype: of the queries, for modules whose weights do not say it.
         """
         raise NotImplementedError

@@ -9,7 +9,7 @@ __all__ = ["input_dtype", "is_packed"]
 
 
 def is_packed(linear: nn.Module) -> bool:
-    """Whether a module's weight is none that its input must be like.
+    """Whether the dtype of a module's weight, if it has one, says nothing of that of its input.
 
     torch's quantized modules have a method of that name, others a tensor of integers or of 8 bits.
 

@@ -20,7 +20,7 @@ from ..cache_argument import takes_cache
 from ..implementation import is_adapted_name
 from .alibi import first_query
 
-__all__ = ["Attention", "InklingAttention", "RelativeLogits"]
+__all__ = ["Attention", "BaseAttention", "RelativeLogits"]
 
 
 class RelativeLogits(Adapted):
@@ -47,7 +47,7 @@ class RelativeLogits(Adapted):
         return relative_states.transpose(1, 2)[None]
 
 
-class InklingAttention(Adapted):
+class BaseAttention(Adapted):
     """A base for the attention modules of both Inklings."""
 
     scheme = "relative logits"
@@ -91,7 +91,7 @@ class InklingAttention(Adapted):
         return Terms(keys=table, q_rel=position_bias[0])
 
 
-class Attention(InklingAttention):
+class Attention(BaseAttention):
     """For `InklingAttention`."""
 
     signatures = {

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..adapted import Adapted
 from ..cache_argument import takes_cache
-from .inkling import InklingAttention
+from .inkling import BaseAttention
 
 __all__ = ["FullAttention", "RelativePositionBias", "SlidingAttention", "TextModel"]
 
@@ -52,7 +52,7 @@ class RelativePositionBias(Adapted):
         return self.norm(coefficients, position_ids).transpose(1, 2)[None]
 
 
-class _Attention(InklingAttention):
+class _Attention(BaseAttention):
     relative_position_bias: nn.Module
 
     def profiles(self) -> Tensor:
