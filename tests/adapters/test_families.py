@@ -161,8 +161,9 @@ def test_a_replica_of_data_parallel_computes_the_same(case: Case):
 
 
 @pytest.mark.parametrize(
-    "name", [case.name for case in CASES if case.name.startswith(ASK_PARAMETERS)]
-)
+    "case", [case for case in CASES if case.name.startswith(ASK_PARAMETERS)],
+    ids=lambda case: case.name,
+)  # fmt: skip
 def test_the_original_fails_in_a_replica_then(case: Case):
     own, inputs = replica(case.model()), case.inputs(2, case.lengths[0], case.paddings[-1])
     with pytest.raises((StopIteration, RuntimeError)):
@@ -190,8 +191,9 @@ def test_linear_modules_may_pack_their_weights(case: Case, order: str, kind: typ
 
 
 @pytest.mark.parametrize(
-    "name", [case.name for case in CASES if case.name.startswith(READ_WEIGHTS)]
-)
+    "case", [case for case in CASES if case.name.startswith(READ_WEIGHTS)],
+    ids=lambda case: case.name,
+)  # fmt: skip
 def test_the_original_fails_with_packed_weights_then(case: Case):
     model, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
     pack(model, WeightMethod)
