@@ -157,8 +157,12 @@ def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]
     steps, report = [], Report()
     # Where modules are adapted together or not at all: the first that is left.
     missing: dict[str, str] = {}
+    # The modules that adapted ones read.
+    parts: set[str] = set()
     for name, module in model.named_modules():
         adaptation = adaptation_of(type(module))
+        if name in parts:
+            continue
         if adaptation is not None and not adaptation.applies(module):
             continue
         reason = _reason(module, adaptation)
@@ -170,6 +174,7 @@ def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]
         else:
             takes = window is not None and adaptation.takes_window(module)
             steps.append(_Step(name, module, adaptation, window if takes else None))
+            parts.update(f"{name}.{part}".lstrip(".") for part in adaptation.parts)
     taken = []
     for step in steps:
         group = _group(step.module)

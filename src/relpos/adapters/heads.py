@@ -7,7 +7,7 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["project_heads", "split_heads"]
+__all__ = ["project_heads", "split_heads", "split_qkv"]
 
 
 def project_heads(
@@ -31,3 +31,13 @@ def split_heads(x: Float[Tensor, "*b i hd"], *, width: int) -> Float[Tensor, "*b
         width: d, of one head.
     """
     return x.unflatten(-1, (-1, width)).transpose(-3, -2)
+
+
+def split_qkv(x: Float[Tensor, "b i hd"], *, heads: int) -> tuple[Float[Tensor, "b h i d"], ...]:
+    """Queries, keys and values that one module projects, in this order, with heads before tokens.
+
+    Args:
+        x: of all three, each of all heads side by side.
+        heads: h.
+    """
+    return x.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)

@@ -9,6 +9,10 @@ def _transformers(model: str, **classes: str) -> tuple[str, dict[str, str]]:
     return f"transformers.models.{model}.modeling_{model}", classes
 
 
+def _timm(file: str, **classes: str) -> tuple[str, dict[str, str]]:
+    return f"timm.{file}", {name: f"timm.{path}" for name, path in classes.items()}
+
+
 #: By family: the module that defines the classes, and each class's adaptation as `file:class`.
 KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
     "beit": _transformers(
@@ -233,6 +237,45 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
     "t5": _transformers(
         "t5",
         T5Attention="t5:Attention",
+    ),
+    "timm_beit": _timm("models.beit", Attention="beit:Attention"),
+    "timm_bottleneck": _timm("layers.bottleneck_attn", BottleneckAttn="bottleneck:Attention"),
+    "timm_gcvit": _timm("models.gcvit", WindowAttentionGlobal="gcvit:WindowAttention"),
+    "timm_maxxvit": _timm(
+        "models.maxxvit",
+        Attention2d="maxxvit:Attention2d",
+        AttentionCl="maxxvit:AttentionCl",
+    ),
+    "timm_relpos_vit": _timm(
+        "models.vision_transformer_relpos",
+        RelPosAttention="relpos_vit:Attention",
+        VisionTransformerRelPos="relpos_vit:Model",
+    ),
+    "timm_sam": _timm("models.vision_transformer_sam", Attention="sam:Attention"),
+    "timm_swin": _timm("models.swin_transformer", WindowAttention="swin:WindowAttention"),
+    "timm_swin_v2": _timm("models.swin_transformer_v2", WindowAttention="swin_v2:WindowAttention"),
+    "timm_swin_v2_cr": _timm(
+        "models.swin_transformer_v2_cr",
+        WindowMultiHeadAttention="swin_v2:CrWindowAttention",
+    ),
+    "torchvision_maxvit": (
+        "torchvision.models.maxvit",
+        {
+            "RelativePositionalMultiHeadAttention": "torchvision.maxvit:Attention",
+        },
+    ),
+    "torchvision_swin": (
+        "torchvision.models.swin_transformer",
+        {
+            "ShiftedWindowAttention": "torchvision.swin:ShiftedWindowAttention",
+            "ShiftedWindowAttentionV2": "torchvision.swin:ShiftedWindowAttentionV2",
+        },
+    ),
+    "torchvision_video_swin": (
+        "torchvision.models.video.swin_transformer",
+        {
+            "ShiftedWindowAttention3d": "torchvision.swin:ShiftedWindowAttention3d",
+        },
     ),
     "udop": _transformers(
         "udop",

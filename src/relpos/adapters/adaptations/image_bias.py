@@ -28,20 +28,21 @@ class ImageBias(NamedTuple):
 
     Args:
         patches: `(h, 2 height - 1, 2 width - 1)`, in the order of key minus query.
-        class_token: `(3, h)`: for the patches, of the patches for it, for itself.
+        class_token: `(3, h)`: for the patches, of the patches for it, for itself; None: there is
+            no class token.
         mask: what the model adds to them; None: nothing.
     """
 
     patches: Tensor
-    class_token: Tensor
+    class_token: Tensor | None = None
     mask: Tensor | None = None
 
     def __add__(self, other: Any) -> Any:
         """With the biases of all layers, or with a mask, as a layer of the original adds them."""
         if isinstance(other, ImageBias):
-            both = ImageBias(
-                self.patches + other.patches, self.class_token + other.class_token, self.mask
-            )
+            tokens = (self.class_token, other.class_token)
+            token = None if None in tokens else sum(tokens)
+            both = ImageBias(self.patches + other.patches, token, self.mask)
             return both if other.mask is None else both + other.mask
         return self._replace(mask=other if self.mask is None else self.mask + other)
 
@@ -91,7 +92,7 @@ def attend_to_image(
     dropout: float,
     weights: bool,
 ) -> tuple[Float[Tensor, "b i h d"], Float[Tensor, "b h i i"] | None]:
-    """`attend`, of a class token and the patches after it.
+    """`attend`, of the patches, most often with a class token before them.
 
     Args:
         q: queries.
@@ -103,11 +104,17 @@ def attend_to_image(
         weights: whether to build the `i x j` weights.
     """
     check_mask(bias.mask)
+    joint = bias.patches.to(q.dtype)
+    if bias.class_token is None:
+        return attend(
+            q, k, v, GridTerms(bias.image_shape, joint_bias=joint), mask=bias.mask, scale=scale,
+            dropout=dropout, weights=weights,
+        )  # fmt: skip
     for_patches, for_class_token, for_itself = bias.class_token.to(q.dtype)[:, None, :, None, None]
     others = for_patches.expand(1, -1, 1, k.shape[2] - 1)
     # The class token's row, which a grid leaves without biases, is attended for by itself.
     patches = attend(
-        q, k, v, GridTerms(bias.image_shape, joint_bias=bias.patches.to(q.dtype), prefix=1),
+        q, k, v, GridTerms(bias.image_shape, joint_bias=joint, prefix=1),
         mask=_masked(torch.cat([for_class_token, torch.zeros_like(others)], -1), bias.mask),
         scale=scale, dropout=dropout, weights=weights,
     )  # fmt: skip

@@ -18,6 +18,7 @@ from ...positions.resizing import resize_rows
 from ...terms import GridTerms, OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
+from ..heads import split_qkv
 
 __all__ = ["ImageAttention"]
 
@@ -49,10 +50,8 @@ class ImageAttention(Adapted):
             weights: whether to build the `i x j` weights.
         """
         shape = (hidden_states.shape[1], hidden_states.shape[2])
-        q, k, v = (
-            self.qkv(hidden_states).flatten(1, 2).unflatten(-1, (3, heads, -1))
-            .permute(2, 0, 3, 1, 4).unbind(0)
-        )  # fmt: skip
+        q, k, v = split_qkv(self.qkv(hidden_states).flatten(1, 2), heads=heads)
+        q, k = self.normalized(q, k)
         axes = tuple(
             self._axis(rows, size, q)
             for rows, size in zip((self.rel_pos_h, self.rel_pos_w), shape, strict=True)
@@ -61,6 +60,15 @@ class ImageAttention(Adapted):
             q, k, v, GridTerms(shape, axes), scale=self.scale, dropout=dropout, weights=weights
         )
         return self.proj(output.flatten(2).unflatten(1, shape)), found
+
+    def normalized(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys as the scores and the tables meet them.
+
+        Args:
+            q: `(b, h, i, d)`, as projected.
+            k: likewise.
+        """
+        return q, k
 
     def _axis(self, rows: Tensor, size: int, q: Tensor) -> Terms:
         """The table of an axis of `size` tokens, in the order of key minus query."""

@@ -20,7 +20,10 @@ from ..adapted import Adapted
 from ..attend import attend
 from ..heads import project_heads
 
-__all__ = ["CosineWindowAttention", "WindowAttention", "attend_in_windows", "bias_of_table"]
+__all__ = [
+    "CosineWindowAttention", "WindowAttention", "attend_in_windows", "bias_of_table",
+    "continuous_bias", "scaled_cosine",
+]  # fmt: skip
 
 _LARGEST_LOG_SCALE = log(100)
 
@@ -29,7 +32,7 @@ def attend_in_windows(
     q: Float[Tensor, "b h i d"],
     k: Float[Tensor, "b h i d"],
     v: Float[Tensor, "b h i d"],
-    bias: Float[Tensor, "h m n"],
+    bias: Float[Tensor, "h *offsets"],
     mask: Float[Tensor, "w i i"] | None,
     *,
     scale: float,
@@ -42,7 +45,7 @@ def attend_in_windows(
         q: queries.
         k: keys.
         v: values.
-        bias: of `m = 2 height - 1` and `n = 2 width - 1` offsets, in the order of key minus query.
+        bias: of `2 n - 1` offsets along an axis of `n` tokens, in the order of key minus query.
         mask: for each of the `w` windows of an image; None: nothing is hidden.
         scale: of the products.
         dropout: probability that a weight is dropped.
@@ -51,22 +54,47 @@ def attend_in_windows(
     if mask is not None:
         images = q.shape[0] // mask.shape[0]
         mask = (mask if images == 1 else mask.repeat(images, 1, 1))[:, None]
-    shape = (bias.shape[1] + 1) // 2, (bias.shape[2] + 1) // 2
+    shape = tuple((offsets + 1) // 2 for offsets in bias.shape[1:])
     return attend(
         q, k, v, GridTerms(shape, joint_bias=bias.to(q.dtype)), mask=mask, scale=scale,
         dropout=dropout, weights=weights,
     )  # fmt: skip
 
 
-def bias_of_table(table: Float[Tensor, "r h"], shape: tuple[int, int]) -> Float[Tensor, "h m n"]:
-    """A table of `r = m * n` offsets, in the order of query minus key, for `attend_in_windows`.
+def bias_of_table(
+    table: Float[Tensor, "r h"], shape: tuple[int, ...]
+) -> Float[Tensor, "h *offsets"]:
+    """A table of `r` offsets, in the order of query minus key, for `attend_in_windows`.
 
     Args:
-        table: a row for each offset, along the width first.
+        table: a row for each offset, along the last axis first; `2 n - 1` of an axis of `n` tokens.
         shape: of a window.
     """
-    height, width = shape
-    return table.mT.unflatten(1, (2 * height - 1, 2 * width - 1)).flip(1, 2)
+    offsets = tuple(2 * size - 1 for size in shape)
+    return table.mT.unflatten(1, offsets).flip(tuple(range(1, len(shape) + 1)))
+
+
+def continuous_bias(table: Float[Tensor, "m n h"]) -> Float[Tensor, "h m n"]:
+    """The bias of Swin v2 for `attend_in_windows`, at most 16.
+
+    Args:
+        table: what its network gives for each offset, in the order of query minus key.
+    """
+    return 16 * table.permute(2, 0, 1).flip(1, 2).sigmoid()
+
+
+def scaled_cosine(
+    q: Float[Tensor, "b h i d"], k: Float[Tensor, "b h i d"], logit_scale: Float[Tensor, "h 1 1"]
+) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b h i d"]]:
+    """Queries and keys whose products are cosines, times a scale that is at most 100.
+
+    Args:
+        q: queries.
+        k: keys.
+        logit_scale: the logarithm of each head's scale.
+    """
+    scale = logit_scale.clamp(max=_LARGEST_LOG_SCALE).exp()
+    return normalize(q, dim=-1) * scale, normalize(k, dim=-1)
 
 
 class WindowAttention(Adapted):
@@ -128,12 +156,10 @@ class CosineWindowAttention(WindowAttention):
     relative_coords_table: Tensor
 
     def _scaled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, float]:
-        scale = self.logit_scale.clamp(max=_LARGEST_LOG_SCALE).exp()
-        return normalize(q, dim=-1) * scale, normalize(k, dim=-1), 1.0
+        return *scaled_cosine(q, k, self.logit_scale), 1.0
 
     def _bias(self) -> Float[Tensor, "h m n"]:
-        table = self.continuous_position_bias_mlp(self.relative_coords_table)[0]
-        return 16 * table.permute(2, 0, 1).flip(1, 2).sigmoid()
+        return continuous_bias(self.continuous_position_bias_mlp(self.relative_coords_table)[0])
 
     def _mask(self, mask: Tensor | None) -> Tensor | None:
         return None if mask is None else mask + mask

@@ -1,0 +1,1 @@
+"""How classes of timm are adapted, one file for each of its own files, most often."""

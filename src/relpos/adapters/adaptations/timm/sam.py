@@ -1,0 +1,36 @@
+"""timm's SAM (Kirillov et al. 2023): its attention within windows and over the whole image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..image_keys import ImageAttention
+
+__all__ = ["Attention"]
+
+
+class Attention(ImageAttention):
+    """For `Attention` of `vision_transformer_sam`."""
+
+    signatures = {"forward": ("self", "x")}
+    weights_dropout = "attn_drop"
+    num_heads: int
+    q_norm: nn.Module
+    k_norm: nn.Module
+    attn_drop: nn.Dropout
+    proj_drop: nn.Module
+
+    @classmethod
+    def applies(cls, module: Any) -> bool:
+        return module.use_rel_pos
+
+    def forward(self, x: Tensor) -> Tensor:
+        output, _ = self.image_attention(
+            x, heads=self.num_heads, dropout=self.attn_drop.p if self.training else 0.0
+        )
+        return self.proj_drop(output)
+
+    def normalized(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        return self.q_norm(q), self.k_norm(k)
