@@ -26,6 +26,9 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 8 
 # Judges of tests/parity whose own requirements (librosa, torchvision) the tests do without.
 ORACLES := espnet self-attention-cv
 
+# Judges of tests/adapters that transformers must not find: in a folder apart, as tests/apart.py says.
+APART := timm torchvision
+
 # The oldest transformers whose models are adapted, beside the one that the constraints pin.
 OLDEST := 5.20.2
 
@@ -44,6 +47,7 @@ $(VENV)/.complete: pyproject.toml constraints.txt setup.py $(wildcard csrc/*)
 	$(INSTALL) torch
 	$(INSTALL) --editable '.[dev]'
 	$(INSTALL) --no-deps $(ORACLES)
+	$(INSTALL) --no-deps --upgrade --target $(VENV)/apart $(APART)
 	@touch $@
 
 run: setup

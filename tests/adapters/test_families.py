@@ -112,7 +112,11 @@ def test_state_dict_and_restored_model_are_those_of_the_original(case: Case):
 
 
 # Whose originals read the weights of a module without calling it.
-READ_PAST_HOOKS = ("bloom in slices", "deberta", "sew_d")
+READ_PAST_HOOKS = (
+    "bloom in slices", "deberta", "sew_d", "timm swin v2", "timm beit", "timm relpos vit, learned",
+    "timm maxvit", "timm coatnet, learned", "torchvision swin",
+    "torchvision video swin",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -138,7 +142,7 @@ def test_the_original_does_not_find_its_weights_then(case: Case):
         expected = getattr(model(**inputs), case.output)
         accelerate.cpu_offload(model, execution_device=torch.device("cpu"))
         found = None
-        with suppress(NotImplementedError):  # to copy what is on no device
+        with suppress(RuntimeError):  # what is on no device is not copied or multiplied
             found = getattr(model(**inputs), case.output)
     assert found is None or not torch.equal(found, expected)
 
@@ -171,11 +175,16 @@ def test_the_original_fails_in_a_replica_then(case: Case):
 
 
 # Whose originals multiply by a weight themselves, or read its dtype.
-READ_WEIGHTS = ("bloom in slices", "granite_speech5", "inkling2_loop", "wavlm")
+READ_WEIGHTS = (
+    "bloom in slices", "granite_speech5", "inkling2_loop", "wavlm", "timm swin v2", "timm beit",
+    "torchvision swin", "torchvision video swin",
+)  # fmt: skip
+WITHOUT_LINEARS = ("timm coatnet, learned", "timm bottleneck")
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in CASES if not case.name.startswith(READ_WEIGHTS)],
+    "case",
+    [case for case in CASES if not case.name.startswith((*READ_WEIGHTS, *WITHOUT_LINEARS))],
     ids=lambda case: case.name,
 )  # fmt: skip
 @pytest.mark.parametrize("kind", KINDS)
@@ -199,6 +208,14 @@ def test_the_original_fails_with_packed_weights_then(case: Case):
     pack(model, WeightMethod)
     with pytest.raises((AttributeError, TypeError)):
         model(**inputs)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name.startswith(WITHOUT_LINEARS)],
+    ids=lambda case: case.name,
+)  # fmt: skip
+def test_a_model_without_linear_modules_has_none_to_pack(case: Case):
+    assert pack(case.model()) == 0
 
 
 @every

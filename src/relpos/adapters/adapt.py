@@ -23,12 +23,21 @@ __all__ = ["adapt", "restore"]
 
 @dataclass(frozen=True)
 class _Step:
-    """One module that is to be adapted."""
+    """One module that is to be adapted.
+
+    Args:
+        name: in the model.
+        module: of the original class.
+        adaptation: what replaces its methods.
+        window: the offsets that take part; None: all.
+        group: of what is adapted together or not at all; None: it is by itself.
+    """
 
     name: str
     module: Any
     adaptation: type[Adapted]
     window: Window | None
+    group: str | None
 
 
 def adapt(model: nn.Module, *, strict: bool = False, window: Window | None = None) -> Report:
@@ -157,28 +166,25 @@ def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]
     steps, report = [], Report()
     # Where modules are adapted together or not at all: the first that is left.
     missing: dict[str, str] = {}
-    # The modules that adapted ones read.
     parts: set[str] = set()
     for name, module in model.named_modules():
         adaptation = adaptation_of(type(module))
-        if name in parts:
+        if name in parts or (adaptation is not None and not adaptation.applies(module)):
             continue
-        if adaptation is not None and not adaptation.applies(module):
-            continue
-        reason = _reason(module, adaptation)
+        reason, group = _reason(module, adaptation), _group(module)
         if reason is not None and (adaptation is not None or not _is_part_of_left(name, report)):
             report.left.append((name, reason))
         if reason is not None or adaptation is None:
-            if (group := _group(module)) is not None:
+            if group is not None:
                 missing.setdefault(group, name or "the model")
         else:
             takes = window is not None and adaptation.takes_window(module)
-            steps.append(_Step(name, module, adaptation, window if takes else None))
-            parts.update(f"{name}.{part}".lstrip(".") for part in adaptation.parts)
+            steps.append(_Step(name, module, adaptation, window if takes else None, group))
+            steps += (held := _steps_of_parts(steps[-1]))
+            parts.update(step.name for step in held)
     taken = []
     for step in steps:
-        group = _group(step.module)
-        first = None if group is None else missing.get(group)
+        first = None if step.group is None else missing.get(step.group)
         if first is None:
             taken.append(step)
         if not step.adaptation.scheme:
@@ -191,6 +197,17 @@ def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]
         else:
             report.left.append((step.name, f"it needs {first} adapted too, which is left"))
     return taken, report
+
+
+def _steps_of_parts(step: _Step) -> list[_Step]:
+    """Those of the modules that hold the tables of one, with which they are adapted."""
+    prefix = f"{step.name}." if step.name else ""
+    held = {part: getattr(step.module, part) for part in step.adaptation.parts}
+    return [
+        _Step(prefix + part, held[part], own, None, step.group)
+        for part, own in step.adaptation.parts.items()
+        if held[part] is not None
+    ]
 
 
 def _group(module: nn.Module) -> str | None:

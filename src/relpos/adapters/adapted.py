@@ -46,8 +46,8 @@ class Adapted(nn.Module):
     #: Whether the modules of its model hand each other what only adapted ones read (a table in
     #: place of a bias), so that all of them are adapted or none.
     together: ClassVar[bool] = False
-    #: The names of modules in this one whose tables it reads: they have no attention of their own.
-    parts: ClassVar[tuple[str, ...]] = ()
+    #: By their names, modules in this one that hold its tables, and what each is adapted by.
+    parts: ClassVar[dict[str, type[Adapted]]] = {}
     #: The attribute that says how probable it is that a weight is dropped, as a number or a module
     #: that has it; empty: relpos drops none.
     weights_dropout: ClassVar[str] = "dropout"

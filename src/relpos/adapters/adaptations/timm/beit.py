@@ -1,4 +1,4 @@
-"""timm's BEiT (Bao et al. 2022) and what is built like it: biases of an image with a class token."""
+"""timm's BEiT (Bao et al. 2022): biases of an image with a class token."""
 
 from __future__ import annotations
 

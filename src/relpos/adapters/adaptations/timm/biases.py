@@ -3,31 +3,45 @@
     s_ij = scale * q_i . k_j + B[y_j - y_i, x_j - x_i]      (y, x): row and column
 
 B is learned (Liu et al. 2021, equation 4), or a small network computes it (Liu et al. 2022,
-equation 2). A module is asked for a bias of all pairs; here it gives the one of the offsets.
+equation 2). Such a module adds a bias of all pairs to the scores; here it gives one by offset.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from ...adapted import Adapted
 from ..image_bias import ImageBias
 from ..window_attention import bias_of_table
 
-__all__ = ["offset_bias", "unknown_bias"]
+__all__ = ["OffsetBias", "SharedBias", "unknown_bias"]
 
 _MODULE = "timm.layers.pos_embed_rel"
 
 
-def offset_bias(rel_pos: Any) -> ImageBias:
-    """What `rel_pos.get_bias()` has for each offset.
+class OffsetBias(Adapted):
+    """For the module of biases that an attention has; called without scores, it gives `ImageBias`.
 
-    Args:
-        rel_pos: of timm, of a class for which `unknown_bias` gives None.
+    The attention calls it, since what has weights come and go does so when a module is called.
     """
-    return _BIASES[_class_name(rel_pos)](rel_pos)
+
+    signatures = {"forward": ("self", "attn", "shared_rel_pos")}
+
+    def forward(self, attn: Tensor | None = None, shared_rel_pos: Any = None) -> Any:
+        if attn is not None:
+            return self.original_forward(attn, shared_rel_pos)
+        return _BIASES[_class_name(self)](self)
+
+
+class SharedBias(OffsetBias):
+    """For that of all layers, which the model asks for a bias and hands to them."""
+
+    signatures = {"get_bias": ("self",)}
+
+    def get_bias(self) -> ImageBias:
+        return self()
 
 
 def unknown_bias(rel_pos: nn.Module | None) -> str | None:

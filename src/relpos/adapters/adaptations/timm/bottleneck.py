@@ -1,4 +1,4 @@
-"""timm's bottleneck attention (Srinivas et al. 2021, "BoTNet"): keys of two axes over a whole map."""
+"""timm's bottleneck attention (Srinivas et al. 2021, "BoTNet"): keys of two axes of a map."""
 
 from __future__ import annotations
 
@@ -10,14 +10,29 @@ from ....terms import GridTerms, OffsetTable, Terms
 from ...adapted import Adapted
 from ...attend import attend
 
-__all__ = ["Attention"]
+__all__ = ["Attention", "PositionTables"]
+
+
+class PositionTables(Adapted):
+    """For `PosEmbedRel`: `(r, d)` of rows and of columns, key minus query, in place of logits.
+
+    The attention calls it, since what has weights come and go does so when a module is called.
+    """
+
+    signatures = {"forward": ("self", "q")}
+    height_rel: nn.Parameter
+    width_rel: nn.Parameter
+
+    def forward(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        return self.height_rel.to(q.dtype), self.width_rel.to(q.dtype)
 
 
 class Attention(Adapted):
-    """For `BottleneckAttn`; with a map of another size than its tables' it runs as before: fails."""
+    """For `BottleneckAttn`; with a map of another size than its tables' it fails as before."""
 
     scheme = "keys of two axes"
     signatures = {"forward": ("self", "x")}
+    parts = {"pos_embed": PositionTables}
     num_heads: int
     dim_out_qk: int
     dim_out_v: int
@@ -36,15 +51,11 @@ class Attention(Adapted):
             part.flatten(2).unflatten(1, (self.num_heads, -1)).mT
             for part in self.qkv(x).split(widths, 1)
         )
+        # The op scales what tables add.
+        scaled = 1.0 if self.scale_pos_embed else self.scale
         axes = tuple(
-            Terms(keys=OffsetTable(self._rows(rows, q)[None], 1 - size))
-            for rows, size in zip(
-                (self.pos_embed.height_rel, self.pos_embed.width_rel), shape, strict=True
-            )
+            Terms(keys=OffsetTable(rows[None] / scaled, 1 - size))
+            for rows, size in zip(self.pos_embed(q), shape, strict=True)
         )
         output, _ = attend(q, k, v, GridTerms(shape, axes), scale=self.scale)
         return self.pool(output.flatten(2).mT.unflatten(2, shape))
-
-    def _rows(self, rows: Tensor, q: Tensor) -> Tensor:
-        """A table of key minus query, which the op scales."""
-        return (rows if self.scale_pos_embed else rows / self.scale).to(q.dtype)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...adapted import Adapted
 from ..image_bias import attend_to_image
-from .biases import offset_bias, unknown_bias
+from .biases import OffsetBias, unknown_bias
 
 __all__ = ["Attention2d", "AttentionCl"]
 
@@ -23,7 +23,7 @@ class AttentionCl(Adapted):
     scheme = "joint bias of two axes"
     signatures = {"forward": ("self", "x", "shared_rel_pos")}
     weights_dropout = "attn_drop"
-    parts = ("rel_pos",)
+    parts = {"rel_pos": OffsetBias}
     num_heads: int
     dim_head: int
     head_first: bool
@@ -55,7 +55,7 @@ class AttentionCl(Adapted):
             qkv = qkv.unflatten(-1, (3, self.num_heads, self.dim_head)).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.unbind(0)
         output, _ = attend_to_image(
-            q, k, v, offset_bias(self.rel_pos), scale=self.scale,
+            q, k, v, self.rel_pos(), scale=self.scale,
             dropout=self.attn_drop.p if self.training else 0.0, weights=False,
         )  # fmt: skip
         return output.flatten(2)

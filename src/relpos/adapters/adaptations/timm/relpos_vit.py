@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...adapted import Adapted
 from ...heads import split_qkv
 from ..image_bias import ImageBias, attend_to_image
-from .biases import offset_bias, unknown_bias
+from .biases import OffsetBias, SharedBias, unknown_bias
 
 __all__ = ["Attention", "Model"]
 
@@ -23,7 +23,7 @@ class Attention(Adapted):
     scheme = "joint bias of two axes"
     signatures = {"forward": ("self", "x", "shared_rel_pos")}
     weights_dropout = "attn_drop"
-    parts = ("rel_pos",)
+    parts = {"rel_pos": OffsetBias}
     together = True
     num_heads: int
     scale: float
@@ -40,7 +40,7 @@ class Attention(Adapted):
         return unknown_bias(module.rel_pos)
 
     def forward(self, x: Tensor, shared_rel_pos: Any = None) -> Tensor:
-        bias = shared_rel_pos if self.rel_pos is None else offset_bias(self.rel_pos)
+        bias = shared_rel_pos if self.rel_pos is None else self.rel_pos()
         if not isinstance(bias, ImageBias):
             return self.original_forward(x, shared_rel_pos)
         q, k, v = split_qkv(self.qkv(x), heads=self.num_heads)
@@ -55,7 +55,7 @@ class Model(Adapted):
     """For `VisionTransformerRelPos`, which runs as before: it asks its module for the biases."""
 
     together = True
-    parts = ("shared_rel_pos",)
+    parts = {"shared_rel_pos": SharedBias}
 
     @classmethod
     def applies(cls, module: Any) -> bool:
@@ -64,21 +64,3 @@ class Model(Adapted):
     @classmethod
     def unsupported(cls, module: Any) -> str | None:
         return unknown_bias(module.shared_rel_pos)
-
-    @property
-    def shared_rel_pos(self) -> _ByOffset:
-        """What the original takes for the module that lies under this name."""
-        return _ByOffset(self._modules["shared_rel_pos"])
-
-
-class _ByOffset:
-    """A module of biases that are asked for, and are given by offset; it is itself otherwise."""
-
-    def __init__(self, rel_pos: Any) -> None:
-        self.rel_pos = rel_pos
-
-    def get_bias(self) -> ImageBias:
-        return offset_bias(self.rel_pos)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.rel_pos, name)

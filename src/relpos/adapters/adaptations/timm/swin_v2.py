@@ -1,8 +1,6 @@
-"""timm's two forms of Swin v2 (Liu et al. 2022): cosine attention, with biases that are computed."""
+"""timm's two forms of Swin v2 (Liu et al. 2022): cosines, and biases that are computed."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from jaxtyping import Float
