@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.utils import (
+from transformers.utils.import_utils import (
     is_timm_available,
     is_torchvision_available,
     is_torchvision_v2_available,

@@ -25,7 +25,8 @@ def cases(chosen: list[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", chosen, ids=lambda case: case.name)
 
 
-FIRST = [case for case in CASES if case.first and case.pretrained]
+USED = [case for case in CASES if case.first]
+FIRST = [case for case in USED if case.pretrained]
 
 
 def eager(case: Case, dtype: torch.dtype = torch.float64) -> nn.Module:
@@ -115,8 +116,8 @@ def test_gradient_checkpointing_changes_no_gradient(case: Case, reentrant: bool)
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
-# In chunks it is the same code and more.
-@cases([case for case in FIRST if case.name != "seamless_m4t_v2"])
+# In chunks it is the same code and more; ESPnet's, once called, cannot be copied.
+@cases([case for case in USED if case.name not in ("seamless_m4t_v2", "espnet")])
 @pytest.mark.costly(8)
 def test_compiling_breaks_no_graph_that_was_whole(case: Case):
     model = case.model()
@@ -138,11 +139,12 @@ def test_compiling_breaks_no_graph_that_was_whole(case: Case):
     assert_equal({name.removeprefix("_orig_mod."): x for name, x in got.items()}, expected, 1e-4)
 
 
-@cases([case for case in FIRST if case.dropout])
+@cases([case for case in USED if case.dropout])
 @pytest.mark.costly(10)
 def test_dropout_of_attention_draws_from_the_same_distribution(case: Case):
     model = case.model()
-    inputs = case.inputs(1, 12, "none")
+    # Of images of one size, or of few tokens.
+    inputs = case.inputs(1, 12 if len(case.lengths) > 1 else case.lengths[0], "none")
 
     def draws(model: nn.Module) -> Tensor:
         attention = model.get_submodule(case.attention)
@@ -171,7 +173,7 @@ def test_dropout_of_attention_draws_from_the_same_distribution(case: Case):
     assert 0.7 < float(spread.min()) <= float(spread.max()) < 1.4
 
 
-@cases([case for case in FIRST if case.linears])
+@cases([case for case in USED if case.linears])
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 @pytest.mark.parametrize("order", ["LoRA, then adapt", "adapt, then LoRA"])
 def test_lora_trains_the_same_before_and_after(case: Case, order: str):

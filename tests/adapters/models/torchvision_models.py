@@ -82,14 +82,14 @@ def case(name, build, positions, attention, inputs=images, **settings):
 TABLE = "relative_position_bias_table"
 
 CASES = [
-    case("torchvision swin", swin, TABLE, "layers.1.1.attn", linears=("proj",)),
+    case("torchvision swin", swin, TABLE, "layers.1.1.attn"),
     case(
         "torchvision swin v2", partial(swin, "V2"), "cpb_mlp", "layers.1.1.attn",
         draw=draw_cosine, without=("fp16",),
         cancelling=("qkv.weight", "qkv.bias", "logit_scale"),
     ),
     case(
-        "torchvision video swin", video, TABLE, "layers.2.1.attn", videos, lengths=(231, 180),
+        "torchvision video swin", video, TABLE, "layers.1.1.attn", videos, lengths=(231, 180),
         long=1620,
     ),
     case(

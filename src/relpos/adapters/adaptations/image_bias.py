@@ -40,9 +40,9 @@ class ImageBias(NamedTuple):
     def __add__(self, other: Any) -> Any:
         """With the biases of all layers, or with a mask, as a layer of the original adds them."""
         if isinstance(other, ImageBias):
-            tokens = (self.class_token, other.class_token)
-            token = None if None in tokens else sum(tokens)
-            both = ImageBias(self.patches + other.patches, token, self.mask)
+            mine, theirs = self.class_token, other.class_token
+            class_token = None if mine is None or theirs is None else mine + theirs
+            both = ImageBias(self.patches + other.patches, class_token, self.mask)
             return both if other.mask is None else both + other.mask
         return self._replace(mask=other if self.mask is None else self.mask + other)
 
