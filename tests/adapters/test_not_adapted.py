@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from transformers import (
 from relpos.adapters import adapt
 from relpos.adapters.not_adapted import NOT_ADAPTED, TELLTALES, looks_relative, why_not_adapted
 from relpos.adapters.registry import families
+from tests.apart import import_apart
 
 pytestmark = pytest.mark.no_typecheck
 
@@ -49,7 +49,7 @@ def named() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("module", "name"), named())
 def test_classes_that_are_left_exist(module: str, name: str):
-    assert issubclass(getattr(import_module(module), name), nn.Module)
+    assert issubclass(getattr(import_apart(module), name), nn.Module)
 
 
 def test_no_class_is_both_adapted_and_left():
@@ -70,12 +70,32 @@ def test_every_model_of_transformers_that_looks_relative_is_listed():
     assert found <= models
 
 
+@pytest.mark.parametrize("library", ["timm", "torchvision"])
+def test_every_model_of_images_that_looks_relative_is_listed(library: str):
+    listed = {*NOT_ADAPTED, *(family.module for family in families().values())}
+    made = re.compile(
+        r"self\.(relative_position_bias_table|rel_pos_h|attention_biases|height_rel|rel_pos) = "
+        "(nn|torch|rel_pos_cls|RelPos)"
+    )
+    root = Path(import_apart(library).__file__).parent
+    found = {
+        ".".join(path.relative_to(root.parent).with_suffix("").parts)
+        for path in root.rglob("*.py")
+        if made.search(path.read_text())
+    }
+    assert len(found) > 3
+    # Its modules are parts of attentions.
+    assert found - {"timm.layers.pos_embed_rel"} <= listed
+
+
 MODELS: dict[str, Any] = {
     "layoutlmv3": lambda: LayoutLMv3Model(
         LayoutLMv3Config(
             **SMALL, vocab_size=20, coordinate_size=2, shape_size=4, visual_embed=False
         )
     ),
+    "timm's levit": lambda: import_apart("timm.models.levit").levit_128s(),
+    "timm's mvitv2": lambda: import_apart("timm.models.mvitv2").mvitv2_tiny(),
     "levit": lambda: LevitModel(LevitConfig(hidden_sizes=[16, 16, 16], depths=[1, 1, 1])),
     "bros": lambda: BrosModel(BrosConfig(**SMALL, vocab_size=20)),
     "cpmant": lambda: CpmAntModel(

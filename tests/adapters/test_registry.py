@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from relpos.adapters import Adapted, adapt, registry
 from relpos.adapters.adapt import _changed_signature
 from relpos.adapters.registry import adaptation_of, families
+from tests.apart import import_apart
 
 from .models import BY_NAME, CASES
 from .models.case import Case
@@ -24,7 +24,7 @@ KNOWN_CLASSES = [(name, cls) for name, family in families().items() for cls in f
 @pytest.mark.parametrize(("family", "name"), KNOWN_CLASSES)
 def test_each_class_exists_with_the_signatures_that_its_adaptation_expects(family: str, name: str):
     with contextlib.redirect_stdout(io.StringIO()):  # espnet prints that it has no flash attention
-        cls = getattr(import_module(families()[family].module), name)
+        cls = getattr(import_apart(families()[family].module), name)
     adaptation = adaptation_of(cls)
     assert adaptation is not None
     assert _changed_signature(cls, adaptation) is None

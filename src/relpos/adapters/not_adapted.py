@@ -12,8 +12,16 @@ _PREDICTED = "biases of pixels beside boxes that the model predicts: no table ov
 _PAIRS = "biases are made from features of all pairs of residues, which the model keeps anyway"
 
 
+_POOLED = "keys are pooled: they lie on another grid than the queries"
+_KEPT = "few tokens, and biases that are kept between calls"
+
+
 def _in(model: str, reason: str, *classes: str) -> dict[str, dict[str, str]]:
-    return {f"transformers.models.{model}": dict.fromkeys(classes, reason)}
+    return _of(f"transformers.models.{model}", reason, *classes)
+
+
+def _of(module: str, reason: str, *classes: str) -> dict[str, dict[str, str]]:
+    return {module: dict.fromkeys(classes, reason)}
 
 
 #: By module and name of the class, the reason in one line.
@@ -64,6 +72,32 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
     ),
     **_in("sam3.modeling_sam3", _PREDICTED, "Sam3DetrDecoder"),
     **_in("sam3_lite_text.modeling_sam3_lite_text", _PREDICTED, "Sam3LiteTextDetrDecoder"),
+    **_of(
+        "timm.layers.halo_attn", "keys of a block and of a margin around it", "HaloAttn"
+    ),
+    **_of(
+        "timm.layers.lambda_layer", "its positions make a linear map, without weights of pairs",
+        "LambdaLayer",
+    ),
+    **_of(
+        "timm.models.beit", "one bias for all layers, as no model has that timm makes by name",
+        "RelativePositionBias",
+    ),
+    **_of("timm.models.efficientformer", _KEPT, "Attention"),
+    **_of(
+        "timm.models.efficientformer_v2", "scores and weights are mixed between heads",
+        "Attention2d", "Attention2dDownsample",
+    ),
+    **_of(
+        "timm.models.efficientvit_msra", "few tokens, and heads that wait for each other",
+        "CascadedGroupAttention",
+    ),
+    **_of("timm.models.levit", _KEPT, "Attention", "AttentionDownsample"),
+    **_of(
+        "timm.models.mvitv2", _POOLED, "MultiScaleAttention", "MultiScaleAttentionPoolFirst"
+    ),
+    **_of("timm.models.tiny_vit", _KEPT, "Attention"),
+    **_of("torchvision.models.video.mvit", _POOLED, "MultiscaleAttention"),
     **_in(
         "udop.modeling_udop", BOXES, "RelativePositionBias1D", "RelativePositionBiasHorizontal",
         "RelativePositionBiasVertical",
@@ -72,7 +106,8 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
 
 # Of these, some configurations have no positions: only those that hold a table are left.
 _IF_TABLES = frozenset({
-    "LayoutLMv2Encoder", "LayoutLMv3Encoder", "PPDocLayoutV2ReadingOrderEncoder",
+    "LayoutLMv2Encoder", "LayoutLMv3Encoder", "MultiScaleAttention",
+    "MultiScaleAttentionPoolFirst", "MultiscaleAttention", "PPDocLayoutV2ReadingOrderEncoder",
 })  # fmt: skip
 
 #: What modules of relative attention call their tables and projections.
