@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from threading import Thread
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 from torch import Tensor, nn
@@ -26,8 +26,5 @@ def replica(module: nn.Module) -> nn.Module:
 
 def in_a_thread(call: Callable[[], Tensor]) -> Tensor:
     """What a call gives in a thread of its own, as `DataParallel` calls replicas."""
-    found: list[Tensor] = []
-    thread = Thread(target=lambda: found.append(call()))
-    thread.start()
-    thread.join()
-    return found[0]
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()

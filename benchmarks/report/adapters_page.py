@@ -33,7 +33,8 @@ print(adapt(model))       # in place; a table of what was adapted, what was left
 restore(model)            # the original again, bit for bit
 ```
 
-`adapt` has the relative attention of a model of transformers computed by `relpos.attention`: the
+`adapt` has the relative attention of a model of transformers, timm (Swin, BEiT, SAM, MaxViT, ...) or
+torchvision (Swin, MaxViT), computed by `relpos.attention`: the
 same parameters and state dict, the same outputs, losses and gradients up to rounding, and nothing
 of size `L x L`, in the encoder's own masks and position tensors neither. It changes the class of
 the modules concerned to a subclass that reads the same parameters, so that `generate`,
@@ -48,6 +49,8 @@ methods have other parameters in your version is left, and the report says so.
 - Adapted models are programs of `torch.export` for other batches and lengths, and go to ONNX
   (`torch.onnx.export(dynamo=True)`, which builds the scores), wherever their originals do
   (tests/adapters/test_exported.py). XLNet with segments is exported as before, `L x L`.
+- LoRA acts on projections whose weights the original multiplies by without calling them, where the
+  original passes it by: WavLM's, those of timm's BEiT and Swin v2, and of torchvision's Swin.
 - `strict=True` raises, and changes nothing, if a module of relative attention would be left.
 - `window=(128, 128)` lets an encoder's tokens see only their neighbours, without retraining:
   another function than the model was trained as. `relpos adapt FOLDER --check --window 128 128`
@@ -56,6 +59,9 @@ methods have other parameters in your version is left, and the report says so.
   original's: so may real frames that Gemma 4 convolves with padding on their left (its feature
   extractor pads on the right). Weights (`output_attentions`) are those before dropout. Most
   families return them under SDPA too, where the original returns none.
+- Linear modules may be quantized, before or after. Where a whole tensor of activations has one scale
+  (torch's `quantize_dynamic`), what padded queries give enters it, and real tokens differ by as much
+  as quantization itself makes them.
 - A mask of all pairs, `(B, 1, L, L)`, that is boolean (True takes part) hides keys under `eager`
   too, as in SDPA; the eager originals of T5's kin, MPNet, Inkling and BEiT add it to the scores, as
   1 and 0, as those of Nemotron and Seamless M4T v2 do with their own masks of padding: adapted, all

@@ -264,6 +264,25 @@ def test_a_registered_class_is_adapted():
     assert type(own) is Own
 
 
+@pytest.mark.parametrize("name", ["cache", "past_key_values", "past"])
+@pytest.mark.parametrize("expected", ["cache", "past_key_values"])
+def test_an_adaptation_may_call_the_cache_by_either_name(name: str, expected: str):
+    class Cached(nn.Module):
+        exec(f"def forward(self, x, {name}=None): return x")
+
+    class Doubled(Adapted):
+        scheme = "doubled"
+        signatures = {"forward": ("self", "x", expected)}  # noqa: RUF012
+
+    register(Cached, Doubled)
+    report = adapt(Cached())
+    assert bool(report.adapted) == (name != "past")
+    assert [reason for _, reason in report.left] == (name == "past") * [
+        "Cached.forward has the parameters self, x, past in this version, where self, x, "
+        f"{expected} were expected"
+    ]
+
+
 @pytest.mark.parametrize(("original", "adaptation"), [(Unknown, Unknown), ("Own", Adapted)])
 def test_what_is_no_class_cannot_be_registered(original: Any, adaptation: Any):
     with pytest.raises(TypeError, match=r"register: (original|adaptation) must be a subclass of"):

@@ -22,7 +22,7 @@ from relpos.adapters import adapt, restore
 from relpos.adapters.attention_function import register
 from relpos.adapters.masks import additive_mask
 
-from .held import held
+from .cache_keyword import cache_keyword
 from .largest_tensor import LargestTensor
 from .models import BY_NAME, CASES
 from .models.alibi import FALCON
@@ -43,7 +43,7 @@ def in_chunks(model: Any, ids: Tensor, mask: Tensor | None, cache: Any, ends: li
     logits = []
     for start, end in zip([0, *ends], ends, strict=False):
         seen = None if mask is None else mask[:, :end]
-        outputs = model(ids[:, start:end], attention_mask=seen, **held(model, cache))
+        outputs = model(ids[:, start:end], attention_mask=seen, **cache_keyword(model, cache))
         logits.append(outputs.logits)
     return torch.cat(logits, 1)
 

@@ -15,11 +15,11 @@ from torch import nn
 from torch.testing import assert_close
 
 from relpos.adapters import Adapted, adapt, restore
-from tests.quantized import KINDS, IntegerWeight, WeightMethod, pack
+from tests.quantized import KINDS, IntegerWeight, pack, unpacked
 from tests.replicas import in_a_thread, replica
 
 from .largest_tensor import LargestTensor
-from .models import CASES
+from .models import BY_NAME, CASES
 from .models.case import Case
 from .results import assert_equal, gradients
 
@@ -159,9 +159,16 @@ def test_a_replica_of_data_parallel_computes_the_same(case: Case):
     model, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
     adapt(model)
     expected = case.call(model, inputs)[0]
+    expected.square().sum().backward()
+    # A gradient is added to what is there, and a replica's is the module's.
+    want = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
     own = replica(model)
     got = in_a_thread(lambda: case.of_tokens(getattr(own(**inputs), case.output), inputs))
     assert torch.equal(got, expected)
+    got.square().sum().backward()
+    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    assert_equal(found, want, 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -203,11 +210,29 @@ def test_linear_modules_may_pack_their_weights(case: Case, order: str, kind: typ
     "case", [case for case in CASES if case.name.startswith(READ_WEIGHTS)],
     ids=lambda case: case.name,
 )  # fmt: skip
-def test_the_original_fails_with_packed_weights_then(case: Case):
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_original_fails_with_packed_weights_then(case: Case, kind: type[IntegerWeight]):
     model, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
-    pack(model, WeightMethod)
-    with pytest.raises((AttributeError, TypeError)):
+    pack(model, kind)
+    with pytest.raises((AttributeError, TypeError, RuntimeError)):
         model(**inputs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "name", ["wavlm with stable layer norm", "timm swin v2", "timm beit", "torchvision swin"]
+)
+def test_an_adapted_model_takes_weights_that_its_original_cannot(
+    name: str, kind: type[IntegerWeight]
+):
+    case = BY_NAME[name]
+    model, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
+    adapted = copy.deepcopy(model)
+    unpacked(model)
+    adapt(adapted)
+    pack(adapted, kind)
+    with torch.no_grad():
+        assert_close(case.call(adapted, inputs)[0], case.call(model, inputs)[0], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(

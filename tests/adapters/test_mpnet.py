@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from relpos import ShapeError
 from relpos.adapters import adapt
@@ -42,3 +44,30 @@ def test_a_mask_of_pairs_hides_if_it_is_boolean_and_is_refused_if_it_is_of_integ
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
     with pytest.raises(ShapeError, match=r"attention_mask of more .*, got torch.int64"):
         model(ids, attention_mask=mask.long())
+
+
+class Wrapped(nn.Module):
+    """An embedding without a tensor `weight`, as torch quantizes one."""
+
+    def __init__(self, embedding: nn.Module) -> None:
+        super().__init__()
+        self.embedding = embedding
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.embedding(ids)
+
+
+@pytest.mark.parametrize("given", ["input_ids", "inputs_embeds"])
+def test_embeddings_need_no_weight(given: str):
+    original: Any = CASES[0].model(torch.float64)
+    inputs: dict[str, Any] = dict(tokens(2, 24, "right"))
+    embedding = original.get_input_embeddings()
+    original.set_input_embeddings(Wrapped(embedding))
+    if given == "inputs_embeds":
+        inputs["inputs_embeds"] = embedding(inputs.pop("input_ids"))
+        original.set_input_embeddings(None)
+    adapted = copy.deepcopy(original)
+    adapt(adapted)
+    real = inputs["attention_mask"].bool()
+    ours, theirs = (model(**inputs).last_hidden_state[real] for model in (adapted, original))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)

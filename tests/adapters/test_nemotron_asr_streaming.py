@@ -15,7 +15,7 @@ from transformers import (
 
 from relpos.adapters.adaptations import pieces
 
-from .held import held
+from .cache_keyword import cache_keyword
 from .models.case import draw, padded
 from .models.nemotron_asr_streaming import SIZES
 from .results import original_and_adapted
@@ -82,7 +82,7 @@ def test_chunk_by_chunk_equals_all_at_once():
 def test_a_cache_of_all_frames_equals_the_original():
     features = torch.randn(1, 60, 16, dtype=torch.float64)
     theirs, ours = (
-        stream(model, features, 2, held(model, DynamicCache()))
+        stream(model, features, 2, cache_keyword(model, DynamicCache()))
         for model in original_and_adapted(encoder())
     )
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)

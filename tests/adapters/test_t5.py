@@ -21,7 +21,7 @@ from transformers.models.longt5 import modeling_longt5
 from relpos import ShapeError
 from relpos.adapters import adapt
 
-from .held import held
+from .cache_keyword import cache_keyword
 from .models import BY_NAME, CASES
 from .models.case import Case, padded, tokens
 from .models.t5 import SIZES, draw_unscaled
@@ -103,7 +103,7 @@ def test_a_decoder_goes_on_from_a_cache_in_steps_of_any_size(case: Case, cached:
         parts = []
         for part in (ids[:, :cached], ids[:, cached:]):
             outputs = model(
-                input_ids=inputs["input_ids"], decoder_input_ids=part, **held(model, cache)
+                input_ids=inputs["input_ids"], decoder_input_ids=part, **cache_keyword(model, cache)
             )  # fmt: skip
             parts.append(outputs.logits)
         return torch.cat(parts, 1)
@@ -149,7 +149,7 @@ def test_a_static_cache_longer_than_the_text_is_filled_beside_a_layer_that_is_le
         )
         return torch.cat([
             model(
-                input_ids=inputs["input_ids"], decoder_input_ids=part, **held(model, cache)
+                input_ids=inputs["input_ids"], decoder_input_ids=part, **cache_keyword(model, cache)
             ).logits
             for part in ids.split(sizes, 1)
         ], 1)  # fmt: skip

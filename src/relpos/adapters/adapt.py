@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..checks import check_module
 from ..ops.locality import Window, resolve_window
 from ..terms import Terms
 from .adapted import Adapted, adapted_class, is_adapted_class, original_class
-from .cache_argument import parameters
+from .cache_argument import same_parameters
 from .implementation import IMPLEMENTATIONS, adapted_name, original_name
 from .instance_forward import forget_own_forward, has_other_forward
 from .not_adapted import looks_relative, why_not_adapted
@@ -180,8 +181,9 @@ def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]
         else:
             takes = window is not None and adaptation.takes_window(module)
             steps.append(_Step(name, module, adaptation, window if takes else None, group))
-            steps += (held := _steps_of_parts(steps[-1]))
-            parts.update(step.name for step in held)
+            of_parts = _steps_of_parts(steps[-1])
+            steps += of_parts
+            parts.update(step.name for step in of_parts)
     taken = []
     for step in steps:
         first = None if step.group is None else missing.get(step.group)
@@ -286,8 +288,8 @@ def _changed_signature(cls: type[nn.Module], adaptation: type[Adapted]) -> str |
     """How a method differs from the one that the adaptation was written for; None if none does."""
     for method, expected in adaptation.signatures.items():
         function = getattr(cls, method, None)
-        found = () if function is None else parameters(function)
-        if found != expected:
+        found = () if function is None else tuple(inspect.signature(function).parameters)
+        if not same_parameters(found, expected):
             return (
                 f"{cls.__name__}.{method} has the parameters {', '.join(found) or '(none)'} in "
                 f"this version, where {', '.join(expected)} were expected"

@@ -34,7 +34,8 @@ class Adapted(nn.Module):
     #: listed (an encoder that builds masks).
     scheme: ClassVar[str] = ""
     #: The parameters of the original's methods that are overridden or called, as they were when
-    #: this was written; a class that has others is left alone.
+    #: this was written; a class that has others is left alone. `cache` and `past_key_values`, as
+    #: transformers called it before 5.24, are one.
     signatures: ClassVar[dict[str, tuple[str, ...]]] = {}
     #: Whether masks come from the functions of transformers' `masking_utils`, which the name of an
     #: implementation in the module's `config` chooses. The original must attend by the function

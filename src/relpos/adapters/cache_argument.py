@@ -6,17 +6,19 @@ It is `cache` from transformers 5.24 on and was `past_key_values` before; adapta
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
-__all__ = ["cache_name", "parameters", "takes_cache"]
+__all__ = ["cache_name", "same_parameters", "takes_cache"]
 
 _BEFORE, _NOW = "past_key_values", "cache"
 
 
 def takes_cache(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method with a parameter `cache` that takes it as `past_key_values`, too.
+
+    Given both, it takes `cache`, as transformers does.
 
     Args:
         method: of an adaptation.
@@ -31,17 +33,20 @@ def takes_cache(method: Callable[..., Any]) -> Callable[..., Any]:
     return with_either_name
 
 
-def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of a function's parameters, that of a cache as it is now.
+def same_parameters(found: Iterable[str], expected: Iterable[str]) -> bool:
+    """Whether the names of a method's parameters are those expected, but for that of a cache.
 
     Args:
-        function: of any version of transformers.
+        found: in any version of transformers.
+        expected: with either name.
 
-    >>> parameters(lambda x, past_key_values=None: x)
-    ('x', 'cache')
+    >>> same_parameters(["x", "past_key_values"], ["x", "cache"])
+    True
     """
-    names = inspect.signature(function).parameters
-    return tuple(_NOW if name == _BEFORE else name for name in names)
+    now, then = (
+        [_NOW if name == _BEFORE else name for name in names] for names in (found, expected)
+    )
+    return now == then
 
 
 def cache_name(function: Callable[..., Any]) -> str:

@@ -12,6 +12,7 @@ from ..checks import check_count
 from ..ops import relative_logits
 from ..terms import GridTerms
 from .grid_position import GridPosition
+from .quantized import device_of
 
 __all__ = ["JointBiasPosition"]
 
@@ -59,18 +60,22 @@ class JointBiasPosition(GridPosition):
         self._check_tokens(q, k, grids, heads=self.heads)
         return q, k, replace(grids, joint_bias=self._bias_for(grids.shape, q.device, q.dtype))
 
-    def dense(self, shape: tuple[int, ...] | None = None) -> Float[Tensor, "h i j"]:
+    def dense(
+        self, shape: tuple[int, ...] | None = None, *, dtype: torch.dtype | None = None
+    ) -> Float[Tensor, "h i j"]:
         """The bias of every pair of tokens, the prefix among them, as a plain tensor.
 
         Args:
             shape: another window; None means the one this was made for.
+            dtype: what modules take that compute the bias, if they were quantized and nothing says
+                it; None: torch's default.
 
         Raises:
             ValueError: if `shape` has another number of axes.
         """
         grids = self._grids(shape)
-        device = next(self.parameters(), torch.empty(0)).device
-        joint_bias = self._bias_for(grids.shape, device, torch.get_default_dtype())
+        dtype = dtype or torch.get_default_dtype()
+        joint_bias = self._bias_for(grids.shape, device_of(self), dtype)
         tokens = joint_bias.new_zeros(1, self.heads, grids.tokens, 1)
         return relative_logits(tokens, tokens, replace(grids, joint_bias=joint_bias))[0]
 

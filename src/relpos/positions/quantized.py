@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
-__all__ = ["input_dtype", "is_packed"]
+__all__ = ["device_of", "input_dtype", "is_packed"]
 
 
 def is_packed(linear: nn.Module) -> bool:
@@ -30,8 +32,9 @@ def input_dtype(linear: nn.Module, owner: nn.Module, default: torch.dtype) -> to
 
     Args:
         linear: the module.
-        owner: the scheme it is a part of, whose own parameters say it where its weight is packed:
-            what is within modules (biases, LoRA's matrices) others may keep in another dtype.
+        owner: the scheme it is a part of. Where its weight is packed, the scheme's own parameters
+            say it; not those of modules within, of which biases and LoRA's matrices may have
+            another dtype.
         default: where there are none, that of the queries.
 
     >>> packed = nn.Linear(2, 3).to(torch.float8_e4m3fn)
@@ -40,5 +43,22 @@ def input_dtype(linear: nn.Module, owner: nn.Module, default: torch.dtype) -> to
     """
     if not is_packed(linear):
         return linear.weight.dtype  # type: ignore[return-value]
-    own = owner.parameters(recurse=False)
-    return next((x.dtype for x in own if x.is_floating_point()), default)
+    return next((x.dtype for x in _own_parameters(owner) if x.is_floating_point()), default)
+
+
+def device_of(scheme: nn.Module) -> torch.device:
+    """Where a scheme's parameters are, or its buffers if quantization has left no parameter.
+
+    Args:
+        scheme: with modules of its own, maybe.
+    """
+    parts = list(scheme.modules())
+    parameters = (x for part in parts for x in _own_parameters(part))
+    buffers = (x for part in parts for x in part.buffers(recurse=False))
+    return next((x.device for x in (*parameters, *buffers)), torch.device("cpu"))
+
+
+def _own_parameters(module: nn.Module) -> Iterator[Tensor]:
+    """Those of the module itself, which a replica of `torch.nn.DataParallel` keeps elsewhere."""
+    own = module._parameters or getattr(module, "_former_parameters", {})
+    return (x for x in own.values() if x is not None)

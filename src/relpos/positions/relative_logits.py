@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from ..checks import check_count, check_dtype, check_floating, check_like_parameter, check_scale
 from ..terms import OffsetTable, Terms
 from .base import Position
+from .quantized import is_packed
 from .scales import scale_or_default
 
 __all__ = ["RelativeLogits"]
@@ -112,7 +113,8 @@ class RelativeLogits(Position):
         """
         check_floating("RelativeLogits", "q", q, "b h i d", {"h": self.heads})
         check_floating("RelativeLogits", "k", k, "b g j d")
-        check_like_parameter("RelativeLogits", "x", x, self.keys, "b i e", {"e": self.embed_dim})
+        like = self.keys if is_packed(self.r_proj) else self.r_proj.weight
+        check_like_parameter("RelativeLogits", "x", x, like, "b i e", {"e": self.embed_dim})
         q_rel = self.r_proj(x).unflatten(2, (self.heads, self.width)).transpose(1, 2)
         rows = self.keys / scale_or_default(self.attention_scale, q.shape[3])
         return q, k, Terms(keys=OffsetTable(rows, 1 - self.extent, "zero"), q_rel=q_rel)

@@ -37,7 +37,7 @@ from ..checks import check_count, check_dtype, check_floating, check_scale
 from ..offsets import call_offsets
 from ..terms import OffsetTable, Terms
 from .base import Position
-from .quantized import input_dtype
+from .quantized import device_of, input_dtype
 from .scales import scale_or_default
 from .sinusoids import sinusoids
 from .starts import start_of_queries
@@ -149,15 +149,18 @@ class TransformerXL(Position):
         terms = Terms(keys=OffsetTable(keys, first), bias=OffsetTable(bias, first))
         return q + self.pos_bias_u[:, None].to(q.dtype), k, terms
 
-    def rows(self, first: int, last: int) -> Float[Tensor, "h r d"]:
+    def rows(
+        self, first: int, last: int, *, dtype: torch.dtype | None = None
+    ) -> Float[Tensor, "h r d"]:
         """`W_r R` of the offsets `first..last`, for each head.
 
         Args:
             first: the least offset, in tokens.
             last: the greatest offset, in tokens.
+            dtype: what `linear_pos` takes, if it was quantized and nothing says it; None: torch's
+                default.
         """
-        like = next(self.parameters(), torch.empty(0))
-        return self._rows(first, last, like.device, torch.get_default_dtype())
+        return self._rows(first, last, device_of(self), dtype or torch.get_default_dtype())
 
     def _rows(
         self, first: int, last: int, device: torch.device, default: torch.dtype

@@ -20,8 +20,8 @@ from .inkling import BaseAttention
 
 __all__ = ["FullAttention", "RelativePositionBias", "SlidingAttention", "TextModel"]
 
-# What an adapted model has embedded has this attribute.
-_ADAPTED = "_relpos_needs_no_distances"
+# What an adapted model has embedded has this attribute, and the function that heeds it.
+_NEEDS_NO_DISTANCES = "_relpos_needs_no_distances"
 
 
 class RelativePositionBias(Adapted):
@@ -122,8 +122,8 @@ class FullAttention(_Attention):
 class TextModel(Adapted):
     """For `Inkling2TextModel` and `Inkling2LoopTextModel`: without the distances of all pairs.
 
-    A function of their module makes them from what is embedded; what stands in its place makes none
-    from what this forward has embedded.
+    A function of their module makes them from what is embedded; what stands in its place, and stays
+    there, makes none from what this forward has embedded.
     """
 
     together = True
@@ -139,8 +139,8 @@ class TextModel(Adapted):
     def prepare(cls) -> None:
         for name in ("inkling2", "inkling2_loop"):
             module: Any = sys.modules.get(f"transformers.models.{name}.modeling_{name}")
-            if module and not hasattr(module.get_relative_distance, "__wrapped__"):
-                module.get_relative_distance = _of_one_query(module.get_relative_distance)
+            if module and not hasattr(module.get_relative_distance, _NEEDS_NO_DISTANCES):
+                module.get_relative_distance = _none_if_adapted(module.get_relative_distance)
 
     @takes_cache
     def forward(
@@ -157,20 +157,21 @@ class TextModel(Adapted):
         if (input_ids is None) != (inputs_embeds is None):
             x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
             input_ids, inputs_embeds = None, x.view_as(x)
-            setattr(inputs_embeds, _ADAPTED, True)
+            setattr(inputs_embeds, _NEEDS_NO_DISTANCES, True)
         return super().forward(
             input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
             cache=cache, inputs_embeds=inputs_embeds, use_cache=use_cache, **kwargs,
         )  # fmt: skip
 
 
-def _of_one_query(distances: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
+def _none_if_adapted(distances: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
     """A function of distances that makes none of more queries where an adapted model asks it."""
 
     @wraps(distances)
     def distances_or_none(inputs_embeds: Tensor, *args: Any, **kwargs: Any) -> Tensor | None:
-        if inputs_embeds.shape[1] > 1 and getattr(inputs_embeds, _ADAPTED, False):
+        if inputs_embeds.shape[1] > 1 and getattr(inputs_embeds, _NEEDS_NO_DISTANCES, False):
             return None
         return distances(inputs_embeds, *args, **kwargs)
 
+    setattr(distances_or_none, _NEEDS_NO_DISTANCES, True)
     return distances_or_none

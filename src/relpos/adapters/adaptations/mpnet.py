@@ -77,7 +77,7 @@ class Model(Adapted):
             "output_attentions", "output_hidden_states", "return_dict", "kwargs",
         )
     }  # fmt: skip
-    get_input_embeddings: Any
+    embeddings: Any
 
     def forward(
         self,
@@ -89,7 +89,7 @@ class Model(Adapted):
         if attention_mask is not None and attention_mask.ndim == 2:
             mask = encoder_mask(attention_mask, length=attention_mask.shape[1])
             # Layers that are left add it to their scores. (A replica of DataParallel has no dtype.)
-            dtype = self.get_input_embeddings().weight.dtype
+            dtype = self.embeddings.LayerNorm.weight.dtype
             attention_mask = None if mask is None else additive_mask(mask, dtype)
         return super().forward(input_ids, attention_mask, *args, **kwargs)
 

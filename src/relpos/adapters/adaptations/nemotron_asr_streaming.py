@@ -168,20 +168,20 @@ class Encoder(Adapted):
         all_masked = _without_keys(mask, ranges)
         positions = self.encode_positions(x, cached_frames=keys - x.shape[1])
         x = dropout(x, p=self.dropout, training=self.training)
-        held = {_CACHE: cache}
+        by_name = {_CACHE: cache}
         for layer in self.layers:
             if self.training and self.layerdrop > 0.0 and torch.rand([]) < self.layerdrop:
                 continue
             x = layer(
                 x, attention_mask=mask, all_masked_rows=all_masked, position_embeddings=positions,
-                padding_cache=padding_cache, use_cache=use_cache, key_ranges=ranges, **held,
+                padding_cache=padding_cache, use_cache=use_cache, key_ranges=ranges, **by_name,
                 **kwargs,
             )  # fmt: skip
         return NemotronAsrStreamingEncoderModelOutput(
             last_hidden_state=x,
             attention_mask=tokens.int() if tokens is not None and output_attention_mask else None,
             padding_cache=padding_cache,
-            **held,
+            **by_name,
         )
 
 

@@ -8,9 +8,9 @@ from torch import nn
 
 from relpos.adapters.cache_argument import cache_name
 
-__all__ = ["held"]
+__all__ = ["cache_keyword"]
 
 
-def held(model: nn.Module, cache: Any) -> dict[str, Any]:
+def cache_keyword(model: nn.Module, cache: Any) -> dict[str, Any]:
     """The keyword argument: its name is another before transformers 5.24."""
     return {cache_name(type(model).forward): cache}
