@@ -1,4 +1,4 @@
-"""Adapted models in time: one layer and its attention, beside the best of what transformers has."""
+"""Adapted models in time: one layer and its attention, beside the best of the originals."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ ADAPTED = "relpos"
 
 
 def implementations(model: nn.Module) -> list[str]:
-    """What transformers can compute a model's attention with; flex has no backward on a CPU."""
+    """What a model's attention can be computed with; flex has no backward on a CPU."""
     if not isinstance(model, PreTrainedModel):
-        return ["eager"]
+        # timm's attribute.
+        fused = any(hasattr(module, "fused_attn") for module in model.modules())
+        return ["eager", "sdpa"] if fused else ["eager"]
     if not model._can_set_attn_implementation():
         # It has one way.
         return [model.config._attn_implementation or "eager"]
@@ -34,8 +36,14 @@ def implementations(model: nn.Module) -> list[str]:
 
 def choose(model: nn.Module, implementation: str) -> None:
     """Have a model attend by one of its implementations."""
-    if len(implementations(model)) > 1:
-        typed(PreTrainedModel, model).set_attn_implementation(implementation)
+    if len(implementations(model)) == 1:
+        return
+    if isinstance(model, PreTrainedModel):
+        model.set_attn_implementation(implementation)
+        return
+    for module in model.modules():
+        if hasattr(module, "fused_attn"):
+            module.fused_attn = implementation == "sdpa"  # type: ignore[assignment]
 
 
 def use_relpos(model: AdaptedModel, built: nn.Module) -> None:

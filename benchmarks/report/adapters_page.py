@@ -33,15 +33,15 @@ print(adapt(model))       # in place; a table of what was adapted, what was left
 restore(model)            # the original again, bit for bit
 ```
 
-`adapt` has the relative attention of a model of transformers, timm (Swin, BEiT, SAM, MaxViT, ...) or
-torchvision (Swin, MaxViT), computed by `relpos.attention`: the
-same parameters and state dict, the same outputs, losses and gradients up to rounding, and nothing
-of size `L x L`, in the encoder's own masks and position tensors neither. It changes the class of
-the modules concerned to a subclass that reads the same parameters, so that `generate`,
-`save_pretrained`, LoRA, checkpointing, `torch.compile`, copies and pickles go on as before. `pip
-install "relpos[transformers]"`, with any transformers from 5.20 on: all of this is tested with
-5.24, the families, generation and the attention implementation below with 5.20 too. A class whose
-methods have other parameters in your version is left, and the report says so.
+`adapt` has the relative attention of a model of transformers, timm (Swin, BEiT, SAM, MaxViT) or
+torchvision (Swin, MaxViT) computed by `relpos.attention`: the same parameters and state dict, the
+same outputs, losses and gradients up to rounding, and nothing of size `L x L`, in the encoder's own
+masks and position tensors neither. It changes the class of the modules concerned to a subclass that
+reads the same parameters, so that `generate`, `save_pretrained`, LoRA, checkpointing,
+`torch.compile`, copies and pickles go on as before. `pip install "relpos[transformers]"`, with any
+transformers from 5.20 on: all of this is tested with 5.24, the families, generation and the
+attention implementation below with 5.20 too; timm and torchvision are tested with 1.0.31 and 0.28.
+A class whose methods have other parameters in your version is left, and the report says so.
 
 - Where positions themselves have dropout that differs within a batch (XLNet's, Parakeet's
   `dropout_positions`), training runs as before, `L x L`; so do calls with arguments that no table
@@ -59,9 +59,9 @@ methods have other parameters in your version is left, and the report says so.
   original's: so may real frames that Gemma 4 convolves with padding on their left (its feature
   extractor pads on the right). Weights (`output_attentions`) are those before dropout. Most
   families return them under SDPA too, where the original returns none.
-- Linear modules may be quantized, before or after. Where a whole tensor of activations has one scale
-  (torch's `quantize_dynamic`), what padded queries give enters it, and real tokens differ by as much
-  as quantization itself makes them.
+- Linear modules may be quantized, before or after. Where a whole tensor of activations has one
+  scale (torch's `quantize_dynamic`), what padded queries give enters it, and real tokens differ by
+  as much as quantization itself makes them.
 - A mask of all pairs, `(B, 1, L, L)`, that is boolean (True takes part) hides keys under `eager`
   too, as in SDPA; the eager originals of T5's kin, MPNet, Inkling and BEiT add it to the scores, as
   1 and 0, as those of Nemotron and Seamless M4T v2 do with their own masks of padding: adapted, all

@@ -1,6 +1,6 @@
-"""Models of transformers at the sizes of published ones, with random weights and few layers."""
+"""Models at the sizes of published ones, with random weights and few layers."""
 
-from . import decoders, images, speech, text
+from . import decoders, image_libraries, images, speech, text
 from .model import AdaptedModel, LongInput, cast, draw, on_device
 from .without_relative import WITHOUT_RELATIVE
 
@@ -19,7 +19,13 @@ __all__ = [
     "on_device",
 ]
 
-MODELS = (*speech.MODELS, *text.MODELS, *images.MODELS, *decoders.MODELS)
+MODELS = (
+    *speech.MODELS,
+    *text.MODELS,
+    *images.MODELS,
+    *image_libraries.MODELS,
+    *decoders.MODELS,
+)
 
 LONG_INPUTS = (
     LongInput("one hour of speech", "Parakeet (width 1024)", 45_000, 24, 24),

@@ -1,0 +1,85 @@
+"""Encoders of images of timm and torchvision, at the sizes of published ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tests.apart import import_apart
+
+from .model import AdaptedModel
+
+__all__ = ["MODELS"]
+
+
+def _image(patch: int) -> Any:
+    """The argument of a square image, whose patches have so many pixels a side."""
+
+    def inputs(length: int) -> dict[str, Any]:
+        side = patch * round(length**0.5)
+        generator = torch.Generator().manual_seed(1)
+        return {"x": torch.randn(1, 3, side, side, generator=generator)}
+
+    return inputs
+
+
+# Of the base size, for 384 x 384 pixels: windows of 12 x 12 and 24 x 24 of 96 x 96 patches.
+def _swin(layers: int) -> nn.Module:
+    return import_apart("timm.models.swin_transformer").SwinTransformer(
+        img_size=384, window_size=12, embed_dim=128, depths=(layers,), num_heads=(4,)
+    )
+
+
+def _swin_v2(layers: int) -> nn.Module:
+    return import_apart("timm.models.swin_transformer_v2").SwinTransformerV2(
+        img_size=384, window_size=24, embed_dim=128, depths=(layers,), num_heads=(4,)
+    )
+
+
+# The large one for 512 x 512 pixels.
+def _beit(layers: int) -> nn.Module:
+    return import_apart("timm.models.beit").Beit(
+        img_size=512, embed_dim=1024, depth=layers, num_heads=16, use_abs_pos_emb=False,
+        use_rel_pos_bias=True, init_values=1e-5,
+    )  # fmt: skip
+
+
+def _sam(layers: int) -> nn.Module:
+    return import_apart("timm.models.vision_transformer_sam").VisionTransformerSAM(
+        depth=layers, use_rel_pos=True, global_attn_indexes=(layers - 1,), num_classes=0
+    )
+
+
+# Of the tiny size: windows of 8 x 8 of 64 x 64 patches.
+def _torchvision_swin_v2(layers: int) -> nn.Module:
+    models = import_apart("torchvision.models.swin_transformer")
+    return models.SwinTransformer(
+        patch_size=[4, 4], window_size=[8, 8], embed_dim=96, depths=[layers], num_heads=[3],
+        block=models.SwinTransformerBlockV2, downsample_layer=models.PatchMergingV2,
+    )  # fmt: skip
+
+
+MODELS = (
+    AdaptedModel(
+        "timm_swin", "timm: Swin B, windows of 12 x 12", _swin, _image(4), "patches of an image",
+        (9216,), (9216,), "layers.0.blocks.1", "attn", {},
+    ),
+    AdaptedModel(
+        "timm_swin_v2", "timm: Swin v2 B, windows of 24 x 24", _swin_v2, _image(4),
+        "patches of an image", (9216,), (9216,), "layers.0.blocks.1", "attn", {},
+    ),
+    AdaptedModel(
+        "timm_beit", "timm: BEiT L", _beit, _image(16), "patches of an image",
+        (1024,), (1024,), "blocks.1", "attn", {},
+    ),
+    AdaptedModel(
+        "timm_sam", "timm: SAM B, global layer", _sam, _image(16), "patches of an image",
+        (4096,), (4096,), "blocks.1", "attn", {},
+    ),
+    AdaptedModel(
+        "torchvision_swin", "torchvision: Swin v2 T, windows of 8 x 8", _torchvision_swin_v2,
+        _image(4), "patches of an image", (4096,), (4096,), "features.1.1", "attn", {},
+    ),
+)  # fmt: skip
