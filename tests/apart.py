@@ -1,22 +1,31 @@
 """Libraries that lie apart from the environment: `import_apart("timm.models.beit")`.
 
 timm needs torchvision, whose wheel is for a torch with CUDA: beside another its compiled part does
-not load, and transformers, which uses torchvision wherever it finds it, fails then. `make setup`
-puts both into a folder of their own, which transformers, asked before, has not seen.
+not load, and transformers, which uses torchvision wherever it finds it, fails then. NeMo and
+SpeechBrain need much that their attention does not. `make setup` puts them, and nothing that they
+need, into a folder of their own, which transformers, asked before, has not seen. While one is
+imported, stand-ins take the place of what it asks for and its attention does not use.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import MagicMock
 
 import torch
 from transformers.utils.import_utils import (
     is_timm_available,
+    is_torchaudio_available,
     is_torchvision_available,
     is_torchvision_v2_available,
 )
@@ -25,28 +34,122 @@ __all__ = ["import_apart"]
 
 FOLDER = Path(sys.prefix) / "apart"
 
-# Of operators that the compiled part defines, those that the rest cannot be imported without.
+# Of operators that torchvision's compiled part defines, those that the rest cannot do without.
 OPERATORS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
 
+# By library, modules that stand-ins replace while it is imported.
+REPLACED = {
+    "nemo": (
+        "hydra", "omegaconf", "nv_one_logger", "nemo.collections.asr.models",
+        "nemo.collections.asr.modules.transformer", "nemo.core.classes.modelPT",
+    ),
+    "speechbrain": ("hyperpyyaml", "ruamel", "sentencepiece", "torchaudio"),
+}  # fmt: skip
+
+# By library, packages of it that import more than what is asked of them.
+BARE = {
+    "nemo": (
+        "nemo", "nemo.collections", "nemo.collections.asr", "nemo.collections.asr.modules",
+        "nemo.collections.asr.parts", "nemo.collections.asr.parts.mixins",
+        "nemo.collections.asr.parts.submodules", "nemo.collections.asr.parts.submodules.adapters",
+        "nemo.collections.asr.parts.utils", "nemo.collections.common",
+        "nemo.collections.common.parts",
+    ),
+}  # fmt: skip
+
 
 def import_apart(name: str) -> Any:
-    """A module of timm or torchvision, from the environment if that has them."""
+    """A module of the environment, or of a library that lies apart from it."""
     _find_libraries()
-    return import_module(name)
+    library = name.partition(".")[0]
+    if library in sys.modules or find_spec(library) is None:
+        return import_module(name)
+    for package in BARE.get(library, ()):
+        bare = sys.modules[package] = ModuleType(package)
+        bare.__path__ = [str(FOLDER.joinpath(*package.split(".")))]
+        holder, _, last = package.rpartition(".")
+        if holder:
+            setattr(sys.modules[holder], last, bare)
+    with _replaced(REPLACED.get(library, ())):
+        return import_module(name)
 
 
 @cache
 def _find_libraries() -> Any:
     """Kept: the operators go when this does."""
-    for remembered in (is_timm_available, is_torchvision_available, is_torchvision_v2_available):
+    for remembered in (
+        is_timm_available, is_torchaudio_available, is_torchvision_available,
+        is_torchvision_v2_available,
+    ):  # fmt: skip
         remembered()
-    if find_spec("torchvision") is not None:
-        return None
+    with_torchvision = find_spec("torchvision") is not None
     sys.path.append(str(FOLDER))
+    if with_torchvision:
+        return None
     operators = torch.library.Library("torchvision", "FRAGMENT")
     for schema in OPERATORS:
         operators.define(schema)
     return operators
+
+
+@contextmanager
+def _replaced(names: tuple[str, ...]) -> Iterator[None]:
+    """While this lasts, modules of these names are stand-ins, where they are asked for anew."""
+    before = set(sys.modules)
+    finder = _StandIns(names)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in set(sys.modules) - before:
+            if isinstance(sys.modules[name], _StandIn):
+                del sys.modules[name]
+
+
+class _StandIns(MetaPathFinder, Loader):
+    """Finds stand-ins of these names, and of whatever is within them."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if any(fullname == name or fullname.startswith(f"{name}.") for name in self.names):
+            return ModuleSpec(fullname, self, is_package=True)
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _StandIn(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+class _StandIn(ModuleType):
+    """Whatever is asked of it is a class."""
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _AnyClass(name, (_Anything,), {})
+
+
+class _AnyClass(type):
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return MagicMock()
+
+
+class _Anything(metaclass=_AnyClass):
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __init_subclass__(cls, **kwargs: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return MagicMock()

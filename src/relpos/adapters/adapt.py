@@ -213,14 +213,16 @@ def _steps_of_parts(step: _Step) -> list[_Step]:
 
 
 def _group(module: nn.Module) -> str | None:
-    """Of what is adapted together or not at all, where its classes are defined; else None.
+    """Of what is adapted together or not at all, where its classes are defined or their word.
 
     A subclass, which is left, belongs to it too.
     """
     for base in type(module).__mro__:
         adaptation = adaptation_of(base)
         if adaptation is not None:
-            return base.__module__ if adaptation.together and adaptation.applies(module) else None
+            if not adaptation.together or not adaptation.applies(module):
+                return None
+            return base.__module__ if adaptation.together is True else str(adaptation.together)
     return None
 
 

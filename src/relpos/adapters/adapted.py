@@ -45,8 +45,9 @@ class Adapted(nn.Module):
     #: causal masks may be narrow.
     causal_by_module: ClassVar[bool] = False
     #: Whether the modules of its model hand each other what only adapted ones read (a table in
-    #: place of a bias), so that all of them are adapted or none.
-    together: ClassVar[bool] = False
+    #: place of a bias), so that all of them are adapted or none: of one file of the original, or
+    #: all that say the same word here.
+    together: ClassVar[bool | str] = False
     #: By their names, modules in this one that hold its tables, and what each is adapted by.
     parts: ClassVar[dict[str, type[Adapted]]] = {}
     #: The attribute that says how probable it is that a weight is dropped, as a number or a module

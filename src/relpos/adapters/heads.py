@@ -33,11 +33,16 @@ def split_heads(x: Float[Tensor, "*b i hd"], *, width: int) -> Float[Tensor, "*b
     return x.unflatten(-1, (-1, width)).transpose(-3, -2)
 
 
-def split_qkv(x: Float[Tensor, "b i hd"], *, heads: int) -> tuple[Float[Tensor, "b h i d"], ...]:
+def split_qkv(
+    x: Float[Tensor, "b i hd"], *, heads: int, by_head: bool = False
+) -> tuple[Float[Tensor, "b h i d"], ...]:
     """Queries, keys and values that one module projects, in this order, with heads before tokens.
 
     Args:
         x: of all three, each of all heads side by side.
         heads: h.
+        by_head: instead: of all heads side by side, each of all three.
     """
+    if by_head:
+        return x.unflatten(-1, (heads, 3, -1)).permute(3, 0, 2, 1, 4).unbind(0)
     return x.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)

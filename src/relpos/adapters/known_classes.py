@@ -151,6 +151,18 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "mt5",
         MT5Attention="t5:Attention",
     ),
+    "nemo": (
+        "nemo.collections.asr.parts.submodules.multi_head_attention",
+        {
+            "RelPositionMultiHeadAttention": "nemo:Attention",
+        },
+    ),
+    "nemo_encoder": (
+        "nemo.collections.asr.modules.conformer_encoder",
+        {
+            "ConformerEncoder": "nemo:Encoder",
+        },
+    ),
     "nemotron_asr_streaming": _transformers(
         "nemotron_asr_streaming",
         NemotronAsrStreamingEncoderAttention="nemotron_asr_streaming:EncoderAttention",
@@ -202,6 +214,12 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "seggpt",
         SegGptAttention="seggpt:Attention",
     ),
+    "segment_anything": (
+        "segment_anything.modeling.image_encoder",
+        {
+            "Attention": "segment_anything:Attention",
+        },
+    ),
     "sew_d": _transformers(
         "sew_d",
         DisentangledSelfAttention="deberta_v2:SEWDSelfAttention",
@@ -210,6 +228,12 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
     "slanext": _transformers(
         "slanext",
         SLANeXtVisionAttention="sam:Attention",
+    ),
+    "speechbrain": (
+        "speechbrain.nnet.attention",
+        {
+            "RelPosMHAXL": "speechbrain:Attention",
+        },
     ),
     "speecht5": _transformers(
         "speecht5",

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...adapted import Adapted
+from ...heads import split_qkv
 from ..image_bias import attend_to_image
 from .biases import OffsetBias, unknown_bias
 
@@ -25,7 +26,6 @@ class AttentionCl(Adapted):
     weights_dropout = "attn_drop"
     parts = {"rel_pos": OffsetBias}
     num_heads: int
-    dim_head: int
     head_first: bool
     scale: float
     qkv: nn.Module
@@ -49,11 +49,7 @@ class AttentionCl(Adapted):
 
     def _attend(self, qkv: Tensor) -> Tensor:
         """All heads side by side, `(b, i, hd)`, from what is projected, `(b, i, 3hd)`."""
-        if self.head_first:
-            qkv = qkv.unflatten(-1, (self.num_heads, 3, self.dim_head)).permute(3, 0, 2, 1, 4)
-        else:
-            qkv = qkv.unflatten(-1, (3, self.num_heads, self.dim_head)).permute(2, 0, 3, 1, 4)
-        q, k, v = qkv.unbind(0)
+        q, k, v = split_qkv(qkv, heads=self.num_heads, by_head=self.head_first)
         output, _ = attend_to_image(
             q, k, v, self.rel_pos(), scale=self.scale,
             dropout=self.attn_drop.p if self.training else 0.0, weights=False,
