@@ -10,6 +10,7 @@ imported, stand-ins take the place of what it asks for and its attention does no
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -63,36 +64,37 @@ BARE = {
 
 def import_apart(name: str) -> Any:
     """A module of the environment, or of a library that lies apart from it."""
-    _find_libraries()
     library = name.partition(".")[0]
-    if library in sys.modules or find_spec(library) is None:
+    if library not in _find_libraries():
         return import_module(name)
     for package in BARE.get(library, ()):
-        bare = sys.modules[package] = ModuleType(package)
-        bare.__path__ = [str(FOLDER.joinpath(*package.split(".")))]
-        holder, _, last = package.rpartition(".")
-        if holder:
-            setattr(sys.modules[holder], last, bare)
-    with _replaced(REPLACED.get(library, ())):
+        if package not in sys.modules:
+            bare = sys.modules[package] = ModuleType(package)
+            bare.__path__ = [str(FOLDER.joinpath(*package.split(".")))]
+            holder, _, last = package.rpartition(".")
+            if holder:
+                setattr(sys.modules[holder], last, bare)
+    with _replaced(REPLACED.get(library, ())), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what they say of themselves
         return import_module(name)
 
 
 @cache
-def _find_libraries() -> Any:
-    """Kept: the operators go when this does."""
+def _find_libraries() -> dict[str, Any]:
+    """The libraries that are not in the environment, with what goes if it is not kept."""
     for remembered in (
         is_timm_available, is_torchaudio_available, is_torchvision_available,
         is_torchvision_v2_available,
     ):  # fmt: skip
         remembered()
-    with_torchvision = find_spec("torchvision") is not None
+    names = {path.name for path in FOLDER.iterdir() if path.is_dir() and "." not in path.name}
+    found: dict[str, Any] = {name: None for name in names if find_spec(name) is None}
     sys.path.append(str(FOLDER))
-    if with_torchvision:
-        return None
-    operators = torch.library.Library("torchvision", "FRAGMENT")
-    for schema in OPERATORS:
-        operators.define(schema)
-    return operators
+    if "torchvision" in found:
+        found["torchvision"] = operators = torch.library.Library("torchvision", "FRAGMENT")
+        for schema in OPERATORS:
+            operators.define(schema)
+    return found
 
 
 @contextmanager

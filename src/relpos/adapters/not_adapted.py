@@ -56,6 +56,11 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
         "at most 196 tokens at 224 x 224 pixels, and biases that are kept between calls",
         "LevitAttention", "LevitAttentionSubsample",
     ),
+    **_of(
+        "nemo.collections.asr.parts.submodules.multi_head_attention",
+        "neighbours alone, in chunks that overlap, without tensors of all pairs",
+        "RelPositionMultiHeadAttentionLongformer",
+    ),
     **_in(
         "phi4_multimodal.modeling_phi4_multimodal",
         "adds the mask of padding to the bias as a number, and takes 500 frames at most",

@@ -45,8 +45,8 @@ def case(name, *, first=False, **settings):
     return Case(
         name, partial(Frames, **settings), inputs, positions=("linear_pos", "pos_bias_v"),
         adapted=2, attention="encoder.layers.1.self_attn", paddings=("none", "right"),
-        pretrained=False, attentions=None, dropout=drop, first=first, long=2048,
-        linears=("linear_q", "linear_out"),
+        pretrained=False, attentions=None, without=("pickle",), dropout=drop, first=first,
+        long=2048, linears=("linear_q", "linear_out"),
     )  # fmt: skip
 
 

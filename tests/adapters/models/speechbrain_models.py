@@ -46,7 +46,7 @@ def case(name, file, encoder, *, first=False, **settings):
         name, partial(Frames, file, encoder, kernel_size=5, **settings), inputs,
         positions=("linear_pos", "pos_bias_v"), adapted=2, attention="encoder.layers.1.mha_layer",
         paddings=("none", "right"), pretrained=False, attentions=None, dropout=drop, first=first,
-        long=2048, linears=("linear_pos", "out_proj"),
+        long=2048, without=("half",), linears=("linear_pos", "out_proj"),
     )  # fmt: skip
 
 

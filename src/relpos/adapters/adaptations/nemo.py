@@ -35,7 +35,7 @@ class EncoderMask:
     """
 
     tokens: Bool[Tensor, "b j"]
-    contexts: Int[Tensor, "j 2"] | None
+    contexts: Int[Tensor, "1 j 2"] | None
     first_query: int = 0
 
     def __getitem__(self, key: tuple[slice, slice]) -> EncoderMask:
@@ -86,7 +86,7 @@ class Attention(Adapted):
             ranges = None
             if isinstance(mask, EncoderMask):
                 if mask.contexts is not None:
-                    ranges = mask.contexts[mask.first_query :]
+                    ranges = mask.contexts[:, mask.first_query :]
                 mask = mask.tokens[:, None, None]
             elif mask is not None:
                 mask = ~mask[:, None]
@@ -108,6 +108,7 @@ class Encoder(Adapted):
         )
     }  # fmt: skip
     att_context_style: str
+    layers: nn.ModuleList
 
     @classmethod
     def applies(cls, module: Any) -> bool:
@@ -120,7 +121,13 @@ class Encoder(Adapted):
         max_audio_length: int,
         offset: Tensor | None,
         device: torch.device,
-    ) -> tuple[Tensor, EncoderMask]:
+    ) -> tuple[Tensor, Any]:
+        # `change_attention_model` gives layers other attentions.
+        if not all(isinstance(layer.self_attn, Attention) for layer in self.layers):
+            original: Any = super()
+            return original._create_masks(
+                att_context_size, padding_length, max_audio_length, offset, device
+            )
         frames = torch.arange(max_audio_length, device=device)
         tokens = frames < padding_length[:, None]
         if offset is not None:
@@ -129,7 +136,7 @@ class Encoder(Adapted):
         return ~tokens, EncoderMask(tokens, contexts)
 
 
-def _contexts(style: str, sizes: list[int], frames: Tensor) -> Int[Tensor, "j 2"] | None:
+def _contexts(style: str, sizes: list[int], frames: Tensor) -> Int[Tensor, "1 j 2"] | None:
     """Of each frame the first one that it sees, and the one after the last; None: it sees all.
 
     Args:
@@ -157,4 +164,4 @@ def _contexts(style: str, sizes: list[int], frames: Tensor) -> Int[Tensor, "j 2"
             first = frames - sizes[0]
         if style == "regular" and sizes[1] >= 0:
             last = frames + sizes[1]
-    return torch.stack([first.clamp(min=0), (last + 1).clamp(max=count)], -1)
+    return torch.stack([first.clamp(min=0), (last + 1).clamp(max=count)], -1)[None]
