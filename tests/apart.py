@@ -9,6 +9,7 @@ imported, stand-ins take the place of what it asks for and its attention does no
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from collections.abc import Iterator
@@ -75,8 +76,12 @@ def import_apart(name: str) -> Any:
             if holder:
                 setattr(sys.modules[holder], last, bare)
     with _replaced(REPLACED.get(library, ())), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what they say of themselves
-        return import_module(name)
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)  # of what it does without
+        try:
+            return import_module(name)
+        finally:
+            logging.disable(logging.NOTSET)
 
 
 @cache

@@ -21,13 +21,15 @@ __all__ = ["ADAPTED", "choose", "implementations", "measure_time", "use_relpos"]
 
 ADAPTED = "relpos"
 
+# What modules of timm and NeMo go by, whether they attend by torch's SDPA.
+_SWITCHES = ("fused_attn", "use_pytorch_sdpa")
+
 
 def implementations(model: nn.Module) -> list[str]:
     """What a model's attention can be computed with; flex has no backward on a CPU."""
     if not isinstance(model, PreTrainedModel):
-        # timm's attribute.
-        fused = any(hasattr(module, "fused_attn") for module in model.modules())
-        return ["eager", "sdpa"] if fused else ["eager"]
+        switches = any(hasattr(part, name) for part in model.modules() for name in _SWITCHES)
+        return ["eager", "sdpa"] if switches else ["eager"]
     if not model._can_set_attn_implementation():
         # It has one way.
         return [model.config._attn_implementation or "eager"]
@@ -41,9 +43,10 @@ def choose(model: nn.Module, implementation: str) -> None:
     if isinstance(model, PreTrainedModel):
         model.set_attn_implementation(implementation)
         return
-    for module in model.modules():
-        if hasattr(module, "fused_attn"):
-            module.fused_attn = implementation == "sdpa"  # type: ignore[assignment]
+    for part in model.modules():
+        for name in _SWITCHES:
+            if hasattr(part, name):
+                setattr(part, name, implementation == "sdpa")
 
 
 def use_relpos(model: AdaptedModel, built: nn.Module) -> None:
@@ -89,11 +92,11 @@ def _captured(model: nn.Module, inputs: dict[str, Any], name: str) -> _Call:
         model(**inputs)
     hook.remove()
     args, kwargs = calls[0]
-    hidden = args[0] if args else kwargs["hidden_states"]
+    hidden = args[0] if args else next(iter(kwargs.values()))
     leaf = hidden.detach().clone().requires_grad_()
-    if args:
-        return _Call(module, (leaf, *args[1:]), kwargs)
-    return _Call(module, (), kwargs | {"hidden_states": leaf})
+    # It may be given more than once: as queries, keys and values.
+    args = tuple(leaf if x is hidden else x for x in args)
+    return _Call(module, args, {key: leaf if x is hidden else x for key, x in kwargs.items()})
 
 
 def _contenders(model: AdaptedModel, dtype: torch.dtype, device: str) -> dict[str, nn.Module]:

@@ -116,8 +116,9 @@ def test_gradient_checkpointing_changes_no_gradient(case: Case, reentrant: bool)
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
-# In chunks it is the same code and more; ESPnet's, once called, cannot be copied.
-@cases([case for case in USED if case.name not in ("seamless_m4t_v2", "espnet")])
+# In chunks it is the same code and more; ESPnet's, once called, cannot be copied; torch does not
+# compile what NeMo's checks of types wrap.
+@cases([case for case in USED if case.name not in ("seamless_m4t_v2", "espnet", "nemo")])
 @pytest.mark.costly(8)
 def test_compiling_breaks_no_graph_that_was_whole(case: Case):
     model = case.model()

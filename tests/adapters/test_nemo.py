@@ -138,3 +138,13 @@ def test_with_one_attention_left_all_are():
     assert not report.adapted
     assert len(report.left) == 2
     restore(model)
+
+
+@pytest.mark.slow
+def test_what_its_checks_of_types_wrap_compiles_as_a_whole():
+    _, model = original_and_adapted(encoder(att_context_size=[6, 2]))
+    features, length = normal(2, WIDTH, 30), torch.tensor([30, 21])
+    expected = model(audio_signal=features, length=length)[0]
+    torch._dynamo.reset()
+    compiled = torch.compile(model.forward_internal, backend="aot_eager", fullgraph=True)
+    assert_same(compiled(features, length)[0], expected)

@@ -1,6 +1,6 @@
 """Models at the sizes of published ones, with random weights and few layers."""
 
-from . import decoders, image_libraries, images, speech, text
+from . import decoders, image_libraries, images, speech, speech_libraries, text
 from .model import AdaptedModel, LongInput, cast, draw, on_device
 from .without_relative import WITHOUT_RELATIVE
 
@@ -21,6 +21,7 @@ __all__ = [
 
 MODELS = (
     *speech.MODELS,
+    *speech_libraries.MODELS,
     *text.MODELS,
     *images.MODELS,
     *image_libraries.MODELS,

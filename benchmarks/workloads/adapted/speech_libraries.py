@@ -1,0 +1,60 @@
+"""Encoders of speech of NeMo and SpeechBrain, at the sizes of published ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tests.apart import import_apart
+
+from .model import AdaptedModel
+
+__all__ = ["MODELS"]
+
+
+def _frames(length: int) -> dict[str, Any]:
+    """Frames of width 512, as they come from the convolutions before the encoder."""
+    generator = torch.Generator().manual_seed(1)
+    return {"x": torch.randn(1, length, 512, generator=generator)}
+
+
+class _NemoEncoder(nn.Module):
+    """The large one (FastConformer, Conformer); of convolutions along time only the layers'."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        encoder = import_apart("nemo.collections.asr.modules.conformer_encoder").ConformerEncoder
+        self.encoder = encoder(
+            feat_in=512, n_layers=layers, d_model=512, n_heads=8, subsampling=None,
+            conv_kernel_size=9, sync_max_audio_length=False,
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.encoder(audio_signal=x.mT, length=None)[0]
+
+
+class _SpeechBrainEncoder(nn.Module):
+    """The large one."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        models = import_apart("speechbrain.lobes.models.transformer.Conformer")
+        self.encoder = models.ConformerEncoder(layers, 512, 2048, 8)
+        self.positions = import_apart("speechbrain.nnet.attention").RelPosEncXL(512)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.encoder(x, pos_embs=self.positions(x).to(x.dtype))[0]
+
+
+MODELS = (
+    AdaptedModel(
+        "nemo", "NeMo: FastConformer L", _NemoEncoder, _frames, "frames of 80 ms",
+        (250, 750, 3750), (3750,), "encoder.layers.1", "self_attn", {},
+    ),
+    AdaptedModel(
+        "speechbrain", "SpeechBrain: Conformer L", _SpeechBrainEncoder, _frames,
+        "frames of 40 ms", (250, 750, 3750), (3750,), "encoder.layers.1", "mha_layer", {},
+    ),
+)  # fmt: skip
