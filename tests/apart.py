@@ -92,7 +92,7 @@ def _find_libraries() -> dict[str, Any]:
         is_torchvision_v2_available,
     ):  # fmt: skip
         remembered()
-    names = {path.name for path in FOLDER.iterdir() if path.is_dir() and "." not in path.name}
+    names = {path.name for path in FOLDER.glob("*") if path.is_dir() and "." not in path.name}
     found: dict[str, Any] = {name: None for name in names if find_spec(name) is None}
     sys.path.append(str(FOLDER))
     if "torchvision" in found:

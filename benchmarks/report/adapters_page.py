@@ -33,15 +33,15 @@ print(adapt(model))       # in place; a table of what was adapted, what was left
 restore(model)            # the original again, bit for bit
 ```
 
-`adapt` has the relative attention of a model of transformers, timm (Swin, BEiT, SAM, MaxViT) or
-torchvision (Swin, MaxViT) computed by `relpos.attention`: the same parameters and state dict, the
-same outputs, losses and gradients up to rounding, and nothing of size `L x L`, in the encoder's own
-masks and position tensors neither. It changes the class of the modules concerned to a subclass that
-reads the same parameters, so that `generate`, `save_pretrained`, LoRA, checkpointing,
-`torch.compile`, copies and pickles go on as before. `pip install "relpos[transformers]"`, with any
-transformers from 5.20 on: all of this is tested with 5.24, the families, generation and the
-attention implementation below with 5.20 too; timm and torchvision are tested with 1.0.31 and 0.28.
-A class whose methods have other parameters in your version is left, and the report says so.
+`adapt` has the relative attention of a model of transformers, NeMo, SpeechBrain, ESPnet, timm or
+torchvision computed by `relpos.attention`: the same parameters and state dict, the same outputs,
+losses and gradients up to rounding, and nothing of size `L x L`, in the encoder's own masks and
+position tensors neither. It changes the class of the modules concerned to a subclass that reads the
+same parameters, so that `generate`, `save_pretrained`, LoRA, checkpointing, `torch.compile`, copies
+and pickles go on as before. `pip install "relpos[transformers]"`, with any transformers from 5.20
+on: all of this is tested with 5.24, the families, generation and the attention implementation below
+with 5.20 too. A class whose methods have other parameters in your version is left, and the report
+says so. What is particular to the others is [below](#outside-of-transformers).
 
 - Where positions themselves have dropout that differs within a batch (XLNet's, Parakeet's
   `dropout_positions`), training runs as before, `L x L`; so do calls with arguments that no table
@@ -154,6 +154,30 @@ Inputs that no original can take, in one pass with full attention: time, and the
 process. Beside it stands how far a short input is from the original.
 """
 
+OUTSIDE = """\
+## Outside of transformers
+
+```
+adapt(asr_model.encoder)                                      # NeMo: Parakeet, Canary, FastConformer
+adapt(timm.create_model("swinv2_base_window12to24_192to384", pretrained=True))
+adapt(sam.image_encoder)                                      # segment_anything, of SAM's authors
+```
+
+- **NeMo** (tested with 3.0): Conformers and FastConformers with `rel_pos`, contexts and chunks of
+  frames, streams with caches too. The encoder makes no mask of all pairs; what it is asked for of
+  padded frames may differ. With other attentions (`change_attention_model`) an adapted encoder masks
+  as before; `rel_pos_local_attn` has no tensor of all pairs and is left.
+- **SpeechBrain** (1.1): `RelPosMHAXL` in Conformers, Branchformers and Transformers, where queries,
+  keys and values are one tensor. It gave its weights to whoever did not refuse them; adapted, it
+  gives None in their place unless `return_attn_weights=True` is said.
+- **timm** (1.0.31): Swin, both forms of Swin v2, BEiT, SAM, vision transformers with relative
+  biases, MaxViT, CoAtNet, GC ViT and bottleneck attention. `set_input_size` goes before or after.
+  Swin v2 "cr" trains as before, since its biases have dropout by pairs; in inference it computes
+  them by offset. **torchvision** (0.28): Swin, Swin v2, Video Swin and MaxViT. In
+  both, windows of 7 x 7 gain little, larger ones and whole images much.
+- **ESPnet** (202511) and the `conformer` package: their relative attentions.
+"""
+
 FAMILIES = """\
 ## Families
 
@@ -190,7 +214,7 @@ def adapters_page(result: dict, implementation: dict, gpu_result: dict | None = 
     if gpu_result is not None:
         parts += [ON_GPU.format(machine=machine_note(gpu_result["machine"]))]
         parts += [gains_table(gpu_result), *left_out(gpu_result)]
-    parts += [implementation_section(implementation), POSITIONS]
+    parts += [implementation_section(implementation), POSITIONS, OUTSIDE]
     parts += [FAMILIES, _families_table(result), LEFT_ALONE, _left_table()]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -200,6 +224,8 @@ def _families_table(result: dict) -> str:
     rows = []
     for name, family in families().items():
         schemes = {cls: scheme for cls, scheme in family.schemes.items() if scheme}
+        if not schemes:  # an encoder whose attention is in another file
+            continue
         error = errors.get(family.module)
         rows.append([
             f"`{name}`", ", ".join(f"`{cls}`" for cls in schemes),

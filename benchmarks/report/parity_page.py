@@ -45,8 +45,8 @@ END = """\
   sinusoids.
 - Sinusoids in speech encoders are made in float32. They agree with ours within that, and the
   comparisons of Transformer-XL hand ours to both sides.
-- MViTv2's own code comes with torchvision or timm, which the set-up leaves out. ViTDet has its
-  formula, and its function for pooled queries and keys.
+- MViTv2's own code, in torchvision and timm, pools keys. ViTDet has its formula, and its function
+  for pooled queries and keys.
 
 Measured with torch {torch} on {system}, relpos {commit}. `make setup` installs all of these
 implementations, `make test` compares them anew, and `make parity` writes this page.
