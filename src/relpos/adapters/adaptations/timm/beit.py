@@ -6,28 +6,22 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...adapted import Adapted
 from ...heads import split_qkv
 from ..image_bias import ImageBias, attend_to_image
 from ..window_attention import bias_of_table
+from .attention import TimmAttention
 from .projections import project_biased
 
 __all__ = ["Attention"]
 
 
-class Attention(Adapted):
+class Attention(TimmAttention):
     """For `Attention` of `beit`; given another bias for all layers, it runs as before."""
 
     scheme = "joint bias of two axes"
     signatures = {"forward": ("self", "x", "shared_rel_pos_bias")}
-    weights_dropout = "attn_drop"
-    num_heads: int
-    scale: float
     window_size: tuple[int, int]
     relative_position_bias_table: nn.Parameter
-    attn_drop: nn.Dropout
-    proj: nn.Module
-    proj_drop: nn.Module
 
     @classmethod
     def applies(cls, module: Any) -> bool:
@@ -40,6 +34,6 @@ class Attention(Adapted):
         table = self.relative_position_bias_table
         output, _ = attend_to_image(
             q, k, v, ImageBias(bias_of_table(table[:-3], self.window_size), table[-3:]),
-            scale=self.scale, dropout=self.attn_drop.p if self.training else 0.0, weights=False,
+            scale=self.scale, dropout=self.dropout_now, weights=False,
         )  # fmt: skip
-        return self.proj_drop(self.proj(output.flatten(2)))
+        return self.projected(output.flatten(2))

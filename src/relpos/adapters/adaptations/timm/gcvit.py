@@ -4,36 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from ...adapted import Adapted
 from ...heads import split_heads, split_qkv
-from ..image_bias import attend_to_image
-from .biases import OffsetBias, unknown_bias
+from .attention import BiasedAttention
 
 __all__ = ["WindowAttention"]
 
 
-class WindowAttention(Adapted):
+class WindowAttention(BiasedAttention):
     """For `WindowAttentionGlobal`."""
 
     scheme = "joint bias of two axes, in windows"
     signatures = {"forward": ("self", "x", "q_global")}
-    weights_dropout = "attn_drop"
-    parts = {"rel_pos": OffsetBias}
-    num_heads: int
     head_dim: int
-    scale: float
     use_global: bool
-    qkv: nn.Module
-    rel_pos: nn.Module
-    attn_drop: nn.Dropout
-    proj: nn.Module
-    proj_drop: nn.Module
-
-    @classmethod
-    def unsupported(cls, module: Any) -> str | None:
-        return unknown_bias(module.rel_pos)
+    rel_pos: Any
 
     def forward(self, x: Tensor, q_global: Tensor | None = None) -> Tensor:
         if self.use_global and q_global is not None:
@@ -43,8 +29,4 @@ class WindowAttention(Adapted):
             k, v = (split_heads(part, width=self.head_dim) for part in self.qkv(x).chunk(2, dim=-1))
         else:
             q, k, v = split_qkv(self.qkv(x), heads=self.num_heads)
-        output, _ = attend_to_image(
-            q, k, v, self.rel_pos(), scale=self.scale,
-            dropout=self.attn_drop.p if self.training else 0.0, weights=False,
-        )  # fmt: skip
-        return self.proj_drop(self.proj(output.flatten(2)))
+        return self.projected(self.attend(q, k, v, self.rel_pos()))

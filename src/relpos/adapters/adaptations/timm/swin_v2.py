@@ -6,36 +6,30 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ...adapted import Adapted
 from ...heads import split_qkv
 from ..window_attention import attend_in_windows, continuous_bias, scaled_cosine
+from .attention import TimmAttention
 from .projections import project_biased
 
 __all__ = ["CrWindowAttention", "WindowAttention"]
 
 
-class _CosineAttention(Adapted):
+class _CosineAttention(TimmAttention):
     """What both forms share: all but the bias and the projection."""
 
     scheme = "cosine; computed joint bias of two axes, in windows"
     signatures = {"forward": ("self", "x", "mask")}
-    weights_dropout = "attn_drop"
-    num_heads: int
     window_size: tuple[int, int]
     logit_scale: nn.Parameter
-    qkv: nn.Module
-    attn_drop: nn.Dropout
-    proj: nn.Module
-    proj_drop: nn.Module
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         q, k, v = split_qkv(self._projected(x), heads=self.num_heads)
         q, k = scaled_cosine(q, k, self.logit_scale.view(-1, 1, 1))
         output, _ = attend_in_windows(
             q, k, v, self._bias(), mask, scale=1.0,
-            dropout=self.attn_drop.p if self.training else 0.0, weights=False,
+            dropout=self.dropout_now, weights=False,
         )  # fmt: skip
-        return self.proj_drop(self.proj(output.flatten(2)))
+        return self.projected(output.flatten(2))
 
     def _projected(self, x: Tensor) -> Float[Tensor, "b i 3hd"]:
         raise NotImplementedError

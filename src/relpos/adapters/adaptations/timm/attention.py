@@ -1,0 +1,67 @@
+"""What the attentions of timm have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ...adapted import Adapted
+from ..image_bias import ImageBias, attend_to_image
+from .biases import OffsetBias, unknown_bias
+
+__all__ = ["BiasedAttention", "TimmAttention"]
+
+
+class TimmAttention(Adapted):
+    """A base of adaptations: one projection of queries, keys and values, two dropouts."""
+
+    weights_dropout = "attn_drop"
+    num_heads: int
+    scale: float
+    qkv: nn.Module
+    attn_drop: nn.Dropout
+    proj: nn.Module
+    proj_drop: nn.Module
+
+    @property
+    def dropout_now(self) -> float:
+        """The probability that a weight is dropped."""
+        return self.attn_drop.p if self.training else 0.0
+
+    def projected(self, output: Tensor) -> Tensor:
+        """What the module gives for what its heads give."""
+        return self.proj_drop(self.proj(output))
+
+
+class BiasedAttention(TimmAttention):
+    """A base of what has a module `rel_pos` of biases, or none."""
+
+    scheme = "joint bias of two axes"
+    parts = {"rel_pos": OffsetBias}
+    rel_pos: nn.Module | None
+
+    @classmethod
+    def unsupported(cls, module: Any) -> str | None:
+        return unknown_bias(module.rel_pos)
+
+    def attend(
+        self,
+        q: Float[Tensor, "b h i d"],
+        k: Float[Tensor, "b h i d"],
+        v: Float[Tensor, "b h i d"],
+        bias: ImageBias,
+    ) -> Float[Tensor, "b i hd"]:
+        """The output of all heads, side by side.
+
+        Args:
+            q: queries.
+            k: keys.
+            v: values.
+            bias: that of `rel_pos`, most often.
+        """
+        output, _ = attend_to_image(
+            q, k, v, bias, scale=self.scale, dropout=self.dropout_now, weights=False
+        )
+        return output.flatten(2)
