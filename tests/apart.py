@@ -60,6 +60,8 @@ BARE = {
         "nemo.collections.asr.parts.utils", "nemo.collections.common",
         "nemo.collections.common.parts",
     ),
+    # What it imports when something is asked of it, it leaves among the modules that are there.
+    "speechbrain": ("speechbrain",),
 }  # fmt: skip
 
 
@@ -78,9 +80,12 @@ def import_apart(name: str) -> Any:
     with _replaced(REPLACED.get(library, ())), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)  # of what it does without
+        # Not for longer: processes that this one spawns have the same path.
+        sys.path.append(str(FOLDER))
         try:
             return import_module(name)
         finally:
+            sys.path.remove(str(FOLDER))
             logging.disable(logging.NOTSET)
 
 
@@ -94,7 +99,6 @@ def _find_libraries() -> dict[str, Any]:
         remembered()
     names = {path.name for path in FOLDER.glob("*") if path.is_dir() and "." not in path.name}
     found: dict[str, Any] = {name: None for name in names if find_spec(name) is None}
-    sys.path.append(str(FOLDER))
     if "torchvision" in found:
         found["torchvision"] = operators = torch.library.Library("torchvision", "FRAGMENT")
         for schema in OPERATORS:
