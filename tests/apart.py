@@ -79,6 +79,7 @@ def import_apart(name: str) -> Any:
                 setattr(sys.modules[holder], last, bare)
     with _replaced(REPLACED.get(library, ())), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        disabled = logging.root.manager.disable
         logging.disable(logging.WARNING)  # of what it does without
         # Not for longer: processes that this one spawns have the same path.
         sys.path.append(str(FOLDER))
@@ -86,7 +87,7 @@ def import_apart(name: str) -> Any:
             return import_module(name)
         finally:
             sys.path.remove(str(FOLDER))
-            logging.disable(logging.NOTSET)
+            logging.disable(disabled)
 
 
 @cache

@@ -169,12 +169,15 @@ adapt(sam.image_encoder)        # segment_anything, of SAM's authors
   masks as before; `rel_pos_local_attn` has no tensor of all pairs and is left.
 - **SpeechBrain** (1.1): `RelPosMHAXL` in Conformers, Branchformers and Transformers, where queries,
   keys and values are one tensor. It gave its weights to whoever did not refuse them; adapted, it
-  gives None in their place unless `return_attn_weights=True` is said.
+  gives None in their place unless `return_attn_weights=True` is said, and in training those before
+  dropout.
 - **timm** (1.0.31): Swin, both forms of Swin v2, BEiT, SAM, vision transformers with relative
   biases, MaxViT, CoAtNet, GC ViT and bottleneck attention. `set_input_size` goes before or after.
-  Swin v2 "cr" trains as before, since its biases have dropout by pairs; in inference it computes
-  them by offset. **torchvision** (0.28): Swin, Swin v2, Video Swin and MaxViT. In
-  both, windows of 7 x 7 gain little, larger ones and whole images much.
+  Swin v2 "cr" trains as before, `L x L`, since its biases have dropout by pairs; in inference it
+  computes them by offset. **torchvision** (0.28): Swin, Swin v2, Video Swin and MaxViT; where
+  `create_feature_extractor` traces an adapted one, name the classes of its attentions in
+  `tracer_kwargs={"leaf_modules": ...}`. TorchScript takes originals alone. Windows of up to 12 x 12
+  gain little, of 24 x 24 and whole images much.
 - **ESPnet** (202511) and the `conformer` package: their relative attentions.
 """
 
@@ -263,11 +266,17 @@ def _longest_measured(result: dict, family: str) -> list[str]:
 
 def _left_table() -> str:
     rows = [
-        [f"`{module.split('.')[-2]}`", ", ".join(f"`{name}`" for name in names), reason]
+        [f"`{_model(module)}`", ", ".join(f"`{name}`" for name in names), reason]
         for module, reasons in NOT_ADAPTED.items()
         for reason, names in _by_reason(reasons).items()
     ]
     return markdown_table(["model", "classes", "why"], rows, 3)
+
+
+def _model(module: str) -> str:
+    """What a page calls it: of transformers the model, of others the library and its file."""
+    library, *_, model, file = module.split(".")
+    return model if library == "transformers" else f"{library} {file}"
 
 
 def _by_reason(reasons: dict[str, str]) -> dict[str, list[str]]:

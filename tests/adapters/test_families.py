@@ -220,7 +220,14 @@ def test_the_original_fails_with_packed_weights_then(case: Case, kind: type[Inte
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "name", ["wavlm with stable layer norm", "timm swin v2", "timm beit", "torchvision swin"]
+    "name",
+    [
+        "wavlm with stable layer norm",
+        "timm swin v2",
+        "timm beit",
+        "torchvision swin",
+        "torchvision swin v2",
+    ],
 )
 def test_an_adapted_model_takes_weights_that_its_original_cannot(
     name: str, kind: type[IntegerWeight]

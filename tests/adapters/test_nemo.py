@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from relpos.adapters import Adapted, adapt, restore
+from tests.apart import import_apart
 from tests.factories import normal
 
 from .models.case import draw
@@ -91,7 +92,7 @@ def test_an_attention_takes_a_mask_of_all_pairs():
     assert_same(ours(x, x, x, mask, each), theirs(x, x, x, mask, each))
 
 
-def test_under_autocast_the_projections_are_of_what_they_were():
+def test_under_autocast_it_errs_as_the_original():
     theirs, ours = original_and_adapted(encoder().float())
     features = torch.randn(2, WIDTH, 30)
     exact = theirs(audio_signal=features, length=None)[0]
@@ -148,3 +149,52 @@ def test_what_its_checks_of_types_wrap_compiles_as_a_whole():
     torch._dynamo.reset()
     compiled = torch.compile(model.forward_internal, backend="aot_eager", fullgraph=True)
     assert_same(compiled(features, length)[0], expected)
+
+
+@pytest.mark.filterwarnings("ignore:torch.get_autocast_gpu_dtype:DeprecationWarning")
+def test_under_a_gpus_autocast_it_projects_in_float32(monkeypatch: pytest.MonkeyPatch):
+    module = encoder().float().layers[0].self_attn
+    _, ours = original_and_adapted(module)
+    seen: list[torch.dtype] = []
+    ours.linear_q.register_forward_pre_hook(lambda _, args: seen.append(args[0].dtype))
+    x, positions = torch.randn(2, 9, 32).bfloat16(), torch.randn(1, 17, 32)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda: True)
+    ours(x, x, x, None, positions)
+    assert seen == [torch.float32]
+
+
+def test_a_window_is_a_context():
+    theirs = encoder(att_context_size=[4, 4])
+    ours = encoder()
+    ours.load_state_dict(theirs.state_dict())
+    adapt(ours, window=(4, 4))
+    features = normal(2, WIDTH, 30)
+    expected = theirs(audio_signal=features, length=None)[0]
+    assert_same(ours(audio_signal=features, length=None)[0], expected)
+
+
+def test_an_encoder_with_adapters_is_adapted_and_masks_as_before_where_they_attend():
+    module = import_apart("nemo.collections.asr.modules.conformer_encoder")
+    theirs = encoder()
+    theirs.__class__ = module.ConformerEncoderAdapter
+    theirs, ours = original_and_adapted(theirs)
+    features, length = normal(2, WIDTH, 30), torch.tensor([30, 21])
+    masks = ours._create_masks([-1, -1], length, 30, None, torch.device("cpu"))[1]
+    assert not isinstance(masks, Tensor)
+    for layer in ours.layers:
+        layer.is_adapter_available = lambda: True
+    masks = [
+        model._create_masks([-1, -1], length, 30, None, torch.device("cpu"))[1]
+        for model in (theirs, ours)
+    ]
+    assert torch.equal(*masks)
+    for layer in ours.layers:
+        del layer.is_adapter_available
+    found = [model(audio_signal=features, length=length)[0] for model in (theirs, ours)]
+    assert_same(found[1][1, :, :21], found[0][1, :, :21])
+
+
+def test_the_report_says_that_a_subclass_is_left():
+    model = encoder()
+    model.__class__ = type("Mine", (type(model),), {})
+    assert "a subclass of ConformerEncoder" in str(adapt(model))

@@ -38,6 +38,7 @@ def masks() -> dict[str, Tensor | None]:
         "none": None,
         "pairs": hidden[0],
         "pairs of heads": hidden,
+        "pairs of heads of sequences": hidden.unflatten(0, (2, 4)),
         "added": normal(9, 9),
         "added to heads": normal(8, 9, 9),
         "causal": torch.full((9, 9), -torch.inf, dtype=torch.float64).triu(1),
@@ -86,3 +87,10 @@ def test_what_is_no_self_attention_runs_as_before():
 def test_a_size_of_values_that_the_original_refuses_is_left():
     module = import_apart("speechbrain.nnet.attention").RelPosMHAXL(32, 4, vdim=16)
     assert [reason for _, reason in adapt(module).left] == ["it runs with vdim=None alone"]
+
+
+def test_a_decoder_takes_no_window():
+    module = import_apart("speechbrain.nnet.attention").RelPosMHAXL(32, 4, mask_pos_future=True)
+    with pytest.raises(ValueError, match="window must be None"):
+        adapt(module, window=(2, 2))
+    assert adapt(pair()[0], window=(2, 2)).adapted

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
+import peft
 import pytest
 import torch
 from torch import Tensor, nn
@@ -132,13 +134,138 @@ def test_biases_in_the_attention_of_others_stay_as_they_are():
     assert not isinstance(ours[1].bias, Adapted)
 
 
-def test_with_biases_of_another_class_all_are_left():
-    model = relpos_vit(**SHARED)
-    model.blocks[1].attn.rel_pos = Own()
+class Tripled:
+    """What somebody makes of timm's biases."""
+
+    def get_bias(self) -> Tensor:
+        return 3 * super().get_bias()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", ["another class", "a subclass", "another forward"])
+@pytest.mark.parametrize("settings", [{"rel_pos_type": "bias"}, SHARED])
+def test_with_other_biases_all_are_left(kind: str, settings: dict[str, Any]):
+    model = relpos_vit(**settings)
+    holder, name = (model, "shared_rel_pos") if settings is SHARED else (
+        model.blocks[1].attn, "rel_pos"
+    )  # fmt: skip
+    bias = getattr(holder, name)
+    if kind == "another class":
+        setattr(holder, name, Own())
+    elif kind == "a subclass":
+        bias.__class__ = type("Mine", (Tripled, type(bias)), {})
+    else:
+        bias.forward = partial(type(bias).forward, bias)
     report = adapt(model)
     assert not report.adapted
-    assert "rel_pos must be one of RelPosBias, RelPosMlp, RelPosBiasTf, got a Own" in str(report)
+    reason = "its forward was replaced" if kind == "another forward" else (
+        "it must be one of RelPosBias, RelPosMlp, RelPosBiasTf"
+    )  # fmt: skip
+    assert reason in " ".join(why for _, why in report.left)
     assert not any(isinstance(module, Adapted) for module in model.modules())
+
+
+def test_a_bias_may_be_of_two_attentions():
+    model = relpos_vit(rel_pos_type="bias")
+    model.blocks[1].attn.rel_pos = model.blocks[0].attn.rel_pos
+    theirs, ours = original_and_adapted(model)
+    images = normal(2, 3, 6, 6)
+    assert_same(ours(images), theirs(images))
+    restore(ours)
+    assert not any(isinstance(module, Adapted) for module in ours.modules())
+    assert torch.equal(ours(images), theirs(images))
+
+
+def test_tables_of_a_bottleneck_of_another_class_are_left():
+    attention = import_apart("timm.layers.bottleneck_attn").BottleneckAttn(
+        8, 8, (3, 5), num_heads=2
+    )
+    tables = attention.pos_embed
+    tables.__class__ = type("Mine", (type(tables),), {})
+    assert [why for _, why in adapt(attention).left] == [
+        "pos_embed, a Mine: it must be a PosEmbedRel"
+    ]
+
+
+def test_a_bottleneck_takes_maps_of_its_size_alone():
+    attention = import_apart("timm.layers.bottleneck_attn").BottleneckAttn(
+        8, 8, (3, 5), num_heads=2
+    )
+    theirs, ours = original_and_adapted(attention)
+    for model in (theirs, ours):
+        assert model(torch.randn(2, 8, 3, 5)).is_contiguous()
+        with pytest.raises(AssertionError):
+            model(torch.randn(2, 8, 5, 3))
+
+
+@pytest.mark.parametrize("head_first", [True, False])
+@pytest.mark.parametrize("name", ["Attention2d", "AttentionCl"])
+def test_heads_lie_before_or_behind_queries_keys_and_values(name: str, head_first: bool):
+    bias = partial(import_apart("timm.layers").RelPosBias, window_size=(3, 5))
+    cls = getattr(import_apart("timm.models.maxxvit"), name)
+    attention = cls(16, 16, dim_head=8, head_first=head_first, rel_pos_cls=bias)
+    draw(attention)
+    theirs, ours = original_and_adapted(attention.double().eval())
+    x = normal(2, 16, 3, 5) if name == "Attention2d" else normal(2, 3, 5, 16)
+    assert_same(ours(x), theirs(x))
+    with pytest.raises(ValueError, match="with none"):
+        adapt(cls(16, 16, dim_head=8))
+
+
+def test_gc_vit_of_an_older_timm_is_left(monkeypatch: pytest.MonkeyPatch):
+    cls = import_apart("timm.models.gcvit").WindowAttentionGlobal
+    attention = cls(16, 2, (3, 3))
+
+    def forward(self: Any, x: Tensor, q_global: Tensor | None = None) -> None: ...
+
+    monkeypatch.setattr(cls, "forward", forward)
+    assert "another order than 1.0.31" in str(adapt(attention))
+
+
+BY_BATCH = (
+    "timm swin", "timm swin v2", "timm swin cr", "timm beit", "timm relpos vit, learned",
+    "timm relpos vit, one bias for all layers", "timm sam", "timm maxvit", "timm gcvit",
+    "timm bottleneck", "torchvision swin", "torchvision video swin", "torchvision maxvit",
+    "segment_anything", "speechbrain",
+)  # fmt: skip
+
+
+class Output(nn.Module):
+    """The output alone."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x).last_hidden_state
+
+
+@pytest.mark.parametrize("name", BY_BATCH)
+@pytest.mark.costly(4)
+def test_a_program_serves_any_batch(name: str):
+    case = BY_NAME[name]
+    model = case.model()
+    adapt(model)
+    (two,), (five,) = (case.inputs(n, case.lengths[0], "none").values() for n in (2, 5))
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(Output(model), (two,), dynamic_shapes=({0: batch},))
+    torch.testing.assert_close(program.module()(five), model(five).last_hidden_state)
+
+
+@pytest.mark.parametrize("name", ["timm swin", "timm swin v2", "timm beit", "torchvision swin",
+                                  "torchvision swin v2"])  # fmt: skip
+def test_lora_of_queries_keys_and_values_acts_as_if_it_were_merged(name: str):
+    case = BY_NAME[name]
+    model: Any = case.model(torch.float64)
+    lora = peft.LoraConfig(target_modules=["qkv"], r=2, init_lora_weights=False)
+    inputs = case.with_dtype(case.inputs(2, case.lengths[0], "none"), torch.float64)
+    before = case.call(model, inputs)[0]
+    wrapped = peft.get_peft_model(model, lora).double().eval()
+    merged = copy.deepcopy(wrapped).merge_and_unload()
+    adapt(wrapped)
+    expected = case.call(merged, inputs)[0]
+    assert not torch.allclose(expected, before)
+    assert_same(case.call(wrapped.get_base_model(), inputs)[0], expected)
 
 
 def test_what_is_shared_is_restored():
@@ -174,3 +301,6 @@ def test_attentions_without_relative_positions_are_left_without_a_word():
                       "use_rel_pos": False}):  # fmt: skip
         with pytest.raises(ValueError, match="with none"):
             adapt(vision_transformer(36, **settings))
+    sam = import_apart("segment_anything.modeling.image_encoder").ImageEncoderViT
+    with pytest.raises(ValueError, match="with none"):
+        adapt(sam(img_size=9, patch_size=1, embed_dim=8, depth=1, num_heads=2, use_rel_pos=False))

@@ -182,8 +182,9 @@ def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]
             takes = window is not None and adaptation.takes_window(module)
             steps.append(_Step(name, module, adaptation, window if takes else None, group))
             of_parts = _steps_of_parts(steps[-1])
-            steps += of_parts
             parts.update(step.name for step in of_parts)
+            planned = {id(step.module) for step in steps}
+            steps += [step for step in of_parts if id(step.module) not in planned]
     taken = []
     for step in steps:
         first = None if step.group is None else missing.get(step.group)
@@ -250,6 +251,7 @@ def _reason(module: nn.Module, adaptation: type[Adapted] | None) -> str | None:
         or _unknown_implementation(module, adaptation)
         or _wrong_dropout(module, adaptation)
         or adaptation.unsupported(module)
+        or _wrong_part(module, adaptation)
     )
 
 
@@ -257,7 +259,9 @@ def _known_base(module: nn.Module) -> type | None:
     """The class that would be adapted, of which the module's is a subclass."""
     for base in type(module).__mro__[1:]:
         adaptation = adaptation_of(base)
-        if adaptation is not None and adaptation.scheme and adaptation.applies(module):
+        if adaptation is None or not adaptation.applies(module):
+            continue
+        if adaptation.scheme or adaptation.together:
             return base
     return None
 
@@ -283,6 +287,16 @@ def _wrong_dropout(module: nn.Module, adaptation: type[Adapted]) -> str | None:
         dropout = getattr(dropout, "p", getattr(dropout, "drop_prob", None))
     if isinstance(dropout, (int, float)) and not 0 <= dropout < 1:
         return f"{name} must be in 0 <= {name} < 1, got {dropout}"
+    return None
+
+
+def _wrong_part(module: Any, adaptation: type[Adapted]) -> str | None:
+    """Why a module that holds tables of this one cannot be adapted; None if all can."""
+    for name, own in adaptation.parts.items():
+        part = getattr(module, name)
+        reason = None if part is None else own.unsupported(part) or _reason(part, own)
+        if reason is not None:
+            return f"{name}, a {type(part).__name__}: {reason}"
     return None
 
 

@@ -161,6 +161,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "nemo.collections.asr.modules.conformer_encoder",
         {
             "ConformerEncoder": "nemo:Encoder",
+            "ConformerEncoderAdapter": "nemo:Encoder",
         },
     ),
     "nemotron_asr_streaming": _transformers(

@@ -61,6 +61,10 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
         "neighbours alone, in chunks that overlap, without tensors of all pairs",
         "RelPositionMultiHeadAttentionLongformer",
     ),
+    **_of(
+        "nemo.collections.asr.modules.transformer_encoder",
+        "its encoder hands it blocks of a mask for torch's FlexAttention", "MultiHeadAttention",
+    ),
     **_in(
         "phi4_multimodal.modeling_phi4_multimodal",
         "adds the mask of padding to the bias as a number, and takes 500 frames at most",
@@ -111,7 +115,7 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
 
 # Of these, some configurations have no positions: only those that hold a table are left.
 _IF_TABLES = frozenset({
-    "LayoutLMv2Encoder", "LayoutLMv3Encoder", "MultiScaleAttention",
+    "LayoutLMv2Encoder", "LayoutLMv3Encoder", "MultiHeadAttention", "MultiScaleAttention",
     "MultiScaleAttentionPoolFirst", "MultiscaleAttention", "PPDocLayoutV2ReadingOrderEncoder",
 })  # fmt: skip
 

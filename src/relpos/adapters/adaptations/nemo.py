@@ -40,7 +40,7 @@ class EncoderMask:
 
     def __getitem__(self, key: tuple[slice, slice]) -> EncoderMask:
         """With the last queries alone, as the encoder cuts a mask when it has a cache."""
-        return replace(self, first_query=self.first_query + (key[1].start or 0))
+        return replace(self, first_query=key[1].start)
 
 
 class Attention(Adapted):
@@ -61,6 +61,10 @@ class Attention(Adapted):
     linear_pos: nn.Module
     pos_bias_u: nn.Parameter
     pos_bias_v: nn.Parameter
+
+    @classmethod
+    def takes_window(cls, module: Any) -> bool:
+        return True
 
     def forward(
         self,
@@ -93,13 +97,14 @@ class Attention(Adapted):
             output, _ = attend(
                 q + self.pos_bias_u[:, None], k, v, terms, mask=mask, scale=scale,
                 dropout=self.dropout.p if self.training else 0.0, key_ranges=ranges,
+                window=self.window,
             )  # fmt: skip
             output = self.linear_out(output.flatten(2))
         return output if cache is None else (output, kept)
 
 
 class Encoder(Adapted):
-    """For `ConformerEncoder`: without masks of all pairs."""
+    """For `ConformerEncoder` and `ConformerEncoderAdapter`: without masks of all pairs."""
 
     together = _TOGETHER
     signatures = {
@@ -108,10 +113,11 @@ class Encoder(Adapted):
         )
     }  # fmt: skip
     att_context_style: str
-    layers: nn.ModuleList
+    layers: Any
 
     @classmethod
     def applies(cls, module: Any) -> bool:
+        # Of others the report says why they are left.
         return module.self_attention_model == "rel_pos"
 
     def _create_masks(
@@ -122,8 +128,11 @@ class Encoder(Adapted):
         offset: Tensor | None,
         device: torch.device,
     ) -> tuple[Tensor, Any]:
-        # `change_attention_model` gives layers other attentions.
-        if not all(isinstance(layer.self_attn, Attention) for layer in self.layers):
+        # `change_attention_model` gives layers other attentions, and adapters may attend too.
+        if not all(
+            isinstance(layer.self_attn, Attention) and not layer.is_adapter_available()
+            for layer in self.layers
+        ):
             original: Any = super()
             return original._create_masks(
                 att_context_size, padding_length, max_audio_length, offset, device

@@ -94,12 +94,14 @@ class Attention(Adapted):
 
         Args:
             padding: `(b, j)`, True for padding.
-            mask: `(i, j)` or `(b h, i, j)`, True for what is hidden, or what is added.
+            mask: `(i, j)`, `(b h, i, j)` or `(b, h, i, j)`; True for what is hidden, or what is
+                added.
         """
         keys = None if padding is None else ~padding.bool()[:, None, None]
         if mask is None:
             return keys
-        mask = mask[None, None] if mask.ndim == 2 else mask.unflatten(0, (-1, self.num_heads))
+        heads = 1 if mask.ndim == 2 else self.num_heads
+        mask = mask.reshape(-1, heads, *mask.shape[-2:])
         if mask.dtype == torch.bool:
             return ~mask if keys is None else ~mask & keys
         return mask if keys is None else mask.masked_fill(~keys, -torch.inf)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...adapted import Adapted
 from ..image_bias import ImageBias, attend_to_image
-from .biases import OffsetBias, unknown_bias
+from .biases import OffsetBias
 
 __all__ = ["BiasedAttention", "TimmAttention"]
 
@@ -41,10 +39,6 @@ class BiasedAttention(TimmAttention):
     scheme = "joint bias of two axes"
     parts = {"rel_pos": OffsetBias}
     rel_pos: nn.Module | None
-
-    @classmethod
-    def unsupported(cls, module: Any) -> str | None:
-        return unknown_bias(module.rel_pos)
 
     def attend(
         self,

@@ -16,7 +16,7 @@ from ...adapted import Adapted
 from ..image_bias import ImageBias
 from ..window_attention import bias_of_table
 
-__all__ = ["OffsetBias", "SharedBias", "unknown_bias"]
+__all__ = ["OffsetBias", "SharedBias"]
 
 _MODULE = "timm.layers.pos_embed_rel"
 
@@ -27,7 +27,12 @@ class OffsetBias(Adapted):
     The attention calls it, since what has weights come and go does so when a module is called.
     """
 
-    signatures = {"forward": ("self", "attn", "shared_rel_pos")}
+    signatures = {"forward": ("self", "attn", "shared_rel_pos"), "get_bias": ("self",)}
+
+    @classmethod
+    def unsupported(cls, module: Any) -> str | None:
+        known = type(module).__module__ == _MODULE and type(module).__qualname__ in _BIASES
+        return None if known else f"it must be one of {', '.join(_BIASES)}"
 
     def forward(self, attn: Tensor | None = None, shared_rel_pos: Any = None) -> Any:
         if attn is not None:
@@ -38,21 +43,8 @@ class OffsetBias(Adapted):
 class SharedBias(OffsetBias):
     """For that of all layers, which the model asks for a bias and hands to them."""
 
-    signatures = {"get_bias": ("self",)}
-
     def get_bias(self) -> ImageBias:
         return self()
-
-
-def unknown_bias(rel_pos: nn.Module | None) -> str | None:
-    """Why a module's bias by offset is not known; None if it is, or there is none.
-
-    Args:
-        rel_pos: an attention's module of biases.
-    """
-    if rel_pos is None or _class_name(rel_pos) in _BIASES:
-        return None
-    return f"rel_pos must be one of {', '.join(_BIASES)}, got a {type(rel_pos).__name__}"
 
 
 def _learned(rel_pos: Any) -> ImageBias:

@@ -20,6 +20,13 @@ class PositionTables(Adapted):
     """
 
     signatures = {"forward": ("self", "q")}
+
+    @classmethod
+    def unsupported(cls, module: Any) -> str | None:
+        own = (type(module).__module__, type(module).__qualname__)
+        known = own == ("timm.layers.bottleneck_attn", "PosEmbedRel")
+        return None if known else "it must be a PosEmbedRel"
+
     height_rel: nn.Parameter
     width_rel: nn.Parameter
 
@@ -32,6 +39,7 @@ class Attention(Adapted):
 
     scheme = "keys of two axes"
     signatures = {"forward": ("self", "x")}
+    weights_dropout = ""
     parts = {"pos_embed": PositionTables}
     num_heads: int
     dim_out_qk: int
@@ -52,10 +60,10 @@ class Attention(Adapted):
             for part in self.qkv(x).split(widths, 1)
         )
         # The op scales what tables add.
-        scaled = 1.0 if self.scale_pos_embed else self.scale
+        by_op = 1.0 if self.scale_pos_embed else self.scale
         axes = tuple(
-            Terms(keys=OffsetTable(rows[None] / scaled, 1 - size))
+            Terms(keys=OffsetTable(rows[None] / by_op, 1 - size))
             for rows, size in zip(self.pos_embed(q), shape, strict=True)
         )
         output, _ = attend(q, k, v, GridTerms(shape, axes), scale=self.scale)
-        return self.pool(output.flatten(2).mT.unflatten(2, shape))
+        return self.pool(output.flatten(2).mT.unflatten(2, shape).contiguous())

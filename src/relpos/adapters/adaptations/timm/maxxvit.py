@@ -43,4 +43,4 @@ class Attention2d(AttentionCl):
 
     def forward(self, x: Tensor, shared_rel_pos: Tensor | None = None) -> Tensor:
         output = self._attended(self.qkv(x).flatten(2).mT)
-        return self.projected(output.mT.unflatten(2, x.shape[2:]))
+        return self.projected(output.mT.unflatten(2, x.shape[2:]).contiguous())

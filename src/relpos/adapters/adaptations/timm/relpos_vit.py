@@ -13,7 +13,7 @@ from ...adapted import Adapted
 from ...heads import split_qkv
 from ..image_bias import ImageBias
 from .attention import BiasedAttention
-from .biases import SharedBias, unknown_bias
+from .biases import SharedBias
 
 __all__ = ["Attention", "Model"]
 
@@ -43,7 +43,3 @@ class Model(Adapted):
     @classmethod
     def applies(cls, module: Any) -> bool:
         return module.shared_rel_pos is not None
-
-    @classmethod
-    def unsupported(cls, module: Any) -> str | None:
-        return unknown_bias(module.shared_rel_pos)

@@ -17,6 +17,7 @@ class Attention(Adapted):
 
     scheme = "joint bias of two axes, in windows"
     signatures = {"forward": ("self", "x")}
+    weights_dropout = ""
     size: int
     head_dim: int
     scale_factor: float

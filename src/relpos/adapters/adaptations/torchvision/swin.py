@@ -90,11 +90,17 @@ class ShiftedWindowAttentionV2(ShiftedWindowAttention):
     relative_coords_table: Tensor
 
     def _projected(self, x: Tensor) -> Tensor:
-        if self.qkv.bias is None:
+        bias: Any = self.qkv.bias
+        if bias is None:
             return self.qkv(x)
         # Keys have no bias, whatever the parameter holds for them.
-        queries, keys, values = self.qkv.bias.chunk(3)
-        return linear(x, self.qkv.weight, torch.cat([queries, torch.zeros_like(keys), values]))
+        if type(self.qkv) is nn.Linear:
+            queries, keys, values = bias.chunk(3)
+            return linear(x, self.qkv.weight, torch.cat([queries, torch.zeros_like(keys), values]))
+        # LoRA's, or quantized: torch's own gives its bias when it is called.
+        packed: Any = bias() if callable(bias) else bias
+        _, keys, _ = packed.chunk(3)
+        return self.qkv(x) - pad(keys, (len(keys), len(keys))).to(x.dtype)
 
     def _scaled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, float]:
         return *scaled_cosine(q, k, self.logit_scale), 1.0
