@@ -152,6 +152,7 @@ def test_what_its_checks_of_types_wrap_compiles_as_a_whole():
 
 
 @pytest.mark.filterwarnings("ignore:torch.get_autocast_gpu_dtype:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:CUDA is not available:UserWarning")
 def test_under_a_gpus_autocast_it_projects_in_float32(monkeypatch: pytest.MonkeyPatch):
     module = encoder().float().layers[0].self_attn
     _, ours = original_and_adapted(module)
