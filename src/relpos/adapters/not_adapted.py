@@ -92,6 +92,10 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
         "timm.models.beit", "one bias for all layers, as no model has that timm makes by name",
         "RelativePositionBias",
     ),
+    **_of(
+        "timm.models.convit", "mixes the weights of two softmaxes, of contents and of positions",
+        "GPSA",
+    ),
     **_of("timm.models.efficientformer", _KEPT, "Attention"),
     **_of(
         "timm.models.efficientformer_v2", "scores and weights are mixed between heads",
