@@ -165,8 +165,9 @@ adapt(sam.image_encoder)        # segment_anything, of SAM's authors
 
 - **NeMo** (tested with 3.0): Conformers and FastConformers with `rel_pos`, contexts and chunks of
   frames, streams with caches too. The encoder makes no mask of all pairs, and what it gives for
-  padded frames may differ. With other attentions (`change_attention_model`) an adapted encoder
-  masks as before; `rel_pos_local_attn` has no tensor of all pairs and is left.
+  padded frames may differ: in a stream, pad its last chunk alone. With other attentions
+  (`change_attention_model`), and with adapters in its layers, an adapted encoder masks as before;
+  `rel_pos_local_attn` has no tensor of all pairs and is left.
 - **SpeechBrain** (1.1): `RelPosMHAXL` in Conformers, Branchformers and Transformers, where queries,
   keys and values are one tensor. It gave its weights to whoever did not refuse them; adapted, it
   gives None in their place unless `return_attn_weights=True` is said, and in training those before

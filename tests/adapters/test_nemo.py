@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from relpos.adapters import Adapted, adapt, restore
 from tests.apart import import_apart
@@ -199,3 +199,30 @@ def test_the_report_says_that_a_subclass_is_left():
     model = encoder()
     model.__class__ = type("Mine", (type(model),), {})
     assert "a subclass of ConformerEncoder" in str(adapt(model))
+
+
+class Internal(nn.Module):
+    """The encoder without what checks types."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, features: Tensor, length: Tensor) -> Tensor:
+        return self.model.forward_internal(features, length)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"att_context_size": [5, 2]},
+     {"att_context_size": [8, 3], "att_context_style": "chunked_limited"}],
+)  # fmt: skip
+def test_a_program_serves_other_lengths(settings: dict[str, Any]):
+    _, ours = original_and_adapted(encoder(**settings))
+    dynamic = ({2: torch.export.Dim.AUTO}, None)
+    given = (normal(3, WIDTH, 41), torch.tensor([41, 30, 17]))
+    program = torch.export.export(Internal(ours), given, dynamic_shapes=dynamic, strict=False)
+    for count in (30, 50):
+        features, length = normal(3, WIDTH, count), torch.tensor([count, count - 5, 10])
+        assert_same(program.module()(features, length), Internal(ours)(features, length))

@@ -271,7 +271,10 @@ def test_lora_of_queries_keys_and_values_acts_as_if_it_were_merged(name: str):
 def test_what_is_shared_is_restored():
     model = relpos_vit(**SHARED)
     classes = [type(module) for module in model.modules()]
+    scores = normal(1, 2, 37, 37)
+    expected = model.shared_rel_pos(scores)
     adapt(model)
+    assert_same(model.shared_rel_pos(scores), expected)
     assert isinstance(model.shared_rel_pos, Adapted)
     assert isinstance(model.get_submodule("shared_rel_pos"), Adapted)
     restore(model)

@@ -76,3 +76,15 @@ def test_features_can_be_extracted_with_attentions_as_leaves():
         part = extract(model.layers, ["1.1.norm2"], tracer_kwargs={"leaf_modules": leaves})
         found.append(part(images)["1.1.norm2"])
     assert_same(found[1], found[0])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("model", [swin, video])
+def test_adapted_models_can_be_traced(model: Any):
+    _, ours = pair(model())
+    sizes = (3, 6, 6) if model is video else (6, 6)
+    images = normal(2, 3, *sizes)
+    traced = torch.jit.trace(ours.layers, images, check_trace=False)
+    more = normal(5, 3, *sizes)
+    assert_same(traced(more), ours.layers(more))

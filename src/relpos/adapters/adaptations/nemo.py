@@ -156,7 +156,7 @@ def _contexts(style: str, sizes: list[int], frames: Tensor) -> Int[Tensor, "1 j 
     """
     if all(size < 0 for size in sizes):
         return None
-    count = len(frames)
+    count = frames.shape[0]
     first, last = torch.zeros_like(frames), torch.full_like(frames, count - 1)
     if style == "chunked_limited_with_rc":
         left, chunk, right = sizes

@@ -43,6 +43,12 @@ class OffsetBias(Adapted):
 class SharedBias(OffsetBias):
     """For that of all layers, which the model asks for a bias and hands to them."""
 
+    def forward(self, attn: Tensor | None = None, shared_rel_pos: Any = None) -> Any:
+        if attn is None:
+            return super().forward()
+        original: Any = super()
+        return attn + original.get_bias()
+
     def get_bias(self) -> ImageBias:
         return self()
 

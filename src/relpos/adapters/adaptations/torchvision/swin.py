@@ -75,7 +75,8 @@ class ShiftedWindowAttention(Adapted):
 
     def _scaled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, float]:
         """Queries and keys, and the scale of their products."""
-        return q, k, q.shape[-1] ** -0.5
+        # A number while sizes are traced, too.
+        return q, k, (self.qkv.out_features // (3 * self.num_heads)) ** -0.5
 
     def _bias(self, window: Sequence[int]) -> Float[Tensor, "h *offsets"]:
         return bias_of_table(self.relative_position_bias_table, tuple(window))
