@@ -80,7 +80,7 @@ def test_in_a_replica_they_are_of_the_dtype_of_the_modules_parameters():
 
 
 def test_tables_that_are_asked_for_are_where_the_parameters_are():
-    transformer_xl = TransformerXL(16, 4, device="meta")
+    transformer_xl = TransformerXL(16, 4, device="meta", biases=False)
     bias = ContinuousBias(4, (3, 3), device="meta")
     for inside in (transformer_xl, replica(transformer_xl)):
         assert inside.rows(-3, 3).device.type == "meta"
