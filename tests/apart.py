@@ -26,6 +26,7 @@ from unittest.mock import MagicMock
 
 import torch
 from transformers.utils.import_utils import (
+    is_sentencepiece_available,
     is_timm_available,
     is_torchaudio_available,
     is_torchvision_available,
@@ -93,8 +94,10 @@ def import_apart(name: str) -> Any:
 @cache
 def _find_libraries() -> dict[str, Any]:
     """The libraries that are not in the environment, with what goes if it is not kept."""
+    # Both remember what they have not found: stand-ins would be found.
+    import_module("lightning.pytorch")
     for remembered in (
-        is_timm_available, is_torchaudio_available, is_torchvision_available,
+        is_sentencepiece_available, is_timm_available, is_torchaudio_available, is_torchvision_available,
         is_torchvision_v2_available,
     ):  # fmt: skip
         remembered()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.utilities.imports import _OMEGACONF_AVAILABLE
 from torch import Tensor, nn
+from transformers.utils import import_utils
 
 from relpos.adapters import Adapted, adapt, restore
 from tests.apart import import_apart
@@ -226,3 +229,12 @@ def test_a_program_serves_other_lengths(settings: dict[str, Any]):
     for count in (30, 50):
         features, length = normal(3, WIDTH, count), torch.tensor([count, count - 5, 10])
         assert_same(program.module()(features, length), Internal(ours)(features, length))
+
+
+def test_what_stands_in_for_its_requirements_is_seen_by_nobody_else():
+    import_apart("nemo.collections.asr.modules.conformer_encoder")
+    import_apart("speechbrain.nnet.attention")
+    for name in ("omegaconf", "hydra", "hyperpyyaml", "sentencepiece", "torchaudio", "timm"):
+        assert name == "timm" or find_spec(name) is None
+        assert not getattr(import_utils, f"is_{name}_available", bool)()
+    assert not _OMEGACONF_AVAILABLE
