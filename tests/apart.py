@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock
 
-import torch
+from torch.library import Library
 from transformers.utils.import_utils import (
     is_sentencepiece_available,
     is_timm_available,
@@ -104,7 +104,7 @@ def _find_libraries() -> dict[str, Any]:
     names = {path.name for path in FOLDER.glob("*") if path.is_dir() and "." not in path.name}
     found: dict[str, Any] = {name: None for name in names if find_spec(name) is None}
     if "torchvision" in found:
-        found["torchvision"] = operators = torch.library.Library("torchvision", "FRAGMENT")
+        found["torchvision"] = operators = Library("torchvision", "FRAGMENT")
         for schema in OPERATORS:
             operators.define(schema)
     return found

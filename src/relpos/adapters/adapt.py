@@ -294,6 +294,7 @@ def _wrong_part(module: Any, adaptation: type[Adapted]) -> str | None:
     """Why a module that holds tables of this one cannot be adapted; None if all can."""
     for name, own in adaptation.parts.items():
         part = getattr(module, name)
+        # Its class first: another has other methods.
         reason = None if part is None else own.unsupported(part) or _reason(part, own)
         if reason is not None:
             return f"{name}, a {type(part).__name__}: {reason}"

@@ -10,8 +10,6 @@ __all__ = ["BOXES", "NOT_ADAPTED", "TELLTALES", "looks_relative", "why_not_adapt
 BOXES = "offsets are between boxes on a page, given with the data: no table over positions"
 _PREDICTED = "biases of pixels beside boxes that the model predicts: no table over positions"
 _PAIRS = "biases are made from features of all pairs of residues, which the model keeps anyway"
-
-
 _POOLED = "keys are pooled: they lie on another grid than the queries"
 _KEPT = "few tokens, and biases that are kept between calls"
 

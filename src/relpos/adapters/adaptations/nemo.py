@@ -117,7 +117,6 @@ class Encoder(Adapted):
 
     @classmethod
     def applies(cls, module: Any) -> bool:
-        # Of others the report says why they are left.
         return module.self_attention_model == "rel_pos"
 
     def _create_masks(
