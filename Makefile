@@ -27,7 +27,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 8 
 ORACLES := espnet self-attention-cv
 
 # Judges of tests/adapters that transformers must not find: in a folder apart, as tests/apart.py says.
-APART := timm torchvision segment-anything nemo-toolkit speechbrain wrapt
+APART := timm torchvision segment-anything nemo-toolkit speechbrain wrapt monai enformer-pytorch \
+  borzoi-pytorch
 
 # The oldest transformers whose models are adapted, beside the one that the constraints pin.
 OLDEST := 5.20.2

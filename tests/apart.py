@@ -45,6 +45,8 @@ OPERATORS = (
 
 # By library, modules that stand-ins replace while it is imported.
 REPLACED = {
+    "borzoi_pytorch": ("intervaltree", "pandas"),
+    "enformer_pytorch": ("discrete_key_value_bottleneck_pytorch", "polars", "pyfaidx"),
     "nemo": (
         "hydra", "omegaconf", "nv_one_logger", "nemo.collections.asr.models",
         "nemo.collections.asr.modules.transformer", "nemo.core.classes.modelPT",

@@ -114,8 +114,8 @@ def test_state_dict_and_restored_model_are_those_of_the_original(case: Case):
 # Whose originals read the weights of a module without calling it.
 READ_PAST_HOOKS = (
     "bloom in slices", "deberta", "sew_d", "timm swin v2", "timm beit", "timm relpos vit, learned",
-    "timm maxvit", "timm coatnet, learned", "torchvision swin",
-    "torchvision video swin",
+    "timm maxvit", "timm coatnet, learned", "torchvision swin", "torchvision video swin",
+    "monai blocks",
 )  # fmt: skip
 
 
@@ -183,8 +183,8 @@ def test_the_original_fails_in_a_replica_then(case: Case):
 
 # Whose originals multiply by a weight themselves, or read its dtype.
 READ_WEIGHTS = (
-    "bloom in slices", "granite_speech5", "inkling2_loop", "wavlm", "timm swin v2", "timm beit",
-    "torchvision swin", "torchvision video swin",
+    "bloom in slices", "enformer", "granite_speech5", "inkling2_loop", "wavlm", "timm swin v2",
+    "timm beit", "torchvision swin", "torchvision video swin",
 )  # fmt: skip
 WITHOUT_LINEARS = ("timm coatnet, learned", "timm bottleneck")
 
@@ -222,6 +222,7 @@ def test_the_original_fails_with_packed_weights_then(case: Case, kind: type[Inte
 @pytest.mark.parametrize(
     "name",
     [
+        "enformer",
         "wavlm with stable layer norm",
         "timm swin v2",
         "timm beit",

@@ -26,6 +26,12 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         BloomAttention="bloom:Attention",
         BloomModel="bloom:Model",
     ),
+    "borzoi": (
+        "borzoi_pytorch.pytorch_borzoi_transformer",
+        {
+            "Attention": "enformer:BorzoiAttention",
+        },
+    ),
     "clap": _transformers("clap", ClapAudioSelfAttention="window_attention:WindowAttention"),
     "conformer": (
         "conformer.conformer",
@@ -61,6 +67,12 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "transformers.models.donut.modeling_donut_swin",
         {
             "DonutSwinSelfAttention": "window_attention:WindowAttention",
+        },
+    ),
+    "enformer": (
+        "enformer_pytorch.modeling_enformer",
+        {
+            "Attention": "enformer:Attention",
         },
     ),
     "espnet": (
@@ -133,6 +145,24 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "transformers.models.maskformer.modeling_maskformer_swin",
         {
             "MaskFormerSwinSelfAttention": "window_attention:WindowAttention",
+        },
+    ),
+    "monai_attention": (
+        "monai.networks.blocks.selfattention",
+        {
+            "SABlock": "monai:SABlock",
+        },
+    ),
+    "monai_cross_attention": (
+        "monai.networks.blocks.crossattention",
+        {
+            "CrossAttentionBlock": "monai:CrossAttentionBlock",
+        },
+    ),
+    "monai_swin": (
+        "monai.networks.nets.swin_unetr",
+        {
+            "WindowAttention": "monai:WindowAttention",
         },
     ),
     "mpnet": _transformers(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -20,7 +21,7 @@ from ..adapted import Adapted
 from ..attend import attend
 from ..heads import split_qkv
 
-__all__ = ["ImageAttention"]
+__all__ = ["ImageAttention", "axis_of_keys"]
 
 
 class ImageAttention(Adapted):
@@ -53,7 +54,7 @@ class ImageAttention(Adapted):
         q, k, v = split_qkv(self.qkv(hidden_states).flatten(1, 2), heads=heads)
         q, k = self.normalized(q, k)
         axes = tuple(
-            self._axis(rows, size, q)
+            axis_of_keys(rows, size, scale=self.scale, dtype=q.dtype)
             for rows, size in zip((self.rel_pos_h, self.rel_pos_w), shape, strict=True)
         )
         output, found = attend(
@@ -70,7 +71,17 @@ class ImageAttention(Adapted):
         """
         return q, k
 
-    def _axis(self, rows: Tensor, size: int, q: Tensor) -> Terms:
-        """The table of an axis of `size` tokens, in the order of key minus query."""
-        resized: Any = resize_rows(rows[None], (2 * size - 1,))
-        return Terms(keys=OffsetTable((resized.flip(1) / self.scale).to(q.dtype), 1 - size))
+
+def axis_of_keys(
+    rows: Float[Tensor, "r d"], size: int, *, scale: float, dtype: torch.dtype
+) -> Terms:
+    """The terms of one axis, beside products that are scaled.
+
+    Args:
+        rows: in the order of query minus key, of an axis of any size, not scaled.
+        size: of the axis, in tokens.
+        scale: of the products.
+        dtype: of the queries.
+    """
+    resized: Any = resize_rows(rows[None], (2 * size - 1,))
+    return Terms(keys=OffsetTable((resized.flip(1) / scale).to(dtype), 1 - size))
