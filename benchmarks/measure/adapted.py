@@ -21,8 +21,8 @@ __all__ = ["ADAPTED", "choose", "implementations", "measure_time", "use_relpos"]
 
 ADAPTED = "relpos"
 
-# What modules of timm and NeMo go by, whether they attend by torch's SDPA.
-_SWITCHES = ("fused_attn", "use_pytorch_sdpa")
+# What modules of timm, NeMo and MONAI go by, whether they attend by torch's SDPA.
+_SWITCHES = ("fused_attn", "use_pytorch_sdpa", "use_flash_attention")
 
 
 def implementations(model: nn.Module) -> list[str]:

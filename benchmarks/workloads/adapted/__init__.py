@@ -1,6 +1,6 @@
 """Models at the sizes of published ones, with random weights and few layers."""
 
-from . import decoders, image_libraries, images, speech, speech_libraries, text
+from . import decoders, dna, image_libraries, images, speech, speech_libraries, text
 from .model import AdaptedModel, LongInput, cast, draw, on_device
 from .without_relative import WITHOUT_RELATIVE
 
@@ -26,6 +26,7 @@ MODELS = (
     *images.MODELS,
     *image_libraries.MODELS,
     *decoders.MODELS,
+    *dna.MODELS,
 )
 
 LONG_INPUTS = (

@@ -1,4 +1,4 @@
-"""Encoders of images of timm and torchvision, at the sizes of published ones."""
+"""Encoders of images of timm, torchvision and MONAI, at the sizes of published ones."""
 
 from __future__ import annotations
 
@@ -61,6 +61,19 @@ def _torchvision_swin_v2(layers: int) -> nn.Module:
     )  # fmt: skip
 
 
+def _volume(length: int) -> dict[str, Any]:
+    """A cube of so many tokens, as the first stage has them."""
+    side = round(length ** (1 / 3))
+    generator = torch.Generator().manual_seed(1)
+    return {"x": torch.randn(1, 48, side, side, side, generator=generator)}
+
+
+# The first stage for 96 x 96 x 96 voxels, of which two a side make a token.
+def _swin_unetr(layers: int) -> nn.Module:
+    stage = import_apart("monai.networks.nets.swin_unetr").BasicLayer
+    return stage(48, layers, 3, window_size=(7, 7, 7), drop_path=[0.0] * layers, qkv_bias=True)
+
+
 MODELS = (
     AdaptedModel(
         "timm_swin", "timm: Swin B, windows of 12 x 12", _swin, _image(4), "patches of an image",
@@ -81,5 +94,9 @@ MODELS = (
     AdaptedModel(
         "torchvision_swin", "torchvision: Swin v2 T, windows of 8 x 8", _torchvision_swin_v2,
         _image(4), "patches of an image", (4096,), (4096,), "features.1.1", "attn", {},
+    ),
+    AdaptedModel(
+        "monai_swin", "MONAI: Swin UNETR, windows of 7 x 7 x 7", _swin_unetr, _volume,
+        "tokens of a volume", (110592,), (110592,), "blocks.1", "attn", {},
     ),
 )  # fmt: skip
