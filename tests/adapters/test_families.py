@@ -115,7 +115,7 @@ def test_state_dict_and_restored_model_are_those_of_the_original(case: Case):
 READ_PAST_HOOKS = (
     "bloom in slices", "deberta", "sew_d", "timm swin v2", "timm beit", "timm relpos vit, learned",
     "timm maxvit", "timm coatnet, learned", "torchvision swin", "torchvision video swin",
-    "monai blocks",
+    "monai blocks", "x_transformers t5", "x_transformers computed",
 )  # fmt: skip
 
 
@@ -147,8 +147,8 @@ def test_the_original_does_not_find_its_weights_then(case: Case):
     assert found is None or not torch.equal(found, expected)
 
 
-# Whose originals ask their parameters, which replicas do not have, for a dtype.
-ASK_PARAMETERS = ("xlnet",)
+# Whose originals ask their parameters, which replicas do not have, for a dtype or a device.
+ASK_PARAMETERS = ("xlnet", "x_transformers t5", "x_transformers computed")
 
 
 @pytest.mark.parametrize(

@@ -205,11 +205,9 @@ def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]
 def _steps_of_parts(step: _Step) -> list[_Step]:
     """Those of the modules that hold the tables of one, with which they are adapted."""
     prefix = f"{step.name}." if step.name else ""
-    held = {part: getattr(step.module, part) for part in step.adaptation.parts}
     return [
-        _Step(prefix + part, held[part], own, None, step.group)
-        for part, own in step.adaptation.parts.items()
-        if held[part] is not None
+        _Step(prefix + part, step.module.get_submodule(part), own, None, step.group)
+        for part, own in step.adaptation.parts_of(step.module).items()
     ]
 
 
@@ -292,10 +290,10 @@ def _wrong_dropout(module: nn.Module, adaptation: type[Adapted]) -> str | None:
 
 def _wrong_part(module: Any, adaptation: type[Adapted]) -> str | None:
     """Why a module that holds tables of this one cannot be adapted; None if all can."""
-    for name, own in adaptation.parts.items():
-        part = getattr(module, name)
+    for name, own in adaptation.parts_of(module).items():
+        part = module.get_submodule(name)
         # Its class first: another has other methods.
-        reason = None if part is None else own.unsupported(part) or _reason(part, own)
+        reason = own.unsupported(part) or _reason(part, own)
         if reason is not None:
             return f"{name}, a {type(part).__name__}: {reason}"
     return None

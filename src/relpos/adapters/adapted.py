@@ -48,8 +48,8 @@ class Adapted(nn.Module):
     #: place of a bias), so that all of them are adapted or none: of one file of the original, or
     #: all that say the same word here.
     together: ClassVar[bool | str] = False
-    #: By their names, modules in this one that hold its tables, and what each is adapted by, with
-    #: it or not at all: `unsupported` of that says for which classes it is.
+    #: By their names, modules in this one that hold its tables, or None, and what each is adapted
+    #: by, with it or not at all: `unsupported` of that says for which classes it is.
     parts: ClassVar[dict[str, type[Adapted]]] = {}
     #: The attribute that says how probable it is that a weight is dropped, as a number or a module
     #: that has it; empty: relpos drops none.
@@ -92,6 +92,15 @@ class Adapted(nn.Module):
             module: of the original class.
         """
         return None
+
+    @classmethod
+    def parts_of(cls, module: Any) -> dict[str, type[Adapted]]:
+        """By their names in this module, those that are adapted with it, and by what.
+
+        Args:
+            module: of the original class.
+        """
+        return {name: own for name, own in cls.parts.items() if getattr(module, name) is not None}
 
     @classmethod
     def takes_window(cls, module: Any) -> bool:

@@ -366,6 +366,16 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "wavlm",
         WavLMAttention="wavlm:Attention",
     ),
+    "x_transformers": (
+        "x_transformers.x_transformers",
+        dict.fromkeys(
+            (
+                "AttentionLayers", "CrossAttender", "Decoder", "Encoder", "PrefixDecoder",
+                "TransformerBlock",
+            ),
+            "x_transformers:Layers",
+        ),
+    ),
     "xlnet": _transformers(
         "xlnet",
         XLNetRelativeAttention="xlnet:RelativeAttention",

@@ -1,0 +1,301 @@
+"""x-transformers' biases by offset: T5's (Raffel et al. 2020), ALiBi (Press et al. 2022), computed.
+
+    s_ij = scale * q_i . k_j + B[j - i]
+
+Its layers ask one module for the bias of all pairs and hand it to every self-attention. Here the
+module gives a row for each offset, `(h, 1, i + j - 1)`, from `1 - j` on, which for a single query
+is the same, and what attends reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import pad, softplus
+
+from ...terms import OffsetTable, Terms
+from ..adapted import Adapted
+from ..attend import attend
+
+__all__ = ["Alibi", "Attend", "DynamicBias", "Layers", "OffsetBias", "T5Bias"]
+
+_LIBRARY = "x_transformers.x_transformers"
+
+# What an `Attend` may hold: a value that changes no score, and in words what another one does.
+_PLAIN = {
+    "pre_softmax_talking_heads": (None, "scores are mixed between heads"),
+    "post_softmax_talking_heads": (None, "weights are mixed between heads"),
+    "pre_scale_post_talking_heads": (None, "weights are mixed between heads"),
+    "inverted_attention": (False, "weights are normalized over the queries"),
+    "selective": (False, "scores depend on those of earlier queries"),
+    "cog_signed": (False, "weights have signs"),
+    "l2_distance": (False, "scores are distances"),
+    "cope": (None, "positions depend on what tokens contain"),
+    "flash_pack_seq": (False, "flash-attn takes packed sequences"),
+}  # fmt: skip
+
+
+class OffsetBias(Adapted):
+    """A base of modules that give a bias for each offset."""
+
+    signatures = {"forward": ("self", "i", "j")}
+    #: What the report of `Layers` says.
+    words: ClassVar[str] = ""
+    device: torch.device
+
+    @classmethod
+    def unsupported(cls, module: Any) -> str | None:
+        known = type(module).__module__ == _LIBRARY and type(module).__qualname__ in _BIASES
+        return None if known else f"it must be one of {', '.join(_BIASES)}"
+
+    def forward(self, i: int, j: int) -> Float[Tensor, "h 1 r"]:
+        return self.of_offsets(torch.arange(1 - j, i, device=self.device))[:, None]
+
+    def of_offsets(self, offsets: Tensor) -> Float[Tensor, "h r"]:
+        """The bias of each offset, in the order of key minus query.
+
+        Args:
+            offsets: `(r,)`, of integers.
+        """
+        raise NotImplementedError
+
+
+class T5Bias(OffsetBias):
+    """For `RelativePositionBias`."""
+
+    words = "T5 bias"
+    scale: float
+    causal: bool
+    num_buckets: int
+    max_distance: int
+    relative_attention_bias: nn.Module
+    _relative_position_bucket: Callable[..., Tensor]
+
+    def of_offsets(self, offsets: Tensor) -> Tensor:
+        buckets = self._relative_position_bucket(
+            offsets, causal=self.causal, num_buckets=self.num_buckets,
+            max_distance=self.max_distance,
+        )  # fmt: skip
+        return self.relative_attention_bias(buckets).mT * self.scale
+
+
+class DynamicBias(OffsetBias):
+    """For `DynamicPositionBias`, a network of query minus key."""
+
+    words = "computed bias"
+    log_distance: bool
+    mlp: nn.ModuleList
+
+    def of_offsets(self, offsets: Tensor) -> Tensor:
+        behind = -offsets.float()
+        if self.log_distance:
+            behind = behind.sign() * (behind.abs() + 1).log()
+        x = behind[:, None]
+        for layer in self.mlp:
+            x = layer(x)
+        return x.mT
+
+
+class Alibi(OffsetBias):
+    """For `AlibiPositionalBias`, which keeps the bias of all pairs; this does not."""
+
+    signatures = {"forward": ("self", "i", "j"), "forward_custom_pos": ("self", "pos_i", "pos_j")}
+    words = "ALiBi"
+    total_heads: int
+    slopes: Tensor
+
+    def of_offsets(self, offsets: Tensor) -> Tensor:
+        bias = -offsets.abs() * self.slopes[:, 0]
+        return pad(bias, (0, 0, 0, self.total_heads - len(bias)))
+
+
+_BIASES = {
+    "RelativePositionBias": T5Bias,
+    "DynamicPositionBias": DynamicBias,
+    "AlibiPositionalBias": Alibi,
+}
+
+
+class Attend(Adapted):
+    """For `Attend` of a self-attention; without a row for each offset it runs as before.
+
+    What it gives of scores and weights, `(b, h, i, j)`, is computed when somebody reads it.
+    """
+
+    signatures = {
+        "forward": (
+            "self", "q", "k", "v", "mask", "attn_bias", "prev_attn", "attn_delta", "row_mask",
+            "flash_pack_seq_kwargs", "causal",
+        )
+    }  # fmt: skip
+    #: Of x-transformers, and of `prepare`: its fields of pairs come when they are read.
+    intermediates: ClassVar[Any]
+    lazy_intermediates: ClassVar[Any]
+    scale: float | None
+    causal: bool
+    flash: bool
+    attn_dropout: nn.Dropout
+    softclamp_logits: bool
+    logit_softclamp_value: float
+    add_zero_kv: bool
+    head_attn_sink: Tensor | None
+
+    @classmethod
+    def prepare(cls) -> None:
+        cls.intermediates = import_module("x_transformers.attend").Intermediates
+        cls.lazy_intermediates = type("Intermediates", (_Lazy, cls.intermediates), {})
+
+    @classmethod
+    def unsupported(cls, module: Any) -> str | None:
+        for name, (plain, words) in _PLAIN.items():
+            if getattr(module, name, plain) is not plain:
+                return words
+        if not _is_softmax(module.attn_fn):
+            return "weights are no softmax of the scores"
+        if not 0 <= module.attn_dropout.p < 1:
+            return f"dropout must be in 0 <= dropout < 1, got {module.attn_dropout.p}"
+        return None
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h i d"],
+        k: Float[Tensor, "b g j d"],
+        v: Float[Tensor, "b g j dv"],
+        mask: Tensor | None = None,
+        attn_bias: Tensor | None = None,
+        prev_attn: Tensor | None = None,
+        attn_delta: Tensor | None = None,
+        row_mask: Tensor | None = None,
+        flash_pack_seq_kwargs: Any = None,
+        causal: bool | None = None,
+    ) -> tuple[Tensor, Any]:
+        queries, keys = q.shape[2], k.shape[2]
+        original = partial(
+            self.original_forward, q, k, v, mask=mask, prev_attn=prev_attn, attn_delta=attn_delta,
+            row_mask=row_mask, flash_pack_seq_kwargs=flash_pack_seq_kwargs, causal=causal,
+        )  # fmt: skip
+        if attn_bias is None or attn_bias.ndim != 3 or attn_bias.shape[1] != 1:
+            return original(attn_bias=attn_bias)
+        if attn_bias.shape[2] != queries + keys - 1:
+            raise ValueError(
+                f"{type(self).__name__}: keys must be as many as positions, "
+                f"{attn_bias.shape[2] - queries + 1}, got {keys}"
+            )
+        if prev_attn is not None or attn_delta is not None:
+            return original(attn_bias=_of_pairs(attn_bias, keys))
+        if 1 < k.shape[1] < q.shape[1]:
+            # One after the other: its groups are not of neighbours.
+            k, v = (x.repeat(1, q.shape[1] // x.shape[1], 1, 1) for x in (k, v))
+        if mask is not None and mask.ndim == 2:
+            mask = mask[:, None, None]
+        # By torch's SDPA it does not take the call's.
+        if causal is None or self.flash:
+            causal = self.causal
+        if causal and mask is not None and mask.shape[2] > 1:
+            mask = mask & mask.new_ones(queries, keys).tril(keys - queries)
+        scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        output, _ = attend(
+            q, k, v, Terms(bias=OffsetTable(attn_bias[:, 0].to(q.dtype), 1 - keys)),
+            mask=mask, causal=causal, scale=scale,
+            dropout=self.attn_dropout.p if self.training else 0.0,
+            softcap=self.logit_softclamp_value if self.softclamp_logits else None,
+            sinks=self._sinks(q),
+        )  # fmt: skip
+        found = (
+            self.intermediates()
+            if self.flash
+            else self.lazy_intermediates(
+                lambda: original(attn_bias=_of_pairs(attn_bias, keys))[1]
+            )
+        )
+        return output.transpose(1, 2), found
+
+    def _sinks(self, q: Tensor) -> Float[Tensor, "b h i 1"] | None:
+        """The score of what takes a share of the weights and gives nothing."""
+        sinks = self.head_attn_sink
+        if self.add_zero_kv:
+            # Beside it a key of zeros, whose score is 0.
+            sinks = q.new_zeros(q.shape[1]) if sinks is None else softplus(sinks)
+        if sinks is None:
+            return None
+        return sinks[:, None, None].expand(len(q), -1, q.shape[2], 1)
+
+
+class Layers(Adapted):
+    """For `AttentionLayers` and its kin, which run as before on a bias for each offset."""
+
+    scheme = "bias of offsets"
+
+    @classmethod
+    def applies(cls, module: Any) -> bool:
+        return module.rel_pos is not None and any(True for _ in _self_attentions(module))
+
+    @classmethod
+    def parts_of(cls, module: Any) -> dict[str, type[Adapted]]:
+        bias = _BIASES.get(type(module.rel_pos).__qualname__, OffsetBias)
+        attends = {f"{name}.attend": Attend for name, _ in _self_attentions(module)}
+        return {"rel_pos": bias} | attends
+
+    @classmethod
+    def unsupported(cls, module: Any) -> str | None:
+        for _, attention in _self_attentions(module):
+            if attention.num_mem_kv:
+                return "keys of memories (num_mem_kv) have no positions"
+            if attention.max_attend_past is not None:
+                return "max_attend_past is a mask of all pairs"
+            if attention.rel_proj_pos_bias is not None:
+                return "a bias of queries (use_rel_proj_pos_bias) is added to that of offsets"
+        return None
+
+    @classmethod
+    def described(cls, module: Any) -> str:
+        return next(
+            own.words for own in cls.parts_of(module).values() if issubclass(own, OffsetBias)
+        )
+
+
+class _Lazy:
+    """What stands before `Intermediates`: its fields of pairs, computed when they are read."""
+
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        super().__init__()
+        self.compute = compute
+        self.computed: Any = None
+
+    def _field(self, name: str) -> Any:
+        if self.computed is None:
+            self.computed = self.compute()
+        return getattr(self.computed, name)
+
+    qk_similarities = property(lambda self: self._field("qk_similarities"), lambda *_: None)
+    pre_softmax_attn = property(lambda self: self._field("pre_softmax_attn"), lambda *_: None)
+    post_softmax_attn = property(lambda self: self._field("post_softmax_attn"), lambda *_: None)
+
+
+def _self_attentions(layers: Any) -> Iterator[tuple[str, Any]]:
+    """By its name in the layers, each `Attention` that is handed the bias."""
+    for i, kind in enumerate(layers.layer_types):
+        if kind == "a":
+            for name, module in layers.layers[i][1].named_modules(prefix=f"layers.{i}.1"):
+                if type(module).__module__ == _LIBRARY and type(module).__qualname__ == "Attention":
+                    yield name, module
+
+
+def _is_softmax(function: Any) -> bool:
+    """Whether a function is torch's softmax over the keys, however many settings it is given."""
+    settings: dict[str, Any] = {}
+    while isinstance(function, partial):
+        settings = function.keywords | settings
+        function = function.func
+    return function is nn.functional.softmax and settings.get("dim") == -1
+
+
+def _of_pairs(table: Float[Tensor, "h 1 r"], keys: int) -> Float[Tensor, "h i j"]:
+    """The bias of all pairs, as the original has it."""
+    return table[:, 0].unfold(1, keys, 1).flip(1)
