@@ -1,0 +1,250 @@
+"""x-transformers beside its adapted copies: masks, memories, caches, and what is read of pairs."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from relpos.adapters import adapt, restore
+
+from .largest_tensor import LargestTensor
+from .models.case import draw
+from .results import original_and_adapted
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it uses torch.jit
+    import x_transformers
+    from x_transformers.x_transformers import DynamicPositionBias
+
+pytestmark = pytest.mark.no_typecheck
+
+BIASES = {
+    "t5": {"rel_pos_bias": True},
+    "computed": {"dynamic_pos_bias": True},
+    "alibi": {"alibi_pos_bias": True, "alibi_num_heads": 3},
+}
+biases = pytest.mark.parametrize("bias", BIASES.values(), ids=BIASES)
+
+
+def layers(kind: str = "Encoder", **settings: Any) -> Any:
+    cls = getattr(x_transformers, kind)
+    return cls(**{"dim": 32, "depth": 2, "heads": 4, "attn_dim_head": 8, **settings})
+
+
+def pair(model: nn.Module) -> tuple[Any, Any]:
+    """A model with drawn parameters, and an adapted copy of it."""
+    torch.manual_seed(0)
+    draw(model)
+    return original_and_adapted(model.eval())
+
+
+def language_model(**settings: Any) -> Any:
+    return x_transformers.TransformerWrapper(
+        num_tokens=40, max_seq_len=0, attn_layers=layers("Decoder", **settings),
+        use_abs_pos_emb=False,
+    )  # fmt: skip
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def masks() -> dict[str, Tensor]:
+    pairs = (torch.rand(2, 4, 9, 9) > 0.4) | torch.eye(9, dtype=torch.bool)
+    return {"pairs": pairs[0, 0], "pairs of heads": pairs[0], "pairs of each": pairs}
+
+
+@biases
+@pytest.mark.parametrize("kind", ["Encoder", "Decoder"])
+@pytest.mark.parametrize("name", [None, *masks()])
+@pytest.mark.parametrize("padded", [False, True], ids=["", "padding"])
+def test_masks_hide_as_the_originals(
+    bias: dict[str, Any], kind: str, name: str | None, padded: bool
+):
+    theirs, ours = pair(layers(kind, **bias))
+    given = {
+        "mask": torch.arange(9) < torch.tensor([[9], [6]]) if padded else None,
+        "attn_mask": None if name is None else masks()[name],
+    }
+    x = torch.randn(2, 9, 32)
+    assert_same(ours(x, **given), theirs(x, **given))
+
+
+@biases
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"attn_kv_heads": 2},
+        {"attn_one_kv_head": True},
+        {"attn_qk_norm": True},
+        {"attn_value_dim_head": 5},
+        {"attn_softclamp_logits": True, "attn_logit_softclamp_value": 2},
+        {"attn_head_learned_sink": True},
+        {"attn_add_zero_kv": True},
+        {"attn_add_zero_kv": True, "attn_head_learned_sink": True},
+        {"attn_gate_values": True, "attn_head_scale": True},
+        {"cross_attend": True},
+        {"layer_dropout": 0.1},
+    ],
+    ids=" ".join,
+)
+def test_settings_of_attention(bias: dict[str, Any], settings: dict[str, Any]):
+    theirs, ours = pair(layers("Decoder", **bias, **settings))
+    x, given = torch.randn(2, 9, 32), {}
+    if "cross_attend" in settings:
+        given = {"context": torch.randn(2, 5, 32), "context_mask": torch.ones(2, 5).bool()}
+    assert_same(ours(x, **given), theirs(x, **given))
+
+
+@pytest.mark.parametrize("kind", ["Encoder", "Decoder"])
+@pytest.mark.parametrize("causal", [None, True, False])
+def test_a_call_may_say_whether_it_is_causal(kind: str, causal: bool | None):
+    for flash in (False, True):
+        theirs, ours = pair(layers(kind, alibi_pos_bias=True, attn_flash=flash))
+        x = torch.randn(2, 9, 32)
+        assert_same(ours(x, causal=causal), theirs(x, causal=causal))
+
+
+@biases
+def test_prefixes(bias: dict[str, Any]):
+    if "rel_pos_bias" in bias:
+        bias = {**bias, "rel_pos_num_buckets": 8, "rel_pos_max_distance": 16}
+    theirs, ours = pair(layers("PrefixDecoder", **bias))
+    x = torch.randn(2, 9, 32)
+    for prefix in (3, torch.tensor([2, 7])):
+        assert_same(ours(x, prefix_attn_len=prefix), theirs(x, prefix_attn_len=prefix))
+
+
+@biases
+def test_memories_lie_before_the_tokens(bias: dict[str, Any]):
+    theirs, ours = pair(layers("Decoder", **bias))
+    x, mems = torch.randn(2, 5, 32), [torch.randn(2, 7, 32) for _ in range(2)]
+    assert_same(ours(x, mems=mems), theirs(x, mems=mems))
+
+
+@biases
+@pytest.mark.parametrize("settings", [{}, {"attn_kv_heads": 2}], ids=["", "grouped"])
+def test_generation_gives_the_same_tokens(bias: dict[str, Any], settings: dict[str, Any]):
+    theirs, ours = pair(language_model(**bias, **settings))
+    prompt, found = torch.randint(40, (2, 6)), []
+    for model in (theirs, ours):
+        wrapped = x_transformers.AutoregressiveWrapper(model)
+        found.append([])
+        for kept in (True, False):  # the original's tokens are others without a cache
+            torch.manual_seed(1)
+            found[-1].append(wrapped.generate(prompt, 12, cache_kv=kept))
+    assert all(len(tokens.unique()) > 3 for tokens in found[0])
+    assert all(torch.equal(ours, theirs) for theirs, ours in zip(*found, strict=True))
+
+
+@biases
+def test_weights_and_losses_of_scores_are_computed_when_they_are_read(bias: dict[str, Any]):
+    theirs, ours = pair(language_model(**bias))
+    tokens, found = torch.randint(40, (2, 9)), []
+    for model in (theirs, ours):
+        _, maps = model(tokens, return_attn=True)
+        logits, between = model(tokens, return_attn_z_loss=True, return_intermediates=True)
+        between.attn_z_loss.backward()
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        found.append([*maps, logits, between.attn_z_loss, *gradients])
+    assert len(found[0]) > 10
+    for one, other in zip(*found, strict=True):
+        assert_same(other, one)
+
+
+@biases
+def test_scores_may_be_handed_to_the_next_layer(bias: dict[str, Any]):
+    theirs, ours = pair(layers(**bias, residual_attn=True))
+    x = torch.randn(2, 9, 32)
+    assert_same(ours(x), theirs(x))
+
+
+def test_nothing_of_pairs_is_computed_unless_it_is_read():
+    _, ours = pair(layers("Decoder", **BIASES["t5"]))
+    x = torch.randn(1, 1024, 32)
+    with LargestTensor() as largest:
+        _, between = ours(x, return_hiddens=True)
+    assert largest.entries < 1024 * 1024
+    with LargestTensor() as largest:
+        assert between.attn_intermediates[0].post_softmax_attn.shape == (1, 4, 1024, 1024)
+    assert largest.entries >= 1024 * 1024
+
+
+def test_positions_that_are_given_run_as_before():
+    theirs, ours = pair(layers(alibi_pos_bias=True))
+    x = torch.randn(2, 9, 32)
+    rotated = pair(layers(alibi_pos_bias=True, rotary_pos_emb=True))
+    assert torch.equal(rotated[1](x), rotated[0](x))
+    for pos in (torch.arange(9) * 2.0, torch.rand(2, 9).cumsum(1)):
+        assert_same(ours(x, pos=pos), theirs(x, pos=pos))
+
+
+def test_keys_without_positions_are_refused_as_before():
+    theirs, ours = pair(layers(**BIASES["t5"]))
+    more = [(torch.randn(2, 4, 3, 8), torch.randn(2, 4, 3, 8))] * 2
+    with pytest.raises(RuntimeError):
+        theirs(torch.randn(2, 9, 32), self_attn_additional_kv=more)
+    with pytest.raises(ValueError, match="keys must be as many as positions, 9, got 12"):
+        ours(torch.randn(2, 9, 32), self_attn_additional_kv=more)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"attn_num_mem_kv": 2}, "num_mem_kv"),
+        ({"attn_max_attend_past": 4}, "max_attend_past"),
+        ({"attn_use_rel_proj_pos_bias": True}, "use_rel_proj_pos_bias"),
+        ({"attn_pre_talking_heads": True}, "mixed between heads"),
+        ({"attn_post_talking_heads": True}, "mixed between heads"),
+        ({"attn_pre_scale_post_talking_heads": True}, "mixed between heads"),
+        ({"attn_sparse_topk": 3}, "no softmax"),
+        ({"attn_sigmoid": True}, "no softmax"),
+        ({"attn_hard": True}, "no softmax"),
+        ({"attn_gumbel_softmax": True}, "no softmax"),
+        ({"attn_custom_attn_fn": lambda x: x.softmax(-1)}, "no softmax"),
+        ({"attn_selective": True}, "earlier queries"),
+        ({"attn_cog_signed": True}, "signs"),
+        ({"attn_l2_distance": True}, "distances"),
+        ({"attn_use_cope": True}, "what tokens contain"),
+        ({"attn_dropout": 1.0}, "dropout must be"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, dict) else "",
+)
+def test_what_has_no_such_attention_is_left_as_a_whole(settings: dict[str, Any], reason: str):
+    report = adapt(layers("Decoder", alibi_pos_bias=True, **settings))
+    assert not report.adapted
+    assert [name for name, _ in report.left] == [""]
+    assert reason in report.left[0][1]
+
+
+def test_another_bias_is_left():
+    model = layers(dynamic_pos_bias=True)
+    model.rel_pos = type("Other", (DynamicPositionBias,), {})(8, heads=4, depth=1)
+    assert "rel_pos, a Other: it must be one of" in adapt(model).left[0][1]
+
+
+def test_without_a_bias_there_is_nothing_to_adapt():
+    with pytest.raises(ValueError, match="got a Encoder with none"):
+        adapt(layers(rotary_pos_emb=True))
+
+
+def test_encoder_and_decoder_are_adapted_and_restored():
+    model = x_transformers.XTransformer(
+        dim=32, enc_num_tokens=40, enc_depth=2, enc_heads=2, enc_max_seq_len=16,
+        enc_rel_pos_bias=True, dec_num_tokens=40, dec_depth=2, dec_heads=2, dec_max_seq_len=16,
+        dec_alibi_pos_bias=True,
+    )  # fmt: skip
+    draw(model)
+    model.eval()
+    source, target = torch.randint(40, (2, 9)), torch.randint(40, (2, 7))
+    before = model(source, target)
+    report = adapt(model)
+    assert [words for _, words in report.adapted] == ["T5 bias", "ALiBi"]
+    assert not report.left
+    assert_same(model(source, target), before)
+    restore(model)
+    assert torch.equal(model(source, target), before)
