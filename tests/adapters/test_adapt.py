@@ -152,7 +152,8 @@ def test_a_model_of_which_one_layer_is_left_gives_the_same(case: Case):
     attention = theirs.get_submodule(case.attention)
     attention.forward = partial(attention.forward)
     report = adapt(theirs)
-    assert case.attention in dict(report.left)
+    # By itself, or with what it is adapted with.
+    assert any(case.attention.startswith(name) for name, _ in report.left)
     got, _ = case.call(theirs, inputs)
     torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-11)
 
@@ -193,10 +194,10 @@ def test_a_module_that_drops_all_weights_is_left_with_the_reason(case: Case):
     for module in model.modules():
         if type(module) is kind:
             case.dropout(module, 1.0)
-    why = dict(adapt(model).left)[case.attention]
-    assert re.fullmatch(
-        "((attention_|attn_)?dropout(_p|_att)?|attn_drop) must be in 0 <= .* < 1, got 1.0", why
-    )
+    left = adapt(model).left
+    why = next(reason for name, reason in left if case.attention.startswith(name))
+    name = "(attention_|attn_)?dropout(_p|_att)?|attn_drop|drop_weights"
+    assert re.search(rf"\b({name}) must be in 0 <= .* < 1, got 1.0$", why)
     output, _ = case.call(model.train(), case.inputs(2, case.lengths[-1], "none"))
     assert output.isfinite().all()
 

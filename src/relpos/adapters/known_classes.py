@@ -370,7 +370,11 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "x_transformers.x_transformers",
         dict.fromkeys(
             (
-                "AttentionLayers", "CrossAttender", "Decoder", "Encoder", "PrefixDecoder",
+                "AttentionLayers",
+                "CrossAttender",
+                "Decoder",
+                "Encoder",
+                "PrefixDecoder",
                 "TransformerBlock",
             ),
             "x_transformers:Layers",

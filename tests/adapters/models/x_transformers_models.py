@@ -10,6 +10,7 @@ from torch import nn
 from .case import Case, padded
 
 VOCABULARY = 64
+SOFTMAX = nn.functional.softmax  # not the one that tests put in its place
 
 
 def in_double(module, args):
@@ -42,7 +43,7 @@ class Tokens(nn.Module):
             # It keeps torch's softmax with float32 as its dtype.
             for module in self.modules():
                 if hasattr(module, "attn_fn"):
-                    module.attn_fn = partial(nn.functional.softmax, dim=-1)
+                    module.attn_fn = partial(SOFTMAX, dim=-1)
         mask = None if attention_mask is None else attention_mask.bool()
         output = self.model(tokens, mask=mask, return_embeddings=True)
         return SimpleNamespace(last_hidden_state=output)

@@ -32,7 +32,6 @@ _PLAIN = {
     "pre_softmax_talking_heads": (None, "scores are mixed between heads"),
     "post_softmax_talking_heads": (None, "weights are mixed between heads"),
     "pre_scale_post_talking_heads": (None, "weights are mixed between heads"),
-    "inverted_attention": (False, "weights are normalized over the queries"),
     "selective": (False, "scores depend on those of earlier queries"),
     "cog_signed": (False, "weights have signs"),
     "l2_distance": (False, "scores are distances"),
@@ -210,9 +209,7 @@ class Attend(Adapted):
         found = (
             self.intermediates()
             if self.flash
-            else self.lazy_intermediates(
-                lambda: original(attn_bias=_of_pairs(attn_bias, keys))[1]
-            )
+            else self.lazy_intermediates(lambda: original(attn_bias=_of_pairs(attn_bias, keys))[1])
         )
         return output.transpose(1, 2), found
 
@@ -230,7 +227,7 @@ class Attend(Adapted):
 class Layers(Adapted):
     """For `AttentionLayers` and its kin, which run as before on a bias for each offset."""
 
-    scheme = "bias of offsets"
+    scheme = "T5 bias, or computed bias, or ALiBi"
 
     @classmethod
     def applies(cls, module: Any) -> bool:
@@ -238,9 +235,9 @@ class Layers(Adapted):
 
     @classmethod
     def parts_of(cls, module: Any) -> dict[str, type[Adapted]]:
-        bias = _BIASES.get(type(module.rel_pos).__qualname__, OffsetBias)
-        attends = {f"{name}.attend": Attend for name, _ in _self_attentions(module)}
-        return {"rel_pos": bias} | attends
+        found: dict[str, type[Adapted]] = {"rel_pos": _bias_of(module)}
+        found.update((f"{name}.attend", Attend) for name, _ in _self_attentions(module))
+        return found
 
     @classmethod
     def unsupported(cls, module: Any) -> str | None:
@@ -255,9 +252,7 @@ class Layers(Adapted):
 
     @classmethod
     def described(cls, module: Any) -> str:
-        return next(
-            own.words for own in cls.parts_of(module).values() if issubclass(own, OffsetBias)
-        )
+        return _bias_of(module).words
 
 
 class _Lazy:
@@ -276,6 +271,11 @@ class _Lazy:
     qk_similarities = property(lambda self: self._field("qk_similarities"), lambda *_: None)
     pre_softmax_attn = property(lambda self: self._field("pre_softmax_attn"), lambda *_: None)
     post_softmax_attn = property(lambda self: self._field("post_softmax_attn"), lambda *_: None)
+
+
+def _bias_of(layers: Any) -> type[OffsetBias]:
+    """What the module of biases is adapted by; it refuses those that are not known."""
+    return _BIASES.get(type(layers.rel_pos).__qualname__, OffsetBias)
 
 
 def _self_attentions(layers: Any) -> Iterator[tuple[str, Any]]:
