@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import re
 import subprocess
@@ -170,6 +171,23 @@ def test_another_signature_is_seen_and_named(monkeypatch: pytest.MonkeyPatch):
     assert not report.adapted
     words = "forward has the parameters self, hidden_states, attention_mask, scale in this version"
     assert all(words in reason for _, reason in report.left)
+
+
+def test_a_method_that_somebody_put_into_the_class_is_not_overridden(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    adapted = model()
+    cls = type(adapted.encoder.layers[0].self_attn)
+    original = cls.forward
+
+    def forward(self, hidden_states, *args, **kwargs):
+        return original(self, 2 * hidden_states, *args, **kwargs)
+
+    vars(forward)["__signature__"] = inspect.signature(original)
+    monkeypatch.setattr(cls, "forward", forward)
+    report = adapt(adapted)
+    assert not report.adapted
+    assert all(f"forward was replaced by one of {__name__}" in reason for _, reason in report.left)
 
 
 def test_an_implementation_that_relpos_does_not_stand_in_for_is_named():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -300,7 +301,7 @@ def _wrong_part(module: Any, adaptation: type[Adapted]) -> str | None:
 
 
 def _changed_signature(cls: type[nn.Module], adaptation: type[Adapted]) -> str | None:
-    """How a method differs from the one that the adaptation was written for; None if none does."""
+    """How a method differs from what the adaptation was written for; None if none does."""
     for method, expected in adaptation.signatures.items():
         function = getattr(cls, method, None)
         found = () if function is None else tuple(inspect.signature(function).parameters)
@@ -309,4 +310,12 @@ def _changed_signature(cls: type[nn.Module], adaptation: type[Adapted]) -> str |
                 f"{cls.__name__}.{method} has the parameters {', '.join(found) or '(none)'} in "
                 f"this version, where {', '.join(expected)} were expected"
             )
+        if function is not None and (own := _foreign_module(cls, function)):
+            return f"{cls.__name__}.{method} was replaced by one of {own}"
     return None
+
+
+def _foreign_module(cls: type[nn.Module], function: Callable[..., Any]) -> str | None:
+    """Where a method was defined, if it was put into a class from elsewhere; None if it was not."""
+    module = getattr(inspect.unwrap(function), "__module__", None)
+    return None if module in {base.__module__ for base in cls.__mro__} else str(module)
