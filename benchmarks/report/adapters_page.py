@@ -33,10 +33,10 @@ print(adapt(model))       # in place; a table of what was adapted, what was left
 restore(model)            # the original again, bit for bit
 ```
 
-`adapt` has the relative attention of a model of transformers, NeMo, SpeechBrain, ESPnet, timm or
-torchvision computed by `relpos.attention`: the same parameters and state dict, the same outputs,
-losses and gradients up to rounding, and nothing of size `L x L`, in the encoder's own masks and
-position tensors neither. It changes the class of the modules concerned to a subclass that reads the
+`adapt` has the relative attention of a model of transformers, NeMo, SpeechBrain, ESPnet, timm,
+torchvision, MONAI, x-transformers, Enformer or Borzoi computed by `relpos.attention`: the same
+parameters and state dict, the same outputs, losses and gradients up to rounding, and nothing of
+size `L x L`, in the encoder's own masks and position tensors neither. It changes the class of the modules concerned to a subclass that reads the
 same parameters, so that `generate`, `save_pretrained`, LoRA, checkpointing, `torch.compile`, copies
 and pickles go on as before. `pip install "relpos[transformers]"`, with any transformers from 5.20
 on: all of this is tested with 5.24, the families, generation and the attention implementation below
@@ -161,6 +161,7 @@ OUTSIDE = """\
 adapt(asr_model.encoder)        # NeMo: Parakeet, Canary, FastConformer
 adapt(timm.create_model("swinv2_base_window12to24_192to384", pretrained=True))
 adapt(sam.image_encoder)        # segment_anything, of SAM's authors
+adapt(Borzoi.from_pretrained("johahi/borzoi-replicate-0"))
 ```
 
 - **NeMo** (tested with 3.0): Conformers and FastConformers with `rel_pos`, contexts and chunks of
@@ -179,6 +180,18 @@ adapt(sam.image_encoder)        # segment_anything, of SAM's authors
   `create_feature_extractor` traces an adapted one, name the classes of its attentions in
   `tracer_kwargs={"leaf_modules": ...}`. TorchScript takes originals alone. Windows of up to 12 x 12
   gain little, of 24 x 24 and whole images much.
+- **MONAI** (1.6): Swin UNETR, of images and of volumes. In a map smaller than a window the original
+  takes the biases of the first tokens of a whole one; where these are not whole rows of it, as in
+  the last stage for 96 x 96 x 96 voxels, it runs as before. `SABlock` and `CrossAttentionBlock` with
+  `rel_pos_embedding="decomposed"`: those of images.
+- **Enformer** (enformer-pytorch 0.8) and **Borzoi** (borzoi-pytorch 0.5), which read DNA, beside the
+  older transformers that they ask for, too. Borzoi keeps the positions of its first call, whatever
+  lengths follow; adapted, it has those of each length.
+- **x-transformers** (2.31): layers with `rel_pos_bias`, `dynamic_pos_bias` or `alibi_pos_bias`, for
+  the first two of which it has no `attn_flash`. What is read of scores and weights (`return_attn`,
+  `attn_z_loss_weight`, `residual_attn`) is computed then, `L x L`; so is ALiBi at given positions
+  (`pos`, or beside rotary ones). Layers whose weights are no softmax of such scores (talking heads,
+  top k, sigmoid, CoPE), memory keys (`attn_num_mem_kv`) and `attn_max_attend_past` are left.
 - **ESPnet** (202511) and the `conformer` package: their relative attentions.
 """
 

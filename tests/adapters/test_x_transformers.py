@@ -217,7 +217,7 @@ def test_keys_without_positions_are_refused_as_before():
 def test_what_has_no_such_attention_is_left_as_a_whole(settings: dict[str, Any], reason: str):
     report = adapt(layers("Decoder", alibi_pos_bias=True, **settings))
     assert not report.adapted
-    assert [name for name, _ in report.left] == [""]
+    assert report.left[0][0] == ""  # and what is in it that would be left by itself
     assert reason in report.left[0][1]
 
 
@@ -225,6 +225,13 @@ def test_another_bias_is_left():
     model = layers(dynamic_pos_bias=True)
     model.rel_pos = type("Other", (DynamicPositionBias,), {})(8, heads=4, depth=1)
     assert "rel_pos, a Other: it must be one of" in adapt(model).left[0][1]
+
+
+@pytest.mark.parametrize("name", ["data_dependent_alibi", "use_rel_proj_pos_bias", "use_cope"])
+def test_other_positions_are_left_by_name(name: str):
+    report = adapt(layers("Decoder", **{f"attn_{name}": True}))
+    assert len(report.left) == 2
+    assert not report.adapted
 
 
 def test_without_a_bias_there_is_nothing_to_adapt():

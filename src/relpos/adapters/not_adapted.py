@@ -113,6 +113,14 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
         "udop.modeling_udop", BOXES, "RelativePositionBias1D", "RelativePositionBiasHorizontal",
         "RelativePositionBiasVertical",
     ),
+    "x_transformers.x_transformers": {
+        "CoPE": "positions depend on what tokens contain",
+        **dict.fromkeys(
+            ("DataDependentAlibi", "PerRowDataDependentAlibi"),
+            "biases of all pairs come from what tokens contain",
+        ),
+        "RelativeProjPositionalBias": "its bias of all pairs is made before attention sees it",
+    },
 }  # fmt: skip
 
 # Of these, some configurations have no positions: only those that hold a table are left.
