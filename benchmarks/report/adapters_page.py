@@ -36,12 +36,14 @@ restore(model)            # the original again, bit for bit
 `adapt` has the relative attention of a model of transformers, NeMo, SpeechBrain, ESPnet, timm,
 torchvision, MONAI, x-transformers, Enformer or Borzoi computed by `relpos.attention`: the same
 parameters and state dict, the same outputs, losses and gradients up to rounding, and nothing of
-size `L x L`, in the encoder's own masks and position tensors neither. It changes the class of the modules concerned to a subclass that reads the
-same parameters, so that `generate`, `save_pretrained`, LoRA, checkpointing, `torch.compile`, copies
-and pickles go on as before. `pip install "relpos[transformers]"`, with any transformers from 5.20
-on: all of this is tested with 5.24, the families, generation and the attention implementation below
-with 5.20 too. A class whose methods have other parameters in your version is left, and the report
-says so. What is particular to the others is [below](#outside-of-transformers).
+size `L x L`, in the encoder's own masks and position tensors neither. It changes the class of the
+modules concerned to a subclass that reads the same parameters, so that `generate`,
+`save_pretrained`, LoRA, checkpointing, `torch.compile`, copies and pickles go on as before.
+`pip install "relpos[transformers]"`, with any transformers from 5.20 on: all is tested with 5.24,
+the families, generation and the attention implementation below with 5.20 too. A class whose methods
+have other parameters in your version is left, and the report says so; so is one into which somebody
+has put a method from elsewhere. What is particular to the others is
+[below](#outside-of-transformers).
 
 - Where positions themselves have dropout that differs within a batch (XLNet's, Parakeet's
   `dropout_positions`), training runs as before, `L x L`; so do calls with arguments that no table
@@ -161,7 +163,7 @@ OUTSIDE = """\
 adapt(asr_model.encoder)        # NeMo: Parakeet, Canary, FastConformer
 adapt(timm.create_model("swinv2_base_window12to24_192to384", pretrained=True))
 adapt(sam.image_encoder)        # segment_anything, of SAM's authors
-adapt(Borzoi.from_pretrained("johahi/borzoi-replicate-0"))
+adapt(borzoi)                   # of borzoi-pytorch
 ```
 
 - **NeMo** (tested with 3.0): Conformers and FastConformers with `rel_pos`, contexts and chunks of
@@ -182,11 +184,11 @@ adapt(Borzoi.from_pretrained("johahi/borzoi-replicate-0"))
   gain little, of 24 x 24 and whole images much.
 - **MONAI** (1.6): Swin UNETR, of images and of volumes. In a map smaller than a window the original
   takes the biases of the first tokens of a whole one; where these are not whole rows of it, as in
-  the last stage for 96 x 96 x 96 voxels, it runs as before. `SABlock` and `CrossAttentionBlock` with
-  `rel_pos_embedding="decomposed"`: those of images.
-- **Enformer** (enformer-pytorch 0.8) and **Borzoi** (borzoi-pytorch 0.5), which read DNA, beside the
-  older transformers that they ask for, too. Borzoi keeps the positions of its first call, whatever
-  lengths follow; adapted, it has those of each length.
+  the last stage for 96 x 96 x 96 voxels, it runs as before. `SABlock` and `CrossAttentionBlock`
+  with `rel_pos_embedding="decomposed"`: those of images.
+- **Enformer** (enformer-pytorch 0.8) and **Borzoi** (borzoi-pytorch 0.5), which read DNA, beside
+  the older transformers that they ask for, too. Borzoi keeps the positions of its first call,
+  whatever lengths follow; adapted, it has those of each length.
 - **x-transformers** (2.31): layers with `rel_pos_bias`, `dynamic_pos_bias` or `alibi_pos_bias`, for
   the first two of which it has no `attn_flash`. What is read of scores and weights (`return_attn`,
   `attn_z_loss_weight`, `residual_attn`) is computed then, `L x L`; so is ALiBi at given positions

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -45,6 +48,25 @@ def _t5(layers: int) -> nn.Module:
 
 def _umt5(layers: int) -> nn.Module:
     return transformers.UMT5EncoderModel(transformers.UMT5Config(**_T5, num_layers=layers))
+
+
+def _x_transformers(kind: str, **settings: Any) -> Callable[[int], nn.Module]:
+    """Encoders or decoders of one layer, of width 512."""
+
+    def build(layers: int) -> nn.Module:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it uses torch.jit
+            x_transformers = import_module("x_transformers")
+        cls = getattr(x_transformers, kind)
+        return nn.Sequential(*(cls(dim=512, depth=1, heads=8, **settings) for _ in range(layers)))
+
+    return build
+
+
+def _hidden(length: int) -> dict[str, Any]:
+    """What comes into a layer."""
+    generator = torch.Generator().manual_seed(1)
+    return {"input": torch.randn(1, length, 512, generator=generator)}
 
 
 def _longt5(layers: int) -> nn.Module:
@@ -128,5 +150,15 @@ MODELS = (
     AdaptedModel(
         "vits", "VITS, text encoder", _vits, _with_padding, "letters",
         (128, 512, 2048), (2048, 4096), "encoder.layers.1", "attention", {},
+    ),
+    AdaptedModel(
+        "x_transformers", "x-transformers: T5 bias, encoder",
+        _x_transformers("Encoder", rel_pos_bias=True), _hidden, "tokens", (512, 2048), (2048,),
+        "1", "layers.0.1", {},
+    ),
+    AdaptedModel(
+        "x_transformers", "x-transformers: ALiBi, decoder by SDPA",
+        _x_transformers("Decoder", alibi_pos_bias=True, attn_flash=True), _hidden, "tokens",
+        (512, 2048), (2048,), "1", "layers.0.1", {},
     ),
 )  # fmt: skip
