@@ -66,7 +66,7 @@ def of_run(name: str, table: Callable[[dict], str]) -> str:
 
 
 # Beside those with a target.
-_WELL_KNOWN = ("nemo", "timm_beit", "timm_swin_v2")
+_WELL_KNOWN = ("borzoi", "monai_swin", "nemo", "timm_beit", "timm_swin_v2")
 
 
 def adapters_part(result: dict) -> str:
