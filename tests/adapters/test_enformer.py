@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -100,16 +101,41 @@ def test_borzoi_has_the_features_of_every_length():
     assert ours(x).shape == x.shape
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("build", [enformer_attention, borzoi_attention])
 def test_in_16_bits_features_are_not_rounded_before_they_are_computed(build: Any):
     module = build().eval()
     draw(module)
     adapt(module)
+    q = torch.randn(1, 4, 1200, 8)
+    assert torch.equal(module.features(q.bfloat16()), module.features(q))
     x = torch.randn(1, 1200, 48)
     expected = module(x)
     difference = module.bfloat16()(x.bfloat16()).float() - expected
-    assert float(difference.abs().max()) < 0.05 * float(expected.abs().max())
+    assert float(difference.detach().abs().max()) < 0.05 * float(expected.detach().abs().max())
+
+
+def test_borzoi_takes_the_features_that_it_holds():
+    _, ours = pair(borzoi_attention().double().eval())
+    x = normal(2, 9, 48)
+    expected = ours(x)
+    held = torch.randn(17, 32, dtype=torch.float64)
+    ours.positions = held
+    assert not torch.allclose(ours(x), expected)
+    # On another device they are none of this call.
+    ours.positions = held.to("meta")
+    assert_same(ours(x), expected)
+
+
+@pytest.mark.parametrize("build", [enformer_attention, borzoi_attention])
+def test_another_function_of_features_is_seen_and_named(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+):
+    attention = build()
+    monkeypatch.setattr(
+        sys.modules[type(attention).__module__], "get_positional_embed", lambda seq_len, device: 0
+    )
+    ((_, reason),) = adapt(attention).left
+    assert reason.startswith("get_positional_embed has the parameters seq_len, device in this")
 
 
 # Enformer's features are computed with the length as a number of Python's.

@@ -174,6 +174,32 @@ def test_dropout_of_attention_draws_from_the_same_distribution(case: Case):
     assert 0.7 < float(spread.min()) <= float(spread.max()) < 1.4
 
 
+# The dropout of Monte Carlo: originals that ask a module of dropout, whatever else is training.
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bloom", "borzoi", "deberta", "deberta_v3", "donut swin", "enformer",
+        "fastspeech2_conformer", "monai blocks", "monai swin", "mpnet", "speechbrain",
+        "x_transformers t5", "xlnet",
+    ],
+)  # fmt: skip
+def test_weights_are_dropped_where_their_dropout_alone_is_training(name: str):
+    case = BY_NAME[name]
+    model, inputs = case.model(), case.inputs(1, case.lengths[0], "none")
+    for adapted in (False, True):
+        if adapted:
+            adapt(model)
+        attention = model.get_submodule(case.attention)
+        assert case.dropout is not None
+        case.dropout(attention, 0.5)  # of weights; others drop nothing
+        for module in attention.children():
+            module.train()
+        assert not model.training
+        with torch.no_grad():
+            one, other = (getattr(model(**inputs), case.output) for _ in range(2))
+        assert not torch.equal(one, other)
+
+
 @cases([case for case in USED if case.linears])
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 @pytest.mark.parametrize("order", ["LoRA, then adapt", "adapt, then LoRA"])

@@ -40,6 +40,48 @@ def test_maps_of_any_size(size: tuple[int, ...]):
     assert_same(ours(maps).last_hidden_state, theirs(maps).last_hidden_state)
 
 
+def test_relpos_attends_in_windows_of_whole_rows(monkeypatch: pytest.MonkeyPatch):
+    module = import_apart("monai.networks.nets.swin_unetr")
+    _, ours = drawn_pair(Stage(3).double().eval())
+
+    def forward(self, x, mask):
+        raise NotImplementedError
+
+    monkeypatch.setattr(module.WindowAttention, "forward", forward)
+    for size in [(2, 3, 3), (1, 6, 6), (3, 4, 7)]:
+        ours(normal(2, 3, *size))
+    with pytest.raises(NotImplementedError):
+        ours(normal(2, 3, 4, 2, 9))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_windows_are_traced_and_exported_for_any_number_of_them():
+    _, ours = drawn_pair(Stage(3))
+    attention = ours.stage.blocks[0].attn
+    windows, mask, more = normal(4, 18, 16), normal(2, 18, 18), normal(6, 18, 16)
+    expected = attention(more, mask)
+    traced = torch.jit.trace(attention, (windows, mask), check_trace=False)
+    assert_same(traced(more, mask), expected)
+    sizes = ({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}, None)
+    program = torch.export.export(attention, (windows, None), dynamic_shapes=sizes).module()
+    assert_same(program(more, None), attention(more, None))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
+def test_masks_of_windows_are_added_as_numbers(dtype: torch.dtype):
+    theirs, ours = drawn_pair(Stage(3))
+    x, mask = normal(4, 18, 16), torch.randint(2, (2, 18, 18)).to(dtype)
+    theirs, ours = theirs.stage.blocks[0].attn, ours.stage.blocks[0].attn
+    assert_same(ours(x, mask), theirs(x, mask))
+
+
+def test_more_tokens_than_a_window_has_are_refused_as_before():
+    for model in drawn_pair(Stage(3)):
+        with pytest.raises(RuntimeError, match=r"shape|size"):
+            model.stage.blocks[0].attn(normal(2, 27, 16), None)
+
+
 def test_a_whole_swin_unetr_segments_as_before():
     model = import_apart("monai.networks.nets.swin_unetr").SwinUNETR(
         in_channels=1, out_channels=2, feature_size=12, spatial_dims=2, use_v2=True
@@ -54,10 +96,36 @@ def test_what_its_flash_attention_gives():
     stage = Stage(2).double().eval()
     for layer in stage.stage.blocks:
         layer.attn.use_flash_attention = True
+        layer.attn.attn_drop.p = 0.5  # of which it draws none
     theirs, ours = drawn_pair(stage)
-    maps = normal(2, 3, 7, 8)
+    maps = normal(2, 3, 6, 9)
     with torch.no_grad():
+        for model in (theirs.train(), ours.train()):
+            assert torch.equal(model(maps).last_hidden_state, model(maps).last_hidden_state)
         assert_same(ours(maps).last_hidden_state, theirs(maps).last_hidden_state)
+    assert not torch.equal(ours(maps).last_hidden_state, ours(maps).last_hidden_state)
+
+
+def attention_of_windows() -> Any:
+    attention = import_apart("monai.networks.nets.swin_unetr").WindowAttention
+    return attention(16, 2, (3, 4), proj_drop=0.5)
+
+
+def context_block() -> Any:
+    cls = import_apart("monai.networks.blocks.crossattention").CrossAttentionBlock
+    return cls(16, 2, **DECOMPOSED)
+
+
+@pytest.mark.parametrize("build", [attention_of_windows, block, context_block])
+def test_dropout_of_outputs_draws_as_before(build: Any):
+    theirs, ours = drawn_pair(build())
+    x, found = normal(2, 12, 16), []
+    for attention in (theirs.train(), ours.train()):
+        getattr(attention, "proj_drop", getattr(attention, "drop_output", None)).p = 0.5
+        torch.manual_seed(1)
+        found.append(attention(x, None))
+    assert_same(found[1], found[0])
+    assert float((found[1] == 0).double().mean()) > 0.3
 
 
 @pytest.mark.parametrize(
@@ -77,6 +145,12 @@ def test_blocks_with_padding(settings: dict[str, Any]):
     mask = torch.arange(12) < torch.tensor([[12], [7]])
     for kind in (mask, mask.int(), mask.double()):
         assert_same(ours(x, kind), theirs(x, kind))
+    assert_same(ours(x, mask[1:]), theirs(x, mask[1:]))
+    longer = torch.ones(2, 13)
+    with pytest.raises(RuntimeError):
+        theirs(x, longer)
+    with pytest.raises(ValueError, match=r"attn_mask must be \(b, j\) with j=12, got \(2, 13\)"):
+        ours(x, longer)
 
 
 @pytest.mark.parametrize("settings", [{}, {"dim_head": 4}, {"context_input_size": 8}])
@@ -90,8 +164,9 @@ def test_blocks_attend_to_a_context(settings: dict[str, Any]):
         assert_same(ours(x), theirs(x))
     shorter = context[:, :9]
     for attention in (theirs, ours):
-        with pytest.raises((RuntimeError, ValueError)):
+        with pytest.raises((RuntimeError, ValueError), match="12"):
             attention(x, shorter)
+    assert_same(ours(x, context[:1]), theirs(x, context[:1]))
 
 
 def test_blocks_keep_their_weights_where_they_are_told_to():
@@ -112,6 +187,15 @@ def test_blocks_keep_their_weights_where_they_are_told_to():
 )
 def test_blocks_that_are_left(settings: dict[str, Any], reason: str):
     assert [reason in why for _, why in adapt(block(**settings)).left] == [True]
+
+
+def test_other_modules_with_such_positions_are_reported():
+    other = type("Other", (type(block()),), {})(16, 2, **DECOMPOSED)
+    holder = torch.nn.Module()
+    holder.rel_positional_embedding = other.rel_positional_embedding
+    report = adapt(torch.nn.ModuleList([block(), other, holder]))
+    assert [name for name, _ in report.left] == ["1", "2"]
+    assert "looks like relative attention" in report.left[1][1]
 
 
 def test_blocks_without_positions_are_not_listed():

@@ -73,11 +73,11 @@ TABLE = "relative_position_bias_table"
 CASES = [
     case(
         "monai swin", partial(Stage, 3), volumes, TABLE, "stage.blocks.1.attn", "attn_drop",
-        lengths=(231, 180), long=1620, local=True, linears=("qkv", "proj"),
+        lengths=(231,), long=1620, local=True, linears=("qkv", "proj"),
     ),
     case(
         "monai swin of images", partial(Stage, 2), images, TABLE, "stage.blocks.1.attn",
-        "attn_drop", lengths=(77, 20), long=1640, local=True, first=False,
+        "attn_drop", lengths=(77,), long=1640, local=True, first=False,
     ),
     case(
         "monai blocks", partial(Blocks, 9), squares, "rel_pos_arr", "blocks.1", "drop_weights",

@@ -11,6 +11,7 @@ from transformers.models.bloom.modeling_bloom import dropout_add
 
 from ..adapted import Adapted
 from ..attend import attend
+from ..drop_probability import drop_probability
 from .alibi import AlibiModel, first_query
 
 __all__ = ["Attention", "Model"]
@@ -69,7 +70,7 @@ class Attention(Adapted):
             k, v = layer_past.update(k, v, self.layer_idx)
         output, weights = attend(
             q, k, v, mask=alibi, causal=True, query_start=start, scale=self.inv_norm_factor,
-            dropout=self.attention_dropout.p if self.training else 0.0, weights=output_attentions,
+            dropout=drop_probability(self.attention_dropout), weights=output_attentions,
         )  # fmt: skip
         output = self._project(output.flatten(2))
         return dropout_add(output, residual, self.hidden_dropout, self.training), weights

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..attend import attend
+from ..drop_probability import drop_probability
 from ..heads import split_heads
 from .disentangled import DisentangledAttention, disentangled_scale, disentangled_terms
 
@@ -59,7 +60,7 @@ class SelfAttention(DisentangledAttention):
         output, weights = attend(
             q, k, v, terms, mask=attention_mask.bool(),
             scale=disentangled_scale(q.shape[3], terms=len(self.pos_att_type)),
-            window=self.window, dropout=self.dropout.p if self.training else 0.0,
+            window=self.window, dropout=drop_probability(self.dropout),
             weights=output_attentions, elsewhere=self.attend_elsewhere,
         )  # fmt: skip
         return output.flatten(2), weights

@@ -77,7 +77,7 @@ class SelfAttention(DisentangledAttention):
         output, probabilities = attend(
             q, k, v, terms, mask=mask.bool(),
             scale=disentangled_scale(q.shape[3], terms=len(terms.tables)), window=self.window,
-            dropout=self._dropout() if self.training else 0.0, weights=weights,
+            dropout=self._dropout() if self.dropout.training else 0.0, weights=weights,
             elsewhere=self.attend_elsewhere,
         )  # fmt: skip
         return output.flatten(2), probabilities

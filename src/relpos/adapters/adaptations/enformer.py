@@ -1,12 +1,13 @@
 """Enformer and Borzoi, which read DNA: Transformer-XL's terms on features of distances.
 
-Enformer (Avsec et al. 2021) and Borzoi (Linder et al. 2025) have no sinusoids, but functions that
-fall off with the distance (exponentials, gamma densities, steps), each once more with the sign of
-the offset; every layer projects them.
+In place of sinusoids Enformer (Avsec et al. 2021) has exponentials, gamma densities and steps of
+the distance, Borzoi (Linder et al. 2025) steps alone, each once more with the sign of the offset;
+every layer projects them.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from ..adapted import Adapted
 from ..attend import attend
+from ..drop_probability import drop_probability
 from .transformer_xl import transformer_xl_terms
 
 __all__ = ["Attention", "BorzoiAttention"]
@@ -24,7 +26,7 @@ __all__ = ["Attention", "BorzoiAttention"]
 class Attention(Adapted):
     """For `Attention` of enformer-pytorch.
 
-    Features are computed in float32, or float64, whatever the parameters are in.
+    Features are those of float32, or float64, where the parameters are in 16 bits.
     """
 
     scheme = "Transformer-XL"
@@ -33,6 +35,10 @@ class Attention(Adapted):
     #: Where the original's function of features is, which `prepare` finds.
     library: ClassVar[str] = "enformer_pytorch.modeling_enformer"
     embed: ClassVar[Callable[..., Tensor]]
+    #: Its parameters, as they were when this was written.
+    embed_parameters: ClassVar[tuple[str, ...]] = (
+        "seq_len", "feature_size", "device", "use_tf_gamma", "dtype",
+    )  # fmt: skip
     heads: int
     scale: float
     num_rel_pos_features: int
@@ -52,6 +58,17 @@ class Attention(Adapted):
         cls.embed = staticmethod(import_module(cls.library).get_positional_embed)
 
     @classmethod
+    def unsupported(cls, module: Any) -> str | None:
+        embed = import_module(cls.library).get_positional_embed
+        found = tuple(inspect.signature(embed).parameters)
+        if found == cls.embed_parameters:
+            return None
+        return (
+            f"get_positional_embed has the parameters {', '.join(found)} in this version, where "
+            f"{', '.join(cls.embed_parameters)} were expected"
+        )
+
+    @classmethod
     def takes_window(cls, module: Any) -> bool:
         return True
 
@@ -65,7 +82,7 @@ class Attention(Adapted):
         output, _ = attend(
             q * self.scale + u[:, None], k, v,
             transformer_xl_terms(self.to_rel_k(features), u, w, scale=1.0), scale=1.0,
-            dropout=self.attn_dropout.p if self.training else 0.0, window=self.window,
+            dropout=drop_probability(self.attn_dropout), window=self.window,
         )  # fmt: skip
         return self.to_out(output.flatten(2))
 
@@ -84,10 +101,11 @@ class Attention(Adapted):
 class BorzoiAttention(Attention):
     """For `Attention` of borzoi-pytorch, which keeps the features of its first call.
 
-    It has those of every length, where the original goes on with the first one's.
+    It has those of every length, where the original goes on with the first one's; in float32.
     """
 
     library = "borzoi_pytorch.pytorch_borzoi_transformer"
+    embed_parameters = ("seq_len", "seq_len_train", "feature_size", "device")
     positions: Tensor | None
 
     def features(self, q: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
+from ..drop_probability import drop_probability
 from .transformer_xl import transformer_xl_terms
 
 __all__ = ["RelPositionAttention"]
@@ -63,7 +64,7 @@ class RelPositionAttention(Adapted):
         output, _ = attend(
             q + self.pos_bias_u[:, None], k, v, terms,
             mask=None if mask is None else mask[:, None] != 0, scale=scale,
-            dropout=self.dropout.p if self.training else 0.0, window=self.window,
+            dropout=drop_probability(self.dropout), window=self.window,
         )  # fmt: skip
         return self.linear_out(output.flatten(2))
 

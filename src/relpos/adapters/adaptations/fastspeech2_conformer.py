@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..adapted import Adapted
 from ..attend import attend
+from ..drop_probability import drop_probability
 from ..heads import project_heads
 from ..masks import key_padding
 from .transformer_xl import transformer_xl_terms
@@ -58,6 +59,6 @@ class Attention(Adapted):
         output, weights = attend(
             q + self.pos_bias_u[:, None], k, v, terms, scale=scale, window=self.window,
             mask=None if attention_mask is None else key_padding(attention_mask[:, 0]),
-            dropout=self.dropout.p if self.training else 0.0, weights=bool(output_attentions),
+            dropout=drop_probability(self.dropout), weights=bool(output_attentions),
         )  # fmt: skip
         return self.linear_out(output.flatten(2)), weights

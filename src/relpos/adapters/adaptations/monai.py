@@ -9,12 +9,14 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...terms import GridTerms
 from ..adapted import Adapted
 from ..attend import attend
+from ..drop_probability import drop_probability
 from ..heads import project_heads, split_qkv
 from .image_keys import axis_of_keys
 from .window_attention import attend_in_windows, bias_of_table
@@ -41,16 +43,20 @@ class WindowAttention(Adapted):
     proj: nn.Module
     proj_drop: nn.Module
 
-    def forward(self, x: Float[Tensor, "bw i e"], mask: Float[Tensor, "w i i"] | None) -> Tensor:
+    def forward(self, x: Float[Tensor, "bw i e"], mask: Tensor | None) -> Tensor:
         first, *others = self.window_size
-        rows, rest = divmod(x.shape[1], prod(others))
-        if rest:
+        # Not `divmod`: sizes are tensors while they are traced.
+        rows, rest = x.shape[1] // prod(others), x.shape[1] % prod(others)
+        if rest or rows > first:
             return self.original_forward(x, mask)
+        # By torch's SDPA, which it takes without gradients alone, it drops nothing.
+        flash = getattr(self, "use_flash_attention", False) and not torch.is_grad_enabled()
         bias = bias_of_table(self.relative_position_bias_table, tuple(self.window_size))
         q, k, v = split_qkv(self.qkv(x), heads=self.num_heads)
         output, _ = attend_in_windows(
-            q, k, v, bias.narrow(1, first - rows, 2 * rows - 1), mask, scale=self.scale,
-            dropout=self.attn_drop.p if self.training else 0.0, weights=False,
+            q, k, v, bias.narrow(1, first - rows, 2 * rows - 1),
+            None if mask is None else mask.to(q.dtype), scale=self.scale,
+            dropout=0.0 if flash else drop_probability(self.attn_drop), weights=False,
         )  # fmt: skip
         return self.proj_drop(self.proj(output.flatten(2)))
 
@@ -71,7 +77,8 @@ class _Block(Adapted):
 
     @classmethod
     def applies(cls, module: Any) -> bool:
-        return module.rel_positional_embedding is not None
+        # Older ones had no such positions.
+        return getattr(module, "rel_positional_embedding", None) is not None
 
     @classmethod
     def unsupported(cls, module: Any) -> str | None:
@@ -97,7 +104,15 @@ class _Block(Adapted):
             k: keys.
             v: values.
             mask: `(b, j)`, not 0 for what takes part.
+
+        Raises:
+            ValueError: if the mask is of other keys.
         """
+        if mask is not None and mask.shape[-1] not in (1, k.shape[2]):
+            raise ValueError(
+                f"{type(self).__name__}: attn_mask must be (b, j) with j={k.shape[2]}, got "
+                f"{tuple(mask.shape)}"
+            )
         shape = tuple(self.rel_positional_embedding.s_input_dims)
         axes = tuple(
             axis_of_keys(rows, size, scale=self.scale, dtype=q.dtype)
@@ -106,7 +121,7 @@ class _Block(Adapted):
         output, weights = attend(
             q, k, v, GridTerms(shape, axes), scale=self.scale, weights=self.save_attn,
             mask=None if mask is None else mask[:, None, None] != 0,
-            dropout=self.drop_weights.p if self.training else 0.0,
+            dropout=drop_probability(self.drop_weights),
         )  # fmt: skip
         if weights is not None:
             self.att_mat = weights.detach()
@@ -154,4 +169,6 @@ class CrossAttentionBlock(_Block):
         context = x if context is None else context
         (q,) = project_heads(x, self.to_q, width=self.head_dim)
         k, v = project_heads(context, self.to_k, self.to_v, width=self.head_dim)
+        # One context for all.
+        k, v = (part.expand(len(q), -1, -1, -1) for part in (k, v))
         return self.drop_output(self.out_proj(self.attend(q, k, v, None)))

@@ -14,6 +14,7 @@ from ...terms import OffsetTable, Terms
 from ...traced_sizes import plain_size
 from ..adapted import Adapted
 from ..attend import attend
+from ..drop_probability import drop_probability
 from ..heads import project_heads
 from ..masks import additive_mask, encoder_mask
 
@@ -62,7 +63,7 @@ class SelfAttention(Adapted):
         output, weights = attend(
             q, k, v, Terms(bias=OffsetTable(position_bias, -(plain_size(position_bias, 1) // 2))),
             mask=attention_mask, scale=self.attention_head_size**-0.5, window=self.window,
-            dropout=self.dropout.p if self.training else 0.0, weights=output_attentions,
+            dropout=drop_probability(self.dropout), weights=output_attentions,
         )  # fmt: skip
         output = self.o(output.flatten(2))
         return (output,) if weights is None else (output, weights)

@@ -10,6 +10,7 @@ from torch.nn.functional import linear
 
 from ..adapted import Adapted
 from ..attend import attend
+from ..drop_probability import drop_probability
 from ..heads import split_qkv
 from .transformer_xl import transformer_xl_terms
 
@@ -83,7 +84,7 @@ class Attention(Adapted):
             q + u[:, None], k, v,
             transformer_xl_terms(self.linear_pos(pos_embs[0]), u, w, scale=self.scale),
             mask=self._mask(key_padding_mask, attn_mask), scale=self.scale,
-            dropout=self.dropout_att.p if self.training else 0.0, window=self.window,
+            dropout=drop_probability(self.dropout_att), window=self.window,
             weights=return_attn_weights is True,
         )  # fmt: skip
         output = self.out_proj(output.flatten(2))

@@ -18,6 +18,7 @@ from torch.nn.functional import normalize
 from ...terms import GridTerms
 from ..adapted import Adapted
 from ..attend import attend
+from ..drop_probability import drop_probability
 from ..heads import project_heads
 
 __all__ = [
@@ -130,7 +131,7 @@ class WindowAttention(Adapted):
         q, k, scale = self._scaled(q, k)
         output, weights = attend_in_windows(
             q, k, v, self._bias(), self._mask(attention_mask), scale=scale,
-            dropout=self.dropout.p if self.training else 0.0, weights=bool(output_attentions),
+            dropout=drop_probability(self.dropout), weights=bool(output_attentions),
         )  # fmt: skip
         output = output.flatten(2)
         return (output,) if weights is None else (output, weights)

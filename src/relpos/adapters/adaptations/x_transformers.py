@@ -22,6 +22,7 @@ from torch.nn.functional import pad, softplus
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
+from ..drop_probability import drop_probability
 
 __all__ = ["Alibi", "Attend", "DynamicBias", "Layers", "OffsetBias", "T5Bias"]
 
@@ -202,7 +203,7 @@ class Attend(Adapted):
         output, _ = attend(
             q, k, v, Terms(bias=OffsetTable(attn_bias[:, 0].to(q.dtype), 1 - keys)),
             mask=mask, causal=causal, scale=scale,
-            dropout=self.attn_dropout.p if self.training else 0.0,
+            dropout=drop_probability(self.attn_dropout),
             softcap=self.logit_softclamp_value if self.softclamp_logits else None,
             sinks=self._sinks(q),
         )  # fmt: skip

@@ -21,6 +21,7 @@ from transformers.models.xlnet.modeling_xlnet import XLNetModelOutput
 from ...terms import OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
+from ..drop_probability import drop_probability
 from ..masks import narrow_mask
 
 __all__ = ["Model", "RelativeAttention"]
@@ -88,7 +89,7 @@ class RelativeAttention(Adapted):
         q, k = self._with_segments(q, k, seg_mat)
         output, weights = attend(
             q, k, v, terms, mask=attn_mask_h, scale=self.scale,
-            dropout=self.dropout.p if self.training else 0.0, weights=output_attentions,
+            dropout=drop_probability(self.dropout), weights=output_attentions,
         )  # fmt: skip
         output = self.post_attention(h, output.transpose(0, 1))
         if weights is None:
