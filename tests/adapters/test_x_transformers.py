@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import pickle
 import warnings
 from typing import Any
 
@@ -53,9 +56,28 @@ def assert_same(ours: Any, theirs: Any) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+def assert_same_with_gradients(theirs: Any, ours: Any, *args: Any, **kwargs: Any) -> None:
+    """The outputs and the gradients of all parameters."""
+    found = []
+    for model in (theirs, ours):
+        output = model(*args, **kwargs)
+        output.square().sum().backward()
+        found.append([output, *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert len(found[0]) > 10
+    # Of a number that is added to all scores the gradient is a sum that cancels.
+    largest = max(float(x.detach().abs().max()) for x in found[0])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-6 * largest)
+
+
 def masks() -> dict[str, Tensor]:
-    pairs = (torch.rand(2, 4, 9, 9) > 0.4) | torch.eye(9, dtype=torch.bool)
-    return {"pairs": pairs[0, 0], "pairs of heads": pairs[0], "pairs of each": pairs}
+    drawn = torch.rand(2, 4, 9, 9, generator=torch.Generator().manual_seed(2)) > 0.4
+    pairs = drawn | torch.eye(9, dtype=torch.bool)
+    # The last has queries without any key.
+    return {
+        "pairs": pairs[0, 0], "pairs of heads": pairs[0], "pairs of each": pairs,
+        "pairs with empty rows": drawn[0, 0] & (torch.arange(9)[:, None] % 3 > 0),
+    }  # fmt: skip
 
 
 @biases
@@ -70,8 +92,7 @@ def test_masks_hide_as_the_originals(
         "mask": torch.arange(9) < torch.tensor([[9], [6]]) if padded else None,
         "attn_mask": None if name is None else masks()[name],
     }
-    x = torch.randn(2, 9, 32)
-    assert_same(ours(x, **given), theirs(x, **given))
+    assert_same_with_gradients(theirs, ours, torch.randn(2, 9, 32), **given)
 
 
 @biases
@@ -88,7 +109,6 @@ def test_masks_hide_as_the_originals(
         {"attn_add_zero_kv": True, "attn_head_learned_sink": True},
         {"attn_gate_values": True, "attn_head_scale": True},
         {"cross_attend": True},
-        {"layer_dropout": 0.1},
     ],
     ids=" ".join,
 )
@@ -97,7 +117,7 @@ def test_settings_of_attention(bias: dict[str, Any], settings: dict[str, Any]):
     x, given = torch.randn(2, 9, 32), {}
     if "cross_attend" in settings:
         given = {"context": torch.randn(2, 5, 32), "context_mask": torch.ones(2, 5).bool()}
-    assert_same(ours(x, **given), theirs(x, **given))
+    assert_same_with_gradients(theirs, ours, x, **given)
 
 
 @pytest.mark.parametrize("kind", ["Encoder", "Decoder"])
@@ -156,11 +176,75 @@ def test_weights_and_losses_of_scores_are_computed_when_they_are_read(bias: dict
         assert_same(other, one)
 
 
-@biases
-def test_scores_may_be_handed_to_the_next_layer(bias: dict[str, Any]):
-    theirs, ours = pair(layers(**bias, residual_attn=True))
+def between(model: Any, x: Tensor) -> Any:
+    """What the first layer gives of its attention."""
+    return model(x, return_hiddens=True)[1].attn_intermediates[0]
+
+
+def test_what_is_read_has_the_gradients_and_the_autocast_of_the_call():
+    found, x = [], torch.randn(2, 9, 32)
+    for model in pair(layers(**BIASES["t5"])):
+        with torch.autocast("cpu", torch.bfloat16):
+            first = between(model, x)
+        with torch.no_grad():
+            logged = first.post_softmax_attn.mean()
+        assert first.pre_softmax_attn.requires_grad
+        first.pre_softmax_attn.square().mean().backward()
+        gradient = model.rel_pos.relative_attention_bias.weight.grad
+        found.append([logged, first.pre_softmax_attn, gradient])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, one, rtol=0.02, atol=0.02)
+
+
+def test_what_is_read_can_be_written_copied_and_saved():
+    theirs, ours = pair(layers(**BIASES["t5"]))
     x = torch.randn(2, 9, 32)
-    assert_same(ours(x), theirs(x))
+    with torch.no_grad():
+        expected, first = between(theirs, x), between(ours, x)
+        for again in (
+            pickle.loads(pickle.dumps(first)), copy.copy(first),
+            dataclasses.replace(first, layer_type="c"),
+        ):  # fmt: skip
+            for field in dataclasses.fields(expected):
+                if field.name != "layer_type":
+                    assert_same(getattr(again, field.name), getattr(expected, field.name))
+        first.post_softmax_attn = None
+        assert first.post_softmax_attn is None
+        assert_same(first.to_tuple()[:2], expected.to_tuple()[:2])
+        other = between(ours, x)
+        restore(ours)
+        assert_same(other.post_softmax_attn, expected.post_softmax_attn)
+
+
+def test_clipping_by_scores_changes_the_weights_as_before():
+    x, found = 3 * torch.randn(2, 9, 32), []
+    for model in pair(layers(**BIASES["alibi"])):
+        _, read = model(x, return_hiddens=True)
+        model.attn_qk_clip_(read, tau=0.5)
+        found.append(model.state_dict())
+    assert_same(found[1], found[0])
+
+
+@pytest.mark.parametrize("flash", [False, True])
+def test_dropout_of_weights_is_asked_for_where_the_original_asks(flash: bool):
+    _, ours = pair(layers(alibi_pos_bias=True, attn_flash=flash, attn_dropout=0.5))
+    x = torch.randn(2, 9, 32)
+    ours.train()
+    assert not torch.equal(ours(x), ours(x))
+    for module in ours.modules():
+        if hasattr(module, "attn_dropout"):
+            module.dropout = 0.0
+            module.attn_dropout.p = 0.5 if flash else 0.0
+    assert torch.equal(ours(x), ours(x))
+
+
+@biases
+def test_several_tokens_after_a_cache(bias: dict[str, Any]):
+    found, tokens = [], torch.randint(40, (2, 9))
+    for model in pair(language_model(**bias)):
+        _, cache = model(tokens[:, :6], return_intermediates=True)
+        found.append(model(tokens, cache=cache))
+    assert_same(found[1], found[0])
 
 
 def test_nothing_of_pairs_is_computed_unless_it_is_read():
@@ -177,8 +261,6 @@ def test_nothing_of_pairs_is_computed_unless_it_is_read():
 def test_positions_that_are_given_run_as_before():
     theirs, ours = pair(layers(alibi_pos_bias=True))
     x = torch.randn(2, 9, 32)
-    rotated = pair(layers(alibi_pos_bias=True, rotary_pos_emb=True))
-    assert torch.equal(rotated[1](x), rotated[0](x))
     for pos in (torch.arange(9) * 2.0, torch.rand(2, 9).cumsum(1)):
         assert_same(ours(x, pos=pos), theirs(x, pos=pos))
 
@@ -190,6 +272,9 @@ def test_keys_without_positions_are_refused_as_before():
         theirs(torch.randn(2, 9, 32), self_attn_additional_kv=more)
     with pytest.raises(ValueError, match="keys must be as many as positions, 9, got 12"):
         ours(torch.randn(2, 9, 32), self_attn_additional_kv=more)
+    # Of one token the bias is that of all keys.
+    x = torch.randn(2, 1, 32)
+    assert_same(ours(x, self_attn_additional_kv=more), theirs(x, self_attn_additional_kv=more))
 
 
 @pytest.mark.parametrize(
@@ -211,6 +296,9 @@ def test_keys_without_positions_are_refused_as_before():
         ({"attn_l2_distance": True}, "distances"),
         ({"attn_use_cope": True}, "what tokens contain"),
         ({"attn_dropout": 1.0}, "dropout must be"),
+        ({"attn_dropout": 1.0, "attn_flash": True}, "dropout must be"),
+        ({"rotary_pos_emb": True}, "positions that are given"),
+        ({"residual_attn": True}, "scores of all pairs to the next layer"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, dict) else "",
 )
@@ -219,6 +307,21 @@ def test_what_has_no_such_attention_is_left_as_a_whole(settings: dict[str, Any],
     assert not report.adapted
     assert report.left[0][0] == ""  # and what is in it that would be left by itself
     assert reason in report.left[0][1]
+
+
+def test_biases_from_what_tokens_contain_take_the_place_of_others():
+    model = layers("Decoder", dynamic_pos_bias=True, attn_data_dependent_alibi=True)
+    assert "take the place of those of offsets" in adapt(model).left[0][1]
+
+
+def test_layers_with_another_attention_are_left():
+    model, kind = layers(**BIASES["t5"]), type("Own", (x_transformers.Attention,), {})
+    model.layers[2][1] = kind(32, heads=4, dim_head=8)
+    report = adapt(model)
+    assert not report.adapted
+    assert "layers.2.1, a Own: a subclass of Attention" in report.left[0][1]
+    model.layers[2][1] = nn.Identity()
+    assert "of another class" in adapt(model).left[0][1]
 
 
 def test_another_bias_is_left():

@@ -204,7 +204,7 @@ def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]
 
 
 def _steps_of_parts(step: _Step) -> list[_Step]:
-    """Those of the modules that hold the tables of one, with which they are adapted."""
+    """Those of the modules in one that are adapted with it."""
     prefix = f"{step.name}." if step.name else ""
     return [
         _Step(prefix + part, step.module.get_submodule(part), own, None, step.group)
@@ -290,7 +290,7 @@ def _wrong_dropout(module: nn.Module, adaptation: type[Adapted]) -> str | None:
 
 
 def _wrong_part(module: Any, adaptation: type[Adapted]) -> str | None:
-    """Why a module that holds tables of this one cannot be adapted; None if all can."""
+    """Why a module in this one that is adapted with it cannot be; None if all can."""
     for name, own in adaptation.parts_of(module).items():
         part = module.get_submodule(name)
         # Its class first: another has other methods.

@@ -48,8 +48,8 @@ class Adapted(nn.Module):
     #: place of a bias), so that all of them are adapted or none: of one file of the original, or
     #: all that say the same word here.
     together: ClassVar[bool | str] = False
-    #: By their names, modules in this one that hold its tables, or None, and what each is adapted
-    #: by, with it or not at all: `unsupported` of that says for which classes it is.
+    #: By the names of their attributes, modules in this one, most often of its tables, or None, and
+    #: what each is adapted by, with it or not at all: `unsupported` of that says for which classes.
     parts: ClassVar[dict[str, type[Adapted]]] = {}
     #: The attribute that says how probable it is that a weight is dropped, as a number or a module
     #: that has it; empty: relpos drops none.

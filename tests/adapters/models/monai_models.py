@@ -27,12 +27,17 @@ class Stage(nn.Module):
 
 
 class Blocks(nn.Module):
-    """Two blocks, one with a projection of queries, keys and values each."""
+    """Two blocks, one with a projection of queries, keys and values each; or with a context."""
 
-    def __init__(self, side):
+    def __init__(self, side, *, context=False):
         super().__init__()
-        block = import_apart("monai.networks.blocks.selfattention").SABlock
         settings = {"rel_pos_embedding": "decomposed", "input_size": (side, side)}
+        self.context = context
+        if context:
+            block = import_apart("monai.networks.blocks.crossattention").CrossAttentionBlock
+            self.blocks = nn.ModuleList(block(16, 2, **settings) for _ in range(2))
+            return
+        block = import_apart("monai.networks.blocks.selfattention").SABlock
         self.blocks = nn.ModuleList(
             block(16, 2, use_combined_linear=together, **settings) for together in (True, False)
         )
@@ -40,7 +45,7 @@ class Blocks(nn.Module):
     def forward(self, pixel_values):
         x = pixel_values.flatten(2).mT
         for block in self.blocks:
-            x = x + block(x)
+            x = x + (block(x, x.flip(1)) if self.context else block(x))
         return SimpleNamespace(last_hidden_state=x)
 
 
@@ -82,5 +87,10 @@ CASES = [
     case(
         "monai blocks", partial(Blocks, 9), squares, "rel_pos_arr", "blocks.1", "drop_weights",
         lengths=(81,), long=1600, build_long=partial(Blocks, 40), linears=("out_proj",),
+    ),
+    case(
+        "monai blocks with a context", partial(Blocks, 9, context=True), squares, "rel_pos_arr",
+        "blocks.1", "drop_weights", lengths=(81,), long=1600,
+        build_long=partial(Blocks, 40, context=True), linears=("to_q", "out_proj"), first=False,
     ),
 ]  # fmt: skip

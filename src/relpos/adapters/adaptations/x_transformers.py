@@ -10,6 +10,7 @@ is the same, and what attends reads it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ from ..adapted import Adapted
 from ..attend import attend
 from ..drop_probability import drop_probability
 
-__all__ = ["Alibi", "Attend", "DynamicBias", "Layers", "OffsetBias", "T5Bias"]
+__all__ = ["Alibi", "Attend", "Attention", "DynamicBias", "Layers", "OffsetBias", "T5Bias"]
 
 _LIBRARY = "x_transformers.x_transformers"
 
@@ -51,7 +52,7 @@ class OffsetBias(Adapted):
 
     @classmethod
     def unsupported(cls, module: Any) -> str | None:
-        known = type(module).__module__ == _LIBRARY and type(module).__qualname__ in _BIASES
+        known = any(_is(type(module), name) for name in _BIASES)
         return None if known else f"it must be one of {', '.join(_BIASES)}"
 
     def forward(self, i: int, j: int) -> Float[Tensor, "h 1 r"]:
@@ -103,7 +104,7 @@ class DynamicBias(OffsetBias):
 
 
 class Alibi(OffsetBias):
-    """For `AlibiPositionalBias`, which keeps the bias of all pairs; this does not."""
+    """For `AlibiPositionalBias`, which makes and keeps the bias of all pairs."""
 
     signatures = {"forward": ("self", "i", "j"), "forward_custom_pos": ("self", "pos_i", "pos_j")}
     words = "ALiBi"
@@ -140,6 +141,7 @@ class Attend(Adapted):
     scale: float | None
     causal: bool
     flash: bool
+    dropout: float
     attn_dropout: nn.Dropout
     softclamp_logits: bool
     logit_softclamp_value: float
@@ -158,8 +160,9 @@ class Attend(Adapted):
                 return words
         if not _is_softmax(module.attn_fn):
             return "weights are no softmax of the scores"
-        if not 0 <= module.attn_dropout.p < 1:
-            return f"dropout must be in 0 <= dropout < 1, got {module.attn_dropout.p}"
+        dropout = module.dropout if module.flash else module.attn_dropout.p
+        if not 0 <= dropout < 1:
+            return f"dropout must be in 0 <= dropout < 1, got {dropout}"
         return None
 
     def forward(
@@ -177,11 +180,13 @@ class Attend(Adapted):
     ) -> tuple[Tensor, Any]:
         queries, keys = q.shape[2], k.shape[2]
         original = partial(
-            self.original_forward, q, k, v, mask=mask, prev_attn=prev_attn, attn_delta=attn_delta,
+            super().forward, q, k, v, mask=mask, prev_attn=prev_attn, attn_delta=attn_delta,
             row_mask=row_mask, flash_pack_seq_kwargs=flash_pack_seq_kwargs, causal=causal,
         )  # fmt: skip
         if attn_bias is None or attn_bias.ndim != 3 or attn_bias.shape[1] != 1:
             return original(attn_bias=attn_bias)
+        if queries == 1 and attn_bias.shape[2] != keys:
+            return original(attn_bias=attn_bias)  # at a given position, or beside other keys
         if attn_bias.shape[2] != queries + keys - 1:
             raise ValueError(
                 f"{type(self).__name__}: keys must be as many as positions, "
@@ -194,25 +199,25 @@ class Attend(Adapted):
             k, v = (x.repeat(1, q.shape[1] // x.shape[1], 1, 1) for x in (k, v))
         if mask is not None and mask.ndim == 2:
             mask = mask[:, None, None]
-        # By torch's SDPA it does not take the call's.
-        if causal is None or self.flash:
-            causal = self.causal
+        # The original does not hand the call's to SDPA, nor ask its module of dropout there.
+        dropout = drop_probability(self.attn_dropout)
+        if self.flash:
+            causal, dropout = None, self.dropout if self.training else 0.0
+        causal = self.causal if causal is None else causal
         if causal and mask is not None and mask.shape[2] > 1:
             mask = mask & mask.new_ones(queries, keys).tril(keys - queries)
         scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
         output, _ = attend(
             q, k, v, Terms(bias=OffsetTable(attn_bias[:, 0].to(q.dtype), 1 - keys)),
             mask=mask, causal=causal, scale=scale,
-            dropout=drop_probability(self.attn_dropout),
+            dropout=dropout,
             softcap=self.logit_softclamp_value if self.softclamp_logits else None,
             sinks=self._sinks(q),
         )  # fmt: skip
-        found = (
-            self.intermediates()
-            if self.flash
-            else self.lazy_intermediates(lambda: original(attn_bias=_of_pairs(attn_bias, keys))[1])
-        )
-        return output.transpose(1, 2), found
+        if self.flash:
+            return output.transpose(1, 2), self.intermediates()
+        compute = _as_now(lambda: original(attn_bias=_of_pairs(attn_bias, keys))[1], q.device)
+        return output.transpose(1, 2), self.lazy_intermediates(compute)
 
     def _sinks(self, q: Tensor) -> Float[Tensor, "b h i 1"] | None:
         """The score of what takes a share of the weights and gives nothing."""
@@ -225,6 +230,34 @@ class Attend(Adapted):
         return sinks[:, None, None].expand(len(q), -1, q.shape[2], 1)
 
 
+class Attention(Adapted):
+    """For `Attention`, which runs as before: it hands on to its `Attend` what biases give."""
+
+    signatures = {
+        "forward": (
+            "self", "x", "context", "mask", "context_mask", "attn_mask", "rel_pos", "attn_bias",
+            "rotary_pos_emb", "context_rotary_pos_emb", "polar_pos_emb", "pos", "prev_attn", "mem",
+            "mem_mask", "return_intermediates", "cache", "value_residual", "additional_key_values",
+            "additional_key_value_mask", "kv_input_residual", "q_delta", "k_delta", "v_delta",
+            "o_delta", "attn_delta", "flash_pack_seq_kwargs", "causal",
+        )
+    }  # fmt: skip
+
+    @classmethod
+    def unsupported(cls, module: Any) -> str | None:
+        if not _is(type(module), "Attention"):
+            return "a subclass of Attention, which may compute something else"
+        if module.num_mem_kv:
+            return "keys of memories (num_mem_kv) have no positions"
+        if module.max_attend_past is not None:
+            return "max_attend_past is a mask of all pairs"
+        if module.rel_proj_pos_bias is not None:
+            return "a bias of queries (use_rel_proj_pos_bias) is added to that of offsets"
+        if module.data_dependent_alibi is not None:
+            return "biases that come from what tokens contain take the place of those of offsets"
+        return None
+
+
 class Layers(Adapted):
     """For `AttentionLayers` and its kin, which run as before on a bias for each offset."""
 
@@ -232,23 +265,23 @@ class Layers(Adapted):
 
     @classmethod
     def applies(cls, module: Any) -> bool:
-        return module.rel_pos is not None and any(True for _ in _self_attentions(module))
+        return module.rel_pos is not None and "a" in module.layer_types
 
     @classmethod
     def parts_of(cls, module: Any) -> dict[str, type[Adapted]]:
         found: dict[str, type[Adapted]] = {"rel_pos": _bias_of(module)}
-        found.update((f"{name}.attend", Attend) for name, _ in _self_attentions(module))
+        for name in _self_attentions(module):
+            found |= {name: Attention, f"{name}.attend": Attend}
         return found
 
     @classmethod
     def unsupported(cls, module: Any) -> str | None:
-        for _, attention in _self_attentions(module):
-            if attention.num_mem_kv:
-                return "keys of memories (num_mem_kv) have no positions"
-            if attention.max_attend_past is not None:
-                return "max_attend_past is a mask of all pairs"
-            if attention.rel_proj_pos_bias is not None:
-                return "a bias of queries (use_rel_proj_pos_bias) is added to that of offsets"
+        if module.rotary_pos_emb is not None or module.polar_pos_emb is not None:
+            return "beside rotary positions it takes positions that are given, and has all pairs"
+        if module.residual_attn:
+            return "residual_attn hands the scores of all pairs to the next layer"
+        if len(list(_self_attentions(module))) < module.layer_types.count("a"):
+            return "its self-attention is of another class"
         return None
 
     @classmethod
@@ -256,22 +289,58 @@ class Layers(Adapted):
         return _bias_of(module).words
 
 
+_OF_PAIRS = ("qk_similarities", "pre_softmax_attn", "post_softmax_attn")
+
+
+def _computed(name: str) -> property:
+    """A field of `_Lazy` of this name."""
+    return property(
+        lambda lazy: lazy.read(name), lambda lazy, value: lazy.known.__setitem__(name, value)
+    )
+
+
 class _Lazy:
     """What stands before `Intermediates`: its fields of pairs, computed when they are read."""
 
-    def __init__(self, compute: Callable[[], Any]) -> None:
-        super().__init__()
+    def __init__(self, compute: Callable[[], Any] | None = None, **fields: Any) -> None:
         self.compute = compute
-        self.computed: Any = None
+        self.known: dict[str, Any] = {}
+        super().__init__(**fields)
+        if compute is not None:
+            self.known.clear()
 
-    def _field(self, name: str) -> Any:
-        if self.computed is None:
-            self.computed = self.compute()
-        return getattr(self.computed, name)
+    def __reduce__(self) -> Any:
+        original = next(base for base in type(self).__mro__[1:] if base is not _Lazy)
+        return original, tuple(getattr(self, field.name) for field in fields(original))
 
-    qk_similarities = property(lambda self: self._field("qk_similarities"), lambda *_: None)
-    pre_softmax_attn = property(lambda self: self._field("pre_softmax_attn"), lambda *_: None)
-    post_softmax_attn = property(lambda self: self._field("post_softmax_attn"), lambda *_: None)
+    def read(self, name: str) -> Any:
+        """The field of this name.
+
+        Args:
+            name: of `_OF_PAIRS`.
+        """
+        if name not in self.known:
+            assert self.compute is not None
+            found = self.compute()
+            self.known = {field: getattr(found, field) for field in _OF_PAIRS} | self.known
+        return self.known[name]
+
+    qk_similarities = _computed("qk_similarities")
+    pre_softmax_attn = _computed("pre_softmax_attn")
+    post_softmax_attn = _computed("post_softmax_attn")
+
+
+def _as_now(function: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
+    """A function that is called later, with gradients and autocast as they are now."""
+    kind, gradients = device.type, torch.is_grad_enabled()
+    cast = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+
+    def call() -> Any:
+        enabled, dtype = cast
+        with torch.set_grad_enabled(gradients), torch.autocast(kind, dtype, enabled=enabled):
+            return function()
+
+    return call
 
 
 def _bias_of(layers: Any) -> type[OffsetBias]:
@@ -279,13 +348,18 @@ def _bias_of(layers: Any) -> type[OffsetBias]:
     return _BIASES.get(type(layers.rel_pos).__qualname__, OffsetBias)
 
 
-def _self_attentions(layers: Any) -> Iterator[tuple[str, Any]]:
-    """By its name in the layers, each `Attention` that is handed the bias."""
+def _self_attentions(layers: Any) -> Iterator[str]:
+    """The name in the layers of each `Attention`, or subclass of it, that is handed the bias."""
     for i, kind in enumerate(layers.layer_types):
         if kind == "a":
             for name, module in layers.layers[i][1].named_modules(prefix=f"layers.{i}.1"):
-                if type(module).__module__ == _LIBRARY and type(module).__qualname__ == "Attention":
-                    yield name, module
+                if any(_is(base, "Attention") for base in type(module).__mro__):
+                    yield name
+
+
+def _is(cls: type, name: str) -> bool:
+    """Whether a class is the library's of this name."""
+    return cls.__module__ == _LIBRARY and cls.__qualname__ == name
 
 
 def _is_softmax(function: Any) -> bool:
