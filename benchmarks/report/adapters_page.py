@@ -293,8 +293,8 @@ def _left_table() -> str:
 
 def _model(module: str) -> str:
     """What a page calls it: of transformers the model, of others the library and its file."""
-    library, *_, model, file = module.split(".")
-    return model if library == "transformers" else f"{library} {file}"
+    library, *_, file = parts = module.split(".")
+    return parts[-2] if library == "transformers" else f"{library} {file}"
 
 
 def _by_reason(reasons: dict[str, str]) -> dict[str, list[str]]:

@@ -45,7 +45,8 @@ class Blocks(nn.Module):
     def forward(self, pixel_values):
         x = pixel_values.flatten(2).mT
         for block in self.blocks:
-            x = x + (block(x, x.flip(1)) if self.context else block(x))
+            normed = nn.functional.layer_norm(x, x.shape[-1:])
+            x = x + (block(normed, x.flip(1)) if self.context else block(normed))
         return SimpleNamespace(last_hidden_state=x)
 
 
