@@ -265,6 +265,27 @@ def test_positions_that_are_given_run_as_before():
         assert_same(ours(x, pos=pos), theirs(x, pos=pos))
 
 
+@biases
+def test_what_is_added_to_weights_runs_as_before(bias: dict[str, Any]):
+    theirs, ours = pair(layers("Decoder", **bias))
+    q, k, v = (torch.randn(2, 4, 9, 8) for _ in range(3))
+    found = [
+        model.layers[0][1].attend(
+            q, k, v, attn_bias=model.rel_pos(9, 9), attn_delta=torch.ones(2, 4, 9, 9)
+        )[0]
+        for model in (theirs, ours)
+    ]
+    assert_same(found[1], found[0])
+
+
+def test_an_attend_with_other_parameters_is_left(monkeypatch: pytest.MonkeyPatch):
+    cls = type(layers().layers[0][1].attend)
+    monkeypatch.setattr(cls, "forward", lambda self, q, k, v, bias: q)
+    assert "forward begins with self, q, k, v, bias, not" in adapt(
+        layers(**BIASES["t5"])
+    ).left[0][1]  # fmt: skip
+
+
 def test_keys_without_positions_are_refused_as_before():
     theirs, ours = pair(layers(**BIASES["t5"]))
     more = [(torch.randn(2, 4, 3, 8), torch.randn(2, 4, 3, 8))] * 2

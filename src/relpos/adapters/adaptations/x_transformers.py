@@ -9,6 +9,7 @@ is the same, and what attends reads it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import partial
@@ -29,6 +30,9 @@ __all__ = ["Alibi", "Attend", "Attention", "DynamicBias", "Layers", "OffsetBias"
 
 _LIBRARY = "x_transformers.x_transformers"
 
+# What the parameters of an `Attend` begin with.
+_ATTEND = ("self", "q", "k", "v", "mask", "attn_bias", "prev_attn")
+
 # What an `Attend` may hold: a value that changes no score, and in words what another one does.
 _PLAIN = {
     "pre_softmax_talking_heads": (None, "scores are mixed between heads"),
@@ -40,6 +44,16 @@ _PLAIN = {
     "cope": (None, "positions depend on what tokens contain"),
     "flash_pack_seq": (False, "flash-attn takes packed sequences"),
 }  # fmt: skip
+
+
+# What an `Attention` may hold besides, and in words what it does.
+_OTHERS = {
+    "max_attend_past": "max_attend_past is a mask of all pairs",
+    "rel_proj_pos_bias": "a bias of queries (use_rel_proj_pos_bias) is added to that of offsets",
+    "data_dependent_alibi": (
+        "biases that come from what tokens contain take the place of those of offsets"
+    ),
+}
 
 
 class OffsetBias(Adapted):
@@ -106,7 +120,6 @@ class DynamicBias(OffsetBias):
 class Alibi(OffsetBias):
     """For `AlibiPositionalBias`, which makes and keeps the bias of all pairs."""
 
-    signatures = {"forward": ("self", "i", "j"), "forward_custom_pos": ("self", "pos_i", "pos_j")}
     words = "ALiBi"
     total_heads: int
     slopes: Tensor
@@ -129,12 +142,6 @@ class Attend(Adapted):
     What it gives of scores and weights, `(b, h, i, j)`, is computed when somebody reads it.
     """
 
-    signatures = {
-        "forward": (
-            "self", "q", "k", "v", "mask", "attn_bias", "prev_attn", "attn_delta", "row_mask",
-            "flash_pack_seq_kwargs", "causal",
-        )
-    }  # fmt: skip
     #: Of x-transformers, and of `prepare`: its fields of pairs come when they are read.
     intermediates: ClassVar[Any]
     lazy_intermediates: ClassVar[Any]
@@ -146,7 +153,6 @@ class Attend(Adapted):
     softclamp_logits: bool
     logit_softclamp_value: float
     add_zero_kv: bool
-    head_attn_sink: Tensor | None
 
     @classmethod
     def prepare(cls) -> None:
@@ -155,6 +161,10 @@ class Attend(Adapted):
 
     @classmethod
     def unsupported(cls, module: Any) -> str | None:
+        # Versions add to these from week to week.
+        found = tuple(inspect.signature(type(module).forward).parameters)[: len(_ATTEND)]
+        if found != _ATTEND:
+            return f"forward begins with {', '.join(found)}, not with {', '.join(_ATTEND)}"
         for name, (plain, words) in _PLAIN.items():
             if getattr(module, name, plain) is not plain:
                 return words
@@ -173,16 +183,10 @@ class Attend(Adapted):
         mask: Tensor | None = None,
         attn_bias: Tensor | None = None,
         prev_attn: Tensor | None = None,
-        attn_delta: Tensor | None = None,
-        row_mask: Tensor | None = None,
-        flash_pack_seq_kwargs: Any = None,
-        causal: bool | None = None,
+        **others: Any,
     ) -> tuple[Tensor, Any]:
         queries, keys = q.shape[2], k.shape[2]
-        original = partial(
-            super().forward, q, k, v, mask=mask, prev_attn=prev_attn, attn_delta=attn_delta,
-            row_mask=row_mask, flash_pack_seq_kwargs=flash_pack_seq_kwargs, causal=causal,
-        )  # fmt: skip
+        original = partial(super().forward, q, k, v, mask=mask, prev_attn=prev_attn, **others)
         if attn_bias is None or attn_bias.ndim != 3 or attn_bias.shape[1] != 1:
             return original(attn_bias=attn_bias)
         if queries == 1 and attn_bias.shape[2] != keys:
@@ -192,16 +196,18 @@ class Attend(Adapted):
                 f"{type(self).__name__}: keys must be as many as positions, "
                 f"{attn_bias.shape[2] - queries + 1}, got {keys}"
             )
-        if prev_attn is not None or attn_delta is not None:
+        # The mask of rows is for weights that are normalized over the queries.
+        unknown = {name for name, x in others.items() if x is not None} - {"causal", "row_mask"}
+        if prev_attn is not None or unknown:
             return original(attn_bias=_of_pairs(attn_bias, keys))
         if 1 < k.shape[1] < q.shape[1]:
             # One after the other: its groups are not of neighbours.
             k, v = (x.repeat(1, q.shape[1] // x.shape[1], 1, 1) for x in (k, v))
         if mask is not None and mask.ndim == 2:
             mask = mask[:, None, None]
-        # The original does not hand the call's to SDPA, nor ask its module of dropout there.
-        dropout = drop_probability(self.attn_dropout)
+        causal, dropout = others.get("causal"), drop_probability(self.attn_dropout)
         if self.flash:
+            # To SDPA the original hands neither the call's, nor what its module would drop.
             causal, dropout = None, self.dropout if self.training else 0.0
         causal = self.causal if causal is None else causal
         if causal and mask is not None and mask.shape[2] > 1:
@@ -209,9 +215,8 @@ class Attend(Adapted):
         scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
         output, _ = attend(
             q, k, v, Terms(bias=OffsetTable(attn_bias[:, 0].to(q.dtype), 1 - keys)),
-            mask=mask, causal=causal, scale=scale,
-            dropout=dropout,
-            softcap=self.logit_softclamp_value if self.softclamp_logits else None,
+            mask=mask, causal=causal, scale=scale, dropout=dropout,
+            softcap=self.logit_softclamp_value if _has(self, "softclamp_logits") else None,
             sinks=self._sinks(q),
         )  # fmt: skip
         if self.flash:
@@ -221,7 +226,8 @@ class Attend(Adapted):
 
     def _sinks(self, q: Tensor) -> Float[Tensor, "b h i 1"] | None:
         """The score of what takes a share of the weights and gives nothing."""
-        sinks = self.head_attn_sink
+        # Older versions have no learned ones.
+        sinks: Tensor | None = getattr(self, "head_attn_sink", None)
         if self.add_zero_kv:
             # Beside it a key of zeros, whose score is 0.
             sinks = q.new_zeros(q.shape[1]) if sinks is None else softplus(sinks)
@@ -233,29 +239,13 @@ class Attend(Adapted):
 class Attention(Adapted):
     """For `Attention`, which runs as before: it hands on to its `Attend` what biases give."""
 
-    signatures = {
-        "forward": (
-            "self", "x", "context", "mask", "context_mask", "attn_mask", "rel_pos", "attn_bias",
-            "rotary_pos_emb", "context_rotary_pos_emb", "polar_pos_emb", "pos", "prev_attn", "mem",
-            "mem_mask", "return_intermediates", "cache", "value_residual", "additional_key_values",
-            "additional_key_value_mask", "kv_input_residual", "q_delta", "k_delta", "v_delta",
-            "o_delta", "attn_delta", "flash_pack_seq_kwargs", "causal",
-        )
-    }  # fmt: skip
-
     @classmethod
     def unsupported(cls, module: Any) -> str | None:
         if not _is(type(module), "Attention"):
             return "a subclass of Attention, which may compute something else"
         if module.num_mem_kv:
             return "keys of memories (num_mem_kv) have no positions"
-        if module.max_attend_past is not None:
-            return "max_attend_past is a mask of all pairs"
-        if module.rel_proj_pos_bias is not None:
-            return "a bias of queries (use_rel_proj_pos_bias) is added to that of offsets"
-        if module.data_dependent_alibi is not None:
-            return "biases that come from what tokens contain take the place of those of offsets"
-        return None
+        return next((why for name, why in _OTHERS.items() if _has(module, name)), None)
 
 
 class Layers(Adapted):
@@ -276,7 +266,7 @@ class Layers(Adapted):
 
     @classmethod
     def unsupported(cls, module: Any) -> str | None:
-        if module.rotary_pos_emb is not None or module.polar_pos_emb is not None:
+        if _has(module, "rotary_pos_emb") or _has(module, "polar_pos_emb"):
             return "beside rotary positions it takes positions that are given, and has all pairs"
         if module.residual_attn:
             return "residual_attn hands the scores of all pairs to the next layer"
@@ -357,6 +347,12 @@ def _self_attentions(layers: Any) -> Iterator[str]:
                     yield name
 
 
+def _has(module: Any, name: str) -> bool:
+    """Whether a module has something of this name, or says yes; older ones may not know it."""
+    found = getattr(module, name, None)
+    return found is not None and found is not False
+
+
 def _is(cls: type, name: str) -> bool:
     """Whether a class is the library's of this name."""
     return cls.__module__ == _LIBRARY and cls.__qualname__ == name
@@ -368,7 +364,7 @@ def _is_softmax(function: Any) -> bool:
     while isinstance(function, partial):
         settings = function.keywords | settings
         function = function.func
-    return function is nn.functional.softmax and settings.get("dim") == -1
+    return function is nn.functional.softmax and settings.get("dim", -1) == -1
 
 
 def _of_pairs(table: Float[Tensor, "h 1 r"], keys: int) -> Float[Tensor, "h i j"]:
