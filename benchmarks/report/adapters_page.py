@@ -189,7 +189,7 @@ adapt(borzoi)                   # of borzoi-pytorch
 - **Enformer** (enformer-pytorch 0.8) and **Borzoi** (borzoi-pytorch 0.5), which read DNA, beside
   the older transformers that they ask for, too. Borzoi keeps the positions of its first call,
   whatever lengths follow; adapted, it has those of each length.
-- **x-transformers** (2.31; 1.23 to 2.11 were tried): layers with `rel_pos_bias`, `dynamic_pos_bias`
+- **x-transformers** (2.31; 1.42 to 2.11 were tried): layers with `rel_pos_bias`, `dynamic_pos_bias`
   or `alibi_pos_bias`, for the first two of which it has no `attn_flash`. What is read of scores and
   weights (`return_attn`, `attn_z_loss_weight`) is computed then, `L x L`; so is ALiBi at positions
   that are given (`pos`). Layers whose weights are no softmax of such scores (talking heads, top k,

@@ -180,7 +180,7 @@ def test_dropout_of_attention_draws_from_the_same_distribution(case: Case):
     [
         "bloom", "borzoi", "deberta", "deberta_v3", "donut swin", "enformer",
         "fastspeech2_conformer", "monai blocks", "monai swin", "mpnet", "speechbrain",
-        "x_transformers t5", "xlnet",
+        "timm swin v2", "x_transformers t5", "xlnet",
     ],
 )  # fmt: skip
 def test_weights_are_dropped_where_their_dropout_alone_is_training(name: str):

@@ -217,6 +217,7 @@ def test_gc_vit_of_an_older_timm_is_left(monkeypatch: pytest.MonkeyPatch):
 
     def forward(self: Any, x: Tensor, q_global: Tensor | None = None) -> None: ...
 
+    forward.__module__ = cls.__module__
     monkeypatch.setattr(cls, "forward", forward)
     assert "another order than 1.0.31" in str(adapt(attention))
 

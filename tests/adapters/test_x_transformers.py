@@ -208,6 +208,12 @@ def test_what_is_read_can_be_written_copied_and_saved():
             for field in dataclasses.fields(expected):
                 if field.name != "layer_type":
                     assert_same(getattr(again, field.name), getattr(expected, field.name))
+        unread = between(ours, x)
+        state = torch.get_rng_state()
+        copied = copy.copy(unread)
+        assert not unread.known
+        assert_same(copied.post_softmax_attn, expected.post_softmax_attn)
+        assert torch.equal(torch.get_rng_state(), state)
         first.post_softmax_attn = None
         assert first.post_softmax_attn is None
         assert_same(first.to_tuple()[:2], expected.to_tuple()[:2])
@@ -280,7 +286,12 @@ def test_what_is_added_to_weights_runs_as_before(bias: dict[str, Any]):
 
 def test_an_attend_with_other_parameters_is_left(monkeypatch: pytest.MonkeyPatch):
     cls = type(layers().layers[0][1].attend)
-    monkeypatch.setattr(cls, "forward", lambda self, q, k, v, bias: q)
+
+    def forward(self, q, k, v, bias):
+        return q
+
+    forward.__module__ = cls.__module__
+    monkeypatch.setattr(cls, "forward", forward)
     assert "forward begins with self, q, k, v, bias, not" in adapt(
         layers(**BIASES["t5"])
     ).left[0][1]  # fmt: skip
@@ -312,6 +323,7 @@ def test_keys_without_positions_are_refused_as_before():
         ({"attn_hard": True}, "no softmax"),
         ({"attn_gumbel_softmax": True}, "no softmax"),
         ({"attn_custom_attn_fn": lambda x: x.softmax(-1)}, "no softmax"),
+        ({"attn_custom_attn_fn": nn.functional.softmax}, "no softmax"),  # over the heads
         ({"attn_selective": True}, "earlier queries"),
         ({"attn_cog_signed": True}, "signs"),
         ({"attn_l2_distance": True}, "distances"),
@@ -343,6 +355,47 @@ def test_layers_with_another_attention_are_left():
     assert "layers.2.1, a Own: a subclass of Attention" in report.left[0][1]
     model.layers[2][1] = nn.Identity()
     assert "of another class" in adapt(model).left[0][1]
+
+
+def test_layers_that_are_the_same_are_adapted_once():
+    model = layers(**BIASES["t5"])
+    model.layers[2] = model.layers[0]
+    theirs, ours = pair(model)
+    x = torch.randn(2, 9, 32)
+    assert_same(ours(x), theirs(x))
+    restore(ours)
+    assert torch.equal(ours(x), theirs(x))
+
+
+def test_an_attend_of_another_class_or_with_another_forward_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    model = layers(**BIASES["t5"])
+    attend = model.layers[2][1].attend
+    cls, original = type(attend), type(attend).forward
+
+    def forward(self, q, k, v, mask=None, attn_bias=None, prev_attn=None, **others):
+        return original(self, 2 * q, k, v, mask, attn_bias, prev_attn, **others)
+
+    attend.__class__ = type("Own", (cls,), {"forward": forward})
+    assert "attend, a Own: a subclass of Attend" in adapt(model).left[0][1]
+    monkeypatch.setattr(cls, "forward", forward)
+    model = layers(**BIASES["t5"])
+    assert f"Attend.forward was replaced by one of {__name__}" in adapt(model).left[0][1]
+
+
+def test_an_identity_drops_nothing_and_meta_has_no_numbers():
+    for flash in (False, True):
+        theirs = layers(alibi_pos_bias=True, attn_flash=flash).train()
+        for layer in theirs.layers[::2]:
+            layer[1].attend.attn_dropout = nn.Identity()
+        theirs, ours = pair(theirs)
+        x = torch.randn(2, 9, 32)
+        assert_same(ours.train()(x), theirs.train()(x))
+    assert layers(**BIASES["alibi"]).to("meta")(x.to("meta")).shape == x.shape
+    ours = layers(**BIASES["alibi"]).to("meta")
+    adapt(ours)
+    assert ours(x.to("meta")).shape == x.shape
 
 
 def test_another_bias_is_left():

@@ -184,8 +184,7 @@ def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]
             steps.append(_Step(name, module, adaptation, window if takes else None, group))
             of_parts = _steps_of_parts(steps[-1])
             parts.update(step.name for step in of_parts)
-            planned = {id(step.module) for step in steps}
-            steps += [step for step in of_parts if id(step.module) not in planned]
+            _add(of_parts, steps)
     taken = []
     for step in steps:
         first = None if step.group is None else missing.get(step.group)
@@ -210,6 +209,15 @@ def _steps_of_parts(step: _Step) -> list[_Step]:
         _Step(prefix + part, step.module.get_submodule(part), own, None, step.group)
         for part, own in step.adaptation.parts_of(step.module).items()
     ]
+
+
+def _add(more: list[_Step], steps: list[_Step]) -> None:
+    """Those of modules that are not planned yet, by whatever name."""
+    planned = {id(step.module) for step in steps}
+    for step in more:
+        if id(step.module) not in planned:
+            planned.add(id(step.module))
+            steps.append(step)
 
 
 def _group(module: nn.Module) -> str | None:
@@ -316,6 +324,9 @@ def _changed_signature(cls: type[nn.Module], adaptation: type[Adapted]) -> str |
 
 
 def _foreign_module(cls: type[nn.Module], function: Callable[..., Any]) -> str | None:
-    """Where a method was defined, if it was put into a class from elsewhere; None if it was not."""
+    """Where a method was defined that was put into a class from elsewhere; None if none was.
+
+    One that bears the original's name by `functools.wraps` cannot be told from a decorated one.
+    """
     module = getattr(inspect.unwrap(function), "__module__", None)
     return None if module in {base.__module__ for base in cls.__mro__} else str(module)

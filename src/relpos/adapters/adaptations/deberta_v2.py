@@ -83,7 +83,7 @@ class SelfAttention(DisentangledAttention):
         return output.flatten(2), probabilities
 
     def _dropout(self) -> float:
-        return self.dropout.p
+        return getattr(self.dropout, "p", 0.0)
 
     def _terms(self, positions: Tensor, length: int) -> Terms:
         shared = self.share_att_key
@@ -132,7 +132,7 @@ class SEWDSelfAttention(SelfAttention):
         )  # fmt: skip
 
     def _dropout(self) -> float:
-        return self.dropout.drop_prob
+        return getattr(self.dropout, "drop_prob", 0.0)
 
 
 def _has_row_for_each_offset(

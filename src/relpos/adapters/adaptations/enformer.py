@@ -26,7 +26,7 @@ __all__ = ["Attention", "BorzoiAttention"]
 class Attention(Adapted):
     """For `Attention` of enformer-pytorch.
 
-    Features are those of float32, or float64, where the parameters are in 16 bits.
+    Features are computed in float64 where the queries are, else in float32, in 16 bits too.
     """
 
     scheme = "Transformer-XL"

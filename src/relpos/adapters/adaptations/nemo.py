@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ..adapted import Adapted
 from ..attend import attend
+from ..drop_probability import drop_probability
 from .transformer_xl import transformer_xl_terms
 
 __all__ = ["Attention", "Encoder", "EncoderMask"]
@@ -96,8 +97,10 @@ class Attention(Adapted):
                 mask = ~mask[:, None]
             output, _ = attend(
                 q + self.pos_bias_u[:, None], k, v, terms, mask=mask, scale=scale,
-                dropout=self.dropout.p if self.training else 0.0, key_ranges=ranges,
-                window=self.window,
+                dropout=drop_probability(
+                    self.dropout, sdpa_of=self if self.use_pytorch_sdpa else None
+                ),
+                key_ranges=ranges, window=self.window,
             )  # fmt: skip
             output = self.linear_out(output.flatten(2))
         return output if cache is None else (output, kept)

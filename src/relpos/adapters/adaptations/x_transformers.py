@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import partial
 from importlib import import_module
@@ -29,6 +30,7 @@ from ..drop_probability import drop_probability
 __all__ = ["Alibi", "Attend", "Attention", "DynamicBias", "Layers", "OffsetBias", "T5Bias"]
 
 _LIBRARY = "x_transformers.x_transformers"
+_ATTEND_LIBRARY = "x_transformers.attend"
 
 # What the parameters of an `Attend` begin with.
 _ATTEND = ("self", "q", "k", "v", "mask", "attn_bias", "prev_attn")
@@ -139,7 +141,8 @@ _BIASES = {
 class Attend(Adapted):
     """For `Attend` of a self-attention; without a row for each offset it runs as before.
 
-    What it gives of scores and weights, `(b, h, i, j)`, is computed when somebody reads it.
+    What it gives of scores and weights, `(b, h, i, j)`, is computed when somebody reads it, with
+    the parameters (learned sinks) that it has then.
     """
 
     #: Of x-transformers, and of `prepare`: its fields of pairs come when they are read.
@@ -156,13 +159,15 @@ class Attend(Adapted):
 
     @classmethod
     def prepare(cls) -> None:
-        cls.intermediates = import_module("x_transformers.attend").Intermediates
+        cls.intermediates = import_module(_ATTEND_LIBRARY).Intermediates
         cls.lazy_intermediates = type("Intermediates", (_Lazy, cls.intermediates), {})
 
     @classmethod
     def unsupported(cls, module: Any) -> str | None:
         # Versions add to these from week to week.
         found = tuple(inspect.signature(type(module).forward).parameters)[: len(_ATTEND)]
+        if reason := _is_not(type(module), "Attend", _ATTEND_LIBRARY):
+            return reason
         if found != _ATTEND:
             return f"forward begins with {', '.join(found)}, not with {', '.join(_ATTEND)}"
         for name, (plain, words) in _PLAIN.items():
@@ -170,7 +175,7 @@ class Attend(Adapted):
                 return words
         if not _is_softmax(module.attn_fn):
             return "weights are no softmax of the scores"
-        dropout = module.dropout if module.flash else module.attn_dropout.p
+        dropout = module.dropout if module.flash else getattr(module.attn_dropout, "p", 0.0)
         if not 0 <= dropout < 1:
             return f"dropout must be in 0 <= dropout < 1, got {dropout}"
         return None
@@ -205,10 +210,11 @@ class Attend(Adapted):
             k, v = (x.repeat(1, q.shape[1] // x.shape[1], 1, 1) for x in (k, v))
         if mask is not None and mask.ndim == 2:
             mask = mask[:, None, None]
-        causal, dropout = others.get("causal"), drop_probability(self.attn_dropout)
         if self.flash:
-            # To SDPA the original hands neither the call's, nor what its module would drop.
+            # To SDPA the original hands neither the call's `causal` nor what its module would drop.
             causal, dropout = None, self.dropout if self.training else 0.0
+        else:
+            causal, dropout = others.get("causal"), drop_probability(self.attn_dropout)
         causal = self.causal if causal is None else causal
         if causal and mask is not None and mask.shape[2] > 1:
             mask = mask & mask.new_ones(queries, keys).tril(keys - queries)
@@ -241,8 +247,8 @@ class Attention(Adapted):
 
     @classmethod
     def unsupported(cls, module: Any) -> str | None:
-        if not _is(type(module), "Attention"):
-            return "a subclass of Attention, which may compute something else"
+        if reason := _is_not(type(module), "Attention", _LIBRARY):
+            return reason
         if module.num_mem_kv:
             return "keys of memories (num_mem_kv) have no positions"
         return next((why for name, why in _OTHERS.items() if _has(module, name)), None)
@@ -299,6 +305,11 @@ class _Lazy:
         if compute is not None:
             self.known.clear()
 
+    def __copy__(self) -> Any:
+        found = object.__new__(type(self))
+        vars(found).update(vars(self) | {"known": dict(self.known)})
+        return found
+
     def __reduce__(self) -> Any:
         original = next(base for base in type(self).__mro__[1:] if base is not _Lazy)
         return original, tuple(getattr(self, field.name) for field in fields(original))
@@ -311,7 +322,7 @@ class _Lazy:
         """
         if name not in self.known:
             assert self.compute is not None
-            found = self.compute()
+            found, self.compute = self.compute(), None
             self.known = {field: getattr(found, field) for field in _OF_PAIRS} | self.known
         return self.known[name]
 
@@ -321,13 +332,19 @@ class _Lazy:
 
 
 def _as_now(function: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
-    """A function that is called later, with gradients and autocast as they are now."""
+    """A function that is called later, with gradients and autocast as they are now.
+
+    What it draws changes nothing that is drawn afterwards.
+    """
     kind, gradients = device.type, torch.is_grad_enabled()
-    cast = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
+    if torch.amp.is_autocast_available(kind):
+        enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+        autocast = partial(torch.autocast, kind, dtype, enabled=enabled)
+    devices = [device] if kind == "cuda" else []
 
     def call() -> Any:
-        enabled, dtype = cast
-        with torch.set_grad_enabled(gradients), torch.autocast(kind, dtype, enabled=enabled):
+        with torch.set_grad_enabled(gradients), autocast(), torch.random.fork_rng(devices):
             return function()
 
     return call
@@ -358,13 +375,21 @@ def _is(cls: type, name: str) -> bool:
     return cls.__module__ == _LIBRARY and cls.__qualname__ == name
 
 
+def _is_not(cls: type, name: str, library: str) -> str | None:
+    """Why a module's forward is not that of the library's class of this name; None if it is."""
+    if (cls.__module__, cls.__qualname__) != (library, name):
+        return f"a subclass of {name}, which may compute something else"
+    found = inspect.unwrap(vars(cls)["forward"]).__module__
+    return None if found == library else f"{name}.forward was replaced by one of {found}"
+
+
 def _is_softmax(function: Any) -> bool:
     """Whether a function is torch's softmax over the keys, however many settings it is given."""
     settings: dict[str, Any] = {}
     while isinstance(function, partial):
         settings = function.keywords | settings
         function = function.func
-    return function is nn.functional.softmax and settings.get("dim", -1) == -1
+    return function is nn.functional.softmax and settings.get("dim") == -1
 
 
 def _of_pairs(table: Float[Tensor, "h 1 r"], keys: int) -> Float[Tensor, "h i j"]:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...adapted import Adapted
+from ...drop_probability import drop_probability
 from ..image_bias import ImageBias, attend_to_image
 from .biases import OffsetBias
 
-__all__ = ["BiasedAttention", "TimmAttention"]
+__all__ = ["BiasedAttention", "TimmAttention", "dropout_of"]
+
+
+def dropout_of(attention: Any) -> float:
+    """The probability that an attention of timm drops a weight now.
+
+    Args:
+        attention: with `attn_drop`; by `fused_attn` it says whether it attends by SDPA.
+    """
+    by_sdpa = getattr(attention, "fused_attn", False)
+    return drop_probability(attention.attn_drop, sdpa_of=attention if by_sdpa else None)
 
 
 class TimmAttention(Adapted):
@@ -26,7 +39,7 @@ class TimmAttention(Adapted):
     @property
     def dropout_now(self) -> float:
         """The probability that a weight is dropped."""
-        return self.attn_drop.p if self.training else 0.0
+        return dropout_of(self)
 
     def projected(self, output: Tensor) -> Tensor:
         """What the module gives for what its heads give."""

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..image_keys import ImageAttention
+from .attention import dropout_of
 
 __all__ = ["Attention"]
 
@@ -27,9 +28,7 @@ class Attention(ImageAttention):
         return module.use_rel_pos
 
     def forward(self, x: Tensor) -> Tensor:
-        output, _ = self.image_attention(
-            x, heads=self.num_heads, dropout=self.attn_drop.p if self.training else 0.0
-        )
+        output, _ = self.image_attention(x, heads=self.num_heads, dropout=dropout_of(self))
         return self.proj_drop(output)
 
     def normalized(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
