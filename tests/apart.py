@@ -1,8 +1,8 @@
 """Libraries that lie apart from the environment: `import_apart("timm.models.beit")`.
 
 timm needs torchvision, whose wheel is for a torch with CUDA: beside another its compiled part does
-not load, and transformers, which uses torchvision wherever it finds it, fails then. NeMo and
-SpeechBrain need much that their attention does not. `make setup` puts them, and nothing that they
+not load, and transformers, which uses torchvision wherever it finds it, fails then. The
+others need much that their attention does not. `make setup` puts them, and nothing that they
 need, into a folder of their own, which transformers, asked before, has not seen. While one is
 imported, stand-ins take the place of what it asks for and its attention does not use.
 """

@@ -377,7 +377,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
                 "PrefixDecoder",
                 "TransformerBlock",
             ),
-            "x_transformers:Layers",
+            "x_transformers.layers:Layers",
         ),
     ),
     "xlnet": _transformers(

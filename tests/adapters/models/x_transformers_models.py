@@ -56,7 +56,8 @@ def inputs(batch, length, padding):
 
 
 def drop(module, probability):
-    module.attn_dropout.p = probability
+    # By SDPA it asks the number.
+    module.attn_dropout.p = module.dropout = probability
 
 
 def without_alibi(model):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ...terms import Terms
 from ..attend import attend
+from ..drop_probability import drop_probability
 from ..heads import project_heads, split_heads
 from ..weights_wanted import weights_wanted
 from .buckets import NEVER_END
@@ -77,13 +78,13 @@ class SelfAttention(DisentangledAttention):
         output, probabilities = attend(
             q, k, v, terms, mask=mask.bool(),
             scale=disentangled_scale(q.shape[3], terms=len(terms.tables)), window=self.window,
-            dropout=self._dropout() if self.dropout.training else 0.0, weights=weights,
+            dropout=self._drop_probability(), weights=weights,
             elsewhere=self.attend_elsewhere,
         )  # fmt: skip
         return output.flatten(2), probabilities
 
-    def _dropout(self) -> float:
-        return getattr(self.dropout, "p", 0.0)
+    def _drop_probability(self) -> float:
+        return drop_probability(self.dropout)
 
     def _terms(self, positions: Tensor, length: int) -> Terms:
         shared = self.share_att_key
@@ -131,8 +132,8 @@ class SEWDSelfAttention(SelfAttention):
             weights=weights_wanted(kwargs),
         )  # fmt: skip
 
-    def _dropout(self) -> float:
-        return getattr(self.dropout, "drop_prob", 0.0)
+    def _drop_probability(self) -> float:
+        return self.dropout.drop_prob if self.dropout.training else 0.0
 
 
 def _has_row_for_each_offset(

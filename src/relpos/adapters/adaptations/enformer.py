@@ -33,7 +33,7 @@ class Attention(Adapted):
     weights_dropout = "attn_dropout"
     signatures = {"forward": ("self", "x")}
     #: Where the original's function of features is, which `prepare` finds.
-    library: ClassVar[str] = "enformer_pytorch.modeling_enformer"
+    source: ClassVar[str] = "enformer_pytorch.modeling_enformer"
     embed: ClassVar[Callable[..., Tensor]]
     #: Its parameters, as they were when this was written.
     embed_parameters: ClassVar[tuple[str, ...]] = (
@@ -55,11 +55,11 @@ class Attention(Adapted):
 
     @classmethod
     def prepare(cls) -> None:
-        cls.embed = staticmethod(import_module(cls.library).get_positional_embed)
+        cls.embed = staticmethod(import_module(cls.source).get_positional_embed)
 
     @classmethod
     def unsupported(cls, module: Any) -> str | None:
-        embed = import_module(cls.library).get_positional_embed
+        embed = import_module(cls.source).get_positional_embed
         found = tuple(inspect.signature(embed).parameters)
         if found == cls.embed_parameters:
             return None
@@ -104,7 +104,7 @@ class BorzoiAttention(Attention):
     It has those of every length, where the original goes on with the first one's; in float32.
     """
 
-    library = "borzoi_pytorch.pytorch_borzoi_transformer"
+    source = "borzoi_pytorch.pytorch_borzoi_transformer"
     embed_parameters = ("seq_len", "seq_len_train", "feature_size", "device")
     positions: Tensor | None
 

@@ -95,11 +95,10 @@ class Attention(Adapted):
                 mask = mask.tokens[:, None, None]
             elif mask is not None:
                 mask = ~mask[:, None]
+            by_sdpa = getattr(self, "use_pytorch_sdpa", False)
             output, _ = attend(
                 q + self.pos_bias_u[:, None], k, v, terms, mask=mask, scale=scale,
-                dropout=drop_probability(
-                    self.dropout, sdpa_of=self if self.use_pytorch_sdpa else None
-                ),
+                dropout=drop_probability(self.dropout, sdpa_of=self if by_sdpa else None),
                 key_ranges=ranges, window=self.window,
             )  # fmt: skip
             output = self.linear_out(output.flatten(2))

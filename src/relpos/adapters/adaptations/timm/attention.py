@@ -36,11 +36,6 @@ class TimmAttention(Adapted):
     proj: nn.Module
     proj_drop: nn.Module
 
-    @property
-    def dropout_now(self) -> float:
-        """The probability that a weight is dropped."""
-        return dropout_of(self)
-
     def projected(self, output: Tensor) -> Tensor:
         """What the module gives for what its heads give."""
         return self.proj_drop(self.proj(output))
@@ -69,6 +64,6 @@ class BiasedAttention(TimmAttention):
             bias: that of `rel_pos`, most often.
         """
         output, _ = attend_to_image(
-            q, k, v, bias, scale=self.scale, dropout=self.dropout_now, weights=False
+            q, k, v, bias, scale=self.scale, dropout=dropout_of(self), weights=False
         )
         return output.flatten(2)

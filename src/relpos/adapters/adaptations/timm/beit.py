@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ...heads import split_qkv
 from ..image_bias import ImageBias, attend_to_image
 from ..window_attention import bias_of_table
-from .attention import TimmAttention
+from .attention import TimmAttention, dropout_of
 from .projections import project_biased
 
 __all__ = ["Attention"]
@@ -34,6 +34,6 @@ class Attention(TimmAttention):
         table = self.relative_position_bias_table
         output, _ = attend_to_image(
             q, k, v, ImageBias(bias_of_table(table[:-3], self.window_size), table[-3:]),
-            scale=self.scale, dropout=self.dropout_now, weights=False,
+            scale=self.scale, dropout=dropout_of(self), weights=False,
         )  # fmt: skip
         return self.projected(output.flatten(2))

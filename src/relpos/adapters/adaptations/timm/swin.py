@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from ...heads import split_qkv
 from ..window_attention import attend_in_windows, bias_of_table
-from .attention import TimmAttention
+from .attention import TimmAttention, dropout_of
 
 __all__ = ["WindowAttention"]
 
@@ -23,6 +23,6 @@ class WindowAttention(TimmAttention):
         q, k, v = split_qkv(self.qkv(x), heads=self.num_heads)
         output, _ = attend_in_windows(
             q, k, v, bias_of_table(self.relative_position_bias_table, self.window_size), mask,
-            scale=self.scale, dropout=self.dropout_now, weights=False,
+            scale=self.scale, dropout=dropout_of(self), weights=False,
         )  # fmt: skip
         return self.projected(output.flatten(2))

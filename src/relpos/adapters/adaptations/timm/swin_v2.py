@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ...heads import split_qkv
 from ..window_attention import attend_in_windows, continuous_bias, scaled_cosine
-from .attention import TimmAttention
+from .attention import TimmAttention, dropout_of
 from .projections import project_biased
 
 __all__ = ["CrWindowAttention", "WindowAttention"]
@@ -27,7 +27,7 @@ class _CosineAttention(TimmAttention):
         q, k = scaled_cosine(q, k, self.logit_scale.view(-1, 1, 1))
         output, _ = attend_in_windows(
             q, k, v, self._bias(), mask, scale=1.0,
-            dropout=self.dropout_now, weights=False,
+            dropout=dropout_of(self), weights=False,
         )  # fmt: skip
         return self.projected(output.flatten(2))
 

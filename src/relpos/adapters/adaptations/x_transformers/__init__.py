@@ -1,0 +1,1 @@
+"""Attentions of x-transformers, a file for what its layers are made of."""
