@@ -91,6 +91,7 @@ struct GridTerms : BlockInputs {
   int64_t first_grid_row = 0;                // the rows before it lie in the prefix
   // Where there is a window and no row of the prefix: the coordinates box_from..box_to-1 of an axis
   // are all that some row sees.
+  int64_t batch_entry = 0;  // of the block
   bool has_box = false;
   int64_t box_from[kMaxAxes], box_to[kMaxAxes];
   KeyRun key_runs[kTileKeys];                // of the current tile
@@ -147,31 +148,38 @@ struct GridTerms : BlockInputs {
     }
   }
 
-  // Row r's coordinates that are in an axis's window: from..to-1.
+  // Row r's coordinates that are in an axis's window and range: from..to-1, from <= to.
   void window_of_row(int64_t r, int axis, int64_t& from, int64_t& to) const {
     const Axis& of = params.grid.axes[axis];
     from = 0, to = of.size_k;
     of.window.limit(row_coords[r][axis], from, to);
+    if (of.ranges.ranges) of.ranges.limit(batch_entry, row_coords[r][axis], from, to);
+    to = max(from, to);
   }
 
   // Cut the keys that each row of the grid sees to those from the first to the last of its window,
   // in row-major order; what lies between is hidden by hide_outside_window. The box is around the
-  // windows of all rows, which follow each other.
+  // windows of all rows.
   void limit_to_window(RowBlock& block) {
     const Grid& grid = params.grid;
+    batch_entry = block.b;
     has_box = first_grid_row == 0;  // the prefix sees all
     for (int n = 0; n < grid.num_axes; ++n) box_from[n] = grid.axes[n].size_k, box_to[n] = 0;
     for (int64_t r = first_grid_row; r < block.num_rows; ++r) {
       int64_t first = 0, last = 0;
+      bool sees_any = true;
       for (int n = 0; n < grid.num_axes; ++n) {
         int64_t from, to;
         window_of_row(r, n, from, to);
+        sees_any = sees_any && from < to;
+        if (from >= to) continue;
         first = first * grid.axes[n].size_k + from;
         last = last * grid.axes[n].size_k + to - 1;
         box_from[n] = min(box_from[n], from), box_to[n] = max(box_to[n], to);
       }
       // The prefix is seen by all.
-      const int64_t begin = grid.prefix ? 0 : first, end = grid.prefix + last + 1;
+      const int64_t begin = grid.prefix || !sees_any ? 0 : first;
+      const int64_t end = grid.prefix + (sees_any ? last + 1 : 0);
       block.key_begin[r] = max(block.key_begin[r], begin);
       block.key_end[r] = max(min(block.key_end[r], end), block.key_begin[r]);
     }

@@ -50,7 +50,8 @@ class ArgumentReader {
   "Tensor q, Tensor k, Tensor v, Tensor? keys=None, Tensor? queries=None, Tensor? bias=None, "    \
   "Tensor? values=None, Tensor? q_rel=None, Tensor? mask=None, Tensor? axis_tables=None, "        \
   "Tensor? joint_bias=None, Tensor? documents=None, Tensor? query_documents=None, "               \
-  "Tensor? key_ranges=None, Tensor? seed=None, float scale=1., bool causal=False, "               \
+  "Tensor? key_ranges=None, Tensor? axis_ranges=None, Tensor? seed=None, float scale=1., "        \
+  "bool causal=False, "                                                                           \
   "SymInt query_start=0, SymInt[]? first_offsets=None, float dropout=0., float softcap=0., "      \
   "bool split_float32=False, SymInt prefix=0, SymInt[]? window=None, "                            \
   "SymInt[]? zero_beyond=None, SymInt[]? key_grid=None, SymInt[]? query_grid=None, "              \
@@ -79,6 +80,7 @@ struct Arguments {
   OptionalTensor documents = next.optional_tensor();
   OptionalTensor query_documents = next.optional_tensor();
   OptionalTensor key_ranges = next.optional_tensor();
+  OptionalTensor axis_ranges = next.optional_tensor();
   OptionalTensor seed = next.optional_tensor();
   double scale = next.number();
   bool causal = next.flag();

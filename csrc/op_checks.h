@@ -77,6 +77,7 @@ inline void check_shapes(const Arguments& from) {
               fits(from.dropout_origin, 5),
           "lists must be as long as they are declared");
   require(!from.seed || has_sizes(*from.seed, {}), "seed must be one number");
+  require(axes || !from.axis_ranges, "axis_ranges are of a grid");
   if (!axes) return;
   require(axes <= kMaxAxes, "a grid has too many axes");
   for (const Ints* list : {&from.query_grid, &from.axis_key_widths, &from.axis_has_q_rel,
@@ -84,12 +85,15 @@ inline void check_shapes(const Arguments& from) {
     require(list->size() == axes, "lists must have an element for each axis");
   require(count_tokens(from, from.key_grid) == j && count_tokens(from, from.query_grid) == i,
           "a grid must have as many tokens as there are");
-  int64_t entries = 1, q_rel_dim = 0;
+  int64_t entries = 1, q_rel_dim = 0, coordinates = 0;
   for (size_t n = 0; n < axes; ++n) {
-    entries *= 2 * from.key_grid[n] - 1;
+    entries *= 2 * from.key_grid[n] - 1, coordinates += from.query_grid[n];
     if (from.axis_has_q_rel[n]) q_rel_dim += from.axis_key_widths[n];
   }
   require(q_rel_dim == (from.q_rel ? from.q_rel->size(3) : 0), "q_rel must have each axis's part");
+  if (from.axis_ranges)
+    require(has_sizes(*from.axis_ranges, {-b, coordinates, 2}),
+            "axis_ranges must be (b or 1, sum of query_grid, 2)");
   if (from.joint_bias)
     require(has_sizes(*from.joint_bias, {-h, entries}), "joint_bias must be (h or 1, entries)");
 }

@@ -129,6 +129,7 @@ struct BoundParams {
   void bind_grid(const Arguments& from) {
     Grid& grid = params.grid;
     grid.num_axes = (int)from.key_grid.size();
+    int64_t query_coords = 0;  // of the axes before
     for (size_t n = 0; n < from.key_grid.size(); ++n) {
       Axis& axis = grid.axes[n];
       axis.size_k = from.key_grid[n], axis.size_q = from.query_grid[n];
@@ -137,8 +138,10 @@ struct BoundParams {
       axis.has_bias = from.axis_has_bias[n] != 0, axis.has_values = from.axis_has_values[n] != 0;
       if (!from.window.empty()) axis.window = {from.window[2 * n], from.window[2 * n + 1]};
       grid.has_window = grid.has_window || axis.window.limited();
-      grid.sum_size_k += axis.size_k;
+      if (from.axis_ranges) axis.ranges = ranges_of(*from.axis_ranges, 2 * query_coords);
+      grid.sum_size_k += axis.size_k, query_coords += axis.size_q;
     }
+    grid.has_window = grid.has_window || from.axis_ranges;
     grid.prefix = from.prefix;
     if (from.axis_tables) {
       grid.axis_tables = keeper.contiguous(*from.axis_tables).const_data_ptr<float>();
@@ -177,8 +180,13 @@ struct BoundParams {
   }
 
   void bind_key_ranges(const Tensor& x) {
-    params.key_ranges = {keeper.contiguous(x).const_data_ptr<int64_t>(),
-                         x.size(0) == 1 ? 0 : 2 * x.size(1)};
+    params.key_ranges = ranges_of(x, 0);
+  }
+
+  // Ranges (b or 1, n, 2), from number `first` of each batch entry on.
+  KeyRanges ranges_of(const Tensor& x, int64_t first) {
+    return {keeper.contiguous(x).const_data_ptr<int64_t>() + first,
+            x.size(0) == 1 ? 0 : 2 * x.size(1)};
   }
 
   template <class T>

@@ -66,6 +66,19 @@ struct LocalWindow {
   }
 };
 
+// The keys begin..end-1 that each query sees, in any order; empty where end <= begin. On an axis of a
+// grid the same of coordinates.
+struct KeyRanges {
+  const int64_t* ranges = nullptr;  // (B or 1, seqlen_q, 2): begin, end
+  int64_t batch_stride = 0;         // numbers of an entry, or 0 where all have the same
+
+  void limit(int64_t b, int64_t i, int64_t& begin, int64_t& end) const {
+    const int64_t* const range = ranges + b * batch_stride + 2 * i;
+    if (begin < range[0]) begin = range[0];
+    if (end > range[1]) end = range[1];
+  }
+};
+
 constexpr int kMaxAxes = 8;  // _MAX_AXES in ops/native/entry.py
 
 // One axis of a grid of tokens, and which tables it has. A table has a row for each offset
@@ -78,6 +91,7 @@ struct Axis {
   bool has_q_rel = false;          // its table of keys is dotted with its part of q_rel, not q
   bool has_queries = false, has_bias = false, has_values = false;
   LocalWindow window;              // of coordinates, where size_k is size_q
+  KeyRanges ranges;                // the coordinates of keys that each coord_q sees
 
   int64_t table_rows() const { return size_k == size_q ? 2 * size_k - 1 : size_q * size_k; }
   // The row for coord_k = 0 and this coord_q; the rows of the other coord_k follow it.
@@ -96,7 +110,7 @@ struct Grid {
   int num_axes = 0;  // 0: the tokens are a line
   Axis axes[kMaxAxes];
   int64_t prefix = 0;
-  bool has_window = false;  // whether any axis has
+  bool has_window = false;  // whether any axis has one, or ranges
   int64_t sum_size_k = 0;  // over the axes
   // (axis_table_heads, axis_table_size): for each axis in turn its rows of keys (table_rows,
   // key_dim), of queries (table_rows, head_dim), of bias (table_rows), of values (table_rows,
@@ -139,18 +153,6 @@ struct DropoutOrigin {
   int64_t heads, first_head;    // query heads of the larger call
   int64_t queries, first_query;
   int64_t first_key;
-};
-
-// The keys begin..end-1 that each query sees, in any order; empty where end <= begin.
-struct KeyRanges {
-  const int64_t* ranges = nullptr;  // (B or 1, seqlen_q, 2): begin, end
-  int64_t batch_stride = 0;         // 2 * seqlen_q, or 0 where all batch entries have the same
-
-  void limit(int64_t b, int64_t i, int64_t& begin, int64_t& end) const {
-    const int64_t* const range = ranges + b * batch_stride + 2 * i;
-    if (begin < range[0]) begin = range[0];
-    if (end > range[1]) end = range[1];
-  }
 };
 
 // Where backward writes; null where a gradient is not wanted. Shapes are those of the inputs, and

@@ -14,7 +14,13 @@ from .ops import (
     relative_logits,
 )
 from .packing import document_ids
-from .ranges import chunk_ranges, intersect_ranges, padding_ranges, prefix_ranges
+from .ranges import (
+    chunk_ranges,
+    intersect_ranges,
+    neighborhood_ranges,
+    padding_ranges,
+    prefix_ranges,
+)
 from .shear import relative_to_absolute, skew
 from .terms import GridTerms, OffsetTable, Terms
 
@@ -35,6 +41,7 @@ __all__ = [
     "intersect_ranges",
     "layers",
     "merge",
+    "neighborhood_ranges",
     "padding_ranges",
     "positions",
     "prefix_ranges",

@@ -39,6 +39,9 @@ __all__ = ["Axis", "Table", "attention", "grid_attention"]
 
 # Offsets `-left..right`, None: no limit on that side.
 Window = tuple[int | None, int | None]
+# Of each coordinate of the queries along an axis: the first coordinate of keys, and that after the
+# last.
+AxisRanges = Integer[ndarray, "#b n 2"]
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,7 @@ def grid_attention(
     mask: Bool[ndarray, "..."] | Float[ndarray, "..."] | None = None,
     scale: float | None = None,
     window: Sequence[Window | None] | None = None,
-    key_ranges: Integer[ndarray, "#b i 2"] | None = None,
+    key_ranges: Integer[ndarray, "#b i 2"] | Sequence[AxisRanges | None] | None = None,
     softcap: float | None = None,
 ) -> tuple[Float[ndarray, "b h i dv"], Float[ndarray, "b h i"]]:
     """Output `o` and natural log-sum-exp of the scores for tokens on a grid, pair by pair.
@@ -191,7 +194,9 @@ def grid_attention(
         scale: None means `1 / sqrt(d)`.
         window: for each axis `(left, right)`, or None: two tokens of the grid see each other only
             if the offset along each axis is in `-left..right`.
-        key_ranges: `(lo, hi)` of each query, which sees only the keys `lo..hi-1`.
+        key_ranges: `(lo, hi)` of each query, which sees only the keys `lo..hi-1`; or for each axis
+            those of each of the queries' coordinates, or None: a query on the grid sees, of the
+            keys on the grid, only those at the coordinates `lo..hi-1` along each axis.
         softcap: c of the formula.
 
     Returns:
@@ -201,7 +206,11 @@ def grid_attention(
     kv_heads, seqlen_k = k.shape[1], k.shape[2]
     scale = 1 / sqrt(width) if scale is None else scale
     query_shape = shape if query_shape is None else query_shape
+    shapes = query_shape, shape
     windows = [None] * len(shape) if window is None else window
+    axis_ranges: Sequence[AxisRanges | None] = [None] * len(shape)
+    if not (key_ranges is None or isinstance(key_ranges, ndarray)):
+        key_ranges, axis_ranges = None, key_ranges
     if mask is not None:
         mask = np.broadcast_to(mask, (batch, heads, seqlen_q, seqlen_k))
 
@@ -214,6 +223,8 @@ def grid_attention(
             on_grid = i >= prefix and j >= prefix
             offsets = _offsets(i - prefix, j - prefix, query_shape, shape) if on_grid else []
             if (causal and j > i) or not all(map(_in_window, offsets, windows)):
+                continue
+            if on_grid and not _in_axis_ranges(b, i - prefix, j - prefix, axis_ranges, *shapes):
                 continue
             if not _in_range(j, key_ranges, b, i) or not _is_true(mask, b, h, i, j):
                 continue
@@ -251,6 +262,19 @@ def _in_range(j: int, key_ranges: ndarray | None, b: int, i: int) -> bool:
         return True
     lo, hi = key_ranges[b if len(key_ranges) > 1 else 0, i]
     return bool(lo <= j < hi)
+
+
+def _in_axis_ranges(
+    b: int,
+    i: int,
+    j: int,
+    axis_ranges: Sequence[AxisRanges | None],
+    query_shape: tuple[int, ...],
+    shape: tuple[int, ...],
+) -> bool:
+    query, key = np.unravel_index(i, query_shape), np.unravel_index(j, shape)
+    along_axes = zip(key, axis_ranges, query, strict=True)
+    return all(_in_range(int(at), ranges, b, int(own)) for at, ranges, own in along_axes)
 
 
 def _added(mask: ndarray | None, *pair: int) -> float:

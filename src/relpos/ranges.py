@@ -1,4 +1,4 @@
-"""Ranges of keys for `attention(..., key_ranges=...)`: chunks, prefixes, padding.
+"""Ranges of keys for `attention(..., key_ranges=...)`: chunks, neighbourhoods, prefixes, padding.
 
 Each is `(b or 1, i, 2)`: query `i` sees the keys `lo..hi-1`. One tensor in `O(L)` says what a mask
 says in `i x j`, and what no query of a tile sees is not computed.
@@ -12,10 +12,23 @@ import torch
 from jaxtyping import Int64, Integer
 from torch import Tensor
 
-from .checks import check_count, check_device, check_integers, check_shape, one_line
+from .checks import (
+    check_count,
+    check_device,
+    check_flag,
+    check_integers,
+    check_shape,
+    one_line,
+)
 from .errors import ShapeError
 
-__all__ = ["chunk_ranges", "intersect_ranges", "padding_ranges", "prefix_ranges"]
+__all__ = [
+    "chunk_ranges",
+    "intersect_ranges",
+    "neighborhood_ranges",
+    "padding_ranges",
+    "prefix_ranges",
+]
 
 
 def chunk_ranges(
@@ -59,6 +72,57 @@ def chunk_ranges(
     chunk = torch.arange(length, device=device) // size
     first, end = (chunk - left) * size, (chunk + 1 + right) * size
     return torch.stack([first.clamp(min=0), end.clamp(max=length)], -1).unsqueeze(0)
+
+
+def neighborhood_ranges(
+    length: int,
+    size: int,
+    stride: int = 1,
+    *,
+    causal: bool = False,
+    device: torch.device | str | None = None,
+) -> Int64[Tensor, "1 i 2"]:
+    """Each query sees the `size` keys around it; at either end the neighbourhood moves inward.
+
+    So that every query sees as many keys (Hassani et al. 2023, eq. 2 and 3; NATTEN). For a grid,
+    one for each axis: `key_ranges=[neighborhood_ranges(height, 7), neighborhood_ranges(width, 7)]`.
+    Of an even size, the query is the first of the second half.
+
+    Args:
+        length: number of tokens, queries and keys, along the axis.
+        size: of a neighbourhood, in tokens; all of them where there are fewer.
+        stride: so many queries after each other share the neighbourhood of the one in the middle
+            (Hassani et al. 2025); with `stride=size` those are windows without overlap.
+        causal: in place of that, each query sees itself and the `size - 1` keys before it, which
+            at the beginning are fewer; with a stride, none before those of the last of its group.
+        device: where the result is made.
+
+    Raises:
+        ValueError: if a number is out of range, or the stride larger than the neighbourhood.
+
+    >>> neighborhood_ranges(5, size=3)
+    tensor([[[0, 3],
+             [0, 3],
+             [1, 4],
+             [2, 5],
+             [2, 5]]])
+    """
+    function = "neighborhood_ranges"
+    length = check_count(function, "length", length, least=0)
+    size = check_count(function, "size", size)
+    stride = check_count(function, "stride", stride)
+    check_flag(function, "causal", causal)
+    if stride > size:
+        raise ValueError(f"{function}: stride must be at most size={size}, got {stride}")
+    # As many as there are tokens are all, and larger numbers would overflow.
+    size, stride = min(size, max(length, 1)), min(stride, max(length, 1))
+    query = torch.arange(length, device=device)
+    leader = query // stride * stride + (stride - 1 if causal else stride // 2)
+    leader = leader.clamp(max=length - 1)
+    if causal:
+        return torch.stack([(leader - size + 1).clamp(min=0), query + 1], -1).unsqueeze(0)
+    first = (leader - size // 2).clamp(min=0, max=length - size if length else 0)
+    return torch.stack([first, first + size], -1).unsqueeze(0)
 
 
 def prefix_ranges(

@@ -204,8 +204,13 @@ class Definition {
       if (j < range[0] || j >= range[1]) return false;
     }
     const Sizes &key = key_coords[(size_t)j], &query = query_coords[(size_t)i];
-    for (size_t n = 0; n < std::min(key.size(), query.size()); ++n)
-      if (!in_window(params.grid.axes[n].window, key[n] - query[n])) return false;
+    for (size_t n = 0; n < std::min(key.size(), query.size()); ++n) {
+      const relpos::Axis& axis = params.grid.axes[n];
+      if (!in_window(axis.window, key[n] - query[n])) return false;
+      if (!axis.ranges.ranges) continue;
+      const int64_t* range = axis.ranges.ranges + b * axis.ranges.batch_stride + 2 * query[n];
+      if (key[n] < range[0] || key[n] >= range[1]) return false;
+    }
     if (!c.mask.present()) return true;
     const double mask = c.mask.numbers[(size_t)mask_at(j)];
     return c.mask.dtype == Dtype::boolean ? mask != 0 : mask != -kInfinity;

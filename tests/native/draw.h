@@ -31,6 +31,7 @@ struct Case {
   std::vector<int32_t> document_ids, query_document_ids;
   std::vector<int64_t> document_begin, document_end;
   std::vector<int64_t> ranges;  // (B or 1, seqlen_q, 2)
+  std::vector<int64_t> axis_ranges;  // (B or 1, all coordinates of queries, 2)
   bool wanted[kWanted] = {};
   bool heads_inside[4] = {};  // of output, d_q, d_k and d_v: whether tokens come before heads
   int threads = 1;
@@ -48,6 +49,7 @@ struct Case {
     if (!pooled() && random.chance(0.3)) draw_documents();
     if (random.chance(0.3)) draw_window();
     if (random.chance(0.25)) draw_key_ranges();
+    if (params.grid.num_axes && random.chance(0.25)) draw_axis_ranges();
     draw_gradients();
     for (bool& inside : heads_inside) inside = random.chance(0.5);
   }
@@ -390,6 +392,31 @@ struct Case {
     params.key_ranges = {ranges.data(), rows == 1 ? 0 : 2 * params.seqlen_q};
   }
 
+  // Of each axis in turn; now and then empty or far beyond the coordinates.
+  void draw_axis_ranges() {
+    relpos::Grid& grid = params.grid;
+    const int64_t rows = random.chance(0.5) ? 1 : params.batch;
+    const bool near = random.chance(0.5);
+    for (int64_t b = 0; b < rows; ++b)
+      for (int n = 0; n < grid.num_axes; ++n) {
+        const relpos::Axis& axis = grid.axes[n];
+        const int64_t size = random.whole(1, axis.size_k);
+        for (int64_t at = 0; at < axis.size_q; ++at) {
+          int64_t first = random.whole(-2, axis.size_k), end = first + random.whole(-1, axis.size_k + 2);
+          if (near) first = at * axis.size_k / axis.size_q - size / 2, end = first + size;
+          if (random.chance(0.01)) first = INT64_MIN;
+          if (random.chance(0.01)) end = INT64_MAX;
+          axis_ranges.push_back(first), axis_ranges.push_back(end);
+        }
+      }
+    axis_ranges.shrink_to_fit();
+    int64_t sum_size_q = 0, before = 0;
+    for (int n = 0; n < grid.num_axes; ++n) sum_size_q += grid.axes[n].size_q;
+    for (int n = 0; n < grid.num_axes; before += grid.axes[n++].size_q)
+      grid.axes[n].ranges = {axis_ranges.data() + 2 * before, rows == 1 ? 0 : 2 * sum_size_q};
+    grid.has_window = true;
+  }
+
   // The keys from the first to the last of a query's document, among those from `first` on.
   void bound_document(int64_t first, int32_t own) {
     int64_t from = 0, to = 0;
@@ -434,6 +461,8 @@ struct Case {
          << (params.documents.batch_stride ? " of each entry)" : ")");
     if (!ranges.empty())
       to << " key_ranges(" << (params.key_ranges.batch_stride ? "of each entry)" : "shared)");
+    if (!axis_ranges.empty())
+      to << " axis_ranges(" << (params.grid.axes[0].ranges.batch_stride ? "of each entry)" : "shared)");
     if (params.window.limited()) to << " window" << words(params.window);
     if (params.softcap > 0) to << " softcap=" << params.softcap;
     if (params.grid.num_axes) {

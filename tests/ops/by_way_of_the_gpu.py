@@ -13,7 +13,9 @@ import torch
 from relpos.ops.inputs import Inputs
 from relpos.ops.parts import Part, RowFlow
 
-TENSORS = ("q", "k", "v", "mask", "documents", "query_documents", "key_ranges", "seed")
+TENSORS = (
+    "q", "k", "v", "mask", "documents", "query_documents", "key_ranges", "axis_ranges", "seed",
+)  # fmt: skip
 
 
 def patch_triton(patch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from relpos import GridTerms, OffsetTable, Terms, attention, definition
+from relpos import GridTerms, OffsetTable, Terms, attention, definition, neighborhood_ranges
 from tests.ops.agreement import arrays_of, cast
 from tests.ops.results import HasResults
 
@@ -42,6 +42,8 @@ class GridCase(HasResults):
     scale: float | None = None
     window: tuple[tuple[int | None, int | None] | None, ...] | None = None
     ranges: bool = False  # each query sees some keys, or none
+    # Along each axis a coordinate sees some coordinates, or none ("any"), or those near it ("near"):
+    axis_ranges: str | None = None
     softcap: float | None = None
 
     @property
@@ -91,6 +93,14 @@ class GridCase(HasResults):
             first = torch.randint(-2, j, (b, i), generator=draw)
             count = torch.randint(-2, j, (b, i), generator=draw)
             named["key_ranges"] = torch.stack([first, first + count], -1)
+        for axis, (n, size) in enumerate(zip(self.queries, self.shape, strict=True)):
+            if self.axis_ranges == "near":
+                named[f"axis_ranges{axis}"] = neighborhood_ranges(n, 3 + 2 * axis)
+            elif self.axis_ranges == "any":
+                entries = 1 if axis else b
+                first = torch.randint(-2, size, (entries, n), generator=draw)
+                count = torch.randint(-1, size + 1, (entries, n), generator=draw)
+                named[f"axis_ranges{axis}"] = torch.stack([first, first + count], -1)
         if self.hide_far:
             named["bias0"] = torch.full_like(named["bias0"], -torch.inf)
             named["bias0"][:, 0] = 0
@@ -112,6 +122,16 @@ class GridCase(HasResults):
         more = 0 if self.reach is None else axis
         moved = {"keys": 0, "queries": 1, "bias": -1, "values": 0}[part] * (self.reach is not None)
         return moved - reach, moved + reach + more
+
+    def key_ranges_of(self, named: dict[str, Any]) -> Any:
+        """`key_ranges` of queries or, where there are some, of axes: with three none of the second."""
+        if self.axis_ranges is None:
+            return named.get("key_ranges")
+        axes = range(len(self.shape))
+        return [
+            None if len(self.shape) == 3 and axis == 1 else named[f"axis_ranges{axis}"]
+            for axis in axes
+        ]
 
     def terms_of(self, named: dict[str, Tensor]) -> GridTerms:
         axes = []
@@ -144,7 +164,7 @@ class GridCase(HasResults):
         settings = {
             "causal": self.causal, "mask": named.get("mask"), "scale": self.scale,
             "documents": named.get("documents"), "window": self.window,
-            "key_ranges": named.get("key_ranges"), "softcap": self.softcap,
+            "key_ranges": self.key_ranges_of(named), "softcap": self.softcap,
         }  # fmt: skip
         return attend(
             named["q"], named["k"], named["v"], self.terms_of(named), backend=backend,
@@ -174,7 +194,7 @@ class GridCase(HasResults):
             arrays["q"], arrays["k"], arrays["v"], shape=self.shape, axes=axes,
             joint_bias=arrays.get("joint_bias"), query_shape=self.query_shape, prefix=self.prefix,
             causal=self.causal, mask=arrays.get("mask"), scale=self.scale, window=self.window,
-            key_ranges=arrays.get("key_ranges"), softcap=self.softcap,
+            key_ranges=self.key_ranges_of(arrays), softcap=self.softcap,
         )  # fmt: skip
         return torch.from_numpy(output), torch.from_numpy(lse)
 
@@ -275,6 +295,23 @@ GRID_CASES = {
     "window of one axis": replace(BASE, window=(None, (2, None)), joint_bias=True, table_heads=2),
     "window, space": replace(BASE, shape=(3, 4, 5), window=((1, 0), None, (2, 1)), causal=True),
     "window and ranges": replace(BASE, window=((2, 2), (2, 2)), ranges=True, batch=2),
+    "axis ranges": replace(BASE, axis_ranges="any", batch=2),
+    "axis ranges, prefix": replace(
+        BASE, axis_ranges="any", batch=2, prefix=2, joint_bias=True, mask="padding"
+    ),
+    "axis ranges, pooled": replace(
+        BASE, axis_ranges="any", query_shape=(3, 9), prefix=1, batch=2, terms="keys values"
+    ),
+    "axis ranges and windows": replace(
+        BASE, shape=(3, 4, 5), axis_ranges="any", window=((1, 0), None, (2, 1)), causal=True
+    ),
+    "axis ranges of a line": replace(BASE, shape=(9,), axis_ranges="any"),
+    "neighborhoods": replace(
+        BASE, shape=(6, 8), axis_ranges="near", terms="", joint_bias=True, softcap=2.0
+    ),
+    "windows, neighborhoods": replace(
+        WINDOWS, shape=(4, 6), axis_ranges="near", terms="bias", mask="additive"
+    ),
     "ranges, pooled": replace(BASE, query_shape=(3, 4), ranges=True, prefix=1),
     "softcap": replace(BASE, softcap=1.0, joint_bias=True, mask="additive", prefix=1),
     # A row of the grid fills a tile of keys in triton, or most of it:
@@ -296,6 +333,12 @@ GRID_CASES = {
         BASE, shape=(23, 17), window=((2, 1), (3, 4)), joint_bias=True, table_heads=2
     ),
     "rows, window, prefix": replace(BASE, shape=(23, 17), prefix=2, window=((1, 1), (3, 3))),
+    "rows, neighborhoods": replace(
+        BASE, shape=(23, 17), axis_ranges="near", joint_bias=True, table_heads=2
+    ),
+    "rows, axis ranges, prefix": replace(
+        BASE, shape=(23, 17), prefix=2, axis_ranges="any", batch=2, groups=1
+    ),
     "rows": replace(BASE, shape=(13, 17), prefix=1, joint_bias=True, table_heads=2),
     "rows, causal": replace(BASE, shape=(13, 17), prefix=1, causal=True, joint_bias=True),
     "rows, long prefix": replace(BASE, shape=(3, 7), prefix=150, joint_bias=True),
@@ -313,6 +356,7 @@ def any_grid(draw) -> GridCase:
     groups, repeat = draw(st.sampled_from([(1, 1), (1, 3), (2, 1)]))
     heads = groups * repeat
     windows = st.sampled_from([None, (1, 0), (0, 2), (None, 1), (2, None)])
+    ranges = draw(st.sampled_from([None, "queries", "axes"]))
     parts = draw(st.sets(st.sampled_from(["keys", "queries", "bias", "values"])))
     return GridCase(
         shape=shape,
@@ -333,6 +377,7 @@ def any_grid(draw) -> GridCase:
         documents=query_shape in (None, shape) and draw(st.booleans()),
         scale=draw(st.sampled_from([None, 0.3])),
         window=draw(st.none() | st.tuples(*[windows] * axes)) if query_shape is None else None,
-        ranges=draw(st.booleans()),
+        ranges=ranges == "queries",
+        axis_ranges="any" if ranges == "axes" else None,
         softcap=draw(st.sampled_from([None, None, 0.8, 20.0])),
     )

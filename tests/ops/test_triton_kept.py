@@ -14,9 +14,9 @@ def test_what_is_made_of_the_same_arguments_is_made_once():
     from relpos.ops.triton.grid_indices import grid_indices
 
     cpu = torch.device("cpu")
-    first = grid_indices((2, 3), (2, 3), 1, (), cpu)
-    assert grid_indices((2, 3), (2, 3), 1, (), cpu) is first
-    assert grid_indices((3, 3), (2, 3), 1, (), cpu) is not first
+    first = grid_indices((2, 3), (2, 3), 1, cpu)
+    assert grid_indices((2, 3), (2, 3), 1, cpu) is first
+    assert grid_indices((3, 3), (2, 3), 1, cpu) is not first
     assert first.key_coordinates.tolist() == [[-1, 0, 0, 0, 1, 1, 1], [-1, 2, 3, 4, 2, 3, 4]]
 
 

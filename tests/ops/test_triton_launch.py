@@ -167,7 +167,7 @@ def prepared(first: int = -4, beyond: str = "clamp", **changes):
     x = torch.randn(2, 2, 24, 16, generator=draw)
     names = (
         "q", "k", "v", "q_rel", "mask", "key_axis_logits", "query_axis_logits", "joint_bias",
-        "documents", "query_documents", "key_ranges", "seed",
+        "documents", "query_documents", "key_ranges", "axis_ranges", "seed",
     )  # fmt: skip
     tensors = dict.fromkeys(names) | {"q": x, "k": x, "v": x}
     tensors |= {name: changes.pop(name) for name in names if name in changes}
@@ -269,7 +269,9 @@ def test_grids_are_told_apart_by_what_is_summed_by_coordinate(
     there = {
         "key_axis_logits": logits, "query_axis_logits": logits, "joint_bias": torch.zeros(2, 999),
     }  # fmt: skip
-    tensors = dict.fromkeys(("q_rel", "mask", "documents", "query_documents", "key_ranges", "seed"))
+    tensors = dict.fromkeys(
+        ("q_rel", "mask", "documents", "query_documents", "key_ranges", "axis_ranges", "seed")
+    )
     tensors |= {"q": x, "k": x, "v": x}
     tensors |= {name: y if name in has else None for name, y in there.items()}
     call = PreparedCall(

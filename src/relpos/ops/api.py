@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Literal, overload
 
 from jaxtyping import Bool, Float, Integer
@@ -15,7 +16,7 @@ from . import reference
 from .dispatch import choose
 from .inputs import prepare, without_values
 from .known_calls import KNOWN, KnownCall, find_call
-from .locality import AnyWindow
+from .locality import AnyKeyRanges, AnyWindow
 from .nested import attention_of_nested
 
 __all__ = ["attention", "attention_weights", "relative_logits"]
@@ -29,7 +30,7 @@ def attention(
     mask: Tensor | None = ..., dropout: float = ..., scale: float | None = ...,
     query_start: int | None = ..., documents: Tensor | None = ...,
     query_documents: Tensor | None = ..., window: AnyWindow = ...,
-    key_ranges: Tensor | None = ..., softcap: float | None = ..., backend: str = ...,
+    key_ranges: AnyKeyRanges = ..., softcap: float | None = ..., backend: str = ...,
     return_lse: Literal[False] = ...,
 ) -> Tensor: ...  # fmt: skip
 @overload
@@ -38,7 +39,7 @@ def attention(
     mask: Tensor | None = ..., dropout: float = ..., scale: float | None = ...,
     query_start: int | None = ..., documents: Tensor | None = ...,
     query_documents: Tensor | None = ..., window: AnyWindow = ...,
-    key_ranges: Tensor | None = ..., softcap: float | None = ..., backend: str = ...,
+    key_ranges: AnyKeyRanges = ..., softcap: float | None = ..., backend: str = ...,
     return_lse: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 def attention(
@@ -55,7 +56,9 @@ def attention(
     documents: Integer[Tensor, "#b j"] | None = None,
     query_documents: Integer[Tensor, "#b i"] | None = None,
     window: AnyWindow = None,
-    key_ranges: Integer[Tensor, "#b i 2"] | None = None,
+    key_ranges: Integer[Tensor, "#b i 2"]
+    | Sequence[Integer[Tensor, "#b _ 2"] | None]
+    | None = None,
     softcap: float | None = None,
     backend: str = "auto",
     return_lse: bool = False,
@@ -96,11 +99,13 @@ def attention(
             go by the places in these rows, not in the documents.
         window: `(left, right)`: only keys at the offsets `-left..right` take part, in tokens; None
             on a side: no limit there. With `GridTerms` one such pair (or None) for each axis, which
-            acts between tokens of the grid, cut at its edges (NATTEN moves it inward there); the
-            prefix sees and is seen by all.
+            acts between tokens of the grid, cut at its edges; the prefix sees and is seen by all.
         key_ranges: `(b or 1, i, 2)`, integers: each query sees the keys `lo..hi-1` alone, numbered
             from 0 as they stand in `k`. In any order, and empty where `hi <= lo`. `relpos.
-            chunk_ranges`, `prefix_ranges` and `padding_ranges` make some.
+            chunk_ranges`, `prefix_ranges` and `padding_ranges` make some. With `GridTerms` also
+            one for each axis (or None), `(b or 1, n, 2)`: a query at coordinate `y` of the axis
+            sees the keys at the coordinates `lo..hi-1` of row `y`, along all axes, as those of
+            `relpos.neighborhood_ranges`; the prefix sees and is seen by all.
         softcap: c, in logits, `1e-20 <= c <= 1e20`; None: no cap.
         backend: `"auto"`, or a name from `relpos.backends()`.
         return_lse: whether to return the log-sum-exp of the scores too.
@@ -133,16 +138,14 @@ def attention(
             output, lse = known(q, k, v, terms, mask)
             return (output, lse) if return_lse else output
     tables = getattr(terms, "tensors", ())
-    if _any_dtensor(q, k, v, mask, documents, query_documents, key_ranges, *tables):
+    all_ranges = key_ranges if isinstance(key_ranges, Sequence) else [key_ranges]
+    if _any_dtensor(q, k, v, mask, documents, query_documents, *all_ranges, *tables):
         # Imported here alone: most programs have none, and torch takes long to import them.
         from .dtensors import attention_of_dtensors  # noqa: PLC0415
 
-        tensors = {
-            "mask": mask, "documents": documents, "query_documents": query_documents,
-            "key_ranges": key_ranges,
-        }  # fmt: skip
+        tensors = {"mask": mask, "documents": documents, "query_documents": query_documents}
         return attention_of_dtensors(
-            attention, q, k, v, terms, tensors, causal=causal, dropout=dropout, scale=scale,
+            attention, q, k, v, terms, tensors, key_ranges, causal=causal, dropout=dropout, scale=scale,
             query_start=query_start, window=window, softcap=softcap, backend=backend,
             return_lse=return_lse,
         )  # fmt: skip
@@ -196,7 +199,9 @@ def attention_weights(
     documents: Integer[Tensor, "#b j"] | None = None,
     query_documents: Integer[Tensor, "#b i"] | None = None,
     window: AnyWindow = None,
-    key_ranges: Integer[Tensor, "#b i 2"] | None = None,
+    key_ranges: Integer[Tensor, "#b i 2"]
+    | Sequence[Integer[Tensor, "#b _ 2"] | None]
+    | None = None,
     softcap: float | None = None,
 ) -> Float[Tensor, "b h i j"]:
     """`softmax_j(s_ij)`, the weights of `attention` before dropout: builds the `i x j` matrix.

@@ -67,6 +67,8 @@ class Arguments:
         documents: `(b or 1, j)`.
         query_documents: `(b or 1, i)`; None: those of `documents` at the queries' positions.
         key_ranges: `(b or 1, i, 2)` in int64, the keys `lo..hi-1` of each query.
+        axis_ranges: `(b or 1, sum of query_grid, 2)` in int64, on a grid: the coordinates `lo..hi-1`
+            of keys that each coordinate of queries sees, one axis after another.
         seed: of the dropout, int64.
         scale: of the content, `keys` and `queries` scores.
         causal: whether keys ahead of the query are left out.
@@ -109,6 +111,7 @@ class Arguments:
     documents: Tensor | None = None
     query_documents: Tensor | None = None
     key_ranges: Tensor | None = None
+    axis_ranges: Tensor | None = None
     seed: Tensor | None = None
     scale: float = 1.0
     causal: bool = False
@@ -192,7 +195,7 @@ AXIS_TABLES = (
 # Fields of `Inputs` that operators are given as they are.
 _AS_GIVEN = (
     "q", "k", "v", "causal", "mask", "scale", "query_start", "documents", "query_documents",
-    "key_ranges", "return_lse",
+    "key_ranges", "axis_ranges", "return_lse",
 )  # fmt: skip
 _SCHEMA_TYPES = {
     "Tensor": "Tensor",

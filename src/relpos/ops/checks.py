@@ -43,7 +43,6 @@ def check_kinds(
     terms: Terms | GridTerms,
     mask: Tensor | None,
     documents: Tensor | None,
-    key_ranges: Tensor | None,
     query_documents: Tensor | None,
 ) -> None:
     """Raise unless each argument is of the kind that it must be: axes, floating point or integer.
@@ -65,9 +64,7 @@ def check_kinds(
                 f"{function}: mask must be boolean (True takes part) or floating point, "
                 f"got {mask.dtype}"
             )
-    for argument, integers in (
-        ("documents", documents), ("query_documents", query_documents), ("key_ranges", key_ranges),
-    ):  # fmt: skip
+    for argument, integers in (("documents", documents), ("query_documents", query_documents)):
         if integers is not None:
             check_integers(function, argument, integers)
 

@@ -6,7 +6,7 @@ exchange. What is cut along its tokens does, and is refused: `relpos.distributed
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -19,11 +19,13 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from ..autocast import without_autocast
+from ..checks import check_integers
 from ..errors import BackendError, ShapeError
 from ..terms import GridTerms, Terms
 from .checks import check_kinds
 from .dispatch import choose_for_parts
 from .inputs import DropoutOrigin, prepare
+from .locality import AnyKeyRanges
 
 __all__ = ["attention_of_dtensors"]
 
@@ -37,6 +39,7 @@ def attention_of_dtensors(
     v: Tensor,
     terms: Terms | GridTerms,
     tensors: dict[str, Tensor | None],
+    key_ranges: AnyKeyRanges,
     **options: Any,
 ) -> Any:
     """What `attend` gives, as DTensors that are cut as `q` is.
@@ -48,8 +51,8 @@ def attention_of_dtensors(
         v: values.
         terms: the tables, of all heads: plain tensors, whose gradients are those of this rank's
             part, or DTensors, whose gradients are whole.
-        tensors: `mask`, `documents`, `key_ranges` and `query_documents` by name, for
-            all sequences and heads.
+        tensors: `mask`, `documents` and `query_documents` by name, for all sequences and heads.
+        key_ranges: for all sequences too.
         options: what else `attend` is given.
 
     With dropout the rank that is first in the mesh draws the seed, and the same pairs are dropped
@@ -72,11 +75,12 @@ def attention_of_dtensors(
         assert isinstance(x, DTensor)
         _check_placements(name, x, q)
     cut = _Cut(q)
-    own: dict[str, Tensor | None] = {}
+    own: dict[str, Any] = {}
     for name, x in tensors.items():
         # The batch and the heads of a mask are its last axes but three and but two.
         axes = (x.ndim - 4, x.ndim - 3) if x is not None and name == "mask" else (0, -1)
         own[name] = None if x is None else cut.part(name, x, *axes)
+    own["key_ranges"] = _key_ranges(key_ranges, cut)
     local = [cut.local(x) for x in (q, k, v)]
     if options["dropout"]:
         results = _with_dropout(cut, local, _terms(terms, cut), own, **options)
@@ -91,7 +95,7 @@ def _with_dropout(
     cut: _Cut,
     local: list[Tensor],
     terms: Terms | GridTerms,
-    own: dict[str, Tensor | None],
+    own: dict[str, Any],
     *,
     backend: str,
     return_lse: bool,
@@ -235,6 +239,20 @@ def _terms(terms: Terms | GridTerms, cut: _Cut) -> Terms | GridTerms:
         terms.query_shape,
         terms.prefix,
     )
+
+
+def _key_ranges(key_ranges: AnyKeyRanges, cut: _Cut) -> AnyKeyRanges:
+    """Those of this rank's sequences."""
+
+    def part(name: str, ranges: Tensor | None) -> Tensor | None:
+        if ranges is None:
+            return None
+        check_integers("attention", name, ranges)
+        return cut.part(name, ranges, _BATCH, -1)
+
+    if not isinstance(key_ranges, Sequence):
+        return part("key_ranges", key_ranges)
+    return [part(f"key_ranges[{axis}]", ranges) for axis, ranges in enumerate(key_ranges)]
 
 
 def _q_rel(q_rel: Tensor, cut: _Cut) -> Tensor:

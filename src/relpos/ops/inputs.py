@@ -15,7 +15,7 @@ from ..checks import check_count
 from ..terms import GridTerms, Terms
 from ..traced_sizes import is_jit_tracing, keep_lengths
 from .checks import check_attention, check_documents, check_kinds, check_settings
-from .locality import AnyWindow, Window, check_key_ranges, resolve_window
+from .locality import AnyKeyRanges, AnyWindow, Window, resolve_key_ranges, resolve_window
 
 __all__ = [
     "DropoutOrigin",
@@ -48,6 +48,9 @@ class Inputs:
         query_documents: `(b or 1, i)`, those of the queries, in the dtype of `documents`; None:
             those at the queries' positions.
         key_ranges: `(b or 1, i, 2)` in int64, the keys `lo..hi-1` of each query; or None.
+        axis_ranges: `(b or 1, s, 2)` in int64, for the coordinates of the queries' grid along one
+            axis after another, `s` in all, the coordinates `lo..hi-1` of keys that they see; or
+            None.
         window: `(left, right)` for each axis, of which a line of tokens has one: the offsets
             `-left..right` take part, None: no limit on that side; empty without a window.
         softcap: c of `c tanh(s / c)`, or None.
@@ -68,6 +71,7 @@ class Inputs:
     documents: Tensor | None
     query_documents: Tensor | None
     key_ranges: Tensor | None
+    axis_ranges: Tensor | None
     window: tuple[Window, ...]
     softcap: float | None
     return_lse: bool
@@ -101,7 +105,7 @@ def prepare(
     terms: Terms | GridTerms,
     mask: Tensor | None = None,
     documents: Tensor | None = None,
-    key_ranges: Tensor | None = None,
+    key_ranges: AnyKeyRanges = None,
     query_documents: Tensor | None = None,
     *,
     causal: bool = False,
@@ -116,7 +120,7 @@ def prepare(
 
     Errors are worded in the name of `function`.
     """
-    check_kinds(function, q, k, v, terms, mask, documents, key_ranges, query_documents)
+    check_kinds(function, q, k, v, terms, mask, documents, query_documents)
     check_settings(
         function, causal=causal, dropout=dropout, scale=scale, softcap=softcap,
         return_lse=return_lse,
@@ -135,18 +139,20 @@ def prepare(
         documents, query_documents = check_documents(
             function, q, k.shape[2], documents, query_documents, query_start
         )
-    if key_ranges is not None:
-        key_ranges = check_key_ranges(function, key_ranges, q)
+    ranges, axis_ranges = resolve_key_ranges(function, key_ranges, q, terms)
     sides = resolve_window(function, window, terms)
     if is_jit_tracing():  # after all that a size may have gone into
         ordered = bool(terms.tensors) or causal or window is not None or documents is not None
         has_grid, has_offsets = isinstance(terms, GridTerms), ordered and are_last
         q = keep_lengths(q, k, has_grid=has_grid, has_offsets=has_offsets)
+    flat_terms = flatten_1d_grid(terms)
+    if isinstance(flat_terms, Terms) and axis_ranges is not None:
+        ranges, axis_ranges = axis_ranges, None  # the only axis's
     return Inputs(
         q=q,
         k=k,
         v=v,
-        terms=flatten_1d_grid(terms),
+        terms=flat_terms,
         causal=causal,
         mask=None if mask is None else with_four_axes(mask),
         dropout=float(dropout),
@@ -154,7 +160,8 @@ def prepare(
         query_start=query_start,
         documents=documents,
         query_documents=query_documents,
-        key_ranges=key_ranges,
+        key_ranges=ranges,
+        axis_ranges=axis_ranges,
         window=sides,
         softcap=None if softcap is None else float(softcap),
         return_lse=return_lse,

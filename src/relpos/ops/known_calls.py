@@ -29,7 +29,9 @@ __all__ = ["KNOWN", "KnownCall", "find_call"]
 
 # Of `Inputs`: what follows from a call's key, and what no call has that is kept.
 _TENSORS = {"q", "k", "v", "terms", "mask"}
-_NONE_OF_THESE = dict.fromkeys(("documents", "query_documents", "key_ranges", "seed"))
+_NONE_OF_THESE = dict.fromkeys(
+    ("documents", "query_documents", "key_ranges", "axis_ranges", "seed")
+)
 _SETTINGS = tuple(
     x.name for x in fields(Inputs) if x.name not in _TENSORS and x.name not in _NONE_OF_THESE
 )

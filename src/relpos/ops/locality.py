@@ -1,23 +1,31 @@
-"""Local attention: which keys a query sees by a window of offsets, or by a range of its own."""
+"""Local attention: which keys a query sees by a window of offsets, or by a range of its own.
+
+On a grid either may be along each axis.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeGuard
+from math import prod
+from typing import Any, TypeGuard
 
+import torch
 from torch import Tensor
 
-from ..checks import check_count, check_device, check_shape, one_line
+from ..checks import check_count, check_device, check_integers, check_shape, one_line
+from ..offsets import grid_coordinates
 from ..terms import GridTerms, Terms
 
 __all__ = [
+    "AnyKeyRanges",
     "AnyWindow",
     "Window",
-    "check_key_ranges",
     "has_no_limits",
     "is_of_axes",
+    "outside_axis_ranges",
     "outside_ranges",
     "outside_window",
+    "resolve_key_ranges",
     "resolve_window",
 ]
 
@@ -25,6 +33,8 @@ __all__ = [
 Window = tuple[int | None, int | None]
 # What users give: that of a line of tokens, or one (or None) for each axis of a grid.
 AnyWindow = Window | Sequence[Window | None] | None
+# What users give: `(b or 1, i, 2)`, or for each axis of a grid `(b or 1, n, 2)`, or None.
+AnyKeyRanges = Tensor | Sequence[Tensor | None] | None
 
 
 def resolve_window(
@@ -104,21 +114,55 @@ def _check_side(function: str, argument: str, side: object) -> int | None:
     return None if side is None else check_count(function, argument, side, least=0)
 
 
-def check_key_ranges(function: str, key_ranges: Tensor, q: Tensor) -> Tensor:
-    """`key_ranges` in int64, if it has a range for each query.
+def resolve_key_ranges(
+    function: str, key_ranges: AnyKeyRanges, q: Tensor, terms: Terms | GridTerms
+) -> tuple[Tensor | None, Tensor | None]:
+    """The `key_ranges` and `axis_ranges` of `Inputs`, at most one of them not None.
 
     Args:
         function: the public function on whose behalf it is checked.
-        key_ranges: `(b or 1, i, 2)`, integers (`check_kinds`).
+        key_ranges: of the call.
         q: `(b, h, i, d)`.
+        terms: of the call.
 
     Raises:
-        ShapeError: if its shape or device does not fit `q`.
+        ShapeError: if they are no integers, or their shape or device does not fit `q`.
+        ValueError: if there is not one entry for each axis.
     """
-    sizes = {"b": (1, q.shape[0]), "i": q.shape[2]}
-    check_shape(function, "key_ranges", key_ranges, "b i 2", sizes)
-    check_device(function, "key_ranges", key_ranges, q, "q is")
-    return key_ranges.long()
+    if key_ranges is None:
+        return None, None
+    if isinstance(terms, Terms) or not isinstance(key_ranges, Sequence):
+        ranges: Any = key_ranges  # or what is no tensor
+        return _checked_ranges(function, "key_ranges", ranges, q, "i", q.shape[2]), None
+    grid, query_grid = terms.shape, terms.query_grid
+    if len(key_ranges) != len(grid):
+        raise ValueError(
+            f"{function}: key_ranges must be one tensor, or have one (or None) for each axis of "
+            f"the grid {grid}, got {len(key_ranges)}"
+        )
+    if has_no_limits(key_ranges):
+        return None, None
+    found = []
+    for axis, (ranges, size, queries) in enumerate(zip(key_ranges, grid, query_grid, strict=True)):
+        if ranges is None:
+            first = q.new_zeros(1, queries, dtype=torch.int64)
+            found.append(torch.stack([first, first + size], -1))
+        else:
+            name = f"key_ranges[{axis}]"
+            found.append(_checked_ranges(function, name, ranges, q, "n", queries))
+    batch = max(ranges.shape[0] for ranges in found)
+    return None, torch.cat([ranges.expand(batch, -1, -1) for ranges in found], 1)
+
+
+def _checked_ranges(
+    function: str, argument: str, ranges: Tensor, q: Tensor, axis: str, tokens: int
+) -> Tensor:
+    """`ranges (b or 1, tokens, 2)` in int64."""
+    check_integers(function, argument, ranges)
+    sizes = {"b": (1, q.shape[0]), axis: tokens}
+    check_shape(function, argument, ranges, f"b {axis} 2", sizes)
+    check_device(function, argument, ranges, q, "q is")
+    return ranges.long()
 
 
 def outside_window(offset: Tensor, window: Window) -> Tensor | None:
@@ -149,3 +193,30 @@ def outside_ranges(key_ranges: Tensor, keys: Tensor) -> Tensor:
     """
     first, end = key_ranges[:, None, :, None].unbind(-1)
     return (keys < first) | (keys >= end)
+
+
+def outside_axis_ranges(
+    axis_ranges: Tensor, query_grid: tuple[int, ...], key_grid: tuple[int, ...]
+) -> Tensor:
+    """`(b or 1, 1, i, j)`: True where a key of the grid is outside a query's range along an axis.
+
+    Args:
+        axis_ranges: `(b or 1, s, 2)`, as `Inputs` has them.
+        query_grid: of the i queries.
+        key_grid: of the j keys.
+
+    >>> import torch
+    >>> ranges = torch.tensor([[[0, 1], [0, 2], [1, 2]]])  # of one row, and of two columns
+    >>> outside_axis_ranges(ranges, (1, 2), (1, 2))
+    tensor([[[[False, False],
+              [ True, False]]]])
+    """
+    device = axis_ranges.device
+    queries, keys = (
+        grid_coordinates(torch.arange(prod(grid), device=device), grid)
+        for grid in (query_grid, key_grid)
+    )
+    outside = torch.zeros((), dtype=torch.bool, device=device)
+    for ranges, own, at in zip(axis_ranges.split(query_grid, 1), queries, keys, strict=True):
+        outside = outside | outside_ranges(ranges[:, own], at)
+    return outside

@@ -19,7 +19,7 @@ from torch.nn.functional import dropout, pad
 from ..offsets import axis_offsets, interpolation_points, offsets, row_indices
 from ..terms import GridTerms, OffsetTable, Terms
 from .inputs import Inputs
-from .locality import outside_ranges, outside_window
+from .locality import outside_axis_ranges, outside_ranges, outside_window
 
 __all__ = ["attention", "attention_weights", "relative_logits", "unavailable", "unsupported"]
 
@@ -88,10 +88,21 @@ def _masked(scores: Tensor, inputs: Inputs) -> Tensor:
         outside = outside_window(axis.offsets, window)
         if outside is not None:
             scores = scores.masked_fill(outside, -torch.inf)
+    if inputs.axis_ranges is not None:
+        outside = _outside_axis_ranges(inputs, inputs.axis_ranges)
+        scores = scores.masked_fill(outside, -torch.inf)
     if inputs.key_ranges is not None:
         keys = torch.arange(k.shape[2], device=k.device)
         scores = scores.masked_fill(outside_ranges(inputs.key_ranges, keys), -torch.inf)
     return scores
+
+
+def _outside_axis_ranges(inputs: Inputs, axis_ranges: Tensor) -> Tensor:
+    """`(b or 1, 1, i, j)`: True where a key is not of a query's ranges, and both are on the grid."""
+    terms = inputs.terms
+    assert isinstance(terms, GridTerms)
+    outside = outside_axis_ranges(axis_ranges, terms.query_grid, terms.shape)
+    return pad(outside, (terms.prefix, 0, terms.prefix, 0))
 
 
 def relative_logits(inputs: Inputs) -> Float[Tensor, "b h i j"]:

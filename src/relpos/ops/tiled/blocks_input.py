@@ -82,7 +82,7 @@ class BlocksInput:
         self.grid = None
         if given.key_grid:
             sizes = tuple(given.key_grid), tuple(given.query_grid)
-            self.grid = GridBlocks(*sizes, given.prefix, self.windows)
+            self.grid = GridBlocks(*sizes, given.prefix, self.windows, given.axis_ranges)
         self.q = given.q.to(dtype) * given.scale
         self.p = self.q if given.q_rel is None else given.q_rel.to(dtype) * given.scale
         self.k, self.v = given.k.to(dtype).contiguous(), given.v.to(dtype).contiguous()
@@ -106,7 +106,7 @@ class BlocksInput:
             }
         self.workspace = Workspace(self.q)
         # Elsewhere than on the CPU, looking at the result would mean to wait for the device.
-        may_hide = (self.mask, self.documents, self.key_ranges)
+        may_hide = (self.mask, self.documents, self.key_ranges, given.axis_ranges)
         self.expects_empty_rows = bool(self.windows) or any(x is not None for x in may_hide)
         self.expects_empty_rows |= self.q.device.type != "cpu"
 
@@ -116,12 +116,14 @@ class BlocksInput:
         if self.windows and self.grid is None:
             every.append(keys_of_window(self.windows[0], query_start, keys))
         if self.windows and self.grid is not None:
-            every.append(self.grid.visible_keys)
+            every.append(self.grid.keys_of_windows)
         # Elsewhere than on the CPU, looking at these would mean to wait for the device.
         if self.documents is not None and self.documents.device.type == "cpu":
             every.append(keys_of_documents(self.documents, self._documents_of_queries()))
         if self.key_ranges is not None and self.key_ranges.device.type == "cpu":
             every.append(keys_of_ranges(self.key_ranges, keys))
+        if self.grid is not None and self.grid.has_ranges_on("cpu"):
+            every.append(self.grid.keys_of_ranges())
         visible = intersect(every)
         return visible if self.grid is None or visible is None else self.grid.whole_lines(visible)
 

@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ...offsets import grid_coordinates
-from ..locality import Window, outside_window
+from ..locality import Window, outside_ranges, outside_window
+from .local_keys import keys_of_ranges
 from .plan import Block, VisibleKeys
 
 __all__ = ["GridBlocks", "add_joint_bias", "collect_joint_bias"]
@@ -35,19 +36,21 @@ class GridBlocks:
         query_grid: of the queries.
         prefix: tokens before both grids.
         windows: of each axis; empty without any. Where there are, the grids are the same.
+        axis_ranges: as in `Arguments`.
     """
 
     key_grid: tuple[int, ...]
     query_grid: tuple[int, ...]
     prefix: int
     windows: tuple[Window, ...] = ()
+    axis_ranges: Tensor | None = None
 
     @property
     def num_key_coordinates(self) -> int:
         """Coordinates of the keys along all axes together: `s`."""
         return sum(self.key_grid)
 
-    def visible_keys(self, begin: int, end: int) -> tuple[int, int]:
+    def keys_of_windows(self, begin: int, end: int) -> tuple[int, int]:
         """The keys that the window of the first axis reaches, and the prefix: one run of keys.
 
         So with a prefix it has all lines before those of the window, too.
@@ -64,6 +67,28 @@ class GridBlocks:
         stop = lines if right is None else min((end - 1 - self.prefix) // line + right + 1, lines)
         return 0 if self.prefix else first * line, self.prefix + stop * line
 
+    def has_ranges_on(self, device_type: str) -> bool:
+        """Whether there are ranges along axes, on such a device."""
+        return self.axis_ranges is not None and self.axis_ranges.device.type == device_type
+
+    def keys_of_ranges(self) -> VisibleKeys:
+        """The keys that ranges along the first axis, which are on the CPU, reach, and the prefix."""
+        assert self.axis_ranges is not None
+        first_axis = self.axis_ranges[:, : self.query_grid[0]].clamp(0, self.key_grid[0])
+        lines_of = keys_of_ranges(first_axis, self.key_grid[0])
+        line, line_of_queries = prod(self.key_grid[1:]), prod(self.query_grid[1:])
+
+        def visible_keys(begin: int, end: int) -> tuple[int, int]:
+            if begin < self.prefix:
+                return 0, self.prefix + self.key_grid[0] * line
+            first_line = (begin - self.prefix) // line_of_queries
+            first, stop = lines_of(first_line, (end - 1 - self.prefix) // line_of_queries + 1)
+            if first >= stop:
+                return 0, self.prefix
+            return 0 if self.prefix else first * line, self.prefix + stop * line
+
+        return visible_keys
+
     def whole_lines(self, visible_keys: VisibleKeys) -> VisibleKeys:
         """Those keys and what completes the lines of the first axis at both ends."""
         line = max(prod(self.key_grid[1:]), 1)
@@ -78,20 +103,29 @@ class GridBlocks:
 
         return in_lines
 
-    def hidden_by_window(self, block: Block, device: torch.device) -> Tensor:
-        """`(m, n)`: True where query and key lie on the grid, outside each other's window."""
+    def hidden_pairs(self, block: Block, device: torch.device) -> Tensor:
+        """`(m, n)`, with ranges `(b or 1, 1, m, n)`: True where both lie on the grid, too far apart.
+
+        That is where the key is outside the query's windows or ranges.
+        """
         queries, keys = (
             torch.arange(part.start, part.stop, device=device)
             for part in (slice(block.rows.begin, block.rows.end), block.columns)
         )
         hidden = torch.zeros(len(queries), len(keys), dtype=torch.bool, device=device)
-        coordinates = (
-            grid_coordinates((tokens - self.prefix).clamp(min=0), self.key_grid)
-            for tokens in (queries, keys)
-        )
-        for window, of_queries, of_keys in zip(self.windows, *coordinates, strict=True):
-            outside = outside_window(of_keys - of_queries.unsqueeze(1), window)
-            hidden = hidden if outside is None else hidden | outside
+        along_axes = [
+            grid_coordinates((tokens - self.prefix).clamp(min=0), grid)
+            for tokens, grid in ((queries, self.query_grid), (keys, self.key_grid))
+        ]
+        if self.windows:
+            for window, of_queries, of_keys in zip(self.windows, *along_axes, strict=True):
+                outside = outside_window(of_keys - of_queries.unsqueeze(1), window)
+                hidden = hidden if outside is None else hidden | outside
+        if self.axis_ranges is not None:
+            batch = block.batch if self.axis_ranges.shape[0] > 1 else slice(0, 1)
+            ranges = self.axis_ranges[batch].split(self.query_grid, 1)
+            for of_axis, of_queries, of_keys in zip(ranges, *along_axes, strict=True):
+                hidden = hidden | outside_ranges(of_axis[:, of_queries], of_keys)
         return hidden & (queries >= self.prefix).unsqueeze(1) & (keys >= self.prefix)
 
     def add_axis_logits(self, block: Block, x: Tensor, by_coordinate: Tensor) -> None:

@@ -140,14 +140,13 @@ def _apply_masks(call: BlocksInput, block: Block, scores: Tensor) -> None:
         scores.masked_fill_(call.hidden_by_documents(block), -torch.inf)
     if call.key_ranges is not None:
         scores.masked_fill_(hidden_by_ranges(call.key_ranges, block), -torch.inf)
-    if call.windows:
-        hidden = (
-            hidden_by_window(call.windows[0], block, scores.device)
-            if call.grid is None
-            else call.grid.hidden_by_window(block, scores.device)
-        )
-        if hidden is not None:
-            scores.masked_fill_(hidden, -torch.inf)
+    hidden = None
+    if call.windows and call.grid is None:
+        hidden = hidden_by_window(call.windows[0], block, scores.device)
+    elif call.grid is not None and (call.windows or call.grid.axis_ranges is not None):
+        hidden = call.grid.hidden_pairs(block, scores.device)
+    if hidden is not None:
+        scores.masked_fill_(hidden, -torch.inf)
     if call.causal and rows.columns > rows.position + 1:
         begin = max(rows.position + 1, 0)
         ahead = torch.arange(begin, rows.columns, device=scores.device) > torch.arange(

@@ -215,7 +215,10 @@ def _traits(
         left_sees_ahead=left_sees_ahead,
         has_documents=tensors["documents"] is not None,
         has_key_ranges=tensors["key_ranges"] is not None,
-        has_axis_windows=settings.grid is not None and bool(settings.window),
+        has_axis_windows=(
+            settings.grid is not None
+            and (bool(settings.window) or tensors["axis_ranges"] is not None)
+        ),
         has_min_offset=has_min_offset,
         has_max_offset=has_max_offset,
         has_softcap=settings.softcap > 0,
@@ -239,7 +242,7 @@ def _row_tile_width(tensors: Tensors, settings: CallSettings, mask: MaskTraits) 
         return None
     if settings.causal or settings.window or settings.need_axis_weights:
         return None
-    names = ("documents", "key_ranges", "query_axis_logits", "joint_bias")
+    names = ("documents", "key_ranges", "axis_ranges", "query_axis_logits", "joint_bias")
     if any(tensors[name] is not None for name in names) or mask.kind == "additive":
         return None
     if settings.softcap or not settings.bias_over_scale or settings.scale < 0:

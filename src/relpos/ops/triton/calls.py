@@ -23,7 +23,7 @@ __all__ = ["logits_of_row_max", "run_backward", "run_forward"]
 
 _TENSORS = (
     "q", "k", "v", "q_rel", "mask", "key_axis_logits", "query_axis_logits", "joint_bias",
-    "documents", "query_documents", "key_ranges", "seed",
+    "documents", "query_documents", "key_ranges", "axis_ranges", "seed",
 )  # fmt: skip
 _tensors_of = attrgetter(*_TENSORS)
 _all_tensors_of = attrgetter(*(x for x in DECLARED if schema_type(x).startswith("Tensor")))

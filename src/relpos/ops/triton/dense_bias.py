@@ -39,7 +39,8 @@ def with_dense_bias(inputs: Inputs) -> Inputs:
     if bias.shape[0] * tokens**2 * wide.itemsize > q.numel() * q.element_size():
         return inputs
     mask = _of_pairs(bias.to(wide), terms.shape, terms.prefix).unsqueeze(0)
-    has_others = bool(inputs.window) or any(axis.tensors for axis in terms.axes)
+    has_others = bool(inputs.window) or inputs.axis_ranges is not None
+    has_others |= any(axis.tensors for axis in terms.axes)
     others = replace(terms, joint_bias=None) if has_others else Terms()
     return replace(inputs, terms=others, mask=mask)
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ...offsets import grid_coordinates
-from ..locality import Window
 from .kept import kept
 
 __all__ = ["GridIndices", "grid_indices"]
@@ -29,18 +28,12 @@ class GridIndices:
         key_joint_index: `(j,)`: the entry of the joint bias for a pair of tokens is
             `key_joint_index[j] - query_joint_index[i]`.
         query_joint_index: `(i,)`.
-        coordinate_windows: `(axes, i, 2)`: the first and the last coordinate of a key that a query
-            may see along an axis; all of them for tokens before the grid. None without windows.
-        window_ranges: `(1, i, 2)`: the first key in all windows of a query, and the one after the
-            last: between them are others as well. None without windows.
     """
 
     key_coordinates: Tensor
     query_coordinates: Tensor
     key_joint_index: Tensor
     query_joint_index: Tensor
-    coordinate_windows: Tensor | None = None
-    window_ranges: Tensor | None = None
 
 
 @kept
@@ -48,20 +41,17 @@ def grid_indices(
     key_grid: tuple[int, ...],
     query_grid: tuple[int, ...],
     prefix: int,
-    windows: tuple[Window, ...],
     device: torch.device,
 ) -> GridIndices:
-    """Those of two grids, each after `prefix` tokens; of one grid where there are windows."""
+    """Those of two grids, each after `prefix` tokens."""
     offset_0 = 0  # its entry of the joint bias
     for size in key_grid:
         offset_0 = offset_0 * (2 * size - 1) + size - 1
     key_coordinates, key_joint_index = _indices(key_grid, key_grid, prefix, device)
     query_coordinates, query_joint_index = _indices(query_grid, key_grid, prefix, device)
-    of_windows = _window_bounds(key_grid, prefix, windows, device) if windows else (None, None)
     return GridIndices(
-        key_coordinates, query_coordinates, key_joint_index, query_joint_index - offset_0,
-        *of_windows,
-    )  # fmt: skip
+        key_coordinates, query_coordinates, key_joint_index, query_joint_index - offset_0
+    )
 
 
 def _indices(
@@ -81,34 +71,3 @@ def _indices(
         torch.cat([off_grid, torch.stack(coordinates)], 1).int(),
         torch.cat([entry.new_zeros(prefix), entry]).int(),
     )
-
-
-def _window_bounds(
-    grid: tuple[int, ...], prefix: int, windows: tuple[Window, ...], device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """`coordinate_windows` and `window_ranges` of a grid."""
-    along_axes = grid_coordinates(torch.arange(prod(grid), device=device), grid)
-    bounds, first = [], 0
-    begin = last = torch.zeros(prod(grid), dtype=torch.int64, device=device)
-    for size, coordinate, window in zip(grid, along_axes, windows, strict=True):
-        left, right = (size if side is None else min(side, size) for side in window)
-        low, high = (coordinate - left).clamp(min=0), (coordinate + right).clamp(max=size - 1)
-        bounds.append(torch.stack([low, high], 1) + first)
-        first += size
-        # A token's number grows with each coordinate.
-        begin, last = begin * size + low, last * size + high
-    # Tokens before the grid see all, and all see them.
-    begin = torch.zeros_like(begin) if prefix else begin
-    windows_on_grid = torch.stack(bounds)
-    ranges_on_grid = torch.stack([begin, prefix + last + 1], 1).unsqueeze(0)
-    return (
-        _after_prefix(windows_on_grid, prefix, first - 1),
-        _after_prefix(ranges_on_grid, prefix, prefix + prod(grid)),
-    )
-
-
-def _after_prefix(bounds: Tensor, prefix: int, end: int) -> Tensor:
-    """`bounds (n, tokens, 2)` in int32 after `(0, end)` for each token before the grid."""
-    of_prefix = bounds.new_zeros(bounds.shape[0], prefix, 2)
-    of_prefix[..., 1] = end
-    return torch.cat([of_prefix, bounds], 1).int()

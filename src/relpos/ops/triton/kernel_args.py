@@ -95,8 +95,8 @@ class KernelInputs(NamedTuple):
         key_marks: TokenTensor `(j, s)` without sequences and heads, in the dtype of `q`: 1 in the
             columns of a key's coordinates, 0 elsewhere; `block_key_coordinates` columns.
         query_marks: TokenTensor `(i, s)`: the same for queries.
-        coordinate_windows: `(axes, i, 2)` int32: the first and the last coordinate of a key that a
-            query may see along an axis, by their numbers; keys off the grid are seen.
+        axis_windows: TokenTensor `(b or 1, axes, i, 2)` int32: the first and the last coordinate of
+            a key that a query may see along an axis, by their numbers; keys off the grid are seen.
         seed: `()` int64, of the dropout.
         heads: query heads.
         heads_per_kv_head: query heads that share a key head.
@@ -131,7 +131,7 @@ class KernelInputs(NamedTuple):
     query_joint_index: Any
     key_marks: Any
     query_marks: Any
-    coordinate_windows: Any
+    axis_windows: Any
     seed: Any
     heads: Any
     heads_per_kv_head: Any

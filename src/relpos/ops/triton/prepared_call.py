@@ -12,6 +12,7 @@ from ...terms import OffsetTable
 from ..inputs import DropoutOrigin
 from .bias_rows import bias_rows
 from .call_plan import CallPlan, CallSettings
+from .axis_windows import AxisWindows
 from .grid_indices import grid_indices
 from .grid_marks import grid_marks
 from .kernel_args import KernelInputs, KernelSizes, Specialization, TokenTensor
@@ -34,7 +35,7 @@ class PreparedCall:
 
     Args:
         tensors: by name, or None: `q k v q_rel mask key_axis_logits query_axis_logits joint_bias
-            documents query_documents key_ranges seed`.
+            documents query_documents key_ranges axis_ranges seed`.
         tables: by name: `keys queries bias values`, those that there are.
         settings: all else.
         dropout_origin: where the call lies in a larger one, if that is what `settings.is_part`
@@ -91,10 +92,11 @@ class PreparedCall:
         self.key_ranges = None
         if (key_ranges := tensors["key_ranges"]) is not None:
             self.key_ranges = KeyRanges.of(key_ranges, self.batch, self.seqlen_k)
-        self.grid_indices = None
+        self.grid_indices = self.axis_windows = None
         if (grid := settings.grid) is not None:
-            self.grid_indices = grid_indices(
-                grid.key_grid, grid.query_grid, grid.prefix, settings.window, q.device
+            self.grid_indices = grid_indices(grid.key_grid, grid.query_grid, grid.prefix, q.device)
+            self.axis_windows = AxisWindows.of(
+                grid, settings.window, tensors["axis_ranges"], q.device
             )
         self._ranges_of_tiles: dict[tuple[int, int], TileRanges] = {}
 
@@ -150,7 +152,7 @@ class PreparedCall:
     @cached_property
     def _kernel_inputs(self) -> KernelInputs:
         """Without what depends on the tile."""
-        indices = self.grid_indices
+        indices, windows = self.grid_indices, self.axis_windows
         table_of = self.expanded_tables.get
         return KernelInputs(
             q=token_tensor(self.q),
@@ -162,8 +164,8 @@ class PreparedCall:
             bias_table=table_tensor(table_of("bias")),
             values_table=table_tensor(table_of("values")),
             mask=pair_tensor(self.mask),
-            documents=_documents(self.documents),
-            query_documents=_documents(self.query_documents),
+            documents=_by_sequence(self.documents),
+            query_documents=_by_sequence(self.query_documents),
             key_ranges=None if self.key_ranges is None else self.key_ranges.of_queries,
             keys_in_ranges=None if self.key_ranges is None else self.key_ranges.keys_in_any,
             tile_key_ranges=None,
@@ -177,7 +179,7 @@ class PreparedCall:
             query_joint_index=None if indices is None else indices.query_joint_index,
             key_marks=None,
             query_marks=None,
-            coordinate_windows=None if indices is None else indices.coordinate_windows,
+            axis_windows=None if windows is None else _by_sequence(windows.of_queries),
             seed=self.seed,
             heads=self.heads,
             heads_per_kv_head=self.heads // self.kv_heads,
@@ -234,8 +236,8 @@ class PreparedCall:
             found.append(tiles_of_documents(self.query_documents, self.documents, m, n))
         if self.key_ranges is not None:
             found.append(tiles_of_key_ranges(self.key_ranges.of_queries, self.seqlen_k, m, n))
-        if self.grid_indices is not None and self.grid_indices.window_ranges is not None:
-            ranges = self.grid_indices.window_ranges
+        if self.axis_windows is not None:
+            ranges = self.axis_windows.key_ranges
             found.append(tiles_of_key_ranges(ranges, self.seqlen_k, m, n))
         of_queries, of_keys = (
             x.expand(self.batch, -1, -1).contiguous() for x in reduce(intersect, found)
@@ -243,8 +245,8 @@ class PreparedCall:
         return of_queries, of_keys
 
 
-def _documents(documents: Tensor | None) -> TokenTensor | None:
-    if documents is None:
+def _by_sequence(x: Tensor | None) -> TokenTensor | None:
+    """Integers `(b or 1, ...)`, contiguous, or None."""
+    if x is None:
         return None
-    stride_b = documents.stride(0) if documents.shape[0] > 1 else 0
-    return TokenTensor(documents, stride_b, 0, 1)
+    return TokenTensor(x, x.stride(0) if x.shape[0] > 1 else 0, 0, 1)

@@ -90,10 +90,12 @@ def in_axis_windows(args, pairs, AXES: tl.constexpr):
     key_known = (pairs.j >= 0) & (pairs.j < args.seqlen_k)
     query_known = pairs.i < args.seqlen_q
     inside = key_known & query_known
+    windows = args.inputs.axis_windows
+    of_sequence = windows.ptr + tl.cast(pairs.b, tl.int64) * windows.stride_b
     for axis in tl.static_range(AXES):
         coordinates = args.inputs.key_coordinates + axis * args.seqlen_k
         coordinate = tl.load(coordinates + pairs.j, mask=key_known, other=-1)
-        window = args.inputs.coordinate_windows + (axis * args.seqlen_q + pairs.i) * 2
+        window = of_sequence + (axis * args.seqlen_q + pairs.i) * 2
         first = tl.load(window, mask=query_known, other=0)
         last = tl.load(window + 1, mask=query_known, other=0)
         inside = inside & ((coordinate < 0) | ((first <= coordinate) & (coordinate <= last)))
