@@ -26,6 +26,7 @@ from unittest.mock import MagicMock
 
 from torch.library import Library
 from transformers.utils.import_utils import (
+    is_natten_available,
     is_sentencepiece_available,
     is_timm_available,
     is_torchaudio_available,
@@ -99,8 +100,8 @@ def _find_libraries() -> dict[str, Any]:
     # Both remember what they have not found: stand-ins would be found.
     import_module("lightning.pytorch")
     for remembered in (
-        is_sentencepiece_available, is_timm_available, is_torchaudio_available,
-        is_torchvision_available, is_torchvision_v2_available,
+        is_natten_available, is_sentencepiece_available, is_timm_available,
+        is_torchaudio_available, is_torchvision_available, is_torchvision_v2_available,
     ):  # fmt: skip
         remembered()
     names = {path.name for path in FOLDER.glob("*") if path.is_dir() and "." not in path.name}

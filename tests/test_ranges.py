@@ -7,7 +7,13 @@ import torch
 from torch import Tensor
 
 import relpos
-from relpos import chunk_ranges, intersect_ranges, padding_ranges, prefix_ranges
+from relpos import (
+    chunk_ranges,
+    intersect_ranges,
+    neighborhood_ranges,
+    padding_ranges,
+    prefix_ranges,
+)
 
 
 def mask_of(ranges: Tensor, keys: int) -> Tensor:
@@ -31,6 +37,39 @@ def test_a_query_sees_the_chunks_around_its_own(
     assert ranges.dtype == torch.int64
     assert ranges.min() >= 0
     assert ranges.max() <= length
+
+
+@pytest.mark.parametrize(("length", "size"), [(1, 1), (1, 3), (4, 4), (6, 9), (9, 3), (9, 4)])
+def test_a_neighbourhood_has_as_many_tokens_and_the_nearest(length: int, size: int):
+    ranges = neighborhood_ranges(length, size)
+    for query, (first, end) in enumerate(ranges[0].tolist()):
+        assert end - first == min(size, length)
+        # All that begin inside and have the query in them; of these the one around it.
+        starts = range(length - (end - first) + 1)
+        assert first == min(starts, key=lambda start: abs(start + size // 2 - query))
+        assert first <= query < end
+
+
+@pytest.mark.parametrize(("length", "size", "stride"), [(12, 4, 4), (11, 4, 4), (10, 5, 2)])
+def test_queries_of_a_stride_share_the_neighbourhood_of_the_middle_one(length, size, stride):
+    each, shared = neighborhood_ranges(length, size), neighborhood_ranges(length, size, stride)
+    for query in range(length):
+        middle = min(query // stride * stride + stride // 2, length - 1)
+        assert torch.equal(shared[:, query], each[:, middle])
+    if stride == size and not length % size:
+        assert torch.equal(shared, chunk_ranges(length, size, left_chunks=0))
+
+
+@pytest.mark.parametrize(("length", "size"), [(1, 1), (7, 3), (3, 7)])
+def test_a_causal_neighbourhood_is_a_window(length: int, size: int):
+    offset = torch.arange(length) - torch.arange(length)[:, None]
+    ranges = neighborhood_ranges(length, size, causal=True)
+    assert torch.equal(mask_of(ranges, length)[0], (offset <= 0) & (offset > -size))
+    strided = mask_of(neighborhood_ranges(length, size, min(2, size), causal=True), length)[0]
+    last = (torch.arange(length) // 2 * 2 + 1).clamp(max=length - 1)
+    if size > 1:
+        behind = last[:, None] - torch.arange(length) < size
+        assert torch.equal(strided, (offset <= 0) & behind)
 
 
 @pytest.mark.parametrize("length", [1, 8])
@@ -60,6 +99,7 @@ def test_a_query_sees_no_padding_on_either_side(queries: int | None):
 
 def test_a_prefix_is_made_where_it_is_asked_for():
     assert prefix_ranges(2, 4, device="meta").device.type == "meta"
+    assert neighborhood_ranges(4, 2, device="meta").device.type == "meta"
     assert prefix_ranges(torch.tensor([2]), 4, device="meta").device.type == "meta"
     assert prefix_ranges(torch.tensor([2], device="meta"), 4).device.type == "meta"
 
@@ -75,18 +115,20 @@ def test_what_several_ranges_have_in_common_is_the_product_of_their_masks():
 
 
 def test_every_helper_is_public():
-    names = ("chunk_ranges", "intersect_ranges", "padding_ranges", "prefix_ranges")
-    assert set(names) <= set(relpos.__all__)
+    kinds = ("chunk", "intersect", "neighborhood", "padding", "prefix")
+    assert {f"{kind}_ranges" for kind in kinds} <= set(relpos.__all__)
 
 
 def test_numbers_beyond_all_lengths_are_all():
     assert torch.equal(chunk_ranges(5, 2**59, 2**59, 2**59), chunk_ranges(5, 5, None, None))
+    assert torch.equal(neighborhood_ranges(5, 2**59, 2**59), chunk_ranges(5, 5, 0))
 
 
 def test_no_length_gives_no_ranges():
     assert padding_ranges(torch.zeros(0, dtype=torch.long)).shape == (0, 0, 2)
     assert padding_ranges(torch.tensor([0, 0])).shape == (2, 0, 2)
     assert chunk_ranges(0, 4, left_chunks=1).shape == (1, 0, 2)
+    assert neighborhood_ranges(0, 4).shape == (1, 0, 2)
     assert prefix_ranges(torch.tensor([0, 3]), 0).shape == (2, 0, 2)
 
 
@@ -98,6 +140,12 @@ def test_no_length_gives_no_ranges():
         (lambda: chunk_ranges(4, 0, 1), "chunk_ranges: size must be an integer >= 1, got 0"),
         (lambda: chunk_ranges(4, 2, -1), "chunk_ranges: left_chunks must be an integer >= 0"),
         (lambda: chunk_ranges(4, 2, 1, 0.5), "chunk_ranges: right_chunks must be an integer >= 0"),
+        (lambda: neighborhood_ranges(4, 0), "neighborhood_ranges: size must be .* >= 1, got 0"),
+        (
+            lambda: neighborhood_ranges(4, 2, 3),
+            "neighborhood_ranges: stride must be at most size=2, got 3",
+        ),
+        (lambda: neighborhood_ranges(4, 2, causal=1), "causal must be True or False, got 1"),
         (lambda: prefix_ranges(-1, 4), "prefix_ranges: prefix must be an integer >= 0, got -1"),
         (
             lambda: prefix_ranges(torch.tensor([2, -1]), 4),

@@ -208,9 +208,7 @@ def grid_attention(
     query_shape = shape if query_shape is None else query_shape
     shapes = query_shape, shape
     windows = [None] * len(shape) if window is None else window
-    axis_ranges: Sequence[AxisRanges | None] = [None] * len(shape)
-    if not (key_ranges is None or isinstance(key_ranges, ndarray)):
-        key_ranges, axis_ranges = None, key_ranges
+    key_ranges, axis_ranges = _apart(key_ranges, len(shape))
     if mask is not None:
         mask = np.broadcast_to(mask, (batch, heads, seqlen_q, seqlen_k))
 
@@ -224,9 +222,10 @@ def grid_attention(
             offsets = _offsets(i - prefix, j - prefix, query_shape, shape) if on_grid else []
             if (causal and j > i) or not all(map(_in_window, offsets, windows)):
                 continue
-            if on_grid and not _in_axis_ranges(b, i - prefix, j - prefix, axis_ranges, *shapes):
-                continue
-            if not _in_range(j, key_ranges, b, i) or not _is_true(mask, b, h, i, j):
+            in_ranges = _in_range(j, key_ranges, b, i) and (
+                not on_grid or _in_axis_ranges(b, i - prefix, j - prefix, axis_ranges, *shapes)
+            )
+            if not in_ranges or not _is_true(mask, b, h, i, j):
                 continue
             score = scale * (q[b, h, i] @ k[b, g, j])
             vector = v[b, g, j]
@@ -262,6 +261,15 @@ def _in_range(j: int, key_ranges: ndarray | None, b: int, i: int) -> bool:
         return True
     lo, hi = key_ranges[b if len(key_ranges) > 1 else 0, i]
     return bool(lo <= j < hi)
+
+
+def _apart(
+    key_ranges: ndarray | Sequence[AxisRanges | None] | None, num_axes: int
+) -> tuple[ndarray | None, Sequence[AxisRanges | None]]:
+    """Ranges of queries, and those of axes."""
+    if key_ranges is None or isinstance(key_ranges, ndarray):
+        return key_ranges, [None] * num_axes
+    return None, key_ranges
 
 
 def _in_axis_ranges(

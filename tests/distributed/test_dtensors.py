@@ -15,7 +15,15 @@ from torch.distributed.tensor import (
     distribute_tensor,
 )
 
-from relpos import BackendError, GridTerms, OffsetTable, ShapeError, Terms, attention
+from relpos import (
+    BackendError,
+    GridTerms,
+    OffsetTable,
+    ShapeError,
+    Terms,
+    attention,
+    padding_ranges,
+)
 from tests.distributed.cut import relative_error
 
 B, H, G, L, D = 4, 4, 4, 9, 6
@@ -122,6 +130,15 @@ def _refused(rank, size) -> None:
     grid = GridTerms((2, 4), (Terms(), Terms(bias=OffsetTable(torch.ones(4, 3).double(), -1))))
     found = attention(heads, heads, heads, grid)
     assert relative_error(found.full_tensor(), attention(x, x, x, grid)) <= 1e-12
+    of_each = padding_ranges(torch.tensor([1, 2, 3, 4]), 4)
+    for ranges in ([None, of_each], [padding_ranges(torch.tensor([1]), 2), of_each]):
+        found = attention(batch, batch, batch, grid, key_ranges=ranges)
+        expected = attention(x, x, x, grid, key_ranges=ranges)
+        assert relative_error(found.full_tensor(), expected) <= 1e-12
+    with pytest.raises(ShapeError, match=r"key_ranges\[1\] must have all 4 sequences"):
+        attention(batch, batch, batch, grid, key_ranges=[None, of_each[:2]])
+    with pytest.raises(TypeError, match=r"key_ranges\[0\] must be a tensor, got int"):
+        attention(batch, batch, batch, grid, key_ranges=[1, None])
 
 
 @pytest.mark.parametrize("name", CUTS)

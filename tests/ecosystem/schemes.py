@@ -237,6 +237,9 @@ SUBJECTS: dict[str, Subject] = {
             _WIDTH, _HEADS, position=Grid(_HEAD, (3, 5)), window=((1, 1), (2, 0)), softcap=2.0
         )
     ),
+    "neighborhoods": _map(
+        lambda: GridAttention(_WIDTH, _HEADS, position=Grid(_HEAD, (3, 5)), neighborhood=(2, 3))
+    ),
     "WindowBias": _map(
         lambda: GridAttention(_WIDTH, _HEADS, position=WindowBias(_HEADS, (3, 5)))
     ),
@@ -260,7 +263,7 @@ SUBJECTS: dict[str, Subject] = {
 
 
 # Tried in float64 too, which `native` does not take and `tiled` does.
-IN_FLOAT64 = ("Shaw", "Grid", "a window", "chunks", "a neighbourhood")
+IN_FLOAT64 = ("Shaw", "Grid", "a window", "chunks", "a neighbourhood", "neighborhoods")
 
 
 def made(name: str, dtype: torch.dtype = torch.float32) -> nn.Module:

@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import relpos
+from relpos import attention, intersect_ranges, neighborhood_ranges
 from relpos.layers import DecoderBlock, EncoderBlock, GridAttention, MultiheadAttention
 from relpos.positions import AxialRotary, Grid, Rotary, Shaw, WindowBias
 from tests.factories import normal
@@ -108,6 +109,8 @@ def test_the_arguments_are_told():
     assert "window" not in repr(layer_of(window=(None, None)))
     grid = GridAttention(12, 3, window=[(1, 2), None], softcap=2.0)
     assert "window=((1, 2), (None, None)), softcap=2" in repr(grid)
+    assert "neighborhood=(3, None)" in repr(GridAttention(12, 3, neighborhood=[3, None]))
+    assert "neighborhood" not in repr(GridAttention(12, 3, neighborhood=(None, None)))
 
 
 GRIDS = {
@@ -136,6 +139,45 @@ def test_a_map_sees_its_neighbourhood_alone(position, window):
         (found,) = torch.autograd.grad(got[0, :, row, column].sum(), x, retain_graph=True)
         seen = found[0].abs().sum(0) > 0
         assert torch.equal(seen, rows[row, :, None] & columns[column])
+
+
+@pytest.mark.parametrize("position", GRIDS.values(), ids=list(GRIDS))
+@pytest.mark.parametrize("sizes", [3, (2, 5), (None, 3), (9, 1)])
+def test_a_map_s_neighbourhoods_move_inward(position, sizes):
+    x = normal(1, 12, 5, 7).requires_grad_()
+    got = grid_of(position(), neighborhood=sizes)(x)
+    of_axes = (sizes, sizes) if isinstance(sizes, int) else sizes
+    for row, column in ((0, 0), (2, 3), (4, 6), (1, 5)):
+        (found,) = torch.autograd.grad(got[0, :, row, column].sum(), x, retain_graph=True)
+        seen = found[0].abs().sum(0) > 0
+        wanted = torch.zeros(5, 7, dtype=torch.bool)
+        (first, end), (left, right) = (
+            (0, n) if size is None else neighborhood_ranges(n, size)[0, at].tolist()
+            for n, size, at in zip((5, 7), of_axes, (row, column), strict=True)
+        )
+        wanted[first:end, left:right] = True
+        assert torch.equal(seen, wanted)
+
+
+def test_neighbourhoods_and_windows_go_together():
+    x, position = normal(2, 12, 5, 7), Grid(4, (5, 7))
+    both = grid_of(position, neighborhood=3, window=((0, None), (None, 0)))(x)
+    ranges = [
+        intersect_ranges(neighborhood_ranges(n, 3), of_window)
+        for n, of_window in (
+            (5, torch.stack([torch.arange(5), torch.full((5,), 5)], -1)[None]),
+            (7, torch.stack([torch.zeros(7).long(), torch.arange(7) + 1], -1)[None]),
+        )
+    ]
+    layer = grid_of(position)
+    q, k, v = (
+        part.unflatten(-1, (3, 4)).transpose(1, 2)
+        for part in layer.in_proj(x.flatten(2).mT).chunk(3, -1)
+    )
+    q, k, terms = position(q, k, shape=(5, 7))
+    heads = attention(q, k, v, terms, key_ranges=ranges)
+    want = layer.out_proj(heads.transpose(1, 2).flatten(2)).mT.unflatten(2, (5, 7))
+    assert_close(both, want)
 
 
 @pytest.mark.parametrize("window", [((1, 2), (3, 0)), ((1, 1), None)])
@@ -217,6 +259,32 @@ def test_windows_that_do_not_go_with_the_map_are_named():
         GridAttention(12, 3, window=((1, 1), None), position=Shaw(4, 3))(x)
     with pytest.raises(ValueError, match="GridAttention: window must be None where query_pool"):
         GridAttention(12, 3, window=((1, 1), None), query_pool=torch.nn.AvgPool2d(2))
+
+
+def test_neighbourhoods_that_do_not_go_with_the_map_are_named():
+    x = torch.zeros(1, 12, 5, 7)
+    with pytest.raises(ValueError, match=r"neighborhood must have .* grid \(5, 7\), got \(3,"):
+        GridAttention(12, 3, neighborhood=(3,))(x)
+    with pytest.raises(ValueError, match="GridAttention: position must be made for a grid"):
+        GridAttention(12, 3, neighborhood=3, position=Shaw(4, 3))(x)
+    with pytest.raises(ValueError, match="neighborhood must be None where query_pool"):
+        GridAttention(12, 3, neighborhood=3, query_pool=torch.nn.AvgPool2d(2))
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        (0, "neighborhood must be an integer >= 1, got 0"),
+        ((3, -1), r"neighborhood\[1\] must be an integer >= 1, got -1"),
+        (2.5, "neighborhood must be an integer >= 1, got 2.5"),
+        ((), r"neighborhood must have a size or None for each axis of the map, got \(\)"),
+        ("3", "neighborhood must have a size or None for each axis of the map, got '3'"),
+    ],
+)
+def test_neighbourhoods_that_are_no_sizes_are_named(sizes, words):
+    with pytest.raises(ValueError, match=f"GridAttention: {words}"):
+        GridAttention(12, 3, neighborhood=sizes)
 
 
 @pytest.mark.no_typecheck

@@ -42,8 +42,7 @@ class GridCase(HasResults):
     scale: float | None = None
     window: tuple[tuple[int | None, int | None] | None, ...] | None = None
     ranges: bool = False  # each query sees some keys, or none
-    # Along each axis a coordinate sees some coordinates, or none ("any"), or those near it ("near"):
-    axis_ranges: str | None = None
+    axis_ranges: str | None = None  # along each axis: "any", some of them empty, or "near"
     softcap: float | None = None
 
     @property
@@ -93,14 +92,7 @@ class GridCase(HasResults):
             first = torch.randint(-2, j, (b, i), generator=draw)
             count = torch.randint(-2, j, (b, i), generator=draw)
             named["key_ranges"] = torch.stack([first, first + count], -1)
-        for axis, (n, size) in enumerate(zip(self.queries, self.shape, strict=True)):
-            if self.axis_ranges == "near":
-                named[f"axis_ranges{axis}"] = neighborhood_ranges(n, 3 + 2 * axis)
-            elif self.axis_ranges == "any":
-                entries = 1 if axis else b
-                first = torch.randint(-2, size, (entries, n), generator=draw)
-                count = torch.randint(-1, size + 1, (entries, n), generator=draw)
-                named[f"axis_ranges{axis}"] = torch.stack([first, first + count], -1)
+        named |= self._axis_ranges(draw)
         if self.hide_far:
             named["bias0"] = torch.full_like(named["bias0"], -torch.inf)
             named["bias0"][:, 0] = 0
@@ -116,6 +108,18 @@ class GridCase(HasResults):
             named["mask"] = normal(b, h, i, j)
         return cast(named, dtype)
 
+    def _axis_ranges(self, draw: torch.Generator) -> dict[str, Tensor]:
+        found = {}
+        for axis, (n, size) in enumerate(zip(self.queries, self.shape, strict=True)):
+            if self.axis_ranges == "near":
+                found[f"axis_ranges{axis}"] = neighborhood_ranges(n, 3 + 2 * axis)
+            elif self.axis_ranges == "any":
+                entries = 1 if axis else self.batch
+                first = torch.randint(-2, size, (entries, n), generator=draw)
+                count = torch.randint(-1, size + 1, (entries, n), generator=draw)
+                found[f"axis_ranges{axis}"] = torch.stack([first, first + count], -1)
+        return found
+
     def table_offsets(self, part: str, axis: int) -> tuple[int, int]:
         """First and last offset: never the same for two tables, nor on two axes."""
         reach = max(self.shape[axis], self.queries[axis]) - 1 if self.reach is None else self.reach
@@ -124,7 +128,7 @@ class GridCase(HasResults):
         return moved - reach, moved + reach + more
 
     def key_ranges_of(self, named: dict[str, Any]) -> Any:
-        """`key_ranges` of queries or, where there are some, of axes: with three none of the second."""
+        """`key_ranges` of queries, or of axes; of three the second has none."""
         if self.axis_ranges is None:
             return named.get("key_ranges")
         axes = range(len(self.shape))

@@ -263,11 +263,39 @@ GRID = torch.zeros(1, 4, 6, 8)
         ),
         (GridTerms((2, 3)), {"window": 1}, r"window must have one .* got 1"),
         (GridTerms((2, 3)), {"window": (None, (1, -1))}, r"window\[1\]\[1\] must be .* got -1"),
+        (
+            GridTerms((2, 3)), {"key_ranges": [None]},
+            r"key_ranges must be one tensor, or have one \(or None\) for each axis of the grid "
+            r"\(2, 3\), got 1",
+        ),
+        (
+            GridTerms((2, 3)), {"key_ranges": [None, torch.zeros(1, 2, 2).long()]},
+            r"key_ranges\[1\] must be \(b, n, 2\) with .*n=3.*, got \(1, 2, 2\)",
+        ),
+        (
+            GridTerms((2, 3)), {"key_ranges": [torch.zeros(2, 2, 2).long(), None]},
+            r"key_ranges\[0\] must be \(b, n, 2\) with .*, got \(2, 2, 2\)",
+        ),
+        (
+            GridTerms((2, 3)), {"key_ranges": [torch.zeros(1, 2, 2), None]},
+            r"key_ranges\[0\] must be integers, got torch.float32",
+        ),
+        (
+            GridTerms((2, 3)), {"key_ranges": torch.zeros(1, 5, 2).long()},
+            r"key_ranges must be \(b, i, 2\) with .*i=6.*, got \(1, 5, 2\)",
+        ),
     ],
 )  # fmt: skip
 def test_wrong_grids_are_named(terms: GridTerms, arguments: dict, message: str):
     with pytest.raises(ValueError, match="attention: " + message):
         attention(GRID, GRID, GRID, terms, **arguments)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("ranges", [[[(0, 1)] * 2, None], ["all", None], 3])
+def test_ranges_that_are_no_tensors_are_named(ranges: object):
+    with pytest.raises(TypeError, match=r"attention: key_ranges(\[0\])? must be a tensor, got"):
+        attention(GRID, GRID, GRID, GridTerms((2, 3)), key_ranges=ranges)
 
 
 @pytest.mark.parametrize(

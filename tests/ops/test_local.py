@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from relpos import OffsetTable, Terms, attention, chunk_ranges, merge
+from relpos import OffsetTable, Terms, attention, chunk_ranges, merge, padding_ranges
 from tests.ops.agreement import assert_agrees
 from tests.ops.backends import DTYPES, every_backend, every_blockwise
 from tests.ops.cases import CASES, Case
@@ -84,6 +84,57 @@ def test_two_windows_side_by_side_merge_to_one(backend: str):
     ranges = torch.stack([ahead, ahead + 5], -1).unsqueeze(0)
     right = case.run(named, backend, key_ranges=ranges)
     assert_agrees(merge(*zip(left, right, strict=True)), case.run(named, backend, window=(9, 7)))
+
+
+@every_backend
+@pytest.mark.parametrize("name", ["window", "rows, window", "window, space"])
+def test_a_window_of_an_axis_is_its_ranges(backend: str, name: str):
+    case = GRID_CASES[name]
+    named, windows = case.inputs(dtype=DTYPES[backend]), case.window
+    assert windows is not None
+    ranges = [
+        None if window is None else around(size, *window)
+        for size, window in zip(case.shape, windows, strict=True)
+    ]
+    other = replace(case, window=None)
+    local = {"key_ranges": ranges}
+    assert_agrees(other.run(named, backend, **local), case.run(named, backend))
+    assert_agrees(other.gradients(named, backend, **local), case.gradients(named, backend))
+
+
+def around(size: int, left: int | None, right: int | None) -> Tensor:
+    at = torch.arange(size)
+    first = torch.zeros_like(at) if left is None else at - left
+    return torch.stack([first, torch.full_like(at, size) if right is None else at + right + 1], -1)[
+        None
+    ]
+
+
+@every_backend
+def test_ranges_of_axes_without_any_limit_hide_nothing(backend: str):
+    case = GRID_CASES["plane"]
+    named = case.inputs(dtype=DTYPES[backend])
+    whole = case.run(named, backend)
+    for ranges in ([None, None], [chunk_ranges(5, 9, 0), None], [chunk_ranges(5, 5, 0).int()] * 1):
+        of_axes = ranges if len(ranges) == 2 else [*ranges, None]
+        assert_agrees(case.run(named, backend, key_ranges=of_axes), whole)
+
+
+@every_backend
+def test_images_of_several_sizes_are_padded_without_a_mask(backend: str):
+    case = replace(GRID_CASES["plane"], batch=2, shape=(4, 5))
+    named = case.inputs(dtype=DTYPES[backend])
+    heights, widths = torch.tensor([4, 2]), torch.tensor([3, 5])
+    ranges = [padding_ranges(heights, 4), padding_ranges(widths, 5)]
+    inside = (torch.arange(4) < heights[:, None])[:, :, None] & (torch.arange(5) < widths[:, None])[
+        :, None
+    ]
+    mask = inside.flatten(1)[:, None, None]
+    local = {"key_ranges": ranges}
+    assert_agrees(case.run(named, backend, **local), case.run(named, backend, mask=mask))
+    assert_agrees(
+        case.gradients(named, backend, **local), case.gradients(named, backend, mask=mask)
+    )
 
 
 @every_blockwise

@@ -145,7 +145,21 @@ def test_opcheck_of_a_grid(backend: str, make: Callable[[str], tuple]):
     torch.library.opcheck(operator(backend), make(backend))
 
 
-@pytest.mark.parametrize("make", [local_arguments, neighbourhood_arguments], ids=["line", "grid"])
+def axis_ranges_arguments(backend: str) -> tuple:
+    """A grid of 2 x 3 whose queries, on one of 1 x 2, see some coordinates along each axis."""
+    leaf = leaves(backend)
+    no_tables = {name: [0, 0] for name in AXIS_TABLES if name != "axis_tables"}
+    ranges = torch.tensor([[[0, 1], [-1, 2], [1, 9]], [[1, 2], [2, 2], [0, 3]]])
+    return in_order(
+        backend, q=leaf(2, 4, 2, 3), k=leaf(2, 4, 6, 3), v=leaf(2, 4, 6, 6), scale=0.5,
+        key_grid=[2, 3], query_grid=[1, 2], axis_ranges=ranges.to(place(backend)), **no_tables,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "make", [local_arguments, neighbourhood_arguments, axis_ranges_arguments],
+    ids=["line", "windows of axes", "ranges of axes"],
+)  # fmt: skip
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @every_blockwise
 def test_opcheck_of_local_attention(backend: str, make: Callable[[str], tuple]):
@@ -409,7 +423,7 @@ def test_operators_are_called_where_somebody_looks_at_them_alone(monkeypatch, ba
     assert_close(q.grad, seen)
 
 
-INTEGERS = {"documents", "query_documents", "key_ranges"}
+INTEGERS = {"documents", "query_documents", "key_ranges", "axis_ranges"}
 GRID: dict[str, Any] = {"key_grid": [1, 5], "query_grid": [1, 3]} | {
     name: [0, 0]
     for name in (
@@ -436,6 +450,11 @@ GRID: dict[str, Any] = {"key_grid": [1, 5], "query_grid": [1, 3]} | {
         ({"key_grid": [1, 5], "query_grid": [1, 3]}, "an element for each axis"),
         (GRID | {"joint_bias": torch.zeros(1, 8)}, r"joint_bias must be \(h or 1, entries\)"),
         (GRID | {"axis_has_bias": [1, 1]}, "axis_tables must be"),
+        (
+            GRID | {"axis_ranges": (1, 3, 2)},
+            r"axis_ranges must be \(b or 1, sum",
+        ),
+        ({"axis_ranges": (1, 4, 2)}, "axis_ranges are of a grid"),
         (GRID | {"axis_has_q_rel": [1, 0], "axis_key_widths": [4, 0]}, "q_rel must have each axis"),
         ({"window": [1]}, "lists must be as long as they are declared"),
         ({"values": torch.zeros(1, 5, 8).half()}, "tables must have the dtype of q"),

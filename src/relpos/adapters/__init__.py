@@ -11,6 +11,12 @@ from .adapted import Adapted
 from .ai_summer import AbsPosEmb1D, RelPosEmb1D, RelPosEmb2D
 from .implementation import register_attn_implementation
 from .multihead import add_positions, remove_positions
+from .natten import (
+    NeighborhoodAttention1D,
+    NeighborhoodAttention2D,
+    NeighborhoodAttention3D,
+    neighborhood_attention,
+)
 from .registry import Family, families, register
 from .relative_global import RelativeGlobalAttention
 from .report import Report
@@ -19,6 +25,9 @@ __all__ = [
     "AbsPosEmb1D",
     "Adapted",
     "Family",
+    "NeighborhoodAttention1D",
+    "NeighborhoodAttention2D",
+    "NeighborhoodAttention3D",
     "RelPosEmb1D",
     "RelPosEmb2D",
     "RelativeGlobalAttention",
@@ -26,6 +35,7 @@ __all__ = [
     "adapt",
     "add_positions",
     "families",
+    "neighborhood_attention",
     "register",
     "register_attn_implementation",
     "remove_positions",

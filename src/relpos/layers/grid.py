@@ -29,7 +29,7 @@ from ..ops import attention
 from ..ops.locality import Window
 from ..positions.handover import apply_position, check_position, resolve_scale
 from ..terms import GridTerms, Terms
-from .windows import check_window_of_axes
+from .windows import check_neighborhood, check_window_of_axes, neighborhoods
 
 __all__ = ["GridAttention"]
 
@@ -60,6 +60,9 @@ class GridAttention(nn.Module):
             `-left..right` along each axis take part, None for no limit on a side. `((3, 3), (3,
             3))` is a neighbourhood of 7 x 7, of which the part beyond the map's edge is left out.
             Not with `query_pool`.
+        neighborhood: for each axis how many tokens a query sees around it, or None for all of them;
+            or one number for all axes. At the map's edges it moves inward, as NATTEN has it, so
+            that every query sees as many (`relpos.neighborhood_ranges`). Not with `query_pool`.
         softcap: c of `c tanh(s / c)`, applied to the scores before the mask; None: none.
         device: of the parameters.
         dtype: of the parameters.
@@ -88,6 +91,7 @@ class GridAttention(nn.Module):
         dropout: float = 0.0,
         scale: float | None = None,
         window: Sequence[Window | None] | None = None,
+        neighborhood: int | Sequence[int | None] | None = None,
         softcap: float | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -106,6 +110,7 @@ class GridAttention(nn.Module):
         self.scale = check_scale("GridAttention", scale, positive=False)
         check_dtype("GridAttention", dtype)
         self.window = check_window_of_axes("GridAttention", window)
+        self.neighborhood = check_neighborhood("GridAttention", neighborhood)
         self.softcap = check_softcap("GridAttention", softcap)
         inner = self.num_heads * self.head_dim
         self.in_proj = nn.Linear(embed_dim, 3 * inner, bias=bias, device=device, dtype=dtype)
@@ -160,12 +165,14 @@ class GridAttention(nn.Module):
             self.position, q, k, tokens, shape=grid,
             query_shape=None if self.query_pool is None else query_grid,
         )  # fmt: skip
-        if self.window is not None and isinstance(terms, Terms):
+        key_ranges = neighborhoods("GridAttention", self.neighborhood, grid, device=x.device)
+        is_local = self.window is not None or key_ranges is not None
+        if is_local and isinstance(terms, Terms):
             terms = self._on_grid(terms, grid)
         heads = attention(
             q, k, v, terms, mask=None if mask is None else mask.flatten(1)[:, None, None],
             scale=scale, dropout=self.dropout if self.training else 0.0, softcap=self.softcap,
-            window=self.window,
+            window=self.window, key_ranges=key_ranges,
         )  # fmt: skip
         output = heads.transpose(1, 2).flatten(2)
         if self.out_proj is not None:
@@ -176,8 +183,8 @@ class GridAttention(nn.Module):
         """Nothing but the grid, along whose axes the window is."""
         if terms.tables:
             raise ValueError(
-                "GridAttention: position must be made for a grid, as Grid is, where window is "
-                f"given, got {type(self.position).__name__}"
+                "GridAttention: position must be made for a grid, as Grid is, where window or "
+                f"neighborhood is given, got {type(self.position).__name__}"
             )
         return GridTerms(grid)
 
@@ -187,15 +194,17 @@ class GridAttention(nn.Module):
         projection = "" if self.out_proj is not None else ", projection=False"
         scale = "" if self.scale is None else f", scale={self.scale:g}"
         window = "" if self.window is None else f", window={self.window}"
+        near = "" if self.neighborhood is None else f", neighborhood={self.neighborhood}"
         softcap = "" if self.softcap is None else f", softcap={self.softcap:g}"
-        return width + projection + scale + window + softcap
+        return width + projection + scale + window + near + softcap
 
     def _check_pooling(self) -> None:
-        if self.window is not None and self.query_pool is not None:
-            raise ValueError(
-                "GridAttention: window must be None where query_pool moves the queries to a grid "
-                f"of their own, got {self.window}"
-            )
+        for name, given in (("window", self.window), ("neighborhood", self.neighborhood)):
+            if given is not None and self.query_pool is not None:
+                raise ValueError(
+                    f"GridAttention: {name} must be None where query_pool moves the queries to a "
+                    f"grid of their own, got {given}"
+                )
         if self.position is None or self.query_pool is None:
             return
         if not getattr(self.position, "reads_query_shape", False):

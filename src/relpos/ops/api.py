@@ -145,8 +145,8 @@ def attention(
 
         tensors = {"mask": mask, "documents": documents, "query_documents": query_documents}
         return attention_of_dtensors(
-            attention, q, k, v, terms, tensors, key_ranges, causal=causal, dropout=dropout, scale=scale,
-            query_start=query_start, window=window, softcap=softcap, backend=backend,
+            attention, q, k, v, terms, tensors, key_ranges, causal=causal, dropout=dropout,
+            scale=scale, query_start=query_start, window=window, softcap=softcap, backend=backend,
             return_lse=return_lse,
         )  # fmt: skip
     if is_jagged(q):

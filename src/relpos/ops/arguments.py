@@ -67,8 +67,8 @@ class Arguments:
         documents: `(b or 1, j)`.
         query_documents: `(b or 1, i)`; None: those of `documents` at the queries' positions.
         key_ranges: `(b or 1, i, 2)` in int64, the keys `lo..hi-1` of each query.
-        axis_ranges: `(b or 1, sum of query_grid, 2)` in int64, on a grid: the coordinates `lo..hi-1`
-            of keys that each coordinate of queries sees, one axis after another.
+        axis_ranges: `(b or 1, sum of query_grid, 2)` in int64, on a grid: the coordinates
+            `lo..hi-1` of keys that each coordinate of queries sees, one axis after another.
         seed: of the dropout, int64.
         scale: of the content, `keys` and `queries` scores.
         causal: whether keys ahead of the query are left out.

@@ -98,7 +98,7 @@ def _masked(scores: Tensor, inputs: Inputs) -> Tensor:
 
 
 def _outside_axis_ranges(inputs: Inputs, axis_ranges: Tensor) -> Tensor:
-    """`(b or 1, 1, i, j)`: True where a key is not of a query's ranges, and both are on the grid."""
+    """`(b or 1, 1, i, j)`: True where both are on the grid, the key outside the query's ranges."""
     terms = inputs.terms
     assert isinstance(terms, GridTerms)
     outside = outside_axis_ranges(axis_ranges, terms.query_grid, terms.shape)

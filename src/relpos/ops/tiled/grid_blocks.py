@@ -72,7 +72,7 @@ class GridBlocks:
         return self.axis_ranges is not None and self.axis_ranges.device.type == device_type
 
     def keys_of_ranges(self) -> VisibleKeys:
-        """The keys that ranges along the first axis, which are on the CPU, reach, and the prefix."""
+        """The keys that ranges of the first axis, which are on the CPU, reach, and the prefix."""
         assert self.axis_ranges is not None
         first_axis = self.axis_ranges[:, : self.query_grid[0]].clamp(0, self.key_grid[0])
         lines_of = keys_of_ranges(first_axis, self.key_grid[0])
@@ -104,9 +104,9 @@ class GridBlocks:
         return in_lines
 
     def hidden_pairs(self, block: Block, device: torch.device) -> Tensor:
-        """`(m, n)`, with ranges `(b or 1, 1, m, n)`: True where both lie on the grid, too far apart.
+        """`(m, n)`: True where both lie on the grid, the key outside the query's windows or ranges.
 
-        That is where the key is outside the query's windows or ranges.
+        With ranges `(b or 1, 1, m, n)`.
         """
         queries, keys = (
             torch.arange(part.start, part.stop, device=device)

@@ -1,4 +1,4 @@
-"""Which keys of a grid a query sees, by windows and ranges along its axes, as the kernels read it."""
+"""Which keys a query of a grid sees by windows and ranges along the axes, as kernels read it."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ...terms import OffsetTable
 from ..inputs import DropoutOrigin
+from .axis_windows import AxisWindows
 from .bias_rows import bias_rows
 from .call_plan import CallPlan, CallSettings
-from .axis_windows import AxisWindows
 from .grid_indices import grid_indices
 from .grid_marks import grid_marks
 from .kernel_args import KernelInputs, KernelSizes, Specialization, TokenTensor
