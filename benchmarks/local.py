@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .files import RESULTS, save
-from .measure.local import measure_floors, measure_growth, measure_short
+from .measure.local import measure_floors, measure_growth, measure_maps, measure_short
 from .measure.local_memory import measure_memory
 from .measure.machine import machine
 from .measure.rolling import LEAST_TOKENS, measure_rolling
@@ -34,6 +34,7 @@ MOST_TOKENS = 1 << 20
 # What is measured, from the options.
 PARTS: dict[str, Callable[[argparse.Namespace], Any]] = {
     "time": lambda options: measure_floors(options.length),
+    "maps": lambda options: measure_maps(),
     "growth": lambda options: measure_growth(options.length // 4, 4 * options.length),
     "short": lambda options: measure_short(512),
     "memory": lambda options: measure_memory(options.length),

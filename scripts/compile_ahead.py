@@ -24,7 +24,7 @@ from triton import compiler
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from relpos import GridTerms, OffsetTable, Terms, attention
+from relpos import GridTerms, OffsetTable, Terms, attention, neighborhood_ranges
 from relpos.ops.triton.recorded import without_records
 
 from .pipelines import overwritten
@@ -291,6 +291,10 @@ CALLS: dict[str, Any] = {
     ),
     "local grid": lambda: sequence(
         64, terms=grid, window=((3, 3), (5, None)), key_ranges=chunks(LENGTH, 128), softcap=30.0
+    ),
+    "neighborhoods": lambda: sequence(
+        32, terms=on_grid((16, 32), bias=True),
+        key_ranges=[neighborhood_ranges(n, 7) for n in (16, 32)],
     ),
     "decoding": lambda: sequence(64, LENGTH, queries=1, terms=shaw, causal=True),
     "widest": lambda: sequence(256, terms=shaw),

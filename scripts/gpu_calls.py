@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relpos import GridTerms, OffsetTable, Terms, attention, chunk_ranges
+from relpos import GridTerms, OffsetTable, Terms, attention, chunk_ranges, neighborhood_ranges
 
 __all__ = ["CUDA", "Call", "calls", "outcome"]
 
@@ -135,4 +135,8 @@ def calls(backend: str, side: int, width: int, dtype: torch.dtype) -> dict[str, 
         "window": call(shaw, vectors, vectors, window=(9, 4), softcap=5.0),
         "chunks": call(bias, scalars, key_ranges=chunk_ranges(length, 6, 1, device=DEVICE)),
         "grid, window": call(grid, *sides, window=((2, 1), (1, 2))),
+        "neighborhoods": call(
+            lambda joint_bias: GridTerms(shape, joint_bias=joint_bias), logits,
+            key_ranges=[neighborhood_ranges(n, 3, device=DEVICE) for n in shape],
+        ),
     }

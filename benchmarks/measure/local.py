@@ -11,13 +11,15 @@ from torch import Tensor
 from relpos import attention
 
 from ..workloads.local import LOCAL_TERMS, PATTERNS, local_workload
+from ..workloads.neighborhoods import MAPS, map_workload
 from ..workloads.settings import Setting
 from ..workloads.workload import NATIVE, UNIT, Run, Workload, contenders, inputs
-from .passes import BOTH, FORWARD, TimedRuns, forward, forward_and_backward, passes
+from .passes import BOTH, FORWARD, TimedRuns, errors, forward, forward_and_backward, passes
 from .timing import Rounds, interleaved, percentiles, ratios
 
-__all__ = ["measure_floors", "measure_growth", "measure_short"]
+__all__ = ["measure_floors", "measure_growth", "measure_maps", "measure_short"]
 
+BIASES = "learned biases"
 _JUDGED = 256  # the last queries, whose results are held against float64
 
 
@@ -55,6 +57,24 @@ def measure_floors(length: int, *, seconds: float = 2.0) -> list[dict]:
             for key in those
             if key != UNIT
         ]
+    return rows
+
+
+def measure_maps(*, seconds: float = 2.0) -> list[dict]:
+    """The same of neighbourhoods with learned biases, whose maps are of several sizes."""
+    rows = []
+    for name, of in MAPS.items():
+        setting, workload = of.setting, map_workload(of)
+        tensors, runs = inputs(setting), contenders(setting, workload)
+        error = errors(workload, runs, tensors)
+        for pass_name, those in passes(setting, workload, runs, tensors).items():
+            rounds = interleaved(those, leading=(UNIT, NATIVE), seconds=seconds)
+            rows += [
+                _row(key, name, BIASES, key, error[key], pass_name, rounds, of.share)
+                | {"batch": of.batch, "heads": of.heads, "width": of.width}
+                for key in those
+                if key != UNIT
+            ]
     return rows
 
 

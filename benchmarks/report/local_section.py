@@ -7,7 +7,14 @@ from ..workloads.local import NO_TERMS
 from ..workloads.workload import NATIVE
 from .cells import format_ratio, machine_note, markdown_table, milliseconds
 
-__all__ = ["local_section", "local_table", "local_targets", "local_verdict"]
+__all__ = [
+    "local_section",
+    "local_table",
+    "local_targets",
+    "local_verdict",
+    "maps_note",
+    "maps_table",
+]
 
 FLOOR = """\
 B=1, H=8, L={length}, d=64, float32. The unit is the floor: the share of all pairs that takes part,
@@ -18,6 +25,13 @@ are those of the last queries. Wanted of native are at most {plain:g} without te
 with Shaw's keys.
 
 Measured on {machine} (`benchmarks/local.py`).
+"""
+
+MAPS = """\
+Neighbourhoods of maps that move inward at the edges, with learned biases as NAT has them, against
+the same floor: {maps}. FlexAttention reads the biases in its score function.
+
+Measured on {machine}.
 """
 
 GROWTH = """\
@@ -82,22 +96,42 @@ def local_verdict(result: dict) -> str:
     return "\n".join([*missed, f"{len(targets)} targets of local attention, {len(missed)} missed"])
 
 
-def local_table(result: dict, contenders: tuple[str, ...] | None = None) -> str:
+def local_table(result: dict) -> str:
     """Every pattern: multiples of the floor, and of plain SDPA over all pairs.
 
     Args:
         result: of `benchmarks.local`.
-        contenders: those to list; None: all.
     """
+    return _table(result["time"])
+
+
+def maps_table(result: dict) -> str:
+    """The same of the neighbourhoods of maps."""
+    return _table(result["maps"])
+
+
+def maps_note(result: dict) -> str:
+    """The machine that measured these, and the commit."""
+    return machine_note(result["machine"] | {"commit": result["commits"]["maps"]})
+
+
+def _sizes_of_maps(result: dict) -> str:
+    sizes = {
+        row["pattern"]: f"{row['pattern']}: B={row['batch']}, H={row['heads']}, d={row['width']}"
+        for row in result["maps"]
+    }
+    return "; ".join(sizes.values())
+
+
+def _table(measured: list[dict]) -> str:
     passes: dict[tuple[str, str, str], dict[str, dict]] = {}
-    for row in result["time"]:
+    for row in measured:
         key = row["pattern"], row["terms"], row["contender"]
         passes.setdefault(key, {})[row["pass"]] = row
     rows = [
         [*key, *(_beside_floor(found.get(name)) for name in (FORWARD, BOTH)),
          milliseconds(found[FORWARD]["seconds"]["median"]), f"{found[FORWARD]['error']:.0e}"]
         for key, found in passes.items()
-        if contenders is None or key[2] in contenders
     ]  # fmt: skip
     head = ["pairs", "terms", "computed by", FORWARD, BOTH, "forward, ms", "error"]
     return markdown_table(head, rows, 3)
@@ -120,6 +154,8 @@ def local_section(result: dict) -> str:
             machine=machine_note(result["machine"]),
         ),
         local_table(result),
+        MAPS.format(maps=_sizes_of_maps(result), machine=maps_note(result)),
+        maps_table(result),
         GROWTH.format(short=growth[0]["short"], long=growth[0]["long"]),
         markdown_table(
             ["pairs", "terms", "pass", "a token", "a pair"],

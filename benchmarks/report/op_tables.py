@@ -13,7 +13,7 @@ from .cells import (
     markdown_table,
     ratio,
 )
-from .local_section import local_table
+from .local_section import local_table, maps_note, maps_table
 from .targets import GPU_TARGETS, TARGETS, verdict
 
 __all__ = ["gpu_excerpt", "gpu_part", "half_part", "local_part", "memory_table", "time_table"]
@@ -112,7 +112,11 @@ def local_part(result: dict) -> str:
         "SDPA's time over all pairs; in square brackets as a multiple of plain SDPA's. "
         f"B=1, H=8, L={result['length']}, d=64, float32, {machine_note(result['machine'])}."
     )
-    return f"{note}\n\n{local_table(result)}"
+    maps = (
+        "Neighbourhoods of maps with learned biases, likewise (float32, the sizes of NAT's first "
+        f"two stages, and larger maps; {maps_note(result)})."
+    )
+    return f"{note}\n\n{local_table(result)}\n\n{maps}\n\n{maps_table(result)}"
 
 
 def gpu_table(result: dict) -> str:

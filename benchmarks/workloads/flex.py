@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Allows", "flex_bias", "flex_keys", "flex_plain", "not_ahead"]
+__all__ = ["Allows", "flex_bias", "flex_keys", "flex_plain", "flex_score", "not_ahead"]
 
 
 # Whether a pair takes part, from the numbers of sequence, head, query and key.
@@ -77,6 +77,30 @@ def flex_bias() -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
             return s + rows[h, (j - i).clamp(-distance, distance) + distance]
 
         return run(q, k, v, score)
+
+    return attention
+
+
+def flex_score(
+    score_of: Callable[[Tensor], Callable[..., Tensor]],
+    *,
+    allows: Allows,
+    rows: Callable[[Tensor], Tensor],
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Compiled FlexAttention with a score function of one's own; forward only on the CPU.
+
+    Args:
+        score_of: the score function, from the biases.
+        allows: the pairs that take part.
+        rows: the biases, from the queries.
+    """
+    run = _flex_attention(allows)
+
+    def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        biases = rows(q)
+        if q.device.type == "cpu":
+            q, k, v, biases = (x.detach() for x in (q, k, v, biases))
+        return run(q, k, v, score_of(biases))
 
     return attention
 
