@@ -136,7 +136,8 @@ def calls(backend: str, side: int, width: int, dtype: torch.dtype) -> dict[str, 
         "chunks": call(bias, scalars, key_ranges=chunk_ranges(length, 6, 1, device=DEVICE)),
         "grid, window": call(grid, *sides, window=((2, 1), (1, 2))),
         "neighborhoods": call(
-            lambda joint_bias: GridTerms(shape, joint_bias=joint_bias), logits,
+            lambda joint_bias: GridTerms(shape, joint_bias=joint_bias),
+            logits,
             key_ranges=[neighborhood_ranges(n, 3, device=DEVICE) for n in shape],
         ),
     }

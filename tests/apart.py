@@ -73,7 +73,9 @@ def import_apart(name: str) -> Any:
     """A module of the environment, or of a library that lies apart from it."""
     library = name.partition(".")[0]
     if library not in _find_libraries():
-        return import_module(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return import_module(name)
     for package in BARE.get(library, ()):
         if package not in sys.modules:
             bare = sys.modules[package] = ModuleType(package)

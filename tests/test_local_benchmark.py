@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from math import prod
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from benchmarks.measure import local, local_memory, rolling
 from benchmarks.report.local_section import local_section, local_targets, local_verdict
 from benchmarks.workloads import flex
 from benchmarks.workloads.local import DENSE_MASK, LOCAL_TERMS, PATTERNS, local_workload
+from benchmarks.workloads.neighborhoods import DENSE_BIAS, Map, map_workload
 from benchmarks.workloads.settings import Setting
 from benchmarks.workloads.workload import NATIVE, UNIT, contenders, inputs
 from relpos import attention, backends
@@ -51,6 +53,29 @@ def test_every_contender_computes_the_same_pairs(monkeypatch, name: str, terms: 
         assert (run(*tensors).double() - exact).abs().max() < 1e-5, contender
 
 
+SMALL_MAP = Map((6, 7), 3, batch=2, heads=3, width=8)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("of", [SMALL_MAP, Map((5, 9), 4, batch=1, heads=2, width=8)])
+def test_every_contender_computes_the_same_neighbourhoods(monkeypatch, of: Map):
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    workload, tensors = map_workload(of), inputs(of.setting)
+    exact = attention(
+        *(x.detach().double() for x in tensors),
+        workload.terms(*tensors[:2]).map(lambda x: x.double()),
+        backend="reference", **workload.local,
+    )  # fmt: skip
+    runs = contenders(of.setting, workload)
+    assert set(runs) == {UNIT, NATIVE, "FlexAttention", DENSE_BIAS}
+    for contender, run in runs.items():
+        if contender == UNIT or (contender == NATIVE and backends()["native"] is not None):
+            continue
+        assert (run(*tensors).double() - exact).abs().max() < 1e-5, contender
+    pairs = [(ranges[0, :, 1] - ranges[0, :, 0]).sum() for ranges in workload.local["key_ranges"]]
+    assert of.share == pairs[0] * pairs[1] / prod(of.grid) ** 2
+
+
 @pytest.fixture
 def without_flex(monkeypatch):
     """FlexAttention takes tens of seconds to be compiled: its rows are those of a dense mask."""
@@ -73,18 +98,22 @@ def test_the_page_has_what_was_measured(without_flex, monkeypatch, capsys):
     one = "window (512, 0)"  # in a fresh process, seconds each
     monkeypatch.setattr(local_memory, "PATTERNS", {one: PATTERNS[one]})
     monkeypatch.setattr(local_memory, "LOCAL_TERMS", LOCAL_TERMS[:1])
+    monkeypatch.setattr(local, "MAPS", {"3 x 3 of 6 x 7": SMALL_MAP})
     result = {
         "machine": {"threads": 2, "processor": "p", "capability": "c", "torch": "t", "commit": "x"},
         "length": 512,
         "cached": rolling.LEAST_TOKENS,
+        "commits": {"maps": "y"},
         "time": local.measure_floors(512, seconds=0),
+        "maps": local.measure_maps(seconds=0),
         "growth": local.measure_growth(64, 128, seconds=0),
         "short": local.measure_short(64, seconds=0),
         "memory": local_memory.measure_memory(512),
         "rolling": rolling.measure_rolling(rolling.LEAST_TOKENS),
     }
     page = local_section(result)
-    assert page.count(f"| {NATIVE} |") == len(PATTERNS) * len(LOCAL_TERMS)
+    assert page.count(f"| {NATIVE} |") == len(PATTERNS) * len(LOCAL_TERMS) + 1
+    assert "floor: 3 x 3 of 6 x 7: B=2, H=3, d=8." in page
     assert len(local_targets(result)) == 12 + 12 + 4 + 1
     held: dict[str, list[int]] = {}
     for row in result["rolling"]["rows"]:

@@ -32,8 +32,8 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
     ),
     **_in(
         "dinat.modeling_dinat",
-        "neighbourhoods that move inwards at the edges, computed by natten, without tensors of "
-        "all pairs",
+        "it hands natten its heads as rows of the map, and fails; neighborhood_attention has what "
+        "it means",
         "NeighborhoodAttention",
     ),
     "espnet.nets.pytorch_backend.transformer.attention": {
