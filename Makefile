@@ -30,7 +30,7 @@ ORACLES := espnet self-attention-cv
 APART := timm torchvision segment-anything nemo-toolkit speechbrain wrapt monai enformer-pytorch \
   borzoi-pytorch
 
-# Of the same folder, one that would compile for hours where it saw a GPU. It asks for torch as it is built.
+# Of the same folder, one that is built with torch at hand, for hours where it sees a GPU or is told of one.
 UNCOMPILED := natten
 
 # The oldest transformers whose models are adapted, beside the one that the constraints pin.
@@ -52,7 +52,7 @@ $(VENV)/.complete: pyproject.toml constraints.txt setup.py $(wildcard csrc/*)
 	$(INSTALL) --editable '.[dev]'
 	$(INSTALL) --no-deps $(ORACLES)
 	$(INSTALL) --no-deps --upgrade --target $(VENV)/apart $(APART)
-	CUDA_VISIBLE_DEVICES= $(INSTALL) --no-deps --no-build-isolation --upgrade --target $(VENV)/apart $(UNCOMPILED)
+	NATTEN_CUDA_ARCH= CUDA_VISIBLE_DEVICES= $(INSTALL) --no-deps --no-build-isolation --upgrade --target $(VENV)/apart $(UNCOMPILED)
 	@touch $@
 
 run: setup

@@ -1,4 +1,4 @@
-"""Local attention: time and memory beside the floor, growth with the length, a rolling cache.
+"""Local attention: time and memory beside the floor, maps, growth by length, a rolling cache.
 
 Each pass of all patterns runs in one interleaved run with plain SDPA over all pairs. The floor is
 the share of the pairs that takes part times plain SDPA's time in the same round.

@@ -89,9 +89,9 @@ struct GridTerms : BlockInputs {
   int64_t row_coords[kBlockRows][kMaxAxes];  // of the block's queries
   int64_t row_joint_bias_index[kBlockRows];  // to be subtracted from that of a key
   int64_t first_grid_row = 0;                // the rows before it lie in the prefix
-  // Where there is a window and no row of the prefix: the coordinates box_from..box_to-1 of an axis
-  // are all that some row sees.
-  int64_t batch_entry = 0;  // of the block
+  int64_t batch_entry = 0;                   // of the block
+  // Where attention is local and there is no row of the prefix: the coordinates
+  // box_from..box_to-1 of an axis are all that some row sees.
   bool has_box = false;
   int64_t box_from[kMaxAxes], box_to[kMaxAxes];
   KeyRun key_runs[kTileKeys];                // of the current tile
@@ -127,7 +127,7 @@ struct GridTerms : BlockInputs {
     const Grid& grid = params.grid;
     fill_axis_tables(block.h);
     locate_rows(block);
-    if (grid.has_window) limit_to_window(block);
+    if (grid.is_local) limit_to_seen_coords(block);
     if (!plan.grid.has_axis_scores) return;
     fill(work.axis_scores, block.num_rows * grid.sum_size_k, 0);
     for (int n = 0; n < grid.num_axes; ++n) {
@@ -148,8 +148,8 @@ struct GridTerms : BlockInputs {
     }
   }
 
-  // Row r's coordinates that are in an axis's window and range: from..to-1, from <= to.
-  void window_of_row(int64_t r, int axis, int64_t& from, int64_t& to) const {
+  // The coordinates of keys along an axis that row r sees, by its window and range: from..to-1.
+  void seen_coords(int64_t r, int axis, int64_t& from, int64_t& to) const {
     const Axis& of = params.grid.axes[axis];
     from = 0, to = of.size_k;
     of.window.limit(row_coords[r][axis], from, to);
@@ -157,10 +157,10 @@ struct GridTerms : BlockInputs {
     to = max(from, to);
   }
 
-  // Cut the keys that each row of the grid sees to those from the first to the last of its window,
-  // in row-major order; what lies between is hidden by hide_outside_window. The box is around the
+  // Cut the keys that each row of the grid sees to those from the first to the last at such coordinates,
+  // in row-major order; what lies between is hidden by hide_unseen_coords. The box is around the
   // windows of all rows.
-  void limit_to_window(RowBlock& block) {
+  void limit_to_seen_coords(RowBlock& block) {
     const Grid& grid = params.grid;
     batch_entry = block.b;
     has_box = first_grid_row == 0;  // the prefix sees all
@@ -170,7 +170,7 @@ struct GridTerms : BlockInputs {
       bool sees_any = true;
       for (int n = 0; n < grid.num_axes; ++n) {
         int64_t from, to;
-        window_of_row(r, n, from, to);
+        seen_coords(r, n, from, to);
         sees_any = sees_any && from < to;
         if (from >= to) continue;
         first = first * grid.axes[n].size_k + from;
@@ -320,7 +320,7 @@ struct GridTerms : BlockInputs {
 
   // Whether anything of the grid is read, or summed, by runs of keys.
   bool reads_key_runs() const {
-    return plan.grid.has_axis_scores || plan.grid.has_values || params.grid.has_window ||
+    return plan.grid.has_axis_scores || plan.grid.has_values || params.grid.is_local ||
            (params.grid.joint_bias && !plan.joint_bias_by_pair);
   }
   // Where the number of row r and a key of the tile lies among those by pair (joint_bias.h).
@@ -352,15 +352,15 @@ struct GridTerms : BlockInputs {
     }
   }
 
-  // Row r's scores x (tile) of keys outside its window become -inf.
-  void hide_outside_window(int64_t r, float* x) const {
+  // Row r's scores x (tile) of keys at other coordinates than it sees become -inf.
+  void hide_unseen_coords(int64_t r, float* x) const {
     const int last = params.grid.num_axes - 1;
     for (int64_t n = 0; n < num_key_runs; ++n) {
       const KeyRun& run = key_runs[n];
       int64_t from = 0, to = run.num_keys;  // what is seen of the run
       for (int axis = 0; axis <= last; ++axis) {
         int64_t first, end;
-        window_of_row(r, axis, first, end);
+        seen_coords(r, axis, first, end);
         const int64_t coord = (axis == last ? run.last_coord : run.outer_coords[axis]) -
                               plan.grid.axes[axis].first_coord_k;
         if (axis < last && (coord < first || coord >= end)) to = 0;

@@ -89,7 +89,7 @@ struct BoundParams {
     if (from.mask) bind_mask(*from.mask);
     if (!from.key_grid.empty()) bind_grid(from);
     if (from.documents) bind_documents(*from.documents, from.query_documents);
-    if (from.key_ranges) bind_key_ranges(*from.key_ranges);
+    if (from.key_ranges) params.key_ranges = ranges_of(*from.key_ranges);
     if (from.key_grid.empty() && !from.window.empty())
       params.window = {from.window[0], from.window[1]};
     params.softcap = (float)from.softcap;
@@ -129,6 +129,7 @@ struct BoundParams {
   void bind_grid(const Arguments& from) {
     Grid& grid = params.grid;
     grid.num_axes = (int)from.key_grid.size();
+    const KeyRanges ranges = from.axis_ranges ? ranges_of(*from.axis_ranges) : KeyRanges();
     int64_t query_coords = 0;  // of the axes before
     for (size_t n = 0; n < from.key_grid.size(); ++n) {
       Axis& axis = grid.axes[n];
@@ -137,11 +138,11 @@ struct BoundParams {
       axis.has_queries = from.axis_has_queries[n] != 0;
       axis.has_bias = from.axis_has_bias[n] != 0, axis.has_values = from.axis_has_values[n] != 0;
       if (!from.window.empty()) axis.window = {from.window[2 * n], from.window[2 * n + 1]};
-      grid.has_window = grid.has_window || axis.window.limited();
-      if (from.axis_ranges) axis.ranges = ranges_of(*from.axis_ranges, 2 * query_coords);
+      grid.is_local = grid.is_local || axis.window.limited();
+      if (from.axis_ranges) axis.ranges = {ranges.ranges + 2 * query_coords, ranges.batch_stride};
       grid.sum_size_k += axis.size_k, query_coords += axis.size_q;
     }
-    grid.has_window = grid.has_window || from.axis_ranges;
+    grid.is_local = grid.is_local || from.axis_ranges;
     grid.prefix = from.prefix;
     if (from.axis_tables) {
       grid.axis_tables = keeper.contiguous(*from.axis_tables).const_data_ptr<float>();
@@ -179,14 +180,9 @@ struct BoundParams {
                         document_index.interleaved};
   }
 
-  void bind_key_ranges(const Tensor& x) {
-    params.key_ranges = ranges_of(x, 0);
-  }
-
-  // Ranges (b or 1, n, 2), from number `first` of each batch entry on.
-  KeyRanges ranges_of(const Tensor& x, int64_t first) {
-    return {keeper.contiguous(x).const_data_ptr<int64_t>() + first,
-            x.size(0) == 1 ? 0 : 2 * x.size(1)};
+  // Ranges (b or 1, n, 2).
+  KeyRanges ranges_of(const Tensor& x) {
+    return {keeper.contiguous(x).const_data_ptr<int64_t>(), x.size(0) == 1 ? 0 : 2 * x.size(1)};
   }
 
   template <class T>

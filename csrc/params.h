@@ -110,7 +110,7 @@ struct Grid {
   int num_axes = 0;  // 0: the tokens are a line
   Axis axes[kMaxAxes];
   int64_t prefix = 0;
-  bool has_window = false;  // whether any axis has one, or ranges
+  bool is_local = false;  // whether any axis has a window or ranges
   int64_t sum_size_k = 0;  // over the axes
   // (axis_table_heads, axis_table_size): for each axis in turn its rows of keys (table_rows,
   // key_dim), of queries (table_rows, head_dim), of bias (table_rows), of values (table_rows,

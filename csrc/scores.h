@@ -394,7 +394,7 @@ struct Scores : QueriesTerm {
   void hide_unseen(const RowBlock& block, const KeyTile& tile, float* scores) {
     const Documents& documents = params.documents;
     if (tile.whole && tile.from % kKeyUnit == 0 && tile.to % kKeyUnit == 0 &&
-        !(documents.ids && documents.interleaved) && !params.grid.has_window)
+        !(documents.ids && documents.interleaved) && !params.grid.is_local)
       return;
     for (int64_t r = tile.first_row; r < tile.end_row; ++r) {
       float* x = scores + r * kTileStride;
@@ -409,7 +409,7 @@ struct Scores : QueriesTerm {
             documents.query_ids[block.b * documents.query_batch_stride + block.first_row + r];
         for (int64_t n = from; n < to; ++n) x[n] = ids[tile.key(n)] == own ? x[n] : -kInfinity;
       }
-      if (params.grid.has_window && r >= first_grid_row) hide_outside_window(r, x);
+      if (params.grid.is_local && r >= first_grid_row) hide_unseen_coords(r, x);
       const int64_t first = kTiles ? tile.vector_from() : round_down(from, kLanes);
       const int64_t end = kTiles ? tile.vector_to() : round_up(to, kLanes);
       for (int64_t n = first; n < from; ++n) x[n] = -kInfinity;

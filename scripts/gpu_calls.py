@@ -9,7 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relpos import GridTerms, OffsetTable, Terms, attention, chunk_ranges, neighborhood_ranges
+from relpos import (
+    GridTerms,
+    OffsetTable,
+    Terms,
+    attention,
+    chunk_ranges,
+    intersect_ranges,
+    neighborhood_ranges,
+    padding_ranges,
+)
 
 __all__ = ["CUDA", "Call", "calls", "outcome"]
 
@@ -86,6 +95,8 @@ def calls(backend: str, side: int, width: int, dtype: torch.dtype) -> dict[str, 
     wide = (1, 2 * WIDE_REACH + 1, width)
     sides = ((1, 2 * side - 1, width), (1, 2 * side + 3, width))
     shape, logits = (side, side + 2), (heads, 2 * side - 1, 2 * side + 3)
+    # Of images of two sizes.
+    inside = [padding_ranges(torch.tensor([n, n - 2], device=DEVICE), n) for n in shape]
     documents = (torch.arange(length, device=DEVICE) // 7)[None]
     mask = (torch.rand(batch, 1, 1, length, generator=draw) > 0.3).to(DEVICE)
     added = torch.randn(batch, 1, 1, length, generator=draw).to(DEVICE, dtype)
@@ -138,6 +149,9 @@ def calls(backend: str, side: int, width: int, dtype: torch.dtype) -> dict[str, 
         "neighborhoods": call(
             lambda joint_bias: GridTerms(shape, joint_bias=joint_bias),
             logits,
-            key_ranges=[neighborhood_ranges(n, 3, device=DEVICE) for n in shape],
+            key_ranges=[
+                intersect_ranges(neighborhood_ranges(n, 3, device=DEVICE), of_images)
+                for n, of_images in zip(shape, inside, strict=True)
+            ],
         ),
     }

@@ -74,7 +74,7 @@ def import_apart(name: str) -> Any:
     library = name.partition(".")[0]
     if library not in _find_libraries():
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+            warnings.simplefilter("ignore")  # which are not this project's
             return import_module(name)
     for package in BARE.get(library, ()):
         if package not in sys.modules:

@@ -41,7 +41,7 @@ __all__ = ["Axis", "Table", "attention", "grid_attention"]
 Window = tuple[int | None, int | None]
 # Of each coordinate of the queries along an axis: the first coordinate of keys, and that after the
 # last.
-AxisRanges = Integer[ndarray, "#b n 2"]
+AxisRanges = Integer[ndarray, "#b _ 2"]
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def grid_attention(
     query_shape = shape if query_shape is None else query_shape
     shapes = query_shape, shape
     windows = [None] * len(shape) if window is None else window
-    key_ranges, axis_ranges = _apart(key_ranges, len(shape))
+    key_ranges, axis_ranges = _split_ranges(key_ranges, len(shape))
     if mask is not None:
         mask = np.broadcast_to(mask, (batch, heads, seqlen_q, seqlen_k))
 
@@ -263,7 +263,7 @@ def _in_range(j: int, key_ranges: ndarray | None, b: int, i: int) -> bool:
     return bool(lo <= j < hi)
 
 
-def _apart(
+def _split_ranges(
     key_ranges: ndarray | Sequence[AxisRanges | None] | None, num_axes: int
 ) -> tuple[ndarray | None, Sequence[AxisRanges | None]]:
     """Ranges of queries, and those of axes."""

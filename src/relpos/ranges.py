@@ -82,10 +82,11 @@ def neighborhood_ranges(
     causal: bool = False,
     device: torch.device | str | None = None,
 ) -> Int64[Tensor, "1 i 2"]:
-    """Each query sees the `size` keys around it; at either end the neighbourhood moves inward.
+    """Each query sees the `size` keys around it, at either end the nearest `size`.
 
-    So that every query sees as many keys (Hassani et al. 2023, eq. 2 and 3; NATTEN). For a grid,
-    one for each axis: `key_ranges=[neighborhood_ranges(height, 7), neighborhood_ranges(width, 7)]`.
+    The neighbourhoods move inward there, so that every query sees as many keys (Hassani et al.
+    2023, eq. 2 and 3; NATTEN). For a grid, one for each axis:
+    `key_ranges=[neighborhood_ranges(height, 7), neighborhood_ranges(width, 7)]`.
     Of an even size, the query is the first of the second half.
 
     Args:
@@ -93,8 +94,9 @@ def neighborhood_ranges(
         size: of a neighbourhood, in tokens; all of them where there are fewer.
         stride: so many queries after each other share the neighbourhood of the one in the middle
             (Hassani et al. 2025); with `stride=size` those are windows without overlap.
-        causal: in place of that, each query sees itself and the `size - 1` keys before it, which
-            at the beginning are fewer; with a stride, none before those of the last of its group.
+        causal: whether each query sees itself and the `size - 1` keys before it instead, fewer at
+            the beginning; with a stride, none of those that the last query of its group is too far
+            from.
         device: where the result is made.
 
     Raises:

@@ -54,9 +54,7 @@ def of_natten(x: Tensor, *settings: tuple) -> Tensor:
 def test_outputs_are_those_of_natten(grid: tuple[int, ...], settings: list[tuple]):
     x = normal(3, 2, *grid, 3, 16, dtype=torch.float32)
     sizes, strides, dilations, causal = settings
-    found = neighborhood_attention(
-        *x, sizes, stride=strides, dilation=dilations, is_causal=causal
-    )  # fmt: skip
+    found = neighborhood_attention(*x, sizes, stride=strides, dilation=dilations, is_causal=causal)
     assert_close(found, of_natten(x, *settings), rtol=1e-5, atol=1e-5)
 
 
@@ -157,20 +155,18 @@ def test_weights_are_dropped_in_training_alone():
     assert torch.equal(layer.eval()(x), layer(x))
 
 
+def test_no_maps_give_none():
+    x = torch.zeros(0, 5, 6, 8)
+    for dilation in (None, 2, (4, 1)):
+        layer = NeighborhoodAttention2D(8, 2, kernel_size=3, dilation=dilation)
+        assert layer(x).shape == x.shape
+
+
 def test_heads_may_share_keys():
     q, k, v = normal(1, 6, 6, 4, 8), normal(1, 6, 6, 2, 8, seed=1), normal(1, 6, 6, 2, 8, seed=2)
     found = neighborhood_attention(q, k, v, 3, dilation=2)
     whole = (x.repeat_interleave(2, -2) for x in (k, v))
     assert_close(found, neighborhood_attention(q, *whole, 3, dilation=2))
-
-
-def test_memory_grows_with_the_tokens_not_with_their_pairs():
-    """A map of 65,536 tokens, whose pairs in float32 are 16 GiB."""
-    layer = NeighborhoodAttention2D(8, 1, kernel_size=7)
-    x = torch.randn(1, 256, 256, 8, requires_grad=True)
-    layer(x).sum().backward()
-    assert x.grad is not None
-    assert x.grad.isfinite().all()
 
 
 @pytest.mark.no_typecheck
@@ -180,11 +176,17 @@ def test_memory_grows_with_the_tokens_not_with_their_pairs():
         ({"kernel_size": (3,)}, ValueError, r"kernel_size must be one, or one for each of 2 axes"),
         ({"kernel_size": 0}, ValueError, "kernel_size must be an integer >= 1, got 0"),
         ({"dilation": (1, 0)}, ValueError, "dilation must be an integer >= 1, got 0"),
-        ({"stride": 4}, ValueError, "stride must be at most size=3, got 4"),
+        ({"stride": (1, 4)}, ValueError, r"stride must be at most kernel_size=\(3, 3\), got"),
+        ({"query": torch.zeros(1, 0, 6, 2, 4)}, ShapeError, "query must be .* none of them empty"),
+        ({"key": torch.zeros(1, 4, 6, 2, 5)}, ShapeError, "key must be .*d=4.*, got"),
+        ({"value": torch.zeros(1, 4, 6, 1, 4)}, ShapeError, "value must be .*g=2.*, got"),
+        ({"key": torch.zeros(1, 4, 6, 3, 4), "value": torch.zeros(1, 4, 6, 3, 4)}, ShapeError,
+         "key must have a divisor of h=2 heads, got 3"),
+        ({"key": torch.zeros(1, 4, 6, 2, 4).half()}, ShapeError, "key must be torch.float32"),
         ({"is_causal": 1}, TypeError, "is_causal must be True or False, got 1"),
         ({"rpb": torch.zeros(2, 5, 4)}, ShapeError, r"rpb must be \(h, r0, r1\) with .*r1=5"),
         ({"rpb": torch.zeros(2, 5, 5).double()}, ShapeError, "rpb must be torch.float32"),
-        ({"key": torch.zeros(1, 4, 5, 2, 4)}, ShapeError, "key must be .* as many tokens as query"),
+        ({"key": torch.zeros(1, 4, 5, 2, 4)}, ShapeError, "key must be .*n1=6.*, got"),
         ({"query": torch.zeros(1, 2, 4)}, ShapeError, r"query must be \(b, \*grid, h, d\)"),
         ({"query": [1]}, TypeError, "query must be a tensor, got list"),
     ],
@@ -200,6 +202,10 @@ def test_wrong_arguments_are_named(changes: dict[str, Any], error: type[Exceptio
 def test_modules_name_wrong_arguments():
     with pytest.raises(ValueError, match="2D: embed_dim must be a multiple of num_heads=3, got 10"):
         NeighborhoodAttention2D(10, 3, 3)
+    with pytest.raises(
+        ValueError, match=r"1D: stride must be at most kernel_size=\(3,\), got"
+    ):
+        NeighborhoodAttention1D(9, 3, 3, stride=4)
     with pytest.raises(ValueError, match="3D: kernel_size must be one, or one for each of 3 axes"):
         NeighborhoodAttention3D(9, 3, (3, 3))
     layer = NeighborhoodAttention2D(8, 2, 3)

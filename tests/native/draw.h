@@ -373,7 +373,7 @@ struct Case {
     for (int n = 0; n < grid.num_axes && !pooled(); ++n)
       if (random.chance(0.7)) grid.axes[n].window = any_window(grid.axes[n].size_k);
     for (int n = 0; n < grid.num_axes; ++n)
-      grid.has_window = grid.has_window || grid.axes[n].window.limited();
+      grid.is_local = grid.is_local || grid.axes[n].window.limited();
   }
 
   // Ranges that follow each other, or any, some of them empty or beyond the keys.
@@ -414,7 +414,7 @@ struct Case {
     for (int n = 0; n < grid.num_axes; ++n) sum_size_q += grid.axes[n].size_q;
     for (int n = 0; n < grid.num_axes; before += grid.axes[n++].size_q)
       grid.axes[n].ranges = {axis_ranges.data() + 2 * before, rows == 1 ? 0 : 2 * sum_size_q};
-    grid.has_window = true;
+    grid.is_local = true;
   }
 
   // The keys from the first to the last of a query's document, among those from `first` on.

@@ -8,7 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from relpos import OffsetTable, Terms, attention, chunk_ranges, merge, padding_ranges
+from relpos import (
+    GridTerms,
+    OffsetTable,
+    Terms,
+    attention,
+    chunk_ranges,
+    merge,
+    padding_ranges,
+)
 from tests.ops.agreement import assert_agrees
 from tests.ops.backends import DTYPES, every_backend, every_blockwise
 from tests.ops.cases import CASES, Case
@@ -115,9 +123,18 @@ def test_ranges_of_axes_without_any_limit_hide_nothing(backend: str):
     case = GRID_CASES["plane"]
     named = case.inputs(dtype=DTYPES[backend])
     whole = case.run(named, backend)
-    for ranges in ([None, None], [chunk_ranges(5, 9, 0), None], [chunk_ranges(5, 5, 0).int()] * 1):
-        of_axes = ranges if len(ranges) == 2 else [*ranges, None]
-        assert_agrees(case.run(named, backend, key_ranges=of_axes), whole)
+    whole_axis = chunk_ranges(5, 5, 0)
+    for ranges in ([None, None], [chunk_ranges(5, 9, 0), None], [whole_axis.int(), None]):
+        assert_agrees(case.run(named, backend, key_ranges=ranges), whole)
+
+
+@every_backend
+def test_no_sequences_have_ranges_of_axes(backend: str):
+    q = torch.zeros(0, 2, 6, 4, dtype=DTYPES[backend])
+    none = torch.zeros(0, 2, 2, dtype=torch.int64)
+    for ranges in ([none, None], [none, chunk_ranges(3, 2, 0)], [none, none.new_zeros(0, 3, 2)]):
+        out = attention(q, q, q, GridTerms((2, 3)), key_ranges=ranges, backend=backend)
+        assert out.shape == q.shape
 
 
 @every_backend
@@ -213,6 +230,20 @@ def test_lines_of_a_grid_beyond_every_window_are_never_read(backend: str, which:
     named["key_ranges"] = torch.stack([torch.zeros(80 * 16).long(), 80 * 16 * sees], -1)[None]
     poisoned = named | {which: named[which].clone()}
     poisoned[which][:, :, (seen + 2) * 16 :] = torch.nan
+    assert_same_with(case, backend, named, poisoned)
+
+
+@every_blockwise
+@pytest.mark.parametrize("which", ["k", "v"])
+def test_lines_of_a_grid_in_no_range_are_never_read(backend: str, which: str):
+    """All queries see some of the first 20 lines of 16 tokens, and none of the others."""
+    case = replace(GRID_CASES["plane"], shape=(40, 16), terms="keys bias values", axis_ranges="any")
+    named = case.inputs(dtype=DTYPES[backend])
+    first = torch.arange(40).clamp(max=20) - 2
+    of_lines = torch.stack([first, (first + 5).clamp(max=20)], -1)[None]
+    named |= {"axis_ranges0": of_lines, "axis_ranges1": chunk_ranges(16, 4, 1)}
+    poisoned = named | {which: named[which].clone()}
+    poisoned[which][:, :, 20 * 16 :] = torch.nan
     assert_same_with(case, backend, named, poisoned)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from relpos import GridTerms, OffsetTable, Terms
 from relpos import attention, chunk_ranges, global_local_attention
+from relpos.adapters import neighborhood_attention
 
 def resident(name):  # MiB; getrusage would know the largest set of the parent process too
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -73,6 +74,11 @@ def run_thin_grid(length):
     axes = Terms(), Terms(keys=OffsetTable(rows, -4), values=OffsetTable(rows, -4))
     attention(x, x, x, GridTerms((4, width), axes), backend="BACKEND").sum().backward()
 
+def run_neighborhoods(length):
+    x = torch.randn(1, 64, length // 64, 2, 16, requires_grad=True)
+    rpb = torch.randn(2, 13, 13, requires_grad=True)
+    neighborhood_attention(x, x, x, 7, dilation=2, rpb=rpb, backend="BACKEND").sum().backward()
+
 def run_global(length):
     x = torch.randn(1, 2, length, 16, requires_grad=True)
     rows = torch.randn(1, 129, 16, requires_grad=True)
@@ -104,6 +110,7 @@ print(json.dumps(resident("VmHWM") - before))
         ("run_local", 0.0, 60),
         ("run_grid", 0.0, 144),
         ("run_thin_grid", 0.0, 500),
+        ("run_neighborhoods", 0.0, 60),
         ("run_global", 0.0, 100),
     ],
 )

@@ -49,7 +49,8 @@ SLOW = {
 }  # fmt: skip
 SLOW_GRIDS = {
     "rows", "rows, causal", "rows, long prefix", "rows, pooled", "rows, window",
-    "rows, window, prefix", "padding", "two before",
+    "rows, window, prefix", "rows, neighborhoods", "rows, axis ranges, prefix", "padding",
+    "two before",
 }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ CALLS = {
     ],
     ("sm_86", "least"): [
         "shaw", "everything", "grid", "widest", "wide, in parts", "float32", "local",
-        "local, everything", "local grid",
+        "local, everything", "local grid", "neighborhoods",
     ],
 }  # fmt: skip
 CALLS_WITH_REGISTERS = [

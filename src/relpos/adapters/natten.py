@@ -2,10 +2,10 @@
 
     s_ij = scale * q_i . k_j + B[o_1, ..., o_n]         for the keys j of i's neighbourhood alone
 
-with the offset `o_a` of key minus query along axis `a`, in steps of the dilation. NATTEN dropped
-the biases when it fused its kernels; here they come with `O(L)` memory, forward and backward, on
-CPUs and GPUs. `neighborhood_attention` takes what `na1d`, `na2d` and `na3d` take, and the modules
-read state dicts of NATTEN's own, of before 0.20 with their `rpb`.
+with the offset `o_a` of key minus query along axis `a`, in steps of the dilation. NATTEN's fused
+kernels took the biases forward only, and since 0.20 it has none; here they come with `O(L)` memory,
+forward and backward. `neighborhood_attention` stands for `na1d`, `na2d` and `na3d`; the modules
+read state dicts of NATTEN's own, with `rpb` of those before 0.20.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def neighborhood_attention(
     kernel_size: int | Sequence[int],
     *,
     stride: int | Sequence[int] = 1,
-    dilation: int | Sequence[int] = 1,
+    dilation: int | Sequence[int] | None = 1,
     is_causal: bool | Sequence[bool] = False,
     scale: float | None = None,
     rpb: Float[Tensor, "h *offsets"] | None = None,
@@ -63,8 +63,9 @@ def neighborhood_attention(
 ) -> Float[Tensor, "b *grid h dv"]:
     """What each token of a line, an image or a volume reads from its neighbourhood.
 
-    As NATTEN's `na1d`, `na2d` and `na3d`, with two differences: there may be biases, and a map
-    smaller than a neighbourhood is no error: its tokens see all of it.
+    As NATTEN's `na1d`, `na2d` and `na3d`, but that there may be biases, that all after the size of
+    a neighbourhood is given by name, and that a map smaller than a neighbourhood is no error: its
+    tokens see all of it. (Modules of NATTEN before 0.17 padded it, with tokens that took part.)
 
     Args:
         query: heads behind the tokens, as in NATTEN.
@@ -72,7 +73,7 @@ def neighborhood_attention(
         value: likewise.
         kernel_size: tokens of a neighbourhood, along each axis or along all of them.
         stride: so many queries share the neighbourhood of the middle one.
-        dilation: steps in which a neighbourhood's tokens are counted.
+        dilation: steps in which a neighbourhood's tokens are counted; None: 1, as NAT has it.
         is_causal: whether a neighbourhood ends at its query.
         scale: of the products; None: `1 / sqrt(d)`.
         rpb: B of the formula, in logits, `2 k - 1` along each axis, offset 0 in the middle.
@@ -89,18 +90,11 @@ def neighborhood_attention(
     torch.Size([1, 8, 8, 2, 4])
     """
     name = "neighborhood_attention"
-    for argument, x in (("query", query), ("key", key), ("value", value)):
-        check_floating(name, argument, x)
-        if not 0 < x.ndim - 3 <= _MOST_AXES or x.shape[:-2] != query.shape[:-2]:
-            raise ShapeError(
-                f"{name}: {argument} must be (b, *grid, h, d) with 1 to {_MOST_AXES} axes of the "
-                f"grid, and as many tokens as query, got {tuple(x.shape)}"
-            )
-    grid = tuple(query.shape[1:-2])
-    sizes = _counts(name, "kernel_size", kernel_size, len(grid))
-    strides = _counts(name, "stride", stride, len(grid))
-    dilated = Dilation(grid, _counts(name, "dilation", dilation, len(grid)))
-    causal = _flags(name, "is_causal", is_causal, len(grid))
+    grid = _check_tokens(name, query, key, value)
+    sizes, strides, steps, causal = _settings(
+        name, len(grid), kernel_size, stride, dilation, is_causal
+    )
+    dilated = Dilation(grid, steps)
     q, k, v = (dilated.split(x.movedim(-2, 1)) for x in (query, key, value))
     ranges = dilated.ranges(
         lambda axis, length: neighborhood_ranges(
@@ -132,19 +126,53 @@ def _terms(
     return GridTerms(grid, joint_bias=pad(rpb, more[::-1]))
 
 
-def _counts(name: str, argument: str, given: int | Sequence[int], axes: int) -> tuple[int, ...]:
-    each = _of_axes(name, argument, given, axes)
-    return tuple(check_count(name, argument, x) for x in each)
+def _check_tokens(name: str, query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
+    """The grid of the tokens, if queries, keys and values fit each other."""
+    check_floating(name, "query", query)
+    grid = tuple(query.shape[1:-2])
+    if not 1 <= len(grid) <= _MOST_AXES or 0 in grid:
+        raise ShapeError(
+            f"{name}: query must be (b, *grid, h, d) with 1 to {_MOST_AXES} axes of the grid, none "
+            f"of them empty, got {tuple(query.shape)}"
+        )
+    axes = [f"n{axis}" for axis in range(len(grid))]
+    sizes = {"b": query.shape[0], **dict(zip(axes, grid, strict=True))}
+    of_tokens = " ".join(["b", *axes])
+    check_shape(name, "key", key, f"{of_tokens} g d", sizes | {"d": query.shape[-1]})
+    check_shape(name, "value", value, f"{of_tokens} g dv", sizes | {"g": key.shape[-2]})
+    for argument, x in (("key", key), ("value", value)):
+        check_like(name, argument, x, query, "query is")
+    heads, kv_heads = query.shape[-2], key.shape[-2]
+    if not kv_heads or heads % kv_heads:
+        raise ShapeError(f"{name}: key must have a divisor of h={heads} heads, got {kv_heads}")
+    return grid
 
 
-def _flags(name: str, argument: str, given: bool | Sequence[bool], axes: int) -> tuple[bool, ...]:
-    each = _of_axes(name, argument, given, axes)
-    for x in each:
-        check_flag(name, argument, x)
-    return each
+def _settings(
+    name: str,
+    axes: int,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int],
+    dilation: int | Sequence[int] | None,
+    is_causal: bool | Sequence[bool],
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[bool, ...]]:
+    """Of each axis, checked; no dilation is one of 1."""
+    sizes, strides, steps = (
+        tuple(check_count(name, argument, x) for x in _for_each_axis(name, argument, given, axes))
+        for argument, given in (
+            ("kernel_size", kernel_size), ("stride", stride),
+            ("dilation", 1 if dilation is None else dilation),
+        )
+    )  # fmt: skip
+    if any(of > size for of, size in zip(strides, sizes, strict=True)):
+        raise ValueError(f"{name}: stride must be at most kernel_size={sizes}, got {strides}")
+    causal = _for_each_axis(name, "is_causal", is_causal, axes)
+    for flag in causal:
+        check_flag(name, "is_causal", flag)
+    return sizes, strides, steps, causal
 
 
-def _of_axes(name: str, argument: str, given: T | Sequence[T], axes: int) -> tuple[T, ...]:
+def _for_each_axis(name: str, argument: str, given: T | Sequence[T], axes: int) -> tuple[T, ...]:
     if not isinstance(given, Sequence):
         return (given,) * axes
     if len(given) != axes:
@@ -166,7 +194,7 @@ class _NeighborhoodAttention(nn.Module):
         kernel_size: int | Sequence[int],
         *,
         stride: int | Sequence[int] = 1,
-        dilation: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] | None = 1,
         is_causal: bool | Sequence[bool] = False,
         rel_pos_bias: bool = True,
         qkv_bias: bool = True,
@@ -185,10 +213,9 @@ class _NeighborhoodAttention(nn.Module):
                 f"{name}: embed_dim must be a multiple of num_heads={num_heads}, got {embed_dim}"
             )
         check_dtype(name, dtype)
-        self.kernel_size = _counts(name, "kernel_size", kernel_size, self.axes)
-        self.stride = _counts(name, "stride", stride, self.axes)
-        self.dilation = _counts(name, "dilation", dilation, self.axes)
-        self.is_causal = _flags(name, "is_causal", is_causal, self.axes)
+        self.kernel_size, self.stride, self.dilation, self.is_causal = _settings(
+            name, self.axes, kernel_size, stride, dilation, is_causal
+        )
         self.scale = check_scale(name, qk_scale, positive=False)
         self.attn_drop = check_probability(name, "attn_drop", attn_drop)
         to = {"device": device, "dtype": dtype}
@@ -203,7 +230,9 @@ class _NeighborhoodAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the biases as NATTEN does, from a normal distribution of deviation 0.02."""
+        """Draw projections as torch does, and biases as NATTEN did, with a deviation of 0.02."""
+        self.qkv.reset_parameters()
+        self.proj.reset_parameters()
         if self.rpb is not None:
             nn.init.trunc_normal_(self.rpb, std=0.02)
 
@@ -250,7 +279,7 @@ class NeighborhoodAttention1D(_NeighborhoodAttention):
         stride: as in `neighborhood_attention`.
         dilation: as in `neighborhood_attention`.
         is_causal: as in `neighborhood_attention`.
-        rel_pos_bias: whether there are learned biases, `rpb`.
+        rel_pos_bias: whether there are learned biases, `rpb`; NATTEN has none since 0.20.
         qkv_bias: whether the projection of queries, keys and values has biases.
         qk_scale: of the scores; None: `1 / sqrt(e / h)`.
         attn_drop: probability that a weight is dropped in training.

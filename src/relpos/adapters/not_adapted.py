@@ -32,8 +32,8 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
     ),
     **_in(
         "dinat.modeling_dinat",
-        "it hands natten its heads as rows of the map, and fails; neighborhood_attention has what "
-        "it means",
+        "it gives natten's functions, which natten has dropped, heads in place of columns, and "
+        "fails (relpos.adapters.neighborhood_attention computes such attention)",
         "NeighborhoodAttention",
     ),
     "espnet.nets.pytorch_backend.transformer.attention": {

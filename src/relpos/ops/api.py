@@ -103,9 +103,9 @@ def attention(
         key_ranges: `(b or 1, i, 2)`, integers: each query sees the keys `lo..hi-1` alone, numbered
             from 0 as they stand in `k`. In any order, and empty where `hi <= lo`. `relpos.
             chunk_ranges`, `prefix_ranges` and `padding_ranges` make some. With `GridTerms` also
-            one for each axis (or None), `(b or 1, n, 2)`: a query at coordinate `y` of the axis
-            sees the keys at the coordinates `lo..hi-1` of row `y`, along all axes, as those of
-            `relpos.neighborhood_ranges`; the prefix sees and is seen by all.
+            a list of one `(b or 1, n, 2)`, or None, for each axis, n as the queries' grid has it: a
+            query at coordinate `y` sees keys whose coordinate is in `lo..hi-1` of row `y`, along
+            every axis (`relpos.neighborhood_ranges`); the prefix sees and is seen by all.
         softcap: c, in logits, `1e-20 <= c <= 1e20`; None: no cap.
         backend: `"auto"`, or a name from `relpos.backends()`.
         return_lse: whether to return the log-sum-exp of the scores too.
@@ -118,8 +118,8 @@ def attention(
 
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.
-        ValueError: if `dropout`, `scale`, `query_start`, `window` or `softcap` is out of range, or
-            there is no such backend.
+        ValueError: if `dropout`, `scale`, `query_start`, `window` or `softcap` is out of range,
+            `key_ranges` has not one entry for each axis, or there is no such backend.
         TypeError: if an argument is of another kind.
         BackendError: with the reason, if the named backend, or every one, does not support them.
 

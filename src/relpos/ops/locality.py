@@ -6,14 +6,13 @@ On a grid either may be along each axis.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..checks import check_count, check_device, check_integers, check_shape, one_line
-from ..offsets import grid_coordinates
 from ..terms import GridTerms, Terms
 
 __all__ = [
@@ -128,9 +127,15 @@ def resolve_key_ranges(
     Raises:
         ShapeError: if they are no integers, or their shape or device does not fit `q`.
         ValueError: if there is not one entry for each axis.
+        TypeError: if one is no tensor.
     """
     if key_ranges is None:
         return None, None
+    if isinstance(terms, Terms) and isinstance(key_ranges, Sequence):
+        raise TypeError(
+            f"{function}: key_ranges must be a tensor for a line of tokens, whose terms are no "
+            f"GridTerms, got {type(key_ranges).__name__}"
+        )
     if isinstance(terms, Terms) or not isinstance(key_ranges, Sequence):
         ranges: Any = key_ranges  # or what is no tensor
         return _checked_ranges(function, "key_ranges", ranges, q, "i", q.shape[2]), None
@@ -145,12 +150,12 @@ def resolve_key_ranges(
     found = []
     for axis, (ranges, size, queries) in enumerate(zip(key_ranges, grid, query_grid, strict=True)):
         if ranges is None:
-            first = q.new_zeros(1, queries, dtype=torch.int64)
-            found.append(torch.stack([first, first + size], -1))
+            begin = q.new_zeros(1, queries, dtype=torch.int64)
+            found.append(torch.stack([begin, begin + size], -1))
         else:
             name = f"key_ranges[{axis}]"
             found.append(_checked_ranges(function, name, ranges, q, "n", queries))
-    batch = max(ranges.shape[0] for ranges in found)
+    batch = 1 if all(ranges.shape[0] == 1 for ranges in found) else q.shape[0]
     return None, torch.cat([ranges.expand(batch, -1, -1) for ranges in found], 1)
 
 
@@ -196,27 +201,27 @@ def outside_ranges(key_ranges: Tensor, keys: Tensor) -> Tensor:
 
 
 def outside_axis_ranges(
-    axis_ranges: Tensor, query_grid: tuple[int, ...], key_grid: tuple[int, ...]
+    axis_ranges: Tensor, query_grid: tuple[int, ...], key_grid: tuple[int, ...], prefix: int
 ) -> Tensor:
     """`(b or 1, 1, i, j)`: True where a key of the grid is outside a query's range along an axis.
 
     Args:
         axis_ranges: `(b or 1, s, 2)`, as `Inputs` has them.
-        query_grid: of the i queries.
-        key_grid: of the j keys.
+        query_grid: of the queries.
+        key_grid: of the keys.
+        prefix: tokens before both grids, which see all and are seen by all.
 
     >>> import torch
     >>> ranges = torch.tensor([[[0, 1], [0, 2], [1, 2]]])  # of one row, and of two columns
-    >>> outside_axis_ranges(ranges, (1, 2), (1, 2))
+    >>> outside_axis_ranges(ranges, (1, 2), (1, 2), prefix=0)
     tensor([[[[False, False],
               [ True, False]]]])
     """
-    device = axis_ranges.device
-    queries, keys = (
-        grid_coordinates(torch.arange(prod(grid), device=device), grid)
-        for grid in (query_grid, key_grid)
-    )
-    outside = torch.zeros((), dtype=torch.bool, device=device)
-    for ranges, own, at in zip(axis_ranges.split(query_grid, 1), queries, keys, strict=True):
-        outside = outside | outside_ranges(ranges[:, own], at)
-    return outside
+    axes = len(key_grid)
+    hidden = torch.zeros((), dtype=torch.bool, device=axis_ranges.device)
+    for axis, ranges in enumerate(axis_ranges.split(query_grid, 1)):
+        outside = outside_ranges(ranges, torch.arange(key_grid[axis], device=ranges.device))
+        sizes = [1] * (2 * axes)  # of the queries' axes and the keys'
+        sizes[axis], sizes[axes + axis] = outside.shape[2:]
+        hidden = hidden | outside.reshape(outside.shape[0], *sizes)
+    return pad(hidden.flatten(1, axes).flatten(2).unsqueeze(1), (prefix, 0, prefix, 0))

@@ -89,20 +89,14 @@ def _masked(scores: Tensor, inputs: Inputs) -> Tensor:
         if outside is not None:
             scores = scores.masked_fill(outside, -torch.inf)
     if inputs.axis_ranges is not None:
-        outside = _outside_axis_ranges(inputs, inputs.axis_ranges)
+        assert isinstance(inputs.terms, GridTerms)
+        grid = inputs.terms.query_grid, inputs.terms.shape
+        outside = outside_axis_ranges(inputs.axis_ranges, *grid, inputs.terms.prefix)
         scores = scores.masked_fill(outside, -torch.inf)
     if inputs.key_ranges is not None:
         keys = torch.arange(k.shape[2], device=k.device)
         scores = scores.masked_fill(outside_ranges(inputs.key_ranges, keys), -torch.inf)
     return scores
-
-
-def _outside_axis_ranges(inputs: Inputs, axis_ranges: Tensor) -> Tensor:
-    """`(b or 1, 1, i, j)`: True where both are on the grid, the key outside the query's ranges."""
-    terms = inputs.terms
-    assert isinstance(terms, GridTerms)
-    outside = outside_axis_ranges(axis_ranges, terms.query_grid, terms.shape)
-    return pad(outside, (terms.prefix, 0, terms.prefix, 0))
 
 
 def relative_logits(inputs: Inputs) -> Float[Tensor, "b h i j"]:

@@ -122,8 +122,10 @@ class BlocksInput:
             every.append(keys_of_documents(self.documents, self._documents_of_queries()))
         if self.key_ranges is not None and self.key_ranges.device.type == "cpu":
             every.append(keys_of_ranges(self.key_ranges, keys))
-        if self.grid is not None and self.grid.has_ranges_on("cpu"):
-            every.append(self.grid.keys_of_ranges())
+        axis_ranges = None if self.grid is None else self.grid.axis_ranges
+        if axis_ranges is not None and axis_ranges.device.type == "cpu":
+            assert self.grid is not None
+            every.append(self.grid.keys_of_ranges(axis_ranges))
         visible = intersect(every)
         return visible if self.grid is None or visible is None else self.grid.whole_lines(visible)
 

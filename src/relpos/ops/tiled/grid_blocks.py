@@ -67,14 +67,13 @@ class GridBlocks:
         stop = lines if right is None else min((end - 1 - self.prefix) // line + right + 1, lines)
         return 0 if self.prefix else first * line, self.prefix + stop * line
 
-    def has_ranges_on(self, device_type: str) -> bool:
-        """Whether there are ranges along axes, on such a device."""
-        return self.axis_ranges is not None and self.axis_ranges.device.type == device_type
+    def keys_of_ranges(self, axis_ranges: Tensor) -> VisibleKeys:
+        """The keys that ranges of the first axis reach, and the prefix.
 
-    def keys_of_ranges(self) -> VisibleKeys:
-        """The keys that ranges of the first axis, which are on the CPU, reach, and the prefix."""
-        assert self.axis_ranges is not None
-        first_axis = self.axis_ranges[:, : self.query_grid[0]].clamp(0, self.key_grid[0])
+        Args:
+            axis_ranges: of this grid, on the CPU.
+        """
+        first_axis = axis_ranges[:, : self.query_grid[0]].clamp(0, self.key_grid[0])
         lines_of = keys_of_ranges(first_axis, self.key_grid[0])
         line, line_of_queries = prod(self.key_grid[1:]), prod(self.query_grid[1:])
 

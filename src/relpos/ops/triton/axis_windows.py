@@ -38,7 +38,7 @@ class AxisWindows:
         axis_ranges: Tensor | None,
         device: torch.device,
     ) -> AxisWindows | None:
-        """None where neither a window nor a range hides any key.
+        """None where there is neither a window nor a range.
 
         Args:
             grid: the sizes.
@@ -74,7 +74,7 @@ def _axis_windows(
         grid.key_grid, along_axes, windows or [(None, None)] * num_axes, ranges, strict=True
     ):
         left, right = (size if side is None else min(side, size) for side in window)
-        # Queries of another grid than the keys' have no window, and coordinates beyond theirs.
+        # Queries on a grid of their own have no window, and coordinates beyond the keys'.
         low = torch.zeros_like(coordinate) if window[0] is None else coordinate - left
         high = torch.full_like(coordinate, size - 1) if window[1] is None else coordinate + right
         low, high = low.clamp(min=0)[None], high.clamp(max=size - 1)[None]
@@ -90,7 +90,7 @@ def _axis_windows(
     # Tokens before the grid see all, and all see them.
     begin = torch.zeros_like(begin) if prefix else begin.masked_fill(is_empty, 0)
     end = prefix + (last + 1).masked_fill(is_empty, 0)
-    of_queries = torch.stack(torch.broadcast_tensors(*bounds), 1)
+    of_queries = torch.stack(bounds, 1)
     return AxisWindows(
         _after_prefix(of_queries, prefix, first - 1),
         _after_prefix(torch.stack([begin, end], -1), prefix, prefix + prod(grid.key_grid)),

@@ -221,7 +221,7 @@ class Specialization:
         mask_has_j: whether the mask has an axis of keys.
         has_documents: whether there are documents.
         has_key_ranges: whether each query has a range of keys.
-        has_axis_windows: whether keys are hidden by windows along a grid's axes.
+        has_axis_windows: whether keys are hidden by windows or ranges along a grid's axes.
         has_tile_ranges: whether there are ranges by tile, for one of these.
         has_min_offset: whether keys far behind the query are hidden, by a window.
         has_max_offset: whether keys far ahead of the query are hidden, by a window.

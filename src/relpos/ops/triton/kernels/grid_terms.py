@@ -86,7 +86,7 @@ def joint_bias_entry(args, pairs):
 
 @triton.jit
 def in_axis_windows(args, pairs, AXES: tl.constexpr):
-    """Whether each key is in the query's windows along all axes, as keys off the grid are."""
+    """Whether each key is in the query's windows and ranges along all axes, or off the grid."""
     key_known = (pairs.j >= 0) & (pairs.j < args.seqlen_k)
     query_known = pairs.i < args.seqlen_q
     inside = key_known & query_known

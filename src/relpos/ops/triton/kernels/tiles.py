@@ -103,7 +103,8 @@ def _load_seen(
 ):  # fmt: skip
     """Rows `j` of `x (b, g, j, WIDTH)`; zeros for those that no query ever sees.
 
-    What lies there may be anything, and a weight of 0 would not make it 0.
+    What lies there may be anything, and a weight of 0 would not make it 0; but where ranges along
+    the axes of a grid hide it.
     """
     count = args.seqlen_k
     if SPEC.is_causal:
