@@ -202,9 +202,7 @@ def test_wrong_arguments_are_named(changes: dict[str, Any], error: type[Exceptio
 def test_modules_name_wrong_arguments():
     with pytest.raises(ValueError, match="2D: embed_dim must be a multiple of num_heads=3, got 10"):
         NeighborhoodAttention2D(10, 3, 3)
-    with pytest.raises(
-        ValueError, match=r"1D: stride must be at most kernel_size=\(3,\), got"
-    ):
+    with pytest.raises(ValueError, match=r"1D: stride must be at most kernel_size=\(3,\), got"):
         NeighborhoodAttention1D(9, 3, 3, stride=4)
     with pytest.raises(ValueError, match="3D: kernel_size must be one, or one for each of 3 axes"):
         NeighborhoodAttention3D(9, 3, (3, 3))
