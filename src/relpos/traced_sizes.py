@@ -7,6 +7,7 @@ table's first offset or a grid may, its results would be wrong at any other.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from torch.library import custom_op
 
 from .errors import ShapeError
 
-__all__ = ["is_jit_tracing", "keep_lengths", "note_constant", "plain_size"]
+__all__ = ["is_jit_tracing", "keep_grid", "keep_lengths", "note_constant", "plain_size"]
 
 _of_thread = threading.local()  # has the last trace in which a size became a constant
 
@@ -52,6 +53,41 @@ def _(x: Tensor, other: Tensor, length: int, difference: int) -> Tensor:
 
 
 _of_traced_lengths.register_autograd(lambda _, gradient: (gradient, None, None, None))
+
+
+@custom_op(
+    "relpos::of_traced_grid", mutates_args=(), schema="(Tensor x, int first, int[] grid) -> Tensor"
+)
+def _of_traced_grid(x: Tensor, first: int, grid: Sequence[int]) -> Tensor:
+    """A copy of `x`, whose axes from `first` on must be as long as those of `grid`."""
+    found = tuple(x.shape[first : first + len(grid)])
+    if found != tuple(grid):
+        raise ShapeError(
+            f"torch.jit.trace: this trace is for maps of {tuple(grid)} tokens, as grids in it are "
+            f"numbers, got {found}; torch.export and torch.compile serve all sizes"
+        )
+    return x.clone()
+
+
+@_of_traced_grid.register_fake
+def _(x: Tensor, first: int, grid: Sequence[int]) -> Tensor:
+    return torch.empty_like(x)
+
+
+_of_traced_grid.register_autograd(lambda _, gradient: (gradient, None, None))
+
+
+def keep_grid(x: Tensor, first: int, axes: int) -> Tensor:
+    """A map; in a trace, what refuses maps of another shape, whose tokens may be as many.
+
+    Args:
+        x: of any axes.
+        first: the first one of the grid.
+        axes: of the grid.
+    """
+    if not is_jit_tracing() or torch.onnx.is_in_onnx_export():
+        return x
+    return _of_traced_grid(x, first, [plain_size(x, first + axis) for axis in range(axes)])
 
 
 def is_jit_tracing() -> bool:

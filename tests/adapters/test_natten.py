@@ -155,6 +155,25 @@ def test_weights_are_dropped_in_training_alone():
     assert torch.equal(layer.eval()(x), layer(x))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_takes_the_biases_of_its_layer(dtype: torch.dtype):
+    layer, x = NeighborhoodAttention2D(8, 2, kernel_size=3), torch.randn(2, 5, 6, 8)
+    with torch.autocast("cpu", dtype):
+        y = layer(x)
+    assert y.dtype == dtype
+    assert_close(y.float(), layer(x), rtol=0.05, atol=0.05)
+    y.float().square().sum().backward()
+    assert layer.rpb is not None
+    assert layer.rpb.grad is not None
+    assert layer.rpb.grad.dtype == torch.float32
+
+
+def test_more_steps_than_tokens_make_each_token_a_group():
+    x = normal(1, 5, 6, 2, 4)
+    for dilation in (6, 2**50):
+        assert_close(neighborhood_attention(x, x, x, 3, 1, dilation), x)
+
+
 def test_no_maps_give_none():
     x = torch.zeros(0, 5, 6, 8)
     for dilation in (None, 2, (4, 1)):
@@ -175,7 +194,10 @@ def test_heads_may_share_keys():
     [
         ({"kernel_size": (3,)}, ValueError, r"kernel_size must be one, or one for each of 2 axes"),
         ({"kernel_size": 0}, ValueError, "kernel_size must be an integer >= 1, got 0"),
-        ({"dilation": (1, 0)}, ValueError, "dilation must be an integer >= 1, got 0"),
+        ({"kernel_size": "33"}, ValueError, "kernel_size must be an integer >= 1, got '33'"),
+        ({"dilation": (1, 0)}, ValueError, r"dilation\[1\] must be an integer >= 1, got 0"),
+        ({"scale": "x"}, ValueError, "neighborhood_attention: scale must be a finite number"),
+        ({"dropout": 2}, ValueError, "neighborhood_attention: dropout must be in 0 <= dropout < 1"),
         ({"stride": (1, 4)}, ValueError, r"stride must be at most kernel_size=\(3, 3\), got"),
         ({"query": torch.zeros(1, 0, 6, 2, 4)}, ShapeError, "query must be .* none of them empty"),
         ({"key": torch.zeros(1, 4, 6, 2, 5)}, ShapeError, "key must be .*d=4.*, got"),
@@ -204,6 +226,10 @@ def test_modules_name_wrong_arguments():
         NeighborhoodAttention2D(10, 3, 3)
     with pytest.raises(ValueError, match=r"1D: stride must be at most kernel_size=\(3,\), got"):
         NeighborhoodAttention1D(9, 3, 3, stride=4)
+    with pytest.raises(ValueError, match="2D: qk_scale must be a finite number or None, got 'x'"):
+        NeighborhoodAttention2D(9, 3, 3, qk_scale="x")
+    with pytest.raises(TypeError, match="2D: rel_pos_bias must be True or False, got 1"):
+        NeighborhoodAttention2D(9, 3, 3, rel_pos_bias=1)
     with pytest.raises(ValueError, match="3D: kernel_size must be one, or one for each of 3 axes"):
         NeighborhoodAttention3D(9, 3, (3, 3))
     layer = NeighborhoodAttention2D(8, 2, 3)

@@ -195,6 +195,17 @@ def test_an_empty_batch_has_no_documents(two):
     two.run(_empty_batch)
 
 
+def test_ranges_of_axes_are_refused(two):
+    two.run(_ranges_of_axes)
+
+
+def _ranges_of_axes(rank, size) -> None:
+    x, grid = torch.zeros(1, H, 4, D), GridTerms((2 * size, 2))
+    for ranges in ([None, None], [torch.zeros(1, 2 * size, 2).long(), None]):
+        with pytest.raises(TypeError, match="key_ranges must be one tensor over several devices"):
+            cut.attention(x, x, x, grid, key_ranges=ranges, method="heads", group=world())
+
+
 def _empty_batch(rank, size) -> None:
     x = torch.zeros(0, H, N, D).requires_grad_()
     documents = torch.zeros(0, N, dtype=torch.int32)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from relpos import OffsetTable, Terms, attention, chunk_ranges
-from relpos.adapters import adapt
+from relpos.adapters import NeighborhoodAttention2D, adapt
 from relpos.layers import GridAttention, MultiheadAttention
 from relpos.positions import Grid, Shaw
 from tests.adapters.models import BY_NAME
@@ -141,8 +141,19 @@ def test_a_map_is_for_its_size_and_learns():
     want = torch.autograd.grad(layer(x).square().sum(), leaves)
     for found, one in zip(torch.autograd.grad(trace(x).square().sum(), leaves), want, strict=True):
         assert_close(found, one)
-    with pytest.raises(RuntimeError, match=REFUSAL):
-        trace(torch.randn(2, 16, 5, 9))
+    for other in ((5, 9), (7, 5)):  # of as many tokens, too
+        with pytest.raises(RuntimeError, match=REFUSAL):
+            trace(torch.randn(2, 16, *other))
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_neighbourhoods_are_for_maps_of_their_size(dilation: int):
+    layer = NeighborhoodAttention2D(16, 2, kernel_size=3, dilation=dilation)
+    trace = traced(layer, torch.randn(2, 6, 4, 16))
+    x = torch.randn(3, 6, 4, 16)
+    assert_close(trace(x), layer(x))
+    with pytest.raises(RuntimeError, match=REFUSAL + r"maps of \(6, 4\) tokens"):
+        trace(torch.randn(2, 4, 6, 16))
 
 
 @pytest.mark.parametrize("name", ["parakeet", "wav2vec2_conformer", "espnet", "vitdet", "t5"])

@@ -196,6 +196,29 @@ def test_a_line_of_a_map_s_tokens_has_a_window_for_each_axis(window):
     assert_close(weights, want_weights)
 
 
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_a_line_of_a_map_s_tokens_has_ranges_for_each_axis(need_weights):
+    x = normal(2, 35, 12)
+    layer = layer_of(lambda: Grid(4, (5, 7)))
+    ranges = [neighborhood_ranges(5, 3), neighborhood_ranges(7, 5)]
+    mask = (
+        (of_rows := outside(ranges[0], 5))[:, None, :, None] | outside(ranges[1], 7)[:, None]
+    ).reshape(35, 35)
+    assert of_rows.any()
+    got, weights = layer(x, x, x, key_ranges=ranges, need_weights=need_weights)
+    want, want_weights = layer(x, x, x, attn_mask=mask, need_weights=need_weights)
+    assert_close(got, want)
+    assert_close(weights, want_weights)
+    for of_one in (ranges, [one[0] for one in ranges], [ranges[0], ranges[1][0]]):
+        assert_close(layer(x[0], x[0], x[0], key_ranges=of_one)[0], want[0])
+    block = EncoderBlock(layer)
+    assert not torch.equal(block(x, key_ranges=ranges), block(x))
+
+
+def outside(ranges, keys):
+    return (torch.arange(keys) < ranges[0, :, :1]) | (torch.arange(keys) >= ranges[0, :, 1:])
+
+
 def test_a_window_for_each_axis_without_a_grid_is_named():
     x = torch.zeros(1, 35, 12)
     layer = MultiheadAttention(12, 3, position=Shaw(4, 3), window=((1, 1), None))

@@ -17,7 +17,7 @@ class Dilation:
 
     With dilation `s` along an axis of `n` tokens, group `r` of `s` has the tokens `r`, `r + s`, and
     so on. Where `s` does not divide `n` the later groups have a token less than the first ones, and
-    are padded.
+    are padded. With more steps than tokens each token is a group.
 
     Args:
         grid: tokens along each axis of a map.
@@ -25,7 +25,8 @@ class Dilation:
     """
 
     def __init__(self, grid: tuple[int, ...], dilation: tuple[int, ...]) -> None:
-        self._whole, self._dilation = grid, dilation
+        self._whole = grid
+        self._dilation = dilation = tuple(map(min, dilation, grid))
         self.grid = tuple(-(-n // s) for n, s in zip(grid, dilation, strict=True))
         """Tokens along each axis of the smaller maps."""
         self._padding = [m * s - n for n, m, s in zip(grid, self.grid, dilation, strict=True)]

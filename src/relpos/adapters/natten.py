@@ -11,15 +11,17 @@ read state dicts of NATTEN's own, with `rpb` of those before 0.20.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from ..autocast import autocasts
 from ..checks import (
     check_count,
+    check_device,
     check_dtype,
     check_flag,
     check_floating,
@@ -33,6 +35,7 @@ from ..errors import ShapeError
 from ..ops import attention
 from ..ranges import neighborhood_ranges
 from ..terms import GridTerms, OffsetTable, Terms
+from ..traced_sizes import keep_grid
 from .dilation import Dilation
 
 __all__ = [
@@ -52,19 +55,19 @@ def neighborhood_attention(
     key: Float[Tensor, "b *grid g d"],
     value: Float[Tensor, "b *grid g dv"],
     kernel_size: int | Sequence[int],
-    *,
     stride: int | Sequence[int] = 1,
     dilation: int | Sequence[int] | None = 1,
     is_causal: bool | Sequence[bool] = False,
     scale: float | None = None,
+    *,
     rpb: Float[Tensor, "h *offsets"] | None = None,
     dropout: float = 0.0,
     backend: str = "auto",
 ) -> Float[Tensor, "b *grid h dv"]:
     """What each token of a line, an image or a volume reads from its neighbourhood.
 
-    As NATTEN's `na1d`, `na2d` and `na3d`, but that there may be biases, that all after the size of
-    a neighbourhood is given by name, and that a map smaller than a neighbourhood is no error: its
+    As NATTEN's `na1d`, `na2d` and `na3d`, whose further keys and tile shapes it does not take, with
+    two differences: there may be biases, and a map smaller than a neighbourhood is no error: its
     tokens see all of it. (Modules of NATTEN before 0.17 padded it, with tokens that took part.)
 
     Args:
@@ -94,6 +97,9 @@ def neighborhood_attention(
     sizes, strides, steps, causal = _settings(
         name, len(grid), kernel_size, stride, dilation, is_causal
     )
+    query = keep_grid(query, 1, len(grid))
+    check_scale(name, scale, positive=False)
+    check_probability(name, "dropout", dropout)
     dilated = Dilation(grid, steps)
     q, k, v = (dilated.split(x.movedim(-2, 1)) for x in (query, key, value))
     ranges = dilated.ranges(
@@ -119,7 +125,7 @@ def _terms(
     axes = [f"r{axis}" for axis in range(len(grid))]
     widths = {axis: 2 * size - 1 for axis, size in zip(axes, sizes, strict=True)}
     check_shape(name, "rpb", rpb, " ".join(["h", *axes]), {"h": q.shape[1]} | widths)
-    check_like(name, "rpb", rpb, q, "query is")
+    _check_like(name, "rpb", rpb, q)
     if len(grid) == 1:
         return GridTerms(grid, (Terms(bias=OffsetTable(rpb, first=1 - sizes[0])),))
     more = [n - size for n, size in zip(grid, sizes, strict=True) for _ in range(2)]
@@ -141,11 +147,20 @@ def _check_tokens(name: str, query: Tensor, key: Tensor, value: Tensor) -> tuple
     check_shape(name, "key", key, f"{of_tokens} g d", sizes | {"d": query.shape[-1]})
     check_shape(name, "value", value, f"{of_tokens} g dv", sizes | {"g": key.shape[-2]})
     for argument, x in (("key", key), ("value", value)):
-        check_like(name, argument, x, query, "query is")
+        _check_like(name, argument, x, query)
     heads, kv_heads = query.shape[-2], key.shape[-2]
     if not kv_heads or heads % kv_heads:
         raise ShapeError(f"{name}: key must have a divisor of h={heads} heads, got {kv_heads}")
     return grid
+
+
+def _check_like(name: str, argument: str, x: Tensor, query: Tensor) -> None:
+    """Autocast casts what is in another dtype."""
+    check_floating(name, argument, x)
+    if autocasts(query):
+        check_device(name, argument, x, query, "query is")
+    else:
+        check_like(name, argument, x, query, "query is")
 
 
 def _settings(
@@ -158,7 +173,10 @@ def _settings(
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[bool, ...]]:
     """Of each axis, checked; no dilation is one of 1."""
     sizes, strides, steps = (
-        tuple(check_count(name, argument, x) for x in _for_each_axis(name, argument, given, axes))
+        tuple(
+            check_count(name, argument if given is x else f"{argument}[{axis}]", x)
+            for axis, x in enumerate(_for_each_axis(name, argument, given, axes))
+        )
         for argument, given in (
             ("kernel_size", kernel_size), ("stride", stride),
             ("dilation", 1 if dilation is None else dilation),
@@ -173,8 +191,9 @@ def _settings(
 
 
 def _for_each_axis(name: str, argument: str, given: T | Sequence[T], axes: int) -> tuple[T, ...]:
-    if not isinstance(given, Sequence):
-        return (given,) * axes
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        one: Any = given  # a text is refused later
+        return (one,) * axes
     if len(given) != axes:
         raise ValueError(
             f"{name}: {argument} must be one, or one for each of {axes} axes, got {one_line(given)}"
@@ -206,6 +225,8 @@ class _NeighborhoodAttention(nn.Module):
     ) -> None:
         super().__init__()
         name = type(self).__name__
+        check_flag(name, "rel_pos_bias", rel_pos_bias)
+        check_flag(name, "qkv_bias", qkv_bias)
         self.embed_dim = check_count(name, "embed_dim", embed_dim)
         self.num_heads = check_count(name, "num_heads", num_heads)
         if self.embed_dim % self.num_heads:
@@ -216,7 +237,7 @@ class _NeighborhoodAttention(nn.Module):
         self.kernel_size, self.stride, self.dilation, self.is_causal = _settings(
             name, self.axes, kernel_size, stride, dilation, is_causal
         )
-        self.scale = check_scale(name, qk_scale, positive=False)
+        self.scale = check_scale(name, qk_scale, positive=False, argument="qk_scale")
         self.attn_drop = check_probability(name, "attn_drop", attn_drop)
         to = {"device": device, "dtype": dtype}
         self.qkv = nn.Linear(embed_dim, 3 * embed_dim, bias=qkv_bias, **to)

@@ -140,13 +140,16 @@ def check_number(function: str, argument: str, value: Any) -> float:
     return number
 
 
-def check_scale(function: str, scale: Any, *, positive: bool = True) -> float | None:
+def check_scale(
+    function: str, scale: Any, *, positive: bool = True, argument: str = "scale"
+) -> float | None:
     """`scale` as a float, if it is a finite number (NumPy's too, but no bool), or None.
 
     Args:
         function: the public function or class on whose behalf the check is made.
-        scale: the argument, whose name is `scale`.
+        scale: the argument.
         positive: whether it must be more than 0, as what one divides by.
+        argument: its name as the user wrote it.
 
     Raises:
         ValueError: otherwise.
@@ -161,7 +164,7 @@ def check_scale(function: str, scale: Any, *, positive: bool = True) -> float | 
     if number is not None and abs(number) < inf and (number > 0 or not positive):
         return number
     rule = "a positive number" if positive else "a finite number or None"
-    raise ValueError(f"{function}: scale must be {rule}, got {one_line(scale)}")
+    raise ValueError(f"{function}: {argument} must be {rule}, got {one_line(scale)}")
 
 
 def check_softcap(function: str, softcap: Any) -> float | None:

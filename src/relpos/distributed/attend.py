@@ -15,7 +15,7 @@ from ..errors import ShapeError
 from ..ops.checks import check_tables
 from ..ops.dispatch import check_backend
 from ..ops.inputs import DropoutOrigin, Inputs, autocast_dtype, prepare
-from ..ops.locality import AnyWindow
+from ..ops.locality import AnyKeyRanges, AnyWindow
 from ..terms import GridTerms, Terms
 from .agreement import agree
 from .cut_attention import cut_attention
@@ -49,7 +49,7 @@ def attend(
     documents: Tensor | None,
     query_documents: Tensor | None,
     window: AnyWindow,
-    key_ranges: Tensor | None,
+    key_ranges: AnyKeyRanges,
     softcap: float | None,
     backend: str,
     return_lse: bool,
@@ -130,7 +130,7 @@ def _prepare(
     mask: Tensor | None,
     documents: Tensor | None,
     query_documents: Tensor | None,
-    key_ranges: Tensor | None,
+    key_ranges: AnyKeyRanges,
     *,
     causal: bool,
     dropout: float,
@@ -149,6 +149,11 @@ def _prepare(
                 f"attention: {name} must be of plain tensors, which to_local() gives of a shard "
                 "and full_tensor() of a table, got DTensor"
             )
+    if not (key_ranges is None or isinstance(key_ranges, Tensor)):
+        raise TypeError(
+            "attention: key_ranges must be one tensor over several devices, not one for each axis, "
+            f"got {type(key_ranges).__name__}"
+        )
     if documents is not None and query_documents is None:
         query_documents = documents
     grid = terms if isinstance(terms, GridTerms) else None

@@ -25,6 +25,7 @@ from ..adapters.adapted import Adapted
 from ..checks import check_count, check_flag, check_floating, check_module, check_shape
 from ..layers import MultiheadAttention
 from ..layers.masks import merge_masks
+from ..ops.locality import AnyKeyRanges
 from ..positions import LearnedAbsolute, Sinusoidal
 from ..positions.handover import resolve_scale
 from ..terms import GridTerms, Terms
@@ -242,7 +243,7 @@ class _AttendAcrossRanks:
         query_start: int | None,
         documents: Tensor | None,
         query_documents: Tensor | None,
-        key_ranges: Tensor | None,
+        key_ranges: AnyKeyRanges,
     ) -> Tensor:
         given = {
             "key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "documents": documents,

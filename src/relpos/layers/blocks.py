@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from jaxtyping import Float, Integer
@@ -28,6 +29,7 @@ from ..checks import (
     check_tensor,
 )
 from ..jagged import is_jagged
+from ..ops.locality import AnyKeyRanges
 from .cache import KeyValueCache, check_cache, rollback_on_error
 from .multihead import MultiheadAttention
 from .nested import decoder_of_nested, encoder_of_nested
@@ -113,7 +115,9 @@ class EncoderBlock(nn.Module):
         key_padding_mask: Tensor | None = None,
         *,
         documents: Integer[Tensor, "#b i"] | None = None,
-        key_ranges: Integer[Tensor, "#b i 2"] | None = None,
+        key_ranges: Integer[Tensor, "#b i 2"]
+        | Sequence[Integer[Tensor, "#b _ 2"] | None]
+        | None = None,
     ) -> Float[Tensor, "b i e"]:
         """The next residual stream.
 
@@ -197,7 +201,9 @@ class DecoderBlock(nn.Module):
         memory_cache: KeyValueCache | None = None,
         documents: Integer[Tensor, "#b j"] | None = None,
         memory_documents: Integer[Tensor, "#b m"] | None = None,
-        key_ranges: Integer[Tensor, "#b i 2"] | None = None,
+        key_ranges: Integer[Tensor, "#b i 2"]
+        | Sequence[Integer[Tensor, "#b _ 2"] | None]
+        | None = None,
     ) -> Float[Tensor, "b i e"]:
         """The next residual stream.
 
@@ -264,7 +270,7 @@ class DecoderBlock(nn.Module):
         *,
         documents: Tensor | None,
         memory_documents: Tensor | None,
-        key_ranges: Tensor | None,
+        key_ranges: AnyKeyRanges,
     ) -> Tensor:
         """`x + A(norm(x))`, and the cross-attention added to that."""
         start = 0 if cache is None else cache.length

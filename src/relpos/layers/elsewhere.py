@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 
 from torch import Tensor
 
+from ..ops.locality import AnyKeyRanges
 from .cache import KeyValueCache
 
 __all__ = ["AttendElsewhere", "check_elsewhere"]
@@ -30,7 +31,7 @@ class AttendElsewhere(Protocol[_Layer_contra]):
         query_start: int | None,
         documents: Tensor | None,
         query_documents: Tensor | None,
-        key_ranges: Tensor | None,
+        key_ranges: AnyKeyRanges,
     ) -> Tensor:
         """The heads' outputs `(b, h, i, d)`, from arguments as `forward` is given them."""
         ...

@@ -29,6 +29,7 @@ from ..ops import attention
 from ..ops.locality import Window
 from ..positions.handover import apply_position, check_position, resolve_scale
 from ..terms import GridTerms, Terms
+from ..traced_sizes import keep_grid
 from .windows import check_neighborhood, check_window_of_axes, neighborhoods
 
 __all__ = ["GridAttention"]
@@ -151,6 +152,7 @@ class GridAttention(nn.Module):
         # Again, since the position may have been given later.
         self._check_pooling()
         scale = resolve_scale("GridAttention", self.position, self.scale, width=self.head_dim)
+        x = keep_grid(x, 2, x.ndim - 2)
         grid = query_grid = tuple(x.shape[2:])
         tokens = x.flatten(2).mT
         q, k, v = self.in_proj(tokens).chunk(3, dim=-1)

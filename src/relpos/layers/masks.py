@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ..checks import FLOATING, check_integers, check_shape, check_tensor
 from ..errors import ShapeError
+from ..ops.locality import AnyKeyRanges
 
 __all__ = ["from_key", "merge_masks"]
 
@@ -53,10 +56,10 @@ def from_key(
     start: int,
     mask: Tensor | None,
     documents: Tensor | None,
-    key_ranges: Tensor | None,
+    key_ranges: AnyKeyRanges,
     *,
     sizes: tuple[int, int, int],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+) -> tuple[Tensor | None, Tensor | None, AnyKeyRanges]:
     """What was given for all keys as it is for those from `start` on.
 
     Args:
@@ -77,10 +80,11 @@ def from_key(
         check_shape(name, "documents", documents, "b j", {"b": (1, b), "j": j})
         documents = documents[:, start:]
     if key_ranges is not None:
-        check_shape(name, "key_ranges", key_ranges, "b i 2", {"b": (1, b), "i": i})
-        check_integers(name, "key_ranges", key_ranges)
+        ranges: Any = key_ranges  # such positions have no grid, whose axes could have some
+        check_shape(name, "key_ranges", ranges, "b i 2", {"b": (1, b), "i": i})
+        check_integers(name, "key_ranges", ranges)
         # Unsigned integers would wrap, and so would the least of all, as no limit may be written.
-        key_ranges = key_ranges.long().clamp(min=0) - start
+        key_ranges = ranges.long().clamp(min=0) - start
     return None if mask is None else mask[..., start:], documents, key_ranges
 
 

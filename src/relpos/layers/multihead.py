@@ -19,7 +19,7 @@ sequence's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -36,7 +36,7 @@ from ..checks import (
 )
 from ..jagged import is_jagged
 from ..ops import attention, attention_weights
-from ..ops.locality import AnyWindow, Window, is_of_axes
+from ..ops.locality import AnyKeyRanges, AnyWindow, Window, is_of_axes
 from ..positions.handover import apply_position, check_position, resolve_scale
 from ..terms import GridTerms, Terms
 from .cache import KeyValueCache, check_cache, rollback_on_error
@@ -170,7 +170,7 @@ class MultiheadAttention(InputProjections):
         query_start: int | None = None,
         documents: Integer[Tensor, "..."] | None = None,
         query_documents: Integer[Tensor, "..."] | None = None,
-        key_ranges: Integer[Tensor, "..."] | None = None,
+        key_ranges: Integer[Tensor, "..."] | Sequence[Integer[Tensor, "..."] | None] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Output like `query`, and the weights or None.
 
@@ -202,8 +202,8 @@ class MultiheadAttention(InputProjections):
                 these rows: a document's own offsets they are where it begins at the same place in
                 both.
             key_ranges: `(b or 1, i, 2)`, or `(i, 2)` for one sequence: the keys `lo..hi-1` of the
-                j that each query sees, as in `relpos.attention`. For a cache to drop keys the layer
-                needs a window, too.
+                j that each query sees, as in `relpos.attention`; with a position for a grid also a
+                list of such for its axes. For a cache to drop keys the layer needs a window, too.
 
         Returns:
             The output; the weights before dropout, `(b, i, j)` or `(b, h, i, j)`, from a cache
@@ -243,7 +243,13 @@ class MultiheadAttention(InputProjections):
                 key_padding_mask = key_padding_mask[None]
             documents = _with_batch("documents", documents, axes=1)
             query_documents = _with_batch("query_documents", query_documents, axes=1)
-            key_ranges = _with_batch("key_ranges", key_ranges, axes=2)
+            if isinstance(key_ranges, Sequence):
+                key_ranges = [
+                    _with_batch(f"key_ranges[{axis}]", ranges, axes=2)
+                    for axis, ranges in enumerate(key_ranges)
+                ]
+            else:
+                key_ranges = _with_batch("key_ranges", key_ranges, axes=2)
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         self._check_inputs(query, key, value)
@@ -343,7 +349,7 @@ class MultiheadAttention(InputProjections):
         query_start: int | None,
         documents: Tensor | None,
         query_documents: Tensor | None,
-        key_ranges: Tensor | None,
+        key_ranges: AnyKeyRanges,
     ) -> tuple[Tensor, Tensor | None]:
         """The heads `(b, h, i, d)` and, if wanted, their weights `(b, h, i, j)`."""
         # Resolved here too, since the position may have been given later.

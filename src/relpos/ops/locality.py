@@ -131,12 +131,13 @@ def resolve_key_ranges(
     """
     if key_ranges is None:
         return None, None
-    if isinstance(terms, Terms) and isinstance(key_ranges, Sequence):
+    is_of_axes = isinstance(key_ranges, Sequence) and not isinstance(key_ranges, str)
+    if isinstance(terms, Terms) and is_of_axes:
         raise TypeError(
             f"{function}: key_ranges must be a tensor for a line of tokens, whose terms are no "
             f"GridTerms, got {type(key_ranges).__name__}"
         )
-    if isinstance(terms, Terms) or not isinstance(key_ranges, Sequence):
+    if isinstance(terms, Terms) or not is_of_axes:
         ranges: Any = key_ranges  # or what is no tensor
         return _checked_ranges(function, "key_ranges", ranges, q, "i", q.shape[2]), None
     grid, query_grid = terms.shape, terms.query_grid
