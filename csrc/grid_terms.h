@@ -157,9 +157,9 @@ struct GridTerms : BlockInputs {
     to = max(from, to);
   }
 
-  // Cut the keys that each row of the grid sees to those from the first to the last at such coordinates,
-  // in row-major order; what lies between is hidden by hide_unseen_coords. The box is around the
-  // windows of all rows.
+  // Cut the keys that each row of the grid sees to those from the first to the last at coordinates
+  // that it sees, in row-major order; what lies between is hidden by hide_unseen_coords. The box is
+  // around those of all rows.
   void limit_to_seen_coords(RowBlock& block) {
     const Grid& grid = params.grid;
     batch_entry = block.b;

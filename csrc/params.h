@@ -66,8 +66,8 @@ struct LocalWindow {
   }
 };
 
-// The keys begin..end-1 that each query sees, in any order; empty where end <= begin. On an axis of a
-// grid the same of coordinates.
+// The keys begin..end-1 that each query sees, in any order; empty where end <= begin. On an axis of
+// a grid the same of coordinates.
 struct KeyRanges {
   const int64_t* ranges = nullptr;  // (B or 1, seqlen_q, 2): begin, end
   int64_t batch_stride = 0;         // numbers of an entry, or 0 where all have the same

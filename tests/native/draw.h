@@ -402,7 +402,8 @@ struct Case {
         const relpos::Axis& axis = grid.axes[n];
         const int64_t size = random.whole(1, axis.size_k);
         for (int64_t at = 0; at < axis.size_q; ++at) {
-          int64_t first = random.whole(-2, axis.size_k), end = first + random.whole(-1, axis.size_k + 2);
+          int64_t first = random.whole(-2, axis.size_k);
+          int64_t end = first + random.whole(-1, axis.size_k + 2);
           if (near) first = at * axis.size_k / axis.size_q - size / 2, end = first + size;
           if (random.chance(0.01)) first = INT64_MIN;
           if (random.chance(0.01)) end = INT64_MAX;
@@ -462,7 +463,8 @@ struct Case {
     if (!ranges.empty())
       to << " key_ranges(" << (params.key_ranges.batch_stride ? "of each entry)" : "shared)");
     if (!axis_ranges.empty())
-      to << " axis_ranges(" << (params.grid.axes[0].ranges.batch_stride ? "of each entry)" : "shared)");
+      to << " axis_ranges("
+         << (params.grid.axes[0].ranges.batch_stride ? "of each entry)" : "shared)");
     if (params.window.limited()) to << " window" << words(params.window);
     if (params.softcap > 0) to << " softcap=" << params.softcap;
     if (params.grid.num_axes) {
