@@ -196,6 +196,9 @@ adapt(borzoi)                   # of borzoi-pytorch
   sigmoid, CoPE), with memory keys (`attn_num_mem_kv`), `attn_max_attend_past`, `residual_attn` or
   rotary positions besides are left. Where padding on the left leaves a query of a decoder no key,
   it gives 0, not the mean of all values, which `shift_tokens` carries into real tokens.
+- **NATTEN** (0.14 and 0.21 were tried) not by `adapt`: where NAT and DiNAT import
+  `NeighborhoodAttention2D` from natten, import it from `relpos.adapters`, which reads their state
+  dicts, biases included ([local.md](local.md#grids)).
 - **ESPnet** (202511) and the `conformer` package: their relative attentions.
 """
 
