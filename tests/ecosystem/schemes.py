@@ -10,7 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from relpos import chunk_ranges, global_local_attention
-from relpos.adapters import AbsPosEmb1D, RelativeGlobalAttention, RelPosEmb1D, RelPosEmb2D
+from relpos.adapters import (
+    AbsPosEmb1D,
+    NeighborhoodAttention1D,
+    NeighborhoodAttention2D,
+    NeighborhoodAttention3D,
+    RelativeGlobalAttention,
+    RelPosEmb1D,
+    RelPosEmb2D,
+)
 from relpos.layers import (
     BottleneckBlock,
     DecoderBlock,
@@ -158,6 +166,12 @@ def _map(make: Callable[[], nn.Module]) -> Subject:
     return Subject(make, lambda n: ((2, _WIDTH, *_MAPS[n]),), axes, graphs=2)
 
 
+def _natten(make: Callable[[], nn.Module], *outer: int) -> Subject:
+    """Maps with their channels last, along the last axes as long as others'."""
+    axes = ({1 + len(outer): "height", 2 + len(outer): "width"},)
+    return Subject(make, lambda n: ((2, *outer, *_MAPS[n], _WIDTH),), axes)
+
+
 def _queries(make: Callable[[], nn.Module], tokens: int) -> Subject:
     """The dense logits of AI Summer's classes, for maps and sequences of one size."""
     return Subject(make, lambda n: ((2, _HEADS, tokens, _HEAD),), None)
@@ -229,6 +243,14 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "RelativeGlobalAttention": _sequence(
         lambda: RelativeGlobalAttention(_WIDTH, _HEADS, max_len=7, dropout=0.0)
+    ),
+    "NeighborhoodAttention1D": _sequence(lambda: NeighborhoodAttention1D(_WIDTH, _HEADS, 3)),
+    "NeighborhoodAttention2D": _natten(lambda: NeighborhoodAttention2D(_WIDTH, _HEADS, (2, 3))),
+    "NeighborhoodAttention3D": _natten(
+        lambda: NeighborhoodAttention3D(
+            _WIDTH, _HEADS, (2, 2, 3), stride=(1, 2, 2), is_causal=(True, False, False)
+        ),
+        2,
     ),
     "Grid": _map(lambda: GridAttention(_WIDTH, _HEADS, position=Grid(_HEAD, (3, 5)))),
     "Grid, pooled queries": _map(_pooled),

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.no_typecheck
 
 SHAPE = (1, 2, 6, 4)
 KINDS = calls("auto", 3, 8, torch.float32)
-NOT_KEPT = {"documents", "chunks"}
+NOT_KEPT = {"documents", "chunks", "neighborhoods"}
 
 
 @pytest.fixture

@@ -30,6 +30,15 @@ MADE = {
     adapters.AbsPosEmb1D: lambda dtype: adapters.AbsPosEmb1D(7, 4, dtype=dtype),
     adapters.RelPosEmb1D: lambda dtype: adapters.RelPosEmb1D(7, 4, dtype=dtype),
     adapters.RelPosEmb2D: lambda dtype: adapters.RelPosEmb2D((2, 3), 4, dtype=dtype),
+    adapters.NeighborhoodAttention1D: lambda dtype: adapters.NeighborhoodAttention1D(
+        8, 2, 3, dtype=dtype
+    ),
+    adapters.NeighborhoodAttention2D: lambda dtype: adapters.NeighborhoodAttention2D(
+        8, 2, 3, dtype=dtype
+    ),
+    adapters.NeighborhoodAttention3D: lambda dtype: adapters.NeighborhoodAttention3D(
+        8, 2, 3, dtype=dtype
+    ),
     adapters.RelativeGlobalAttention: lambda dtype: adapters.RelativeGlobalAttention(
         8, 2, dtype=dtype
     ),

@@ -255,7 +255,7 @@ class _NeighborhoodAttention(nn.Module):
         self.qkv.reset_parameters()
         self.proj.reset_parameters()
         if self.rpb is not None:
-            nn.init.trunc_normal_(self.rpb, std=0.02)
+            nn.init.normal_(self.rpb, std=0.02)
 
     def forward(self, x: Float[Tensor, "b *grid e"]) -> Float[Tensor, "b *grid e"]:
         """What each token reads from its neighbourhood.
