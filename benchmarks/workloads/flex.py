@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Allows", "flex_bias", "flex_keys", "flex_plain", "flex_score", "not_ahead"]
+__all__ = ["Allows", "flex_bias", "flex_keys", "flex_plain", "not_ahead"]
 
 
 # Whether a pair takes part, from the numbers of sequence, head, query and key.
@@ -66,41 +66,31 @@ def flex_keys(
     return attention
 
 
-def flex_bias() -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """Compiled FlexAttention whose score function reads a clipped bias `(h, rows)`."""
-    run = _flex_attention()
-
-    def attention(q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> Tensor:
-        distance = rows.shape[1] // 2
-
-        def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return s + rows[h, (j - i).clamp(-distance, distance) + distance]
-
-        return run(q, k, v, score)
-
-    return attention
-
-
-def flex_score(
-    score_of: Callable[[Tensor], Callable[..., Tensor]],
-    *,
-    allows: Allows,
-    rows: Callable[[Tensor], Tensor],
-) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Compiled FlexAttention with a score function of one's own; forward only on the CPU.
+def flex_bias(
+    *, allows: Allows | None = None, entry: Callable[[Tensor, Tensor], Tensor] | None = None
+) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """Compiled FlexAttention whose score function reads a bias `(h, rows)`.
 
     Args:
-        score_of: the score function, from the biases.
-        allows: the pairs that take part.
-        rows: the biases, from the queries.
+        allows: the pairs that take part, by a block mask; None: all.
+        entry: the row of a pair, from the numbers of query and key; None: its offset, clipped.
     """
     run = _flex_attention(allows)
 
-    def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        biases = rows(q)
+    def attention(q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> Tensor:
         if q.device.type == "cpu":
-            q, k, v, biases = (x.detach() for x in (q, k, v, biases))
-        return run(q, k, v, score_of(biases))
+            q, k, v, rows = (x.detach() for x in (q, k, v, rows))
+        distance = rows.shape[1] // 2
+
+        def row_of(i: Tensor, j: Tensor) -> Tensor:
+            return (j - i).clamp(-distance, distance) + distance
+
+        find = entry or row_of
+
+        def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return s + rows[h, find(i, j)]
+
+        return run(q, k, v, score)
 
     return attention
 

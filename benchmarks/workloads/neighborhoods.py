@@ -12,7 +12,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from relpos import GridTerms, neighborhood_ranges
 
-from .flex import flex_score
+from .flex import flex_bias
 from .settings import Setting
 from .workload import Workload
 
@@ -53,7 +53,7 @@ class Map:
         )  # fmt: skip
 
 
-# The first two stages of NAT and DiNAT (Hassani et al. 2023) at 224 x 224 pixels, and a large map.
+# The first two stages of NAT and DiNAT (Hassani et al. 2023) at 224 x 224 pixels; larger maps.
 MAPS = {
     "7 x 7 of 56 x 56": Map((56, 56), 7, batch=8, heads=2, width=32),
     "7 x 7 of 28 x 28": Map((28, 28), 7, batch=8, heads=4, width=32),
@@ -96,11 +96,10 @@ def _pair(of: Map, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _flex(of: Map, biases: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    return flex_score(
-        lambda rows: lambda s, b, h, i, j: s + rows[h, _pair(of, i, j)[1]],
-        allows=lambda b, h, i, j: _pair(of, i, j)[0],
-        rows=lambda q: biases.flatten(1).to(q.dtype),
+    run = flex_bias(
+        allows=lambda b, h, i, j: _pair(of, i, j)[0], entry=lambda i, j: _pair(of, i, j)[1]
     )
+    return lambda q, k, v: run(q, k, v, biases.flatten(1).to(q.dtype))
 
 
 def _dense(of: Map, biases: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:

@@ -146,6 +146,12 @@ def test_a_map_is_for_its_size_and_learns():
             trace(torch.randn(2, 16, *other))
 
 
+def test_a_map_without_positions_is_for_every_size():
+    layer = GridAttention(16, 2)
+    trace, x = traced(layer, torch.randn(2, 16, 5, 7)), torch.randn(2, 16, 4, 9)
+    assert_close(trace(x), layer(x))
+
+
 @pytest.mark.parametrize("dilation", [1, 2])
 def test_neighbourhoods_are_for_maps_of_their_size(dilation: int):
     layer = NeighborhoodAttention2D(16, 2, kernel_size=3, dilation=dilation)

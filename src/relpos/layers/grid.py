@@ -152,7 +152,9 @@ class GridAttention(nn.Module):
         # Again, since the position may have been given later.
         self._check_pooling()
         scale = resolve_scale("GridAttention", self.position, self.scale, width=self.head_dim)
-        x = keep_grid(x, 2, x.ndim - 2)
+        is_local = self.window is not None or self.neighborhood is not None
+        if is_local or getattr(self.position, "reads_shape", False):
+            x = keep_grid(x, 2, x.ndim - 2)
         grid = query_grid = tuple(x.shape[2:])
         tokens = x.flatten(2).mT
         q, k, v = self.in_proj(tokens).chunk(3, dim=-1)
@@ -168,7 +170,6 @@ class GridAttention(nn.Module):
             query_shape=None if self.query_pool is None else query_grid,
         )  # fmt: skip
         key_ranges = neighborhoods("GridAttention", self.neighborhood, grid, device=x.device)
-        is_local = self.window is not None or key_ranges is not None
         if is_local and isinstance(terms, Terms):
             terms = self._on_grid(terms, grid)
         heads = attention(

@@ -131,13 +131,13 @@ def resolve_key_ranges(
     """
     if key_ranges is None:
         return None, None
-    is_of_axes = isinstance(key_ranges, Sequence) and not isinstance(key_ranges, str)
-    if isinstance(terms, Terms) and is_of_axes:
+    has_entries = isinstance(key_ranges, Sequence) and not isinstance(key_ranges, str)
+    if isinstance(terms, Terms) and has_entries:
         raise TypeError(
             f"{function}: key_ranges must be a tensor for a line of tokens, whose terms are no "
             f"GridTerms, got {type(key_ranges).__name__}"
         )
-    if isinstance(terms, Terms) or not is_of_axes:
+    if isinstance(terms, Terms) or not has_entries:
         ranges: Any = key_ranges  # or what is no tensor
         return _checked_ranges(function, "key_ranges", ranges, q, "i", q.shape[2]), None
     grid, query_grid = terms.shape, terms.query_grid
