@@ -44,6 +44,23 @@ def test_the_python_of_a_page_runs(page: str):
             exec(compile(block, page, "exec"), names if page in IN_ORDER else {})
 
 
+def test_every_paper_that_is_cited_is_in_the_references():
+    """By its authors and year."""
+    references = (ROOT / "docs" / "references.md").read_text()
+    listed = set(re.findall(r"^\| ([^|]+?) \|", references, flags=re.M))
+    name = r"[A-Z][\w'-]+"
+    cited = re.compile(
+        rf"\b((?!What ){name}(?: (?:and|&) {name}|(?: {name})? et al\.)),? \(?((?:19|20)\d\d)\b"
+    )
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    found = set()
+    for source in sources:
+        text = re.sub(r"\s*\n[\s#]*", " ", source.read_text())
+        found |= {f"{authors} {year}" for authors, year in cited.findall(text)}
+    assert len(found) > 80
+    assert found <= listed, sorted(found - listed)
+
+
 def test_dilated_windows_are_the_masks_of_their_pairs():
     """Lines of every fourth token see what a dense mask leaves, and the same rows of tables."""
     text = (ROOT / "docs" / "local.md").read_text()

@@ -9,19 +9,21 @@ from .cells import format_ratio, machine_note, markdown_table
 __all__ = ["gains_table", "left_out", "long_table", "measured_on", "memory_table"]
 
 
-def measured_on(result: dict, part: str) -> str:
-    """The machine, the commits at which the rows of a part were measured, and who ran elsewhere."""
-    commits = {commit for name, commit in result["commits"].items() if name.endswith(f": {part}")}
-    models: dict[tuple[str, str], list[str]] = {}  # by processor and its instructions
+def measured_on(result: dict, part: str, models: tuple[AdaptedModel, ...] | None = None) -> str:
+    """The machine, the commits at which a part of models (all) was measured; who ran elsewhere."""
+    names = result["commits"] if models is None else [f"{model.name}: {part}" for model in models]
+    shown = {name for name in names if name.endswith(f": {part}")}
+    commits = {commit for name, commit in result["commits"].items() if name in shown}
+    ran: dict[tuple[str, str], list[str]] = {}  # by processor and its instructions
     for name, found in result["processors"].items():
-        model, _, of_part = name.rpartition(": ")
-        if of_part == part:
-            models.setdefault((found["processor"], found["capability"]), []).append(model)
-    most, *others = sorted(models, key=lambda processor: -len(models[processor]))
+        if name in shown:
+            processor = found["processor"], found["capability"]
+            ran.setdefault(processor, []).append(name.removesuffix(f": {part}"))
+    most, *others = sorted(ran, key=lambda processor: -len(ran[processor]))
     machine = result["machine"] | dict(zip(("processor", "capability"), most, strict=True))
     note = machine_note(machine | {"commit": ", ".join(sorted(commits))})
     elsewhere = [
-        f"{' / '.join(sorted(models[processor, capability]))} on an {processor} ({capability})"
+        f"{' / '.join(sorted(ran[processor, capability]))} on an {processor} ({capability})"
         for processor, capability in others
     ]
     return "; ".join([note, *elsewhere])

@@ -36,10 +36,10 @@ restore(model)            # the original again, bit for bit
 `adapt` has the relative attention of a model of transformers, NeMo, SpeechBrain, ESPnet, timm,
 torchvision, MONAI, x-transformers, Enformer or Borzoi computed by `relpos.attention`: the same
 parameters and state dict, the same outputs, losses and gradients up to rounding, and nothing of
-size `L x L`, in the encoder's own masks and position tensors neither. It changes the class of the
+size `L x L`, not even in the encoder's own masks and position tensors. It changes the class of the
 modules concerned to a subclass that reads the same parameters, so that `generate`,
 `save_pretrained`, LoRA, checkpointing, `torch.compile`, copies and pickles go on as before.
-`pip install "relpos[transformers]"`, with any transformers from 5.20 on: all is tested with 5.24,
+It wants transformers 5.20 or newer (the extra `transformers`): all is tested with 5.24,
 the families, generation and the attention implementation below with 5.20 too. A class whose methods
 have other parameters in your version is left, and the report says so; so is one into which somebody
 has put a method from elsewhere. What is particular to the others is
@@ -58,20 +58,22 @@ has put a method from elsewhere. What is particular to the others is
   another function than the model was trained as. `relpos adapt FOLDER --check --window 128 128`
   measures how far off it is, and without the window the gain on your machine.
 - Queries that are padding, or to whom the mask leaves no key, may give something else than the
-  original's: so may real frames that Gemma 4 convolves with padding on their left (its feature
-  extractor pads on the right). Weights (`output_attentions`) are those before dropout. Most
-  families return them under SDPA too, where the original returns none.
+  original's. So may real frames to the right of padding in Gemma 4, whose convolution mixes the two
+  (its feature extractor pads on the right). Weights (`output_attentions`) are those before
+  dropout. Most families return them under SDPA too, where the original returns none.
 - Linear modules may be quantized, before or after. Where a whole tensor of activations has one
   scale (torch's `quantize_dynamic`), what padded queries give enters it, and real tokens differ by
   as much as quantization itself makes them.
-- A mask of all pairs, `(B, 1, L, L)`, that is boolean (True takes part) hides keys under `eager`
-  too, as in SDPA; the eager originals of T5's kin, MPNet, Inkling and BEiT add it to the scores, as
-  1 and 0, as those of Nemotron and Seamless M4T v2 do with their own masks of padding: adapted, all
-  give what they give under SDPA. One of integers they add under SDPA as well, so that it hides
-  nothing; adapted models refuse it: give `mask.bool()`. BEiT adds padding's under SDPA, and adapted
-  hides it as under `eager`. One with a row for all queries, `(B, 1, 1, L)`, is padding alone: a
-  decoder stays causal beside it, where the originals of T5's kin and Inkling see ahead then; MPT
-  does so either way.
+- Some masks mean different things to originals; adapted, each hides what it says:
+
+  | mask | original, eager | original, SDPA | adapted |
+  | --- | --- | --- | --- |
+  | boolean, `(B, 1, L, L)`: T5's kin, MPNet, Inkling, BEiT | added, as 1 and 0 | hides | hides |
+  | their own, of padding: Nemotron, Seamless M4T v2 | added, as 1 and 0 | hides | hides |
+  | of integers, `(B, 1, L, L)` | added | added | refused: give `mask.bool()` |
+  | padding: BEiT | hides | added, as 1 and 0 | hides |
+  | `(B, 1, 1, L)` in a decoder: T5's kin, Inkling | sees ahead | sees ahead | stays causal |
+  | `(B, 1, 1, L)` in a decoder: MPT | sees ahead | sees ahead | sees ahead |
 - LongT5's encoders want an `attention_mask`, which the model makes except where it is compiled:
   without one tokens see all of three blocks, and layers run as before. A transient-global encoder
   is adapted if its `global_block_size` is 1, 2, 4, ... (that of its authors is 16).

@@ -71,12 +71,13 @@ _WELL_KNOWN = ("borzoi", "monai_swin", "nemo", "timm_beit", "timm_swin_v2")
 
 def adapters_part(result: dict) -> str:
     """What the best known of the adapted models gain, at each input that is timed."""
-    note = (
-        "How many times as fast as the original, by the fastest of its own implementations (one "
-        "layer at the sizes of published models, float32, "
-        f"{measured_on(result, 'time')}):"
-    )
     best_known = tuple(model for model in MODELS if model.wanted or model.family in _WELL_KNOWN)
+    note = (
+        "How many times as fast as the original, by the fastest of its own implementations (which "
+        "is named in brackets; one layer at the sizes of published models, float32, "
+        f"{measured_on(result, 'time', best_known)}), and the largest difference of the layer's "
+        "output, as a part of its largest number:"
+    )
     return f"{note}\n\n{gains_table(result, best_known)}"
 
 

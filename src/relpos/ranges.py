@@ -135,7 +135,7 @@ def prefix_ranges(
 ) -> Int64[Tensor, "#b i 2"]:
     """Each query sees the prefix, and what is not ahead of itself: a prefix language model.
 
-    Raffel et al. 2020, figure 4. The prefix sees all of itself.
+    Raffel et al. 2020, figure 3. The prefix sees all of itself.
 
     Args:
         prefix: its length in tokens, one for each sequence or one for all; a prefix longer than

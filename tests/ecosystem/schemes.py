@@ -63,6 +63,10 @@ _TRAINED = {"factor": 4.0, "original_max_position_embeddings": 16}
 _YARN = {"rope_type": "yarn", **_TRAINED}
 _LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **_TRAINED}
 _DYNAMIC = {"rope_type": "dynamic", **_TRAINED}
+_LONGROPE = {
+    "rope_type": "longrope", "short_factor": [1.0] * (_HEAD // 2),
+    "long_factor": [2.0] * (_HEAD // 2), **_TRAINED,
+}  # fmt: skip
 
 
 class Attention(nn.Module):
@@ -201,6 +205,7 @@ SUBJECTS: dict[str, Subject] = {
         lambda: Rotary(_HEAD, rotary_dim=6, scaling=_LLAMA3), causal=True
     ),
     "Rotary, dynamic": _line(lambda: Rotary(_HEAD, scaling=_DYNAMIC)),
+    "Rotary, LongRoPE": _line(lambda: Rotary(_HEAD, scaling=_LONGROPE)),
     "XPos": _line(lambda: XPos(_HEAD), causal=True),
     "Kerple": _line(lambda: Kerple(_HEADS)),
     "Kerple, power": _line(lambda: Kerple(_HEADS, "power", causal=True), causal=True),

@@ -78,7 +78,7 @@ def leaves_of(case, dtype: torch.dtype) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("name", ["prefix", "two before", "pooled, between rows"])
 @every_blockwise
 def test_values_of_a_grid_come_after_dropout(backend: str, name: str):
-    """TRAPS 24: the kept weights alone reach the tables of the values, and their gradients."""
+    """TRAPS 23: the kept weights alone reach the tables of the values, and their gradients."""
     case = replace(GRID_CASES[name], terms="keys values")
     leaves = leaves_of(case, DTYPES[backend])
     torch.manual_seed(3)
@@ -133,7 +133,7 @@ def test_gradients_belong_to_the_weights_that_were_kept(backend: str, name: str)
 @pytest.mark.parametrize("keys", [33, 600])
 @every_blockwise
 def test_dropped_weights_drop_their_part_of_the_values_table(backend: str, keys: int):
-    """TRAPS 24: the value term comes after dropout."""
+    """TRAPS 23: the value term comes after dropout."""
     dtype, keys = DTYPES[backend], min(keys, MOST_KEYS[backend])
     case = replace(CASES["values"], batch=1, queries=33, keys=keys, table_window=(64, 64))
     named = case.inputs(dtype=dtype)

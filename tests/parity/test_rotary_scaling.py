@@ -7,14 +7,19 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import Gemma3TextConfig, GPTJConfig, LlamaConfig
+from transformers import Gemma3TextConfig, GPTJConfig, LlamaConfig, Phi3Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 
 from relpos.positions import Rotary
 
 LENGTH = {"original_max_position_embeddings": 4096}
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+FACTORS = {
+    "short_factor": [1 + c / 64 for c in range(64)],
+    "long_factor": [2.0 + c / 2 for c in range(64)],
+}
 CASES = {
     "linear": [{"factor": 4.0}, {"factor": 2.5, "partial_rotary_factor": 0.5}],
     "dynamic": [{"factor": 4.0}, {"factor": 2.5, "partial_rotary_factor": 0.25}],
@@ -29,6 +34,11 @@ CASES = {
         {"factor": None, "original_max_position_embeddings": 2048},
     ],
     "llama3": [{"factor": 8.0, **LLAMA3, **LENGTH}, {"factor": 32.0, **LLAMA3}],
+    "longrope": [
+        {**FACTORS, **LENGTH},
+        {**FACTORS, "factor": 32.0, **LENGTH},
+        {**FACTORS, "attention_factor": 1.25, "original_max_position_embeddings": 100},
+    ],
     "proportional": [{"partial_rotary_factor": 0.25}, {"factor": 2.0}],
 }
 
@@ -62,8 +72,8 @@ def test_plain_frequencies_are_theirs():
     assert_close(ours.inv_freq(), theirs.double(), rtol=4e-6, atol=0)
 
 
-def test_every_scaling_is_known_here_but_one():
-    assert set(ROPE_INIT_FUNCTIONS) - set(CASES) == {"longrope"}
+def test_every_scaling_is_known_here():
+    assert set(ROPE_INIT_FUNCTIONS) == set(CASES)
 
 
 def test_a_config_of_transformers_4_is_read():
@@ -108,9 +118,25 @@ def test_a_config_is_left_as_it_was():
 
 
 def test_a_scaling_that_is_not_known_is_refused():
-    phi = config("longrope", short_factor=[1.0] * 64, long_factor=[2.0] * 64, **LENGTH)
-    with pytest.raises(ValueError, match=r"Rotary: .*'rope_type'\] must be one of .* 'longrope'"):
-        Rotary.from_config(phi)
+    old = SimpleNamespace(head_dim=64, rope_scaling={"rope_type": "newest"})
+    with pytest.raises(ValueError, match=r"Rotary: .*'rope_type'\] must be one of .* 'newest'"):
+        Rotary.from_config(old)
+
+
+def test_phi_3_counts_from_the_length_beside_its_dictionary():
+    phi = Phi3Config(
+        hidden_size=512, num_attention_heads=4, max_position_embeddings=8192, pad_token_id=0,
+        original_max_position_embeddings=2048, rope_parameters={
+            "rope_type": "longrope", "rope_theta": 1e4, **FACTORS,
+        },
+    )  # fmt: skip
+    theirs = Phi3RotaryEmbedding(phi)
+    ours = Rotary.from_config(phi)
+    for length in (2048, 2049):
+        x = torch.ones(1, 1, length, 128, dtype=torch.float64)
+        cos, sin = theirs(x.float(), torch.arange(length)[None])
+        turned = ours(x, x)[0][0, 0]
+        assert_close(turned[:, :64], (cos - sin)[0, :, :64].double(), rtol=0, atol=1e-3)
 
 
 def test_angles_at_100000_are_nearer_to_the_truth_than_theirs():

@@ -1,6 +1,6 @@
 """Scaled rotary frequencies: each formula pair by pair, and dictionaries that do not say enough."""
 
-from math import ceil, floor, log, pi
+from math import ceil, floor, log, pi, sqrt
 
 import pytest
 import torch
@@ -76,8 +76,51 @@ def test_yarn_has_an_attention_factor_on_both_sides(more, want):
         assert_close(turned.norm(dim=-1), want * q.norm(dim=-1))
 
 
-def test_only_yarn_has_an_attention_factor():
+def test_other_scalings_have_no_attention_factor():
     assert Rotary(WIDTH, scaling=LLAMA3).attention_factor == 1
+
+
+SHORT, LONG = [1 + c / 10 for c in range(16)], [2.0 + c for c in range(16)]
+LONGROPE = of("longrope", short_factor=SHORT, long_factor=LONG, factor=8.0, **LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("length", "factors"),
+    [(1, SHORT), (TRAINED, SHORT), (TRAINED + 1, LONG), (2**40, LONG)],
+)
+def test_longrope_divides_each_pair_by_the_factors_of_the_length(length, factors):
+    got = Rotary(WIDTH, scaling=LONGROPE).inv_freq(length).tolist()
+    assert got == pytest.approx([w / f for w, f in zip(plain(), factors, strict=True)])
+
+
+def test_all_tokens_of_a_call_have_the_factors_of_its_length():
+    """Also in a step of decoding, whose keys come from a cache that holds them unturned."""
+    position = Rotary(WIDTH, scaling=LONGROPE)
+    assert not position.shift_invariant
+    q = torch.randn(1, 1, TRAINED + 1, WIDTH, dtype=torch.float64)
+    whole_q, whole_k, _ = position(q, q)
+    step_q, step_k, _ = position(q[:, :, -1:], q)
+    assert_close(step_q, whole_q[:, :, -1:])
+    assert_close(step_k, whole_k)
+    wide = {"dtype": torch.float64}
+    angle = torch.arange(TRAINED + 1)[:, None] * torch.tensor(plain(), **wide)
+    angle = angle / torch.tensor(LONG, **wide)
+    x, y = q.chunk(2, -1)
+    by_hand = torch.cat((x * angle.cos() - y * angle.sin(), y * angle.cos() + x * angle.sin()), -1)
+    assert_close(whole_q, position.attention_factor * by_hand)
+
+
+@pytest.mark.parametrize(
+    ("more", "want"),
+    [
+        ({}, sqrt(1 + log(8) / log(TRAINED))),
+        ({"factor": 0.5}, 1.0),
+        ({"attention_factor": 1.25}, 1.25),
+    ],
+)
+def test_longrope_has_an_attention_factor(more, want):
+    position = Rotary(WIDTH, scaling={**LONGROPE, **more})
+    assert position.attention_factor == pytest.approx(want)
 
 
 def test_llama3_keeps_short_waves_and_divides_long_ones():
@@ -122,7 +165,15 @@ def test_the_factor_of_yarn_may_be_that_of_the_lengths():
 @pytest.mark.parametrize(
     ("scaling", "named"),
     [
-        (of("longrope"), r"\['rope_type'\] must be one of default, linear, .* got 'longrope'"),
+        (of("ntk"), r"\['rope_type'\] must be one of default, linear, .* got 'ntk'"),
+        (
+            {**LONGROPE, "original_max_position_embeddings": 1},
+            r"\['original_max_position_embeddings'\] must be at least 2 with longrope, got 1",
+        ),
+        ({**LONGROPE, "long_factor": None}, "of type 'longrope' must have .* got no long_factor"),
+        ({**LONGROPE, "long_factor": LONG[1:]}, r"\['long_factor'\] .* of the 16 pairs, got 15"),
+        ({**LONGROPE, "short_factor": 2.0}, r"\['short_factor'\] must be a list of .* got 2.0"),
+        ({**LONGROPE, "short_factor": [0.0] * 16}, r"\['short_factor'\] must be a positive number"),
         (of("linear"), "of type 'linear' must have factor, got no factor"),
         (of("linear", factor=2.0, beta=1), "of type 'linear' must have factor, got beta"),
         (of("yarn", factor=2.0), "of type 'yarn' must have .* and may have .* got no original_max"),

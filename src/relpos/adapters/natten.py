@@ -1,10 +1,11 @@
-"""Neighbourhood attention with learned biases, under NATTEN's names (Hassani et al. 2023, eq. 2-3).
+"""Neighbourhood attention with learned biases, under NATTEN's names (Hassani et al. 2023, eq. 2-4).
 
     s_ij = scale * q_i . k_j + B[o_1, ..., o_n]         for the keys j of i's neighbourhood alone
 
-with the offset `o_a` of key minus query along axis `a`, in steps of the dilation. NATTEN's fused
-kernels took the biases forward only, and since 0.20 it has none; here they come with `O(L)` memory,
-forward and backward. `neighborhood_attention` stands for `na1d`, `na2d` and `na3d`; the modules
+with the offset `o_a` of key minus query along axis `a`, in steps of the dilation. (The paper
+divides the biases by `sqrt(d)` too; NATTEN's code, and this, do not.) NATTEN's fused kernels took
+the biases forward only, and since 0.20 it has none; here they come with `O(L)` memory, forward and
+backward. `neighborhood_attention` stands for `na1d`, `na2d` and `na3d`; the modules
 read state dicts of NATTEN's own, with `rpb` of those before 0.20.
 """
 
@@ -66,9 +67,10 @@ def neighborhood_attention(
 ) -> Float[Tensor, "b *grid h dv"]:
     """What each token of a line, an image or a volume reads from its neighbourhood.
 
-    As NATTEN's `na1d`, `na2d` and `na3d`, whose further keys and tile shapes it does not take, with
-    two differences: there may be biases, and a map smaller than a neighbourhood is no error: its
-    tokens see all of it. (Modules of NATTEN before 0.17 padded it, with tokens that took part.)
+    As NATTEN's `na1d`, `na2d` and `na3d`, without their `additional_keys`, `additional_values` and
+    arguments of tile shapes, and with two differences: there may be biases, and a map smaller than
+    a neighbourhood is no error: its tokens see all of it. (Modules of NATTEN before 0.17 padded it,
+    with tokens that took part.)
 
     Args:
         query: heads behind the tokens, as in NATTEN.

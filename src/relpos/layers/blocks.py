@@ -132,6 +132,8 @@ class EncoderBlock(nn.Module):
 
         Raises:
             ShapeError: if a tensor or mask does not fit the others.
+            ValueError: if the position needs another scale, or `key_ranges` has not one entry for
+                each axis.
         """
         if is_jagged(x):
             others = {
@@ -212,8 +214,8 @@ class DecoderBlock(nn.Module):
             cache: this layer's tokens before these.
             memory: the encoder's output, for `cross`, nested where `x` is; not needed where
                 `memory_cache` holds it.
-            memory_key_padding_mask: `(b, j)`; boolean, True is *dropped* as in
-                `nn.MultiheadAttention`, or a number added to the scores.
+            memory_key_padding_mask: `(b, m)`, one for each position of the memory; boolean, True is
+                *dropped* as in `nn.MultiheadAttention`, or a number added to the scores.
             memory_cache: another cache than `cache`; if empty, it takes the memory's keys and
                 values, and otherwise what it holds is read and nothing projected again. No
                 gradient reaches the memory through it. `reset` it before another memory.

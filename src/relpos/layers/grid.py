@@ -38,7 +38,8 @@ __all__ = ["GridAttention"]
 class GridAttention(nn.Module):
     """Each token of a map `(b, e, *grid)` reads from all tokens, with `position` on each head.
 
-    A map of another size than `position` was made for is no error: the position resizes its rows.
+    A map of another size than `position` was made for is no error where its tables are resized,
+    clamped or computed; `resize=False` and `RelPosEmb2D` refuse it.
 
     Args:
         embed_dim: channels e of the map.
@@ -139,11 +140,16 @@ class GridAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "b e *grid"], mask: Bool[Tensor, "b *grid"] | None = None
     ) -> Float[Tensor, "..."]:
-        """A map of what each token reads, on the grid of the queries.
+        """What each token reads, as a map.
 
         Args:
             x: feature map.
-            mask: True at tokens that take part as keys; None: all.
+            mask: True at tokens that take part as keys (the opposite of a `key_padding_mask`);
+                None: all.
+
+        Returns:
+            `(b, e, *grid)`, on the grid of the queries; without `projection` of `h * head_dim`
+            channels.
 
         Raises:
             ShapeError: if `x` has other channels or no grid, or the mask another shape.

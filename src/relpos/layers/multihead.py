@@ -189,8 +189,9 @@ class MultiheadAttention(InputProjections):
             average_attn_weights: whether the weights are averaged over the heads.
             is_causal: whether keys ahead of the query are left out; no mask is needed for it.
             cache: holds the tokens before these; the new ones are appended, j counts both, and
-                no gradient reaches the keys and values. `is_causal` is wanted as well. Masks,
-                documents and ranges number all j, those that a window has dropped included.
+                no gradient reaches the keys and values. It does not make attention causal: without
+                `is_causal=True` tokens of one chunk see those after them. Masks, documents
+                and ranges number all j, those that a window has dropped included.
             query_start: position of the first query, in tokens; None: the queries are the last i
                 of the j positions. Across, where both sides count from 0, it is the number of
                 tokens before these queries. A cache then drops nothing.

@@ -225,7 +225,8 @@ def attention_weights(
 
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.
-        ValueError: if `scale`, `query_start`, `window` or `softcap` is out of range.
+        ValueError: if `scale`, `query_start`, `window` or `softcap` is out of range, or
+            `key_ranges` has not one entry for each axis.
         TypeError: if an argument is of another kind.
 
     >>> import torch
@@ -259,6 +260,10 @@ def relative_logits(
         terms: the tables; `values` plays no part.
         scale: as in `attention`.
         query_start: as in `attention`.
+
+    Returns:
+        The terms' part of the scores, in the dtype of `q`. What a scheme did to `q` and `k`
+        themselves is not in it: `Position.logits` has both.
 
     Raises:
         ShapeError: if a shape, dtype or device does not fit `q`.

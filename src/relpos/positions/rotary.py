@@ -13,9 +13,9 @@
 - Beyond: every position has its own angles. `scaling` is for longer texts than those of training
   (`rotary_scaling.py`).
 - Elsewhere: Llama's code in transformers rounds cosines and products to the dtype of the queries;
-  here they are float32 at least. Its "dynamic" scaling leaves cached keys at the angles of the
-  length at which they came; here all tokens of a call have those of its length. GPT-J, Cohere,
-  GLM and Llama 4 are interleaved though their configs do not say so.
+  here they are float32 at least. Its "dynamic" and "longrope" scaling leave cached keys at the
+  angles of the length at which they came; here all tokens of a call have those of its length.
+  GPT-J, Cohere, GLM and Llama 4 are interleaved though their configs do not say so.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Rotary(Position):
             `scaling["partial_rotary_factor"]` of them, or else all.
         scaling: a dictionary as `rope_parameters` or `rope_scaling` in configs of transformers,
             e.g. `{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}`;
-            types default, linear, dynamic, yarn, llama3 and proportional.
+            types default, linear, dynamic, yarn, longrope, llama3 and proportional.
         max_position_embeddings: the model's longest text, in tokens, for scalings that count from
             it and do not have it in their dictionary; no other is bounded by it.
 
@@ -95,9 +95,15 @@ class Rotary(Position):
         self.rotary_dim = check_rotary_dim("Rotary", wanted, self.head_dim)
         if self.scaling.rope_type == "dynamic" and self.rotary_dim == 2:
             raise ValueError("Rotary: rotary_dim must be at least 4 with dynamic scaling, got 2")
+        for name in ("short_factor", "long_factor") if self.scaling.rope_type == "longrope" else ():
+            if len(factors := getattr(self.scaling, name)) != self.rotary_dim // 2:
+                raise ValueError(
+                    f"Rotary: scaling[{name!r}] must have a number for each of the "
+                    f"{self.rotary_dim // 2} pairs, got {len(factors)}"
+                )
         self.interleaved = interleaved
-        # Dynamic scaling depends on how many keys there are.
-        self.shift_invariant = self.scaling.rope_type != "dynamic"
+        # Some scalings depend on how many keys there are.
+        self.shift_invariant = not self.scaling.reads_length
 
     @classmethod
     def from_config(
@@ -158,7 +164,7 @@ class Rotary(Position):
         """The frequency of each pair, in radians per token, in float64.
 
         Args:
-            length: of the text, in tokens, which only dynamic scaling asks for.
+            length: of the text, in tokens, which only dynamic scaling and LongRoPE ask for.
             device: where the result is made.
 
         >>> Rotary(4, theta=100.0).inv_freq()
@@ -170,7 +176,7 @@ class Rotary(Position):
 
     @property
     def attention_factor(self) -> float:
-        """What turned numbers are multiplied by: 1 but for YaRN."""
+        """What turned numbers are multiplied by: 1 but for YaRN and LongRoPE."""
         return self.scaling.amplitude
 
     def head_axes(self) -> dict[str, int]:

@@ -41,7 +41,9 @@ def rotary_arguments(config: Any, layer_type: str | None = None) -> dict[str, An
             scaling.setdefault(name, value)
     # Phi-3 and others keep it outside, where it comes first.
     trained = getattr(config, "original_max_position_embeddings", None)
-    if trained is not None and scaling.get("rope_type", scaling.get("type")) in ("yarn", "llama3"):
+    if trained is not None and scaling.get("rope_type", scaling.get("type")) in (
+        "yarn", "longrope", "llama3",
+    ):  # fmt: skip
         scaling["original_max_position_embeddings"] = trained
     arguments = {"head_dim": head_dim, "max_position_embeddings": longest, "scaling": scaling}
     rotary_dim = getattr(config, "rotary_dim", None)

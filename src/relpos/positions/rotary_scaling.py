@@ -6,6 +6,8 @@
     dynamic       theta' = theta (s n / L - (s - 1))^(d / (d - 2)) for n > L tokens in the call
     yarn          (1 - g_c) f_c / s + g_c f_c;  g_c = 1 - clamp((c - low) / (high - low), 0, 1)
                   and cosines and sines times 0.1 ln s + 1       Peng et al. 2024, eq. 17-22
+    longrope      f_c / short_factor_c, and f_c / long_factor_c for more than L tokens in the call;
+                  cosines and sines times sqrt(1 + ln s / ln L)             Ding et al. 2024
     llama3        f_c where 2 pi / f_c < L / high_freq_factor, f_c / s where it is more than
                   L / low_freq_factor, and in between linear in L f_c / (2 pi)
     proportional  theta^(-2c/head_dim) / s for the first pairs of the head, 0 for the others
@@ -19,9 +21,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, inf, log, pi
+from math import ceil, floor, inf, log, pi, sqrt
 from numbers import Real
 from typing import Any
 
@@ -41,6 +43,7 @@ _REQUIRED = {
     "linear": ("factor",),
     "dynamic": ("factor", _LENGTH),
     "yarn": ("factor", _LENGTH),
+    "longrope": ("short_factor", "long_factor", "factor", _LENGTH),
     "llama3": ("factor", _LENGTH, "low_freq_factor", "high_freq_factor"),
     "proportional": (),
 }
@@ -48,6 +51,7 @@ _OPTIONAL = {
     "yarn": (
         "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate",
     ),
+    "longrope": ("attention_factor",),
     "proportional": ("factor",),
 }  # fmt: skip
 # Read by `Rotary` itself.
@@ -59,10 +63,11 @@ class RotaryScaling:
     """The parameters of one scaling; the names are those of transformers.
 
     Args:
-        rope_type: "default" (none), "linear", "dynamic", "yarn", "llama3" or "proportional".
+        rope_type: "default" (none), "linear", "dynamic", "yarn", "longrope", "llama3" or
+            "proportional".
         factor: how many times longer texts may be.
         original_max_position_embeddings: length of the texts in training, in tokens.
-        attention_factor: of YaRN's cosines and sines; None means the paper's.
+        attention_factor: of YaRN's and LongRoPE's cosines and sines; None means the papers'.
         beta_fast: turns in training from which on pairs keep their frequency.
         beta_slow: turns in training up to which pairs are interpolated.
         mscale: with `mscale_all_dim`, another attention factor (DeepSeek).
@@ -70,6 +75,8 @@ class RotaryScaling:
         truncate: whether YaRN's range of pairs is rounded outwards.
         low_freq_factor: turns in training up to which Llama 3 interpolates.
         high_freq_factor: turns in training from which on Llama 3 leaves pairs alone.
+        short_factor: what LongRoPE divides each pair's frequency by in texts as in training.
+        long_factor: and in longer ones.
     """
 
     rope_type: str = "default"
@@ -83,14 +90,24 @@ class RotaryScaling:
     truncate: bool = True
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
+    short_factor: tuple[float, ...] = ()
+    long_factor: tuple[float, ...] = ()
+
+    @property
+    def reads_length(self) -> bool:
+        """Whether frequencies depend on how long the text is."""
+        return self.rope_type in ("dynamic", "longrope")
 
     @property
     def amplitude(self) -> float:
-        """What cosines and sines are multiplied by: 1 but for YaRN."""
-        if self.rope_type != "yarn":
+        """What cosines and sines are multiplied by: 1 but for YaRN and LongRoPE."""
+        if self.rope_type not in ("yarn", "longrope"):
             return 1.0
         if self.attention_factor is not None:
             return self.attention_factor
+        if self.rope_type == "longrope":
+            longer = max(self.factor, 1.0)
+            return sqrt(1 + log(longer) / log(self.original_max_position_embeddings))
         if self.mscale and self.mscale_all_dim:
             return self._temperature(self.mscale) / self._temperature(self.mscale_all_dim)
         return self._temperature(1.0)
@@ -145,6 +162,12 @@ def read_scaling(
     parameters = RotaryScaling(rope_type=rope_type, **found)
     if rope_type == "llama3":
         _check_range(owner, parameters, "low_freq_factor", "high_freq_factor")
+    if rope_type == "longrope" and parameters.original_max_position_embeddings < 2:
+        # The attention factor divides by its logarithm.
+        raise ValueError(
+            f"{owner}: scaling[{_LENGTH!r}] must be at least 2 with longrope, "
+            f"got {parameters.original_max_position_embeddings}"
+        )
     if rope_type == "yarn":
         _check_range(owner, parameters, "beta_slow", "beta_fast")
     return parameters
@@ -152,7 +175,7 @@ def read_scaling(
 
 def _fill_in_length(owner: str, rope_type: str, found: dict[str, Any], longest: int) -> None:
     """Fill in what a config says outside its dictionary, as transformers does."""
-    if rope_type == "yarn" and "factor" not in found and _LENGTH in found:
+    if rope_type in ("yarn", "longrope") and "factor" not in found and _LENGTH in found:
         found["factor"] = longest / _checked(owner, _LENGTH, found[_LENGTH])
     if rope_type == "dynamic":
         found[_LENGTH] = longest
@@ -164,10 +187,18 @@ def _checked(owner: str, name: str, value: Any) -> Any:
     shown = f"scaling[{name!r}]"
     if name == _LENGTH:
         return check_count(owner, shown, value)
+    if name in ("short_factor", "long_factor"):
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            return tuple(_positive(owner, shown, number) for number in value)
+        raise ValueError(f"{owner}: {shown} must be a list of positive numbers, got {value!r}")
     if name == "truncate":
         if isinstance(value, bool):
             return value
         raise ValueError(f"{owner}: {shown} must be True or False, got {value!r}")
+    return _positive(owner, shown, value)
+
+
+def _positive(owner: str, shown: str, value: Any) -> float:
     if isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < inf:
         return float(value)
     raise ValueError(f"{owner}: {shown} must be a positive number, got {value!r}")
@@ -217,23 +248,26 @@ def scaled_frequencies(
         theta: the base.
         dim: numbers that are rotated.
         head_dim: width of one head, in which "proportional" counts.
-        length: of the text, in tokens, for "dynamic".
+        length: of the text, in tokens, for "dynamic" and "longrope".
         device: where the result is made.
     """
-    if scaling.rope_type == "dynamic":
-        return _dynamic(scaling, theta, dim, length, device)
-    if scaling.rope_type == "proportional":
-        plain = frequencies(theta, head_dim, device=device)
-        pair = torch.arange(head_dim // 2, device=device)
-        return plain.where(pair < dim // 2, 0) / scaling.factor
-    plain = frequencies(theta, dim, device=device)
-    if scaling.rope_type == "linear":
-        return plain / scaling.factor
-    if scaling.rope_type == "yarn":
-        return _yarn(scaling, theta, dim, plain)
-    if scaling.rope_type == "llama3":
-        return _llama3(scaling, plain)
-    return plain
+    found = frequencies(theta, dim, device=device)
+    match scaling.rope_type:
+        case "linear":
+            found = found / scaling.factor
+        case "dynamic":
+            found = _dynamic(scaling, theta, dim, length, device)
+        case "yarn":
+            found = _yarn(scaling, theta, dim, found)
+        case "longrope":
+            found = _longrope(scaling, found, length)
+        case "llama3":
+            found = _llama3(scaling, found)
+        case "proportional":
+            whole = frequencies(theta, head_dim, device=device)
+            pair = torch.arange(head_dim // 2, device=device)
+            found = whole.where(pair < dim // 2, 0) / scaling.factor
+    return found
 
 
 def _dynamic(
@@ -261,6 +295,16 @@ def _yarn(scaling: RotaryScaling, theta: float, dim: int, plain: Tensor) -> Tens
     pair = torch.arange(dim // 2, device=plain.device, dtype=plain.dtype)
     interpolated = ((pair - low) / (high - low)).clamp(0, 1)
     return plain * (1 - interpolated) + plain / scaling.factor * interpolated
+
+
+def _longrope(scaling: RotaryScaling, plain: Tensor, length: int) -> Tensor:
+    short, long = (
+        torch.tensor(factors, device=plain.device, dtype=plain.dtype)
+        for factors in (scaling.short_factor, scaling.long_factor)
+    )
+    # A tensor: a length may be a symbol of `torch.compile`.
+    tokens = torch.full((), length, device=plain.device, dtype=torch.int64)
+    return plain / torch.where(tokens > scaling.original_max_position_embeddings, long, short)
 
 
 def _llama3(scaling: RotaryScaling, plain: Tensor) -> Tensor:
