@@ -50,13 +50,15 @@ REPLACED = {
     "enformer_pytorch": ("discrete_key_value_bottleneck_pytorch", "polars", "pyfaidx"),
     "nemo": (
         "hydra", "omegaconf", "nv_one_logger", "nemo.collections.asr.models",
-        "nemo.collections.asr.modules.transformer", "nemo.core.classes.modelPT",
+        "nemo.collections.asr.modules.transformer", "nemo.core.classes.modelPT", "torchaudio",
     ),
     "speechbrain": ("hyperpyyaml", "ruamel", "sentencepiece", "torchaudio"),
 }  # fmt: skip
 
 # By library, packages of it that import more than what is asked of them.
 BARE = {
+    "funasr": ("funasr",),
+    "kornia": ("kornia", "kornia.models", "kornia.models.sam", "kornia.models.sam.architecture"),
     "nemo": (
         "nemo", "nemo.collections", "nemo.collections.asr", "nemo.collections.asr.modules",
         "nemo.collections.asr.parts", "nemo.collections.asr.parts.mixins",
@@ -66,6 +68,8 @@ BARE = {
     ),
     # What it imports when something is asked of it, it leaves among the modules that are there.
     "speechbrain": ("speechbrain",),
+    # Whose compiled part is for a torch with CUDA.
+    "torchaudio": ("torchaudio", "torchaudio.models", "torchaudio.models.wav2vec2"),
 }  # fmt: skip
 
 
@@ -118,8 +122,10 @@ def _find_libraries() -> dict[str, Any]:
 @contextmanager
 def _replaced(names: tuple[str, ...]) -> Iterator[None]:
     """While this lasts, modules of these names are stand-ins, where they are asked for anew."""
-    before = set(sys.modules)
     finder = _StandIns(names)
+    # Of a library that is apart itself, what was imported of it so far.
+    there = {name: sys.modules.pop(name) for name in list(sys.modules) if finder.has(name)}
+    before = set(sys.modules)
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -128,6 +134,7 @@ def _replaced(names: tuple[str, ...]) -> Iterator[None]:
         for name in set(sys.modules) - before:
             if isinstance(sys.modules[name], _StandIn):
                 del sys.modules[name]
+        sys.modules.update(there)
 
 
 class _StandIns(MetaPathFinder, Loader):
@@ -137,9 +144,10 @@ class _StandIns(MetaPathFinder, Loader):
         self.names = names
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if any(fullname == name or fullname.startswith(f"{name}.") for name in self.names):
-            return ModuleSpec(fullname, self, is_package=True)
-        return None
+        return ModuleSpec(fullname, self, is_package=True) if self.has(fullname) else None
+
+    def has(self, fullname: str) -> bool:
+        return any(fullname == name or fullname.startswith(f"{name}.") for name in self.names)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _StandIn(spec.name)

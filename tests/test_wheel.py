@@ -101,6 +101,7 @@ def install(python: Path, what: Path, **variables: str) -> None:
 
 
 @needs_compiler
+@pytest.mark.costly(1, of="wheels")
 def test_the_wheel_runs_in_an_empty_environment(sources, python, tmp_path):
     run(
         sys.executable, "-m", "scripts.build_wheel", tmp_path / "dist", cwd=sources, **NOT_OPTIMISED
@@ -111,6 +112,7 @@ def test_the_wheel_runs_in_an_empty_environment(sources, python, tmp_path):
 
 
 @needs_compiler
+@pytest.mark.costly(1, of="wheels")
 def test_the_kernel_is_built_where_pip_hides_torch(sources, tmp_path):
     overlay = tmp_path / "overlay"
     overlay.mkdir()
@@ -138,7 +140,7 @@ def test_the_wheel_says_that_both_packages_are_typed_and_has_every_template(sour
         ({"RELPOS_BUILD_NATIVE": "0"}, "RELPOS_BUILD_NATIVE=0"),
     ],
 )
-@pytest.mark.costly(1)
+@pytest.mark.costly(1, of="wheels")
 def test_relpos_installs_without_its_kernel_and_says_why(sources, python, variables, reason):
     if "CXXFLAGS" in variables and not COMPILER:
         pytest.skip("needs a C++ compiler")

@@ -33,11 +33,12 @@ print(adapt(model))       # in place; a table of what was adapted, what was left
 restore(model)            # the original again, bit for bit
 ```
 
-`adapt` has the relative attention of a model of transformers, NeMo, SpeechBrain, ESPnet, timm,
-torchvision, MONAI, x-transformers, Enformer or Borzoi computed by `relpos.attention`: the same
-parameters and state dict, the same outputs, losses and gradients up to rounding, and nothing of
-size `L x L`, not even in the encoder's own masks and position tensors. It changes the class of the
-modules concerned to a subclass that reads the same parameters, so that `generate`,
+`adapt` has the relative attention of a model of transformers, NeMo, SpeechBrain, ESPnet, FunASR,
+torchaudio, timm, torchvision, kornia, MONAI, x-transformers, Enformer or Borzoi computed by
+`relpos.attention`: the same parameters and state dict, the same outputs, losses and gradients up to
+rounding, and nothing of size `L x L`, not even in the encoder's own masks and position tensors. It
+changes the class of the modules concerned to a subclass that reads the same parameters, so that
+`generate`,
 `save_pretrained`, LoRA, checkpointing, `torch.compile`, copies and pickles go on as before.
 It wants transformers 5.20 or newer (the extra `transformers`): all is tested with 5.24,
 the families, generation and the attention implementation below with 5.20 too. A class whose methods
@@ -201,7 +202,10 @@ adapt(borzoi)                   # of borzoi-pytorch
 - **NATTEN** (0.14 and 0.21 were tried) not by `adapt`: where NAT and DiNAT import
   `NeighborhoodAttention2D` from natten, import it from `relpos.adapters`, which reads their state
   dicts, biases included ([local.md](local.md#grids)).
-- **ESPnet** (202511) and the `conformer` package: their relative attentions.
+- **ESPnet** (202511), **FunASR** (1.4: Conformer, Branchformer, E-Branchformer) and the `conformer`
+  package: their relative attentions; ESPnet's and FunASR's legacy shift is left.
+- **torchaudio** (2.11): WavLM. Its attention refuses `lengths`, adapted as before.
+- **kornia** (0.9): SAM's encoder of images.
 """
 
 FAMILIES = """\

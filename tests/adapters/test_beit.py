@@ -51,7 +51,7 @@ implementations = pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @biases
 @implementations
 @pytest.mark.parametrize("made_for", [6, (4, 7)], ids=str)
-@pytest.mark.costly(8)
+@pytest.mark.costly(4)
 def test_images_of_any_size_give_the_outputs_and_gradients_of_the_original(
     config: Any, model: Any, settings: Any, implementation: str, made_for: Any
 ):

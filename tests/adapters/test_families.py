@@ -115,7 +115,7 @@ def test_state_dict_and_restored_model_are_those_of_the_original(case: Case):
 READ_PAST_HOOKS = (
     "bloom in slices", "deberta", "sew_d", "timm swin v2", "timm beit", "timm relpos vit, learned",
     "timm maxvit", "timm coatnet, learned", "torchvision swin", "torchvision video swin",
-    "monai blocks", "x_transformers t5", "x_transformers computed",
+    "monai blocks", "torchaudio", "x_transformers t5", "x_transformers computed",
 )  # fmt: skip
 
 
@@ -252,6 +252,7 @@ def test_a_model_without_linear_modules_has_none_to_pack(case: Case):
 
 
 @every
+@pytest.mark.costly(40)
 def test_nothing_has_an_entry_for_each_pair_of_tokens(case: Case):
     model, inputs = case.model(long=True), case.inputs(1, case.long, case.paddings[-1])
     parameters = max(p.numel() for p in model.parameters())
@@ -293,6 +294,7 @@ def test_copies_and_pickles_are_adapted_models(case: Case):
 @first
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
 @pytest.mark.parametrize("autocast", [False, True], ids=["whole", "autocast"])
+@pytest.mark.costly(70)
 def test_half_precision_errs_at_most_twice_as_much(case: Case, dtype: torch.dtype, autocast: bool):
     way = "autocast" if autocast else "half"
     if way in case.without or (dtype == torch.float16 and "fp16" in case.without):

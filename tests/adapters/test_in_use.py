@@ -119,7 +119,7 @@ def test_gradient_checkpointing_changes_no_gradient(case: Case, reentrant: bool)
 # In chunks it is the same code and more; ESPnet's, once called, cannot be copied; torch does not
 # compile what NeMo's checks of types wrap.
 @cases([case for case in USED if case.name not in ("seamless_m4t_v2", "espnet", "nemo")])
-@pytest.mark.costly(8)
+@pytest.mark.costly(4)
 def test_compiling_breaks_no_graph_that_was_whole(case: Case):
     model = case.model()
     inputs = case.inputs(2, case.lengths[0], case.paddings[-1]) | case.traced
@@ -203,6 +203,7 @@ def test_weights_are_dropped_where_their_dropout_alone_is_training(name: str):
 @cases([case for case in USED if case.linears])
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 @pytest.mark.parametrize("order", ["LoRA, then adapt", "adapt, then LoRA"])
+@pytest.mark.costly(40)
 def test_lora_trains_the_same_before_and_after(case: Case, order: str):
     lora = peft.LoraConfig(target_modules=list(case.linears), r=2, init_lora_weights=False)
     inputs = case.with_dtype(case.inputs(2, case.lengths[0], case.paddings[-1]), torch.float64)
@@ -234,6 +235,7 @@ WAYS = {
 @cases([case for case in CASES if case.generates])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("padding", ["none", "left"])
+@pytest.mark.costly(70)
 def test_generation_gives_the_same_tokens(case: Case, way: str, padding: str):
     if way in case.without:
         pytest.skip("the original cannot")

@@ -51,6 +51,7 @@ def of_natten(x: Tensor, *settings: tuple) -> Tensor:
 
 
 @pytest.mark.parametrize(("grid", "settings"), [(grid, rest) for grid, *rest in SETTINGS])
+@pytest.mark.costly(5)
 def test_outputs_are_those_of_natten(grid: tuple[int, ...], settings: list[tuple]):
     x = normal(3, 2, *grid, 3, 16, dtype=torch.float32)
     sizes, strides, dilations, causal = settings

@@ -41,12 +41,14 @@ WIDE = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.costly(60)
 def test_two_ranks_are_as_one_process(two, name: str, method: str, layout: str):
     two.run(check_case, CASES[name], method, layout)
 
 
 @pytest.mark.parametrize("method", ["gather", "ring"])
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.costly(40)
 def test_the_native_kernel_is_within_the_budget_of_one_device(two, name: str, method: str):
     two.run(check_float32, CASES[name], method, "native")
 
@@ -69,6 +71,7 @@ def _check_triton(rank, size, case, method) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", WIDE)
+@pytest.mark.costly(40)
 def test_four_ranks_are_as_one_process(four, name: str, method: str, layout: str):
     four.run(check_case, WIDE[name], method, layout)
 

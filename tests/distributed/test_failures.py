@@ -156,7 +156,7 @@ def _fails_by_heads(rank, size) -> str:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.costly(1)
+@pytest.mark.costly(1, of="ranks that fail")
 def test_a_rank_that_stays_away_is_not_waited_for_for_ever(method: str):
     pool = Pool(2, timeout=TIMEOUT)
     try:
@@ -175,7 +175,7 @@ def _stays_away(rank, size, method) -> None:
 
 
 @pytest.mark.parametrize("method", ["gather", "ring"])
-@pytest.mark.costly(1)
+@pytest.mark.costly(1, of="ranks that fail")
 def test_without_checks_a_failure_ends_at_the_time_limit(method: str):
     pool = Pool(2, timeout=TIMEOUT)
     try:

@@ -32,6 +32,7 @@ def encoder() -> nn.Module:
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("frames", [40, 67])
 @pytest.mark.parametrize("method", ["heads", "gather", "ring"])
+@pytest.mark.costly(6)
 def test_an_encoder_is_as_in_one_process(two, method: str, frames: int, masked: bool):
     two.run(_check, method, frames, masked)
 

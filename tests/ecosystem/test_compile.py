@@ -43,7 +43,7 @@ def gradients(module: nn.Module, run: nn.Module, given: tuple[Tensor, ...]) -> l
     ("name", "dtype"),
     [(name, torch.float32) for name in SUBJECTS] + [(n, torch.float64) for n in IN_FLOAT64],
 )
-@pytest.mark.costly(14)
+@pytest.mark.costly(7)
 def test_compiled_equals_eager_forward_and_backward_and_lengths_share_a_graph(
     name: str, dtype: torch.dtype
 ):
@@ -61,7 +61,7 @@ def test_compiled_equals_eager_forward_and_backward_and_lengths_share_a_graph(
 @pytest.mark.parametrize(
     "position", [Shaw(8, 3), Rotary(8), T5Bias(2)], ids=lambda x: type(x).__name__
 )
-@pytest.mark.costly(2)
+@pytest.mark.costly(1)
 def test_steps_of_decoding_with_a_cache_share_a_few_graphs(
     position: nn.Module, window: tuple[int, int] | None
 ):

@@ -43,7 +43,7 @@ def assert_serves_all_lengths(
     ("name", "dtype"),
     [(name, torch.float32) for name in SUBJECTS] + [(n, torch.float64) for n in IN_FLOAT64],
 )
-@pytest.mark.costly(18)
+@pytest.mark.costly(10)
 def test_an_exported_program_serves_all_lengths(name: str, dtype: torch.dtype):
     program = exported(name, dtype)
     assert_serves_all_lengths(program, name, dtype)

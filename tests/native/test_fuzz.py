@@ -73,13 +73,13 @@ def raced(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("first", [300, 400, 500])
-@pytest.mark.costly(1)
+@pytest.mark.costly(1, of="sanitizers")
 def test_random_calls_agree_with_the_definition_and_stay_within_their_memory(watched, first):
     check(watched, "100", str(first))
 
 
 @pytest.mark.parametrize("first", [0, 100, 200])
-@pytest.mark.costly(1)
+@pytest.mark.costly(1, of="sanitizers")
 def test_threads_of_random_calls_do_not_race(raced, first):
     check(raced, "100", str(first), "threads")
 

@@ -64,7 +64,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("header", "instructions"), CASES)
-@pytest.mark.costly(100)
+@pytest.mark.costly(20)
 def test_a_header_compiles_alone(header, instructions):
     if instructions in ARM:
         command = arm_compiler()

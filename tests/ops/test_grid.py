@@ -52,6 +52,7 @@ def test_all_backends_have_the_same_gradients(name: str, backend: str):
 
 @pytest.mark.parametrize("in_any_order", [False, True])
 @pytest.mark.parametrize("name", GRID_CASES)
+@pytest.mark.costly(20)
 def test_a_row_for_each_pair_of_coordinates_gives_what_the_shear_does(
     name: str, in_any_order: bool, monkeypatch
 ):

@@ -97,6 +97,7 @@ def test_a_table_summed_over_many_pairs_keeps_its_precision(backend: str):
 @pytest.mark.parametrize("kv_heads", [1, 4])
 @pytest.mark.parametrize("terms", ["bias", "bias values"])
 @every_cpu_blockwise
+@pytest.mark.costly(4)
 def test_a_bias_summed_over_many_rows_is_off_by_at_most_twice_the_reference(
     backend: str, terms: str, kv_heads: int
 ):

@@ -66,7 +66,7 @@ def computed(case: Case | GridCase, seed: int, dtype: torch.dtype, backend: str)
     "name",
     [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in sorted(CASES)],
 )
-@pytest.mark.costly(20)
+@pytest.mark.costly(14)
 def test_output_and_gradients_equal_the_reference(name: str):
     case = CASES[name]
     share = max(1, case.queries / LONGEST, case.keys / LONGEST)
@@ -75,7 +75,7 @@ def test_output_and_gradients_equal_the_reference(name: str):
 
 
 @pytest.mark.parametrize("name", sorted(GRID_CASES.keys() - SLOW_GRIDS))
-@pytest.mark.costly(16)
+@pytest.mark.costly(10)
 def test_output_and_gradients_on_a_grid_equal_the_reference(name: str):
     case = GRID_CASES[name]
     assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
@@ -460,6 +460,7 @@ def poisoned(monkeypatch):
         "several row blocks", "joint beside tables",
     ],
 )  # fmt: skip
+@pytest.mark.costly(4)
 def test_what_is_not_written_is_not_read(name: str):
     case: Any = CASES[name] if name in CASES else GRID_CASES[name]
     assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
@@ -475,7 +476,7 @@ IN_TWO = {
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in IN_TWO
 ])  # fmt: skip
-@pytest.mark.costly(16)
+@pytest.mark.costly(8)
 def test_dq_in_two_launches_is_the_same(name: str, monkeypatch):
     """The ends of the tables first, then what lies between; sums of the first are NaN before."""
     from relpos.ops.triton import backward, launch

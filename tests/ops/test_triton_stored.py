@@ -93,7 +93,7 @@ def assert_equals_the_reference(case: Case) -> None:
     "name",
     [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in sorted(SHEARED)],
 )
-@pytest.mark.costly(16)
+@pytest.mark.costly(10)
 def test_every_term_equals_the_reference(name: str, stored):
     calls = stored(SIZES[sorted(SHEARED).index(name) % len(SIZES)])
     case = SHEARED[name]

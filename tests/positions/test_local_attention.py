@@ -152,6 +152,7 @@ CASES += [(kind, 75, 300, 170) for kind in ("window", "chunks", "chunks in a win
 @every_backend
 @pytest.mark.parametrize("name", POSITIONS)
 @pytest.mark.parametrize(("kind", "queries", "keys", "query_start"), CASES)
+@pytest.mark.costly(50)
 def test_local_attention_equals_the_double_loop(
     name: str, kind: str, queries: int, keys: int, query_start: int | None, backend: str
 ):

@@ -90,6 +90,12 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "fastspeech2_conformer",
         FastSpeech2ConformerAttention="fastspeech2_conformer:Attention",
     ),
+    "funasr": (
+        "funasr.models.transformer.attention",
+        {
+            "RelPositionMultiHeadedAttention": "espnet:FunASRRelPositionAttention",
+        },
+    ),
     "gemma3n": _transformers(
         "gemma3n",
         Gemma3nAudioAttention="gemma3n:AudioAttention",
@@ -134,6 +140,12 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         Inkling2LoopFullAttention="inkling2:FullAttention",
         Inkling2LoopRelativePositionBias="inkling2:RelativePositionBias",
         Inkling2LoopTextModel="inkling2:TextModel",
+    ),
+    "kornia_sam": (
+        "kornia.models.sam.architecture.image_encoder",
+        {
+            "Attention": "segment_anything:Attention",
+        },
     ),
     "longt5": _transformers(
         "longt5",
@@ -312,6 +324,12 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
     "timm_swin_v2_cr": _timm(
         "models.swin_transformer_v2_cr",
         WindowMultiHeadAttention="swin_v2:CrWindowAttention",
+    ),
+    "torchaudio_wavlm": (
+        "torchaudio.models.wav2vec2.wavlm_attention",
+        {
+            "WavLMSelfAttention": "torchaudio:SelfAttention",
+        },
     ),
     "torchvision_maxvit": (
         "torchvision.models.maxvit",

@@ -11,6 +11,7 @@ BOXES = "offsets are between boxes on a page, given with the data: no table over
 _PREDICTED = "biases of pixels beside boxes that the model predicts: no table over positions"
 _PAIRS = "biases are made from features of all pairs of residues, which the model keeps anyway"
 _POOLED = "keys are pooled: they lie on another grid than the queries"
+_LEGACY = "its shift gives a key ahead of the query the positions of another query"
 _KEPT = "few tokens, and biases that are kept between calls"
 
 
@@ -36,13 +37,15 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
         "fails (relpos.adapters.neighborhood_attention computes such attention)",
         "NeighborhoodAttention",
     ),
-    "espnet.nets.pytorch_backend.transformer.attention": {
-        "LegacyRelPositionMultiHeadedAttention": (
-            "its shift gives a key ahead of the query the positions of another query"
-        ),
-    },
+    **_of(
+        "espnet.nets.pytorch_backend.transformer.attention", _LEGACY,
+        "LegacyRelPositionMultiHeadedAttention",
+    ),
     **_in("esm.modeling_esmfold", _PAIRS, "EsmFoldSelfAttention"),
     **_in("esmfold2.modeling_esmfold2", _PAIRS, "EsmFold2RelativePositionEncoding"),
+    **_of(
+        "funasr.models.transformer.attention", _LEGACY, "LegacyRelPositionMultiHeadedAttention"
+    ),
     **_in(
         "funnel.modeling_funnel", "pooled queries, and a first token without positions",
         "FunnelRelMultiheadAttention",

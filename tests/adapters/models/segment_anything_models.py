@@ -1,4 +1,4 @@
-"""SAM's encoder of images as its authors published it."""
+"""SAM's encoder of images as its authors published it, and kornia's copy."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -14,10 +14,9 @@ from .case import Case
 class Images(nn.Module):
     """The encoder, with a name for what it gives."""
 
-    def __init__(self, side):
+    def __init__(self, module, side):
         super().__init__()
-        encoder = import_apart("segment_anything.modeling.image_encoder").ImageEncoderViT
-        self.encoder = encoder(
+        self.encoder = import_apart(module).ImageEncoderViT(
             img_size=side, patch_size=1, embed_dim=16, depth=2, num_heads=2, mlp_ratio=2,
             out_chans=8, use_rel_pos=True, window_size=4, global_attn_indexes=(1,),
         )  # fmt: skip
@@ -31,11 +30,16 @@ def inputs(batch, length, padding):
     return {"pixel_values": torch.randn(batch, 3, side, side)}
 
 
-CASES = [
-    Case(
-        "segment_anything", partial(Images, 9), inputs, positions=("rel_pos_h", "rel_pos_w"),
+def case(name, module, **options):
+    return Case(
+        name, partial(Images, module, 9), inputs, positions=("rel_pos_h", "rel_pos_w"),
         adapted=2, attention="encoder.blocks.1.attn", lengths=(81,), paddings=("none",),
-        long=1600, build_long=partial(Images, 40), pretrained=False, attentions=None,
-        linears=("qkv", "proj"),
-    ),
-]  # fmt: skip
+        long=1600, build_long=partial(Images, module, 40), pretrained=False, attentions=None,
+        linears=("qkv", "proj"), **options,
+    )  # fmt: skip
+
+
+CASES = [
+    case("segment_anything", "segment_anything.modeling.image_encoder"),
+    case("kornia sam", "kornia.models.sam.architecture.image_encoder", first=False),
+]

@@ -15,7 +15,7 @@ from ..attend import attend
 from ..drop_probability import drop_probability
 from .transformer_xl import transformer_xl_terms
 
-__all__ = ["RelPositionAttention"]
+__all__ = ["FunASRRelPositionAttention", "RelPositionAttention"]
 
 
 class RelPositionAttention(Adapted):
@@ -67,6 +67,15 @@ class RelPositionAttention(Adapted):
             dropout=drop_probability(self.dropout), window=self.window,
         )  # fmt: skip
         return self.linear_out(output.flatten(2))
+
+
+class FunASRRelPositionAttention(RelPositionAttention):
+    """For FunASR's `RelPositionMultiHeadedAttention`, a copy of it."""
+
+    signatures = {
+        "forward": ("self", "query", "key", "value", "pos_emb", "mask"),
+        "forward_qkv": ("self", "query", "key", "value"),
+    }
 
 
 def _behind(table: OffsetTable) -> OffsetTable:

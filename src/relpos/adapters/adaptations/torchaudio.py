@@ -1,0 +1,72 @@
+"""torchaudio's WavLM (Chen et al. 2022): T5's bias, which a gate of each query turns up or down.
+
+As in `wavlm.py`; projections are those of a `nn.MultiheadAttention`, and the gate can be absent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from ...terms import OffsetTable, Terms
+from ...traced_sizes import plain_size
+from ..attend import attend
+from ..heads import split_qkv
+from . import wavlm
+
+__all__ = ["SelfAttention"]
+
+
+class SelfAttention(wavlm.Attention):
+    """For `WavLMSelfAttention`; given a `position_bias` of all pairs, it runs as before.
+
+    It does so too without positions (where a layer before it was dropped), and with an
+    `attention_mask`, which the original refuses.
+    """
+
+    signatures = {
+        "forward": ("self", "query", "key_padding_mask", "attention_mask", "position_bias"),
+        "_relative_positions_bucket": ("self", "relative_positions", "bidirectional"),
+    }
+    attention: nn.MultiheadAttention
+    gru_rel_pos: bool
+    rel_attn_embed: nn.Module | None
+
+    @classmethod
+    def described(cls, module: Any) -> str:
+        return cls.scheme if module.gru_rel_pos else "T5 bias"
+
+    def forward(
+        self,
+        query: Tensor,
+        key_padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        if position_bias is None and self.rel_attn_embed is not None:
+            position_bias = self._table(query)
+        if position_bias is None or position_bias.ndim != 2 or attention_mask is not None:
+            return self.original_forward(query, key_padding_mask, attention_mask, position_bias)
+        # True, or added to the scores, where there is padding.
+        padding = None if key_padding_mask is None else key_padding_mask[:, None, None]
+        if padding is not None and padding.dtype == torch.bool:
+            padding = ~padding
+        projected = linear(query, self.attention.in_proj_weight, self.attention.in_proj_bias)
+        q, k, v = split_qkv(projected, heads=self.num_heads)
+        output, _ = attend(
+            q, k, v, self._terms(position_bias, query),
+            mask=padding, scale=self.head_dim**-0.5,
+            dropout=self.dropout if self.training else 0.0, window=self.window,
+        )  # fmt: skip
+        return self.attention.out_proj(output.flatten(2)), position_bias
+
+    def _terms(self, bias: Tensor, query: Tensor) -> Terms:
+        first = -(plain_size(bias, 1) // 2)
+        if not self.gru_rel_pos:
+            return Terms(bias=OffsetTable(bias, first))
+        # The op scales the keys' term, but not this bias.
+        rows = bias[..., None] * self.head_dim**0.5
+        return Terms(keys=OffsetTable(rows, first), q_rel=self._gate(query))
