@@ -38,10 +38,9 @@ torchaudio, timm, torchvision, kornia, MONAI, x-transformers, Enformer or Borzoi
 `relpos.attention`: the same parameters and state dict, the same outputs, losses and gradients up to
 rounding, and nothing of size `L x L`, not even in the encoder's own masks and position tensors. It
 changes the class of the modules concerned to a subclass that reads the same parameters, so that
-`generate`,
-`save_pretrained`, LoRA, checkpointing, `torch.compile`, copies and pickles go on as before.
-It wants transformers 5.20 or newer (the extra `transformers`): all is tested with 5.24,
-the families, generation and the attention implementation below with 5.20 too. A class whose methods
+`generate`, `save_pretrained`, LoRA, checkpointing, `torch.compile`, copies and pickles go on as
+before. It wants transformers 5.20 or newer (the extra `transformers`): all is tested with 5.24, the
+families, generation and the attention implementation below with 5.20 too. A class whose methods
 have other parameters in your version is left, and the report says so; so is one into which somebody
 has put a method from elsewhere. What is particular to the others is
 [below](#outside-of-transformers).
