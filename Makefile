@@ -1,7 +1,7 @@
 # The commands of the project; each builds the environment it needs.
 #   make run     train, measure, and write a chorale: runs/chorales/report.html
-#   make test    every test, one case of each with checked shapes; of the costly tests some cases,
-#                others with each commit
+#   make test    every test, then one case of each with checked shapes; of the costly tests some
+#                cases, others with each commit
 #   make thorough
 #                the same with all cases of all tests
 #   make oldest  adapted models of the oldest transformers that there are adaptations for
@@ -59,9 +59,9 @@ run: setup
 	$(BIN)/relpos music compare $(ARGS)
 
 # A process for each core, of one thread each. Shapes are the same in most parameters of a test: one
-# of them for each backend runs with checked shapes, and the others without.
+# of them for each backend has them checked.
 test: setup
-	$(PYTEST) --but-cases 1 $(ARGS)
+	$(PYTEST) $(ARGS)
 	$(PYTEST) --cases 1 --jaxtyping-packages=relpos,relpos_tasks,beartype.beartype $(ARGS)
 
 # Adapted models of the oldest transformers: all but what its originals cannot, or call otherwise.
@@ -75,8 +75,8 @@ oldest: setup
 	  -m "not slow" -k "not checkpoint and not (static and bloom)" $(ARGS)
 
 thorough: setup
-	$(PYTEST) --thorough --but-cases 2 $(ARGS)
-	$(PYTEST) --thorough --cases 2 --jaxtyping-packages=relpos,relpos_tasks,beartype.beartype $(ARGS)
+	$(PYTEST) --thorough $(ARGS)
+	$(PYTEST) --cases 2 --jaxtyping-packages=relpos,relpos_tasks,beartype.beartype $(ARGS)
 
 quick: setup
 	$(PYTEST) --cases 1 -m "not slow" $(ARGS)

@@ -121,10 +121,16 @@ def _find_libraries() -> dict[str, Any]:
 
 @contextmanager
 def _replaced(names: tuple[str, ...]) -> Iterator[None]:
-    """While this lasts, modules of these names are stand-ins, where they are asked for anew."""
-    finder = _StandIns(names)
-    # Of a library that is apart itself, what was imported of it so far.
-    there = {name: sys.modules.pop(name) for name in list(sys.modules) if finder.has(name)}
+    """While this lasts, modules of these names are stand-ins, where they are asked for anew.
+
+    So are those of libraries that lie apart and have been imported.
+    """
+    finder, apart = _StandIns(names), _find_libraries()
+    there = {
+        name: sys.modules.pop(name)
+        for name in list(sys.modules)
+        if finder.has(name) and name.partition(".")[0] in apart
+    }
     before = set(sys.modules)
     sys.meta_path.insert(0, finder)
     try:

@@ -33,10 +33,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--thorough", action="store_true",
         help="leave out no case of the costly tests, of which other commits have others",
     )  # fmt: skip
-    parser.addoption(
-        "--but-cases", type=int, metavar="N",
-        help="leave out what a run with --cases N and checked shapes has",
-    )  # fmt: skip
 
 
 @pytest.hookimpl(wrapper=True)
@@ -51,18 +47,14 @@ def pytest_collection_modifyitems(
             item.add_marker("no_typecheck")
     result = yield
     left_out = set()
-    # What tests our own errors or `torch.compile`, repeats what other tests have typed, or runs in
-    # processes of its own, which nobody types.
-    untyped = {item for item in items if item.get_closest_marker("no_typecheck")}
     if config.getoption("--jaxtyping-packages", default=None):
-        left_out = untyped
-    if count := config.getoption("--but-cases"):
-        left_out |= set(_spread(items, count)) - untyped
+        # What tests our own errors or `torch.compile`, repeats what other tests have typed, or runs
+        # in processes of its own, which nobody types.
+        left_out = {item for item in items if item.get_closest_marker("no_typecheck")}
     if count := config.getoption("--cases"):
         left_out |= set(items) - set(_spread(items, count))
-    if not config.getoption("--thorough"):
-        # One of the cases of each test is for all commits the same.
-        left_out |= set(_costly(items, of_one_test=not count))
+    elif not config.getoption("--thorough"):
+        left_out |= set(_costly(items))
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
     # The longest first, so that at the end no process works on one alone.
@@ -70,21 +62,23 @@ def pytest_collection_modifyitems(
     return result
 
 
-def _costly(items: list[pytest.Item], *, of_one_test: bool = True) -> Iterator[pytest.Item]:
+def _costly(items: list[pytest.Item]) -> Iterator[pytest.Item]:
     """All but the cases that a test marked `costly(N)` has with the commit that is checked out.
 
-    Those marked `costly(N, of="something")` have N together; without `of_one_test` these alone.
+    Tests that are marked `costly(N, of="a word")` have N of them together.
     """
     together: dict[tuple[Any, ...], list[pytest.Item]] = {}
     for item in items:
         if mark := item.get_closest_marker("costly"):
-            if group := mark.kwargs.get("of"):
-                together.setdefault((*mark.args, group), []).append(item)
-            elif of_one_test:
-                names = (item.path.name, _name(item), item.parent)
-                together.setdefault((*mark.args, *names), []).append(item)
+            word = mark.kwargs.get("of")
+            alike = (word,) if word else (item.path.name, _name(item), item.parent)
+            together.setdefault(alike, []).append(item)
     commit = _commit()
-    for (count, *names), alike in together.items():
+    for names, alike in together.items():
+        counts = {mark.args for item in alike if (mark := item.get_closest_marker("costly"))}
+        if len(counts) > 1:
+            raise pytest.UsageError(f"costly: N must be one number for {names[0]!r}, got {counts}")
+        ((count,),) = counts
         draws = random.Random(" ".join((commit, *names[:2])))
         yield from draws.sample(alike, max(len(alike) - count, 0))
 

@@ -53,6 +53,13 @@ def test_some_commits_together_have_all_cases(monkeypatch):
     assert found == {(x.originalname, x.number) for x in CASES}
 
 
+def test_one_word_has_one_number(monkeypatch):
+    monkeypatch.setattr(conftest, "_commit", lambda: "a")
+    marks = [pytest.mark.costly(number, of="word").mark for number in (1, 2)]
+    with pytest.raises(pytest.UsageError, match="N must be one number for 'word', got"):
+        list(conftest._costly([case("some", number, marks[number]) for number in range(2)]))
+
+
 def test_the_commit_is_a_hash_or_nothing(monkeypatch):
     assert len(conftest._commit()) in (0, 40, 64)
     monkeypatch.setattr("shutil.which", lambda _: None)

@@ -64,7 +64,7 @@ has put a method from elsewhere. What is particular to the others is
 - Linear modules may be quantized, before or after. Where a whole tensor of activations has one
   scale (torch's `quantize_dynamic`), what padded queries give enters it, and real tokens differ by
   as much as quantization itself makes them.
-- Some masks mean different things to originals; adapted, each hides what it says:
+- Some masks do not mean the same under all of an original's implementations, nor adapted:
 
   | mask | original, eager | original, SDPA | adapted |
   | --- | --- | --- | --- |
@@ -73,7 +73,7 @@ has put a method from elsewhere. What is particular to the others is
   | of integers, `(B, 1, L, L)` | added | added | refused: give `mask.bool()` |
   | padding: BEiT | hides | added, as 1 and 0 | hides |
   | `(B, 1, 1, L)` in a decoder: T5's kin, Inkling | sees ahead | sees ahead | stays causal |
-  | `(B, 1, 1, L)` in a decoder: MPT | sees ahead | sees ahead | sees ahead |
+  | `(B, 1, 1, L)` in MPT, whose True hides | sees ahead | sees ahead | sees ahead |
 - LongT5's encoders want an `attention_mask`, which the model makes except where it is compiled:
   without one tokens see all of three blocks, and layers run as before. A transient-global encoder
   is adapted if its `global_block_size` is 1, 2, 4, ... (that of its authors is 16).
@@ -202,7 +202,8 @@ adapt(borzoi)                   # of borzoi-pytorch
   `NeighborhoodAttention2D` from natten, import it from `relpos.adapters`, which reads their state
   dicts, biases included ([local.md](local.md#grids)).
 - **ESPnet** (202511), **FunASR** (1.4: Conformer, Branchformer, E-Branchformer) and the `conformer`
-  package: their relative attentions; ESPnet's and FunASR's legacy shift is left.
+  package: their relative attentions. ESPnet's and FunASR's legacy shift is left; it is what
+  FunASR's `ConformerEncoder` has unless it is given `rel_pos_type="latest"`.
 - **torchaudio** (2.11): WavLM. Its attention refuses `lengths`, adapted as before.
 - **kornia** (0.9): SAM's encoder of images.
 """

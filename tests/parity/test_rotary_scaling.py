@@ -89,6 +89,21 @@ def test_a_config_of_transformers_4_is_read():
     assert Rotary.from_config(old).scaling.rope_type == "default"
 
 
+def test_a_layers_own_length_comes_before_that_beside_the_layers():
+    lengths = {"full": 4096, "sliding": None}
+    longrope = {"rope_type": "longrope", "short_factor": [1.0] * 64, "long_factor": [2.0] * 64}
+    phi = SimpleNamespace(
+        head_dim=128, max_position_embeddings=8192, original_max_position_embeddings=2048,
+        rope_parameters={
+            name: longrope | {"original_max_position_embeddings": length}
+            for name, length in lengths.items()
+        },
+    )  # fmt: skip
+    found = {name: Rotary.from_config(phi, layer_type=name).scaling for name in lengths}
+    assert found["full"].original_max_position_embeddings == 4096
+    assert found["sliding"].original_max_position_embeddings == 2048
+
+
 def test_layers_of_different_kinds_are_told_apart():
     gemma = Gemma3TextConfig(
         head_dim=64,

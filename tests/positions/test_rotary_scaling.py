@@ -157,6 +157,13 @@ def test_what_the_dictionary_lacks_is_taken_from_the_longest_text():
     )
 
 
+def test_the_length_and_the_factor_of_longrope_may_be_those_of_the_longest_text():
+    short = {**LONGROPE, "original_max_position_embeddings": None, "factor": None}
+    position = Rotary(WIDTH, scaling=short, max_position_embeddings=TRAINED)
+    assert position.inv_freq(TRAINED + 1).tolist() == frequencies(LONGROPE)
+    assert position.attention_factor == 1
+
+
 def test_the_factor_of_yarn_may_be_that_of_the_lengths():
     got = frequencies(of("yarn", factor=None, **LENGTH), max_position_embeddings=4 * TRAINED)
     assert got == frequencies(of("yarn", factor=4.0, **LENGTH))
@@ -173,7 +180,12 @@ def test_the_factor_of_yarn_may_be_that_of_the_lengths():
         ({**LONGROPE, "long_factor": None}, "of type 'longrope' must have .* got no long_factor"),
         ({**LONGROPE, "long_factor": LONG[1:]}, r"\['long_factor'\] .* of the 16 pairs, got 15"),
         ({**LONGROPE, "short_factor": 2.0}, r"\['short_factor'\] must be a list of .* got 2.0"),
-        ({**LONGROPE, "short_factor": [0.0] * 16}, r"\['short_factor'\] must be a positive number"),
+        ({**LONGROPE, "short_factor": b"1" * 16}, r"\['short_factor'\] must be a list of "),
+        (
+            {**LONGROPE, "short_factor": [1.0, 0.0] * 8},
+            r"\['short_factor'\]\[1\] must be a positive number, got 0.0",
+        ),
+        ({**LONGROPE, "long_factor": [10**400] * 16}, r"\['long_factor'\]\[0\] must be a positive"),
         (of("linear"), "of type 'linear' must have factor, got no factor"),
         (of("linear", factor=2.0, beta=1), "of type 'linear' must have factor, got beta"),
         (of("yarn", factor=2.0), "of type 'yarn' must have .* and may have .* got no original_max"),

@@ -1,4 +1,4 @@
-"""Encoders of speech of NeMo and SpeechBrain, at the sizes of published ones."""
+"""Encoders of speech of NeMo, SpeechBrain, FunASR and torchaudio, as large as published ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tests.apart import import_apart
 
-from .model import AdaptedModel
+from .model import AdaptedModel, audio
 
 __all__ = ["MODELS"]
 
@@ -48,6 +48,36 @@ class _SpeechBrainEncoder(nn.Module):
         return self.encoder(x, pos_embs=self.positions(x).to(x.dtype))[0]
 
 
+class _FunASREncoder(nn.Module):
+    """A large Conformer; of convolutions along time only the layers'."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        encoder = import_apart("funasr.models.conformer.encoder").ConformerEncoder
+        self.encoder = encoder(
+            512, 512, 8, 2048, layers, input_layer="linear", macaron_style=True,
+            rel_pos_type="latest", cnn_module_kernel=31,
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.encoder(x, torch.tensor([x.shape[1]]))[0]
+
+
+class _TorchaudioWavLM(nn.Module):
+    """The base one."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        module = import_apart("torchaudio.models.wav2vec2.model")
+        self.model = module.wavlm_model(
+            "group_norm", None, False, 768, 0.1, 128, 16, layers, 12, 320, 800, 0.1, 3072, 0.1,
+            0.1, False, 0.0, None,
+        )  # fmt: skip
+
+    def forward(self, input_values: Tensor) -> Tensor:
+        return self.model(input_values)[0]
+
+
 MODELS = (
     AdaptedModel(
         "nemo", "NeMo: FastConformer L", _NemoEncoder, _frames, "frames of 80 ms",
@@ -56,5 +86,14 @@ MODELS = (
     AdaptedModel(
         "speechbrain", "SpeechBrain: Conformer L", _SpeechBrainEncoder, _frames,
         "frames of 40 ms", (250, 750, 3750), (3750,), "encoder.layers.1", "mha_layer", {},
+    ),
+    AdaptedModel(
+        "funasr", "FunASR: Conformer L", _FunASREncoder, _frames, "frames of 40 ms",
+        (250, 750, 3750), (3750,), "encoder.encoders.1", "self_attn", {},
+    ),
+    AdaptedModel(
+        "torchaudio_wavlm", "torchaudio: WavLM base", _TorchaudioWavLM, audio(320, 80),
+        "frames of 20 ms", (500, 1500, 4500), (1500, 6000),
+        "model.encoder.transformer.layers.1", "attention", {},
     ),
 )  # fmt: skip

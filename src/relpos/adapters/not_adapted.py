@@ -46,6 +46,9 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
     **_of(
         "funasr.models.transformer.attention", _LEGACY, "LegacyRelPositionMultiHeadedAttention"
     ),
+    **{
+        "kornia.models.tiny_vit": {"Attention": _KEPT},
+    },
     **_in(
         "funnel.modeling_funnel", "pooled queries, and a first token without positions",
         "FunnelRelMultiheadAttention",

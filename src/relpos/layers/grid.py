@@ -38,8 +38,8 @@ __all__ = ["GridAttention"]
 class GridAttention(nn.Module):
     """Each token of a map `(b, e, *grid)` reads from all tokens, with `position` on each head.
 
-    A map of another size than `position` was made for is no error where its tables are resized,
-    clamped or computed; `resize=False` and `RelPosEmb2D` refuse it.
+    For a map of another size than `position` was made for, schemes resize their tables (or clamp
+    them, with `resize=False`), or compute them; `RelPosEmb2D` refuses it.
 
     Args:
         embed_dim: channels e of the map.

@@ -4,9 +4,9 @@
     B[o] = 16 sigmoid(G(g(-o_h), g(-o_w))),  g(x) = sign(x) log2(1 + 8 |x| / (n - 1)) / log2(8)
     t    = exp(min(logit_scale, ln 100)), learned for each head
 
-- Source: Liu et al. 2022, sections 3.2 (cosine attention, with `1/t` above 0.01) and 3.3; `G` has
-  one hidden layer with ReLU. `16 sigmoid`, and in `g` the window and the factor 8, are of the
-  authors' code: log-spaced coordinates in the paper are `sign(x) log(1 + |x|)` (eq. 4).
+- Source: Swin v2 (Liu et al. 2022), sections 3.2 (cosine attention, with `1/t` above 0.01) and 3.3;
+  `G` has one hidden layer with ReLU. `16 sigmoid`, and in `g` the window and the factor 8, are of
+  the authors' code: log-spaced coordinates in the paper are `sign(x) log(1 + |x|)` (eq. 4).
 - Offset: key minus query along each axis; the network is given query minus key, as in that code.
 - Rows: computed, `2 size - 1` along each axis.
 - Scale: queries and keys are normalised, so the attention's is 1 (`attention_scale`), with `t` on

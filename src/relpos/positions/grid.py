@@ -2,8 +2,8 @@
 
     s_ij = scale * (q_i . k_j + q_i . K_h[j_h - i_h] + q_i . K_w[j_w - i_w])
 
-- Source: Bottleneck Transformers (Srinivas et al. 2021, section 3 and figure 4); ViTDet and SAM
-  (Li et al. 2022; Kirillov et al. 2023); MViTv2 (Li et al. 2022, section 4.1), whose queries are
+- Source: Bottleneck Transformers (Srinivas et al. 2021, section 3 and figure 4); ViTDet (Li et al.
+  2022) and SAM (Kirillov et al. 2023); MViTv2 (Li et al. 2022, section 4.1), whose queries are
   pooled. Stand-alone self-attention (Ramachandran et al. 2019, eq. 3) concatenates a row and a
   column embedding of half the width instead, so that each axis is dotted with its own part of the
   query: `concatenated=True`.

@@ -44,7 +44,10 @@ def rotary_arguments(config: Any, layer_type: str | None = None) -> dict[str, An
     if trained is not None and scaling.get("rope_type", scaling.get("type")) in (
         "yarn", "longrope", "llama3",
     ):  # fmt: skip
-        scaling["original_max_position_embeddings"] = trained
+        name = "original_max_position_embeddings"
+        # A layer's own comes before it.
+        own = None if layer_type is None else scaling.get(name)
+        scaling[name] = trained if own is None else own
     arguments = {"head_dim": head_dim, "max_position_embeddings": longest, "scaling": scaling}
     rotary_dim = getattr(config, "rotary_dim", None)
     return arguments if rotary_dim is None else arguments | {"rotary_dim": rotary_dim}

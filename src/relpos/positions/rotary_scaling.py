@@ -14,6 +14,9 @@
 
 - Source: the papers, and for the numbers `ROPE_INIT_FUNCTIONS` of transformers 5.23, whose words
   these are. It computes frequencies in float32, this file in float64.
+- LongRoPE's factor on cosines and sines is that of Phi-3's code. The paper leaves the first tokens
+  of a text as they were in training; Phi-3 and transformers do not, nor does this. Phi-3.5-MoE's
+  `short_mscale` and `long_mscale` are refused.
 - `low` and `high` of YaRN are the pairs that turn `beta_fast` and `beta_slow` times in L tokens,
   rounded outwards unless `truncate` is False. The ramp between them is linear in the pair `c`, as
   in the authors' code and in transformers; the paper's is linear in the turns `L f_c / (2 pi)`.
@@ -21,7 +24,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil, floor, inf, log, pi, sqrt
 from numbers import Real
@@ -175,6 +179,8 @@ def read_scaling(
 
 def _fill_in_length(owner: str, rope_type: str, found: dict[str, Any], longest: int) -> None:
     """Fill in what a config says outside its dictionary, as transformers does."""
+    if rope_type == "longrope":
+        found.setdefault(_LENGTH, longest)
     if rope_type in ("yarn", "longrope") and "factor" not in found and _LENGTH in found:
         found["factor"] = longest / _checked(owner, _LENGTH, found[_LENGTH])
     if rope_type == "dynamic":
@@ -188,8 +194,8 @@ def _checked(owner: str, name: str, value: Any) -> Any:
     if name == _LENGTH:
         return check_count(owner, shown, value)
     if name in ("short_factor", "long_factor"):
-        if isinstance(value, Sequence) and not isinstance(value, str):
-            return tuple(_positive(owner, shown, number) for number in value)
+        if isinstance(value, list | tuple):
+            return tuple(_positive(owner, f"{shown}[{n}]", each) for n, each in enumerate(value))
         raise ValueError(f"{owner}: {shown} must be a list of positive numbers, got {value!r}")
     if name == "truncate":
         if isinstance(value, bool):
@@ -199,8 +205,10 @@ def _checked(owner: str, name: str, value: Any) -> Any:
 
 
 def _positive(owner: str, shown: str, value: Any) -> float:
-    if isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < inf:
-        return float(value)
+    if isinstance(value, Real) and not isinstance(value, bool):
+        with suppress(OverflowError):  # of an integer beyond all floats
+            if 0 < float(value) < inf:
+                return float(value)
     raise ValueError(f"{owner}: {shown} must be a positive number, got {value!r}")
 
 

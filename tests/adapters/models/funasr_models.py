@@ -1,4 +1,4 @@
-"""FunASR's Conformer, whose attention is a copy of ESPnet's."""
+"""FunASR's Conformer and Branchformers, whose attention is a copy of ESPnet's."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -14,12 +14,12 @@ from .case import Case, padded
 class Frames(nn.Module):
     """The encoder, with a mask in place of lengths, of which one must be the whole."""
 
-    def __init__(self):
+    def __init__(self, model, name, **settings):
         super().__init__()
-        encoder = import_apart("funasr.models.conformer.encoder").ConformerEncoder
+        encoder = getattr(import_apart(f"funasr.models.{model}.encoder"), name)
         self.encoder = encoder(
-            16, 32, 4, 48, 2, 0.0, 0.0, 0.0, input_layer="linear", macaron_style=True,
-            rel_pos_type="latest", cnn_module_kernel=5,
+            16, 32, attention_heads=4, num_blocks=2, dropout_rate=0.0, positional_dropout_rate=0.0,
+            attention_dropout_rate=0.0, input_layer="linear", rel_pos_type="latest", **settings,
         )  # fmt: skip
 
     def forward(self, x, mask=None):
@@ -34,10 +34,28 @@ def inputs(batch, length, padding):
     return found if mask is None else found | {"mask": mask.bool()}
 
 
+def case(name, model, encoder, *, attention="self_attn", first=False, **settings):
+    return Case(
+        name, partial(Frames, model, encoder, **settings), inputs,
+        positions=("linear_pos", "pos_bias_v"), adapted=2,
+        attention=f"encoder.encoders.1.{attention}", paddings=("none", "right"), pretrained=False,
+        attentions=None, without=("pickle",), first=first,
+    )  # fmt: skip
+
+
 CASES = [
-    Case(
-        "funasr", partial(Frames), inputs, positions=("linear_pos", "pos_bias_v"), adapted=2,
-        attention="encoder.encoders.1.self_attn", paddings=("none", "right"), pretrained=False,
-        attentions=None, without=("pickle",),
+    case(
+        "funasr", "conformer", "ConformerEncoder", linear_units=48, macaron_style=True,
+        cnn_module_kernel=5, first=True,
+    ),
+    case(
+        "funasr branchformer", "branchformer", "BranchformerEncoder", attention="attn",
+        attention_layer_type="rel_selfattn", pos_enc_layer_type="rel_pos", cgmlp_linear_units=48,
+        cgmlp_conv_kernel=5,
+    ),
+    case(
+        "funasr e_branchformer", "e_branchformer", "EBranchformerEncoder", attention="attn",
+        attention_layer_type="rel_selfattn", pos_enc_layer_type="rel_pos", cgmlp_linear_units=48,
+        cgmlp_conv_kernel=5, linear_units=48,
     ),
 ]  # fmt: skip

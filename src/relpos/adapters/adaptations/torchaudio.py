@@ -23,21 +23,22 @@ __all__ = ["SelfAttention"]
 class SelfAttention(wavlm.Attention):
     """For `WavLMSelfAttention`; given a `position_bias` of all pairs, it runs as before.
 
-    It does so too without positions (where a layer before it was dropped), and with an
-    `attention_mask`, which the original refuses.
+    It does so too with an `attention_mask`, which the original refuses. Where the first layer was
+    dropped, there are no positions, and in the original no padding then.
     """
 
     signatures = {
         "forward": ("self", "query", "key_padding_mask", "attention_mask", "position_bias"),
         "_relative_positions_bucket": ("self", "relative_positions", "bidirectional"),
     }
+    scheme = "gated T5 bias, or T5 bias"
     attention: nn.MultiheadAttention
     gru_rel_pos: bool
     rel_attn_embed: nn.Module | None
 
     @classmethod
     def described(cls, module: Any) -> str:
-        return cls.scheme if module.gru_rel_pos else "T5 bias"
+        return "gated T5 bias" if module.gru_rel_pos else "T5 bias"
 
     def forward(
         self,
@@ -48,12 +49,13 @@ class SelfAttention(wavlm.Attention):
     ) -> tuple[Tensor, Tensor | None]:
         if position_bias is None and self.rel_attn_embed is not None:
             position_bias = self._table(query)
-        if position_bias is None or position_bias.ndim != 2 or attention_mask is not None:
+        is_dense = position_bias is not None and position_bias.ndim != 2
+        if is_dense or attention_mask is not None:
             return self.original_forward(query, key_padding_mask, attention_mask, position_bias)
-        # True, or added to the scores, where there is padding.
-        padding = None if key_padding_mask is None else key_padding_mask[:, None, None]
-        if padding is not None and padding.dtype == torch.bool:
-            padding = ~padding
+        padding = None
+        if position_bias is not None and key_padding_mask is not None:
+            padding = key_padding_mask[:, None, None]
+            padding = ~padding if padding.dtype == torch.bool else padding
         projected = linear(query, self.attention.in_proj_weight, self.attention.in_proj_bias)
         q, k, v = split_qkv(projected, heads=self.num_heads)
         output, _ = attend(
@@ -63,7 +65,9 @@ class SelfAttention(wavlm.Attention):
         )  # fmt: skip
         return self.attention.out_proj(output.flatten(2)), position_bias
 
-    def _terms(self, bias: Tensor, query: Tensor) -> Terms:
+    def _terms(self, bias: Tensor | None, query: Tensor) -> Terms:
+        if bias is None:
+            return Terms()
         first = -(plain_size(bias, 1) // 2)
         if not self.gru_rel_pos:
             return Terms(bias=OffsetTable(bias, first))

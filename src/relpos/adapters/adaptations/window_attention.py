@@ -2,8 +2,8 @@
 
     s_ij = scale * q_i . k_j + B[y_j - y_i, x_j - x_i] + mask_ij      (y, x): row and column
 
-Liu et al. 2021, equation 4; the second version (Liu et al. 2022, equation 2) takes the cosine of
-queries and keys, and computes B. Windows are pieces of the batch. The mask, the same for each
+Liu et al. 2021, equation 4; Swin v2 (Liu et al. 2022, equation 2) takes the cosine of queries
+and keys, and computes B. Windows are pieces of the batch. The mask, the same for each
 image, keeps apart what a shift has brought into one window.
 """
 

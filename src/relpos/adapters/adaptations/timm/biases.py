@@ -2,8 +2,9 @@
 
     s_ij = scale * q_i . k_j + B[y_j - y_i, x_j - x_i]      (y, x): row and column
 
-B is learned (Liu et al. 2021, equation 4), or a small network computes it (Liu et al. 2022,
-equation 2). Such a module adds a bias of all pairs to the scores; here it gives one by offset.
+B is learned (Liu et al. 2021, equation 4), or a small network computes it (Swin v2,
+Liu et al. 2022, equation 2). Such a module adds a bias of all pairs to the scores; here it gives
+one by offset.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""torchvision's Swin (Liu et al. 2021), Swin v2 and Video Swin (Liu et al. 2022).
+"""torchvision's Swin (Liu et al. 2021), Swin v2 and Video Swin (both Liu et al. 2022).
 
 Their attention pads and shifts the map, cuts it into windows, and puts it together again.
 """
