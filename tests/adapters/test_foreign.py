@@ -9,11 +9,12 @@ import torch
 from conformer.conformer import Attention
 from torch import Tensor, nn
 
+import relpos
 from relpos.adapters import adapt, restore
 from tests.factories import normal
 
 from .models.case import draw
-from .models.foreign import Encoder, Named
+from .models.foreign import Named
 from .results import original_and_adapted
 
 pytestmark = pytest.mark.no_typecheck
@@ -29,8 +30,8 @@ def assert_same(ours: Tensor, theirs: Tensor) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
 
 
-def espnet_attention() -> tuple[Any, Any]:
-    return pair(Named(zero_triu=False).encoder.encoders[0].self_attn)
+def espnet_attention(*, legacy: bool = False, zero_triu: bool = False) -> tuple[Any, Any]:
+    return pair(Named(legacy=legacy, zero_triu=zero_triu).encoder.encoders[0].self_attn)
 
 
 def test_conformers_attention_to_a_context_is_the_originals():
@@ -63,7 +64,7 @@ def test_espnet_with_a_table_for_each_sequence_is_the_original():
 
 
 def test_espnets_report_says_that_weights_are_not_kept():
-    encoder = Named(zero_triu=False)
+    encoder = Named(legacy=False, zero_triu=False)
     report = adapt(encoder)
     assert {scheme for _, scheme in report.adapted} == {
         "Transformer-XL; its weights are no longer kept in attn"
@@ -72,20 +73,24 @@ def test_espnets_report_says_that_weights_are_not_kept():
     assert all(layer.self_attn.attn is None for layer in encoder.encoder.encoders)
 
 
-def test_espnets_older_form_is_left():
-    legacy = Encoder(
-        16, 32, 4, 48, 1, input_layer="linear", pos_enc_layer_type="legacy_rel_pos",
-        selfattention_layer_type="legacy_rel_selfattn",
-    )  # fmt: skip
-    report = adapt(legacy)
-    assert not report.adapted
-    assert [name for name, _ in report.left] == ["encoders.0.self_attn"]
-    assert "positions of another query" in report.left[0][1]
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 70])
+@pytest.mark.parametrize("zero_triu", [False, True])
+def test_espnets_first_form_gives_keys_ahead_the_positions_of_the_next_query(
+    length: int, zero_triu: bool
+):
+    theirs, ours = espnet_attention(legacy=True, zero_triu=zero_triu)
+    x, positions = normal(2, length, 32), normal(1, length, 32)
+    mask = torch.arange(length) < torch.tensor([length, (length + 1) // 2])[:, None, None]
+    assert_same(ours(x, x, x, positions, mask), theirs(x, x, x, positions, mask))
+    q, rows = normal(2, 4, length, 8), normal(length, 32)
+    products = (q + theirs.pos_bias_v[:, None]) @ rows.unflatten(1, (4, 8)).permute(1, 2, 0)
+    found = relpos.relative_logits(q, q, ours._terms(q, rows), scale=1.0)
+    assert_same(found, theirs.rel_shift(products))
 
 
 @pytest.mark.parametrize("window", [(0, 0), (2, 1)])
 def test_a_window_makes_them_local(window: tuple[int, int]):
-    encoder: Any = Named(zero_triu=True).double().eval()
+    encoder: Any = Named(legacy=False, zero_triu=True).double().eval()
     adapt(encoder, window=window)
     x = normal(1, 9, 32).requires_grad_()
     attention = encoder.encoder.encoders[0].self_attn

@@ -78,6 +78,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
     "espnet": (
         "espnet.nets.pytorch_backend.transformer.attention",
         {
+            "LegacyRelPositionMultiHeadedAttention": "espnet:LegacyRelPositionAttention",
             "RelPositionMultiHeadedAttention": "espnet:RelPositionAttention",
         },
     ),
@@ -93,6 +94,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
     "funasr": (
         "funasr.models.transformer.attention",
         {
+            "LegacyRelPositionMultiHeadedAttention": "espnet:FunASRLegacyRelPositionAttention",
             "RelPositionMultiHeadedAttention": "espnet:FunASRRelPositionAttention",
         },
     ),

@@ -11,7 +11,6 @@ BOXES = "offsets are between boxes on a page, given with the data: no table over
 _PREDICTED = "biases of pixels beside boxes that the model predicts: no table over positions"
 _PAIRS = "biases are made from features of all pairs of residues, which the model keeps anyway"
 _POOLED = "keys are pooled: they lie on another grid than the queries"
-_LEGACY = "its shift gives a key ahead of the query the positions of another query"
 _KEPT = "few tokens, and biases that are kept between calls"
 
 
@@ -37,14 +36,12 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
         "fails (relpos.adapters.neighborhood_attention computes such attention)",
         "NeighborhoodAttention",
     ),
-    **_of(
-        "espnet.nets.pytorch_backend.transformer.attention", _LEGACY,
-        "LegacyRelPositionMultiHeadedAttention",
-    ),
     **_in("esm.modeling_esmfold", _PAIRS, "EsmFoldSelfAttention"),
     **_in("esmfold2.modeling_esmfold2", _PAIRS, "EsmFold2RelativePositionEncoding"),
     **_of(
-        "funasr.models.transformer.attention", _LEGACY, "LegacyRelPositionMultiHeadedAttention"
+        "funasr.models.transformer.attention",
+        "its chunks have keys of frames before them, with positions of their own",
+        "RelPositionMultiHeadedAttentionChunk",
     ),
     **{
         "kornia.models.tiny_vit": {"Attention": _KEPT},

@@ -37,11 +37,12 @@ class Blocks(nn.Module):
 class Named(nn.Module):
     """ESPnet's encoder, with a name for what it gives."""
 
-    def __init__(self, *, zero_triu):
+    def __init__(self, *, legacy, zero_triu):
         super().__init__()
+        form = "legacy_" if legacy else ""
         self.encoder = Encoder(
             16, WIDTH, 4, 48, 2, 0.0, 0.0, 0.0, input_layer="linear", macaron_style=True,
-            pos_enc_layer_type="rel_pos", selfattention_layer_type="rel_selfattn",
+            pos_enc_layer_type=f"{form}rel_pos", selfattention_layer_type=f"{form}rel_selfattn",
             use_cnn_module=True, cnn_module_kernel=5, zero_triu=zero_triu,
         )  # fmt: skip
 
@@ -59,10 +60,10 @@ def inputs(width):
     return of
 
 
-def espnet(name, *, zero_triu):
+def espnet(name, *, legacy=False, zero_triu=False):
     return Case(
         name,
-        lambda: Named(zero_triu=zero_triu),
+        lambda: Named(legacy=legacy, zero_triu=zero_triu),
         inputs(16),
         positions=("linear_pos", "pos_bias_v"),
         adapted=2,
@@ -85,6 +86,8 @@ CASES = [
         pretrained=False,
         attentions=None,
     ),
-    espnet("espnet", zero_triu=False),
+    espnet("espnet"),
     espnet("espnet with zero_triu", zero_triu=True),
+    espnet("espnet legacy", legacy=True),
+    espnet("espnet legacy with zero_triu", legacy=True, zero_triu=True),
 ]

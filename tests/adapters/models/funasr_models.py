@@ -19,7 +19,7 @@ class Frames(nn.Module):
         encoder = getattr(import_apart(f"funasr.models.{model}.encoder"), name)
         self.encoder = encoder(
             16, 32, attention_heads=4, num_blocks=2, dropout_rate=0.0, positional_dropout_rate=0.0,
-            attention_dropout_rate=0.0, input_layer="linear", rel_pos_type="latest", **settings,
+            attention_dropout_rate=0.0, input_layer="linear", **settings,
         )  # fmt: skip
 
     def forward(self, x, mask=None):
@@ -34,9 +34,9 @@ def inputs(batch, length, padding):
     return found if mask is None else found | {"mask": mask.bool()}
 
 
-def case(name, model, encoder, *, attention="self_attn", first=False, **settings):
+def case(name, model, encoder, *, attention="self_attn", first=False, form="latest", **settings):
     return Case(
-        name, partial(Frames, model, encoder, **settings), inputs,
+        name, partial(Frames, model, encoder, rel_pos_type=form, **settings), inputs,
         positions=("linear_pos", "pos_bias_v"), adapted=2,
         attention=f"encoder.encoders.1.{attention}", paddings=("none", "right"), pretrained=False,
         attentions=None, without=("pickle",), first=first,
@@ -47,6 +47,9 @@ CASES = [
     case(
         "funasr", "conformer", "ConformerEncoder", linear_units=48, macaron_style=True,
         cnn_module_kernel=5, first=True,
+    ),
+    case(
+        "funasr legacy", "conformer", "ConformerEncoder", linear_units=48, form="legacy",
     ),
     case(
         "funasr branchformer", "branchformer", "BranchformerEncoder", attention="attn",
