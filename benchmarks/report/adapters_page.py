@@ -202,9 +202,9 @@ adapt(borzoi)                   # of borzoi-pytorch
   `NeighborhoodAttention2D` from natten, import it from `relpos.adapters`, which reads their state
   dicts, biases included ([local.md](local.md#grids)).
 - **ESPnet** (202511), **FunASR** (1.4: Conformer, Branchformer, E-Branchformer) and the `conformer`
-  package: their relative attentions. Of ESPnet's and FunASR's both forms: the first one, `legacy`,
-  gives a key ahead of the query the positions of the next query, and adapted gives what its
-  checkpoints were trained with.
+  package: their relative attentions. ESPnet's and FunASR's have two forms. The first, `legacy`,
+  gives a key ahead of the query the positions of the next query; its checkpoints were trained so,
+  and adapted it does the same.
 - **torchaudio** (2.11): WavLM. Its attention refuses `lengths`, adapted as before.
 - **kornia** (0.9): SAM's encoder of images.
 """

@@ -70,7 +70,7 @@ def espnet(name, *, legacy=False, zero_triu=False):
         attention="encoder.encoders.1.self_attn",
         pretrained=False,
         attentions=None,
-        first=not zero_triu,
+        first=not (legacy or zero_triu),
     )
 
 

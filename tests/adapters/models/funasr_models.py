@@ -50,6 +50,7 @@ CASES = [
     ),
     case(
         "funasr legacy", "conformer", "ConformerEncoder", linear_units=48, form="legacy",
+        first=True,
     ),
     case(
         "funasr branchformer", "branchformer", "BranchformerEncoder", attention="attn",
