@@ -1,4 +1,4 @@
-"""Encoders of speech of NeMo, SpeechBrain, FunASR and torchaudio, as large as published ones."""
+"""Encoders of speech of NeMo, SpeechBrain and torchaudio, at the sizes of published ones."""
 
 from __future__ import annotations
 
@@ -48,21 +48,6 @@ class _SpeechBrainEncoder(nn.Module):
         return self.encoder(x, pos_embs=self.positions(x).to(x.dtype))[0]
 
 
-class _FunASREncoder(nn.Module):
-    """A large Conformer; of convolutions along time only the layers'."""
-
-    def __init__(self, layers: int) -> None:
-        super().__init__()
-        encoder = import_apart("funasr.models.conformer.encoder").ConformerEncoder
-        self.encoder = encoder(
-            512, 512, 8, 2048, layers, input_layer="linear", macaron_style=True,
-            rel_pos_type="latest", cnn_module_kernel=31,
-        )  # fmt: skip
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.encoder(x, torch.tensor([x.shape[1]]))[0]
-
-
 class _TorchaudioWavLM(nn.Module):
     """The base one."""
 
@@ -86,10 +71,6 @@ MODELS = (
     AdaptedModel(
         "speechbrain", "SpeechBrain: Conformer L", _SpeechBrainEncoder, _frames,
         "frames of 40 ms", (250, 750, 3750), (3750,), "encoder.layers.1", "mha_layer", {},
-    ),
-    AdaptedModel(
-        "funasr", "FunASR: Conformer L", _FunASREncoder, _frames, "frames of 40 ms",
-        (250, 750, 3750), (3750,), "encoder.encoders.1", "self_attn", {},
     ),
     AdaptedModel(
         "torchaudio_wavlm", "torchaudio: WavLM base", _TorchaudioWavLM, audio(320, 80),
