@@ -5,6 +5,10 @@ from __future__ import annotations
 __all__ = ["KNOWN_CLASSES"]
 
 
+def _of(module: str, **classes: str) -> tuple[str, dict[str, str]]:
+    return module, classes
+
+
 def _transformers(model: str, **classes: str) -> tuple[str, dict[str, str]]:
     return f"transformers.models.{model}.modeling_{model}", classes
 
@@ -26,27 +30,21 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         BloomAttention="bloom:Attention",
         BloomModel="bloom:Model",
     ),
-    "borzoi": (
+    "borzoi": _of(
         "borzoi_pytorch.pytorch_borzoi_transformer",
-        {
-            "Attention": "enformer:BorzoiAttention",
-        },
+        Attention="enformer:BorzoiAttention",
     ),
     "clap": _transformers("clap", ClapAudioSelfAttention="window_attention:WindowAttention"),
-    "conformer": (
+    "conformer": _of(
         "conformer.conformer",
-        {
-            "Attention": "conformer:Attention",
-        },
+        Attention="conformer:Attention",
     ),
-    "data2vec": (
+    "data2vec": _of(
         "transformers.models.data2vec.modeling_data2vec_vision",
-        {
-            "Data2VecVisionSelfAttention": "data2vec_vision:SelfAttention",
-            "Data2VecVisionSdpaSelfAttention": "data2vec_vision:SdpaSelfAttention",
-            "Data2VecVisionEncoder": "data2vec_vision:Encoder",
-            "Data2VecVisionRelativePositionBias": "image_bias:RelativePositionBias",
-        },
+        Data2VecVisionSelfAttention="data2vec_vision:SelfAttention",
+        Data2VecVisionSdpaSelfAttention="data2vec_vision:SdpaSelfAttention",
+        Data2VecVisionEncoder="data2vec_vision:Encoder",
+        Data2VecVisionRelativePositionBias="image_bias:RelativePositionBias",
     ),
     "deberta": _transformers(
         "deberta",
@@ -63,24 +61,18 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         DeepseekOcr2SamVisionAttention="sam:Attention",
         DeepseekOcr2SamVisionSdpaAttention="sam:SdpaAttention",
     ),
-    "donut": (
+    "donut": _of(
         "transformers.models.donut.modeling_donut_swin",
-        {
-            "DonutSwinSelfAttention": "window_attention:WindowAttention",
-        },
+        DonutSwinSelfAttention="window_attention:WindowAttention",
     ),
-    "enformer": (
+    "enformer": _of(
         "enformer_pytorch.modeling_enformer",
-        {
-            "Attention": "enformer:Attention",
-        },
+        Attention="enformer:Attention",
     ),
-    "espnet": (
+    "espnet": _of(
         "espnet.nets.pytorch_backend.transformer.attention",
-        {
-            "LegacyRelPositionMultiHeadedAttention": "espnet:LegacyRelPositionAttention",
-            "RelPositionMultiHeadedAttention": "espnet:RelPositionAttention",
-        },
+        LegacyRelPositionMultiHeadedAttention="espnet:LegacyRelPositionAttention",
+        RelPositionMultiHeadedAttention="espnet:RelPositionAttention",
     ),
     "falcon": _transformers(
         "falcon",
@@ -91,12 +83,10 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "fastspeech2_conformer",
         FastSpeech2ConformerAttention="fastspeech2_conformer:Attention",
     ),
-    "funasr": (
+    "funasr": _of(
         "funasr.models.transformer.attention",
-        {
-            "LegacyRelPositionMultiHeadedAttention": "espnet:FunASRLegacyRelPositionAttention",
-            "RelPositionMultiHeadedAttention": "espnet:FunASRRelPositionAttention",
-        },
+        LegacyRelPositionMultiHeadedAttention="espnet:FunASRLegacyRelPositionAttention",
+        RelPositionMultiHeadedAttention="espnet:FunASRRelPositionAttention",
     ),
     "gemma3n": _transformers(
         "gemma3n",
@@ -143,11 +133,9 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         Inkling2LoopRelativePositionBias="inkling2:RelativePositionBias",
         Inkling2LoopTextModel="inkling2:TextModel",
     ),
-    "kornia_sam": (
+    "kornia_sam": _of(
         "kornia.models.sam.architecture.image_encoder",
-        {
-            "Attention": "segment_anything:Attention",
-        },
+        Attention="segment_anything:Attention",
     ),
     "longt5": _transformers(
         "longt5",
@@ -155,29 +143,21 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         LongT5LocalAttention="longt5:LocalAttention",
         LongT5TransientGlobalAttention="transient_global:TransientGlobalAttention",
     ),
-    "maskformer": (
+    "maskformer": _of(
         "transformers.models.maskformer.modeling_maskformer_swin",
-        {
-            "MaskFormerSwinSelfAttention": "window_attention:WindowAttention",
-        },
+        MaskFormerSwinSelfAttention="window_attention:WindowAttention",
     ),
-    "monai_attention": (
+    "monai_attention": _of(
         "monai.networks.blocks.selfattention",
-        {
-            "SABlock": "monai:SABlock",
-        },
+        SABlock="monai:SABlock",
     ),
-    "monai_cross_attention": (
+    "monai_cross_attention": _of(
         "monai.networks.blocks.crossattention",
-        {
-            "CrossAttentionBlock": "monai:CrossAttentionBlock",
-        },
+        CrossAttentionBlock="monai:CrossAttentionBlock",
     ),
-    "monai_swin": (
+    "monai_swin": _of(
         "monai.networks.nets.swin_unetr",
-        {
-            "WindowAttention": "monai:WindowAttention",
-        },
+        WindowAttention="monai:WindowAttention",
     ),
     "mpnet": _transformers(
         "mpnet",
@@ -195,18 +175,14 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "mt5",
         MT5Attention="t5:Attention",
     ),
-    "nemo": (
+    "nemo": _of(
         "nemo.collections.asr.parts.submodules.multi_head_attention",
-        {
-            "RelPositionMultiHeadAttention": "nemo:Attention",
-        },
+        RelPositionMultiHeadAttention="nemo:Attention",
     ),
-    "nemo_encoder": (
+    "nemo_encoder": _of(
         "nemo.collections.asr.modules.conformer_encoder",
-        {
-            "ConformerEncoder": "nemo:Encoder",
-            "ConformerEncoderAdapter": "nemo:Encoder",
-        },
+        ConformerEncoder="nemo:Encoder",
+        ConformerEncoderAdapter="nemo:Encoder",
     ),
     "nemotron_asr_streaming": _transformers(
         "nemotron_asr_streaming",
@@ -259,11 +235,9 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "seggpt",
         SegGptAttention="seggpt:Attention",
     ),
-    "segment_anything": (
+    "segment_anything": _of(
         "segment_anything.modeling.image_encoder",
-        {
-            "Attention": "segment_anything:Attention",
-        },
+        Attention="segment_anything:Attention",
     ),
     "sew_d": _transformers(
         "sew_d",
@@ -274,11 +248,9 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "slanext",
         SLANeXtVisionAttention="sam:Attention",
     ),
-    "speechbrain": (
+    "speechbrain": _of(
         "speechbrain.nnet.attention",
-        {
-            "RelPosMHAXL": "speechbrain:Attention",
-        },
+        RelPosMHAXL="speechbrain:Attention",
     ),
     "speecht5": _transformers(
         "speecht5",
@@ -327,30 +299,22 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "models.swin_transformer_v2_cr",
         WindowMultiHeadAttention="swin_v2:CrWindowAttention",
     ),
-    "torchaudio_wavlm": (
+    "torchaudio_wavlm": _of(
         "torchaudio.models.wav2vec2.wavlm_attention",
-        {
-            "WavLMSelfAttention": "torchaudio:SelfAttention",
-        },
+        WavLMSelfAttention="torchaudio:SelfAttention",
     ),
-    "torchvision_maxvit": (
+    "torchvision_maxvit": _of(
         "torchvision.models.maxvit",
-        {
-            "RelativePositionalMultiHeadAttention": "torchvision.maxvit:Attention",
-        },
+        RelativePositionalMultiHeadAttention="torchvision.maxvit:Attention",
     ),
-    "torchvision_swin": (
+    "torchvision_swin": _of(
         "torchvision.models.swin_transformer",
-        {
-            "ShiftedWindowAttention": "torchvision.swin:ShiftedWindowAttention",
-            "ShiftedWindowAttentionV2": "torchvision.swin:ShiftedWindowAttentionV2",
-        },
+        ShiftedWindowAttention="torchvision.swin:ShiftedWindowAttention",
+        ShiftedWindowAttentionV2="torchvision.swin:ShiftedWindowAttentionV2",
     ),
-    "torchvision_video_swin": (
+    "torchvision_video_swin": _of(
         "torchvision.models.video.swin_transformer",
-        {
-            "ShiftedWindowAttention3d": "torchvision.swin:ShiftedWindowAttention3d",
-        },
+        ShiftedWindowAttention3d="torchvision.swin:ShiftedWindowAttention3d",
     ),
     "udop": _transformers(
         "udop",

@@ -43,9 +43,7 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
         "its chunks have keys of frames before them, with positions of their own",
         "RelPositionMultiHeadedAttentionChunk",
     ),
-    **{
-        "kornia.models.tiny_vit": {"Attention": _KEPT},
-    },
+    **_of("kornia.models.tiny_vit", _KEPT, "Attention"),
     **_in(
         "funnel.modeling_funnel", "pooled queries, and a first token without positions",
         "FunnelRelMultiheadAttention",
