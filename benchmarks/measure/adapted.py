@@ -9,6 +9,7 @@ from typing import cast as typed
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 from transformers import PreTrainedModel
 
 from relpos.adapters import adapt, register_attn_implementation
@@ -67,15 +68,14 @@ class _Call:
     kwargs: dict[str, Any]
 
     def output(self) -> Tensor:
-        result = self.module(*self.args, **self.kwargs)
-        return result[0] if isinstance(result, tuple) else result
+        return _first(self.module(*self.args, **self.kwargs))
 
     def forward(self) -> None:
         with torch.no_grad():
             self.output()
 
     def both(self) -> None:
-        given = [*self.args, *self.kwargs.values()]
+        given = tree_leaves((self.args, self.kwargs))
         leaves = [x for x in given if isinstance(x, Tensor) and x.requires_grad]
         leaves += list(self.module.parameters())
         output = self.output()
@@ -92,11 +92,15 @@ def _captured(model: nn.Module, inputs: dict[str, Any], name: str) -> _Call:
         model(**inputs)
     hook.remove()
     args, kwargs = calls[0]
-    hidden = args[0] if args else next(iter(kwargs.values()))
+    hidden = _first(args or tuple(kwargs.values()))
     leaf = hidden.detach().clone().requires_grad_()
     # It may be given more than once: as queries, keys and values.
-    args = tuple(leaf if x is hidden else x for x in args)
-    return _Call(module, args, {key: leaf if x is hidden else x for key, x in kwargs.items()})
+    return _Call(module, *tree_map(lambda x: leaf if x is hidden else x, (args, kwargs)))
+
+
+def _first(x: Tensor | tuple[Any, ...]) -> Tensor:
+    """The first tensor of what a module takes or returns, which may be tuples in tuples."""
+    return _first(x[0]) if isinstance(x, tuple) else x
 
 
 def _contenders(model: AdaptedModel, dtype: torch.dtype, device: str) -> dict[str, nn.Module]:

@@ -1,4 +1,4 @@
-"""Encoders of speech of NeMo, SpeechBrain and torchaudio, at the sizes of published ones."""
+"""Encoders of speech of other libraries, at the sizes of published ones."""
 
 from __future__ import annotations
 
@@ -48,6 +48,25 @@ class _SpeechBrainEncoder(nn.Module):
         return self.encoder(x, pos_embs=self.positions(x).to(x.dtype))[0]
 
 
+class _FunASREncoder(nn.Module):
+    """The large E-Branchformer."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        encoder = import_apart("funasr.models.e_branchformer.encoder").EBranchformerEncoder
+        self.encoder = encoder(
+            512, 512, attention_heads=8, attention_layer_type="rel_selfattn", rel_pos_type="latest",
+            pos_enc_layer_type="rel_pos", cgmlp_linear_units=3072, cgmlp_conv_kernel=31,
+            use_ffn=True, macaron_ffn=True, linear_units=1024, num_blocks=layers,
+            input_layer="linear",
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = torch.ones(1, 1, x.shape[1], dtype=torch.bool, device=x.device)
+        (x, _), _ = self.encoder.encoders(self.encoder.embed(x), mask)
+        return self.encoder.after_norm(x)
+
+
 class _TorchaudioWavLM(nn.Module):
     """The base one."""
 
@@ -71,6 +90,10 @@ MODELS = (
     AdaptedModel(
         "speechbrain", "SpeechBrain: Conformer L", _SpeechBrainEncoder, _frames,
         "frames of 40 ms", (250, 750, 3750), (3750,), "encoder.layers.1", "mha_layer", {},
+    ),
+    AdaptedModel(
+        "funasr", "FunASR: E-Branchformer L", _FunASREncoder, _frames, "frames of 40 ms",
+        (250, 750, 3750), (3750,), "encoder.encoders.1", "attn", {},
     ),
     AdaptedModel(
         "torchaudio_wavlm", "torchaudio: WavLM base", _TorchaudioWavLM, audio(320, 80),
