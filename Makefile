@@ -28,7 +28,7 @@ ORACLES := espnet self-attention-cv
 
 # Judges of tests/adapters that transformers must not find: in a folder apart, as tests/apart.py says.
 APART := timm torchvision segment-anything nemo-toolkit speechbrain wrapt monai enformer-pytorch \
-  borzoi-pytorch torchaudio funasr kornia
+  borzoi-pytorch torchaudio funasr kornia piper-tts coqui-tts spandrel ultralytics
 
 # Of the same folder, one that is built with torch at hand, for hours where it sees a GPU or is told of one.
 UNCOMPILED := natten

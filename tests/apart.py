@@ -53,10 +53,12 @@ REPLACED = {
         "nemo.collections.asr.modules.transformer", "nemo.core.classes.modelPT", "torchaudio",
     ),
     "speechbrain": ("hyperpyyaml", "ruamel", "sentencepiece", "torchaudio"),
+    "ultralytics": ("ultralytics.nn.modules.head", "ultralytics.utils"),
 }  # fmt: skip
 
 # By library, packages of it that import more than what is asked of them.
 BARE = {
+    "TTS": ("TTS", "TTS.tts", "TTS.tts.layers", "TTS.tts.layers.glow_tts", "TTS.tts.utils"),
     "funasr": ("funasr",),
     "kornia": ("kornia", "kornia.models", "kornia.models.sam", "kornia.models.sam.architecture"),
     "nemo": (
@@ -66,10 +68,19 @@ BARE = {
         "nemo.collections.asr.parts.utils", "nemo.collections.common",
         "nemo.collections.common.parts",
     ),
+    "piper": ("piper", "piper.train", "piper.train.vits"),
+    "spandrel": (
+        "spandrel", "spandrel.architectures", "spandrel.architectures.DRCT",
+        "spandrel.architectures.HAT", "spandrel.architectures.Swin2SR",
+        "spandrel.architectures.SwinIR",
+    ),
     # What it imports when something is asked of it, it leaves among the modules that are there.
     "speechbrain": ("speechbrain",),
     # Whose compiled part is for a torch with CUDA.
     "torchaudio": ("torchaudio", "torchaudio.models", "torchaudio.models.wav2vec2"),
+    "ultralytics": (
+        "ultralytics", "ultralytics.models", "ultralytics.models.sam", "ultralytics.nn",
+    ),
 }  # fmt: skip
 
 

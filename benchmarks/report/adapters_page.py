@@ -34,15 +34,16 @@ restore(model)            # the original again, bit for bit
 ```
 
 `adapt` has the relative attention of a model of transformers, NeMo, SpeechBrain, ESPnet, FunASR,
-torchaudio, timm, torchvision, kornia, MONAI, x-transformers, Enformer or Borzoi computed by
-`relpos.attention`: the same parameters and state dict, the same outputs, losses and gradients up to
-rounding, and nothing of size `L x L`, not even in the encoder's own masks and position tensors. It
-changes the class of the modules concerned to a subclass that reads the same parameters, so that
-`generate`, `save_pretrained`, LoRA, checkpointing, `torch.compile`, copies and pickles go on as
-before. It wants transformers 5.20 or newer (the extra `transformers`): all is tested with 5.24, the
-families, generation and the attention implementation below with 5.20 too. A class whose methods
-have other parameters in your version is left, and the report says so; so is one into which somebody
-has put a method from elsewhere. What is particular to the others is
+torchaudio, Coqui, Piper, timm, torchvision, kornia, ultralytics, spandrel, MONAI, x-transformers,
+Enformer or Borzoi, or of [a copy of one](#copies), computed by `relpos.attention`: the same
+parameters and state dict, the same outputs, losses and gradients up to rounding, and nothing of
+size `L x L`, not even in the encoder's own masks and position tensors. It changes the class of the
+modules concerned to a subclass that reads the same parameters, so that `generate`,
+`save_pretrained`, LoRA, checkpointing, `torch.compile`, copies and pickles go on as before. It
+wants transformers 5.20 or newer (the extra `transformers`): all is tested with 5.24, the families,
+generation and the attention implementation below with 5.20 too. A class whose methods have other
+parameters in your version, or whose modules lack an attribute, is left, and the report says so; so
+is one into which somebody has put a method from elsewhere. What is particular to the others is
 [below](#outside-of-transformers).
 
 - Where positions themselves have dropout that differs within a batch (XLNet's, Parakeet's
@@ -86,7 +87,8 @@ has put a method from elsewhere. What is particular to the others is
   module whose `forward` was replaced on the instance is left, and so is one whose class has another
   signature than the one that was tested, or whose attention has a dropout of 1.
 - A class of your own: `relpos.adapters.register(YourAttention, YourAdaptation)`;
-  [CONTRIBUTING.md](../CONTRIBUTING.md) shows one.
+  [CONTRIBUTING.md](../CONTRIBUTING.md) shows one. A class that is copied from a known one:
+  [below](#copies).
 """
 
 POSITIONS = """\
@@ -206,7 +208,42 @@ adapt(borzoi)                   # of borzoi-pytorch
   gives a key ahead of the query the positions of the next query; its checkpoints were trained so,
   and adapted it does the same.
 - **torchaudio** (2.11): WavLM. Its attention refuses `lengths`, adapted as before.
-- **kornia** (0.9): SAM's encoder of images.
+- **kornia** (0.9) and **ultralytics** (8.4): SAM's encoder of images.
+- **Piper** (1.8) and **Coqui** (0.28): the encoder of text of Glow-TTS and VITS, with its mask of
+  one row. Its weights are no longer kept in `attn`. Restore a model before it is exported by
+  tracing, as Piper does.
+- **spandrel** (0.4): the windows of SwinIR, Swin2SR, DRCT and HAT, of 64 and 256 tokens. The
+  overlapping windows of HAT, whose keys reach beyond the queries, are left.
+"""
+
+COPIES = """\
+## Copies
+
+Many models hold a copy of another's file: a fork, the code beside weights on a hub
+(`trust_remote_code`), Swin's windows, ESPnet's attention and VITS's `attentions.py` in a hundred
+repositories. `adapt` cannot know whether a copy still computes the same, and leaves it; you can say
+that it does:
+
+```
+print(adapt(model))
+# left as they were: 2
+#   layers.{0..1}.attn  2  looks like relative attention, but relpos does not know WindowAttention;
+#   if it is a copy of monai_swin.WindowAttention or timm_swin.WindowAttention:
+#   relpos.adapters.register(..., like=...)
+
+register(their_swin.WindowAttention, like="timm_swin.WindowAttention")
+before = model(images)
+adapt(model)
+torch.testing.assert_close(model(images), before, rtol=1e-3, atol=1e-4)
+```
+
+`like` is a family and a class of [the table](#families). The report names those whose
+methods take the same arguments and whose attributes the module has; how they compute is not
+compared, so compare the outputs, once. A copy whose methods or attributes differ is left, and the
+report says in what. Of a family with several classes (an attention and the encoder that makes its
+masks) register each: those that only act together are left until all are, and an attention alone
+runs beside masks of all pairs. A subclass that changes nothing of the attention is registered in
+the same way.
 """
 
 FAMILIES = """\
@@ -245,7 +282,7 @@ def adapters_page(result: dict, implementation: dict, gpu_result: dict | None = 
     if gpu_result is not None:
         parts += [ON_GPU.format(machine=machine_note(gpu_result["machine"]))]
         parts += [gains_table(gpu_result), *left_out(gpu_result)]
-    parts += [implementation_section(implementation), POSITIONS, OUTSIDE]
+    parts += [implementation_section(implementation), POSITIONS, OUTSIDE, COPIES]
     parts += [FAMILIES, _families_table(result), LEFT_ALONE, _left_table()]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 

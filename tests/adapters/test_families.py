@@ -183,10 +183,10 @@ def test_the_original_fails_in_a_replica_then(case: Case):
 
 # Whose originals multiply by a weight themselves, or read its dtype.
 READ_WEIGHTS = (
-    "bloom in slices", "enformer", "granite_speech5", "inkling2_loop", "wavlm", "timm swin v2",
-    "timm beit", "torchvision swin", "torchvision video swin",
+    "bloom in slices", "enformer", "granite_speech5", "inkling2_loop", "wavlm",
+    "spandrel Swin2SR", "timm swin v2", "timm beit", "torchvision swin", "torchvision video swin",
 )  # fmt: skip
-WITHOUT_LINEARS = ("timm coatnet, learned", "timm bottleneck")
+WITHOUT_LINEARS = ("coqui", "piper", "timm coatnet, learned", "timm bottleneck")
 
 
 @pytest.mark.parametrize(

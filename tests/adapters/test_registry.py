@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from relpos.adapters import Adapted, adapt, registry
-from relpos.adapters.adapt import _changed_signature
 from relpos.adapters.registry import adaptation_of, families
+from relpos.adapters.why_left import _changed_signature
 from tests.apart import import_apart
 
 from .models import BY_NAME, CASES

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +11,11 @@ from ..checks import check_module
 from ..ops.locality import Window, resolve_window
 from ..terms import Terms
 from .adapted import Adapted, adapted_class, is_adapted_class, original_class
-from .cache_argument import same_parameters
-from .implementation import IMPLEMENTATIONS, adapted_name, original_name
+from .implementation import adapted_name, original_name
 from .instance_forward import forget_own_forward, has_other_forward
-from .not_adapted import looks_relative, why_not_adapted
 from .registry import adaptation_of
 from .report import Report
+from .why_left import has_attention, why_left
 
 __all__ = ["adapt", "restore"]
 
@@ -171,9 +168,9 @@ def _plan(model: nn.Module, window: Window | None) -> tuple[list[_Step], Report]
     parts: set[str] = set()
     for name, module in model.named_modules():
         adaptation = adaptation_of(type(module))
-        if name in parts or (adaptation is not None and not adaptation.applies(module)):
+        if name in parts or (adaptation is not None and not has_attention(module, adaptation)):
             continue
-        reason, group = _reason(module, adaptation), _group(module)
+        reason, group = why_left(module, adaptation), _group(module)
         if reason is not None and (adaptation is not None or not _is_part_of_left(name, report)):
             report.left.append((name, reason))
         if reason is not None or adaptation is None:
@@ -225,10 +222,10 @@ def _group(module: nn.Module) -> str | None:
 
     A subclass, which is left, belongs to it too.
     """
-    for base in type(module).__mro__:
+    for base in reversed(type(module).__mro__):
         adaptation = adaptation_of(base)
         if adaptation is not None:
-            if not adaptation.together or not adaptation.applies(module):
+            if not adaptation.together or not has_attention(module, adaptation):
                 return None
             return base.__module__ if adaptation.together is True else str(adaptation.together)
     return None
@@ -238,95 +235,3 @@ def _is_part_of_left(name: str, report: Report) -> bool:
     """Whether the module that directly holds `name`, its table most often, is left already."""
     holder, dot, _ = name.rpartition(".")
     return bool(dot or name) and any(left == holder for left, _ in report.left)
-
-
-def _reason(module: nn.Module, adaptation: type[Adapted] | None) -> str | None:
-    """Why a module is left as it is; None if it is not, or is none of relative attention."""
-    cls = type(module)
-    if adaptation is None:
-        if (known := why_not_adapted(module)) is not None:
-            return known
-        if (base := _known_base(module)) is not None:
-            return f"a subclass of {base.__name__}, which may compute something else"
-        if looks_relative(module):
-            return f"looks like relative attention, but relpos does not know {cls.__name__}"
-        return None
-    if has_other_forward(module):
-        return "its forward was replaced on the instance (accelerate's hooks do); adapt before that"
-    return (
-        _changed_signature(cls, adaptation)
-        or _unknown_implementation(module, adaptation)
-        or _wrong_dropout(module, adaptation)
-        or adaptation.unsupported(module)
-        or _wrong_part(module, adaptation)
-    )
-
-
-def _known_base(module: nn.Module) -> type | None:
-    """The class that would be adapted, of which the module's is a subclass."""
-    for base in type(module).__mro__[1:]:
-        adaptation = adaptation_of(base)
-        if adaptation is None or not adaptation.applies(module):
-            continue
-        if adaptation.scheme or adaptation.together:
-            return base
-    return None
-
-
-def _unknown_implementation(module: Any, adaptation: type[Adapted]) -> str | None:
-    """Why masks cannot be had by the module's configuration; None if they can, or need not."""
-    if not adaptation.masks_by_config:
-        return None
-    name = original_name(str(module.config._attn_implementation))
-    if getattr(module.config, "output_attentions", False):
-        return "config.output_attentions must be False: ask for weights in the call"
-    if name in IMPLEMENTATIONS:
-        return None
-    return f"attn_implementation must be one of {', '.join(IMPLEMENTATIONS)}, got {name!r}"
-
-
-def _wrong_dropout(module: nn.Module, adaptation: type[Adapted]) -> str | None:
-    """How the dropout of weights is none that `relpos.attention` takes; None if it takes it."""
-    name = adaptation.weights_dropout if adaptation.scheme else ""
-    dropout = getattr(module, name, None)
-    if isinstance(dropout, nn.Module):
-        # Torch's, or DeBERTa's own.
-        dropout = getattr(dropout, "p", getattr(dropout, "drop_prob", None))
-    if isinstance(dropout, (int, float)) and not 0 <= dropout < 1:
-        return f"{name} must be in 0 <= {name} < 1, got {dropout}"
-    return None
-
-
-def _wrong_part(module: Any, adaptation: type[Adapted]) -> str | None:
-    """Why a module in this one that is adapted with it cannot be; None if all can."""
-    for name, own in adaptation.parts_of(module).items():
-        part = module.get_submodule(name)
-        # Its class first: another has other methods.
-        reason = own.unsupported(part) or _reason(part, own)
-        if reason is not None:
-            return f"{name}, a {type(part).__name__}: {reason}"
-    return None
-
-
-def _changed_signature(cls: type[nn.Module], adaptation: type[Adapted]) -> str | None:
-    """How a method differs from what the adaptation was written for; None if none does."""
-    for method, expected in adaptation.signatures.items():
-        function = getattr(cls, method, None)
-        found = () if function is None else tuple(inspect.signature(function).parameters)
-        if not same_parameters(found, expected):
-            return (
-                f"{cls.__name__}.{method} has the parameters {', '.join(found) or '(none)'} in "
-                f"this version, where {', '.join(expected)} were expected"
-            )
-        if function is not None and (own := _foreign_module(cls, function)):
-            return f"{cls.__name__}.{method} was replaced by one of {own}"
-    return None
-
-
-def _foreign_module(cls: type[nn.Module], function: Callable[..., Any]) -> str | None:
-    """Where a method was defined that was put into a class from elsewhere; None if none was.
-
-    One that bears the original's name by `functools.wraps` cannot be told from a decorated one.
-    """
-    module = getattr(inspect.unwrap(function), "__module__", None)
-    return None if module in {base.__module__ for base in cls.__mro__} else str(module)

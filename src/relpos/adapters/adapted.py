@@ -28,6 +28,9 @@ class Adapted(nn.Module):
 
     A subclass for a family of models overrides the methods that it needs, `forward` most often, and
     calls projections as modules, `self.q_proj(x)`, so that what wraps them (LoRA) stays in force.
+
+    Its annotations are the attributes that it reads. A module that lacks one is left; what only
+    some modules of the class have is annotated as `Any`.
     """
 
     #: What the report says of the module; empty for one without attention of its own, which is not

@@ -39,6 +39,11 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "conformer.conformer",
         Attention="conformer:Attention",
     ),
+    "coqui": _of(
+        "TTS.tts.layers.glow_tts.transformer",
+        RelativePositionMultiHeadAttention="glow_tts:CoquiAttention",
+        RelativePositionTransformer="glow_tts:CoquiEncoder",
+    ),
     "data2vec": _of(
         "transformers.models.data2vec.modeling_data2vec_vision",
         Data2VecVisionSelfAttention="data2vec_vision:SelfAttention",
@@ -200,6 +205,11 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         ParakeetEncoderFeedForward="pieces:FeedForward",
         ParakeetEncoderSubsamplingConv2D="parakeet:Subsampling",
     ),
+    "piper": _of(
+        "piper.train.vits.attentions",
+        MultiHeadAttention="glow_tts:Attention",
+        Encoder="glow_tts:Encoder",
+    ),
     "pix2struct": _transformers(
         "pix2struct",
         Pix2StructTextAttention="t5:TextAttention",
@@ -247,6 +257,22 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
     "slanext": _transformers(
         "slanext",
         SLANeXtVisionAttention="sam:Attention",
+    ),
+    "spandrel_drct": _of(
+        "spandrel.architectures.DRCT.__arch.drct_arch",
+        WindowAttention="timm.swin:WindowAttention",
+    ),
+    "spandrel_hat": _of(
+        "spandrel.architectures.HAT.__arch.HAT",
+        WindowAttention="hat:WindowAttention",
+    ),
+    "spandrel_swin2sr": _of(
+        "spandrel.architectures.Swin2SR.__arch.Swin2SR",
+        WindowAttention="timm.swin_v2:WindowAttention",
+    ),
+    "spandrel_swinir": _of(
+        "spandrel.architectures.SwinIR.__arch.SwinIR",
+        WindowAttention="timm.swin:WindowAttention",
     ),
     "speechbrain": _of(
         "speechbrain.nnet.attention",
@@ -319,6 +345,10 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
     "udop": _transformers(
         "udop",
         UdopAttention="udop:Attention",
+    ),
+    "ultralytics_sam": _of(
+        "ultralytics.models.sam.modules.blocks",
+        REAttention="segment_anything:Attention",
     ),
     "umt5": _transformers(
         "umt5",

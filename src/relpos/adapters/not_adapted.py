@@ -81,6 +81,10 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
     **_in("sam3.modeling_sam3", _PREDICTED, "Sam3DetrDecoder"),
     **_in("sam3_lite_text.modeling_sam3_lite_text", _PREDICTED, "Sam3LiteTextDetrDecoder"),
     **_of(
+        "spandrel.architectures.HAT.__arch.HAT", "its keys reach beyond the window of its queries",
+        "OCAB",
+    ),
+    **_of(
         "timm.layers.halo_attn", "keys of a block and of a margin around it", "HaloAttn"
     ),
     **_of(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+from typing import cast as typed
 
 from torch import nn
 
 from .adapted import Adapted
 from .known_classes import KNOWN_CLASSES
 
-__all__ = ["Family", "adaptation_of", "families", "register"]
+__all__ = ["Family", "adaptation_of", "adaptations", "families", "missing_copies", "register"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ _FAMILIES = {name: Family(module, classes) for name, (module, classes) in KNOWN_
 _TRANSFORMERS = (5, 20)
 
 _OWN: dict[type[nn.Module], type[Adapted]] = {}
+# Of these, the known class that one is a copy of, as `family.Class`.
+_LIKE: dict[type[nn.Module], str] = {}
 
 
 def families() -> dict[str, Family]:
@@ -51,20 +56,55 @@ def families() -> dict[str, Family]:
     return dict(_FAMILIES)
 
 
-def register(original: type[nn.Module], adaptation: type[Adapted]) -> None:
-    """Have `adapt` replace the methods of one more class.
+def register(
+    original: type[nn.Module], adaptation: type[Adapted] | None = None, *, like: str | None = None
+) -> None:
+    """Have `adapt` replace the methods of one more class: by an adaptation, or as a known class.
+
+    Many models hold a copy of another's file. `register(their_swin.WindowAttention,
+    like="monai_swin.WindowAttention")` has it adapted as the class that it copies; so may a
+    subclass that changes nothing of the attention be. Of classes that only act together (an
+    attention and the encoder that makes its masks), each is to be registered.
 
     Args:
         original: of any library.
-        adaptation: what replaces its methods.
+        adaptation: what replaces its methods; not given if `like` is.
+        like: `family.Class`, one of `families`, of which `original` computes the same from
+            attributes of the same names.
 
     Raises:
-        TypeError: if one is no class of its kind.
+        TypeError: if one is no class of its kind, or both or none of the latter two are given.
+        ValueError: if `like` is no class of a family, or one of transformers, which is older than
+            5.20.
     """
-    for name, cls, base in (("original", original, nn.Module), ("adaptation", adaptation, Adapted)):
+    if (adaptation is None) == (like is None):
+        raise TypeError(
+            "register: either adaptation or like must be given, got "
+            + ("neither" if like is None else "both")
+        )
+    found = adaptation if like is None else _adaptation_like(like)
+    for name, cls, base in (("original", original, nn.Module), ("adaptation", found, Adapted)):
         if not (isinstance(cls, type) and issubclass(cls, base)):
             raise TypeError(f"register: {name} must be a subclass of {base.__name__}, got {cls!r}")
-    _OWN[original] = adaptation
+    _OWN[original] = typed(type[Adapted], found)
+    _LIKE.pop(original, None)
+    if like is not None:
+        _LIKE[original] = like
+
+
+def _adaptation_like(like: str) -> type[Adapted]:
+    """That of `family.Class`."""
+    family, _, name = like.partition(".") if isinstance(like, str) else ("", "", "")
+    known = _FAMILIES.get(family)
+    if known is None or name not in known.classes:
+        names = [f"{key}.{each}" for key, one in _FAMILIES.items() for each in one.classes]
+        near = get_close_matches(str(like), names, n=1)
+        raise ValueError(
+            "register: like must be family.Class, of relpos.adapters.families()"
+            + (f", such as {near[0]}" if near else "")
+            + f", got {like!r}"
+        )
+    return _adaptation(known.module, known.classes[name])
 
 
 def adaptation_of(cls: type) -> type[Adapted] | None:
@@ -80,8 +120,53 @@ def adaptation_of(cls: type) -> type[Adapted] | None:
     return _OWN.get(cls) or (None if path is None else _adaptation(cls.__module__, path))
 
 
+def adaptations() -> Iterator[tuple[str, type[Adapted]]]:
+    """Of each known class `family.Class` and its adaptation.
+
+    First come those after which an adaptation's file is named. Where transformers is too old, its
+    own are left out.
+    """
+
+    def is_named_after(family: str, file: str) -> bool:
+        library = _FAMILIES[family].module.partition(".")[0]
+        return file.partition(".")[0] in (family, library)
+
+    known = [(key, *row) for key, family in _FAMILIES.items() for row in family.classes.items()]
+    known.sort(key=lambda row: not is_named_after(row[0], row[2].partition(":")[0]))
+    for family, name, path in known:
+        try:
+            adaptation = _adaptation(_FAMILIES[family].module, path)
+        except ValueError:
+            continue
+        yield f"{family}.{name}", adaptation
+
+
+def missing_copies(cls: type[nn.Module]) -> list[str]:
+    """The known classes, as `family.Class`, whose copies a registered copy does not act without.
+
+    Args:
+        cls: of a module.
+    """
+    if cls not in _LIKE:
+        return []
+    name = _LIKE[cls].partition(".")[0]
+    family = _FAMILIES[name]
+    if not _OWN[cls].together or any(base.__module__ == family.module for base in cls.__mro__):
+        return []
+    there = {like for each, like in _LIKE.items() if each.__module__ == cls.__module__}
+    together = (
+        f"{name}.{each}"
+        for each, path in family.classes.items()
+        if _adaptation(family.module, path).together
+    )
+    return [each for each in together if each not in there]
+
+
 def _check_transformers() -> None:
-    found = version("transformers")
+    try:
+        found = version("transformers")
+    except PackageNotFoundError:
+        found = "none"
     if tuple(map(int, re.findall(r"\d+", found)[:2])) < _TRANSFORMERS:
         least = ".".join(map(str, _TRANSFORMERS))
         raise ValueError(f"adapt: transformers must be {least} or newer, got {found}")

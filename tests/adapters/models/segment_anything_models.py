@@ -1,4 +1,4 @@
-"""SAM's encoder of images as its authors published it, and kornia's copy."""
+"""SAM's encoder of images as its authors published it, and the copies of others."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -42,4 +42,5 @@ def case(name, module, **options):
 CASES = [
     case("segment_anything", "segment_anything.modeling.image_encoder"),
     case("kornia sam", "kornia.models.sam.architecture.image_encoder", first=False),
+    case("ultralytics sam", "ultralytics.models.sam.modules.encoders", first=False),
 ]

@@ -27,7 +27,7 @@ class SelfAttention(Adapted):
     config: Any
     attention_head_size: int
     has_relative_position_bias: bool
-    relative_position_bias: nn.Module
+    relative_position_bias: Any
     query: nn.Module
     key: nn.Module
     value: nn.Module

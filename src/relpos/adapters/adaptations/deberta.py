@@ -22,8 +22,8 @@ class SelfAttention(DisentangledAttention):
     """
 
     in_proj: nn.Module
-    pos_proj: nn.Module
-    pos_q_proj: nn.Module
+    pos_proj: Any
+    pos_q_proj: Any
     q_bias: nn.Parameter
     v_bias: nn.Parameter
     dropout: nn.Dropout

@@ -28,8 +28,8 @@ class SelfAttention(DisentangledAttention):
     query_proj: nn.Module
     key_proj: nn.Module
     value_proj: nn.Module
-    pos_key_proj: nn.Module
-    pos_query_proj: nn.Module
+    pos_key_proj: Any
+    pos_query_proj: Any
     dropout: Any
 
     @classmethod

@@ -42,7 +42,7 @@ class Attention(Adapted):
     heads: int
     scale: float
     num_rel_pos_features: int
-    use_tf_gamma: bool
+    use_tf_gamma: Any
     to_q: nn.Module
     to_k: nn.Module
     to_v: nn.Module

@@ -34,7 +34,7 @@ class LocalAttention(Adapted):
     has_relative_attention_bias: bool
     relative_attention_num_buckets: int
     relative_attention_max_distance: int
-    relative_attention_bias: nn.Embedding
+    relative_attention_bias: Any
     _relative_position_bucket: Any
     local_radius: int
     block_len: int

@@ -20,6 +20,7 @@ class Attention(ImageAttention):
 
     signatures = {"forward": ("self", "hidden_states", "output_attentions")}
     num_attention_heads: int
+    use_rel_pos: bool
     dropout: float
 
     @classmethod

@@ -16,6 +16,7 @@ class Attention(ImageAttention):
 
     signatures = {"forward": ("self", "hidden_states", "output_attentions")}
     num_attention_heads: int
+    use_relative_position_embeddings: bool
 
     @classmethod
     def applies(cls, module: Any) -> bool:

@@ -17,6 +17,7 @@ class Attention(ImageAttention):
     signatures = {"forward": ("self", "x")}
     weights_dropout = ""
     num_heads: int
+    use_rel_pos: bool
 
     @classmethod
     def applies(cls, module: Any) -> bool:

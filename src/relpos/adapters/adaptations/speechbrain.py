@@ -35,9 +35,9 @@ class Attention(Adapted):
     num_heads: int
     head_dim: int
     scale: float
-    in_proj_weight: nn.Parameter
+    in_proj_weight: Any
     vbias: bool | None
-    value_bias_weight: nn.Parameter
+    value_bias_weight: Any
     linear_pos: nn.Module
     pos_bias_u: nn.Parameter
     pos_bias_v: nn.Parameter

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..adapted import Adapted
 from ..cache_argument import takes_cache
@@ -44,7 +44,7 @@ class Attention(Adapted):
     has_relative_attention_bias: bool
     relative_attention_num_buckets: int
     relative_attention_max_distance: int
-    relative_attention_bias: nn.Embedding
+    relative_attention_bias: Any
     _relative_position_bucket: Any
 
     def refuses_cut(self) -> str | None:

@@ -35,6 +35,12 @@ class SelfAttention(wavlm.Attention):
     attention: nn.MultiheadAttention
     gru_rel_pos: bool
     rel_attn_embed: nn.Module | None
+    # Not here: `attention` has them.
+    scaling: Any
+    q_proj: Any
+    k_proj: Any
+    v_proj: Any
+    out_proj: Any
 
     @classmethod
     def described(cls, module: Any) -> str:

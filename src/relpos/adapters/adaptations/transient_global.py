@@ -34,7 +34,7 @@ class TransientGlobalAttention(LocalAttention):
 
     scheme = "T5 bias, local and to transient global tokens"
     global_block_size: int
-    global_relative_attention_bias: nn.Embedding
+    global_relative_attention_bias: Any
     global_input_layer_norm: nn.Module
 
     @classmethod

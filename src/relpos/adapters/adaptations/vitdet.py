@@ -19,6 +19,7 @@ class Attention(ImageAttention):
 
     signatures = {"forward": ("self", "hidden_state", "output_attentions")}
     num_heads: int
+    use_relative_position_embeddings: bool
 
     @classmethod
     def applies(cls, module: Any) -> bool:

@@ -37,16 +37,16 @@ class SelfAttention(Adapted):
     position_embeddings_type: str
     head_size: int
     scaling: float
-    left_max_position_embeddings: int
+    left_max_position_embeddings: Any
     dropout: nn.Dropout
     linear_q: nn.Module
     linear_k: nn.Module
     linear_v: nn.Module
     linear_out: nn.Module
-    linear_pos: nn.Module
-    pos_bias_u: nn.Parameter
-    pos_bias_v: nn.Parameter
-    distance_embedding: nn.Embedding
+    linear_pos: Any
+    pos_bias_u: Any
+    pos_bias_v: Any
+    distance_embedding: Any
 
     @classmethod
     def applies(cls, module: Any) -> bool:

@@ -48,7 +48,7 @@ class Attention(Adapted):
     out_proj: nn.Module
     gru_rel_pos_const: nn.Parameter
     gru_rel_pos_linear: nn.Module
-    rel_attn_embed: nn.Module
+    rel_attn_embed: Any
 
     @classmethod
     def unsupported(cls, module: Any) -> str | None:

@@ -10,6 +10,7 @@ image, keeps apart what a shift has brought into one window.
 from __future__ import annotations
 
 from math import log
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -155,6 +156,7 @@ class CosineWindowAttention(WindowAttention):
     logit_scale: nn.Parameter
     continuous_position_bias_mlp: nn.Module
     relative_coords_table: Tensor
+    relative_position_bias_table: Any
 
     def _scaled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, float]:
         return *scaled_cosine(q, k, self.logit_scale), 1.0

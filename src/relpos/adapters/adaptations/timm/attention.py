@@ -30,7 +30,6 @@ class TimmAttention(Adapted):
 
     weights_dropout = "attn_drop"
     num_heads: int
-    scale: float
     qkv: nn.Module
     attn_drop: nn.Dropout
     proj: nn.Module
@@ -46,6 +45,7 @@ class BiasedAttention(TimmAttention):
 
     scheme = "joint bias of two axes"
     parts = {"rel_pos": OffsetBias}
+    scale: float
     rel_pos: nn.Module | None
 
     def attend(

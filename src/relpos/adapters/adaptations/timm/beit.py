@@ -21,6 +21,7 @@ class Attention(TimmAttention):
     scheme = "joint bias of two axes"
     signatures = {"forward": ("self", "x", "shared_rel_pos_bias")}
     window_size: tuple[int, int]
+    scale: float
     relative_position_bias_table: nn.Parameter
 
     @classmethod

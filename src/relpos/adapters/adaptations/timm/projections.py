@@ -16,11 +16,14 @@ def project_biased(module: Any, x: Tensor) -> Tensor:
     `qkv` is called as a module, where timm most often reads its weight: so LoRA acts on it.
 
     Args:
-        module: of timm, with `qkv`, `q_bias`, `k_bias` and `v_bias`.
+        module: with `qkv`, `q_bias`, `v_bias` and, as timm's, `k_bias`; other Swins have none.
         x: `(b, i, e)`.
     """
     projected = module.qkv(x)
     if module.q_bias is None:
         return projected
-    bias = torch.cat([module.q_bias, module.k_bias, module.v_bias])
+    key_bias = getattr(module, "k_bias", None)
+    if key_bias is None:
+        key_bias = torch.zeros_like(module.q_bias)
+    bias = torch.cat([module.q_bias, key_bias, module.v_bias])
     return projected + bias.to(projected.dtype)

@@ -18,6 +18,7 @@ class Attention(ImageAttention):
     signatures = {"forward": ("self", "x")}
     weights_dropout = "attn_drop"
     num_heads: int
+    use_rel_pos: bool
     q_norm: nn.Module
     k_norm: nn.Module
     attn_drop: nn.Dropout

@@ -17,6 +17,7 @@ class WindowAttention(TimmAttention):
     scheme = "joint bias of two axes, in windows"
     signatures = {"forward": ("self", "x", "mask")}
     window_size: tuple[int, int]
+    scale: float
     relative_position_bias_table: nn.Parameter
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -1,4 +1,7 @@
-"""timm's two forms of Swin v2 (Liu et al. 2022): cosines, and biases that are computed."""
+"""timm's two forms of Swin v2 (Liu et al. 2022): cosines, and biases that are computed.
+
+The first is its authors' too.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,8 @@ class WindowAttention(_CosineAttention):
     """For `WindowAttention` of `swin_transformer_v2`."""
 
     cpb_mlp: nn.Module
+    q_bias: nn.Parameter
+    v_bias: nn.Parameter
     relative_coords_table: Tensor
 
     def _projected(self, x: Tensor) -> Tensor:

@@ -89,6 +89,7 @@ class ShiftedWindowAttentionV2(ShiftedWindowAttention):
     logit_scale: nn.Parameter
     cpb_mlp: nn.Module
     relative_coords_table: Tensor
+    relative_position_bias_table: Any
 
     def _projected(self, x: Tensor) -> Tensor:
         bias: Any = self.qkv.bias
