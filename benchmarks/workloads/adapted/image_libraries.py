@@ -1,11 +1,12 @@
-"""Encoders of images of timm, torchvision and MONAI, at the sizes of published ones."""
+"""Models of images of other libraries, at the sizes of published ones."""
 
 from __future__ import annotations
 
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tests.apart import import_apart
 
@@ -74,6 +75,31 @@ def _swin_unetr(layers: int) -> nn.Module:
     return stage(48, layers, 3, window_size=(7, 7, 7), drop_path=[0.0] * layers, qkv_bias=True)
 
 
+class _Restored(nn.Module):
+    """A model of spandrel that doubles an image, of whose pixels each is a token."""
+
+    def __init__(self, name: str, layers: int, window: int) -> None:
+        super().__init__()
+        module = import_apart(f"spandrel.architectures.{name}.__arch.{name}")
+        with catch_warnings():
+            simplefilter("ignore")  # of meshgrid, whose order it does not say
+            self.model = getattr(module, name)(
+                embed_dim=180, depths=(layers,), num_heads=(6,), window_size=window, mlp_ratio=2,
+                upscale=2, upsampler="pixelshuffle",
+            )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x)
+
+
+def _hat(layers: int) -> nn.Module:
+    return _Restored("HAT", layers, 16)
+
+
+def _swinir(layers: int) -> nn.Module:
+    return _Restored("SwinIR", layers, 8)
+
+
 MODELS = (
     AdaptedModel(
         "timm_swin", "timm: Swin B, windows of 12 x 12", _swin, _image(4), "patches of an image",
@@ -94,6 +120,15 @@ MODELS = (
     AdaptedModel(
         "torchvision_swin", "torchvision: Swin v2 T, windows of 8 x 8", _torchvision_swin_v2,
         _image(4), "patches of an image", (4096,), (4096,), "features.1.1", "attn", {},
+    ),
+    AdaptedModel(
+        "spandrel_swinir", "spandrel: SwinIR, windows of 8 x 8", _swinir, _image(1),
+        "pixels of an image", (4096,), (16384,), "model.layers.0.residual_group.blocks.1", "attn",
+        {},
+    ),
+    AdaptedModel(
+        "spandrel_hat", "spandrel: HAT, windows of 16 x 16", _hat, _image(1), "pixels of an image",
+        (4096,), (16384,), "model.layers.0.residual_group.blocks.1", "attn", {},
     ),
     AdaptedModel(
         "monai_swin", "MONAI: Swin UNETR, windows of 7 x 7 x 7", _swin_unetr, _volume,

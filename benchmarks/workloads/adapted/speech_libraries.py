@@ -67,6 +67,23 @@ class _FunASREncoder(nn.Module):
         return self.encoder.after_norm(x)
 
 
+class _PiperEncoder(nn.Module):
+    """VITS's encoder of text."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.encoder = import_apart("piper.train.vits.attentions").Encoder(192, 768, 2, layers, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.encoder(x, x.new_ones(1, 1, x.shape[2]))
+
+
+def _phonemes(length: int) -> dict[str, Any]:
+    """Phonemes of width 192, as they come from the embedding."""
+    generator = torch.Generator().manual_seed(1)
+    return {"x": torch.randn(1, 192, length, generator=generator)}
+
+
 class _TorchaudioWavLM(nn.Module):
     """The base one."""
 
@@ -94,6 +111,10 @@ MODELS = (
     AdaptedModel(
         "funasr", "FunASR: E-Branchformer L", _FunASREncoder, _frames, "frames of 40 ms",
         (250, 750, 3750), (3750,), "encoder.encoders.1", "attn", {},
+    ),
+    AdaptedModel(
+        "piper", "Piper, encoder of text", _PiperEncoder, _phonemes, "phonemes",
+        (128, 512, 2048), (2048, 4096), "encoder", "attn_layers.1", {},
     ),
     AdaptedModel(
         "torchaudio_wavlm", "torchaudio: WavLM base", _TorchaudioWavLM, audio(320, 80),

@@ -1,4 +1,4 @@
-"""Models of spandrel that enlarge images, of whose layers some shift their windows."""
+"""Models of spandrel that restore images, of whose layers some shift their windows."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from tests.apart import import_apart
 
 from .case import Case, pixels
 
-SIZES = {"embed_dim": 16, "window_size": 4, "upscale": 2, "img_size": 8, "drop_path_rate": 0.0}
+SIZES = {"embed_dim": 16, "window_size": 4, "upscale": 1, "img_size": 8, "drop_path_rate": 0.0}
 
 
 class Images(nn.Module):
@@ -35,7 +35,8 @@ def case(name, file, attention, *positions, adapted=2, left="", **settings):
     return Case(
         f"spandrel {name}", partial(Images, name, file, **settings), inputs, positions=positions,
         adapted=adapted, attention=f"model.{attention}", lengths=(64, 144), paddings=("none",),
-        long=1600, left=left, pretrained=False, attentions=None, linears=("qkv", "proj"), first=False,
+        long=1600, left=left, pretrained=False, attentions=None, linears=("qkv", "proj"),
+        first=False,
     )  # fmt: skip
 
 
