@@ -131,14 +131,16 @@ def adaptations() -> Iterator[tuple[str, type[Adapted]]]:
         library = _FAMILIES[family].module.partition(".")[0]
         return file.partition(".")[0] in (family, library)
 
-    known = [(key, *row) for key, family in _FAMILIES.items() for row in family.classes.items()]
+    left_out = _wrong_transformers() is not None
+    known = [
+        (key, *row)
+        for key, family in _FAMILIES.items()
+        if not (left_out and _is_of_transformers(family.module))
+        for row in family.classes.items()
+    ]
     known.sort(key=lambda row: not is_named_after(row[0], row[2].partition(":")[0]))
     for family, name, path in known:
-        try:
-            adaptation = _adaptation(_FAMILIES[family].module, path)
-        except ValueError:
-            continue
-        yield f"{family}.{name}", adaptation
+        yield f"{family}.{name}", _load(path)
 
 
 def missing_copies(cls: type[nn.Module]) -> list[str]:
@@ -162,14 +164,20 @@ def missing_copies(cls: type[nn.Module]) -> list[str]:
     return [each for each in together if each not in there]
 
 
-def _check_transformers() -> None:
+def _is_of_transformers(module: str) -> bool:
+    return module.startswith("transformers.")
+
+
+def _wrong_transformers() -> str | None:
+    """What is wrong with the transformers that is installed; None if nothing is."""
     try:
         found = version("transformers")
     except PackageNotFoundError:
         found = "none"
-    if tuple(map(int, re.findall(r"\d+", found)[:2])) < _TRANSFORMERS:
-        least = ".".join(map(str, _TRANSFORMERS))
-        raise ValueError(f"adapt: transformers must be {least} or newer, got {found}")
+    if tuple(map(int, re.findall(r"\d+", found)[:2])) >= _TRANSFORMERS:
+        return None
+    least = ".".join(map(str, _TRANSFORMERS))
+    return f"transformers must be {least} or newer, got {found}"
 
 
 @cache
@@ -182,7 +190,14 @@ def _paths() -> dict[tuple[str, str], str]:
 
 
 def _adaptation(module: str, path: str) -> type[Adapted]:
-    if module.startswith("transformers."):
-        _check_transformers()
+    """That of a class of a module, if it is of a transformers that is new enough."""
+    if _is_of_transformers(module) and (wrong := _wrong_transformers()) is not None:
+        raise ValueError(f"adapt: {wrong}")
+    return _load(path)
+
+
+@cache
+def _load(path: str) -> type[Adapted]:
+    """The adaptation at `file:class`."""
     file, _, name = path.partition(":")
     return getattr(import_module(f".adaptations.{file}", __package__), name)

@@ -103,12 +103,12 @@ def _built_like(module: nn.Module) -> list[str]:
 
 def _attributes(adaptation: type[Adapted]) -> dict[str, str]:
     """What an adaptation reads of a module, by its annotations: names and kinds."""
-    return {
-        name: str(kind)
+    kinds = {
+        name: str(kind).removeprefix("typing.")
         for base in reversed(adaptation.__mro__[: adaptation.__mro__.index(Adapted)])
         for name, kind in inspect.get_annotations(base).items()
-        if not str(kind).startswith("ClassVar")
     }
+    return {name: kind for name, kind in kinds.items() if not kind.startswith("ClassVar")}
 
 
 def _missing(module: nn.Module, adaptation: type[Adapted]) -> str | None:
