@@ -131,6 +131,16 @@ def test_what_lacks_an_attribute_is_not_built_like_it_and_is_left():
     assert adapt(Other()).left == [("", "Other has no num_heads, scale")]
 
 
+def test_one_number_is_no_tuple_and_it_is_left():
+    class Other(Windows):
+        pass
+
+    register(Other, like="timm_swin.WindowAttention")
+    assert adapt(Other()).adapted
+    (left,) = adapt(Other(window_size=2)).left
+    assert left == ("", "Other has no window_size that is a tuple")
+
+
 def test_what_lacks_the_attribute_that_says_whether_it_is_relative_is_left():
     class Other(Windows):
         def forward(self, x):

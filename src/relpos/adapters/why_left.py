@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from torch import nn
@@ -101,6 +102,7 @@ def _built_like(module: nn.Module) -> list[str]:
     return list(found.values())
 
 
+@cache
 def _attributes(adaptation: type[Adapted]) -> dict[str, str]:
     """What an adaptation reads of a module, by its annotations: names and kinds."""
     kinds = {
@@ -113,11 +115,15 @@ def _attributes(adaptation: type[Adapted]) -> dict[str, str]:
 
 def _missing(module: nn.Module, adaptation: type[Adapted]) -> str | None:
     """What a module lacks that its adaptation reads of all; None if it has that."""
-    lacking = [
-        name
-        for name, kind in _attributes(adaptation).items()
-        if kind != "Any" and not hasattr(module, name) and not hasattr(adaptation, name)
-    ]
+    lacking = []
+    for name, kind in _attributes(adaptation).items():
+        if kind == "Any" or hasattr(adaptation, name):
+            continue
+        if not hasattr(module, name):
+            lacking.append(name)
+        elif kind.startswith("tuple[") and not isinstance(getattr(module, name), Sequence):
+            # Some Swins have one number for both axes.
+            lacking.append(f"{name} that is a tuple")
     return f"{type(module).__name__} has no {', '.join(lacking)}" if lacking else None
 
 
