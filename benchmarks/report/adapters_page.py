@@ -220,9 +220,8 @@ COPIES = """\
 ## Copies
 
 Many models hold a copy of another's file: a fork, the code beside weights on a hub
-(`trust_remote_code`), Swin's windows, ESPnet's attention and VITS's `attentions.py` in a hundred
-repositories. `adapt` cannot know whether a copy still computes the same, and leaves it; you can say
-that it does:
+(`trust_remote_code`), Swin's windows, ESPnet's attention, VITS's `attentions.py`. `adapt` cannot
+know whether a copy still computes the same, and leaves it; you can say that it does:
 
 ```
 print(adapt(model))

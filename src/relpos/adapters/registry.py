@@ -62,9 +62,9 @@ def register(
     """Have `adapt` replace the methods of one more class: by an adaptation, or as a known class.
 
     Many models hold a copy of another's file. `register(their_swin.WindowAttention,
-    like="monai_swin.WindowAttention")` has it adapted as the class that it copies; so may a
+    like="timm_swin.WindowAttention")` has it adapted as the class that it copies; so may a
     subclass that changes nothing of the attention be. Of classes that only act together (an
-    attention and the encoder that makes its masks), each is to be registered.
+    attention and the encoder that makes its masks), each copy in one module is to be registered.
 
     Args:
         original: of any library.

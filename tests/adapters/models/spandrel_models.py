@@ -50,7 +50,7 @@ CASES = [
         depths=(2,), num_heads=(2,), gc=8, upsampler="pixelshuffle",
     ),
     case(
-        "HAT", "HAT", "layers.0.residual_group.blocks.1.attn", "relative_position_bias_table",
+        "HAT", "HAT", BLOCK, "relative_position_bias_table",
         left="its keys reach beyond the window of its queries", squeeze_factor=4, **TWO,
     ),
 ]  # fmt: skip
