@@ -210,8 +210,8 @@ adapt(borzoi)                   # of borzoi-pytorch
 - **torchaudio** (2.11): WavLM. Its attention refuses `lengths`, adapted as before.
 - **kornia** (0.9) and **ultralytics** (8.4): SAM's encoder of images.
 - **Piper** (1.8) and **Coqui** (0.28): the encoder of text of Glow-TTS and VITS, with its mask of
-  one row. Its weights are no longer kept in `attn`. Restore a model before it is exported by
-  tracing, as Piper does.
+  one row. Its `attn` is no longer updated: clear what an earlier call left there. Restore a model
+  before it is exported by tracing, as Piper does.
 - **spandrel** (0.4): the windows of SwinIR, Swin2SR, DRCT and HAT, of 64 and 256 tokens. The
   overlapping windows of HAT, whose keys reach beyond the queries, are left.
 """
@@ -240,9 +240,9 @@ torch.testing.assert_close(model(images), before, rtol=1e-3, atol=1e-4)
 methods take the same arguments and whose attributes the module has; how they compute is not
 compared, so compare the outputs, once. A copy whose methods or attributes differ is left, and the
 report says in what. Of a family with several classes (an attention and the encoder that makes its
-masks) register each: those that only act together are left until all are, and an attention alone
-runs beside masks of all pairs. A subclass that changes nothing of the attention is registered in
-the same way.
+masks) register each: those that only act together must lie in one module and are left until all
+are, and an attention alone runs beside masks of all pairs. A subclass that changes nothing of the
+attention is registered in the same way.
 """
 
 FAMILIES = """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
@@ -93,6 +94,36 @@ def test_classes_that_act_together_are_adapted_together_or_not_at_all():
         like="speecht5.SpeechT5RelativePositionalEncoding",
     )
     assert len(adapt(model, strict=True).adapted) == case.adapted
+
+
+WITHOUT_TRANSFORMERS = """
+import importlib.metadata, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "transformers":
+            raise ModuleNotFoundError(name, name=name)
+
+def version(name, found=importlib.metadata.version):
+    if name == "transformers":
+        raise importlib.metadata.PackageNotFoundError(name)
+    return found(name)
+
+sys.meta_path.insert(0, Finder())
+importlib.metadata.version = version
+import torch
+from relpos.adapters import adapt
+unknown = torch.nn.Module()
+unknown.emb_rel_k = torch.nn.Parameter(torch.randn(9, 2))
+print(len(adapt(unknown).left))
+"""
+
+
+def test_without_transformers_what_is_unknown_is_left_as_before():
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TRANSFORMERS], capture_output=True, text=True, check=False
+    )
+    assert run.stdout == "1\n", run.stderr
 
 
 class Windows(nn.Module):

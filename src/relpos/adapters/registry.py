@@ -124,7 +124,7 @@ def adaptations() -> Iterator[tuple[str, type[Adapted]]]:
     """Of each known class `family.Class` and its adaptation.
 
     First come those after which an adaptation's file is named. Where transformers is too old, its
-    own are left out.
+    own are left out, and where it is missing, so are those that import it.
     """
 
     def is_named_after(family: str, file: str) -> bool:
@@ -140,7 +140,11 @@ def adaptations() -> Iterator[tuple[str, type[Adapted]]]:
     ]
     known.sort(key=lambda row: not is_named_after(row[0], row[2].partition(":")[0]))
     for family, name, path in known:
-        yield f"{family}.{name}", _load(path)
+        try:
+            adaptation = _load(path)
+        except ImportError:
+            continue
+        yield f"{family}.{name}", adaptation
 
 
 def missing_copies(cls: type[nn.Module]) -> list[str]:

@@ -28,8 +28,8 @@ __all__ = ["Attention", "CoquiAttention", "CoquiEncoder", "Encoder"]
 class _Attention(Adapted):
     """A base of both forms, whose attributes have other names.
 
-    The originals keep their last weights in `attn`; these do not. Where a mask is given, they may
-    be local (`local`); without one they are not.
+    The originals keep their last weights in `attn`; these leave it as it was. Where a mask is
+    given, they may be local (`local`); without one they are not.
     """
 
     scheme = "Shaw keys and values"
