@@ -35,10 +35,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         Attention="enformer:BorzoiAttention",
     ),
     "clap": _transformers("clap", ClapAudioSelfAttention="window_attention:WindowAttention"),
-    "conformer": _of(
-        "conformer.conformer",
-        Attention="conformer:Attention",
-    ),
+    "conformer": _of("conformer.conformer", Attention="conformer:Attention"),
     "coqui": _of(
         "TTS.tts.layers.glow_tts.transformer",
         RelativePositionMultiHeadAttention="glow_tts:CoquiAttention",
@@ -70,10 +67,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "transformers.models.donut.modeling_donut_swin",
         DonutSwinSelfAttention="window_attention:WindowAttention",
     ),
-    "enformer": _of(
-        "enformer_pytorch.modeling_enformer",
-        Attention="enformer:Attention",
-    ),
+    "enformer": _of("enformer_pytorch.modeling_enformer", Attention="enformer:Attention"),
     "espnet": _of(
         "espnet.nets.pytorch_backend.transformer.attention",
         LegacyRelPositionMultiHeadedAttention="espnet:LegacyRelPositionAttention",
@@ -103,10 +97,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         Gemma4AudioAttention="gemma4:AudioAttention",
         Gemma4AudioModel="gemma4:AudioModel",
     ),
-    "got_ocr2": _transformers(
-        "got_ocr2",
-        GotOcr2VisionAttention="sam:Attention",
-    ),
+    "got_ocr2": _transformers("got_ocr2", GotOcr2VisionAttention="sam:Attention"),
     "granite_speech": _transformers(
         "granite_speech",
         GraniteSpeechConformerAttention="granite_speech:ConformerAttention",
@@ -152,18 +143,12 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "transformers.models.maskformer.modeling_maskformer_swin",
         MaskFormerSwinSelfAttention="window_attention:WindowAttention",
     ),
-    "monai_attention": _of(
-        "monai.networks.blocks.selfattention",
-        SABlock="monai:SABlock",
-    ),
+    "monai_attention": _of("monai.networks.blocks.selfattention", SABlock="monai:SABlock"),
     "monai_cross_attention": _of(
         "monai.networks.blocks.crossattention",
         CrossAttentionBlock="monai:CrossAttentionBlock",
     ),
-    "monai_swin": _of(
-        "monai.networks.nets.swin_unetr",
-        WindowAttention="monai:WindowAttention",
-    ),
+    "monai_swin": _of("monai.networks.nets.swin_unetr", WindowAttention="monai:WindowAttention"),
     "mpnet": _transformers(
         "mpnet",
         MPNetSelfAttention="mpnet:SelfAttention",
@@ -176,10 +161,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         MptBlock="mpt:Block",
         MptModel="mpt:Model",
     ),
-    "mt5": _transformers(
-        "mt5",
-        MT5Attention="t5:Attention",
-    ),
+    "mt5": _transformers("mt5", MT5Attention="t5:Attention"),
     "nemo": _of(
         "nemo.collections.asr.parts.submodules.multi_head_attention",
         RelPositionMultiHeadAttention="nemo:Attention",
@@ -210,18 +192,9 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         MultiHeadAttention="glow_tts:Attention",
         Encoder="glow_tts:Encoder",
     ),
-    "pix2struct": _transformers(
-        "pix2struct",
-        Pix2StructTextAttention="t5:TextAttention",
-    ),
-    "pop2piano": _transformers(
-        "pop2piano",
-        Pop2PianoAttention="t5:Attention",
-    ),
-    "pp_formulanet": _transformers(
-        "pp_formulanet",
-        PPFormulaNetVisionAttention="sam:Attention",
-    ),
+    "pix2struct": _transformers("pix2struct", Pix2StructTextAttention="t5:TextAttention"),
+    "pop2piano": _transformers("pop2piano", Pop2PianoAttention="t5:Attention"),
+    "pp_formulanet": _transformers("pp_formulanet", PPFormulaNetVisionAttention="sam:Attention"),
     "sam": _transformers(
         "sam",
         SamVisionAttention="sam:Attention",
@@ -241,10 +214,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         SeamlessM4Tv2ConformerSelfAttention="seamless_m4t_v2:SelfAttention",
         SeamlessM4Tv2ConformerEncoder="seamless_m4t_v2:Encoder",
     ),
-    "seggpt": _transformers(
-        "seggpt",
-        SegGptAttention="seggpt:Attention",
-    ),
+    "seggpt": _transformers("seggpt", SegGptAttention="seggpt:Attention"),
     "segment_anything": _of(
         "segment_anything.modeling.image_encoder",
         Attention="segment_anything:Attention",
@@ -254,10 +224,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         DisentangledSelfAttention="deberta_v2:SEWDSelfAttention",
         SEWDTransformerEncoder="disentangled:Encoder",
     ),
-    "slanext": _transformers(
-        "slanext",
-        SLANeXtVisionAttention="sam:Attention",
-    ),
+    "slanext": _transformers("slanext", SLANeXtVisionAttention="sam:Attention"),
     "spandrel_drct": _of(
         "spandrel.architectures.DRCT.__arch.drct_arch",
         WindowAttention="timm.swin:WindowAttention",
@@ -274,10 +241,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "spandrel.architectures.SwinIR.__arch.SwinIR",
         WindowAttention="timm.swin:WindowAttention",
     ),
-    "speechbrain": _of(
-        "speechbrain.nnet.attention",
-        RelPosMHAXL="speechbrain:Attention",
-    ),
+    "speechbrain": _of("speechbrain.nnet.attention", RelPosMHAXL="speechbrain:Attention"),
     "speecht5": _transformers(
         "speecht5",
         SpeechT5Attention="speecht5:Attention",
@@ -293,18 +257,12 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "swin2sr",
         Swin2SRSelfAttention="window_attention:CosineWindowAttention",
     ),
-    "swinv2": _transformers(
-        "swinv2",
-        Swinv2SelfAttention="window_attention:CosineWindowAttention",
-    ),
+    "swinv2": _transformers("swinv2", Swinv2SelfAttention="window_attention:CosineWindowAttention"),
     "switch_transformers": _transformers(
         "switch_transformers",
         SwitchTransformersAttention="t5:Attention",
     ),
-    "t5": _transformers(
-        "t5",
-        T5Attention="t5:Attention",
-    ),
+    "t5": _transformers("t5", T5Attention="t5:Attention"),
     "timm_beit": _timm("models.beit", Attention="beit:Attention"),
     "timm_bottleneck": _timm("layers.bottleneck_attn", BottleneckAttn="bottleneck:Attention"),
     "timm_gcvit": _timm("models.gcvit", WindowAttentionGlobal="gcvit:WindowAttention"),
@@ -342,27 +300,18 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "torchvision.models.video.swin_transformer",
         ShiftedWindowAttention3d="torchvision.swin:ShiftedWindowAttention3d",
     ),
-    "udop": _transformers(
-        "udop",
-        UdopAttention="udop:Attention",
-    ),
+    "udop": _transformers("udop", UdopAttention="udop:Attention"),
     "ultralytics_sam": _of(
         "ultralytics.models.sam.modules.blocks",
         REAttention="segment_anything:Attention",
     ),
-    "umt5": _transformers(
-        "umt5",
-        UMT5Attention="umt5:Attention",
-    ),
+    "umt5": _transformers("umt5", UMT5Attention="umt5:Attention"),
     "unlimited_ocr": _transformers(
         "unlimited_ocr",
         UnlimitedOcrSamVisionAttention="sam:Attention",
         UnlimitedOcrSamVisionSdpaAttention="sam:SdpaAttention",
     ),
-    "vitdet": _transformers(
-        "vitdet",
-        VitDetAttention="vitdet:Attention",
-    ),
+    "vitdet": _transformers("vitdet", VitDetAttention="vitdet:Attention"),
     "vits": _transformers(
         "vits",
         VitsAttention="vits:Attention",
@@ -376,10 +325,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "wav2vec2_conformer",
         Wav2Vec2ConformerSelfAttention="wav2vec2_bert:ConformerSelfAttention",
     ),
-    "wavlm": _transformers(
-        "wavlm",
-        WavLMAttention="wavlm:Attention",
-    ),
+    "wavlm": _transformers("wavlm", WavLMAttention="wavlm:Attention"),
     "x_transformers": (
         "x_transformers.x_transformers",
         dict.fromkeys(
