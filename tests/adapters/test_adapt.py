@@ -169,7 +169,7 @@ def test_another_signature_is_seen_and_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cls, "forward", forward)
     report = adapt(adapted)
     assert not report.adapted
-    words = "forward has the parameters self, hidden_states, attention_mask, scale in this version"
+    words = "forward has the parameters self, hidden_states, attention_mask, scale here"
     assert all(words in reason for _, reason in report.left)
 
 
@@ -297,7 +297,7 @@ def test_an_adaptation_may_call_the_cache_by_either_name(name: str, expected: st
     report = adapt(Cached())
     assert bool(report.adapted) == (name != "past")
     assert [reason for _, reason in report.left] == (name == "past") * [
-        "Cached.forward has the parameters self, x, past in this version, where self, x, "
+        "Cached.forward has the parameters self, x, past here, where self, x, "
         f"{expected} were expected"
     ]
 

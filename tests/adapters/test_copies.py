@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from relpos.adapters import Adapted, adapt, families, register, restore
+from relpos.adapters import Adapted, adapt, families, register, registry, restore
 from tests.apart import import_apart
 
 from .models import BY_NAME
@@ -189,7 +189,7 @@ def test_other_arguments_are_another_class():
     assert adapt(Other()).left[0][1].endswith("does not know Other")
     register(Other, like="monai_swin.WindowAttention")
     (left,) = adapt(Other()).left
-    assert left[1].startswith("Other.forward has the parameters self, x, rpi in this version")
+    assert left[1].startswith("Other.forward has the parameters self, x, rpi here")
 
 
 def test_a_subclass_is_adapted_once_it_is_registered():
@@ -214,6 +214,7 @@ def test_a_subclass_is_adapted_once_it_is_registered():
         ("swin.SwinAttentoin", "swin.SwinAttention"),
         ("SwinAttention", "swin.SwinAttention"),
         ("t5.SwinAttention", "swin.SwinAttention"),
+        ("piper", "piper.MultiHeadAttention"),
         ("", ""),
         (nn.Linear, ""),
     ],
@@ -221,6 +222,31 @@ def test_a_subclass_is_adapted_once_it_is_registered():
 def test_like_must_be_a_class_of_a_family(like: Any, near: str):
     with pytest.raises(ValueError, match=rf"register: like must be family.Class, .* {near}.*got"):
         register(Windows, like=like)
+
+
+def adapted_class() -> type[nn.Module]:
+    model = BY_NAME["t5"].model()
+    adapt(model)
+    return type(model.get_submodule(BY_NAME["t5"].attention))
+
+
+@pytest.mark.parametrize("original", [lambda: nn.Module, lambda: Adapted, adapted_class])
+def test_what_is_no_class_of_a_library_is_refused(original: Any):
+    with pytest.raises(TypeError, match="original must be a class of attention"):
+        register(original(), like="t5.T5Attention")
+
+
+def test_a_known_class_is_like_itself_alone():
+    known = import_apart(families()["t5"].module).T5Attention
+    register(known, like="t5.T5Attention")
+    with pytest.raises(ValueError, match=r"must be no known class, got t5.T5Attention with like="):
+        register(known, like="mpnet.MPNetSelfAttention")
+
+
+def test_the_error_of_an_older_transformers_is_that_of_register(monkeypatch):
+    monkeypatch.setattr(registry, "version", lambda package: "5.19.9")
+    with pytest.raises(ValueError, match=r"register: transformers must be 5.20 or newer"):
+        register(Windows, like="t5.T5Attention")
 
 
 @pytest.mark.parametrize("given", [{}, {"adaptation": Adapted, "like": "t5.T5Attention"}])

@@ -135,7 +135,7 @@ def test_another_function_of_features_is_seen_and_named(
         sys.modules[type(attention).__module__], "get_positional_embed", lambda seq_len, device: 0
     )
     ((_, reason),) = adapt(attention).left
-    assert reason.startswith("get_positional_embed has the parameters seq_len, device in this")
+    assert reason.startswith("get_positional_embed has the parameters seq_len, device here")
 
 
 # Enformer's features are computed with the length as a number of Python's.

@@ -88,6 +88,14 @@ def test_a_window_and_keys_that_are_near_are_both_kept(library: str):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+def test_a_decoder_s_attention_takes_no_window(library: str):
+    model = nn.ModuleList([attention(library, proximal_bias=True), attention(library, reach=2)])
+    (_, first), (_, second) = adapt(model, window=(2, 9)).adapted
+    assert first.endswith("no window")
+    assert second.endswith("window (2, 9)")
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_without_positions_it_is_left_without_a_word(library: str):
     model = nn.ModuleList([attention(library), attention(library, reach=2)])
     report = adapt(model, strict=True)

@@ -88,6 +88,12 @@ def test_every_model_of_images_that_looks_relative_is_listed(library: str):
     assert found - {"timm.layers.pos_embed_rel"} <= listed
 
 
+def pooled_first() -> nn.Module:
+    models = import_apart("timm.models.mvitv2")
+    config = models.MultiScaleVitCfg(depths=(1,), embed_dim=16, stride_q=((1, 1),), pool_first=True)
+    return models.MultiScaleVit(config, img_size=(32, 32))
+
+
 MODELS: dict[str, Any] = {
     "layoutlmv3": lambda: LayoutLMv3Model(
         LayoutLMv3Config(
@@ -95,7 +101,7 @@ MODELS: dict[str, Any] = {
         )
     ),
     "timm's levit": lambda: import_apart("timm.models.levit").levit_128s(),
-    "timm's mvitv2": lambda: import_apart("timm.models.mvitv2").mvitv2_tiny(),
+    "timm's mvitv2, pooled first": lambda: pooled_first(),
     "levit": lambda: LevitModel(LevitConfig(hidden_sizes=[16, 16, 16], depths=[1, 1, 1])),
     "bros": lambda: BrosModel(BrosConfig(**SMALL, vocab_size=20)),
     "cpmant": lambda: CpmAntModel(

@@ -271,6 +271,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         Attention2d="maxxvit:Attention2d",
         AttentionCl="maxxvit:AttentionCl",
     ),
+    "timm_mvitv2": _timm("models.mvitv2", MultiScaleAttention="mvitv2:Attention"),
     "timm_relpos_vit": _timm(
         "models.vision_transformer_relpos",
         RelPosAttention="relpos_vit:Attention",
@@ -290,6 +291,10 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
     "torchvision_maxvit": _of(
         "torchvision.models.maxvit",
         RelativePositionalMultiHeadAttention="torchvision.maxvit:Attention",
+    ),
+    "torchvision_mvit": _of(
+        "torchvision.models.video.mvit",
+        MultiscaleAttention="torchvision.mvit:Attention",
     ),
     "torchvision_swin": _of(
         "torchvision.models.swin_transformer",

@@ -10,7 +10,6 @@ __all__ = ["BOXES", "NOT_ADAPTED", "TELLTALES", "looks_relative", "why_not_adapt
 BOXES = "offsets are between boxes on a page, given with the data: no table over positions"
 _PREDICTED = "biases of pixels beside boxes that the model predicts: no table over positions"
 _PAIRS = "biases are made from features of all pairs of residues, which the model keeps anyway"
-_POOLED = "keys are pooled: they lie on another grid than the queries"
 _KEPT = "few tokens, and biases that are kept between calls"
 
 
@@ -110,10 +109,11 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
     ),
     **_of("timm.models.levit", _KEPT, "Attention", "AttentionDownsample"),
     **_of(
-        "timm.models.mvitv2", _POOLED, "MultiScaleAttention", "MultiScaleAttentionPoolFirst"
+        "timm.models.mvitv2",
+        "it multiplies queries by keys that are not transposed, and fails",
+        "MultiScaleAttentionPoolFirst",
     ),
     **_of("timm.models.tiny_vit", _KEPT, "Attention"),
-    **_of("torchvision.models.video.mvit", _POOLED, "MultiscaleAttention"),
     **_in(
         "udop.modeling_udop", BOXES, "RelativePositionBias1D", "RelativePositionBiasHorizontal",
         "RelativePositionBiasVertical",
@@ -130,8 +130,8 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
 
 # Of these, some configurations have no positions: only those that hold a table are left.
 _IF_TABLES = frozenset({
-    "LayoutLMv2Encoder", "LayoutLMv3Encoder", "MultiHeadAttention", "MultiScaleAttention",
-    "MultiScaleAttentionPoolFirst", "MultiscaleAttention", "PPDocLayoutV2ReadingOrderEncoder",
+    "LayoutLMv2Encoder", "LayoutLMv3Encoder", "MultiHeadAttention",
+    "MultiScaleAttentionPoolFirst", "PPDocLayoutV2ReadingOrderEncoder",
 })  # fmt: skip
 
 #: What modules of relative attention call their tables and projections.

@@ -73,9 +73,10 @@ def register(
             attributes of the same names.
 
     Raises:
-        TypeError: if one is no class of its kind, or both or none of the latter two are given.
+        TypeError: if one is no class of its kind (`original` a subclass of `nn.Module` that is not
+            adapted yet), or both or none of the latter two are given.
         ValueError: if `like` is no class of a family, or one of transformers, which is older than
-            5.20.
+            5.20, or if `original` is itself a known class, which is adapted as that.
     """
     if (adaptation is None) == (like is None):
         raise TypeError(
@@ -86,6 +87,13 @@ def register(
     for name, cls, base in (("original", original, nn.Module), ("adaptation", found, Adapted)):
         if not (isinstance(cls, type) and issubclass(cls, base)):
             raise TypeError(f"register: {name} must be a subclass of {base.__name__}, got {cls!r}")
+    if original is nn.Module or issubclass(original, Adapted):
+        raise TypeError(
+            "register: original must be a class of attention as its library has it, "
+            f"got {original!r}"
+        )
+    if like is not None and (known := _known(original)) not in (None, like):
+        raise ValueError(f"register: original must be no known class, got {known} with {like=}")
     _OWN[original] = typed(type[Adapted], found)
     _LIKE.pop(original, None)
     if like is not None:
@@ -99,12 +107,14 @@ def _adaptation_like(like: str) -> type[Adapted]:
     if known is None or name not in known.classes:
         names = [f"{key}.{each}" for key, one in _FAMILIES.items() for each in one.classes]
         near = get_close_matches(str(like), names, n=1)
+        if known is not None and not name:
+            near = [f"{family}.{next(iter(known.classes))}"]
         raise ValueError(
             "register: like must be family.Class, of relpos.adapters.families()"
             + (f", such as {near[0]}" if near else "")
             + f", got {like!r}"
         )
-    return _adaptation(known.module, known.classes[name])
+    return _adaptation(known.module, known.classes[name], "register")
 
 
 def adaptation_of(cls: type) -> type[Adapted] | None:
@@ -168,6 +178,14 @@ def missing_copies(cls: type[nn.Module]) -> list[str]:
     return [each for each in together if each not in there]
 
 
+def _known(cls: type) -> str | None:
+    """A known class as `family.Class`; None if it is none."""
+    for name, family in _FAMILIES.items():
+        if family.module == cls.__module__ and cls.__qualname__ in family.classes:
+            return f"{name}.{cls.__qualname__}"
+    return None
+
+
 def _is_of_transformers(module: str) -> bool:
     return module.startswith("transformers.")
 
@@ -193,10 +211,10 @@ def _paths() -> dict[tuple[str, str], str]:
     }
 
 
-def _adaptation(module: str, path: str) -> type[Adapted]:
+def _adaptation(module: str, path: str, caller: str = "adapt") -> type[Adapted]:
     """That of a class of a module, if it is of a transformers that is new enough."""
     if _is_of_transformers(module) and (wrong := _wrong_transformers()) is not None:
-        raise ValueError(f"adapt: {wrong}")
+        raise ValueError(f"{caller}: {wrong}")
     return _load(path)
 
 

@@ -62,7 +62,10 @@ def _unknown(module: nn.Module) -> str | None:
     if (known := why_not_adapted(module)) is not None:
         return known
     if (base := _known_base(module)) is not None:
-        return f"a subclass of {base.__name__}, which may compute something else"
+        return (
+            f"a subclass of {base.__name__}, which may compute something else; if it does not: "
+            "relpos.adapters.register(..., like=...)"
+        )
     if not looks_relative(module):
         return None
     reason = f"looks like relative attention, but relpos does not know {cls.__name__}"
@@ -114,7 +117,10 @@ def _attributes(adaptation: type[Adapted]) -> dict[str, str]:
 
 
 def _missing(module: nn.Module, adaptation: type[Adapted]) -> str | None:
-    """What a module lacks that its adaptation reads of all; None if it has that."""
+    """Which attributes a module lacks that its adaptation annotates; None if it has all.
+
+    Those of kind `Any` may be absent, and so may those to which the adaptation gives a value.
+    """
     lacking = []
     for name, kind in _attributes(adaptation).items():
         if kind == "Any" or hasattr(adaptation, name):
@@ -175,8 +181,8 @@ def _changed_signature(cls: type[nn.Module], adaptation: type[Adapted]) -> str |
         found = () if function is None else tuple(inspect.signature(function).parameters)
         if not same_parameters(found, expected):
             return (
-                f"{cls.__name__}.{method} has the parameters {', '.join(found) or '(none)'} in "
-                f"this version, where {', '.join(expected)} were expected"
+                f"{cls.__name__}.{method} has the parameters {', '.join(found) or '(none)'} "
+                f"here, where {', '.join(expected)} were expected"
             )
         if function is not None and (own := _foreign_module(cls, function)):
             return f"{cls.__name__}.{method} was replaced by one of {own}"

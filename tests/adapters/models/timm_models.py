@@ -11,7 +11,7 @@ from tests.apart import import_apart
 from .case import Case
 from .swin import draw_cosine
 
-SHAPES = {36: (6, 6), 54: (6, 9), 77: (7, 11), 1620: (36, 45), 1640: (40, 41), 2304: (48, 48)}
+SHAPES = {36: (6, 6), 54: (6, 9), 64: (8, 8), 77: (7, 11), 1620: (36, 45), 1640: (40, 41), 2304: (48, 48)}
 
 
 class Features(nn.Module):
@@ -110,6 +110,18 @@ def gcvit(length):
     return Features(model)
 
 
+def mvitv2(length, stride=2, **settings):
+    """Of two stages: the second has fewer queries than keys."""
+    models = import_apart("timm.models.mvitv2")
+    config = models.MultiScaleVitCfg(
+        depths=(1, 1), embed_dim=(8, 16), num_heads=(1, 2), mlp_ratio=2,
+        stride_q=((1, 1), (2, 2)), stride_kv=((stride, stride), (1, 1)),
+        patch_kernel=(1, 1), patch_stride=(1, 1), patch_padding=(0, 0), **settings,
+    )  # fmt: skip
+    side = max(SHAPES[length])
+    return Features(models.MultiScaleVit(config, (side, side), num_classes=0, global_pool=""))
+
+
 def bottleneck(length):
     cls = import_apart("timm.layers.bottleneck_attn").BottleneckAttn
     size = {"feat_size": SHAPES[length], "num_heads": 2, "qkv_bias": True}
@@ -189,6 +201,15 @@ CASES = [
     case(
         "timm gcvit", gcvit, TABLE, "model.stages.0.blocks.1.attn", inputs=images(4), local=True,
         lengths=(36,), long=2304, first=False,
+    ),
+    case(
+        "timm mvitv2", lambda n: mvitv2(n, stride=1 if n > 1000 else 2), ("rel_pos_h", "rel_pos_w"),
+        "model.stages.0.blocks.0.attn", lengths=(77, 64), dropout=None,
+    ),
+    case(
+        "timm mvitv2, class token", lambda n: mvitv2(n, use_cls_token=True),
+        ("rel_pos_h", "rel_pos_w"), "model.stages.1.blocks.0.attn", lengths=(77, 64), dropout=None,
+        first=False,
     ),
     case(
         "timm bottleneck", bottleneck, ("height_rel", "width_rel"), "attentions.1",

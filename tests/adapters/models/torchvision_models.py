@@ -52,6 +52,38 @@ def maxvit(side):
     return Features(model.stem, *model.blocks)
 
 
+class Tokens(nn.Module):
+    """All tokens of a video, of any size; torchvision gives what it makes of the first one."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixel_values):
+        maps = self.model.conv_proj(pixel_values)
+        x, shape = self.model.pos_encoding(maps.flatten(2).mT), tuple(maps.shape[2:])
+        for block in self.model.blocks:
+            x, shape = block(x, shape)
+        return SimpleNamespace(last_hidden_state=x)
+
+
+def mvit(stride, **settings):
+    """Of three blocks: the second pools queries, the third has as many of them as keys."""
+    models = import_apart("torchvision.models.video.mvit")
+    pool, none = [3, 3, 3], []
+    blocks = [
+        models.MSBlockConfig(1, 8, 16, none, pool, none, [1, stride, stride]),
+        models.MSBlockConfig(2, 16, 16, pool, pool, [1, 2, 2], [1, 1, 1]),
+        models.MSBlockConfig(2, 16, 16, none, none, none, none),
+    ]
+    model = models.MViT(
+        (12, 12), 3, blocks, residual_pool=True, rel_pos_embed=True, proj_after_attn=True,
+        patch_embed_kernel=(1, 1, 1), patch_embed_stride=(1, 1, 1), patch_embed_padding=(0, 0, 0),
+        **settings,
+    )  # fmt: skip
+    return Tokens(model)
+
+
 def images(batch, length, padding):
     return {"pixel_values": pixels(batch, length)}
 
@@ -72,10 +104,12 @@ def drop(module, probability):
 
 
 def case(name, build, positions, attention, inputs=images, **settings):
-    settings = {"lengths": (77, 20), "long": 1640, "adapted": 2, "dropout": drop, **settings}
+    settings = {
+        "lengths": (77, 20), "long": 1640, "adapted": 2, "dropout": drop, "local": True, **settings
+    }  # fmt: skip
     return Case(
         name, build, inputs, positions=(positions,), attention=attention, paddings=("none",),
-        pretrained=False, attentions=None, local=True, **settings,
+        pretrained=False, attentions=None, **settings,
     )  # fmt: skip
 
 
@@ -91,6 +125,12 @@ CASES = [
     case(
         "torchvision video swin", video, TABLE, "layers.1.1.attn", videos, lengths=(231, 180),
         long=1620,
+    ),
+    case(
+        "torchvision mvit", partial(mvit, 2, residual_with_cls_embed=False), "rel_pos",
+        "model.blocks.0.attn", videos, lengths=(231, 192), long=1620, adapted=3, dropout=None,
+        build_long=partial(mvit, 1, residual_with_cls_embed=True), local=False,
+        linears=("qkv", "project.0"),
     ),
     case(
         "torchvision maxvit", partial(maxvit, 6), TABLE,

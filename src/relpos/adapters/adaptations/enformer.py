@@ -64,7 +64,7 @@ class Attention(Adapted):
         if found == cls.embed_parameters:
             return None
         return (
-            f"get_positional_embed has the parameters {', '.join(found)} in this version, where "
+            f"get_positional_embed has the parameters {', '.join(found)} here, where "
             f"{', '.join(cls.embed_parameters)} were expected"
         )
 

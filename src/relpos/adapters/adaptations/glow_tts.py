@@ -44,10 +44,6 @@ class _Attention(Adapted):
     emb_rel_v: Any
 
     @classmethod
-    def takes_window(cls, module: Any) -> bool:
-        return True
-
-    @classmethod
     def described(cls, module: Any) -> str:
         return f"{cls.scheme}; its weights are no longer kept in attn"
 
@@ -108,6 +104,11 @@ class Attention(_Attention):
     def applies(cls, module: Any) -> bool:
         return module.window_size is not None or module.proximal_bias
 
+    @classmethod
+    def takes_window(cls, module: Any) -> bool:
+        # Without tables it is the decoder's, which is causal.
+        return module.window_size is not None
+
     def forward(self, x: Tensor, c: Tensor, attn_mask: Tensor | None = None) -> Tensor:
         return self.attended(
             x, c, attn_mask, reach=self.window_size, local=self.block_length, dropout=self.drop
@@ -125,6 +126,10 @@ class CoquiAttention(_Attention):
     @classmethod
     def applies(cls, module: Any) -> bool:
         return module.rel_attn_window_size is not None or module.proximal_bias
+
+    @classmethod
+    def takes_window(cls, module: Any) -> bool:
+        return module.rel_attn_window_size is not None
 
     def forward(self, x: Tensor, c: Tensor, attn_mask: Tensor | None = None) -> Tensor:
         return self.attended(

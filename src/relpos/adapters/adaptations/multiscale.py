@@ -1,0 +1,182 @@
+"""MViTv2 (Li et al. 2022, section 4.1): queries, keys and values pooled over an image or a video.
+
+    s_ij = scale * q_i . k_j + q_i . H[y_i - y_j] + q_i . W[x_i - x_j]
+    o_i  = sum_j softmax(s_i)_j v_j + q_i
+
+Of a video there is a third table, T. Along each axis places count steps of the finer of the two
+grids, of the queries and of the keys. The tables are shared by the heads and not scaled. Class
+tokens, ahead of the grid, have no positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import one_hot, pad
+
+from ...positions.resizing import resize_rows
+from ...terms import GridTerms, OffsetTable, Terms
+from ..adapted import Adapted
+from ..attend import attend
+
+__all__ = ["MultiscaleAttention", "pooled"]
+
+
+class MultiscaleAttention(Adapted):
+    """A base of what attends from one grid to another."""
+
+    scheme = "keys of each axis of a pooled grid"
+    num_heads: int
+    qkv: nn.Module
+
+    def multiscale_attention(
+        self,
+        q: Float[Tensor, "b h i d"],
+        k: Float[Tensor, "b h j d"],
+        v: Float[Tensor, "b h j d"],
+        query_shape: Sequence[int],
+        shape: Sequence[int],
+        *,
+        scale: float,
+        prefix: int = 0,
+    ) -> Float[Tensor, "b h i d"]:
+        """The output of each head.
+
+        Args:
+            q: queries, pooled.
+            k: keys, likewise.
+            v: values, likewise.
+            query_shape: the grid of the queries.
+            shape: the grid of the keys.
+            scale: of the products.
+            prefix: number of tokens ahead of either grid.
+        """
+        grids = [*zip(query_shape, shape, strict=True)]
+        tables = [
+            self.resized(rows, 2 * max(sizes) - 1)
+            for rows, sizes in zip(self.tables(), grids, strict=True)
+        ]
+        if all(max(sizes) % min(sizes) == 0 for sizes in grids):
+            axes = tuple(
+                Terms(keys=_rows_by_offset((rows / scale).to(q.dtype), *sizes))
+                for rows, sizes in zip(tables, grids, strict=True)
+            )
+            terms = GridTerms(tuple(shape), axes, query_shape=tuple(query_shape), prefix=prefix)
+            output, _ = attend(q, k, v, terms, scale=scale)
+        else:
+            # Rows are rounded to, where `GridTerms` would interpolate.
+            by_pair = [
+                rows[self.row_of_pair(*sizes, q.device).long()].to(q.dtype)
+                for rows, sizes in zip(tables, grids, strict=True)
+            ]
+            biases = _axis_biases(q[:, :, prefix:], by_pair) / scale
+            marks = _places(shape, like=k)
+            before = (0, 0, prefix, 0)
+            output, _ = attend(
+                torch.cat([q, pad(biases, before)], -1),
+                torch.cat([k, pad(marks, before).expand(*k.shape[:2], -1, -1)], -1),
+                v, scale=scale,
+            )  # fmt: skip
+        return output.transpose(1, 2)
+
+    def tables(self) -> list[Float[Tensor, "r d"]]:
+        """Those of the axes, in their order."""
+        raise NotImplementedError
+
+    def resized(self, rows: Float[Tensor, "r d"], count: int) -> Float[Tensor, "n d"]:
+        """A table for axes of other sizes than it was made for.
+
+        Args:
+            rows: in the order of query minus key.
+            count: n, for an axis of `(n + 1) / 2` places.
+        """
+        return resize_rows(rows[None], (count,))[0]
+
+    def row_of_pair(
+        self, queries: int, keys: int, device: torch.device
+    ) -> Float[Tensor, "queries keys"]:
+        """The row of each place of a query and of a key, before it is rounded down.
+
+        Args:
+            queries: size of their axis.
+            keys: likewise.
+            device: of the result.
+        """
+        step, key_step = max(keys / queries, 1.0), max(queries / keys, 1.0)
+        # In this order: rounding decides about whole numbers.
+        at = torch.arange(queries, device=device)[:, None] * step
+        return at - torch.arange(keys, device=device) * key_step + (keys - 1) * key_step
+
+
+def pooled(
+    x: Float[Tensor, "b h i d"],
+    shape: Sequence[int],
+    pool: nn.Module | None,
+    norm: nn.Module | None,
+    *,
+    prefix: int = 0,
+) -> tuple[Float[Tensor, "b h j d"], Sequence[int]]:
+    """What a module makes of the tokens of a grid, and their new grid.
+
+    Args:
+        x: of each head.
+        shape: of the grid.
+        pool: of `(n, d, *shape)`, a convolution most often; None: there is none.
+        norm: what follows it, of all tokens; None: nothing.
+        prefix: number of tokens ahead of the grid, which are not pooled.
+    """
+    if pool is not None:
+        before, tokens = x.tensor_split((prefix,), dim=2)
+        maps = pool(tokens.flatten(0, 1).mT.unflatten(2, tuple(shape)))
+        shape = list(maps.shape[2:])
+        x = torch.cat([before, maps.flatten(2).mT.unflatten(0, x.shape[:2])], dim=2)
+    return (x if norm is None else norm(x)), shape
+
+
+def _rows_by_offset(rows: Float[Tensor, "r d"], queries: int, keys: int) -> OffsetTable:
+    """A table in the order of key minus query, of the offsets that there are.
+
+    Args:
+        rows: in the order of query minus key.
+        queries: size of their axis.
+        keys: likewise; one size divides the other.
+    """
+    finer = max(queries, keys)
+    back, ahead = (size - 1 for size in (queries, keys))
+    back, ahead = back * (finer // queries), ahead * (finer // keys)
+    return OffsetTable(rows[None, : back + ahead + 1].flip(1), -back)
+
+
+def _axis_biases(
+    q: Float[Tensor, "b h i d"], by_pair: list[Float[Tensor, "_m _n d"]]
+) -> Float[Tensor, "b h i s"]:
+    """Of each query its biases at the places along the first axis of the keys, then the second.
+
+    Args:
+        q: queries of the grid.
+        by_pair: of each axis the row of each place of a query and of a key.
+    """
+    shape = [len(rows) for rows in by_pair]
+    on_grid = q.unflatten(2, shape)
+    biases = []
+    for axis, rows in enumerate(by_pair):
+        along = on_grid.movedim(2 + axis, 2)
+        products = along.flatten(3, -2) @ rows.mT
+        biases.append(products.unflatten(3, along.shape[3:-1]).movedim(2, 2 + axis).flatten(2, -2))
+    return torch.cat(biases, dim=-1)
+
+
+def _places(shape: Sequence[int], *, like: Tensor) -> Float[Tensor, "j s"]:
+    """Of each key 1 at its place along the first axis, at that along the second and so on.
+
+    Args:
+        shape: the grid of the keys.
+        like: of the dtype and on the device of the result.
+    """
+    grids = torch.meshgrid(*(torch.arange(n, device=like.device) for n in shape), indexing="ij")
+    marks = [one_hot(places.flatten(), n) for places, n in zip(grids, shape, strict=True)]
+    return torch.cat(marks, dim=-1).to(like.dtype)

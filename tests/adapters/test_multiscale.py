@@ -1,0 +1,120 @@
+"""MViTv2's attention between grids of any two sizes, one image or video after another."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from relpos.adapters import adapt
+from tests.apart import import_apart
+
+from .largest_tensor import LargestTensor
+from .models.case import draw
+
+pytestmark = pytest.mark.no_typecheck
+
+
+def timm(side: int, stride_q: int, stride_kv: int) -> nn.Module:
+    """With a class token."""
+    return import_apart("timm.models.mvitv2").MultiScaleAttention(
+        8, 12, (side, side), 2, kernel_q=(3, 3), kernel_kv=(3, 3), stride_q=(stride_q,) * 2,
+        stride_kv=(stride_kv,) * 2,
+    )  # fmt: skip
+
+
+def torchvision(side: int, stride_q: int, stride_kv: int) -> nn.Module:
+    return import_apart("torchvision.models.video.mvit").MultiscaleAttention(
+        [2, side, side], 8, 12, 2, [3, 3, 3], [3, 3, 3], [1, stride_q, stride_q],
+        [1, stride_kv, stride_kv], residual_pool=True, residual_with_cls_embed=False,
+        rel_pos_embed=True,
+    )  # fmt: skip
+
+
+# Of each how it is made, and the axes before those of an image.
+LIBRARIES: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "timm": (timm, ()),
+    "torchvision": (torchvision, (2,)),
+}
+libraries = pytest.mark.parametrize("library", LIBRARIES)
+
+
+@cache
+def pair(library: str, *sizes: int) -> tuple[nn.Module, nn.Module]:
+    """The original and an adapted copy."""
+    torch.manual_seed(0)
+    original = LIBRARIES[library][0](*sizes).double().eval()
+    draw(original)
+    adapted = deepcopy(original)
+    assert adapt(adapted, strict=True).adapted
+    return original, adapted
+
+
+def called(module: nn.Module, x: Tensor, shape: tuple[int, ...]) -> list[Any]:
+    """Output, new grid, and gradients."""
+    leaf = x.clone().requires_grad_()
+    output, grid = module(leaf, shape)
+    gradients = torch.autograd.grad(output.square().sum(), [leaf, *module.parameters()])
+    return [output, torch.tensor(grid), *gradients]
+
+
+@pytest.mark.parametrize("strides", [(1, 1), (1, 2), (1, 4), (2, 1), (2, 3), (3, 2), (4, 1)])
+@libraries
+def test_grids_of_any_sizes_equal_the_original(library: str, strides: tuple[int, int]):
+    original, adapted = pair(library, 14, *strides)
+    for image in [(14, 14), (12, 6), (13, 7), (11, 14), (5, 9), (1, 3), (1, 1)]:
+        shape = LIBRARIES[library][1] + image
+        x = torch.randn(2, 1 + torch.Size(shape).numel(), 8, dtype=torch.float64)
+        for ours, theirs in zip(called(adapted, x, shape), called(original, x, shape), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@libraries
+def test_places_that_are_rounded_cost_no_entry_for_each_pair(library: str):
+    _, adapted = pair(library, 45, 1, 2)
+    shape = LIBRARIES[library][1] + (45, 37)
+    tokens = torch.Size(shape).numel()
+    with LargestTensor() as largest:
+        called(adapted, torch.randn(1, 1 + tokens, 8, dtype=torch.float64), shape)
+    assert largest.entries < tokens * tokens // 16, largest.by
+
+
+def test_timm_s_larger_image_fails_as_before():
+    for module in pair("timm", 14, 1, 2):
+        with pytest.raises(IndexError):
+            module(torch.randn(1, 1 + 15 * 14, 8, dtype=torch.float64), (15, 14))
+
+
+def timm_rows(queries: int, keys: int) -> Tensor:
+    rows = torch.arange(2.0 * max(queries, keys) - 1)[:, None]
+    return import_apart("timm.models.mvitv2").cal_rel_pos_type(
+        torch.zeros(1, 1, queries, keys), torch.ones(1, 1, queries, 1), False, (queries, 1),
+        (keys, 1), rows, torch.zeros(1, 1),
+    )[0, 0]  # fmt: skip
+
+
+def torchvision_rows(queries: int, keys: int) -> Tensor:
+    rows, none = torch.arange(2.0 * max(queries, keys) - 1)[:, None], torch.zeros(1, 1)
+    return import_apart("torchvision.models.video.mvit")._add_rel_pos(
+        torch.zeros(1, 1, queries + 1, keys + 1), torch.ones(1, 1, queries + 1, 1),
+        (1, queries, 1), (1, keys, 1), rows, none, none,
+    )[0, 0, 1:, 1:]  # fmt: skip
+
+
+# By library, the row that its own function finds for each place of a query and of a key.
+ROWS = {"timm": timm_rows, "torchvision": torchvision_rows}
+
+
+@libraries
+def test_places_are_rounded_to_the_rows_of_the_original(library: str):
+    """float32 decides about whole numbers: no row may be the next one."""
+    _, adapted = pair(library, 14, 1, 1)
+    for queries in range(2, 60):
+        for keys in range(2, 60):
+            if max(queries, keys) % min(queries, keys):
+                ours = adapted.row_of_pair(queries, keys, torch.device("cpu")).long()
+                assert torch.equal(ours, ROWS[library](queries, keys).long()), (queries, keys)
