@@ -44,10 +44,20 @@ OPERATORS = (
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
 
+# What the libraries of OpenMMLab ask for.
+_OF_MM = (
+    "cv2", "mmcv.cnn.rfsearch", "mmcv.ops", "mmengine.dataset", "mmengine.hooks",
+    "mmengine.runner", "yapf",
+)  # fmt: skip
+
 # By library, modules that stand-ins replace while it is imported.
 REPLACED = {
     "borzoi_pytorch": ("intervaltree", "pandas"),
     "enformer_pytorch": ("discrete_key_value_bottleneck_pytorch", "polars", "pyfaidx"),
+    "mmaction": _OF_MM,
+    "mmdet": (*_OF_MM, "mmdet.structures"),
+    "mmpretrain": (*_OF_MM, "mmdet", "mmpretrain.models.utils.tokenizer", "mmpretrain.utils"),
+    "mmseg": (*_OF_MM, "ftfy"),
     "nemo": (
         "hydra", "omegaconf", "nv_one_logger", "nemo.collections.asr.models",
         "nemo.collections.asr.modules.transformer", "nemo.core.classes.modelPT", "torchaudio",
@@ -61,6 +71,10 @@ BARE = {
     "TTS": ("TTS", "TTS.tts", "TTS.tts.layers", "TTS.tts.layers.glow_tts", "TTS.tts.utils"),
     "funasr": ("funasr",),
     "kornia": ("kornia", "kornia.models", "kornia.models.sam", "kornia.models.sam.architecture"),
+    "mmaction": ("mmcv", "mmaction", "mmaction.models", "mmaction.models.backbones"),
+    "mmdet": ("mmcv", "mmdet", "mmdet.models", "mmdet.models.backbones"),
+    "mmpretrain": ("mmcv", "mmpretrain", "mmpretrain.models", "mmpretrain.models.backbones"),
+    "mmseg": ("mmcv", "mmseg", "mmseg.models", "mmseg.models.backbones"),
     "nemo": (
         "nemo", "nemo.collections", "nemo.collections.asr", "nemo.collections.asr.modules",
         "nemo.collections.asr.parts", "nemo.collections.asr.parts.mixins",

@@ -238,7 +238,11 @@ def test_what_is_no_class_of_a_library_is_refused(original: Any):
 
 def test_a_known_class_is_like_itself_alone():
     known = import_apart(families()["t5"].module).T5Attention
+    own = type("Own", (Adapted,), {"scheme": "own"})
+    register(known, own)
+    assert registry.adaptation_of(known) is own
     register(known, like="t5.T5Attention")
+    assert registry.adaptation_of(known) is not own
     with pytest.raises(ValueError, match=r"must be no known class, got t5.T5Attention with like="):
         register(known, like="mpnet.MPNetSelfAttention")
 

@@ -101,7 +101,7 @@ MODELS: dict[str, Any] = {
         )
     ),
     "timm's levit": lambda: import_apart("timm.models.levit").levit_128s(),
-    "timm's mvitv2, pooled first": lambda: pooled_first(),
+    "timm's mvitv2, pooled first": pooled_first,
     "levit": lambda: LevitModel(LevitConfig(hidden_sizes=[16, 16, 16], depths=[1, 1, 1])),
     "bros": lambda: BrosModel(BrosConfig(**SMALL, vocab_size=20)),
     "cpmant": lambda: CpmAntModel(

@@ -143,6 +143,34 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         "transformers.models.maskformer.modeling_maskformer_swin",
         MaskFormerSwinSelfAttention="window_attention:WindowAttention",
     ),
+    "mmaction_mvit": _of(
+        "mmaction.models.backbones.mvit",
+        MultiScaleAttention="openmmlab:VideoAttention",
+    ),
+    "mmaction_swin": _of(
+        "mmaction.models.backbones.swin",
+        WindowAttention3D="monai:WindowAttention",
+    ),
+    "mmdet_swin": _of("mmdet.models.backbones.swin", WindowMSA="timm.swin:WindowAttention"),
+    "mmpretrain": _of(
+        "mmpretrain.models.utils.attention",
+        BEiTAttention="openmmlab:BeitAttention",
+        WindowMSA="timm.swin:WindowAttention",
+        WindowMSAV2="timm.swin_v2:WindowAttention",
+    ),
+    "mmpretrain_mvit": _of(
+        "mmpretrain.models.backbones.mvit",
+        MultiScaleAttention="openmmlab:ImageAttention",
+    ),
+    "mmpretrain_sam": _of(
+        "mmpretrain.models.backbones.vit_sam",
+        Attention="segment_anything:Attention",
+    ),
+    "mmseg_beit": _of(
+        "mmseg.models.backbones.beit",
+        BEiTAttention="openmmlab:BeitSegmentationAttention",
+    ),
+    "mmseg_swin": _of("mmseg.models.backbones.swin", WindowMSA="timm.swin:WindowAttention"),
     "monai_attention": _of("monai.networks.blocks.selfattention", SABlock="monai:SABlock"),
     "monai_cross_attention": _of(
         "monai.networks.blocks.crossattention",

@@ -54,6 +54,7 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
         "at most 196 tokens at 224 x 224 pixels, and biases that are kept between calls",
         "LevitAttention", "LevitAttentionSubsample",
     ),
+    **_of("mmpretrain.models.utils.attention", _KEPT, "LeAttention"),
     **_of(
         "nemo.collections.asr.parts.submodules.multi_head_attention",
         "neighbours alone, in chunks that overlap, without tensors of all pairs",

@@ -92,10 +92,14 @@ def register(
             "register: original must be a class of attention as its library has it, "
             f"got {original!r}"
         )
-    if like is not None and (known := _known(original)) not in (None, like):
+    known = _known(original)
+    if like is not None and known not in (None, like):
         raise ValueError(f"register: original must be no known class, got {known} with {like=}")
-    _OWN[original] = typed(type[Adapted], found)
+    _OWN.pop(original, None)
     _LIKE.pop(original, None)
+    if like is not None and known == like:
+        return
+    _OWN[original] = typed(type[Adapted], found)
     if like is not None:
         _LIKE[original] = like
 

@@ -11,7 +11,9 @@ from tests.apart import import_apart
 from .case import Case
 from .swin import draw_cosine
 
-SHAPES = {36: (6, 6), 54: (6, 9), 64: (8, 8), 77: (7, 11), 1620: (36, 45), 1640: (40, 41), 2304: (48, 48)}
+SHAPES = {
+    36: (6, 6), 54: (6, 9), 64: (8, 8), 77: (7, 11), 1620: (36, 45), 1640: (40, 41), 2304: (48, 48)
+}  # fmt: skip
 
 
 class Features(nn.Module):

@@ -11,7 +11,6 @@ tokens, ahead of the grid, have no positions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -22,8 +21,9 @@ from ...positions.resizing import resize_rows
 from ...terms import GridTerms, OffsetTable, Terms
 from ..adapted import Adapted
 from ..attend import attend
+from ..heads import split_qkv
 
-__all__ = ["MultiscaleAttention", "pooled"]
+__all__ = ["MultiscaleAttention", "PooledAttention", "add_queries"]
 
 
 class MultiscaleAttention(Adapted):
@@ -112,23 +112,60 @@ class MultiscaleAttention(Adapted):
         return at - torch.arange(keys, device=device) * key_step + (keys - 1) * key_step
 
 
-def pooled(
-    x: Float[Tensor, "b h i d"],
-    shape: Sequence[int],
-    pool: nn.Module | None,
-    norm: nn.Module | None,
-    *,
-    prefix: int = 0,
-) -> tuple[Float[Tensor, "b h j d"], Sequence[int]]:
-    """What a module makes of the tokens of a grid, and their new grid.
+class PooledAttention(MultiscaleAttention):
+    """A base of what has a pool and a norm for each of queries, keys and values, or none."""
+
+    scale: float
+    residual_pooling: bool
+    pool_q: nn.Module | None
+    pool_k: nn.Module | None
+    pool_v: nn.Module | None
+    norm_q: nn.Module | None
+    norm_k: nn.Module | None
+    norm_v: nn.Module | None
+    proj: nn.Module
+
+    def attended(
+        self, x: Float[Tensor, "b i e"], shape: Sequence[int], *, prefix: int, kept: int = 0
+    ) -> tuple[Float[Tensor, "b j o"], Sequence[int]]:
+        """The module's output, and the grid of the queries.
+
+        Args:
+            x: of the tokens.
+            shape: of their grid.
+            prefix: number of tokens ahead of it.
+            kept: number of tokens ahead of it to which queries are not added.
+        """
+        q, k, v = split_qkv(self.qkv(x), heads=self.num_heads)
+        q, query_shape = _pooled(q, shape, self.pool_q, self.norm_q, prefix)
+        k, key_shape = _pooled(k, shape, self.pool_k, self.norm_k, prefix)
+        v, _ = _pooled(v, shape, self.pool_v, self.norm_v, prefix)
+        output = self.multiscale_attention(
+            q, k, v, query_shape, key_shape, scale=self.scale, prefix=prefix
+        )
+        if self.residual_pooling:
+            output = add_queries(output, q, kept=kept)
+        return self.proj(output.transpose(1, 2).flatten(2)), query_shape
+
+
+def add_queries(
+    output: Float[Tensor, "b h i d"], q: Float[Tensor, "b h i d"], *, kept: int
+) -> Float[Tensor, "b h i d"]:
+    """The output of each head and its queries.
 
     Args:
-        x: of each head.
-        shape: of the grid.
-        pool: of `(n, d, *shape)`, a convolution most often; None: there is none.
-        norm: what follows it, of all tokens; None: nothing.
-        prefix: number of tokens ahead of the grid, which are not pooled.
+        output: of each head.
+        q: queries, pooled.
+        kept: number of first tokens to which nothing is added.
     """
+    return output + (pad(q[:, :, kept:], (0, 0, kept, 0)) if kept else q)
+
+
+def _pooled(
+    x: Float[Tensor, "b h i d"], shape: Sequence[int], pool: nn.Module | None,
+    norm: nn.Module | None, prefix: int,
+) -> tuple[Float[Tensor, "b h j d"], Sequence[int]]:  # fmt: skip
+    """What modules make of the tokens of a grid, but for those ahead of it, and their new grid."""
     if pool is not None:
         before, tokens = x.tensor_split((prefix,), dim=2)
         maps = pool(tokens.flatten(0, 1).mT.unflatten(2, tuple(shape)))

@@ -31,6 +31,10 @@ class Attention(TimmAttention):
     def forward(self, x: Tensor, shared_rel_pos_bias: Tensor | None = None) -> Tensor:
         if shared_rel_pos_bias is not None:
             return self.original_forward(x, shared_rel_pos_bias)
+        return self.attended(x)
+
+    def attended(self, x: Tensor) -> Tensor:
+        """The module's output, with its own bias."""
         q, k, v = split_qkv(project_biased(self, x), heads=self.num_heads)
         table = self.relative_position_bias_table
         output, _ = attend_to_image(

@@ -16,11 +16,11 @@ def project_biased(module: Any, x: Tensor) -> Tensor:
     `qkv` is called as a module, where timm most often reads its weight: so LoRA acts on it.
 
     Args:
-        module: with `qkv`, `q_bias`, `v_bias` and, as timm's, `k_bias`; other Swins have none.
+        module: with `qkv` and, if there are biases, `q_bias`, `v_bias` and, as timm's, `k_bias`.
         x: `(b, i, e)`.
     """
     projected = module.qkv(x)
-    if module.q_bias is None:
+    if getattr(module, "q_bias", None) is None:
         return projected
     key_bias = getattr(module, "k_bias", None)
     if key_bias is None:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...heads import split_qkv
-from ..multiscale import MultiscaleAttention
+from ..multiscale import MultiscaleAttention, add_queries
 
 __all__ = ["Attention"]
 
@@ -44,12 +44,9 @@ class Attention(MultiscaleAttention):
             k, shape = self.pool_k(k, thw)
         if self.pool_v is not None:
             v, _ = self.pool_v(v, thw)
-        output = self.multiscale_attention(
-            q, k, v, query_shape, shape, scale=self.scaler, prefix=1
-        )
+        output = self.multiscale_attention(q, k, v, query_shape, shape, scale=self.scaler, prefix=1)
         if self.residual_pool:
-            first = 0 if self.residual_with_cls_embed else 1
-            output = torch.cat([output[:, :, :first], output[:, :, first:] + q[:, :, first:]], 2)
+            output = add_queries(output, q, kept=0 if self.residual_with_cls_embed else 1)
         return self.project(output.transpose(1, 2).flatten(2)), query_shape
 
     def tables(self) -> list[Tensor]:
