@@ -88,6 +88,7 @@ BARE = {
         "spandrel.architectures.HAT", "spandrel.architectures.Swin2SR",
         "spandrel.architectures.SwinIR",
     ),
+    "s3prl": ("s3prl", "s3prl.upstream", "s3prl.upstream.wavlm"),
     # What it imports when something is asked of it, it leaves among the modules that are there.
     "speechbrain": ("speechbrain",),
     # Whose compiled part is for a torch with CUDA.

@@ -214,7 +214,7 @@ def test_a_module_that_drops_all_weights_is_left_with_the_reason(case: Case):
             case.dropout(module, 1.0)
     left = adapt(model).left
     why = next(reason for name, reason in left if case.attention.startswith(name))
-    name = "(attention_|attn_)?dropout(_p|_att)?|attn_drop|drop_weights"
+    name = "(attention_|attn_)?dropout(_p|_att|_module)?|attn_drop|drop_weights"
     assert re.search(rf"\b({name}) must be in 0 <= .* < 1, got 1.0$", why)
     output, _ = case.call(model.train(), case.inputs(2, case.lengths[-1], "none"))
     assert output.isfinite().all()

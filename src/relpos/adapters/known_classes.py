@@ -223,6 +223,7 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
     "pix2struct": _transformers("pix2struct", Pix2StructTextAttention="t5:TextAttention"),
     "pop2piano": _transformers("pop2piano", Pop2PianoAttention="t5:Attention"),
     "pp_formulanet": _transformers("pp_formulanet", PPFormulaNetVisionAttention="sam:Attention"),
+    "s3prl": _of("s3prl.upstream.wavlm.modules", MultiheadAttention="s3prl:MultiheadAttention"),
     "sam": _transformers(
         "sam",
         SamVisionAttention="sam:Attention",

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...terms import OffsetTable, Terms
@@ -22,7 +23,7 @@ from ..heads import project_heads, split_heads
 from ..weights_wanted import weights_wanted
 from .buckets import NEVER_END, t5_buckets_end
 
-__all__ = ["Attention"]
+__all__ = ["Attention", "gates"]
 
 
 class Attention(Adapted):
@@ -92,14 +93,27 @@ class Attention(Adapted):
         return self.out_proj(output.flatten(2)), weights, position_bias
 
     def _gate(self, hidden_states: Tensor) -> Tensor:
-        """`(b, h, i, 1)`."""
-        heads = split_heads(hidden_states, width=self.head_dim)
-        gates = self.gru_rel_pos_linear(heads).unflatten(-1, (2, 4)).sum(-1)
-        update, reset = gates.sigmoid().chunk(2, dim=-1)
-        return update * (reset * self.gru_rel_pos_const - 1.0) + 2.0
+        linear, constant = self.gru_rel_pos_linear, self.gru_rel_pos_const
+        return gates(hidden_states, linear, constant, width=self.head_dim)
 
     def _table(self, hidden_states: Tensor) -> Tensor:
         """The bias of the offsets `-reach..reach`, `(h, r)`: all that these tokens have."""
         reach = min(self.max_distance, hidden_states.shape[1])
         offsets = torch.arange(-reach, reach + 1, device=hidden_states.device)
         return self.rel_attn_embed(self._relative_positions_bucket(offsets)).T
+
+
+def gates(
+    hidden_states: Float[Tensor, "b i e"], linear: nn.Module, constant: Tensor, *, width: int
+) -> Float[Tensor, "b h i 1"]:
+    """What each query turns its bias up or down by.
+
+    Args:
+        hidden_states: of the queries.
+        linear: gives eight numbers for each head.
+        constant: `(1, h, 1, 1)`.
+        width: d, of one head.
+    """
+    numbers = linear(split_heads(hidden_states, width=width)).unflatten(-1, (2, 4)).sum(-1)
+    update, reset = numbers.sigmoid().chunk(2, dim=-1)
+    return update * (reset * constant - 1.0) + 2.0
