@@ -34,11 +34,11 @@ restore(model)            # the original again, bit for bit
 ```
 
 `adapt` has the relative attention of a model of transformers, NeMo, SpeechBrain, ESPnet, FunASR,
-torchaudio, Coqui, Piper, timm, torchvision, kornia, ultralytics, spandrel, MONAI, x-transformers,
-Enformer or Borzoi, or of [a copy of one](#copies), computed by `relpos.attention`: the same
-parameters and state dict, the same outputs, losses and gradients up to rounding, and nothing of
-size `L x L`, not even in the encoder's own masks and position tensors. It changes the class of the
-modules concerned to a subclass that reads the same parameters, so that `generate`,
+torchaudio, s3prl, Coqui, Piper, timm, torchvision, OpenMMLab, kornia, ultralytics, spandrel, MONAI,
+x-transformers, Enformer or Borzoi, or of [a copy of one](#copies), computed by `relpos.attention`:
+the same parameters and state dict, the same outputs, losses and gradients up to rounding, and
+nothing of size `L x L`, not even in the encoder's own masks and position tensors. It changes the
+class of the modules concerned to a subclass that reads the same parameters, so that `generate`,
 `save_pretrained`, LoRA, checkpointing, `torch.compile`, copies and pickles go on as before. It
 wants transformers 5.20 or newer (the extra `transformers`): all is tested with 5.24, the families,
 generation and the attention implementation below with 5.20 too. A class whose methods have other
@@ -53,7 +53,8 @@ is one into which somebody has put a method from elsewhere. What is particular t
   (`torch.onnx.export(dynamo=True)`, which builds the scores), wherever their originals do
   (tests/adapters/test_exported.py). XLNet with segments is exported as before, `L x L`.
 - LoRA acts on projections whose weights the original multiplies by without calling them, where the
-  original passes it by: WavLM's, those of timm's BEiT and Swin v2, and of torchvision's Swin.
+  original passes it by: WavLM's (in s3prl too), those of timm's and OpenMMLab's BEiT and Swin v2,
+  and of torchvision's Swin.
 - `strict=True` raises, and changes nothing, if a module of relative attention would be left.
 - `window=(128, 128)` lets an encoder's tokens see only their neighbours, without retraining:
   another function than the model was trained as. `relpos adapt FOLDER --check --window 128 128`
@@ -179,13 +180,19 @@ adapt(borzoi)                   # of borzoi-pytorch
   keys and values are one tensor. It gave its weights to whoever did not refuse them; adapted, it
   gives None in their place unless `return_attn_weights=True` is said, and in training those before
   dropout.
-- **timm** (1.0.31): Swin, both forms of Swin v2, BEiT, SAM, vision transformers with relative
-  biases, MaxViT, CoAtNet, GC ViT and bottleneck attention. `set_input_size` goes before or after.
+- **timm** (1.0.31): Swin, both forms of Swin v2, BEiT, SAM, MViTv2, vision transformers with
+  relative biases, MaxViT, CoAtNet, GC ViT and bottleneck attention. `set_input_size` goes before or
+  after.
   Swin v2 "cr" trains as before, `L x L`, since its biases have dropout by pairs; in inference it
-  computes them by offset. **torchvision** (0.28): Swin, Swin v2, Video Swin and MaxViT; where
+  computes them by offset. **torchvision** (0.28): Swin, Swin v2, Video Swin, MViTv2 and MaxViT; where
   `create_feature_extractor` traces an adapted one, name the classes of its attentions in
   `tracer_kwargs={"leaf_modules": ...}`. TorchScript takes originals alone. Windows of up to 12 x 12
   gain little, of 24 x 24 and whole images much.
+- **OpenMMLab**: Swin of MMDetection (3.3), MMSegmentation (1.2), MMPretrain (1.2) and MMAction2
+  (1.2, of videos), MMPretrain's Swin v2 and SAM, its and MMSegmentation's BEiT, its and MMAction2's
+  MViTv2.
+- **MViTv2** pools keys, and in some layers queries. Where the size of one grid does not divide that
+  of the other along an axis, the originals round positions down, and so does an adapted one.
 - **MONAI** (1.6): Swin UNETR, of images and of volumes. In a map smaller than a window the original
   takes the biases of the first tokens of a whole one; where these are not whole rows of it, as in
   the last stage for 96 x 96 x 96 voxels, it runs as before. `SABlock` and `CrossAttentionBlock`
@@ -208,6 +215,8 @@ adapt(borzoi)                   # of borzoi-pytorch
   gives a key ahead of the query the positions of the next query; its checkpoints were trained so,
   and adapted it does the same.
 - **torchaudio** (2.11): WavLM. Its attention refuses `lengths`, adapted as before.
+- **s3prl** (0.4): WavLM as its authors published it, in `WavLM.py` and `modules.py`. Of this file
+  there are copies in many models: [register](#copies) their `MultiheadAttention`.
 - **kornia** (0.9) and **ultralytics** (8.4): SAM's encoder of images.
 - **Piper** (1.8) and **Coqui** (0.28): the encoder of text of Glow-TTS and VITS, with its mask of
   one row. Its `attn` is no longer updated: clear what an earlier call left there. Restore a model

@@ -45,8 +45,9 @@ END = """\
   sinusoids.
 - Sinusoids in speech encoders are made in float32. They agree with ours within that, and the
   comparisons of Transformer-XL hand ours to both sides.
-- MViTv2's own code, in torchvision and timm, pools keys. ViTDet has its formula, and its function
-  for pooled queries and keys.
+- MViTv2 as torchvision, timm and OpenMMLab have it: adapted models are compared with theirs
+  ([adapters.md](adapters.md)). Here its formula is ViTDet's, and so is its function for pooled
+  queries and keys.
 
 Measured with torch {torch} on {system}, relpos {commit}. `make setup` installs all of these
 implementations, `make test` compares them anew, and `make parity` writes this page.

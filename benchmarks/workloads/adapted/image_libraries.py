@@ -62,6 +62,35 @@ def _torchvision_swin_v2(layers: int) -> nn.Module:
     )  # fmt: skip
 
 
+# Of the base size.
+def _mvitv2(layers: int) -> nn.Module:
+    models = import_apart("timm.models.mvitv2")
+    config = models.MultiScaleVitCfg(depths=(layers,), embed_dim=96, stride_q=((1, 1),))
+    return models.MultiScaleVit(config)
+
+
+# The small one, of videos of 16 frames: its first two layers have 8 x 8 and 4 x 4 times as many
+# queries as keys, and the second has 2 x 2 times fewer queries than the first.
+def _mvitv2_video(layers: int) -> nn.Module:
+    models = import_apart("torchvision.models.video.mvit")
+    pool = [3, 3, 3]
+    blocks = [
+        models.MSBlockConfig(1, 96, 96, pool, pool, [1, 1, 1], [1, 8, 8]),
+        models.MSBlockConfig(2, 96, 192, pool, pool, [1, 2, 2], [1, 4, 4]),
+    ]
+    return models.MViT(
+        (224, 224), 16, blocks[:layers], residual_pool=True, residual_with_cls_embed=False,
+        rel_pos_embed=True, proj_after_attn=True,
+    )  # fmt: skip
+
+
+def _video(length: int) -> dict[str, Any]:
+    """Of 16 frames, of which two by 4 x 4 pixels make a token."""
+    side = 4 * round((length / 8) ** 0.5)
+    generator = torch.Generator().manual_seed(1)
+    return {"x": torch.randn(1, 3, 16, side, side, generator=generator)}
+
+
 def _volume(length: int) -> dict[str, Any]:
     """A cube of so many tokens, as the first stage has them."""
     side = round(length ** (1 / 3))
@@ -120,6 +149,14 @@ MODELS = (
     AdaptedModel(
         "torchvision_swin", "torchvision: Swin v2 T, windows of 8 x 8", _torchvision_swin_v2,
         _image(4), "patches of an image", (4096,), (4096,), "features.1.1", "attn", {},
+    ),
+    AdaptedModel(
+        "timm_mvitv2", "timm: MViTv2 B, first stage", _mvitv2, _image(4), "patches of an image",
+        (3136,), (3136,), "stages.0.blocks.1", "attn", {},
+    ),
+    AdaptedModel(
+        "torchvision_mvit", "torchvision: MViTv2 S, second layer", _mvitv2_video, _video,
+        "tokens of a video", (25088,), (25088,), "blocks.1", "attn", {},
     ),
     AdaptedModel(
         "spandrel_swinir", "spandrel: SwinIR, windows of 8 x 8", _swinir, _image(1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import torch
 from torch import Tensor, nn
@@ -99,6 +100,24 @@ class _TorchaudioWavLM(nn.Module):
         return self.model(input_values)[0]
 
 
+class _S3prlWavLM(nn.Module):
+    """The base one."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        module = import_apart("s3prl.upstream.wavlm.WavLM")
+        config = module.WavLMConfig({
+            "encoder_layers": layers, "relative_position_embedding": True, "num_buckets": 320,
+            "max_distance": 800, "gru_rel_pos": True, "encoder_layerdrop": 0.0,
+        })  # fmt: skip
+        with catch_warnings():
+            simplefilter("ignore")  # of the older weight_norm
+            self.model = module.WavLM(config)
+
+    def forward(self, input_values: Tensor) -> Tensor:
+        return self.model.extract_features(input_values)[0]
+
+
 MODELS = (
     AdaptedModel(
         "nemo", "NeMo: FastConformer L", _NemoEncoder, _frames, "frames of 80 ms",
@@ -120,5 +139,9 @@ MODELS = (
         "torchaudio_wavlm", "torchaudio: WavLM base", _TorchaudioWavLM, audio(320, 80),
         "frames of 20 ms", (500, 1500, 4500), (1500, 6000),
         "model.encoder.transformer.layers.1", "attention", {},
+    ),
+    AdaptedModel(
+        "s3prl", "s3prl: WavLM base", _S3prlWavLM, audio(320, 80), "frames of 20 ms",
+        (500, 1500, 4500), (1500, 6000), "model.encoder.layers.1", "self_attn", {},
     ),
 )  # fmt: skip

@@ -140,7 +140,8 @@ TELLTALES = (
     "relative_attention_bias", "relative_position_bias", "relative_position_bias_table",
     "rel_pos_h", "distance_embedding", "rel_embeddings", "linear_pos", "pos_bias_u",
     "relative_k_proj", "pos_key_proj", "pos_proj", "emb_rel_k", "rel_pos_bias", "rel_pos_x_bias",
-    "rel_pos_emb", "rel_positional_embedding", "pe_k", "gru_rel_pos_const", "box_rpb_embed_x",
+    "rel_pos_emb", "rel_positional_embedding", "pe_k", "gru_rel_pos_const", "grep_a",
+    "box_rpb_embed_x",
 )  # fmt: skip
 
 
