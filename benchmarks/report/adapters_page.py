@@ -182,12 +182,11 @@ adapt(borzoi)                   # of borzoi-pytorch
   dropout.
 - **timm** (1.0.31): Swin, both forms of Swin v2, BEiT, SAM, MViTv2, vision transformers with
   relative biases, MaxViT, CoAtNet, GC ViT and bottleneck attention. `set_input_size` goes before or
-  after.
-  Swin v2 "cr" trains as before, `L x L`, since its biases have dropout by pairs; in inference it
-  computes them by offset. **torchvision** (0.28): Swin, Swin v2, Video Swin, MViTv2 and MaxViT; where
-  `create_feature_extractor` traces an adapted one, name the classes of its attentions in
-  `tracer_kwargs={"leaf_modules": ...}`. TorchScript takes originals alone. Windows of up to 12 x 12
-  gain little, of 24 x 24 and whole images much.
+  after. Swin v2 "cr" trains as before, `L x L`, since its biases have dropout by pairs; in
+  inference it computes them by offset. **torchvision** (0.28): Swin, Swin v2, Video Swin, MViTv2
+  and MaxViT; where `create_feature_extractor` traces an adapted one, name the classes of its
+  attentions in `tracer_kwargs={"leaf_modules": ...}`. TorchScript takes originals alone. Windows of
+  up to 12 x 12 gain little, of 24 x 24 and whole images much.
 - **OpenMMLab**: Swin of MMDetection (3.3), MMSegmentation (1.2), MMPretrain (1.2) and MMAction2
   (1.2, of videos), MMPretrain's Swin v2 and SAM, its and MMSegmentation's BEiT, its and MMAction2's
   MViTv2.
