@@ -69,7 +69,7 @@ struct ForwardSums : Scores {
         unshear_row_group(rows, group, work.axis_p);
         gemm_add<kRowMajor>(group.num_rows, dim, group.num_table_rows, work.row_group,
                             plan.grid.row_group_stride, values + group.first_table_row * dim, dim,
-                            work.output_acc + group.first_row * dim, dim);
+                            work.output_acc + group.first_row * dim, group.step * dim);
       }
     }
   }

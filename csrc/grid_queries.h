@@ -71,9 +71,10 @@ struct GridQueries : GridTerms {
   }
 
   AxisTokens axis_keys(int64_t count, int axis) const {
+    const bool is_last = axis + 1 == params.grid.num_axes;
     return {params.grid.axes[axis], true, &chunk_coords[0][axis], first_grid_key, count,
             params.grid.axes[axis].size_q, plan.grid.axes[axis].first_coord_q,
-            plan.grid.sum_size_q};
+            plan.grid.sum_size_q, is_last ? params.grid.axes[axis].step_of_keys() : 1};
   }
 
   // factor * k in work.key_tile (count, padded_head_dim).

@@ -39,11 +39,13 @@ struct KeyRun {
 };
 
 // Rows of a block, or keys, that select nearly the same rows of an axis's table, multiplied together:
-// for coordinate 0 of the other side row first_row + n selects row first_table_row + shift[n], and
-// all together select num_table_rows rows.
+// for coordinate 0 of the other side row(n) selects row first_table_row + shift[n], and all together
+// select num_table_rows rows.
 struct RowGroup {
-  int64_t first_row = 0, num_rows = 0, first_table_row = 0, num_table_rows = 0;
+  int64_t first_row = 0, step = 1, num_rows = 0, first_table_row = 0, num_table_rows = 0;
   int64_t shift[kMR];  // 0 .. MR - 1
+
+  int64_t row(int64_t n) const { return first_row + n * step; }
 };
 
 // Tokens along one axis: the rows of a block, which select from the tables of keys, bias and values;
@@ -56,6 +58,7 @@ struct AxisTokens {
   int64_t first_row, end_row;      // of the tokens; those before lie in the prefix
   int64_t size;                    // coordinates of the other side
   int64_t first_coord, sum_size;   // where these begin among those of all axes, and how many that are
+  int64_t step;                    // between the rows of a group
 
   int64_t first_table_row(int64_t r) const {
     const int64_t coord = coords[r * kMaxAxes];
@@ -67,11 +70,18 @@ struct AxisTokens {
   // The next rows whose first table rows are less than MR apart; the first ones if group is new;
   // false after the last.
   bool next_group(RowGroup& group) const {
-    const int64_t first = max(group.first_row + group.num_rows, first_row);
+    int64_t first = first_row;
+    if (group.num_rows) {
+      first = group.row(group.num_rows);
+      if (first >= end_row) {  // those that follow the first ones
+        const int64_t after = (group.first_row - first_row) % step + 1;
+        first = after < step ? first_row + after : end_row;
+      }
+    }
     if (first >= end_row) return false;
     int64_t low = first_table_row(first), high = low;
-    group.first_row = first, group.num_rows = 0;
-    for (int64_t r = first; r < end_row && group.num_rows < kMR; ++r) {
+    group.first_row = first, group.step = step, group.num_rows = 0;
+    for (int64_t r = first; r < end_row && group.num_rows < kMR; r += step) {
       const int64_t table_row = first_table_row(r);
       if (max(high, table_row) - min(low, table_row) >= kMR) break;
       low = min(low, table_row), high = max(high, table_row);
@@ -224,8 +234,11 @@ struct GridTerms : BlockInputs {
   // The block's rows along an axis.
   AxisTokens axis_rows(const RowBlock& block, int axis) const {
     const Grid& grid = params.grid;
+    // Along other axes than the last one, tokens of a line are neighbours of others.
+    const bool is_last = axis + 1 == grid.num_axes;
     return {grid.axes[axis], false, &row_coords[0][axis], first_grid_row, block.num_rows,
-            grid.axes[axis].size_k, plan.grid.axes[axis].first_coord_k, grid.sum_size_k};
+            grid.axes[axis].size_k, plan.grid.axes[axis].first_coord_k, grid.sum_size_k,
+            is_last ? grid.axes[axis].step_of_queries() : 1};
   }
 
   // by_coord += x (rows, row_dim), `x_stride` apart, times one table of an axis.
@@ -237,12 +250,13 @@ struct GridTerms : BlockInputs {
     for (RowGroup group; tokens.next_group(group);) {
       for (int64_t n = 0; n < group.num_table_rows; n += kNR)
         register_rows<kNRVectors, kRowMajor, false>(
-            group.num_rows, axis_plan.row_dim[kind], x + group.first_row * x_stride, x_stride,
+            group.num_rows, axis_plan.row_dim[kind], x + group.first_row * x_stride,
+            group.step * x_stride,
             transposed + group.first_table_row + n, axis_plan.transposed_stride,
             work.row_group + n, stride);
       for (int64_t n = 0; n < group.num_rows; ++n)
         add_to(tokens.size, work.row_group + n * stride + group.shift[n],
-               tokens.part(by_coord, group.first_row + n));
+               tokens.part(by_coord, group.row(n)));
     }
   }
 
@@ -258,7 +272,7 @@ struct GridTerms : BlockInputs {
     for (int64_t n = 0; n < group.num_rows; ++n) {
       float* to = work.row_group + n * plan.grid.row_group_stride;
       fill(to, group.num_table_rows, 0);
-      add_to(tokens.size, tokens.part(by_coord, group.first_row + n), to + group.shift[n]);
+      add_to(tokens.size, tokens.part(by_coord, group.row(n)), to + group.shift[n]);
     }
   }
 

@@ -133,7 +133,7 @@ struct BoundParams {
     int64_t query_coords = 0;  // of the axes before
     for (size_t n = 0; n < from.key_grid.size(); ++n) {
       Axis& axis = grid.axes[n];
-      axis.size_k = from.key_grid[n], axis.size_q = from.query_grid[n];
+      axis.set_sizes(from.key_grid[n], from.query_grid[n]);
       axis.key_dim = from.axis_key_widths[n], axis.has_q_rel = from.axis_has_q_rel[n] != 0;
       axis.has_queries = from.axis_has_queries[n] != 0;
       axis.has_bias = from.axis_has_bias[n] != 0, axis.has_values = from.axis_has_values[n] != 0;

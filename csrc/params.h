@@ -81,26 +81,42 @@ struct KeyRanges {
 
 constexpr int kMaxAxes = 8;  // _MAX_AXES in ops/native/entry.py
 
-// One axis of a grid of tokens, and which tables it has. A table has a row for each offset
-// coord_k - coord_q, from 1 - size_k on; or, where the queries have another size (pooled queries),
-// one for each pair (coord_q, coord_k). That of queries, which keys select from, mirrors it: a row
-// for each coord_q - coord_k, or for each pair (coord_k, coord_q).
+// One axis of a grid of tokens, and which tables it has. A token selects a run of a table's rows, one
+// for each coordinate of the other side: queries from those of keys, bias and values, keys from that
+// of queries. With u / v the numbers of coordinates on its side and on the other, a token at x has its
+// first row at
+//
+//     v = n u     n (u - 1 - x)                              a row for each offset
+//     u = n v     (x mod n) (2 v - 1) + v - 1 - x / n        likewise, after each other those of
+//                                                            tokens that are n apart
+//     else        x v                                        a row for each pair of coordinates
 struct Axis {
   int64_t size_k = 1, size_q = 1;  // coordinates of keys, of queries
+  int64_t ratio = 1;               // n; 0 where neither divides the other
   int64_t key_dim = 0;             // of the rows of its table of keys; 0: it has none
   bool has_q_rel = false;          // its table of keys is dotted with its part of q_rel, not q
   bool has_queries = false, has_bias = false, has_values = false;
   LocalWindow window;              // of coordinates, where size_k is size_q
   KeyRanges ranges;                // the coordinates of keys that each coord_q sees
 
-  int64_t table_rows() const { return size_k == size_q ? 2 * size_k - 1 : size_q * size_k; }
-  // The row for coord_k = 0 and this coord_q; the rows of the other coord_k follow it.
-  int64_t first_table_row(int64_t coord_q) const {
-    return size_k == size_q ? size_k - 1 - coord_q : coord_q * size_k;
+  void set_sizes(int64_t keys, int64_t queries) {
+    size_k = keys, size_q = queries;
+    const int64_t finer = keys > queries ? keys : queries, coarser = keys + queries - finer;
+    ratio = coarser && finer % coarser == 0 ? finer / coarser : 0;
   }
-  // In the table of queries: the row for coord_q = 0 and this coord_k; the other coord_q follow.
-  int64_t first_row_of_queries(int64_t coord_k) const {
-    return size_k == size_q ? size_q - 1 - coord_k : coord_k * size_q;
+  int64_t table_rows() const {
+    return ratio ? 2 * (size_k > size_q ? size_k : size_q) - ratio : size_q * size_k;
+  }
+  int64_t first_table_row(int64_t coord_q) const { return first_row(coord_q, size_q, size_k); }
+  int64_t first_row_of_queries(int64_t coord_k) const { return first_row(coord_k, size_k, size_q); }
+  // How many tokens lie between those of a line along this axis whose runs overlap.
+  int64_t step_of_queries() const { return size_q > size_k && ratio ? ratio : 1; }
+  int64_t step_of_keys() const { return size_k > size_q && ratio ? ratio : 1; }
+  // Of a token at x, of `own` coordinates, among rows for `other` ones.
+  int64_t first_row(int64_t x, int64_t own, int64_t other) const {
+    if (ratio == 0) return x * other;
+    if (own <= other) return ratio * (own - 1 - x);
+    return x % ratio * (2 * other - 1) + other - 1 - x / ratio;
   }
 };
 

@@ -197,11 +197,12 @@ struct ScoreGradients : Scores {
     const int64_t first = axis.padded[kind] + group.first_table_row * dim;
     if (dx)
       gemm_add<kRowMajor>(group.num_rows, dim, group.num_table_rows, work.row_group, group_stride,
-                          axis_tables().padded + first, dim, dx + group.first_row * stride, stride);
+                          axis_tables().padded + first, dim, dx + group.first_row * stride,
+                          group.step * stride);
     if (table_sums)
       gemm_add<kTransposed>(group.num_table_rows, dim, group.num_rows, work.row_group,
-                            group_stride, x + group.first_row * stride, stride, table_sums + first,
-                            dim);
+                            group_stride, x + group.first_row * stride, group.step * stride,
+                            table_sums + first, dim);
   }
 
   // ---- a grid's tables of queries -------------------------------------------------------------

@@ -130,13 +130,20 @@ struct Case {
     params.seqlen_k = params.seqlen_q = 1;
     for (int n = 0; n < grid.num_axes; ++n) {
       relpos::Axis& axis = grid.axes[n];
-      axis.size_k = 1 + (int64_t)(side * random.number(random.chance(0.2) ? 0 : 0.8, 1.2));
-      axis.size_q = other_queries ? random.whole(1, axis.size_k + 1) : axis.size_k;
+      const int64_t keys = 1 + (int64_t)(side * random.number(random.chance(0.2) ? 0 : 0.8, 1.2));
+      axis.set_sizes(keys, other_queries ? draw_pooled(keys) : keys);
       grid.sum_size_k += axis.size_k;
       params.seqlen_k *= axis.size_k, params.seqlen_q *= axis.size_q;
     }
     params.seqlen_k += grid.prefix, params.seqlen_q += grid.prefix;
     limit_work(false);
+  }
+
+  // Of queries along an axis with so many keys: most often one number divides the other.
+  int64_t draw_pooled(int64_t keys) {
+    if (random.chance(0.3)) return random.whole(1, keys + 1);
+    const int64_t ratio = random.whole(1, 6);
+    return random.chance(0.5) ? keys * ratio : std::max<int64_t>(keys / ratio, 1);
   }
 
   bool pooled() const {

@@ -31,9 +31,8 @@ _MOST_INDICES = 3072  # up to which torch sums in one order on a GPU
 def axis_tables(terms: GridTerms) -> Tensor | None:
     """`(h or 1, n)` in float32: each axis's rows of keys, queries, bias and values; None if none.
 
-    Where both sides have the same coordinates an axis has `2 n - 1` rows, from offset `1 - n` on;
-    else one for each pair of coordinates, those of the queries first. Rows of queries lie the other
-    way around: from offset `n - 1` down, and those of the keys' coordinates first.
+    Each coordinate of the queries selects a run of rows, one for each coordinate of the keys; of
+    the rows of queries, each coordinate of the keys one for each of the queries (`_axis_rows`).
 
     Args:
         terms: the grid.
@@ -44,8 +43,7 @@ def axis_tables(terms: GridTerms) -> Tensor | None:
         for name in TABLES:
             table: OffsetTable | None = getattr(axis, name)
             if table is not None:
-                of_keys = name == "queries"
-                rows = _axis_rows(table, queries, keys, torch.float32, of_keys=of_keys)
+                rows = _axis_rows(table, queries, keys, of_keys=name == "queries")
                 parts.append(rows.flatten(1))
     if not parts:
         return None
@@ -174,19 +172,34 @@ def _paired_product(x: Tensor, rows: Tensor) -> Tensor:
     return torch.einsum("bhxyd,hycd->bhxyc", x, rows)
 
 
-def _axis_rows(
-    table: OffsetTable, queries: int, keys: int, dtype: torch.dtype, of_keys: bool = False
-) -> Tensor:
-    """The rows that the offsets along an axis index, as queries or as keys go through them.
+def _axis_rows(table: OffsetTable, queries: int, keys: int, *, of_keys: bool) -> Tensor:
+    """`(h or 1, r[, d])` in float32: rows of which each coordinate of one side selects a run.
 
-    `(h or 1, 2 n - 1[, d])` from offset `1 - n` on (for keys from `n - 1` down), where both sides
-    have `n` coordinates; else `(h or 1, n_i, n_j[, d])` (for keys `(h or 1, n_j, n_i[, d])`).
+    Of `u` coordinates on the side that selects and `v` on the other:
+
+    - `v = n u`: a row for each offset, those of later coordinates from `n` rows before on.
+    - `u = n v`: those of the coordinates `0, n, 2 n, ...`, then of `1, n + 1, ...`, and so on.
+    - else: those of each coordinate, one after another.
+
+    Args:
+        table: of one axis.
+        queries: their coordinates.
+        keys: theirs.
+        of_keys: whether keys select.
     """
-    if queries == keys:
-        rows = _rows_by_offset(table, keys, dtype)
-        return rows.flip(1) if of_keys else rows
-    rows = rows_of_pairs(table, queries, keys, dtype)
-    return rows.transpose(1, 2) if of_keys else rows
+    own, other = (keys, queries) if of_keys else (queries, keys)
+    if own != other and max(own, other) % min(own, other):
+        rows = rows_of_pairs(table, queries, keys, torch.float32)
+        return (rows.transpose(1, 2) if of_keys else rows).flatten(1, 2)
+    device = table.rows.device
+    if own <= other:
+        ratio = 1 if own == other else other // own
+        offsets = torch.arange(ratio * (1 - own), other, device=device)
+    else:
+        ratio = own // other
+        whole = torch.arange(ratio * (1 - other), ratio * other, ratio, device=device)
+        offsets = (whole - torch.arange(ratio, device=device)[:, None]).flatten()
+    return _rows_of(table, -offsets if of_keys else offsets, torch.float32)
 
 
 def _rows_by_offset(table: OffsetTable, size: int, dtype: torch.dtype) -> Tensor:
