@@ -157,8 +157,9 @@ class GridTerms:
 
     Memory is that of tokens times the sum of the sides (`native` needs it for `queries` alone,
     and there for one head on each thread), and for an axis whose queries are pooled that of
-    `n_i x n_j` rows. A grid of one axis may therefore cost a score matrix where it has a prefix, a
-    joint bias or pooled queries; else it is a line of tokens like any other.
+    `n_i x n_j` rows (in `native` where neither size divides the other). A grid of one axis may
+    therefore cost a score matrix where it has a prefix, a joint bias or pooled queries; else it is
+    a line of tokens like any other.
 
     Args:
         shape: the grid of the keys, e.g. `(height, width)`; tokens come in row-major order.

@@ -8,6 +8,7 @@ from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import pytest
 import torch
@@ -31,6 +32,8 @@ COPIED = {
     "vits": "vits",
     "wavlm with stable layer norm": "wavlm",
     "deberta_v3": "deberta_v2",
+    "s3prl wavlm": "s3prl",
+    "timm mvitv2": "timm_mvitv2",
     "swin": "swin",
     "segment_anything": "segment_anything",
 }
@@ -45,7 +48,9 @@ def copy_of(module: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     sys.modules[name] = copied = module_from_spec(spec)
-    spec.loader.exec_module(copied)
+    with catch_warnings():
+        simplefilter("ignore")  # of models that timm has by the same names
+        spec.loader.exec_module(copied)
     return copied
 
 
