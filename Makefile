@@ -29,7 +29,7 @@ ORACLES := espnet self-attention-cv
 # Judges of tests/adapters that transformers must not find: in a folder apart, as tests/apart.py says.
 APART := timm torchvision segment-anything nemo-toolkit speechbrain wrapt monai enformer-pytorch \
   borzoi-pytorch torchaudio funasr kornia piper-tts coqui-tts spandrel ultralytics \
-  mmengine addict termcolor mmcv-lite mmdet mmsegmentation mmpretrain mmaction2 s3prl
+  mmengine addict termcolor mmcv-lite mmdet mmsegmentation mmpretrain mmaction2 s3prl fairseq2
 
 # Of the same folder, one that is built with torch at hand, for hours where it sees a GPU or is told of one.
 UNCOMPILED := natten

@@ -54,6 +54,7 @@ _OF_MM = (
 REPLACED = {
     "borzoi_pytorch": ("intervaltree", "pandas"),
     "enformer_pytorch": ("discrete_key_value_bottleneck_pytorch", "polars", "pyfaidx"),
+    "fairseq2": ("fairseq2n",),
     "mmaction": _OF_MM,
     "mmdet": (*_OF_MM, "mmdet.structures"),
     "mmpretrain": (*_OF_MM, "mmdet", "mmpretrain.models.utils.tokenizer", "mmpretrain.utils"),
@@ -69,6 +70,10 @@ REPLACED = {
 # By library, packages of it that import more than what is asked of them.
 BARE = {
     "TTS": ("TTS", "TTS.tts", "TTS.tts.layers", "TTS.tts.layers.glow_tts", "TTS.tts.utils"),
+    "fairseq2": (
+        "fairseq2", "fairseq2.models", "fairseq2.models.transformer",
+        "fairseq2.models.transformer.sdpa",
+    ),
     "funasr": ("funasr",),
     "kornia": ("kornia", "kornia.models", "kornia.models.sam", "kornia.models.sam.architecture"),
     "mmaction": ("mmcv", "mmaction", "mmaction.models", "mmaction.models.backbones"),

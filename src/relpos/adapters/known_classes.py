@@ -73,6 +73,14 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         LegacyRelPositionMultiHeadedAttention="espnet:LegacyRelPositionAttention",
         RelPositionMultiHeadedAttention="espnet:RelPositionAttention",
     ),
+    "fairseq2_relative": _of(
+        "fairseq2.models.transformer.sdpa.relative",
+        RelativePositionSDPA="fairseq2:RelativePositionAttention",
+    ),
+    "fairseq2_shaw": _of(
+        "fairseq2.models.transformer.sdpa.shaw",
+        ShawRelativePositionSDPA="fairseq2:ShawAttention",
+    ),
     "falcon": _transformers(
         "falcon",
         FalconAttention="falcon:Attention",
