@@ -34,16 +34,17 @@ restore(model)            # the original again, bit for bit
 ```
 
 `adapt` has the relative attention of a model of transformers, NeMo, SpeechBrain, ESPnet, FunASR,
-torchaudio, s3prl, Coqui, Piper, timm, torchvision, OpenMMLab, kornia, ultralytics, spandrel, MONAI,
-x-transformers, Enformer or Borzoi, or of [a copy of one](#copies), computed by `relpos.attention`:
-the same parameters and state dict, the same outputs, losses and gradients up to rounding, and
-nothing of size `L x L`, not even in the encoder's own masks and position tensors. It changes the
-class of the modules concerned to a subclass that reads the same parameters, so that `generate`,
-`save_pretrained`, LoRA, checkpointing, `torch.compile`, copies and pickles go on as before. It
-wants transformers 5.20 or newer (the extra `transformers`): all is tested with 5.24, the families,
-generation and the attention implementation below with 5.20 too. A class whose methods have other
-parameters in your version, or whose modules lack an attribute, is left, and the report says so; so
-is one into which somebody has put a method from elsewhere. What is particular to the others is
+torchaudio, s3prl, fairseq2, Coqui, Piper, timm, torchvision, OpenMMLab, kornia, ultralytics,
+spandrel, MONAI, x-transformers, Enformer or Borzoi, or of [a copy of one](#copies), computed by
+`relpos.attention`: the same parameters and state dict, the same outputs, losses and gradients up to
+rounding, and nothing of size `L x L`, not even in the encoder's own masks and position tensors. It
+changes the class of the modules concerned to a subclass that reads the same parameters, so that
+`generate`, `save_pretrained`, LoRA, checkpointing, `torch.compile`, copies and pickles go on as
+before. It wants transformers 5.20 or newer (the extra `transformers`): all is tested with 5.24, the
+families, generation and the attention implementation below with 5.20 too. A class whose methods
+have other parameters in your version, or whose modules lack an attribute, is left, and the report
+says so; so is one into which somebody has put a method from elsewhere. What is particular to the
+others is
 [below](#outside-of-transformers).
 
 - Where positions themselves have dropout that differs within a batch (XLNet's, Parakeet's
@@ -216,6 +217,9 @@ adapt(borzoi)                   # of borzoi-pytorch
 - **torchaudio** (2.11): WavLM. Its attention refuses `lengths`, adapted as before.
 - **s3prl** (0.4): WavLM as its authors published it, in `WavLM.py` and `modules.py`. Of this file
   there are copies in many models: [register](#copies) their `MultiheadAttention`.
+- **fairseq2** (0.8): `ShawRelativePositionSDPA`, which builds `L x L x d` rows of keys, and of
+  values where it has those, and `RelativePositionSDPA`, of w2v-BERT's and other Conformers. Their
+  masks may be none or causal, in a window too; in chunks, or with ALiBi, they run as before.
 - **kornia** (0.9) and **ultralytics** (8.4): SAM's encoder of images.
 - **Piper** (1.8) and **Coqui** (0.28): the encoder of text of Glow-TTS and VITS, with its mask of
   one row. Its `attn` is no longer updated: clear what an earlier call left there. Restore a model

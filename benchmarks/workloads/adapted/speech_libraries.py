@@ -100,6 +100,45 @@ class _TorchaudioWavLM(nn.Module):
         return self.model(input_values)[0]
 
 
+class _Fairseq2Layer(nn.Module):
+    """Projections around fairseq2's attention, as its layers have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        files = "fairseq2.models.transformer"
+        bias = import_apart(f"{files}.attention_bias").IdentityBias()
+        self.qkv, self.output_proj = nn.Linear(1024, 3072), nn.Linear(1024, 1024)
+        self.sdpa = import_apart(f"{files}.sdpa.shaw").ShawRelativePositionSDPA(
+            1024, 16, bias, 64, max_rhs_rel_pos=8
+        )
+
+    def forward(self, x: Tensor, layout: Any, cache: Any) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, 16, 64)).unbind(2)
+        output, _ = self.sdpa(q, layout, k, layout, v, cache)
+        return x + self.output_proj(output.flatten(2))
+
+
+class _Fairseq2Encoder(nn.Module):
+    """The attention of w2v-BERT 2.0's layers."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(_Fairseq2Layer() for _ in range(layers))
+        self.cache = import_apart("fairseq2.models.transformer.attention_bias").AttentionBiasCache
+
+    def forward(self, x: Tensor) -> Tensor:
+        layout, cache = import_apart("fairseq2.nn").BatchLayout.of(x), self.cache()
+        for layer in self.layers:
+            x = layer(x, layout, cache)
+        return x
+
+
+def _wide_frames(length: int) -> dict[str, Any]:
+    """Frames of width 1024."""
+    generator = torch.Generator().manual_seed(1)
+    return {"x": torch.randn(1, length, 1024, generator=generator)}
+
+
 class _S3prlWavLM(nn.Module):
     """The base one."""
 
@@ -139,6 +178,10 @@ MODELS = (
         "torchaudio_wavlm", "torchaudio: WavLM base", _TorchaudioWavLM, audio(320, 80),
         "frames of 20 ms", (500, 1500, 4500), (1500, 6000),
         "model.encoder.transformer.layers.1", "attention", {},
+    ),
+    AdaptedModel(
+        "fairseq2_shaw", "fairseq2: Shaw's keys, as w2v-BERT 2.0 has them", _Fairseq2Encoder,
+        _wide_frames, "frames of 20 ms", (250, 750, 1500), (1500, 3750), "layers.1", "sdpa", {},
     ),
     AdaptedModel(
         "s3prl", "s3prl: WavLM base", _S3prlWavLM, audio(320, 80), "frames of 20 ms",
