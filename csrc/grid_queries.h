@@ -71,6 +71,7 @@ struct GridQueries : GridTerms {
   }
 
   AxisTokens axis_keys(int64_t count, int axis) const {
+    // As in axis_rows.
     const bool is_last = axis + 1 == params.grid.num_axes;
     return {params.grid.axes[axis], true, &chunk_coords[0][axis], first_grid_key, count,
             params.grid.axes[axis].size_q, plan.grid.axes[axis].first_coord_q,

@@ -67,15 +67,15 @@ struct AxisTokens {
   // Row r's numbers (size) of by_coord (rows, sum_size).
   float* part(float* by_coord, int64_t r) const { return by_coord + r * sum_size + first_coord; }
 
-  // The next rows whose first table rows are less than MR apart; the first ones if group is new;
-  // false after the last.
+  // The next rows, step apart, whose first table rows are less than MR apart; the first ones if group
+  // is new; false after the last. Of a step of n rows come the rows 0, n, 2 n, ..., then 1, n + 1, ...
   bool next_group(RowGroup& group) const {
     int64_t first = first_row;
     if (group.num_rows) {
       first = group.row(group.num_rows);
-      if (first >= end_row) {  // those that follow the first ones
-        const int64_t after = (group.first_row - first_row) % step + 1;
-        first = after < step ? first_row + after : end_row;
+      if (first >= end_row) {
+        const int64_t begin = (group.first_row - first_row) % step + 1;
+        first = begin < step ? first_row + begin : end_row;
       }
     }
     if (first >= end_row) return false;
@@ -234,7 +234,7 @@ struct GridTerms : BlockInputs {
   // The block's rows along an axis.
   AxisTokens axis_rows(const RowBlock& block, int axis) const {
     const Grid& grid = params.grid;
-    // Along other axes than the last one, tokens of a line are neighbours of others.
+    // Tokens that follow each other lie along the last axis.
     const bool is_last = axis + 1 == grid.num_axes;
     return {grid.axes[axis], false, &row_coords[0][axis], first_grid_row, block.num_rows,
             grid.axes[axis].size_k, plan.grid.axes[axis].first_coord_k, grid.sum_size_k,

@@ -126,6 +126,17 @@ struct BoundParams {
     for (int64_t axis = 0; axis < 4; ++axis) params.mask.strides[axis] = stride(kept, axis);
   }
 
+  // Of one head's tables of all axes.
+  int64_t axis_table_numbers() const {
+    int64_t numbers = 0;
+    for (int n = 0; n < params.grid.num_axes; ++n) {
+      const Axis& axis = params.grid.axes[n];
+      numbers += axis.table_rows() * (axis.key_dim + axis.has_queries * params.head_dim +
+                                      axis.has_bias + axis.has_values * params.value_dim);
+    }
+    return numbers;
+  }
+
   void bind_grid(const Arguments& from) {
     Grid& grid = params.grid;
     grid.num_axes = (int)from.key_grid.size();
@@ -149,12 +160,11 @@ struct BoundParams {
       grid.axis_table_heads = from.axis_tables->size(0);
       grid.axis_table_size = from.axis_tables->size(1);
     }
-    int64_t table_size = 0;
-    for (int n = 0; n < grid.num_axes; ++n) {
-      const Axis& axis = grid.axes[n];
-      table_size += axis.table_rows() * (axis.key_dim + axis.has_queries * params.head_dim +
-                                         axis.has_bias + axis.has_values * params.value_dim);
-    }
+    // Where sizes were symbols, tables have a row for each pair of coordinates.
+    if (grid.axis_table_size != axis_table_numbers())
+      for (int n = 0; n < grid.num_axes; ++n)
+        if (grid.axes[n].size_k != grid.axes[n].size_q) grid.axes[n].ratio = 0;
+    const int64_t table_size = axis_table_numbers();
     require(from.axis_tables ? has_sizes(*from.axis_tables, {-params.heads, table_size})
                              : table_size == 0,
             "axis_tables must be (h or 1, numbers of all axes' tables)");

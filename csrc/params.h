@@ -83,16 +83,15 @@ constexpr int kMaxAxes = 8;  // _MAX_AXES in ops/native/entry.py
 
 // One axis of a grid of tokens, and which tables it has. A token selects a run of a table's rows, one
 // for each coordinate of the other side: queries from those of keys, bias and values, keys from that
-// of queries. With u / v the numbers of coordinates on its side and on the other, a token at x has its
-// first row at
+// of queries. With u coordinates on its side and v on the other, the run of a token at x begins at
 //
-//     v = n u     n (u - 1 - x)                              a row for each offset
-//     u = n v     (x mod n) (2 v - 1) + v - 1 - x / n        likewise, after each other those of
-//                                                            tokens that are n apart
-//     else        x v                                        a row for each pair of coordinates
+//     v = n u     n (u - 1 - x)                         there is a row for each offset
+//     u = n v     (x mod n) (2 v - 1) + v - 1 - x / n   likewise: first the offsets of the tokens 0,
+//                                                       n, 2 n, ..., then of 1, n + 1, ... and so on
+//     else        x v                                   there is a row for each pair of coordinates
 struct Axis {
   int64_t size_k = 1, size_q = 1;  // coordinates of keys, of queries
-  int64_t ratio = 1;               // n; 0 where neither divides the other
+  int64_t ratio = 1;               // n; 0 where there is a row for each pair
   int64_t key_dim = 0;             // of the rows of its table of keys; 0: it has none
   bool has_q_rel = false;          // its table of keys is dotted with its part of q_rel, not q
   bool has_queries = false, has_bias = false, has_values = false;
@@ -109,7 +108,7 @@ struct Axis {
   }
   int64_t first_table_row(int64_t coord_q) const { return first_row(coord_q, size_q, size_k); }
   int64_t first_row_of_queries(int64_t coord_k) const { return first_row(coord_k, size_k, size_q); }
-  // How many tokens lie between those of a line along this axis whose runs overlap.
+  // Tokens of a line along this axis whose runs overlap are so many apart.
   int64_t step_of_queries() const { return size_q > size_k && ratio ? ratio : 1; }
   int64_t step_of_keys() const { return size_k > size_q && ratio ? ratio : 1; }
   // Of a token at x, of `own` coordinates, among rows for `other` ones.

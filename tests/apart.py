@@ -69,7 +69,10 @@ REPLACED = {
 
 # By library, packages of it that import more than what is asked of them.
 BARE = {
-    "TTS": ("TTS", "TTS.tts", "TTS.tts.layers", "TTS.tts.layers.glow_tts", "TTS.tts.utils"),
+    "TTS": (
+        "TTS", "TTS.tts", "TTS.tts.layers", "TTS.tts.layers.glow_tts", "TTS.tts.utils", "TTS.vc",
+        "TTS.vc.layers", "TTS.vc.layers.freevc", "TTS.vc.layers.freevc.wavlm",
+    ),
     "fairseq2": (
         "fairseq2", "fairseq2.models", "fairseq2.models.transformer",
         "fairseq2.models.transformer.sdpa",

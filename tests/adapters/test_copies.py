@@ -262,3 +262,8 @@ def test_the_error_of_an_older_transformers_is_that_of_register(monkeypatch):
 def test_one_of_adaptation_and_like_must_be_given(given: dict[str, Any]):
     with pytest.raises(TypeError, match=r"either adaptation or like must be given, got (nei|bo)th"):
         register(Windows, **given)
+
+
+def test_a_class_of_torch_is_no_copy():
+    with pytest.raises(TypeError, match="original must be a class of attention"):
+        register(nn.Linear, like="timm_swin.WindowAttention")

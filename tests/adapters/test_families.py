@@ -185,7 +185,7 @@ def test_the_original_fails_in_a_replica_then(case: Case):
 READ_WEIGHTS = (
     "bloom in slices", "enformer", "granite_speech5", "inkling2_loop", "wavlm",
     "spandrel Swin2SR", "timm swin v2", "timm beit", "torchvision swin", "torchvision video swin",
-    "mmpretrain swin v2", "mmpretrain beit", "mmseg beit", "s3prl",
+    "mmpretrain swin v2", "mmpretrain beit", "mmseg beit", "s3prl", "freevc",
 )  # fmt: skip
 WITHOUT_LINEARS = ("coqui", "piper", "timm coatnet, learned", "timm bottleneck")
 

@@ -101,10 +101,41 @@ def test_places_that_are_rounded_cost_no_entry_for_each_pair(library: str):
     assert largest.entries < tokens * tokens // 16, largest.by
 
 
-def test_timm_s_larger_image_fails_as_before():
-    for module in pair("timm", 14, 1, 2):
+@pytest.mark.parametrize(
+    ("side", "stride", "fits"), [(14, 2, 14), (14, 4, 15), (16, 4, 17), (12, 3, 13)]
+)
+def test_timm_s_larger_image_fails_where_the_original_does(side: int, stride: int, fits: int):
+    original, adapted = pair("timm", side, 1, stride)
+    x = torch.randn(1, 1 + fits * fits, 8, dtype=torch.float64)
+    torch.testing.assert_close(adapted(x, (fits, fits))[0], original(x, (fits, fits))[0])
+    x = torch.randn(1, 1 + (fits + 1) * fits, 8, dtype=torch.float64)
+    for module in (original, adapted):
         with pytest.raises(IndexError):
-            module(torch.randn(1, 1 + 15 * 14, 8, dtype=torch.float64), (15, 14))
+            module(x, (fits + 1, fits))
+
+
+@libraries
+def test_a_program_serves_maps_whose_sizes_divide_and_others(library: str):
+    # A module of torch's own, since the originals fail to be exported for any size.
+    _, adapted = pair(library, 14, 1, 2)
+    _, prefix, before = LIBRARIES[library]
+
+    class Map(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = adapted
+
+        def forward(self, x: Tensor) -> Tensor:
+            shape = tuple(x.shape[2:])
+            tokens = torch.cat([x.flatten(2)[..., :prefix], x.flatten(2)], -1).mT
+            return self.attention(tokens, shape)[0]
+
+    sizes = dict.fromkeys(range(2 + len(before), 4 + len(before)), torch.export.Dim.DYNAMIC)
+    example = torch.randn(2, 8, *before, 12, 8, dtype=torch.float64)
+    program = torch.export.export(Map(), (example,), dynamic_shapes=(sizes,)).module()
+    for image in [(12, 8), (13, 7), (6, 10)]:
+        x = torch.randn(2, 8, *before, *image, dtype=torch.float64)
+        torch.testing.assert_close(program(x), Map()(x), rtol=1e-10, atol=1e-10)
 
 
 def timm_rows(queries: int, keys: int) -> Tensor:

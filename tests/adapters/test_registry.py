@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 from pathlib import Path
 
@@ -28,6 +29,19 @@ def test_each_class_exists_with_the_signatures_that_its_adaptation_expects(famil
     adaptation = adaptation_of(cls)
     assert adaptation is not None
     assert _changed_signature(cls, adaptation) is None
+
+
+@pytest.mark.parametrize(("family", "name"), KNOWN_CLASSES)
+def test_what_may_be_left_out_of_a_call_may_be_left_out_of_the_adaptation_s(family: str, name: str):
+    with contextlib.redirect_stdout(io.StringIO()):
+        cls = getattr(import_apart(families()[family].module), name)
+    adaptation = adaptation_of(cls)
+    assert adaptation is not None
+    for method in adaptation.signatures:
+        theirs = inspect.signature(getattr(cls, method)).parameters
+        ours = inspect.signature(getattr(adaptation, method, getattr(cls, method))).parameters
+        optional = {n for n, x in theirs.items() if x.default is not x.empty}
+        assert not {n for n in optional & set(ours) if ours[n].default is ours[n].empty}
 
 
 def test_families_are_in_the_order_of_their_names():

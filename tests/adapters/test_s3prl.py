@@ -10,6 +10,7 @@ import torch
 from torch.testing import assert_close
 
 from relpos.adapters import adapt
+from relpos.adapters.adaptations.s3prl import _of_all_pairs
 from tests.apart import import_apart
 
 from .models import BY_NAME
@@ -73,11 +74,39 @@ def test_a_bias_of_all_pairs_is_taken_as_before(case: Any):
 
 
 @both
-def test_other_keys_and_what_fairseq_decodes_with_run_as_before(case: Any):
-    theirs, ours = layers(case, 1)
+def test_other_keys_have_the_positions_of_their_own_places(case: Any):
+    theirs, ours = layers(case)
     x, y = frames(), frames()
-    assert_close(ours(x, y, y)[0], theirs(x, y, y)[0])
-    for layer in (theirs, ours):
+    expected, found = theirs(x, y, y, PADDING), ours(x, y, y, PADDING)
+    assert_close(found[:2], expected[:2])
+    assert found[2].shape[0] == HEADS
+
+
+@both
+@pytest.mark.parametrize("dropped", [0, 3])
+def test_a_table_is_handed_on_to_what_runs_as_before(case: Any, dropped: int):
+    """`dropped` keys: more or fewer than queries the originals do not take with positions."""
+    model = case.model(torch.float64)
+    ours = deepcopy(model)
+    adapt(ours)
+    x = frames()
+    names = [f"model.encoder.layers.{n}.self_attn" for n in range(2)]
+    table = ours.get_submodule(names[0])(x, x, x)[2]
+    bias = model.get_submodule(names[0])(x, x, x)[2]
+    second, original = ours.get_submodule(names[1]), model.get_submodule(names[1])
+    if dropped:
+        for layer, positions in ((second, table), (original, bias)):
+            with pytest.raises(RuntimeError):
+                layer(x, x[dropped:], x[dropped:], position_bias=positions)
+    with pytest.raises(AssertionError):
+        second(x, x, x, attn_mask=torch.zeros(LENGTH, LENGTH), position_bias=table)
+    assert_close(_of_all_pairs(table, x, x), bias)
+
+
+@both
+def test_what_fairseq_decodes_with_runs_as_before(case: Any):
+    x = frames()
+    for layer in layers(case, 1):
         with pytest.raises(AssertionError):
             layer(x, x, x, attn_mask=torch.zeros(LENGTH, LENGTH, dtype=torch.float64))
         with pytest.raises(AttributeError):  # of a part of fairseq that is not there

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
+from relpos import GridTerms, OffsetTable, Terms, attention
 from tests.ecosystem.schemes import IN_FLOAT64, LENGTHS, SUBJECTS, inputs, made
 
 pytestmark = [
@@ -82,3 +84,28 @@ def test_a_saved_program_computes_and_learns_as_the_module_does():
         some(*given).square().sum().backward()
         gradients.append({name: x.grad for name, x in some.named_parameters()})
     assert_close(*gradients)
+
+
+class PooledMap(nn.Module):
+    """Queries of a map, whose keys are every second of them along both axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(2, 1, 79, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pooled = x[:, :, ::2, ::2]
+        axes = tuple(Terms(keys=OffsetTable(rows, -39)) for rows in self.rows)
+        terms = GridTerms(tuple(pooled.shape[2:4]), axes, query_shape=tuple(x.shape[2:4]))
+        keys = pooled.flatten(2, 3)
+        return attention(x.flatten(2, 3), keys, keys, terms)
+
+
+def test_a_program_of_pooled_queries_serves_sizes_that_divide_and_others():
+    model = PooledMap()
+    sizes = {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}
+    example = torch.randn(1, 2, 12, 8, 8)
+    program = torch.export.export(model, (example,), dynamic_shapes=(sizes,)).module()
+    for shape in [(12, 8), (16, 20), (15, 10), (7, 13)]:
+        x = torch.randn(1, 2, *shape, 8)
+        assert_close(program(x), model(x))

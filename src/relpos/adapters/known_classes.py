@@ -41,6 +41,10 @@ KNOWN_CLASSES: dict[str, tuple[str, dict[str, str]]] = {
         RelativePositionMultiHeadAttention="glow_tts:CoquiAttention",
         RelativePositionTransformer="glow_tts:CoquiEncoder",
     ),
+    "coqui_wavlm": _of(
+        "TTS.vc.layers.freevc.wavlm.modules",
+        MultiheadAttention="s3prl:MultiheadAttention",
+    ),
     "data2vec": _of(
         "transformers.models.data2vec.modeling_data2vec_vision",
         Data2VecVisionSelfAttention="data2vec_vision:SelfAttention",

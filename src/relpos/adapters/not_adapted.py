@@ -85,6 +85,11 @@ NOT_ADAPTED: dict[str, dict[str, str]] = {
         "OCAB",
     ),
     **_of(
+        "speechbrain.lobes.models.beats",
+        "its gate is made of projected queries, which also have a scale of their own",
+        "MultiheadAttention",
+    ),
+    **_of(
         "timm.layers.halo_attn", "keys of a block and of a margin around it", "HaloAttn"
     ),
     **_of(

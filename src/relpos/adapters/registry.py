@@ -76,7 +76,8 @@ def register(
         TypeError: if one is no class of its kind (`original` a subclass of `nn.Module` that is not
             adapted yet), or both or none of the latter two are given.
         ValueError: if `like` is no class of a family, or one of transformers, which is older than
-            5.20, or if `original` is itself a known class, which is adapted as that.
+            5.20, or if `original` is a known class and `like` another one. (`like` itself undoes
+            an earlier registration.)
     """
     if (adaptation is None) == (like is None):
         raise TypeError(
@@ -86,8 +87,10 @@ def register(
     found = adaptation if like is None else _adaptation_like(like)
     for name, cls, base in (("original", original, nn.Module), ("adaptation", found, Adapted)):
         if not (isinstance(cls, type) and issubclass(cls, base)):
-            raise TypeError(f"register: {name} must be a subclass of {base.__name__}, got {cls!r}")
-    if original is nn.Module or issubclass(original, Adapted):
+            kind = "nn.Module" if base is nn.Module else base.__name__
+            raise TypeError(f"register: {name} must be a subclass of {kind}, got {cls!r}")
+    of_torch = original.__module__.partition(".")[0] == "torch"
+    if original is nn.Module or (of_torch and like) or issubclass(original, Adapted):
         raise TypeError(
             "register: original must be a class of attention as its library has it, "
             f"got {original!r}"
@@ -184,10 +187,9 @@ def missing_copies(cls: type[nn.Module]) -> list[str]:
 
 def _known(cls: type) -> str | None:
     """A known class as `family.Class`; None if it is none."""
-    for name, family in _FAMILIES.items():
-        if family.module == cls.__module__ and cls.__qualname__ in family.classes:
-            return f"{name}.{cls.__qualname__}"
-    return None
+    names = (name for name, family in _FAMILIES.items() if family.module == cls.__module__)
+    found = (f"{name}.{cls.__qualname__}" for name in names)
+    return next(found, None) if (cls.__module__, cls.__qualname__) in _paths() else None
 
 
 def _is_of_transformers(module: str) -> bool:

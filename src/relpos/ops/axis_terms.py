@@ -175,11 +175,13 @@ def _paired_product(x: Tensor, rows: Tensor) -> Tensor:
 def _axis_rows(table: OffsetTable, queries: int, keys: int, *, of_keys: bool) -> Tensor:
     """`(h or 1, r[, d])` in float32: rows of which each coordinate of one side selects a run.
 
-    Of `u` coordinates on the side that selects and `v` on the other:
+    With `u` coordinates on the side that selects and `v` on the other, coordinate `x` selects the
+    `v` rows that begin at
 
-    - `v = n u`: a row for each offset, those of later coordinates from `n` rows before on.
-    - `u = n v`: those of the coordinates `0, n, 2 n, ...`, then of `1, n + 1, ...`, and so on.
-    - else: those of each coordinate, one after another.
+    - `n (u - 1 - x)` where `v = n u`: there is a row for each offset.
+    - `(x % n) (2 v - 1) + v - 1 - x // n` where `u = n v`: likewise, first the offsets of the
+      coordinates `0, n, 2 n, ...`, then of `1, n + 1, ...`, and so on.
+    - `x v` elsewhere, and where sizes are symbols: there is a row for each pair.
 
     Args:
         table: of one axis.
@@ -188,12 +190,14 @@ def _axis_rows(table: OffsetTable, queries: int, keys: int, *, of_keys: bool) ->
         of_keys: whether keys select.
     """
     own, other = (keys, queries) if of_keys else (queries, keys)
-    if own != other and max(own, other) % min(own, other):
+    traced = isinstance(own, torch.SymInt) or isinstance(other, torch.SymInt)
+    # Whether one divides the other would become a condition of the program.
+    if own != other and (traced or max(own, other) % min(own, other)):
         rows = rows_of_pairs(table, queries, keys, torch.float32)
         return (rows.transpose(1, 2) if of_keys else rows).flatten(1, 2)
     device = table.rows.device
     if own <= other:
-        ratio = 1 if own == other else other // own
+        ratio = 1 if own == other else other // own  # of equal symbols there is no quotient
         offsets = torch.arange(ratio * (1 - own), other, device=device)
     else:
         ratio = own // other

@@ -1,4 +1,4 @@
-"""WavLM as its authors published it, with the gate and without."""
+"""WavLM as its authors published it, in s3prl and Coqui, with the gate and without."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -6,6 +6,7 @@ from warnings import catch_warnings, simplefilter
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized, remove_parametrizations
 
 from tests.apart import import_apart
 
@@ -20,18 +21,29 @@ SIZES = {
 }  # fmt: skip
 
 
+def copied(module, args):
+    return tuple(x.clone() for x in args)
+
+
 class Frames(nn.Module):
     """The model, with names for what it takes and gives."""
 
-    def __init__(self, **settings):
+    def __init__(self, package="s3prl.upstream.wavlm", file="WavLM", **settings):
         super().__init__()
-        module = import_apart("s3prl.upstream.wavlm.WavLM")
+        module = import_apart(f"{package}.{file}")
         config = module.WavLMConfig({**SIZES, **settings})
         with catch_warnings():
             simplefilter("ignore")  # of the older weight_norm
             self.model = module.WavLM(config)
-        # Which keeps the original from being copied.
-        torch.nn.utils.remove_weight_norm(self.model.encoder.pos_conv[0])
+        # A module with it cannot be copied.
+        convolution = self.model.encoder.pos_conv[0]
+        if is_parametrized(convolution):
+            remove_parametrizations(convolution, "weight")
+        else:
+            nn.utils.remove_weight_norm(convolution)
+
+        # Coqui's adds to the convolution's input in place, which its gradients need.
+        self.model.encoder.pos_conv.register_forward_pre_hook(copied)
 
     def forward(self, waveforms, attention_mask=None):
         padding = None
@@ -52,10 +64,10 @@ def drop(attention, probability):
     attention.dropout_module.p = probability
 
 
-def case(name, *, first=True, **settings):
+def case(name, *, first=True, paddings=("none", "right"), **settings):
     return Case(
         name, partial(Frames, **settings), inputs, positions=("relative_attention_bias",),
-        adapted=3, attention="model.encoder.layers.1.self_attn", paddings=("none", "right"),
+        adapted=3, attention="model.encoder.layers.1.self_attn", paddings=paddings,
         pretrained=False, attentions=None, dropout=drop, first=first,
         linears=("fc1", "fc2"), cancelling=("grep_",),
     )  # fmt: skip
@@ -64,4 +76,8 @@ def case(name, *, first=True, **settings):
 CASES = [
     case("s3prl wavlm", gru_rel_pos=True, layer_norm_first=True),
     case("s3prl wavlm, no gate", gru_rel_pos=False, first=False),
-]
+    case(
+        "freevc wavlm", package="TTS.vc.layers.freevc.wavlm", file="wavlm", gru_rel_pos=True,
+        layer_norm_first=True, first=False, paddings=("none",),
+    ),
+]  # fmt: skip

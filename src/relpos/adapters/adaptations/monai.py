@@ -43,7 +43,7 @@ class WindowAttention(Adapted):
     proj: nn.Module
     proj_drop: nn.Module
 
-    def forward(self, x: Float[Tensor, "bw i e"], mask: Tensor | None) -> Tensor:
+    def forward(self, x: Float[Tensor, "bw i e"], mask: Tensor | None = None) -> Tensor:
         first, *others = self.window_size
         # Not `divmod`: sizes are tensors while they are traced.
         rows, rest = x.shape[1] // prod(others), x.shape[1] % prod(others)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import one_hot, pad
+from torch.nn.functional import pad
 
 from ...positions.resizing import resize_rows
 from ...terms import GridTerms, OffsetTable, Terms
@@ -57,10 +57,11 @@ class MultiscaleAttention(Adapted):
         """
         grids = [*zip(query_shape, shape, strict=True)]
         tables = [
-            self.resized(rows, 2 * max(sizes) - 1)
-            for rows, sizes in zip(self.tables(), grids, strict=True)
+            self.resized(rows, *sizes) for rows, sizes in zip(self.tables(), grids, strict=True)
         ]
-        if all(max(sizes) % min(sizes) == 0 for sizes in grids):
+        # While sizes are symbols, one that divides would become a condition of the program.
+        traced = any(isinstance(size, torch.SymInt) for sizes in grids for size in sizes)
+        if not traced and all(max(sizes) % min(sizes) == 0 for sizes in grids):
             axes = tuple(
                 Terms(keys=_rows_by_offset((rows / scale).to(q.dtype), *sizes))
                 for rows, sizes in zip(tables, grids, strict=True)
@@ -84,17 +85,18 @@ class MultiscaleAttention(Adapted):
         return output.transpose(1, 2)
 
     def tables(self) -> list[Float[Tensor, "r d"]]:
-        """Those of the axes, in their order."""
+        """Those of the axes, in the order of the grid's sizes."""
         raise NotImplementedError
 
-    def resized(self, rows: Float[Tensor, "r d"], count: int) -> Float[Tensor, "n d"]:
-        """A table for axes of other sizes than it was made for.
+    def resized(self, rows: Float[Tensor, "r d"], queries: int, keys: int) -> Float[Tensor, "n d"]:
+        """A table for an axis of other sizes than it was made for.
 
         Args:
             rows: in the order of query minus key.
-            count: n, for an axis of `(n + 1) / 2` places.
+            queries: size of their axis.
+            keys: likewise.
         """
-        return resize_rows(rows[None], (count,))[0]
+        return resize_rows(rows[None], (2 * max(queries, keys) - 1,))[0]
 
     def row_of_pair(
         self, queries: int, keys: int, device: torch.device
@@ -113,7 +115,10 @@ class MultiscaleAttention(Adapted):
 
 
 class PooledAttention(MultiscaleAttention):
-    """A base of what has a pool and a norm for each of queries, keys and values, or none."""
+    """A base of what has a pool and a norm for each of queries, keys and values, or none.
+
+    torchvision's pools are modules that take the grid, and the token ahead of it, themselves.
+    """
 
     scale: float
     residual_pooling: bool
@@ -169,7 +174,7 @@ def _pooled(
     if pool is not None:
         before, tokens = x.tensor_split((prefix,), dim=2)
         maps = pool(tokens.flatten(0, 1).mT.unflatten(2, tuple(shape)))
-        shape = list(maps.shape[2:])
+        shape = maps.shape[2:]
         x = torch.cat([before, maps.flatten(2).mT.unflatten(0, x.shape[:2])], dim=2)
     return (x if norm is None else norm(x)), shape
 
@@ -197,7 +202,7 @@ def _axis_biases(
         q: queries of the grid.
         by_pair: of each axis the row of each place of a query and of a key.
     """
-    shape = [len(rows) for rows in by_pair]
+    shape = [rows.shape[0] for rows in by_pair]  # `len` makes constants of sizes
     on_grid = q.unflatten(2, shape)
     biases = []
     for axis, rows in enumerate(by_pair):
@@ -215,5 +220,9 @@ def _places(shape: Sequence[int], *, like: Tensor) -> Float[Tensor, "j s"]:
         like: of the dtype and on the device of the result.
     """
     grids = torch.meshgrid(*(torch.arange(n, device=like.device) for n in shape), indexing="ij")
-    marks = [one_hot(places.flatten(), n) for places, n in zip(grids, shape, strict=True)]
+    # Not `one_hot`, which makes constants of sizes.
+    marks = [
+        places.flatten()[:, None] == torch.arange(n, device=like.device)
+        for places, n in zip(grids, shape, strict=True)
+    ]
     return torch.cat(marks, dim=-1).to(like.dtype)

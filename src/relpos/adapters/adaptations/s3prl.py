@@ -24,8 +24,8 @@ __all__ = ["MultiheadAttention"]
 class MultiheadAttention(wavlm.Attention):
     """For `MultiheadAttention` of `wavlm.modules`.
 
-    Given a `position_bias` of all pairs, other keys than queries, or what fairseq decodes with, it
-    runs as before.
+    Given a `position_bias` of all pairs, more or fewer keys than queries, or what fairseq decodes
+    with, it runs as before. Weights are those before dropout, in training too.
     """
 
     signatures = {
@@ -62,7 +62,10 @@ class MultiheadAttention(wavlm.Attention):
 
     @classmethod
     def described(cls, module: Any) -> str:
-        return "gated T5 bias" if module.gru_rel_pos else "T5 bias"
+        if module.gru_rel_pos:
+            return "gated T5 bias"
+        # A later layer does not know.
+        return "T5 bias" + ("" if module.has_relative_attention_bias else ", if the first has one")
 
     def forward(
         self,
@@ -80,7 +83,9 @@ class MultiheadAttention(wavlm.Attention):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         is_dense = position_bias is not None and position_bias.ndim != 2
         decodes = incremental_state is not None or static_kv or attn_mask is not None
-        if is_dense or decodes or key is not query or value is not query:
+        if is_dense or decodes or key is None or value is None or len(key) != len(query):
+            if position_bias is not None and not is_dense:
+                position_bias = _of_all_pairs(position_bias, query, query if key is None else key)
             return self.original_forward(
                 query, key, value, key_padding_mask, incremental_state, need_weights, static_kv,
                 attn_mask, before_softmax, need_head_weights, position_bias,
@@ -88,7 +93,9 @@ class MultiheadAttention(wavlm.Attention):
         if position_bias is None and self.has_relative_attention_bias:
             position_bias = self._table(query)
         x = query.transpose(0, 1)
-        q, k, v = project_heads(x, self.q_proj, self.k_proj, self.v_proj, width=self.head_dim)
+        (q,) = project_heads(x, self.q_proj, width=self.head_dim)
+        (k,) = project_heads(key.transpose(0, 1), self.k_proj, width=self.head_dim)
+        (v,) = project_heads(value.transpose(0, 1), self.v_proj, width=self.head_dim)
         padding = None
         if key_padding_mask is not None:
             padding = key_padding_mask[:, None, None]
@@ -117,3 +124,13 @@ class MultiheadAttention(wavlm.Attention):
         reach = min(self.max_distance, hidden_states.shape[0])
         offsets = torch.arange(-reach, reach + 1, device=hidden_states.device)
         return self.relative_attention_bias(self._relative_positions_bucket(offsets)).T
+
+
+def _of_all_pairs(
+    table: Float[Tensor, "h r"], query: Float[Tensor, "i b e"], key: Float[Tensor, "j b e"]
+) -> Float[Tensor, "bh i j"]:
+    """A table that the first layer handed on, as the original's layers take it."""
+    reach = table.shape[1] // 2
+    queries, keys = (torch.arange(len(x), device=table.device) for x in (query, key))
+    rows = (keys - queries[:, None]).clamp(-reach, reach) + reach
+    return table[:, rows].repeat(query.shape[1], 1, 1)

@@ -15,8 +15,8 @@ __all__ = ["Attention"]
 class Attention(PooledAttention):
     """For `MultiScaleAttention`.
 
-    Of a smaller image than its tables are for, the original does not resize them, and nor does
-    this; of a larger one it fails.
+    Of an image of another size than its tables are for, the original does not resize them, and nor
+    does this; where they have too few rows it fails.
     """
 
     signatures = {"forward": ("self", "x", "feat_size")}
@@ -29,15 +29,18 @@ class Attention(PooledAttention):
         return module.rel_pos_type == "spatial"
 
     def forward(self, x: Tensor, feat_size: Sequence[int]) -> tuple[Tensor, Sequence[int]]:
-        return self.attended(x, feat_size, prefix=int(self.has_cls_token))
+        output, shape = self.attended(x, feat_size, prefix=int(self.has_cls_token))
+        return output, list(shape)
 
     def tables(self) -> list[Tensor]:
         return [self.rel_pos_h, self.rel_pos_w]
 
-    def resized(self, rows: Tensor, count: int) -> Tensor:
-        if len(rows) < count:
+    def resized(self, rows: Tensor, queries: int, keys: int) -> Tensor:
+        finer, coarser = max(queries, keys), min(queries, keys)
+        needed = 2 * finer - (finer + coarser - 1) // coarser
+        if len(rows) < needed:
             raise IndexError(
-                f"MultiScaleAttention: grids must have at most {(len(rows) + 1) // 2} places along "
-                f"this axis, got {(count + 1) // 2}"
+                f"MultiScaleAttention: an axis of {queries} places of queries and {keys} of keys "
+                f"must have {needed} rows, got {len(rows)}"
             )
         return rows
