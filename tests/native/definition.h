@@ -276,11 +276,9 @@ class Definition {
   }
 
   // The row for coordinate x of `size` on a table's own side and y of `other` on the other.
-  static int64_t axis_row(int64_t x, int64_t size, int64_t y, int64_t other) {
-    const int64_t finer = std::max(size, other), coarser = std::min(size, other);
-    if (finer % coarser) return x * other + y;
-    const int64_t ratio = finer / coarser;
-    if (size == coarser) return y - ratio * x + ratio * (size - 1);
+  static int64_t axis_row(int64_t ratio, int64_t x, int64_t size, int64_t y, int64_t other) {
+    if (ratio == 0) return x * other + y;
+    if (size <= other) return y - ratio * x + ratio * (size - 1);
     // Of a coordinate `rest` after one that coincides with one of the other side.
     const int64_t rest = x % ratio, run = 2 * other - 1;
     return rest * run + (y - (x - rest) / ratio) + other - 1;
@@ -294,12 +292,12 @@ class Definition {
     int64_t q_rel = 0;
     for (size_t n = 0; n < key.size(); ++n) {
       const relpos::Axis& axis = params.grid.axes[n];
-      const int64_t number = axis_row(query[n], axis.size_q, key[n], axis.size_k);
+      const int64_t number = axis_row(axis.ratio, query[n], axis.size_q, key[n], axis.size_k);
       AxisRows rows = {axis.key_dim, at + number * axis.key_dim, -1, -1, -1, q_rel,
                        axis.has_q_rel};
       at += axis.table_rows() * axis.key_dim;
       if (axis.has_queries) {
-        const int64_t mirrored = axis_row(key[n], axis.size_k, query[n], axis.size_q);
+        const int64_t mirrored = axis_row(axis.ratio, key[n], axis.size_k, query[n], axis.size_q);
         rows.queries = at + mirrored * params.head_dim;
         at += axis.table_rows() * params.head_dim;
       }

@@ -132,6 +132,7 @@ struct Case {
       relpos::Axis& axis = grid.axes[n];
       const int64_t keys = 1 + (int64_t)(side * random.number(random.chance(0.2) ? 0 : 0.8, 1.2));
       axis.set_sizes(keys, other_queries ? draw_pooled(keys) : keys);
+      if (axis.size_q != keys && random.chance(0.2)) axis.ratio = 0;  // as where sizes are symbols
       grid.sum_size_k += axis.size_k;
       params.seqlen_k *= axis.size_k, params.seqlen_q *= axis.size_q;
     }

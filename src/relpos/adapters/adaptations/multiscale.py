@@ -69,7 +69,7 @@ class MultiscaleAttention(Adapted):
             terms = GridTerms(tuple(shape), axes, query_shape=tuple(query_shape), prefix=prefix)
             output, _ = attend(q, k, v, terms, scale=scale)
         else:
-            # Rows are rounded to, where `GridTerms` would interpolate.
+            # Places between two rows are rounded down, where `GridTerms` would interpolate.
             by_pair = [
                 rows[self.row_of_pair(*sizes, q.device).long()].to(q.dtype)
                 for rows, sizes in zip(tables, grids, strict=True)
