@@ -23,10 +23,6 @@ from ..heads import split_heads
 
 __all__ = ["RelativePositionAttention", "ShawAttention"]
 
-_SIGNATURE = (
-    "self", "q", "q_layout", "k", "k_layout", "v", "bias_cache", "needs_weights",
-)  # fmt: skip
-
 
 class _Attention(Adapted):
     """A base of both, which take and give heads behind the tokens.
@@ -36,7 +32,9 @@ class _Attention(Adapted):
     """
 
     weights_dropout = ""
-    signatures = {"forward": _SIGNATURE}
+    signatures = {
+        "forward": ("self", "q", "q_layout", "k", "k_layout", "v", "bias_cache", "needs_weights"),
+    }
     bias: Any
 
     @classmethod

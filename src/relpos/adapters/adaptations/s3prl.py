@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ...terms import OffsetTable, Terms
-from ...traced_sizes import plain_size
+from ...terms import Terms
 from ..attend import attend
 from ..drop_probability import drop_probability
 from ..heads import project_heads
@@ -112,13 +111,10 @@ class MultiheadAttention(wavlm.Attention):
     def _terms(self, bias: Tensor | None, x: Tensor) -> Terms:
         if bias is None:
             return Terms()
-        first = -(plain_size(bias, 1) // 2)
-        if not self.gru_rel_pos:
-            return Terms(bias=OffsetTable(bias, first))
-        # The op scales the keys' term, but not this bias.
-        rows = bias[..., None] / self.scaling
-        gates = wavlm.gates(x, self.grep_linear, self.grep_a, width=self.head_dim)
-        return Terms(keys=OffsetTable(rows, first), q_rel=gates)
+        gates = None
+        if self.gru_rel_pos:
+            gates = wavlm.gates(x, self.grep_linear, self.grep_a, width=self.head_dim)
+        return wavlm.gated_terms(bias, gates, scale=self.scaling)
 
     def _table(self, hidden_states: Float[Tensor, "i b e"]) -> Tensor:
         reach = min(self.max_distance, hidden_states.shape[0])

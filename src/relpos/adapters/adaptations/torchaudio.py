@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from ...terms import OffsetTable, Terms
-from ...traced_sizes import plain_size
+from ...terms import Terms
 from ..attend import attend
 from ..heads import split_qkv
 from . import wavlm
@@ -74,9 +73,5 @@ class SelfAttention(wavlm.Attention):
     def _terms(self, bias: Tensor | None, query: Tensor) -> Terms:
         if bias is None:
             return Terms()
-        first = -(plain_size(bias, 1) // 2)
-        if not self.gru_rel_pos:
-            return Terms(bias=OffsetTable(bias, first))
-        # The op scales the keys' term, but not this bias.
-        rows = bias[..., None] * self.head_dim**0.5
-        return Terms(keys=OffsetTable(rows, first), q_rel=self._gate(query))
+        gates = self._gate(query) if self.gru_rel_pos else None
+        return wavlm.gated_terms(bias, gates, scale=self.head_dim**-0.5)

@@ -23,7 +23,7 @@ from ..heads import project_heads, split_heads
 from ..weights_wanted import weights_wanted
 from .buckets import NEVER_END, t5_buckets_end
 
-__all__ = ["Attention", "gates"]
+__all__ = ["Attention", "gated_terms", "gates"]
 
 
 class Attention(Adapted):
@@ -77,11 +77,7 @@ class Attention(Adapted):
         q, k, v = project_heads(
             hidden_states, self.q_proj, self.k_proj, self.v_proj, width=self.head_dim
         )
-        # The op scales the keys' term, but not this bias.
-        rows = position_bias[..., None] / self.scaling
-        terms = Terms(
-            keys=OffsetTable(rows, -(plain_size(rows, 1) // 2)), q_rel=self._gate(hidden_states)
-        )
+        terms = gated_terms(position_bias, self._gate(hidden_states), scale=self.scaling)
         output, weights = attend(
             q, k, v, terms,
             mask=None if attention_mask is None else attention_mask.eq(1)[:, None, None, :],
@@ -101,6 +97,22 @@ class Attention(Adapted):
         reach = min(self.max_distance, hidden_states.shape[1])
         offsets = torch.arange(-reach, reach + 1, device=hidden_states.device)
         return self.rel_attn_embed(self._relative_positions_bucket(offsets)).T
+
+
+def gated_terms(
+    bias: Float[Tensor, "h r"], gates: Float[Tensor, "b h i 1"] | None, *, scale: float
+) -> Terms:
+    """A bias of each offset, turned up or down by each query.
+
+    Args:
+        bias: with offset 0 in the middle.
+        gates: None: it is as it is for all queries.
+        scale: of the products, which multiplies keys' terms but not this bias.
+    """
+    first = -(plain_size(bias, 1) // 2)
+    if gates is None:
+        return Terms(bias=OffsetTable(bias, first))
+    return Terms(keys=OffsetTable(bias[..., None] / scale, first), q_rel=gates)
 
 
 def gates(
