@@ -107,6 +107,7 @@ BARE = {
 }  # fmt: skip
 
 
+@cache
 def import_apart(name: str) -> Any:
     """A module of the environment, or of a library that lies apart from it."""
     library = name.partition(".")[0]

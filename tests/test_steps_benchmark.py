@@ -47,6 +47,7 @@ def test_sentences_fill_batches_of_the_tokens_that_are_said():
     assert 14 < lengths.float().mean() < 17
 
 
+@pytest.mark.no_typecheck
 @pytest.mark.costly(6, of="programs that measure")
 def test_the_program_writes_time_and_memory_of_each_scheme(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(

@@ -48,6 +48,7 @@ def test_the_op_and_its_schemes_run_without_numpy_and_print_nothing():
         ("plots", "matplotlib", "plots"),
     ],
 )
+@pytest.mark.costly(1)
 def test_a_module_that_needs_more_names_the_package_and_the_extra(
     module: str, missing: str, extra: str
 ):

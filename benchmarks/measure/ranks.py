@@ -13,10 +13,11 @@ from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import distributed, multiprocessing
+from torch import distributed
+from torch.multiprocessing import get_context
 
 __all__ = ["Pool"]
 
@@ -29,10 +30,15 @@ class Pool:
     Args:
         size: P.
         timeout: of the process group, in seconds: how long a rank waits for others.
+        start: "spawn" starts each process anew. "forkserver" forks them from one that has imported
+            what `multiprocessing.set_forkserver_preload` names; environment variables are those of
+            the first time.
     """
 
-    def __init__(self, size: int, timeout: float = 60) -> None:
-        self.size, self._timeout = size, timeout
+    def __init__(
+        self, size: int, timeout: float = 60, start: Literal["spawn", "forkserver"] = "spawn"
+    ) -> None:
+        self.size, self._timeout, self._context = size, timeout, get_context(start)
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
         self._start()
@@ -40,10 +46,9 @@ class Pool:
     def _start(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         meeting = f"file://{Path(self._folder.name) / 'meeting'}"
-        context = multiprocessing.get_context("spawn")
         for rank in range(self.size):
-            own, theirs = context.Pipe()
-            process = context.Process(
+            own, theirs = self._context.Pipe()
+            process = self._context.Process(
                 target=_serve, args=(rank, self.size, meeting, self._timeout, theirs), daemon=True
             )
             process.start()

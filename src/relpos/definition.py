@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from math import floor, sqrt
 from typing import Literal
 
@@ -206,7 +207,7 @@ def grid_attention(
     kv_heads, seqlen_k = k.shape[1], k.shape[2]
     scale = 1 / sqrt(width) if scale is None else scale
     query_shape = shape if query_shape is None else query_shape
-    shapes = query_shape, shape
+    query_places, places = list(np.ndindex(*query_shape)), list(np.ndindex(*shape))
     windows = [None] * len(shape) if window is None else window
     key_ranges, axis_ranges = _split_ranges(key_ranges, len(shape))
     if mask is not None:
@@ -218,18 +219,18 @@ def grid_attention(
         g = h // (heads // kv_heads)
         scores, vectors = [], []
         for j in range(seqlen_k):
+            # Without coordinates, for a pair with a token of the prefix, no axis adds or hides.
             on_grid = i >= prefix and j >= prefix
-            offsets = _offsets(i - prefix, j - prefix, query_shape, shape) if on_grid else []
+            at_query = query_places[i - prefix] if on_grid else ()
+            at_key = places[j - prefix] if on_grid else ()
+            offsets = [*map(_offset, at_query, at_key, query_shape, shape)]
             if (causal and j > i) or not all(map(_in_window, offsets, windows)):
                 continue
-            in_ranges = _in_range(j, key_ranges, b, i) and (
-                not on_grid or _in_axis_ranges(b, i - prefix, j - prefix, axis_ranges, *shapes)
-            )
-            if not in_ranges or not _is_true(mask, b, h, i, j):
+            in_axis_ranges = _in_axis_ranges(b, at_query, at_key, axis_ranges)
+            if not (in_axis_ranges and _in_range(j, key_ranges, b, i) and _is_true(mask, b, h, i, j)):
                 continue
             score = scale * (q[b, h, i] @ k[b, g, j])
             vector = v[b, g, j]
-            # Without offsets, for a pair with a token of the prefix, no axis adds anything.
             for axis, offset in zip(axes, offsets, strict=False):
                 p = q if axis.q_rel is None else axis.q_rel
                 if axis.keys is not None:
@@ -273,16 +274,10 @@ def _split_ranges(
 
 
 def _in_axis_ranges(
-    b: int,
-    i: int,
-    j: int,
-    axis_ranges: Sequence[AxisRanges | None],
-    query_shape: tuple[int, ...],
-    shape: tuple[int, ...],
+    b: int, query: tuple[int, ...], key: tuple[int, ...], axis_ranges: Sequence[AxisRanges | None]
 ) -> bool:
-    query, key = np.unravel_index(i, query_shape), np.unravel_index(j, shape)
-    along_axes = zip(key, axis_ranges, query, strict=True)
-    return all(_in_range(int(at), ranges, b, int(own)) for at, ranges, own in along_axes)
+    along_axes = zip(key, axis_ranges, query, strict=False)
+    return all(_in_range(at, ranges, b, own) for at, ranges, own in along_axes)
 
 
 def _added(mask: ndarray | None, *pair: int) -> float:
@@ -299,17 +294,12 @@ def _cap(score: np.floating, softcap: float | None) -> np.floating:
     return score if softcap is None else softcap * np.tanh(score / softcap)
 
 
-def _offsets(
-    i: int, j: int, query_shape: tuple[int, ...], shape: tuple[int, ...]
-) -> list[Fraction]:
-    """Key minus query coordinate along each axis, in steps of the finer of the two sides."""
-    offsets = []
-    query, key = np.unravel_index(i, query_shape), np.unravel_index(j, shape)
-    for axis, (queries, keys) in enumerate(zip(query_shape, shape, strict=True)):
-        finer = max(queries, keys)
-        at_key = int(key[axis]) * Fraction(finer, keys)
-        offsets.append(at_key - int(query[axis]) * Fraction(finer, queries))
-    return offsets
+@cache
+def _offset(query: int, key: int, queries: int, keys: int) -> int | Fraction:
+    """Key minus query coordinate along an axis, in steps of the finer of the two sides."""
+    finer = max(queries, keys)
+    offset = key * Fraction(finer, keys) - query * Fraction(finer, queries)
+    return int(offset) if offset.denominator == 1 else offset
 
 
 def _average(scores: list, vectors: list) -> tuple[ndarray | float, float]:

@@ -230,7 +230,7 @@ def test_weights_are_returned_where_they_are_asked_for():
 @pytest.mark.parametrize("whole", [True, False], ids=["model", "layers"])
 @pytest.mark.parametrize("side", ["none", "left", "holes"])
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-@pytest.mark.costly(3)
+@pytest.mark.costly(2)
 def test_it_compiles_without_a_break(side, whole, seen):
     model, tokens = made("mistral"), padded(side)
     given = {"use_cache": False} | ({} if side == "none" else {"attention_mask": tokens})

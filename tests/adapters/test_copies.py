@@ -253,7 +253,7 @@ def test_a_known_class_is_like_itself_alone():
 
 
 def test_the_error_of_an_older_transformers_is_that_of_register(monkeypatch):
-    monkeypatch.setattr(registry, "version", lambda package: "5.19.9")
+    monkeypatch.setattr(registry, "_installed_transformers", lambda: "5.19.9")
     with pytest.raises(ValueError, match=r"register: transformers must be 5.20 or newer"):
         register(Windows, like="t5.T5Attention")
 

@@ -89,6 +89,7 @@ def test_given_positions_and_a_window_do_not_go_together(build):
 
 
 @pytest.mark.parametrize("buckets", [256, -1])
+@pytest.mark.costly(1)
 def test_tokens_beyond_the_512th_are_as_in_the_original(buckets: int):
     model = third_version(max_relative_positions=512, position_buckets=buckets)
     x = states(1300)

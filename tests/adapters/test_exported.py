@@ -92,7 +92,7 @@ def exported(case: Case, model: nn.Module) -> tuple[nn.Module, list[dict[str, An
 
 
 @cases(lambda name: name not in FIXED_SIZES)
-@pytest.mark.costly(6)
+@pytest.mark.costly(4)
 def test_a_program_serves_other_batches_and_lengths(case: Case):
     model = case.model()
     adapt(model)
@@ -113,7 +113,7 @@ def test_the_originals_of_the_others_serve_no_others_either(case: Case):
 
 
 @cases(lambda name: name not in NOT_IN_ONNX)
-@pytest.mark.costly(2)
+@pytest.mark.costly(1)
 def test_onnxruntime_computes_what_the_original_does(case: Case, tmp_path: Path):
     model, path = case.model(), tmp_path / "model.onnx"
     adapt(model)

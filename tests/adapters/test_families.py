@@ -58,14 +58,14 @@ def calls(case: Case) -> Iterator[tuple[int, int, str]]:
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 def test_output_loss_and_gradients_equal_the_original_in_float64(case: Case, training: bool):
     model = case.model(torch.float64).train(training)
+    adapted = copy.deepcopy(model)
+    report = adapt(adapted)
+    assert len(report.adapted) == case.adapted
+    assert bool(report.left) == bool(case.left)
+    assert all(case.left in reason for _, reason in report.left)
     for batch, length, padding in calls(case):
         inputs = case.with_dtype(case.inputs(batch, length, padding), torch.float64)
-        theirs = gradients(case, copy.deepcopy(model), inputs)
-        adapted = copy.deepcopy(model)
-        report = adapt(adapted)
-        assert len(report.adapted) == case.adapted
-        assert bool(report.left) == bool(case.left)
-        assert all(case.left in reason for _, reason in report.left)
+        theirs = gradients(case, model, inputs)
         assert_equal(gradients(case, adapted, inputs), theirs, 1e-12)
 
 
@@ -197,6 +197,7 @@ WITHOUT_LINEARS = ("coqui", "piper", "timm coatnet, learned", "timm bottleneck")
 )  # fmt: skip
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("order", ["pack, adapt", "adapt, pack"])
+@pytest.mark.costly(160)
 def test_linear_modules_may_pack_their_weights(case: Case, order: str, kind: type[IntegerWeight]):
     model, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
     adapted, packed = copy.deepcopy(model), partial(pack, kind=kind)
@@ -253,7 +254,7 @@ def test_a_model_without_linear_modules_has_none_to_pack(case: Case):
 
 
 @every
-@pytest.mark.costly(40)
+@pytest.mark.costly(30)
 def test_nothing_has_an_entry_for_each_pair_of_tokens(case: Case):
     model, inputs = case.model(long=True), case.inputs(1, case.long, case.paddings[-1])
     parameters = max(p.numel() for p in model.parameters())
@@ -267,7 +268,7 @@ def test_nothing_has_an_entry_for_each_pair_of_tokens(case: Case):
 @pytest.mark.parametrize(
     "case", [case for case in FIRST if not case.local], ids=lambda case: case.name
 )
-@pytest.mark.costly(12)
+@pytest.mark.costly(6)
 def test_the_original_has_a_tensor_with_an_entry_for_each_pair(case: Case):
     with LargestTensor() as largest:
         gradients(case, case.model(long=True), case.inputs(1, case.long, case.paddings[-1]))
@@ -295,7 +296,7 @@ def test_copies_and_pickles_are_adapted_models(case: Case):
 @first
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
 @pytest.mark.parametrize("autocast", [False, True], ids=["whole", "autocast"])
-@pytest.mark.costly(70)
+@pytest.mark.costly(50)
 def test_half_precision_errs_at_most_twice_as_much(case: Case, dtype: torch.dtype, autocast: bool):
     way = "autocast" if autocast else "half"
     if way in case.without or (dtype == torch.float16 and "fp16" in case.without):

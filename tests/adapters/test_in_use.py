@@ -45,6 +45,7 @@ def assert_close(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> None:
 
 
 @cases([case for case in FIRST if case.attentions])
+@pytest.mark.costly(20)
 def test_attention_weights_and_hidden_states_are_those_of_the_original(case: Case):
     inputs = case.with_dtype(case.inputs(2, case.lengths[0], "none"), torch.float64)
     wanted = {"output_attentions": True, "output_hidden_states": True}
@@ -58,6 +59,7 @@ def test_attention_weights_and_hidden_states_are_those_of_the_original(case: Cas
 
 
 @cases(FIRST)
+@pytest.mark.costly(20)
 def test_a_saved_model_is_the_originals_and_loads_as_one(case: Case, tmp_path: Path):
     model: Any = case.model()
     inputs = case.inputs(2, case.lengths[0], "none")
@@ -98,6 +100,7 @@ def checkpoints(model: Any) -> bool:
     ],
     ids=lambda value: value.name if isinstance(value, Case) else ["", "reentrant"][value],
 )
+@pytest.mark.costly(20)
 def test_gradient_checkpointing_changes_no_gradient(case: Case, reentrant: bool):
     model: Any = case.model(torch.float64).train()
     inputs = case.with_dtype(case.inputs(2, case.lengths[0], case.paddings[-1]), torch.float64)
@@ -122,7 +125,7 @@ def test_gradient_checkpointing_changes_no_gradient(case: Case, reentrant: bool)
     case for case in USED
     if case.name not in ("seamless_m4t_v2", "espnet", "nemo", "fairseq2 shaw")
 ])  # fmt: skip
-@pytest.mark.costly(4)
+@pytest.mark.costly(2)
 def test_compiling_breaks_no_graph_that_was_whole(case: Case):
     model = case.model()
     inputs = case.inputs(2, case.lengths[0], case.paddings[-1]) | case.traced
@@ -147,7 +150,7 @@ def test_compiling_breaks_no_graph_that_was_whole(case: Case):
 
 
 @cases([case for case in USED if case.dropout])
-@pytest.mark.costly(10)
+@pytest.mark.costly(6)
 def test_dropout_of_attention_draws_from_the_same_distribution(case: Case):
     model = case.model()
     # Of images of one size, or of few tokens.
@@ -209,7 +212,7 @@ def test_weights_are_dropped_where_their_dropout_alone_is_training(name: str):
 @cases([case for case in USED if case.linears])
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 @pytest.mark.parametrize("order", ["LoRA, then adapt", "adapt, then LoRA"])
-@pytest.mark.costly(40)
+@pytest.mark.costly(24)
 def test_lora_trains_the_same_before_and_after(case: Case, order: str):
     lora = peft.LoraConfig(target_modules=list(case.linears), r=2, init_lora_weights=False)
     inputs = case.with_dtype(case.inputs(2, case.lengths[0], case.paddings[-1]), torch.float64)
@@ -241,7 +244,7 @@ WAYS = {
 @cases([case for case in CASES if case.generates])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("padding", ["none", "left"])
-@pytest.mark.costly(70)
+@pytest.mark.costly(40)
 def test_generation_gives_the_same_tokens(case: Case, way: str, padding: str):
     if way in case.without:
         pytest.skip("the original cannot")

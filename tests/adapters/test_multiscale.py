@@ -115,6 +115,7 @@ def test_timm_s_larger_image_fails_where_the_original_does(side: int, stride: in
 
 
 @libraries
+@pytest.mark.costly(1)
 def test_a_program_serves_maps_whose_sizes_divide_and_others(library: str):
     # A module of torch's own, since the originals fail to be exported for any size.
     _, adapted = pair(library, 14, 1, 2)

@@ -221,6 +221,7 @@ class Internal(nn.Module):
     [{}, {"att_context_size": [5, 2]},
      {"att_context_size": [8, 3], "att_context_style": "chunked_limited"}],
 )  # fmt: skip
+@pytest.mark.costly(1)
 def test_a_program_serves_other_lengths(settings: dict[str, Any]):
     _, ours = original_and_adapted(encoder(**settings))
     dynamic = ({2: torch.export.Dim.AUTO}, None)

@@ -92,6 +92,7 @@ def test_a_cache_of_all_frames_equals_the_original():
 @pytest.mark.parametrize("frames", [16, 17, 40, 48, 49])
 @pytest.mark.parametrize("more", [-1, 0, 1])
 @pytest.mark.parametrize("padding", ["none", "right", "left"])
+@pytest.mark.costly(40)
 def test_pieces_of_long_audio_are_exact(
     factor: int, frames: int, more: int, padding: str, monkeypatch: pytest.MonkeyPatch
 ):

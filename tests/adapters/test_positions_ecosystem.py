@@ -222,6 +222,7 @@ class TestTraced:
         assert_close(gradients(compiled, model), want)
 
     @pytest.mark.parametrize("strict", [True, False])
+    @pytest.mark.costly(1)
     def test_an_exported_program_serves_all_lengths(self, strict):
         model = give(plain()).eval()
         dynamic = ({1: torch.export.Dim.DYNAMIC}, {1: torch.export.Dim.DYNAMIC})

@@ -61,11 +61,11 @@ def test_the_report_names_a_scheme_of_the_family(case: Case):
 @pytest.mark.parametrize("found", ["4.57.1", "5.19.9"])
 def test_an_older_transformers_is_refused_before_anything_is_changed(found, monkeypatch):
     model = BY_NAME["t5"].model()
-    monkeypatch.setattr(registry, "version", lambda package: found)
+    monkeypatch.setattr(registry, "_installed_transformers", lambda: found)
     with pytest.raises(ValueError, match=f"transformers must be 5.20 or newer, got {found}"):
         adapt(model)
     assert not any(isinstance(module, Adapted) for module in model.modules())
-    monkeypatch.setattr(registry, "version", lambda package: "5.20.0.dev0")
+    monkeypatch.setattr(registry, "_installed_transformers", lambda: "5.20.0.dev0")
     assert adapt(model).adapted
 
 

@@ -242,7 +242,7 @@ class Output(nn.Module):
 
 
 @pytest.mark.parametrize("name", BY_BATCH)
-@pytest.mark.costly(4)
+@pytest.mark.costly(2)
 def test_a_program_serves_any_batch(name: str):
     case = BY_NAME[name]
     model = case.model()

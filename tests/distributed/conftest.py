@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from multiprocessing import set_forkserver_preload
 from pathlib import Path
 
 import pytest
 
 from benchmarks.measure.ranks import Pool
+
+# What takes seconds is imported once, by the process that the others are forked from.
+set_forkserver_preload([
+    "tests.distributed.cut", "relpos.layers", "relpos.adapters",
+    "transformers.models.t5.modeling_t5", "transformers.models.parakeet.modeling_parakeet",
+])  # fmt: skip
 
 HERE = Path(__file__).parent
 POOLS = {"one", "two", "three", "four"}
@@ -24,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def one() -> Iterator[Pool]:
     """One rank."""
-    pool = Pool(1)
+    pool = Pool(1, start="forkserver")
     yield pool
     pool.close()
 
@@ -32,7 +39,7 @@ def one() -> Iterator[Pool]:
 @pytest.fixture(scope="session")
 def two() -> Iterator[Pool]:
     """Two ranks."""
-    pool = Pool(2)
+    pool = Pool(2, start="forkserver")
     yield pool
     pool.close()
 
@@ -40,7 +47,7 @@ def two() -> Iterator[Pool]:
 @pytest.fixture(scope="session")
 def three() -> Iterator[Pool]:
     """Three ranks."""
-    pool = Pool(3)
+    pool = Pool(3, start="forkserver")
     yield pool
     pool.close()
 
@@ -48,6 +55,6 @@ def three() -> Iterator[Pool]:
 @pytest.fixture(scope="session")
 def four() -> Iterator[Pool]:
     """Four ranks."""
-    pool = Pool(4)
+    pool = Pool(4, start="forkserver")
     yield pool
     pool.close()

@@ -54,7 +54,7 @@ def arguments(name: str) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("method", ["heads", "gather", "ring"])
 @pytest.mark.parametrize("name", ["T5", "DeBERTa", "DeBERTa v3"])
-@pytest.mark.costly(4)
+@pytest.mark.costly(3)
 def test_a_model_is_as_in_one_process(two, name: str, method: str):
     two.run(_check, name, method)
 

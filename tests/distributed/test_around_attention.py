@@ -76,6 +76,7 @@ def adapted(make: Callable[[], nn.Module]) -> Any:
     ("layout", "method"), [("zigzag", "auto"), ("zigzag", "ring"), ("contiguous", "gather")]
 )
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.costly(12)
 def test_a_model_is_as_in_one_process(two, name: str, layout: str, method: str):
     two.run(_check, name, layout, method)
 

@@ -48,7 +48,7 @@ def test_two_ranks_are_as_one_process(two, name: str, method: str, layout: str):
 
 @pytest.mark.parametrize("method", ["gather", "ring"])
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.costly(40)
+@pytest.mark.costly(20)
 def test_the_native_kernel_is_within_the_budget_of_one_device(two, name: str, method: str):
     two.run(check_float32, CASES[name], method, "native")
 
@@ -144,6 +144,7 @@ def _by_mesh(rank, size, case, method) -> None:
 
 @pytest.mark.parametrize("backend", ["tiled", "native"])
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.costly(2)
 def test_dropout_is_the_same_for_any_number_of_ranks(one, two, four, method: str, backend: str):
     outputs = [
         pool.run(_dropped, method, layout, backend)[0]

@@ -34,6 +34,7 @@ LINES = [
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", LINES)
+@pytest.mark.costly(90)
 def test_a_layer_is_as_in_one_process(two, name: str, method: str, layout: str):
     two.run(_check_layer, name, method, layout)
 
@@ -127,6 +128,7 @@ def _model(**options: bool) -> nn.Module:
 
 @pytest.mark.parametrize("checkpointed", [False, True])
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.costly(3)
 def test_an_encoder_and_a_decoder_are_as_in_one_process(four, method: str, checkpointed: bool):
     four.run(_check_blocks, method, checkpointed)
 

@@ -14,6 +14,7 @@ from tests.distributed.cut import world
 CLUSTER = Cluster(flops=4e14, bandwidth=5e10, latency=1e-5)
 
 
+@pytest.mark.no_typecheck
 def test_what_is_sent_is_what_the_formulas_say(capsys):
     for row in measure_bytes(256):
         for name in ("forward", "both"):

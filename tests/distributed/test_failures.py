@@ -155,10 +155,11 @@ def _fails_by_heads(rank, size) -> str:
     return "nothing"
 
 
+@pytest.mark.no_typecheck
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.costly(1, of="ranks that fail")
 def test_a_rank_that_stays_away_is_not_waited_for_for_ever(method: str):
-    pool = Pool(2, timeout=TIMEOUT)
+    pool = Pool(2, timeout=TIMEOUT, start="forkserver")
     try:
         began = time.monotonic()
         failed, said = pool.outcomes(_stays_away, method)[0]
@@ -174,10 +175,11 @@ def _stays_away(rank, size, method) -> None:
         cut.attention(**local(method=method))
 
 
+@pytest.mark.no_typecheck
 @pytest.mark.parametrize("method", ["gather", "ring"])
 @pytest.mark.costly(1, of="ranks that fail")
 def test_without_checks_a_failure_ends_at_the_time_limit(method: str):
-    pool = Pool(2, timeout=TIMEOUT)
+    pool = Pool(2, timeout=TIMEOUT, start="forkserver")
     try:
         found = pool.outcomes(_fails_unchecked, method)
         assert all(failed for failed, _ in found)

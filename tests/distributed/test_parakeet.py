@@ -72,6 +72,7 @@ def _check(rank, size, method, frames, masked) -> None:
 
 
 @pytest.mark.parametrize("method", ["auto", "heads", "gather", "ring"])
+@pytest.mark.costly(2)
 def test_a_long_input_goes_through_the_heads_in_parts(two, three, method: str):
     for pool in (two, three):
         pool.run(_check_long, method)

@@ -45,7 +45,7 @@ def assert_serves_all_lengths(
     ("name", "dtype"),
     [(name, torch.float32) for name in SUBJECTS] + [(n, torch.float64) for n in IN_FLOAT64],
 )
-@pytest.mark.costly(10)
+@pytest.mark.costly(6)
 def test_an_exported_program_serves_all_lengths(name: str, dtype: torch.dtype):
     program = exported(name, dtype)
     assert_serves_all_lengths(program, name, dtype)
@@ -68,7 +68,7 @@ def test_a_package_compiled_ahead_of_time_computes_the_same(name: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["Shaw", "TransformerXL", "Alibi, causal", "GatedBias", "chunks"])
-@pytest.mark.costly(2)
+@pytest.mark.costly(1)
 def test_strict_export_serves_all_lengths_too(name: str):
     assert_serves_all_lengths(exported(name, strict=True), name)
 

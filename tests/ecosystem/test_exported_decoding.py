@@ -92,7 +92,7 @@ def assert_decodes(run, step: Step, held: int | None = None) -> None:
 
 
 @pytest.mark.parametrize("name", LINES)
-@pytest.mark.costly(10)
+@pytest.mark.costly(6)
 def test_one_program_takes_a_prompt_chunks_and_single_tokens(name: str):
     step = step_of(name)
     assert_decodes(exported(step).module(), step)
@@ -150,7 +150,7 @@ def test_a_cache_made_before_is_refused(tokens: int, strict: bool):
 
 
 @pytest.mark.parametrize("name", LINES)
-@pytest.mark.costly(2)
+@pytest.mark.costly(1)
 def test_onnxruntime_decodes_with_the_same_numbers(name: str, tmp_path: Path):
     step, path = step_of(name), tmp_path / "step.onnx"
     with torch.no_grad():

@@ -113,7 +113,7 @@ def test_jacobians_are_right(local: dict):
 @pytest.mark.no_typecheck
 @pytest.mark.parametrize("name", ["grad", "vmap of grad", "vmap", "jacrev", "jvp", "hessian"])
 @forward_mode
-@pytest.mark.costly(2)
+@pytest.mark.costly(1)
 def test_transforms_inside_compile_are_right(name: str):
     torch._dynamo.reset()
     run = {

@@ -131,7 +131,8 @@ struct Case {
     for (int n = 0; n < grid.num_axes; ++n) {
       relpos::Axis& axis = grid.axes[n];
       const int64_t keys = 1 + (int64_t)(side * random.number(random.chance(0.2) ? 0 : 0.8, 1.2));
-      axis.set_sizes(keys, other_queries ? draw_pooled(keys) : keys);
+      const int64_t queries = other_queries ? draw_pooled(keys) : keys;
+      axis.set_sizes(keys, params.seqlen_q * queries > 1000 ? keys : queries);
       if (axis.size_q != keys && random.chance(0.2)) axis.ratio = 0;  // as where sizes are symbols
       grid.sum_size_k += axis.size_k;
       params.seqlen_k *= axis.size_k, params.seqlen_q *= axis.size_q;

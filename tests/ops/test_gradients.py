@@ -25,6 +25,7 @@ CHECKED = {
 }
 
 
+@pytest.mark.no_typecheck
 @pytest.mark.parametrize("name", CHECKED)
 @pytest.mark.parametrize("backend", ["reference", "tiled"])
 def test_gradients_are_the_slopes(name: str, backend: str):
@@ -133,6 +134,7 @@ def test_threads_change_rounding_and_no_more(
 MANY = [(1, 2, 2500, 2300), (1, 1, 2500, 2300), (1, 2, 1, 2300), (2, 1, 2500, 1)]
 
 
+@pytest.mark.no_typecheck
 @pytest.mark.parametrize("sizes", MANY, ids=str)
 @pytest.mark.costly(1)
 def test_a_mask_of_many_numbers_gets_the_sums_of_all_threads(

@@ -254,6 +254,7 @@ def test_many_heads_and_batches_fall_into_several_blocks(backend: str):
     assert_computes_what_the_reference_does(case, backend)
 
 
+@pytest.mark.no_typecheck
 @pytest.mark.slow
 @every_blockwise
 @settings(max_examples=100, deadline=None, derandomize=True)

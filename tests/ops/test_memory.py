@@ -115,7 +115,7 @@ print(json.dumps(resident("VmHWM") - before))
     ],
 )
 @every_cpu_blockwise
-@pytest.mark.costly(4)
+@pytest.mark.costly(2)
 def test_forward_and_backward_stay_far_below_the_score_matrices(
     backend: str, run: str, dropout: float, most: int
 ):

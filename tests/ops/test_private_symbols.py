@@ -108,7 +108,7 @@ refused(
     "check", [SAME_NUMBERS, TRANSFORMS, SEVERAL_OUTPUTS], ids=["numbers", "transforms", "batched"]
 )
 @every_cpu_blockwise
-@pytest.mark.costly(2)
+@pytest.mark.costly(1)
 def test_without_torchs_private_symbols_all_is_as_before(backend: str, check: str):
     run = subprocess.run(
         [sys.executable, "-c", HIDE + check, backend], capture_output=True, text=True, check=False

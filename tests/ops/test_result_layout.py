@@ -86,6 +86,7 @@ def test_the_kernel_gives_the_same_bits_wherever_results_lie(backend: str, dtype
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @every_cpu_blockwise
+@pytest.mark.costly(2)
 def test_a_graph_that_is_compiled_knows_where_results_lie(backend: str, dynamic: bool):
     """Else what compiles it for the strides that it was told of goes wrong."""
     told: list[tuple[int, ...]] = []

@@ -170,6 +170,7 @@ def test_opcheck_of_local_attention(backend: str, make: Callable[[str], tuple]):
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @every_backend
+@pytest.mark.costly(1)
 def test_compiles_without_a_graph_break_at_any_length(backend: str):
     table = torch.randn(2, 9, 8, dtype=DTYPES[backend], requires_grad=True)
 

@@ -66,7 +66,7 @@ def computed(case: Case | GridCase, seed: int, dtype: torch.dtype, backend: str)
     "name",
     [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in sorted(CASES)],
 )
-@pytest.mark.costly(14)
+@pytest.mark.costly(8)
 def test_output_and_gradients_equal_the_reference(name: str):
     case = CASES[name]
     share = max(1, case.queries / LONGEST, case.keys / LONGEST)
@@ -119,6 +119,7 @@ def test_half_precision_is_within_budget(name: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["per head", "one query", "window"])
+@pytest.mark.costly(2)
 def test_dropout_and_its_gradients_belong_together(name: str):
     check = test_dropout.test_gradients_belong_to_the_weights_that_were_kept
     check("triton", name)
@@ -172,7 +173,7 @@ def test_the_rows_of_the_future_are_never_read():
     ],
     ids=["future", "far future", "padding"],
 )
-@pytest.mark.costly(3)
+@pytest.mark.costly(1)
 def test_keys_that_no_query_reaches_are_never_read(case: Case, which: str):
     check = test_meaning.test_keys_that_no_query_reaches_are_never_read
     check("triton", case, which, torch.nan)
@@ -186,6 +187,7 @@ def test_each_input_alone_gets_the_same_gradient():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("make", ["arguments", "grid_arguments", "joint_arguments"])
+@pytest.mark.costly(1)
 def test_opcheck(make: str):
     arguments = getattr(test_torch_library, make)("triton")
     torch.library.opcheck(test_torch_library.operator("triton"), arguments)
@@ -194,6 +196,7 @@ def test_opcheck(make: str):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("local", [False, True])
+@pytest.mark.costly(1)
 def test_compiles_without_a_graph_break_at_any_length(local: bool):
     table = torch.randn(2, 9, 8, requires_grad=True)
 
@@ -251,7 +254,7 @@ DECODING = Case(batch=1, heads=2, groups=1, queries=5, keys=150, causal=True)
     ],
     ids=["causal", "window", "pairs", "documents", "one query"],
 )
-@pytest.mark.costly(5)
+@pytest.mark.costly(3)
 def test_keys_are_split_where_queries_are_few(case: Case, splits: int, monkeypatch):
     """Some parts may be empty; dropout draws the same."""
     from relpos.ops.triton import forward, launch
@@ -324,7 +327,7 @@ def test_how_often_keys_are_split(settings: dict, splits: int, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(("m", "n"), [(64, 64), (64, 32), (32, 32), (128, 64)])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.costly(3)
+@pytest.mark.costly(2)
 def test_tiles_of_other_shapes_give_the_same(m: int, n: int, causal: bool, monkeypatch):
     """Those of a GPU: with more queries than keys, rows differ in their blocks of the shear."""
     from relpos.ops.triton import launch
@@ -460,7 +463,7 @@ def poisoned(monkeypatch):
         "several row blocks", "joint beside tables",
     ],
 )  # fmt: skip
-@pytest.mark.costly(4)
+@pytest.mark.costly(2)
 def test_what_is_not_written_is_not_read(name: str):
     case: Any = CASES[name] if name in CASES else GRID_CASES[name]
     assert_agrees(computed(case, 0, FLOAT, "triton"), computed(case, 0, FLOAT, "reference"))
@@ -476,7 +479,7 @@ IN_TWO = {
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in IN_TWO
 ])  # fmt: skip
-@pytest.mark.costly(8)
+@pytest.mark.costly(4)
 def test_dq_in_two_launches_is_the_same(name: str, monkeypatch):
     """The ends of the tables first, then what lies between; sums of the first are NaN before."""
     from relpos.ops.triton import backward, launch
@@ -499,6 +502,7 @@ def test_dq_in_two_launches_is_the_same(name: str, monkeypatch):
 
 
 @pytest.mark.parametrize("wanted", ["keys", "queries values", "q", "k", "q_rel", "q_rel keys"])
+@pytest.mark.costly(3)
 def test_dq_in_two_launches_finds_what_is_wanted_alone(wanted: str, monkeypatch):
     from relpos.ops.triton import backward
 

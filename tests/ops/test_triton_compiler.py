@@ -69,7 +69,7 @@ def compiled_ahead(*arguments: str) -> list[dict]:
     ("gpu", "tiles", "call"),
     [(*tiles, call) for tiles, calls in CALLS.items() for call in calls],
 )
-@pytest.mark.costly(4)
+@pytest.mark.costly(2)
 def test_the_compiler_takes_every_kernel(gpu: str, tiles: str, call: str):
     """Triton and ptxas for a GPU that need not be there: the interpreter takes more than they."""
     kernels = compiled_ahead(gpu, tiles, call)
@@ -88,7 +88,7 @@ def test_the_compiler_takes_every_kernel(gpu: str, tiles: str, call: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS_WITH_REGISTERS)
 @pytest.mark.parametrize("gpu", ["sm_80", "sm_90", "sm_120"])
-@pytest.mark.costly(2)
+@pytest.mark.costly(1)
 def test_no_kernel_has_more_to_keep_than_there_are_registers(gpu: str, call: str):
     """With far too much ptxas keeps nearly nothing, and spills thousands of bytes."""
     for kernel in compiled_ahead("--registers", gpu, "best", call):
@@ -97,7 +97,7 @@ def test_no_kernel_has_more_to_keep_than_there_are_registers(gpu: str, call: str
 
 
 @pytest.mark.parametrize("call", LENGTHS)
-@pytest.mark.costly(2)
+@pytest.mark.costly(1)
 def test_no_kernel_is_compiled_anew_for_another_length(call: str, tmp_path: Path):
     """Lengths that are 1, odd, and a multiple of 16: to Triton they are not the same.
 
@@ -116,7 +116,7 @@ for kernel in compile_call("sm_90", CALLS[{call!r}], tiles=lambda _, shapes: sha
 
 
 @pytest.mark.parametrize("gpu", ["xx", "90", "sm_90a", "sm_1", "sm_105"])
-@pytest.mark.costly(2)
+@pytest.mark.costly(1)
 def test_what_is_compiled_for_must_be_an_architecture(gpu: str):
     done = run(gpu, "best", "plain")
     assert done.returncode == 2

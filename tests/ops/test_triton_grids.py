@@ -79,6 +79,7 @@ def take(way: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         ),
     ],
 )  # fmt: skip
+@pytest.mark.costly(10)
 def test_a_way_that_other_sizes_take_gives_the_same(way: str, name: str, monkeypatch):
     compiled_for = take(way, monkeypatch)
     agrees(GRID_CASES[name])
@@ -93,7 +94,7 @@ def test_a_way_that_other_sizes_take_gives_the_same(way: str, name: str, monkeyp
         "additive", "window of one axis", "rows", "rows, causal", "rows, long prefix",
     ],
 )  # fmt: skip
-@pytest.mark.costly(8)
+@pytest.mark.costly(4)
 def test_a_joint_bias_learns_from_some_tiles_of_queries_at_a_time(
     name: str, tiles: int, monkeypatch
 ):

@@ -71,6 +71,7 @@ def tiles_with_pairs(case: Case, named: dict[str, Tensor]) -> Tensor:
 @pytest.mark.parametrize(
     "case", [LATE, EARLY, replace(RANGES, queries=50, keys=201)], ids=["late", "early", "ranges"]
 )
+@pytest.mark.costly(3)
 def test_keys_that_no_query_reaches_are_never_read(case: Case, which: str):
     check = test_local.test_keys_that_no_query_reaches_are_never_read
     check("triton", case, which, torch.nan)
@@ -79,6 +80,7 @@ def test_keys_that_no_query_reaches_are_never_read(case: Case, which: str):
 @its_tiles
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [BEYOND, RANGES], ids=["window", "ranges"])
+@pytest.mark.costly(1)
 def test_tiles_of_queries_without_keys_are_never_computed(case: Case):
     """Nor for the gradients of keys and values, of the tables, and of a mask."""
     case = replace(case, mask="additive", softcap=3.0)
@@ -99,6 +101,7 @@ def test_tiles_of_queries_without_keys_are_never_computed(case: Case):
     ("case", "tile"), [(WINDOW, 3), (RANGES, 1), (RANGES, 3)],
     ids=["window", "ranges, early", "ranges, late"],
 )  # fmt: skip
+@pytest.mark.costly(1)
 def test_tiles_that_no_pair_reaches_are_never_computed(case: Case, tile: int):
     """What is wrong with some keys is so for the tiles of queries that see one of them alone."""
     case = replace(case, mask="additive")

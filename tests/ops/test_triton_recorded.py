@@ -77,7 +77,7 @@ def test_calls_whose_tensors_are_made_anew(
 
 @pytest.mark.usefixtures("quick_interpreter")
 @pytest.mark.parametrize("kind", CALLS)
-@pytest.mark.costly(6)
+@pytest.mark.costly(3)
 def test_a_recorded_call_has_the_same_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     of_calls: Any = importlib.import_module("relpos.ops.triton.calls")
     prepared: list[None] = []

@@ -93,7 +93,7 @@ def assert_equals_the_reference(case: Case) -> None:
     "name",
     [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in sorted(SHEARED)],
 )
-@pytest.mark.costly(10)
+@pytest.mark.costly(6)
 def test_every_term_equals_the_reference(name: str, stored):
     calls = stored(SIZES[sorted(SHEARED).index(name) % len(SIZES)])
     case = SHEARED[name]
@@ -123,7 +123,7 @@ ALL_TERMS = Case(
     ],
     ids=str,
 )
-@pytest.mark.costly(2)
+@pytest.mark.costly(1)
 def test_chunks_of_any_size_give_the_same(size: int, settings: dict, stored):
     """Also where the heads of a chunk are of several sequences, and of several tables."""
     calls = stored(size)
@@ -227,6 +227,7 @@ def test_what_is_stored(rows: int, settings: dict[str, Any], stores: bool, monke
 
 
 @pytest.mark.parametrize("processors", [2, 20])
+@pytest.mark.costly(1)
 def test_keys_of_a_chunk_are_split_where_programs_are_few(processors: int, stored, monkeypatch):
     from relpos.ops.triton import stored_scores, tuning
 

@@ -72,7 +72,7 @@ def bias_case(**changes: object) -> Case:
     ("narrow", "in_two"), [(True, False), (True, True), (False, False)],
     ids=["by dq", "by dq in two launches", "by the tables' kernel"],
 )  # fmt: skip
-@pytest.mark.costly(4)
+@pytest.mark.costly(2)
 def test_a_bias_gets_the_same_gradient_wherever_it_is_summed(
     case: Case, narrow: bool, in_two: bool, monkeypatch: pytest.MonkeyPatch
 ):

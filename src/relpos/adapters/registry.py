@@ -198,14 +198,20 @@ def _is_of_transformers(module: str) -> bool:
 
 def _wrong_transformers() -> str | None:
     """What is wrong with the transformers that is installed; None if nothing is."""
-    try:
-        found = version("transformers")
-    except PackageNotFoundError:
-        found = "none"
+    found = _installed_transformers()
     if tuple(map(int, re.findall(r"\d+", found)[:2])) >= _TRANSFORMERS:
         return None
     least = ".".join(map(str, _TRANSFORMERS))
     return f"transformers must be {least} or newer, got {found}"
+
+
+@cache
+def _installed_transformers() -> str:
+    """Its version, or "none". To look for it takes milliseconds."""
+    try:
+        return version("transformers")
+    except PackageNotFoundError:
+        return "none"
 
 
 @cache

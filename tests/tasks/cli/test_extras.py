@@ -58,7 +58,7 @@ def everything_of(extra):
         (["music", "generate", "nowhere"], ["safetensors"], "safetensors", "music"),
     ],
 )
-@pytest.mark.costly(4)
+@pytest.mark.costly(2)
 def test_without_an_extra_one_line_names_it(arguments, hidden, package, extra, start, tmp_path):
     # NumPy is for relpos itself as well, whose import is not what is tried here.
     everything = {*packages_of("music"), *packages_of("train")} - {"numpy"}

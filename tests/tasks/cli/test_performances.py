@@ -57,6 +57,7 @@ def performed(folder, cache, tmp_path_factory):
     return runs / "performances-tiny", done
 
 
+@pytest.mark.no_typecheck
 def test_compare_writes_the_page_and_a_performance(performed, folder):
     run, done = performed
     assert "held out, nats per token" in done.stdout

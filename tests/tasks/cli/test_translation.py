@@ -54,6 +54,7 @@ def harmony_folder(tmp_path_factory):
     return runs / "harmony-tiny"
 
 
+@pytest.mark.no_typecheck
 def test_compare_prints_both_tables_and_the_report(run_folder):
     folder, done = run_folder
     lines = done.stdout.splitlines()
@@ -82,6 +83,7 @@ def test_evaluate_measures_as_compare_did(run_folder, text_folder, relpos):
     assert chrf.startswith(f"chrF {measured['chrf']:.1f}, ")
 
 
+@pytest.mark.no_typecheck
 def test_what_settings_are_chosen_on_is_measured_on_request(
     run_folder, harmony_folder, text_folder, relpos
 ):

@@ -45,6 +45,7 @@ def pictures(tmp_path_factory):
     return folder
 
 
+@pytest.mark.no_typecheck
 def test_compare_prints_the_tables_and_the_report(run_folder):
     folder, done = run_folder
     lines = done.stdout.splitlines()

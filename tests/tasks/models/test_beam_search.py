@@ -115,6 +115,7 @@ def searched_by_lists(model, source, *, beam, alpha, longest):
     return sorted(scores, key=lambda one: -one[1])
 
 
+@pytest.mark.no_typecheck
 @given(
     seed=st.integers(0, 1000),
     beam=st.integers(2, 6),

@@ -242,7 +242,7 @@ class Step(nn.Module):
 @pytest.mark.no_typecheck
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 @each_position
-@pytest.mark.costly(4)
+@pytest.mark.costly(2)
 def test_an_exported_step_goes_on_where_the_one_before_ended(position):
     """Positions at the input, too, count on from the tokens whose keys are given."""
     model, tokens = built(position, max_length=20), read(2, 20)
