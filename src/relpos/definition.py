@@ -227,7 +227,8 @@ def grid_attention(
             if (causal and j > i) or not all(map(_in_window, offsets, windows)):
                 continue
             in_axis_ranges = _in_axis_ranges(b, at_query, at_key, axis_ranges)
-            if not (in_axis_ranges and _in_range(j, key_ranges, b, i) and _is_true(mask, b, h, i, j)):
+            in_ranges = in_axis_ranges and _in_range(j, key_ranges, b, i)
+            if not in_ranges or not _is_true(mask, b, h, i, j):
                 continue
             score = scale * (q[b, h, i] @ k[b, g, j])
             vector = v[b, g, j]
