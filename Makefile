@@ -73,7 +73,7 @@ oldest: setup
 	PYTHONPATH=$(VENV)/transformers-$(OLDEST) $(PYTEST) -o filterwarnings= \
 	  tests/adapters/test_families.py tests/adapters/test_in_use.py \
 	  tests/adapters/test_attn_implementation.py \
-	  -m "not slow" -k "not checkpoint and not (static and bloom)" $(ARGS)
+	  -m "not slow and not other_library" -k "not checkpoint and not (static and bloom)" $(ARGS)
 
 thorough: setup
 	$(PYTEST) --thorough $(ARGS)

@@ -16,7 +16,7 @@ from benchmarks.report.distributed_section import distributed_section, distribut
 pytestmark = [pytest.mark.slow, pytest.mark.no_typecheck]
 
 
-@pytest.mark.costly(6, of="programs that measure")
+@pytest.mark.costly(3, of="programs that measure")
 def test_every_part_on_few_tokens(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(distributed, "RANKS", (2,))
     monkeypatch.setattr(distributed, "ROUNDS", 2)
@@ -70,7 +70,7 @@ def test_wrong_options_are_named(given, message, refusal):
     assert message in refusal(program, given)
 
 
-@pytest.mark.costly(6, of="programs that measure")
+@pytest.mark.costly(3, of="programs that measure")
 def test_the_hour_on_few_frames(tmp_path, monkeypatch):
     out = tmp_path / "hour.json"
     sizes = ["--frames", "40", "--layers", "1", "--width", "64", "--out", str(out)]

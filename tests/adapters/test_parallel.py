@@ -81,7 +81,7 @@ def half(rank: int, folder: str, way: str) -> None:
 @pytest.mark.no_typecheck
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.costly(2, of="several processes")
+@pytest.mark.costly(1, of="several processes")
 def test_two_processes_have_the_gradients_of_the_original_in_one(way: str, tmp_path: Path):
     multiprocessing.spawn(half, args=(str(tmp_path), way), nprocs=2)
     for name in NAMES:

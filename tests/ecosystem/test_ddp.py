@@ -97,7 +97,7 @@ def two_steps(rank: int, folder: str, dtype: torch.dtype) -> None:
 @pytest.mark.no_typecheck
 @pytest.mark.slow
 @every_cpu_blockwise
-@pytest.mark.costly(2, of="several processes")
+@pytest.mark.costly(1, of="several processes")
 def test_two_processes_have_the_gradients_of_one(backend: str, tmp_path: Path):
     """`auto` takes this backend for this dtype."""
     dtype = DTYPES[backend]

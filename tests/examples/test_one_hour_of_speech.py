@@ -181,7 +181,7 @@ def under_torchrun(*arguments: Any) -> str:
     return done.stdout
 
 
-@pytest.mark.costly(2, of="several processes")
+@pytest.mark.costly(1, of="several processes")
 def test_two_processes_are_as_one(tmp_path: Path):
     kept = tmp_path / "proof.json"
     out = under_torchrun("--frames", 600, "--layers", 2, "--width", 128, "--json", kept)
@@ -192,7 +192,7 @@ def test_two_processes_are_as_one(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["ctc", "tdt"])
-@pytest.mark.costly(2, of="several processes")
+@pytest.mark.costly(1, of="several processes")
 def test_two_processes_hear_what_one_hears(run, kind: str, folders: dict[str, Path], audio: Path):
     _, expected, _ = run(folders[kind], audio)
     assert under_torchrun(folders[kind], audio) == expected

@@ -23,7 +23,7 @@ STARTED_BY = {
 @pytest.mark.slow
 @pytest.mark.no_typecheck
 @pytest.mark.parametrize("program", STARTED_BY.values(), ids=STARTED_BY)
-@pytest.mark.costly(2, of="several processes")
+@pytest.mark.costly(1, of="several processes")
 def test_two_devices_train_what_one_trains(program, grid, tmp_path):
     def held_out(program, *devices):
         given = ["--bars", "1", "--data", grid, "--runs", tmp_path, "--accelerator", "cpu"]
