@@ -19,7 +19,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt
+# Of most packages few modules are ever imported, which compiles them: pip need not compile all.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+INSTALL := $(PIP) -c $(VENV)/constraints.txt
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal
 
@@ -67,8 +69,8 @@ test: setup
 
 # Adapted models of the oldest transformers: all but what its originals cannot, or call otherwise.
 oldest: setup
-	test -f $(VENV)/transformers-$(OLDEST)/.complete || $(BIN)/python -m pip install --quiet --upgrade \
-	  --disable-pip-version-check --no-deps --target $(VENV)/transformers-$(OLDEST) transformers==$(OLDEST)
+	test -f $(VENV)/transformers-$(OLDEST)/.complete || $(PIP) --upgrade --no-deps \
+	  --target $(VENV)/transformers-$(OLDEST) transformers==$(OLDEST)
 	@touch $(VENV)/transformers-$(OLDEST)/.complete
 	PYTHONPATH=$(VENV)/transformers-$(OLDEST) $(PYTEST) -o filterwarnings= \
 	  tests/adapters/test_families.py tests/adapters/test_in_use.py \

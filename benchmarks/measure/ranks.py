@@ -38,7 +38,8 @@ class Pool:
     def __init__(
         self, size: int, timeout: float = 60, start: Literal["spawn", "forkserver"] = "spawn"
     ) -> None:
-        self.size, self._timeout, self._context = size, timeout, get_context(start)
+        self.size, self._timeout = size, timeout
+        self._context: Any = get_context(start)
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
         self._start()
