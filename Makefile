@@ -1,7 +1,7 @@
 # The commands of the project; each builds the environment it needs.
 #   make run     train, measure, and write a chorale: runs/chorales/report.html
-#   make test    every test, then one case of each with checked shapes; of the costly tests some
-#                cases, others with each commit
+#   make test    every test, one case of each with checked shapes; of the costly tests some cases,
+#                others with each commit
 #   make thorough
 #                the same with all cases of all tests
 #   make oldest  adapted models of the oldest transformers that there are adaptations for
@@ -62,9 +62,9 @@ run: setup
 	$(BIN)/relpos music compare $(ARGS)
 
 # A process for each core, of one thread each. Shapes are the same in most parameters of a test: one
-# of them for each backend has them checked.
+# of them for each backend has them checked, and only in the second run, where that is possible.
 test: setup
-	$(PYTEST) $(ARGS)
+	$(PYTEST) --leave-cases 1 $(ARGS)
 	$(PYTEST) --cases 1 --jaxtyping-packages=relpos,relpos_tasks,beartype.beartype $(ARGS)
 
 # Adapted models of the oldest transformers: all but what its originals cannot, or call otherwise.

@@ -25,7 +25,7 @@ from .measure.adapted_equality import measure_equality
 from .measure.gpu import describe, event_clock
 from .measure.long_inputs import measure_long
 from .measure.machine import gpu, machine
-from .measure.model_parts import PARTS, measure_parts
+from .measure.model_parts import PARTS, measure_parts, note_machine
 from .report.adapters_page import adapters_verdict
 from .workloads.adapted import LONG_INPUTS, MODELS
 
@@ -60,17 +60,16 @@ def main() -> None:
         return
     result = json.loads(options.out.read_text()) if options.out.exists() else {}
     result["machine"] = machine()
-    commits = result.setdefault("commits", {})
     if options.equality:
         result["equality"] = measure_equality()
-        commits["equality"] = machine()["commit"]
+        note_machine(result, "equality")
         save(options.out, result)
         return
     if options.long is not None:
         for name in options.long or [each.name for each in LONG_INPUTS]:
             others = [row for row in result.get("long", []) if row["name"] != name]
             result["long"] = [*others, measure_long(name)]
-            commits[f"long: {name}"] = machine()["commit"]
+            note_machine(result, f"{name}: long")
             save(options.out, result)
         return
     chosen = [model for model in MODELS if model.name in options.models]

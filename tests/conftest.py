@@ -7,7 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run each test with at most N of its parameters, for each backend, spread evenly",
     )  # fmt: skip
     parser.addoption(
+        "--leave-cases", type=int, metavar="N",
+        help="leave out what a run with --cases N and --jaxtyping-packages takes, for that run",
+    )  # fmt: skip
+    parser.addoption(
         "--thorough", action="store_true",
         help="leave out no case of the costly tests, of which other commits have others",
     )  # fmt: skip
@@ -48,9 +52,9 @@ def pytest_collection_modifyitems(
     result = yield
     left_out = set()
     if config.getoption("--jaxtyping-packages", default=None):
-        # What tests our own errors or `torch.compile`, repeats what other tests have typed, or runs
-        # in processes of its own, which nobody types.
-        left_out = {item for item in items if item.get_closest_marker("no_typecheck")}
+        left_out = set(items) - set(_typed(items))
+    if count := config.getoption("--leave-cases"):
+        left_out |= set(_typed(_spread(items, count)))
     if count := config.getoption("--cases"):
         left_out |= set(items) - set(_spread(items, count))
     elif not config.getoption("--thorough"):
@@ -60,6 +64,15 @@ def pytest_collection_modifyitems(
     # The longest first, so that at the end no process works on one alone.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     return result
+
+
+def _typed(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Those of a run with checked shapes.
+
+    Not what tests our own errors or `torch.compile`, repeats what other tests have typed, or runs
+    in processes of its own, which nobody types.
+    """
+    yield from (item for item in items if not item.get_closest_marker("no_typecheck"))
 
 
 def _costly(items: list[pytest.Item]) -> Iterator[pytest.Item]:

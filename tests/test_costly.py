@@ -1,4 +1,8 @@
-"""Of a costly test each commit has some cases, and a few commits have had them all."""
+"""What a run takes of the tests.
+
+Of a costly one each commit has some cases, and a few commits have had them all. Of two runs, one
+of them with checked shapes, each case is in one.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,14 @@ import pytest
 from tests import conftest
 
 
-def case(name: str, number: int, *marks: pytest.Mark) -> SimpleNamespace:
-    """An item of pytest's, as far as it is looked at."""
-    return SimpleNamespace(
+class Item(SimpleNamespace):
+    """One of pytest's, as far as it is looked at."""
+
+    __hash__ = object.__hash__
+
+
+def case(name: str, number: int, *marks: pytest.Mark) -> Item:
+    return Item(
         path=Path("test_some.py"), parent=None, name=f"{name}[{number}]", originalname=name,
         number=number,
         get_closest_marker=lambda wanted: next((x for x in marks if x.name == wanted), None),
@@ -51,6 +60,43 @@ def test_a_commit_has_so_many_cases_of_a_costly_test_and_all_of_the_others(monke
 def test_some_commits_together_have_all_cases(monkeypatch):
     found = {x for number in range(40) for x in kept(monkeypatch, str(number))}
     assert found == {(x.originalname, x.number) for x in CASES}
+
+
+def taken(monkeypatch, items: list[Item], **options: object) -> set[tuple[str, int]]:
+    """What a run with these options takes of the items, which pytest hears all others of."""
+    monkeypatch.setattr(conftest, "_commit", lambda: "a")
+    before, items, said = items, list(items), []
+
+    def option(name: str, default: object = None) -> object:
+        return options.get(name.strip("-").replace("-", "_"), default)
+
+    def deselected(items: list[Item]) -> None:
+        said.extend(items)
+
+    config = SimpleNamespace(
+        getoption=option, hook=SimpleNamespace(pytest_deselected=deselected)
+    )  # fmt: skip
+    steps = conftest.pytest_collection_modifyitems(config, items)
+    next(steps)
+    with pytest.raises(StopIteration):
+        steps.send(None)
+    assert sorted(map(id, [*items, *said])) == sorted(map(id, before))
+    return {(x.originalname, x.number) for x in items}
+
+
+def test_each_case_is_in_one_of_two_runs(monkeypatch):
+    own = [case("own errors", number, pytest.mark.no_typecheck.mark) for number in range(4)]
+    items = [*(case("plain", number) for number in range(5)), *own, case("alone", 0), *CASES]
+    names = {"plain", "own errors", "alone"}
+    typed = taken(monkeypatch, items, cases=1, jaxtyping_packages="relpos")
+    first = {("plain", 0), ("alone", 0), *((name, 0) for name in {x.originalname for x in CASES})}
+    assert typed == first
+    left = taken(monkeypatch, items, leave_cases=1)
+    assert not left & typed
+    alone = taken(monkeypatch, items)
+    assert left == alone - typed
+    assert {x for x in alone if x[0] in names} == {x for x in left | typed if x[0] in names}
+    assert taken(monkeypatch, items, thorough=True) == {(x.originalname, x.number) for x in items}
 
 
 def test_one_word_has_one_number(monkeypatch):

@@ -11,7 +11,7 @@ from .adapted import measure_time
 from .adapted_memory import measure_memory
 from .machine import machine
 
-__all__ = ["PARTS", "measure_parts"]
+__all__ = ["PARTS", "measure_parts", "note_machine"]
 
 PARTS = {"time": measure_time, "memory": measure_memory}
 
@@ -27,13 +27,17 @@ def measure_parts(
         result: what was measured before, of these models too; changed in place.
         out: the JSON.
     """
-    commits, processors = (result.setdefault(name, {}) for name in ("commits", "processors"))
     for model in models:
         for part in parts:
             others = [row for row in result.get(part, []) if row["model"] != model.name]
             result[part] = others + PARTS[part](model)
-            commits[f"{model.name}: {part}"] = machine()["commit"]
-            processors[f"{model.name}: {part}"] = {
-                name: machine()[name] for name in ("processor", "capability")
-            }
+            note_machine(result, f"{model.name}: {part}")
             save(out, result)
+
+
+def note_machine(result: dict, name: str) -> None:
+    """Write down of which commit, and on which processor, what has this name was measured."""
+    here = machine()
+    result.setdefault("commits", {})[name] = here["commit"]
+    processors = result.setdefault("processors", {})
+    processors[name] = {key: here[key] for key in ("processor", "capability")}

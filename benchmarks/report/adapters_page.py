@@ -160,6 +160,7 @@ more than {limit} GiB in all is told no.
 LONG = """\
 Inputs that no original can take, in one pass with full attention: time, and the peak of the whole
 process. Beside it stands how far a short input is from the original.
+Measured on {machine}.
 """
 
 OUTSIDE = """\
@@ -289,7 +290,7 @@ def adapters_page(result: dict, implementation: dict, gpu_result: dict | None = 
     parts = [HEAD, GAINS.format(machine=measured_on(result, "time")), gains_table(result)]
     parts += [MEMORY.format(limit=LIMIT_GIB), memory_table(result)]
     if result.get("long"):
-        parts += [LONG, long_table(result)]
+        parts += [LONG.format(machine=measured_on(result, "long")), long_table(result)]
     if gpu_result is not None:
         parts += [ON_GPU.format(machine=machine_note(gpu_result["machine"]))]
         parts += [gains_table(gpu_result), *left_out(gpu_result)]
