@@ -1,7 +1,7 @@
 """What a run takes of the tests.
 
-Of a costly one each commit has some cases, and a few commits have had them all. Of two runs, one
-of them with checked shapes, each case is in one.
+Of a costly one each commit has some cases, and many commits together have them all. Of two runs,
+one of them with checked shapes, each case is in one.
 """
 
 from __future__ import annotations

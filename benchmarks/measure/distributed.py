@@ -167,6 +167,7 @@ def measure_bytes(length: int = 4096) -> list[dict[str, Any]]:
     """What each rank sends, counted where it is sent, beside the formulas."""
     rows, sizes = [], Sizes(length)
     for ranks in RANKS:
+        # What has imported relpos serves all numbers of ranks.
         pool = Pool(ranks, start="forkserver")
         try:
             for method in METHODS:

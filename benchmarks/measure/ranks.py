@@ -1,7 +1,8 @@
 """Processes of one thread each that stay alive from test to test, in a process group of gloo.
 
-A start takes seconds, a question milliseconds: `Pool(2).run(function, *args)` calls a function of a
-module in every process and returns what each returns, or raises what one of them raised.
+A start from nothing takes seconds, a question milliseconds: `Pool(2).run(function, *args)` calls a
+function of a module in every process and returns what each returns, or raises what one of them
+raised.
 """
 
 from __future__ import annotations

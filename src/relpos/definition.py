@@ -185,7 +185,7 @@ def grid_attention(
         k: keys, likewise; query head `n` reads key head `n // (h // g)`.
         v: values, likewise.
         shape: the grid of the keys.
-        axes: K_a, Q_a, B_a, V_a and p_a of the formula, one entry per axis.
+        axes: K_a, Q_a, B_a, V_a and p_a of the formula, one entry per axis; empty if none has any.
         joint_bias: J of the formula, `(h or 1, 2 n - 1, 2 m - 1, ...)`, offset 0 in the middle.
         query_shape: the grid of the queries; None means that of the keys. Offsets along an axis
             count steps of the finer of the two.
@@ -207,9 +207,11 @@ def grid_attention(
     kv_heads, seqlen_k = k.shape[1], k.shape[2]
     scale = 1 / sqrt(width) if scale is None else scale
     query_shape = shape if query_shape is None else query_shape
-    query_places, places = list(np.ndindex(*query_shape)), list(np.ndindex(*shape))
+    query_coords, key_coords = list(np.ndindex(*query_shape)), list(np.ndindex(*shape))
+    axes = axes or [Axis()] * len(shape)
     windows = [None] * len(shape) if window is None else window
     key_ranges, axis_ranges = _split_ranges(key_ranges, len(shape))
+    _check_axes(shape, query_shape=query_shape, axes=axes, window=windows, key_ranges=axis_ranges)
     if mask is not None:
         mask = np.broadcast_to(mask, (batch, heads, seqlen_q, seqlen_k))
 
@@ -221,8 +223,8 @@ def grid_attention(
         for j in range(seqlen_k):
             # Without coordinates, for a pair with a token of the prefix, no axis adds or hides.
             on_grid = i >= prefix and j >= prefix
-            at_query = query_places[i - prefix] if on_grid else ()
-            at_key = places[j - prefix] if on_grid else ()
+            at_query = query_coords[i - prefix] if on_grid else ()
+            at_key = key_coords[j - prefix] if on_grid else ()
             offsets = [*map(_offset, at_query, at_key, query_shape, shape)]
             if (causal and j > i) or not all(map(_in_window, offsets, windows)):
                 continue
@@ -251,6 +253,14 @@ def grid_attention(
                 vectors.append(vector)
         output[b, h, i], lse[b, h, i] = _average(scores, vectors)
     return output, lse
+
+
+def _check_axes(shape: tuple[int, ...], **along: Sequence[object]) -> None:
+    for name, entries in along.items():
+        if len(entries) != len(shape):
+            raise ValueError(
+                f"{name} must have an entry for each of {len(shape)} axes, got {len(entries)}"
+            )
 
 
 def _in_window(offset: int | Fraction, window: Window | None) -> bool:
@@ -295,6 +305,7 @@ def _cap(score: np.floating, softcap: float | None) -> np.floating:
     return score if softcap is None else softcap * np.tanh(score / softcap)
 
 
+# A fraction takes long to make, and is asked for with each pair of tokens.
 @cache
 def _offset(query: int, key: int, queries: int, keys: int) -> int | Fraction:
     """Key minus query coordinate along an axis, in steps of the finer of the two sides."""

@@ -86,7 +86,6 @@ def axis_offsets(
     and MViTv2 (Li et al. 2022, section 4.1); where that is no integer, so are the offsets, in
     float64.
 
-
     Args:
         queries: size of the queries' grid along the axis.
         keys: size of the keys' grid.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from transformers.models.gemma4.modeling_gemma4 import Gemma4AudioModel
 
 from benchmarks.measure.implementation_sweep import measure_sweep
 from relpos import ShapeError
-from relpos.adapters import attn_implementation, register_attn_implementation
+from relpos.adapters import attn_implementation, range_masks, register_attn_implementation
 from relpos.adapters.key_ranges_mask import KeyRangesMask
 from relpos.adapters.range_masks import range_mask
 
@@ -433,6 +434,17 @@ def test_models_with_eager_attention_of_their_own_are_refused(config, make):
     model = make._from_config(config, attn_implementation="relpos").eval()
     with pytest.raises(ValueError, match="must take its attention from transformers' interface"):
         model(IDS)
+
+
+def test_a_model_is_looked_for_again_once_its_module_is_imported(monkeypatch):
+    class Config(hf.BloomConfig):
+        __module__ = hf.BloomConfig.__module__
+
+    with monkeypatch.context() as before:
+        before.delitem(sys.modules, hf.BloomModel.__module__)
+        assert not range_masks._takes_numbers(Config)
+    with pytest.raises(ValueError, match="must take its attention from transformers' interface"):
+        range_masks._takes_numbers(Config)
 
 
 @pytest.mark.parametrize("kind", ["none", "ranges", "bool", "float"])

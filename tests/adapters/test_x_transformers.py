@@ -148,7 +148,6 @@ def test_memories_lie_before_the_tokens(bias: dict[str, Any]):
 
 @biases
 @pytest.mark.parametrize("settings", [{}, {"attn_kv_heads": 2}], ids=["", "grouped"])
-@pytest.mark.costly(70)
 def test_generation_gives_the_same_tokens(bias: dict[str, Any], settings: dict[str, Any]):
     theirs, ours = pair(language_model(**bias, **settings))
     prompt, found = torch.randint(40, (2, 6)), []

@@ -16,6 +16,7 @@ using relpos::kTableKinds;
 using relpos::kQueries;
 using relpos::kValues;
 
+constexpr int64_t kManyQueries = 1000;
 constexpr const char* kKindNames[] = {"keys", "queries", "bias", "values"};
 
 // Which gradients a call asks for.
@@ -116,7 +117,8 @@ struct Case {
     }
   }
 
-  // Rows of tokens, a plane of them, or a volume; the queries on it may be pooled.
+  // Rows of tokens, a plane of them, or a volume; the queries on it may be pooled. Finer ones, which
+  // multiply from axis to axis, are given up where they become too many.
   void draw_grid() {
     relpos::Grid& grid = params.grid;
     grid.num_axes = random.chance(0.2) ? 1 : (int)random.whole(2, random.chance(0.2) ? 8 : 3);
@@ -132,7 +134,7 @@ struct Case {
       relpos::Axis& axis = grid.axes[n];
       const int64_t keys = 1 + (int64_t)(side * random.number(random.chance(0.2) ? 0 : 0.8, 1.2));
       const int64_t queries = other_queries ? draw_pooled(keys) : keys;
-      axis.set_sizes(keys, params.seqlen_q * queries > 1000 ? keys : queries);
+      axis.set_sizes(keys, params.seqlen_q * queries > kManyQueries ? keys : queries);
       if (axis.size_q != keys && random.chance(0.2)) axis.ratio = 0;  // as where sizes are symbols
       grid.sum_size_k += axis.size_k;
       params.seqlen_k *= axis.size_k, params.seqlen_q *= axis.size_q;

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+import pytest
 
 from relpos.definition import Axis, Table, attention, grid_attention
 
@@ -79,6 +81,19 @@ def test_offsets_count_steps_of_the_finer_side():
     own = Axis(bias=Table(np.array([[50.0]]), 0, "zero"))
     output, _ = grid_attention(q, zeros, v, shape=(4,), query_shape=(2,), axes=[own])
     np.testing.assert_allclose(output.ravel(), [0, 2], atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"query_shape": (6,)}, {"axes": [Axis()]}, {"window": [None] * 3}, {"key_ranges": [None]}],
+    ids=lambda given: next(iter(given)),
+)
+def test_each_axis_of_a_grid_has_an_entry(given: dict[str, Any]):
+    x = np.zeros((1, 1, 6, 1))
+    ((name, entries),) = given.items()
+    words = f"{name} must have an entry for each of 2 axes, got {len(entries)}"
+    with pytest.raises(ValueError, match=words):
+        grid_attention(x, x, x, shape=(2, 3), **{"axes": (), **given})
 
 
 def test_the_middle_of_the_joint_bias_is_the_token_itself():

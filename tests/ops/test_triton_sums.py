@@ -218,6 +218,7 @@ def test_along_a_long_axis_torch_makes_them(monkeypatch: pytest.MonkeyPatch):
     assert attention(q, q, q, terms, backend="triton").isfinite().all()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_opcheck():
     from relpos.ops.triton import axis_op
 

@@ -110,12 +110,17 @@ def _takes_numbers(config: type) -> bool:
     return not model._supports_sdpa
 
 
-@cache
 def _model_of(config: type) -> type[PreTrainedModel] | None:
     """A model of such a configuration in the module beside it; if there is none, the first."""
     name = config.__module__.replace(".configuration_", ".modeling_")
-    found = vars(sys.modules[name]).values() if name in sys.modules else ()
-    classes = [cls for cls in found if isinstance(cls, type)]
+    return _model_in(name, config) if name in sys.modules else None
+
+
+# Not of a module that may be imported later.
+@cache
+def _model_in(name: str, config: type) -> type[PreTrainedModel] | None:
+    """Of the module of that name, which is imported."""
+    classes = [cls for cls in vars(sys.modules[name]).values() if isinstance(cls, type)]
     models = [cls for cls in classes if issubclass(cls, PreTrainedModel) and cls.__module__ == name]
     its_own = [model for model in models if model.config_class is config]
     return next(iter(its_own or models), None)

@@ -207,7 +207,7 @@ def _terms_of_sequence(
     tokens: CutTokens,
 ) -> Terms:
     """The tables of all offsets of the sequence, the same on every rank."""
-    # One query with so many keys that it meets every offset of the sequence.
+    # One query with so many keys that it selects every offset of the sequence.
     last = tokens.query_start + tokens.num_queries - 1
     count = max(tokens.num_keys + tokens.num_queries - 1, 0)
     one = _one_input(x, 1)

@@ -37,13 +37,15 @@ def axis_tables(terms: GridTerms) -> Tensor | None:
     Args:
         terms: the grid.
     """
+    # Of all axes alike: the kernel tells by how many numbers there are in all.
+    traced = any(isinstance(size, torch.SymInt) for size in (*terms.query_grid, *terms.shape))
     parts = []
     for number, axis in enumerate(terms.axes):
-        queries, keys = terms.query_grid[number], terms.shape[number]
+        sizes = terms.query_grid[number], terms.shape[number]
         for name in TABLES:
             table: OffsetTable | None = getattr(axis, name)
             if table is not None:
-                rows = _axis_rows(table, queries, keys, of_keys=name == "queries")
+                rows = _axis_rows(table, *sizes, of_keys=name == "queries", traced=traced)
                 parts.append(rows.flatten(1))
     if not parts:
         return None
@@ -172,7 +174,9 @@ def _paired_product(x: Tensor, rows: Tensor) -> Tensor:
     return torch.einsum("bhxyd,hycd->bhxyc", x, rows)
 
 
-def _axis_rows(table: OffsetTable, queries: int, keys: int, *, of_keys: bool) -> Tensor:
+def _axis_rows(
+    table: OffsetTable, queries: int, keys: int, *, of_keys: bool, traced: bool
+) -> Tensor:
     """`(h or 1, r[, d])` in float32: rows of which each coordinate of one side selects a run.
 
     With `u` coordinates on the side that selects and `v` on the other, coordinate `x` selects the
@@ -181,16 +185,16 @@ def _axis_rows(table: OffsetTable, queries: int, keys: int, *, of_keys: bool) ->
     - `n (u - 1 - x)` where `v = n u`: there is a row for each offset.
     - `(x % n) (2 v - 1) + v - 1 - x // n` where `u = n v`: likewise, first the offsets of the
       coordinates `0, n, 2 n, ...`, then of `1, n + 1, ...`, and so on.
-    - `x v` elsewhere, and where sizes are symbols: there is a row for each pair.
+    - `x v` elsewhere, and where a size of any axis is a symbol: there is a row for each pair.
 
     Args:
         table: of one axis.
         queries: their coordinates.
         keys: theirs.
         of_keys: whether keys select.
+        traced: whether sizes are symbols.
     """
     own, other = (keys, queries) if of_keys else (queries, keys)
-    traced = isinstance(own, torch.SymInt) or isinstance(other, torch.SymInt)
     # Whether one divides the other would become a condition of the program.
     if own != other and (traced or max(own, other) % min(own, other)):
         rows = rows_of_pairs(table, queries, keys, torch.float32)

@@ -83,7 +83,6 @@ def test_evaluate_measures_as_compare_did(run_folder, text_folder, relpos):
     assert chrf.startswith(f"chrF {measured['chrf']:.1f}, ")
 
 
-@pytest.mark.no_typecheck
 def test_what_settings_are_chosen_on_is_measured_on_request(
     run_folder, harmony_folder, text_folder, relpos
 ):

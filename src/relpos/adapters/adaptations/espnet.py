@@ -3,7 +3,7 @@
     s_ij = scale * ((q_i + u) . k_j + (q_i + v) . p[j - i])          newer: p from -(L - 1) to L - 1
 
 The legacy form shifts the products with L rows only, those of keys that are not ahead, so that a
-key ahead of the query meets the next query, and rows of keys far behind:
+key ahead of the query has the next query's product, with the row of a key far behind:
 
     s_ij = scale * ((q_i + u) . k_j + (q_i + v) . p[j - i])           j <= i
            scale *  (q_i + u) . k_j                                   j = i + 1

@@ -77,7 +77,7 @@ class _Attention(Adapted):
     def terms(
         self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b h j d"]
     ) -> tuple[Float[Tensor, "b h i d"], Terms]:
-        """Queries as the keys meet them, and the tables."""
+        """Queries as the keys multiply them, and the tables."""
         raise NotImplementedError
 
 

@@ -63,7 +63,7 @@ class ImageAttention(Adapted):
         return self.proj(output.flatten(2).unflatten(1, shape)), found
 
     def normalized(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys as the scores and the tables meet them.
+        """Queries and keys as the scores and the tables multiply them.
 
         Args:
             q: `(b, h, i, d)`, as projected.

@@ -64,7 +64,7 @@ class WindowAttention(Adapted):
 class _Block(Adapted):
     """A base of blocks with decomposed relative positions of an image.
 
-    In volumes the originals look up the third axis by the place along the second one.
+    In volumes the originals look up the third axis by the coordinate along the second one.
     """
 
     scheme = "keys of two axes"
@@ -83,7 +83,7 @@ class _Block(Adapted):
     @classmethod
     def unsupported(cls, module: Any) -> str | None:
         if len(module.rel_positional_embedding.rel_pos_arr) != 2:
-            return "positions along the third axis depend on the place along the second"
+            return "positions along the third axis depend on the coordinate along the second"
         if module.causal:
             return "it is causal along the rows of an image"
         if module.attention_dtype is not None:

@@ -3,8 +3,8 @@
     s_ij = scale * q_i . k_j + q_i . H[y_i - y_j] + q_i . W[x_i - x_j]
     o_i  = sum_j softmax(s_i)_j v_j + q_i
 
-Of a video there is a third table, T. Along each axis places count steps of the finer of the two
-grids, of the queries and of the keys. The tables are shared by the heads and not scaled. Class
+Of a video there is a third table, T. Along each axis coordinates count steps of the finer of the
+two grids, of the queries and of the keys. The tables are shared by the heads and not scaled. Class
 tokens, ahead of the grid, have no positions.
 """
 
@@ -75,7 +75,7 @@ class MultiscaleAttention(Adapted):
                 for rows, sizes in zip(tables, grids, strict=True)
             ]
             biases = _axis_biases(q[:, :, prefix:], by_pair) / scale
-            marks = _places(shape, like=k)
+            marks = _coordinate_marks(shape, like=k)
             before = (0, 0, prefix, 0)
             output, _ = attend(
                 torch.cat([q, pad(biases, before)], -1),
@@ -101,7 +101,7 @@ class MultiscaleAttention(Adapted):
     def row_of_pair(
         self, queries: int, keys: int, device: torch.device
     ) -> Float[Tensor, "queries keys"]:
-        """The row of each place of a query and of a key, before it is rounded down.
+        """The row of each coordinate of a query and of a key, before it is rounded down.
 
         Args:
             queries: size of their axis.
@@ -196,11 +196,11 @@ def _rows_by_offset(rows: Float[Tensor, "r d"], queries: int, keys: int) -> Offs
 def _axis_biases(
     q: Float[Tensor, "b h i d"], by_pair: list[Float[Tensor, "_m _n d"]]
 ) -> Float[Tensor, "b h i s"]:
-    """Of each query its biases at the places along the first axis of the keys, then the second.
+    """Of each query its biases at the keys' coordinates along the first axis, then the second.
 
     Args:
         q: queries of the grid.
-        by_pair: of each axis the row of each place of a query and of a key.
+        by_pair: of each axis the row of each coordinate of a query and of a key.
     """
     shape = [rows.shape[0] for rows in by_pair]  # `len` makes constants of sizes
     on_grid = q.unflatten(2, shape)
@@ -212,8 +212,8 @@ def _axis_biases(
     return torch.cat(biases, dim=-1)
 
 
-def _places(shape: Sequence[int], *, like: Tensor) -> Float[Tensor, "j s"]:
-    """Of each key 1 at its place along the first axis, at that along the second and so on.
+def _coordinate_marks(shape: Sequence[int], *, like: Tensor) -> Float[Tensor, "j s"]:
+    """Of each key 1 at its coordinate along the first axis, at that along the second and so on.
 
     Args:
         shape: the grid of the keys.
@@ -222,7 +222,7 @@ def _places(shape: Sequence[int], *, like: Tensor) -> Float[Tensor, "j s"]:
     grids = torch.meshgrid(*(torch.arange(n, device=like.device) for n in shape), indexing="ij")
     # Not `one_hot`, which makes constants of sizes.
     marks = [
-        places.flatten()[:, None] == torch.arange(n, device=like.device)
-        for places, n in zip(grids, shape, strict=True)
+        coords.flatten()[:, None] == torch.arange(n, device=like.device)
+        for coords, n in zip(grids, shape, strict=True)
     ]
     return torch.cat(marks, dim=-1).to(like.dtype)

@@ -40,7 +40,7 @@ class Attention(PooledAttention):
         needed = 2 * finer - (finer + coarser - 1) // coarser
         if len(rows) < needed:
             raise IndexError(
-                f"MultiScaleAttention: an axis of {queries} places of queries and {keys} of keys "
-                f"must have {needed} rows, got {len(rows)}"
+                f"MultiScaleAttention: an axis of {queries} coordinates of queries and {keys} of "
+                f"keys must have {needed} rows, got {len(rows)}"
             )
         return rows
