@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 import torch
 from lightning.pytorch.utilities.imports import _OMEGACONF_AVAILABLE
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import register_parametrization
 from transformers.utils import import_utils
 
-from relpos.adapters import Adapted, adapt, restore
+from relpos.adapters import Adapted, adapt, register, restore
 from tests.apart import import_apart
 from tests.factories import normal
 
@@ -202,6 +204,29 @@ def test_the_report_says_that_a_subclass_is_left():
     model = encoder()
     model.__class__ = type("Mine", (type(model),), {})
     assert "a subclass of ConformerEncoder" in str(adapt(model))
+
+
+class Mine:
+    """Changes nothing."""
+
+
+@pytest.mark.parametrize("way", ["subclass", "parametrization"])
+def test_what_lies_in_another_module_computes_the_same(way: str):
+    theirs, features = encoder(), normal(2, WIDTH, 33)
+    name = "RelPositionMultiHeadAttention"
+    for attention in [x for x in theirs.modules() if type(x).__name__ == name]:
+        if way == "subclass":
+            attention.__class__ = type("Own", (Mine, type(attention)), {"__module__": __name__})
+            register(type(attention), like=f"nemo.{name}")
+    ours = copy.deepcopy(theirs)
+    assert len(adapt(ours, strict=True).adapted) == 2
+    if way == "parametrization":
+        for attention in [x for x in ours.modules() if type(x).__name__ == name]:
+            register_parametrization(attention, "pos_bias_u", nn.Identity())
+    length = torch.tensor([33, 20])
+    found = [model(audio_signal=features, length=length)[0] for model in (theirs, ours)]
+    assert_same(found[1][1, :, :20], found[0][1, :, :20])
+    assert_same(found[1][0], found[0][0])
 
 
 class Internal(nn.Module):

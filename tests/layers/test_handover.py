@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from relpos import OffsetTable, Terms
+from relpos import OffsetTable, ShapeError, Terms
 from relpos.layers import GridAttention, KeyValueCache, MultiheadAttention
 from relpos.positions import Alibi, Compose, GatedBias, Position, RelativeLogits, Rotary, Sinusoidal
 from relpos.positions.handover import apply_position, check_position, resolve_scale
@@ -71,6 +71,19 @@ def test_what_a_position_of_ones_own_must_return_is_said(returned, said):
     for position in (Returning(), Compose(Rotary(4), Returning())):
         with pytest.raises(TypeError, match=said):
             attention(position)(x, x, x)
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize(("side", "number"), [("queries", 0), ("keys", 1)])
+def test_a_position_keeps_all_tokens(side, number):
+    class Dropping(nn.Module):
+        def forward(self, *qk):
+            return *(x[:, :, int(n == number) :] for n, x in enumerate(qk)), Terms()
+
+    x = normal(1, 5, 12)
+    words = rf"Dropping: the {side} that it returns must be of \(1, 3, 5\) .*, got \(1, 3, 4\)"
+    with pytest.raises(ShapeError, match=words):
+        attention(Dropping())(x, x, x)
 
 
 def test_shapes_that_nobody_gives_are_left_out():

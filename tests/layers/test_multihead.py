@@ -223,7 +223,7 @@ def test_bad_groups_are_named():
         (((2, 5, 11), (2, 9, 12), (2, 9, 12)), r"query must be \(b, i, e\) with e=12, got"),
         (((2, 5, 12), (3, 9, 12), (3, 9, 12)), r"key must be .* with b=2, kdim=12, got"),
         (((2, 5, 12), (2, 9, 12), (2, 8, 12)), r"value must be .* with b=2, j=9, vdim=12, got"),
-        (((5, 12), (2, 9, 12), (2, 9, 12)), r"key must be .* with b=1, kdim=12, got"),
+        (((5, 12), (1, 9, 12), (1, 9, 12)), "key and value must have 2 axes, as query has, got 3"),
     ],
 )
 def test_inputs_that_do_not_fit_are_named(shapes, words):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from relpos import OffsetTable, ShapeError, Terms, attention, merge
+from relpos import OffsetTable, ShapeError, Terms, attention, backends, merge
 from tests.ops.agreement import assert_agrees, cast
 from tests.ops.backends import DTYPES, every_backend, every_blockwise
 from tests.ops.cases import CASES, Case, any_case
@@ -93,6 +93,27 @@ def test_what_stands_in_a_part_without_keys_reaches_no_gradient():
     merged, _ = merge([output, output * torch.nan], [lse, empty])
     for slope in torch.autograd.grad(merged.sum(), (lse, empty)):
         assert not slope.any()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # NumPy's, for triton
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+@pytest.mark.parametrize("backend", ["reference", "tiled", "native", "triton"])
+def test_where_a_part_is_no_number_the_whole_is_none(backend: str, wrong: float):
+    if reason := backends()[backend]:
+        pytest.skip(reason)
+    q, k, v = (torch.randn(1, 2, 3, 16) for _ in range(3))
+    mask = torch.zeros(3, 3)
+    mask[0, 1] = wrong
+    parts = [
+        attention(q, k, v, mask=each, backend=backend, return_lse=True) for each in (mask, None)
+    ]
+    (output, lse), (merged, total) = parts[0], merge(*zip(*parts, strict=True))
+    for x in (output, merged):
+        assert x[:, :, 0].isnan().all()
+        assert x[:, :, 1:].isfinite().all()
+    for x in (lse, total):
+        assert not x[:, :, 0].isneginf().any()
+        assert not x[:, :, 0].isfinite().any()
 
 
 @every_backend

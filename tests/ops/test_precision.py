@@ -141,11 +141,32 @@ def test_autocast_leaves_float64_alone():
     assert torch.equal(output, case.run(named, "tiled")[0])
 
 
+def negated(x: Tensor) -> Tensor:
+    """The same numbers, of which memory holds the negative ones."""
+    seen = torch.complex(torch.zeros_like(x), -x).conj().imag if x.is_floating_point() else x
+    assert seen.is_neg() == x.is_floating_point()
+    return seen
+
+
+@every_blockwise
+def test_backward_within_autocast_computes_the_same(backend: str):
+    case = CASES["per head"]
+    named = {name: x.requires_grad_() for name, x in case.inputs(dtype=torch.float32).items()}
+    grads = []
+    for enabled in (False, True):
+        output, lse = case.run(named, backend)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            parts = output.sum() + lse.sum()
+            grads.append(torch.autograd.grad(parts, list(named.values())))
+    assert all(torch.equal(*pair) for pair in zip(*grads, strict=True))
+
+
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "every second number": lambda x: torch.stack([x, x], -1).select(-1, 0),
     "heads beside their numbers": lambda x: x.transpose(1, -2).contiguous().transpose(1, -2),
     "transposed": lambda x: x.mT.contiguous().mT,
     "within a larger tensor": lambda x: torch.nn.functional.pad(x, (3, 2, 1, 0))[..., 1:, 3:-2],
+    "negated": negated,
     "off the beginning": lambda x: torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape),
 }
 

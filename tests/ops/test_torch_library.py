@@ -365,6 +365,18 @@ def test_shapes_and_dtypes_on_the_meta_device():
     assert (lse.shape, lse.dtype) == ((2, 4, 5), torch.float32)
 
 
+@every_backend
+def test_a_default_device_is_for_what_the_caller_makes(backend: str):
+    q, documents = torch.randn(1, 2, 70, 8), torch.arange(70)[None] // 20
+    expected = attention(q, q, q, documents=documents, backend=backend)
+    torch.set_default_device("meta")
+    try:
+        found = attention(q, q, q, documents=documents, backend=backend)
+    finally:
+        torch.set_default_device(None)
+    assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (1, 2, 0, 4)])
 @every_backend
 def test_nothing_in_gives_nothing_out(backend: str, shape: tuple[int, ...]):
@@ -374,6 +386,16 @@ def test_nothing_in_gives_nothing_out(backend: str, shape: tuple[int, ...]):
     output = attention(q, k, k, terms, backend=backend)
     assert output.shape == shape
     output.sum().backward()
+
+
+@every_backend
+def test_values_without_numbers_have_gradients_without_any(backend: str):
+    q, v = torch.randn(1, 2, 4, 8, requires_grad=True), torch.zeros(1, 2, 4, 0, requires_grad=True)
+    rows = torch.zeros(1, 3, 0, requires_grad=True)
+    terms = Terms(values=OffsetTable(rows, -1))
+    output, lse = attention(q, q, v, terms, backend=backend, return_lse=True)
+    (output.sum() + lse.sum()).backward()
+    assert [x.grad.shape for x in (v, rows)] == [v.shape, rows.shape]  # type: ignore[union-attr]
 
 
 @every_backend

@@ -7,10 +7,12 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from ..errors import ShapeError
+from ..ops.torch_dispatcher import may_pass_by_dispatcher
+from ..ops.transforms import is_transformed
 
 __all__ = [
-    "additive_mask", "check_mask", "encoder_mask", "key_padding", "narrow_mask", "whole_mask",
-    "with_bias",
+    "additive_mask", "check_mask", "encoder_mask", "has_numbers", "key_padding", "narrow_mask",
+    "whole_mask", "with_bias",
 ]  # fmt: skip
 
 
@@ -71,10 +73,15 @@ def narrow_mask(
     if missing > 0:
         attention_mask = nn.functional.pad(attention_mask, (0, missing))
     mask = attention_mask[:, start : start + length]
-    # Looked at only where nobody waits for it: not on another device, and not while tracing.
-    if mask.device.type == "cpu" and not torch.compiler.is_compiling() and bool(mask.all()):
+    # Looked at only where nobody waits for it, as for another device.
+    if mask.device.type == "cpu" and has_numbers(mask) and bool(mask.all()):
         return None
     return key_padding(mask)
+
+
+def has_numbers(mask: Tensor) -> bool:
+    """Whether there are numbers to look at: not while it is traced, mapped, fake or on `meta`."""
+    return may_pass_by_dispatcher((mask,)) and not is_transformed()
 
 
 def encoder_mask(attention_mask: Tensor | None, *, length: int) -> Tensor | None:

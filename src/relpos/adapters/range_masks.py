@@ -22,6 +22,7 @@ from transformers.utils.import_utils import is_tracing
 from ..ranges import intersect_ranges
 from .key_ranges_mask import KeyRangesMask
 from .mask_function import slides
+from .masks import has_numbers
 
 __all__ = ["range_mask"]
 
@@ -55,9 +56,11 @@ def range_mask(
     takes_numbers = _takes_numbers(type(arguments.get("config")))
     causal = mask_function is masking_utils.causal_mask_function
     both_ways = mask_function is masking_utils.bidirectional_mask_function
-    tracing = is_tracing(attention_mask)
     device = arguments.get("device", "cpu")
-    padding = _padding(attention_mask, kv_length, kv_offset)
+    tracing = is_tracing(attention_mask) or torch.device(device).type == "meta"
+    if attention_mask is not None:
+        tracing = tracing or not has_numbers(attention_mask)
+    padding = _padding(attention_mask, kv_length, kv_offset, looks=not tracing)
     queries = torch.arange(q_length, device=device) + q_offset
     ranges = None
     if both_ways or causal or slides(**arguments):
@@ -126,13 +129,15 @@ def _model_in(name: str, config: type) -> type[PreTrainedModel] | None:
     return next(iter(its_own or models), None)
 
 
-def _padding(attention_mask: Tensor | None, length: int, start: int) -> Tensor | None:
+def _padding(
+    attention_mask: Tensor | None, length: int, start: int, *, looks: bool
+) -> Tensor | None:
     """`(b, j)`, True for tokens; None where all are known to be."""
     padding = masking_utils.prepare_padding_mask(attention_mask, length, start)
     if padding is None:
         return None
     padding = padding[:, start : start + length].to(torch.bool)
-    return None if not is_tracing(padding) and bool(padding.all()) else padding
+    return None if looks and bool(padding.all()) else padding
 
 
 def _ranges(

@@ -34,6 +34,7 @@ from ..checks import (
     check_softcap,
     check_tensor,
 )
+from ..errors import ShapeError
 from ..jagged import is_jagged
 from ..ops import attention, attention_weights
 from ..ops.locality import AnyKeyRanges, AnyWindow, Window, is_of_axes
@@ -238,7 +239,8 @@ class MultiheadAttention(InputProjections):
             check_tensor("MultiheadAttention", name, x)
         single = query.ndim == 2
         if single:
-            query, key, value = (x[None] if x.ndim == 2 else x for x in (query, key, value))
+            _check_single(key, value)
+            query, key, value = query[None], key[None], value[None]
             if key_padding_mask is not None:
                 check_tensor("MultiheadAttention", "key_padding_mask", key_padding_mask)
                 key_padding_mask = key_padding_mask[None]
@@ -376,6 +378,15 @@ class MultiheadAttention(InputProjections):
             key_ranges=key_ranges, softcap=self.softcap,
         )  # fmt: skip
         return heads, weights
+
+
+def _check_single(key: Tensor, value: Tensor) -> None:
+    """Raise unless they have no axis of sequences, beside a query that has none."""
+    if key.ndim != 2 or value.ndim != 2:
+        raise ShapeError(
+            "MultiheadAttention: key and value must have 2 axes, as query has, got "
+            f"{key.ndim} and {value.ndim}"
+        )
 
 
 def _with_batch(argument: str, x: Tensor | None, *, axes: int) -> Tensor | None:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..autocast import without_autocast
 from .allocated import check_memory
 from .arguments import DECLARED, Arguments, Flow, arguments_of, schema_argument, schema_type
 from .compiled_graph import call_kernel_in_compiled_graphs
@@ -203,7 +204,8 @@ class CustomOp:
 
         def compute_backward(*values: Any) -> list[Tensor | None]:
             flow, arguments, wanted = self.unpacked(values)
-            found = backward(arguments, flow, wanted)
+            with without_autocast(flow.d_output):
+                found = backward(arguments, flow, wanted)
             gradients = dict.fromkeys(self.learnable)
             for name in wanted:
                 x, dtype = found[name], self._gradient_dtype(arguments, name)

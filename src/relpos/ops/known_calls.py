@@ -128,8 +128,8 @@ def find_call(
 
 
 def _layout(x: Tensor) -> Hashable:
-    """Of a usual tensor, which has strides; else an error."""
-    if type(x) not in PLAIN_TENSORS:
+    """Of a usual tensor, which has strides and lies in memory as it is; else an error."""
+    if type(x) not in PLAIN_TENSORS or x.is_neg():
         raise TypeError
     return layout_of(x)
 

@@ -26,7 +26,12 @@ PLAIN_TENSORS = (Tensor, Parameter)
 
 def may_pass_by_dispatcher(tensors: Sequence[Tensor]) -> bool:
     """Whether a call has nobody to tell: no tracing or dispatch mode, usual tensors in memory."""
-    return has_no_modes() and all(type(x) in PLAIN_TENSORS and not x.is_meta for x in tensors)
+    return has_no_modes() and all(map(_is_plain, tensors))
+
+
+def _is_plain(x: Tensor) -> bool:
+    """Whether its numbers lie in memory as they are: else the dispatcher makes such a tensor."""
+    return type(x) in PLAIN_TENSORS and not (x.is_meta or x.is_neg() or x._is_zerotensor())
 
 
 def has_no_modes() -> bool:

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..checks import one_line
+from ..errors import ShapeError
 from ..terms import GridTerms, Terms
 from .absolute import LearnedAbsolute, Sinusoidal
 from .scales import scale_or_default
@@ -91,6 +92,7 @@ def apply_position(
 
     Raises:
         TypeError: if it returns something else.
+        ShapeError: if it returns other numbers of heads or tokens.
     """
     if position is None:
         return q, k, Terms()
@@ -113,6 +115,12 @@ def apply_position(
         raise TypeError(
             f"{name}: the terms that it returns must be Terms or GridTerms, got {one_line(terms)}"
         )
+    for side, old, new in (("queries", q, new_q), ("keys", k, new_k)):
+        if new.shape[:3] != old.shape[:3]:
+            raise ShapeError(
+                f"{name}: the {side} that it returns must be of {tuple(old.shape[:3])} sequences, "
+                f"heads and tokens, got {tuple(new.shape[:3])}"
+            )
     return new_q, new_k, terms
 
 

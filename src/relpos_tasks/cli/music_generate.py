@@ -47,8 +47,9 @@ def generate(
     melody: Annotated[
         Path | None,
         typer.Option(
-            help="Of a chorale: a tune for the soprano to sing note for note, .mid or .musicxml; "
-            "the other voices are composed to it. The chorale is as long as the tune.",
+            help="Of a chorale: a tune for the soprano to sing note for note, .mid or .musicxml, "
+            "on the nearest sixteenths; the other voices are composed to it. The chorale is as "
+            "long as the tune, and has a tempo of its own.",
         ),
     ] = None,
     seconds: Annotated[

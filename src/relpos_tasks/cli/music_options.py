@@ -60,6 +60,7 @@ class MusicOptions(TrainingOptions):
         int | None,
         typer.Option(
             min=1,
+            max=1 << 20,
             help="The farthest offset with a row of its own, in tokens, for huang, shaw, deberta "
             "and relative-logits. By default 64 for shaw, and the whole window for the others.",
         ),

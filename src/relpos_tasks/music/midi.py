@@ -40,13 +40,14 @@ def read_midi(path: str | Path) -> Lines:
             events.append((now, message))
     except (OSError, EOFError, ValueError, LookupError, mido.KeySignatureError) as error:
         raise ScoreError(
-            f"{path}: broken MIDI file: {str(error) or type(error).__name__}"
+            f"{path}: broken MIDI file: {str(error) or 'it ends too early'}"
         ) from error
     if ticks <= 0 or file.type == 2:
         raise ScoreError(f"{path}: must count time in quarters and play its tracks together")
     notes = _notes(events, STEPS_PER_QUARTER / ticks)
     if not notes:
-        raise ScoreError(f"{path}: holds no note")
+        of_drums = any(message.type == "note_on" for _, message in events)
+        raise ScoreError(f"{path}: holds no note{' but those of drums' * of_drums}")
     steps = max(end for _, end, _ in notes)
     if steps > LONGEST:
         raise ScoreError(f"{path}: must be at most {LONGEST} sixteenths long, got {steps}")

@@ -61,6 +61,11 @@ def check_files(folder: Path) -> None:
     """
     for name in (REPORT, METRICS, MACHINE):
         check_writable(folder / name)
+        if (folder / name).exists() and not (folder / METRICS).exists():
+            raise ValueError(
+                f"{folder / name}: must be of a comparison, beside its {METRICS}, to be replaced; "
+                "choose another --name, or move that file"
+            )
 
 
 def compare_and_report(

@@ -91,6 +91,9 @@ def test_bad_folders_are_one_line(relpos, tmp_path, saved):
     ):
         config.write_text(json.dumps(whole | change))
         assert "must hold a saved T5ForConditionalGeneration whose" in refused(relpos, folder)
+    config.write_text(json.dumps(whole | {"d_kv": whole["d_kv"] + 1}))
+    misfit = r"SelfAttention\.[a-z]+\.weight of \(\d+, \d+\), where it says \(\d+, \d+\)"
+    assert re.search(misfit, refused(relpos, folder))
     config.write_text(json.dumps(whole))
     (folder / "model.safetensors").write_bytes(b"cut")
     assert "must hold a saved T5ForConditionalGeneration whose" in refused(relpos, folder)

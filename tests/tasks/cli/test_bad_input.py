@@ -152,6 +152,19 @@ def test_an_option_of_sampling_is_named_before_the_checkpoint_is_looked_for(
     assert f"Invalid value for {message}" in refusal(f"music generate nowhere {option}")
 
 
+@pytest.mark.parametrize("task", ["music", "vision", "translation"])
+def test_a_report_of_no_comparison_is_kept(task, refusal, tmp_path):
+    own = tmp_path / "mine" / "report.html"
+    own.parent.mkdir()
+    own.write_text("mine")
+    more = " --chorales" * (task == "translation")
+    given = f"--preset tiny --runs {tmp_path} --name mine{more}"
+    line = refusal(f"{task} compare {given}")
+    assert f"{own}: must be of a comparison, beside its metrics.json, to be replaced" in line
+    assert own.read_text() == "mine"
+    assert [path.name for path in own.parent.iterdir()] == ["report.html"]
+
+
 @pytest.mark.parametrize(
     ("command", "path"),
     [

@@ -7,6 +7,7 @@ layers what the mask is made from.
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,7 +83,7 @@ class Attention(Adapted):
             return self.original_forward(*given, mask, pos_emb, cache)
         if torch.is_autocast_enabled():
             query, key, value = query.float(), key.float(), value.float()
-        with sys.modules[type(self).__module__].avoid_float16_autocast_context():
+        with self._without_float16():
             q, k, v = self.forward_qkv(query, key, value)
             scale = self.d_k**-0.5
             terms = transformer_xl_terms(
@@ -103,6 +104,12 @@ class Attention(Adapted):
             )  # fmt: skip
             output = self.linear_out(output.flatten(2))
         return output if cache is None else (output, kept)
+
+    def _without_float16(self) -> AbstractContextManager[object]:
+        """As the original's module has it, of which a subclass may be one of another module."""
+        modules = [sys.modules.get(cls.__module__) for cls in type(self).__mro__]
+        contexts = [getattr(module, "avoid_float16_autocast_context", None) for module in modules]
+        return next(filter(None, contexts), nullcontext)()
 
 
 class Encoder(Adapted):

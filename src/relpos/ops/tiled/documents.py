@@ -24,8 +24,9 @@ def keys_of_documents(documents: Tensor, query_documents: Tensor) -> VisibleKeys
     both = torch.cat([documents.expand(batch, -1), query_documents.expand(batch, -1)], 1)
     _, number = both.unique(return_inverse=True)
     # A number may stand in several rows of the batch, where it is another document.
-    number = number + torch.arange(batch).unsqueeze(1) * (int(number.max()) + 1)
-    at = torch.arange(keys).expand(batch, -1).flatten()
+    device = number.device
+    number = number + torch.arange(batch, device=device).unsqueeze(1) * (int(number.max()) + 1)
+    at = torch.arange(keys, device=device).expand(batch, -1).flatten()
     count, of_keys = int(number.max()) + 1, number[:, :keys].flatten()
     of_queries = number[:, keys:]
     first = at.new_full((count,), keys).scatter_reduce_(0, of_keys, at, "amin")[of_queries]

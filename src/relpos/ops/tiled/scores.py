@@ -165,6 +165,6 @@ def add_sheared(scores: Tensor, block: Block, band: Tensor) -> None:
 def table_product(x: Tensor, rows: Tensor, out: Tensor) -> Tensor:
     """`x (b, h, m, d)` times `rows (h or 1, w, d)` transposed, `(b, h, m, w)`."""
     if rows.shape[0] == 1:
-        torch.mm(x.reshape(-1, x.shape[-1]), rows[0].mT, out=out.flatten(0, 2))
+        torch.mm(x.flatten(0, -2), rows[0].mT, out=out.flatten(0, 2))
         return out
     return torch.matmul(x, rows.mT, out=out)

@@ -237,7 +237,8 @@ def merge_kernel(
 def finished_rows(row_max, row_sum, SPEC: tl.constexpr):
     """`row_max` and `inverse_sum` of `structs.RowStats`, and the log-sum-exp: `(m,)` each."""
     has_keys = row_sum > 0
+    without_keys = tl.where(row_sum == 0, float("-inf"), row_sum)  # NaN stays, as in the output
     row_sum = tl.where(has_keys, row_sum, 1.0)
     inverse_sum = tl.where(has_keys, 1.0 / row_sum, 0.0)
-    row_lse = tl.where(has_keys, log_sum_exp(row_max, row_sum, SPEC), float("-inf"))
+    row_lse = tl.where(has_keys, log_sum_exp(row_max, row_sum, SPEC), without_keys)
     return tl.where(has_keys, row_max, float("inf")), inverse_sum, row_lse
