@@ -88,6 +88,10 @@ others is
   with weights packed as bitsandbytes packs them; bitsandbytes and torchao were tried once). A
   module whose `forward` was replaced on the instance is left, and so is one whose class has another
   signature than the one that was tested, or whose attention has a dropout of 1.
+- Hooks on what no longer runs stay silent: modules of softmax and of dropout within an attention,
+  by which some read its weights. Take `output_attentions`, or `restore` the model first.
+- Layers of an adapted T5 belong to it: moved alone into a model that is not adapted, or of its
+  layers into an adapted one, they find another bias than theirs. `restore` before, `adapt` after.
 - A class of your own: `relpos.adapters.register(YourAttention, YourAdaptation)`;
   [CONTRIBUTING.md](../CONTRIBUTING.md) shows one. A class that is copied from a known one:
   [below](#copies).

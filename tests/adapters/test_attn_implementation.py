@@ -447,6 +447,43 @@ def test_a_model_is_looked_for_again_once_its_module_is_imported(monkeypatch):
         range_masks._takes_numbers(Config)
 
 
+SLIDING = hf.MistralConfig(
+    vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=1, sliding_window=4,
+    num_attention_heads=4, num_key_value_heads=2, use_cache=False,
+)  # fmt: skip
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # SDPA's own
+def test_samples_with_padding_have_gradients_of_their_own():
+    torch.manual_seed(0)
+    model: Any = hf.MistralForCausalLM(SLIDING).double().eval()
+    weights = {name: x.detach() for name, x in model.named_parameters()}
+    ids, padding = torch.randint(60, (3, 9)), torch.ones(3, 9, dtype=torch.int64)
+    padding[0, 6:] = 0
+
+    def loss(weights: dict[str, Tensor], ids: Tensor, padding: Tensor) -> Tensor:
+        given = {"input_ids": ids[None], "attention_mask": padding[None]}
+        logits = torch.func.functional_call(model, weights, (), given).logits[0]
+        return (logits * padding[:, None]).square().sum()
+
+    found = []
+    for implementation in ("sdpa", "relpos"):
+        model.set_attn_implementation(implementation)
+        each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
+        found.append(each(weights, ids, padding))
+    for name, x in found[0].items():
+        assert_near(found[1][name], x, 1e-9)
+
+
+def test_padding_without_numbers_has_a_shape():
+    with torch.device("meta"):
+        model = hf.MistralForCausalLM(SLIDING)
+        ids = torch.ones(2, 9, dtype=torch.int64)
+    model.set_attn_implementation("relpos")
+    assert model(input_ids=ids, attention_mask=ids).logits.shape == (2, 9, 60)
+
+
 @pytest.mark.parametrize("kind", ["none", "ranges", "bool", "float"])
 def test_keys_that_were_not_chosen_are_hidden(kind):
     torch.manual_seed(0)

@@ -82,7 +82,7 @@ def _usual_ranges(length: int) -> dict[str, Tensor]:
         f"chunk_ranges({length}, {size}, 1, 1)": chunk_ranges(length, size, 1, right_chunks=1),
         f"prefix_ranges({third}, {length})": prefix_ranges(third, length),
         f"padding_ranges(tensor([{length - size}]), {length})": padded,
-        "intersect_ranges(chunks, padding)": intersect_ranges(chunks, padded),
+        "intersect_ranges(chunks, pad)": intersect_ranges(chunks, padded),
     }
 
 

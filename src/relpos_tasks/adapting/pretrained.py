@@ -51,11 +51,12 @@ def load_pretrained(folder: Path) -> nn.Module:
     transformers.logging.disable_progress_bar()
     wanted = f"adapt: {folder} must hold a saved {name} whose weights fit its configuration, got "
     try:
-        model, info = cls.from_pretrained(
+        loaded: Any = cls.from_pretrained(
             folder, local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True
         )
     except _UNREADABLE as error:
         raise ValueError(wanted + " ".join(str(error).split())) from error
+    model, info = loaded
     if misfits := sorted(info["mismatched_keys"]):
         weight, found, needed = misfits[0]
         raise ValueError(f"{wanted}{weight} of {tuple(found)}, where it says {tuple(needed)}")
