@@ -1,6 +1,7 @@
 """What every scheme promises, whatever its terms are."""
 
 import copy
+import inspect
 import pickle
 
 import pytest
@@ -21,6 +22,7 @@ from relpos.positions import (
     Compose,
     ContinuousBias,
     Deberta,
+    DebertaEmbedding,
     GatedBias,
     Grid,
     Huang,
@@ -280,3 +282,28 @@ def test_repr_tells_the_arguments(name):
 )
 def test_repr_of_a_scheme_with_parts_tells_the_arguments(position, told):
     assert position.extra_repr() == told
+
+
+# What a scheme that has flags needs beside them.
+NEEDED = {
+    Alibi: (4,), AxialRotary: (4, (3, 4)), ContinuousBias: (4, (3, 4)), Deberta: (4, 4, 7),
+    DebertaEmbedding: (16, 7), Grid: (4, (3, 4)), Kerple: (4,), Rotary: (4,), Sandwich: (4, 16),
+    Shaw: (4, 3), T5Bias: (4,), TransformerXL: (4, 4), WindowBias: (4, (3, 4)), XPos: (4,),
+}  # fmt: skip
+
+
+def flags(cls: type) -> list[str]:
+    """The names of a class's arguments that are True or False."""
+    parameters = inspect.signature(cls).parameters.values()
+    return [each.name for each in parameters if isinstance(each.default, bool)]
+
+
+@pytest.mark.no_typecheck
+@pytest.mark.parametrize("given", ["no", 1, None, float("nan")])
+def test_flags_are_true_or_false(given):
+    public = [getattr(relpos.positions, name) for name in relpos.positions.__all__]
+    assert {cls for cls in public if isinstance(cls, type) and flags(cls)} == set(NEEDED)
+    for cls, needed in NEEDED.items():
+        for name in flags(cls):
+            with pytest.raises(TypeError, match=f"{cls.__name__}: {name} must be True or False"):
+                cls(*needed, **{name: given})

@@ -8,6 +8,7 @@ from .modules import check_module
 from .settings import (
     check_count,
     check_flag,
+    check_flags,
     check_number,
     check_probability,
     check_scale,
@@ -34,6 +35,7 @@ __all__ = [
     "check_device",
     "check_dtype",
     "check_flag",
+    "check_flags",
     "check_floating",
     "check_installed",
     "check_integers",

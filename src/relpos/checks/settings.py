@@ -96,6 +96,17 @@ def check_flag(function: str, argument: str, value: Any) -> None:
         raise TypeError(f"{function}: {argument} must be True or False, got {one_line(value)}")
 
 
+def check_flags(function: str, **flags: Any) -> None:
+    """Raise unless each is a bool, as `check_flag` does.
+
+    Args:
+        function: as there.
+        **flags: by the arguments' names.
+    """
+    for argument, value in flags.items():
+        check_flag(function, argument, value)
+
+
 def check_sizes(
     function: str, argument: str, sizes: tuple[int, ...], axes: int | None = None
 ) -> tuple[int, ...]:

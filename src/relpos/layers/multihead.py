@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from ..checks import (
     check_dtype,
+    check_flags,
     check_probability,
     check_scale,
     check_softcap,
@@ -128,6 +129,7 @@ class MultiheadAttention(InputProjections):
                     "position, got True"
                 )
         check_dtype("MultiheadAttention", dtype)
+        check_flags("MultiheadAttention", bias=bias, batch_first=batch_first)
         super().__init__(
             embed_dim, num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, kdim=kdim,
             vdim=vdim, bias=bias, device=device, dtype=dtype,

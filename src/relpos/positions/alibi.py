@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from ..checks import check_dtype
+from ..checks import check_dtype, check_flags
 from ..terms import OffsetTable
 from .angles import angle_dtype
 from .distance_bias import DistanceBias
@@ -62,6 +62,7 @@ class Alibi(DistanceBias):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(heads, causal=causal)
+        check_flags("Alibi", learned=learned)
         check_dtype("Alibi", dtype)
         self._dtype = torch.promote_types(dtype or torch.float32, torch.float32)
         exponents = torch.empty(self.heads, device=device, dtype=dtype) if learned else None

@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..checks import check_count
+from ..checks import check_count, check_flags
 from ..offsets import axis_coordinates
 from ..terms import Terms
 from .angles import angles_at, frequencies
@@ -71,6 +71,7 @@ class AxialRotary(GridPosition):
         prefix: int = 0,
     ) -> None:
         super().__init__(shape, query_shape=query_shape, prefix=prefix)
+        check_flags("AxialRotary", interleaved=interleaved)
         self.head_dim = check_count("AxialRotary", "head_dim", head_dim)
         axes = len(self.shape)
         if self.head_dim % (2 * axes):

@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from ..checks import check_count, check_dtype, check_sizes
+from ..checks import check_count, check_dtype, check_flags, check_sizes
 from ..terms import GridTerms
 from .joint_bias import JointBiasPosition
 from .quantized import input_dtype
@@ -71,6 +71,7 @@ class ContinuousBias(JointBiasPosition):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(heads, shape, prefix=prefix)
+        check_flags("ContinuousBias", cosine=cosine)
         name, axes = "ContinuousBias", len(self.shape)
         self.pretrained_shape = self.shape
         if pretrained_shape is not None:

@@ -37,6 +37,8 @@ from torch import Tensor, nn
 from ..checks import (
     check_count,
     check_dtype,
+    check_flag,
+    check_flags,
     check_floating,
     check_like_parameter,
     check_probability,
@@ -80,6 +82,7 @@ class DebertaEmbedding(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_flag("DebertaEmbedding", "norm", norm)
         self.dim = check_count("DebertaEmbedding", "dim", dim)
         self.span = check_count("DebertaEmbedding", "span", span)
         check_dtype("DebertaEmbedding", dtype)
@@ -172,6 +175,7 @@ class Deberta(Position):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_flags("Deberta", c2p=c2p, p2c=p2c)
         self.head_dim = check_count("Deberta", "head_dim", head_dim)
         self.heads = check_count("Deberta", "heads", heads)
         inner = self.heads * self.head_dim

@@ -35,7 +35,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_dtype, check_scale
+from ..checks import check_count, check_dtype, check_flags, check_scale
 from ..terms import GridTerms, OffsetTable, Terms
 from .fsdp import copied_under_fsdp
 from .grid_position import GridPosition
@@ -95,6 +95,7 @@ class Grid(GridPosition):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(shape, query_shape=query_shape, prefix=prefix)
+        check_flags("Grid", values=values, scaled=scaled, concatenated=concatenated, resize=resize)
         self.head_dim = check_count("Grid", "head_dim", head_dim)
         self.heads = check_count("Grid", "heads", heads)
         check_dtype("Grid", dtype)

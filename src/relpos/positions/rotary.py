@@ -29,7 +29,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..checks import check_count, check_floating
+from ..checks import check_count, check_flags, check_floating
 from ..terms import Terms
 from .angles import angles_at
 from .base import Position
@@ -83,6 +83,7 @@ class Rotary(Position):
         max_position_embeddings: int | None = None,
     ) -> None:
         super().__init__()
+        check_flags("Rotary", interleaved=interleaved)
         self.head_dim = check_count("Rotary", "head_dim", head_dim)
         self.scaling = read_scaling(
             "Rotary", scaling, max_position_embeddings=max_position_embeddings

@@ -21,7 +21,7 @@ from typing import Literal
 
 import torch
 
-from ..checks import check_count
+from ..checks import check_count, check_flags
 from .tables import LearnedTables
 
 __all__ = ["Shaw"]
@@ -60,6 +60,7 @@ class Shaw(LearnedTables):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        check_flags("Shaw", keys=keys, values=values)
         left, right = _distances(max_distance)
         if not keys and not values:
             raise ValueError("Shaw: keys or values must be True, got False for both")

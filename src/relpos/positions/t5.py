@@ -24,7 +24,7 @@ from math import ceil
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_count, check_dtype
+from ..checks import check_count, check_dtype, check_flags
 from ..offsets import t5_buckets
 from ..terms import OffsetTable
 from .base import BiasPosition
@@ -63,6 +63,7 @@ class T5Bias(BiasPosition):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_flags("T5Bias", bidirectional=bidirectional)
         self.heads = check_count("T5Bias", "heads", heads)
         self.buckets = check_count("T5Bias", "buckets", buckets, least=4 if bidirectional else 2)
         exact = self.buckets // (4 if bidirectional else 2)

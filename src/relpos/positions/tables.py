@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_dtype, check_floating, check_queries
+from ..checks import check_count, check_dtype, check_flags, check_floating, check_queries
 from ..terms import OffsetTable, Terms
 from .base import Position
 from .fsdp import copied_under_fsdp
@@ -57,6 +57,7 @@ class LearnedTables(Position):
         self.head_dim = check_count(name, "head_dim", head_dim)
         self.heads = check_count(name, "heads", heads)
         check_dtype(name, dtype)
+        check_flags(name, keys=keys, values=values)
         self.first, self.last = first, last
         self.beyond: Literal["clamp", "zero"] = beyond
         self.reads_content = keys

@@ -33,7 +33,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_dtype, check_floating, check_scale
+from ..checks import check_count, check_dtype, check_flags, check_floating, check_scale
 from ..offsets import call_offsets
 from ..terms import OffsetTable, Terms
 from .base import Position
@@ -93,6 +93,7 @@ class TransformerXL(Position):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_flags("TransformerXL", causal=causal, biases=biases)
         self.head_dim = check_count("TransformerXL", "head_dim", head_dim)
         self.heads = check_count("TransformerXL", "heads", heads)
         inner = self.heads * self.head_dim

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_dtype
+from ..checks import check_dtype, check_flags
 from .fsdp import copied_under_fsdp
 from .joint_bias import JointBiasPosition
 from .resizing import resize_rows
@@ -61,6 +61,7 @@ class WindowBias(JointBiasPosition):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(heads, shape, prefix=prefix)
+        check_flags("WindowBias", resize=resize)
         check_dtype("WindowBias", dtype)
         self.resize = resize
         sizes = [2 * size - 1 for size in self.shape]

@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..checks import check_count
+from ..checks import check_count, check_flags
 from ..terms import Terms
 from .angles import angle_dtype, angles_at, frequencies
 from .base import Position
@@ -75,6 +75,7 @@ class XPos(Position):
         rotary_dim: int | None = None,
     ) -> None:
         super().__init__()
+        check_flags("XPos", interleaved=interleaved)
         self.head_dim = check_count("XPos", "head_dim", head_dim)
         self.theta = check_theta("XPos", theta)
         wanted = self.head_dim if rotary_dim is None else rotary_dim
