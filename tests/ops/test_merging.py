@@ -95,6 +95,7 @@ def test_what_stands_in_a_part_without_keys_reaches_no_gradient():
         assert not slope.any()
 
 
+@pytest.mark.no_typecheck  # as all that triton's interpreter runs
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # NumPy's, for triton
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
 @pytest.mark.parametrize("backend", ["reference", "tiled", "native", "triton"])
