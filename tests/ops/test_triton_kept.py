@@ -83,7 +83,10 @@ def test_a_kernel_is_searched_for_once_and_then_given_all_arguments_in_order():
     kernel, shape = Kernel(), TileShape(64, 64, 4, 2, 168)
     for number in range(3):
         run_programs(kernel, 7, "x", number, shape=shape, known=1, SPLIT=False, SPEC="spec")
-    options = {"num_warps": 4, "num_stages": 2, "maxnreg": 168, "SPLIT": False, "SPEC": "spec"}
+    options = {
+        "num_warps": 4, "num_stages": 2, "enable_fp_fusion": True, "maxnreg": 168,
+        "SPLIT": False, "SPEC": "spec",
+    }  # fmt: skip
     assert kernel.searched == [(("x", 0), options)]
     assert kernel.found == [((7, 1, 1), ("x", number, "spec", False)) for number in (1, 2)]
     run_programs(kernel, 7, "x", 3, shape=shape, SPLIT=False, SPEC="spec")
