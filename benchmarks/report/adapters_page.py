@@ -90,8 +90,8 @@ others is
   signature than the one that was tested, or whose attention has a dropout of 1.
 - Hooks on what no longer runs stay silent: modules of softmax and of dropout within an attention,
   by which some read its weights. Take `output_attentions`, or `restore` the model first.
-- Layers of an adapted T5 belong to it: moved alone into a model that is not adapted, or of its
-  layers into an adapted one, they find another bias than theirs. `restore` before, `adapt` after.
+- Between an adapted T5 and one that is not, single blocks cannot be moved: `restore` before,
+  `adapt` after.
 - A class of your own: `relpos.adapters.register(YourAttention, YourAdaptation)`;
   [CONTRIBUTING.md](../CONTRIBUTING.md) shows one. A class that is copied from a known one:
   [below](#copies).

@@ -37,7 +37,6 @@ from torch import Tensor, nn
 from ..checks import (
     check_count,
     check_dtype,
-    check_flag,
     check_flags,
     check_floating,
     check_like_parameter,
@@ -82,7 +81,7 @@ class DebertaEmbedding(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_flag("DebertaEmbedding", "norm", norm)
+        check_flags("DebertaEmbedding", norm=norm)
         self.dim = check_count("DebertaEmbedding", "dim", dim)
         self.span = check_count("DebertaEmbedding", "span", span)
         check_dtype("DebertaEmbedding", dtype)

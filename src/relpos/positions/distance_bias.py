@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from ..checks import check_count, check_flag, check_floating
+from ..checks import check_count, check_flags, check_floating
 from ..offsets import call_offsets
 from ..terms import OffsetTable, Terms
 from .base import BiasPosition
@@ -33,7 +33,7 @@ class DistanceBias(BiasPosition):
 
     def __init__(self, heads: int, *, causal: bool) -> None:
         super().__init__()
-        check_flag(type(self).__name__, "causal", causal)
+        check_flags(type(self).__name__, causal=causal)
         self.heads = check_count(type(self).__name__, "heads", heads)
         self.causal = bool(causal)
 

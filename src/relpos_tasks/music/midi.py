@@ -46,7 +46,7 @@ def read_midi(path: str | Path) -> Lines:
         raise ScoreError(f"{path}: must count time in quarters and play its tracks together")
     notes = _notes(events, STEPS_PER_QUARTER / ticks)
     if not notes:
-        of_drums = any(message.type == "note_on" for _, message in events)
+        of_drums = any(m.type == "note_on" and m.channel == 9 for _, m in events)
         raise ScoreError(f"{path}: holds no note{' but those of drums' * of_drums}")
     steps = max(end for _, end, _ in notes)
     if steps > LONGEST:
