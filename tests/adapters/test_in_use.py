@@ -210,14 +210,15 @@ def test_weights_are_dropped_where_their_dropout_alone_is_training(name: str):
         assert not torch.equal(one, other)
 
 
-@cases(CASES)
+# XLNet's adapted layers number the segments that they find.
+@cases([case for case in CASES if case.name != "xlnet"])
 @pytest.mark.costly(8)
 def test_tensors_without_numbers_have_the_originals_shape(case: Case):
     model, inputs = case.model(), case.inputs(2, case.lengths[0], case.paddings[-1])
 
     def shape() -> torch.Size:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-            return case.call(model, inputs)[0].shape
+            return getattr(model(**inputs), case.output).shape
 
     try:
         expected = shape()
