@@ -152,18 +152,15 @@ def no_few_scores(monkeypatch: pytest.MonkeyPatch) -> None:
 @each_local
 @every_cpu_blockwise
 @without_short_calls
-def test_second_derivatives_of_auto_are_refused_with_the_way_out(backend: str, local: dict):
+def test_second_derivatives_of_auto_are_those_of_func(backend: str, local: dict):
     """`auto` takes this backend for this dtype."""
     q = tokens(1, DTYPES[backend]).requires_grad_()
     (first,) = torch.autograd.grad(loss(q, **local), q, create_graph=True)
-    with pytest.raises(
-        BackendError, match=rf"{backend}: .* name backend='reference', .* torch.func"
-    ):
-        first.sum().backward()
-    (first,) = torch.autograd.grad(loss(q, "reference", **local), q, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), q)
     want = hessian(lambda q: loss(q, **local))(q.detach())
     assert_agrees(second, want.sum((0, 1, 2, 3)))
+    whole = torch.autograd.functional.hessian(lambda q: loss(q, **local), q.detach())
+    assert_agrees(whole, want)
 
 
 @pytest.mark.parametrize("way", ["is_grads_batched", "vectorize", "vmap"])

@@ -55,6 +55,28 @@ class HasResults(ABC):
         found = {"output": output.detach(), "lse": lse.detach()}
         return found | dict(zip(wanted, grads, strict=True))
 
+    def second_derivatives(
+        self, named: dict[str, Tensor], backend: str, **changes
+    ) -> dict[str, Tensor]:
+        """Of a fixed scalar of all gradients, by the inputs and by what flowed in, by name."""
+        leaves = {
+            name: tensor.detach().clone().requires_grad_(tensor.is_floating_point())
+            for name, tensor in named.items()
+        }
+        output, lse = self.run(leaves, backend, **changes)
+        finite = lse.masked_fill(lse == -torch.inf, 0)
+        flow = {
+            name: ramp(part).requires_grad_()
+            for name, part in (("d_output", output), ("d_lse", finite))
+        }
+        total = (flow["d_output"] * output).sum() + (flow["d_lse"] * finite).sum()
+        learned = {name: x for name, x in leaves.items() if x.requires_grad}
+        gradients = torch.autograd.grad(total, [*learned.values()], create_graph=True)
+        total = sum((ramp(x) * x).sum() for x in gradients)
+        every = learned | flow
+        found = torch.autograd.grad(total, [*every.values()])  # type: ignore[arg-type]
+        return dict(zip(every, found, strict=True))
+
 
 def ramp(like: Tensor) -> Tensor:
     return torch.linspace(-1, 1, like.numel(), dtype=like.dtype).view(like.shape)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from relpos import BackendError, attention
 from tests.ops.agreement import assert_agrees
 from tests.ops.backends import DTYPES, ON_GPU, every_blockwise
 from tests.ops.cases import CASES, Case
@@ -161,17 +160,3 @@ def test_a_mask_of_many_numbers_for_an_empty_batch_gets_zeros(
     mask = torch.randn(min(sizes[0], 1), *sizes[1:])
     named = {name: x.float() for name, x in case.inputs().items()} | {"mask": mask}
     assert not case.gradients(named, "native", only="mask")["mask"].any()
-
-
-@every_blockwise
-def test_a_second_derivative_is_refused_and_not_wrong(backend: str):
-    q = torch.randn(1, 1, 5, 4, requires_grad=True)
-    (grad,) = torch.autograd.grad(attention(q, q, q, backend=backend).sum(), q, create_graph=True)
-    message = f"{backend}: not supported by this backend: second derivatives"
-    with pytest.raises(BackendError, match=message):
-        grad.sum().backward()
-
-
-def test_the_reference_has_second_derivatives():
-    q = torch.randn(1, 1, 3, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(lambda q: attention(q, q, q, backend="reference"), [q])

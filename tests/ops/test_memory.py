@@ -88,6 +88,14 @@ def run_global(length):
         x, x, x, terms, window=(32, 32), global_tokens=tokens, backend="BACKEND"
     ).sum().backward()
 
+def run_second(length):
+    x = torch.randn(1, 2, length, 16, requires_grad=True)
+    rows = torch.randn(1, 129, 16, requires_grad=True)
+    terms = Terms(OffsetTable(rows, -64), values=OffsetTable(rows, -64))
+    total = attention(x, x, x, terms, causal=True, backend="BACKEND").square().sum()
+    (first,) = torch.autograd.grad(total, x, create_graph=True)
+    first.square().sum().backward()
+
 RUN(64)
 before = resident("VmRSS")
 RUN(6144)
@@ -112,6 +120,7 @@ print(json.dumps(resident("VmHWM") - before))
         ("run_thin_grid", 0.0, 500),
         ("run_neighborhoods", 0.0, 60),
         ("run_global", 0.0, 100),
+        ("run_second", 0.0, 200),
     ],
 )
 @every_cpu_blockwise

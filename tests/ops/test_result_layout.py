@@ -136,13 +136,13 @@ def check_what_a_trace_is_told(op: CustomOp, layout: str, queries: int, keys: in
             scale=0.3, query_start=keys - queries, return_lse=True,
         )
     )  # fmt: skip
-    results, told = op._compute_forward(op.named(values), values), op._fake_forward(*values)
+    results, told = op._compute_forward(op.named(values), values), op.fake_forward(*values)
     named = dict(zip(op.results, results, strict=True))
     wanted = [int(name in ("q", "k", "v", "q_rel")) for name in op.learnable]
     flow = (torch.randn_like(named["output"]), None, *([None] * ("axis_weights" in named)))
     backward = *flow, *(named[name] for name in op.saved), wanted, *values
     found = [*results, *(x for x in op._compute_backward(*backward) if x is not None and x.numel())]
-    told = [*told, *(x for x in op._fake_backward(*backward) if x.numel())]
+    told = [*told, *(x for x in op.fake_backward(*backward) if x.numel())]
     assert [laid(x) for x in found] == [laid(x) for x in told]
 
 

@@ -1,4 +1,4 @@
-"""One plumbing for every backend that torch sees as one operator, differentiable once.
+"""One plumbing for every backend that torch sees as one operator.
 
 From the declared `Arguments` follow an operator's schemas, the shapes that tracing wants, and what
 autograd keeps, asks for and gets. A backend adds the two computations, by named arguments.
@@ -21,12 +21,13 @@ from torch import Tensor
 
 from ..autocast import without_autocast
 from .allocated import check_memory
-from .arguments import DECLARED, Arguments, Flow, arguments_of, schema_argument, schema_type
+from .arguments import Arguments, Flow, arguments_of
 from .compiled_graph import call_kernel_in_compiled_graphs
 from .inputs import Inputs
-from .result_layout import empty_as, empty_gradient
+from .op_schema import OpSchema
+from .second_derivatives import register_second_derivatives
 from .torch_dispatcher import may_pass_by_dispatcher
-from .transforms import check_not_batched, refuse_second_derivatives
+from .transforms import check_not_batched
 
 __all__ = ["CustomOp"]
 
@@ -37,23 +38,14 @@ Forward = Callable[[Arguments], Sequence[Tensor]]
 Backward = Callable[[Arguments, Flow, frozenset[str]], dict[str, Tensor]]
 
 
-class CustomOp:
-    """The operators `relpos::{backend}_forward` and `relpos::{backend}_backward`.
-
-    The forward pass returns some of
-
-        output          (b, h, i, dv), in the dtype of q or, with axis weights, in 32 bits at least
-        lse             (b, h, i) in 32 bits at least; empty where it is not asked for
-        softmax         (2, b, h, i) in float32: of each row what backward needs; has no derivative
-        axis_weights    (b, h, i, sum of key_grid), as lse; empty unless needed
-
-    and the backward pass a gradient for each learnable argument, empty where none is needed.
+class CustomOp(OpSchema):
+    """Operators that torch differentiates, and calls as fast as it can.
 
     Args:
-        backend: its name.
-        results: of the forward pass.
-        saved: those of them that backward is given.
-        without: the arguments that the backend is not told.
+        backend: as in `OpSchema`.
+        results: as there.
+        saved: as there.
+        without: as there.
         seed_on: the device that draws a dropout's seed; None: that of q.
         compiled: whether the operators come with a compiled kernel, and each of them once more
             without a derivative, its name ending with `_kernel`.
@@ -69,43 +61,14 @@ class CustomOp:
         seed_on: str | None = "cpu",
         compiled: bool = False,
     ) -> None:
-        self.backend, self.results, self.saved = backend, results, saved
+        super().__init__(backend, results=results, saved=saved, without=without)
         self.seed_on, self.compiled = seed_on, compiled
-        self.names = tuple(name for name in DECLARED if name not in without)
-        self.learnable = tuple(name for name in self.names if "gradient" in DECLARED[name].metadata)
-        self._wide = {
-            name for name in self.learnable if DECLARED[name].metadata["gradient"] == "wide"
-        }
-        self._defaults = tuple(DECLARED[name].default for name in self.names)
-        self._lists = [name for name in self.names if DECLARED[name].default == ()]
         self._tables = [name for name in self.learnable if name not in ("q", "k", "v")]
         self._positions = [self.names.index(name) for name in self.learnable]
-        self._num_tensors = sum(schema_type(name).startswith("Tensor") for name in self.names)
-        self._derivatives = tuple(f"d_{name}" for name in results)
-        flows = ("d_output", "d_lse", *(["d_axis_weights"] if "axis_weights" in results else []))
-        self._flow = (*flows, *saved)
-        # What flows into backward comes in the order of the results.
-        assert flows == tuple(f"d_{name}" for name in results if f"d_{name}" in flows)
+        self._flow_back = {name for name in results if f"d_{name}" in self.flow}
         # The computations alone: of the arguments, named and as the operator's; as the operator's.
         self._compute_forward: Callable[[Arguments | None, Sequence[Any]], tuple[Tensor, ...]]
         self._compute_backward: Callable[..., list[Tensor | None]]
-
-    def schema(self, direction: str, suffix: str = "") -> str:
-        """That of the operator `"forward"` or `"backward"`, as torch words it.
-
-        >>> op = CustomOp("some", results=("output", "lse"), without=(*DECLARED,)[1:])
-        >>> op.schema("forward")
-        'relpos::some_forward(Tensor q) -> (Tensor, Tensor)'
-        >>> op.schema("backward")
-        'relpos::some_backward(Tensor d_output, Tensor? d_lse, int[] needs, Tensor q) -> Tensor[]'
-        """
-        arguments = [schema_argument(name) for name in self.names]
-        returns = f"({', '.join(['Tensor'] * len(self.results))})"
-        if direction == "backward":
-            optional = {name for name in self._flow[1:] if name.startswith("d_")}
-            flow = [f"Tensor{'?' * (name in optional)} {name}" for name in self._flow]
-            arguments, returns = [*flow, "int[] needs", *arguments], "Tensor[]"
-        return f"relpos::{self.backend}_{direction}{suffix}({', '.join(arguments)}) -> {returns}"
 
     def __call__(self, inputs: Inputs, **of_backend: Any) -> dict[str, Tensor]:
         """The results by name.
@@ -139,7 +102,7 @@ class CustomOp:
 
     def _tensors(self, values: Sequence[Any]) -> list[Tensor]:
         """Those that there are."""
-        return [x for x in values[: self._num_tensors] if x is not None]
+        return [x for x in values[: self.num_tensors] if x is not None]
 
     def draw_seed(self, q: Tensor) -> Tensor:
         """One of a dropout, from torch's own generators; on the CPU nobody waits for a device."""
@@ -170,21 +133,10 @@ class CustomOp:
         flow = {"d_output": d_output, "d_lse": d_lse, "d_axis_weights": None} | saved
         needs = [int(name in wanted) for name in self.learnable]
         results = self._compute_backward(
-            *(flow[name] for name in self._flow), needs, *self.values(arguments)
+            *(flow[name] for name in self.flow), needs, *self.values(arguments)
         )
         found = zip(self.learnable, results, strict=True)
         return {name: x for name, x in found if name in wanted and x is not None}
-
-    def values(self, arguments: Arguments) -> list[Any]:
-        """Those of a call in the operators' order, up to the last that is set.
-
-        Torch adds defaults faster than it converts them from Python.
-        """
-        values = [getattr(arguments, name) for name in self.names]
-        # Not by `==`: a trace in which a size is compared is for that size alone.
-        while values[-1] is self._defaults[len(values) - 1]:
-            values.pop()
-        return values
 
     def define(self, forward: Forward, backward: Backward) -> None:
         """Define both operators by Python functions.
@@ -208,7 +160,7 @@ class CustomOp:
                 found = backward(arguments, flow, wanted)
             gradients = dict.fromkeys(self.learnable)
             for name in wanted:
-                x, dtype = found[name], self._gradient_dtype(arguments, name)
+                x, dtype = found[name], self.gradient_dtype(arguments, name)
                 gradients[name] = x if x.dtype == dtype else x.to(dtype)
             return list(gradients.values())
 
@@ -230,7 +182,7 @@ class CustomOp:
             return forward(*values)
 
         self._register()
-        fakes = self._fake_forward, self._fake_backward
+        fakes = self.fake_forward, self.fake_backward
         kernels = forward, backward
         for operator, kernel, fake in zip(self._operators(), kernels, fakes, strict=True):
             torch.library.register_fake(kernel, fake)
@@ -241,12 +193,12 @@ class CustomOp:
         """Tell torch the shapes and the derivatives of operators that are there."""
         forward, backward = self._operators()
         self._forward, self._backward = forward, backward
-        torch.library.register_fake(forward, self._fake_forward)
-        torch.library.register_fake(backward, self._fake_backward)
+        torch.library.register_fake(forward, self.fake_forward)
+        torch.library.register_fake(backward, self.fake_backward)
         torch.library.register_autograd(
             forward, self._differentiate, setup_context=self._setup_context
         )
-        torch.library.register_autograd(backward, refuse_second_derivatives(self.backend))
+        register_second_derivatives(self, backward)
 
     def difference(self) -> str | None:
         """In what an operator that is there differs from this one; None: in nothing."""
@@ -277,71 +229,15 @@ class CustomOp:
         found = (getattr(torch.ops.relpos, name, None) for name in names)
         return [operator for operator in found if operator is not None]
 
-    def named(self, values: Sequence[Any]) -> Arguments:
-        """What an operator of a forward pass is given, by name.
-
-        Values at the end may be left out, and lists be None where they are empty.
-        """
-        named = dict(zip(self.names, values, strict=False))
-        for name in self._lists:
-            if named.get(name, ()) is None:
-                named[name] = ()
-        return Arguments(**named)
-
-    def unpacked(self, values: Sequence[Any]) -> tuple[Flow, Arguments, frozenset[str]]:
-        """What an operator of a backward pass is given; last the names of what learns by it."""
-        count = len(self._flow)
-        *flows, needs = values[: count + 1]
-        d_output, d_lse, *d_axis_weights = flows[: count - len(self.saved)]
-        flow = Flow(
-            d_output=d_output, d_lse=d_lse, saved=tuple(flows[count - len(self.saved) :]),
-            d_axis_weights=d_axis_weights[0] if d_axis_weights else None,
-        )  # fmt: skip
-        wanted = {name for name, need in zip(self.learnable, needs, strict=True) if need}
-        return flow, self.named(values[count + 1 :]), frozenset(wanted)
-
-    def _output_dtype(self, arguments: Arguments) -> torch.dtype:
-        return arguments.wide if arguments.need_axis_weights else arguments.q.dtype
-
-    def _gradient_dtype(self, arguments: Arguments, name: str) -> torch.dtype:
-        return arguments.wide if name in self._wide else arguments.q.dtype
-
-    def _fake_forward(self, *values: Any) -> tuple[Tensor, ...]:
-        call = self.named(values)
-        rows = call.q.shape[:3]
-        need_lse = call.return_lse or "return_lse" not in self.names
-        columns = (*rows, sum(call.key_grid)) if call.need_axis_weights else (0,)
-        results = {
-            "output": ((*rows, call.v.shape[3]), self._output_dtype(call)),
-            "lse": (rows if need_lse else (0,), call.wide),
-            "softmax": ((2, *rows), torch.float32),
-            "axis_weights": (columns, call.wide),
-        }
-        return tuple(
-            empty_as(call.q, *results[name])
-            if name == "output"
-            else call.q.new_empty(results[name][0], dtype=results[name][1])
-            for name in self.results
-        )
-
-    def _fake_backward(self, *values: Any) -> list[Tensor]:
-        flow, call, wanted = self.unpacked(values)
-        return [
-            empty_gradient(name, getattr(call, name), self._gradient_dtype(call, name))
-            if name in wanted
-            else flow.d_output.new_empty(0)
-            for name in self.learnable
-        ]
-
     def _setup_context(self, ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -> None:
         results = dict(zip(self.results, output, strict=True))
         if "softmax" in results:
             ctx.mark_non_differentiable(results["softmax"])
-        tensors = inputs[: self._num_tensors]
+        tensors = inputs[: self.num_tensors]
         ctx.is_there = [x is not None for x in tensors]
         there = [x for x in tensors if x is not None]
         ctx.save_for_backward(*[results[name] for name in self.saved], *there)
-        ctx.settings = inputs[self._num_tensors :]
+        ctx.settings = inputs[self.num_tensors :]
         # Results that were not asked for have a single axis, without entries.
         ctx.asked = [result.ndim > 1 for result in output]
         ctx.set_materialize_grads(False)
@@ -359,13 +255,13 @@ class CustomOp:
         tensors: list[Any] = [next(there) if is_there else None for is_there in ctx.is_there]
         flow: list[Tensor | None] = [
             gradient if asked else None
-            for name, gradient, asked in zip(self._derivatives, gradients, ctx.asked, strict=True)
-            if name in self._flow
+            for name, gradient, asked in zip(self.results, gradients, ctx.asked, strict=True)
+            if name in self._flow_back
         ]
         if flow[0] is None:
             call = self.named((*tensors, *ctx.settings))
             shape = (*call.q.shape[:3], call.v.shape[3])
-            flow[0] = call.q.new_zeros((), dtype=self._output_dtype(call)).expand(shape)
+            flow[0] = call.q.new_zeros((), dtype=self.output_dtype(call)).expand(shape)
         # Torch tells it of those arguments that were not left out.
         all_needs: Sequence[bool] = ctx.needs_input_grad if needs is None else needs
         count = len(all_needs)
@@ -399,7 +295,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         op = ctx.op
         passes_by = may_pass_by_dispatcher([x for x in gradients if x is not None])
-        # Else by the operator, which refuses to be differentiated again, in words.
+        # Else by the operator, which can be differentiated again.
         backward = op._compute_backward if passes_by and not torch.is_grad_enabled() else None
         needs_of_tensors = iter(ctx.needs_input_grad[3:])
         needs = [is_there and next(needs_of_tensors) for is_there in ctx.is_there]

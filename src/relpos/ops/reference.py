@@ -21,7 +21,14 @@ from ..terms import GridTerms, OffsetTable, Terms
 from .inputs import Inputs
 from .locality import outside_axis_ranges, outside_ranges, outside_window
 
-__all__ = ["attention", "attention_weights", "relative_logits", "unavailable", "unsupported"]
+__all__ = [
+    "attention",
+    "attention_weights",
+    "relative_logits",
+    "unavailable",
+    "unsupported",
+    "weighted_values",
+]
 
 
 def unavailable() -> str | None:
@@ -37,20 +44,33 @@ def unsupported(inputs: Inputs) -> str | None:
 def attention(inputs: Inputs) -> tuple[Float[Tensor, "b h i dv"], Float[Tensor, "b h i"]]:
     """Output and log-sum-exp; half precision is computed in float32, as SDPA's math path does."""
     weights, lse = attention_weights(inputs)
-    weights = dropout(weights, inputs.dropout)
+    return weighted_values(inputs, dropout(weights, inputs.dropout)).to(inputs.q.dtype), lse
+
+
+def weighted_values(inputs: Inputs, weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i dv"]:
+    """`sum_j w_ij (v_j + V[j-i])` in the dtype of the weights."""
     v = inputs.v.to(weights.dtype)
     output = weights @ v.repeat_interleave(weights.shape[1] // v.shape[1], dim=1)
     for axis in _axes(inputs):
         if (values := axis.terms.values) is not None:
             by_row = _sum_by_row(axis.only_on_grid(weights), values, axis.offsets)
             output = output + by_row @ values.rows.to(weights.dtype)
-    return output.to(inputs.q.dtype), lse
+    return output
 
 
-def attention_weights(inputs: Inputs) -> tuple[Float[Tensor, "b h i j"], Float[Tensor, "b h i"]]:
-    """`softmax_j(s_ij)` before dropout and its log-sum-exp, in float32 at least."""
+def attention_weights(
+    inputs: Inputs, more_logits: Float[Tensor, "..."] | None = None
+) -> tuple[Float[Tensor, "b h i j"], Float[Tensor, "b h i"]]:
+    """`softmax_j(s_ij)` before dropout and its log-sum-exp, in float32 at least.
+
+    Args:
+        inputs: the call.
+        more_logits: `(b or 1, h or 1, i, j)`, what the scores have besides before their cap.
+    """
     q, k = _queries_and_keys(inputs)
     scores = inputs.scale * (q @ k.mT) + relative_logits(inputs)
+    if more_logits is not None:
+        scores = scores + more_logits
     if inputs.softcap is not None:
         scores = inputs.softcap * torch.tanh(scores / inputs.softcap)
     scores = _masked(scores, inputs)

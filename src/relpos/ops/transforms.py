@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn
-
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -23,7 +20,6 @@ __all__ = [
     "is_traced",
     "is_transformed",
     "may_have_tangents",
-    "refuse_second_derivatives",
     "unsupported_transforms",
 ]
 
@@ -52,18 +48,6 @@ def may_have_tangents() -> bool:
 def is_traced() -> bool:
     """Whether the call is written down now: by `torch.compile`, an export, `torch.jit.trace`."""
     return torch.compiler.is_compiling() or is_jit_tracing()
-
-
-def refuse_second_derivatives(backend: str) -> Callable[..., NoReturn]:
-    """The derivative of a backend's backward: an error in words."""
-
-    def refuse(ctx: Any, *gradients: Any) -> NoReturn:
-        raise BackendError(
-            f"attention: {backend}: {_UNSUPPORTED}: second derivatives; name backend='reference', "
-            "or take derivatives by torch.func, for which 'auto' chooses it"
-        )
-
-    return refuse
 
 
 def check_not_batched(backend: str, *gradients: Tensor | None) -> None:

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..arguments import TABLES, Arguments
+from ..result_layout import empty_gradient
 from .band import BandTable
-from .blocks_input import BlocksInput, folded
+from .blocks_input import BlocksInput, WholeRows, folded
 from .forward import unsheared
 from .grid_blocks import collect_joint_bias
 from .key_scores import collect_queries
@@ -25,14 +27,14 @@ from .plan import Block, blocks
 from .scores import add_sheared, table_product
 from .scores import weights as softmax_weights
 
-__all__ = ["Gradients", "backward"]
+__all__ = ["backward"]
 
 # What torch's own softmax calls backward: one pass where public operators take three.
 _SOFTMAX_BACKWARD = getattr(torch.ops.aten, "_softmax_backward_data", None)
 
 
 @dataclass
-class Gradients:
+class _Gradients:
     """Accumulators in the dtype of the computation; None where no gradient is asked for."""
 
     q: Tensor | None = None
@@ -46,21 +48,44 @@ class Gradients:
 
 
 def backward(
+    arguments: Arguments,
+    wanted: frozenset[str],
+    d_output: Tensor,
+    d_lse: Tensor | None = None,
+    d_axis_weights: Tensor | None = None,
+    whole_rows: WholeRows | None = None,
+) -> dict[str, Tensor]:
+    """The gradients by name, in 32 bits at least.
+
+    Args:
+        arguments: of the operator.
+        wanted: names of learnable arguments.
+        d_output: `(b, h, i, dv)`.
+        d_lse: `(b, h, i)`, or None.
+        d_axis_weights: `(b, h, i, s)`, or None.
+        whole_rows: as in `BlocksInput`.
+    """
+    learn = wanted & set(TABLES)
+    call = BlocksInput(arguments, learn, whole_rows)
+    zeros = {
+        name: empty_gradient(name, getattr(arguments, name), call.q.dtype).zero_()
+        for name in wanted - learn
+    }
+    _fill(call, _Gradients(**zeros), d_output, d_lse, d_axis_weights)
+    for name in ("q", "q_rel"):
+        if name in zeros:
+            zeros[name] *= call.scale
+    return zeros | {name: call.tables[name].gradient() for name in learn}
+
+
+def _fill(
     call: BlocksInput,
-    gradients: Gradients,
+    gradients: _Gradients,
     d_output: Tensor,
     d_lse: Tensor | None,
     d_axis_weights: Tensor | None,
 ) -> None:
-    """Fill `gradients` and those of `call.tables` that learn.
-
-    Args:
-        call: its inputs.
-        gradients: zeros where a gradient is asked for.
-        d_output: `(b, h, i, dv)`.
-        d_lse: `(b, h, i)`, or None.
-        d_axis_weights: `(b, h, i, s)`, or None.
-    """
+    """Fill `gradients` and those of `call.tables` that learn."""
     d_output = d_output.to(call.q.dtype)
     if call.dropout:
         d_output = d_output / call.kept_share
@@ -85,7 +110,7 @@ def backward(
 
 def _values_side(
     call: BlocksInput,
-    gradients: Gradients,
+    gradients: _Gradients,
     block: Block,
     weights: Tensor,
     dropped: Tensor | None,
@@ -147,7 +172,7 @@ def _softmax_backward(d_weights: Tensor, weights: Tensor) -> Tensor:
     return _SOFTMAX_BACKWARD.out(d_weights, weights, -1, weights.dtype, grad_input=d_weights)
 
 
-def _scores_side(call: BlocksInput, gradients: Gradients, block: Block, d_scores: Tensor) -> None:
+def _scores_side(call: BlocksInput, gradients: _Gradients, block: Block, d_scores: Tensor) -> None:
     """What flows to `q`, `k`, `q_rel` and the tables of the scores."""
     q, p = call.q[block.queries], call.p[block.queries]
     keys, bias = call.tables.get("keys"), call.tables.get("bias")
@@ -179,7 +204,7 @@ def _scores_side(call: BlocksInput, gradients: Gradients, block: Block, d_scores
             part += by_offset @ keys.band(block.rows, block.heads)
 
 
-def _grid_side(call: BlocksInput, gradients: Gradients, block: Block, d_scores: Tensor) -> None:
+def _grid_side(call: BlocksInput, gradients: _Gradients, block: Block, d_scores: Tensor) -> None:
     """What flows to the terms of a grid."""
     grid = call.grid
     if grid is None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..arguments import AXIS_TABLES, TABLES, Arguments, Flow
+from ..arguments import AXIS_TABLES, Arguments, Flow
 from ..custom_op import CustomOp
-from ..result_layout import empty_gradient
-from .backward import Gradients, backward
+from .backward import backward
 from .blocks_input import BlocksInput
 from .forward import forward
 
 __all__ = ["TILED"]
 
 TILED = CustomOp(
-    "tiled", results=("output", "lse", "axis_weights"), without=(*AXIS_TABLES, "split_float32")
+    "tiled",
+    results=("output", "lse", "axis_weights"),
+    without=(*AXIS_TABLES, "split_float32", "has_other_keys"),
 )
 
 
@@ -26,17 +27,7 @@ def _forward(arguments: Arguments) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _backward(arguments: Arguments, flow: Flow, wanted: frozenset[str]) -> dict[str, Tensor]:
-    learn = wanted & set(TABLES)
-    call = BlocksInput(arguments, learn)
-    zeros = {
-        name: empty_gradient(name, getattr(arguments, name), call.q.dtype).zero_()
-        for name in wanted - learn
-    }
-    backward(call, Gradients(**zeros), flow.d_output, flow.d_lse, flow.d_axis_weights)
-    for name in ("q", "q_rel"):
-        if name in zeros:
-            zeros[name] *= call.scale
-    return zeros | {name: call.tables[name].gradient() for name in learn}
+    return backward(arguments, wanted, flow.d_output, flow.d_lse, flow.d_axis_weights)
 
 
 TILED.define(_forward, _backward)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..arguments import TABLES, arguments_of
+from ..arguments import arguments_of
 from ..inputs import Inputs
 from ..parts import Part, RowFlow
-from .backward import Gradients, backward
+from .backward import backward
 from .blocks_input import BlocksInput, WholeRows
 from .forward import forward
 
@@ -26,16 +26,5 @@ def part(inputs: Inputs) -> Part:
 
 def part_gradients(inputs: Inputs, flow: RowFlow, wanted: frozenset[str]) -> dict[str, Tensor]:
     """The gradients by name, in 32 bits at least."""
-    arguments, learn = arguments_of(inputs, has_other_keys=True), wanted & set(TABLES)
-    call = BlocksInput(arguments, learn, WholeRows(flow.softmax, flow.delta))
-    zeros = {
-        name: torch.zeros_like(
-            getattr(arguments, name), dtype=call.q.dtype, memory_format=torch.contiguous_format
-        )
-        for name in wanted - learn
-    }
-    backward(call, Gradients(**zeros), flow.d_output, None, None)
-    for name in ("q", "q_rel"):
-        if name in zeros:
-            zeros[name] *= call.scale
-    return zeros | {name: call.tables[name].gradient() for name in learn}
+    rows = WholeRows(flow.softmax, flow.delta)
+    return backward(arguments_of(inputs), wanted, flow.d_output, whole_rows=rows)

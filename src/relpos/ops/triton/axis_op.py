@@ -10,12 +10,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from ...autocast import without_autocast
 from ...terms import GridTerms
+from ..axis_pairs import AxisRows
+from ..axis_pairs import key_axis_logits as logits_of_rows
 from ..axis_terms import key_axis_logits, rows_of_pairs
 from ..inputs import Inputs, wide_dtype
+from ..second_derivatives import Named, derivatives_of_gradients
 from ..torch_dispatcher import may_pass_by_dispatcher
-from ..transforms import check_not_batched, refuse_second_derivatives
+from ..transforms import check_not_batched
 
 __all__ = ["axis_logits_of"]
 
@@ -98,7 +103,7 @@ def _gradients(
     check_not_batched("triton", d_logits)
     q, *rows = ctx.saved_tensors
     passes_by = may_pass_by_dispatcher((d_logits,)) and not torch.is_grad_enabled()
-    # The operator refuses to be differentiated again, in words.
+    # Else by the operator, which can be differentiated again.
     run = _computations().axis_logits_gradients if passes_by else _axis_logits_backward
     d_q, d_rows = run(d_logits, q, rows, *ctx.settings, needs_q, needs_rows)
     return d_q if needs_q else None, d_rows if needs_rows else [None] * len(rows)
@@ -135,7 +140,7 @@ def _fake(
 
 
 @torch.library.register_fake("relpos::triton_axis_logits_backward")
-def _fake_backward(
+def fake_backward(
     d_logits: Tensor, q: Tensor, rows: Sequence[Tensor], grid: Sequence[int], prefix: int,
     scale: float, needs_q: bool, needs_rows: bool,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
@@ -154,4 +159,44 @@ def _differentiate(ctx: Any, d_logits: Tensor) -> tuple[Any, ...]:
 
 
 torch.library.register_autograd(_axis_logits, _differentiate, setup_context=_setup)
-torch.library.register_autograd(_axis_logits_backward, refuse_second_derivatives("triton"))
+
+
+def _setup_again(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
+    d_logits, q, rows, *ctx.settings = inputs
+    ctx.save_for_backward(d_logits, q, *rows)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate_again(
+    ctx: Any, d_dq: Tensor | None, d_drows: Sequence[Tensor | None]
+) -> tuple[Any, ...]:
+    d_logits, q, *rows = ctx.saved_tensors
+    grid, prefix, scale, needs_q, needs_rows = ctx.settings
+    names = [f"rows {number}" for number in range(len(rows))]
+
+    def compute(inputs: Named) -> Named:
+        axes = [AxisRows(keys=inputs[name]) for name in names]
+        parts = logits_of_rows(inputs["q"], axes, grid, prefix, scale)
+        logits = torch.cat([part for part in parts if part is not None], -1)
+        return {"logits": pad(logits, (0, 0, prefix, 0))}
+
+    inputs = {"q": q, **dict(zip(names, rows, strict=True))}
+    of_rows = dict(zip(names, d_drows, strict=True)) if needs_rows else {}
+    d_gradients = {name: x for name, x in of_rows.items() if x is not None}
+    if needs_q and d_dq is not None:
+        d_gradients["q"] = d_dq
+    with without_autocast(q):
+        found = derivatives_of_gradients(
+            compute,
+            {name: x.to(d_logits.dtype) for name, x in inputs.items()},
+            {"logits": d_logits},
+            d_gradients,
+        )
+    cast = {name: x.to(inputs[name].dtype) for name, x in found.items() if name in inputs}
+    d_rows = [cast.get(name) for name in names]
+    return found.get("d_logits"), cast.get("q"), d_rows, None, None, None, None, None
+
+
+torch.library.register_autograd(
+    _axis_logits_backward, _differentiate_again, setup_context=_setup_again
+)

@@ -120,7 +120,7 @@ def part(inputs: Inputs) -> Part:
 
 def part_gradients(inputs: Inputs, flow: RowFlow, wanted: frozenset[str]) -> dict[str, Tensor]:
     """The gradients by name, each in the dtype of what it is for."""
-    arguments = arguments_of(inputs, has_other_keys=True)
+    arguments = arguments_of(inputs)
     row_max, row_sum = flow.softmax
     empty = row_max == -torch.inf
     row_max = (row_max / logits_of_row_max(arguments)).masked_fill(empty, torch.inf)

@@ -16,7 +16,7 @@ TRITON = CustomOp(
     "triton",
     results=("output", "lse", "softmax", "axis_weights"),
     saved=("output", "softmax", "axis_weights"),
-    without=(*AXIS_TABLES, "split_float32", "return_lse"),
+    without=(*AXIS_TABLES, "split_float32", "return_lse", "has_other_keys"),
     seed_on=None,  # nothing waits, and a captured graph draws anew each time
 )
 
