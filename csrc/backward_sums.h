@@ -21,6 +21,7 @@
 #include "integers.h"
 #include "offset_buffer.h"
 #include "offset_window.h"
+#include "output_row.h"
 #include "params.h"
 #include "score_gradients.h"
 #include "simd.h"
@@ -70,8 +71,7 @@ struct BackwardSums : ScoreGradients {
   // Row i of a head's output . x (value_dim)
   double dot_with_output(const RowBlock& block, int64_t i, const float* x) const {
     const int64_t dim = params.value_dim;
-    convert_to_float(params.output.data, params.dtype,
-                     params.output.row_start(block.b, block.h, i), dim, 1, work.row_scratch);
+    read_output_row(params, block.b, block.h, i, work.row_scratch);
     return kTiles ? dot(work.row_scratch, x, dim) : dot_in_double(work.row_scratch, x, dim);
   }
 

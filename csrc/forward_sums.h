@@ -17,6 +17,7 @@
 #include "gemm.h"
 #include "integers.h"
 #include "offset_window.h"
+#include "output_row.h"
 #include "params.h"
 #include "scores.h"
 #include "simd.h"
@@ -82,8 +83,7 @@ struct ForwardSums : Scores {
       float* out = work.output_acc + r * plan.padded_value_dim;
       const float factor = row_sum[r] == 0 ? 0 : 1 / (row_sum[r] * plan.keep_probability);
       for (int64_t n = 0; n < plan.padded_value_dim; ++n) out[n] *= factor;
-      convert_from_float(out, params.value_dim, params.output.data, params.dtype,
-                         params.output.row_start(block.b, block.h, i));
+      write_output_row(params, block.b, block.h, i, out);
       params.row_max[row] = row_sum[r] == 0 ? -kInfinity : row_max[r];
       params.row_sum[row] = row_sum[r];
       params.lse[row] = row_sum[r] == 0 ? -kInfinity : row_max[r] + __builtin_logf(row_sum[r]);

@@ -82,12 +82,18 @@ void forward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   Tensor lse = empty({b, h, i}, ScalarType::Float);
   Tensor softmax = empty({2, b, h, i}, ScalarType::Float);
   params.output = result_view(output);
+  Tensor rounded_off = empty({0}, arguments.q.scalar_type());
+  if (params.dtype != Dtype::f32) {
+    rounded_off = empty_as(arguments.q, {b, h, i, params.value_dim}, arguments.q.scalar_type());
+    params.rounded_off = result_view(rounded_off);
+  }
   params.lse = lse.mutable_data_ptr<float>();
   bound.bind_softmax(softmax);
   require_memory(kernel(params).forward(params, host()));
   stack[0] = torch::stable::detail::from(output);
   stack[1] = torch::stable::detail::from(lse);
   stack[2] = torch::stable::detail::from(softmax);
+  stack[3] = torch::stable::detail::from(rounded_off);
 }
 
 void backward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
@@ -96,6 +102,7 @@ void backward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
   const OptionalTensor d_lse = next.optional_tensor();
   const Tensor output = next.tensor();
   const Tensor softmax = next.tensor();
+  const Tensor rounded_off = next.tensor();
   const Ints needs = next.ints();
   const Arguments arguments{next};
   next.finish();
@@ -106,11 +113,18 @@ void backward(StableIValue* stack, uint64_t num_arguments, uint64_t) {
     require(has_sizes(*x, {b, h, i, params.value_dim}) &&
                 x->scalar_type() == arguments.q.scalar_type(),
             "output and d_output must be (b, h, i, dv), in the dtype of q");
+  const bool has_rounded_off = rounded_off.dim() > 1;
+  require(rounded_off.scalar_type() == arguments.q.scalar_type() &&
+              (has_rounded_off ? has_sizes(rounded_off, {b, h, i, params.value_dim})
+                               : has_sizes(rounded_off, {0})),
+          "rounded_off must be as the output, or empty");
   require(has_sizes(softmax, {2, b, h, i}) && softmax.scalar_type() == ScalarType::Float,
           "softmax must be (2, b, h, i) in float32");
   require(!d_lse || (has_sizes(*d_lse, {b, h, i}) && d_lse->scalar_type() == ScalarType::Float),
           "d_lse must be (b, h, i) in float32");
   params.output = result_view(bound.keeper.contiguous_rows(output));
+  if (has_rounded_off)
+    params.rounded_off = result_view(bound.keeper.contiguous_rows(rounded_off));
   bound.bind_softmax(bound.keeper.contiguous(softmax));
   params.d_output = bound.keeper.view(d_output);
   if (d_lse) params.d_lse = bound.keeper.view(*d_lse);
@@ -146,10 +160,10 @@ std::string instructions() {
 
 // Each op twice: relpos/ops/custom_op.py gives a derivative to the one, and graphs that
 // torch.compile makes call the other.
-#define RELPOS_FORWARD "(" RELPOS_ARGUMENTS ") -> (Tensor, Tensor, Tensor)"
+#define RELPOS_FORWARD "(" RELPOS_ARGUMENTS ") -> (Tensor, Tensor, Tensor, Tensor)"
 #define RELPOS_BACKWARD                                                                          \
-  "(Tensor d_output, Tensor? d_lse, Tensor output, Tensor softmax, int[] needs, "                 \
-  RELPOS_ARGUMENTS ") -> Tensor[]"
+  "(Tensor d_output, Tensor? d_lse, Tensor output, Tensor softmax, Tensor rounded_off, "           \
+  "int[] needs, " RELPOS_ARGUMENTS ") -> Tensor[]"
 
 STABLE_TORCH_LIBRARY_FRAGMENT(relpos, library) {
   library.def("native_forward" RELPOS_FORWARD);

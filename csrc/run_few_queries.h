@@ -11,6 +11,7 @@
 #include "few_query_plan.h"
 #include "gemm.h"
 #include "kernel.h"
+#include "output_row.h"
 #include "params.h"
 #include "plan.h"
 #include "simd.h"
@@ -89,8 +90,7 @@ struct FewQueryTasks {
     }
     const float factor = row_sum == 0 ? 0 : 1 / row_sum;
     for (int64_t n = 0; n < dim; ++n) out[n] *= factor;
-    convert_from_float(out, params.value_dim, params.output.data, params.dtype,
-                       params.output.row_start(b, h, i));
+    write_output_row(params, b, h, i, out);
     params.row_max[row] = row_sum == 0 ? -kInfinity : row_max;
     params.row_sum[row] = row_sum;
     params.lse[row] = row_sum == 0 ? -kInfinity : row_max + __builtin_logf(row_sum);

@@ -52,6 +52,26 @@ def test_an_exported_program_serves_all_lengths(name: str, dtype: torch.dtype):
     assert not any("as_strided" in str(node.target) for node in program.graph.nodes)
 
 
+# Global tokens have a least length, and of a stride torch cannot prove that it stays on the map.
+BOUNDED = ("global tokens", "Grid, pooled queries", "BottleneckBlock")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, subject in SUBJECTS.items() if subject.dynamic and name not in BOUNDED]
+)
+@pytest.mark.costly(3)
+def test_dimensions_with_names_need_no_bounds(name: str):
+    """A condition on a size, which `Dim.DYNAMIC` would take quietly, is an error here."""
+    dims = SUBJECTS[name].dynamic
+    assert dims is not None
+    shapes = tuple(
+        {axis: torch.export.Dim(f"size_{number}_{axis}") for axis in axes}
+        for number, axes in enumerate(dims)
+    )
+    given = inputs(name, LENGTHS[0])
+    torch.export.export(made(name, torch.float32), given, dynamic_shapes=shapes)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.:FutureWarning")
 @pytest.mark.parametrize("name", ["EncoderBlock", "a window", "Grid"])

@@ -443,8 +443,10 @@ class Definition {
     for (int64_t n = 0; n < params.value_dim; ++n) {
       const size_t at = (size_t)(row * params.value_dim + n);
       const Number output = {expected.output.value[at], expected.output.error[at]};
+      const double unit = rounding(params.dtype);
+      const double lost = c.keeps_rounded_off ? unit * unit : unit;
       mean.error[0] += std::fabs(c.d_output.numbers[at]) *
-                       (rounding(params.dtype) * output.magnitude() + smallest(params.dtype));
+                       (lost * output.magnitude() + smallest(params.dtype));
     }
     if (c.d_lse.present()) mean.add(0, {-c.d_lse.numbers[(size_t)row], 0});
     mean.add_rounding(2 * (double)params.seqlen_k + 2 * tiles + terms + 32);

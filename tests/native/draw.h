@@ -34,6 +34,7 @@ struct Case {
   std::vector<int64_t> ranges;  // (B or 1, seqlen_q, 2)
   std::vector<int64_t> axis_ranges;  // (B or 1, all coordinates of queries, 2)
   bool wanted[kWanted] = {};
+  bool keeps_rounded_off = false;  // whether backward has what forward rounded off
   bool heads_inside[4] = {};  // of output, d_q, d_k and d_v: whether tokens come before heads
   int threads = 1;
   double magnitude = 1;
@@ -53,6 +54,7 @@ struct Case {
     if (params.grid.num_axes && random.chance(0.25)) draw_axis_ranges();
     draw_gradients();
     for (bool& inside : heads_inside) inside = random.chance(0.5);
+    keeps_rounded_off = params.dtype != Dtype::f32 && random.chance(0.7);
   }
 
   // ---- sizes ----------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ struct Output {
 struct Run {
   Params params;
   std::vector<Output> outputs;
-  Memory row_max, row_sum;
+  Memory row_max, row_sum, rounded_off;
 
   Run(const Case& c, const Expected& e) : params(c.params) {
     const Dtype dtype = params.dtype;
@@ -64,6 +64,11 @@ struct Run {
     const int64_t h = params.heads, h_kv = params.kv_heads;
     const int64_t i = params.seqlen_q, j = params.seqlen_k;
     params.output = result("output", e.output, h, i, params.value_dim, c.heads_inside[0]);
+    if (c.keeps_rounded_off) {
+      rounded_off = Memory(outputs.back().count * bytes_of(dtype), kNotANumber);
+      params.rounded_off = params.output;
+      params.rounded_off.data = rounded_off.data;
+    }
     params.lse = (float*)output("lse", Dtype::f32, e.lse, kNotANumber);
     relpos::Gradients& to = params.gradients;
     to.q = result("d_q", e.d_q, h, i, params.head_dim, c.heads_inside[1]);

@@ -59,6 +59,46 @@ def test_output_and_gradients_are_within_budget(backend: str, name: str, dtype: 
         assert_within_budget(found, reference[part], exact[part])
 
 
+def is_on_matrix_unit(dtype: torch.dtype) -> bool:
+    """Whether `native` multiplies numbers of 16 bits of this dtype there."""
+    return instructions() == "amx" or (instructions() == "bfmmla" and dtype == torch.bfloat16)
+
+
+WITH_A_MEAN = {
+    "line": replace(CASES["per head"], queries=600, keys=600),
+    "causal": replace(CASES["grouped, per head"], queries=520, keys=600, mask="additive"),
+    "few queries": replace(CASES["per head"], queries=4, keys=900),
+    "window": replace(CASES["window"], queries=600, keys=600, window=(400, 100)),
+    "grid": replace(GRID_CASES["space, prefix, joint"], shape=(9, 6, 11)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", WITH_A_MEAN)
+@every_cpu_blockwise
+def test_a_mean_of_the_values_costs_gradients_no_digits(
+    backend: str, name: str, dtype: torch.dtype
+):
+    """The output's rounding, which grows with it, is no error of what flows to the scores."""
+    if backend == "native" and dtype == torch.bfloat16 and is_on_matrix_unit(dtype):
+        pytest.skip("the weights are rounded there, too")
+    case = WITH_A_MEAN[name]
+    found: dict[str, list[Tensor]] = {}
+    for seed in range(3):
+        named = case.inputs(seed, dtype)
+        named["v"] += 3
+        for way, within, by in (
+            ("found", dtype, backend),
+            ("reference", dtype, "reference"),
+            ("exact", torch.float64, "reference"),
+        ):
+            for part, x in case.gradients(cast(named, within), by).items():
+                found.setdefault(f"{way} {part}", []).append(x)
+    for part in {name.split(" ", 1)[1] for name in found}:
+        ways = (torch.stack(found[f"{way} {part}"]) for way in ("found", "reference", "exact"))
+        assert_within_budget(*ways)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", ["per head", "grid, prefix", "grid, space, prefix, joint"])
 @every_cpu_blockwise
@@ -67,10 +107,7 @@ def test_half_precision_is_rounded_once(backend: str, name: str, dtype: torch.dt
     named = case.inputs(dtype=dtype)
     working = case.run(cast(named, torch.float32), backend)[0]
     found = case.run(named, backend)[0]
-    on_matrix_unit = instructions() == "amx" or (
-        instructions() == "bfmmla" and dtype == torch.bfloat16
-    )
-    if backend == "native" and on_matrix_unit:
+    if backend == "native" and is_on_matrix_unit(dtype):
         # A matrix unit rounds the weights too: to bfloat16, as the output; else with errors of
         # 2^-16, as what they are multiplied with.
         rounding = torch.finfo(dtype).eps

@@ -88,7 +88,7 @@ def test_biases_are_added_over_the_union_of_their_windows(lengths, causal):
     bias = sum(part.dense(*lengths).double() for part in parts)
     want = judged(q, k, v, mask=bias.detach().numpy(), causal=causal)
     got = attended(Compose(*parts), q, k, v, causal=causal)
-    # Sandwich is made in float32.
+    # `dense` has float32.
     assert_close(got, want, rtol=0, atol=16 * torch.finfo(torch.float32).eps)
 
 

@@ -47,6 +47,16 @@ def test_it_is_the_inner_product_of_what_is_added_to_inputs():
     assert_close(Sandwich(4).dense(65).double(), want, rtol=0, atol=1e-5)
 
 
+def test_a_call_in_float64_has_digits_of_float64():
+    q = torch.zeros(1, 4, 200, 8, dtype=torch.float64)
+    terms = Sandwich(4, 128)(q, q)[2]
+    assert terms.bias is not None
+    distance = torch.arange(-199, 200, dtype=torch.float64).abs()[:, None]
+    waves = (distance / 10000.0 ** (torch.arange(0, 128, 2, dtype=torch.float64) / 128)).cos()
+    want = (waves.sum(1) - 64) / (torch.arange(1, 5) * 2)[:, None]
+    assert_close(terms.bias.rows, want, rtol=0, atol=1e-12)
+
+
 def test_far_distances_lose_nothing():
     """Cosines of angles in float32 would be off by 0.004 at a distance of 100000."""
     far = 100_000

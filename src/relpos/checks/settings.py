@@ -71,7 +71,8 @@ def check_count(function: str, argument: str, value: Any, *, least: int | None =
         except (TypeError, RuntimeError):  # the latter of a tensor that holds no number
             number = None
         if number is not None and (least is None or number >= least):
-            if abs(number) < _LARGEST:
+            # A symbol is not asked: the answer would become a condition of the program.
+            if isinstance(value, torch.SymInt) or abs(number) < _LARGEST:
                 return number
             rule += " and less than 2**60 in size"
     raise ValueError(f"{function}: {argument} must be {rule}, got {one_line(value)}")

@@ -73,7 +73,8 @@ class _CutAttention(torch.autograd.Function):
         forward(_with_tensors(call, dict(zip(names, tensors, strict=True))), sums)
         output = sums.output.to(q.dtype)
         lse, softmax = sums.finish()
-        ctx.save_for_backward(output, softmax, *tensors)
+        # Not as it is rounded: backward subtracts it from numbers of its size.
+        ctx.save_for_backward(sums.output, softmax, *tensors)
         # What it holds besides must not be kept alive after backward.
         ctx.call, ctx.names = _without_tensors(call), names
         ctx.set_materialize_grads(False)
@@ -85,7 +86,7 @@ class _CutAttention(torch.autograd.Function):
         output, softmax, *tensors = ctx.saved_tensors
         call = _with_tensors(ctx.call, dict(zip(ctx.names, tensors, strict=True)))
         if d_output is None:
-            d_output = torch.zeros_like(output)
+            d_output = torch.zeros_like(output, dtype=tensors[0].dtype)
         flow = RowFlow(output, softmax, d_output, d_lse)
         wanted = frozenset(
             name for name, need in zip(ctx.names, ctx.needs_input_grad[3:], strict=True) if need

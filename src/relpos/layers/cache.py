@@ -211,11 +211,18 @@ class KeyValueCache:
         Raises:
             ShapeError: if `index` is no line of integers.
             TypeError: if it is no tensor.
+            ValueError: if there is no such batch entry.
         """
         check_shape("KeyValueCache.reorder", "index", index, "b_new")
         check_integers("KeyValueCache.reorder", "index", index)
         if self._buffers is not None:
-            keys, values = (buffer.index_select(0, index.long()) for buffer in self._buffers)
+            try:
+                keys, values = (buffer.index_select(0, index.long()) for buffer in self._buffers)
+            except IndexError as error:  # on the CPU; others do not look
+                raise ValueError(
+                    "KeyValueCache.reorder: index must be numbers of batch entries, "
+                    f"0..{self._buffers[0].shape[0] - 1}, got {index.tolist()}"
+                ) from error
             self._buffers = (keys, values)
 
     def _check_continues(self, new: dict[str, Tensor]) -> None:

@@ -19,6 +19,7 @@ from ..checks import (
     check_count,
     check_dtype,
     check_floating,
+    check_module,
     check_probability,
     check_scale,
     check_softcap,
@@ -70,7 +71,7 @@ class GridAttention(nn.Module):
         dtype: of the parameters.
 
     Raises:
-        TypeError: if `position` cannot be called so.
+        TypeError: if `position` cannot be called so, or `query_pool` is no module.
         ValueError: if a size or the scale is out of range, the heads do not divide the channels,
             or the position needs another scale or knows no pooled queries.
 
@@ -121,6 +122,8 @@ class GridAttention(nn.Module):
             if projection
             else None
         )
+        if query_pool is not None:
+            check_module("GridAttention", "query_pool", query_pool)
         self.query_pool = query_pool
         self.position = position
         self._check_pooling()

@@ -238,7 +238,7 @@ def _rows_of(table: OffsetTable, at: Tensor, dtype: torch.dtype) -> Tensor:
     rows = table.rows.to(dtype)
     # An embedding, whose gradient is summed in a fixed order, but for many on a GPU.
     flat = rows.transpose(0, 1).flatten(1)
-    if index.numel() > _MOST_INDICES and _adds_repeated_rows_in_any_order(flat):
+    if _adds_repeated_rows_in_any_order(flat) and index.numel() > _MOST_INDICES:
         parts = [embedding(part, flat) for part in index.flatten().split(_MOST_INDICES)]
         picked = torch.cat(parts).unflatten(0, index.shape)
     else:

@@ -231,8 +231,8 @@ class CustomOp(OpSchema):
 
     def _setup_context(self, ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -> None:
         results = dict(zip(self.results, output, strict=True))
-        if "softmax" in results:
-            ctx.mark_non_differentiable(results["softmax"])
+        without = [results[name] for name in ("softmax", "rounded_off") if name in results]
+        ctx.mark_non_differentiable(*without)
         tensors = inputs[: self.num_tensors]
         ctx.is_there = [x is not None for x in tensors]
         there = [x for x in tensors if x is not None]

@@ -26,6 +26,8 @@ class OpSchema:
         lse             (b, h, i) in 32 bits at least; empty where it is not asked for
         softmax         (2, b, h, i) in float32: of each row what backward needs; has no derivative
         axis_weights    (b, h, i, sum of key_grid), as lse; empty unless needed
+        rounded_off     as output, what rounding took off it in 16 bits, so that backward knows it
+                        as exactly as in 32; empty in 32; has no derivative
 
     and the backward pass a gradient for each learnable argument, empty where none is needed.
 
@@ -124,15 +126,18 @@ class OpSchema:
         rows = call.q.shape[:3]
         need_lse = call.return_lse or "return_lse" not in self.names
         columns = (*rows, sum(call.key_grid)) if call.need_axis_weights else (0,)
+        of_values = (*rows, call.v.shape[3])
+        is_rounded = call.q.dtype != call.wide
         results = {
-            "output": ((*rows, call.v.shape[3]), self.output_dtype(call)),
+            "output": (of_values, self.output_dtype(call)),
+            "rounded_off": (of_values if is_rounded else (0,), call.q.dtype),
             "lse": (rows if need_lse else (0,), call.wide),
             "softmax": ((2, *rows), torch.float32),
             "axis_weights": (columns, call.wide),
         }
         return tuple(
             empty_as(call.q, *results[name])
-            if name == "output"
+            if results[name][0] is of_values
             else call.q.new_empty(results[name][0], dtype=results[name][1])
             for name in self.results
         )

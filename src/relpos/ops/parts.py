@@ -42,7 +42,7 @@ class RowFlow:
     """What is known of rows over all their keys when a part's gradients are asked for.
 
     Args:
-        output: `(b, h, i, dv)`.
+        output: `(b, h, i, dv)`, in 32 bits at least.
         softmax: `(2, b, h, i)` as in `Part`, but with a sum of 1 for a row without any key.
         d_output: as `output`.
         d_lse: `(b, h, i)`, or None.

@@ -21,7 +21,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..checks import check_count, check_dtype, check_floating, check_like_parameter
+from ..checks import (
+    check_count,
+    check_dtype,
+    check_floating,
+    check_like_parameter,
+    check_number,
+)
 from .sinusoids import sinusoids
 
 __all__ = ["LearnedAbsolute", "Sinusoidal", "position_rows"]
@@ -35,6 +41,7 @@ class Sinusoidal(nn.Module):
         scale: 1 fits inputs of unit variance (Vaswani et al. 2017, section 3.4).
 
     Raises:
+        TypeError: if `scale` is no number.
         ValueError: if `dim` is below 1.
 
     >>> Sinusoidal(3)(torch.zeros(1, 2, 3))[0, 1, :2]
@@ -44,7 +51,7 @@ class Sinusoidal(nn.Module):
     def __init__(self, dim: int, *, scale: float = 1.0) -> None:
         super().__init__()
         self.dim = check_count("Sinusoidal", "dim", dim)
-        self.scale = float(scale)
+        self.scale = check_number("Sinusoidal", "scale", scale)
 
     def forward(self, x: Float[Tensor, "b i e"], start: int = 0) -> Float[Tensor, "b i e"]:
         """`x_p + R_p`; `R` is computed in float32 at least, then cast.

@@ -40,6 +40,7 @@ from ..checks import (
     check_flags,
     check_floating,
     check_like_parameter,
+    check_module,
     check_probability,
 )
 from ..offsets import deberta_buckets
@@ -129,6 +130,7 @@ class Deberta(Position):
         dtype: of the parameters.
 
     Raises:
+        TypeError: if `embedding` is given and no module.
         ValueError: if a size is out of range, there is neither c2p nor p2c, or a projection is
             given for the one that there is not.
 
@@ -193,6 +195,8 @@ class Deberta(Position):
         if not c2p and not p2c:
             raise ValueError("Deberta: c2p or p2c must be True, got False for both")
         self.attention_scale = 1 / sqrt(self.head_dim * (1 + c2p + p2c))
+        if embedding is not None:
+            check_module("Deberta", "embedding", embedding)
         self._created: list[str] = [] if embedding is not None else ["embedding"]
         self.embedding = (
             DebertaEmbedding(self.dim, self.span, device=device, dtype=dtype)

@@ -39,7 +39,8 @@ def resize_rows(
         mode: straight lines or cubics (Keys 1981, with a = -0.75) between the rows.
 
     Raises:
-        ShapeError: if `rows` has fewer axes than counts, or is not floating point.
+        ShapeError: if `rows` has fewer axes than counts, no row along one, or other numbers than
+            floating point.
         ValueError: if a count is below 1, or `mode` is another.
 
     >>> resize_rows(torch.tensor([[0.0, 1.0, 2.0]]), (5,))
@@ -54,6 +55,8 @@ def resize_rows(
             f"resize_rows: rows must have an axis for the heads and one for each of {counts}, "
             f"got {tuple(rows.shape)}"
         )
+    if 0 in rows.shape[1 : len(counts) + 1]:
+        raise ShapeError(f"resize_rows: rows must be at least one, got {tuple(rows.shape)}")
     # Not in autocast's dtype either: a checkpoint would be resized to half of its digits.
     with without_autocast(rows):
         return _resized(rows, counts, mode)

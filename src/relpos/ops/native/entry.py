@@ -66,17 +66,24 @@ def operator_call(inputs: Inputs) -> OperatorCall | None:
 
 
 def part(inputs: Inputs) -> Part:
-    """The output, in the dtype of `q`, and the softmax over these keys."""
+    """The output and the softmax over these keys, in float32."""
     arguments = arguments_of(inputs, split_float32=_splits_float32(inputs))
     found = NATIVE.compute_forward(arguments)
-    return Part(found["output"], found["softmax"])
+    output = found["output"].float()
+    if (rounded_off := found["rounded_off"]).ndim > 1:
+        output = output + rounded_off
+    return Part(output, found["softmax"])
 
 
 def part_gradients(inputs: Inputs, flow: RowFlow, wanted: frozenset[str]) -> dict[str, Tensor]:
     """The gradients by name, each in the dtype of what it is for."""
     split = _splits_float32(inputs)
     arguments = arguments_of(inputs, has_other_keys=True, split_float32=split)
-    saved = {"output": flow.output, "softmax": flow.softmax}
+    output = flow.output.to(inputs.q.dtype)
+    rounded_off = output.new_empty(0)
+    if output.dtype != flow.output.dtype:
+        rounded_off = (flow.output - output).to(output.dtype)
+    saved = {"output": output, "softmax": flow.softmax, "rounded_off": rounded_off}
     return NATIVE.compute_backward(arguments, flow.d_output, flow.d_lse, saved, wanted)
 
 

@@ -9,8 +9,8 @@ __all__ = ["NATIVE"]
 
 NATIVE = CustomOp(
     "native",
-    results=("output", "lse", "softmax"),
-    saved=("output", "softmax"),
+    results=("output", "lse", "softmax", "rounded_off"),
+    saved=("output", "softmax", "rounded_off"),
     without=(*AXIS_LOGITS, "return_lse"),
     compiled=True,
 )

@@ -125,5 +125,6 @@ def part_gradients(inputs: Inputs, flow: RowFlow, wanted: frozenset[str]) -> dic
     empty = row_max == -torch.inf
     row_max = (row_max / logits_of_row_max(arguments)).masked_fill(empty, torch.inf)
     softmax = torch.stack((row_max, (1 / row_sum).masked_fill(empty, 0)))
-    saved = {"output": flow.output, "softmax": softmax, "axis_weights": softmax.new_empty(0)}
+    output = flow.output.to(inputs.q.dtype)
+    saved = {"output": output, "softmax": softmax, "axis_weights": softmax.new_empty(0)}
     return TRITON.compute_backward(arguments, flow.d_output, flow.d_lse, saved, wanted)
